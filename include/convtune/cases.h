@@ -1,0 +1,28 @@
+// Named problems: the lists of cases/*.txt, built into the library so that they are always there.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convtune/problem.h"
+
+namespace convtune {
+
+struct Suite {
+  std::string name;  // "stem", "body", "depthwise", "edges"
+  std::vector<Conv2dProblem> problems;
+};
+
+// The built-in suites in the order in which `all` runs them.
+const std::vector<Suite>& suites();
+
+// A suite's name, "all" (stem, body and depthwise), or the path of a file with one problem a line
+// ('#' starts a comment). Throws Error: unknown names list the known ones, bad lines say FILE:LINE.
+std::vector<Conv2dProblem> load_suite(const std::string& name_or_path);
+
+// A built-in case's name, else a problem line. Throws Error{invalid_argument}; a name that is
+// nearly right is answered with the nearest one.
+Conv2dProblem find_problem(std::string_view name_or_text);
+
+}  // namespace convtune

@@ -1,0 +1,112 @@
+// Convolution: planned once for a problem, run many times.
+//
+//   auto problem = convtune::parse_problem("mb1ic3ih224oc96kh11sh4ph2");
+//   auto conv = convtune::plan(problem);
+//   auto weights = conv.pack(w, bias);   // once, and again when the weights change
+//   conv.run(x, weights, y);
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "convtune/device.h"
+#include "convtune/problem.h"
+
+namespace convtune {
+
+// One point of an algorithm's search space: named integers in a fixed order.
+// Text form "vectors=4 channels=6", both ways.
+struct Config {
+  std::vector<std::pair<std::string, std::int64_t>> values;
+
+  std::int64_t at(std::string_view name) const;  // throws Error{invalid_argument} if absent
+  bool operator==(const Config&) const = default;
+};
+std::string to_string(const Config&);
+Config parse_config(std::string_view text);
+
+// Where a plan came from, best first.
+enum class PlanSource {
+  tuned,        // measured on this device for this problem, just now or in a record of the user's
+  shipped,      // the same from a record that came with convtune
+  nearest,      // a record of this device for the nearest problem
+  estimate,     // no record: the algorithm's own first guess
+  forced,       // the caller named algorithm and config
+};
+std::string_view to_string(PlanSource);
+
+// What was chosen, and why. A value: printed, stored and compared as it stands.
+struct Plan {
+  std::string algorithm;
+  Config config;
+  PlanSource source = PlanSource::estimate;
+  std::string why;  // one sentence
+};
+
+// Weights and bias in the order that one Convolution's kernel reads. Belongs to the Convolution
+// that made it; cheap to copy (shared, never changed).
+class PackedWeights {
+ public:
+  PackedWeights() = default;
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  friend class Convolution;
+  std::shared_ptr<void> data_;
+  const void* owner_ = nullptr;
+};
+
+// Immutable after plan(): copies share one executable, and any number of threads may run it.
+// Pointers are device pointers of device(): host memory on a CPU. x, y: n*c*h*w and n*k*p*q
+// elements in the problem's layout; w: [K][C/groups][R][S]; bias: [K], null when problem().bias is
+// false. x, w and bias need the alignment of their element type only; y must not overlap them.
+class Convolution {
+ public:
+  const Conv2dProblem& problem() const;  // precision resolved to the device's default
+  const DeviceInfo& device() const;
+  const Plan& plan() const;
+
+  // Reads w and bias on `stream` and keeps a reordered copy; they may be freed once that work is done.
+  PackedWeights pack(const void* w, const void* bias, Stream stream = nullptr) const;
+
+  // Throws Error{invalid_argument} on a null pointer or on weights packed by another Convolution.
+  // A batch of 0 returns at once. Never tunes, never allocates device memory after the first call.
+  void run(const void* x, const PackedWeights& weights, void* y, Stream stream = nullptr) const;
+  // pack, then run: for weights that change at every call.
+  void run(const void* x, const void* w, const void* bias, void* y, Stream stream = nullptr) const;
+
+  // A few lines: the problem, the plan, where it came from, what the other algorithms answered.
+  std::string explain() const;
+
+ private:
+  friend struct ConvolutionAccess;
+  struct State;
+  std::shared_ptr<const State> state_;
+};
+
+// Chooses from records and estimates; never measures. Throws Error for a bad problem or device.
+Convolution plan(const Conv2dProblem& problem, Device device = best_device());
+
+// As above with the choice made by the caller. Throws Error{invalid_argument} for an unknown
+// algorithm or config, Error{unsupported} with the algorithm's own reason. An empty config means
+// the algorithm's first guess.
+Convolution plan(const Conv2dProblem& problem, Device device, const std::string& algorithm,
+                 const Config& config = {});
+
+// Each algorithm's answer for a problem, in the order of the table.
+struct AlgorithmAnswer {
+  std::string algorithm;
+  bool vendor = false;  // the vendor's library: the incumbent of every contest
+  bool chosen = false;
+  bool supported = false;
+  std::string reason;  // why chosen, or why it stepped aside
+  Config config;       // its first guess, where it supports the problem
+  std::int64_t candidates = 0;  // size of its search space for this problem
+};
+std::vector<AlgorithmAnswer> answers(const Conv2dProblem& problem, Device device = best_device());
+
+}  // namespace convtune

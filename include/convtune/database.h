@@ -1,0 +1,73 @@
+// Tuned records: one small JSON file per (problem, device), and packs of them as JSON lines.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "convtune/convolution.h"
+
+namespace convtune {
+
+// What a search found, and everything needed to judge whether it still holds.
+struct Record {
+  Conv2dProblem problem;
+  std::string device;       // DeviceInfo::fingerprint
+  std::string algorithm;
+  Config config;
+  double time_us = 0, mad_us = 0;
+  std::int64_t n = 0;
+  double roofline_fraction = 0;
+  double max_error = 0;
+  std::string runner_up;    // "algorithm config"
+  double runner_up_us = 0;
+  std::string vendor;       // best vendor variant, empty if none ran
+  double vendor_us = 0;
+  std::string decision;
+  std::string kernel_hash;  // of the kernel sources or the library version that built the winner
+  std::string software;     // convtune, compiler and vendor library versions
+  std::string date;         // ISO 8601, UTC
+
+  bool operator==(const Record&) const = default;
+};
+
+// A folder of records. Reading never fails: an unreadable, truncated, foreign-owned or foreign
+// record is a miss with one warning. Never locks; writes beside and renames.
+class Database {
+ public:
+  // $XDG_DATA_HOME/convtune (~/.local/share/convtune) unless CONVTUNE_DATA_DIR says otherwise.
+  static std::filesystem::path default_folder();
+  explicit Database(std::filesystem::path folder = default_folder());
+
+  const std::filesystem::path& folder() const { return folder_; }
+  std::filesystem::path path_of(const Conv2dProblem& problem, const std::string& device) const;
+
+  std::optional<Record> find(const Conv2dProblem& problem, const std::string& device) const;
+  std::vector<Record> list() const;  // sorted by device, then problem text
+  // Throws Error{io} with the folder and the reason; what was there before is still there then.
+  void store(const Record&) const;
+  std::int64_t erase_all() const;                                                    // how many
+  bool erase(const Conv2dProblem& problem, const std::string& device) const;
+
+  // Packs: one record a line, sorted, so that a diff is readable.
+  void export_pack(const std::filesystem::path& file) const;  // "-" is standard output
+  struct ImportResult {
+    std::int64_t imported = 0, kept = 0/* an own record was faster or equal */, rejected = 0;
+    std::vector<std::string> problems;  // "FILE:LINE: why", the first 20
+  };
+  ImportResult import_pack(const std::filesystem::path& file) const;  // Error{io} if it cannot be read
+
+  // Warnings since the last call, each said once: print them, or do not.
+  static std::vector<std::string> take_warnings();
+
+ private:
+  std::filesystem::path folder_;
+};
+
+// One line of JSON and back; parse throws Error{invalid_argument} naming the field.
+std::string to_json_line(const Record&);
+Record parse_record(std::string_view json);
+
+}  // namespace convtune

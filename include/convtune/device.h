@@ -1,0 +1,44 @@
+// What this machine has to run on, and what was looked for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convtune/tensor.h"
+
+namespace convtune {
+
+struct DeviceInfo {
+  Device device;
+  std::string name;         // "AMD EPYC 9575F", "NVIDIA H100 80GB HBM3"
+  std::string fingerprint;  // what a tuned record depends on: model, instruction set or compute capability, threads
+  std::string isa;          // "avx512", "avx2", "sse4", "neon"; "sm_90a"
+  int units = 1;            // CPU threads in use, or streaming multiprocessors
+  std::int64_t l1_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // l1, l2 a core; l3 shared; 0 = unknown or absent
+  std::int64_t memory_bytes = 0;
+};
+
+// Every device, best first; the CPU is always the last.
+std::vector<DeviceInfo> devices();
+
+// The device that "auto" means: devices().front().
+Device best_device();
+
+// Throws Error{no_device} that lists what there is.
+DeviceInfo device_info(Device);
+
+// How many CPU threads a convolution may use from now on (OpenMP's pool; OMP_NUM_THREADS sets the
+// start). Plans keep the number they were made with.
+void set_cpu_threads(int threads);
+
+// One thing that convtune looked for: a library, an instruction set, a folder.
+struct Probe {
+  std::string what;    // "oneDNN", "NVIDIA driver", "records folder"
+  bool found = false;
+  std::string detail;  // version and place, or why not
+};
+std::vector<Probe> probe_environment();
+
+}  // namespace convtune

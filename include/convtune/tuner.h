@@ -1,0 +1,99 @@
+// tune() searches, proves and records; compare() measures what is planned beside the vendor.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "convtune/convolution.h"
+
+namespace convtune {
+
+// The device's measured ceilings: what an ideal kernel could reach here, in this run.
+struct Ceilings {
+  double flops_per_second = 0;  // fused multiply-adds, all units busy
+  double bytes_per_second = 0;  // copying memory: bytes read plus bytes written
+};
+
+// max(flops / peak, compulsory bytes / copy speed): no kernel can be faster.
+struct Roofline {
+  double floor_us = 0;
+  std::string bound;  // "compute" or "memory"
+};
+Roofline roofline(const Conv2dProblem&, const Ceilings&);
+
+// Measures the ceilings of a device, about half a second. Measured once in a process and kept.
+const Ceilings& measure_ceilings(Device);
+
+// One measured way of answering the problem.
+struct ProviderResult {
+  std::string name;       // "convtune", or the vendor's variant: "onednn blocked=0"
+  std::string algorithm;
+  Config config;
+  double time_us = 0;           // median
+  double mad_us = 0;            // median absolute deviation
+  std::int64_t n = 0;           // samples behind the median
+  double roofline_fraction = 0;
+  double max_error = 0;         // largest |y - oracle| over the root mean square of the oracle, sampled
+  std::string failure;          // not empty: could not run, or was wrong; the numbers above mean nothing
+};
+
+// One line of every table: convtune's answer beside the vendor's, in one run.
+struct Comparison {
+  Conv2dProblem problem;
+  DeviceInfo device;
+  Roofline roofline;
+  Plan plan;                              // what convtune runs
+  std::vector<ProviderResult> providers;  // convtune first, then the vendor's variants
+  std::string best_peer;                  // name of the fastest provider but convtune; empty if there is none
+  double speedup = 0;                     // best peer's time over convtune's; 0 without a peer
+  std::string decision;                   // one sentence: what was chosen, by which margin, why
+};
+
+// Called between steps; `best` are the best config and time so far.
+struct Progress {
+  std::string stage;  // "check", "screen", "contest", "measure"
+  std::int64_t done = 0, total = 0;
+  double best_us = 0;
+  std::string best;
+  double eta_seconds = 0;
+};
+
+struct TuneOptions {
+  double budget_seconds = 60;      // the search; the final contest comes on top (a few seconds)
+  std::int64_t budget_trials = 0;  // 0: no limit
+  double min_gain = 0.02;          // a challenger must be faster than the incumbent by this much, proven
+  bool retune = false;             // search even if a record answers
+  bool save = true;                // write the record and the trials
+  std::function<void(const Progress&)> progress;
+  const std::atomic<bool>* cancel = nullptr;  // set it (from a signal handler, say) to stop cleanly
+};
+
+struct TuningReport {
+  Comparison comparison;
+  bool from_record = false;   // answered without measuring
+  bool interrupted = false;   // stopped by `cancel`: trials are kept, no record was written
+  std::int64_t trials = 0;    // configs tried in this call
+  std::int64_t resumed = 0;   // configs taken from an earlier, interrupted search
+  std::int64_t pruned = 0;    // configs whose bound was worse than the best time
+  std::int64_t wrong = 0;     // configs that failed the check (quarantined)
+  std::vector<std::string> warnings;
+};
+
+// Searches for the fastest config of every algorithm, checks each against the oracle before timing
+// it, and lets the best challenge the vendor in interleaved rounds. Records the winner.
+TuningReport tune(const Conv2dProblem& problem, Device device = best_device(),
+                  const TuneOptions& options = {});
+
+struct CompareOptions {
+  double seconds_per_case = 3;  // shared by the providers of a case
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+// Times what plan() answers beside every vendor variant, interleaved.
+Comparison compare(const Conv2dProblem& problem, Device device = best_device(),
+                   const CompareOptions& options = {});
+
+}  // namespace convtune

@@ -1,0 +1,49 @@
+// Is every answer right? Checks algorithms against the double-precision oracle.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "convtune/convolution.h"
+
+namespace convtune {
+
+// One wrong answer, with the line that shows it again.
+struct Mismatch {
+  Conv2dProblem problem;
+  std::string algorithm;
+  Config config;
+  std::string what;   // "y[0,3,1,2] = 5, expected 4", "wrote outside y", ...
+  std::string repro;  // a command line
+};
+
+struct VerifyReport {
+  std::int64_t problems = 0;
+  std::int64_t checks = 0;      // (problem, algorithm, config) triples run
+  std::int64_t mismatches = 0;  // all of them; the list below keeps the first 20
+  std::vector<Mismatch> failures;
+  bool interrupted = false;
+};
+
+struct VerifyOptions {
+  std::string algorithm;  // only this one; empty: every algorithm of the device
+  Config config;          // only this config; empty: see each function
+  std::uint64_t seed = 1; // of the data
+  std::function<void(std::int64_t done, std::int64_t total, std::int64_t mismatches)> progress;
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+// Every candidate config of every algorithm that supports the problem: small-integer data, so sums
+// are exact and every output element (a sample of a large output) must be equal; canaries round
+// every buffer.
+VerifyReport verify(const Conv2dProblem& problem, Device device, const VerifyOptions& options = {});
+
+// The property sweep: problems number 0 .. count-1 of the sequence that `seed` starts, biased to
+// edges, each with several configs. Problem i depends on (seed, i) alone.
+VerifyReport verify_random(std::int64_t count, std::uint64_t seed, Device device,
+                           const VerifyOptions& options = {});
+
+}  // namespace convtune

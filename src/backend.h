@@ -1,0 +1,70 @@
+// What a backend owes to the rooms above it: devices with memory and a stopwatch, and algorithms
+// that refuse with a reason, list their configs, and build something that runs.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "convtune/convolution.h"
+#include "convtune/tuner.h"
+
+namespace convtune {
+
+// One device of one backend. Shared by everything planned on it; thread-safe.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const DeviceInfo& info() const = 0;
+
+  // Device memory, 64-byte aligned at least, freed by the shared_ptr.
+  virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
+  virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
+  virtual void download(void* host, const void* device, std::size_t bytes) = 0;
+  virtual void synchronize(Stream stream) = 0;
+
+  // Microseconds that `work` takes on the device, started from a cold state as far as the device
+  // needs that for an honest number (a GPU flushes its L2; a CPU relies on rotated buffers).
+  virtual double time_us(const std::function<void()>& work) = 0;
+  virtual Ceilings measure_ceilings() = 0;
+  // What a Precision::automatic problem means here.
+  virtual Precision default_precision() const = 0;
+};
+
+// A kernel ready for one problem. Immutable: run() may be called by several threads at once.
+// Owned by a Convolution, which checks pointers and batch 0 before it calls.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  virtual std::size_t packed_bytes() const = 0;  // at least 1
+  virtual void pack(const void* w, const void* bias, void* packed, Stream stream) const = 0;
+  virtual void run(const void* x, const void* packed, void* y, Stream stream) const = 0;
+};
+
+// One row of the table in algorithms.cpp. Stateless.
+class Algorithm {
+ public:
+  virtual ~Algorithm() = default;
+  virtual std::string_view name() const = 0;
+  virtual Device::Kind device_kind() const = 0;
+  virtual bool vendor() const { return false; }     // the incumbent of every contest
+  virtual bool reference() const { return false; }  // an oracle: right, slow, never a candidate to win
+
+  virtual Support supports(const Conv2dProblem&, const DeviceInfo&) const = 0;
+  // Every valid config, most promising first: the first is the answer when nothing was measured.
+  virtual std::vector<Config> candidates(const Conv2dProblem&, const DeviceInfo&) const = 0;
+  // No config of this problem can take less time than this (microseconds), whatever the kernel's
+  // quality: the work that it must do over the device's ceilings. 0 where nothing is known.
+  virtual double bound_us(const Conv2dProblem&, const DeviceInfo&, const Config&, const Ceilings&) const {
+    return 0;
+  }
+  // Whether build() would take this config: records and command lines come from outside.
+  virtual Support accepts(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
+  virtual std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
+  // Changes when the code that build() compiles changes: a record of another hash is a miss.
+  virtual std::string source_hash() const = 0;
+};
+
+}  // namespace convtune

@@ -1,0 +1,22 @@
+// What the CPU offers to the rooms above: its backend and its algorithms, one function each.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend.h"
+
+namespace convtune::cpu {
+
+Backend& backend();                  // the CPU, with the number of threads of this moment
+const Algorithm& direct();           // direct.cpp
+const Algorithm& reference();        // reference.cpp
+const Algorithm* onednn();           // onednn.cpp; null when the build had no oneDNN
+std::string onednn_version();        // "2.6.3", or why there is none
+
+// The ceilings: fused multiply-adds a second and copied bytes a second with `threads` threads.
+double measure_flops_per_second(int threads);
+double measure_bytes_per_second(int threads);
+
+}  // namespace convtune::cpu

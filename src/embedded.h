@@ -1,0 +1,15 @@
+// Text files that the build put into the library (cmake/embed.cmake).
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace convtune {
+
+struct EmbeddedFile {
+  std::string_view name;  // "stem.txt"
+  std::string_view text;
+};
+std::span<const EmbeddedFile> embedded_cases();
+
+}  // namespace convtune

@@ -1,0 +1,17 @@
+// The sequence of problems that the property sweep walks through, biased to edges.
+#pragma once
+
+#include <cstdint>
+
+#include "convtune/problem.h"
+
+namespace convtune {
+
+// Valid always; work bounded by max_macs multiply-adds (about) and tensors by 2^20 elements, so that
+// an oracle in double keeps up. Depends on (seed, index) alone, on every machine.
+// Biased to: extents of 1, powers of two and vector widths ± 1, primes, pad >= filter, stride >
+// filter, dilation that leaves one tap inside the image, groups = c (depthwise), groups of a few
+// channels, batch 0, asymmetric padding, 1x1, NHWC, no bias, ReLU.
+Conv2dProblem random_problem(std::uint64_t seed, std::uint64_t index, double max_macs = 3e5);
+
+}  // namespace convtune
