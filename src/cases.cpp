@@ -1,1 +1,139 @@
-// to come
+// Suites: problem lines from the files that the build embedded, or from a file of the user's.
+#include "convtune/cases.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "convtune/error.h"
+#include "embedded.h"
+#include "quoted.h"
+
+namespace convtune {
+namespace {
+
+constexpr std::size_t kMaxFileBytes = std::size_t{64} << 20;
+constexpr std::string_view kBlanks = " \t\r";
+
+// The line up to a '#' that stands outside a name.
+std::string_view without_comment(std::string_view line) {
+  bool in_name = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '"') in_name = !in_name;
+    if (line[i] == '#' && !in_name) return line.substr(0, i);
+  }
+  return line;
+}
+
+std::vector<Conv2dProblem> parse_lines(std::string_view text, const std::string& file) {
+  std::vector<Conv2dProblem> problems;
+  for (std::size_t number = 1, begin = 0; begin < text.size(); ++number) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = without_comment(text.substr(begin, end - begin));
+    begin = end + 1;
+    if (line.find_first_not_of(kBlanks) == line.npos) continue;
+    try {
+      problems.push_back(parse_problem(line));
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("{}:{}: {}", file, number, error.what()));
+    }
+  }
+  if (problems.empty()) throw Error(ErrorKind::invalid_argument, fmt::format("{} holds no problem", file));
+  return problems;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error(ErrorKind::io, fmt::format("cannot read the suite file {}", quoted(path, 200)));
+  std::string text;
+  std::vector<char> block(1 << 16);
+  while (file.read(block.data(), static_cast<std::streamsize>(block.size())), file.gcount() > 0) {
+    text.append(block.data(), static_cast<std::size_t>(file.gcount()));
+    if (text.size() > kMaxFileBytes)
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("the suite file {} is over 64 MiB", quoted(path, 200)));
+  }
+  if (file.bad())
+    throw Error(ErrorKind::io, fmt::format("reading the suite file {} failed", quoted(path, 200)));
+  return text;
+}
+
+std::string suite_names() {
+  std::string names;
+  for (const Suite& suite : suites()) names += suite.name + ", ";
+  return names + "all";
+}
+
+// Levenshtein's: insertions, deletions and substitutions from one to the other.
+std::size_t edit_distance(std::string_view from, std::string_view to) {
+  std::vector<std::size_t> row(to.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < to.size(); ++j) {
+      const std::size_t substituted = diagonal + (from[i] == to[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+// The built-in name that a person may have meant; empty if none is near.
+std::string_view nearest_name(std::string_view text) {
+  std::string_view nearest;
+  std::size_t least = text.size() / 3 + 1;
+  for (const Suite& suite : suites())
+    for (const Conv2dProblem& problem : suite.problems)
+      // A distance is never less than the difference in length, so a long line costs nothing here.
+      if (const std::string_view name = problem.name; text.size() < name.size() + least)
+        if (const std::size_t distance = edit_distance(text, name); distance < least)
+          least = distance, nearest = name;
+  return nearest;
+}
+
+}  // namespace
+
+const std::vector<Suite>& suites() {
+  static const std::vector<Suite> all = [] {
+    std::vector<Suite> result;
+    for (const EmbeddedFile& file : embedded_cases())
+      result.push_back({std::string(file.name.substr(0, file.name.find('.'))),
+                        parse_lines(file.text, "cases/" + std::string(file.name))});
+    return result;
+  }();
+  return all;
+}
+
+std::vector<Conv2dProblem> load_suite(const std::string& name_or_path) {
+  std::vector<Conv2dProblem> problems;
+  for (const Suite& suite : suites())
+    // The edges are for verifying; their timings would say nothing.
+    if (suite.name == name_or_path || (name_or_path == "all" && suite.name != "edges"))
+      problems.insert(problems.end(), suite.problems.begin(), suite.problems.end());
+  if (!problems.empty()) return problems;
+
+  std::error_code ignored;
+  if (!std::filesystem::exists(name_or_path, ignored) || std::filesystem::is_directory(name_or_path, ignored))
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{} is neither a suite ({}) nor a file with problems", quoted(name_or_path, 200),
+                            suite_names()));
+  return parse_lines(read_file(name_or_path), name_or_path);
+}
+
+Conv2dProblem find_problem(std::string_view name_or_text) {
+  for (const Suite& suite : suites())
+    for (const Conv2dProblem& problem : suite.problems)
+      if (problem.name == name_or_text) return problem;
+  try {
+    return parse_problem(name_or_text);
+  } catch (const Error& error) {
+    if (const std::string_view nearest = nearest_name(name_or_text); !nearest.empty())
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("no case is named {}; did you mean '{}'?", quoted(name_or_text), nearest));
+    throw Error(error.kind(), fmt::format("no case has this name, and as a {}", error.what()));
+  }
+}
+
+}  // namespace convtune
