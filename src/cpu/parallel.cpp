@@ -1,1 +1,70 @@
-// to come
+// The only OpenMP region of convtune. Under ThreadSanitizer it also tells the tool about fork and join:
+// g++'s libgomp is not instrumented, so without help every loop is reported as a race.
+//
+// What was tried with g++ 12 (runs of 300 loops, three threads that each start loops of their own):
+//   nothing                           14 false reports
+//   acquire and release alone          6: the function that the compiler outlines reads the captured
+//                                         variables before its first statement, so before the acquire
+//   those and no_sanitize (this file)  0 at -O0, -O1 and -O2, and a planted race between two bodies is
+//                                         found in every run (tests/unit/planted_race.cpp)
+//   clang 14 with libomp and archer    3, from inside libomp, unless all of it is told to be ignored
+#include "cpu/parallel.h"
+
+#include <omp.h>
+
+#include <algorithm>
+
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#define CONVTUNE_UNSEEN __attribute__((no_sanitize("thread")))  // the outlined function inherits it
+#define CONVTUNE_RELEASE(address) __tsan_release(address)
+#define CONVTUNE_ACQUIRE(address) __tsan_acquire(address)
+#else
+#define CONVTUNE_UNSEEN
+#define CONVTUNE_RELEASE(address) static_cast<void>(address)
+#define CONVTUNE_ACQUIRE(address) static_cast<void>(address)
+#endif
+
+namespace convtune::cpu {
+namespace {
+
+struct Loop {
+  void (*body)(void* context, int thread, std::int64_t begin, std::int64_t end);
+  void* context;
+  std::int64_t tasks;
+};
+
+// Runs differ by at most one task. Not inlined, so that a sanitizer watches the body.
+[[gnu::noinline]] void run_share(const Loop& loop, int thread, int threads) {
+  const std::int64_t share = loop.tasks / threads;
+  const std::int64_t longer = loop.tasks % threads;  // how many of the first runs have one more
+  const std::int64_t begin = thread * share + std::min<std::int64_t>(thread, longer);
+  loop.body(loop.context, thread, begin, begin + share + (thread < longer ? 1 : 0));
+}
+
+}  // namespace
+
+CONVTUNE_UNSEEN
+void parallel_for(int threads, std::int64_t tasks,
+                  void (*body)(void* context, int thread, std::int64_t begin, std::int64_t end),
+                  void* context) {
+  if (tasks <= 0) return;
+  const int team = static_cast<int>(std::min<std::int64_t>(threads, tasks));
+  if (team <= 1) {
+    body(context, 0, 0, tasks);
+    return;
+  }
+  const Loop loop{body, context, tasks};
+  char fork = 0, join = 0;  // only their addresses matter
+  CONVTUNE_RELEASE(&fork);
+#pragma omp parallel num_threads(team)
+  {
+    CONVTUNE_ACQUIRE(&fork);
+    // The team may be smaller than asked: a nested region, or a limit of the program's.
+    run_share(loop, omp_get_thread_num(), omp_get_num_threads());
+    CONVTUNE_RELEASE(&join);
+  }
+  CONVTUNE_ACQUIRE(&join);
+}
+
+}  // namespace convtune::cpu

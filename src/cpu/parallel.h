@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace convtune::cpu {
 
 // Runs body(thread, begin, end) with [0, tasks) cut into contiguous runs of equal length, one a
 // thread. `context` is handed through. Returns when all are done. body must not throw.
-void parallel_for(int threads, std::int64_t tasks, void (*body)(void* context, int thread, std::int64_t begin, std::int64_t end),
+void parallel_for(int threads, std::int64_t tasks,
+                  void (*body)(void* context, int thread, std::int64_t begin, std::int64_t end),
                   void* context);
 
 // The same for a callable body(int thread, int64 begin, int64 end).
