@@ -1,0 +1,30 @@
+# Thin doors over scripts/setup and the CMake presets (CMakePresets.json). `make` alone lists them.
+.PHONY: help setup tune test asan tsan check
+help:
+	@echo 'make setup   install what is missing (Debian packages; nothing is done when all is there)'
+	@echo 'make tune    setup, build, tune AlexNet conv1 on the best device here and print the table'
+	@echo 'make test    setup, build, run every test'
+	@echo 'make asan    every test under AddressSanitizer and UndefinedBehaviorSanitizer'
+	@echo 'make tsan    every test under ThreadSanitizer'
+	@echo 'make check   formatting, the include rules and clang-tidy'
+
+setup:
+	scripts/setup
+
+tune: setup
+	cmake --preset release
+	cmake --build --preset release --target convtune_cli
+	build/release/cli/convtune tune alexnet_conv1
+
+test: setup
+	cmake --preset release
+	cmake --build --preset release
+	ctest --preset release
+
+asan tsan: setup
+	cmake --preset $@
+	cmake --build --preset $@
+	ctest --preset $@
+
+check: setup
+	scripts/check

@@ -1,0 +1,24 @@
+# Proves both ways to use convtune from another project: find_package on an installed copy of this
+# build, and add_subdirectory (which compiles the library again, unoptimised to be quick).
+set(prefix ${CMAKE_CURRENT_BINARY_DIR}/consumer/prefix)
+add_test(NAME consumer_install
+         COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DPREFIX=${prefix}
+                 -P ${CMAKE_CURRENT_LIST_DIR}/install.cmake)
+set_tests_properties(consumer_install PROPERTIES FIXTURES_SETUP consumer_prefix)
+
+function(convtune_consumer_test name)
+  set(build ${CMAKE_CURRENT_BINARY_DIR}/consumer/${name})
+  add_test(
+    NAME consumer_${name}
+    COMMAND
+      ${CMAKE_CTEST_COMMAND} --build-and-test ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/${name} ${build}
+      --build-generator ${CMAKE_GENERATOR}
+      --build-options -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS}
+                      -DCMAKE_BUILD_TYPE=Debug ${ARGN}
+      --test-command ${build}/consumer)
+  set_tests_properties(consumer_${name} PROPERTIES TIMEOUT 300 RUN_SERIAL ON)
+endfunction()
+
+convtune_consumer_test(find_package -DCMAKE_PREFIX_PATH=${prefix})
+set_tests_properties(consumer_find_package PROPERTIES FIXTURES_REQUIRED consumer_prefix)
+convtune_consumer_test(add_subdirectory -Dconvtune_WITH_ONEDNN=${convtune_WITH_ONEDNN})
