@@ -1,0 +1,58 @@
+// convtune bench: what plan() answers, measured beside every variant of the vendor's library.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "command.h"
+#include "convtune/tuner.h"
+#include "interrupt.h"
+#include "options.h"
+#include "report.h"
+
+namespace convtune::cli {
+namespace {
+
+struct Bench {
+  ProblemOptions problem;
+  DeviceOptions device;
+  ReportOptions report;
+  double seconds = 3;
+
+  int run() const {
+    const std::vector<Conv2dProblem> problems = problem.problems();
+    const DeviceInfo where = device.select();
+    const CompareOptions options{seconds, interrupt_flag()};
+    return report_cases(problems, where, report,
+                        [&](const Conv2dProblem& asked, const std::string& name,
+                            ProgressLine& progress) -> std::optional<ReportRow> {
+                          progress.show(fmt::format("{}: measuring for {:g} s", name, seconds));
+                          ReportRow row;
+                          row.comparison = compare(asked, where.device, options);
+                          // Cut short, the numbers rest on too few samples to be shown.
+                          if (interrupted()) return std::nullopt;
+                          return row;
+                        });
+  }
+};
+
+}  // namespace
+
+Command add_bench(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("bench", "Measure convtune beside the vendor's library, in one run");
+  const auto bench = std::make_shared<Bench>();
+  bench->problem.add_to(*app);
+  bench->device.add_to(*app);
+  app->add_option("--seconds", bench->seconds, "Measuring time of a case, shared by the providers")
+      ->check(CLI::Range(0.01, 86400.0))
+      ->capture_default_str();
+  bench->report.add_to(*app);
+  app->footer(
+      "Examples:\n"
+      "  convtune bench alexnet_conv1 --batch 8\n"
+      "  convtune bench --suite all --batch 8 --seconds 5 --json bench.json\n"
+      "  convtune bench --suite stem --csv - > stem.csv\n\n"
+      "bench never tunes: run `convtune tune` on the same problems first.");
+  return {app, [bench] { return bench->run(); }};
+}
+
+}  // namespace convtune::cli

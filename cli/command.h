@@ -1,0 +1,25 @@
+// What a subcommand is: its place on the command line and what it does. One file each.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <functional>
+
+namespace convtune::cli {
+
+struct Command {
+  CLI::App* app;             // parsed() after the command line named it
+  std::function<int()> run;  // returns the exit code; throws convtune::Error
+};
+
+Command add_tune(CLI::App& parent);
+Command add_bench(CLI::App& parent);
+Command add_verify(CLI::App& parent);
+Command add_plan(CLI::App& parent);
+Command add_cases(CLI::App& parent);
+Command add_db(CLI::App& parent);
+Command add_devices(CLI::App& parent);
+Command add_doctor(CLI::App& parent);
+
+}  // namespace convtune::cli

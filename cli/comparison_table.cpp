@@ -1,0 +1,89 @@
+// The table of tune and bench.
+#include "comparison_table.h"
+
+#include <fmt/format.h>
+
+#include "options.h"
+
+namespace convtune::cli {
+namespace {
+
+// About four digits, whatever the magnitude.
+std::string microseconds(double us) {
+  return us < 10     ? fmt::format("{:.3f}", us)
+         : us < 1000 ? fmt::format("{:.1f}", us)
+                     : fmt::format("{:.0f}", us);
+}
+
+double best_peer_us(const Comparison& comparison) {
+  for (const ProviderResult& provider : comparison.providers)
+    if (provider.name == comparison.best_peer && provider.failure.empty()) return provider.time_us;
+  return 0;
+}
+
+std::string plural(int count, std::string_view one, std::string_view many) {
+  return fmt::format("{} {}", count, count == 1 ? one : many);
+}
+
+}  // namespace
+
+std::string with_config(const std::string& algorithm, const Config& config) {
+  const std::string text = to_string(config);
+  return text.empty() ? algorithm : algorithm + ' ' + text;
+}
+
+std::string render_comparison(const Comparison& comparison, const Style& style) {
+  const Conv2dProblem& problem = comparison.problem;
+  const DeviceInfo& device = comparison.device;
+  const Roofline& roof = comparison.roofline;
+  std::string out =
+      printable(problem.name.empty() ? key(problem) : problem.name + ": " + key(problem)) + '\n';
+  out += fmt::format("{}: {}, {} {}, {}", to_string(device.device), printable(device.name), device.units,
+                     device.device.kind == Device::Kind::cpu ? "threads" : "multiprocessors", device.isa);
+  if (roof.floor_us > 0)
+    out += fmt::format("; roofline {} us, bound by {}", microseconds(roof.floor_us), roof.bound);
+  out += "\n\n";
+
+  const double peer_us = best_peer_us(comparison);
+  Table table({{"provider"},
+               {"us", Align::right},
+               {"vs best peer", Align::right},
+               {"GFLOP/s", Align::right},
+               {"GB/s", Align::right},
+               {"roofline", Align::right},
+               {"max error", Align::right},
+               {"algorithm and config"}});
+  for (const ProviderResult& provider : comparison.providers) {
+    const std::string how = with_config(provider.algorithm, provider.config);
+    if (!provider.failure.empty()) {
+      table.add_row({provider.name, "-", "-", "-", "-", "-", "-", "failed: " + provider.failure}, Tone::bad);
+      continue;
+    }
+    const double us = provider.time_us;
+    const auto rate = [&](double work) { return us > 0 ? fmt::format("{:.1f}", work / us / 1e3) : "-"; };
+    table.add_row(
+        {provider.name, microseconds(us), peer_us > 0 && us > 0 ? fmt::format("{:.2f}x", peer_us / us) : "-",
+         rate(problem.flops()), rate(problem.bytes()),
+         roof.floor_us > 0 ? fmt::format("{:.1f} % {}", 100 * provider.roofline_fraction, roof.bound) : "-",
+         fmt::format("{:.1e}", provider.max_error), how},
+        &provider == &comparison.providers.front() ? Tone::strong : Tone::plain);
+  }
+  out += table.render(style);
+  if (comparison.providers.size() == 1) out += "no peer ran here\n";
+  out += fmt::format("\nplan: {}: {}\n", to_string(comparison.plan.source), printable(comparison.plan.why));
+  if (!comparison.decision.empty()) out += fmt::format("decision: {}\n", printable(comparison.decision));
+  return out;
+}
+
+std::string render_summary(const std::vector<ReportRow>& rows) {
+  const Summary summary = summarize(rows);
+  std::string mean = "no case has a peer to compare with";
+  if (summary.compared > 0)
+    mean = fmt::format("geomean speed-up over the best peer {:.2f}x over {}", summary.geomean_speedup,
+                       plural(summary.compared, "case", "cases"));
+  return fmt::format("{}; {}, {}, {} (±{:g} %)\n", mean, plural(summary.wins, "win", "wins"),
+                     plural(summary.ties, "tie", "ties"), plural(summary.losses, "loss", "losses"),
+                     100 * kTieShare);
+}
+
+}  // namespace convtune::cli

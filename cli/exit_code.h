@@ -1,0 +1,21 @@
+// What the command's exit code says; scripts rely on these numbers.
+#pragma once
+
+#include "convtune/error.h"
+#include "convtune/verify.h"
+
+namespace convtune::cli {
+
+enum ExitCode : int {
+  kOk = 0,
+  kMismatch = 1,  // verify found a wrong answer
+  kUsage = 2,     // bad options, problems or files
+  kNoDevice = 3,  // the device asked for is not in this machine
+  kInternal = 4,  // convtune, or a library under it, broke a promise
+  kInterrupted = 130,
+};
+
+ExitCode exit_code(ErrorKind kind);
+ExitCode exit_code(const VerifyReport& report);
+
+}  // namespace convtune::cli

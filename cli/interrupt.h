@@ -1,0 +1,13 @@
+// Ctrl-C: the first one asks the work to stop cleanly, the second one ends the process at once.
+#pragma once
+
+#include <atomic>
+
+namespace convtune::cli {
+
+void catch_interrupts();
+bool interrupted();
+// What the library's `cancel` options take.
+const std::atomic<bool>* interrupt_flag();
+
+}  // namespace convtune::cli

@@ -1,0 +1,80 @@
+// The convtune command: names the subcommands, runs one, and turns errors into messages and exit codes.
+#include <fmt/format.h>
+
+#include <csignal>
+#include <exception>
+#include <new>
+
+#include "command.h"
+#include "convtune/error.h"
+#include "exit_code.h"
+#include "interrupt.h"
+#include "output.h"
+#include "table.h"
+
+namespace {
+
+using namespace convtune;
+using namespace convtune::cli;
+
+int fail(ExitCode code, const std::string& message, const std::string& hint = "") {
+  print_library_warnings();
+  print_error(message);
+  if (!hint.empty()) print_hint(hint);
+  return code;
+}
+
+// CLI11 would say only that a subcommand is required.
+bool is_unknown_command(const CLI::App& app, const std::string& word) {
+  return !word.empty() && word[0] != '-' &&
+         app.get_subcommands([&](const CLI::App* known) { return known->get_name() == word; }).empty();
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("2-D convolutions as fast as the hardware allows", "convtune");
+  app.set_version_flag("--version", std::string("convtune ") + CONVTUNE_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "A problem is a case name (see `convtune cases`) or a line of benchdnn's convolution grammar.\n\n"
+      "Examples:\n"
+      "  convtune tune alexnet_conv1 --batch 8\n"
+      "  convtune bench --suite stem --batch 8 --json stem.json\n"
+      "  convtune plan mb1ic3ih224oc64kh7sh2ph3 act=relu\n\n"
+      "Exit codes: 0 ok, 1 wrong answer, 2 bad input, 3 no such device, 4 internal error, 130 interrupted.");
+  const std::vector<Command> commands = {add_tune(app),  add_bench(app), add_verify(app),  add_plan(app),
+                                         add_cases(app), add_db(app),    add_devices(app), add_doctor(app)};
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    if (argc < 2) return fail(kUsage, "no command given", "see `convtune --help`");
+    if (is_unknown_command(app, argv[1]))
+      return fail(kUsage, fmt::format("there is no command '{}'", printable(argv[1])),
+                  "see `convtune --help`");
+    const auto* const used = app.get_subcommands().empty() ? nullptr : app.get_subcommands().front();
+    const std::string name = used ? " " + used->get_name() : "";
+    return fail(kUsage, error.what(), fmt::format("see `convtune{} --help`", name));
+  }
+  for (const Command& command : commands)
+    if (command.app->parsed()) return command.run();
+  return kUsage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  catch_interrupts();
+  // A file size limit then is an error that can be told, like a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
+  try {
+    const int code = run(argc, argv);
+    flush_stdout();
+    return code;
+  } catch (const Error& error) {
+    return fail(exit_code(error.kind()), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(kUsage, "not enough memory", "a smaller --batch needs less");
+  } catch (const std::exception& error) {
+    return fail(kInternal, error.what());
+  }
+}

@@ -1,0 +1,139 @@
+// Shared options and their parsers; every refusal names the word and shows a right one.
+#include "options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "convtune/cases.h"
+#include "convtune/error.h"
+
+namespace convtune::cli {
+namespace {
+
+// Stands for "no limit" where a budget counts trials; finite, so that estimates stay numbers.
+constexpr double kNoLimitSeconds = 7 * 86400.0;
+
+Error bad(const std::string& message) {
+  return Error(ErrorKind::invalid_argument, message);
+}
+
+// A number, and the text after it without the blanks between.
+struct Quantity {
+  double value = 0;
+  std::string_view unit;
+};
+
+std::optional<Quantity> parse_quantity(std::string_view text) {
+  Quantity quantity;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, quantity.value, std::chars_format::fixed);
+  if (error != std::errc() || !std::isfinite(quantity.value)) return std::nullopt;
+  quantity.unit = text.substr(static_cast<std::size_t>(rest - text.data()));
+  const auto unit_start = quantity.unit.find_first_not_of(' ');
+  quantity.unit = unit_start == std::string_view::npos ? "" : quantity.unit.substr(unit_start);
+  return quantity;
+}
+
+// "act=relu", but neither `mb1…n"a=b"` nor a whole quoted line with options of its own.
+bool is_key_value(const std::string& word) {
+  const auto mark = word.find_first_of("=\" ");
+  return mark != std::string::npos && word[mark] == '=';
+}
+
+const Conv2dProblem* built_in_case(std::string_view name) {
+  for (const Suite& suite : suites())
+    for (const Conv2dProblem& problem : suite.problems)
+      if (problem.name == name) return &problem;
+  return nullptr;
+}
+
+}  // namespace
+
+Budget parse_budget(std::string_view text) {
+  const auto fail = [&](std::string_view why) {
+    return bad(fmt::format("--budget '{}' {}; write 90s, 1.5m, 500ms or 200t (trials)", text, why));
+  };
+  const auto quantity = parse_quantity(text);
+  if (!quantity) throw fail("is not a number with a unit");
+  const auto [value, unit] = *quantity;
+  if (value <= 0) throw fail("is not above 0");
+  if (unit == "t" || unit == "trial" || unit == "trials") {
+    if (value != std::floor(value) || value > 1e12) throw fail("is not a whole number of trials");
+    return {kNoLimitSeconds, static_cast<std::int64_t>(value)};
+  }
+  if (unit.empty()) throw fail("has no unit");
+  const double scale = unit == "s" ? 1 : unit == "ms" ? 1e-3 : unit == "m" ? 60 : 0;
+  if (scale == 0) throw fail(fmt::format("has the unknown unit '{}'", unit));
+  if (value * scale > kNoLimitSeconds) throw fail("is more than a week");
+  return {value * scale, 0};
+}
+
+double parse_share(std::string_view text) {
+  const auto quantity = parse_quantity(text);
+  const bool percent = quantity && quantity->unit == "%";
+  if (!quantity || !(percent || quantity->unit.empty()))
+    throw bad(fmt::format("'{}' is not a share; write 2% or 0.02", text));
+  const double share = percent ? quantity->value / 100 : quantity->value;
+  if (share < 0 || share >= 1)
+    throw bad(fmt::format("'{}' is {:g} %, outside 0 % to 100 %; write 2% or 0.02", text, 100 * share));
+  return share;
+}
+
+std::vector<Conv2dProblem> parse_problem_words(const std::vector<std::string>& words) {
+  std::vector<Conv2dProblem> problems;
+  for (std::size_t i = 0; i < words.size();) {
+    const std::string& head = words[i++];
+    std::string extras;
+    while (i < words.size() && is_key_value(words[i])) extras += ' ' + words[i++];
+    // A problem line is parsed together with its words, which may be what makes it valid.
+    const Conv2dProblem* known = extras.empty() ? nullptr : built_in_case(head);
+    problems.push_back(known ? parse_problem(to_string(*known) + extras) : find_problem(head + extras));
+  }
+  return problems;
+}
+
+std::string label(const Conv2dProblem& problem) {
+  return problem.name.empty() ? to_string(problem) : problem.name;
+}
+
+void ProblemOptions::add_to(CLI::App& app) {
+  app.add_option("PROBLEM", words,
+                 "Case names or benchdnn lines; words like precision=tf32 act=relu belong to the one before");
+  app.add_option("--suite", suite, "All problems of stem, body, depthwise, edges, all, or of a file");
+  app.add_option("--batch", batch, "Use this batch size instead of the problem's (mb)")
+      ->check(CLI::NonNegativeNumber);
+}
+
+std::vector<Conv2dProblem> ProblemOptions::problems() const {
+  if (empty())
+    throw bad("no problem given: name a case (see `convtune cases`), write a benchdnn line, or use --suite");
+  std::vector<Conv2dProblem> all = parse_problem_words(words);
+  if (!suite.empty()) {
+    const std::vector<Conv2dProblem> listed = load_suite(suite);
+    if (listed.empty()) throw bad(fmt::format("suite '{}' has no problems", suite));
+    all.insert(all.end(), listed.begin(), listed.end());
+  }
+  if (batch) {
+    for (Conv2dProblem& problem : all) {
+      problem.n = *batch;
+      validate(problem);
+    }
+  }
+  return all;
+}
+
+void DeviceOptions::add_to(CLI::App& app) {
+  app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--threads", threads, "CPU threads to use (default: all, or OMP_NUM_THREADS)")
+      ->check(CLI::Range(1, 4096));
+}
+
+DeviceInfo DeviceOptions::select() const {
+  if (threads > 0) set_cpu_threads(threads);
+  return device_info(device == "auto" ? best_device() : parse_device(device));
+}
+
+}  // namespace convtune::cli

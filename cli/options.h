@@ -1,0 +1,55 @@
+// The options that several subcommands share, and the parsers of their little languages.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convtune/device.h"
+#include "convtune/problem.h"
+
+namespace convtune::cli {
+
+// Options of one subcommand. They live as long as the process: the command line points into them.
+struct ProblemOptions {
+  std::vector<std::string> words;
+  std::string suite;
+  std::optional<std::int64_t> batch;
+
+  void add_to(CLI::App& app);
+  bool empty() const { return words.empty() && suite.empty(); }
+  // The words' problems, then the suite's, with the batch put in. Throws Error if there is none.
+  std::vector<Conv2dProblem> problems() const;
+};
+
+struct DeviceOptions {
+  std::string device = "auto";
+  int threads = 0;  // 0: as the environment has it
+
+  void add_to(CLI::App& app);
+  // Sets the threads and finds the device. Throws Error{invalid_argument} or Error{no_device}.
+  DeviceInfo select() const;
+};
+
+// How long a search may take: exactly one of the two is limited.
+struct Budget {
+  double seconds = 0;
+  std::int64_t trials = 0;  // 0: no limit
+};
+
+// "90s", "1.5m", "500ms", "200 trials", "200t".
+Budget parse_budget(std::string_view text);
+// "2%" or "0.02"; at least 0 and less than 1.
+double parse_share(std::string_view text);
+
+// Problems out of command-line words: `key=value` words belong to the problem before them. A
+// problem is a case name or a benchdnn line.
+std::vector<Conv2dProblem> parse_problem_words(const std::vector<std::string>& words);
+
+// "alexnet_conv1", or the problem's text if it has no name.
+std::string label(const Conv2dProblem& problem);
+
+}  // namespace convtune::cli

@@ -1,0 +1,106 @@
+// Messages, and files by write-beside-and-rename.
+#include "output.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <set>
+
+#include "convtune/database.h"
+#include "convtune/error.h"
+
+namespace convtune::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+Error cannot_write(const fs::path& path, int error) {
+  return Error(ErrorKind::io, fmt::format("cannot write '{}': {}", path.string(), std::strerror(error)));
+}
+
+// Creates a file that was not there, or opens what is there if it is no regular file.
+int open_for_writing(const fs::path& path, int flags) {
+  return ::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666);
+}
+
+// 0 or errno.
+int write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void print_error(std::string_view message) {
+  fmt::print(stderr, "convtune: error: {}\n", message);
+}
+
+void print_hint(std::string_view message) {
+  fmt::print(stderr, "convtune: hint: {}\n", message);
+}
+
+void print_warning(std::string_view message) {
+  static std::set<std::string, std::less<>> said;
+  if (said.emplace(message).second) fmt::print(stderr, "convtune: warning: {}\n", message);
+}
+
+void print_library_warnings() {
+  for (const std::string& warning : Database::take_warnings()) print_warning(warning);
+}
+
+OutputFile::OutputFile(const std::string& path) : path_(path) {
+  if (path.empty() || is_stdout()) return;
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path_, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    if (fs::is_directory(status)) throw cannot_write(path_, EISDIR);
+    if (::access(path_.c_str(), W_OK) != 0) throw cannot_write(path_, errno);
+    return;  // /dev/null or a pipe: nothing to rename over
+  }
+  if (fs::exists(status)) {
+    if (::access(path_.c_str(), W_OK) != 0) throw cannot_write(path_, errno);
+    path_ = fs::canonical(path_);  // a link stays a link
+  }
+  beside_ = path_.parent_path() / fmt::format(".{}.{}.tmp", path_.filename().string(), ::getpid());
+  const int fd = open_for_writing(beside_, O_CREAT | O_EXCL);
+  if (fd < 0) throw cannot_write(path_, errno);
+  ::close(fd);
+  ::unlink(beside_.c_str());
+}
+
+void OutputFile::write(std::string_view text) const {
+  if (path_.empty()) return;
+  if (is_stdout()) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return flush_stdout();
+  }
+  const bool in_place = beside_.empty();
+  const fs::path& target = in_place ? path_ : beside_;
+  const int fd = open_for_writing(target, in_place ? 0 : O_CREAT | O_EXCL);
+  if (fd < 0) throw cannot_write(path_, errno);
+  int error = write_all(fd, text);
+  if (error == 0 && !in_place && ::fsync(fd) != 0) error = errno;
+  if (::close(fd) != 0 && error == 0) error = errno;
+  if (error == 0 && !in_place && ::rename(beside_.c_str(), path_.c_str()) != 0) error = errno;
+  if (error == 0) return;
+  if (!in_place) ::unlink(beside_.c_str());
+  throw cannot_write(path_, error);
+}
+
+void flush_stdout() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return;
+  // The error of a failed fwrite may have been overwritten since; ferror remembers only that it was.
+  const std::string why = errno != 0 ? fmt::format(": {}", std::strerror(errno)) : "";
+  throw Error(ErrorKind::io, "cannot write standard output" + why);
+}
+
+}  // namespace convtune::cli

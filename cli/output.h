@@ -1,0 +1,35 @@
+// Where words go: messages on stderr, and result files that appear whole or not at all.
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace convtune::cli {
+
+void print_error(std::string_view message);
+void print_hint(std::string_view message);
+// Each message once in a process.
+void print_warning(std::string_view message);
+// The library's warnings since the last call.
+void print_library_warnings();
+
+// A file to write results to. Made before the measuring, so that a path that cannot be written is
+// found out before time is spent; written at the end, beside the target, and renamed.
+// "-" is standard output; an empty path writes nothing; a device or pipe is written in place.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::string& path);  // throws Error{io}
+  bool is_stdout() const { return path_ == "-"; }
+  explicit operator bool() const { return !path_.empty(); }
+  void write(std::string_view text) const;  // throws Error{io}; what was there before is still there then
+
+ private:
+  std::filesystem::path path_, beside_;
+};
+
+// A write to standard output that failed (a full disk, say) is seen here. Throws Error{io}.
+void flush_stdout();
+
+}  // namespace convtune::cli

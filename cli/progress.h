@@ -1,0 +1,37 @@
+// One line on stderr that says how far a long work is: redrawn in place on a terminal, else a plain
+// line every few seconds.
+#pragma once
+
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "convtune/tuner.h"
+#include "table.h"
+
+namespace convtune::cli {
+
+// "alexnet_conv1: screen 34/120, best 1234 us (direct vectors=4), 12 s left"
+std::string progress_text(std::string_view label, const Progress& progress);
+
+class ProgressLine {
+ public:
+  // `seconds` is a clock, for tests; by default the steady one.
+  ProgressLine(std::FILE* stream, const Style& style, std::function<double()> seconds = {});
+  ~ProgressLine() { clear(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void show(std::string_view text);  // drops what comes too soon after the last
+  void clear();                      // before other output, so that nothing is left on the line
+
+ private:
+  std::FILE* stream_;
+  Style style_;
+  std::function<double()> seconds_;
+  double last_;
+  bool drawn_ = false;
+};
+
+}  // namespace convtune::cli

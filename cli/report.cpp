@@ -1,0 +1,97 @@
+// The loop over cases behind tune and bench.
+#include "report.h"
+
+#include <fmt/format.h>
+
+#include <new>
+
+#include "comparison_table.h"
+#include "exit_code.h"
+#include "interrupt.h"
+#include "options.h"
+#include "output.h"
+
+namespace convtune::cli {
+namespace {
+
+// The files are opened before anything is measured.
+struct ReportFiles {
+  OutputFile json, csv;
+
+  explicit ReportFiles(const ReportOptions& options) : json(options.json), csv(options.csv) {
+    if (json.is_stdout() && csv.is_stdout())
+      throw Error(ErrorKind::invalid_argument, "--json - and --csv - cannot both be standard output");
+  }
+  // The table makes room when standard output is spoken for.
+  std::FILE* table_stream() const { return json.is_stdout() || csv.is_stdout() ? stderr : stdout; }
+};
+
+std::string tuning_line(const ReportRow& row) {
+  const TuningSummary& tuning = *row.tuning;
+  if (tuning.from_record) return {};
+  return fmt::format("search: {} trials here, {} resumed, {} pruned, {} wrong\n", tuning.trials,
+                     tuning.resumed, tuning.pruned, tuning.wrong);
+}
+
+}  // namespace
+
+void ReportOptions::add_to(CLI::App& app) {
+  app.add_option("--json", json, "Write the results to this file as JSON (- is standard output)");
+  app.add_option("--csv", csv, "Write the results to this file as CSV (- is standard output)");
+}
+
+int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& device,
+                 const ReportOptions& options, const MeasureCase& measure) {
+  const ReportFiles files(options);
+  std::FILE* const stream = files.table_stream();
+  const Style style = style_of(stream);
+  ProgressLine progress(stderr, style_of(stderr));
+  std::vector<ReportRow> rows;
+  int code = kOk;
+
+  const auto fail = [&](const Conv2dProblem& problem, ErrorKind kind, const std::string& why) {
+    progress.clear();
+    print_error(problems.size() == 1 ? why : fmt::format("{}: {}", label(problem), why));
+    if (code == kOk) code = exit_code(kind);
+    ReportRow row;
+    row.comparison.problem = problem;
+    row.comparison.device = device;
+    row.failure = why;
+    rows.push_back(std::move(row));
+  };
+
+  for (std::size_t i = 0; i < problems.size() && !interrupted(); ++i) {
+    const Conv2dProblem& problem = problems[i];
+    const std::string position = problems.size() == 1 ? "" : fmt::format("[{}/{}] ", i + 1, problems.size());
+    try {
+      const std::optional<ReportRow> row = measure(problem, position + label(problem), progress);
+      progress.clear();
+      if (!row) break;
+      fmt::print(stream, "{}{}{}", rows.empty() ? "" : "\n", render_comparison(row->comparison, style),
+                 row->tuning ? tuning_line(*row) : "");
+      std::fflush(stream);
+      rows.push_back(*row);
+      if (!own_result(*row) && code == kOk) code = kMismatch;
+    } catch (const Error& error) {
+      fail(problem, error.kind(), error.what());
+    } catch (const std::bad_alloc&) {
+      fail(problem, ErrorKind::unsupported,
+           fmt::format("not enough memory for tensors of {:.3g} GB; try a smaller --batch",
+                       problem.bytes() / 1e9));
+    }
+    print_library_warnings();
+  }
+
+  if (rows.size() > 1) fmt::print(stream, "\n{}", render_summary(rows));
+  const Environment environment = environment_of(device);
+  // An interrupted run with nothing measured has nothing to say in a file.
+  if (!rows.empty() || !interrupted()) {
+    if (files.json) files.json.write(report_json(rows, environment, interrupted()));
+    if (files.csv) files.csv.write(report_csv(rows));
+  }
+  if (!interrupted()) return code;
+  fmt::print(stderr, "convtune: interrupted: {} of {} cases done\n", rows.size(), problems.size());
+  return kInterrupted;
+}
+
+}  // namespace convtune::cli

@@ -1,0 +1,32 @@
+// What tune and bench share: the walk over the cases, the table as it grows, and the result files.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "convtune/device.h"
+#include "convtune/problem.h"
+#include "progress.h"
+#include "report_json.h"
+
+namespace convtune::cli {
+
+struct ReportOptions {
+  std::string json, csv;
+
+  void add_to(CLI::App& app);
+};
+
+// Measures one case; `label` starts its progress lines. Empty if Ctrl-C stopped it before an answer.
+using MeasureCase =
+    std::function<std::optional<ReportRow>(const Conv2dProblem&, const std::string& label, ProgressLine&)>;
+
+// Measures case after case, prints each as it is done and writes the files at the end. A case that
+// fails becomes a row that says why; the others go on. Returns the exit code: that of the first failure.
+int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& device,
+                 const ReportOptions& options, const MeasureCase& measure);
+
+}  // namespace convtune::cli

@@ -1,0 +1,56 @@
+// What `tune` and `bench` write for machines: JSON (schema 1) and CSV, both pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "convtune/device.h"
+#include "convtune/tuner.h"
+
+namespace convtune::cli {
+
+// How a search went: TuningReport without its comparison.
+struct TuningSummary {
+  bool from_record = false, interrupted = false;
+  std::int64_t trials = 0, resumed = 0, pruned = 0, wrong = 0;
+  std::vector<std::string> warnings;
+};
+
+// One case of a report. `failure`: why there are no measurements.
+struct ReportRow {
+  Comparison comparison;
+  std::optional<TuningSummary> tuning;
+  std::string failure;
+};
+
+struct Environment {
+  DeviceInfo device;
+  int threads = 1;
+  std::vector<std::pair<std::string, std::string>> versions;  // "convtune" "0.1.0", ...
+  std::string date;                                           // ISO 8601, UTC
+};
+// As it is now.
+Environment environment_of(const DeviceInfo& device);
+
+// A speed-up within this share of 1 is a tie.
+constexpr double kTieShare = 0.02;
+
+// Over the rows with a peer. A row whose own answer failed is a loss and no part of the mean.
+struct Summary {
+  double geomean_speedup = 0;  // 0 where no row has a peer
+  int compared = 0;            // rows behind the mean
+  int wins = 0, ties = 0, losses = 0;
+};
+Summary summarize(const std::vector<ReportRow>& rows);
+
+// convtune's own result; null where the row failed.
+const ProviderResult* own_result(const ReportRow& row);
+
+std::string report_json(const std::vector<ReportRow>& rows, const Environment& environment,
+                        bool interrupted = false);
+// One line a provider; quoted as RFC 4180 says.
+std::string report_csv(const std::vector<ReportRow>& rows);
+
+}  // namespace convtune::cli

@@ -1,0 +1,188 @@
+// Widths, wrapping and colours of the table printer.
+#include "table.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+
+namespace convtune::cli {
+namespace {
+
+constexpr int kGap = 2;             // blanks between columns
+constexpr int kNarrowestWrap = 16;  // a last column with less room than this is not wrapped
+
+struct CodePoint {
+  std::uint32_t value = 0xFFFD;
+  std::size_t bytes = 1;
+  bool valid = false;
+};
+
+// Decodes the first character of non-empty text; strict: no overlong forms, no surrogates.
+CodePoint decode(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return {lead, 1, true};
+  const std::size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC2 ? 2 : 0;
+  if (bytes == 0 || lead > 0xF4 || text.size() < bytes) return {};
+  std::uint32_t value = lead & (0x7Fu >> bytes);
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {};
+    value = value << 6 | (byte(i) & 0x3F);
+  }
+  const std::uint32_t smallest = bytes == 4 ? 0x10000 : bytes == 3 ? 0x800 : 0x80;
+  if (value < smallest || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) return {};
+  return {value, bytes, true};
+}
+
+struct Range {
+  std::uint32_t first, last;
+};
+constexpr Range kZeroWidth[] = {{0x300, 0x36F}, {0x200B, 0x200F}, {0x20D0, 0x20FF}, {0xFE00, 0xFE0F}};
+constexpr Range kDoubleWidth[] = {{0x1100, 0x115F},   {0x2E80, 0xA4CF},  {0xAC00, 0xD7A3}, {0xF900, 0xFAFF},
+                                  {0xFE30, 0xFE6F},   {0xFF00, 0xFF60},  {0xFFE0, 0xFFE6}, {0x1F300, 0x1F64F},
+                                  {0x1F900, 0x1F9FF}, {0x20000, 0x3FFFD}};
+
+bool is_in(std::uint32_t value, const auto& ranges) {
+  return std::any_of(std::begin(ranges), std::end(ranges),
+                     [&](Range range) { return range.first <= value && value <= range.last; });
+}
+
+int width_of(const CodePoint& point) {
+  if (!point.valid) return 1;
+  return is_in(point.value, kZeroWidth) ? 0 : is_in(point.value, kDoubleWidth) ? 2 : 1;
+}
+
+// Lines of at most `width` columns, broken at blanks; a longer word stands alone.
+std::vector<std::string> wrap(std::string_view text, int width) {
+  std::vector<std::string> lines(1);
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t end = std::min(text.find(' ', start), text.size());
+    const std::string_view word = text.substr(start, end - start);
+    if (!lines.back().empty() && display_width(lines.back()) + 1 + display_width(word) > width)
+      lines.emplace_back();
+    else if (!lines.back().empty())
+      lines.back() += ' ';
+    lines.back() += word;
+    start = end + 1;
+  }
+  return lines;
+}
+
+std::string pad(const std::string& text, int width, Align align) {
+  const std::string blanks(static_cast<std::size_t>(std::max(0, width - display_width(text))), ' ');
+  return align == Align::right ? blanks + text : text + blanks;
+}
+
+std::string trim_right(std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line;
+}
+
+std::string paint(const std::string& line, Tone tone, const Style& style) {
+  if (!style.color || tone == Tone::plain) return line;
+  return fmt::format("\033[{}m{}\033[0m", tone == Tone::strong ? "1" : "31", line);
+}
+
+}  // namespace
+
+Style style_of(std::FILE* stream) {
+  const auto variable = [](const char* name) -> std::string_view {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+  };
+  Style style;
+  const int fd = ::fileno(stream);
+  style.terminal = fd >= 0 && ::isatty(fd) && variable("TERM") != "dumb";
+  style.color = style.terminal && variable("NO_COLOR").empty();
+  winsize size = {};
+  if (style.terminal && ::ioctl(fd, TIOCGWINSZ, &size) == 0) style.width = size.ws_col;
+  return style;
+}
+
+int display_width(std::string_view text) {
+  int width = 0;
+  while (!text.empty()) {
+    const CodePoint point = decode(text);
+    width += width_of(point);
+    text.remove_prefix(point.bytes);
+  }
+  return width;
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const CodePoint point = decode(text);
+    const bool control = point.value < 0x20 || (point.value >= 0x7F && point.value < 0xA0);
+    if (point.valid && !control)
+      out += text.substr(0, point.bytes);
+    else
+      out += "\uFFFD";
+    text.remove_prefix(point.bytes);
+  }
+  return out;
+}
+
+std::string cut(std::string_view text, int width) {
+  if (display_width(text) <= width) return std::string(text);
+  if (width <= 0) return {};
+  std::string out;
+  for (int used = 0; !text.empty();) {
+    const CodePoint point = decode(text);
+    used += width_of(point);
+    if (used > width - 1) break;
+    out += text.substr(0, point.bytes);
+    text.remove_prefix(point.bytes);
+  }
+  return out + "…";
+}
+
+void Table::add_row(std::vector<std::string> cells, Tone tone) {
+  cells.resize(columns_.size());
+  for (std::string& cell : cells) cell = printable(cell);
+  rows_.push_back({std::move(cells), tone});
+}
+
+std::vector<int> Table::widths() const {
+  std::vector<int> widths;
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    int width = display_width(columns_[i].header);
+    for (const Row& row : rows_) width = std::max(width, display_width(row.cells[i]));
+    widths.push_back(width);
+  }
+  return widths;
+}
+
+std::string Table::render(const Style& style) const {
+  if (columns_.empty()) return {};
+  const std::vector<int> width = widths();
+  const std::size_t last = columns_.size() - 1;
+  int indent = 0;
+  for (std::size_t i = 0; i < last; ++i) indent += width[i] + kGap;
+  const int room = style.width - indent;
+  const bool wraps = style.width > 0 && room >= kNarrowestWrap && columns_[last].align == Align::left;
+
+  std::string out;
+  const auto print = [&](const std::vector<std::string>& cells, Tone tone) {
+    std::string line;
+    for (std::size_t i = 0; i < last; ++i)
+      line += pad(cells[i], width[i], columns_[i].align) + std::string(kGap, ' ');
+    const auto parts = wraps ? wrap(cells[last], room) : std::vector<std::string>{cells[last]};
+    for (const std::string& part : parts) {
+      line += pad(part, wraps ? 0 : width[last], columns_[last].align);
+      out += paint(trim_right(line), tone, style) + '\n';
+      line.assign(static_cast<std::size_t>(indent), ' ');
+    }
+  };
+  std::vector<std::string> headers;
+  for (const Column& column : columns_) headers.push_back(column.header);
+  print(headers, Tone::strong);
+  for (const Row& row : rows_) print(row.cells, row.tone);
+  return out;
+}
+
+}  // namespace convtune::cli

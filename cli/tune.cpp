@@ -1,0 +1,102 @@
+// convtune tune: search, prove, record; or answer from the record.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "command.h"
+#include "convtune/database.h"
+#include "convtune/tuner.h"
+#include "interrupt.h"
+#include "options.h"
+#include "output.h"
+#include "report.h"
+
+namespace convtune::cli {
+namespace {
+
+struct Tune {
+  ProblemOptions problem;
+  DeviceOptions device;
+  ReportOptions report;
+  std::string budget = "60s", min_gain = "2%";
+  bool retune = false, no_save = false;
+
+  int run() const;
+  std::optional<ReportRow> tune_case(const Conv2dProblem& problem, const DeviceInfo& where,
+                                     TuneOptions options, const std::string& name,
+                                     ProgressLine& progress) const;
+};
+
+// The decision names its record, so that a reader knows how old the numbers are.
+std::string record_line(const Comparison& comparison) {
+  const auto record = Database().find(comparison.problem, comparison.device.fingerprint);
+  const std::string date = record && !record->date.empty() ? " of " + record->date : "";
+  return fmt::format("from the record{}, nothing measured", date);
+}
+
+std::optional<ReportRow> Tune::tune_case(const Conv2dProblem& asked, const DeviceInfo& where,
+                                         TuneOptions options, const std::string& name,
+                                         ProgressLine& progress) const {
+  options.progress = [&](const Progress& step) { progress.show(progress_text(name, step)); };
+  TuningReport report = convtune::tune(asked, where.device, options);
+  progress.clear();
+  for (const std::string& warning : report.warnings) print_warning(warning);
+  if (report.interrupted) {
+    fmt::print(stderr, "convtune: interrupted: {}\n",
+               no_save ? "nothing of this search is kept (--no-save)"
+                       : fmt::format("{} trials of {} are kept, the same command goes on from there",
+                                     report.trials + report.resumed, label(asked)));
+    return std::nullopt;
+  }
+  if (report.from_record) {
+    std::string& decision = report.comparison.decision;
+    decision = record_line(report.comparison) + (decision.empty() ? "" : "; " + decision);
+  }
+  TuningSummary summary{report.from_record, report.interrupted, report.trials,  report.resumed,
+                        report.pruned,      report.wrong,       report.warnings};
+  return ReportRow{std::move(report.comparison), std::move(summary), {}};
+}
+
+int Tune::run() const {
+  const std::vector<Conv2dProblem> problems = problem.problems();
+  TuneOptions options;
+  const Budget limit = parse_budget(budget);
+  options.budget_seconds = limit.seconds;
+  options.budget_trials = limit.trials;
+  options.min_gain = parse_share(min_gain);
+  options.retune = retune;
+  options.save = !no_save;
+  options.cancel = interrupt_flag();
+  const DeviceInfo where = device.select();
+  return report_cases(problems, where, report,
+                      [&](const Conv2dProblem& asked, const std::string& name, ProgressLine& progress) {
+                        return tune_case(asked, where, options, name, progress);
+                      });
+}
+
+}  // namespace
+
+Command add_tune(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("tune", "Search for the fastest way to run a problem and record it");
+  const auto tune = std::make_shared<Tune>();
+  tune->problem.add_to(*app);
+  tune->device.add_to(*app);
+  app->add_option("--budget", tune->budget,
+                  "How long a case's search may take: 90s, 5m, 500ms or 200t (trials)")
+      ->capture_default_str();
+  app->add_option("--min-gain", tune->min_gain, "What a challenger must be faster by, proven")
+      ->capture_default_str();
+  app->add_flag("--retune", tune->retune, "Search even if a record answers");
+  app->add_flag("--no-save", tune->no_save, "Keep neither the record nor the trials");
+  tune->report.add_to(*app);
+  app->footer(
+      "Examples:\n"
+      "  convtune tune alexnet_conv1\n"
+      "  convtune tune alexnet_conv1 --batch 8 --budget 30s\n"
+      "  convtune tune mb1ic3ih224oc64kh7sh2ph3 act=relu --retune\n"
+      "  convtune tune --suite stem --json stem.json\n\n"
+      "Ctrl-C keeps what was tried; the same command then goes on from there.");
+  return {app, [tune] { return tune->run(); }};
+}
+
+}  // namespace convtune::cli

@@ -1,0 +1,110 @@
+// convtune verify: every candidate against the oracle, or the random sweep.
+#include "convtune/verify.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+
+#include "command.h"
+#include "convtune/error.h"
+#include "exit_code.h"
+#include "interrupt.h"
+#include "options.h"
+#include "output.h"
+#include "progress.h"
+
+namespace convtune::cli {
+namespace {
+
+struct Verify {
+  ProblemOptions problem;
+  DeviceOptions device;
+  std::optional<std::int64_t> random;
+  std::uint64_t seed = 1;
+  std::string algorithm, config;
+
+  int run() const;
+};
+
+void add(VerifyReport& sum, const VerifyReport& part) {
+  sum.problems += part.problems;
+  sum.checks += part.checks;
+  sum.mismatches += part.mismatches;
+  sum.failures.insert(sum.failures.end(), part.failures.begin(), part.failures.end());
+  sum.interrupted |= part.interrupted;
+}
+
+void print(const VerifyReport& report) {
+  for (const Mismatch& mismatch : report.failures) {
+    fmt::print("MISMATCH {} {} on {}\n  {}\n  again with: {}\n", mismatch.algorithm,
+               to_string(mismatch.config), printable(to_string(mismatch.problem)), printable(mismatch.what),
+               printable(mismatch.repro));
+  }
+  const auto listed = static_cast<std::int64_t>(report.failures.size());
+  if (report.mismatches > listed) fmt::print("... and {} more\n", report.mismatches - listed);
+  fmt::print("{} problems, {} checks, {} mismatches\n", report.problems, report.checks, report.mismatches);
+}
+
+int Verify::run() const {
+  if (random && !problem.empty())
+    throw Error(ErrorKind::invalid_argument,
+                "--random makes its own problems: leave out PROBLEM and --suite");
+  if (random && problem.batch)
+    throw Error(ErrorKind::invalid_argument, "--random makes its own problems: leave out --batch");
+  const std::vector<Conv2dProblem> problems = random ? std::vector<Conv2dProblem>{} : problem.problems();
+  VerifyOptions options;
+  options.algorithm = algorithm;
+  options.config = parse_config(config);
+  options.seed = seed;
+  options.cancel = interrupt_flag();
+  const DeviceInfo where = device.select();
+
+  ProgressLine progress(stderr, style_of(stderr));
+  std::string name = "random sweep";
+  options.progress = [&](std::int64_t done, std::int64_t total, std::int64_t mismatches) {
+    progress.show(fmt::format("{}: {}/{}, {} mismatches", name, done, total, mismatches));
+  };
+  VerifyReport report;
+  if (random) report = verify_random(*random, seed, where.device, options);
+  for (const Conv2dProblem& asked : problems) {
+    if (interrupted()) break;
+    name = label(asked);
+    add(report, convtune::verify(asked, where.device, options));
+  }
+  report.interrupted |= interrupted();
+  progress.clear();
+  print(report);
+  print_library_warnings();
+  if (report.interrupted)
+    fmt::print(stderr, "convtune: interrupted: the numbers are those of what was checked\n");
+  if (report.checks == 0 && !report.interrupted)
+    throw Error(ErrorKind::unsupported,
+                "nothing was checked: no algorithm that was asked for supports the problem");
+  return exit_code(report);
+}
+
+}  // namespace
+
+Command add_verify(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("verify", "Check answers against the double-precision oracle");
+  const auto verify = std::make_shared<Verify>();
+  verify->problem.add_to(*app);
+  verify->device.add_to(*app);
+  app->add_option("--random", verify->random, "Check this many random problems, biased to edges")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}));
+  app->add_option("--seed", verify->seed, "Where the random problems and the data start")
+      ->capture_default_str();
+  CLI::Option* algorithm = app->add_option("--algorithm", verify->algorithm, "Check only this algorithm");
+  app->add_option("--config", verify->config, "Check only this config, as in \"vectors=4 channels=6\"")
+      ->needs(algorithm);
+  app->footer(
+      "Examples:\n"
+      "  convtune verify alexnet_conv1 --batch 2\n"
+      "  convtune verify --random 20000 --seed 1\n"
+      "  convtune verify mb1ic3ih17oc5kh3ph1 --algorithm direct\n\n"
+      "Exit code 1 if any answer is wrong; every mismatch comes with the command that shows it again.");
+  return {app, [verify] { return verify->run(); }};
+}
+
+}  // namespace convtune::cli
