@@ -132,7 +132,7 @@ Conv2dProblem find_problem(std::string_view name_or_text) {
     if (const std::string_view nearest = nearest_name(name_or_text); !nearest.empty())
       throw Error(ErrorKind::invalid_argument,
                   fmt::format("no case is named {}; did you mean '{}'?", quoted(name_or_text), nearest));
-    throw Error(error.kind(), fmt::format("no case has this name, and as a {}", error.what()));
+    throw Error(error.kind(), fmt::format("{}; nor is it the name of a case", error.what()));
   }
 }
 

@@ -63,7 +63,7 @@ void check_bytes(const char* tensor, const char* formula, std::initializer_list<
     fits = fits && !__builtin_mul_overflow(bytes, std::max<std::int64_t>(extent, 1), &bytes);
   if (!fits || bytes > kMaxTensorBytes)
     refuse(fmt::format("the {} is too large: {} = {} elements of {} bytes are more than 2^62 bytes", tensor,
-                       formula, product, element_bytes));
+                       formula, fmt::join(extents, "*"), element_bytes));
 }
 
 void check_name(const std::string& name) {

@@ -40,18 +40,20 @@ std::int64_t draw_extent(Random& random, std::int64_t limit) {
   constexpr std::array<std::int64_t, 12> kPowers = {2, 4, 4, 8, 8, 16, 16, 16, 32, 32, 64, 128};
   constexpr std::array<std::int64_t, 12> kPrimes = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37};
   std::int64_t extent = 1;
-  switch (random.between(0, 6)) {
+  switch (random.between(0, 9)) {
     case 0:
       break;
     case 1:
     case 2:
-      extent = random.pick(kPowers) + random.between(-1, 1);
-      break;
     case 3:
-      extent = random.pick(kPrimes);
+      extent = random.pick(kPowers) + random.between(-1, 1);
       break;
     case 4:
     case 5:
+      extent = random.pick(kPrimes);
+      break;
+    case 6:
+    case 7:
       extent = random.between(1, 8);
       break;
     default:
@@ -66,17 +68,17 @@ struct Axis {
 };
 
 Axis draw_axis(Random& random, std::int64_t limit, bool pointwise) {
-  constexpr std::array<std::int64_t, 12> kFilters = {1, 1, 2, 3, 3, 3, 4, 5, 5, 6, 7, 11};
+  constexpr std::array<std::int64_t, 10> kFilters = {1, 2, 3, 3, 3, 4, 5, 6, 7, 11};
   Axis axis{};
   axis.size = draw_extent(random, limit);
   axis.filter = random.one_in(12) ? axis.size : std::min(random.pick(kFilters), limit);
   if (pointwise) axis.filter = 1;
 
-  constexpr std::array<std::int64_t, 8> kStrides = {1, 1, 1, 1, 2, 2, 3, 4};
-  axis.stride = random.one_in(8) ? axis.filter + random.between(1, 2) : random.pick(kStrides);
+  constexpr std::array<std::int64_t, 8> kStrides = {1, 1, 1, 1, 1, 2, 2, 3};
+  axis.stride = random.one_in(12) ? axis.filter + random.between(1, 2) : random.pick(kStrides);
 
   constexpr std::array<std::int64_t, 8> kDilations = {1, 1, 1, 1, 1, 2, 2, 3};
-  const bool one_tap = random.one_in(12);  // no two taps inside the image at once
+  const bool one_tap = random.one_in(16);  // no two taps inside the image at once
   axis.dilation = one_tap ? axis.size + random.between(0, 1) : random.pick(kDilations);
 
   const std::int64_t span = axis.dilation * (axis.filter - 1) + 1;
@@ -162,9 +164,12 @@ bool small_enough(const Conv2dProblem& problem, double max_macs) {
 Conv2dProblem random_problem(std::uint64_t seed, std::uint64_t index, double max_macs) {
   // Mixed once before the index goes in, so that neighbouring seeds do not share problems.
   Random random(Random(seed).next() + index * 0xd1342543de82ef95);
+  // Small problems fit more often: without a lower bound for some, few would fill a tile.
+  const double min_macs = random.one_in(3) ? max_macs / 16 : 0;
   for (std::int64_t limit = 256;; limit = std::max<std::int64_t>(limit * 7 / 8, 1)) {
     const Conv2dProblem problem = draw(random, limit);
-    if (limit == 1 || small_enough(problem, max_macs)) return problem;
+    const bool large_enough = problem.flops() / 2 >= min_macs || limit < 32;
+    if (limit == 1 || (large_enough && small_enough(problem, max_macs))) return problem;
   }
 }
 
