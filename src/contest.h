@@ -15,15 +15,15 @@ struct ContestOptions {
   double confidence = 0.99;  // of the interval
   int min_rounds = 10;
   int max_rounds = 40;
-  double max_seconds = 10;   // by the sum of the times that the sides report; min_rounds come first
+  double max_seconds = 10;          // by the sum of the times that the sides report; min_rounds come first
   std::function<bool()> cancelled;  // polled between rounds
 };
 
 struct ContestResult {
   bool accepted = false;
   bool cancelled = false;
-  double gain = 0;    // median over rounds of 1 - challenger/incumbent: 0.10 = challenger takes 10 % less time
-  Interval interval;  // of that median
+  double gain = 0;  // median over rounds of 1 - challenger/incumbent: 0.10 = challenger takes 10 % less time
+  Interval interval;                                // of that median
   std::vector<double> incumbent_us, challenger_us;  // every sample, in order
   int rounds = 0;
   std::string reason;  // one sentence with the numbers
@@ -31,10 +31,11 @@ struct ContestResult {
 
 // One round is A B B A (incumbent, challenger, challenger, incumbent), which cancels a linear drift
 // of the machine within the round. Each side is a callable that runs once and returns microseconds.
-// Accepted when the lower end of the interval of the gain is at least min_gain. Stops early when
-// the interval lies wholly on one side of min_gain, but never before min_rounds; because looking
-// often must not turn noise into a win, an early "accept" needs the interval of a stricter
-// confidence (see contest.cpp), and the A/A test in tests/unit holds the whole rule to < 1 %.
+// Accepted when the lower end of the interval of the gain is at least min_gain, and above 0. Stops
+// early when the interval lies wholly on one side of min_gain, but never before min_rounds. It looks
+// at few fixed points and by a stricter interval than `confidence`, so that looking often does not
+// turn noise into a win (contest.cpp); the A/A test in tests/unit holds the whole rule to < 1 %.
+// Throws Error{internal} for a time that is not finite and above 0; what a side throws passes through.
 ContestResult contest(const std::function<double()>& incumbent, const std::function<double()>& challenger,
                       const ContestOptions& options);
 

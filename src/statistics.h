@@ -18,4 +18,9 @@ struct Interval {
 // interval. confidence in (0, 1), e.g. 0.99. Fewer than 5 samples: the whole line (-inf, inf).
 Interval bootstrap_median(std::span<const double> samples, double confidence, int resamples = 2000);
 
+// Interval between two order statistics (the sign test turned round): holds the median with at least
+// `confidence` whatever the distribution and however few the samples, where a bootstrap of 10 samples
+// is wrong twice as often as it says. The whole line where the samples are too few to say anything.
+Interval exact_median_interval(std::span<const double> samples, double confidence);
+
 }  // namespace convtune

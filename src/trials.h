@@ -15,9 +15,9 @@ struct Trial {
   std::string algorithm;
   Config config;
   std::string kernel_hash;
-  double time_us = 0;      // best screening time; 0 when `failure` is set
+  double time_us = 0;  // best screening time; 0 when `failure` is set
   double max_error = 0;
-  std::string failure;     // wrong answer, canary, build error: quarantined, never tried again
+  std::string failure;  // wrong answer, canary, build error: quarantined, never tried again
 };
 
 class TrialLog {
