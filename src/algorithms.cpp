@@ -1,1 +1,33 @@
-// to come
+// THE table of algorithms. The order is the order in which an unmeasured problem is offered round.
+#include "algorithms.h"
+
+#include "cpu/cpu.h"
+
+namespace convtune {
+
+const std::vector<const Algorithm*>& algorithms(Device::Kind kind) {
+  static const std::vector<const Algorithm*> cpu_table = [] {
+    std::vector<const Algorithm*> table = {&cpu::direct(), cpu::onednn(), &cpu::reference()};
+    std::erase(table, nullptr);  // oneDNN, in a build without it
+    return table;
+  }();
+  static const std::vector<const Algorithm*> cuda_table;
+  return kind == Device::Kind::cpu ? cpu_table : cuda_table;
+}
+
+const Algorithm& find_algorithm(Device::Kind kind, std::string_view name) {
+  std::string known;
+  for (const Algorithm* algorithm : algorithms(kind)) {
+    if (algorithm->name() == name) return *algorithm;
+    known += (known.empty() ? "" : ", ") + std::string(algorithm->name());
+  }
+  throw Error(ErrorKind::invalid_argument, "unknown algorithm '" + std::string(name) +
+                                               "'; known are: " + (known.empty() ? "none" : known));
+}
+
+Backend& backend(Device device) {
+  device_info(device);  // throws where there is no such device
+  return cpu::backend();
+}
+
+}  // namespace convtune

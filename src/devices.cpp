@@ -1,1 +1,100 @@
-// to come
+// Which devices there are, and what was looked for and found: the answers behind `convtune devices`
+// and `convtune doctor`.
+#include <omp.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "convtune/cases.h"
+#include "convtune/database.h"
+#include "convtune/device.h"
+#include "convtune/error.h"
+#include "cpu/cpu.h"
+
+namespace convtune {
+namespace {
+
+// More would only fail later, inside OpenMP, with no chance of a message.
+constexpr int kMaxThreads = 1024;
+
+Probe probe_openmp() {
+  const int threads = cpu::backend().info().units;
+  return {"OpenMP", true,
+          std::to_string(threads) + (threads == 1 ? " thread" : " threads") + " in use, " +
+              std::to_string(omp_get_num_procs()) + " processors usable"};
+}
+
+Probe probe_instruction_set() {
+  const DeviceInfo& info = cpu::backend().info();
+  const auto kib = [](std::int64_t bytes) { return std::to_string(bytes / 1024) + " KiB"; };
+  return {"CPU instructions", true,
+          info.isa + " on " + info.name + "; caches " + kib(info.l1_bytes) + " and " + kib(info.l2_bytes) +
+              " a core, " + kib(info.l3_bytes) + " shared"};
+}
+
+Probe probe_onednn() {
+  return {"oneDNN", cpu::onednn() != nullptr, cpu::onednn_version()};
+}
+
+// Looks without creating: the folder itself, or the nearest one above it that exists.
+Probe probe_records_folder() {
+  std::filesystem::path folder;
+  try {
+    folder = Database::default_folder();
+  } catch (const Error& error) {
+    return {"records folder", false, error.what()};
+  }
+  std::error_code ignored;
+  std::filesystem::path existing = std::filesystem::absolute(folder, ignored);
+  while (!std::filesystem::exists(existing, ignored) && existing.has_relative_path())
+    existing = existing.parent_path();
+  if (!std::filesystem::is_directory(existing, ignored))
+    return {"records folder", false, folder.string() + ": " + existing.string() + " is not a folder"};
+  if (access(existing.c_str(), W_OK | X_OK) != 0)
+    return {"records folder", false, folder.string() + ": " + existing.string() + " is not writable"};
+  const bool there = std::filesystem::exists(folder, ignored);
+  return {"records folder", true, folder.string() + (there ? ", writable" : ", made at the first record")};
+}
+
+Probe probe_suites() {
+  std::string detail;
+  for (const Suite& suite : suites()) {
+    detail += (detail.empty() ? "" : ", ") + suite.name + " " + std::to_string(suite.problems.size());
+  }
+  return {"case suites", !detail.empty(), detail.empty() ? "none built in" : detail};
+}
+
+}  // namespace
+
+std::vector<DeviceInfo> devices() {
+  return {cpu::backend().info()};
+}
+
+Device best_device() {
+  return devices().front().device;
+}
+
+DeviceInfo device_info(Device device) {
+  std::string names;
+  for (const DeviceInfo& info : devices()) {
+    if (info.device == device) return info;
+    names += (names.empty() ? "" : ", ") + to_string(info.device) + " (" + info.name + ")";
+  }
+  throw Error(ErrorKind::no_device, "there is no device " + to_string(device) + " here; there is " + names);
+}
+
+void set_cpu_threads(int threads) {
+  if (threads < 1 || threads > kMaxThreads)
+    throw Error(ErrorKind::invalid_argument,
+                "threads must be 1 to " + std::to_string(kMaxThreads) + ", not " + std::to_string(threads));
+  cpu::set_threads(threads);
+}
+
+std::vector<Probe> probe_environment() {
+  return {
+      probe_openmp(),         probe_instruction_set(),
+      probe_onednn(),         {"NVIDIA driver", false, "not looked for: this build has no CUDA backend yet"},
+      probe_records_folder(), probe_suites()};
+}
+
+}  // namespace convtune

@@ -41,7 +41,7 @@ struct Conv2dProblem {
   Precision precision = Precision::automatic;
   Activation activation = Activation::none;
   bool bias = true;
-  std::string name;  // a label for people; no part of equality or of key()
+  std::string name{};  // a label for people; no part of equality or of key()
 
   std::int64_t p() const;  // output height; see output_size
   std::int64_t q() const;  // output width

@@ -1,1 +1,186 @@
-// to come
+// The CPU as a Backend: what it is called, what it can do, its memory and its stopwatch.
+#include "backend.h"
+
+#include <omp.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <mutex>
+
+#include "cpu/cpu.h"
+
+namespace convtune::cpu {
+namespace {
+
+std::string trimmed(const std::string& text) {
+  const auto first = text.find_first_not_of(" \t\n"), last = text.find_last_not_of(" \t\n");
+  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
+}
+
+// The first processor's fields in /proc/cpuinfo: "model name" -> "AMD EPYC".
+std::map<std::string, std::string> cpuinfo() {
+  std::map<std::string, std::string> fields;
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line) && !line.empty();) {
+    const auto colon = line.find(':');
+    if (colon != std::string::npos) fields[trimmed(line.substr(0, colon))] = trimmed(line.substr(colon + 1));
+  }
+  return fields;
+}
+
+// What Highway's targets of these names ask for.
+std::string instruction_set() {
+#if defined(__x86_64__)
+  const bool sse4 = __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("sse4.1") &&
+                    __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("aes") &&
+                    __builtin_cpu_supports("pclmul");
+  const bool avx2 = sse4 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi") &&
+                    __builtin_cpu_supports("bmi2");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512cd");
+  return avx512 ? "avx512" : avx2 ? "avx2" : sse4 ? "sse4" : "sse2";
+#elif defined(__aarch64__)
+  return "neon";
+#else
+  return "scalar";
+#endif
+}
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// "1024K" -> 1048576
+std::int64_t parse_size(const std::string& text) {
+  char* unit = nullptr;
+  const std::int64_t number = std::strtoll(text.c_str(), &unit, 10);
+  return number << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : *unit == 'G' ? 30 : 0);
+}
+
+void read_caches(DeviceInfo& info) {
+  for (int index = 0;; ++index) {
+    const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
+    const std::string level = first_line(folder + "level");
+    if (level.empty()) return;
+    if (first_line(folder + "type") == "Instruction") continue;
+    const std::int64_t bytes = parse_size(first_line(folder + "size"));
+    if (level == "1") info.l1_bytes = bytes;
+    if (level == "2") info.l2_bytes = bytes;
+    if (level == "3") info.l3_bytes = bytes;
+  }
+}
+
+// How many processors this process may run on: fewer than the machine has, in a container.
+int usable_processors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return omp_get_num_procs();
+}
+
+DeviceInfo look_up() {
+  DeviceInfo info;
+  auto fields = cpuinfo();
+  info.name = fields["model name"];
+  std::string model = "family " + fields["cpu family"] + " model " + fields["model"];
+  if (info.name.empty()) {  // as on an Arm machine
+    info.name = "CPU " + fields["CPU implementer"] + " " + fields["CPU part"];
+    model = "variant " + fields["CPU variant"];
+  }
+  info.isa = instruction_set();
+  read_caches(info);
+  info.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  info.fingerprint = "cpu|" + info.name + "|" + model + "|" + info.isa;
+  return info;
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend() : machine_(look_up()) { set_threads(std::min(omp_get_max_threads(), usable_processors())); }
+
+  const DeviceInfo& info() const override { return *info_.load(std::memory_order_acquire); }
+
+  // An info that was handed out stays as it was: one for every number of threads ever set.
+  void set_threads(int threads) {
+    const std::lock_guard lock(mutex_);
+    DeviceInfo& info = infos_[threads];
+    if (info.name.empty()) {
+      info = machine_;
+      info.units = threads;
+      info.fingerprint.append("|")
+          .append(std::to_string(threads))
+          .append(threads == 1 ? " thread" : " threads");
+    }
+    info_.store(&info, std::memory_order_release);
+  }
+
+  std::shared_ptr<void> allocate(std::size_t bytes) override {
+    // Each block starts at another place within its page: tensors that all start at a page's edge
+    // make loads and stores 4096 bytes apart wait for each other.
+    constexpr std::size_t kPage = 4096, kStep = 320, kPlaces = 12;
+    const std::size_t offset = kStep * (allocations_.fetch_add(1, std::memory_order_relaxed) % kPlaces);
+    const std::size_t size = (bytes + offset + kPage) / kPage * kPage;
+    void* block = size > bytes ? std::aligned_alloc(kPage, size) : nullptr;
+    if (block == nullptr)
+      throw Error(ErrorKind::unsupported,
+                  "not enough memory: " + std::to_string(bytes) + " bytes asked for on a machine with " +
+                      std::to_string(machine_.memory_bytes) + "; use a smaller batch");
+    return {static_cast<unsigned char*>(block) + offset, [block](void*) { std::free(block); }};
+  }
+
+  void upload(void* device, const void* host, std::size_t bytes) override { copy(device, host, bytes); }
+  void download(void* host, const void* device, std::size_t bytes) override { copy(host, device, bytes); }
+  void synchronize(Stream) override {}
+
+  double time_us(const std::function<void()>& work) override {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  Ceilings measure_ceilings() override {
+    const int threads = info().units;
+    return {measure_flops_per_second(threads), measure_bytes_per_second(threads)};
+  }
+
+  Precision default_precision() const override { return Precision::fp32; }
+
+ private:
+  static void copy(void* to, const void* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+
+  const DeviceInfo machine_;  // without the number of threads
+  std::mutex mutex_;
+  std::map<int, DeviceInfo> infos_;  // by threads; a node never moves
+  std::atomic<const DeviceInfo*> info_ = nullptr;
+  std::atomic<std::size_t> allocations_ = 0;
+};
+
+CpuBackend& cpu_backend() {
+  static CpuBackend instance;
+  return instance;
+}
+
+}  // namespace
+
+Backend& backend() {
+  return cpu_backend();
+}
+
+void set_threads(int threads) {
+  cpu_backend().set_threads(threads);
+  omp_set_num_threads(threads);
+}
+
+}  // namespace convtune::cpu

@@ -1,1 +1,162 @@
-// to come
+// The ceilings of this CPU, measured: fused multiply-adds a second with the widest vectors it has,
+// and bytes a second when copying memory. The best of several short windows, because everything
+// that disturbs a window makes it slower.
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "cpu/cpu.h"
+#include "cpu/parallel.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace convtune::cpu {
+namespace {
+
+using std::int64_t;
+
+double seconds(const auto& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// ---- Multiply-adds -----------------------------------------------------------------------------
+
+// Enough chains to hide a latency of 4 cycles (5 on older cores) on two pipes, few enough for the
+// 16 registers of every vector length together with the two factors.
+constexpr int kChains = 12;
+
+// The sums tend to 1: no overflow and no denormals, however many rounds.
+template <class Vector>
+[[gnu::always_inline]] inline float multiply_add(int64_t rounds) {
+  const volatile float factor = 0.75F, term = 0.25F;  // volatile: unknown to the compiler
+  const Vector factors = Vector{} + factor, terms = Vector{} + term;
+  Vector sums[kChains];
+#pragma GCC unroll 12
+  for (int i = 0; i < kChains; ++i) sums[i] = factors + static_cast<float>(i);
+  for (int64_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) sums[i] = sums[i] * factors + terms;  // contracted to one instruction
+  }
+#pragma GCC unroll 12
+  for (int i = 1; i < kChains; ++i) sums[0] += sums[i];
+  return sums[0][0];
+}
+
+using Floats4 [[gnu::vector_size(16)]] = float;
+[[gnu::noinline]] float multiply_add_base(int64_t rounds) {
+  return multiply_add<Floats4>(rounds);
+}
+
+#if defined(__x86_64__)
+using Floats8 [[gnu::vector_size(32)]] = float;
+using Floats16 [[gnu::vector_size(64)]] = float;
+[[gnu::noinline, gnu::target("avx2,fma")]] float multiply_add_avx2(int64_t rounds) {
+  return multiply_add<Floats8>(rounds);
+}
+[[gnu::noinline, gnu::target("avx512f,fma")]] float multiply_add_avx512(int64_t rounds) {
+  return multiply_add<Floats16>(rounds);
+}
+#endif
+
+struct Kernel {
+  float (*run)(int64_t rounds);
+  int lanes;
+};
+
+Kernel widest() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return {multiply_add_avx512, 16};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {multiply_add_avx2, 8};
+#endif
+  return {multiply_add_base, 4};
+}
+
+// ---- Copying -----------------------------------------------------------------------------------
+
+// Pieces below the size from which the C library's memcpy changes to non-temporal stores by itself.
+void copy_plain(unsigned char* to, const unsigned char* from, int64_t bytes) {
+  constexpr int64_t kPiece = 16 * 1024;
+  for (int64_t i = 0; i < bytes; i += kPiece) std::memcpy(to + i, from + i, std::min(kPiece, bytes - i));
+}
+
+// Stores that go round the caches: no line of the destination is read first.
+void copy_non_temporal(unsigned char* to, const unsigned char* from, int64_t bytes) {
+#if defined(__SSE2__)
+  for (int64_t i = 0; i < bytes; i += 64) {
+    for (int64_t j = i; j < i + 64; j += 16)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + j),
+                       _mm_load_si128(reinterpret_cast<const __m128i*>(from + j)));
+  }
+  _mm_sfence();
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
+
+}  // namespace
+
+// All threads work at once, and each keeps the time of its own best window: a thread that the system
+// set aside for a moment does not spoil the windows of the others.
+double measure_flops_per_second(int threads) {
+  constexpr double kSeconds = 0.15;
+  constexpr int64_t kRounds = 20'000;  // of 4 cycles or more: a window is a fraction of a time slice
+  const Kernel kernel = widest();
+  struct alignas(64) Measured {
+    double best = 1e300;
+    float result = 0;  // kept, so that the work is
+  };
+  std::vector<Measured> measured(threads);
+  parallel_for(threads, threads, [&](int, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (double total = 0; total < kSeconds;) {
+        const double window = seconds([&] { measured[i].result += kernel.run(kRounds); });
+        measured[i].best = std::min(measured[i].best, window);
+        total += window;
+      }
+    }
+  });
+  double windows_per_second = 0;
+  for (const Measured& one : measured) windows_per_second += 1 / one.best;
+  // More threads than processors take turns, and do no more than the processors can.
+  windows_per_second *= std::min(1.0, static_cast<double>(omp_get_num_procs()) / threads);
+  return 2.0 * kernel.lanes * kChains * static_cast<double>(kRounds) * windows_per_second;
+}
+
+double measure_bytes_per_second(int threads) {
+  constexpr int64_t kMiB = 1 << 20;
+  const DeviceInfo& info = backend().info();
+  // Source and destination each: four times the last-level cache, which a large machine has once
+  // for every group of cores; but no more than an eighth of the memory.
+  int64_t bytes = std::max({4 * info.l3_bytes, 16 * kMiB * threads, 64 * kMiB});
+  if (info.memory_bytes > 0) bytes = std::min(bytes, info.memory_bytes / 8);
+  const int64_t blocks = std::max<int64_t>(bytes / 4096, 1);
+  bytes = blocks * 4096;
+  const auto source = backend().allocate(bytes), destination = backend().allocate(bytes);
+  auto* from = static_cast<unsigned char*>(source.get());
+  auto* to = static_cast<unsigned char*>(destination.get());
+  // Each thread touches its share first, so that it lies in the memory next to the thread.
+  parallel_for(threads, blocks, [&](int, int64_t begin, int64_t end) {
+    std::memset(from + begin * 4096, 1, (end - begin) * 4096);
+    std::memset(to + begin * 4096, 2, (end - begin) * 4096);
+  });
+  double best = 1e300;
+  constexpr int kWindows = 6;
+  for (int i = 0; i < kWindows; ++i) {
+    for (const auto copy : {copy_plain, copy_non_temporal}) {
+      best = std::min(best, seconds([&] {
+                        parallel_for(threads, blocks, [&](int, int64_t begin, int64_t end) {
+                          copy(to + begin * 4096, from + begin * 4096, (end - begin) * 4096);
+                        });
+                      }));
+    }
+  }
+  return 2.0 * static_cast<double>(bytes) / best;
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,140 @@
+// The CPU backend: memory, its description of the machine, the ceilings, the number of threads.
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cstdint>
+#include <iostream>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "cpu/cpu.h"
+
+namespace convtune {
+namespace {
+
+TEST(CpuBackend, MemoryIsAlignedWritableAndFreed) {
+  std::set<std::uintptr_t> places;
+  for (const std::size_t bytes : {0, 1, 63, 64, 4096, 1000000}) {
+    const auto memory = cpu::backend().allocate(bytes);
+    ASSERT_NE(memory, nullptr);
+    const auto address = reinterpret_cast<std::uintptr_t>(memory.get());
+    EXPECT_EQ(address % 64, 0U);
+    places.insert(address % 4096);
+    std::fill_n(static_cast<unsigned char*>(memory.get()), bytes, 0xAB);  // ASan judges
+  }
+  EXPECT_GT(places.size(), 4U) << "blocks should not all start at the same place of a page";
+}
+
+TEST(CpuBackend, RefusesImpossibleMemory) {
+  try {
+    cpu::backend().allocate(std::size_t{1} << 60);
+    FAIL() << "2^60 bytes were given";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+    EXPECT_NE(std::string(error.what()).find("1152921504606846976"), std::string::npos);
+  }
+  EXPECT_THROW(cpu::backend().allocate(SIZE_MAX), Error);
+}
+
+TEST(CpuBackend, CopiesThereAndBack) {
+  std::vector<int> there(1000), back(1000);
+  std::iota(there.begin(), there.end(), 1);
+  const auto memory = cpu::backend().allocate(there.size() * sizeof(int));
+  cpu::backend().upload(memory.get(), there.data(), there.size() * sizeof(int));
+  cpu::backend().download(back.data(), memory.get(), back.size() * sizeof(int));
+  EXPECT_EQ(there, back);
+}
+
+TEST(CpuBackend, DescribesTheMachine) {
+  const DeviceInfo& info = cpu::backend().info();
+  EXPECT_EQ(info.device, Device{});
+  EXPECT_FALSE(info.name.empty());
+  EXPECT_GE(info.units, 1);
+  EXPECT_LE(info.units, omp_get_num_procs());
+  EXPECT_GT(info.memory_bytes, std::int64_t{1} << 27);
+  if (info.l1_bytes > 0) {
+    EXPECT_GE(info.l1_bytes, 4 << 10);
+    EXPECT_LE(info.l1_bytes, 1 << 20);
+  }
+  if (info.l2_bytes > 0) {
+    EXPECT_GT(info.l2_bytes, info.l1_bytes);
+  }
+  const std::set<std::string> known = {"avx512", "avx2", "sse4", "sse2", "neon", "scalar"};
+  EXPECT_TRUE(known.contains(info.isa)) << info.isa;
+#if defined(__x86_64__)
+  EXPECT_EQ(info.isa == "avx512", __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                                      __builtin_cpu_supports("avx512dq") &&
+                                      __builtin_cpu_supports("avx512cd"));
+#endif
+}
+
+TEST(CpuBackend, FingerprintNamesWhatARecordDependsOn) {
+  const DeviceInfo& info = cpu::backend().info();
+  EXPECT_TRUE(info.fingerprint.starts_with("cpu|" + info.name + "|")) << info.fingerprint;
+  EXPECT_NE(info.fingerprint.find("|" + info.isa + "|"), std::string::npos) << info.fingerprint;
+  EXPECT_TRUE(info.fingerprint.ends_with("|" + std::to_string(info.units) +
+                                         (info.units == 1 ? " thread" : " threads")))
+      << info.fingerprint;
+  EXPECT_EQ(info.fingerprint, cpu::backend().info().fingerprint);
+}
+
+TEST(CpuBackend, ThreadsChangeTheInfoFromThenOn) {
+  const DeviceInfo& before = cpu::backend().info();
+  const int start = before.units;
+  const std::string fingerprint = before.fingerprint;
+  cpu::set_threads(start + 1);
+  EXPECT_EQ(cpu::backend().info().units, start + 1);
+  EXPECT_EQ(omp_get_max_threads(), start + 1);
+  EXPECT_NE(cpu::backend().info().fingerprint, fingerprint);
+  EXPECT_EQ(before.units, start) << "an info that was handed out must stay as it was";
+  cpu::set_threads(start);
+  EXPECT_EQ(cpu::backend().info().fingerprint, fingerprint);
+}
+
+TEST(CpuBackend, InfoMayBeReadWhileThreadsAreSet) {
+  const int start = cpu::backend().info().units;
+  std::thread setter([] {
+    for (int i = 0; i < 2000; ++i) cpu::set_threads(1 + i % 7);
+  });
+  bool consistent = true;
+  for (int i = 0; i < 2000; ++i) {
+    const DeviceInfo& info = cpu::backend().info();
+    consistent &= info.fingerprint.find(std::to_string(info.units) + " thread") != std::string::npos;
+  }
+  setter.join();
+  EXPECT_TRUE(consistent);
+  cpu::set_threads(start);
+}
+
+TEST(CpuBackend, StopwatchMeasuresTheWork) {
+  const double us =
+      cpu::backend().time_us([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+  EXPECT_GE(us, 20000);
+  EXPECT_LT(us, 2e6);
+}
+
+TEST(CpuBackend, CeilingsArePhysicalAndRepeat) {
+  const Ceilings first = cpu::backend().measure_ceilings(), second = cpu::backend().measure_ceilings();
+  for (const Ceilings& ceilings : {first, second}) {
+    EXPECT_GT(ceilings.flops_per_second, 1e9);
+    EXPECT_LT(ceilings.flops_per_second, 1e14);
+    EXPECT_GT(ceilings.bytes_per_second, 1e8);
+    EXPECT_LT(ceilings.bytes_per_second, 1e13);
+  }
+  std::cout << first.flops_per_second / 1e9 << " GFLOP/s, " << first.bytes_per_second / 1e9 << " GB/s\n";
+  const auto ratio = [](double a, double b) { return std::max(a, b) / std::min(a, b); };
+  EXPECT_LT(ratio(first.flops_per_second, second.flops_per_second), 2);
+  EXPECT_LT(ratio(first.bytes_per_second, second.bytes_per_second), 2);
+}
+
+TEST(CpuBackend, ThreadsRaiseTheCeilingUpToTheProcessors) {
+  const int processors = omp_get_num_procs();
+  const double one = cpu::measure_flops_per_second(1), all = cpu::measure_flops_per_second(processors),
+               more = cpu::measure_flops_per_second(4 * processors);
+  EXPECT_GE(all, one * (processors > 1 ? 1.1 : 0.5));
+  EXPECT_LT(more, all * 2);
+}
+
+}  // namespace
+}  // namespace convtune
