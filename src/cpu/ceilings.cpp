@@ -1,6 +1,6 @@
 // The ceilings of this CPU, measured: fused multiply-adds a second with the widest vectors it has,
-// and bytes a second when copying memory. The best of several short windows, because everything
-// that disturbs a window makes it slower.
+// and bytes a second when copying memory. Many windows, short against the system's time slices, and
+// no barrier between them: so a busy machine answers nearly what an idle one does.
 #include <omp.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 
 #include "cpu/cpu.h"
 #include "cpu/parallel.h"
+#include "statistics.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -23,6 +24,11 @@ double seconds(const auto& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// More threads than processors take turns, and do no more than the processors can.
+double turns(int threads) {
+  return std::min(1.0, static_cast<double>(omp_get_num_procs()) / threads);
 }
 
 // ---- Multiply-adds -----------------------------------------------------------------------------
@@ -79,23 +85,26 @@ Kernel widest() {
 
 // ---- Copying -----------------------------------------------------------------------------------
 
-// Pieces below the size from which the C library's memcpy changes to non-temporal stores by itself.
-void copy_plain(unsigned char* to, const unsigned char* from, int64_t bytes) {
-  constexpr int64_t kPiece = 16 * 1024;
-  for (int64_t i = 0; i < bytes; i += kPiece) std::memcpy(to + i, from + i, std::min(kPiece, bytes - i));
+// What is copied between two looks at the clock.
+constexpr int64_t kPiece = 1 << 20;
+
+// In steps below the size from which the C library's memcpy takes to non-temporal stores by itself.
+void copy_plain(unsigned char* to, const unsigned char* from) {
+  constexpr int64_t kStep = 16 * 1024;
+  for (int64_t i = 0; i < kPiece; i += kStep) std::memcpy(to + i, from + i, kStep);
 }
 
 // Stores that go round the caches: no line of the destination is read first.
-void copy_non_temporal(unsigned char* to, const unsigned char* from, int64_t bytes) {
+void copy_non_temporal(unsigned char* to, const unsigned char* from) {
 #if defined(__SSE2__)
-  for (int64_t i = 0; i < bytes; i += 64) {
+  for (int64_t i = 0; i < kPiece; i += 64) {
     for (int64_t j = i; j < i + 64; j += 16)
       _mm_stream_si128(reinterpret_cast<__m128i*>(to + j),
                        _mm_load_si128(reinterpret_cast<const __m128i*>(from + j)));
   }
   _mm_sfence();
 #else
-  std::memcpy(to, from, bytes);
+  std::memcpy(to, from, kPiece);
 #endif
 }
 
@@ -123,40 +132,49 @@ double measure_flops_per_second(int threads) {
   });
   double windows_per_second = 0;
   for (const Measured& one : measured) windows_per_second += 1 / one.best;
-  // More threads than processors take turns, and do no more than the processors can.
-  windows_per_second *= std::min(1.0, static_cast<double>(omp_get_num_procs()) / threads);
-  return 2.0 * kernel.lanes * kChains * static_cast<double>(kRounds) * windows_per_second;
+  return 2.0 * kernel.lanes * kChains * static_cast<double>(kRounds) * windows_per_second * turns(threads);
 }
 
+// All threads copy at once, each round and round its own share of the buffers, and the speed of each
+// is its median window: memory is shared, so a best window would be one in which the others paused.
 double measure_bytes_per_second(int threads) {
-  constexpr int64_t kMiB = 1 << 20;
+  constexpr double kSeconds = 0.12;
+  constexpr std::size_t kMaxWindows = 10'000;
   const DeviceInfo& info = backend().info();
-  // Source and destination each: four times the last-level cache, which a large machine has once
-  // for every group of cores; but no more than an eighth of the memory.
-  int64_t bytes = std::max({4 * info.l3_bytes, 16 * kMiB * threads, 64 * kMiB});
-  if (info.memory_bytes > 0) bytes = std::min(bytes, info.memory_bytes / 8);
-  const int64_t blocks = std::max<int64_t>(bytes / 4096, 1);
-  bytes = blocks * 4096;
-  const auto source = backend().allocate(bytes), destination = backend().allocate(bytes);
+  // Source and destination together: eight times the last-level cache, of which a large machine has
+  // several, one for a group of cores; but no more than a quarter of the memory.
+  int64_t share = std::max(4 * info.l3_bytes / threads, int64_t{24} << 20);
+  if (info.memory_bytes > 0) share = std::min(share, info.memory_bytes / 8 / threads);
+  const int64_t pieces = std::max<int64_t>(share / kPiece, 1);
+  share = pieces * kPiece;
+  const auto source = backend().allocate(share * threads), destination = backend().allocate(share * threads);
   auto* from = static_cast<unsigned char*>(source.get());
   auto* to = static_cast<unsigned char*>(destination.get());
-  // Each thread touches its share first, so that it lies in the memory next to the thread.
-  parallel_for(threads, blocks, [&](int, int64_t begin, int64_t end) {
-    std::memset(from + begin * 4096, 1, (end - begin) * 4096);
-    std::memset(to + begin * 4096, 2, (end - begin) * 4096);
-  });
-  double best = 1e300;
-  constexpr int kWindows = 6;
-  for (int i = 0; i < kWindows; ++i) {
-    for (const auto copy : {copy_plain, copy_non_temporal}) {
-      best = std::min(best, seconds([&] {
-                        parallel_for(threads, blocks, [&](int, int64_t begin, int64_t end) {
-                          copy(to + begin * 4096, from + begin * 4096, (end - begin) * 4096);
-                        });
-                      }));
-    }
+  std::vector<std::vector<double>> windows(threads);
+  for (auto& own : windows) own.reserve(kMaxWindows);
+
+  double best = 0;
+  for (const auto copy : {copy_plain, copy_non_temporal}) {
+    parallel_for(threads, threads, [&](int, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        windows[i].clear();
+        double total = 0;
+        // The first time round touches the pages, so that they lie in the memory next to the thread.
+        for (int64_t piece = 0; total < kSeconds && windows[i].size() < kMaxWindows; ++piece) {
+          const int64_t at = i * share + piece % pieces * kPiece;
+          if (piece < pieces) std::memset(from + at, 1, kPiece);
+          const double window = seconds([&] { copy(to + at, from + at); });
+          if (piece < pieces) continue;
+          windows[i].push_back(window);
+          total += window;
+        }
+      }
+    });
+    double bytes_per_second = 0;
+    for (const auto& own : windows) bytes_per_second += 2.0 * kPiece / median(own);
+    best = std::max(best, bytes_per_second);
   }
-  return 2.0 * static_cast<double>(bytes) / best;
+  return best * turns(threads);
 }
 
 }  // namespace convtune::cpu
