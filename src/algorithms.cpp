@@ -2,6 +2,7 @@
 #include "algorithms.h"
 
 #include "cpu/cpu.h"
+#include "quoted.h"
 
 namespace convtune {
 

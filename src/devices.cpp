@@ -10,6 +10,7 @@
 #include "convtune/device.h"
 #include "convtune/error.h"
 #include "cpu/cpu.h"
+#include "private_file.h"
 
 namespace convtune {
 namespace {
@@ -38,22 +39,22 @@ Probe probe_onednn() {
 
 // Looks without creating: the folder itself, or the nearest one above it that exists.
 Probe probe_records_folder() {
-  std::filesystem::path folder;
-  try {
-    folder = Database::default_folder();
-  } catch (const Error& error) {
-    return {"records folder", false, error.what()};
-  }
+  namespace fs = std::filesystem;
+  const auto answer = [](bool found, std::string detail) {
+    return Probe{"records folder", found, std::move(detail)};
+  };
+  const fs::path folder = Database::default_folder();
+  if (folder.empty()) return answer(false, "there is no home folder; set CONVTUNE_DATA_DIR");
   std::error_code ignored;
-  std::filesystem::path existing = std::filesystem::absolute(folder, ignored);
-  while (!std::filesystem::exists(existing, ignored) && existing.has_relative_path())
-    existing = existing.parent_path();
-  if (!std::filesystem::is_directory(existing, ignored))
-    return {"records folder", false, folder.string() + ": " + existing.string() + " is not a folder"};
+  if (fs::exists(folder, ignored) && !PrivateFolder::open(folder))
+    return answer(false, folder.string() + " is not used: it must be a folder that only you can write to");
+  fs::path existing = fs::absolute(folder, ignored);
+  while (!fs::exists(existing, ignored) && existing.has_relative_path()) existing = existing.parent_path();
+  if (!fs::is_directory(existing, ignored))
+    return answer(false, folder.string() + " cannot be made: " + existing.string() + " is not a folder");
   if (access(existing.c_str(), W_OK | X_OK) != 0)
-    return {"records folder", false, folder.string() + ": " + existing.string() + " is not writable"};
-  const bool there = std::filesystem::exists(folder, ignored);
-  return {"records folder", true, folder.string() + (there ? ", writable" : ", made at the first record")};
+    return answer(false, existing.string() + " is not writable: records are read and not kept");
+  return answer(true, folder.string() + (fs::exists(folder, ignored) ? "" : ", made at the first record"));
 }
 
 Probe probe_suites() {

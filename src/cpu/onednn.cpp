@@ -2,7 +2,8 @@
 // `blocked=0` takes and gives the problem's own layout; `blocked=1` lets oneDNN choose, and counts
 // the conversions of input and output. Weights are in oneDNN's own order in both: packed once.
 //
-// Not as strict as convtune's own kernels (seen with 2.6.3): its ReLU turns NaN into 0.
+// Less strict than convtune's own kernels (seen with 2.6.3, on AVX-512): the ReLU of its JIT kernels
+// turns NaN into 0, and its GEMM path multiplies padding, so an Inf weight makes NaN at the edges.
 #include "cpu/cpu.h"
 
 #if CONVTUNE_HAS_ONEDNN
