@@ -159,28 +159,25 @@ void Database::export_pack(const fs::path& file) const {
 
 Database::ImportResult Database::import_pack(const fs::path& file) const {
   const std::string text = read_named_file(file);
-  ImportResult result;
-  const auto reject = [&](std::size_t line, const std::string& why) {
-    ++result.rejected;
-    if (result.problems.size() < kMaxProblems)
-      result.problems.push_back(fmt::format("{}:{}: {}", file.string(), line, why));
-  };
-  std::size_t number = 0, records = 0;
-  for (std::size_t begin = 0; begin < text.size();) {
+  std::vector<std::pair<std::size_t, std::string_view>> lines;  // numbered, without the blank ones
+  for (std::size_t begin = 0, number = 1; begin < text.size(); ++number) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    if (line.find_first_not_of(" \t\r") != line.npos) lines.emplace_back(number, line);
     begin = end + 1;
-    ++number;
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
-    if (++records > kMaxRecords) {
-      reject(number, fmt::format("more than {} records; this one and what follows is left out", kMaxRecords));
-      break;
-    }
+  }
+  if (lines.size() > kMaxRecords)
+    throw Error(ErrorKind::io, fmt::format("{}: has {} records; at most {} are imported at once, so split it",
+                                           file.string(), lines.size(), kMaxRecords));
+  ImportResult result;
+  for (const auto& [number, line] : lines) {
     Record record;
     try {
       record = parse_record(line);
     } catch (const Error& error) {
-      reject(number, error.what());
+      ++result.rejected;
+      if (result.problems.size() < kMaxProblems)
+        result.problems.push_back(fmt::format("{}:{}: {}", file.string(), number, error.what()));
       continue;
     }
     if (const auto own = find(record.problem, record.device); own && own->time_us <= record.time_us) {

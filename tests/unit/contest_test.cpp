@@ -1,0 +1,204 @@
+// The contest on a simulated machine: noise must not win, a true gain must, drift must cancel.
+#include "contest.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "convtune/error.h"
+
+namespace convtune {
+namespace {
+
+struct Noise {
+  double sigma = 0.02;         // of the gaussian part
+  double spike_chance = 0.05;  // that a sample takes 10 to 30 % more
+  double drift = 0.1;          // of a slow wave of random length and phase
+  double slope = 0;            // a sample: a machine that gets warm
+};
+
+// Two kernels on one machine whose clock drifts. Everything follows from the seed.
+class Machine {
+ public:
+  Machine(std::uint64_t seed, Noise noise) : noise_(noise), random_(seed) {
+    std::uniform_real_distribution<double> unit;
+    phase_ = 6.2832 * unit(random_);
+    period_ = 30 + 300 * unit(random_);
+  }
+  double time_us(double work_us) {
+    ++now_;
+    double time =
+        work_us * (1 + noise_.slope * now_ + noise_.drift * std::sin(phase_ + 6.2832 * now_ / period_));
+    time *= 1 + noise_.sigma * std::normal_distribution<double>()(random_);
+    std::uniform_real_distribution<double> unit;
+    if (unit(random_) < noise_.spike_chance) time *= 1.1 + 0.2 * unit(random_);
+    return time;
+  }
+
+ private:
+  Noise noise_;
+  std::mt19937_64 random_;
+  double phase_ = 0, period_ = 1, now_ = 0;
+};
+
+ContestResult hold(std::uint64_t seed, const Noise& noise, double true_gain, const ContestOptions& options) {
+  Machine machine(seed, noise);
+  return contest([&] { return machine.time_us(1000); },
+                 [&] { return machine.time_us(1000 * (1 - true_gain)); }, options);
+}
+
+double accepted_share(int contests, const Noise& noise, double true_gain, const ContestOptions& options) {
+  int accepted = 0;
+  for (int i = 0; i < contests; ++i)
+    accepted += hold(static_cast<std::uint64_t>(i) * 7919 + 1, noise, true_gain, options).accepted;
+  return static_cast<double>(accepted) / contests;
+}
+
+ContestOptions asking(double min_gain) {
+  ContestOptions options;
+  options.min_gain = min_gain;
+  return options;
+}
+
+constexpr int kContests = 10000;
+
+TEST(Contest, AgainstItselfIsAcceptedLessThanOnceIn100) {
+  const Noise quiet{.sigma = 0.002, .spike_chance = 0.01, .drift = 0.01}, usual,
+      wild{.sigma = 0.05, .spike_chance = 0.3, .drift = 0.3};
+  for (const double min_gain : {0.02, 0.01, 0.0})
+    for (const Noise& noise : {quiet, usual, wild})
+      EXPECT_LT(accepted_share(kContests, noise, 0, asking(min_gain)), 0.01)
+          << "min_gain " << min_gain << ", sigma " << noise.sigma;
+}
+
+// The hardest honest question: a challenger exactly as good as asked is not better than asked.
+TEST(Contest, GainOfExactlyTheMinimumIsAcceptedLessThanOnceIn100) {
+  EXPECT_LT(accepted_share(kContests, {}, 0.02, asking(0.02)), 0.01);
+}
+
+TEST(Contest, AgainstItselfHoldsForOtherNumbersOfLooks) {
+  for (const int max_rounds : {10, 15, 80}) {
+    ContestOptions options = asking(0);
+    options.max_rounds = max_rounds;
+    EXPECT_LT(accepted_share(kContests / 2, {}, 0, options), 0.01) << max_rounds;
+  }
+  ContestOptions out_of_time = asking(0);  // after about 25 rounds of 4 ms
+  out_of_time.max_seconds = 0.1;
+  EXPECT_LT(accepted_share(kContests / 2, {}, 0, out_of_time), 0.01);
+}
+
+TEST(Contest, FivePercentIsFound) {
+  const Noise gaussian{.sigma = 0.02, .spike_chance = 0, .drift = 0};
+  EXPECT_GT(accepted_share(kContests, gaussian, 0.05, asking(0.02)), 0.95);
+  EXPECT_GT(accepted_share(kContests, {}, 0.05, asking(0.02)), 0.95);
+}
+
+TEST(Contest, SlowerChallengerIsSentHomeEarly) {
+  const ContestResult result = hold(1, {}, -0.2, asking(0.02));
+  EXPECT_FALSE(result.accepted);
+  EXPECT_EQ(result.rounds, 10);
+  EXPECT_NEAR(result.gain, -0.2, 0.03);
+}
+
+TEST(Contest, LinearDriftCancels) {
+  // 1 % a sample: 3 samples lie between the ends of a round, so that without the order A B B A the
+  // second side would lose by 1 to 3 %.
+  const Noise warming{.sigma = 0, .spike_chance = 0, .drift = 0, .slope = 0.01};
+  const ContestResult same = hold(1, warming, 0, asking(0));
+  EXPECT_FALSE(same.accepted);
+  EXPECT_NEAR(same.gain, 0, 1e-12);
+  const ContestResult better = hold(1, warming, 0.03, asking(0.02));
+  EXPECT_TRUE(better.accepted);
+  EXPECT_NEAR(better.gain, 0.03, 1e-12);
+  EXPECT_EQ(better.rounds, 10);
+}
+
+TEST(Contest, RoundsRunInTheOrderABBA) {
+  std::string order;
+  ContestOptions options;
+  options.max_rounds = options.min_rounds = 3;
+  const auto side = [&](char letter) { return [&order, letter] { return order += letter, 100.0; }; };
+  const ContestResult result = contest(side('A'), side('B'), options);
+  EXPECT_EQ(order, "ABBAABBAABBA");
+  EXPECT_EQ(result.incumbent_us.size(), 6u);
+  EXPECT_EQ(result.challenger_us.size(), 6u);
+  EXPECT_FALSE(result.accepted);  // 3 rounds prove nothing
+  EXPECT_EQ(result.reason, "3 rounds are too few to prove a gain: the incumbent stays");
+}
+
+TEST(Contest, TieIsNoGain) {
+  const ContestResult result = contest([] { return 100.0; }, [] { return 100.0; }, asking(0));
+  EXPECT_FALSE(result.accepted);
+  EXPECT_EQ(result.gain, 0);
+}
+
+TEST(Contest, SameSeedSameResult) {
+  const ContestResult first = hold(5, {}, 0.04, {}), second = hold(5, {}, 0.04, {});
+  EXPECT_EQ(first.reason, second.reason);
+  EXPECT_EQ(first.challenger_us, second.challenger_us);
+  EXPECT_EQ(first.interval.low, second.interval.low);
+}
+
+TEST(Contest, CancelStopsBetweenRounds) {
+  int polls = 0;
+  ContestOptions options;
+  options.cancelled = [&] { return ++polls > 3; };
+  const ContestResult result = contest([] { return 100.0; }, [] { return 10.0; }, options);
+  EXPECT_TRUE(result.cancelled);
+  EXPECT_FALSE(result.accepted);
+  EXPECT_EQ(result.rounds, 3);
+  EXPECT_NEAR(result.gain, 0.9, 1e-12);
+  EXPECT_EQ(result.reason, "cancelled after 3 rounds: the incumbent stays");
+
+  options.cancelled = [] { return true; };
+  EXPECT_EQ(contest([] { return 100.0; }, [] { return 10.0; }, options).rounds, 0);
+}
+
+TEST(Contest, TimeIsBoundedButMinRoundsComeFirst) {
+  ContestOptions options = asking(0.0);
+  options.max_seconds = 0.5;  // a round of 4 x 10 ms takes 0.04 s
+  const Noise noise;
+  Machine machine(3, noise);
+  const auto side = [&] { return machine.time_us(10'000); };
+  const ContestResult result = contest(side, side, options);
+  EXPECT_GE(result.rounds, 10);
+  EXPECT_LE(result.rounds, 15);
+  options.max_seconds = 0;
+  EXPECT_EQ(contest(side, side, options).rounds, 10);
+}
+
+TEST(Contest, ReasonsCarryTheNumbers) {
+  const auto fixed = [](double time_us) { return [time_us] { return time_us; }; };
+  EXPECT_EQ(contest(fixed(100), fixed(87.7), asking(0.02)).reason,
+            "takes 12.3 % less time (99 % interval 12.3..12.3 %) over 10 rounds, more than the 2 % asked");
+  EXPECT_EQ(contest(fixed(100), fixed(99.2), asking(0.02)).reason,
+            "gain 0.8 % (99 % interval 0.8..0.8 %) over 10 rounds is below 2 %: the incumbent stays");
+  EXPECT_EQ(contest(fixed(100), fixed(100), asking(0)).reason,
+            "gain 0.0 % (99 % interval 0.0..0.0 %) over 40 rounds is not proven to be above 0 %: the "
+            "incumbent stays");
+  int calls = 0;  // half of the rounds win by 10 %, half lose by 10 %
+  const auto torn = [&calls] { return (calls++ / 2) % 2 == 0 ? 90.0 : 110.0; };
+  EXPECT_EQ(contest(fixed(100), torn, asking(0.02)).reason,
+            "gain 0.0 % (99 % interval -10.0..10.0 %) over 40 rounds is not proven to reach 2 %: the "
+            "incumbent stays");
+}
+
+TEST(Contest, ImpossibleTimesAndThrowingSides) {
+  const auto good = [] { return 100.0; };
+  for (const double bad : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    try {
+      contest(good, [bad] { return bad; }, {});
+      ADD_FAILURE() << bad << " was taken for a time";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::internal);
+      EXPECT_NE(std::string(error.what()).find("challenger"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_THROW(contest(good, []() -> double { throw Error(ErrorKind::internal, "kernel failed"); }, {}),
+               Error);
+}
+
+}  // namespace
+}  // namespace convtune
