@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "convtune/convolution.h"
+#include "convtune/error.h"
 #include "convtune/tuner.h"
 
 namespace convtune {

@@ -1,1 +1,78 @@
-// to come
+// See planner.h.
+#include "planner.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "algorithms.h"
+
+namespace convtune {
+namespace {
+
+// A config that one row of the table would build today.
+bool holds(const Record& record, const Conv2dProblem& problem, const DeviceInfo& device) {
+  for (const Algorithm* algorithm : algorithms(device.device.kind))
+    if (algorithm->name() == record.algorithm)
+      return algorithm->source_hash() == record.kernel_hash &&
+             static_cast<bool>(algorithm->accepts(problem, device, record.config));
+  return false;
+}
+
+// The same layer at another batch size is the near neighbour that is worth following: its best
+// config is nearly always good here too.
+std::optional<Record> nearest_record(const Conv2dProblem& problem, const DeviceInfo& device) {
+  std::optional<Record> nearest;
+  const auto distance = [&](const Record& record) {
+    return std::abs(
+        std::log((static_cast<double>(record.problem.n) + 1) / (static_cast<double>(problem.n) + 1)));
+  };
+  for (const Record& record : Database().list()) {
+    Conv2dProblem same_batch = record.problem;
+    same_batch.n = problem.n;
+    if (record.device != device.fingerprint || same_batch != problem || !holds(record, problem, device))
+      continue;
+    if (!nearest || distance(record) < distance(*nearest)) nearest = record;
+  }
+  return nearest;
+}
+
+}  // namespace
+
+Conv2dProblem resolve(const Conv2dProblem& problem, const Backend& backend) {
+  validate(problem);
+  Conv2dProblem resolved = problem;
+  if (resolved.precision == Precision::automatic) resolved.precision = backend.default_precision();
+  return resolved;
+}
+
+std::optional<Record> find_record(const Conv2dProblem& resolved, const DeviceInfo& device) {
+  std::optional<Record> record = Database().find(resolved, device.fingerprint);
+  if (record && !holds(*record, resolved, device)) record.reset();
+  return record;
+}
+
+Plan choose(const Conv2dProblem& resolved, const DeviceInfo& device) {
+  if (const auto record = find_record(resolved, device))
+    return {record->algorithm, record->config, PlanSource::tuned,
+            fmt::format("measured {:.1f} us on this device on {}: {}", record->time_us, record->date,
+                        record->decision)};
+  if (const auto record = nearest_record(resolved, device))
+    return {record->algorithm, record->config, PlanSource::nearest,
+            fmt::format("tuned on this device for batch {}; tune this batch to be sure", record->problem.n)};
+  std::string reasons;
+  for (const Algorithm* algorithm : algorithms(device.device.kind)) {
+    if (const Support support = algorithm->supports(resolved, device); !support) {
+      reasons += fmt::format("\n  {}: {}", algorithm->name(), support.reason());
+      continue;
+    }
+    return {std::string(algorithm->name()), algorithm->candidates(resolved, device).front(),
+            PlanSource::estimate,
+            fmt::format(
+                "no record: the first guess of the first algorithm that can; `convtune tune` finds better")};
+  }
+  throw Error(ErrorKind::unsupported, fmt::format("no algorithm of {} can run {}:{}",
+                                                  to_string(device.device), to_string(resolved), reasons));
+}
+
+}  // namespace convtune

@@ -1,1 +1,330 @@
-// to come
+// tune(): candidates -> prune -> check -> screen -> contest with the vendor -> record.
+#include "convtune/tuner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+#include "algorithms.h"
+#include "compare.h"
+#include "contest.h"
+#include "measure.h"
+#include "planner.h"
+#include "search.h"
+#include "statistics.h"
+#include "trials.h"
+
+namespace convtune {
+namespace {
+
+constexpr std::int64_t kSamples = 2048;  // output elements that the oracle computes for a check
+constexpr int kScreenSamples = 3;        // short runs of a candidate
+constexpr double kHopeless = 1.3;        // one sample this many times the best ends a candidate's screening
+constexpr std::size_t kFinalists = 4;    // measured again in turns before one of them may challenge
+constexpr double kFinalistSeconds = 2;
+constexpr double kContestSeconds = 10;
+constexpr double kComparisonSeconds = 3;
+
+std::string now_utc() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// One call of tune(), from the first candidate to the record.
+class Tuning {
+ public:
+  Tuning(const Conv2dProblem& problem, Backend& backend, const TuneOptions& options)
+      : problem_(problem),
+        device_(backend.info()),
+        options_(options),
+        ceilings_(measure_ceilings(device_.device)),
+        bed_(problem, backend, TestData::real, 1, kSamples),
+        trials_(Database().folder(), problem, device_.fingerprint) {}
+
+  TuningReport run() {
+    screen_vendors();
+    search();
+    if (!cancelled()) elect_finalist();
+    if (!cancelled()) decide();
+    if (cancelled()) {
+      report_.interrupted = true;
+      report_.comparison.problem = problem_;
+      report_.comparison.device = device_;
+      report_.comparison.decision =
+          "interrupted: no decision, no record; the next tune resumes from the trials kept";
+    } else if (options_.save) {
+      record();
+    }
+    return std::move(report_);
+  }
+
+ private:
+  bool cancelled() const { return options_.cancel && options_.cancel->load(); }
+
+  void tell(const char* stage, std::int64_t done, std::int64_t total, double eta_seconds) const {
+    if (!options_.progress) return;
+    const Contender* best = best_so_far();
+    options_.progress(
+        {stage, done, total, best ? best->screen_us : 0, best ? best->text() : std::string(), eta_seconds});
+  }
+
+  const Contender* best_so_far() const {
+    const Contender* best = incumbent_;
+    for (const Contender& one : screened_)
+      if (!best || one.screen_us < best->screen_us) best = &one;
+    return best;
+  }
+
+  double screen(const Contender& one, double best_us) {
+    Testbed::Timed timed = bed_.prepare(*one.executable);
+    std::vector<double> samples;
+    while (samples.size() < kScreenSamples) {
+      samples.push_back(timed.sample_us());
+      if (best_us > 0 && samples.back() > kHopeless * best_us) break;
+    }
+    return median(samples);
+  }
+
+  void screen_vendors() {
+    vendors_ = vendor_contenders(problem_, device_, bed_);
+    for (Contender& vendor : vendors_) {
+      if (!vendor.failure.empty()) {
+        report_.warnings.push_back(
+            fmt::format("{} is out of the contest: {}", vendor.text(), vendor.failure));
+        continue;
+      }
+      vendor.screen_us = screen(vendor, 0);
+      if (!incumbent_ || vendor.screen_us < incumbent_->screen_us) incumbent_ = &vendor;
+    }
+  }
+
+  void search() {
+    const Stopwatch watch;
+    std::vector<Candidate> candidates;
+    for (const Algorithm* algorithm : algorithms(device_.device.kind))
+      if (!algorithm->vendor() && !algorithm->reference() && algorithm->supports(problem_, device_))
+        for (Config& config : algorithm->candidates(problem_, device_))
+          candidates.push_back({std::string(algorithm->name()), std::move(config)});
+    Search search(std::move(candidates));
+    const auto total = static_cast<std::int64_t>(search.candidates().size());
+    while (!cancelled() && watch.seconds() < options_.budget_seconds &&
+           (options_.budget_trials == 0 || report_.trials < options_.budget_trials)) {
+      const auto index = search.next();
+      if (!index) break;
+      search.report(*index, try_candidate(search.candidates()[*index], search.best_us()));
+      const double elapsed = watch.seconds(), tried = static_cast<double>(search.tried());
+      tell("screen", static_cast<std::int64_t>(search.tried()), total,
+           std::min(options_.budget_seconds - elapsed,
+                    elapsed / tried * (static_cast<double>(total) - tried)));
+    }
+  }
+
+  // Its screening time; nothing when it was pruned or is quarantined.
+  std::optional<double> try_candidate(const Candidate& candidate, double best_us) {
+    const Algorithm& algorithm = find_algorithm(device_.device.kind, candidate.algorithm);
+    if (best_us > 0 && algorithm.bound_us(problem_, device_, candidate.config, ceilings_) > best_us) {
+      ++report_.pruned;
+      return std::nullopt;
+    }
+    const std::string hash = algorithm.source_hash();
+    if (const Trial* known = trials_.find(candidate.algorithm, candidate.config, hash)) {
+      ++report_.resumed;
+      if (!known->failure.empty()) return std::nullopt;
+      screened_.push_back({&algorithm, candidate.config, nullptr, known->max_error, {}, known->time_us});
+      return known->time_us;
+    }
+    ++report_.trials;
+    Contender one = contender(algorithm, candidate.config, problem_, device_, bed_);
+    if (one.failure.empty()) one.screen_us = screen(one, best_us);
+    if (options_.save)
+      trials_.append(
+          {candidate.algorithm, candidate.config, hash, one.screen_us, one.max_error, one.failure});
+    if (!one.failure.empty()) {
+      ++report_.wrong;
+      report_.warnings.push_back(fmt::format("{} was wrong and is quarantined: {}", one.text(), one.failure));
+      return std::nullopt;
+    }
+    one.executable.reset();  // built again if it reaches the final: hundreds are not kept
+    screened_.push_back(std::move(one));
+    return screened_.back().screen_us;
+  }
+
+  // The fastest of the best few, measured again in turns: a lucky sample wins no place in the contest.
+  void elect_finalist() {
+    std::sort(screened_.begin(), screened_.end(),
+              [](const Contender& a, const Contender& b) { return a.screen_us < b.screen_us; });
+    std::vector<Contender> finalists;
+    for (const Contender& one : screened_) {
+      if (finalists.size() == kFinalists || cancelled()) break;
+      Contender built = contender(*one.algorithm, one.config, problem_, device_, bed_);
+      built.screen_us = one.screen_us;
+      if (built.failure.empty()) finalists.push_back(std::move(built));
+    }
+    std::vector<Testbed::Timed> runs;
+    for (const Contender& one : finalists) runs.push_back(bed_.prepare(*one.executable));
+    std::vector<std::function<double()>> samplers;
+    for (Testbed::Timed& run : runs) samplers.emplace_back([&run] { return run.sample_us(); });
+    tell("final", 0, static_cast<std::int64_t>(finalists.size()),
+         kFinalistSeconds + kContestSeconds + kComparisonSeconds);
+    const auto results = measure_in_turns(samplers, kFinalistSeconds, [&] { return cancelled(); });
+    for (std::size_t i = 0; i < finalists.size(); ++i) {
+      finalists[i].screen_us = results[i].median_us;
+      if (!finalist_.algorithm || finalists[i].screen_us < finalist_.screen_us) finalist_ = finalists[i];
+    }
+    for (const Contender& one : finalists)
+      if (one.config != finalist_.config && (!runner_up_.algorithm || one.screen_us < runner_up_.screen_us))
+        runner_up_ = one;
+  }
+
+  void decide() {
+    const bool challenged = finalist_.algorithm != nullptr;
+    if (!challenged && !incumbent_) {
+      settle_for_reference();
+    } else if (!incumbent_) {
+      chosen_ = finalist_;
+      decision_ = "no vendor library can run this problem here: the fastest of our own is chosen";
+    } else if (!challenged) {
+      chosen_ = *incumbent_;
+      decision_ = "no algorithm of our own was tried successfully: the vendor stays";
+    } else {
+      tell("contest", 0, 1, kContestSeconds + kComparisonSeconds);
+      Testbed::Timed incumbent = bed_.prepare(*incumbent_->executable),
+                     challenger = bed_.prepare(*finalist_.executable);
+      ContestOptions rules;
+      rules.min_gain = options_.min_gain;
+      rules.max_seconds = kContestSeconds;
+      rules.cancelled = [&] { return cancelled(); };
+      const ContestResult result =
+          contest([&] { return incumbent.sample_us(); }, [&] { return challenger.sample_us(); }, rules);
+      chosen_ = result.accepted ? finalist_ : *incumbent_;
+      decision_ = fmt::format("{} against {}: {}", finalist_.text(), incumbent_->text(), result.reason);
+    }
+    if (cancelled()) return;
+    tell("measure", 0, 1, kComparisonSeconds);
+    report_.comparison = measure_comparison(problem_, device_, chosen_, vendors_, bed_, kComparisonSeconds,
+                                            [&] { return cancelled(); });
+    report_.comparison.plan = {std::string(chosen_.algorithm->name()), chosen_.config, PlanSource::tuned,
+                               decision_};
+    report_.comparison.decision = decision_;
+  }
+
+  void settle_for_reference() {
+    const Plan plan = choose(problem_, device_);
+    chosen_ =
+        contender(find_algorithm(device_.device.kind, plan.algorithm), plan.config, problem_, device_, bed_);
+    if (!chosen_.failure.empty())
+      throw Error(ErrorKind::unsupported,
+                  fmt::format("nothing here runs {} rightly: {}", to_string(problem_), chosen_.failure));
+    decision_ = "no fast algorithm can run this problem here";
+  }
+
+  void record() {
+    const ProviderResult& ours = report_.comparison.providers.front();
+    Record record;
+    record.problem = problem_;
+    record.device = device_.fingerprint;
+    record.algorithm = chosen_.algorithm->name();
+    record.config = chosen_.config;
+    record.time_us = ours.time_us;
+    record.mad_us = ours.mad_us;
+    record.n = ours.n;
+    record.roofline_fraction = ours.roofline_fraction;
+    record.max_error = ours.max_error;
+    if (runner_up_.algorithm) {
+      record.runner_up = runner_up_.text();
+      record.runner_up_us = runner_up_.screen_us;
+    }
+    for (const ProviderResult& peer : report_.comparison.providers)
+      if (peer.name == report_.comparison.best_peer) {
+        record.vendor = peer.name;
+        record.vendor_us = peer.time_us;
+      }
+    record.decision = decision_;
+    record.kernel_hash = chosen_.algorithm->source_hash();
+    record.software = "convtune " CONVTUNE_VERSION;
+    record.date = now_utc();
+    try {
+      Database().store(record);
+      trials_.finish();
+    } catch (const Error& error) {
+      report_.warnings.push_back(fmt::format("the result is not recorded: {}", error.what()));
+    }
+  }
+
+  const Conv2dProblem problem_;
+  const DeviceInfo device_;
+  const TuneOptions& options_;
+  const Ceilings ceilings_;
+  Testbed bed_;
+  TrialLog trials_;
+  TuningReport report_;
+  std::vector<Contender> vendors_, screened_;
+  const Contender* incumbent_ = nullptr;  // of vendors_
+  Contender finalist_, runner_up_, chosen_;
+  std::string decision_;
+};
+
+// The table of an earlier run, without measuring.
+TuningReport from_record(const Record& record, const Conv2dProblem& problem, const DeviceInfo& device) {
+  TuningReport report;
+  report.from_record = true;
+  Comparison& row = report.comparison;
+  row.problem = problem;
+  row.device = device;
+  row.roofline.floor_us = record.roofline_fraction * record.time_us;
+  row.plan = {record.algorithm, record.config, PlanSource::tuned, record.decision};
+  row.decision = fmt::format("from the record of {}: {}", record.date, record.decision);
+  row.providers.push_back({"convtune",
+                           record.algorithm,
+                           record.config,
+                           record.time_us,
+                           record.mad_us,
+                           record.n,
+                           record.roofline_fraction,
+                           record.max_error,
+                           {}});
+  if (!record.vendor.empty()) {
+    ProviderResult vendor;
+    vendor.name = record.vendor;
+    vendor.time_us = record.vendor_us;
+    vendor.roofline_fraction = row.roofline.floor_us / record.vendor_us;
+    row.providers.push_back(vendor);
+    row.best_peer = record.vendor;
+    row.speedup = record.vendor_us / record.time_us;
+  }
+  return report;
+}
+
+}  // namespace
+
+TuningReport tune(const Conv2dProblem& problem, Device device, const TuneOptions& options) {
+  Backend& on = backend(device);
+  const Conv2dProblem resolved = resolve(problem, on);
+  if (resolved.n == 0)
+    throw Error(ErrorKind::invalid_argument, "a batch of 0 has nothing to tune: " + to_string(resolved));
+  if (!(options.min_gain >= 0 && options.min_gain < 1))
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("min_gain must lie in [0, 1), not {}", options.min_gain));
+  if (!options.retune)
+    if (const auto record = find_record(resolved, on.info()))
+      return from_record(*record, resolved, on.info());
+  return Tuning(resolved, on, options).run();
+}
+
+}  // namespace convtune

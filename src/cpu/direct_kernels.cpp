@@ -1,1 +1,165 @@
-// to come
+// The vector code of the direct convolution, written once with Highway and compiled by
+// foreach_target.h for SSE4, AVX2 and AVX-512 (or NEON). Highway's own dispatcher is not used, so
+// only its headers are needed: docs/decisions/0004.
+#include "cpu/direct_kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/direct_kernels.cpp"
+// Sizeless vectors (SVE, RVV) cannot stand in the arrays below; those processors take NEON or nothing.
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+// Unrolled early, the accumulators are scalars before GCC assigns registers; unrolled late (by -O3
+// alone) the tile goes through the stack once at entry and once at exit.
+#ifdef __clang__
+#define CONVTUNE_UNROLL _Pragma("unroll")
+#else
+#define CONVTUNE_UNROLL _Pragma("GCC unroll 32")
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace convtune::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::ScalableTag<float>;
+using Vector = hn::Vec<Floats>;
+constexpr int kLanes = HWY_MAX_BYTES / static_cast<int>(sizeof(float));
+constexpr int kRegisters = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 32 : 16;
+
+// The loops over i and v have constant bounds and unroll whole, so acc stays in registers; a tap is
+// one broadcast a channel, one load a vector, and channels*vectors multiply-adds.
+template <int channels, int vectors>
+void tile(const TileArgs& shared) {
+  const TileArgs args = shared;  // a copy, so that stores to acc cannot be taken to change it
+  const Floats d;
+  Vector acc[channels][vectors];
+  CONVTUNE_UNROLL
+  for (int i = 0; i < channels; ++i) CONVTUNE_UNROLL
+  for (int v = 0; v < vectors; ++v)
+    acc[i][v] = args.accumulate ? hn::Load(d, args.acc + i * args.acc_stride + v * kLanes) : hn::Zero(d);
+
+  const float* weights = args.weights;
+  const float* const window = args.window;
+  const std::int32_t* tap = args.taps;
+  for (const std::int32_t* const end = tap + args.tap_count; tap != end; ++tap, weights += channels) {
+    const float* const x = window + *tap;
+    Vector value[vectors];
+    CONVTUNE_UNROLL
+    for (int v = 0; v < vectors; ++v) value[v] = hn::LoadU(d, x + v * kLanes);
+    CONVTUNE_UNROLL
+    for (int i = 0; i < channels; ++i) {
+      const Vector weight = hn::Set(d, weights[i]);
+      CONVTUNE_UNROLL
+      for (int v = 0; v < vectors; ++v) acc[i][v] = hn::MulAdd(weight, value[v], acc[i][v]);
+    }
+  }
+  CONVTUNE_UNROLL
+  for (int i = 0; i < channels; ++i) CONVTUNE_UNROLL
+  for (int v = 0; v < vectors; ++v) hn::Store(acc[i][v], d, args.acc + i * args.acc_stride + v * kLanes);
+}
+
+// max(v, 0) with the operands in the order that keeps a NaN.
+HWY_INLINE Vector activate(Floats d, Vector v, bool relu) {
+  return relu ? hn::IfThenElse(hn::Lt(v, hn::Zero(d)), hn::Zero(d), v) : v;
+}
+
+void finish(const float* acc, float bias, bool relu, float* y, std::int64_t count) {
+  const Floats d;
+  const Vector b = hn::Set(d, bias);
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    hn::StoreU(activate(d, hn::Add(hn::LoadU(d, acc + i), b), relu), d, y + i);
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  // A masked store touches no neighbour, which another thread may be writing.
+  if (i < count) {
+    const auto v = activate(d, hn::Add(hn::LoadU(d, acc + i), b), relu);
+    hn::BlendedStore(v, hn::FirstN(d, static_cast<std::size_t>(count - i)), d, y + i);
+  }
+#else
+  for (; i < count; ++i) {
+    const float v = acc[i] + bias;
+    y[i] = relu && v < 0 ? 0.0f : v;
+  }
+#endif
+}
+
+void stream(const float* from, float* y, std::int64_t count) {
+  const Floats d;
+  std::int64_t i = 0;
+  while (i < count && reinterpret_cast<std::uintptr_t>(y + i) % HWY_MAX_BYTES != 0) {
+    y[i] = from[i];
+    ++i;
+  }
+  for (; i + kLanes <= count; i += kLanes) hn::Stream(hn::LoadU(d, from + i), d, y + i);
+  for (; i < count; ++i) y[i] = from[i];
+  hwy::FlushStream();
+}
+
+void split_phases(const float* from, std::int64_t stride, std::int64_t phases, std::int64_t count, float* to,
+                  std::int64_t to_stride) {
+  const Floats d;
+  std::int64_t i = 0;
+  if (stride == 1) {
+    for (; i + kLanes <= count; i += kLanes) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
+  } else if (stride == 2 && phases == 2) {
+    for (; i + kLanes <= count; i += kLanes) {
+      Vector a, b;
+      hn::LoadInterleaved2(d, from + i * 2, a, b);
+      hn::StoreU(a, d, to + i);
+      hn::StoreU(b, d, to + to_stride + i);
+    }
+  } else if (stride == 4 && phases == 4) {
+    for (; i + kLanes <= count; i += kLanes) {
+      Vector a, b, c, e;
+      hn::LoadInterleaved4(d, from + i * 4, a, b, c, e);
+      hn::StoreU(a, d, to + i);
+      hn::StoreU(b, d, to + to_stride + i);
+      hn::StoreU(c, d, to + 2 * to_stride + i);
+      hn::StoreU(e, d, to + 3 * to_stride + i);
+    }
+  }
+  for (std::int64_t j = 0; j < phases; ++j)
+    for (std::int64_t rest = i; rest < count; ++rest) to[j * to_stride + rest] = from[rest * stride + j];
+}
+
+// Accumulators + one vector of window a column + one weight must fit the registers.
+constexpr TileShape kTiles[] = {
+    {1, 8, tile<1, 8>},   {2, 4, tile<2, 4>},   {4, 3, tile<4, 3>},
+    {6, 2, tile<6, 2>},   {12, 1, tile<12, 1>},
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
+    {2, 8, tile<2, 8>},   {3, 7, tile<3, 7>},   {4, 6, tile<4, 6>},
+    {5, 5, tile<5, 5>},   {6, 4, tile<6, 4>},   {8, 3, tile<8, 3>},
+    {12, 2, tile<12, 2>}, {16, 1, tile<16, 1>}, {24, 1, tile<24, 1>},
+#endif
+};
+constexpr DirectKernels kKernels = {kLanes, kRegisters, kTiles, finish, stream, split_phases};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace convtune::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convtune::cpu {
+
+const DirectKernels* direct_kernels(int vector_bits) {
+#if HWY_TARGETS & HWY_AVX3
+  if (vector_bits == 512) return &N_AVX3::kKernels;
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  if (vector_bits == 256) return &N_AVX2::kKernels;
+#endif
+#if HWY_TARGETS & HWY_SSE4
+  if (vector_bits == 128) return &N_SSE4::kKernels;
+#endif
+#if HWY_TARGETS & HWY_NEON
+  if (vector_bits == 128) return &N_NEON::kKernels;
+#endif
+  return nullptr;
+}
+
+}  // namespace convtune::cpu
+#endif

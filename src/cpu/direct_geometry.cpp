@@ -1,0 +1,94 @@
+// See direct_geometry.h.
+#include "cpu/direct_geometry.h"
+
+#include <algorithm>
+
+namespace convtune::cpu {
+namespace {
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+std::int64_t round_up(std::int64_t a, std::int64_t b) {
+  return ceil_div(a, b) * b;
+}
+
+}  // namespace
+
+AxisPhases axis_phases(std::int64_t taps, std::int64_t stride, std::int64_t dilation) {
+  AxisPhases axis;
+  for (std::int64_t tap = 0; tap < taps; ++tap) axis.phases.push_back(tap * dilation % stride);
+  std::sort(axis.phases.begin(), axis.phases.end());
+  axis.phases.erase(std::unique(axis.phases.begin(), axis.phases.end()), axis.phases.end());
+  for (std::int64_t tap = 0; tap < taps; ++tap) {
+    const auto phase = std::lower_bound(axis.phases.begin(), axis.phases.end(), tap * dilation % stride);
+    axis.tap_phase.push_back(phase - axis.phases.begin());
+    axis.tap_unit.push_back(tap * dilation / stride);
+  }
+  axis.halo = axis.tap_unit.back();
+  return axis;
+}
+
+DirectGeometry::DirectGeometry(const Conv2dProblem& problem, const DirectConfig& config, int lanes)
+    : group_channels(problem.c / problem.groups),
+      group_filters(problem.k / problem.groups),
+      taps(group_channels * problem.r * problem.s),
+      rows_axis(axis_phases(problem.r, problem.stride_h, problem.dilation_h)),
+      cols_axis(axis_phases(problem.s, problem.stride_w, problem.dilation_w)) {
+  const std::int64_t p = problem.p(), q = problem.q();
+  tile_rows = std::min<std::int64_t>(config.rows, p);
+  tile_cols = config.cols == 0 ? q : std::min<std::int64_t>(config.cols, q);
+  row_tiles = ceil_div(p, tile_rows);
+  col_tiles = ceil_div(q, tile_cols);
+  pitch = tile_cols + cols_axis.halo;
+  positions = (tile_rows - 1) * pitch + tile_cols;
+  block = static_cast<std::int64_t>(config.vectors) * lanes;
+  blocks = ceil_div(positions, block);
+
+  filter_blocks = ceil_div(group_filters, config.channels);
+  task_filter_blocks = config.filters == 0
+                           ? filter_blocks
+                           : std::clamp<std::int64_t>(config.filters / config.channels, 1, filter_blocks);
+  filter_tasks = ceil_div(filter_blocks, task_filter_blocks);
+
+  // An odd number of cache lines a plane keeps planes from meeting in the same L1 sets.
+  constexpr std::int64_t kLine = 16;
+  plane = round_up((tile_rows + rows_axis.halo) * pitch, kLine);
+  if (plane / kLine % 2 == 0) plane += kLine;
+  const auto column_phases = static_cast<std::int64_t>(cols_axis.phases.size());
+  channel = plane * column_phases * static_cast<std::int64_t>(rows_axis.phases.size());
+  // The last block reads up to blocks * block positions from every tap's offset.
+  window = round_up(channel * group_channels + blocks * block - positions + block, kLine);
+
+  tap_offsets.reserve(static_cast<std::size_t>(taps));
+  for (std::int64_t c = 0; c < group_channels; ++c)
+    for (std::size_t r = 0; r < static_cast<std::size_t>(problem.r); ++r)
+      for (std::size_t s = 0; s < static_cast<std::size_t>(problem.s); ++s)
+        tap_offsets.push_back(static_cast<std::int32_t>(
+            c * channel + (rows_axis.tap_phase[r] * column_phases + cols_axis.tap_phase[s]) * plane +
+            rows_axis.tap_unit[r] * pitch + cols_axis.tap_unit[s]));
+
+  tasks = problem.n * problem.groups * row_tiles * col_tiles * filter_tasks;
+  packed_block = taps * config.channels;
+  pass_taps = config.taps == 0 ? taps : std::min<std::int64_t>(config.taps, taps);
+  // Accumulators of one register tile suffice when its taps go by in one pass and its outputs are
+  // stored at once; streaming gathers the tile's contiguous output run before it stores.
+  keeps_all = pass_taps < taps || config.stream != 0;
+  acc_stride = keeps_all ? blocks * block : block;
+  acc = acc_stride * config.channels * (keeps_all ? task_filter_blocks : 1) + kLine;
+  gather = config.stream != 0 ? round_up(tile_rows * tile_cols + kLine, kLine) : 0;
+
+  const std::int64_t last_rows = p - (row_tiles - 1) * tile_rows;
+  const std::int64_t last_cols = q - (col_tiles - 1) * tile_cols;
+  double issued_positions = 0;
+  for (const auto& [rows, row_count] :
+       {std::pair{tile_rows, row_tiles - 1}, std::pair{last_rows, std::int64_t{1}}})
+    for (const auto& [cols, col_count] :
+         {std::pair{tile_cols, col_tiles - 1}, std::pair{last_cols, std::int64_t{1}}})
+      issued_positions += static_cast<double>(row_count * col_count) *
+                          static_cast<double>(ceil_div((rows - 1) * pitch + cols, block) * block);
+  issued_multiply_adds = issued_positions * static_cast<double>(problem.n * problem.groups) *
+                         static_cast<double>(filter_blocks * config.channels) * static_cast<double>(taps);
+}
+
+}  // namespace convtune::cpu

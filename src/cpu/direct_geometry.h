@@ -1,0 +1,88 @@
+// Where everything lies inside the direct convolution: tiles of the output, the staged window of the
+// input that a tile reads, and the filter taps as offsets into that window. Plain arithmetic.
+//
+// A position of a tile is row * pitch + column of an output pixel. The window keeps, for each input
+// channel, one plane a stride phase (rows h with the same h mod stride_h, columns likewise):
+//
+//   stride 2, 3 taps:   input columns  0 1 2 3 4 5 6 ...    phase 0: 0 2 4 6 ...   taps 0, 2
+//                                                           phase 1: 1 3 5 ...     tap 1
+//
+// so that moving one output pixel moves one element in every plane, whatever the stride, and a
+// filter tap is ONE constant offset from a position's origin. Vectors then run over positions, rows
+// included: the pitch - cols elements between two rows are computed for nothing and never stored.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "convtune/problem.h"
+
+namespace convtune::cpu {
+
+// The search space of the direct convolution.
+struct DirectConfig {
+  int vector_bits = 512;  // instruction set: 512, 256 or 128
+  int channels = 6;       // register tile: output channels
+  int vectors = 4;        // register tile: vectors of positions
+  int rows = 1;           // output tile: rows
+  int cols = 0;           // output tile: columns; 0 = the whole width
+  int taps = 0;           // filter taps a pass over the accumulators; 0 = all in one
+  int filters = 0;        // output channels a task works through on one staged window; 0 = all
+  int stream = 0;         // 1: gather the tile's outputs and store them past the caches
+
+  template <class Self, class Field>
+  static void visit(Self& self, Field&& field) {
+    field("vector_bits", self.vector_bits);
+    field("channels", self.channels);
+    field("vectors", self.vectors);
+    field("rows", self.rows);
+    field("cols", self.cols);
+    field("taps", self.taps);
+    field("filters", self.filters);
+    field("stream", self.stream);
+  }
+};
+
+// One axis of the window: which phases the taps use, and where each tap lands.
+struct AxisPhases {
+  std::vector<std::int64_t> phases;     // distinct (tap * dilation) mod stride, ascending
+  std::vector<std::int64_t> tap_phase;  // index into phases, for each tap
+  std::vector<std::int64_t> tap_unit;   // (tap * dilation) / stride, for each tap
+  std::int64_t halo = 0;                // largest tap_unit
+};
+AxisPhases axis_phases(std::int64_t taps, std::int64_t stride, std::int64_t dilation);
+
+struct DirectGeometry {
+  DirectGeometry(const Conv2dProblem& problem, const DirectConfig& config, int lanes);
+
+  // Problem, per group.
+  std::int64_t group_channels, group_filters, taps;
+  AxisPhases rows_axis, cols_axis;
+
+  // Tiles of the output plane.
+  std::int64_t tile_rows, tile_cols, row_tiles, col_tiles;
+  std::int64_t pitch;      // window elements from one output row to the next
+  std::int64_t positions;  // of a full tile, junk between rows included
+  std::int64_t block;      // positions a register tile covers
+  std::int64_t blocks;     // register tiles along positions, for a full tile
+
+  // Output channels: register tiles, and how many of them a task takes.
+  std::int64_t filter_blocks, task_filter_blocks, filter_tasks;
+
+  // Window, in floats.
+  std::int64_t plane, channel, window;  // one phase plane, one input channel, all with the slack at the end
+  std::vector<std::int32_t> tap_offsets;
+
+  std::int64_t tasks;         // n * groups * row_tiles * col_tiles * filter_tasks
+  std::int64_t packed_block;  // floats of one register tile's weights
+  std::int64_t pass_taps;     // taps a pass
+  bool keeps_all;             // a task keeps the accumulators of its whole tile, not of one register tile
+  std::int64_t acc_stride;    // floats from one output channel's accumulators to the next's
+  std::int64_t acc, gather;   // floats of accumulators that a task keeps; of the run gathered for streaming
+
+  // Vector multiply-adds that the kernel issues for the whole problem, padding and junk included,
+  // times lanes: what the arithmetic bound of a config counts.
+  double issued_multiply_adds;
+};
+
+}  // namespace convtune::cpu

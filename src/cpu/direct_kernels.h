@@ -1,0 +1,48 @@
+// The vector code of the direct convolution: compiled once for each instruction set, chosen at run
+// time through this table of plain functions. direct.cpp, the only caller, knows no vectors.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace convtune::cpu {
+
+// acc[i][l] (+)= sum over t of weights[t][i] * window[taps[t] + l]
+//   i in [0, channels): output channels, l in [0, vectors * lanes): positions of the staged window.
+// Whole vectors are read: the window must be readable that far past its last position.
+struct TileArgs {
+  const float* window;       // staged input at the block's first position
+  const std::int32_t* taps;  // offset of each filter tap's value from a position's origin
+  std::int64_t tap_count;
+  const float* weights;     // [tap_count][channels]
+  float* acc;               // 64-byte aligned; row i at acc + i * acc_stride
+  std::int64_t acc_stride;  // floats, a multiple of 16
+  bool accumulate;          // add to what acc holds instead of to 0
+};
+using TileKernel = void (*)(const TileArgs&);
+
+// One register tile: `channels` x `vectors` accumulators live in vector registers.
+struct TileShape {
+  int channels, vectors;
+  TileKernel kernel;
+};
+
+struct DirectKernels {
+  int lanes;      // floats in a vector
+  int registers;  // vector registers of the instruction set
+  std::span<const TileShape> tiles;
+  // y[i] = act(acc[i] + bias): one run of an output row. acc must be readable a vector past its end.
+  void (*finish)(const float* acc, float bias, bool relu, float* y, std::int64_t count);
+  // y[i] = from[i] past the caches, for outputs that will not be read soon.
+  void (*stream)(const float* from, float* y, std::int64_t count);
+  // to[j][i] = from[i * stride + j] for i in [0, count), j in [0, phases): one row split by column
+  // phase. Row j starts at to + j * to_stride.
+  void (*split_phases)(const float* from, std::int64_t stride, std::int64_t phases, std::int64_t count,
+                       float* to, std::int64_t to_stride);
+};
+
+// Null where this build has no code for that width (512: AVX-512, 256: AVX2, 128: SSE4 or NEON).
+// Whether the processor can run it is the caller's to know (DeviceInfo::isa).
+const DirectKernels* direct_kernels(int vector_bits);
+
+}  // namespace convtune::cpu

@@ -1,0 +1,22 @@
+// Times several ways of doing the same work fairly: in turns, so that a machine that slows down
+// slows all of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace convtune {
+
+struct Measurement {
+  double median_us = 0, mad_us = 0;
+  std::int64_t n = 0;
+};
+
+// Rounds of one sample each, in an order that is reversed every other round, until `seconds` have
+// gone by in samples; at least min_rounds (unless cancelled), at most max_rounds.
+std::vector<Measurement> measure_in_turns(const std::vector<std::function<double()>>& samplers,
+                                          double seconds, const std::function<bool()>& cancelled = {},
+                                          int min_rounds = 5, int max_rounds = 200);
+
+}  // namespace convtune

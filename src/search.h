@@ -1,0 +1,52 @@
+// The order in which a search tries its candidates: pure, so that it can be tested without a device.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "convtune/convolution.h"
+
+namespace convtune {
+
+// One point of the joint search space of several algorithms.
+struct Candidate {
+  std::string algorithm;
+  Config config;
+
+  bool operator==(const Candidate&) const = default;
+};
+
+// Begins with the first guesses, then climbs: the best so far is surrounded by its neighbours (the
+// candidates of the same algorithm that differ in exactly one field) until none is left untried, and
+// only then the rest follow in their given order. Gives up after `patience` candidates in a row that
+// did not improve, once the neighbourhood is exhausted.
+class Search {
+ public:
+  // candidates: most promising first. first_guesses: how many of them to try before climbing.
+  explicit Search(std::vector<Candidate> candidates, std::size_t first_guesses = 12,
+                  std::size_t patience = 48);
+
+  // The candidate to try next; none when the search is over.
+  std::optional<std::size_t> next();
+  // What came of it: its time, or nothing if it failed or was pruned.
+  void report(std::size_t index, std::optional<double> time_us);
+
+  const std::vector<Candidate>& candidates() const { return candidates_; }
+  std::size_t tried() const { return tried_; }
+  std::optional<std::size_t> best() const { return best_; }
+  double best_us() const { return best_us_; }
+
+ private:
+  std::optional<std::size_t> untried_neighbour() const;
+
+  std::vector<Candidate> candidates_;
+  std::vector<bool> seen_;
+  std::size_t first_guesses_, patience_;
+  std::size_t tried_ = 0, in_vain_ = 0;
+  std::optional<std::size_t> best_;
+  double best_us_ = 0;
+};
+
+}  // namespace convtune
