@@ -65,8 +65,9 @@ std::int64_t output_size(std::int64_t size, std::int64_t filter, std::int64_t st
                          std::int64_t dilation, std::int64_t pad_before, std::int64_t pad_after);
 
 // Throws Error{invalid_argument} that names the field and the numbers: extents < 1 (n may be 0),
-// groups that do not divide c and k, negative padding, an output of no size, tensors of more than
-// 2^62 bytes. Every public function that takes a problem calls it.
+// groups that do not divide c and k, negative padding, strides, dilations or paddings of 2^31 or more,
+// an output of no size, tensors of more than 2^62 bytes, a name of more than 256 bytes or with a '"' or
+// a control character in it. Every public function that takes a problem calls it.
 void validate(const Conv2dProblem&);
 
 // The text form; throws Error{invalid_argument} that names the position, and validates.

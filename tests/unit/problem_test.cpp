@@ -1,0 +1,243 @@
+// Conv2dProblem's arithmetic against brute force, and every refusal of validate().
+#include "convtune/problem.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include "convtune/error.h"
+
+namespace convtune {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+Conv2dProblem alexnet_conv1() {
+  Conv2dProblem problem;
+  problem.n = 256, problem.c = 3, problem.h = problem.w = 224;
+  problem.k = 96, problem.r = problem.s = 11;
+  problem.stride_h = problem.stride_w = 4;
+  problem.pad_top = problem.pad_left = problem.pad_bottom = problem.pad_right = 2;
+  return problem;
+}
+
+std::string refusal(const Conv2dProblem& problem) {
+  try {
+    validate(problem);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+    return error.what();
+  }
+  return "accepted";
+}
+
+// Slides the filter along the padded axis and counts where all its taps lie inside.
+std::int64_t count_windows(std::int64_t size, std::int64_t filter, std::int64_t stride, std::int64_t dilation,
+                           std::int64_t before, std::int64_t after) {
+  std::int64_t count = 0;
+  for (std::int64_t start = -before;; start += stride) {
+    for (std::int64_t tap = 0; tap < filter; ++tap)
+      if (start + tap * dilation >= size + after) return count;
+    ++count;
+  }
+}
+
+TEST(OutputSize, EqualsTheCountOfWindows) {
+  std::int64_t combinations = 0;
+  for (std::int64_t size = 1; size <= 12; ++size)
+    for (std::int64_t filter = 1; filter <= 7; ++filter)
+      for (std::int64_t stride = 1; stride <= 5; ++stride)
+        for (std::int64_t dilation = 1; dilation <= 4; ++dilation)
+          for (std::int64_t before = 0; before <= 4; ++before)
+            for (std::int64_t after = 0; after <= 4; ++after, ++combinations)
+              ASSERT_EQ(output_size(size, filter, stride, dilation, before, after),
+                        count_windows(size, filter, stride, dilation, before, after))
+                  << size << ' ' << filter << ' ' << stride << ' ' << dilation << ' ' << before << ' '
+                  << after;
+  EXPECT_EQ(combinations, 42000);
+}
+
+TEST(OutputSize, KeepsA28ImageUnderADilated3x3) {
+  EXPECT_EQ(output_size(28, 3, 1, 2, 2, 2), 28);
+}
+
+TEST(OutputSize, DoesNotOverflow) {
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(output_size(kMax, 1, 1, 1, 0, 0), kMax);
+  EXPECT_EQ(output_size(kMax, kMax, 1, kMax, 0, 0), 0);
+  EXPECT_EQ(output_size(kMax, 1, kMax, kMax, kMax, kMax), 3);
+}
+
+TEST(Problem, AlexnetConv1HasItsKnownSize) {
+  const Conv2dProblem problem = alexnet_conv1();
+  validate(problem);
+  EXPECT_EQ(problem.p(), 55);
+  EXPECT_EQ(problem.q(), 55);
+  EXPECT_EQ(problem.input_elements(), 256 * 3 * 224 * 224);
+  EXPECT_EQ(problem.weight_elements(), 96 * 3 * 11 * 11);
+  EXPECT_EQ(problem.output_elements(), 256 * 96 * 55 * 55);
+  EXPECT_NEAR(problem.flops() / 1e9, 53.97, 0.005);
+  EXPECT_EQ(problem.bytes(), 451650048);  // of which input and output are 451.51 MB
+}
+
+TEST(Problem, BytesFollowTypeAndBias) {
+  Conv2dProblem problem = alexnet_conv1();
+  problem.bias = false;
+  EXPECT_EQ(problem.bytes(), 451650048 - 96 * 4);
+  problem.dtype = DType::bf16;
+  EXPECT_EQ(problem.bytes(), (451650048 - 96 * 4) / 2);
+}
+
+TEST(Problem, GroupsDivideTheWork) {
+  Conv2dProblem problem = alexnet_conv1();
+  problem.c = problem.k = problem.groups = 96;
+  EXPECT_EQ(problem.weight_elements(), 96 * 11 * 11);
+  EXPECT_EQ(problem.flops(), 2.0 * 256 * 96 * 55 * 55 * 11 * 11);
+}
+
+TEST(Problem, EqualityHeedsEveryFieldButTheName) {
+  const Conv2dProblem original = alexnet_conv1();
+  Conv2dProblem renamed = original;
+  renamed.name = "other";
+  EXPECT_EQ(renamed, original);
+
+  using Member = std::int64_t Conv2dProblem::*;
+  for (const Member member : {&Conv2dProblem::n, &Conv2dProblem::c, &Conv2dProblem::h, &Conv2dProblem::w,
+                              &Conv2dProblem::k, &Conv2dProblem::r, &Conv2dProblem::s, &Conv2dProblem::groups,
+                              &Conv2dProblem::stride_h, &Conv2dProblem::stride_w, &Conv2dProblem::dilation_h,
+                              &Conv2dProblem::dilation_w, &Conv2dProblem::pad_top, &Conv2dProblem::pad_left,
+                              &Conv2dProblem::pad_bottom, &Conv2dProblem::pad_right}) {
+    Conv2dProblem other = original;
+    ++(other.*member);
+    EXPECT_FALSE(other == original);
+  }
+  std::vector<Conv2dProblem> others(5, original);
+  others[0].dtype = DType::f16;
+  others[1].layout = Layout::nhwc;
+  others[2].precision = Precision::tf32;
+  others[3].activation = Activation::relu;
+  others[4].bias = false;
+  for (const Conv2dProblem& other : others) EXPECT_FALSE(other == original);
+}
+
+TEST(Validate, NamesTheFieldAndTheNumber) {
+  struct Case {
+    std::int64_t Conv2dProblem::*member;
+    const char* name;
+    std::int64_t low;
+  };
+  const Case cases[] = {
+      {&Conv2dProblem::n, "n (mb)", 0},
+      {&Conv2dProblem::c, "c (ic)", 1},
+      {&Conv2dProblem::h, "h (ih)", 1},
+      {&Conv2dProblem::w, "w (iw)", 1},
+      {&Conv2dProblem::k, "k (oc)", 1},
+      {&Conv2dProblem::r, "r (kh)", 1},
+      {&Conv2dProblem::s, "s (kw)", 1},
+      {&Conv2dProblem::groups, "groups (g)", 1},
+      {&Conv2dProblem::stride_h, "stride_h (sh)", 1},
+      {&Conv2dProblem::stride_w, "stride_w (sw)", 1},
+      {&Conv2dProblem::dilation_h, "dilation_h (dh + 1)", 1},
+      {&Conv2dProblem::dilation_w, "dilation_w (dw + 1)", 1},
+      {&Conv2dProblem::pad_top, "pad_top (ph)", 0},
+      {&Conv2dProblem::pad_left, "pad_left (pw)", 0},
+      {&Conv2dProblem::pad_bottom, "pad_bottom", 0},
+      {&Conv2dProblem::pad_right, "pad_right", 0},
+  };
+  for (const Case& item : cases) {
+    for (const std::int64_t value : {item.low - 1, std::numeric_limits<std::int64_t>::min()}) {
+      Conv2dProblem problem = alexnet_conv1();
+      problem.*item.member = value;
+      EXPECT_EQ(refusal(problem), std::string(item.name) + " is " + std::to_string(value) +
+                                      "; it must be at least " + std::to_string(item.low));
+    }
+    Conv2dProblem problem = alexnet_conv1();
+    problem.*item.member = std::numeric_limits<std::int64_t>::max();
+    EXPECT_THAT(refusal(problem), AllOf(HasSubstr(item.name), HasSubstr("must be at most")));
+  }
+}
+
+TEST(Validate, GroupsDivideBothChannelCounts) {
+  Conv2dProblem problem = alexnet_conv1();
+  problem.groups = 2;
+  EXPECT_EQ(refusal(problem), "groups (g) is 2; it must divide c (ic), which is 3");
+  problem.groups = 3, problem.k = 97;
+  EXPECT_EQ(refusal(problem), "groups (g) is 3; it must divide k (oc), which is 97");
+}
+
+TEST(Validate, TheFilterFitsThePaddedImage) {
+  Conv2dProblem problem = alexnet_conv1();
+  problem.h = 6;
+  EXPECT_EQ(refusal(problem),
+            "the output has no height: r (kh) 11 at dilation_h (dh + 1) 1 spans more than h (ih) 6 + "
+            "pad_top (ph) 2 + pad_bottom 2");
+  problem.h = 7;
+  EXPECT_EQ(refusal(problem), "accepted");
+  problem.dilation_w = 23;  // 10*23 + 1 = 231 over 224 + 4
+  EXPECT_THAT(refusal(problem), AllOf(HasSubstr("no width"), HasSubstr("dilation_w (dw + 1) 23")));
+}
+
+TEST(Validate, BatchZeroIsFine) {
+  Conv2dProblem problem = alexnet_conv1();
+  problem.n = 0;
+  EXPECT_EQ(refusal(problem), "accepted");
+  EXPECT_EQ(problem.output_elements(), 0);
+  EXPECT_EQ(problem.flops(), 0);
+}
+
+TEST(Validate, TensorsStopAt2To62Bytes) {
+  Conv2dProblem problem;  // 1x1, f32
+  problem.h = problem.w = std::int64_t{1} << 30;
+  EXPECT_EQ(refusal(problem), "accepted");
+  EXPECT_EQ(problem.input_elements(), std::int64_t{1} << 60);
+  EXPECT_EQ(problem.output_elements(), std::int64_t{1} << 60);
+  problem.w += 1;
+  EXPECT_EQ(refusal(problem),
+            "the input is too large: n*c*h*w = 1*1*1073741824*1073741825 elements of 4 bytes are more than "
+            "2^62 bytes");
+  problem.dtype = DType::f16;
+  EXPECT_EQ(refusal(problem), "accepted");
+  problem.w = std::int64_t{1} << 40;
+  EXPECT_THAT(refusal(problem), HasSubstr("the input is too large"));
+  problem.n = 0;  // one image is still too large
+  EXPECT_THAT(refusal(problem), HasSubstr("the input is too large"));
+
+  Conv2dProblem filter;
+  filter.c = filter.k = std::int64_t{1} << 31;
+  EXPECT_THAT(refusal(filter), HasSubstr("the filter is too large: k*(c/groups)*r*s"));
+  filter.groups = filter.c;
+  EXPECT_EQ(refusal(filter), "accepted");
+
+  Conv2dProblem output;
+  output.h = output.w = std::int64_t{1} << 20;
+  output.k = (std::int64_t{1} << 20) + 1;
+  EXPECT_THAT(refusal(output), HasSubstr("the output is too large: n*k*p*q"));
+  output.k -= 1;
+  EXPECT_EQ(refusal(output), "accepted");
+}
+
+TEST(Validate, StepsStayBelow2To31) {
+  Conv2dProblem problem;
+  problem.stride_h = problem.dilation_w = (std::int64_t{1} << 31) - 1;
+  EXPECT_EQ(refusal(problem), "accepted");
+  problem.stride_h += 1;
+  EXPECT_EQ(refusal(problem), "stride_h (sh) is 2147483648; it must be at most 2147483647");
+}
+
+TEST(Validate, NamesCanBeQuoted) {
+  Conv2dProblem problem;
+  problem.name = "größer # than_1";
+  EXPECT_EQ(refusal(problem), "accepted");
+  problem.name = "a\"b";
+  EXPECT_THAT(refusal(problem), HasSubstr("double quote"));
+  problem.name = "a\nb";
+  EXPECT_THAT(refusal(problem), HasSubstr("'a\\x0ab'"));
+  problem.name = std::string(257, 'a');
+  EXPECT_EQ(refusal(problem), "the name is 257 bytes long; it must be at most 256");
+}
+
+}  // namespace
+}  // namespace convtune
