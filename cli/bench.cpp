@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "command.h"
+#include "convtune/error.h"
 #include "convtune/tuner.h"
 #include "interrupt.h"
 #include "options.h"
@@ -15,14 +16,17 @@ namespace {
 struct Bench {
   ProblemOptions problem;
   DeviceOptions device;
-  ReportOptions report;
+  ReportOptions results;
   double seconds = 3;
 
   int run() const {
     const std::vector<Conv2dProblem> problems = problem.problems();
+    if (!(seconds > 0 && seconds <= 86400))  // so written, it refuses NaN too
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("--seconds {} is not above 0 and at most a day", seconds));
     const DeviceInfo where = device.select();
     const CompareOptions options{seconds, interrupt_flag()};
-    return report_cases(problems, where, report,
+    return report_cases(problems, where, results,
                         [&](const Conv2dProblem& asked, const std::string& name,
                             ProgressLine& progress) -> std::optional<ReportRow> {
                           progress.show(fmt::format("{}: measuring for {:g} s", name, seconds));
@@ -43,9 +47,8 @@ Command add_bench(CLI::App& parent) {
   bench->problem.add_to(*app);
   bench->device.add_to(*app);
   app->add_option("--seconds", bench->seconds, "Measuring time of a case, shared by the providers")
-      ->check(CLI::Range(0.01, 86400.0))
       ->capture_default_str();
-  bench->report.add_to(*app);
+  bench->results.add_to(*app);
   app->footer(
       "Examples:\n"
       "  convtune bench alexnet_conv1 --batch 8\n"

@@ -40,8 +40,8 @@ std::string render_comparison(const Comparison& comparison, const Style& style) 
       printable(problem.name.empty() ? key(problem) : problem.name + ": " + key(problem)) + '\n';
   out += fmt::format("{}: {}, {} {}, {}", to_string(device.device), printable(device.name), device.units,
                      device.device.kind == Device::Kind::cpu ? "threads" : "multiprocessors", device.isa);
-  if (roof.floor_us > 0)
-    out += fmt::format("; roofline {} us, bound by {}", microseconds(roof.floor_us), roof.bound);
+  if (roof.floor_us > 0) out += fmt::format("; roofline {} us", microseconds(roof.floor_us));
+  if (roof.floor_us > 0 && !roof.bound.empty()) out += ", bound by " + roof.bound;
   out += "\n\n";
 
   const double peer_us = best_peer_us(comparison);
@@ -70,8 +70,8 @@ std::string render_comparison(const Comparison& comparison, const Style& style) 
   }
   out += table.render(style);
   if (comparison.providers.size() == 1) out += "no peer ran here\n";
-  out += fmt::format("\nplan: {}: {}\n", to_string(comparison.plan.source), printable(comparison.plan.why));
-  if (!comparison.decision.empty()) out += fmt::format("decision: {}\n", printable(comparison.decision));
+  out += fmt::format("\ndecision: {}\n",
+                     printable(comparison.decision.empty() ? comparison.plan.why : comparison.decision));
   return out;
 }
 

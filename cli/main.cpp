@@ -4,6 +4,7 @@
 #include <csignal>
 #include <exception>
 #include <new>
+#include <system_error>
 
 #include "command.h"
 #include "convtune/error.h"
@@ -74,6 +75,8 @@ int main(int argc, char** argv) {
     return fail(exit_code(error.kind()), error.what());
   } catch (const std::bad_alloc&) {
     return fail(kUsage, "not enough memory", "a smaller --batch needs less");
+  } catch (const std::system_error& error) {  // fmt::print's: the output is full or gone
+    return fail(exit_code(ErrorKind::io), "cannot write standard output: " + error.code().message());
   } catch (const std::exception& error) {
     return fail(kInternal, error.what());
   }

@@ -127,12 +127,11 @@ std::vector<Conv2dProblem> ProblemOptions::problems() const {
 
 void DeviceOptions::add_to(CLI::App& app) {
   app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  app.add_option("--threads", threads, "CPU threads to use (default: all, or OMP_NUM_THREADS)")
-      ->check(CLI::Range(1, 4096));
+  app.add_option("--threads", threads, "CPU threads to use (default: all, or OMP_NUM_THREADS)");
 }
 
 DeviceInfo DeviceOptions::select() const {
-  if (threads > 0) set_cpu_threads(threads);
+  if (threads) set_cpu_threads(*threads);
   return device_info(device == "auto" ? best_device() : parse_device(device));
 }
 

@@ -27,7 +27,7 @@ struct ProblemOptions {
 
 struct DeviceOptions {
   std::string device = "auto";
-  int threads = 0;  // 0: as the environment has it
+  std::optional<int> threads;  // none: as the environment has it
 
   void add_to(CLI::App& app);
   // Sets the threads and finds the device. Throws Error{invalid_argument} or Error{no_device}.

@@ -23,19 +23,15 @@ struct PlanCommand {
     const Config forced = parse_config(config);
     const DeviceInfo where = device.select();
     for (std::size_t i = 0; i < problems.size(); ++i) {
-      const Convolution convolution = algorithm.empty()
-                                          ? convtune::plan(problems[i], where.device)
-                                          : convtune::plan(problems[i], where.device, algorithm, forced);
-      fmt::print("{}{}\n{}", i == 0 ? "" : "\n", explanation(convolution), answer_table(problems[i], where));
+      if (i > 0) fmt::print("\n");
+      if (algorithm.empty())
+        fmt::print("{}\n{}", convtune::plan(problems[i], where.device).explain(),
+                   answer_table(problems[i], where));
+      else
+        fmt::print("{}", convtune::plan(problems[i], where.device, algorithm, forced).explain());
     }
     print_library_warnings();
     return 0;
-  }
-
-  static std::string explanation(const Convolution& convolution) {
-    std::string text = convolution.explain();
-    if (text.empty() || text.back() != '\n') text += '\n';
-    return text;
   }
 
   static std::string answer_table(const Conv2dProblem& asked, const DeviceInfo& where) {

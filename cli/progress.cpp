@@ -17,8 +17,8 @@ double steady_seconds() {
 }
 
 std::string duration(double seconds) {
-  if (seconds < 60) return fmt::format("{:.0f} s", std::ceil(seconds));
-  return fmt::format("{:.0f} min {:02.0f} s", std::floor(seconds / 60), std::floor(std::fmod(seconds, 60)));
+  const auto whole = static_cast<long long>(std::ceil(seconds));
+  return whole < 60 ? fmt::format("{} s", whole) : fmt::format("{} min {:02} s", whole / 60, whole % 60);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ struct ReportFiles {
 
 std::string tuning_line(const ReportRow& row) {
   const TuningSummary& tuning = *row.tuning;
-  if (tuning.from_record) return {};
+  if (tuning.from_record) return "search: none, nothing was measured; --retune searches again\n";
   return fmt::format("search: {} trials here, {} resumed, {} pruned, {} wrong\n", tuning.trials,
                      tuning.resumed, tuning.pruned, tuning.wrong);
 }

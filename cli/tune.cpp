@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "command.h"
-#include "convtune/database.h"
 #include "convtune/tuner.h"
 #include "interrupt.h"
 #include "options.h"
@@ -17,7 +16,7 @@ namespace {
 struct Tune {
   ProblemOptions problem;
   DeviceOptions device;
-  ReportOptions report;
+  ReportOptions results;
   std::string budget = "60s", min_gain = "2%";
   bool retune = false, no_save = false;
 
@@ -26,13 +25,6 @@ struct Tune {
                                      TuneOptions options, const std::string& name,
                                      ProgressLine& progress) const;
 };
-
-// The decision names its record, so that a reader knows how old the numbers are.
-std::string record_line(const Comparison& comparison) {
-  const auto record = Database().find(comparison.problem, comparison.device.fingerprint);
-  const std::string date = record && !record->date.empty() ? " of " + record->date : "";
-  return fmt::format("from the record{}, nothing measured", date);
-}
 
 std::optional<ReportRow> Tune::tune_case(const Conv2dProblem& asked, const DeviceInfo& where,
                                          TuneOptions options, const std::string& name,
@@ -47,10 +39,6 @@ std::optional<ReportRow> Tune::tune_case(const Conv2dProblem& asked, const Devic
                        : fmt::format("{} trials of {} are kept, the same command goes on from there",
                                      report.trials + report.resumed, label(asked)));
     return std::nullopt;
-  }
-  if (report.from_record) {
-    std::string& decision = report.comparison.decision;
-    decision = record_line(report.comparison) + (decision.empty() ? "" : "; " + decision);
   }
   TuningSummary summary{report.from_record, report.interrupted, report.trials,  report.resumed,
                         report.pruned,      report.wrong,       report.warnings};
@@ -68,7 +56,7 @@ int Tune::run() const {
   options.save = !no_save;
   options.cancel = interrupt_flag();
   const DeviceInfo where = device.select();
-  return report_cases(problems, where, report,
+  return report_cases(problems, where, results,
                       [&](const Conv2dProblem& asked, const std::string& name, ProgressLine& progress) {
                         return tune_case(asked, where, options, name, progress);
                       });
@@ -88,7 +76,7 @@ Command add_tune(CLI::App& parent) {
       ->capture_default_str();
   app->add_flag("--retune", tune->retune, "Search even if a record answers");
   app->add_flag("--no-save", tune->no_save, "Keep neither the record nor the trials");
-  tune->report.add_to(*app);
+  tune->results.add_to(*app);
   app->footer(
       "Examples:\n"
       "  convtune tune alexnet_conv1\n"

@@ -1,0 +1,199 @@
+// The command's table printer and progress line: widths, alignment, wrapping, colours, pace.
+#include "table.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+
+#include "progress.h"
+
+namespace convtune::cli {
+namespace {
+
+TEST(DisplayWidth, CountsColumnsNotBytes) {
+  EXPECT_EQ(display_width(""), 0);
+  EXPECT_EQ(display_width("abc"), 3);
+  EXPECT_EQ(display_width("±µs"), 3);
+  EXPECT_EQ(display_width("e\u0301"), 1);  // e and a combining accent
+  EXPECT_EQ(display_width("畳み込み"), 8);
+  EXPECT_EQ(display_width("\xff\xfe"), 2);  // malformed bytes are printed as one U+FFFD each
+}
+
+TEST(Printable, TakesTheTeethOutOfControlCharactersAndBadBytes) {
+  EXPECT_EQ(printable("a\033[31mb"), "a\uFFFD[31mb");
+  EXPECT_EQ(printable("a\nb\x7f"), "a\uFFFDb\uFFFD");
+  EXPECT_EQ(printable("\xc0\xaf"), "\uFFFD\uFFFD");            // overlong slash
+  EXPECT_EQ(printable("\xed\xa0\x80"), "\uFFFD\uFFFD\uFFFD");  // surrogate
+  EXPECT_EQ(printable("\xc2\x9b"), "\uFFFD");                  // a C1 control sequence introducer
+  EXPECT_EQ(printable("ok ± 畳"), "ok ± 畳");
+}
+
+RC_GTEST_PROP(Printable, IsIdempotentAndKeepsTheWidth, (const std::string& text)) {
+  const std::string once = printable(text);
+  RC_ASSERT(printable(once) == once);
+  RC_ASSERT(display_width(once) >= display_width(text) - static_cast<int>(text.size()));
+}
+
+RC_GTEST_PROP(Cut, NeverTakesMoreColumnsThanAsked, (const std::string& text)) {
+  const int width = *rc::gen::inRange(0, 20);
+  const std::string shown = cut(printable(text), width);
+  RC_ASSERT(display_width(shown) <= width);
+  if (display_width(printable(text)) <= width) RC_ASSERT(shown == printable(text));
+}
+
+TEST(Cut, MarksWhatIsMissing) {
+  EXPECT_EQ(cut("abcdef", 6), "abcdef");
+  EXPECT_EQ(cut("abcdef", 5), "abcd…");
+  EXPECT_EQ(cut("畳み込み", 4), "畳…");  // half a character is none
+  EXPECT_EQ(cut("abc", 0), "");
+}
+
+TEST(Table, AlignsNumbersRightAndTextLeft) {
+  Table table({{"name"}, {"us", Align::right}, {"why"}});
+  table.add_row({"direct", "12.5", "fast"});
+  table.add_row({"µ", "1234", ""});
+  EXPECT_EQ(table.render({}),
+            "name      us  why\n"
+            "direct  12.5  fast\n"
+            "µ       1234\n");
+}
+
+TEST(Table, FillsShortRowsAndHandlesNone) {
+  Table table({{"a"}, {"b", Align::right}});
+  EXPECT_EQ(table.render({}), "a  b\n");
+  table.add_row({"x"});
+  EXPECT_EQ(table.render({}), "a  b\nx\n");
+  EXPECT_EQ(Table({}).render({}), "");
+}
+
+TEST(Table, WrapsTheLastColumnOnANarrowTerminalOnly) {
+  Table table({{"name"}, {"config"}});
+  table.add_row({"direct", "vectors=4 channels=6 rows=2"});
+  EXPECT_EQ(table.render({.terminal = true, .color = false, .width = 28}),
+            "name    config\n"
+            "direct  vectors=4 channels=6\n"
+            "        rows=2\n");
+  const std::string plain = "name    config\ndirect  vectors=4 channels=6 rows=2\n";
+  EXPECT_EQ(table.render({}), plain);
+  // Too narrow to be of use: left to the terminal.
+  EXPECT_EQ(table.render({.terminal = true, .color = false, .width = 12}), plain);
+}
+
+TEST(Table, LinesFitTheTerminalWhereWordsAllow) {
+  Table table({{"n", Align::right}, {"text"}});
+  table.add_row({"1", "one two three four five six seven eight nine ten"});
+  std::istringstream lines(table.render({.terminal = true, .color = false, .width = 24}));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(display_width(line), 24) << line;
+}
+
+TEST(Table, ColoursOnlyWhereTheStyleSaysSo) {
+  Table table({{"a"}});
+  table.add_row({"good"}, Tone::strong);
+  table.add_row({"wrong"}, Tone::bad);
+  const std::string colored = table.render({.terminal = true, .color = true, .width = 80});
+  EXPECT_NE(colored.find("\033[1mgood\033[0m"), std::string::npos);
+  EXPECT_NE(colored.find("\033[31mwrong\033[0m"), std::string::npos);
+  EXPECT_EQ(table.render({.terminal = true, .color = false, .width = 80}).find('\033'), std::string::npos);
+}
+
+TEST(StyleOf, AFileIsPlain) {
+  std::FILE* file = std::tmpfile();
+  ASSERT_NE(file, nullptr);
+  const Style style = style_of(file);
+  EXPECT_FALSE(style.terminal);
+  EXPECT_FALSE(style.color);
+  EXPECT_EQ(style.width, 0);
+  std::fclose(file);
+}
+
+// A pseudo-terminal, as a person's shell would give.
+class PseudoTerminal : public testing::Test {
+ protected:
+  void SetUp() override {
+    master_ = std::fopen("/dev/ptmx", "r+");
+    if (!master_ || grantpt(fileno(master_)) != 0 || unlockpt(fileno(master_)) != 0)
+      GTEST_SKIP() << "no pseudo-terminals here";
+    slave_ = std::fopen(ptsname(fileno(master_)), "r+");
+    if (!slave_) GTEST_SKIP() << "no pseudo-terminals here";
+  }
+  void TearDown() override {
+    if (slave_) std::fclose(slave_);
+    if (master_) std::fclose(master_);
+  }
+  std::FILE *master_ = nullptr, *slave_ = nullptr;
+};
+
+TEST_F(PseudoTerminal, NoColorAndDumbTerminalsAreRespected) {
+  setenv("TERM", "xterm", 1);
+  unsetenv("NO_COLOR");
+  EXPECT_TRUE(style_of(slave_).terminal);
+  EXPECT_TRUE(style_of(slave_).color);
+  setenv("NO_COLOR", "1", 1);
+  EXPECT_TRUE(style_of(slave_).terminal);
+  EXPECT_FALSE(style_of(slave_).color);
+  unsetenv("NO_COLOR");
+  setenv("TERM", "dumb", 1);
+  EXPECT_FALSE(style_of(slave_).terminal);
+  EXPECT_FALSE(style_of(slave_).color);
+}
+
+TEST(ProgressText, SaysWhereItStandsAndWhatIsBest) {
+  Progress progress;
+  progress.stage = "screen";
+  EXPECT_EQ(progress_text("conv", progress), "conv: screen");
+  progress.done = 34;
+  progress.total = 120;
+  progress.best_us = 1234.4;
+  progress.best = "direct vectors=4";
+  progress.eta_seconds = 11.2;
+  EXPECT_EQ(progress_text("conv", progress),
+            "conv: screen 34/120, best 1234 us (direct vectors=4), 12 s left");
+  progress.eta_seconds = 125;
+  EXPECT_NE(progress_text("conv", progress).find("2 min 05 s left"), std::string::npos);
+  progress.eta_seconds = 59.5;
+  EXPECT_NE(progress_text("conv", progress).find("1 min 00 s left"), std::string::npos);
+}
+
+std::string contents(std::FILE* file) {
+  std::string text;
+  std::rewind(file);
+  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text += static_cast<char>(c);
+  return text;
+}
+
+TEST(ProgressLine, ALogGetsALineEveryFewSeconds) {
+  std::FILE* file = std::tmpfile();
+  ASSERT_NE(file, nullptr);
+  double now = 100;
+  {
+    ProgressLine line(file, {}, [&] { return now; });
+    for (int i = 0; i <= 110; ++i, now += 0.1) line.show(std::to_string(i));
+  }
+  // 11 seconds in steps of 0.1: two lines, whole, and no control characters.
+  const std::string text = contents(file);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
+  EXPECT_EQ(text.find_first_of("\r\033"), std::string::npos) << text;
+  std::fclose(file);
+}
+
+TEST(ProgressLine, ATerminalIsRedrawnInPlaceAndLeftClean) {
+  std::FILE* file = std::tmpfile();
+  ASSERT_NE(file, nullptr);
+  double now = 0;
+  {
+    ProgressLine line(file, {.terminal = true, .color = true, .width = 8}, [&] { return now; });
+    line.show("first text");
+    now += 0.01;
+    line.show("too soon");
+    now += 0.2;
+    line.show("second");
+  }
+  EXPECT_EQ(contents(file), "\rfirst …\033[K\rsecond\033[K\r\033[K");
+  std::fclose(file);
+}
+
+}  // namespace
+}  // namespace convtune::cli
