@@ -11,4 +11,9 @@ file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/readme_program.cpp "${program}\n")
 
 add_executable(readme_program ${CMAKE_CURRENT_BINARY_DIR}/readme_program.cpp)
 target_link_libraries(readme_program PRIVATE convtune::convtune)
-add_test(NAME readme_program COMMAND readme_program)
+# Two tests, because a test that looks at the output does not look at the exit code.
+foreach(test readme_program readme_program_output)
+  add_test(NAME ${test} COMMAND readme_program)
+  set_tests_properties(${test} PROPERTIES ENVIRONMENT CONVTUNE_DATA_DIR=${CMAKE_CURRENT_BINARY_DIR}/no_records)
+endforeach()
+set_tests_properties(readme_program_output PROPERTIES PASS_REGULAR_EXPRESSION "y.0. = 122.5\n")

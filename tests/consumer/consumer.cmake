@@ -13,12 +13,13 @@ function(convtune_consumer_test name)
     COMMAND
       ${CMAKE_CTEST_COMMAND} --build-and-test ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/${name} ${build}
       --build-generator ${CMAKE_GENERATOR}
-      --build-options -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS}
-                      -DCMAKE_BUILD_TYPE=Debug ${ARGN}
+      --build-options -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCMAKE_BUILD_TYPE=Debug ${ARGN}
       --test-command ${build}/consumer)
-  set_tests_properties(consumer_${name} PROPERTIES TIMEOUT 300 RUN_SERIAL ON)
+  set_tests_properties(consumer_${name} PROPERTIES TIMEOUT 600 RUN_SERIAL ON
+                                                   ENVIRONMENT CONVTUNE_DATA_DIR=${build}/no_records)
 endfunction()
 
-convtune_consumer_test(find_package -DCMAKE_PREFIX_PATH=${prefix})
+# The installed library needs the sanitizer, if any, that it was built with.
+convtune_consumer_test(find_package -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS})
 set_tests_properties(consumer_find_package PROPERTIES FIXTURES_REQUIRED consumer_prefix)
 convtune_consumer_test(add_subdirectory -Dconvtune_WITH_ONEDNN=${convtune_WITH_ONEDNN})
