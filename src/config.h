@@ -37,7 +37,8 @@ T from_config(const Config& config) {
     ++fields;
   });
   if (fields != config.values.size())
-    throw Error(ErrorKind::invalid_argument, "config '" + to_string(config) + "' has fields that the algorithm does not know");
+    throw Error(ErrorKind::invalid_argument,
+                "config '" + to_string(config) + "' has fields that the algorithm does not know");
   return typed;
 }
 

@@ -31,11 +31,11 @@ Config parse_config(std::string_view text);
 
 // Where a plan came from, best first.
 enum class PlanSource {
-  tuned,        // measured on this device for this problem, just now or in a record of the user's
-  shipped,      // the same from a record that came with convtune
-  nearest,      // a record of this device for the nearest problem
-  estimate,     // no record: the algorithm's own first guess
-  forced,       // the caller named algorithm and config
+  tuned,     // measured on this device for this problem, just now or in a record of the user's
+  shipped,   // the same from a record that came with convtune
+  nearest,   // a record of this device for the nearest problem
+  estimate,  // no record: the algorithm's own first guess
+  forced,    // the caller named algorithm and config
 };
 std::string_view to_string(PlanSource);
 
@@ -103,8 +103,8 @@ struct AlgorithmAnswer {
   bool vendor = false;  // the vendor's library: the incumbent of every contest
   bool chosen = false;
   bool supported = false;
-  std::string reason;  // why chosen, or why it stepped aside
-  Config config;       // its first guess, where it supports the problem
+  std::string reason;           // why chosen, or why it stepped aside
+  Config config;                // its first guess, where it supports the problem
   std::int64_t candidates = 0;  // size of its search space for this problem
 };
 std::vector<AlgorithmAnswer> answers(const Conv2dProblem& problem, Device device = best_device());

@@ -14,16 +14,16 @@ namespace convtune {
 // What a search found, and everything needed to judge whether it still holds.
 struct Record {
   Conv2dProblem problem;
-  std::string device;       // DeviceInfo::fingerprint
+  std::string device;  // DeviceInfo::fingerprint
   std::string algorithm;
   Config config;
   double time_us = 0, mad_us = 0;
   std::int64_t n = 0;
   double roofline_fraction = 0;
   double max_error = 0;
-  std::string runner_up;    // "algorithm config"
+  std::string runner_up;  // "algorithm config"
   double runner_up_us = 0;
-  std::string vendor;       // best vendor variant, empty if none ran
+  std::string vendor;  // best vendor variant, empty if none ran
   double vendor_us = 0;
   std::string decision;
   std::string kernel_hash;  // of the kernel sources or the library version that built the winner
@@ -48,13 +48,13 @@ class Database {
   std::vector<Record> list() const;  // sorted by device, then problem text
   // Throws Error{io} with the folder and the reason; what was there before is still there then.
   void store(const Record&) const;
-  std::int64_t erase_all() const;                                                    // how many
+  std::int64_t erase_all() const;  // how many
   bool erase(const Conv2dProblem& problem, const std::string& device) const;
 
   // Packs: one record a line, sorted, so that a diff is readable.
   void export_pack(const std::filesystem::path& file) const;  // "-" is standard output
   struct ImportResult {
-    std::int64_t imported = 0, kept = 0/* an own record was faster or equal */, rejected = 0;
+    std::int64_t imported = 0, kept = 0 /* an own record was faster or equal */, rejected = 0;
     std::vector<std::string> problems;  // "FILE:LINE: why", the first 20
   };
   ImportResult import_pack(const std::filesystem::path& file) const;  // Error{io} if it cannot be read

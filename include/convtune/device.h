@@ -13,7 +13,7 @@ namespace convtune {
 struct DeviceInfo {
   Device device;
   std::string name;         // "AMD EPYC 9575F", "NVIDIA H100 80GB HBM3"
-  std::string fingerprint;  // what a tuned record depends on: model, instruction set or compute capability, threads
+  std::string fingerprint;  // what a record depends on: model, instruction set or capability, threads
   std::string isa;          // "avx512", "avx2", "sse4", "neon"; "sm_90a"
   int units = 1;            // CPU threads in use, or streaming multiprocessors
   std::int64_t l1_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // l1, l2 a core; l3 shared; 0 = unknown or absent
@@ -35,7 +35,7 @@ void set_cpu_threads(int threads);
 
 // One thing that convtune looked for: a library, an instruction set, a folder.
 struct Probe {
-  std::string what;    // "oneDNN", "NVIDIA driver", "records folder"
+  std::string what;  // "oneDNN", "NVIDIA driver", "records folder"
   bool found = false;
   std::string detail;  // version and place, or why not
 };

@@ -61,8 +61,8 @@ struct Conv2dProblem {
 
 // Output extent along one axis: floor((size + pad_before + pad_after - (dilation*(filter-1) + 1))
 // / stride) + 1, or 0 where the dilated filter does not fit. The one place that knows the formula.
-std::int64_t output_size(std::int64_t size, std::int64_t filter, std::int64_t stride,
-                         std::int64_t dilation, std::int64_t pad_before, std::int64_t pad_after);
+std::int64_t output_size(std::int64_t size, std::int64_t filter, std::int64_t stride, std::int64_t dilation,
+                         std::int64_t pad_before, std::int64_t pad_after);
 
 // Throws Error{invalid_argument} that names the field and the numbers: extents < 1 (n may be 0),
 // groups that do not divide c and k, negative padding, strides, dilations or paddings of 2^31 or more,

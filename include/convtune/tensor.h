@@ -29,7 +29,7 @@ enum class Activation { none, relu };
 
 std::string_view to_string(DType);
 std::string_view to_string(Layout);
-std::string_view to_string(Precision);   // automatic is "auto"
+std::string_view to_string(Precision);  // automatic is "auto"
 std::string_view to_string(Activation);
 
 // The inverse of to_string. Throws Error{invalid_argument} that lists the accepted names.
@@ -49,8 +49,8 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-std::string to_string(Device);             // "cpu", "cuda:0"
-Device parse_device(std::string_view);     // "cpu", "cuda" (index 0), "cuda:N"; else Error{invalid_argument}
+std::string to_string(Device);          // "cpu", "cuda:0"
+Device parse_device(std::string_view);  // "cpu", "cuda" (index 0), "cuda:N"; else Error{invalid_argument}
 
 // A queue of work on the device: a CUstream on an NVIDIA GPU, ignored on a CPU.
 using Stream = void*;

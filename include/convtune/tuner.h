@@ -29,15 +29,15 @@ const Ceilings& measure_ceilings(Device);
 
 // One measured way of answering the problem.
 struct ProviderResult {
-  std::string name;       // "convtune", or the vendor's variant: "onednn blocked=0"
+  std::string name;  // "convtune", or the vendor's variant: "onednn blocked=0"
   std::string algorithm;
   Config config;
-  double time_us = 0;           // median
-  double mad_us = 0;            // median absolute deviation
-  std::int64_t n = 0;           // samples behind the median
+  double time_us = 0;  // median
+  double mad_us = 0;   // median absolute deviation
+  std::int64_t n = 0;  // samples behind the median
   double roofline_fraction = 0;
-  double max_error = 0;         // largest |y - oracle| over the root mean square of the oracle, sampled
-  std::string failure;          // not empty: could not run, or was wrong; the numbers above mean nothing
+  double max_error = 0;  // largest |y - oracle| over the root mean square of the oracle, sampled
+  std::string failure;   // not empty: could not run, or was wrong; the numbers above mean nothing
 };
 
 // One line of every table: convtune's answer beside the vendor's, in one run.
@@ -73,12 +73,12 @@ struct TuneOptions {
 
 struct TuningReport {
   Comparison comparison;
-  bool from_record = false;   // answered without measuring
-  bool interrupted = false;   // stopped by `cancel`: trials are kept, no record was written
-  std::int64_t trials = 0;    // configs tried in this call
-  std::int64_t resumed = 0;   // configs taken from an earlier, interrupted search
-  std::int64_t pruned = 0;    // configs whose bound was worse than the best time
-  std::int64_t wrong = 0;     // configs that failed the check (quarantined)
+  bool from_record = false;  // answered without measuring
+  bool interrupted = false;  // stopped by `cancel`: trials are kept, no record was written
+  std::int64_t trials = 0;   // configs tried in this call
+  std::int64_t resumed = 0;  // configs taken from an earlier, interrupted search
+  std::int64_t pruned = 0;   // configs whose bound was worse than the best time
+  std::int64_t wrong = 0;    // configs that failed the check (quarantined)
   std::vector<std::string> warnings;
 };
 

@@ -29,9 +29,9 @@ struct VerifyReport {
 };
 
 struct VerifyOptions {
-  std::string algorithm;  // only this one; empty: every algorithm of the device
-  Config config;          // only this config; empty: see each function
-  std::uint64_t seed = 1; // of the data
+  std::string algorithm;   // only this one; empty: every algorithm of the device
+  Config config;           // only this config; empty: see each function
+  std::uint64_t seed = 1;  // of the data
   std::function<void(std::int64_t done, std::int64_t total, std::int64_t mismatches)> progress;
   const std::atomic<bool>* cancel = nullptr;
 };
