@@ -2,9 +2,12 @@
 #include "convtune/cases.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <system_error>
+#include <utility>
 
 #include "convtune/error.h"
 #include "embedded.h"
@@ -45,7 +48,9 @@ std::vector<Conv2dProblem> parse_lines(std::string_view text, const std::string&
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(ErrorKind::io, fmt::format("cannot read the suite file {}", quoted(path, 200)));
+  if (!file)
+    throw Error(ErrorKind::io, fmt::format("cannot read the suite file {}: {}", quoted(path, 200),
+                                           std::generic_category().message(errno)));
   std::string text;
   std::vector<char> block(1 << 16);
   while (file.read(block.data(), static_cast<std::streamsize>(block.size())), file.gcount() > 0) {

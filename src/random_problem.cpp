@@ -5,25 +5,21 @@
 #include <algorithm>
 #include <array>
 
+#include "random_bits.h"
+
 namespace convtune {
 namespace {
 
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 20;
 
-// splitmix64 (Steele, Lea and Flood 2014).
 class Random {
  public:
-  explicit Random(std::uint64_t state) : state_(state) {}
+  explicit Random(std::uint64_t seed) : seed_(seed) {}
 
-  std::uint64_t next() {
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
-  // Uniform in [low, high], but for a bias of under 2^-32 that no test can see.
+  // Uniform in [low, high], but for a bias of under 2^-20 that no test can see.
   std::int64_t between(std::int64_t low, std::int64_t high) {
-    return low + static_cast<std::int64_t>((next() >> 32) % static_cast<std::uint64_t>(high - low + 1));
+    return low + static_cast<std::int64_t>((random_bits(seed_, drawn_++) >> 32) %
+                                           static_cast<std::uint64_t>(high - low + 1));
   }
   bool one_in(std::int64_t count) { return between(1, count) == 1; }
   template <std::size_t count>
@@ -32,7 +28,7 @@ class Random {
   }
 
  private:
-  std::uint64_t state_;
+  std::uint64_t seed_, drawn_ = 0;
 };
 
 // 1, a power of two or a neighbour of one, a prime, or anything small: where tiles and vectors end.
@@ -164,7 +160,7 @@ bool small_enough(const Conv2dProblem& problem, double max_macs) {
 
 Conv2dProblem random_problem(std::uint64_t seed, std::uint64_t index, double max_macs) {
   // Mixed once before the index goes in, so that neighbouring seeds do not share problems.
-  Random random(Random(seed).next() + index * 0xd1342543de82ef95);
+  Random random(random_bits(seed, 0) + index * 0xd1342543de82ef95);
   // Small problems fit more often: without a lower bound for some, few would fill a tile.
   const double min_macs = random.one_in(3) ? max_macs / 16 : 0;
   for (std::int64_t limit = 256;; limit = std::max<std::int64_t>(limit * 7 / 8, 1)) {

@@ -1,17 +1,22 @@
 // See search.h.
 #include "search.h"
 
+#include <cmath>
 #include <utility>
 
 namespace convtune {
 namespace {
 
-bool neighbours(const Candidate& a, const Candidate& b) {
-  if (a.algorithm != b.algorithm || a.config.values.size() != b.config.values.size()) return false;
-  int differences = 0;
-  for (std::size_t i = 0; i < a.config.values.size(); ++i)
-    differences += a.config.values[i] != b.config.values[i];
-  return differences == 1;
+// Another algorithm is farther than any config of the same one.
+double distance(const Candidate& a, const Candidate& b) {
+  if (a.algorithm != b.algorithm || a.config.values.size() != b.config.values.size()) return 1e9;
+  double sum = 0;
+  for (std::size_t i = 0; i < a.config.values.size(); ++i) {
+    const auto x = static_cast<double>(a.config.values[i].second),
+               y = static_cast<double>(b.config.values[i].second);
+    if (x != y) sum += 1 + 0.01 * std::abs(std::log2((x + 1) / (y + 1)));
+  }
+  return sum;
 }
 
 }  // namespace
@@ -22,20 +27,26 @@ Search::Search(std::vector<Candidate> candidates, std::size_t first_guesses, std
       first_guesses_(first_guesses),
       patience_(patience) {}
 
-std::optional<std::size_t> Search::untried_neighbour() const {
-  if (!best_) return std::nullopt;
-  for (std::size_t i = 0; i < candidates_.size(); ++i)
-    if (!seen_[i] && neighbours(candidates_[i], candidates_[*best_])) return i;
-  return std::nullopt;
+std::optional<std::size_t> Search::nearest_untried() const {
+  std::optional<std::size_t> nearest;
+  double smallest = 0;
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    if (seen_[i]) continue;
+    const double d = best_ ? distance(candidates_[i], candidates_[*best_]) : 0;
+    if (!nearest || d < smallest) {
+      nearest = i;
+      smallest = d;
+    }
+  }
+  return nearest;
 }
 
 std::optional<std::size_t> Search::next() {
   std::optional<std::size_t> choice;
-  if (tried_ >= first_guesses_) choice = untried_neighbour();
-  if (!choice) {
-    if (tried_ >= first_guesses_ && in_vain_ >= patience_) return std::nullopt;
-    for (std::size_t i = 0; i < candidates_.size() && !choice; ++i)
-      if (!seen_[i]) choice = i;
+  if (tried_ < first_guesses_) {
+    if (tried_ < candidates_.size()) choice = tried_;  // in the given order
+  } else if (in_vain_ < patience_) {
+    choice = nearest_untried();
   }
   if (choice) {
     seen_[*choice] = true;

@@ -18,15 +18,14 @@ struct Candidate {
   bool operator==(const Candidate&) const = default;
 };
 
-// Begins with the first guesses, then climbs: the best so far is surrounded by its neighbours (the
-// candidates of the same algorithm that differ in exactly one field) until none is left untried, and
-// only then the rest follow in their given order. Gives up after `patience` candidates in a row that
-// did not improve, once the neighbourhood is exhausted.
+// Begins with the first guesses, then climbs: next is always the untried candidate nearest to the
+// best so far (fewest fields that differ, then smallest steps, then the given order). Gives up after
+// `patience` candidates in a row that did not improve.
 class Search {
  public:
   // candidates: most promising first. first_guesses: how many of them to try before climbing.
   explicit Search(std::vector<Candidate> candidates, std::size_t first_guesses = 12,
-                  std::size_t patience = 48);
+                  std::size_t patience = 64);
 
   // The candidate to try next; none when the search is over.
   std::optional<std::size_t> next();
@@ -39,7 +38,7 @@ class Search {
   double best_us() const { return best_us_; }
 
  private:
-  std::optional<std::size_t> untried_neighbour() const;
+  std::optional<std::size_t> nearest_untried() const;
 
   std::vector<Candidate> candidates_;
   std::vector<bool> seen_;

@@ -11,6 +11,8 @@
 #include "cpu/direct_candidates.h"
 #include "cpu/direct_geometry.h"
 #include "cpu/direct_kernels.h"
+#include "cpu/direct_window.h"
+#include "cpu/padding_repair.h"
 #include "cpu/parallel.h"
 
 namespace convtune::cpu {
@@ -40,10 +42,10 @@ class Scratch {
   std::int64_t size_ = 0;
 };
 
-TileKernel find_tile(const DirectKernels& kernels, const DirectConfig& config) {
-  for (const TileShape& tile : kernels.tiles)
-    if (tile.channels == config.channels && tile.vectors == config.vectors) return tile.kernel;
-  return nullptr;
+const TileShape& find_tile(const DirectKernels& kernels, const DirectConfig& config) {
+  return *std::find_if(kernels.tiles.begin(), kernels.tiles.end(), [&](const TileShape& tile) {
+    return tile.channels == config.channels && tile.vectors == config.vectors;
+  });
 }
 
 class DirectExecutable final : public Executable {
@@ -57,49 +59,47 @@ class DirectExecutable final : public Executable {
         threads_(threads) {}
 
   std::size_t packed_bytes() const override {
-    return static_cast<std::size_t>((bias_offset() + padded_filters()) *
-                                    static_cast<std::int64_t>(sizeof(float)));
+    return static_cast<std::size_t>(flag_offset() + 1) * sizeof(float);
   }
 
-  // [group][register tile][tap][channel of the tile], then the bias in the same padded order.
+  // [group][register tile][tap][channel of the tile], then the bias in the same padded order, then
+  // whether any weight is infinite or NaN.
   void pack(const void* w, const void* bias, void* packed, Stream) const override {
     const DirectGeometry& g = geometry_;
     const auto* weights = static_cast<const float*>(w);
     auto* out = static_cast<float*>(packed);
-    auto* out_bias = out + bias_offset();
     for (std::int64_t group = 0; group < problem_.groups; ++group) {
       for (std::int64_t k = 0; k < g.filter_blocks * config_.channels; ++k) {
         const std::int64_t filter = group * g.group_filters + k;
         const bool real = k < g.group_filters;
-        float* tile =
-            out + (group * g.filter_blocks + k / config_.channels) * g.packed_block + k % config_.channels;
+        float* tile = out + packed_filter(group, k);
         for (std::int64_t t = 0; t < g.taps; ++t)
           tile[t * config_.channels] = real ? weights[filter * g.taps + t] : 0;
-        *out_bias++ = real && bias ? static_cast<const float*>(bias)[filter] : 0;
+        out[packed_bias(group, k)] = real && bias ? static_cast<const float*>(bias)[filter] : 0;
       }
     }
+    out[flag_offset()] = any_non_finite(weights, problem_.weight_elements()) ? 1 : 0;
   }
 
   void run(const void* x, const void* packed, void* y, Stream) const override {
+    const auto* input = static_cast<const float*>(x);
+    const auto* weights = static_cast<const float*>(packed);
+    auto* output = static_cast<float*>(y);
     parallel_for(threads_, geometry_.tasks, [&](int, std::int64_t begin, std::int64_t end) {
       thread_local Scratch scratch;
       const Memory memory = memory_in(scratch);
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
       for (std::int64_t task = begin; task < end; ++task) {
-        const Tile tile = tile_of(task / geometry_.filter_tasks);
-        if (staged != tile.index) stage(tile, static_cast<const float*>(x), memory.window);
+        const DirectTile tile = geometry_.tile(task / geometry_.filter_tasks);
+        if (staged != tile.index) stage_window(problem_, geometry_, kernels_, tile, input, memory.window);
         staged = tile.index;
-        compute(tile, task % geometry_.filter_tasks, memory, static_cast<const float*>(packed),
-                static_cast<float*>(y));
+        compute(tile, task % geometry_.filter_tasks, memory, weights, output);
       }
     });
+    if (weights[flag_offset()] != 0) repair(input, weights, output);
   }
 
  private:
-  struct Tile {
-    std::int64_t index, n, group, row, col, rows, cols;  // rows, cols: what the output plane leaves of it
-  };
-
   struct Memory {
     float *window, *acc, *gather;
   };
@@ -108,103 +108,31 @@ class DirectExecutable final : public Executable {
     float* const base = scratch.reserve(geometry_.window + geometry_.acc + geometry_.gather);
     return {base, base + geometry_.window, base + geometry_.window + geometry_.acc};
   }
-  std::int64_t padded_filters() const { return problem_.groups * geometry_.filter_blocks * config_.channels; }
-  std::int64_t bias_offset() const { return padded_filters() * geometry_.taps; }
+  // Where pack() puts tap 0 of filter k of a group, and its bias.
+  std::int64_t packed_filter(std::int64_t group, std::int64_t k) const {
+    return (group * geometry_.filter_blocks + k / config_.channels) * geometry_.packed_block +
+           k % config_.channels;
+  }
+  std::int64_t packed_bias(std::int64_t group, std::int64_t k) const {
+    const std::int64_t padded = geometry_.filter_blocks * config_.channels;
+    return problem_.groups * padded * geometry_.taps + group * padded + k;
+  }
+  std::int64_t flag_offset() const { return packed_bias(problem_.groups, 0); }
 
-  Tile tile_of(std::int64_t index) const {
-    const DirectGeometry& g = geometry_;
-    Tile tile{};
-    tile.index = index;
-    tile.col = index % g.col_tiles * g.tile_cols;
-    index /= g.col_tiles;
-    tile.row = index % g.row_tiles * g.tile_rows;
-    index /= g.row_tiles;
-    tile.group = index % problem_.groups;
-    tile.n = index / problem_.groups;
-    tile.rows = std::min(g.tile_rows, problem_.p() - tile.row);
-    tile.cols = std::min(g.tile_cols, problem_.q() - tile.col);
-    return tile;
+  void repair(const float* x, const float* packed, float* y) const {
+    std::vector<float> w(static_cast<std::size_t>(problem_.weight_elements())),
+        bias(static_cast<std::size_t>(problem_.k));
+    for (std::int64_t k = 0; k < problem_.k; ++k) {
+      const std::int64_t group = k / geometry_.group_filters, in_group = k % geometry_.group_filters;
+      for (std::int64_t t = 0; t < geometry_.taps; ++t)
+        w[static_cast<std::size_t>(k * geometry_.taps + t)] =
+            packed[packed_filter(group, in_group) + t * config_.channels];
+      bias[static_cast<std::size_t>(k)] = packed[packed_bias(group, in_group)];
+    }
+    repair_padded_outputs(problem_, x, w.data(), problem_.bias ? bias.data() : nullptr, y);
   }
 
-  // Copies the input that a tile reads into the window, split by stride phase, zeros at the padding.
-  void stage(const Tile& tile, const float* x, float* window) const {
-    const DirectGeometry& g = geometry_;
-    const bool nchw = problem_.layout == Layout::nchw;
-    const std::int64_t column_step = nchw ? 1 : problem_.c;
-    const std::int64_t row_step = problem_.w * column_step;
-    const std::int64_t channel_step = nchw ? problem_.h * problem_.w : 1;
-    const float* image = x + tile.n * problem_.c * problem_.h * problem_.w;
-    const auto column_phases = static_cast<std::int64_t>(g.cols_axis.phases.size());
-    for (std::int64_t c = 0; c < g.group_channels; ++c) {
-      const float* plane_in = image + (tile.group * g.group_channels + c) * channel_step;
-      for (std::size_t phase = 0; phase < g.rows_axis.phases.size(); ++phase) {
-        float* planes = window + c * g.channel + static_cast<std::int64_t>(phase) * column_phases * g.plane;
-        for (std::int64_t unit = 0; unit < tile.rows + g.rows_axis.halo; ++unit) {
-          const std::int64_t row =
-              (tile.row + unit) * problem_.stride_h + g.rows_axis.phases[phase] - problem_.pad_top;
-          const bool inside = row >= 0 && row < problem_.h;
-          stage_row(inside ? plane_in + row * row_step : nullptr, column_step, tile.col,
-                    planes + unit * g.pitch);
-        }
-      }
-    }
-  }
-
-  // One input row into its column phases; a null row is padding.
-  void stage_row(const float* row, std::int64_t step, std::int64_t first_col, float* to) const {
-    const DirectGeometry& g = geometry_;
-    const std::int64_t stride = problem_.stride_w;
-    const auto& phases = g.cols_axis.phases;
-    // Window elements [from, end) of a phase lie inside the image.
-    const auto inside = [&](std::int64_t phase) {
-      const std::int64_t origin =
-          first_col * stride + phase - problem_.pad_left;  // input column of element 0
-      const std::int64_t from = origin >= 0 ? 0 : (-origin + stride - 1) / stride;
-      const std::int64_t end = origin >= problem_.w ? 0 : (problem_.w - origin + stride - 1) / stride;
-      return std::pair{std::min(from, g.pitch), std::clamp(end, std::min(from, g.pitch), g.pitch)};
-    };
-    if (!row) {
-      for (std::size_t j = 0; j < phases.size(); ++j)
-        std::fill_n(to + static_cast<std::int64_t>(j) * g.plane, g.pitch, 0.0f);
-      return;
-    }
-    const auto input = [&](std::int64_t phase, std::int64_t element) {
-      return row + ((first_col + element) * stride + phase - problem_.pad_left) * step;
-    };
-    // Where every phase is used and lies inside, all are split in one sweep over the row.
-    std::int64_t swept_from = 0, swept_end = 0;
-    if (step == 1 && static_cast<std::int64_t>(phases.size()) == stride) {
-      swept_end = g.pitch;
-      for (const std::int64_t phase : phases) {
-        const auto [from, end] = inside(phase);
-        swept_from = std::max(swept_from, from);
-        swept_end = std::min(swept_end, end);
-      }
-      if (swept_from < swept_end)
-        kernels_.split_phases(input(0, swept_from), stride, stride, swept_end - swept_from, to + swept_from,
-                              g.plane);
-      else
-        swept_from = swept_end = 0;
-    }
-    for (std::size_t j = 0; j < phases.size(); ++j) {
-      float* plane = to + static_cast<std::int64_t>(j) * g.plane;
-      const auto [from, end] = inside(phases[j]);
-      std::fill_n(plane, from, 0.0f);
-      const auto copy = [&](std::int64_t begin, std::int64_t stop) {
-        if (begin < stop)
-          kernels_.split_phases(input(phases[j], begin), stride * step, 1, stop - begin, plane + begin, 0);
-      };
-      if (swept_from < swept_end) {
-        copy(from, swept_from);
-        copy(swept_end, end);
-      } else {
-        copy(from, end);
-      }
-      std::fill_n(plane + end, g.pitch - end, 0.0f);
-    }
-  }
-
-  void compute(const Tile& tile, std::int64_t filter_task, const Memory& memory, const float* packed,
+  void compute(const DirectTile& tile, std::int64_t filter_task, const Memory& memory, const float* packed,
                float* y) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t first = filter_task * g.task_filter_blocks;
@@ -213,17 +141,20 @@ class DirectExecutable final : public Executable {
     for (std::int64_t tap = 0; tap < g.taps; tap += g.pass_taps) {
       const bool last_pass = tap + g.pass_taps >= g.taps;
       for (std::int64_t position = 0; position < positions; position += g.block) {
+        const std::int64_t vectors =
+            std::min<std::int64_t>((positions - position - 1) / kernels_.lanes + 1, config_.vectors);
+        const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(vectors - 1)];
         for (std::int64_t f = first; f < last; ++f) {
           float* acc =
               memory.acc + (g.keeps_all ? (f - first) * config_.channels * g.acc_stride + position : 0);
-          const float* weights = packed + (tile.group * g.filter_blocks + f) * g.packed_block;
-          tile_({.window = memory.window + position,
-                 .taps = g.tap_offsets.data() + tap,
-                 .tap_count = std::min(g.pass_taps, g.taps - tap),
-                 .weights = weights + tap * config_.channels,
-                 .acc = acc,
-                 .acc_stride = g.acc_stride,
-                 .accumulate = tap > 0});
+          const float* weights = packed + packed_filter(tile.group, f * config_.channels);
+          kernel({.window = memory.window + position,
+                  .taps = g.tap_offsets.data() + tap,
+                  .tap_count = std::min(g.pass_taps, g.taps - tap),
+                  .weights = weights + tap * config_.channels,
+                  .acc = acc,
+                  .acc_stride = g.acc_stride,
+                  .accumulate = tap > 0});
           if (last_pass && !config_.stream)
             store(tile, f, position, std::min(position + g.block, positions), acc, packed, y);
         }
@@ -237,17 +168,17 @@ class DirectExecutable final : public Executable {
 
   // The filters of one register tile that exist, as f(channel of the tile, filter of the problem, bias).
   template <class Visit>
-  void for_each_filter(const Tile& tile, std::int64_t block, const float* packed, Visit&& visit) const {
+  void for_each_filter(const DirectTile& tile, std::int64_t block, const float* packed, Visit&& visit) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t first = block * config_.channels;
-    const float* bias = packed + bias_offset() + tile.group * g.filter_blocks * config_.channels + first;
+    const float* bias = packed + packed_bias(tile.group, first);
     for (std::int64_t i = 0; i < std::min<std::int64_t>(config_.channels, g.group_filters - first); ++i)
       visit(i, tile.group * g.group_filters + first + i, bias[i]);
   }
 
   // Adds bias, activates and writes positions [begin, end) of a register tile, row by row.
-  void store(const Tile& tile, std::int64_t block, std::int64_t begin, std::int64_t end, const float* acc,
-             const float* packed, float* y) const {
+  void store(const DirectTile& tile, std::int64_t block, std::int64_t begin, std::int64_t end,
+             const float* acc, const float* packed, float* y) const {
     const DirectGeometry& g = geometry_;
     const bool relu = problem_.activation == Activation::relu;
     const std::int64_t q = problem_.q(), plane = problem_.p() * q;
@@ -271,7 +202,7 @@ class DirectExecutable final : public Executable {
 
   // A tile of whole rows is one contiguous run of each output plane: gathered, then stored past the
   // caches. Storing row by row would write partial lines at both ends of every row.
-  void store_streaming(const Tile& tile, std::int64_t block, const float* acc, float* gather,
+  void store_streaming(const DirectTile& tile, std::int64_t block, const float* acc, float* gather,
                        const float* packed, float* y) const {
     const DirectGeometry& g = geometry_;
     const bool relu = problem_.activation == Activation::relu;
@@ -286,7 +217,7 @@ class DirectExecutable final : public Executable {
   Conv2dProblem problem_;
   DirectConfig config_;
   const DirectKernels& kernels_;
-  TileKernel tile_;
+  const TileShape& tile_;
   DirectGeometry geometry_;
   int threads_;
 };

@@ -34,11 +34,18 @@ double scratch_bytes(const Conv2dProblem& problem, const DirectConfig& config, i
   return 4 * (window + positions * (keeps_all ? filters : config.channels));
 }
 
-// Nanosecond-free estimate of a config's time, in core cycles over all threads: register tiles at
-// two vector multiply-adds a cycle unless loads or too few accumulators bind, plus what each tile and
-// each staged window cost. Only the order matters; the tuner measures.
+struct Ranked {
+  double estimate;
+  DirectConfig config;
+
+  bool operator<(const Ranked& other) const { return estimate < other.estimate; }
+};
+
+// An estimate of a config's time, in core cycles over all threads: register tiles at two vector
+// multiply-adds a cycle unless loads or too few accumulators bind, plus what each tile, each staged
+// window and the stores cost. Only the order matters: the tuner measures.
 double estimate(const Conv2dProblem& problem, const DeviceInfo& info, const DirectConfig& config,
-                const DirectGeometry& g, int lanes) {
+                const DirectGeometry& g) {
   const double accumulators = config.channels * config.vectors;
   const double loads = config.channels + 2.0 * config.vectors;  // a window load mostly crosses a cache line
   const double cycles_a_tap = std::max({accumulators / 2, loads / 2, 4.0});  // 4: latency of a multiply-add
@@ -71,7 +78,6 @@ double estimate(const Conv2dProblem& problem, const DeviceInfo& info, const Dire
   const bool leaves_cache = output > static_cast<double>(info.l3_bytes);
   const double store_cycles =
       output / 4 * (leaves_cache ? (config.stream ? 0.35 : 0.6) : (config.stream ? 0.8 : 0.2));
-  (void)lanes;
   return cycles + store_cycles;
 }
 
@@ -121,7 +127,6 @@ Support direct_accepts(const Conv2dProblem& problem, const DeviceInfo& info, con
 }
 
 std::vector<DirectConfig> direct_candidates(const Conv2dProblem& problem, const DeviceInfo& info) {
-  std::vector<std::pair<double, DirectConfig>> ranked;
   const std::int64_t p = problem.p(), q = problem.q(), k = problem.k / problem.groups;
   const std::int64_t taps = problem.c / problem.groups * problem.r * problem.s;
   const double l2 = static_cast<double>(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
@@ -134,14 +139,18 @@ std::vector<DirectConfig> direct_candidates(const Conv2dProblem& problem, const 
   std::vector<int> tap_choices{0};
   for (int pass = 64; pass < taps && pass <= 512; pass *= 2) tap_choices.push_back(pass);
 
+  // The best by estimate of every register tile, fewer of the narrower instruction sets: enough to
+  // climb from, few enough to verify whole.
   const int widest = direct_vector_bits(info);
-  for (int bits = widest; bits >= std::max(128, widest / 2); bits /= 2) {
+  std::vector<Ranked> all;
+  for (int bits = widest; bits >= 128; bits /= 2) {
     const DirectKernels* kernels = direct_kernels(bits);
     if (!kernels) continue;
+    const std::size_t quota = bits == widest ? 24 : bits == widest / 2 ? 6 : 2;
     for (const TileShape& tile : kernels->tiles) {
-      // A tile far wider than the filters or the image wastes most of itself.
+      // A tile far wider than the filters wastes most of itself.
       if (tile.channels > 1 && tile.channels >= 2 * k) continue;
-      if (tile.channels * tile.vectors < 8) continue;
+      std::vector<Ranked> of_tile;
       for (const int rows : row_choices)
         for (const int cols : col_choices)
           for (const int pass : tap_choices)
@@ -150,19 +159,20 @@ std::vector<DirectConfig> direct_candidates(const Conv2dProblem& problem, const 
                 if (filters >= k) continue;
                 const DirectConfig config{bits, tile.channels, tile.vectors, rows,
                                           cols, pass,          filters,      stream};
-                if (scratch_bytes(problem, config, kernels->lanes) > 2 * l2 &&
-                    (rows > 1 || (cols != 64 && q > 64)))
-                  continue;
+                const bool smallest = rows == 1 && (cols == 64 || q <= 64);
+                if (!smallest && scratch_bytes(problem, config, kernels->lanes) > 2 * l2) continue;
                 if (!direct_accepts(problem, info, config)) continue;
                 const DirectGeometry geometry(problem, config, kernels->lanes);
-                ranked.emplace_back(estimate(problem, info, config, geometry, kernels->lanes), config);
+                of_tile.push_back({estimate(problem, info, config, geometry), config});
               }
+      std::stable_sort(of_tile.begin(), of_tile.end());
+      of_tile.resize(std::min(of_tile.size(), quota));
+      all.insert(all.end(), of_tile.begin(), of_tile.end());
     }
   }
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(all.begin(), all.end());
   std::vector<DirectConfig> configs;
-  for (const auto& entry : ranked) configs.push_back(entry.second);
+  for (const Ranked& ranked : all) configs.push_back(ranked.config);
   return configs;
 }
 

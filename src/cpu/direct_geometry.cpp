@@ -30,12 +30,15 @@ AxisPhases axis_phases(std::int64_t taps, std::int64_t stride, std::int64_t dila
 }
 
 DirectGeometry::DirectGeometry(const Conv2dProblem& problem, const DirectConfig& config, int lanes)
-    : group_channels(problem.c / problem.groups),
+    : groups(problem.groups),
+      output_rows(problem.p()),
+      output_cols(problem.q()),
+      group_channels(problem.c / problem.groups),
       group_filters(problem.k / problem.groups),
       taps(group_channels * problem.r * problem.s),
       rows_axis(axis_phases(problem.r, problem.stride_h, problem.dilation_h)),
       cols_axis(axis_phases(problem.s, problem.stride_w, problem.dilation_w)) {
-  const std::int64_t p = problem.p(), q = problem.q();
+  const std::int64_t p = output_rows, q = output_cols;
   tile_rows = std::min<std::int64_t>(config.rows, p);
   tile_cols = config.cols == 0 ? q : std::min<std::int64_t>(config.cols, q);
   row_tiles = ceil_div(p, tile_rows);
@@ -86,9 +89,23 @@ DirectGeometry::DirectGeometry(const Conv2dProblem& problem, const DirectConfig&
     for (const auto& [cols, col_count] :
          {std::pair{tile_cols, col_tiles - 1}, std::pair{last_cols, std::int64_t{1}}})
       issued_positions += static_cast<double>(row_count * col_count) *
-                          static_cast<double>(ceil_div((rows - 1) * pitch + cols, block) * block);
+                          static_cast<double>(round_up((rows - 1) * pitch + cols, lanes));
   issued_multiply_adds = issued_positions * static_cast<double>(problem.n * problem.groups) *
                          static_cast<double>(filter_blocks * config.channels) * static_cast<double>(taps);
+}
+
+DirectTile DirectGeometry::tile(std::int64_t index) const {
+  DirectTile tile{};
+  tile.index = index;
+  tile.col = index % col_tiles * tile_cols;
+  index /= col_tiles;
+  tile.row = index % row_tiles * tile_rows;
+  index /= row_tiles;
+  tile.group = index % groups;
+  tile.n = index / groups;
+  tile.rows = std::min(tile_rows, output_rows - tile.row);
+  tile.cols = std::min(tile_cols, output_cols - tile.col);
+  return tile;
 }
 
 }  // namespace convtune::cpu

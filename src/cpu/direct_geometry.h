@@ -52,10 +52,20 @@ struct AxisPhases {
 };
 AxisPhases axis_phases(std::int64_t taps, std::int64_t stride, std::int64_t dilation);
 
+// One tile of the output.
+struct DirectTile {
+  std::int64_t index, n, group;
+  std::int64_t row, col;    // its first output pixel
+  std::int64_t rows, cols;  // what the output plane leaves of it
+};
+
 struct DirectGeometry {
   DirectGeometry(const Conv2dProblem& problem, const DirectConfig& config, int lanes);
 
+  DirectTile tile(std::int64_t index) const;  // index = task / filter_tasks
+
   // Problem, per group.
+  std::int64_t groups, output_rows, output_cols;
   std::int64_t group_channels, group_filters, taps;
   AxisPhases rows_axis, cols_axis;
 

@@ -3,6 +3,8 @@
 // only its headers are needed: docs/decisions/0004.
 #include "cpu/direct_kernels.h"
 
+#include <utility>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/direct_kernels.cpp"
 // Sizeless vectors (SVE, RVV) cannot stand in the arrays below; those processors take NEON or nothing.
@@ -126,14 +128,19 @@ void split_phases(const float* from, std::int64_t stride, std::int64_t phases, s
     for (std::int64_t rest = i; rest < count; ++rest) to[j * to_stride + rest] = from[rest * stride + j];
 }
 
+template <int channels, int vectors, int... fewer>
+constexpr TileShape shape(std::integer_sequence<int, fewer...>) {
+  return {channels, vectors, {tile<channels, fewer + 1>...}};
+}
+template <int channels, int vectors>
+constexpr TileShape kShape = shape<channels, vectors>(std::make_integer_sequence<int, vectors>());
+
 // Accumulators + one vector of window a column + one weight must fit the registers.
 constexpr TileShape kTiles[] = {
-    {1, 8, tile<1, 8>},   {2, 4, tile<2, 4>},   {4, 3, tile<4, 3>},
-    {6, 2, tile<6, 2>},   {12, 1, tile<12, 1>},
+    kShape<1, 8>, kShape<2, 4>,  kShape<4, 3>,  kShape<6, 2>,  kShape<12, 1>,
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
-    {2, 8, tile<2, 8>},   {3, 7, tile<3, 7>},   {4, 6, tile<4, 6>},
-    {5, 5, tile<5, 5>},   {6, 4, tile<6, 4>},   {8, 3, tile<8, 3>},
-    {12, 2, tile<12, 2>}, {16, 1, tile<16, 1>}, {24, 1, tile<24, 1>},
+    kShape<2, 8>, kShape<3, 7>,  kShape<4, 6>,  kShape<5, 5>,  kShape<6, 4>,
+    kShape<8, 3>, kShape<12, 2>, kShape<16, 1>, kShape<24, 1>,
 #endif
 };
 constexpr DirectKernels kKernels = {kLanes, kRegisters, kTiles, finish, stream, split_phases};

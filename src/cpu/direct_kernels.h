@@ -2,6 +2,7 @@
 // time through this table of plain functions. direct.cpp, the only caller, knows no vectors.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -21,10 +22,12 @@ struct TileArgs {
 };
 using TileKernel = void (*)(const TileArgs&);
 
-// One register tile: `channels` x `vectors` accumulators live in vector registers.
+// One register tile: `channels` x `vectors` accumulators live in vector registers. kernels[v - 1]
+// does the first v vectors of it: the end of an output tile needs no more.
+constexpr int kMaxTileVectors = 8;
 struct TileShape {
   int channels, vectors;
-  TileKernel kernel;
+  std::array<TileKernel, kMaxTileVectors> kernels;
 };
 
 struct DirectKernels {

@@ -1,0 +1,116 @@
+// The library's face: plan, pack, run, explain, and how each says no.
+#include "convtune/convolution.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "convtune/error.h"
+#include "convtune/verify.h"
+#include "cpu/reference.h"
+
+namespace convtune {
+namespace {
+
+const Conv2dProblem kProblem = parse_problem("mb2ic3ih9oc4kh3ph1");
+
+class ConvolutionTest : public testing::Test {
+ protected:
+  void SetUp() override { setenv("CONVTUNE_DATA_DIR", "/nonexistent/convtune", 1); }
+  std::vector<float> x_ = std::vector<float>(static_cast<std::size_t>(kProblem.input_elements()), 0.5f);
+  std::vector<float> w_ = std::vector<float>(static_cast<std::size_t>(kProblem.weight_elements()), 0.25f);
+  std::vector<float> bias_ = std::vector<float>(static_cast<std::size_t>(kProblem.k), 1.0f);
+  std::vector<float> y_ = std::vector<float>(static_cast<std::size_t>(kProblem.output_elements()));
+};
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(ConvolutionTest, EveryAlgorithmGivesTheSameAnswer) {
+  for (const AlgorithmAnswer& answer : answers(kProblem)) {
+    ASSERT_TRUE(answer.supported) << answer.reason;
+    const Convolution conv = plan(kProblem, {}, answer.algorithm);
+    EXPECT_EQ(conv.plan().source, PlanSource::forced);
+    conv.run(x_.data(), w_.data(), bias_.data(), y_.data());
+    for (std::int64_t k = 0; k < kProblem.k; ++k)
+      EXPECT_FLOAT_EQ(
+          y_[static_cast<std::size_t>(k * 81)],
+          static_cast<float>(cpu::oracle(kProblem, x_.data(), w_.data(), bias_.data(), 0, k, 0, 0).value));
+  }
+}
+
+TEST_F(ConvolutionTest, PackedWeightsOutliveTheirSourceAndServeCopies) {
+  const Convolution conv = plan(kProblem);
+  PackedWeights packed;
+  {
+    std::vector<float> w = w_;
+    packed = conv.pack(w.data(), bias_.data());
+  }
+  const Convolution copy = conv;
+  copy.run(x_.data(), packed, y_.data());
+  EXPECT_FLOAT_EQ(y_[40], 27 * 0.125f + 1);  // the middle of the first plane
+}
+
+TEST_F(ConvolutionTest, SaysWhatIsWrongWithAnArgument) {
+  const Convolution conv = plan(kProblem);
+  const PackedWeights packed = conv.pack(w_.data(), bias_.data());
+  EXPECT_NE(message_of([&] { conv.run(nullptr, packed, y_.data()); }).find("x is null"), std::string::npos);
+  EXPECT_NE(message_of([&] { conv.run(x_.data(), packed, nullptr); }).find("y is null"), std::string::npos);
+  EXPECT_NE(message_of([&] { conv.run(x_.data(), PackedWeights(), y_.data()); }).find("empty"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { conv.pack(nullptr, bias_.data()); }).find("w is null"), std::string::npos);
+  EXPECT_NE(message_of([&] { conv.pack(w_.data(), nullptr); }).find("bias is null"), std::string::npos);
+  EXPECT_NE(message_of([&] { plan(kProblem).run(x_.data(), packed, y_.data()); }).find("another Convolution"),
+            std::string::npos);
+}
+
+TEST_F(ConvolutionTest, RefusesBadPlans) {
+  EXPECT_NE(message_of([] { plan(kProblem, {}, "winograd"); }).find("direct"), std::string::npos);
+  EXPECT_NE(message_of([] { plan(kProblem, {}, "direct", parse_config("rows=1")); }), "");
+  EXPECT_NE(message_of([] { plan(parse_problem("mb1ic3ih8oc4kh3 dtype=bf16")); }).find("bf16"),
+            std::string::npos);
+  Conv2dProblem bad = kProblem;
+  bad.groups = 2;
+  EXPECT_NE(message_of([&] { plan(bad); }).find("groups"), std::string::npos);
+  try {
+    plan(kProblem, {Device::Kind::cuda, 3});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::no_device);
+  }
+}
+
+TEST_F(ConvolutionTest, ABatchOfNoneIsNoWork) {
+  const Convolution conv = plan(parse_problem("mb0ic3ih9oc4kh3ph1"));
+  conv.run(nullptr, conv.pack(w_.data(), bias_.data()), nullptr);
+}
+
+TEST_F(ConvolutionTest, ExplainsItself) {
+  const std::string text = plan(kProblem).explain();
+  for (const char* word : {"ic3ih9oc4", "cpu", "direct", "estimate", "reference"})
+    EXPECT_NE(text.find(word), std::string::npos) << word << " in\n" << text;
+}
+
+TEST_F(ConvolutionTest, VerifyFindsNothingWrongAndNamesItsRepro) {
+  VerifyOptions options;
+  const VerifyReport one = verify(parse_problem("mb1ic2ih9oc3kh3ph1"), {}, options);
+  EXPECT_EQ(one.mismatches, 0);
+  EXPECT_GT(one.checks, 10);
+  const VerifyReport sweep = verify_random(300, 5, {}, options);
+  EXPECT_EQ(sweep.problems, 300);
+  EXPECT_EQ(sweep.mismatches, 0) << sweep.failures.front().repro << ": " << sweep.failures.front().what;
+  options.config = parse_config("rows=1");
+  EXPECT_NE(message_of([&] { verify(kProblem, {}, options); }), "");
+  options.algorithm = "nothing";
+  EXPECT_NE(message_of([&] { verify_random(1, 1, {}, options); }), "");
+}
+
+}  // namespace
+}  // namespace convtune

@@ -1,0 +1,59 @@
+// The order of a search, on a made-up landscape.
+#include "search.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace convtune {
+namespace {
+
+// A 20 x 20 grid; candidates in row order, so that the estimate's order says nothing.
+std::vector<Candidate> grid() {
+  std::vector<Candidate> candidates;
+  for (int a = 0; a < 20; ++a)
+    for (int b = 0; b < 20; ++b) candidates.push_back({"bowl", {{{"a", a}, {"b", b}}}});
+  return candidates;
+}
+
+double bowl(const Candidate& c) {
+  const double a = static_cast<double>(c.config.at("a")) - 13, b = static_cast<double>(c.config.at("b")) - 7;
+  return 100 + a * a + b * b;
+}
+
+TEST(Search, ClimbsToTheBottomOfABowlWithFewTrials) {
+  Search search(grid(), 4, 20);
+  while (const auto index = search.next()) search.report(*index, bowl(search.candidates()[*index]));
+  ASSERT_TRUE(search.best());
+  EXPECT_EQ(to_string(search.candidates()[*search.best()].config), "a=13 b=7");
+  EXPECT_LT(search.tried(), 150u);  // of 400
+}
+
+TEST(Search, TriesEveryCandidateOnceWhenPatienceAllows) {
+  Search search(grid(), 4, 1000);
+  std::set<std::size_t> seen;
+  while (const auto index = search.next()) {
+    EXPECT_TRUE(seen.insert(*index).second);
+    search.report(*index, std::nullopt);
+  }
+  EXPECT_EQ(seen.size(), 400u);
+  EXPECT_FALSE(search.best());
+}
+
+TEST(Search, StaysWithTheBestAlgorithmFirst) {
+  std::vector<Candidate> candidates = {{"x", {{{"a", 1}}}}, {"y", {{{"a", 2}}}}, {"x", {{{"a", 2}}}}};
+  Search search(candidates, 1, 100);
+  EXPECT_EQ(search.next(), 0u);
+  search.report(0, 5.0);
+  EXPECT_EQ(search.next(), 2u);  // the neighbour first, although it stands last
+  search.report(2, 6.0);
+  EXPECT_EQ(search.next(), 1u);
+  EXPECT_EQ(search.next(), std::nullopt);
+}
+
+TEST(Search, NoCandidatesNoSearch) {
+  EXPECT_EQ(Search({}).next(), std::nullopt);
+}
+
+}  // namespace
+}  // namespace convtune

@@ -1,0 +1,146 @@
+// tune(), plan() and the record between them, on problems small enough for a test.
+#include "convtune/tuner.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "convtune/database.h"
+#include "convtune/error.h"
+
+namespace convtune {
+namespace {
+
+namespace fs = std::filesystem;
+const Conv2dProblem kProblem = parse_problem("mb2ic3ih32oc16kh5sh2ph2");
+
+class Tuner : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::path(testing::TempDir()) / "convtune-tuner-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    setenv("CONVTUNE_DATA_DIR", folder_.c_str(), 1);
+    quick_.budget_trials = 5;
+    quick_.budget_seconds = 5;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  fs::path folder_;
+  TuneOptions quick_;
+};
+
+TEST_F(Tuner, FindsRecordsAndAnswersFromTheRecordWithoutMeasuring) {
+  const TuningReport first = tune(kProblem, {}, quick_);
+  EXPECT_FALSE(first.from_record);
+  EXPECT_LE(first.trials, 5);
+  EXPECT_GT(first.trials, 0);
+  EXPECT_EQ(first.wrong, 0);
+  ASSERT_FALSE(first.comparison.providers.empty());
+  EXPECT_EQ(first.comparison.providers.front().name, "convtune");
+  EXPECT_GT(first.comparison.providers.front().time_us, 0);
+  EXPECT_NE(first.comparison.decision, "");
+
+  const Convolution planned = plan(kProblem);
+  EXPECT_EQ(planned.plan().source, PlanSource::tuned);
+  EXPECT_EQ(planned.plan().config, first.comparison.plan.config);
+
+  const TuningReport second = tune(kProblem, {}, quick_);
+  EXPECT_TRUE(second.from_record);
+  EXPECT_EQ(second.trials, 0);
+  EXPECT_EQ(second.comparison.plan.config, first.comparison.plan.config);
+  EXPECT_EQ(second.comparison.providers.front().time_us, first.comparison.providers.front().time_us);
+}
+
+TEST_F(Tuner, AnotherBatchIsAnsweredByTheNearestRecord) {
+  tune(kProblem, {}, quick_);
+  Conv2dProblem other = kProblem;
+  other.n = 5;
+  EXPECT_EQ(plan(other).plan().source, PlanSource::nearest);
+  other.k = 17;
+  EXPECT_EQ(plan(other).plan().source, PlanSource::estimate);
+}
+
+TEST_F(Tuner, ARecordOfOtherKernelsIsAMiss) {
+  tune(kProblem, {}, quick_);
+  const Database database;
+  Record record = database.list().at(0);
+  record.kernel_hash = "of-an-older-kernel";
+  database.store(record);
+  EXPECT_EQ(plan(kProblem).plan().source, PlanSource::estimate);
+}
+
+TEST_F(Tuner, ARecordWithAnImpossibleConfigIsAMiss) {
+  tune(kProblem, {}, quick_);
+  const Database database;
+  Record record = database.list().at(0);
+  record.config = parse_config("nonsense=1");
+  database.store(record);
+  EXPECT_EQ(plan(kProblem).plan().source, PlanSource::estimate);
+}
+
+TEST_F(Tuner, InterruptedKeepsItsTrialsAndResumes) {
+  std::atomic<bool> cancel = false;
+  TuneOptions options = quick_;
+  options.budget_trials = 0;
+  options.cancel = &cancel;
+  options.progress = [&](const Progress& progress) { cancel = progress.done >= 3; };
+  const TuningReport stopped = tune(kProblem, {}, options);
+  EXPECT_TRUE(stopped.interrupted);
+  EXPECT_TRUE(Database().list().empty());
+  const TuningReport resumed = tune(kProblem, {}, quick_);
+  EXPECT_FALSE(resumed.interrupted);
+  EXPECT_GE(resumed.resumed, 3);
+  EXPECT_EQ(Database().list().size(), 1u);
+}
+
+TEST_F(Tuner, AHomeThatCannotBeWrittenIsAWarningNotAFailure) {
+  setenv("CONVTUNE_DATA_DIR", "/proc/convtune", 1);
+  const TuningReport report = tune(kProblem, {}, quick_);
+  EXPECT_FALSE(report.warnings.empty());
+  EXPECT_GT(report.comparison.providers.front().time_us, 0);
+}
+
+TEST_F(Tuner, NothingIsWrittenWhenSavingIsOff) {
+  TuneOptions options = quick_;
+  options.save = false;
+  tune(kProblem, {}, options);
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+TEST_F(Tuner, RefusesWhatHasNothingToMeasure) {
+  EXPECT_THROW(tune(parse_problem("mb0ic3ih8oc4kh3"), {}, quick_), Error);
+  TuneOptions options;
+  options.min_gain = 1.5;
+  EXPECT_THROW(tune(kProblem, {}, options), Error);
+  EXPECT_THROW(tune(kProblem, {Device::Kind::cuda, 7}, quick_), Error);
+}
+
+TEST_F(Tuner, CompareMeasuresWhatIsPlannedBesideTheVendor) {
+  CompareOptions options;
+  options.seconds_per_case = 0.05;
+  const Comparison row = compare(kProblem, {}, options);
+  EXPECT_EQ(row.plan.source, PlanSource::estimate);
+  for (const ProviderResult& provider : row.providers) {
+    EXPECT_EQ(provider.failure, "");
+    EXPECT_GT(provider.time_us, 0) << provider.name;
+    EXPECT_GE(provider.n, 5);
+  }
+  if (row.providers.size() > 1) {
+    EXPECT_NE(row.best_peer, "");
+    EXPECT_GT(row.speedup, 0);
+  }
+}
+
+TEST(Roofline, IsTheLargerOfBothTimes) {
+  const Conv2dProblem problem = parse_problem("mb1ic1ih8oc1kh1");
+  EXPECT_EQ(roofline(problem, {1e6, 1e12}).bound, "compute");
+  EXPECT_EQ(roofline(problem, {1e12, 1e6}).bound, "memory");
+  EXPECT_DOUBLE_EQ(roofline(problem, {1e6, 1e12}).floor_us, problem.flops());
+}
+
+}  // namespace
+}  // namespace convtune
