@@ -167,11 +167,14 @@ TEST(LoadSuite, UnknownNamesListTheKnown) {
 }
 
 TEST(LoadSuite, SaysThatAFileCannotBeRead) {
+  // Opens, but does not read, not even for root.
+  EXPECT_EQ(refusal([&] { load_suite("/proc/self/mem"); }, ErrorKind::io),
+            "reading the suite file '/proc/self/mem' failed");
   if (geteuid() == 0) GTEST_SKIP() << "root reads everything";
   const SuiteFile file("ic3ih5oc4kh3\n");
   std::filesystem::permissions(file.path(), std::filesystem::perms::none);
   EXPECT_THAT(refusal([&] { load_suite(file.path()); }, ErrorKind::io),
-              HasSubstr("cannot read the suite file"));
+              AllOf(HasSubstr("cannot read the suite file"), HasSubstr("Permission denied")));
 }
 
 TEST(FindProblem, TakesNamesAndLines) {
