@@ -164,7 +164,7 @@ Conv2dProblem random_problem(std::uint64_t seed, std::uint64_t index, double max
   // Small problems fit more often: without a lower bound for some, few would fill a tile.
   const double min_macs = random.one_in(3) ? max_macs / 16 : 0;
   for (std::int64_t limit = 256;; limit = std::max<std::int64_t>(limit * 7 / 8, 1)) {
-    const Conv2dProblem problem = draw(random, limit);
+    Conv2dProblem problem = draw(random, limit);
     const bool large_enough = problem.flops() / 2 >= min_macs || limit < 32;
     if (limit == 1 || (large_enough && small_enough(problem, max_macs))) return problem;
   }
