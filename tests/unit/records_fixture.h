@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -118,6 +119,7 @@ inline std::string io_error(const std::function<void()>& action) {
 
 // Runs the body in a child; its answer is the exit status.
 inline int in_child(const std::function<int()>& body) {
+  std::fflush(nullptr);  // or the child would say it again
   const pid_t child = ::fork();
   if (child == 0) {
     int answer = 99;
