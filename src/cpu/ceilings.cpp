@@ -47,7 +47,7 @@ template <class Vector>
   for (int i = 0; i < kChains; ++i) sums[i] = factors + static_cast<float>(i);
   for (int64_t round = 0; round < rounds; ++round) {
 #pragma GCC unroll 12
-    for (int i = 0; i < kChains; ++i) sums[i] = sums[i] * factors + terms;  // contracted to one instruction
+    for (Vector& sum : sums) sum = sum * factors + terms;  // contracted to one instruction
   }
 #pragma GCC unroll 12
   for (int i = 1; i < kChains; ++i) sums[0] += sums[i];

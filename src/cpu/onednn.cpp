@@ -16,6 +16,14 @@
 
 #include "config.h"
 
+#if defined(__SANITIZE_THREAD__)
+// ThreadSanitizer sees neither oneDNN's code nor the forks and joins of its loops, only the memset
+// and malloc that they call, and takes those for races.
+extern "C" const char* __tsan_default_suppressions() {
+  return "called_from_lib:libdnnl.so\n";
+}
+#endif
+
 namespace convtune::cpu {
 namespace {
 

@@ -68,6 +68,7 @@ TEST_F(Onednn, RunsConcurrently) {
     }
     std::vector<int> wrong(4);
     std::vector<std::thread> threads;
+    threads.reserve(4);
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back([&, i] {
         for (int repeat = 0; repeat < 25; ++repeat) {
