@@ -26,16 +26,16 @@ struct Bench {
                   fmt::format("--seconds {} is not above 0 and at most a day", seconds));
     const DeviceInfo where = device.select();
     const CompareOptions options{seconds, interrupt_flag()};
-    return report_cases(problems, where, results,
-                        [&](const Conv2dProblem& asked, const std::string& name,
-                            ProgressLine& progress) -> std::optional<ReportRow> {
-                          progress.show(fmt::format("{}: measuring for {:g} s", name, seconds));
-                          ReportRow row;
-                          row.comparison = compare(asked, where.device, options);
-                          // Cut short, the numbers rest on too few samples to be shown.
-                          if (interrupted()) return std::nullopt;
-                          return row;
-                        });
+    return report_cases(
+        problems, where, results,
+        [&](const Conv2dProblem& asked, const std::string& name, ProgressLine& progress) -> CaseResult {
+          progress.show(fmt::format("{}: measuring for {:g} s", name, seconds));
+          ReportRow row;
+          row.comparison = compare(asked, where.device, options);
+          // Cut short, the numbers rest on too few samples to be shown.
+          if (interrupted()) return {};
+          return {std::move(row), {}};
+        });
   }
 };
 

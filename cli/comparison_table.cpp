@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "options.h"
+#include "output.h"
 
 namespace convtune::cli {
 namespace {
@@ -19,10 +19,6 @@ double best_peer_us(const Comparison& comparison) {
   for (const ProviderResult& provider : comparison.providers)
     if (provider.name == comparison.best_peer && provider.failure.empty()) return provider.time_us;
   return 0;
-}
-
-std::string plural(int count, std::string_view one, std::string_view many) {
-  return fmt::format("{} {}", count, count == 1 ? one : many);
 }
 
 }  // namespace
@@ -80,9 +76,9 @@ std::string render_summary(const std::vector<ReportRow>& rows) {
   std::string mean = "no case has a peer to compare with";
   if (summary.compared > 0)
     mean = fmt::format("geomean speed-up over the best peer {:.2f}x over {}", summary.geomean_speedup,
-                       plural(summary.compared, "case", "cases"));
-  return fmt::format("{}; {}, {}, {} (±{:g} %)\n", mean, plural(summary.wins, "win", "wins"),
-                     plural(summary.ties, "tie", "ties"), plural(summary.losses, "loss", "losses"),
+                       counted(summary.compared, "case", "cases"));
+  return fmt::format("{}; {}, {}, {} (±{:g} %)\n", mean, counted(summary.wins, "win", "wins"),
+                     counted(summary.ties, "tie", "ties"), counted(summary.losses, "loss", "losses"),
                      100 * kTieShare);
 }
 

@@ -105,13 +105,14 @@ int import(const std::string& file) {
 int clean(bool yes) {
   const Database database;
   if (!yes) {
-    const std::size_t count = database.list().size();
+    const auto count = static_cast<std::int64_t>(database.list().size());
     print_library_warnings();
     throw Error(ErrorKind::invalid_argument,
-                fmt::format("clean would delete {} records in {}; say so with --yes", count,
-                            database.folder().string()));
+                fmt::format("clean would delete {} in {}; say so with --yes",
+                            counted(count, "record", "records"), database.folder().string()));
   }
-  fmt::print("{} records deleted in {}\n", database.erase_all(), database.folder().string());
+  fmt::print("{} deleted in {}\n", counted(database.erase_all(), "record", "records"),
+             database.folder().string());
   print_library_warnings();
   return kOk;
 }

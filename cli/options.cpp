@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "convtune/cases.h"
 #include "convtune/error.h"
@@ -15,6 +15,8 @@ namespace {
 
 // Stands for "no limit" where a budget counts trials; finite, so that estimates stay numbers.
 constexpr double kNoLimitSeconds = 7 * 86400.0;
+
+constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
 
 Error bad(const std::string& message) {
   return Error(ErrorKind::invalid_argument, message);
@@ -51,6 +53,20 @@ const Conv2dProblem* built_in_case(std::string_view name) {
 }
 
 }  // namespace
+
+void add_whole_number(CLI::App& app, const std::string& name, std::optional<std::int64_t>& target,
+                      std::int64_t low, std::int64_t high, const std::string& description) {
+  const auto read = [name, low, high, &target](const std::string& text) {
+    std::int64_t value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc() || rest != end || value < low || value > high)
+      throw CLI::ValidationError(name,
+                                 fmt::format("'{}' is not a whole number from {} to {}", text, low, high));
+    target = value;
+  };
+  app.add_option_function<std::string>(name, read, description)->type_name("N");
+}
 
 Budget parse_budget(std::string_view text) {
   const auto fail = [&](std::string_view why) {
@@ -103,8 +119,7 @@ void ProblemOptions::add_to(CLI::App& app) {
   app.add_option("PROBLEM", words,
                  "Case names or benchdnn lines; words like precision=tf32 act=relu belong to the one before");
   app.add_option("--suite", suite, "All problems of stem, body, depthwise, edges, all, or of a file");
-  app.add_option("--batch", batch, "Use this batch size instead of the problem's (mb)")
-      ->check(CLI::NonNegativeNumber);
+  add_whole_number(app, "--batch", batch, 0, kLargest, "Use this batch size instead of the problem's (mb)");
 }
 
 std::vector<Conv2dProblem> ProblemOptions::problems() const {
@@ -127,11 +142,12 @@ std::vector<Conv2dProblem> ProblemOptions::problems() const {
 
 void DeviceOptions::add_to(CLI::App& app) {
   app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  app.add_option("--threads", threads, "CPU threads to use (default: all, or OMP_NUM_THREADS)");
+  add_whole_number(app, "--threads", threads, 1, std::numeric_limits<int>::max(),
+                   "CPU threads to use (default: all, or OMP_NUM_THREADS)");
 }
 
 DeviceInfo DeviceOptions::select() const {
-  if (threads) set_cpu_threads(*threads);
+  if (threads) set_cpu_threads(static_cast<int>(*threads));
   return device_info(device == "auto" ? best_device() : parse_device(device));
 }
 

@@ -27,12 +27,17 @@ struct ProblemOptions {
 
 struct DeviceOptions {
   std::string device = "auto";
-  std::optional<int> threads;  // none: as the environment has it
+  std::optional<std::int64_t> threads;  // none: as the environment has it
 
   void add_to(CLI::App& app);
   // Sets the threads and finds the device. Throws Error{invalid_argument} or Error{no_device}.
   DeviceInfo select() const;
 };
+
+// An option that takes a decimal whole number from low to high, and nothing that merely looks like
+// one: CLI11 reads 010 as 8, -1 as the largest unsigned number, and cuts what is too large.
+void add_whole_number(CLI::App& app, const std::string& name, std::optional<std::int64_t>& target,
+                      std::int64_t low, std::int64_t high, const std::string& description);
 
 // How long a search may take: exactly one of the two is limited.
 struct Budget {

@@ -95,6 +95,10 @@ void OutputFile::write(std::string_view text) const {
   throw cannot_write(path_, error);
 }
 
+std::string counted(std::int64_t count, std::string_view one, std::string_view many) {
+  return fmt::format("{} {}", count, count == 1 ? one : many);
+}
+
 void flush_stdout() {
   errno = 0;
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return;

@@ -1,6 +1,7 @@
 // Where words go: messages on stderr, and result files that appear whole or not at all.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -28,6 +29,9 @@ class OutputFile {
  private:
   std::filesystem::path path_, beside_;
 };
+
+// "1 case", "2 cases".
+std::string counted(std::int64_t count, std::string_view one, std::string_view many);
 
 // A write to standard output that failed (a full disk, say) is seen here. Throws Error{io}.
 void flush_stdout();

@@ -47,6 +47,7 @@ int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& d
   const Style style = style_of(stream);
   ProgressLine progress(stderr, style_of(stderr));
   std::vector<ReportRow> rows;
+  std::string kept;
   int code = kOk;
 
   const auto fail = [&](const Conv2dProblem& problem, ErrorKind kind, const std::string& why) {
@@ -64,8 +65,9 @@ int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& d
     const Conv2dProblem& problem = problems[i];
     const std::string position = problems.size() == 1 ? "" : fmt::format("[{}/{}] ", i + 1, problems.size());
     try {
-      const std::optional<ReportRow> row = measure(problem, position + label(problem), progress);
+      const auto [row, stopped] = measure(problem, position + label(problem), progress);
       progress.clear();
+      kept = stopped;
       if (!row) break;
       fmt::print(stream, "{}{}{}", rows.empty() ? "" : "\n", render_comparison(row->comparison, style),
                  row->tuning ? tuning_line(*row) : "");
@@ -90,7 +92,9 @@ int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& d
     if (files.csv) files.csv.write(report_csv(rows));
   }
   if (!interrupted()) return code;
-  fmt::print(stderr, "convtune: interrupted: {} of {} cases done\n", rows.size(), problems.size());
+  fmt::print(stderr, "convtune: interrupted: {} of {} done{}{}\n", rows.size(),
+             counted(static_cast<std::int64_t>(problems.size()), "case", "cases"), kept.empty() ? "" : "; ",
+             kept);
   return kInterrupted;
 }
 

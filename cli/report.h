@@ -20,9 +20,14 @@ struct ReportOptions {
   void add_to(CLI::App& app);
 };
 
-// Measures one case; `label` starts its progress lines. Empty if Ctrl-C stopped it before an answer.
-using MeasureCase =
-    std::function<std::optional<ReportRow>(const Conv2dProblem&, const std::string& label, ProgressLine&)>;
+// What measuring a case came to: a row, or nothing when Ctrl-C stopped it before an answer.
+struct CaseResult {
+  std::optional<ReportRow> row;
+  std::string kept;  // if stopped: what of the work is kept, for the last line
+};
+
+// Measures one case; `label` starts its progress lines.
+using MeasureCase = std::function<CaseResult(const Conv2dProblem&, const std::string& label, ProgressLine&)>;
 
 // Measures case after case, prints each as it is done and writes the files at the end. A case that
 // fails becomes a row that says why; the others go on. Returns the exit code: that of the first failure.

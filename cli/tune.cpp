@@ -21,28 +21,25 @@ struct Tune {
   bool retune = false, no_save = false;
 
   int run() const;
-  std::optional<ReportRow> tune_case(const Conv2dProblem& problem, const DeviceInfo& where,
-                                     TuneOptions options, const std::string& name,
-                                     ProgressLine& progress) const;
+  CaseResult tune_case(const Conv2dProblem& problem, const DeviceInfo& where, TuneOptions options,
+                       const std::string& name, ProgressLine& progress) const;
 };
 
-std::optional<ReportRow> Tune::tune_case(const Conv2dProblem& asked, const DeviceInfo& where,
-                                         TuneOptions options, const std::string& name,
-                                         ProgressLine& progress) const {
+CaseResult Tune::tune_case(const Conv2dProblem& asked, const DeviceInfo& where, TuneOptions options,
+                           const std::string& name, ProgressLine& progress) const {
   options.progress = [&](const Progress& step) { progress.show(progress_text(name, step)); };
   TuningReport report = convtune::tune(asked, where.device, options);
   progress.clear();
   for (const std::string& warning : report.warnings) print_warning(warning);
   if (report.interrupted) {
-    fmt::print(stderr, "convtune: interrupted: {}\n",
-               no_save ? "nothing of this search is kept (--no-save)"
-                       : fmt::format("{} trials of {} are kept, the same command goes on from there",
-                                     report.trials + report.resumed, label(asked)));
-    return std::nullopt;
+    const std::string trials = counted(report.trials + report.resumed, "trial", "trials");
+    return {std::nullopt, no_save ? "nothing of the last is kept (--no-save)"
+                                  : fmt::format("{} of {} are kept, the same command goes on from there",
+                                                trials, label(asked))};
   }
   TuningSummary summary{report.from_record, report.interrupted, report.trials,  report.resumed,
                         report.pruned,      report.wrong,       report.warnings};
-  return ReportRow{std::move(report.comparison), std::move(summary), {}};
+  return {ReportRow{std::move(report.comparison), std::move(summary), {}}, {}};
 }
 
 int Tune::run() const {

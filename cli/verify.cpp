@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -20,8 +21,7 @@ namespace {
 struct Verify {
   ProblemOptions problem;
   DeviceOptions device;
-  std::optional<std::int64_t> random;
-  std::uint64_t seed = 1;
+  std::optional<std::int64_t> random, seed;
   std::string algorithm, config;
 
   int run() const;
@@ -43,7 +43,8 @@ void print(const VerifyReport& report) {
   }
   const auto listed = static_cast<std::int64_t>(report.failures.size());
   if (report.mismatches > listed) fmt::print("... and {} more\n", report.mismatches - listed);
-  fmt::print("{} problems, {} checks, {} mismatches\n", report.problems, report.checks, report.mismatches);
+  fmt::print("{}, {}, {}\n", counted(report.problems, "problem", "problems"),
+             counted(report.checks, "check", "checks"), counted(report.mismatches, "mismatch", "mismatches"));
 }
 
 int Verify::run() const {
@@ -56,7 +57,7 @@ int Verify::run() const {
   VerifyOptions options;
   options.algorithm = algorithm;
   options.config = parse_config(config);
-  options.seed = seed;
+  options.seed = static_cast<std::uint64_t>(seed.value_or(1));
   options.cancel = interrupt_flag();
   const DeviceInfo where = device.select();
 
@@ -66,7 +67,7 @@ int Verify::run() const {
     progress.show(fmt::format("{}: {}/{}, {} mismatches", name, done, total, mismatches));
   };
   VerifyReport report;
-  if (random) report = verify_random(*random, seed, where.device, options);
+  if (random) report = verify_random(*random, options.seed, where.device, options);
   for (const Conv2dProblem& asked : problems) {
     if (interrupted()) break;
     name = label(asked);
@@ -91,10 +92,10 @@ Command add_verify(CLI::App& parent) {
   const auto verify = std::make_shared<Verify>();
   verify->problem.add_to(*app);
   verify->device.add_to(*app);
-  app->add_option("--random", verify->random, "Check this many random problems, biased to edges")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}));
-  app->add_option("--seed", verify->seed, "Where the random problems and the data start")
-      ->capture_default_str();
+  add_whole_number(*app, "--random", verify->random, 1, 1'000'000'000,
+                   "Check this many random problems, biased to edges");
+  add_whole_number(*app, "--seed", verify->seed, 0, std::numeric_limits<std::int64_t>::max(),
+                   "Where the random problems and the data start (default: 1)");
   CLI::Option* algorithm = app->add_option("--algorithm", verify->algorithm, "Check only this algorithm");
   app->add_option("--config", verify->config, "Check only this config, as in \"vectors=4 channels=6\"")
       ->needs(algorithm);
