@@ -1,0 +1,124 @@
+// One function an instruction, for compute capability 8.0 and up: asynchronous copies into shared
+// memory, matrix loads, matrix products, conversions. A name is the instruction's; the comment is what
+// bites. In fragments `group` is lane / 4 and `thread` is lane % 4.
+#pragma once
+
+namespace convtune::ptx {
+
+// Shared memory is addressed by 32-bit offsets in most instructions; a generic pointer there traps.
+__device__ inline unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// ---- Asynchronous copies -----------------------------------------------------------------------
+// What `source_bytes` leaves of the copy's size is filled with zeros; with 0 nothing is read. Both addresses
+// must be aligned to the copy's size even then, and more source bytes than the size are undefined.
+
+__device__ inline void cp_async_4(unsigned to, const void* from, unsigned source_bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(source_bytes)
+               : "memory");
+}
+
+__device__ inline void cp_async_8(unsigned to, const void* from, unsigned source_bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(source_bytes)
+               : "memory");
+}
+
+// The only size that can go round L1 (.cg), which is what a tile that is read once wants.
+__device__ inline void cp_async_16(unsigned to, const void* from, unsigned source_bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(source_bytes)
+               : "memory");
+}
+
+// Closes this thread's group, an empty one too: commit in every iteration, or the count of groups that
+// wait_group relies on drifts in the last ones.
+__device__ inline void cp_async_commit_group() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits until at most kPending of this thread's groups are in flight. Other threads' copies are visible
+// only after a __syncthreads() behind it.
+template <int kPending>
+__device__ inline void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// ---- Matrix loads ------------------------------------------------------------------------------
+
+// Four 8x8 matrices of 16-bit elements. Lanes 8i..8i+7 give the addresses of matrix i's rows, each of 16
+// bytes and aligned to 16; lane l receives elements 2*thread, 2*thread+1 of row `group`. Rows whose
+// addresses agree modulo 128 conflict. Seen as 32-bit elements a row is 4 of them, one a thread: that is
+// how it loads TF32 operands (never with .trans, which would tear them apart).
+__device__ inline void ldmatrix_x4(unsigned (&to)[4], unsigned row_address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row_address)
+               : "memory");
+}
+
+// The same with each matrix transposed: lane l receives rows 2*thread, 2*thread+1 of column `group`.
+__device__ inline void ldmatrix_x4_trans(unsigned (&to)[4], unsigned row_address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row_address)
+               : "memory");
+}
+
+// ---- Matrix products: d += a * b, sums in fp32 -------------------------------------------------
+// d in all of them: d[0], d[1] are row `group`, columns 2*thread, 2*thread+1; d[2], d[3] row group+8.
+// All 32 lanes must arrive: never under a branch that splits the warp.
+
+// a: (row, k) = (group, thread), (group+8, thread), (group, thread+4), (group+8, thread+4).
+// b: (k, column) = (thread, group), (thread+4, group).
+// It reads the upper 19 bits and drops the rest, which truncates: round with cvt_rna_tf32 first.
+__device__ inline void mma_m16n8k8_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Two elements a register, the lower k in the lower half. a: rows and k = (group, 2*thread), (group+8,
+// 2*thread), (group, 2*thread+8), (group+8, 2*thread+8). b: (2*thread, group), (2*thread+8, group).
+__device__ inline void mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// As for f16; bf16 has fp32's range, so nothing overflows that did not before.
+__device__ inline void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// ---- Conversions -------------------------------------------------------------------------------
+
+// To the nearest TF32, ties away from zero. The result stands where a float's upper 19 bits do; the others
+// mean nothing, so it is for the matrix products and not to be added up.
+__device__ inline unsigned cvt_rna_tf32(float value) {
+  unsigned bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+  return bits;
+}
+
+// Two floats to the nearest even; the instruction takes the upper half first. Beyond 65504 it is Inf.
+__device__ inline unsigned cvt_rn_f16x2(float low, float high) {
+  unsigned bits;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
+}
+
+__device__ inline unsigned cvt_rn_bf16x2(float low, float high) {
+  unsigned bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
+}
+
+}  // namespace convtune::ptx
