@@ -2,12 +2,9 @@
 #include "convtune/database.h"
 
 #include <fmt/format.h>
-#include <pwd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <tuple>
 
 #include "convtune/error.h"
@@ -62,33 +59,11 @@ std::optional<Record> load(const PrivateFolder& folder, const fs::path& path) {
   return std::nullopt;
 }
 
-// An absolute path in the environment; XDG says that a relative one is to be ignored. Nothing in a
-// program that runs with more rights than its caller.
-std::optional<fs::path> folder_from_environment(const char* name) {
-  const char* value = ::secure_getenv(name);
-  if (value == nullptr || !fs::path(value).is_absolute()) return std::nullopt;
-  return fs::path(value);
-}
-
-std::optional<fs::path> home_of_user() {
-  passwd entry{}, *found = nullptr;
-  std::string buffer(16384, '\0');
-  if (::getpwuid_r(::geteuid(), &entry, buffer.data(), buffer.size(), &found) != 0 || found == nullptr ||
-      found->pw_dir == nullptr || !fs::path(found->pw_dir).is_absolute())
-    return std::nullopt;
-  return fs::path(found->pw_dir);
-}
-
 }  // namespace
 
 fs::path Database::default_folder() {
-  if (const char* value = ::secure_getenv("CONVTUNE_DATA_DIR"); value != nullptr && *value != '\0')
-    return value;
-  if (const auto data = folder_from_environment("XDG_DATA_HOME")) return *data / "convtune";
-  auto home = folder_from_environment("HOME");
-  if (!home) home = home_of_user();
-  if (!home) return {};  // nowhere: every look-up is a miss, and store says what to set
-  return *home / ".local" / "share" / "convtune";
+  // Where it is empty every look-up is a miss, and store says what to set.
+  return user_folder("CONVTUNE_DATA_DIR", "XDG_DATA_HOME", ".local/share");
 }
 
 Database::Database(fs::path folder) : folder_(std::move(folder)) {

@@ -11,5 +11,6 @@ struct EmbeddedFile {
   std::string_view text;
 };
 std::span<const EmbeddedFile> embedded_cases();
+std::span<const EmbeddedFile> embedded_kernels();  // src/cuda/kernels/
 
 }  // namespace convtune

@@ -5,12 +5,14 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -130,6 +132,23 @@ void replace_in(int folder, const fs::path& path, const std::string& name, std::
   make_durable(folder);  // a crash before this may bring the old text back, whole
 }
 
+// An absolute path in the environment; XDG says that a relative one is to be ignored. Nothing in a
+// program that runs with more rights than its caller.
+std::optional<fs::path> folder_from_environment(const char* name) {
+  const char* value = ::secure_getenv(name);
+  if (value == nullptr || !fs::path(value).is_absolute()) return std::nullopt;
+  return fs::path(value);
+}
+
+std::optional<fs::path> home_of_user() {
+  passwd entry{}, *found = nullptr;
+  std::string buffer(16384, '\0');
+  if (::getpwuid_r(::geteuid(), &entry, buffer.data(), buffer.size(), &found) != 0 || found == nullptr ||
+      found->pw_dir == nullptr || !fs::path(found->pw_dir).is_absolute())
+    return std::nullopt;
+  return fs::path(found->pw_dir);
+}
+
 std::mutex warnings_mutex;
 std::set<std::string> warned_paths;
 std::vector<std::string> pending_warnings;
@@ -145,6 +164,14 @@ void warn_once(const fs::path& path, const std::string& why) {
 std::vector<std::string> take_warnings() {
   const std::lock_guard lock(warnings_mutex);
   return std::exchange(pending_warnings, {});
+}
+
+fs::path user_folder(const char* own_variable, const char* xdg_variable, const char* below_home) {
+  if (const char* value = ::secure_getenv(own_variable); value != nullptr && *value != '\0') return value;
+  if (const auto base = folder_from_environment(xdg_variable)) return *base / "convtune";
+  auto home = folder_from_environment("HOME");
+  if (!home) home = home_of_user();
+  return home ? *home / below_home / "convtune" : fs::path();
 }
 
 PrivateFolder::PrivateFolder(int fd, fs::path path) : fd_(fd), path_(std::move(path)) {}

@@ -16,6 +16,11 @@ constexpr std::size_t kMaxFileBytes = std::size_t{64} << 20;
 void warn_once(const std::filesystem::path& path, const std::string& why);
 std::vector<std::string> take_warnings();
 
+// Where a user's files of one kind go: $own_variable; else convtune below $xdg_variable; else convtune below
+// ~/below_home. Empty where there is no home. Nothing from the environment of a program that runs with more
+// rights than its caller.
+std::filesystem::path user_folder(const char* own_variable, const char* xdg_variable, const char* below_home);
+
 // A folder held open, so that what was checked is what is used. Names are names in it, not paths.
 class PrivateFolder {
  public:

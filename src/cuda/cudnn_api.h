@@ -1,0 +1,173 @@
+// cuDNN 9's backend API, loaded while the program runs: the few functions, numbers and objects of it that
+// convtune uses, declared here so that no header of NVIDIA's is needed to build. Names follow NVIDIA's
+// (CUDNN_ATTR_TENSOR_STRIDES is CudnnAttribute::tensor_strides); numbers are those of cuDNN 9.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "convtune/error.h"
+
+namespace convtune::cuda {
+
+enum class CudnnKind : int {  // cudnnBackendDescriptorType_t
+  pointwise = 0,
+  convolution = 1,
+  engine = 2,
+  engine_config = 3,
+  engine_heuristics = 4,
+  execution_plan = 5,
+  knob_choice = 7,
+  operation_convolution_forward = 10,
+  operation_pointwise = 13,
+  operation_graph = 15,
+  variant_pack = 16,
+  tensor = 17,
+};
+
+enum class CudnnType : int {  // cudnnBackendAttributeType_t
+  handle = 0,
+  data_type = 1,
+  boolean = 2,
+  int64 = 3,
+  float32 = 4,
+  void_pointer = 6,
+  convolution_mode = 7,
+  heuristic_mode = 8,
+  knob_type = 9,
+  numerical_note = 11,
+  pointwise_mode = 14,
+  descriptor = 15,
+};
+
+enum class CudnnAttribute : int {  // cudnnBackendAttributeName_t
+  pointwise_mode = 0,
+  pointwise_math_precision = 1,
+  convolution_compute_type = 100,
+  convolution_mode = 101,
+  convolution_dilations = 102,
+  convolution_filter_strides = 103,
+  convolution_post_paddings = 104,
+  convolution_pre_paddings = 105,
+  convolution_spatial_dimensions = 106,
+  engine_heuristics_mode = 200,
+  engine_heuristics_operation_graph = 201,
+  engine_heuristics_results = 202,
+  engine_config_engine = 300,
+  engine_config_knob_choices = 302,
+  execution_plan_handle = 400,
+  execution_plan_engine_config = 401,
+  execution_plan_workspace_size = 402,
+  knob_choice_type = 600,
+  knob_choice_value = 601,
+  operation_convolution_forward_alpha = 700,
+  operation_convolution_forward_beta = 701,
+  operation_convolution_forward_convolution = 702,
+  operation_convolution_forward_w = 703,
+  operation_convolution_forward_x = 704,
+  operation_convolution_forward_y = 705,
+  operation_pointwise_pointwise = 750,
+  operation_pointwise_x = 751,
+  operation_pointwise_b = 752,
+  operation_pointwise_y = 753,
+  operation_graph_handle = 800,
+  operation_graph_operations = 801,
+  tensor_byte_alignment = 900,
+  tensor_data_type = 901,
+  tensor_dimensions = 902,
+  tensor_strides = 903,
+  tensor_unique_id = 906,
+  tensor_is_virtual = 907,
+  variant_pack_unique_ids = 1000,
+  variant_pack_data_pointers = 1001,
+  variant_pack_workspace = 1003,
+  engine_global_index = 1301,
+  engine_numerical_note = 1303,
+};
+
+enum class CudnnNote : int {  // cudnnBackendNumericalNote_t
+  tensor_core = 0,
+  down_convert_inputs = 1,
+  reduced_precision_reduction = 2,
+  fft = 3,
+  nondeterministic = 4,
+  winograd = 5,
+  winograd_tile_4x4 = 6,
+  winograd_tile_6x6 = 7,
+  winograd_tile_13x13 = 8,
+  strict_nan_propagation = 9,
+};
+
+enum class CudnnHeuristic : int { b = 1, fallback = 2, a = 3 };  // cudnnBackendHeurMode_t
+
+constexpr int kCudnnFloat = 0;             // CUDNN_DATA_FLOAT
+constexpr int kCudnnCrossCorrelation = 1;  // CUDNN_CROSS_CORRELATION
+constexpr int kCudnnAdd = 0;               // CUDNN_POINTWISE_ADD
+constexpr int kCudnnRelu = 100;            // CUDNN_POINTWISE_RELU_FWD
+
+using CudnnHandle = struct CudnnContext*;       // cudnnHandle_t
+using CudnnObject = struct CudnnOpaqueObject*;  // cudnnBackendDescriptor_t
+using CudnnStatus = int;                        // cudnnStatus_t: 0 is success, 3000 to 3999 a polite no
+
+struct CudnnFunctions {
+  std::size_t (*cudnnGetVersion)() = nullptr;
+  const char* (*cudnnGetErrorString)(CudnnStatus) = nullptr;
+  void (*cudnnGetLastErrorString)(char* message, std::size_t size) = nullptr;
+  CudnnStatus (*cudnnCreate)(CudnnHandle*) = nullptr;
+  CudnnStatus (*cudnnSetStream)(CudnnHandle, void* stream) = nullptr;
+  CudnnStatus (*cudnnBackendCreateDescriptor)(int kind, CudnnObject*) = nullptr;
+  CudnnStatus (*cudnnBackendDestroyDescriptor)(CudnnObject) = nullptr;
+  CudnnStatus (*cudnnBackendSetAttribute)(CudnnObject, int attribute, int type, std::int64_t count,
+                                          const void* elements) = nullptr;
+  CudnnStatus (*cudnnBackendGetAttribute)(CudnnObject, int attribute, int type, std::int64_t requested,
+                                          std::int64_t* count, void* elements) = nullptr;
+  CudnnStatus (*cudnnBackendFinalize)(CudnnObject) = nullptr;
+  CudnnStatus (*cudnnBackendExecute)(CudnnHandle, CudnnObject plan, CudnnObject variant_pack) = nullptr;
+};
+
+// Whether cuDNN 9 was found, looked for once in a process. The reason says what was tried.
+const Support& cudnn_found();
+std::string cudnn_path();
+// The loaded functions. Throws Error{unsupported} with cudnn_found()'s reason.
+const CudnnFunctions& cudnn_functions();
+
+// Throws where `status` is not success: Error{unsupported} where cuDNN says that it does not support what
+// was asked, Error{internal} else. `doing` as in "cuDNN failed to create a handle".
+void check_cudnn(CudnnStatus status, const char* doing);
+
+// One object of the backend API, owned. Set attributes, finalize(), then use or get().
+class CudnnDescriptor {
+ public:
+  explicit CudnnDescriptor(CudnnKind kind);
+  ~CudnnDescriptor();
+  CudnnDescriptor(CudnnDescriptor&& other) noexcept;
+  CudnnDescriptor& operator=(CudnnDescriptor&& other) noexcept;
+  CudnnDescriptor(const CudnnDescriptor&) = delete;
+  CudnnDescriptor& operator=(const CudnnDescriptor&) = delete;
+
+  CudnnObject get() const { return object_; }
+
+  void set(CudnnAttribute attribute, const std::vector<std::int64_t>& values);
+  void set(CudnnAttribute attribute, const std::vector<void*>& pointers);
+  void set(CudnnAttribute attribute, const std::vector<const CudnnDescriptor*>& descriptors);
+  void set(CudnnAttribute attribute, const CudnnDescriptor& descriptor);
+  void set(CudnnAttribute attribute, CudnnHandle handle);
+  void set_float(CudnnAttribute attribute, float value);
+  void set_true(CudnnAttribute attribute);
+  void set_enum(CudnnAttribute attribute, CudnnType type, int value);
+  void finalize();
+
+  std::int64_t get_int64(CudnnAttribute attribute) const;
+  std::vector<int> get_enums(CudnnAttribute attribute, CudnnType type, std::int64_t most) const;
+  // As many as there are, at most `most`.
+  std::vector<CudnnDescriptor> get_descriptors(CudnnAttribute attribute, CudnnKind kind,
+                                               std::int64_t most) const;
+
+ private:
+  void set(CudnnAttribute attribute, CudnnType type, std::size_t count, const void* elements);
+  CudnnObject object_ = nullptr;
+};
+
+}  // namespace convtune::cuda
