@@ -126,6 +126,19 @@ std::vector<const char*> pointers(const auto& values, const auto& text_of) {
   return result;
 }
 
+// The log as text, without the one line that differs from run to run.
+std::string without_times(std::string_view log) {
+  std::string text;
+  log = log.substr(0, log.find('\0'));
+  for (std::size_t begin = 0; begin < log.size();) {
+    const std::size_t end = std::min(log.find('\n', begin), log.size());
+    const std::string_view line = log.substr(begin, end - begin);
+    begin = end + 1;
+    if (!line.empty() && line.find("Compile time =") == line.npos) text.append(line).append("\n");
+  }
+  return text;
+}
+
 CompiledModule compile_now(const CompileJob& job) {
   const Nvrtc& api = nvrtc();
   const auto require = [&](int result, const char* call) {
@@ -155,7 +168,7 @@ CompiledModule compile_now(const CompileJob& job) {
     require(get(created, text.data()), call);
   };
   sized(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, module.log, "nvrtcGetProgramLog");
-  while (module.log.ends_with('\0')) module.log.pop_back();
+  module.log = without_times(module.log);
   if (result != 0)
     throw Error(ErrorKind::internal,
                 fmt::format("{} does not compile for {} ({}):\n{}", fmt::join(job.kernels, ", "), job.arch,
