@@ -1,0 +1,21 @@
+// What NVIDIA GPUs offer to the rooms above: their devices, their backends and their algorithms, one
+// function each. On a machine without a driver there are no devices, and nothing fails.
+#pragma once
+
+#include <vector>
+
+#include "backend.h"
+
+namespace convtune::cuda {
+
+// The devices that convtune can use, in the driver's order: compute capability 8.0 and up, and NVRTC.
+const std::vector<DeviceInfo>& devices();
+// Made once in a process. Throws Error{no_device} unless devices() has it.
+Backend& backend(Device device);
+// What was looked for: the driver, NVRTC, each GPU that it shows.
+std::vector<Probe> probes();
+
+// The ceilings of a device, measured (ceilings.cpp).
+Ceilings measure_ceilings(Backend& backend);
+
+}  // namespace convtune::cuda

@@ -1,0 +1,65 @@
+// cuModuleLoadData and cuLaunchKernel, on the primary context.
+#include "cuda/kernel.h"
+
+#include "convtune/error.h"
+#include "cuda/compiler.h"
+
+namespace convtune::cuda {
+namespace {
+
+// CUfunction_attribute, by its values in cuda.h.
+constexpr int kMaxDynamicSharedSizeBytes = 8;
+constexpr CUresult kInvalidImage = 200, kNoBinaryForGpu = 209;
+
+std::shared_ptr<CUmod_st> load(int device, const std::string& cubin, const std::string& name) {
+  CUmodule module = nullptr;
+  const CUresult result = driver().cuModuleLoadData(&module, cubin.data());
+  // A driver runs cubins of its own major version and older ones.
+  if (result == kInvalidImage || result == kNoBinaryForGpu)
+    check(result, "loading {} on cuda:{} (compiled by NVRTC {}; the driver {})", name, device,
+          nvrtc_version(), describe_driver());
+  check(result, "loading {} on cuda:{}", name, device);
+  return {module, [device](CUmodule loaded) {
+            try {
+              const DeviceScope scope(device);
+              driver().cuModuleUnload(loaded);
+            } catch (const Error&) {  // the device is lost, and the module with it
+            }
+          }};
+}
+
+}  // namespace
+
+Kernel::Kernel(int device, const CompiledModule& module, const std::string& name,
+               std::size_t dynamic_smem_bytes)
+    : device_(device), resources_(module.kernel(name)) {
+  const DeviceScope scope(device);
+  module_ = load(device, module.cubin, name);
+  check(driver().cuModuleGetFunction(&function_, module_.get(), resources_.symbol.c_str()),
+        "finding {} in its module", name);
+  // Asked for in every case: it makes a driver that loads lazily load now, and not in the first launch.
+  check(driver().cuFuncSetAttribute(function_, kMaxDynamicSharedSizeBytes,
+                                    static_cast<int>(dynamic_smem_bytes)),
+        "allowing {} {} bytes of shared memory a block", name, dynamic_smem_bytes);
+}
+
+int Kernel::blocks_per_unit(unsigned threads, std::size_t dynamic_smem_bytes) const {
+  const DeviceScope scope(device_);
+  int blocks = 0;
+  check(driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function_, static_cast<int>(threads),
+                                                             dynamic_smem_bytes),
+        "asking for the occupancy of {}", resources_.kernel);
+  return blocks;
+}
+
+void Kernel::launch_with(Extent3 grid, Extent3 block, std::size_t dynamic_smem_bytes, Stream stream,
+                         const void** arguments) const {
+  const DeviceScope scope(device_);
+  check(driver().cuLaunchKernel(function_, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                                static_cast<unsigned>(dynamic_smem_bytes), static_cast<CUstream>(stream),
+                                const_cast<void**>(arguments), nullptr),
+        "launching {} with {}x{}x{} blocks of {}x{}x{} threads and {} bytes of shared memory",
+        resources_.kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, dynamic_smem_bytes);
+}
+
+}  // namespace convtune::cuda

@@ -1,0 +1,48 @@
+// A kernel loaded on one device, ready to be launched from any thread.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "convtune/tensor.h"
+#include "cuda/compiled_module.h"
+#include "cuda/driver.h"
+
+namespace convtune::cuda {
+
+struct Extent3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+class Kernel {
+ public:
+  // The kernel that the module's job called `name`. Up to dynamic_smem_bytes of shared memory may be asked
+  // for at a launch, above the usual 48 KiB too. Throws Error when the driver refuses.
+  Kernel(int device, const CompiledModule& module, const std::string& name,
+         std::size_t dynamic_smem_bytes = 0);
+
+  const KernelResources& resources() const { return resources_; }
+  // How many blocks of this size a multiprocessor holds at once, as the driver counts.
+  int blocks_per_unit(unsigned threads, std::size_t dynamic_smem_bytes) const;
+
+  // The arguments must have exactly the types of the kernel's parameters: nothing checks them. Returns as
+  // soon as the work is queued.
+  template <class... Args>
+  void launch(Extent3 grid, Extent3 block, std::size_t dynamic_smem_bytes, Stream stream,
+              const Args&... args) const {
+    const void* addresses[] = {static_cast<const void*>(&args)..., nullptr};
+    launch_with(grid, block, dynamic_smem_bytes, stream, addresses);
+  }
+
+ private:
+  void launch_with(Extent3 grid, Extent3 block, std::size_t dynamic_smem_bytes, Stream stream,
+                   const void** arguments) const;
+
+  int device_;
+  KernelResources resources_;
+  std::shared_ptr<CUmod_st> module_;  // unloaded with the last copy
+  CUfunction function_ = nullptr;
+};
+
+}  // namespace convtune::cuda
