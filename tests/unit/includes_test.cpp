@@ -42,10 +42,11 @@ bool posix(std::string_view target) {
 }
 
 // A room is a header with its source: "src/problem.cpp" and "src/problem.h" are "src/problem".
-// The face and the command are one room each.
+// The face, the command and the device code are one room each.
 std::string room_of(const std::string& file) {
   if (within(file, "include/convtune/")) return "include/convtune";
   if (within(file, "cli/")) return "cli";
+  if (within(file, "src/cuda/kernels/")) return "src/cuda/kernels";
   return file.substr(0, file.rfind('.'));
 }
 
