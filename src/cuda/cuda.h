@@ -2,6 +2,7 @@
 // function each. On a machine without a driver there are no devices, and nothing fails.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "backend.h"
@@ -17,5 +18,8 @@ std::vector<Probe> probes();
 
 // The ceilings of a device, measured (ceilings.cpp).
 Ceilings measure_ceilings(Backend& backend);
+
+const Algorithm* cudnn();     // cudnn.cpp; null where cuDNN 9 cannot be loaded
+std::string cudnn_version();  // "9.19.0", or why there is none
 
 }  // namespace convtune::cuda

@@ -195,8 +195,7 @@ void CudnnOffers::add(const CudnnDescriptor& graph, CudnnHeuristic mode,
     Offer offer{.engine = engines.front().get_int64(CudnnAttribute::engine_global_index),
                 .config = std::move(config),
                 .notes = engines.front().get_enums(CudnnAttribute::engine_numerical_note,
-                                                   CudnnType::numerical_note, kMaxNotes),
-                .answer = {}};
+                                                   CudnnType::numerical_note, kMaxNotes)};
     std::vector<std::int64_t> identity = knobs_of(offer.config);
     identity.push_back(offer.engine);
     if (std::find(seen.begin(), seen.end(), identity) != seen.end()) continue;
@@ -207,15 +206,12 @@ void CudnnOffers::add(const CudnnDescriptor& graph, CudnnHeuristic mode,
 
 const CudnnOffers::Answer& CudnnOffers::plan(std::size_t position) {
   Offer& offer = offers_[position];
-  if (!offer.answered) {
-    offer.answer = build(offer);
-    offer.answered = true;
-  }
-  return offer.answer;
+  if (!offer.answer) offer.answer = build(offer);
+  return *offer.answer;
 }
 
 CudnnOffers::Answer CudnnOffers::build(const Offer& offer) const {
-  if (Support fit = computes_as_asked(offer.notes, tensor_cores_allowed_); !fit) return {std::move(fit), {}};
+  if (Support fit = computes_as_asked(offer.notes, tensor_cores_allowed_); !fit) return {std::move(fit)};
   try {
     CudnnPlan plan{CudnnDescriptor(CudnnKind::execution_plan)};
     plan.descriptor.set(CudnnAttribute::execution_plan_handle, session_.handle);
@@ -224,11 +220,10 @@ CudnnOffers::Answer CudnnOffers::build(const Offer& offer) const {
     plan.workspace_bytes = plan.descriptor.get_int64(CudnnAttribute::execution_plan_workspace_size);
     if (plan.workspace_bytes > kCudnnWorkspaceBytes)
       return {Support::no(fmt::format("it wants {} bytes of workspace, and {} are allowed",
-                                      plan.workspace_bytes, kCudnnWorkspaceBytes)),
-              {}};
+                                      plan.workspace_bytes, kCudnnWorkspaceBytes))};
     return {Support::yes(), std::make_shared<const CudnnPlan>(std::move(plan))};
   } catch (const Error& error) {
-    return {Support::no(error.what()), {}};
+    return {Support::no(error.what())};
   }
 }
 

@@ -2,7 +2,9 @@
 // the engine configurations that its heuristics offer for it, and the plans made of them.
 #pragma once
 
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "convtune/problem.h"
@@ -48,8 +50,8 @@ class CudnnOffers {
   // The plan of an offer, made at the first call, or why there is none: the engine computes with less
   // precision than the problem allows, wants too much workspace, or cannot be built after all.
   struct Answer {
-    Support support = Support::yes();
-    std::shared_ptr<const CudnnPlan> plan;  // where supported
+    Support support;
+    std::shared_ptr<const CudnnPlan> plan = nullptr;  // where supported
   };
   const Answer& plan(std::size_t position);
 
@@ -58,8 +60,7 @@ class CudnnOffers {
     std::int64_t engine = 0;
     CudnnDescriptor config;
     std::vector<int> notes;
-    Answer answer;
-    bool answered = false;
+    std::optional<Answer> answer = std::nullopt;  // where it was asked for
   };
   void add(const CudnnDescriptor& graph, CudnnHeuristic mode, std::vector<std::vector<std::int64_t>>& seen);
   Answer build(const Offer& offer) const;

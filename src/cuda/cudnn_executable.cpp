@@ -1,0 +1,139 @@
+// See cudnn_executable.h.
+#include "cuda/cudnn_executable.h"
+
+#include <cstdint>
+#include <map>
+
+#include "cuda/cuda.h"
+#include "cuda/driver.h"
+#include "cuda/transpose.h"
+
+namespace convtune::cuda {
+namespace {
+
+// Everything that a run writes to besides y: one for each stream, whose runs follow each other.
+struct Workspace {
+  std::shared_ptr<void> scratch, x, y;
+};
+
+class CudnnExecutable final : public Executable {
+ public:
+  CudnnExecutable(const Conv2dProblem& problem, const DeviceInfo& device, bool channels_last,
+                  std::shared_ptr<const CudnnPlan> plan)
+      : problem_(problem),
+        device_(device.device.index),
+        session_(cudnn_session(device_)),
+        plan_(std::move(plan)),
+        convert_weights_(device, problem.k, channels_last ? problem.c / problem.groups : 1,
+                         problem.r * problem.s),
+        convert_input_(device, problem.n, converts(channels_last) ? problem.c : 1, problem.h * problem.w),
+        convert_output_(device, problem.n, converts(channels_last) ? problem.p() * problem.q() : 1,
+                        problem.k),
+        spare_(make_workspace()) {}
+
+  std::size_t packed_bytes() const override {
+    return bias_offset() + (has_cudnn_bias(problem_) ? bias_bytes() : 0);
+  }
+
+  void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
+    const DeviceScope scope(device_);
+    convert_weights_.run(w, packed, stream);
+    const auto packed_bias = reinterpret_cast<CUdeviceptr>(packed) + bias_offset();
+    auto* const on = static_cast<CUstream>(stream);
+    if (problem_.bias)
+      check(driver().cuMemcpyDtoDAsync(packed_bias, reinterpret_cast<CUdeviceptr>(bias), bias_bytes(), on),
+            "copying the bias");
+    else if (has_cudnn_bias(problem_))
+      check(driver().cuMemsetD32Async(packed_bias, 0, bias_bytes() / sizeof(float), on), "clearing the bias");
+  }
+
+  // Work is put on the stream under the session's mutex: cuDNN's handle serves one thread at a time, and
+  // the parts of two runs on one stream, which share a workspace, must not mix.
+  void run(const void* x, const void* packed, void* y, Stream stream) const override {
+    const DeviceScope scope(device_);
+    const std::lock_guard lock(session_.mutex);
+    Workspace& workspace = workspace_of(stream);
+    const void* input = x;
+    if (!convert_input_.is_copy() || !aligned(x)) {
+      input = memory(workspace.x, problem_.input_elements());
+      convert_input_.run(x, workspace.x.get(), stream);
+    }
+    void* output = y;
+    if (!convert_output_.is_copy() || !aligned(y)) output = memory(workspace.y, problem_.output_elements());
+    execute(input, packed, output, workspace.scratch.get(), stream);
+    if (output != y) convert_output_.run(output, y, stream);
+  }
+
+ private:
+  Backend& gpu() const { return backend({Device::Kind::cuda, device_}); }
+  bool converts(bool channels_last) const { return channels_last && problem_.layout == Layout::nchw; }
+  // Some engines fail in a way that breaks the device for the process where a pointer is less aligned.
+  static bool aligned(const void* pointer) {
+    return reinterpret_cast<std::uintptr_t>(pointer) % kCudnnAlignment == 0;
+  }
+  std::size_t bias_offset() const {
+    const auto bytes = static_cast<std::size_t>(problem_.weight_elements()) * sizeof(float);
+    return (bytes + 255) / 256 * 256;
+  }
+  std::size_t bias_bytes() const { return static_cast<std::size_t>(problem_.k) * sizeof(float); }
+
+  void execute(const void* x, const void* packed, void* y, void* scratch, Stream stream) const {
+    auto* weights = static_cast<unsigned char*>(const_cast<void*>(packed));
+    std::vector<std::int64_t> ids;
+    std::vector<void*> pointers;
+    const auto bind = [&](CudnnTensor tensor, const void* pointer) {
+      ids.push_back(static_cast<std::int64_t>(tensor));
+      pointers.push_back(const_cast<void*>(pointer));
+    };
+    bind(CudnnTensor::x, x);
+    bind(CudnnTensor::w, weights);
+    bind(CudnnTensor::y, y);
+    if (has_cudnn_bias(problem_)) bind(CudnnTensor::bias, weights + bias_offset());
+    CudnnDescriptor pack(CudnnKind::variant_pack);
+    pack.set(CudnnAttribute::variant_pack_unique_ids, ids);
+    pack.set(CudnnAttribute::variant_pack_data_pointers, pointers);
+    pack.set(CudnnAttribute::variant_pack_workspace, std::vector<void*>{scratch});
+    pack.finalize();
+    check_cudnn(cudnn_functions().cudnnSetStream(session_.handle, stream), "set a stream");
+    check_cudnn(cudnn_functions().cudnnBackendExecute(session_.handle, plan_->descriptor.get(), pack.get()),
+                "run a convolution");
+  }
+
+  // The first stream takes what was allocated at build; each other one is given its own at its first run.
+  Workspace& workspace_of(Stream stream) const {
+    const auto [place, is_new] = workspaces_.try_emplace(stream);
+    if (is_new) place->second = workspaces_.size() == 1 ? std::move(spare_) : make_workspace();
+    return place->second;
+  }
+  Workspace make_workspace() const {
+    Workspace made;
+    if (plan_->workspace_bytes > 0)
+      made.scratch = gpu().allocate(static_cast<std::size_t>(plan_->workspace_bytes));
+    if (!convert_input_.is_copy()) memory(made.x, problem_.input_elements());
+    if (!convert_output_.is_copy()) memory(made.y, problem_.output_elements());
+    return made;
+  }
+  // Where nothing is converted this allocates at the first badly aligned pointer, which is copied.
+  void* memory(std::shared_ptr<void>& block, std::int64_t elements) const {
+    if (!block) block = gpu().allocate(static_cast<std::size_t>(elements) * sizeof(float));
+    return block.get();
+  }
+
+  const Conv2dProblem problem_;
+  const int device_;
+  CudnnSession& session_;
+  const std::shared_ptr<const CudnnPlan> plan_;
+  const Transpose convert_weights_, convert_input_, convert_output_;
+  mutable Workspace spare_;
+  mutable std::map<Stream, Workspace> workspaces_;  // guarded by the session's mutex
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> cudnn_executable(const Conv2dProblem& problem, const DeviceInfo& device,
+                                             bool channels_last, std::shared_ptr<const CudnnPlan> plan) {
+  const DeviceScope scope(device.device.index);
+  return std::make_unique<CudnnExecutable>(problem, device, channels_last, std::move(plan));
+}
+
+}  // namespace convtune::cuda

@@ -1,0 +1,16 @@
+// A cuDNN plan that runs: weights in cuDNN's order, conversions of layout, workspaces.
+#pragma once
+
+#include <memory>
+
+#include "backend.h"
+#include "cuda/cudnn_graph.h"
+
+namespace convtune::cuda {
+
+// `plan` was made for this problem and layout. Each stream that runs it has a workspace of its own: the
+// first takes the one allocated here, each further one allocates at its first run.
+std::unique_ptr<Executable> cudnn_executable(const Conv2dProblem& problem, const DeviceInfo& device,
+                                             bool channels_last, std::shared_ptr<const CudnnPlan> plan);
+
+}  // namespace convtune::cuda
