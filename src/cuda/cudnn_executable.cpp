@@ -24,11 +24,12 @@ class CudnnExecutable final : public Executable {
         device_(device.device.index),
         session_(cudnn_session(device_)),
         plan_(std::move(plan)),
-        convert_weights_(device, problem.k, channels_last ? problem.c / problem.groups : 1,
-                         problem.r * problem.s),
-        convert_input_(device, problem.n, converts(channels_last) ? problem.c : 1, problem.h * problem.w),
-        convert_output_(device, problem.n, converts(channels_last) ? problem.p() * problem.q() : 1,
-                        problem.k),
+        convert_weights_(
+            conversion(device, channels_last, problem.k, problem.c / problem.groups, problem.r * problem.s)),
+        convert_input_(conversion(device, channels_last && problem.layout == Layout::nchw, problem.n,
+                                  problem.c, problem.h * problem.w)),
+        convert_output_(conversion(device, channels_last && problem.layout == Layout::nchw, problem.n,
+                                   problem.p() * problem.q(), problem.k)),
         spare_(make_workspace()) {}
 
   std::size_t packed_bytes() const override {
@@ -66,7 +67,11 @@ class CudnnExecutable final : public Executable {
 
  private:
   Backend& gpu() const { return backend({Device::Kind::cuda, device_}); }
-  bool converts(bool channels_last) const { return channels_last && problem_.layout == Layout::nchw; }
+  // Between channels first and last, or the copy that takes its place.
+  static Transpose conversion(const DeviceInfo& device, bool moves, std::int64_t batch, std::int64_t rows,
+                              std::int64_t cols) {
+    return moves ? Transpose(device, batch, rows, cols) : Transpose(device, 1, 1, batch * rows * cols);
+  }
   // Some engines fail in a way that breaks the device for the process where a pointer is less aligned.
   static bool aligned(const void* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer) % kCudnnAlignment == 0;
