@@ -1,0 +1,210 @@
+// cuDNN through our eyes, on a real GPU: both layouts and both precisions against the oracle, exactly;
+// badly aligned pointers, two streams, refusals.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <set>
+#include <thread>
+
+#include "convtune/cases.h"
+#include "cuda/cuda.h"
+#include "cuda/driver.h"
+#include "random_problem.h"
+#include "testbed.h"
+
+namespace convtune {
+namespace {
+
+class Cudnn : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no NVIDIA GPU: " << cuda::describe_driver();
+    if (cuda::cudnn() == nullptr) GTEST_SKIP() << "cuDNN: " << cuda::cudnn_version();
+  }
+  Backend& gpu() { return cuda::backend({Device::Kind::cuda, 0}); }
+  const DeviceInfo& device() { return gpu().info(); }
+  const Algorithm& cudnn() { return *cuda::cudnn(); }
+
+  std::string check(const Conv2dProblem& problem, const Config& config, TestData data) {
+    Testbed bed(problem, gpu(), data, 5, 3000);
+    return bed.check(*cudnn().build(problem, device(), config)).failure;
+  }
+};
+
+TEST_F(Cudnn, EqualsTheOracleOnRandomProblems) {
+  std::array<int, 2> by_nhwc{};
+  int nhwc_problems = 0, fp32 = 0, unsupported = 0;
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    Conv2dProblem problem = random_problem(33, i);
+    problem.precision = i % 2 == 0 ? Precision::tf32 : Precision::fp32;
+    if (!cudnn().supports(problem, device())) {
+      ++unsupported;
+      continue;
+    }
+    const std::vector<Config> configs = cudnn().candidates(problem, device());
+    ASSERT_FALSE(configs.empty()) << to_string(problem);
+    // The first two (one of each layout, where there are two) and one from further down.
+    std::set<std::size_t> chosen = {0, std::min<std::size_t>(1, configs.size() - 1), i % configs.size()};
+    Testbed bed(problem, gpu(), TestData::integer, i, 0);
+    for (const std::size_t index : chosen) {
+      const auto executable = cudnn().build(problem, device(), configs[index]);
+      ASSERT_EQ(bed.check(*executable).failure, "")
+          << to_string(problem) << " with " << to_string(configs[index]);
+      ++by_nhwc[static_cast<std::size_t>(configs[index].at("nhwc"))];
+    }
+    nhwc_problems += problem.layout == Layout::nhwc;
+    fp32 += problem.precision == Precision::fp32;
+  }
+  std::cout << by_nhwc[0] << " runs as NCHW, " << by_nhwc[1] << " channels-last, " << unsupported
+            << " problems that cuDNN does not take\n";
+  EXPECT_GT(by_nhwc[0], 50);
+  EXPECT_GT(by_nhwc[1], 50);
+  EXPECT_GT(nhwc_problems, 10);
+  EXPECT_GT(fp32, 30);
+  EXPECT_LT(unsupported, 10);
+}
+
+TEST_F(Cudnn, RunsEveryOfferForAlexNetsFirstLayer) {
+  Conv2dProblem problem = find_problem("alexnet_conv1");
+  problem.n = 32;
+  ASSERT_TRUE(problem.bias);
+  for (const Precision precision : {Precision::tf32, Precision::fp32}) {
+    problem.precision = precision;
+    std::set<std::int64_t> layouts;
+    for (const Config& config : cudnn().candidates(problem, device())) {
+      EXPECT_EQ(check(problem, config, TestData::integer), "") << to_string(config);
+      EXPECT_EQ(check(problem, config, TestData::real), "")
+          << to_string(config) << " at " << to_string(precision);
+      layouts.insert(config.at("nhwc"));
+    }
+    EXPECT_EQ(layouts, (std::set<std::int64_t>{0, 1}));
+  }
+}
+
+// TF32 would err by 1e-4: what is offered for fp32 must not.
+TEST_F(Cudnn, KeepsFp32Exact) {
+  const Conv2dProblem problem = parse_problem("mb4ic32ih28oc48kh3ph1 precision=fp32");
+  Testbed bed(problem, gpu(), TestData::real, 9, 2000);
+  const std::vector<Config> configs = cudnn().candidates(problem, device());
+  ASSERT_FALSE(configs.empty());
+  for (const Config& config : configs) {
+    const CheckResult result = bed.check(*cudnn().build(problem, device(), config));
+    EXPECT_EQ(result.failure, "") << to_string(config);
+    EXPECT_LT(result.max_error, 1e-5) << to_string(config);
+  }
+}
+
+// x and y need the alignment of float only, though cuDNN's engines want 16 bytes.
+TEST_F(Cudnn, TakesBadlyAlignedPointers) {
+  for (const char* text : {"mb2ic64ih14oc64kh3ph1", "mb2ic64ih14oc64kh3ph1 layout=nhwc"}) {
+    Conv2dProblem problem = parse_problem(text);
+    problem.precision = Precision::tf32;
+    const auto elements = static_cast<std::size_t>(problem.output_elements());
+    std::vector<float> x(static_cast<std::size_t>(problem.input_elements())), w(64 * 64 * 9), bias(64);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7) - 3;
+    for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i % 5) - 2;
+    for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(i);
+    const auto device_copy = [&](const std::vector<float>& values, std::size_t shift) {
+      auto block = gpu().allocate((values.size() + shift) * sizeof(float));
+      gpu().upload(static_cast<float*>(block.get()) + shift, values.data(), values.size() * sizeof(float));
+      return block;
+    };
+    for (const Config& config : cudnn().candidates(problem, device())) {
+      const auto executable = cudnn().build(problem, device(), config);
+      const auto packed = gpu().allocate(executable->packed_bytes());
+      std::array<std::vector<float>, 2> outputs;
+      for (const std::size_t shift : {0, 1}) {
+        const auto x_device = device_copy(x, shift), w_device = device_copy(w, shift),
+                   bias_device = device_copy(bias, shift);
+        const auto y_device = gpu().allocate((elements + shift) * sizeof(float));
+        executable->pack(static_cast<float*>(w_device.get()) + shift,
+                         static_cast<float*>(bias_device.get()) + shift, packed.get(), nullptr);
+        float* const y = static_cast<float*>(y_device.get()) + shift;
+        executable->run(static_cast<float*>(x_device.get()) + shift, packed.get(), y, nullptr);
+        gpu().synchronize(nullptr);
+        outputs[shift].resize(elements);
+        gpu().download(outputs[shift].data(), y, elements * sizeof(float));
+      }
+      ASSERT_EQ(outputs[0], outputs[1]) << text << " with " << to_string(config);
+    }
+  }
+}
+
+// Two threads with a stream each, one executable that converts and so owns a workspace.
+TEST_F(Cudnn, RunsOnTwoStreamsAtOnce) {
+  const Conv2dProblem problem = parse_problem("mb8ic16ih56oc64kh3ph1 precision=tf32");
+  const std::vector<Config> configs = cudnn().candidates(problem, device());
+  ASSERT_EQ(configs.front().at("nhwc"), 1);
+  const auto executable = cudnn().build(problem, device(), configs.front());
+  const cuda::DeviceScope scope(0);
+  struct Lane {
+    cuda::CUstream stream = nullptr;
+    std::shared_ptr<void> x, y, packed;
+    std::vector<float> first, last;
+  };
+  std::array<Lane, 2> lanes;
+  const std::vector<float> w(static_cast<std::size_t>(problem.weight_elements()), 1), bias(64, 2);
+  const auto elements = static_cast<std::size_t>(problem.output_elements());
+  const auto w_device = gpu().allocate(w.size() * 4), bias_device = gpu().allocate(bias.size() * 4);
+  gpu().upload(w_device.get(), w.data(), w.size() * 4);
+  gpu().upload(bias_device.get(), bias.data(), bias.size() * 4);
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    Lane& lane = lanes[i];
+    cuda::check(cuda::driver().cuStreamCreate(&lane.stream, 1), "creating a stream");
+    std::vector<float> x(static_cast<std::size_t>(problem.input_elements()));
+    for (std::size_t j = 0; j < x.size(); ++j) x[j] = static_cast<float>((j * (i + 3)) % 11) - 5;
+    lane.x = gpu().allocate(x.size() * 4);
+    lane.y = gpu().allocate(elements * 4);
+    lane.packed = gpu().allocate(executable->packed_bytes());
+    gpu().upload(lane.x.get(), x.data(), x.size() * 4);
+    executable->pack(w_device.get(), bias_device.get(), lane.packed.get(), lane.stream);
+  }
+  const auto output_of = [&](const Lane& lane) {
+    gpu().synchronize(lane.stream);
+    std::vector<float> y(elements);
+    gpu().download(y.data(), lane.y.get(), elements * 4);
+    return y;
+  };
+  for (Lane& lane : lanes) {  // each alone
+    executable->run(lane.x.get(), lane.packed.get(), lane.y.get(), lane.stream);
+    lane.first = output_of(lane);
+  }
+  std::vector<std::thread> threads;
+  for (Lane& lane : lanes)
+    threads.emplace_back([&] {
+      for (int repeat = 0; repeat < 200; ++repeat)
+        executable->run(lane.x.get(), lane.packed.get(), lane.y.get(), lane.stream);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (Lane& lane : lanes) {
+    EXPECT_EQ(output_of(lane), lane.first);
+    cuda::check(cuda::driver().cuStreamDestroy(lane.stream), "destroying a stream");
+  }
+  EXPECT_NE(lanes[0].first, lanes[1].first);
+}
+
+TEST_F(Cudnn, RefusesWithReasons) {
+  Conv2dProblem problem = parse_problem("mb2ic16ih14oc32kh3ph1 precision=tf32");
+  const Config good = cudnn().candidates(problem, device()).front();
+  EXPECT_TRUE(cudnn().accepts(problem, device(), good));
+  const auto reason_for = [&](std::int64_t nhwc, std::int64_t engine, std::int64_t heuristic) {
+    const Config config{{{"nhwc", nhwc}, {"engine", engine}, {"heuristic", heuristic}}};
+    const Support support = cudnn().accepts(problem, device(), config);
+    EXPECT_FALSE(support) << to_string(config);
+    EXPECT_THROW((void)cudnn().build(problem, device(), config), Error);
+    return support ? "" : support.reason();
+  };
+  const std::int64_t engine = good.at("engine");
+  EXPECT_NE(reason_for(2, engine, 0).find("nhwc is 0 or 1"), std::string::npos);
+  EXPECT_NE(reason_for(1, engine, -1).find("heuristic must be 0 to"), std::string::npos);
+  EXPECT_NE(reason_for(1, engine, 100000).find("heuristic must be 0 to"), std::string::npos);
+  EXPECT_NE(reason_for(1, 100000, 0).find("offers engine"), std::string::npos);
+  EXPECT_FALSE(cudnn().accepts(problem, device(), Config{{{"nhwc", 1}}}));
+  problem.layout = Layout::nhwc;
+  EXPECT_NE(reason_for(0, engine, 0).find("nhwc must be 1"), std::string::npos);
+  problem.dtype = DType::f16;
+  EXPECT_FALSE(cudnn().supports(problem, device()));
+}
+
+}  // namespace
+}  // namespace convtune
