@@ -2,6 +2,7 @@
 #include "algorithms.h"
 
 #include "cpu/cpu.h"
+#include "cuda/cuda.h"
 #include "quoted.h"
 
 namespace convtune {
@@ -12,7 +13,11 @@ const std::vector<const Algorithm*>& algorithms(Device::Kind kind) {
     std::erase(table, nullptr);  // oneDNN, in a build without it
     return table;
   }();
-  static const std::vector<const Algorithm*> cuda_table;
+  static const std::vector<const Algorithm*> cuda_table = [] {
+    std::vector<const Algorithm*> table = {cuda::cudnn()};
+    std::erase(table, nullptr);  // cuDNN, where it is not found
+    return table;
+  }();
   return kind == Device::Kind::cpu ? cpu_table : cuda_table;
 }
 
@@ -28,7 +33,7 @@ const Algorithm& find_algorithm(Device::Kind kind, std::string_view name) {
 
 Backend& backend(Device device) {
   device_info(device);  // throws where there is no such device
-  return cpu::backend();
+  return device.kind == Device::Kind::cuda ? cuda::backend(device) : cpu::backend();
 }
 
 }  // namespace convtune

@@ -10,6 +10,7 @@
 #include "convtune/device.h"
 #include "convtune/error.h"
 #include "cpu/cpu.h"
+#include "cuda/cuda.h"
 #include "private_file.h"
 
 namespace convtune {
@@ -68,7 +69,9 @@ Probe probe_suites() {
 }  // namespace
 
 std::vector<DeviceInfo> devices() {
-  return {cpu::backend().info()};
+  std::vector<DeviceInfo> all = cuda::devices();
+  all.push_back(cpu::backend().info());
+  return all;
 }
 
 Device best_device() {
@@ -81,7 +84,12 @@ DeviceInfo device_info(Device device) {
     if (info.device == device) return info;
     names += (names.empty() ? "" : ", ") + to_string(info.device) + " (" + info.name + ")";
   }
-  throw Error(ErrorKind::no_device, "there is no device " + to_string(device) + " here; there is " + names);
+  std::string why;  // what was looked for and not found, where it was a GPU
+  if (device.kind == Device::Kind::cuda)
+    for (const Probe& probe : cuda::probes())
+      if (!probe.found) why += "; " + probe.what + ": " + probe.detail;
+  throw Error(ErrorKind::no_device,
+              "there is no device " + to_string(device) + " here; there is " + names + why);
 }
 
 void set_cpu_threads(int threads) {
@@ -92,10 +100,11 @@ void set_cpu_threads(int threads) {
 }
 
 std::vector<Probe> probe_environment() {
-  return {
-      probe_openmp(),         probe_instruction_set(),
-      probe_onednn(),         {"NVIDIA driver", false, "not looked for: this build has no CUDA backend yet"},
-      probe_records_folder(), probe_suites()};
+  std::vector<Probe> all = {probe_openmp(), probe_instruction_set(), probe_onednn()};
+  for (Probe& probe : cuda::probes()) all.push_back(std::move(probe));
+  all.push_back(probe_records_folder());
+  all.push_back(probe_suites());
+  return all;
 }
 
 }  // namespace convtune

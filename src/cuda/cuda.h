@@ -13,7 +13,7 @@ namespace convtune::cuda {
 const std::vector<DeviceInfo>& devices();
 // Made once in a process. Throws Error{no_device} unless devices() has it.
 Backend& backend(Device device);
-// What was looked for: the driver, NVRTC, each GPU that it shows.
+// What was looked for: the driver, NVRTC, cuDNN, and each GPU that the driver shows.
 std::vector<Probe> probes();
 
 // The ceilings of a device, measured (ceilings.cpp).

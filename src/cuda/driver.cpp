@@ -7,8 +7,6 @@
 #include <optional>
 #include <vector>
 
-#include "convtune/error.h"
-
 namespace convtune::cuda {
 namespace {
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "convtune/error.h"
 #include "cuda/library.h"
 
 namespace convtune::cuda {
@@ -104,6 +105,16 @@ class DeviceScope {
  private:
   bool pushed_ = false;
 };
+
+// For destructors: runs `release` with the device current. A device that is lost keeps what it has.
+template <class Release>
+void release_on(int device, const Release& release) noexcept {
+  try {
+    const DeviceScope scope(device);
+    release();
+  } catch (const Error&) {
+  }
+}
 
 // How many devices the driver shows to this process; 0 without a driver.
 int device_count();

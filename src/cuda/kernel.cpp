@@ -1,7 +1,6 @@
 // cuModuleLoadData and cuLaunchKernel, on the primary context.
 #include "cuda/kernel.h"
 
-#include "convtune/error.h"
 #include "cuda/compiler.h"
 
 namespace convtune::cuda {
@@ -19,13 +18,8 @@ std::shared_ptr<CUmod_st> load(int device, const std::string& cubin, const std::
     check(result, "loading {} on cuda:{} (compiled by NVRTC {}; the driver {})", name, device,
           nvrtc_version(), describe_driver());
   check(result, "loading {} on cuda:{}", name, device);
-  return {module, [device](CUmodule loaded) {
-            try {
-              const DeviceScope scope(device);
-              driver().cuModuleUnload(loaded);
-            } catch (const Error&) {  // the device is lost, and the module with it
-            }
-          }};
+  return {module,
+          [device](CUmodule loaded) { release_on(device, [&] { driver().cuModuleUnload(loaded); }); }};
 }
 
 }  // namespace

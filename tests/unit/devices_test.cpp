@@ -74,8 +74,10 @@ TEST(Probes, SayWhatWasFoundAndWhatWasNot) {
   EXPECT_NE(found["CPU instructions"].detail.find(device_info(Device{}).isa), std::string::npos);
   EXPECT_EQ(found["oneDNN"].found, cpu::onednn() != nullptr);
   EXPECT_EQ(found["oneDNN"].detail, cpu::onednn_version());
-  EXPECT_FALSE(found["NVIDIA driver"].found);
-  EXPECT_NE(found["NVIDIA driver"].detail.find("not looked for"), std::string::npos);
+  for (const char* name : {"NVIDIA driver", "NVRTC", "cuDNN"})
+    EXPECT_FALSE(found[name].detail.empty()) << name << ": its version, or why it is not used";
+  for (const DeviceInfo& info : devices())
+    EXPECT_TRUE(info.device.kind == Device::Kind::cpu || found[to_string(info.device)].found);
   EXPECT_TRUE(found["case suites"].found);
   EXPECT_NE(found["case suites"].detail.find("stem"), std::string::npos) << found["case suites"].detail;
 }

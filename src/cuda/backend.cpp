@@ -1,0 +1,231 @@
+// NVIDIA GPUs as Backends: what they are called, what they can do, their memory and their stopwatch. A
+// device's context is made at its first use, not when devices are listed.
+#include "backend.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "cuda/compiler.h"
+#include "cuda/cuda.h"
+#include "cuda/driver.h"
+
+namespace convtune::cuda {
+namespace {
+
+// CUdevice_attribute, by its values in cuda.h.
+constexpr int kMultiprocessorCount = 16, kL2CacheSize = 38, kCapabilityMajor = 75, kCapabilityMinor = 76;
+constexpr CUresult kOutOfMemory = 2;
+
+CUdeviceptr address_of(const void* pointer) {
+  return reinterpret_cast<CUdeviceptr>(pointer);
+}
+
+// What kernels are compiled for. From 9.0 on a GPU has instructions of its own, which only the name with an
+// 'a' allows.
+std::string isa_of(int major, int minor) {
+  return fmt::format("sm_{}{}{}", major, minor, major >= 9 && major <= 11 ? "a" : "");
+}
+
+struct Gpu {
+  DeviceInfo info;
+  std::string why_not;  // empty where convtune can use it
+};
+
+Gpu look_up(int index) {
+  const Driver& api = driver();
+  CUdevice device = 0;
+  check(api.cuDeviceGet(&device, index), "opening device cuda:{}", index);
+  const auto attribute = [&](int which) {
+    int value = 0;
+    check(api.cuDeviceGetAttribute(&value, which, device), "asking cuda:{} for attribute {}", index, which);
+    return value;
+  };
+  Gpu gpu;
+  DeviceInfo& info = gpu.info;
+  char name[256] = {};
+  check(api.cuDeviceGetName(name, sizeof name, device), "asking for the name of cuda:{}", index);
+  std::size_t memory = 0;
+  check(api.cuDeviceTotalMem(&memory, device), "asking for the memory of cuda:{}", index);
+  const int major = attribute(kCapabilityMajor), minor = attribute(kCapabilityMinor);
+  info.device = {Device::Kind::cuda, index};
+  info.name = name;
+  info.isa = isa_of(major, minor);
+  info.units = attribute(kMultiprocessorCount);
+  info.l2_bytes = attribute(kL2CacheSize);
+  info.memory_bytes = static_cast<std::int64_t>(memory);
+  // Without the driver: its versions are many, and a kernel's machine code is the same under all of them.
+  info.fingerprint = fmt::format("cuda|{}|{}|{} SMs", info.name, info.isa, info.units);
+  if (major < 8)
+    gpu.why_not = fmt::format("it has compute capability {}.{}, and convtune needs 8.0", major, minor);
+  else if (!has_nvrtc())
+    gpu.why_not = "NVRTC, which compiles its kernels, is not found";
+  return gpu;
+}
+
+const std::vector<Gpu>& gpus() {
+  static const std::vector<Gpu> all = [] {
+    std::vector<Gpu> found;
+    for (int index = 0; index < device_count(); ++index) {
+      Gpu& gpu = found.emplace_back();
+      try {
+        gpu = look_up(index);
+      } catch (const Error& error) {
+        gpu.info.device = {Device::Kind::cuda, index};
+        gpu.why_not = error.what();
+      }
+    }
+    return found;
+  }();
+  return all;
+}
+
+class Event {
+ public:
+  explicit Event(int device) : device_(device) {
+    check(driver().cuEventCreate(&event_, 0), "making an event");
+  }
+  ~Event() {
+    release_on(device_, [&] { driver().cuEventDestroy(event_); });
+  }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void record() { check(driver().cuEventRecord(event_, nullptr), "recording an event"); }
+  // Waits for both.
+  double us_since(const Event& start) const {
+    float milliseconds = 0;
+    check(driver().cuEventSynchronize(event_), "waiting for the timed work");
+    check(driver().cuEventElapsedTime(&milliseconds, start.event_, event_),
+          "reading the timed work's events");
+    return 1000.0 * milliseconds;
+  }
+
+ private:
+  int device_;
+  CUevent event_ = nullptr;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(DeviceInfo info) : info_(std::move(info)) {}
+
+  const DeviceInfo& info() const override { return info_; }
+
+  std::shared_ptr<void> allocate(std::size_t bytes) override {
+    const DeviceScope scope(index());
+    CUdeviceptr memory = 0;
+    const CUresult result = driver().cuMemAlloc(&memory, std::max<std::size_t>(bytes, 1));
+    if (result == kOutOfMemory) {
+      std::size_t free = 0, total = 0;
+      driver().cuMemGetInfo(&free, &total);
+      throw Error(
+          ErrorKind::unsupported,
+          fmt::format("not enough memory on {}: {} bytes asked for, {} of {} free; use a smaller batch",
+                      to_string(info_.device), bytes, free, total));
+    }
+    check(result, "allocating {} bytes on {}", bytes, to_string(info_.device));
+    return {reinterpret_cast<void*>(memory), [device = index()](void* pointer) {
+              release_on(device, [&] { driver().cuMemFree(address_of(pointer)); });
+            }};
+  }
+
+  void upload(void* device, const void* host, std::size_t bytes) override {
+    if (bytes == 0) return;
+    const DeviceScope scope(index());
+    check(driver().cuMemcpyHtoD(address_of(device), host, bytes), "copying {} bytes to {}", bytes,
+          to_string(info_.device));
+  }
+
+  void download(void* host, const void* device, std::size_t bytes) override {
+    if (bytes == 0) return;
+    const DeviceScope scope(index());
+    check(driver().cuMemcpyDtoH(host, address_of(device), bytes), "copying {} bytes from {}", bytes,
+          to_string(info_.device));
+  }
+
+  void synchronize(Stream stream) override {
+    const DeviceScope scope(index());
+    check(driver().cuStreamSynchronize(static_cast<CUstream>(stream)), "waiting for {}",
+          to_string(info_.device));
+  }
+
+  // Of work on the default stream. Writing twice the L2 before it leaves nothing of its data there, and the
+  // L2 full of what must be written back, as it is after the work itself: what the work leaves unwritten at
+  // its end, it had to write for its predecessor at its start. It also keeps the device busy while the host
+  // queues the work, so that the host's own time is not in the result.
+  double time_us(const std::function<void()>& work) override {
+    const std::lock_guard lock(timing_);
+    const DeviceScope scope(index());
+    if (!stopwatch_) stopwatch_.emplace(*this);
+    Stopwatch& watch = *stopwatch_;
+    check(driver().cuMemsetD32Async(address_of(watch.flush.get()), ++watch.value, watch.flush_bytes / 4,
+                                    nullptr),
+          "flushing the L2 of {}", to_string(info_.device));
+    watch.start.record();
+    work();
+    watch.stop.record();
+    return watch.stop.us_since(watch.start);
+  }
+
+  Ceilings measure_ceilings() override { return cuda::measure_ceilings(*this); }
+  Precision default_precision() const override { return Precision::tf32; }
+
+ private:
+  struct Stopwatch {
+    explicit Stopwatch(CudaBackend& backend)
+        : start(backend.index()),
+          stop(backend.index()),
+          flush_bytes(static_cast<std::size_t>(std::max(2 * backend.info_.l2_bytes, kLeastFlush))),
+          flush(backend.allocate(flush_bytes)) {}
+    static constexpr std::int64_t kLeastFlush = std::int64_t{32} << 20;
+    Event start, stop;
+    std::size_t flush_bytes;
+    std::shared_ptr<void> flush;
+    unsigned value = 0;
+  };
+
+  int index() const { return info_.device.index; }
+
+  const DeviceInfo info_;
+  std::mutex timing_;  // one timing at a time, or they would time each other
+  std::optional<Stopwatch> stopwatch_;
+};
+
+}  // namespace
+
+const std::vector<DeviceInfo>& devices() {
+  static const std::vector<DeviceInfo> usable = [] {
+    std::vector<DeviceInfo> found;
+    for (const Gpu& gpu : gpus())
+      if (gpu.why_not.empty()) found.push_back(gpu.info);
+    return found;
+  }();
+  return usable;
+}
+
+Backend& backend(Device device) {
+  static std::mutex mutex;
+  static std::map<int, CudaBackend> backends;  // a node never moves
+  const std::lock_guard lock(mutex);
+  for (const DeviceInfo& info : devices())
+    if (info.device == device) return backends.try_emplace(device.index, info).first->second;
+  throw Error(ErrorKind::no_device, "convtune can use no device " + to_string(device) + " here");
+}
+
+std::vector<Probe> probes() {
+  std::vector<Probe> list = {{"NVIDIA driver", find_driver() != nullptr, describe_driver()},
+                             {"NVRTC", has_nvrtc(), describe_nvrtc()},
+                             {"cuDNN", cudnn() != nullptr, cudnn_version()}};
+  for (const Gpu& gpu : gpus()) {
+    const DeviceInfo& info = gpu.info;
+    const std::string name = info.name.empty() ? "a device" : info.name + ", " + info.isa;
+    list.push_back({to_string(info.device), gpu.why_not.empty(),
+                    gpu.why_not.empty() ? fmt::format("{}, {} multiprocessors, L2 {} MiB", name, info.units,
+                                                      info.l2_bytes >> 20)
+                                        : fmt::format("{} is not used: {}", name, gpu.why_not)});
+  }
+  return list;
+}
+
+}  // namespace convtune::cuda
