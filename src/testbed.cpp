@@ -183,28 +183,29 @@ CheckResult Testbed::check(const Executable& executable) {
 
 Testbed::Timed Testbed::prepare(const Executable& executable) {
   Timed timed;
-  timed.bed = this;
-  timed.executable = &executable;
-  timed.packed = backend_.allocate(executable.packed_bytes());
-  executable.pack(w_.data(), problem_.bias ? bias_.data() : nullptr, timed.packed.get(), nullptr);
+  timed.bed_ = this;
+  timed.executable_ = &executable;
+  timed.packed_ = backend_.allocate(executable.packed_bytes());
+  executable.pack(w_.data(), problem_.bias ? bias_.data() : nullptr, timed.packed_.get(), nullptr);
   return timed;
 }
 
 double Testbed::Timed::sample_us() {
   const auto run = [&] {
-    bed->next_set_ = (bed->next_set_ + 1) % bed->x_.size();
-    executable->run(bed->x_[bed->next_set_].data(), packed.get(), bed->y_[bed->next_set_].data(), nullptr);
+    bed_->next_set_ = (bed_->next_set_ + 1) % bed_->x_.size();
+    executable_->run(bed_->x_[bed_->next_set_].data(), packed_.get(), bed_->y_[bed_->next_set_].data(),
+                     nullptr);
   };
-  if (repeats == 0) {
-    bed->backend_.time_us(run);  // first touch: buffers grow, code is loaded
-    const double once = bed->backend_.time_us(run);
-    repeats = std::clamp<std::int64_t>(
+  if (repeats_ == 0) {
+    bed_->backend_.time_us(run);  // first touch: buffers grow, code is loaded
+    const double once = bed_->backend_.time_us(run);
+    repeats_ = std::clamp<std::int64_t>(
         static_cast<std::int64_t>(std::ceil(kMinSampleUs / std::max(once, 0.1))), 1, 1000);
   }
-  if (repeats == 1) return bed->backend_.time_us(run);
-  return bed->backend_.time_us([&] {
-    for (std::int64_t i = 0; i < repeats; ++i) run();
-  }) / static_cast<double>(repeats);
+  if (repeats_ == 1) return bed_->backend_.time_us(run);
+  return bed_->backend_.time_us([&] {
+    for (std::int64_t i = 0; i < repeats_; ++i) run();
+  }) / static_cast<double>(repeats_);
 }
 
 }  // namespace convtune

@@ -42,10 +42,10 @@ class Testbed {
 
    private:
     friend class Testbed;
-    Testbed* bed = nullptr;
-    const Executable* executable = nullptr;
-    std::shared_ptr<void> packed;
-    std::int64_t repeats = 0;  // chosen at the first sample
+    Testbed* bed_ = nullptr;
+    const Executable* executable_ = nullptr;
+    std::shared_ptr<void> packed_;
+    std::int64_t repeats_ = 0;  // chosen at the first sample
   };
   Timed prepare(const Executable& executable);
 

@@ -143,7 +143,9 @@ constexpr TileShape kTiles[] = {
     kShape<8, 3>, kShape<12, 2>, kShape<16, 1>, kShape<24, 1>,
 #endif
 };
-constexpr DirectKernels kKernels = {kLanes, kRegisters, kTiles, finish, stream, split_phases};
+// Unused where direct_kernels() has no width for the target.
+[[maybe_unused]] constexpr DirectKernels kKernels = {kLanes, kRegisters, kTiles,
+                                                     finish, stream,     split_phases};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu
