@@ -3,6 +3,9 @@
 // as they lie; `nhwc=1` has it run channels-last, and counts the conversions of an NCHW problem's input and
 // output (an NHWC problem's tensors lie right already). `heuristic` is a position in the list of
 // cudnn_graph.h, `engine` the engine that must stand there.
+//
+// Less strict than convtune's own kernels (seen with 9.19.0 on an H100): all engines but 0 multiply padding,
+// so that an Inf weight makes NaN at the edges, and the ReLU of engine 0 turns NaN into 0.
 #include <algorithm>
 #include <list>
 
@@ -123,12 +126,13 @@ class Cudnn final : public Algorithm {
     return problem;
   }
 
-  // The values that `nhwc` may have, the more promising first: TF32 wants channels last, and where a filter
-  // has more than one tap and all channels it mostly earns the conversions back.
-  static std::vector<std::int64_t> layouts(const Conv2dProblem& problem) {
-    if (problem.layout == Layout::nhwc) return {1};
-    const bool dense = problem.groups == 1 && problem.r * problem.s > 1;
-    if (dense && problem.precision != Precision::fp32) return {1, 0};
+  // The values that `nhwc` may have, the more promising first. TF32 runs best channels-last, and on an H100
+  // that earned the conversions back where a sum has many terms, 1x1 filters excepted.
+  static std::vector<std::int64_t> layouts(const Conv2dProblem& a) {
+    if (a.layout == Layout::nhwc) return {1};
+    constexpr std::int64_t kManyTerms = 100;
+    const bool pays = a.r * a.s > 1 && a.c / a.groups * a.r * a.s >= kManyTerms;
+    if (pays && a.precision != Precision::fp32) return {1, 0};
     return {0, 1};
   }
 

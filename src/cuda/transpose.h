@@ -9,7 +9,7 @@
 
 namespace convtune::cuda {
 
-// Compiled for one shape, thread-safe to run.
+// Made for one shape, safe to run from any thread.
 class Transpose {
  public:
   // `batch` float matrices, [rows][cols] to [cols][rows]. Compiles a kernel where anything moves; throws
@@ -23,8 +23,9 @@ class Transpose {
   void run(const void* input, void* output, Stream stream) const;
 
  private:
+  long long rows_, cols_;  // as the kernel takes them
   std::size_t bytes_;
-  unsigned blocks_ = 0;
+  unsigned row_tiles_ = 0, col_tiles_ = 0, blocks_ = 0;
   std::optional<Kernel> kernel_;
 };
 
