@@ -65,8 +65,6 @@ std::string_view to_string(PlanSource source) {
   switch (source) {
     case PlanSource::tuned:
       return "tuned";
-    case PlanSource::shipped:
-      return "shipped";
     case PlanSource::nearest:
       return "nearest";
     case PlanSource::estimate:

@@ -118,7 +118,9 @@ class Line {
 
   void scan_name(std::size_t begin) {
     if (position_ == text_.size() || text_[position_] != '"')
-      fail_at(begin, "'n' starts a name, as in n\"conv1\"; the batch is 'mb'");
+      fail_at(begin,
+              "'n' starts a name, as in n\"conv1\"; the batch is 'mb' (a shell takes the quotes away: put "
+              "'…' round the line)");
     if (name) fail_at(begin, "a second name");
     const std::size_t first = position_ + 1;
     const std::size_t quote = text_.find('"', first);

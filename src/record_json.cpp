@@ -60,6 +60,7 @@ Record parse_record(std::string_view text) {
   record.mad_us = json.take_number("mad_us", 0, kMaxTimeUs);
   record.n = json.take_integer("n", 1, kMaxSamples);
   record.roofline_fraction = json.take_number("roofline_fraction", 0, kMaxRatio);
+  record.roofline_bound = json.take_word("roofline_bound");
   record.max_error = json.take_number("max_error", 0, kMaxRatio);
   record.runner_up = json.take_text("runner_up");
   record.runner_up_us = json.take_number("runner_up_us", 0, kMaxTimeUs);
@@ -85,6 +86,7 @@ std::string to_json_line(const Record& record) {
                                        {"mad_us", record.mad_us},
                                        {"n", record.n},
                                        {"roofline_fraction", record.roofline_fraction},
+                                       {"roofline_bound", record.roofline_bound},
                                        {"max_error", record.max_error},
                                        {"runner_up", record.runner_up},
                                        {"runner_up_us", record.runner_up_us},

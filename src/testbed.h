@@ -57,6 +57,7 @@ class Testbed {
     void* data() const;
   };
   Fenced fenced(std::size_t bytes);
+  void poison(const Fenced& output);
   bool intact(const Fenced& fenced) const;
   struct Sample {
     std::int64_t n, k, p, q;

@@ -245,6 +245,7 @@ class Tuning {
     record.mad_us = ours.mad_us;
     record.n = ours.n;
     record.roofline_fraction = ours.roofline_fraction;
+    record.roofline_bound = report_.comparison.roofline.bound;
     record.max_error = ours.max_error;
     if (runner_up_.algorithm) {
       record.runner_up = runner_up_.text();
@@ -287,7 +288,7 @@ TuningReport from_record(const Record& record, const Conv2dProblem& problem, con
   Comparison& row = report.comparison;
   row.problem = problem;
   row.device = device;
-  row.roofline.floor_us = record.roofline_fraction * record.time_us;
+  row.roofline = {record.roofline_fraction * record.time_us, record.roofline_bound};
   row.plan = {record.algorithm, record.config, PlanSource::tuned, record.decision};
   row.decision = fmt::format("from the record of {}: {}", record.date, record.decision);
   row.providers.push_back({"convtune",

@@ -32,7 +32,6 @@ Config parse_config(std::string_view text);
 // Where a plan came from, best first.
 enum class PlanSource {
   tuned,     // measured on this device for this problem, just now or in a record of the user's
-  shipped,   // the same from a record that came with convtune
   nearest,   // a record of this device for the nearest problem
   estimate,  // no record: the algorithm's own first guess
   forced,    // the caller named algorithm and config

@@ -20,6 +20,7 @@ struct Record {
   double time_us = 0, mad_us = 0;
   std::int64_t n = 0;
   double roofline_fraction = 0;
+  std::string roofline_bound;  // "compute" or "memory"
   double max_error = 0;
   std::string runner_up;  // "algorithm config"
   double runner_up_us = 0;

@@ -150,6 +150,18 @@ Support computes_as_asked(const std::vector<int>& notes, bool tensor_cores_allow
   return Support::yes();
 }
 
+// Engines that gave wrong answers on integer data: cuDNN 9.19.0 on an H100, docs/notebook.md.
+Support answers_rightly(std::int64_t engine, const Conv2dProblem& a, bool channels_last) {
+  constexpr std::int64_t kBiasInTf32[] = {26, 29}, kWholeVectors = 4;
+  if (std::count(std::begin(kBiasInTf32), std::end(kBiasInTf32), engine) > 0 && has_cudnn_bias(a) &&
+      a.k % kWholeVectors != 0)
+    return Support::no("its bias is wrong by 2^-11 where output channels are no multiple of 4");
+  constexpr std::int64_t kCompiledAtRunTime = 52;
+  if (engine == kCompiledAtRunTime && !channels_last)
+    return Support::no("it was seen to answer wrongly on channels-first tensors");
+  return Support::yes();
+}
+
 }  // namespace
 
 CudnnSession& cudnn_session(int device) {
@@ -168,7 +180,7 @@ CudnnSession& cudnn_session(int device) {
 }
 
 CudnnOffers::CudnnOffers(const Conv2dProblem& problem, bool channels_last, CudnnSession& session)
-    : session_(session), tensor_cores_allowed_(problem.precision != Precision::fp32) {
+    : problem_(problem), channels_last_(channels_last), session_(session) {
   const CudnnDescriptor graph = operation_graph(problem, channels_last, session.handle);
   std::vector<std::vector<std::int64_t>> seen;
   for (const CudnnHeuristic mode : {CudnnHeuristic::a, CudnnHeuristic::b, CudnnHeuristic::fallback})
@@ -211,7 +223,9 @@ const CudnnOffers::Answer& CudnnOffers::plan(std::size_t position) {
 }
 
 CudnnOffers::Answer CudnnOffers::build(const Offer& offer) const {
-  if (Support fit = computes_as_asked(offer.notes, tensor_cores_allowed_); !fit) return {std::move(fit)};
+  if (Support fit = computes_as_asked(offer.notes, problem_.precision != Precision::fp32); !fit)
+    return {std::move(fit)};
+  if (Support fit = answers_rightly(offer.engine, problem_, channels_last_); !fit) return {std::move(fit)};
   try {
     CudnnPlan plan{CudnnDescriptor(CudnnKind::execution_plan)};
     plan.descriptor.set(CudnnAttribute::execution_plan_handle, session_.handle);

@@ -48,7 +48,8 @@ class CudnnOffers {
   std::int64_t engine(std::size_t position) const { return offers_[position].engine; }
 
   // The plan of an offer, made at the first call, or why there is none: the engine computes with less
-  // precision than the problem allows, wants too much workspace, or cannot be built after all.
+  // precision than the problem allows, is known to answer wrongly, wants too much workspace, or cannot be
+  // built after all.
   struct Answer {
     Support support;
     std::shared_ptr<const CudnnPlan> plan = nullptr;  // where supported
@@ -65,8 +66,9 @@ class CudnnOffers {
   void add(const CudnnDescriptor& graph, CudnnHeuristic mode, std::vector<std::vector<std::int64_t>>& seen);
   Answer build(const Offer& offer) const;
 
+  Conv2dProblem problem_;
+  bool channels_last_;
   CudnnSession& session_;
-  bool tensor_cores_allowed_;
   std::vector<Offer> offers_;
 };
 

@@ -89,10 +89,10 @@ RC_GTEST_PROP(Config, AnyBytesParseOrAreRefused, (const std::string& text)) {
 
 TEST(PlanSource, HasATextForm) {
   std::set<std::string_view> names;
-  for (const PlanSource source : {PlanSource::tuned, PlanSource::shipped, PlanSource::nearest,
+  for (const PlanSource source : {PlanSource::tuned, PlanSource::nearest,
                                   PlanSource::estimate, PlanSource::forced})
     names.insert(to_string(source));
-  EXPECT_EQ(names, (std::set<std::string_view>{"tuned", "shipped", "nearest", "estimate", "forced"}));
+  EXPECT_EQ(names, (std::set<std::string_view>{"tuned", "nearest", "estimate", "forced"}));
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ inline Record sample_record() {
   record.mad_us = 12.5;
   record.n = 40;
   record.roofline_fraction = 0.71;
+  record.roofline_bound = "compute";
   record.max_error = 3.1e-7;
   record.runner_up = "direct vectors=2 channels=6";
   record.runner_up_us = 13000;
