@@ -40,6 +40,7 @@ enum class CudnnType : int {  // cudnnBackendAttributeType_t
   numerical_note = 11,
   pointwise_mode = 14,
   descriptor = 15,
+  behavior_note = 19,
 };
 
 enum class CudnnAttribute : int {  // cudnnBackendAttributeName_t
@@ -85,6 +86,7 @@ enum class CudnnAttribute : int {  // cudnnBackendAttributeName_t
   variant_pack_workspace = 1003,
   engine_global_index = 1301,
   engine_numerical_note = 1303,
+  engine_behavior_note = 1305,
 };
 
 enum class CudnnNote : int {  // cudnnBackendNumericalNote_t
@@ -99,6 +101,8 @@ enum class CudnnNote : int {  // cudnnBackendNumericalNote_t
   winograd_tile_13x13 = 8,
   strict_nan_propagation = 9,
 };
+
+constexpr int kCudnnRuntimeCompilation = 0;  // CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION
 
 enum class CudnnHeuristic : int { b = 1, fallback = 2, a = 3 };  // cudnnBackendHeurMode_t
 

@@ -150,15 +150,12 @@ Support computes_as_asked(const std::vector<int>& notes, bool tensor_cores_allow
   return Support::yes();
 }
 
-// Engines that gave wrong answers on integer data: cuDNN 9.19.0 on an H100, docs/notebook.md.
-Support answers_rightly(std::int64_t engine, const Conv2dProblem& a, bool channels_last) {
-  constexpr std::int64_t kBiasInTf32[] = {26, 29}, kWholeVectors = 4;
-  if (std::count(std::begin(kBiasInTf32), std::end(kBiasInTf32), engine) > 0 && has_cudnn_bias(a) &&
-      a.k % kWholeVectors != 0)
-    return Support::no("its bias is wrong by 2^-11 where output channels are no multiple of 4");
-  constexpr std::int64_t kCompiledAtRunTime = 52;
-  if (engine == kCompiledAtRunTime && !channels_last)
-    return Support::no("it was seen to answer wrongly on channels-first tensors");
+// What was seen to go wrong on integer data: cuDNN 9.19.0 on an H100, docs/notebook.md.
+Support answers_rightly(std::int64_t engine, const std::vector<int>& behavior, const Conv2dProblem& a) {
+  if (std::find(behavior.begin(), behavior.end(), kCudnnRuntimeCompilation) != behavior.end())
+    return Support::no("it is compiled at run time: such engines answered wrongly, or broke the device");
+  if ((engine == 26 || engine == 29) && has_cudnn_bias(a) && a.k % 4 != 0)
+    return Support::no("its bias is wrong by 2^-11 where the output channels are no multiple of 4");
   return Support::yes();
 }
 
@@ -180,7 +177,7 @@ CudnnSession& cudnn_session(int device) {
 }
 
 CudnnOffers::CudnnOffers(const Conv2dProblem& problem, bool channels_last, CudnnSession& session)
-    : problem_(problem), channels_last_(channels_last), session_(session) {
+    : problem_(problem), session_(session) {
   const CudnnDescriptor graph = operation_graph(problem, channels_last, session.handle);
   std::vector<std::vector<std::int64_t>> seen;
   for (const CudnnHeuristic mode : {CudnnHeuristic::a, CudnnHeuristic::b, CudnnHeuristic::fallback})
@@ -207,7 +204,9 @@ void CudnnOffers::add(const CudnnDescriptor& graph, CudnnHeuristic mode,
     Offer offer{.engine = engines.front().get_int64(CudnnAttribute::engine_global_index),
                 .config = std::move(config),
                 .notes = engines.front().get_enums(CudnnAttribute::engine_numerical_note,
-                                                   CudnnType::numerical_note, kMaxNotes)};
+                                                   CudnnType::numerical_note, kMaxNotes),
+                .behavior = engines.front().get_enums(CudnnAttribute::engine_behavior_note,
+                                                      CudnnType::behavior_note, kMaxNotes)};
     std::vector<std::int64_t> identity = knobs_of(offer.config);
     identity.push_back(offer.engine);
     if (std::find(seen.begin(), seen.end(), identity) != seen.end()) continue;
@@ -225,7 +224,7 @@ const CudnnOffers::Answer& CudnnOffers::plan(std::size_t position) {
 CudnnOffers::Answer CudnnOffers::build(const Offer& offer) const {
   if (Support fit = computes_as_asked(offer.notes, problem_.precision != Precision::fp32); !fit)
     return {std::move(fit)};
-  if (Support fit = answers_rightly(offer.engine, problem_, channels_last_); !fit) return {std::move(fit)};
+  if (Support fit = answers_rightly(offer.engine, offer.behavior, problem_); !fit) return {std::move(fit)};
   try {
     CudnnPlan plan{CudnnDescriptor(CudnnKind::execution_plan)};
     plan.descriptor.set(CudnnAttribute::execution_plan_handle, session_.handle);

@@ -60,14 +60,13 @@ class CudnnOffers {
   struct Offer {
     std::int64_t engine = 0;
     CudnnDescriptor config;
-    std::vector<int> notes;
+    std::vector<int> notes, behavior;             // CudnnNote; cudnnBackendBehaviorNote_t
     std::optional<Answer> answer = std::nullopt;  // where it was asked for
   };
   void add(const CudnnDescriptor& graph, CudnnHeuristic mode, std::vector<std::vector<std::int64_t>>& seen);
   Answer build(const Offer& offer) const;
 
   Conv2dProblem problem_;
-  bool channels_last_;
   CudnnSession& session_;
   std::vector<Offer> offers_;
 };

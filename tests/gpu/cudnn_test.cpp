@@ -26,7 +26,7 @@ class Cudnn : public testing::Test {
   const Algorithm& cudnn() { return *cuda::cudnn(); }
 
   std::string check(const Conv2dProblem& problem, const Config& config, TestData data) {
-    Testbed bed(problem, gpu(), data, 5, 3000);
+    Testbed bed(problem, gpu(), data, 5, 1000);
     return bed.check(*cudnn().build(problem, device(), config)).failure;
   }
 };
@@ -44,11 +44,11 @@ TEST_F(Cudnn, EqualsTheOracleOnRandomProblems) {
     const std::vector<Config> configs = cudnn().candidates(problem, device());
     ASSERT_FALSE(configs.empty()) << to_string(problem);
     // The first two (one of each layout, where there are two) and one from further down.
-    std::set<std::size_t> chosen = {0, std::min<std::size_t>(1, configs.size() - 1), i % configs.size()};
-    Testbed bed(problem, gpu(), TestData::integer, i, 0);
+    std::set<std::size_t> chosen = {0, std::min<std::size_t>(1, configs.size() - 1), i * 7 % configs.size()};
+    Testbed bed(problem, gpu(), TestData::integer, i, 2000);
     for (const std::size_t index : chosen) {
       const auto executable = cudnn().build(problem, device(), configs[index]);
-      ASSERT_EQ(bed.check(*executable).failure, "")
+      EXPECT_EQ(bed.check(*executable).failure, "")
           << to_string(problem) << " with " << to_string(configs[index]);
       ++by_nhwc[static_cast<std::size_t>(configs[index].at("nhwc"))];
     }
@@ -79,6 +79,19 @@ TEST_F(Cudnn, RunsEveryOfferForAlexNetsFirstLayer) {
     }
     EXPECT_EQ(layouts, (std::set<std::int64_t>{0, 1}));
   }
+}
+
+// Where engines of cuDNN 9.19.0 answer wrongly or break the device: odd numbers of channels, with a bias and
+// without, and much padding.
+TEST_F(Cudnn, OffersNoEngineThatAnswersWrongly) {
+  for (const std::string bias : {"0", "1"})
+    for (const char* text : {"mb2ic3ih9oc4kh3ph1", "mb2ic3ih9oc7kh3ph1", "mb2ic8ih9oc6kh3ph1",
+                             "mb5ic29ih4oc5kh7ph9dh1 pad_bottom=0 pad_right=0"}) {
+      const Conv2dProblem problem = parse_problem(std::string(text) + " precision=tf32 bias=" + bias);
+      for (const Config& config : cudnn().candidates(problem, device()))
+        ASSERT_EQ(check(problem, config, TestData::integer), "")
+            << to_string(problem) << " with " << to_string(config);
+    }
 }
 
 // TF32 would err by 1e-4: what is offered for fp32 must not.
