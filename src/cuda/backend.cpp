@@ -216,7 +216,7 @@ Backend& backend(Device device) {
 std::vector<Probe> probes() {
   std::vector<Probe> list = {{"NVIDIA driver", find_driver() != nullptr, describe_driver()},
                              {"NVRTC", has_nvrtc(), describe_nvrtc()},
-                             {"cuDNN", cudnn() != nullptr, cudnn_version()}};
+                             {"cuDNN", cudnn() != nullptr, describe_cudnn()}};
   for (const Gpu& gpu : gpus()) {
     const DeviceInfo& info = gpu.info;
     const std::string name = info.name.empty() ? "a device" : info.name + ", " + info.isa;

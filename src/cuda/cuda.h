@@ -19,7 +19,8 @@ std::vector<Probe> probes();
 // The ceilings of a device, measured (ceilings.cpp).
 Ceilings measure_ceilings(Backend& backend);
 
-const Algorithm* cudnn();     // cudnn.cpp; null where cuDNN 9 cannot be loaded
-std::string cudnn_version();  // "9.19.0", or why there is none
+const Algorithm* cudnn();      // cudnn.cpp; null where cuDNN 9 cannot be loaded
+std::string cudnn_version();   // "9.19.0", or why there is none
+std::string describe_cudnn();  // for people: version and file, or why there is none
 
 }  // namespace convtune::cuda

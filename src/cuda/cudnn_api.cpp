@@ -70,10 +70,6 @@ const Support& cudnn_found() {
   return loaded().found;
 }
 
-std::string cudnn_path() {
-  return loaded().path;
-}
-
 const CudnnFunctions& cudnn_functions() {
   if (!loaded().found) throw Error(ErrorKind::unsupported, loaded().found.reason());
   return loaded().functions;
@@ -81,6 +77,10 @@ const CudnnFunctions& cudnn_functions() {
 
 std::string cudnn_version() {
   return loaded().found ? version_text(loaded().functions.cudnnGetVersion()) : loaded().found.reason();
+}
+
+std::string describe_cudnn() {
+  return loaded().found ? cudnn_version() + "; " + loaded().path : loaded().found.reason();
 }
 
 void check_cudnn(CudnnStatus status, const char* doing) {

@@ -133,7 +133,6 @@ struct CudnnFunctions {
 
 // Whether cuDNN 9 was found, looked for once in a process. The reason says what was tried.
 const Support& cudnn_found();
-std::string cudnn_path();
 // The loaded functions. Throws Error{unsupported} with cudnn_found()'s reason.
 const CudnnFunctions& cudnn_functions();
 
