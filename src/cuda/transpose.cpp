@@ -35,7 +35,7 @@ Transpose::Transpose(const DeviceInfo& device, std::int64_t batch, std::int64_t 
 
 void Transpose::run(const void* input, void* output, Stream stream) const {
   if (kernel_)
-    kernel_->launch({blocks_}, {TransposeConfig::threads}, 0, stream, static_cast<const float*>(input),
+    kernel_->launch({blocks_}, {TransposeConfig::kThreads}, 0, stream, static_cast<const float*>(input),
                     static_cast<float*>(output), rows_, cols_, row_tiles_, col_tiles_);
   else
     check(driver().cuMemcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(output),

@@ -6,7 +6,7 @@
 namespace convtune {
 
 template <TransposeConfig config>
-__global__ void __launch_bounds__(TransposeConfig::threads)
+__global__ void __launch_bounds__(TransposeConfig::kThreads)
     transpose(const float* __restrict__ input, float* __restrict__ output, long long rows, long long cols,
               unsigned row_tiles, unsigned col_tiles) {
   constexpr int kRows = config.tile_rows, kCols = config.tile_cols, kPitch = config.pitch();
@@ -18,14 +18,14 @@ __global__ void __launch_bounds__(TransposeConfig::threads)
   const long long matrix = tile_row / row_tiles * (rows * cols);
 
 #pragma unroll
-  for (int i = threadIdx.x; i < kRows * kCols; i += TransposeConfig::threads) {
+  for (int i = threadIdx.x; i < kRows * kCols; i += TransposeConfig::kThreads) {
     const int row = i / kCols, col = i % kCols;
     if (first_row + row < rows && first_col + col < cols)
       tile[row * kPitch + col] = input[matrix + (first_row + row) * cols + first_col + col];
   }
   __syncthreads();
 #pragma unroll
-  for (int i = threadIdx.x; i < kRows * kCols; i += TransposeConfig::threads) {
+  for (int i = threadIdx.x; i < kRows * kCols; i += TransposeConfig::kThreads) {
     const int col = i / kRows, row = i % kRows;
     if (first_row + row < rows && first_col + col < cols)
       output[matrix + (first_col + col) * rows + first_row + row] = tile[row * kPitch + col];
