@@ -17,6 +17,6 @@ struct Measurement {
 // gone by in samples; at least min_rounds (unless cancelled), at most max_rounds.
 std::vector<Measurement> measure_in_turns(const std::vector<std::function<double()>>& samplers,
                                           double seconds, const std::function<bool()>& cancelled = {},
-                                          int min_rounds = 5, int max_rounds = 200);
+                                          int min_rounds = 5, int max_rounds = 5000);
 
 }  // namespace convtune

@@ -87,27 +87,20 @@ class DirectExecutable final : public Executable {
     auto* output = static_cast<float*>(y);
     parallel_for(threads_, geometry_.tasks, [&](int, std::int64_t begin, std::int64_t end) {
       thread_local Scratch scratch;
-      const Memory memory = memory_in(scratch);
+      float* const window = scratch.reserve(geometry_.window + geometry_.acc);
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
       for (std::int64_t task = begin; task < end; ++task) {
         const DirectTile tile = geometry_.tile(task / geometry_.filter_tasks);
-        if (staged != tile.index) stage_window(problem_, geometry_, kernels_, tile, input, memory.window);
+        if (staged != tile.index) stage_window(problem_, geometry_, kernels_, tile, input, window);
         staged = tile.index;
-        compute(tile, task % geometry_.filter_tasks, memory, weights, output);
+        compute(tile, task % geometry_.filter_tasks, window, weights, output);
       }
+      if (config_.stream) kernels_.fence();
     });
     if (weights[flag_offset()] != 0) repair(input, weights, output);
   }
 
  private:
-  struct Memory {
-    float *window, *acc, *gather;
-  };
-
-  Memory memory_in(Scratch& scratch) const {
-    float* const base = scratch.reserve(geometry_.window + geometry_.acc + geometry_.gather);
-    return {base, base + geometry_.window, base + geometry_.window + geometry_.acc};
-  }
   // Where pack() puts tap 0 of filter k of a group, and its bias.
   std::int64_t packed_filter(std::int64_t group, std::int64_t k) const {
     return (group * geometry_.filter_blocks + k / config_.channels) * geometry_.packed_block +
@@ -132,38 +125,73 @@ class DirectExecutable final : public Executable {
     repair_padded_outputs(problem_, x, w.data(), problem_.bias ? bias.data() : nullptr, y);
   }
 
-  void compute(const DirectTile& tile, std::int64_t filter_task, const Memory& memory, const float* packed,
+  // All outputs of a tile for the filters of one task.
+  void compute(const DirectTile& tile, std::int64_t filter_task, float* window, const float* packed,
                float* y) const {
     const DirectGeometry& g = geometry_;
-    const std::int64_t first = filter_task * g.task_filter_blocks;
-    const std::int64_t last = std::min(first + g.task_filter_blocks, g.filter_blocks);
-    const std::int64_t positions = (tile.rows - 1) * g.pitch + tile.cols;
+    const std::int64_t lanes = kernels_.lanes;
+    const std::int64_t lines = config_.flat ? 1 : tile.rows;
+    const std::int64_t length = config_.flat ? (tile.rows - 1) * g.pitch + tile.cols : tile.cols;
+    // A line's vectors in blocks of nearly equal width: 7 are 4 + 3, not 4 + 2 + 1.
+    const std::int64_t vectors = (length - 1) / lanes + 1;
+    const std::int64_t blocks = (vectors - 1) / config_.vectors + 1;
     for (std::int64_t tap = 0; tap < g.taps; tap += g.pass_taps) {
-      const bool last_pass = tap + g.pass_taps >= g.taps;
-      for (std::int64_t position = 0; position < positions; position += g.block) {
-        const std::int64_t vectors =
-            std::min<std::int64_t>((positions - position - 1) / kernels_.lanes + 1, config_.vectors);
-        const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(vectors - 1)];
-        for (std::int64_t f = first; f < last; ++f) {
-          float* acc =
-              memory.acc + (g.keeps_all ? (f - first) * config_.channels * g.acc_stride + position : 0);
-          const float* weights = packed + packed_filter(tile.group, f * config_.channels);
-          kernel({.window = memory.window + position,
-                  .taps = g.tap_offsets.data() + tap,
-                  .tap_count = std::min(g.pass_taps, g.taps - tap),
-                  .weights = weights + tap * config_.channels,
-                  .acc = acc,
-                  .acc_stride = g.acc_stride,
-                  .accumulate = tap > 0});
-          if (last_pass && !config_.stream)
-            store(tile, f, position, std::min(position + g.block, positions), acc, packed, y);
+      const Pass pass{tap, std::min(g.pass_taps, g.taps - tap), filter_task * g.task_filter_blocks};
+      for (std::int64_t line = 0; line < lines; ++line) {
+        for (std::int64_t b = 0; b < blocks; ++b) {
+          const std::int64_t from = vectors * b / blocks, to = vectors * (b + 1) / blocks;
+          const Block block{line * g.pitch + from * lanes, (line * vectors + from) * lanes, to - from, line,
+                            from * lanes};
+          multiply(tile, pass, block, window, packed, y);
         }
       }
     }
-    if (config_.stream)
-      for (std::int64_t f = first; f < last; ++f)
-        store_streaming(tile, f, memory.acc + (f - first) * config_.channels * g.acc_stride, memory.gather,
-                        packed, y);
+  }
+
+  // Taps [tap, tap + count) over the filters from register tile `first_filters` on.
+  struct Pass {
+    std::int64_t tap, count, first_filters;
+  };
+  // The positions of one register tile: where they lie in the window and among the accumulators that a
+  // task keeps, how many vectors, and (row by row only) the output pixel of the first.
+  struct Block {
+    std::int64_t position, acc, vectors, row, col;
+  };
+
+  void multiply(const DirectTile& tile, const Pass& pass, const Block& block, float* window,
+                const float* packed, float* y) const {
+    const DirectGeometry& g = geometry_;
+    const bool last_pass = pass.tap + pass.count == g.taps;
+    const std::int64_t last_filters = std::min(pass.first_filters + g.task_filter_blocks, g.filter_blocks);
+    const std::int64_t plane = g.output_rows * g.output_cols;
+    const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(block.vectors - 1)];
+    float* const accumulators = window + g.window;
+    TileArgs args{.window = window + block.position,
+                  .taps = g.tap_offsets.data() + pass.tap,
+                  .tap_count = pass.count,
+                  .weights = nullptr,
+                  .acc = nullptr,
+                  .acc_stride = g.acc_stride,
+                  .accumulate = pass.tap > 0};
+    for (std::int64_t f = pass.first_filters; f < last_filters; ++f) {
+      const std::int64_t first = f * config_.channels;  // filter, within the group
+      args.weights = packed + packed_filter(tile.group, first) + pass.tap * config_.channels;
+      args.acc = accumulators;
+      if (g.keeps_all) args.acc += (f - pass.first_filters) * config_.channels * g.acc_stride + block.acc;
+      if (last_pass && !config_.flat) {
+        args.y = y + (tile.n * problem_.k + tile.group * g.group_filters + first) * plane +
+                 (tile.row + block.row) * g.output_cols + tile.col + block.col;
+        args.y_stride = plane;
+        args.y_channels = std::min<std::int64_t>(config_.channels, g.group_filters - first);
+        args.count = tile.cols - block.col;
+        args.bias = packed + packed_bias(tile.group, first);
+        args.relu = problem_.activation == Activation::relu;
+        args.stream = config_.stream != 0;
+      }
+      kernel(args);
+      if (last_pass && config_.flat)
+        store(tile, f, block.position, block.position + block.vectors * kernels_.lanes, args.acc, packed, y);
+    }
   }
 
   // The filters of one register tile that exist, as f(channel of the tile, filter of the problem, bias).
@@ -181,8 +209,8 @@ class DirectExecutable final : public Executable {
              const float* acc, const float* packed, float* y) const {
     const DirectGeometry& g = geometry_;
     const bool relu = problem_.activation == Activation::relu;
-    const std::int64_t q = problem_.q(), plane = problem_.p() * q;
-    for (std::int64_t row = begin / g.pitch; row * g.pitch < end; ++row) {
+    const std::int64_t q = g.output_cols, plane = g.output_rows * q;
+    for (std::int64_t row = begin / g.pitch; row < tile.rows && row * g.pitch < end; ++row) {
       const std::int64_t from = std::max(begin, row * g.pitch);
       const std::int64_t to = std::min(end, row * g.pitch + tile.cols);
       if (from >= to) continue;
@@ -198,20 +226,6 @@ class DirectExecutable final : public Executable {
         }
       });
     }
-  }
-
-  // A tile of whole rows is one contiguous run of each output plane: gathered, then stored past the
-  // caches. Storing row by row would write partial lines at both ends of every row.
-  void store_streaming(const DirectTile& tile, std::int64_t block, const float* acc, float* gather,
-                       const float* packed, float* y) const {
-    const DirectGeometry& g = geometry_;
-    const bool relu = problem_.activation == Activation::relu;
-    const std::int64_t q = problem_.q(), plane = problem_.p() * q;
-    for_each_filter(tile, block, packed, [&](std::int64_t i, std::int64_t k, float bias) {
-      for (std::int64_t row = 0; row < tile.rows; ++row)
-        kernels_.finish(acc + i * g.acc_stride + row * g.pitch, bias, relu, gather + row * q, q);
-      kernels_.stream(gather, y + (tile.n * problem_.k + k) * plane + tile.row * q, tile.rows * q);
-    });
   }
 
   Conv2dProblem problem_;
@@ -259,7 +273,7 @@ class Direct final : public Algorithm {
     return std::make_unique<DirectExecutable>(problem, from_config<DirectConfig>(config), info.units);
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "direct-1"; }
+  std::string source_hash() const override { return "direct-2"; }
 };
 
 }  // namespace

@@ -30,7 +30,7 @@ double scratch_bytes(const Conv2dProblem& problem, const DirectConfig& config, i
   const double window = static_cast<double>(problem.c / problem.groups) * phases * plane;
   const double positions = rows * (cols + span_w) + config.vectors * lanes;
   const double filters = static_cast<double>(problem.k / problem.groups) + config.channels;
-  const bool keeps_all = config.stream != 0 || config.taps != 0;
+  const bool keeps_all = config.taps != 0;
   return 4 * (window + positions * (keeps_all ? filters : config.channels));
 }
 
@@ -53,7 +53,8 @@ double estimate(const Conv2dProblem& problem, const DeviceInfo& info, const Dire
   const double tile_taps = g.issued_multiply_adds / (static_cast<double>(g.block) * config.channels);
   const double passes = static_cast<double>((g.taps + g.pass_taps - 1) / g.pass_taps);
   const double tiles = tile_taps / static_cast<double>(g.taps) * passes;
-  double cycles = tile_taps * cycles_a_tap * width + tiles * (20 + 3 * accumulators);
+  // Going through the buffer costs a store and a load a vector, and the cutting into rows.
+  double cycles = tile_taps * cycles_a_tap * width + tiles * (20 + (config.flat ? 3.5 : 1.5) * accumulators);
 
   const double l2 = static_cast<double>(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
   const double window = 4.0 * static_cast<double>(g.window);
@@ -77,7 +78,7 @@ double estimate(const Conv2dProblem& problem, const DeviceInfo& info, const Dire
   const double output = 4.0 * static_cast<double>(problem.output_elements());
   const bool leaves_cache = output > static_cast<double>(info.l3_bytes);
   const double store_cycles =
-      output / 4 * (leaves_cache ? (config.stream ? 0.35 : 0.6) : (config.stream ? 0.8 : 0.2));
+      output / 4 * (leaves_cache ? (config.stream ? 0.3 : 0.6) : (config.stream ? 0.6 : 0.2));
   return cycles + store_cycles;
 }
 
@@ -118,9 +119,11 @@ Support direct_accepts(const Conv2dProblem& problem, const DeviceInfo& info, con
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
   if (config.rows < 1 || config.cols < 0 || config.taps < 0 || config.filters < 0)
     return Support::no("rows must be at least 1; cols, taps and filters at least 0");
-  if (config.stream < 0 || config.stream > 1) return Support::no("stream must be 0 or 1");
-  if (config.stream == 1 && (config.cols != 0 || problem.layout != Layout::nchw))
-    return Support::no("stream=1 needs NCHW and whole rows (cols=0)");
+  if (config.flat < 0 || config.flat > 1 || config.stream < 0 || config.stream > 1)
+    return Support::no("flat and stream must be 0 or 1");
+  if (config.flat == 0 && problem.layout != Layout::nchw)
+    return Support::no("flat=0 stores rows of NCHW outputs");
+  if (config.stream == 1 && config.flat == 1) return Support::no("stream=1 needs flat=0");
   if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
     return Support::no(fmt::format("its staging memory would be {:.0f} MiB a thread", bytes / 1048576));
   return Support::yes();
@@ -155,10 +158,10 @@ std::vector<DirectConfig> direct_candidates(const Conv2dProblem& problem, const 
         for (const int cols : col_choices)
           for (const int pass : tap_choices)
             for (const int filters : {0, tile.channels, 4 * tile.channels})
-              for (const int stream : {0, 1}) {
+              for (const auto& [flat, stream] : {std::pair{1, 0}, std::pair{0, 0}, std::pair{0, 1}}) {
                 if (filters >= k) continue;
-                const DirectConfig config{bits, tile.channels, tile.vectors, rows,
-                                          cols, pass,          filters,      stream};
+                const DirectConfig config{bits, tile.channels, tile.vectors, rows,  cols,
+                                          pass, filters,       flat,         stream};
                 const bool smallest = rows == 1 && (cols == 64 || q <= 64);
                 if (!smallest && scratch_bytes(problem, config, kernels->lanes) > 2 * l2) continue;
                 if (!direct_accepts(problem, info, config)) continue;

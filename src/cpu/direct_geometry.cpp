@@ -44,9 +44,7 @@ DirectGeometry::DirectGeometry(const Conv2dProblem& problem, const DirectConfig&
   row_tiles = ceil_div(p, tile_rows);
   col_tiles = ceil_div(q, tile_cols);
   pitch = tile_cols + cols_axis.halo;
-  positions = (tile_rows - 1) * pitch + tile_cols;
   block = static_cast<std::int64_t>(config.vectors) * lanes;
-  blocks = ceil_div(positions, block);
 
   filter_blocks = ceil_div(group_filters, config.channels);
   task_filter_blocks = config.filters == 0
@@ -60,8 +58,8 @@ DirectGeometry::DirectGeometry(const Conv2dProblem& problem, const DirectConfig&
   if (plane / kLine % 2 == 0) plane += kLine;
   const auto column_phases = static_cast<std::int64_t>(cols_axis.phases.size());
   channel = plane * column_phases * static_cast<std::int64_t>(rows_axis.phases.size());
-  // The last block reads up to blocks * block positions from every tap's offset.
-  window = round_up(channel * group_channels + blocks * block - positions + block, kLine);
+  // The last register tile reads past the last position.
+  window = round_up(channel * group_channels + 2 * block, kLine);
 
   tap_offsets.reserve(static_cast<std::size_t>(taps));
   for (std::int64_t c = 0; c < group_channels; ++c)
@@ -74,12 +72,12 @@ DirectGeometry::DirectGeometry(const Conv2dProblem& problem, const DirectConfig&
   tasks = problem.n * problem.groups * row_tiles * col_tiles * filter_tasks;
   packed_block = taps * config.channels;
   pass_taps = config.taps == 0 ? taps : std::min<std::int64_t>(config.taps, taps);
-  // Accumulators of one register tile suffice when its taps go by in one pass and its outputs are
-  // stored at once; streaming gathers the tile's contiguous output run before it stores.
-  keeps_all = pass_taps < taps || config.stream != 0;
-  acc_stride = keeps_all ? blocks * block : block;
+  // Accumulators of one register tile suffice when its taps go by in one pass.
+  keeps_all = pass_taps < taps;
+  const std::int64_t kept = config.flat ? round_up((tile_rows - 1) * pitch + tile_cols, block)
+                                        : tile_rows * round_up(tile_cols, lanes);
+  acc_stride = keeps_all ? round_up(kept, kLine) : round_up(block, kLine);
   acc = acc_stride * config.channels * (keeps_all ? task_filter_blocks : 1) + kLine;
-  gather = config.stream != 0 ? round_up(tile_rows * tile_cols + kLine, kLine) : 0;
 
   const std::int64_t last_rows = p - (row_tiles - 1) * tile_rows;
   const std::int64_t last_cols = q - (col_tiles - 1) * tile_cols;
@@ -89,7 +87,8 @@ DirectGeometry::DirectGeometry(const Conv2dProblem& problem, const DirectConfig&
     for (const auto& [cols, col_count] :
          {std::pair{tile_cols, col_tiles - 1}, std::pair{last_cols, std::int64_t{1}}})
       issued_positions += static_cast<double>(row_count * col_count) *
-                          static_cast<double>(round_up((rows - 1) * pitch + cols, lanes));
+                          static_cast<double>(config.flat ? round_up((rows - 1) * pitch + cols, lanes)
+                                                          : rows * round_up(cols, lanes));
   issued_multiply_adds = issued_positions * static_cast<double>(problem.n * problem.groups) *
                          static_cast<double>(filter_blocks * config.channels) * static_cast<double>(taps);
 }

@@ -8,8 +8,12 @@
 //                                                           phase 1: 1 3 5 ...     tap 1
 //
 // so that moving one output pixel moves one element in every plane, whatever the stride, and a
-// filter tap is ONE constant offset from a position's origin. Vectors then run over positions, rows
-// included: the pitch - cols elements between two rows are computed for nothing and never stored.
+// filter tap is ONE constant offset from a position's origin.
+//
+// Vectors run over positions in one of two ways. flat: on from row to row, so that the pitch - cols
+// elements between two rows are computed for nothing, and results go through a buffer that is cut
+// into rows. Row by row: a vector's tail at the end of a row is for nothing, and results go from
+// registers straight to the output.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +32,8 @@ struct DirectConfig {
   int cols = 0;           // output tile: columns; 0 = the whole width
   int taps = 0;           // filter taps a pass over the accumulators; 0 = all in one
   int filters = 0;        // output channels a task works through on one staged window; 0 = all
-  int stream = 0;         // 1: gather the tile's outputs and store them past the caches
+  int flat = 1;           // 1: vectors run on from row to row; 0: every row begins a new vector
+  int stream = 0;         // 1 (flat=0 only): outputs are stored past the caches
 
   template <class Self, class Field>
   static void visit(Self& self, Field&& field) {
@@ -39,6 +44,7 @@ struct DirectConfig {
     field("cols", self.cols);
     field("taps", self.taps);
     field("filters", self.filters);
+    field("flat", self.flat);
     field("stream", self.stream);
   }
 };
@@ -71,10 +77,8 @@ struct DirectGeometry {
 
   // Tiles of the output plane.
   std::int64_t tile_rows, tile_cols, row_tiles, col_tiles;
-  std::int64_t pitch;      // window elements from one output row to the next
-  std::int64_t positions;  // of a full tile, junk between rows included
-  std::int64_t block;      // positions a register tile covers
-  std::int64_t blocks;     // register tiles along positions, for a full tile
+  std::int64_t pitch;  // window elements from one output row to the next
+  std::int64_t block;  // positions a register tile covers
 
   // Output channels: register tiles, and how many of them a task takes.
   std::int64_t filter_blocks, task_filter_blocks, filter_tasks;
@@ -88,7 +92,7 @@ struct DirectGeometry {
   std::int64_t pass_taps;     // taps a pass
   bool keeps_all;             // a task keeps the accumulators of its whole tile, not of one register tile
   std::int64_t acc_stride;    // floats from one output channel's accumulators to the next's
-  std::int64_t acc, gather;   // floats of accumulators that a task keeps; of the run gathered for streaming
+  std::int64_t acc;           // floats of accumulators that a task keeps
 
   // Vector multiply-adds that the kernel issues for the whole problem, padding and junk included,
   // times lanes: what the arithmetic bound of a config counts.

@@ -32,6 +32,30 @@ using Vector = hn::Vec<Floats>;
 constexpr int kLanes = HWY_MAX_BYTES / static_cast<int>(sizeof(float));
 constexpr int kRegisters = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 32 : 16;
 
+// max(v, 0) with the operands in the order that keeps a NaN.
+HWY_INLINE Vector activate(Floats d, Vector v, bool relu) {
+  return relu ? hn::IfThenElse(hn::Lt(v, hn::Zero(d)), hn::Zero(d), v) : v;
+}
+
+// The first min(count, lanes) lanes. A masked store touches no neighbour, which another thread may
+// be writing.
+HWY_INLINE void store(Floats d, Vector v, float* y, std::int64_t count, bool stream) {
+  if (count >= kLanes) {
+    if (stream && reinterpret_cast<std::uintptr_t>(y) % (kLanes * sizeof(float)) == 0)
+      hn::Stream(v, d, y);
+    else
+      hn::StoreU(v, d, y);
+  } else if (count > 0) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+    hn::BlendedStore(v, hn::FirstN(d, static_cast<std::size_t>(count)), d, y);
+#else
+    HWY_ALIGN float lanes[kLanes];
+    hn::Store(v, d, lanes);
+    for (std::int64_t i = 0; i < count; ++i) y[i] = lanes[i];
+#endif
+  }
+}
+
 // The loops over i and v have constant bounds and unroll whole, so acc stays in registers; a tap is
 // one broadcast a channel, one load a vector, and channels*vectors multiply-adds.
 template <int channels, int vectors>
@@ -40,10 +64,11 @@ void tile(const TileArgs& shared) {
   const Floats d;
   Vector acc[channels][vectors];
   CONVTUNE_UNROLL
-  for (int i = 0; i < channels; ++i) CONVTUNE_UNROLL
-  for (int v = 0; v < vectors; ++v)
-    acc[i][v] = args.accumulate ? hn::Load(d, args.acc + i * args.acc_stride + v * kLanes) : hn::Zero(d);
-
+  for (int i = 0; i < channels; ++i) {
+    CONVTUNE_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      acc[i][v] = args.accumulate ? hn::Load(d, args.acc + i * args.acc_stride + v * kLanes) : hn::Zero(d);
+  }
   const float* weights = args.weights;
   const float* const window = args.window;
   const std::int32_t* tap = args.taps;
@@ -59,45 +84,33 @@ void tile(const TileArgs& shared) {
       for (int v = 0; v < vectors; ++v) acc[i][v] = hn::MulAdd(weight, value[v], acc[i][v]);
     }
   }
+  if (!args.y) {
+    CONVTUNE_UNROLL
+    for (int i = 0; i < channels; ++i) {
+      CONVTUNE_UNROLL
+      for (int v = 0; v < vectors; ++v) hn::Store(acc[i][v], d, args.acc + i * args.acc_stride + v * kLanes);
+    }
+    return;
+  }
   CONVTUNE_UNROLL
-  for (int i = 0; i < channels; ++i) CONVTUNE_UNROLL
-  for (int v = 0; v < vectors; ++v) hn::Store(acc[i][v], d, args.acc + i * args.acc_stride + v * kLanes);
-}
-
-// max(v, 0) with the operands in the order that keeps a NaN.
-HWY_INLINE Vector activate(Floats d, Vector v, bool relu) {
-  return relu ? hn::IfThenElse(hn::Lt(v, hn::Zero(d)), hn::Zero(d), v) : v;
+  for (int i = 0; i < channels; ++i) {
+    if (i >= args.y_channels) break;
+    const Vector bias = hn::Set(d, args.bias[i]);
+    CONVTUNE_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      store(d, activate(d, hn::Add(acc[i][v], bias), args.relu), args.y + i * args.y_stride + v * kLanes,
+            args.count - v * kLanes, args.stream);
+  }
 }
 
 void finish(const float* acc, float bias, bool relu, float* y, std::int64_t count) {
   const Floats d;
   const Vector b = hn::Set(d, bias);
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    hn::StoreU(activate(d, hn::Add(hn::LoadU(d, acc + i), b), relu), d, y + i);
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  // A masked store touches no neighbour, which another thread may be writing.
-  if (i < count) {
-    const auto v = activate(d, hn::Add(hn::LoadU(d, acc + i), b), relu);
-    hn::BlendedStore(v, hn::FirstN(d, static_cast<std::size_t>(count - i)), d, y + i);
-  }
-#else
-  for (; i < count; ++i) {
-    const float v = acc[i] + bias;
-    y[i] = relu && v < 0 ? 0.0f : v;
-  }
-#endif
+  for (std::int64_t i = 0; i < count; i += kLanes)
+    store(d, activate(d, hn::Add(hn::LoadU(d, acc + i), b), relu), y + i, count - i, false);
 }
 
-void stream(const float* from, float* y, std::int64_t count) {
-  const Floats d;
-  std::int64_t i = 0;
-  while (i < count && reinterpret_cast<std::uintptr_t>(y + i) % HWY_MAX_BYTES != 0) {
-    y[i] = from[i];
-    ++i;
-  }
-  for (; i + kLanes <= count; i += kLanes) hn::Stream(hn::LoadU(d, from + i), d, y + i);
-  for (; i < count; ++i) y[i] = from[i];
+void fence() {
   hwy::FlushStream();
 }
 
@@ -145,7 +158,7 @@ constexpr TileShape kTiles[] = {
 };
 // Unused where direct_kernels() has no width for the target.
 [[maybe_unused]] constexpr DirectKernels kKernels = {kLanes, kRegisters, kTiles,
-                                                     finish, stream,     split_phases};
+                                                     finish, fence,     split_phases};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu

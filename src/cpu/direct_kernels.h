@@ -8,7 +8,7 @@
 
 namespace convtune::cpu {
 
-// acc[i][l] (+)= sum over t of weights[t][i] * window[taps[t] + l]
+// sum[i][l] = (acc[i][l] if accumulate, else 0) + sum over t of weights[t][i] * window[taps[t] + l]
 //   i in [0, channels): output channels, l in [0, vectors * lanes): positions of the staged window.
 // Whole vectors are read: the window must be readable that far past its last position.
 struct TileArgs {
@@ -18,7 +18,15 @@ struct TileArgs {
   const float* weights;     // [tap_count][channels]
   float* acc;               // 64-byte aligned; row i at acc + i * acc_stride
   std::int64_t acc_stride;  // floats, a multiple of 16
-  bool accumulate;          // add to what acc holds instead of to 0
+  bool accumulate;
+
+  // Where the sums go: back to acc when y is null, else finished into `count` consecutive outputs of
+  // each of the first y_channels channels: y[i * y_stride + l] = act(sum[i][l] + bias[i]).
+  float* y = nullptr;
+  std::int64_t y_stride = 0, y_channels = 0, count = 0;
+  const float* bias = nullptr;
+  bool relu = false;
+  bool stream = false;  // whole, aligned vectors go past the caches
 };
 using TileKernel = void (*)(const TileArgs&);
 
@@ -36,8 +44,8 @@ struct DirectKernels {
   std::span<const TileShape> tiles;
   // y[i] = act(acc[i] + bias): one run of an output row. acc must be readable a vector past its end.
   void (*finish)(const float* acc, float bias, bool relu, float* y, std::int64_t count);
-  // y[i] = from[i] past the caches, for outputs that will not be read soon.
-  void (*stream)(const float* from, float* y, std::int64_t count);
+  // Orders stores past the caches before whatever follows.
+  void (*fence)();
   // to[j][i] = from[i * stride + j] for i in [0, count), j in [0, phases): one row split by column
   // phase. Row j starts at to + j * to_stride.
   void (*split_phases)(const float* from, std::int64_t stride, std::int64_t phases, std::int64_t count,

@@ -85,8 +85,8 @@ TEST(Direct, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
         config.cols = draw / 8 % 2 == 0 ? 0 : 5 + static_cast<int>(draw / 16 % 30);
         config.taps = draw / 512 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 1024 % 9);
         config.filters = draw / 16384 % 2 == 0 ? 0 : tile.channels;
-        config.stream =
-            config.cols == 0 && problem.layout == Layout::nchw ? static_cast<int>(draw / 65536 % 2) : 0;
+        config.flat = problem.layout == Layout::nchw ? static_cast<int>(draw / 65536 % 2) : 1;
+        config.stream = config.flat ? 0 : static_cast<int>(draw / 131072 % 2);
         EXPECT_EQ(check(problem, config), "")
             << to_string(problem) << " with " << to_string(to_config(config));
         ++checked;
@@ -214,8 +214,12 @@ TEST(Direct, RefusesConfigsThatMakeNoSense) {
   refused([](auto& c) { c.rows = 0; });
   refused([](auto& c) { c.cols = -1; });
   refused([](auto& c) { c.stream = 2; });
-  refused([](auto& c) { c.stream = 1, c.cols = 4; });
+  refused([](auto& c) { c.flat = 1, c.stream = 1; });
+  refused([](auto& c) { c.flat = -1; });
   EXPECT_FALSE(cpu::direct().accepts(problem, info(), parse_config("channels=1")));
+  const Conv2dProblem channels_last = parse_problem("mb1ic3ih8oc8kh3ph1 layout=nhwc");
+  EXPECT_FALSE(cpu::direct_accepts(channels_last, info(),
+                                   {.vector_bits = bits, .channels = 1, .vectors = 8, .flat = 0}));
 }
 
 TEST(Direct, StepsAsideWithAReason) {
