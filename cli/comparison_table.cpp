@@ -61,7 +61,7 @@ std::string render_comparison(const Comparison& comparison, const Style& style) 
         {provider.name, microseconds(us), peer_us > 0 && us > 0 ? fmt::format("{:.2f}x", peer_us / us) : "-",
          rate(problem.flops()), rate(problem.bytes()),
          roof.floor_us > 0 ? fmt::format("{:.1f} % {}", 100 * provider.roofline_fraction, roof.bound) : "-",
-         fmt::format("{:.1e}", provider.max_error), how},
+         provider.n > 0 ? fmt::format("{:.1e}", provider.max_error) : "-", how},
         &provider == &comparison.providers.front() ? Tone::strong : Tone::plain);
   }
   out += table.render(style);

@@ -140,8 +140,9 @@ class DirectExecutable final : public Executable {
       for (std::int64_t line = 0; line < lines; ++line) {
         for (std::int64_t b = 0; b < blocks; ++b) {
           const std::int64_t from = vectors * b / blocks, to = vectors * (b + 1) / blocks;
-          const Block block{line * g.pitch + from * lanes, (line * vectors + from) * lanes, to - from, line,
-                            from * lanes};
+          const Block block{
+              line * g.pitch + from * lanes, (line * vectors + from) * lanes, to - from, line, from * lanes,
+              length - from * lanes};
           multiply(tile, pass, block, window, packed, y);
         }
       }
@@ -153,9 +154,10 @@ class DirectExecutable final : public Executable {
     std::int64_t tap, count, first_filters;
   };
   // The positions of one register tile: where they lie in the window and among the accumulators that a
-  // task keeps, how many vectors, and (row by row only) the output pixel of the first.
+  // task keeps, how many vectors, and for outputs that are stored straight from registers the output
+  // pixel of the first and how many follow it.
   struct Block {
-    std::int64_t position, acc, vectors, row, col;
+    std::int64_t position, acc, vectors, row, col, outputs;
   };
 
   void multiply(const DirectTile& tile, const Pass& pass, const Block& block, float* window,
@@ -178,18 +180,18 @@ class DirectExecutable final : public Executable {
       args.weights = packed + packed_filter(tile.group, first) + pass.tap * config_.channels;
       args.acc = accumulators;
       if (g.keeps_all) args.acc += (f - pass.first_filters) * config_.channels * g.acc_stride + block.acc;
-      if (last_pass && !config_.flat) {
+      if (last_pass && g.straight) {
         args.y = y + (tile.n * problem_.k + tile.group * g.group_filters + first) * plane +
                  (tile.row + block.row) * g.output_cols + tile.col + block.col;
         args.y_stride = plane;
         args.y_channels = std::min<std::int64_t>(config_.channels, g.group_filters - first);
-        args.count = tile.cols - block.col;
+        args.count = block.outputs;
         args.bias = packed + packed_bias(tile.group, first);
         args.relu = problem_.activation == Activation::relu;
         args.stream = config_.stream != 0;
       }
       kernel(args);
-      if (last_pass && config_.flat)
+      if (last_pass && !g.straight)
         store(tile, f, block.position, block.position + block.vectors * kernels_.lanes, args.acc, packed, y);
     }
   }
@@ -273,7 +275,7 @@ class Direct final : public Algorithm {
     return std::make_unique<DirectExecutable>(problem, from_config<DirectConfig>(config), info.units);
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "direct-2"; }
+  std::string source_hash() const override { return "direct-3"; }
 };
 
 }  // namespace

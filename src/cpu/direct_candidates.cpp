@@ -54,7 +54,7 @@ double estimate(const Conv2dProblem& problem, const DeviceInfo& info, const Dire
   const double passes = static_cast<double>((g.taps + g.pass_taps - 1) / g.pass_taps);
   const double tiles = tile_taps / static_cast<double>(g.taps) * passes;
   // Going through the buffer costs a store and a load a vector, and the cutting into rows.
-  double cycles = tile_taps * cycles_a_tap * width + tiles * (20 + (config.flat ? 3.5 : 1.5) * accumulators);
+  double cycles = tile_taps * cycles_a_tap * width + tiles * (20 + (g.straight ? 1.5 : 3.5) * accumulators);
 
   const double l2 = static_cast<double>(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
   const double window = 4.0 * static_cast<double>(g.window);
@@ -123,9 +123,11 @@ Support direct_accepts(const Conv2dProblem& problem, const DeviceInfo& info, con
     return Support::no("flat and stream must be 0 or 1");
   if (config.flat == 0 && problem.layout != Layout::nchw)
     return Support::no("flat=0 stores rows of NCHW outputs");
-  if (config.stream == 1 && config.flat == 1) return Support::no("stream=1 needs flat=0");
   if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
     return Support::no(fmt::format("its staging memory would be {:.0f} MiB a thread", bytes / 1048576));
+  if (config.stream == 1 && !DirectGeometry(problem, config, kernels->lanes).straight)
+    return Support::no(
+        "stream=1 needs outputs that go straight from registers: flat=0, or no halo between rows");
   return Support::yes();
 }
 
@@ -158,7 +160,8 @@ std::vector<DirectConfig> direct_candidates(const Conv2dProblem& problem, const 
         for (const int cols : col_choices)
           for (const int pass : tap_choices)
             for (const int filters : {0, tile.channels, 4 * tile.channels})
-              for (const auto& [flat, stream] : {std::pair{1, 0}, std::pair{0, 0}, std::pair{0, 1}}) {
+              for (const auto& [flat, stream] :
+                   {std::pair{1, 0}, std::pair{0, 0}, std::pair{0, 1}, std::pair{1, 1}}) {
                 if (filters >= k) continue;
                 const DirectConfig config{bits, tile.channels, tile.vectors, rows,  cols,
                                           pass, filters,       flat,         stream};

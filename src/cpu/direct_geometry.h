@@ -12,8 +12,8 @@
 //
 // Vectors run over positions in one of two ways. flat: on from row to row, so that the pitch - cols
 // elements between two rows are computed for nothing, and results go through a buffer that is cut
-// into rows. Row by row: a vector's tail at the end of a row is for nothing, and results go from
-// registers straight to the output.
+// into rows (unless there is nothing between two rows). Row by row: a vector's tail at the end of a
+// row is for nothing, and results go from registers straight to the output.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct DirectConfig {
   int taps = 0;           // filter taps a pass over the accumulators; 0 = all in one
   int filters = 0;        // output channels a task works through on one staged window; 0 = all
   int flat = 1;           // 1: vectors run on from row to row; 0: every row begins a new vector
-  int stream = 0;         // 1 (flat=0 only): outputs are stored past the caches
+  int stream = 0;         // 1: outputs go past the caches, where they go straight from registers
 
   template <class Self, class Field>
   static void visit(Self& self, Field&& field) {
@@ -90,6 +90,7 @@ struct DirectGeometry {
   std::int64_t tasks;         // n * groups * row_tiles * col_tiles * filter_tasks
   std::int64_t packed_block;  // floats of one register tile's weights
   std::int64_t pass_taps;     // taps a pass
+  bool straight;              // a register tile's outputs are contiguous: no buffer, no cutting into rows
   bool keeps_all;             // a task keeps the accumulators of its whole tile, not of one register tile
   std::int64_t acc_stride;    // floats from one output channel's accumulators to the next's
   std::int64_t acc;           // floats of accumulators that a task keeps

@@ -157,8 +157,7 @@ constexpr TileShape kTiles[] = {
 #endif
 };
 // Unused where direct_kernels() has no width for the target.
-[[maybe_unused]] constexpr DirectKernels kKernels = {kLanes, kRegisters, kTiles,
-                                                     finish, fence,     split_phases};
+[[maybe_unused]] constexpr DirectKernels kKernels = {kLanes, kRegisters, kTiles, finish, fence, split_phases};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu
