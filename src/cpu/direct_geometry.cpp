@@ -72,7 +72,7 @@ DirectGeometry::DirectGeometry(const Conv2dProblem& problem, const DirectConfig&
   tasks = problem.n * problem.groups * row_tiles * col_tiles * filter_tasks;
   packed_block = taps * config.channels;
   pass_taps = config.taps == 0 ? taps : std::min<std::int64_t>(config.taps, taps);
-  straight = problem.layout == Layout::nchw && (config.flat == 0 || pitch == q);
+  straight = problem.layout == Layout::nchw && (config.flat == 0 || (tile_cols == q && cols_axis.halo == 0));
   // Accumulators of one register tile suffice when its taps go by in one pass.
   keeps_all = pass_taps < taps;
   const std::int64_t kept = config.flat ? round_up((tile_rows - 1) * pitch + tile_cols, block)

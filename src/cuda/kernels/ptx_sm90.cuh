@@ -69,7 +69,7 @@ __device__ constexpr unsigned long long wgmma_descriptor(unsigned address, unsig
          static_cast<unsigned long long>(row_step & 0x3fff) << 32;
 }
 
-// sums = a * b, or += where `adds`; 64 x N x 8. Warp w of the four has rows 16w to 16w+15; sums[4j + 2i + b]
+// sums = a * b, or += where `adds`; 64 x N x 8. Warp w has rows 16w to 16w+15; sums[4j + 2i + b] is row
 // is row group + 8i, column 8j + 2 * thread + b. The operands' lower 13 bits are dropped: round with
 // cvt_rna_tf32 first.
 template <int N>
