@@ -22,7 +22,9 @@ namespace {
 constexpr std::int64_t kSamples = 2048;  // output elements that the oracle computes for a check
 constexpr int kScreenSamples = 3;        // short runs of a candidate
 constexpr double kHopeless = 1.3;        // one sample this many times the best ends a candidate's screening
-constexpr std::size_t kFinalists = 4;    // measured again in turns before one of them may challenge
+constexpr double kBoundMargin =
+    1.2;  // the ceilings behind a bound are measured, too: not trusted to the last
+constexpr std::size_t kFinalists = 4;  // measured again in turns before one of them may challenge
 constexpr double kFinalistSeconds = 2;
 constexpr double kContestSeconds = 10;
 constexpr double kComparisonSeconds = 3;
@@ -138,7 +140,8 @@ class Tuning {
   // Its screening time; nothing when it was pruned or is quarantined.
   std::optional<double> try_candidate(const Candidate& candidate, double best_us) {
     const Algorithm& algorithm = find_algorithm(device_.device.kind, candidate.algorithm);
-    if (best_us > 0 && algorithm.bound_us(problem_, device_, candidate.config, ceilings_) > best_us) {
+    if (best_us > 0 &&
+        algorithm.bound_us(problem_, device_, candidate.config, ceilings_) > kBoundMargin * best_us) {
       ++report_.pruned;
       return std::nullopt;
     }

@@ -1,0 +1,262 @@
+// `direct_stem_sm90`: few input channels on compute capability 9.0 (kernels/direct_stem_sm90.cuh). Which
+// problems it takes, its search space, and what runs. `consumers` warpgroups multiply; `units` of input are
+// kept at once; `band` output rows are computed one after the other; `filters` belong to a block.
+#include "cuda/direct_stem_sm90.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "config.h"
+#include "cuda/compiler.h"
+#include "cuda/cuda.h"
+#include "cuda/driver.h"
+#include "cuda/kernel.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr const char* kFile = "direct_stem_sm90.cuh";
+constexpr std::int64_t kMostExtent = 1 << 20;  // so that no product of three overflows 64 bits
+
+struct DirectStemConfig {
+  std::int64_t consumers = 3, units = 5, band = 1, filters = 96;
+  template <class Self, class F>
+  static void visit(Self& self, F&& field) {
+    field("consumers", self.consumers);
+    field("units", self.units);
+    field("band", self.band);
+    field("filters", self.filters);
+  }
+};
+
+// The problem alone; the choices as they come. Its extents must be known to be small.
+DirectStemSm90 kernel_of(const Conv2dProblem& a) {
+  const auto small = [](std::int64_t value) { return static_cast<int>(value); };
+  DirectStemSm90 kernel;
+  kernel.n = small(std::max<std::int64_t>(a.n, 1));  // a batch of 0 is packed for, and never run
+  kernel.c = small(a.c), kernel.h = small(a.h), kernel.w = small(a.w);
+  kernel.k = small(a.k), kernel.r = small(a.r), kernel.s = small(a.s);
+  kernel.stride_h = small(a.stride_h), kernel.stride_w = small(a.stride_w);
+  kernel.pad_top = small(a.pad_top), kernel.pad_left = small(a.pad_left);
+  kernel.p = small(a.p()), kernel.q = small(a.q());
+  kernel.relu = a.activation == Activation::relu;
+  return kernel;
+}
+
+DirectStemSm90 with(DirectStemSm90 kernel, const DirectStemConfig& config) {
+  kernel.consumers = static_cast<int>(config.consumers), kernel.units = static_cast<int>(config.units);
+  kernel.band = static_cast<int>(config.band), kernel.filters = static_cast<int>(config.filters);
+  return kernel;
+}
+
+// Blocks beside each other: those of the filter blocks that share an image row, and one a multiprocessor.
+int band_blocks(const DirectStemSm90& kernel, int multiprocessors) {
+  return std::clamp(multiprocessors / kernel.filter_blocks(), 1, kernel.bands());
+}
+
+// Clock cycles of the busiest block, roughly: what the tensor cores, shared memory and the stores take for an
+// output row, and a part of it again for what a new band loads before its first row.
+double estimated_cycles(const DirectStemSm90& kernel, int multiprocessors) {
+  constexpr double kStoredBytesACycle = 13, kOverlap = 0.3, kHaloRow = 0.5;
+  const double columns = kernel.filters;
+  const double product = std::max(columns / 2, 16 + columns / 4);  // 64 x columns x 8; its operands' bytes
+  const double products = product * kernel.tiles() * kernel.classes() * kernel.k_steps();
+  const double stores = columns * kernel.q * 4 / kStoredBytesACycle;
+  const double row = std::max(products, stores) + kOverlap * std::min(products, stores);
+  const int blocks = band_blocks(kernel, multiprocessors);
+  const double bands = std::ceil(static_cast<double>(kernel.bands()) / blocks) *
+                       std::ceil(static_cast<double>(kernel.filter_blocks()) / multiprocessors);
+  return bands * (kernel.band + kHaloRow * kernel.halo()) * row;
+}
+
+class DirectStemExecutable final : public Executable {
+ public:
+  DirectStemExecutable(const DirectStemSm90& kernel, const DeviceInfo& device, const CompileJob& job)
+      : DirectStemExecutable(kernel, device, job, compile(job)) {}
+
+  std::size_t packed_bytes() const override {
+    return static_cast<std::size_t>(config_.packed_floats()) * sizeof(float);
+  }
+
+  void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
+    const DeviceScope scope(device_);
+    check(driver().cuMemsetD32Async(
+              reinterpret_cast<CUdeviceptr>(static_cast<float*>(packed) + config_.flag_at()), 0, 1,
+              static_cast<CUstream>(stream)),
+          "clearing a flag");
+    constexpr unsigned kThreads = 256;
+    const auto blocks = static_cast<unsigned>((config_.flag_at() + kThreads - 1) / kThreads);
+    pack_.launch({blocks}, {kThreads}, 0, stream, static_cast<const float*>(w),
+                 static_cast<const float*>(bias), static_cast<unsigned*>(packed));
+  }
+
+  void run(const void* x, const void* packed, void* y, Stream stream) const override {
+    run_.launch({blocks_, static_cast<unsigned>(config_.filter_blocks())},
+                {static_cast<unsigned>(config_.threads())}, static_cast<std::size_t>(config_.smem_bytes()),
+                stream, static_cast<const float*>(x), static_cast<const float*>(packed),
+                static_cast<float*>(y));
+  }
+
+ private:
+  DirectStemExecutable(const DirectStemSm90& kernel, const DeviceInfo& device, const CompileJob& job,
+                       const CompiledModule& module)
+      : config_(kernel),
+        device_(device.device.index),
+        blocks_(static_cast<unsigned>(band_blocks(kernel, device.units))),
+        run_(device_, module, job.kernels[0], static_cast<std::size_t>(kernel.smem_bytes())),
+        pack_(device_, module, job.kernels[1]) {}
+
+  const DirectStemSm90 config_;
+  const int device_;
+  const unsigned blocks_;
+  const Kernel run_, pack_;
+};
+
+class DirectStem final : public Algorithm {
+ public:
+  std::string_view name() const override { return "direct_stem_sm90"; }
+  Device::Kind device_kind() const override { return Device::Kind::cuda; }
+
+  Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = takes(a, device); !support) return support;
+    if (configs_of(a).empty()) return Support::no(why_none(kernel_of(a)));
+    return Support::yes();
+  }
+
+  std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (!takes(a, device)) return {};
+    struct Ranked {
+      double cycles;
+      DirectStemConfig config;
+    };
+    std::vector<Ranked> ranked;
+    const DirectStemSm90 kernel = kernel_of(a);
+    for (const DirectStemConfig& config : configs_of(a))
+      ranked.push_back({estimated_cycles(with(kernel, config), device.units), config});
+    // configs_of() has the better first where the estimate sees no difference.
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [](const Ranked& one, const Ranked& other) { return one.cycles < other.cycles; });
+    std::vector<Config> configs;
+    for (const Ranked& one : ranked) configs.push_back(to_config(one.config));
+    return configs;
+  }
+
+  double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
+                  const Ceilings& ceilings) const override {
+    const DirectStemSm90 kernel = with(kernel_of(a), from_config<DirectStemConfig>(config));
+    const double flops = 2.0 * kernel.n * kernel.p * kernel.tiles() * DirectStemSm90::kTile *
+                         kernel.classes() * kernel.k_steps() * 8 * kernel.filter_blocks() * kernel.filters;
+    return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
+  }
+
+  Support accepts(const Conv2dProblem& a, const DeviceInfo& device, const Config& config) const override {
+    if (Support support = takes(a, device); !support) return support;
+    try {
+      const auto typed = from_config<DirectStemConfig>(config);
+      for (const auto& [name, value] : config.values)
+        if (value < 1 || value > kMostExtent)
+          return Support::no(fmt::format("{} must be 1 to {}, not {}", name, kMostExtent, value));
+      const DirectStemSm90 kernel = with(kernel_of(a), typed);
+      if (kernel.valid()) return Support::yes();
+      return Support::no(
+          fmt::format("{} is not one of its configs for this problem: consumers 2 or 3, band a divisor of "
+                      "{}, units {} to "
+                      "{}, filters 8, 16, 24, 32, 48, 64, 96 or 128, at most {} registers of sums (this: {}) "
+                      "and {} bytes "
+                      "of shared memory (this: {})",
+                      to_string(config), kernel.p, kernel.halo() + 2,
+                      kernel.halo() + DirectStemSm90::kMostUnitsBesideHalo, kernel.most_sums(), kernel.sums(),
+                      DirectStemSm90::kMostSmemBytes, kernel.smem_bytes()));
+    } catch (const Error& error) {
+      return Support::no(error.what());
+    }
+  }
+
+  std::unique_ptr<Executable> build(const Conv2dProblem& a, const DeviceInfo& device,
+                                    const Config& config) const override {
+    if (const Support support = accepts(a, device, config); !support)
+      throw Error(ErrorKind::unsupported, "direct_stem_sm90 cannot run this problem: " + support.reason());
+    const DirectStemSm90 kernel = with(kernel_of(a), from_config<DirectStemConfig>(config));
+    return std::make_unique<DirectStemExecutable>(kernel, device, direct_stem_sm90_job(kernel, device.isa));
+  }
+
+  std::string source_hash() const override { return kernel_source_hash(kFile); }
+
+ private:
+  // What can be said without its configs.
+  static Support takes(const Conv2dProblem& a, const DeviceInfo& device) {
+    if (device.isa != "sm_90a")
+      return Support::no(fmt::format("it needs compute capability 9.0, and this is {}", device.isa));
+    if (a.dtype != DType::f32) return Support::no("it is for f32 tensors only");
+    if (a.layout != Layout::nchw) return Support::no("it is for NCHW only");
+    if (a.precision == Precision::fp32)
+      return Support::no("it multiplies in tf32, which is less than fp32 asks for");
+    if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
+    if (a.dilation_h != 1 || a.dilation_w != 1) return Support::no("it is for dense filters only");
+    for (const std::int64_t extent :
+         {a.n, a.c, a.h, a.w, a.k, a.r, a.s, a.stride_h, a.stride_w, a.pad_top, a.pad_left, a.p(), a.q()})
+      if (extent > kMostExtent)
+        return Support::no(fmt::format("an extent of {} is more than {}", extent, kMostExtent));
+    constexpr std::int64_t kMostTaps = 8 * DirectStemSm90::kMostProducts;
+    if (a.c > kMostTaps || a.r > kMostTaps || a.s > kMostTaps || a.c * a.r * a.s > kMostTaps)
+      return Support::no(fmt::format("it is for few input channels: {}x{}x{} products a sum are more than {}",
+                                     a.c, a.r, a.s, kMostTaps));
+    return Support::yes();
+  }
+
+  static std::string why_none(DirectStemSm90 kernel) {
+    kernel.filters = 8;
+    kernel.units = kernel.halo() + 2;
+    return fmt::format(
+        "{} products a tile and {} bytes of shared memory are the least that it needs here, and it has {} "
+        "and {}",
+        kernel.k_steps() * kernel.classes(), kernel.smem_bytes(), DirectStemSm90::kMostProducts,
+        DirectStemSm90::kMostSmemBytes);
+  }
+
+  // Every valid one: three consumers, many units and long bands first.
+  static std::vector<DirectStemConfig> configs_of(const Conv2dProblem& a) {
+    const DirectStemSm90 kernel = kernel_of(a);
+    std::vector<int> filters;  // none that leaves a whole instruction of smaller size idle
+    for (const int some : {96, 128, 64, 32, 48, 24, 16, 8})
+      if (some >= 32 ? some < kernel.k + 8 : some >= kernel.k && some < kernel.k + 8) filters.push_back(some);
+    if (filters.empty())
+      filters.push_back(kernel.k <= 8 ? 8 : kernel.k <= 16 ? 16 : kernel.k <= 24 ? 24 : 32);
+    std::vector<DirectStemConfig> configs;
+    for (const int consumers : {3, 2})
+      for (const int some : filters)
+        for (int units = kernel.halo() + 4; units >= kernel.halo() + 2; --units)
+          for (int band = kernel.p; band >= 1; --band) {
+            const DirectStemConfig config{consumers, units, band, some};
+            if (kernel.p % band == 0 && with(kernel, config).valid()) configs.push_back(config);
+          }
+    return configs;
+  }
+};
+
+}  // namespace
+
+CompileJob direct_stem_sm90_job(const DirectStemSm90& a, const std::string& arch) {
+  const std::string config = fmt::format(
+      "convtune::DirectStemSm90{{.n={},.c={},.h={},.w={},.k={},.r={},.s={},.stride_h={},.stride_w={},.pad_"
+      "top={},"
+      ".pad_left={},.p={},.q={},.relu={},.consumers={},.units={},.band={},.filters={}}}",
+      a.n, a.c, a.h, a.w, a.k, a.r, a.s, a.stride_h, a.stride_w, a.pad_top, a.pad_left, a.p, a.q, a.relu,
+      a.consumers, a.units, a.band, a.filters);
+  CompileJob job = kernel_job(kFile, fmt::format("convtune::direct_stem_sm90<{}>", config), arch);
+  job.kernels.push_back(fmt::format("convtune::pack_direct_stem_sm90<{}>", config));
+  return job;
+}
+
+DirectStemSm90 direct_stem_sm90_kernel(const Conv2dProblem& problem, const Config& config) {
+  return with(kernel_of(problem), from_config<DirectStemConfig>(config));
+}
+
+const Algorithm& direct_stem_sm90() {
+  static const DirectStem algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cuda

@@ -1,0 +1,143 @@
+// The direct stem kernel without a GPU: geometry, refusals, and that what is offered compiles without spills
+// into the threads and shared memory that were planned.
+#include "cuda/direct_stem_sm90.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "convtune/cases.h"
+#include "cuda/compile_all.h"
+#include "cuda/cuda.h"
+
+namespace convtune {
+namespace {
+
+DeviceInfo hopper() {
+  DeviceInfo device;
+  device.device = {Device::Kind::cuda, 0};
+  device.isa = "sm_90a";
+  device.units = 132;
+  return device;
+}
+
+Conv2dProblem stem(const std::string& text) {
+  Conv2dProblem problem = find_problem(text);
+  problem.precision = Precision::tf32;
+  return problem;
+}
+
+std::vector<Config> candidates(const Conv2dProblem& problem) {
+  return cuda::direct_stem_sm90().candidates(problem, hopper());
+}
+
+// Every product of the convolution is made once, in groups whose chunks lie within the unit.
+TEST(DirectStemSm90, GroupsAreTheFilter) {
+  for (const int stride : {1, 2, 3, 4, 5, 8, 16})
+    for (const int taps : {1, 3, 7, 11, 16}) {
+      DirectStemSm90 kernel;
+      kernel.c = 2, kernel.r = kernel.s = taps, kernel.stride_h = kernel.stride_w = stride, kernel.q = 9;
+      std::set<std::tuple<int, int, int>> met;
+      for (int i = 0, before = 0; i < kernel.groups(); ++i) {
+        const DirectStemSm90::Group group = kernel.group(i);
+        const int offset = kernel.group_offset(group);
+        EXPECT_GE(offset, 0);
+        EXPECT_LE(offset + kernel.positions(), kernel.unit_chunks()) << stride << " " << taps << " " << i;
+        if (i % 2 == 1) {
+          EXPECT_EQ(group.unit, kernel.group(i - 1).unit);
+          EXPECT_GE(offset, before) << "a descriptor cannot step back";
+        }
+        before = offset;
+        if (group.real) {
+          const int row = group.unit * stride + group.row;
+          EXPECT_LT(row, taps);
+          EXPECT_TRUE(met.emplace(group.channel, row, group.column_group).second);
+        }
+      }
+      EXPECT_EQ(met.size(), static_cast<std::size_t>(2 * taps * ((taps + 3) / 4)));
+    }
+}
+
+TEST(DirectStemSm90, RefusesWithAReason) {
+  const auto reason = [](const std::string& text, const char* isa = "sm_90a") {
+    DeviceInfo device = hopper();
+    device.isa = isa;
+    return cuda::direct_stem_sm90().supports(parse_problem(text), device).reason();
+  };
+  const std::string good = "mb2ic3ih32oc16kh3ph1 precision=tf32";
+  EXPECT_EQ(reason(good), "");
+  EXPECT_EQ(reason("mb2ic3ih32oc16kh3ph1 precision=bf16"), "");
+  EXPECT_NE(reason(good, "sm_80").find("this is sm_80"), std::string::npos);
+  EXPECT_NE(reason(good, "sm_100a").find("this is sm_100a"), std::string::npos);
+  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1 precision=fp32").find("fp32"), std::string::npos);
+  EXPECT_NE(reason(good + " layout=nhwc").find("NCHW"), std::string::npos);
+  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1 dtype=f16 precision=fp16").find("f32"), std::string::npos);
+  EXPECT_NE(reason("mb2g2ic4ih32oc16kh3ph1 precision=tf32").find("group"), std::string::npos);
+  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1dh1 precision=tf32").find("dense"), std::string::npos);
+  EXPECT_NE(reason("mb2ic512ih32oc16kh3ph1 precision=tf32").find("few input channels"), std::string::npos);
+  EXPECT_NE(reason("mb2ic128ih32oc16kh3ph1 precision=tf32").find("products"), std::string::npos);
+  EXPECT_NE(reason("mb1ic4ih8iw100000oc16kh3ph1 precision=tf32").find("shared memory"), std::string::npos);
+}
+
+TEST(DirectStemSm90, TakesNoConfigFromOutsideThatIsNotItsOwn) {
+  const Conv2dProblem problem = stem("alexnet_conv1");
+  const auto accepts = [&](const char* text) {
+    return static_cast<bool>(cuda::direct_stem_sm90().accepts(problem, hopper(), parse_config(text)));
+  };
+  EXPECT_TRUE(accepts("consumers=3 units=5 band=55 filters=96"));
+  EXPECT_FALSE(accepts("consumers=4 units=5 band=55 filters=96"));
+  EXPECT_FALSE(accepts("consumers=3 units=50 band=55 filters=96"));
+  EXPECT_FALSE(accepts("consumers=3 units=2 band=55 filters=96"));
+  EXPECT_FALSE(accepts("consumers=3 units=5 band=10 filters=96"));
+  EXPECT_FALSE(accepts("consumers=3 units=5 band=0 filters=96"));
+  EXPECT_FALSE(accepts("consumers=3 units=5 band=55 filters=97"));
+  EXPECT_FALSE(accepts("consumers=3 units=5 band=4294967351 filters=96"));
+  EXPECT_FALSE(accepts("consumers=3 units=5 band=55"));
+}
+
+TEST(DirectStemSm90, TakesEveryStemCase) {
+  for (const Conv2dProblem& problem : load_suite("stem")) {
+    const std::vector<Config> configs = candidates(stem(to_string(problem)));
+    ASSERT_FALSE(configs.empty()) << to_string(problem);
+    for (const Config& config : configs)
+      EXPECT_TRUE(cuda::direct_stem_sm90().accepts(stem(to_string(problem)), hopper(), config))
+          << to_string(config);
+  }
+  EXPECT_EQ(to_string(candidates(stem("alexnet_conv1")).front()), "consumers=3 units=6 band=55 filters=96");
+}
+
+// For each problem its first guess and the config with the most registers of sums.
+TEST(DirectStemSm90, CompilesAsPlanned) {
+  if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
+  std::vector<DirectStemSm90> kernels;
+  std::vector<cuda::CompileJob> jobs;
+  for (const char* text : {"alexnet_conv1", "resnet_stem", "vgg_conv1_1", "vit_b16_patchify",
+                           "mb3ic2ih33iw41oc13kh5kw3sh2sw3ph1pw2 act=relu bias=0"}) {
+    const Conv2dProblem problem = stem(text);
+    const std::vector<Config> configs = candidates(problem);
+    ASSERT_FALSE(configs.empty()) << text;
+    const auto most = std::max_element(configs.begin(), configs.end(), [&](const auto& a, const auto& b) {
+      return cuda::direct_stem_sm90_kernel(problem, a).sums() <
+             cuda::direct_stem_sm90_kernel(problem, b).sums();
+    });
+    for (const Config& config : {configs.front(), *most}) {
+      kernels.push_back(cuda::direct_stem_sm90_kernel(problem, config));
+      jobs.push_back(cuda::direct_stem_sm90_job(kernels.back(), "sm_90a"));
+    }
+  }
+  const std::vector<cuda::CompileResult> results = cuda::compile_all(jobs, 2, 60);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    ASSERT_TRUE(results[i].module) << results[i].failure;
+    const cuda::KernelResources& resources = results[i].module->kernels[0];
+    EXPECT_EQ(resources.spill_bytes, 0) << resources.kernel;
+    EXPECT_EQ(resources.stack_bytes, 0) << resources.kernel;
+    EXPECT_EQ(resources.static_smem_bytes, 0) << resources.kernel << ": all of it is asked for at the launch";
+    EXPECT_LE(resources.registers * kernels[i].threads(), 65536) << resources.kernel;
+    // ptxas says so where it had to serialise the products.
+    EXPECT_EQ(results[i].module->log.find("serializ"), std::string::npos) << results[i].module->log;
+  }
+}
+
+}  // namespace
+}  // namespace convtune
