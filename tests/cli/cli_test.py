@@ -387,6 +387,7 @@ class Interrupts(CliTest):
     def trials_kept(self):
         return sum(file.read_bytes().count(b"\n") for file in self.data.glob("trials/*"))
 
+    @unittest.skipIf("TSAN_OPTIONS" in os.environ, "instrumented ceilings come out so low that nearly all is pruned")
     def test_a_search_goes_on_where_it_was_stopped(self):
         code, stderr = self.interrupt_when(lambda: self.trials_kept() >= 5, "tune", LARGER)
         self.assertEqual(code, 130, stderr)
