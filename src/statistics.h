@@ -1,7 +1,6 @@
 // Robust centre and doubt of a handful of timings. Pure functions; deterministic.
 #pragma once
 
-#include <cstdint>
 #include <span>
 
 namespace convtune {
@@ -13,10 +12,6 @@ double median_absolute_deviation(std::span<const double> samples);
 struct Interval {
   double low = 0, high = 0;
 };
-
-// Percentile bootstrap of the median (Efron 1979) with a fixed seed: the same samples give the same
-// interval. confidence in (0, 1), e.g. 0.99. Fewer than 5 samples: the whole line (-inf, inf).
-Interval bootstrap_median(std::span<const double> samples, double confidence, int resamples = 2000);
 
 // Interval between two order statistics (the sign test turned round): holds the median with at least
 // `confidence` whatever the distribution and however few the samples, where a bootstrap of 10 samples

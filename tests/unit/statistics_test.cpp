@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -37,84 +36,6 @@ TEST(Median, DeviationIsRobust) {
   EXPECT_EQ(median_absolute_deviation(std::vector<double>{1, 1, 2, 2, 4, 6, 9}), 1);
   EXPECT_EQ(median_absolute_deviation(std::vector<double>{1, 1, 2, 2, 4, 6, 1e9}), 1);
 }
-
-TEST(Bootstrap, SaysNothingOfFewerThanFive) {
-  for (std::size_t n = 0; n < 5; ++n) {
-    const Interval interval = bootstrap_median(normal_samples(n, 1), 0.99);
-    EXPECT_EQ(interval.low, -kInfinity);
-    EXPECT_EQ(interval.high, kInfinity);
-  }
-  EXPECT_TRUE(std::isfinite(bootstrap_median(normal_samples(5, 1), 0.99).low));
-}
-
-TEST(Bootstrap, SameSamplesInAnyOrderGiveTheSameInterval) {
-  std::vector<double> samples = normal_samples(31, 2);
-  const Interval first = bootstrap_median(samples, 0.99);
-  std::reverse(samples.begin(), samples.end());
-  const Interval second = bootstrap_median(samples, 0.99);
-  EXPECT_EQ(first.low, second.low);
-  EXPECT_EQ(first.high, second.high);
-}
-
-TEST(Bootstrap, HoldsTheMedianAndWidensWithConfidence) {
-  for (std::size_t n = 5; n <= 60; ++n) {
-    const std::vector<double> samples = normal_samples(n, n);
-    const Interval wide = bootstrap_median(samples, 0.99), narrow = bootstrap_median(samples, 0.8);
-    EXPECT_LE(wide.low, narrow.low);
-    EXPECT_LE(narrow.low, median(samples));
-    EXPECT_LE(median(samples), narrow.high);
-    EXPECT_LE(narrow.high, wide.high);
-    EXPECT_LT(wide.low, wide.high);
-  }
-  const Interval point = bootstrap_median(std::vector<double>(9, 3.5), 0.99);
-  EXPECT_EQ(point.low, 3.5);
-  EXPECT_EQ(point.high, 3.5);
-}
-
-// The same definition written the slow way, with another generator: equal up to the noise of resampling.
-TEST(Bootstrap, AgreesWithBruteForce) {
-  std::mt19937_64 random(3);
-  for (const std::size_t n : {5u, 10u, 40u, 41u}) {
-    const std::vector<double> samples = normal_samples(n, 100 + n);
-    std::vector<double> medians(50000), draw(n);
-    std::uniform_int_distribution<std::size_t> pick(0, n - 1);
-    for (double& resampled : medians) {
-      for (double& value : draw) value = samples[pick(random)];
-      resampled = median(draw);
-    }
-    std::sort(medians.begin(), medians.end());
-    const Interval interval = bootstrap_median(samples, 0.9, 50000);
-    EXPECT_NEAR(interval.low, medians[2500], 0.1) << n;
-    EXPECT_NEAR(interval.high, medians[47500], 0.1) << n;
-  }
-}
-
-TEST(Bootstrap, CoversTheTrueMedianAsOftenAsItSays) {
-  int covered = 0;
-  constexpr int kTrials = 1000;
-  for (int trial = 0; trial < kTrials; ++trial) {
-    const Interval interval =
-        bootstrap_median(normal_samples(40, 1000 + static_cast<unsigned>(trial)), 0.95, 500);
-    covered += interval.low <= 100 && 100 <= interval.high;
-  }
-  EXPECT_GE(covered, kTrials * 92 / 100);
-  EXPECT_LE(covered, kTrials * 98 / 100);
-}
-
-#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST(Bootstrap, OfFortySamplesTakesLessThanTwoMilliseconds) {
-  const std::vector<double> samples = normal_samples(40, 4);
-  double best_ms = kInfinity;
-  for (int i = 0; i < 50; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    ASSERT_TRUE(std::isfinite(bootstrap_median(samples, 0.99).low));
-    const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
-    best_ms = std::min(best_ms, taken.count());
-  }
-  RecordProperty("best_ms", std::to_string(best_ms));
-  EXPECT_LT(best_ms, 2);
-}
-#endif
 
 // By counting: of n samples, the interval from the k-th smallest to the k-th greatest misses the
 // median with probability 2 * sum of C(n, i) / 2^n over i < k.
