@@ -21,11 +21,8 @@ double distance(const Candidate& a, const Candidate& b) {
 
 }  // namespace
 
-Search::Search(std::vector<Candidate> candidates, std::size_t first_guesses, std::size_t patience)
-    : candidates_(std::move(candidates)),
-      seen_(candidates_.size(), false),
-      first_guesses_(first_guesses),
-      patience_(patience) {}
+Search::Search(std::vector<Candidate> candidates, std::size_t first_guesses)
+    : candidates_(std::move(candidates)), seen_(candidates_.size(), false), first_guesses_(first_guesses) {}
 
 std::optional<std::size_t> Search::nearest_untried() const {
   std::optional<std::size_t> nearest;
@@ -45,7 +42,7 @@ std::optional<std::size_t> Search::next() {
   std::optional<std::size_t> choice;
   if (tried_ < first_guesses_) {
     if (tried_ < candidates_.size()) choice = tried_;  // in the given order
-  } else if (in_vain_ < patience_) {
+  } else {
     choice = nearest_untried();
   }
   if (choice) {
@@ -59,9 +56,6 @@ void Search::report(std::size_t index, std::optional<double> time_us) {
   if (time_us && (!best_ || *time_us < best_us_)) {
     best_ = index;
     best_us_ = *time_us;
-    in_vain_ = 0;
-  } else {
-    ++in_vain_;
   }
 }
 

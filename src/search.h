@@ -19,13 +19,12 @@ struct Candidate {
 };
 
 // Begins with the first guesses, then climbs: next is always the untried candidate nearest to the
-// best so far (fewest fields that differ, then smallest steps, then the given order). Gives up after
-// `patience` candidates in a row that did not improve.
+// best so far (fewest fields that differ, then smallest steps, then the given order). Ends when every
+// candidate was tried; whoever searches stops at a budget before that.
 class Search {
  public:
   // candidates: most promising first. first_guesses: how many of them to try before climbing.
-  explicit Search(std::vector<Candidate> candidates, std::size_t first_guesses = 12,
-                  std::size_t patience = 64);
+  explicit Search(std::vector<Candidate> candidates, std::size_t first_guesses = 12);
 
   // The candidate to try next; none when the search is over.
   std::optional<std::size_t> next();
@@ -42,8 +41,7 @@ class Search {
 
   std::vector<Candidate> candidates_;
   std::vector<bool> seen_;
-  std::size_t first_guesses_, patience_;
-  std::size_t tried_ = 0, in_vain_ = 0;
+  std::size_t first_guesses_, tried_ = 0;
   std::optional<std::size_t> best_;
   double best_us_ = 0;
 };

@@ -24,8 +24,8 @@ constexpr int kScreenSamples = 3;        // short runs of a candidate
 constexpr double kHopeless = 1.3;        // one sample this many times the best ends a candidate's screening
 constexpr double kBoundMargin =
     1.2;  // the ceilings behind a bound are measured, too: not trusted to the last
-constexpr std::size_t kFinalists = 4;  // measured again in turns before one of them may challenge
-constexpr double kFinalistSeconds = 2;
+constexpr std::size_t kFinalists = 8;  // measured again in turns before one of them may challenge
+constexpr double kFinalistSeconds = 4;
 constexpr double kContestSeconds = 10;
 constexpr double kComparisonSeconds = 3;
 

@@ -1,6 +1,7 @@
 // `direct_stem_sm90`: few input channels on compute capability 9.0 (kernels/direct_stem_sm90.cuh). Which
-// problems it takes, its search space, and what runs. `consumers` warpgroups multiply; `units` of input are
-// kept at once; `band` output rows are computed one after the other; `filters` belong to a block.
+// problems it takes, its search space, and what runs. `consumers` warpgroups multiply, `producers` load;
+// `units` of input are kept at once; `band` output rows are computed one after the other; `filters` belong to
+// a block.
 #include "cuda/direct_stem_sm90.h"
 
 #include <fmt/format.h>
@@ -21,10 +22,11 @@ constexpr const char* kFile = "direct_stem_sm90.cuh";
 constexpr std::int64_t kMostExtent = 1 << 20;  // so that no product of three overflows 64 bits
 
 struct DirectStemConfig {
-  std::int64_t consumers = 3, units = 5, band = 1, filters = 96;
+  std::int64_t consumers = 3, producers = 1, units = 5, band = 1, filters = 96;
   template <class Self, class F>
   static void visit(Self& self, F&& field) {
     field("consumers", self.consumers);
+    field("producers", self.producers);
     field("units", self.units);
     field("band", self.band);
     field("filters", self.filters);
@@ -46,7 +48,8 @@ DirectStemSm90 kernel_of(const Conv2dProblem& a) {
 }
 
 DirectStemSm90 with(DirectStemSm90 kernel, const DirectStemConfig& config) {
-  kernel.consumers = static_cast<int>(config.consumers), kernel.units = static_cast<int>(config.units);
+  kernel.consumers = static_cast<int>(config.consumers);
+  kernel.producers = static_cast<int>(config.producers), kernel.units = static_cast<int>(config.units);
   kernel.band = static_cast<int>(config.band), kernel.filters = static_cast<int>(config.filters);
   return kernel;
 }
@@ -59,12 +62,15 @@ int band_blocks(const DirectStemSm90& kernel, int multiprocessors) {
 // Clock cycles of the busiest block, roughly: what the tensor cores, shared memory and the stores take for an
 // output row, and a part of it again for what a new band loads before its first row.
 double estimated_cycles(const DirectStemSm90& kernel, int multiprocessors) {
-  constexpr double kStoredBytesACycle = 13, kOverlap = 0.3, kHaloRow = 0.5;
+  constexpr double kStoredBytesACycle = 13, kLoadedBytesACycle = 7, kOverlap = 0.3, kHaloRow = 0.5;
   const double columns = kernel.filters;
   const double product = std::max(columns / 2, 16 + columns / 4);  // 64 x columns x 8; its operands' bytes
   const double products = product * kernel.tiles() * kernel.classes() * kernel.k_steps();
   const double stores = columns * kernel.q * 4 / kStoredBytesACycle;
-  const double row = std::max(products, stores) + kOverlap * std::min(products, stores);
+  const double overlap = kernel.consumers == 1 ? 1 : kOverlap;
+  const double loads =
+      static_cast<double>(kernel.unit_chunks()) * 16 / (kLoadedBytesACycle * kernel.producers);
+  const double row = std::max(loads, std::max(products, stores) + overlap * std::min(products, stores));
   const int blocks = band_blocks(kernel, multiprocessors);
   const double bands = std::ceil(static_cast<double>(kernel.bands()) / blocks) *
                        std::ceil(static_cast<double>(kernel.filter_blocks()) / multiprocessors);
@@ -161,12 +167,13 @@ class DirectStem final : public Algorithm {
       const DirectStemSm90 kernel = with(kernel_of(a), typed);
       if (kernel.valid()) return Support::yes();
       return Support::no(
-          fmt::format("{} is not one of its configs for this problem: consumers 2 or 3, band a divisor of "
+          fmt::format("{} is not one of its configs for this problem: consumers and producers at most {} "
+                      "together, band a divisor of "
                       "{}, units {} to "
                       "{}, filters 8, 16, 24, 32, 48, 64, 96 or 128, at most {} registers of sums (this: {}) "
                       "and {} bytes "
                       "of shared memory (this: {})",
-                      to_string(config), kernel.p, kernel.halo() + 2,
+                      to_string(config), DirectStemSm90::kMostWarpgroups, kernel.p, kernel.halo() + 2,
                       kernel.halo() + DirectStemSm90::kMostUnitsBesideHalo, kernel.most_sums(), kernel.sums(),
                       DirectStemSm90::kMostSmemBytes, kernel.smem_bytes()));
     } catch (const Error& error) {
@@ -225,11 +232,11 @@ class DirectStem final : public Algorithm {
     if (filters.empty())
       filters.push_back(kernel.k <= 8 ? 8 : kernel.k <= 16 ? 16 : kernel.k <= 24 ? 24 : 32);
     std::vector<DirectStemConfig> configs;
-    for (const int consumers : {3, 2})
+    for (const auto& [consumers, producers] : {std::pair{3, 1}, {2, 2}, {2, 1}, {1, 3}})
       for (const int some : filters)
         for (int units = kernel.halo() + 4; units >= kernel.halo() + 2; --units)
           for (int band = kernel.p; band >= 1; --band) {
-            const DirectStemConfig config{consumers, units, band, some};
+            const DirectStemConfig config{consumers, producers, units, band, some};
             if (kernel.p % band == 0 && with(kernel, config).valid()) configs.push_back(config);
           }
     return configs;
@@ -242,9 +249,9 @@ CompileJob direct_stem_sm90_job(const DirectStemSm90& a, const std::string& arch
   const std::string config = fmt::format(
       "convtune::DirectStemSm90{{.n={},.c={},.h={},.w={},.k={},.r={},.s={},.stride_h={},.stride_w={},.pad_"
       "top={},"
-      ".pad_left={},.p={},.q={},.relu={},.consumers={},.units={},.band={},.filters={}}}",
+      ".pad_left={},.p={},.q={},.relu={},.consumers={},.producers={},.units={},.band={},.filters={}}}",
       a.n, a.c, a.h, a.w, a.k, a.r, a.s, a.stride_h, a.stride_w, a.pad_top, a.pad_left, a.p, a.q, a.relu,
-      a.consumers, a.units, a.band, a.filters);
+      a.consumers, a.producers, a.units, a.band, a.filters);
   CompileJob job = kernel_job(kFile, fmt::format("convtune::direct_stem_sm90<{}>", config), arch);
   job.kernels.push_back(fmt::format("convtune::pack_direct_stem_sm90<{}>", config));
   return job;

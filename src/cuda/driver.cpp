@@ -147,7 +147,8 @@ CUcontext primary_context(int device) {
     throw Error(ErrorKind::no_device,
                 fmt::format("there is no device cuda:{}; the driver shows {}", device, device_count()));
   // By device; never given back, since others use them too. No lock once it is there: every launch asks.
-  static std::vector<std::atomic<CUcontext>> contexts(static_cast<std::size_t>(device_count()));
+  // Never destroyed: backends, which are, free their memory at the program's end.
+  static auto& contexts = *new std::vector<std::atomic<CUcontext>>(static_cast<std::size_t>(device_count()));
   std::atomic<CUcontext>& context = contexts[static_cast<std::size_t>(device)];
   if (CUcontext made = context.load(std::memory_order_acquire)) return made;
   static std::mutex mutex;

@@ -85,15 +85,17 @@ TEST(DirectStemSm90, TakesNoConfigFromOutsideThatIsNotItsOwn) {
   const auto accepts = [&](const char* text) {
     return static_cast<bool>(cuda::direct_stem_sm90().accepts(problem, hopper(), parse_config(text)));
   };
-  EXPECT_TRUE(accepts("consumers=3 units=5 band=55 filters=96"));
-  EXPECT_FALSE(accepts("consumers=4 units=5 band=55 filters=96"));
-  EXPECT_FALSE(accepts("consumers=3 units=50 band=55 filters=96"));
-  EXPECT_FALSE(accepts("consumers=3 units=2 band=55 filters=96"));
-  EXPECT_FALSE(accepts("consumers=3 units=5 band=10 filters=96"));
-  EXPECT_FALSE(accepts("consumers=3 units=5 band=0 filters=96"));
-  EXPECT_FALSE(accepts("consumers=3 units=5 band=55 filters=97"));
-  EXPECT_FALSE(accepts("consumers=3 units=5 band=4294967351 filters=96"));
-  EXPECT_FALSE(accepts("consumers=3 units=5 band=55"));
+  EXPECT_TRUE(accepts("consumers=3 producers=1 units=5 band=55 filters=96"));
+  EXPECT_FALSE(accepts("consumers=3 producers=2 units=5 band=55 filters=96"));
+  EXPECT_FALSE(accepts("consumers=3 producers=0 units=5 band=55 filters=96"));
+  EXPECT_FALSE(accepts("consumers=4 producers=1 units=5 band=55 filters=96"));
+  EXPECT_FALSE(accepts("consumers=3 producers=1 units=50 band=55 filters=96"));
+  EXPECT_FALSE(accepts("consumers=3 producers=1 units=2 band=55 filters=96"));
+  EXPECT_FALSE(accepts("consumers=3 producers=1 units=5 band=10 filters=96"));
+  EXPECT_FALSE(accepts("consumers=3 producers=1 units=5 band=0 filters=96"));
+  EXPECT_FALSE(accepts("consumers=3 producers=1 units=5 band=55 filters=97"));
+  EXPECT_FALSE(accepts("consumers=3 producers=1 units=5 band=4294967351 filters=96"));
+  EXPECT_FALSE(accepts("consumers=3 producers=1 units=5 band=55"));
 }
 
 TEST(DirectStemSm90, TakesEveryStemCase) {
@@ -104,7 +106,8 @@ TEST(DirectStemSm90, TakesEveryStemCase) {
       EXPECT_TRUE(cuda::direct_stem_sm90().accepts(stem(to_string(problem)), hopper(), config))
           << to_string(config);
   }
-  EXPECT_EQ(to_string(candidates(stem("alexnet_conv1")).front()), "consumers=3 units=6 band=55 filters=96");
+  EXPECT_EQ(to_string(candidates(stem("alexnet_conv1")).front()),
+            "consumers=3 producers=1 units=6 band=55 filters=96");
 }
 
 // For each problem its first guess and the config with the most registers of sums.

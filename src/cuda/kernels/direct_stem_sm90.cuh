@@ -13,8 +13,8 @@
 //
 // For other strides the row is kept once a class of pixels, shifted, and split into planes of chunks
 // (direct_stem_sm90.h). A block stays on its multiprocessor with its filters and walks down bands of output
-// rows. One warpgroup loads input rows, rounds them to TF32 and fills a ring of units; the others take tiles
-// of output in turns: wait for units, multiply, release the row, store.
+// rows. One warpgroup or more load input rows, round them to TF32 and fill a ring of units; the others take
+// tiles of output in turns: wait for units, multiply, release the row, store.
 //
 // A unit in which a number is not finite is flagged: zero weights and rounding would spread it, so the rows
 // that use it are computed again from the tensors as they came, in fp32 and with no padding.
@@ -89,15 +89,17 @@ __device__ inline unsigned load_shared(unsigned address) {
 template <DirectStemSm90 config>
 __device__ void produce(const float* __restrict__ x, const Smem<config>& smem, int thread) {
   constexpr int kChunks = static_cast<int>(config.unit_chunks());
-  constexpr int kMostAtOnce = 6, kNeeded = (kChunks + 127) / 128;
-  constexpr int kAtOnce =
-      kNeeded < kMostAtOnce ? kNeeded : kMostAtOnce;           // chunks that a thread has in flight
-  constexpr int kBatches = (kNeeded + kAtOnce - 1) / kAtOnce;  // of a unit
+  constexpr int kLoaders = config.loaders(), kMostAtOnce = 6, kNeeded = (kChunks + kLoaders - 1) / kLoaders;
+  constexpr int kBatches = (kNeeded + kMostAtOnce - 1) / kMostAtOnce;  // of a unit
+  constexpr int kAtOnce = (kNeeded + kBatches - 1) / kBatches;         // chunks of a thread
   const Walk<config> walk;
   const int steps = walk.units() * kBatches, rows = walk.rows();
-  float values[2][kAtOnce][4];  // two batches: one is on its way while the other is stored
+  // Batches: all but the oldest are on their way. Small ones are many, or each would wait for memory alone.
+  constexpr int kMostChunks = 12, kMostDepth = 8;
+  constexpr int kDepth = kMostChunks / kAtOnce < kMostDepth ? kMostChunks / kAtOnce : kMostDepth;
+  float values[kDepth][kAtOnce][4];
 
-  const auto load = [&](int step, auto half) {
+  const auto load_by = [&](int step, auto batch, auto width) {
     const int unit = step / kBatches, band = walk.band_id(unit / Walk<config>::kUnitsOfBand);
     const int image = band / Walk<config>::kBandsOfImage;
     const int first_row =
@@ -105,7 +107,7 @@ __device__ void produce(const float* __restrict__ x, const Smem<config>& smem, i
     const float* from = x + static_cast<long long>(image) * config.c * config.h * config.w;
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int chunk = thread + 128 * (step % kBatches * kAtOnce + i);
+      const int chunk = thread + kLoaders * (step % kBatches * kAtOnce + i);
       const int position = chunk % config.plane_chunks(), row = chunk / config.row_chunks();
       const int plane = chunk / config.plane_chunks() % config.planes();
       const int shift = row % config.classes(), phase = row / config.classes() % config.unit_rows();
@@ -115,13 +117,32 @@ __device__ void produce(const float* __restrict__ x, const Smem<config>& smem, i
       const int source = (channel * config.h + input_row) * config.w + column;
       const bool inside = chunk < kChunks && input_row >= 0 && input_row < config.h;
 #pragma unroll
-      for (int j = 0; j < 4; ++j)
-        values[half.value][i][j] =
-            inside && column + j >= 0 && column + j < config.w ? __ldg(from + source + j) : 0.0f;
+      for (int j = 0; j < 4; j += width.value) {
+        // Widths divide the row's: all of them are inside, or none.
+        const bool there = inside && column + j >= 0 && column + j < config.w;
+        float* const to = &values[batch.value][i][j];
+        if constexpr (width.value == 4) {
+          const float4 got = there ? __ldg(reinterpret_cast<const float4*>(from + source)) : float4{};
+          to[0] = got.x, to[1] = got.y, to[2] = got.z, to[3] = got.w;
+        } else if constexpr (width.value == 2) {
+          const float2 got = there ? __ldg(reinterpret_cast<const float2*>(from + source + j)) : float2{};
+          to[0] = got.x, to[1] = got.y;
+        } else {
+          to[0] = there ? __ldg(from + source + j) : 0.0f;
+        }
+      }
     }
   };
+  constexpr int kWidth = config.load_width();
+  const bool aligned = reinterpret_cast<unsigned long long>(x) % (4 * kWidth) == 0;
+  const auto load = [&](int step, auto batch) {
+    if (kWidth > 1 && aligned)
+      load_by(step, batch, Int<kWidth>{});
+    else
+      load_by(step, batch, Int<1>{});
+  };
   int freed = 0;  // rows that are known to be done
-  const auto store = [&](int step, auto half) {
+  const auto store = [&](int step, auto batch) {
     const int unit = step / kBatches, slot = unit % config.units;
     if (step % kBatches == 0)
       for (; freed < rows && walk.first_unit(freed) <= unit - config.units; ++freed)
@@ -129,11 +150,11 @@ __device__ void produce(const float* __restrict__ x, const Smem<config>& smem, i
     bool finite = true;
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int chunk = thread + 128 * (step % kBatches * kAtOnce + i);
+      const int chunk = thread + kLoaders * (step % kBatches * kAtOnce + i);
       unsigned bits[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        bits[j] = ptx::cvt_rna_tf32(values[half.value][i][j]);
+        bits[j] = ptx::cvt_rna_tf32(values[batch.value][i][j]);
         finite = finite && is_finite_tf32(bits[j]);
       }
       if (chunk < kChunks)
@@ -148,13 +169,16 @@ __device__ void produce(const float* __restrict__ x, const Smem<config>& smem, i
       ptx::mbarrier_arrive(smem.full + 8 * slot);
     }
   };
-  load(0, Int<0>{});
-  for (int step = 0; step < steps; step += 2) {
-    if (step + 1 < steps) load(step + 1, Int<1>{});
-    store(step, Int<0>{});
-    if (step + 2 < steps) load(step + 2, Int<0>{});
-    if (step + 1 < steps) store(step + 1, Int<1>{});
-  }
+  for_constants<0, kDepth - 1>([&](auto first) {
+    if (first.value < steps) load(first.value, first);
+  });
+  for (int step = 0; step < steps; step += kDepth)
+    for_constants<0, kDepth>([&](auto batch) {
+      constexpr int kAhead = kDepth - 1;
+      const int now = step + batch.value;
+      if (now + kAhead < steps) load(now + kAhead, Int<(batch.value + kAhead) % kDepth>{});
+      if (now < steps) store(now, batch);
+    });
 }
 
 // ---- The warpgroups that multiply --------------------------------------------------------------
@@ -327,10 +351,13 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
     for (; next < config.tiles(); next += config.consumers) {
       float sums[config.classes()][config.filters / 2];
       multiply<config>(sums, smem, first_unit, next);
+      // Read by the thread that releases, which orders it before the next unit's flag.
       bool finite = weights_finite;
-      for (int unit = first_unit; unit <= first_unit + config.halo(); ++unit)
-        finite =
-            finite && load_shared(smem.flags + 4 * (unit % config.units)) != static_cast<unsigned>(unit + 1);
+      if (thread % 32 == 0)
+        for (int unit = first_unit; unit <= first_unit + config.halo(); ++unit)
+          finite = finite &&
+                   load_shared(smem.flags + 4 * (unit % config.units)) != static_cast<unsigned>(unit + 1);
+      finite = __shfl_sync(0xffffffff, finite, 0);
       if (next + config.consumers >= config.tiles()) release();
       if (!finite)
         store_exact<config>(x, packed, y, at, next, thread);
@@ -353,7 +380,7 @@ __global__ void __launch_bounds__(config.threads(), 1)
   const int thread = threadIdx.x;
   if (thread == 0) {
     for (int i = 0; i < config.units; ++i) {
-      ptx::mbarrier_init(smem.full + 8 * i, 128);
+      ptx::mbarrier_init(smem.full + 8 * i, config.loaders());
       ptx::mbarrier_init(smem.done + 8 * i, 4 * config.consumers);
       stem::store_shared(smem.flags + 4 * i, 0);
     }
@@ -365,8 +392,8 @@ __global__ void __launch_bounds__(config.threads(), 1)
   ptx::fence_proxy_async();
   __syncthreads();
   const int warpgroup = __shfl_sync(0xffffffff, thread / 128, 0);
-  if (warpgroup == config.consumers)
-    stem::produce<config>(x, smem, thread % 128);
+  if (warpgroup >= config.consumers)
+    stem::produce<config>(x, smem, (thread - 128u * config.consumers) % config.loaders());
   else
     stem::consume<config>(x, packed, y, smem, warpgroup, thread % 128);
 }

@@ -9,8 +9,9 @@ struct DirectStemSm90 {
   int n = 1, c = 1, h = 1, w = 1, k = 1, r = 1, s = 1, stride_h = 1, stride_w = 1, pad_top = 0, pad_left = 0;
   int p = 1, q = 1;
   bool relu = false;
-  // The choices: warpgroups that multiply; units kept at once; output rows of a band; filters of a block.
-  int consumers = 3, units = 3, band = 1, filters = 8;
+  // The choices: warpgroups that multiply and that load; units kept at once; output rows of a band; filters
+  // of a block.
+  int consumers = 3, producers = 1, units = 3, band = 1, filters = 8;
 
   // ---- Geometry ----
   // Pixels q of one class (q modulo classes) begin a multiple of 4 columns after each other, which is
@@ -27,6 +28,13 @@ struct DirectStemSm90 {
   constexpr int halo() const { return (r - 1) / stride_h; }  // units that an output row needs beside its own
   constexpr long long unit_chunks() const {
     return static_cast<long long>(c) * unit_rows() * classes() * row_chunks();
+  }
+
+  // Neighbouring columns that one load can read where x is aligned: chunks begin at multiples of it.
+  constexpr int load_width() const {
+    for (int width = 4; width > 1; width /= 2)
+      if (w % width == 0 && pad_left % width == 0 && 4 / classes() % width == 0) return width;
+    return 1;
   }
 
   // ---- The sum, in groups of 4 filter columns ----
@@ -69,13 +77,15 @@ struct DirectStemSm90 {
   // ---- A block ----
   constexpr int bands() const { return n * (p / band); }
   constexpr int filter_blocks() const { return ceil_div(k, filters); }
-  constexpr int threads() const { return 128 * (consumers + 1); }
+  constexpr int threads() const { return 128 * (consumers + producers); }
+  constexpr int loaders() const { return 128 * producers; }
   constexpr int sums() const { return classes() * filters / 2; }  // registers of a thread
-  constexpr int most_sums() const { return consumers == 3 ? 64 : 96; }
-  // Shared memory: weights, units, staged outputs (read past the last unit too), barriers, flags.
+  constexpr int most_sums() const { return threads() > 384 ? 64 : 96; }
+  // Shared memory: weights, units, staged outputs, barriers, flags. What follows the units is as long as an
+  // operand: the last tile's is read to its end, and compute-sanitizer takes it to be contiguous.
   constexpr int staged_channels() const { return filters % 16 == 0 ? 16 : 8; }
   constexpr int staging_bytes() const {
-    return classes() == 1 ? consumers * staged_channels() * kStagingPitch * 4 : kTile * 16;
+    return classes() == 1 ? consumers * staged_channels() * kStagingPitch * 4 : kOperandBytes;
   }
   constexpr long long weight_bytes() const { return 16LL * groups() * filters; }
   constexpr long long units_bytes() const { return units * unit_chunks() * 16; }
@@ -91,16 +101,19 @@ struct DirectStemSm90 {
 
   // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid() const {
-    return (consumers == 2 || consumers == 3) && wgmma_has(filters) && band >= 1 && p % band == 0 &&
-           sums() <= most_sums() && units >= halo() + 2 && units <= halo() + kMostUnitsBesideHalo &&
-           k_steps() * classes() <= kMostProducts && smem_bytes() <= kMostSmemBytes &&
+    return consumers >= 1 && producers >= 1 && consumers + producers <= kMostWarpgroups &&
+           wgmma_has(filters) && band >= 1 && p % band == 0 && sums() <= most_sums() && units >= halo() + 2 &&
+           units <= halo() + kMostUnitsBesideHalo && k_steps() * classes() <= kMostProducts &&
+           smem_bytes() <= kMostSmemBytes &&
            // Offsets in an image and counters of a block are ints.
            static_cast<long long>(c + 1) * (h + pad_top) * w + pad_left < (1LL << 31) &&
            static_cast<long long>(n) * (p / band) * (band + halo()) * (unit_chunks() / 128 + 1) < (1LL << 31);
   }
 
-  static constexpr int kTile = 64;          // positions of a product
+  static constexpr int kTile = 64;  // positions of a product
+  static constexpr int kOperandBytes = kTile * 8 * 4;
   static constexpr int kStagingPitch = 68;  // floats: no two threads of a warp write to one bank
+  static constexpr int kMostWarpgroups = 4;
   static constexpr int kMostProducts = 256;
   static constexpr int kMostUnitsBesideHalo = 8;
   static constexpr int kMostSmemBytes = 227 * 1024;
