@@ -208,6 +208,14 @@ TEST_F(DirectStem, TakesBadlyAlignedPointers) {
   }
 }
 
+TEST_F(DirectStem, CountsMoreOutputsThanAnIntCan) {
+  const Conv2dProblem problem = parse_problem("mb700ic1ih224oc64kh3ph1 precision=tf32");
+  ASSERT_GT(problem.output_elements(), std::int64_t{1} << 31);
+  Testbed bed(problem, gpu(), TestData::integer, 8, 3000);  // of which the last outputs are some
+  const Config config = stem().candidates(problem, device()).front();
+  EXPECT_EQ(bed.check(*stem().build(problem, device(), config)).failure, "");
+}
+
 TEST_F(DirectStem, GivesTheSameBitsEveryTime) {
   for (const char* name : {"alexnet_conv1", "resnet_stem"}) {
     Conv2dProblem problem = find_problem(name);
