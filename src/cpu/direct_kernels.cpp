@@ -30,7 +30,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Floats = hn::ScalableTag<float>;
 using Vector = hn::Vec<Floats>;
 constexpr int kLanes = HWY_MAX_BYTES / static_cast<int>(sizeof(float));
-constexpr int kRegisters = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 32 : 16;
 
 // max(v, 0) with the operands in the order that keeps a NaN.
 HWY_INLINE Vector activate(Floats d, Vector v, bool relu) {
@@ -157,7 +156,7 @@ constexpr TileShape kTiles[] = {
 #endif
 };
 // Unused where direct_kernels() has no width for the target.
-[[maybe_unused]] constexpr DirectKernels kKernels = {kLanes, kRegisters, kTiles, finish, fence, split_phases};
+[[maybe_unused]] constexpr DirectKernels kKernels = {kLanes, kTiles, finish, fence, split_phases};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu

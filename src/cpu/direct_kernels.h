@@ -39,8 +39,7 @@ struct TileShape {
 };
 
 struct DirectKernels {
-  int lanes;      // floats in a vector
-  int registers;  // vector registers of the instruction set
+  int lanes;  // floats in a vector
   std::span<const TileShape> tiles;
   // y[i] = act(acc[i] + bias): one run of an output row. acc must be readable a vector past its end.
   void (*finish)(const float* acc, float bias, bool relu, float* y, std::int64_t count);

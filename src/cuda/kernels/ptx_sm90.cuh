@@ -97,12 +97,14 @@ struct WgmmaTf32;
 #define CONVTUNE_LIST_16 CONVTUNE_LIST_12 ", " CONVTUNE_NAMES_12
 #define CONVTUNE_LIST_24 CONVTUNE_LIST_16 ", " CONVTUNE_NAMES_16 ", " CONVTUNE_NAMES_20
 #define CONVTUNE_LIST_32 CONVTUNE_LIST_24 ", " CONVTUNE_NAMES_24 ", " CONVTUNE_NAMES_28
-#define CONVTUNE_LIST_48                                                                    \
-  CONVTUNE_LIST_32 ", " CONVTUNE_NAMES_32 ", " CONVTUNE_NAMES_36 ", " CONVTUNE_NAMES_40 "," \
-                                                                                        " " CONVTUNE_NAMES_44
-#define CONVTUNE_LIST_64                                                                    \
-  CONVTUNE_LIST_48 ", " CONVTUNE_NAMES_48 ", " CONVTUNE_NAMES_52 ", " CONVTUNE_NAMES_56 "," \
-                                                                                        " " CONVTUNE_NAMES_60
+#define CONVTUNE_LIST_48                                                                \
+  CONVTUNE_LIST_32 ", " CONVTUNE_NAMES_32 ", " CONVTUNE_NAMES_36 ", " CONVTUNE_NAMES_40 \
+                   ","                                                                  \
+                   " " CONVTUNE_NAMES_44
+#define CONVTUNE_LIST_64                                                                \
+  CONVTUNE_LIST_48 ", " CONVTUNE_NAMES_48 ", " CONVTUNE_NAMES_52 ", " CONVTUNE_NAMES_56 \
+                   ","                                                                  \
+                   " " CONVTUNE_NAMES_60
 #define CONVTUNE_SUMS_4(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
 #define CONVTUNE_SUMS_8(i) CONVTUNE_SUMS_4(i), CONVTUNE_SUMS_4(i + 4)
 #define CONVTUNE_SUMS_12(i) CONVTUNE_SUMS_8(i), CONVTUNE_SUMS_4(i + 8)
