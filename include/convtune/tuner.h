@@ -62,7 +62,7 @@ struct Progress {
 };
 
 struct TuneOptions {
-  double budget_seconds = 60;      // the search; the final contest comes on top (a few seconds)
+  double budget_seconds = 60;      // the search; vendor, final and contest come on top (about 20 s)
   std::int64_t budget_trials = 0;  // 0: no limit
   double min_gain = 0.02;          // a challenger must be faster than the incumbent by this much, proven
   bool retune = false;             // search even if a record answers
