@@ -8,6 +8,8 @@
 #include <limits>
 #include <set>
 
+#include "refusal.h"
+
 namespace convtune {
 namespace {
 
@@ -22,17 +24,6 @@ struct TileConfig {
     field("vectors", self.vectors);
   }
 };
-
-template <class Function>
-std::string refusal(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
-    return error.what();
-  }
-  return "accepted";
-}
 
 TEST(Config, HasATextFormBothWays) {
   const Config config{{{"vectors", 4}, {"channels", -6}}};

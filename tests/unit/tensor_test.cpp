@@ -6,20 +6,10 @@
 #include <vector>
 
 #include "convtune/error.h"
+#include "refusal.h"
 
 namespace convtune {
 namespace {
-
-template <class Function>
-std::string refusal(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
-    return error.what();
-  }
-  return "accepted";
-}
 
 TEST(Tensor, EveryNameParsesBack) {
   for (const DType value : {DType::f32, DType::f16, DType::bf16})
