@@ -1,0 +1,28 @@
+// The numbers of a convolution as device code wants them: a kernel is compiled for one of these, so that all
+// of them are constants. Letters as in convtune/problem.h; tensors are fp32, dense, NCHW or NHWC.
+#pragma once
+
+namespace convtune {
+
+struct Conv2dExtents {
+  int n = 1, c = 1, h = 1, w = 1, k = 1, r = 1, s = 1, groups = 1;
+  int stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1, pad_top = 0, pad_left = 0;
+  int p = 1, q = 1;  // the output's height and width: padding below and to the right is in them
+  bool relu = false, nhwc = false;
+
+  constexpr int group_channels() const { return c / groups; }  // input channels of a group
+  constexpr int group_filters() const { return k / groups; }
+  constexpr int taps() const { return group_channels() * r * s; }  // products of a sum
+  constexpr long long weights() const { return static_cast<long long>(k) * taps(); }
+
+  constexpr long long input_offset(int image, int channel, int row, int column) const {
+    return nhwc ? ((static_cast<long long>(image) * h + row) * w + column) * c + channel
+                : ((static_cast<long long>(image) * c + channel) * h + row) * w + column;
+  }
+  constexpr long long output_offset(int image, int filter, int row, int column) const {
+    return nhwc ? ((static_cast<long long>(image) * p + row) * q + column) * k + filter
+                : ((static_cast<long long>(image) * k + filter) * p + row) * q + column;
+  }
+};
+
+}  // namespace convtune
