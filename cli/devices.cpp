@@ -1,4 +1,4 @@
-// convtune devices: what there is to run on, best first.
+// convtune devices: what there is to run on, best first; or the sheet of one target.
 #include <fmt/format.h>
 
 #include <memory>
@@ -6,9 +6,11 @@
 
 #include "command.h"
 #include "convtune/device.h"
+#include "convtune/target.h"
 #include "exit_code.h"
 #include "output.h"
 #include "table.h"
+#include "target_sheet.h"
 
 namespace convtune::cli {
 namespace {
@@ -57,11 +59,27 @@ std::string devices_json(const std::vector<DeviceInfo>& found) {
 
 Command add_devices(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("devices", "List what there is to run on, best first");
-  const auto json = std::make_shared<std::string>();
-  app->add_option("--json", *json, "Write the list to this file as JSON (- is standard output)");
-  app->footer("Examples:\n  convtune devices\n  convtune devices --json -");
-  return {app, [json]() -> int {
-            const OutputFile file(*json);
+  struct Options {
+    std::string json, target;
+  };
+  const auto options = std::make_shared<Options>();
+  app->add_option("--json", options->json,
+                  "Write the list, or the target, to this file as JSON (- is standard output)");
+  app->add_option("--target", options->target, "Print one target's sheet: " + target_help());
+  app->footer(
+      "Examples:\n"
+      "  convtune devices\n"
+      "  convtune devices --json -\n"
+      "  convtune devices --target rtx4090\n"
+      "  convtune devices --target rtx4090 --json mine.json   # to edit, and name as a target");
+  return {app, [options]() -> int {
+            const OutputFile file(options->json);
+            if (!options->target.empty()) {
+              const Target target = find_target(options->target);
+              if (!file.is_stdout()) fmt::print("{}", target_sheet(target));
+              if (file) file.write(to_json(target));
+              return kOk;
+            }
             const std::vector<DeviceInfo> found = devices();
             if (!file.is_stdout()) fmt::print("{}", devices_table(found));
             if (file) file.write(devices_json(found));

@@ -10,6 +10,7 @@
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/driver.h"
+#include "target.h"
 
 namespace convtune::cuda {
 namespace {
@@ -20,12 +21,6 @@ constexpr CUresult kOutOfMemory = 2;
 
 CUdeviceptr address_of(const void* pointer) {
   return reinterpret_cast<CUdeviceptr>(pointer);
-}
-
-// What kernels are compiled for. From 9.0 on a GPU has instructions of its own, which only the name with an
-// 'a' allows.
-std::string isa_of(int major, int minor) {
-  return fmt::format("sm_{}{}{}", major, minor, major >= 9 && major <= 11 ? "a" : "");
 }
 
 struct Gpu {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend.h"
+#include "convtune/target.h"
 
 namespace convtune::cuda {
 
@@ -16,6 +17,8 @@ Backend& backend(Device device);
 // What was looked for: the driver, NVRTC, cuDNN, and each GPU that the driver shows.
 std::vector<Probe> probes();
 
+// A device as a target: its limits as the driver says, its tensor cores' rates by its capability.
+Target device_target(Device device);
 // The ceilings of a device, measured (ceilings.cpp).
 Ceilings measure_ceilings(Backend& backend);
 

@@ -1,0 +1,14 @@
+// A target as people read it: its limits and rates, one a line.
+#pragma once
+
+#include <string>
+
+#include "convtune/target.h"
+
+namespace convtune::cli {
+
+std::string target_sheet(const Target& target);
+// What an option that takes a target says of it: the names that there are.
+std::string target_help();
+
+}  // namespace convtune::cli

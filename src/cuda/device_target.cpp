@@ -1,0 +1,74 @@
+// A GPU of this machine as a Target: limits and clocks from the driver. The rates of the tensor cores
+// are no attribute of a device; they follow from the compute capability.
+#include "cuda/cuda.h"
+#include "cuda/driver.h"
+#include "target.h"
+
+namespace convtune::cuda {
+namespace {
+
+// CUdevice_attribute, by its values in cuda.h.
+enum Attribute {
+  kThreadsPerBlock = 1,
+  kWarpSize = 10,
+  kClockKilohertz = 13,
+  kMultiprocessors = 16,
+  kMemoryClockKilohertz = 36,
+  kMemoryBusBits = 37,
+  kL2Bytes = 38,
+  kThreadsPerMultiprocessor = 39,
+  kCapabilityMajor = 75,
+  kCapabilityMinor = 76,
+  kSmemPerMultiprocessor = 81,
+  kRegistersPerMultiprocessor = 82,
+  kSmemPerBlock = 97,  // with the opt-in that convtune's kernels make
+  kBlocksPerMultiprocessor = 106,
+  kSmemReserved = 111,
+};
+
+// Of the capability, or of the nearest below it that is known.
+CapabilityFacts facts_of(int major, int minor) {
+  for (int m = major; m >= 8; --m)
+    for (int n = m == major ? minor : 9; n >= 0; --n)
+      if (const auto facts = capability_facts(m, n)) return *facts;
+  throw Error(ErrorKind::unsupported,
+              fmt::format("nothing is known of compute capability {}.{}", major, minor));
+}
+
+}  // namespace
+
+Target device_target(Device device) {
+  const DeviceInfo& info = backend(device).info();
+  CUdevice handle = 0;
+  check(driver().cuDeviceGet(&handle, device.index), "opening device {}", to_string(device));
+  const auto ask = [&](Attribute which) {
+    int value = 0;
+    check(driver().cuDeviceGetAttribute(&value, which, handle), "asking {} for attribute {}",
+          to_string(device), static_cast<int>(which));
+    return value;
+  };
+  Target target;
+  target.capability_major = ask(kCapabilityMajor), target.capability_minor = ask(kCapabilityMinor);
+  const CapabilityFacts facts = facts_of(target.capability_major, target.capability_minor);
+  target.name = to_string(device);
+  target.product = info.name;
+  target.architecture = facts.architecture;
+  target.multiprocessors = ask(kMultiprocessors);
+  target.clock_mhz = ask(kClockKilohertz) / 1e3;
+  target.bandwidth_gb_s = 2.0 * ask(kMemoryClockKilohertz) * (ask(kMemoryBusBits) / 8.0) / 1e6;
+  target.tf32_tflops = tf32_tflops_of(facts, target.product, target.multiprocessors, target.clock_mhz);
+  target.bf16_tflops = target.fp16_tflops = 2 * target.tf32_tflops;
+  target.registers_per_multiprocessor = ask(kRegistersPerMultiprocessor);
+  target.threads_per_block = ask(kThreadsPerBlock);
+  target.threads_per_multiprocessor = ask(kThreadsPerMultiprocessor);
+  target.warp_size = ask(kWarpSize);
+  target.warps_per_multiprocessor = target.threads_per_multiprocessor / target.warp_size;
+  target.blocks_per_multiprocessor = ask(kBlocksPerMultiprocessor);
+  target.smem_per_multiprocessor = ask(kSmemPerMultiprocessor);
+  target.smem_per_block = ask(kSmemPerBlock);
+  target.smem_reserved = ask(kSmemReserved);
+  target.l2_bytes = ask(kL2Bytes);
+  return target;
+}
+
+}  // namespace convtune::cuda
