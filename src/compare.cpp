@@ -27,8 +27,14 @@ std::string Contender::text() const {
                                : fmt::format("{} {}", algorithm->name(), to_string(config));
 }
 
+double Ceilings::peak(Precision precision) const {
+  const bool half = precision == Precision::fp16 || precision == Precision::bf16;
+  const double own = half ? half_flops_per_second : precision == Precision::fp32 ? fp32_flops_per_second : 0;
+  return own > 0 ? own : flops_per_second;
+}
+
 Roofline roofline(const Conv2dProblem& problem, const Ceilings& ceilings) {
-  const double compute_us = 1e6 * problem.flops() / ceilings.flops_per_second;
+  const double compute_us = 1e6 * problem.flops() / ceilings.peak(problem.precision);
   const double memory_us = 1e6 * problem.bytes() / ceilings.bytes_per_second;
   return {std::max(compute_us, memory_us), compute_us >= memory_us ? "compute" : "memory"};
 }

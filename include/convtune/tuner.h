@@ -13,11 +13,16 @@ namespace convtune {
 
 // The device's measured ceilings: what an ideal kernel could reach here, in this run.
 struct Ceilings {
-  double flops_per_second = 0;  // fused multiply-adds, all units busy
+  double flops_per_second = 0;  // fused multiply-adds, all units busy; on a GPU: of tf32 numbers
   double bytes_per_second = 0;  // copying memory: bytes read plus bytes written
+  // The other precisions of a GPU. 0, as on a CPU: they are multiplied as fast as the above.
+  double fp32_flops_per_second = 0;  // by ordinary units, or as three products of tf32 where that is faster
+  double half_flops_per_second = 0;  // fp16 and bf16, sums in fp32
+
+  double peak(Precision) const;  // multiply-adds a second in that precision
 };
 
-// max(flops / peak, compulsory bytes / copy speed): no kernel can be faster.
+// max(flops / the precision's peak, compulsory bytes / copy speed): no kernel can be faster.
 struct Roofline {
   double floor_us = 0;
   std::string bound;  // "compute" or "memory"

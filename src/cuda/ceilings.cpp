@@ -1,8 +1,12 @@
-// The ceilings of a GPU, measured: TF32 products a second with the fastest instruction that convtune uses on
-// it, and bytes a second when the driver copies memory. The best of several windows each, after a warm-up.
-#include <algorithm>
+// The ceilings of a GPU, measured: products a second in each precision with the fastest instruction that
+// convtune uses on it, and bytes a second when the driver copies memory. The best of several windows each,
+// after a warm-up; a third of a second in all.
+#include "cuda/ceilings.h"
 
-#include "cuda/compiler.h"
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "cuda/cuda.h"
 #include "cuda/driver.h"
 #include "cuda/kernel.h"
@@ -19,22 +23,42 @@ double best_us(Backend& backend, const auto& work) {
   return best;
 }
 
-double measure_flops_per_second(Backend& backend) {
+// A kernel of ceilings.cuh that multiplies and does nothing else.
+struct Products {
+  std::string kernel;
+  unsigned threads;
+  double flops;  // of one block in one round
+};
+
+// Without tensor cores, in tf32, in fp16 (bf16 is as fast: sums are in fp32 for both).
+std::vector<Products> products_of(const std::string& isa) {
+  const Products fp32{"convtune::fma_products", 256, 2.0 * 32 * 256};
+  if (isa == "sm_90a") {
+    const double flops = 16.0 * 2 * 64 * 128 * 8;
+    return {fp32,
+            {"convtune::wgmma_products<convtune::Tf32>", 128, flops},
+            {"convtune::wgmma_products<convtune::Fp16>", 128, 2 * flops}};
+  }
+  const double flops = 8.0 * 8 * 2 * 16 * 8 * 8;  // of 8 warps
+  return {fp32,
+          {"convtune::mma_products<convtune::Tf32>", 256, flops},
+          {"convtune::mma_products<convtune::Fp16>", 256, 2 * flops}};
+}
+
+double measure_flops_per_second(Backend& backend, const CompiledModule& module, const Products& products) {
   const DeviceInfo& info = backend.info();
-  const bool wgmma = info.isa == "sm_90a";
-  const std::string name = wgmma ? "convtune::wgmma_products" : "convtune::mma_products";
-  const unsigned threads = wgmma ? 128 : 256;
-  // Of one block and round: 16 products of 64x128x8, or 8 of 16x8x8 in each of 8 warps.
-  const double flops = wgmma ? 16.0 * 2 * 64 * 128 * 8 : 8.0 * 8 * 2 * 16 * 8 * 8;
-  const Kernel kernel(info.device.index, compile(kernel_job("ceilings.cuh", name, info.isa)), name);
-  const unsigned blocks = static_cast<unsigned>(info.units * kernel.blocks_per_unit(threads, 0));
-  const std::shared_ptr<void> results = backend.allocate(std::size_t{blocks} * threads * sizeof(float));
-  const auto run = [&](int rounds) { kernel.launch({blocks}, {threads}, 0, nullptr, results.get(), rounds); };
+  const Kernel kernel(info.device.index, module, products.kernel);
+  const auto blocks = static_cast<unsigned>(info.units * kernel.blocks_per_unit(products.threads, 0));
+  const std::shared_ptr<void> results =
+      backend.allocate(std::size_t{blocks} * products.threads * sizeof(float));
+  const auto run = [&](int rounds) {
+    kernel.launch({blocks}, {products.threads}, 0, nullptr, results.get(), rounds);
+  };
   constexpr int kTrialRounds = 200;
   backend.time_us([&] { run(kTrialRounds); });
   const double trial_us = backend.time_us([&] { run(kTrialRounds); });
   const int rounds = static_cast<int>(std::clamp(kTrialRounds * kWindowUs / trial_us, 200.0, 1e6));
-  return blocks * flops * rounds / best_us(backend, [&] { run(rounds); }) * 1e6;
+  return blocks * products.flops * rounds / best_us(backend, [&] { run(rounds); }) * 1e6;
 }
 
 double measure_bytes_per_second(Backend& backend) {
@@ -53,8 +77,22 @@ double measure_bytes_per_second(Backend& backend) {
 
 }  // namespace
 
+CompileJob ceilings_job(const std::string& isa) {
+  const std::vector<Products> products = products_of(isa);
+  CompileJob job = kernel_job("ceilings.cuh", products[0].kernel, isa);
+  for (std::size_t i = 1; i < products.size(); ++i) job.kernels.push_back(products[i].kernel);
+  return job;
+}
+
 Ceilings measure_ceilings(Backend& backend) {
-  return {measure_flops_per_second(backend), measure_bytes_per_second(backend)};
+  const std::vector<Products> products = products_of(backend.info().isa);
+  const CompiledModule module = compile(ceilings_job(backend.info().isa));
+  const auto peak = [&](std::size_t which) {
+    return measure_flops_per_second(backend, module, products[which]);
+  };
+  const double fp32 = peak(0), tf32 = peak(1), half = peak(2);
+  // A product of two fp32 numbers can also be three of their tf32 parts.
+  return {tf32, measure_bytes_per_second(backend), std::max(fp32, tf32 / 3), half};
 }
 
 }  // namespace convtune::cuda

@@ -244,16 +244,21 @@ TEST_F(CudaBackendTest, TheStopwatchStartsWithAColdCache) {
 }
 
 TEST_F(CudaBackendTest, CeilingsAreLikely) {
-  const Ceilings ceilings = gpu().measure_ceilings(), again = gpu().measure_ceilings();
-  std::cout << "ceilings: " << ceilings.flops_per_second / 1e12 << " and " << again.flops_per_second / 1e12
-            << " TFLOP/s, " << ceilings.bytes_per_second / 1e12 << " and " << again.bytes_per_second / 1e12
-            << " TB/s\n";
-  EXPECT_GT(ceilings.flops_per_second, 1e13);
-  EXPECT_LT(ceilings.flops_per_second, 1e16);
-  EXPECT_GT(ceilings.bytes_per_second, 1e11);
-  EXPECT_LT(ceilings.bytes_per_second, 2e13);
-  EXPECT_NEAR(again.flops_per_second / ceilings.flops_per_second, 1, 0.1);
-  EXPECT_NEAR(again.bytes_per_second / ceilings.bytes_per_second, 1, 0.1);
+  const Ceilings first = gpu().measure_ceilings(), again = gpu().measure_ceilings();
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::fp16, Precision::bf16}) {
+    std::cout << to_string(precision) << ": " << first.peak(precision) / 1e12 << " and "
+              << again.peak(precision) / 1e12 << " TFLOP/s\n";
+    EXPECT_GT(first.peak(precision), 5e12);
+    EXPECT_LT(first.peak(precision), 1e16);
+    EXPECT_NEAR(again.peak(precision) / first.peak(precision), 1, 0.1);
+  }
+  EXPECT_LT(first.peak(Precision::fp32), first.peak(Precision::tf32));
+  EXPECT_NEAR(first.peak(Precision::fp16) / first.peak(Precision::tf32), 2, 0.3);
+  EXPECT_EQ(first.peak(Precision::automatic), first.peak(Precision::tf32));
+  std::cout << first.bytes_per_second / 1e12 << " and " << again.bytes_per_second / 1e12 << " TB/s\n";
+  EXPECT_GT(first.bytes_per_second, 1e11);
+  EXPECT_LT(first.bytes_per_second, 2e13);
+  EXPECT_NEAR(again.bytes_per_second / first.bytes_per_second, 1, 0.1);
 }
 
 TEST_F(CudaBackendTest, ChildrenCompileWhileTheDeviceIsInUse) {

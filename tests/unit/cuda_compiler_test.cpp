@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "convtune/error.h"
+#include "cuda/ceilings.h"
 #include "cuda/compile_all.h"
 #include "cuda/compiler.h"
 
@@ -271,6 +272,18 @@ TEST(KernelSources, AreBuiltIn) {
   ASSERT_EQ(sources.size(), 1u);
   EXPECT_NE(sources[0].text.find("mma_m16n8k8_tf32"), std::string::npos);
   EXPECT_THROW(kernel_sources("absent.cuh"), Error);
+}
+
+TEST_F(Compiler, TheKernelsOfTheCeilingsSpillNothing) {
+  SKIP_WITHOUT_NVRTC();
+  for (const char* arch : {"sm_80", "sm_89", "sm_90a", "sm_120"}) {
+    const CompiledModule module = compile(ceilings_job(arch), false);
+    EXPECT_EQ(module.kernels.size(), 3u) << arch;
+    for (const KernelResources& resources : module.kernels) {
+      EXPECT_EQ(resources.spill_bytes, 0) << arch << " " << resources.kernel;
+      EXPECT_LE(resources.registers, 128) << arch << " " << resources.kernel;  // four warps a part and more
+    }
+  }
 }
 
 }  // namespace
