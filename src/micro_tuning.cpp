@@ -1,0 +1,160 @@
+// The rules of micro_tuning.h. R1 is the one that thinks: fewer warps than a multiprocessor holds are no
+// reason by themselves, since a block with more warps only helps where the blocks are what is scarce.
+#include "micro_tuning.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "convtune/error.h"
+
+namespace convtune {
+namespace {
+
+constexpr double kEnoughOccupancy = 0.5;  // from here on, latency is hidden by what is there
+constexpr double kReachesTheoretical =
+    0.8;  // achieved below this share of it: warps are missing for other reasons
+constexpr std::size_t kFewest = 3, kMost = 6;
+constexpr int kLeastRegisters = 24;  // what a thread needs however small its part of the tile is
+
+bool holds(const std::vector<std::int64_t>& values, std::int64_t value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// R1: the warps to try beside the original's, if any, and why or why not.
+struct WarpsAnswer {
+  std::optional<std::int64_t> warps;
+  std::string why;
+};
+
+WarpsAnswer suggested_warps(std::int64_t warps, const OccupancyEvidence& evidence, const Target& target,
+                            const StageParameters& parameters) {
+  const std::string stays = fmt::format("{} stays {}: ", parameters.warps_name, warps);
+  const auto [bound, certain] = known_occupancy(warps, evidence, target);
+  const std::string achieved =
+      evidence.achieved ? fmt::format("{:.1f} % of the warps were active", 100 * *evidence.achieved)
+                        : "how many warps were active was not measured";
+  const std::string theoretical =
+      fmt::format("{} blocks of {} warps fit a multiprocessor, {:.1f} % of its warps, limited by {}",
+                  bound.blocks, warps, 100 * bound.share, to_string(bound.limiter));
+  if (!certain && bound.share >= kEnoughOccupancy)
+    return {{},
+            fmt::format("{}{}, and from that alone no change follows: it would if registers or shared "
+                        "memory were what limits, and neither is known",
+                        stays, achieved)};
+  if (bound.blocks == 0) return {{}, stays + "not one block fits the target"};
+  if (bound.share >= kEnoughOccupancy)
+    return {{}, fmt::format("{}{}, which is enough to hide latency; {}", stays, theoretical, achieved)};
+  if (evidence.achieved && *evidence.achieved < kReachesTheoretical * bound.share)
+    return {{},
+            fmt::format("{}{}, but {}: what keeps them away is not {}", stays, theoretical, achieved,
+                        to_string(bound.limiter))};
+  const std::int64_t more = 2 * warps;
+  if (!holds(parameters.warps, more) || more * target.warp_size > target.threads_per_block)
+    return {{}, fmt::format("{}{}, and {} is not a value of this stage", stays, theoretical, more)};
+  // The tile is spread over twice the threads: at best each of them needs half the registers.
+  const BlockNeeds spread{static_cast<int>(more * target.warp_size),
+                          std::max((evidence.registers.value_or(0) + 1) / 2, kLeastRegisters),
+                          evidence.smem_bytes.value_or(0)};
+  const int blocks = std::min(occupancy(target, spread).blocks, bound.blocks);
+  const double share = static_cast<double>(blocks * more) / target.warps_per_multiprocessor;
+  if (share <= bound.share)
+    return {{}, fmt::format("{}{}, and {} would fit no more warps", stays, theoretical, more)};
+  return {more, fmt::format("{} may become {}: {}; {}; the same blocks with {} warps each would be {:.1f} %",
+                            parameters.warps_name, more, theoretical, achieved, more, 100 * share)};
+}
+
+// A pipeline of more stages keeps more tiles in shared memory: about one of `stages` equal parts each.
+bool surely_too_large(const StageConfig& config, const StageConfig& original,
+                      const OccupancyEvidence& evidence, const Target& target) {
+  if (!evidence.smem_bytes || original.stages < 1 || config.stages <= original.stages) return false;
+  return static_cast<double>(*evidence.smem_bytes) / static_cast<double>(original.stages) *
+             static_cast<double>(config.stages) >
+         static_cast<double>(target.smem_per_block);
+}
+
+}  // namespace
+
+std::string to_string(const StageConfig& config, const StageParameters& names) {
+  return fmt::format("{}={} {}={}", names.warps_name, config.warps, names.stages_name, config.stages);
+}
+
+KnownOccupancy known_occupancy(std::int64_t warps, const OccupancyEvidence& evidence, const Target& target) {
+  KnownOccupancy known;
+  known.bound = occupancy(target, {static_cast<int>(warps * target.warp_size), evidence.registers.value_or(0),
+                                   evidence.smem_bytes.value_or(0)});
+  Occupancy& bound = known.bound;
+  const auto lower = [&](const std::optional<int>& limit, int& by, Limiter limiter) {
+    if (!limit) return;
+    by = *limit;
+    if (by >= bound.blocks) return;
+    bound.blocks = by, bound.limiter = limiter;
+    bound.warps = static_cast<int>(by * warps);
+    bound.share = static_cast<double>(bound.warps) / target.warps_per_multiprocessor;
+  };
+  lower(evidence.by_registers, bound.by_registers, Limiter::registers);
+  lower(evidence.by_smem, bound.by_smem, Limiter::shared_memory);
+  known.certain = (evidence.registers || evidence.by_registers) && (evidence.smem_bytes || evidence.by_smem);
+  return known;
+}
+
+StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evidence, const Target& target,
+                       const std::vector<StageConfig>& listed, const StageParameters& parameters) {
+  if (original.warps < 1 || original.warps * target.warp_size > target.threads_per_block ||
+      original.stages < 0)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{} is no config for {}, which has at most {} threads a block",
+                            to_string(original, parameters), target.name, target.threads_per_block));
+  StageList list;
+  const WarpsAnswer answer = suggested_warps(original.warps, evidence, target, parameters);
+  list.warps_suggested = answer.warps.has_value();
+
+  std::vector<StageList::Entry> entries = {{original, "the original"}};
+  std::string steps, left_out;
+  const auto consider = [&](StageConfig config, const std::string& reason) {
+    const bool known = std::find(listed.begin(), listed.end(), config) != listed.end();
+    const bool one_step = config.stages != original.stages, same_warps = config.warps == original.warps;
+    if (config.stages < 1 && !known) return;
+    const std::string stage = fmt::format("{}", config.stages);
+    if (one_step && !known && !holds(parameters.stages, config.stages)) {
+      if (same_warps) left_out += fmt::format("; {} is not a value of this stage", stage);
+      return;
+    }
+    if (surely_too_large(config, original, evidence, target)) {
+      if (same_warps)
+        left_out += fmt::format("; {} would need more than the {} bytes of shared memory that a block has",
+                                stage, target.smem_per_block);
+      return;
+    }
+    if (same_warps) steps += (steps.empty() ? "" : " and ") + stage;
+    entries.push_back({config, known ? reason + ", from the original's own list" : reason});
+  };
+  consider({original.warps, original.stages + 1}, "one stage more");
+  consider({original.warps, original.stages - 1}, "one stage less");
+  if (answer.warps) {
+    consider({*answer.warps, original.stages}, "twice the warps");
+    consider({*answer.warps, original.stages + 1}, "twice the warps, one stage more");
+    consider({*answer.warps, original.stages - 1}, "twice the warps, one stage less");
+  }
+
+  list.verdicts.push_back("R1: " + answer.why);
+  list.verdicts.push_back(fmt::format("R2: {} {} -> {}{}", parameters.stages_name, original.stages,
+                                      steps.empty() ? "no neighbour" : steps, left_out));
+  list.verdicts.push_back(fmt::format("R3: grid and block sizes stay: {} and {} are all that differs",
+                                      parameters.warps_name, parameters.stages_name));
+  if (entries.size() < kFewest || entries.size() > kMost) {
+    list.none =
+        fmt::format("{} nearby configs are all that the rules leave, and the stage wants {} to {}: {} stays",
+                    entries.size(), kFewest, kMost, to_string(original, parameters));
+    list.verdicts.push_back("R4: no list: " + list.none);
+  } else {
+    list.configs = std::move(entries);
+    list.verdicts.push_back(fmt::format("R4: {} configs", list.configs.size()));
+  }
+  list.verdicts.push_back(fmt::format("R5: {} is {}", to_string(original, parameters),
+                                      list.configs.empty() ? "all that stays" : "among them"));
+  list.verdicts.push_back("R6: not measured yet: the original stays unless a gain is proven and stable");
+  return list;
+}
+
+}  // namespace convtune

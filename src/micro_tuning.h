@@ -1,0 +1,69 @@
+// The last stage of a search as rules: from the measured winner, which few configs beside it are worth
+// measuring. Pure: the same list for the same question, and nothing is run.
+//
+//   R1  the warps change only where occupancy suggests it
+//   R2  the stages change by one at most
+//   R3  grid and block sizes never change (a config here has no other parameters)
+//   R4  three to six configs, or none at all
+//   R5  the original is among them, first
+//   R6  the original stays unless a gain is measured, large enough and stable (contest.h decides that)
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "convtune/target.h"
+
+namespace convtune {
+
+// The two parameters, by the names that they have where the list goes, and the values that the stage may
+// propose. An original, and what its list already holds, may lie outside.
+struct StageParameters {
+  std::string warps_name = "num_warps", stages_name = "num_stages";
+  std::vector<std::int64_t> warps = {2, 4, 8, 16};
+  std::vector<std::int64_t> stages = {2, 3, 4};
+};
+
+struct StageConfig {
+  std::int64_t warps = 0, stages = 0;
+  bool operator==(const StageConfig&) const = default;
+};
+std::string to_string(const StageConfig& config,
+                      const StageParameters& names = {});  // "num_warps=4 num_stages=2"
+
+// What is known of the original's occupancy, from a profiler or from the compiler.
+struct OccupancyEvidence {
+  std::optional<double> achieved;          // share of a multiprocessor's warps, measured
+  std::optional<int> registers;            // a thread
+  std::optional<std::int64_t> smem_bytes;  // a block
+  // Blocks on a multiprocessor that each would allow, where a profiler says so itself.
+  std::optional<int> by_registers, by_smem;
+};
+
+struct StageList {
+  struct Entry {
+    StageConfig config;
+    std::string reason;
+  };
+  std::vector<Entry> configs;         // empty: see `none`
+  std::string none;                   // why there is no list
+  bool warps_suggested = false;       // R1's answer
+  std::vector<std::string> verdicts;  // "R1: ...", one a rule, in order
+};
+
+// `listed`: configs of the same blocks that the original's own list holds; they were worth a place there,
+// so that they are neighbours even where the stage would not propose their values.
+StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evidence, const Target& target,
+                       const std::vector<StageConfig>& listed = {}, const StageParameters& parameters = {});
+
+// What limits the original, as far as the evidence goes: an upper bound where part of it is missing.
+// `certain` is false where what is missing could limit more than what is known.
+struct KnownOccupancy {
+  Occupancy bound;
+  bool certain = false;
+};
+KnownOccupancy known_occupancy(std::int64_t warps, const OccupancyEvidence& evidence, const Target& target);
+
+}  // namespace convtune

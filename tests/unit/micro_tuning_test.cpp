@@ -1,0 +1,177 @@
+// The rules of the last stage: each by an example, and all of them over random originals, targets and
+// metrics, where no list may ever break one.
+#include "micro_tuning.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "random_bits.h"
+#include "refusal.h"
+
+namespace convtune {
+namespace {
+
+std::vector<std::string> configs_of(const StageList& list) {
+  std::vector<std::string> all;
+  for (const StageList::Entry& entry : list.configs)
+    all.push_back(fmt::format("{}/{}", entry.config.warps, entry.config.stages));
+  return all;
+}
+
+using Names = std::vector<std::string>;
+const Target kAda = find_target("rtx4090");
+
+OccupancyEvidence evidence(std::optional<double> achieved, std::optional<int> registers,
+                           std::optional<std::int64_t> smem_bytes) {
+  OccupancyEvidence result;
+  result.achieved = achieved, result.registers = registers, result.smem_bytes = smem_bytes;
+  return result;
+}
+
+TEST(MicroTuning, ActiveWarpsAloneSuggestNothing) {
+  const StageList list = micro_tuning({4, 2}, evidence(0.3305, {}, {}), kAda, {{4, 1}, {4, 2}});
+  EXPECT_FALSE(list.warps_suggested);
+  EXPECT_EQ(configs_of(list), (Names{"4/2", "4/3", "4/1"}));
+  EXPECT_NE(list.verdicts[0].find("33.1 %"), std::string::npos) << list.verdicts[0];
+  EXPECT_NE(list.verdicts[0].find("registers or shared memory"), std::string::npos) << list.verdicts[0];
+  ASSERT_EQ(list.verdicts.size(), 6u);
+  for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(list.verdicts[i].rfind(fmt::format("R{}: ", i + 1), 0), 0u);
+}
+
+TEST(MicroTuning, RegistersThatLimitSuggestMoreWarps) {
+  const StageList list = micro_tuning({4, 3}, evidence(0.32, 128, 16'000), kAda);
+  EXPECT_TRUE(list.warps_suggested) << list.verdicts[0];
+  EXPECT_EQ(configs_of(list), (Names{"4/3", "4/4", "4/2", "8/3", "8/4", "8/2"}));
+  // One that is known and limits is enough: the other could only limit more.
+  EXPECT_TRUE(micro_tuning({4, 3}, evidence({}, 128, {}), kAda).warps_suggested);
+  EXPECT_TRUE(micro_tuning({4, 3}, evidence({}, {}, 24 * 1024), kAda).warps_suggested);
+  OccupancyEvidence said;
+  said.by_registers = 4, said.by_smem = 8;
+  EXPECT_TRUE(micro_tuning({4, 3}, said, kAda).warps_suggested);
+}
+
+TEST(MicroTuning, WarpsStayWhereTheyAreNotWhatIsMissing) {
+  const auto keeps = [](std::int64_t warps, const OccupancyEvidence& known, const char* why) {
+    const StageList list = micro_tuning({warps, 3}, known, kAda);
+    EXPECT_FALSE(list.warps_suggested);
+    EXPECT_NE(list.verdicts[0].find(why), std::string::npos) << list.verdicts[0];
+    EXPECT_EQ(list.configs.size(), 3u);
+  };
+  keeps(4, evidence(0.6, 64, 8'000), "enough");           // 8 blocks of 12
+  keeps(4, evidence(0.10, 128, 8'000), "not registers");  // of the 33 % that fit, a third came
+  keeps(16, evidence(0.3, 128, 8'000), "32 is not a value");
+  keeps(4, evidence({}, {}, {}), "neither is known");
+}
+
+TEST(MicroTuning, StagesThatDoNotFitAreLeftOut) {
+  // 60 KB for two stages: a third makes 90 KB, which fits; for three of 90 KB a fourth does not.
+  EXPECT_EQ(configs_of(micro_tuning({4, 2}, evidence({}, {}, 60 << 10), kAda)),
+            (Names{"4/2", "4/3", "8/2", "8/3"}));
+  const StageList list = micro_tuning({4, 3}, evidence({}, {}, 90 << 10), kAda);
+  EXPECT_EQ(configs_of(list), (Names{"4/3", "4/2", "8/3", "8/2"}));
+  EXPECT_NE(list.verdicts[1].find("shared memory"), std::string::npos) << list.verdicts[1];
+}
+
+TEST(MicroTuning, TooFewNeighboursAreNoList) {
+  const StageList list = micro_tuning({4, 4}, {}, kAda);
+  EXPECT_TRUE(list.configs.empty());
+  EXPECT_NE(list.none.find("num_warps=4 num_stages=4 stays"), std::string::npos) << list.none;
+  EXPECT_NE(refusal([] { micro_tuning({64, 3}, {}, kAda); }), "accepted");
+  EXPECT_NE(refusal([] { micro_tuning({0, 3}, {}, kAda); }), "accepted");
+}
+
+TEST(MicroTuning, ParametersHaveTheirOwnNamesAndValues) {
+  StageParameters parameters;
+  parameters.warps_name = "threads", parameters.stages_name = "unroll";
+  parameters.warps = {1}, parameters.stages = {1, 2, 4, 5, 6};
+  const StageList list = micro_tuning({1, 5}, {}, kAda, {}, parameters);
+  EXPECT_EQ(configs_of(list), (Names{"1/5", "1/6", "1/4"}));
+  EXPECT_NE(list.verdicts[1].find("unroll 5 -> 6 and 4"), std::string::npos) << list.verdicts[1];
+}
+
+TEST(MicroTuning, NoListEverBreaksARule) {
+  const StageParameters allowed;
+  std::size_t lists = 0, none = 0, with_more_warps = 0;
+  for (std::uint64_t i = 0; i < 10'000; ++i) {
+    std::uint64_t draws = 0;
+    const auto below = [&](std::uint64_t limit) {
+      return static_cast<std::int64_t>(random_bits(i, draws++) % limit);
+    };
+    const auto maybe = [&](auto value) {
+      return below(3) == 0 ? std::optional<decltype(value)>() : std::optional(value);
+    };
+    Target target = known_targets()[static_cast<std::size_t>(below(known_targets().size()))];
+    if (below(4) == 0) {  // one that no one sells
+      target.warps_per_multiprocessor = static_cast<int>(16 + below(64));
+      target.threads_per_multiprocessor = 32 * target.warps_per_multiprocessor;
+      target.registers_per_multiprocessor = static_cast<int>(16384 << below(4));
+      target.smem_per_multiprocessor = (16 + below(240)) << 10;
+      target.smem_per_block = target.smem_per_multiprocessor - target.smem_reserved;
+      target.blocks_per_multiprocessor = static_cast<int>(1 + below(32));
+    }
+    const StageConfig original{std::int64_t{1} << below(6), below(7)};
+    OccupancyEvidence known;
+    known.achieved = maybe(static_cast<double>(below(1001)) / 1000);
+    known.registers = maybe(static_cast<int>(16 + below(240)));
+    known.smem_bytes = maybe(below(110 << 10));
+    if (below(4) == 0) known.by_registers = maybe(static_cast<int>(below(33)));
+    if (below(4) == 0) known.by_smem = maybe(static_cast<int>(below(33)));
+    std::vector<StageConfig> listed;
+    for (std::int64_t n = below(5); n > 0; --n) listed.push_back({std::int64_t{1} << below(6), below(8)});
+
+    const StageList list = micro_tuning(original, known, target, listed);
+    ASSERT_EQ(list.verdicts.size(), 6u);
+    const StageList again = micro_tuning(original, known, target, listed);
+    ASSERT_EQ(configs_of(again), configs_of(list)) << "not the same list twice, number " << i;
+    ASSERT_EQ(again.verdicts, list.verdicts);
+    if (list.configs.empty()) {
+      EXPECT_FALSE(list.none.empty()) << i;
+      ++none;
+      continue;
+    }
+    ++lists;
+    EXPECT_GE(list.configs.size(), 3u) << "R4, number " << i;
+    EXPECT_LE(list.configs.size(), 6u) << "R4, number " << i;
+    EXPECT_EQ(list.configs[0].config, original) << "R5, number " << i;
+    std::set<std::pair<std::int64_t, std::int64_t>> different;
+    bool more_warps = false;
+    for (const StageList::Entry& entry : list.configs) {
+      const StageConfig& config = entry.config;
+      EXPECT_TRUE(different.emplace(config.warps, config.stages).second) << "twice the same, number " << i;
+      EXPECT_FALSE(entry.reason.empty());
+      EXPECT_LE(std::abs(config.stages - original.stages), 1) << "R2, number " << i;
+      if (config == original) continue;
+      const bool in_list = std::find(listed.begin(), listed.end(), config) != listed.end();
+      const auto in = [](const std::vector<std::int64_t>& values, std::int64_t value) {
+        return std::find(values.begin(), values.end(), value) != values.end();
+      };
+      EXPECT_TRUE(config.stages == original.stages || in_list || in(allowed.stages, config.stages))
+          << "values, number " << i;
+      if (config.warps != original.warps) {
+        more_warps = true;
+        EXPECT_TRUE(in(allowed.warps, config.warps)) << "values, number " << i;
+        EXPECT_EQ(config.warps, 2 * original.warps) << "nearby, number " << i;
+        EXPECT_LE(config.warps * 32, target.threads_per_block) << "number " << i;
+      }
+    }
+    // R1 by its own words, worked out again: blocks are scarce, not by their warps, and they are all there.
+    if (more_warps) {
+      ++with_more_warps;
+      EXPECT_TRUE(list.warps_suggested) << "R1, number " << i;
+      const KnownOccupancy occupied = known_occupancy(original.warps, known, target);
+      EXPECT_NE(occupied.bound.limiter, Limiter::warps) << "R1, number " << i;
+      EXPECT_LT(occupied.bound.share, 0.5) << "R1, number " << i;
+      EXPECT_GE(known.achieved.value_or(1), 0.8 * occupied.bound.share) << "R1, number " << i;
+    } else {
+      EXPECT_FALSE(list.warps_suggested && list.configs.size() > 3) << i;
+    }
+  }
+  EXPECT_GT(lists, 2'000u);
+  EXPECT_GT(none, 500u);
+  EXPECT_GT(with_more_warps, 500u);
+}
+
+}  // namespace
+}  // namespace convtune
