@@ -1,0 +1,294 @@
+// Convolution on a GPU through the library's face, every algorithm of the table: captured in CUDA graphs, on
+// two streams at once, on two devices, the same bits in every run. And what planning and cached compiles
+// take.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+
+#include "algorithms.h"
+#include "convtune/database.h"
+#include "cuda/cuda.h"
+#include "cuda/driver.h"
+#include "cuda/library.h"
+#include "random_bits.h"
+#include "statistics.h"
+
+namespace convtune {
+namespace {
+
+using cuda::check, cuda::driver, cuda::release_on, cuda::CUresult, cuda::CUstream, cuda::DeviceScope;
+
+// One of each kind that an algorithm may be for: few channels, many, one a group, channels last, fp32.
+const char* const kProblems[] = {
+    "mb3ic3ih41oc16kh5sh2ph2",          "mb2ic32ih14oc48kh3ph1 act=relu",     "g24mb2ic24ih20oc24kh3ph1",
+    "mb2ic16ih9oc24kh3ph1 layout=nhwc", "mb2ic3ih30oc8kh3ph1 precision=fp32",
+};
+
+// What a test needs of the driver and the library does not.
+struct Graphs {
+  using CUgraph = struct CUgraph_st*;
+  using CUgraphExec = struct CUgraphExec_st*;
+  CUresult (*begin)(CUstream, int mode) = nullptr;
+  CUresult (*end)(CUstream, CUgraph*) = nullptr;
+  CUresult (*instantiate)(CUgraphExec*, CUgraph, unsigned long long flags) = nullptr;
+  CUresult (*launch)(CUgraphExec, CUstream) = nullptr;
+  CUresult (*destroy)(CUgraph) = nullptr;
+  CUresult (*destroy_exec)(CUgraphExec) = nullptr;
+
+  Graphs() {
+    const cuda::Library library = cuda::Library::open({"the driver", nullptr, {"libcuda.so.1"}, {}, false});
+    library.bind(begin, "cuStreamBeginCapture_v2");
+    library.bind(end, "cuStreamEndCapture");
+    library.bind(instantiate, "cuGraphInstantiateWithFlags");
+    library.bind(launch, "cuGraphLaunch");
+    library.bind(destroy, "cuGraphDestroy");
+    library.bind(destroy_exec, "cuGraphExecDestroy");
+  }
+};
+
+class OwnStream {
+ public:
+  explicit OwnStream(int device) : device_(device) {
+    const DeviceScope scope(device);
+    constexpr unsigned kNonBlocking = 1;  // it waits for no other stream, the default one neither
+    check(driver().cuStreamCreate(&stream_, kNonBlocking), "making a stream");
+  }
+  ~OwnStream() {
+    release_on(device_, [&] { driver().cuStreamDestroy(stream_); });
+  }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  CUstream get() const { return stream_; }
+
+ private:
+  int device_;
+  CUstream stream_ = nullptr;
+};
+
+// A planned convolution with tensors of its own on its device.
+class Work {
+ public:
+  Work(const Convolution& convolution, std::uint64_t seed)
+      : convolution_(convolution), gpu_(backend(convolution.device().device)) {
+    const Conv2dProblem& a = convolution.problem();
+    x_ = random(a.input_elements(), seed);
+    const auto w = random(a.weight_elements(), 1000), bias = random(a.k, 1001);
+    weights_ = convolution.pack(w.get(), a.bias ? bias.get() : nullptr);
+    y_ = gpu_.allocate(bytes());
+    gpu_.synchronize(nullptr);
+  }
+  void run(Stream stream = nullptr) const { convolution_.run(x_.get(), weights_, y_.get(), stream); }
+  void clear() const {
+    const std::vector<float> zeros(bytes() / sizeof(float), -7.0f);
+    gpu_.upload(y_.get(), zeros.data(), bytes());
+  }
+  void new_input(std::uint64_t seed) const {
+    const std::vector<float> values = random_values(convolution_.problem().input_elements(), seed);
+    gpu_.upload(x_.get(), values.data(), values.size() * sizeof(float));
+  }
+  std::vector<float> output() const {
+    std::vector<float> y(bytes() / sizeof(float));
+    gpu_.download(y.data(), y_.get(), bytes());
+    return y;
+  }
+  // run() on the default stream, and what comes out.
+  std::vector<float> answer() const {
+    clear();
+    run();
+    gpu_.synchronize(nullptr);
+    return output();
+  }
+
+ private:
+  static std::vector<float> random_values(std::int64_t count, std::uint64_t seed) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] =
+          static_cast<float>(static_cast<std::int64_t>(random_bits(seed, i) >> 40) - (1 << 23)) / (1 << 23);
+    return values;
+  }
+  std::shared_ptr<void> random(std::int64_t count, std::uint64_t seed) const {
+    const std::vector<float> values = random_values(count, seed);
+    auto memory = gpu_.allocate(values.size() * sizeof(float));
+    gpu_.upload(memory.get(), values.data(), values.size() * sizeof(float));
+    return memory;
+  }
+  std::size_t bytes() const {
+    return static_cast<std::size_t>(convolution_.problem().output_elements()) * sizeof(float);
+  }
+
+  const Convolution convolution_;
+  Backend& gpu_;
+  std::shared_ptr<void> x_, y_;
+  PackedWeights weights_;
+};
+
+double milliseconds(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+class ConvolutionOnAGpu : public testing::Test {
+ protected:
+  static constexpr Device kFirst{Device::Kind::cuda, 0};
+
+  void SetUp() override {
+    if (cuda::devices().empty()) GTEST_SKIP() << "no GPU that can be used: " << cuda::describe_driver();
+    std::string name = testing::TempDir() + "convtune_gpu_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    ::setenv("CONVTUNE_DATA_DIR", name.c_str(), 1);
+  }
+  void TearDown() override {
+    ::unsetenv("CONVTUNE_DATA_DIR");
+    if (!folder_.empty()) std::filesystem::remove_all(folder_);
+  }
+
+  // Every algorithm that takes one of the problems, with its first config.
+  static void for_each(const std::function<void(const Convolution&)>& test) {
+    for (const Algorithm* algorithm : algorithms(Device::Kind::cuda)) {
+      int problems = 0;
+      for (const char* line : kProblems) {
+        const Conv2dProblem problem = parse_problem(line);
+        if (!algorithm->supports(resolve_on_first(problem), device_info(kFirst))) continue;
+        ++problems;
+        SCOPED_TRACE(std::string(algorithm->name()) + " on " + line);
+        test(plan(problem, kFirst, std::string(algorithm->name())));
+      }
+      std::cout << algorithm->name() << ": " << problems << " problems\n";
+    }
+  }
+  static Conv2dProblem resolve_on_first(Conv2dProblem problem) {
+    if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
+    return problem;
+  }
+
+  std::filesystem::path folder_;
+};
+
+// A capture in its strictest mode fails if anything allocates, waits or asks for what cannot be captured.
+TEST_F(ConvolutionOnAGpu, IsCapturedInAGraph) {
+  const Graphs graphs;
+  for_each([&](const Convolution& convolution) {
+    const Work work(convolution, 1);
+    const OwnStream stream(kFirst.index);
+    const DeviceScope scope(kFirst.index);
+    const std::vector<float> expected = work.answer();
+    work.run(stream.get());  // the first run on a stream may make what its later ones use
+    check(driver().cuStreamSynchronize(stream.get()), "waiting");
+
+    constexpr int kGlobal = 0;
+    Graphs::CUgraph graph = nullptr;
+    Graphs::CUgraphExec ready = nullptr;
+    check(graphs.begin(stream.get(), kGlobal), "beginning a capture");
+    work.run(stream.get());
+    check(graphs.end(stream.get(), &graph), "ending a capture");
+    check(graphs.instantiate(&ready, graph, 0), "making a graph ready");
+    const auto replayed = [&] {
+      work.clear();
+      for (int i = 0; i < 3; ++i) check(graphs.launch(ready, stream.get()), "launching a graph");
+      check(driver().cuStreamSynchronize(stream.get()), "waiting");
+      return work.output();
+    };
+    EXPECT_TRUE(replayed() == expected);
+    work.new_input(2);
+    const std::vector<float> other = replayed();
+    EXPECT_FALSE(other == expected);
+    EXPECT_TRUE(other == work.answer());
+    graphs.destroy_exec(ready);
+    graphs.destroy(graph);
+  });
+}
+
+TEST_F(ConvolutionOnAGpu, RunsOnTwoStreamsAtOnce) {
+  for_each([&](const Convolution& convolution) {
+    const Work one(convolution, 1), other(convolution, 2);
+    const OwnStream first(kFirst.index), second(kFirst.index);
+    const std::vector<float> expected_one = one.answer(), expected_other = other.answer();
+    EXPECT_FALSE(expected_one == expected_other);
+    for (int round = 0; round < 10; ++round) {
+      one.clear(), other.clear();
+      for (int i = 0; i < 5; ++i) one.run(first.get()), other.run(second.get());
+      const DeviceScope scope(kFirst.index);
+      check(driver().cuStreamSynchronize(first.get()), "waiting");
+      check(driver().cuStreamSynchronize(second.get()), "waiting");
+      EXPECT_TRUE(one.output() == expected_one) << "round " << round;
+      EXPECT_TRUE(other.output() == expected_other) << "round " << round;
+    }
+  });
+}
+
+TEST_F(ConvolutionOnAGpu, RunsOnTwoDevicesFromOneThread) {
+  if (cuda::devices().size() < 2) GTEST_SKIP() << "there is one GPU only";
+  const Device second = cuda::devices()[1].device;
+  for_each([&](const Convolution& convolution) {
+    const std::string algorithm = convolution.plan().algorithm;
+    const Convolution elsewhere = plan(convolution.problem(), second, algorithm, convolution.plan().config);
+    const Work one(convolution, 1), other(elsewhere, 1);
+    one.clear(), other.clear();
+    for (int i = 0; i < 5; ++i) one.run(), other.run();
+    backend(kFirst).synchronize(nullptr);
+    backend(second).synchronize(nullptr);
+    EXPECT_TRUE(one.output() == other.output()) << "the same kind of device answers with other bits";
+    EXPECT_TRUE(one.output() == one.answer());
+  });
+}
+
+TEST_F(ConvolutionOnAGpu, GivesTheSameBitsAHundredTimes) {
+  for_each([&](const Convolution& convolution) {
+    const Work work(convolution, 1);
+    const std::vector<float> first = work.answer();
+    for (int i = 1; i < 100; ++i) ASSERT_TRUE(work.answer() == first) << "run " << i;
+  });
+}
+
+// What the memory of the device says before and after: runs keep nothing.
+TEST_F(ConvolutionOnAGpu, RunsTakeNoMemory) {
+  for_each([&](const Convolution& convolution) {
+    const Work work(convolution, 1);
+    work.answer();
+    const DeviceScope scope(kFirst.index);
+    std::size_t before = 0, after = 0, total = 0;
+    check(driver().cuMemGetInfo(&before, &total), "asking for free memory");
+    for (int i = 0; i < 50; ++i) work.run();
+    backend(kFirst).synchronize(nullptr);
+    check(driver().cuMemGetInfo(&after, &total), "asking for free memory");
+    EXPECT_EQ(before, after);
+  });
+}
+
+// Times are printed and not asserted: the machine may be busy. What is meant: 5 ms to plan from a record, 2
+// ms for a kernel that was compiled before.
+TEST_F(ConvolutionOnAGpu, PlansFromARecord) {
+  for_each([&](const Convolution& convolution) {
+    Record record;
+    record.problem = convolution.problem();
+    record.device = convolution.device().fingerprint;
+    record.algorithm = convolution.plan().algorithm;
+    record.config = convolution.plan().config;
+    record.time_us = 100, record.mad_us = 1, record.n = 10;
+    record.roofline_fraction = 0.5, record.roofline_bound = "memory";
+    record.decision = "made by a test";
+    record.kernel_hash = find_algorithm(Device::Kind::cuda, record.algorithm).source_hash();
+    record.software = "a test", record.date = "2026-01-01T00:00:00Z";
+    Database().store(record);
+    std::vector<double> planning, building;
+    for (int i = 0; i < 9; ++i) {
+      planning.push_back(milliseconds(
+          [&] { EXPECT_EQ(plan(convolution.problem(), kFirst).plan().source, PlanSource::tuned); }));
+      building.push_back(milliseconds(
+          [&] { plan(convolution.problem(), kFirst, record.algorithm, convolution.plan().config); }));
+    }
+    std::cout << record.algorithm << " " << key(record.problem) << ": planned from its record in "
+              << median(planning) << " ms, built from the cache in " << median(building) << " ms\n";
+  });
+}
+
+}  // namespace
+}  // namespace convtune
