@@ -11,6 +11,7 @@ ExitCode exit_code(ErrorKind kind) {
       return kUsage;
     case ErrorKind::no_device:
       return kNoDevice;
+    case ErrorKind::device_lost:
     case ErrorKind::internal:
       return kInternal;
   }

@@ -49,6 +49,7 @@ int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& d
   std::vector<ReportRow> rows;
   std::string kept;
   int code = kOk;
+  bool lost = false;
 
   const auto fail = [&](const Conv2dProblem& problem, ErrorKind kind, const std::string& why) {
     progress.clear();
@@ -61,7 +62,7 @@ int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& d
     rows.push_back(std::move(row));
   };
 
-  for (std::size_t i = 0; i < problems.size() && !interrupted(); ++i) {
+  for (std::size_t i = 0; i < problems.size() && !interrupted() && !lost; ++i) {
     const Conv2dProblem& problem = problems[i];
     const std::string position = problems.size() == 1 ? "" : fmt::format("[{}/{}] ", i + 1, problems.size());
     try {
@@ -76,6 +77,7 @@ int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& d
       if (!own_result(*row) && code == kOk) code = kMismatch;
     } catch (const Error& error) {
       fail(problem, error.kind(), error.what());
+      lost = error.kind() == ErrorKind::device_lost;  // every other case would fail of it, too
     } catch (const std::bad_alloc&) {
       fail(problem, ErrorKind::unsupported,
            fmt::format("not enough memory for tensors of {:.3g} GB; try a smaller --batch",

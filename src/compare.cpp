@@ -58,6 +58,9 @@ Contender contender(const Algorithm& algorithm, const Config& config, const Conv
     result.max_error = check.max_error;
     result.failure = check.failure;
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::device_lost) throw;
+    backend(device.device)
+        .synchronize(nullptr);  // a vendor's library may have hidden that the device is lost
     result.failure = error.what();
   }
   return result;

@@ -23,7 +23,8 @@ struct Contender {
   std::string text() const;  // "direct channels=6 ..."
 };
 
-// Builds and checks; never throws for a contender that cannot be built or is wrong.
+// Builds and checks; never throws for a contender that cannot be built or is wrong, but Error{device_lost}
+// for one after which nothing runs any more.
 Contender contender(const Algorithm& algorithm, const Config& config, const Conv2dProblem& problem,
                     const DeviceInfo& device, Testbed& bed);
 

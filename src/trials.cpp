@@ -18,6 +18,13 @@ namespace {
 constexpr std::int64_t kSchema = 1;
 constexpr double kMaxNumber = 1e12;
 
+// In the place of a failure, of a trial that has begun.
+constexpr std::string_view kStarted = "started, and not finished yet";
+
+bool is_start(const Trial& trial) {
+  return trial.failure == kStarted;
+}
+
 bool same_work(const Trial& a, const Trial& b) {
   return a.algorithm == b.algorithm && a.kernel_hash == b.kernel_hash && a.config == b.config;
 }
@@ -91,9 +98,23 @@ TrialLog::TrialLog(std::filesystem::path folder, const Conv2dProblem& problem, c
 const Trial* TrialLog::find(const std::string& algorithm, const Config& config,
                             const std::string& kernel_hash) const {
   const auto found = std::find_if(trials_.rbegin(), trials_.rend(), [&](const Trial& trial) {
-    return trial.algorithm == algorithm && trial.kernel_hash == kernel_hash && trial.config == config;
+    return trial.algorithm == algorithm && trial.kernel_hash == kernel_hash && trial.config == config &&
+           !is_start(trial);
   });
   return found == trials_.rend() ? nullptr : &*found;
+}
+
+int TrialLog::starts(const std::string& algorithm, const Config& config,
+                     const std::string& kernel_hash) const {
+  int count = 0;
+  for (const Trial& trial : trials_)
+    if (trial.algorithm == algorithm && trial.kernel_hash == kernel_hash && trial.config == config)
+      count = is_start(trial) ? count + 1 : 0;
+  return count;
+}
+
+bool TrialLog::start(const std::string& algorithm, const Config& config, const std::string& kernel_hash) {
+  return append({algorithm, config, kernel_hash, 0, 0, std::string(kStarted)});
 }
 
 bool TrialLog::append(const Trial& trial) {
@@ -114,6 +135,7 @@ void TrialLog::finish() {
   if (writable_) trials_ = read_trials(path_);
   std::vector<Trial> quarantined;
   for (const Trial& trial : trials_) {
+    if (is_start(trial)) continue;
     const auto known = std::find_if(quarantined.begin(), quarantined.end(),
                                     [&](const Trial& t) { return same_work(t, trial); });
     if (known != quarantined.end()) quarantined.erase(known);

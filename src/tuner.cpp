@@ -12,16 +12,15 @@
 #include "contest.h"
 #include "measure.h"
 #include "planner.h"
+#include "screening.h"
 #include "search.h"
-#include "statistics.h"
 #include "trials.h"
 
 namespace convtune {
 namespace {
 
 constexpr std::int64_t kSamples = 2048;  // output elements that the oracle computes for a check
-constexpr int kScreenSamples = 3;        // short runs of a candidate
-constexpr double kHopeless = 1.3;        // one sample this many times the best ends a candidate's screening
+constexpr double kNear = 1.3;            // what may turn out the fastest vendor, measured once
 constexpr double kBoundMargin =
     1.2;  // the ceilings behind a bound are measured, too: not trusted to the last
 constexpr std::size_t kFinalists = 8;  // measured again in turns before one of them may challenge
@@ -57,13 +56,16 @@ class Tuning {
         options_(options),
         ceilings_(measure_ceilings(device_.device)),
         bed_(problem, backend, TestData::real, 1, kSamples),
-        trials_(Database().folder(), problem, device_.fingerprint) {}
+        trials_(Database().folder(), problem, device_.fingerprint),
+        screening_(problem, device_, bed_, trials_, options.save) {}
 
   TuningReport run() {
     screen_vendors();
     search();
     if (!cancelled()) elect_finalist();
     if (!cancelled()) decide();
+    if (!cancelled() && screening_.look("the contest was held again") != Pace::Change::none) decide();
+    for (std::string& warning : screening_.warnings) report_.warnings.push_back(std::move(warning));
     if (cancelled()) {
       report_.interrupted = true;
       report_.comparison.problem = problem_;
@@ -93,31 +95,22 @@ class Tuning {
     return best;
   }
 
-  double screen(const Contender& one, double best_us) {
-    Testbed::Timed timed = bed_.prepare(*one.executable);
-    std::vector<double> samples;
-    while (samples.size() < kScreenSamples) {
-      samples.push_back(timed.sample_us());
-      if (best_us > 0 && samples.back() > kHopeless * best_us) break;
-    }
-    return median(samples);
-  }
-
   void screen_vendors() {
-    vendors_ = vendor_contenders(problem_, device_, bed_);
-    for (Contender& vendor : vendors_) {
-      if (!vendor.failure.empty()) {
+    for (const Algorithm* algorithm : algorithms(device_.device.kind))
+      if (algorithm->vendor() && algorithm->supports(problem_, device_))
+        for (const Config& config : algorithm->candidates(problem_, device_))
+          vendors_.push_back(screening_.attempt_vendor(*algorithm, config));
+    for (const Contender& vendor : vendors_) {
+      if (!vendor.failure.empty())
         report_.warnings.push_back(
             fmt::format("{} is out of the contest: {}", vendor.text(), vendor.failure));
-        continue;
-      }
-      vendor.screen_us = screen(vendor, 0);
-      if (!incumbent_ || vendor.screen_us < incumbent_->screen_us) incumbent_ = &vendor;
+      else if (!incumbent_ || vendor.screen_us < incumbent_->screen_us)
+        incumbent_ = &vendor;
     }
     // Whoever is near the fastest may be the fastest: the promise is against the best of them.
     std::vector<Contender*> near;
     for (Contender& vendor : vendors_)
-      if (vendor.failure.empty() && vendor.screen_us <= kHopeless * incumbent_->screen_us)
+      if (vendor.failure.empty() && vendor.screen_us <= kNear * incumbent_->screen_us)
         near.push_back(&vendor);
     if (near.size() < 2) return;
     measure_again(near);
@@ -151,6 +144,7 @@ class Tuning {
       const auto index = search.next();
       if (!index) break;
       search.report(*index, try_candidate(search.candidates()[*index], search.best_us()));
+      screening_.keep_pace(screened_, watch.seconds(), [this] { return cancelled(); });
       const double elapsed = watch.seconds(), tried = static_cast<double>(search.tried());
       tell("screen", static_cast<std::int64_t>(search.tried()), total,
            std::min(options_.budget_seconds - elapsed,
@@ -174,8 +168,7 @@ class Tuning {
       return known->time_us;
     }
     ++report_.trials;
-    Contender one = contender(algorithm, candidate.config, problem_, device_, bed_);
-    if (one.failure.empty()) one.screen_us = screen(one, best_us);
+    Contender one = screening_.attempt(algorithm, candidate.config, best_us);
     if (options_.save)
       trials_.append(
           {candidate.algorithm, candidate.config, hash, one.screen_us, one.max_error, one.failure});
@@ -293,6 +286,7 @@ class Tuning {
   const Ceilings ceilings_;
   Testbed bed_;
   TrialLog trials_;
+  Screening screening_;
   TuningReport report_;
   std::vector<Contender> vendors_, screened_;
   const Contender* incumbent_ = nullptr;  // of vendors_

@@ -13,6 +13,7 @@ enum class ErrorKind {
   unsupported,       // understood, but nothing here can do it
   no_device,         // the device asked for is not in this machine
   io,                // a file could not be read or written
+  device_lost,       // a kernel broke the device for this process: only a new process can use it again
   internal,          // convtune, or a library under it, broke a promise
 };
 

@@ -138,6 +138,7 @@ void throw_driver_error(CUresult result, const std::string& attempted) {
     message += "; the device's state in this process is lost: stop using it and start a new process";
   throw Error(result == kOutOfMemory ? ErrorKind::unsupported
               : result == kNoDevice  ? ErrorKind::no_device
+              : is_sticky(result)    ? ErrorKind::device_lost
                                      : ErrorKind::internal,
               message);
 }

@@ -71,8 +71,8 @@ class CliTest(unittest.TestCase):
         self.assertEqual(len(files), 1, files)
         return files[0]
 
-    def interrupt_when(self, ready, *args):
-        """Starts the command, sends SIGINT once ready() is true, and returns (exit code, stderr)."""
+    def interrupt_when(self, ready, *args, with_signal=signal.SIGINT):
+        """Starts the command, sends the signal once ready() is true, and returns (exit code, stderr)."""
         with subprocess.Popen([CONVTUNE, *args], env=self.environment(), text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             try:
@@ -81,7 +81,7 @@ class CliTest(unittest.TestCase):
                     self.assertIsNone(process.poll(), "ended before it could be interrupted")
                     self.assertLess(time.monotonic(), deadline, "never got far enough to be interrupted")
                     time.sleep(0.02)
-                process.send_signal(signal.SIGINT)
+                process.send_signal(with_signal)
                 _, stderr = process.communicate(timeout=60)
             finally:
                 with contextlib.suppress(ProcessLookupError):
@@ -385,7 +385,9 @@ class Records(CliTest):
 
 class Interrupts(CliTest):
     def trials_kept(self):
-        return sum(file.read_bytes().count(b"\n") for file in self.data.glob("trials/*"))
+        """Of our own candidates, and with a result: what a search goes on from."""
+        return sum(b'"failure":""' in line and b'"direct' in line
+                   for file in self.data.glob("trials/*") for line in file.read_bytes().splitlines())
 
     @unittest.skipIf("TSAN_OPTIONS" in os.environ, "instrumented ceilings come out so low that nearly all is pruned")
     def test_a_search_goes_on_where_it_was_stopped(self):
@@ -399,6 +401,17 @@ class Interrupts(CliTest):
         tuning = report["rows"][0]["tuning"]
         self.assertGreater(tuning["resumed"], 0)
         self.assertLessEqual(tuning["trials"], 3)
+
+    @unittest.skipIf("TSAN_OPTIONS" in os.environ, "instrumented ceilings come out so low that nearly all is pruned")
+    def test_a_search_goes_on_where_it_was_killed(self):
+        code, stderr = self.interrupt_when(lambda: self.trials_kept() >= 5, "tune", LARGER, with_signal=signal.SIGKILL)
+        self.assertEqual(code, -signal.SIGKILL, stderr)
+        kept = self.trials_kept()
+        report = json.loads(self.ok("tune", LARGER, "--budget", "3t", "--json", "-").stdout)
+        tuning = report["rows"][0]["tuning"]
+        self.assertGreater(tuning["resumed"], 0)
+        self.assertLessEqual(tuning["resumed"], kept)
+        self.assertEqual(tuning["wrong"], 0)
 
     def test_a_measurement_that_is_stopped_claims_nothing(self):
         out = self.folder / "out.json"

@@ -106,6 +106,30 @@ TEST_F(TrialLogTest, FinishKeepsTheQuarantineOnly) {
   }
 }
 
+TEST_F(TrialLogTest, StartsAreCountedUntilAnEnd) {
+  const Config config{{{"vectors", 1}}};
+  for (int i = 1; i <= 3; ++i) {
+    EXPECT_TRUE(open().start("direct", config, "hash1"));  // by a process that then dies
+    const TrialLog log = open();
+    EXPECT_EQ(log.starts("direct", config, "hash1"), i);
+    EXPECT_EQ(log.starts("direct", config, "hash2"), 0);
+    EXPECT_EQ(find(log, 1), nullptr);
+  }
+  TrialLog log = open();
+  log.append(trial(1, 10));
+  EXPECT_EQ(log.starts("direct", config, "hash1"), 0);
+  log.append(trial(2, 0, "wrong"));
+  log.start("direct", config, "hash1");
+  log.start("direct", Config{{{"vectors", 2}}}, "hash1");
+  EXPECT_EQ(find(log, 1)->time_us, 10);  // what was known stays known
+  EXPECT_EQ(find(log, 2)->failure, "wrong");
+  log.finish();
+  for (const TrialLog& reader : {log, open()}) {
+    EXPECT_EQ(reader.starts("direct", config, "hash1"), 0);
+    EXPECT_EQ(find(reader, 2)->failure, "wrong");
+  }
+}
+
 TEST_F(TrialLogTest, FinishWithoutFailuresLeavesNoFile) {
   TrialLog log = open();
   log.finish();

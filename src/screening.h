@@ -1,0 +1,58 @@
+// One candidate of a search at a time: built, checked, timed shortly. Here a search survives what a candidate
+// does to its process, and notices what the machine does meanwhile. Used by tune().
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compare.h"
+#include "pace.h"
+#include "trials.h"
+
+namespace convtune {
+
+class Screening {
+ public:
+  // `keep` false: nothing is written to the trials.
+  Screening(const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed, TrialLog& trials,
+            bool keep);
+
+  // Builds, checks and times a candidate. One that was started too often without an end is not run: it has
+  // failed. Throws Error{device_lost} for one that broke the device, when it is in quarantine.
+  Contender attempt(const Algorithm& algorithm, const Config& config, double best_us);
+  // Of what the vendor offers every search tries all, but for what once broke the device or killed its
+  // process.
+  Contender attempt_vendor(const Algorithm& algorithm, const Config& config);
+
+  // A median of few; a sample that is hopeless beside the best (0: none yet) ends it.
+  double time_us(const Contender& one, double best_us);
+
+  // On a GPU, now and then: whether the machine is still as fast as it was. If not, what of `screened` was
+  // measured since is measured again, and where it is to stay so, the best of before are, too.
+  void keep_pace(std::vector<Contender>& screened, double now_seconds,
+                 const std::function<bool()>& cancelled);
+  // Looks at once. `consequence`: what is done about a change, for the warning.
+  Pace::Change look(const char* consequence);
+
+  std::vector<std::string> warnings;  // about the machine's pace
+
+ private:
+  void watch_pace(const Contender& reference);
+  void time_again(Contender& one);
+  void write_down(const Contender& one, const std::string& failure);
+
+  const Conv2dProblem problem_;
+  const DeviceInfo device_;
+  Testbed& bed_;
+  TrialLog& trials_;
+  const bool keep_;
+  Contender reference_;  // what the pace is taken by
+  Testbed::Timed reference_run_;
+  std::optional<Pace> pace_;
+  double next_look_seconds_ = 0;
+  std::size_t in_pace_ = 0;  // of what was screened: measured while the machine was at its pace
+};
+
+}  // namespace convtune

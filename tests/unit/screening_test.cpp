@@ -1,0 +1,151 @@
+// A search survives its candidates: one that breaks the device, one that kills its process, a vendor's that
+// fails.
+#include "screening.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "algorithms.h"
+#include "records_fixture.h"
+
+namespace convtune {
+namespace {
+
+enum class Deed { right, wrong, breaks_the_device, kills_the_process };
+
+const Conv2dProblem& problem() {
+  static const Conv2dProblem one = parse_problem("mb1ic1ih2oc1kh1 precision=fp32 bias=0");
+  return one;
+}
+
+// The identity, given the weight 1; or what its config says instead.
+class Actor final : public Executable {
+ public:
+  explicit Actor(Deed deed) : deed_(deed) {}
+  std::size_t packed_bytes() const override { return sizeof(float); }
+  void pack(const void* w, const void*, void* packed, Stream) const override {
+    std::memcpy(packed, w, sizeof(float));
+  }
+  void run(const void* x, const void* packed, void* y, Stream) const override {
+    if (deed_ == Deed::kills_the_process) ::_exit(9);
+    if (deed_ == Deed::breaks_the_device) throw Error(ErrorKind::device_lost, "an illegal address");
+    for (int i = 0; i < 4; ++i)
+      static_cast<float*>(y)[i] =
+          deed_ == Deed::wrong ? 1e9f : static_cast<const float*>(x)[i] * *static_cast<const float*>(packed);
+  }
+
+ private:
+  Deed deed_;
+};
+
+class Play final : public Algorithm {
+ public:
+  std::string_view name() const override { return "play"; }
+  Device::Kind device_kind() const override { return Device::Kind::cpu; }
+  Support supports(const Conv2dProblem&, const DeviceInfo&) const override { return Support::yes(); }
+  std::vector<Config> candidates(const Conv2dProblem&, const DeviceInfo&) const override { return {}; }
+  Support accepts(const Conv2dProblem&, const DeviceInfo&, const Config&) const override {
+    return Support::yes();
+  }
+  std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&,
+                                    const Config& config) const override {
+    return std::make_unique<Actor>(static_cast<Deed>(config.at("deed")));
+  }
+  std::string source_hash() const override { return "hash"; }
+};
+
+Config to(Deed deed) {
+  return {{{"deed", static_cast<std::int64_t>(deed)}}};
+}
+
+class ScreeningTest : public testing::Test {
+ protected:
+  // One call in a search of its own, as if the command were run again.
+  template <class Call>
+  Contender in_new_search(const Call& call) {
+    TrialLog trials(scratch_.path(), problem(), "device");
+    Screening screening(problem(), backend({}).info(), bed_, trials, true);
+    return call(screening);
+  }
+  Contender attempt(Deed deed) {
+    return in_new_search([&](Screening& s) { return s.attempt(play_, to(deed), 0); });
+  }
+  Contender attempt_vendor(Deed deed) {
+    return in_new_search([&](Screening& s) { return s.attempt_vendor(play_, to(deed)); });
+  }
+  static std::string message_of(const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::device_lost);
+      return error.what();
+    }
+    return "nothing was thrown";
+  }
+  // In a child, which it takes with it.
+  template <class Call>
+  static void expect_death(const Call& call) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      call();
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 9);
+  }
+
+  ScratchFolder scratch_;
+  Play play_;
+  Testbed bed_{problem(), backend({}), TestData::real, 1, 0};
+};
+
+TEST_F(ScreeningTest, RightAndWrong) {
+  const Contender right = attempt(Deed::right), wrong = attempt(Deed::wrong);
+  EXPECT_EQ(right.failure, "");
+  EXPECT_GT(right.screen_us, 0);
+  EXPECT_NE(wrong.failure.find("the oracle says"), std::string::npos) << wrong.failure;
+}
+
+TEST_F(ScreeningTest, WhatBreaksTheDeviceIsQuarantinedAndSaid) {
+  const std::string message = message_of([&] { attempt(Deed::breaks_the_device); });
+  for (const char* needle :
+       {"play deed=2 broke the device", "an illegal address", "quarantined", "same command"})
+    EXPECT_NE(message.find(needle), std::string::npos) << message;
+  const TrialLog trials(scratch_.path(), problem(), "device");
+  const Trial* trial = trials.find("play", to(Deed::breaks_the_device), "hash");
+  ASSERT_NE(trial, nullptr);
+  EXPECT_EQ(trial->failure, "an illegal address");
+}
+
+TEST_F(ScreeningTest, WhatKillsTheProcessTwiceIsNotTriedAgain) {
+  for (int time = 0; time < TrialLog::kMostStarts; ++time)
+    expect_death([&] { attempt(Deed::kills_the_process); });
+  const Contender third = attempt(Deed::kills_the_process);
+  EXPECT_EQ(third.failure, "it was started 2 times and never came to an end");
+}
+
+TEST_F(ScreeningTest, AProcessThatWasKilledOnceDoesNotCondemnItsCandidate) {
+  TrialLog(scratch_.path(), problem(), "device").start("play", to(Deed::right), "hash");
+  EXPECT_EQ(attempt(Deed::right).failure, "");
+}
+
+TEST_F(ScreeningTest, VendorsAreTriedEveryTimeUnlessTheyBrokeTheDevice) {
+  for (int time = 0; time < 4; ++time) {
+    EXPECT_EQ(attempt_vendor(Deed::right).failure, "");
+    EXPECT_NE(attempt_vendor(Deed::wrong).failure.find("the oracle says"), std::string::npos);
+  }
+  message_of([&] { attempt_vendor(Deed::breaks_the_device); });
+  EXPECT_EQ(attempt_vendor(Deed::breaks_the_device).failure, "an illegal address");
+  for (int time = 0; time < TrialLog::kMostStarts; ++time)
+    expect_death([&] { attempt_vendor(Deed::kills_the_process); });
+  for (int time = 0; time < 2; ++time)
+    EXPECT_NE(attempt_vendor(Deed::kills_the_process).failure.find("2 times"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace convtune
