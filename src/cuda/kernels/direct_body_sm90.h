@@ -1,0 +1,217 @@
+// The direct kernel for many channels on compute capability 9.0 (direct_body_sm90.cuh, which draws it):
+// problem, choices, and what follows from them, shared by the kernel and by the host that plans it.
+#pragma once
+
+#include "conv2d_extents.h"
+
+namespace convtune {
+
+struct DirectBodySm90 {
+  Conv2dExtents conv;
+  // The choices: warpgroups that multiply, along filters (64 each) and along positions (`positions` each);
+  // vertical strips that an image is cut into; channels of a stage (of a sum, where it reads patches) and
+  // stages of input kept at once; filters of a warp whose outputs are gathered in shared memory before they
+  // are stored, or 0 to store them from registers.
+  int filter_groups = 1, position_groups = 2, positions = 256, strips = 1, channels = 8, stages = 3;
+  int staged = 16;
+
+  // ---- The sum ----
+  // A chunk is 4 numbers of the sum that one position meets, 16 bytes. It is 4 channels of a pixel; or, for
+  // patches that neither overlap nor leave gaps, 4 neighbouring columns of one channel and row.
+  constexpr bool patches() const {
+    return conv.s % 4 == 0 && conv.r == conv.stride_h && conv.s == conv.stride_w && conv.dilation_h == 1 &&
+           conv.dilation_w == 1 && conv.pad_top == 0 && conv.pad_left == 0 && conv.p * conv.r <= conv.h &&
+           conv.q * conv.s <= conv.w;
+  }
+  constexpr int taps() const { return patches() ? 1 : conv.r * conv.s; }
+  // What is loaded as one: 4 channels with all their pixels, or a channel's filter row.
+  constexpr int unit_numbers() const { return patches() ? conv.s : 4; }
+  constexpr int units() const { return patches() ? conv.c * conv.r : ceil_div(conv.c, 4); }
+  constexpr int stage_units() const { return channels / unit_numbers(); }
+  constexpr int blocks() const { return ceil_div(units(), stage_units()); }  // stages that a sum takes
+  constexpr int steps() const { return channels / 8 * taps(); }              // of a stage, 8 products each
+
+  // ---- Positions ----
+  // An image is rows of `pitch` positions, one for each output, and some more so that a filter tap is the
+  // same distance from every position. Padding on the right of a row serves as that on the left of the next
+  // where both are zeros; so do rows, from image to image. With strides, input pixels that differ in
+  // y % stride_h or x % stride_w lie in planes of their own (`phases`); those that no tap meets in none.
+  constexpr int strip_width() const { return ceil_div(conv.q, strips); }
+  constexpr int column_reach() const {
+    return patches() ? 0 : (conv.s - 1) * conv.dilation_w / conv.stride_w;
+  }
+  constexpr int row_reach() const { return patches() ? 0 : (conv.r - 1) * conv.dilation_h / conv.stride_h; }
+  constexpr int pitch() const {
+    if (patches()) return strip_width();
+    return strips > 1 ? strip_width() + column_reach()
+                      : run(conv.q, conv.s, conv.dilation_w, conv.stride_w, conv.pad_left, conv.w);
+  }
+  constexpr int image_rows() const {
+    if (patches()) return conv.p;
+    return run(conv.p, conv.r, conv.dilation_h, conv.stride_h, conv.pad_top, conv.h);
+  }
+  constexpr int phases_h() const {
+    return patches() ? 1 : phases_below(conv.stride_h, conv.r, conv.dilation_h, conv.stride_h);
+  }
+  constexpr int phases_w() const {
+    return patches() ? 1 : phases_below(conv.stride_w, conv.s, conv.dilation_w, conv.stride_w);
+  }
+  constexpr int phases() const { return phases_h() * phases_w(); }
+  constexpr int phase_h(int index) const {
+    return nth_phase(index, phases_h(), conv.r, conv.dilation_h, conv.stride_h);
+  }
+  constexpr int phase_w(int index) const {
+    return nth_phase(index, phases_w(), conv.s, conv.dilation_w, conv.stride_w);
+  }
+  constexpr long long image_positions() const { return static_cast<long long>(image_rows()) * pitch(); }
+  constexpr long long all_positions() const { return image_positions() * conv.n * strips; }
+
+  // ---- A stage: [unit or chunk of a unit][phase][position] chunks ----
+  constexpr int block_positions() const { return positions * position_groups; }
+  constexpr int window() const { return block_positions() + row_reach() * pitch() + column_reach(); }
+  // One more 4 numbers of the sum. 2 modulo 8 for the stores of patches, which meet 4 planes at once.
+  constexpr int plane_chunks() const { return (phases() * window() + 5) / 8 * 8 + 2; }
+  constexpr int stage_bytes() const { return channels / 4 * plane_chunks() * 16; }
+  // Chunks of a unit, numbered as they are loaded: along the input's columns.
+  constexpr int unit_chunks() const { return phases() * window() * (unit_numbers() / 4); }
+  // Chunks from the start of a stage to what position 0 meets in a step.
+  constexpr int step_chunk(int step) const {
+    const int tap = step % taps(), octet = step / taps();
+    if (patches()) return 2 * octet * plane_chunks();
+    const int row = tap / conv.s * conv.dilation_h, column = tap % conv.s * conv.dilation_w;
+    const int phase = phases_below(row % conv.stride_h, conv.r, conv.dilation_h, conv.stride_h) * phases_w() +
+                      phases_below(column % conv.stride_w, conv.s, conv.dilation_w, conv.stride_w);
+    return 2 * octet * plane_chunks() + phase * window() + row / conv.stride_h * pitch() +
+           column / conv.stride_w;
+  }
+
+  // ---- Weights: a stage of theirs is some steps of all filters of a block ----
+  constexpr int block_filters() const { return kTile * filter_groups; }
+  constexpr int filter_blocks() const { return ceil_div(conv.k, block_filters()); }
+  constexpr int weight_steps() const {
+    int best = 1;
+    for (int some = 1; some <= steps() && some * block_filters() * 32 <= kMostWeightStageBytes; ++some)
+      if (steps() % some == 0) best = some;
+    return best;
+  }
+  constexpr int weight_stage_bytes() const { return weight_steps() * block_filters() * 32; }
+  constexpr int weight_groups() const { return steps() / weight_steps(); }
+  constexpr int weight_stages() const {  // as many as there is room for
+    const long long room = (kMostSmemBytes - smem_bytes_without_weights()) / (weight_stage_bytes() + 16);
+    return room < 0 ? 0 : room < kMostWeightStages ? static_cast<int>(room) : kMostWeightStages;
+  }
+
+  // ---- A block ----
+  constexpr int position_tiles() const {
+    return static_cast<int>((all_positions() + block_positions() - 1) / block_positions());
+  }
+  constexpr long long tiles() const { return static_cast<long long>(position_tiles()) * filter_blocks(); }
+  constexpr int consumers() const { return filter_groups * position_groups; }
+  constexpr int threads() const { return 128 * (consumers() + 1); }
+  constexpr int sums() const { return positions / 2; }  // registers of a thread
+  static constexpr int kLoaders = 96;                   // threads; the fourth warp brings weights
+
+  // ---- Outputs on their way through shared memory ----
+  // A segment is what can be stored in one piece: an image's, or where there are strips a row's.
+  constexpr long long segment_positions() const { return strips > 1 ? pitch() : image_positions(); }
+  constexpr int most_segments() const {  // that a warpgroup's positions can meet
+    return static_cast<int>((positions - 2) / segment_positions()) + 2;
+  }
+  // Floats from filter to filter: each segment may begin some further on, so that it is aligned as it is in
+  // y. 8 modulo 32: no two threads of a warp write to one bank.
+  constexpr int staging_pitch() const { return (positions + 8 * (most_segments() + 1) + 23) / 32 * 32 + 8; }
+  constexpr int staging_bytes() const { return 4 * consumers() * staged * staging_pitch() * 4; }
+
+  // ---- Shared memory: stages, weights, staged outputs, tables, barriers, flags ----
+  constexpr int loader_chunks() const { return ceil_div(unit_chunks(), kLoaders); }  // of a thread and a unit
+  constexpr int loader_table_bytes() const { return loader_chunks() * kLoaders * 4; }
+  constexpr int output_table_bytes() const { return 4 * consumers() * positions * 4; }
+  constexpr long long smem_bytes_without_weights() const {
+    return static_cast<long long>(stages) * (stage_bytes() + 2 * 8 + 4) + staging_bytes() +
+           loader_table_bytes() + output_table_bytes() + 128;
+  }
+  constexpr long long smem_bytes() const {
+    return smem_bytes_without_weights() + weight_stages() * (weight_stage_bytes() + 16LL);
+  }
+
+  // ---- Packed weights, in floats: in the order of the products, then all as they came, bias, flag ----
+  constexpr long long block_weights() const {
+    return static_cast<long long>(blocks()) * steps() * block_filters() * 8;
+  }
+  constexpr long long exact_weights() const { return filter_blocks() * block_weights(); }
+  constexpr long long bias_at() const { return exact_weights() + conv.weights(); }
+  constexpr long long flag_at() const { return bias_at() + conv.k; }
+  constexpr long long packed_floats() const { return flag_at() + 1; }
+
+  // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it. What is
+  // computed further up is in range only where it is checked here first.
+  constexpr bool valid() const {
+    if (filter_groups < 1 || position_groups < 1 || filter_groups > 3 || position_groups > 2 ||
+        consumers() > 3 || positions < 8 || positions > 256 || positions % 8 != 0 ||
+        (consumers() == 3 && positions > 160) || strips < 1 || strips > conv.q || channels < 8 ||
+        channels > 64 || channels % 8 != 0 || channels % unit_numbers() != 0 || stages < 2 || stages > 8 ||
+        (staged != 0 && staged != 8 && staged != 16))
+      return false;
+    if (strips > 1 && patches()) return false;
+    const long long image = static_cast<long long>(conv.c) * conv.h * conv.w;
+    const long long output = static_cast<long long>(conv.k) * conv.p * conv.q;
+    const long long window_images = block_positions() / image_positions() + row_reach() + 3;
+    return image_positions() < kInt && all_positions() + 2 * window() < kInt && tiles() < kInt &&
+           static_cast<long long>(row_reach()) * pitch() < kMostSmemBytes && plane_chunks() < (1 << 14) &&
+           steps() <= kMostSteps && smem_bytes_without_weights() <= kMostSmemBytes && weight_stages() >= 2 &&
+           (staged == 0 || most_segments() <= kMostSegments) && image * window_images < kInt &&
+           output * window_images < kInt && tiles() * blocks() * weight_groups() < kInt;
+  }
+
+  static constexpr int kTile = 64;  // filters of a product
+  static constexpr int kMostWeightStageBytes = 20 * 1024;
+  static constexpr int kMostWeightStages = 8;
+  static constexpr int kMostSegments = 40;
+  static constexpr int kMostSteps = 512;
+  static constexpr int kMostSmemBytes = 227 * 1024;
+  static constexpr long long kInt = 1LL << 30;
+
+  static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+ private:
+  // The phases less than `below` that some tap meets.
+  static constexpr int phases_below(int below, int taps, int dilation, int stride) {
+    int count = 0;
+    for (int phase = 0; phase < below; ++phase) count += meets(phase, taps, dilation, stride);
+    return count;
+  }
+  static constexpr bool meets(int phase, int taps, int dilation, int stride) {
+    for (int tap = 0; tap < taps; ++tap)
+      if (tap * dilation % stride == phase) return true;
+    return false;
+  }
+  static constexpr int nth_phase(int index, int count, int taps, int dilation, int stride) {
+    if (count == 1 || count == stride) return index;
+    int phase = 0;
+    for (;; ++phase)
+      if (meets(phase, taps, dilation, stride) && index-- == 0) return phase;
+  }
+  // The least distance from row to row (or image to image) of positions at which every pixel beyond it is
+  // padding, and so is the pixel of the next row that lies in its place.
+  static constexpr int run(int outputs, int taps, int dilation, int stride, int pad, int extent) {
+    const int reach = (taps - 1) * dilation / stride;
+    for (int length = outputs; length < outputs + reach; ++length)
+      if (wraps(length, outputs, taps, dilation, stride, pad, extent)) return length;
+    return outputs + reach;
+  }
+  static constexpr bool wraps(int length, int outputs, int taps, int dilation, int stride, int pad,
+                              int extent) {
+    for (int tap = 0; tap < taps; ++tap) {
+      const int phase = tap * dilation % stride;
+      const auto padding = [&](int index) {
+        const int at = index * stride + phase - pad;
+        return at < 0 || at >= extent;
+      };
+      for (int index = length; index < outputs + tap * dilation / stride; ++index)
+        if (index - length >= length || !padding(index) || !padding(index - length)) return false;
+    }
+    return true;
+  }
+};
+
+}  // namespace convtune

@@ -1,0 +1,331 @@
+// The direct body kernel without a GPU: geometry, refusals, and that what is offered compiles without spills
+// into the threads and shared memory that were planned.
+#include "cuda/direct_body_sm90.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "convtune/cases.h"
+#include "cuda/compile_all.h"
+#include "cuda/cuda.h"
+#include "cuda/kernels/direct_body_sm90_positions.h"
+
+namespace convtune {
+namespace {
+
+DeviceInfo hopper() {
+  DeviceInfo device;
+  device.device = {Device::Kind::cuda, 0};
+  device.isa = "sm_90a";
+  device.units = 132;
+  return device;
+}
+
+Conv2dProblem body_problem(const std::string& text) {
+  Conv2dProblem problem = find_problem(text);
+  problem.precision = Precision::tf32;
+  return problem;
+}
+
+std::vector<Config> candidates(const Conv2dProblem& problem) {
+  return cuda::direct_body_sm90().candidates(problem, hopper());
+}
+
+// ---- Geometry: which pixel each position, tap and channel meets, and where its output goes --------
+
+// Every output is computed once, and each of its products meets the pixel that it should, or a zero.
+template <DirectBodySm90 config>
+void check_input() {
+  constexpr Conv2dExtents a = config.conv;
+  using S = body::Sizes<config>;
+  static_assert(config.valid());
+  std::vector<int> seen(static_cast<std::size_t>(a.n) * a.p * a.q);
+  std::vector<int> loaded(static_cast<std::size_t>(config.channels / 4 * S::kPlane));
+  for (int tile = 0; tile < config.position_tiles(); ++tile) {
+    const int first = tile * S::kBlockPositions;
+    const int first_image = first / S::kImagePositions / S::kStrips;
+    // A stage, as it is loaded: what is in unit 0, and in the others as far behind as their planes.
+    constexpr int kOfPosition = config.patches() ? config.unit_numbers() / 4 : 1;
+    std::fill(loaded.begin(), loaded.end(), -2);
+    for (int chunk = 0; chunk < S::kUnitChunks; ++chunk) {
+      const int to = config.patches() ? chunk % kOfPosition * S::kPlane + chunk / kOfPosition : chunk;
+      loaded[static_cast<std::size_t>(to)] = body::chunk_source<config>(chunk, first, first_image);
+    }
+    for (int position = 0; position < S::kBlockPositions; ++position) {
+      const body::Output at = body::output_of<config>(first + position);
+      if (at.column >= a.q) continue;
+      ++seen[static_cast<std::size_t>((at.image * a.p + at.row) * a.q + at.column)];
+      for (int step = 0; step < config.taps(); ++step) {
+        const int row = at.row * a.stride_h - a.pad_top + step / a.s * a.dilation_h;
+        const int column = at.column * a.stride_w - a.pad_left + step % a.s * a.dilation_w;
+        const bool inside = row >= 0 && row < a.h && column >= 0 && column < a.w;
+        const int want = inside ? (at.image - first_image) * a.c * a.h * a.w + row * a.w + column : -1;
+        ASSERT_EQ(loaded[static_cast<std::size_t>(config.step_chunk(step) + position)], want)
+            << "tile " << tile << ", position " << position << ", step " << step;
+      }
+    }
+  }
+  for (const int times : seen) ASSERT_EQ(times, 1);
+}
+
+// Every output has a place of its own in the staging, in the order of y, and in whole 16 bytes with it.
+template <DirectBodySm90 config>
+void check_output() {
+  constexpr Conv2dExtents a = config.conv;
+  using S = body::Sizes<config>;
+  using Segment = body::Segment<config>;
+  for (int first = 0; first < config.position_tiles() * S::kBlockPositions; first += S::kPositions) {
+    const int first_segment = first / Segment::kPositions;
+    const int last_segment = (first + S::kPositions - 1) / Segment::kPositions;
+    ASSERT_LT(last_segment - first_segment, config.most_segments());
+    int free_from = 0, outputs = 0;
+    for (int index = first_segment; index <= last_segment; ++index) {
+      const Segment segment(index, first_segment, first);
+      ASSERT_EQ(segment.slot % 4, 0);
+      ASSERT_GE(segment.slot, free_from) << "after what may be shifted by 3";
+      if (segment.end <= segment.begin) continue;
+      free_from = segment.slot + 3 + segment.end - segment.begin;
+      ASSERT_LE(free_from, S::kStagingPitch);
+      outputs += segment.end - segment.begin;
+    }
+    for (int position = first; position < first + S::kPositions; ++position) {
+      const body::Output at = body::output_of<config>(position);
+      if (at.column >= a.q) continue;
+      --outputs;
+      const int index = position / Segment::kPositions;
+      const Segment segment(index, first_segment, first);
+      const int output = Segment::before(position - index * Segment::kPositions);
+      ASSERT_EQ(segment.image, at.image);
+      ASSERT_EQ(segment.origin + output, at.row * a.q + at.column);
+      ASSERT_GE(output, segment.begin);
+      ASSERT_LT(output, segment.end);
+    }
+    ASSERT_EQ(outputs, 0) << "segments are those outputs and no more";
+  }
+}
+
+template <DirectBodySm90 config>
+void check_geometry() {
+  check_input<config>();
+  check_output<config>();
+}
+
+TEST(DirectBodySm90, PositionsMeetTheirPixels) {
+  constexpr Conv2dExtents k3x3{
+      .n = 3, .c = 8, .h = 9, .w = 11, .k = 64, .r = 3, .s = 3, .pad_top = 1, .pad_left = 1, .p = 9, .q = 11};
+  check_geometry<DirectBodySm90{.conv = k3x3, .positions = 64}>();
+  check_geometry<DirectBodySm90{.conv = k3x3, .positions = 8}>();
+  check_geometry<DirectBodySm90{.conv = k3x3, .positions = 40, .strips = 3}>();
+  EXPECT_EQ((DirectBodySm90{.conv = k3x3}.pitch()), 12) << "one column of padding serves two rows";
+  EXPECT_EQ((DirectBodySm90{.conv = k3x3}.image_rows()), 10);
+  constexpr Conv2dExtents uneven{
+      .n = 2, .c = 8, .h = 8, .w = 9, .k = 64, .r = 5, .s = 4, .pad_top = 3, .pad_left = 0, .p = 9, .q = 8};
+  check_geometry<DirectBodySm90{.conv = uneven, .positions = 64}>();
+  constexpr Conv2dExtents unpadded{.n = 2, .c = 8, .h = 8, .w = 9, .k = 64, .r = 3, .s = 3, .p = 6, .q = 7};
+  check_geometry<DirectBodySm90{.conv = unpadded, .positions = 32}>();
+  constexpr Conv2dExtents much_padding{
+      .n = 2, .c = 8, .h = 3, .w = 2, .k = 64, .r = 3, .s = 3, .pad_top = 4, .pad_left = 5, .p = 9, .q = 10};
+  check_geometry<DirectBodySm90{.conv = much_padding, .positions = 56}>();
+  constexpr Conv2dExtents one_pixel{
+      .n = 50, .c = 8, .h = 1, .w = 1, .k = 64, .r = 3, .s = 3, .pad_top = 1, .pad_left = 1, .p = 1, .q = 1};
+  check_geometry<DirectBodySm90{.conv = one_pixel, .positions = 64}>();
+}
+
+TEST(DirectBodySm90, PositionsMeetTheirPixelsAtAnyStrideAndDilation) {
+  constexpr Conv2dExtents stride2{.n = 2,
+                                  .c = 8,
+                                  .h = 12,
+                                  .w = 14,
+                                  .k = 64,
+                                  .r = 3,
+                                  .s = 3,
+                                  .stride_h = 2,
+                                  .stride_w = 2,
+                                  .pad_top = 1,
+                                  .pad_left = 1,
+                                  .p = 6,
+                                  .q = 7};
+  check_geometry<DirectBodySm90{.conv = stride2, .positions = 64}>();
+  check_geometry<DirectBodySm90{.conv = stride2, .positions = 24, .strips = 2}>();
+  constexpr Conv2dExtents wide_padding{.n = 2,
+                                       .c = 8,
+                                       .h = 5,
+                                       .w = 6,
+                                       .k = 64,
+                                       .r = 5,
+                                       .s = 4,
+                                       .stride_h = 3,
+                                       .stride_w = 2,
+                                       .pad_top = 4,
+                                       .pad_left = 3,
+                                       .p = 4,
+                                       .q = 5};
+  check_geometry<DirectBodySm90{.conv = wide_padding, .positions = 32}>();
+  constexpr Conv2dExtents pointwise{
+      .n = 2, .c = 8, .h = 9, .w = 8, .k = 64, .stride_h = 2, .stride_w = 2, .p = 5, .q = 4};
+  check_geometry<DirectBodySm90{.conv = pointwise, .positions = 32}>();
+  EXPECT_EQ(DirectBodySm90{.conv = pointwise}.phases(), 1) << "pixels that no tap meets are not loaded";
+  constexpr Conv2dExtents dilated{.n = 2,
+                                  .c = 8,
+                                  .h = 10,
+                                  .w = 9,
+                                  .k = 64,
+                                  .r = 3,
+                                  .s = 3,
+                                  .dilation_h = 2,
+                                  .dilation_w = 3,
+                                  .pad_top = 2,
+                                  .pad_left = 3,
+                                  .p = 10,
+                                  .q = 9};
+  check_geometry<DirectBodySm90{.conv = dilated, .positions = 64}>();
+  constexpr Conv2dExtents both{.n = 2,
+                               .c = 8,
+                               .h = 13,
+                               .w = 12,
+                               .k = 64,
+                               .r = 2,
+                               .s = 3,
+                               .stride_h = 3,
+                               .stride_w = 3,
+                               .dilation_h = 2,
+                               .dilation_w = 2,
+                               .pad_top = 1,
+                               .pad_left = 2,
+                               .p = 4,
+                               .q = 4};
+  check_geometry<DirectBodySm90{.conv = both, .positions = 16}>();
+}
+
+TEST(DirectBodySm90, PatchesAreReadInTheirOrder) {
+  constexpr Conv2dExtents patches{.n = 3,
+                                  .c = 3,
+                                  .h = 25,
+                                  .w = 40,
+                                  .k = 64,
+                                  .r = 8,
+                                  .s = 8,
+                                  .stride_h = 8,
+                                  .stride_w = 8,
+                                  .p = 3,
+                                  .q = 5};
+  constexpr DirectBodySm90 kernel{.conv = patches, .positions = 16};
+  ASSERT_TRUE(kernel.patches());
+  EXPECT_EQ(kernel.all_positions(), 45);
+  check_output<kernel>();
+  for (int tile = 0; tile < kernel.position_tiles(); ++tile)
+    for (int chunk = 0; chunk < kernel.unit_chunks(); ++chunk) {
+      const int position = tile * kernel.block_positions() + chunk / 2, image = position / 15;
+      const int first_image = tile * kernel.block_positions() / 15;
+      const int want =
+          image < 3 ? (image - first_image) * 3000 + position / 5 % 3 * 320 + position % 5 * 8 + chunk % 2 * 4
+                    : -1;
+      EXPECT_EQ(body::chunk_source<kernel>(chunk, tile * kernel.block_positions(), first_image), want);
+    }
+  constexpr Conv2dExtents below{.n = 1,
+                                .c = 3,
+                                .h = 23,
+                                .w = 40,
+                                .k = 64,
+                                .r = 8,
+                                .s = 8,
+                                .stride_h = 8,
+                                .stride_w = 8,
+                                .p = 3,
+                                .q = 5};
+  EXPECT_FALSE(DirectBodySm90{.conv = below}.patches()) << "the last of them meet padding";
+}
+
+TEST(DirectBodySm90, RefusesWithAReason) {
+  const auto reason = [](const std::string& text, const char* isa = "sm_90a") {
+    DeviceInfo device = hopper();
+    device.isa = isa;
+    return cuda::direct_body_sm90().supports(parse_problem(text), device).reason();
+  };
+  const std::string good = "mb2ic16ih32oc16kh3ph1 precision=tf32";
+  EXPECT_EQ(reason(good), "");
+  EXPECT_EQ(reason("mb2ic3ih32oc16kh4sh4 precision=bf16"), "");
+  EXPECT_NE(reason(good, "sm_80").find("this is sm_80"), std::string::npos);
+  EXPECT_NE(reason("mb2ic16ih32oc16kh3ph1 precision=fp32").find("fp32"), std::string::npos);
+  EXPECT_NE(reason(good + " layout=nhwc").find("NCHW"), std::string::npos);
+  EXPECT_NE(reason("mb2ic16ih32oc16kh3ph1 dtype=f16 precision=fp16").find("f32"), std::string::npos);
+  EXPECT_NE(reason("mb2g2ic16ih32oc16kh3ph1 precision=tf32").find("group"), std::string::npos);
+  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1 precision=tf32").find("input channels"), std::string::npos);
+  EXPECT_NE(reason("mb1ic64ih8192oc16kh3ph1 precision=tf32").find("no tile of it fits"), std::string::npos);
+}
+
+TEST(DirectBodySm90, TakesNoConfigFromOutsideThatIsNotItsOwn) {
+  const Conv2dProblem problem = body_problem("resnet_3x3_64");
+  const auto accepts = [&](const std::string& text) {
+    return static_cast<bool>(cuda::direct_body_sm90().accepts(problem, hopper(), parse_config(text)));
+  };
+  EXPECT_TRUE(
+      accepts("filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=3 staged=8"));
+  for (const char* bad : {
+           "filter_groups=0 position_groups=2 positions=200 strips=1 channels=8 stages=3 staged=8",
+           "filter_groups=2 position_groups=2 positions=200 strips=1 channels=8 stages=3 staged=8",
+           "filter_groups=3 position_groups=1 positions=168 strips=1 channels=8 stages=3 staged=8",
+           "filter_groups=1 position_groups=2 positions=204 strips=1 channels=8 stages=3 staged=8",
+           "filter_groups=1 position_groups=2 positions=264 strips=1 channels=8 stages=3 staged=8",
+           "filter_groups=1 position_groups=2 positions=200 strips=0 channels=8 stages=3 staged=8",
+           "filter_groups=1 position_groups=2 positions=200 strips=57 channels=8 stages=3 staged=8",
+           "filter_groups=1 position_groups=2 positions=200 strips=1 channels=12 stages=3 staged=8",
+           "filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=1 staged=8",
+           "filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=8 staged=16",
+           "filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=3 staged=4",
+           "filter_groups=1 position_groups=2 positions=4294967496 strips=1 channels=8 stages=3 staged=8",
+           "filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=3",
+       })
+    EXPECT_FALSE(accepts(bad)) << bad;
+}
+
+TEST(DirectBodySm90, TakesEveryBodyCase) {
+  std::vector<Conv2dProblem> problems = load_suite("body");
+  problems.push_back(find_problem("vit_b16_patchify"));
+  problems.push_back(find_problem("convnext_patchify"));
+  for (Conv2dProblem& problem : problems) {
+    problem.precision = Precision::tf32;
+    const std::vector<Config> configs = candidates(problem);
+    ASSERT_FALSE(configs.empty()) << to_string(problem);
+    for (const Config& config : configs)
+      EXPECT_TRUE(cuda::direct_body_sm90().accepts(problem, hopper(), config)) << to_string(config);
+  }
+}
+
+// For each problem its first guess and the config with the most registers of sums.
+TEST(DirectBodySm90, CompilesAsPlanned) {
+  if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
+  std::vector<DirectBodySm90> kernels;
+  std::vector<cuda::CompileJob> jobs;
+  for (const char* text :
+       {"alexnet_conv2", "resnet_3x3_s2_128", "resnet_1x1_1024_256", "vae_128_512px", "vit_b16_patchify",
+        "resnet_3x3_256_batch1", "mb3ic21ih33iw41oc13kh5kw3sh2sw3ph1pw2 act=relu bias=0"}) {
+    const Conv2dProblem problem = body_problem(text);
+    const std::vector<Config> configs = candidates(problem);
+    ASSERT_FALSE(configs.empty()) << text;
+    const auto most = std::max_element(configs.begin(), configs.end(), [&](const auto& a, const auto& b) {
+      return cuda::direct_body_sm90_kernel(problem, a).sums() <
+             cuda::direct_body_sm90_kernel(problem, b).sums();
+    });
+    for (const Config& config : {configs.front(), *most}) {
+      kernels.push_back(cuda::direct_body_sm90_kernel(problem, config));
+      jobs.push_back(cuda::direct_body_sm90_job(kernels.back(), "sm_90a"));
+    }
+  }
+  const std::vector<cuda::CompileResult> results = cuda::compile_all(jobs, 2, 60);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    ASSERT_TRUE(results[i].module) << results[i].failure;
+    const cuda::KernelResources& resources = results[i].module->kernels[0];
+    EXPECT_EQ(resources.spill_bytes, 0) << resources.kernel;
+    EXPECT_EQ(resources.stack_bytes, 0) << resources.kernel;
+    EXPECT_EQ(resources.static_smem_bytes, 0) << resources.kernel << ": all of it is asked for at the launch";
+    EXPECT_LE(resources.registers * kernels[i].threads(), 65536) << resources.kernel;
+    // ptxas says so where it had to serialise the products.
+    EXPECT_EQ(results[i].module->log.find("serializ"), std::string::npos) << results[i].module->log;
+  }
+}
+
+}  // namespace
+}  // namespace convtune
