@@ -23,6 +23,7 @@ Target device_target(Device device);
 Ceilings measure_ceilings(Backend& backend);
 
 const Algorithm& direct_stem_sm90();
+const Algorithm& direct_fma_sm80();
 const Algorithm& direct_body_sm90();
 const Algorithm* cudnn();      // cudnn.cpp; null where cuDNN 9 cannot be loaded
 std::string cudnn_version();   // "9.19.0", or why there is none

@@ -1,0 +1,315 @@
+// `direct_fma_sm80`: sums of few products on CUDA cores, compute capability 8.0 and up
+// (kernels/direct_fma_sm80.cuh). Which problems it takes, its search space, and what runs.
+#include "cuda/direct_fma_sm80.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "config.h"
+#include "cuda/compiler.h"
+#include "cuda/cuda.h"
+#include "cuda/driver.h"
+#include "cuda/extents.h"
+#include "cuda/kernel.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr const char* kFile = "direct_fma_sm80.cuh";
+constexpr std::int64_t kMostChoice = 1 << 12;  // of any field of a config
+constexpr std::size_t kMostCandidates = 256;
+
+// Products of a sum. Above, tensor cores are the better place for them: where all channels make one group;
+// where they are many groups, which fill no tensor core; where each channel is its own.
+constexpr std::int64_t kMostOfOneGroup = 50, kMostOfManyGroups = 160, kMostOfOneChannel = 1024;
+
+struct DirectFmaConfig {
+  std::int64_t rows = 1, filters = 1, down = 1, units = 1, chunks = 1, passes = 1, kept = 0, uniform = 0,
+               staged = 0;
+  template <class Self, class F>
+  static void visit(Self& self, F&& field) {
+    field("rows", self.rows);
+    field("filters", self.filters);
+    field("down", self.down);
+    field("units", self.units);
+    field("chunks", self.chunks);
+    field("passes", self.passes);
+    field("kept", self.kept);
+    field("uniform", self.uniform);
+    field("staged", self.staged);
+  }
+};
+
+DirectFmaSm80 with(const Conv2dExtents& problem, const DirectFmaConfig& config) {
+  return {.problem = problem,
+          .rows = static_cast<int>(config.rows),
+          .filters = static_cast<int>(config.filters),
+          .down = static_cast<int>(config.down),
+          .units = static_cast<int>(config.units),
+          .chunks = static_cast<int>(config.chunks),
+          .passes = static_cast<int>(config.passes),
+          .kept = config.kept != 0,
+          .uniform = config.uniform != 0,
+          .staged = config.staged != 0};
+}
+
+// What a multiprocessor has, by compute capability.
+struct Multiprocessor {
+  int block_smem_bytes, smem_bytes, threads;
+  double copied_bytes;  // read and written, a clock cycle
+};
+Multiprocessor multiprocessor(const std::string& isa) {
+  const auto is = [&](std::string_view capability) { return isa.starts_with(capability); };
+  if (is("sm_86") || is("sm_89") || is("sm_120")) return {99 << 10, 100 << 10, 1536, 3.5};
+  if (is("sm_80") || is("sm_87")) return {163 << 10, 164 << 10, 2048, 10};
+  return {227 << 10, 228 << 10, 2048, 13};
+}
+
+// Clock cycles, roughly: what the processors issue, what shared memory passes on, what memory moves.
+double estimated_cycles(const DirectFmaSm80& a, const DeviceInfo& device) {
+  const Multiprocessor unit = multiprocessor(device.isa);
+  const Conv2dExtents& problem = a.problem;
+  // A warp's instructions, and clock cycles of shared memory (128 bytes each), for one strip.
+  int used_rows = 0, filter_rows = 0;
+  for (int row = 0; row < a.strip_rows(); ++row) {
+    used_rows += a.is_used(row);
+    for (int output = 0; output < a.rows; ++output) filter_rows += a.filter_row(row, output) >= 0;
+  }
+  const int begin = a.first_column() % 4;
+  const double vectors = DirectFmaSm80::ceil_div(begin + a.window(), 4);
+  const double weight_reads =
+      (a.weights_in_registers() ? problem.r : filter_rows) * a.weight_row_floats() / 4.0;
+  const double channel_issue = filter_rows * problem.s * a.filters * 4.0 + used_rows * vectors + weight_reads;
+  const double channel_smem = used_rows * vectors * 4 * std::min(problem.stride_w, 4) + weight_reads;
+  const bool whole_vectors = problem.q % 4 == 0;
+  const double outputs = a.rows * a.filters;
+  const double strip_issue = 60 + problem.group_channels() * channel_issue +
+                             outputs * (whole_vectors ? 3 : 10) + (a.staged ? outputs * 3 : 0);
+  const double strip_smem =
+      problem.group_channels() * channel_smem + outputs * (whole_vectors ? 4 : 16) * (a.staged ? 2 : 1);
+  // A block: its strips, and its loads.
+  const double warps = a.threads() / 32.0;
+  const double loads = static_cast<double>(a.planes()) * a.input_rows() * a.stored_columns() / 32;
+  const double issue = warps * a.passes * strip_issue + loads * (a.vectors() ? 4 : 12) + warps * 60;
+  const double smem = warps * a.passes * strip_smem + loads * 2;
+  const double block_cycles = std::max(issue / 4, smem);
+  // Blocks beside each other, and how evenly they fall on the multiprocessors.
+  const double beside = std::max(
+      1.0,
+      std::floor(std::min(
+          {static_cast<double>(unit.threads) / a.threads(), 32.0, 65536.0 / (a.registers() * a.threads()),
+           static_cast<double>(unit.smem_bytes) / static_cast<double>(a.smem_bytes() + 1024)})));
+  const double blocks = static_cast<double>(a.blocks()) / device.units;
+  const double compute = block_cycles * (blocks < beside ? std::ceil(blocks) : blocks + 0.3);
+  // Rows and planes that are read twice come from L2.
+  const double loaded = static_cast<double>(a.blocks()) * loads * 128;
+  const double input = 4.0 * problem.n * problem.c * problem.h * problem.w;
+  const double output = 4.0 * problem.n * problem.k * problem.p * problem.q;
+  const double moved = std::min(loaded, input) + output + 0.4 * std::max(0.0, loaded - input);
+  const double on_the_way = std::max(beside - 1, 0.5) * loads * 128;
+  const double memory = moved / device.units / unit.copied_bytes * (1 + 4096 / on_the_way);
+  return std::max(compute, memory) + 0.4 * std::min(compute, memory) + 2000 + block_cycles;
+}
+
+class DirectFmaExecutable final : public Executable {
+ public:
+  DirectFmaExecutable(const DirectFmaSm80& kernel, const DeviceInfo& device, const CompileJob& job)
+      : DirectFmaExecutable(kernel, device.device.index, job, compile(job)) {}
+
+  std::size_t packed_bytes() const override {
+    return static_cast<std::size_t>(config_.packed_floats()) * sizeof(float);
+  }
+
+  void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
+    const DeviceScope scope(device_);
+    check(driver().cuMemsetD32Async(
+              reinterpret_cast<CUdeviceptr>(static_cast<float*>(packed) + config_.flag_at()), 0, 1,
+              static_cast<CUstream>(stream)),
+          "clearing a flag");
+    constexpr unsigned kThreads = 256;
+    const auto blocks = static_cast<unsigned>((config_.flag_at() + kThreads - 1) / kThreads);
+    pack_.launch({blocks}, {kThreads}, 0, stream, static_cast<const float*>(w),
+                 static_cast<const float*>(bias), static_cast<float*>(packed));
+  }
+
+  void run(const void* x, const void* packed, void* y, Stream stream) const override {
+    run_.launch({static_cast<unsigned>(config_.blocks())}, {static_cast<unsigned>(config_.threads())},
+                static_cast<std::size_t>(config_.smem_bytes()), stream, static_cast<const float*>(x),
+                static_cast<const float*>(packed), static_cast<float*>(y));
+  }
+
+ private:
+  DirectFmaExecutable(const DirectFmaSm80& kernel, int device, const CompileJob& job,
+                      const CompiledModule& module)
+      : config_(kernel),
+        device_(device),
+        run_(device_, module, job.kernels[0], static_cast<std::size_t>(kernel.smem_bytes())),
+        pack_(device_, module, job.kernels[1]) {}
+
+  const DirectFmaSm80 config_;
+  const int device_;
+  const Kernel run_, pack_;
+};
+
+class DirectFma final : public Algorithm {
+ public:
+  std::string_view name() const override { return "direct_fma_sm80"; }
+  Device::Kind device_kind() const override { return Device::Kind::cuda; }
+
+  Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = takes(a, device); !support) return support;
+    if (ranked(a, device).empty()) return Support::no(why_none(extents_of(a), device));
+    return Support::yes();
+  }
+
+  std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (!takes(a, device)) return {};
+    std::vector<Config> configs;
+    for (const DirectFmaConfig& config : ranked(a, device)) configs.push_back(to_config(config));
+    return configs;
+  }
+
+  double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config&,
+                  const Ceilings& ceilings) const override {
+    return 1e6 * std::max(a.flops() / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
+  }
+
+  Support accepts(const Conv2dProblem& a, const DeviceInfo& device, const Config& config) const override {
+    if (Support support = takes(a, device); !support) return support;
+    try {
+      const auto typed = from_config<DirectFmaConfig>(config);
+      for (const auto& [name, value] : config.values) {
+        const bool flag = name == "kept" || name == "uniform" || name == "staged";
+        const std::int64_t least = flag ? 0 : 1, most = flag ? 1 : kMostChoice;
+        if (value < least || value > most)
+          return Support::no(fmt::format("{} must be {} to {}, not {}", name, least, most, value));
+      }
+      const DirectFmaSm80 kernel = with(extents_of(a), typed);
+      if (fits(kernel, device)) return Support::yes();
+      return Support::no(fmt::format(
+          "{} is not one of its configs for this problem: at most {} threads (this: {}), about {} registers "
+          "(this: "
+          "{}) and {} bytes of shared memory (this: {})",
+          to_string(config), DirectFmaSm80::kMostThreads, kernel.threads(), DirectFmaSm80::kMostRegisters,
+          kernel.registers(), multiprocessor(device.isa).block_smem_bytes, kernel.smem_bytes()));
+    } catch (const Error& error) {
+      return Support::no(error.what());
+    }
+  }
+
+  std::unique_ptr<Executable> build(const Conv2dProblem& a, const DeviceInfo& device,
+                                    const Config& config) const override {
+    if (const Support support = accepts(a, device, config); !support)
+      throw Error(ErrorKind::unsupported, "direct_fma_sm80 cannot run this problem: " + support.reason());
+    const DirectFmaSm80 kernel = direct_fma_sm80_kernel(a, config);
+    return std::make_unique<DirectFmaExecutable>(kernel, device, direct_fma_sm80_job(kernel, device.isa));
+  }
+
+  std::string source_hash() const override { return kernel_source_hash(kFile); }
+
+ private:
+  // What can be said without its configs. Every precision: fp32 products are at least as exact.
+  static Support takes(const Conv2dProblem& a, const DeviceInfo&) {
+    if (a.dtype != DType::f32) return Support::no("it is for f32 tensors only");
+    if (a.layout != Layout::nchw) return Support::no("it is for NCHW only");
+    if (Support support = fits_extents(a); !support) return support;
+    const std::int64_t channels = a.c / a.groups;
+    const std::int64_t most = channels == 1   ? kMostOfOneChannel
+                              : a.groups == 1 ? kMostOfOneGroup
+                                              : kMostOfManyGroups;
+    if (channels > most || a.r > most || a.s > most || channels * a.r * a.s > most)
+      return Support::no(
+          fmt::format("it is for sums of few products: {}x{}x{} are more than {}", channels, a.r, a.s, most));
+    return Support::yes();
+  }
+
+  static bool fits(const DirectFmaSm80& kernel, const DeviceInfo& device) {
+    return kernel.valid() && kernel.smem_bytes() <= multiprocessor(device.isa).block_smem_bytes;
+  }
+
+  static std::string why_none(const Conv2dExtents& problem, const DeviceInfo& device) {
+    const DirectFmaSm80 least{.problem = problem};
+    return fmt::format(
+        "its least config needs {} bytes of shared memory (of {}), {} products in straight code (of {}), {} "
+        "columns "
+        "at once (of {}) and {} threads (of {})",
+        least.smem_bytes(), multiprocessor(device.isa).block_smem_bytes, least.products(),
+        DirectFmaSm80::kMostProducts, least.window(), DirectFmaSm80::kMostWindow, least.threads(),
+        DirectFmaSm80::kMostThreads);
+  }
+
+  // All, half, a quarter ... of `all`, and 1.
+  static std::vector<int> parts(int all) {
+    std::vector<int> result;
+    for (int parts = 1; result.empty() || result.back() > 1; parts *= 2)
+      if (const int part = DirectFmaSm80::ceil_div(all, parts); result.empty() || part < result.back())
+        result.push_back(part);
+    return result;
+  }
+
+  // The best by the estimate.
+  static std::vector<DirectFmaConfig> ranked(const Conv2dProblem& a, const DeviceInfo& device) {
+    struct Ranked {
+      double cycles;
+      DirectFmaConfig config;
+    };
+    std::vector<Ranked> all;
+    const Conv2dExtents problem = extents_of(a);
+    const auto consider = [&](const DirectFmaConfig& config) {
+      const DirectFmaSm80 kernel = with(problem, config);
+      if (fits(kernel, device)) all.push_back({estimated_cycles(kernel, device), config});
+    };
+    const int strips_across = DirectFmaSm80::ceil_div(problem.q, DirectFmaSm80::kColumns);
+    for (const int filters : {1, 2, 4, 8}) {
+      if (filters > 1 && filters > problem.group_filters()) break;
+      for (const int rows : {1, 2, 3, 4, 5, 6, 7, 8, 10, 14, 16}) {
+        if (rows > problem.p) break;
+        for (const int down : parts(DirectFmaSm80::ceil_div(problem.p, rows)))
+          for (const int chunks : parts(DirectFmaSm80::ceil_div(problem.group_filters(), filters)))
+            for (const int units : {1, 2, 3, 4, 6, 8, 12, 16, 32, 64}) {
+              const std::int64_t strips = std::int64_t{units} * chunks * down * strips_across;
+              if (units > 1 &&
+                  (down * rows < problem.p || units > problem.n * problem.groups || strips > 512))
+                break;
+              for (const int passes : {1, 2, 3, 4, 8, 16})
+                if (passes == 1 || strips / passes >= 64)
+                  for (const int flags : {0, 1, 2, 3, 4, 5, 6, 7})
+                    consider(
+                        {rows, filters, down, units, chunks, passes, flags / 4, flags / 2 % 2, flags % 2});
+            }
+      }
+    }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Ranked& one, const Ranked& other) { return one.cycles < other.cycles; });
+    if (all.size() > kMostCandidates) all.resize(kMostCandidates);
+    std::vector<DirectFmaConfig> configs;
+    for (const Ranked& one : all) configs.push_back(one.config);
+    return configs;
+  }
+};
+
+}  // namespace
+
+CompileJob direct_fma_sm80_job(const DirectFmaSm80& a, const std::string& arch) {
+  const std::string config = fmt::format(
+      "convtune::DirectFmaSm80{{.problem={},.rows={},.filters={},.down={},.units={},.chunks={},.passes={},."
+      "kept={},.uniform={},.staged={}}}",
+      to_cuda(a.problem), a.rows, a.filters, a.down, a.units, a.chunks, a.passes, a.kept, a.uniform,
+      a.staged);
+  CompileJob job = kernel_job(kFile, fmt::format("convtune::direct_fma_sm80<{}>", config), arch);
+  job.kernels.push_back(fmt::format("convtune::pack_direct_fma_sm80<{}>", config));
+  return job;
+}
+
+DirectFmaSm80 direct_fma_sm80_kernel(const Conv2dProblem& problem, const Config& config) {
+  return with(extents_of(problem), from_config<DirectFmaConfig>(config));
+}
+
+const Algorithm& direct_fma_sm80() {
+  static const DirectFma algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cuda

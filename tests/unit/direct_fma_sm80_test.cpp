@@ -1,0 +1,165 @@
+// The direct kernel on CUDA cores without a GPU: geometry, refusals, and that what is offered compiles for
+// every architecture without spills into the threads that were planned.
+#include "cuda/direct_fma_sm80.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "convtune/cases.h"
+#include "cuda/compile_all.h"
+#include "cuda/cuda.h"
+
+namespace convtune {
+namespace {
+
+DeviceInfo gpu(const char* isa = "sm_90a") {
+  DeviceInfo device;
+  device.device = {Device::Kind::cuda, 0};
+  device.isa = isa;
+  device.units = 132;
+  return device;
+}
+
+Conv2dProblem problem_of(const std::string& name) {
+  Conv2dProblem problem = find_problem(name);
+  problem.precision = Precision::tf32;
+  return problem;
+}
+
+// What the kernel computes, in its order of loops, from an input laid out as in its shared memory.
+long long sum_by_geometry(const DirectFmaSm80& a, const std::vector<int>& x, const std::vector<int>& w, int p,
+                          int q) {
+  const int band = p / a.band_rows(), row = p % a.band_rows() % a.rows;
+  const int first_row = p % a.band_rows() / a.rows * a.rows, column = q / 4 * 4;
+  long long sum = 0;
+  for (int from = 0; from < a.strip_rows(); ++from) {
+    const int r = a.filter_row(from, row);
+    if (r < 0) continue;
+    EXPECT_TRUE(a.is_used(from));
+    for (int s = 0; s < a.problem.s; ++s) {
+      const int at = q % 4 * a.problem.stride_w + s * a.problem.dilation_w;
+      EXPECT_LT(at, a.window());
+      const int pitch_column = column * a.problem.stride_w + a.first_column() + at;
+      EXPECT_LT(pitch_column, a.pitch());
+      const int smem_row = first_row * a.problem.stride_h + from;
+      EXPECT_LT(smem_row, a.input_rows());
+      const int image_row = band * a.band_rows() * a.problem.stride_h - a.problem.pad_top + smem_row;
+      const int image_column = pitch_column - a.margin();
+      const bool stored =
+          image_row >= 0 && image_row < a.problem.h && image_column >= 0 && image_column < a.stored_columns();
+      if (stored) sum += 1LL * x[image_row * a.problem.w + image_column] * w[r * a.problem.s + s];
+    }
+  }
+  return sum;
+}
+
+TEST(DirectFmaSm80, FindsEveryProductInItsSharedMemory) {
+  for (const char* text : {"mb1g1ic1ih9iw11oc1kh3ph1", "mb1g1ic1ih9iw12oc1kh3ph1",
+                           "mb1ic1ih20iw16oc1kh5kw3sh2sw3ph2pw0", "mb1ic1ih15iw23oc1kh3kw4sh3sw2ph3pw4dh1dw2",
+                           "mb1ic1ih12iw12oc1kh2sh4", "mb1ic1ih8iw8oc1kh7ph6", "mb1ic1ih4iw28oc1kh1sh5"}) {
+    const Conv2dProblem problem = parse_problem(text);
+    const auto number = [](int i) { return i * 7 % 11 - 5; };
+    std::vector<int> x, w;
+    for (int i = 0; i < problem.h * problem.w; ++i) x.push_back(number(i));
+    for (int i = 0; i < problem.r * problem.s; ++i) w.push_back(number(i + 3));
+    const std::vector<Config> configs = cuda::direct_fma_sm80().candidates(problem, gpu());
+    ASSERT_FALSE(configs.empty()) << text;
+    for (std::size_t c = 0; c < configs.size(); c += 1 + configs.size() / 12) {
+      const DirectFmaSm80 kernel = cuda::direct_fma_sm80_kernel(problem, configs[c]);
+      EXPECT_EQ(kernel.pitch() % 4, 0);
+      EXPECT_LE(kernel.margin() + kernel.stored_columns(), kernel.pitch());
+      for (int p = 0; p < problem.p(); ++p)
+        for (int q = 0; q < problem.q(); ++q) {
+          long long want = 0;
+          for (int r = 0; r < problem.r; ++r)
+            for (int s = 0; s < problem.s; ++s) {
+              const auto row = p * problem.stride_h + r * problem.dilation_h - problem.pad_top;
+              const auto column = q * problem.stride_w + s * problem.dilation_w - problem.pad_left;
+              if (row >= 0 && row < problem.h && column >= 0 && column < problem.w)
+                want += 1LL * x[static_cast<std::size_t>(row * problem.w + column)] *
+                        w[static_cast<std::size_t>(r * problem.s + s)];
+            }
+          ASSERT_EQ(sum_by_geometry(kernel, x, w, p, q), want)
+              << text << " with " << to_string(configs[c]) << " at " << p << ", " << q;
+        }
+    }
+  }
+}
+
+TEST(DirectFmaSm80, RefusesWithAReason) {
+  const auto reason = [](const std::string& text, const char* isa = "sm_90a") {
+    return cuda::direct_fma_sm80().supports(parse_problem(text), gpu(isa)).reason();
+  };
+  const std::string good = "mb2g32ic32ih32oc32kh3ph1";
+  for (const char* precision : {"fp32", "tf32", "fp16", "bf16"})
+    for (const char* isa : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"})
+      EXPECT_EQ(reason(good + " precision=" + precision, isa), "");
+  EXPECT_NE(reason(good + " precision=fp32 layout=nhwc").find("NCHW"), std::string::npos);
+  EXPECT_NE(reason(good + " precision=fp16 dtype=f16").find("f32"), std::string::npos);
+  EXPECT_NE(reason("mb2ic64ih32oc16kh3ph1 precision=tf32").find("few products"), std::string::npos);
+  EXPECT_NE(reason("mb2g2ic2ih64oc2kh40 precision=tf32").find("few products"), std::string::npos);
+  EXPECT_NE(reason("mb2g2ic2ih2000000iw1oc2kh3ph1pw1 precision=tf32").find("2000000"), std::string::npos);
+  EXPECT_NE(reason("mb1ic4ih8iw100000oc16kh3ph1 precision=tf32").find("shared memory"), std::string::npos);
+  EXPECT_NE(reason("mb1ic1ih512oc1kh1sh64 precision=tf32").find("columns"), std::string::npos);
+}
+
+TEST(DirectFmaSm80, TakesNoConfigFromOutsideThatIsNotItsOwn) {
+  const Conv2dProblem problem = problem_of("mnist_conv1");
+  const auto accepts = [&](const char* text) {
+    return static_cast<bool>(cuda::direct_fma_sm80().accepts(problem, gpu(), parse_config(text)));
+  };
+  EXPECT_TRUE(accepts("rows=7 filters=1 down=4 units=1 chunks=32 passes=4 kept=1 uniform=1 staged=0"));
+  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=1 chunks=32 passes=4 kept=1 uniform=1"));
+  EXPECT_FALSE(accepts("rows=0 filters=1 down=4 units=1 chunks=32 passes=4 kept=1 uniform=1 staged=0"));
+  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=1 chunks=32 passes=4 kept=2 uniform=1 staged=0"));
+  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=1 chunks=16 passes=3 kept=1 uniform=0 staged=0"))
+      << "28 places do not divide the threads";
+  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=2 chunks=32 passes=4 kept=1 uniform=1 staged=0"));
+  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=1 chunks=32 passes=60 kept=0 uniform=1 staged=0"))
+      << "passes without work";
+  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=4096 chunks=4096 passes=1 kept=0 uniform=0 staged=0"));
+  EXPECT_FALSE(accepts("rows=16 filters=16 down=1 units=1 chunks=1 passes=1 kept=0 uniform=0 staged=0"));
+}
+
+// The first guess and, of those that keep, stage and do neither, the one with the most registers.
+TEST(DirectFmaSm80, CompilesAsPlanned) {
+  if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
+  std::vector<DirectFmaSm80> kernels;
+  std::vector<cuda::CompileJob> jobs;
+  const auto add = [&](const Conv2dProblem& problem, const Config& config, const char* isa) {
+    kernels.push_back(cuda::direct_fma_sm80_kernel(problem, config));
+    jobs.push_back(cuda::direct_fma_sm80_job(kernels.back(), isa));
+  };
+  for (const char* name : {"mobilenet_dw_3x3_144", "mobilenet_dw_3x3_s2_96", "convnext_dw_7x7_96",
+                           "resnext_g32_3x3_128", "mnist_conv1", "sd_unet_conv_in"}) {
+    const Conv2dProblem problem = problem_of(name);
+    const std::vector<Config> configs = cuda::direct_fma_sm80().candidates(problem, gpu());
+    ASSERT_FALSE(configs.empty()) << name;
+    add(problem, configs.front(), "sm_90a");
+    for (const char* flag : {"kept", "staged", "uniform"}) {
+      const Config* most = nullptr;
+      for (const Config& config : configs)
+        if (config.at(flag) == 1 && (!most || cuda::direct_fma_sm80_kernel(problem, config).registers() >
+                                                  cuda::direct_fma_sm80_kernel(problem, *most).registers()))
+          most = &config;
+      if (most) add(problem, *most, "sm_90a");
+    }
+  }
+  for (const char* isa : {"sm_80", "sm_86", "sm_89", "sm_100a", "sm_120"}) {
+    const Conv2dProblem problem = problem_of("resnext_g32_3x3_128");
+    add(problem, cuda::direct_fma_sm80().candidates(problem, gpu(isa)).front(), isa);
+  }
+  const std::vector<cuda::CompileResult> results = cuda::compile_all(jobs, 2, 60);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    ASSERT_TRUE(results[i].module) << results[i].failure;
+    const cuda::KernelResources& resources = results[i].module->kernels[0];
+    EXPECT_EQ(resources.spill_bytes, 0) << resources.kernel;
+    EXPECT_EQ(resources.static_smem_bytes, 0) << resources.kernel << ": all of it is asked for at the launch";
+    EXPECT_LE(resources.registers * kernels[i].threads(), 65536) << resources.kernel;
+  }
+}
+
+}  // namespace
+}  // namespace convtune
