@@ -67,50 +67,71 @@ Multiprocessor multiprocessor(const std::string& isa) {
   return {227 << 10, 228 << 10, 2048, 13};
 }
 
-// Clock cycles, roughly: what the processors issue, what shared memory passes on, what memory moves.
-double estimated_cycles(const DirectFmaSm80& a, const DeviceInfo& device) {
-  const Multiprocessor unit = multiprocessor(device.isa);
+bool shares_weights(const DirectFmaSm80& a) {
+  return a.uniform || a.weight_units() * a.chunks == 1;
+}
+bool uniform_weights(const DirectFmaSm80& a) {
+  return shares_weights(a) && a.problem.r * a.problem.s * a.filters <= 50;
+}
+
+// A warp's work on one strip: instructions, and clock cycles of shared memory (128 bytes each).
+struct Work {
+  double issued = 0, smem = 0;
+};
+Work strip_work(const DirectFmaSm80& a) {
   const Conv2dExtents& problem = a.problem;
-  // A warp's instructions, and clock cycles of shared memory (128 bytes each), for one strip.
   int used_rows = 0, filter_rows = 0;
   for (int row = 0; row < a.strip_rows(); ++row) {
     used_rows += a.is_used(row);
     for (int output = 0; output < a.rows; ++output) filter_rows += a.filter_row(row, output) >= 0;
   }
-  const int begin = a.first_column() % 4;
-  const double vectors = DirectFmaSm80::ceil_div(begin + a.window(), 4);
-  const double weight_reads =
-      (a.weights_in_registers() ? problem.r : filter_rows) * a.weight_row_floats() / 4.0;
-  const double channel_issue = filter_rows * problem.s * a.filters * 4.0 + used_rows * vectors + weight_reads;
-  const double channel_smem = used_rows * vectors * 4 * std::min(problem.stride_w, 4) + weight_reads;
-  const bool whole_vectors = problem.q % 4 == 0;
+  const double vectors = DirectFmaSm80::ceil_div(a.first_column() % 4 + a.window(), 4);
+  const double inputs = used_rows * vectors / (a.kept ? a.passes : 1);
+  const double weights = (a.weights_in_registers() ? problem.r : filter_rows) * a.weight_row_floats() / 4.0;
+  // Uniform registers are few: where the weights do not fit, some are moved there again and again. Threads
+  // that want different weights read them one after the other.
+  const double moved =
+      !shares_weights(a) ? 0 : problem.r * a.weight_row_floats() * (uniform_weights(a) ? 1 : 3);
+  const bool whole = problem.q % 4 == 0;
   const double outputs = a.rows * a.filters;
-  const double strip_issue = 60 + problem.group_channels() * channel_issue +
-                             outputs * (whole_vectors ? 3 : 10) + (a.staged ? outputs * 3 : 0);
-  const double strip_smem =
-      problem.group_channels() * channel_smem + outputs * (whole_vectors ? 4 : 16) * (a.staged ? 2 : 1);
-  // A block: its strips, and its loads.
+  return {50 + outputs * ((whole ? 2 : 8) + (a.staged ? 3 : 0)) +
+              problem.group_channels() * (filter_rows * problem.s * a.filters * 4.0 + inputs +
+                                          weights * (a.weights_in_registers() ? 1 : 4) + moved),
+          outputs * (whole ? 4 : 16) * (a.staged ? 2 : 1) +
+              problem.group_channels() *
+                  (inputs * 4 * std::min(problem.stride_w, 2) + weights * (shares_weights(a) ? 1 : 3))};
+}
+
+// Clock cycles, roughly: what the processors issue, what shared memory passes on, what memory moves.
+double estimated_cycles(const DirectFmaSm80& a, const DeviceInfo& device) {
+  const Multiprocessor unit = multiprocessor(device.isa);
+  const Conv2dExtents& problem = a.problem;
+  const Work strip = strip_work(a);
   const double warps = a.threads() / 32.0;
   const double loads = static_cast<double>(a.planes()) * a.input_rows() * a.stored_columns() / 32;
-  const double issue = warps * a.passes * strip_issue + loads * (a.vectors() ? 4 : 12) + warps * 60;
-  const double smem = warps * a.passes * strip_smem + loads * 2;
-  const double block_cycles = std::max(issue / 4, smem);
-  // Blocks beside each other, and how evenly they fall on the multiprocessors.
-  const double beside = std::max(
-      1.0,
-      std::floor(std::min(
-          {static_cast<double>(unit.threads) / a.threads(), 32.0, 65536.0 / (a.registers() * a.threads()),
-           static_cast<double>(unit.smem_bytes) / static_cast<double>(a.smem_bytes() + 1024)})));
+  const int registers = a.registers() - (uniform_weights(a) ? a.problem.r * a.problem.s * a.filters : 0);
+  const double issue = (warps * (a.passes * strip.issued + 60) + loads * (a.vectors() ? 4 : 12)) / 4;
+  const double smem = warps * a.passes * strip.smem + loads * 2;
+  // Blocks beside each other, how well their warps hide latencies, and how evenly blocks fall.
+  const double beside =
+      std::max(1.0, std::floor(std::min({static_cast<double>(unit.threads) / a.threads(), 32.0,
+                                         65536.0 / (DirectFmaSm80::round_up(registers, 8) * a.threads()),
+                                         static_cast<double>(unit.smem_bytes) /
+                                             static_cast<double>(a.smem_bytes() + 1024)})));
   const double blocks = static_cast<double>(a.blocks()) / device.units;
-  const double compute = block_cycles * (blocks < beside ? std::ceil(blocks) : blocks + 0.3);
+  const double at_once = warps * std::min(beside, std::ceil(blocks));
+  const double compute = (std::max(issue, smem) + 0.1 * std::min(issue, smem)) / 1.1 * (1 + 1.5 / at_once) *
+                         (blocks <= beside ? std::ceil(blocks) : blocks + 0.5 * std::min(1.0, beside / 4));
   // Rows and planes that are read twice come from L2.
   const double loaded = static_cast<double>(a.blocks()) * loads * 128;
   const double input = 4.0 * problem.n * problem.c * problem.h * problem.w;
   const double output = 4.0 * problem.n * problem.k * problem.p * problem.q;
-  const double moved = std::min(loaded, input) + output + 0.4 * std::max(0.0, loaded - input);
+  const double moved = std::min(loaded, input) + output + 0.3 * std::max(0.0, loaded - input);
   const double on_the_way = std::max(beside - 1, 0.5) * loads * 128;
-  const double memory = moved / device.units / unit.copied_bytes * (1 + 4096 / on_the_way);
-  return std::max(compute, memory) + 0.4 * std::min(compute, memory) + 2000 + block_cycles;
+  const double memory = moved / device.units / unit.copied_bytes * (1 + 1500 / on_the_way);
+  // What does not overlap: a block's threads load, compute and store in turns.
+  const double alone = 0.15 + 0.6 / (beside + a.passes - 1);
+  return std::max(compute, memory) + alone * std::min(compute, memory) + 2500;
 }
 
 class DirectFmaExecutable final : public Executable {
@@ -274,10 +295,11 @@ class DirectFma final : public Algorithm {
                   (down * rows < problem.p || units > problem.n * problem.groups || strips > 512))
                 break;
               for (const int passes : {1, 2, 3, 4, 8, 16})
-                if (passes == 1 || strips / passes >= 64)
+                if (passes == 1 || strips / passes >= 32)
                   for (const int flags : {0, 1, 2, 3, 4, 5, 6, 7})
-                    consider(
-                        {rows, filters, down, units, chunks, passes, flags / 4, flags / 2 % 2, flags % 2});
+                    if (flags / 2 % 2 == 0 || units * chunks > 1)
+                      consider(
+                          {rows, filters, down, units, chunks, passes, flags / 4, flags / 2 % 2, flags % 2});
             }
       }
     }

@@ -14,119 +14,11 @@
 // Products are real ones, so numbers that are not finite spread as they should; only an infinite weight must
 // not meet the zeros of the padding. pack() flags such weights, and all is then computed by exact_sum.
 #include "constants.cuh"
-#include "direct_fma_sm80.h"
+#include "direct_fma_sm80_load.cuh"
 #include "exact_sum.cuh"
-#include "ptx_sm80.cuh"
 
 namespace convtune {
 namespace fma_sm80 {
-
-__device__ inline bool is_aligned(const void* pointer) {
-  return reinterpret_cast<unsigned long long>(pointer) % 16 == 0;
-}
-
-// What a block computes.
-template <DirectFmaSm80 config>
-struct Part {
-  static constexpr Conv2dExtents a = config.problem;
-  int filter_block, band;
-  long long first_unit;
-
-  __device__ explicit Part(unsigned block) {
-    filter_block = static_cast<int>(block % config.filter_blocks());
-    block /= config.filter_blocks();
-    band = static_cast<int>(block % config.bands());
-    first_unit = static_cast<long long>(block / config.bands()) * config.units;
-  }
-  // The last block may have less.
-  __device__ bool has_unit(int unit) const {
-    return config.all_units() % config.units == 0 || first_unit + unit < config.all_units();
-  }
-  __device__ int first_row() const { return band * config.band_rows(); }
-  __device__ int group(int unit) const {
-    return static_cast<int>((first_unit + unit) % static_cast<long long>(a.groups));
-  }
-  __device__ bool has_filter(int filter /* of the block */) const {
-    return a.group_filters() % config.block_filters() == 0 ||
-           filter_block * config.block_filters() + filter < a.group_filters();
-  }
-  __device__ bool has_row(int row /* of the band */) const {
-    return a.p % config.band_rows() == 0 || first_row() + row < a.p;
-  }
-  // From y's start to a plane of the output.
-  __device__ long long plane(int unit, int filter) const {
-    return ((first_unit + unit) * a.group_filters() + filter_block * config.block_filters() + filter) *
-           (static_cast<long long>(a.p) * a.q);
-  }
-};
-
-// Input rows into shared memory, kWidth columns at a time; what lies outside the image is zeros. A thread
-// keeps its column where there are threads enough for a row.
-template <DirectFmaSm80 config, int kWidth>
-__device__ __forceinline__ void load_input(const float* __restrict__ x, float* input,
-                                           const Part<config>& part) {
-  constexpr Conv2dExtents a = config.problem;
-  constexpr int kAcross = config.stored_columns() / kWidth;
-  constexpr int kRows = config.planes() * config.input_rows();
-  constexpr int kStep = config.threads() / (kAcross > 0 ? kAcross : 1);
-  const int top = part.first_row() * a.stride_h - a.pad_top;
-  const float* planes = x + part.first_unit * a.group_channels() * (static_cast<long long>(a.h) * a.w);
-  const unsigned to = ptx::shared_address(input) + config.margin() * 4;
-  const auto load = [&](int row, int column) {
-    const int plane = config.planes() == 1 ? 0 : row / config.input_rows();
-    const int image_row = top + row - plane * config.input_rows();
-    const bool inside = image_row >= 0 && image_row < a.h && part.has_unit(plane / a.group_channels());
-    const float* from =
-        planes + (inside ? (static_cast<long long>(plane) * a.h + image_row) * a.w + column : 0);
-    const unsigned there = to + (row * config.pitch() + column) * 4;
-    if constexpr (kWidth == 4)
-      ptx::cp_async_16(there, from, inside ? 16 : 0);
-    else
-      ptx::cp_async_4(there, from, inside ? 4 : 0);
-  };
-  if constexpr (kStep > 0 && kAcross > 0) {
-    const int column = static_cast<int>(threadIdx.x) % kAcross * kWidth;
-    if (threadIdx.x < kStep * kAcross)
-#pragma unroll 4
-      for (int row = static_cast<int>(threadIdx.x) / kAcross; row < kRows; row += kStep) load(row, column);
-  } else {
-#pragma unroll 4
-    for (int i = threadIdx.x; i < kRows * kAcross; i += config.threads())
-      load(i / kAcross, i % kAcross * kWidth);
-  }
-}
-
-// The columns to the left and right of the image.
-template <DirectFmaSm80 config>
-__device__ __forceinline__ void clear_margins(float* input) {
-  constexpr int kWidth = config.vectors() ? 4 : 1;  // all of their extents are multiples of it
-  constexpr int kMargins = (config.pitch() - config.stored_columns()) / kWidth;
-  if constexpr (kMargins > 0)
-    for (int i = threadIdx.x; i < config.planes() * config.input_rows() * kMargins; i += config.threads()) {
-      const int column = i % kMargins * kWidth;
-      float* to = input + i / kMargins * config.pitch() + column +
-                  (column < config.margin() ? 0 : config.stored_columns());
-      if constexpr (kWidth == 4)
-        *reinterpret_cast<float4*>(to) = make_float4(0, 0, 0, 0);
-      else
-        *to = 0;
-    }
-}
-
-template <DirectFmaSm80 config>
-__device__ __forceinline__ void load_weights(const float* __restrict__ packed, float* weights,
-                                             const Part<config>& part) {
-  constexpr int kVectors = config.block_weight_floats() / 4;
-  const unsigned to = ptx::shared_address(weights);
-#pragma unroll 1
-  for (int i = threadIdx.x; i < config.weight_units() * kVectors; i += config.threads()) {
-    const int unit = i / kVectors;
-    const long long from =
-        (static_cast<long long>(part.group(unit)) * config.filter_blocks() + part.filter_block) * kVectors +
-        i % kVectors;
-    ptx::cp_async_16(to + i * 16, packed + from * 4, 16);
-  }
-}
 
 // kCount floats from `from` + kFirst, of which `from` is aligned to 16 bytes: as few loads as there are
 // vectors, none longer than what is wanted.
@@ -223,11 +115,12 @@ struct Place {
     constexpr int kPlaces = config.places();
     // The whole warp's, which the compiler does not know.
     const int filters = config.uniform ? __shfl_sync(0xffffffff, strip / kPlaces, 0) : strip / kPlaces;
-    const int place = strip % kPlaces;
     chunk = filters % config.chunks, unit = filters / config.chunks;
+    const bool in_band = !config.uniform || strip % kPlaces < config.down * config.across();
+    exists = in_band && part.has_unit(unit);
+    const int place = in_band ? strip % kPlaces : 0;  // what does not exist may be read, and is not stored
     row = place / config.across() * config.rows;
     column = place % config.across() * DirectFmaSm80::kColumns;
-    exists = (!config.uniform || place < config.down * config.across()) && part.has_unit(unit);
   }
   // A channel's first window in shared memory, less the columns before it in its vector.
   __device__ const float* input(const float* all, int channel) const {
@@ -382,8 +275,8 @@ __device__ __forceinline__ void compute(const float* input, const float* weights
   constexpr Conv2dExtents a = config.problem;
   constexpr int kChannelFloats = a.r * config.weight_row_floats();
   if constexpr (config.kept) {
+    // No thread may leave: those that are left out still take part in the warp's exchanges, and in barriers.
     const Place<config> place(threadIdx.x, part);
-    if (!place.exists) return;
     const Window<config> window(input, place);
     compute_strips<config>(weights, staged, y, part,
                            [&](Sums<config>& sums, const Place<config>&, const float* mine) {
