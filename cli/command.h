@@ -18,6 +18,8 @@ Command add_bench(CLI::App& parent);
 Command add_verify(CLI::App& parent);
 Command add_plan(CLI::App& parent);
 Command add_cases(CLI::App& parent);
+Command add_analyze(CLI::App& parent);
+Command add_refine(CLI::App& parent);
 Command add_db(CLI::App& parent);
 Command add_devices(CLI::App& parent);
 Command add_doctor(CLI::App& parent);

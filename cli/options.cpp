@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -109,6 +110,19 @@ std::vector<Conv2dProblem> parse_problem_words(const std::vector<std::string>& w
     problems.push_back(known ? parse_problem(to_string(*known) + extras) : find_problem(head + extras));
   }
   return problems;
+}
+
+Conv2dProblem one_problem(const std::string& text) {
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; (begin = text.find_first_not_of(' ', begin)) != text.npos;) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end;
+  }
+  const std::vector<Conv2dProblem> problems = parse_problem_words(words);
+  if (problems.size() != 1)
+    throw bad(fmt::format("'{}' names {} problems; one is expected", text, problems.size()));
+  return problems[0];
 }
 
 std::string label(const Conv2dProblem& problem) {

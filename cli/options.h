@@ -54,6 +54,9 @@ double parse_share(std::string_view text);
 // problem is a case name or a benchdnn line.
 std::vector<Conv2dProblem> parse_problem_words(const std::vector<std::string>& words);
 
+// Exactly one, out of the text of an option: "alexnet_conv1", "mb1ic3ih224oc64kh7 act=relu".
+Conv2dProblem one_problem(const std::string& text);
+
 // "alexnet_conv1", or the problem's text if it has no name.
 std::string label(const Conv2dProblem& problem);
 

@@ -72,7 +72,13 @@ struct Events {
   }
 };
 
-// ASCII controls, DEL, and the C1 controls that some terminals obey (U+0080 to U+009F in UTF-8).
+bool is_word_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+         c == '.';
+}
+
+}  // namespace
+
 bool has_control_character(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -81,13 +87,6 @@ bool has_control_character(std::string_view text) {
   }
   return false;
 }
-
-bool is_word_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
-         c == '.';
-}
-
-}  // namespace
 
 FlatJson::FlatJson(std::string_view json, std::string what) : what_(std::move(what)) {
   const auto refuse = [&](const std::string& why) {

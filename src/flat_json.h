@@ -12,6 +12,9 @@
 
 namespace convtune {
 
+// ASCII controls, DEL, and the C1 controls that some terminals obey (U+0080 to U+009F in UTF-8).
+bool has_control_character(std::string_view text);
+
 class FlatJson {
  public:
   static constexpr std::size_t kMaxBytes = 256 * 1024;

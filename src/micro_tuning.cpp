@@ -32,7 +32,7 @@ WarpsAnswer suggested_warps(std::int64_t warps, const OccupancyEvidence& evidenc
   const std::string stays = fmt::format("{} stays {}: ", parameters.warps_name, warps);
   const auto [bound, certain] = known_occupancy(warps, evidence, target);
   const std::string achieved =
-      evidence.achieved ? fmt::format("{:.1f} % of the warps were active", 100 * *evidence.achieved)
+      evidence.achieved ? fmt::format("{:.4g} % of the warps were active", 100 * *evidence.achieved)
                         : "how many warps were active was not measured";
   const std::string theoretical =
       fmt::format("{} blocks of {} warps fit a multiprocessor, {:.1f} % of its warps, limited by {}",
@@ -109,7 +109,7 @@ StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evi
   const WarpsAnswer answer = suggested_warps(original.warps, evidence, target, parameters);
   list.warps_suggested = answer.warps.has_value();
 
-  std::vector<StageList::Entry> entries = {{original, "the original"}};
+  std::vector<StageList::Entry> entries = {{original, "the original", true}};
   std::string steps, left_out;
   const auto consider = [&](StageConfig config, const std::string& reason) {
     const bool known = std::find(listed.begin(), listed.end(), config) != listed.end();
@@ -127,7 +127,7 @@ StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evi
       return;
     }
     if (same_warps) steps += (steps.empty() ? "" : " and ") + stage;
-    entries.push_back({config, known ? reason + ", from the original's own list" : reason});
+    entries.push_back({config, reason, known});
   };
   consider({original.warps, original.stages + 1}, "one stage more");
   consider({original.warps, original.stages - 1}, "one stage less");

@@ -45,7 +45,8 @@ struct OccupancyEvidence {
 struct StageList {
   struct Entry {
     StageConfig config;
-    std::string reason;
+    std::string reason;   // "one stage more"
+    bool listed = false;  // the original's own list has it
   };
   std::vector<Entry> configs;         // empty: see `none`
   std::string none;                   // why there is no list

@@ -1,0 +1,66 @@
+// From a profile to a decision: what a profiler measured of a kernel, what follows from it on a target, and
+// a Triton source whose autotune list is renewed by the rules of the last tuning stage.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "convtune/problem.h"
+#include "convtune/target.h"
+
+namespace convtune {
+
+// One kernel's metrics by the names that Nsight Compute gives them, "launch__grid_size".
+struct KernelMetrics {
+  std::string kernel;
+  std::vector<std::pair<std::string, double>> values;  // as the file has them
+
+  std::optional<double> find(std::string_view metric) const;
+};
+
+// {"kernel": {"metric": number, ...}, ...}. Throws Error{invalid_argument} that names the kernel and the
+// metric, or the byte where the text stops to be JSON.
+std::vector<KernelMetrics> parse_metrics(std::string_view json);
+std::vector<KernelMetrics> load_metrics(const std::string& path);  // Error{io} too; messages name the file
+
+// The text of a source file. Throws Error{io}, or Error{invalid_argument} for more than 4 MiB.
+std::string load_source(const std::string& path);
+
+// What analyze() says: "occupancy", "15.9 of 48 warps were active ...".
+struct Finding {
+  std::string what, text;
+};
+
+struct AnalyzeOptions {
+  std::optional<Conv2dProblem> problem;  // what the kernel computed
+  std::string source;                    // the text of the Triton file that was profiled; empty: not known
+};
+
+// Bound, occupancy and its limiter, tail, cache, sectors, bank conflicts, the config that was profiled, and
+// what follows for num_warps and num_stages. What the metrics do not hold is said to be missing.
+std::vector<Finding> analyze(const KernelMetrics& metrics, const Target& target,
+                             const AnalyzeOptions& options = {});
+
+struct RefineOptions {
+  std::optional<Conv2dProblem> problem;  // what was profiled; none: guessed from the built-in cases
+  // The original config, as in "BLOCK_M=32 num_stages=2": enough of it to tell it from the others. Empty: the
+  // one whose grid was profiled.
+  std::string original;
+};
+
+struct Refined {
+  std::string source;                 // the file with its new list; empty if the stage has none to offer
+  std::vector<std::string> notes;     // how the original was found, what was left out of the file
+  std::vector<std::string> verdicts;  // of the rules, in order
+  std::vector<std::string> configs;   // of the new list, the original first
+};
+
+// The metrics must hold the autotuned kernel's. Throws Error{invalid_argument} with the line for source that
+// is malformed, has no literal autotune list or several, and where the original cannot be found.
+Refined refine(std::string_view source, const std::vector<KernelMetrics>& metrics, const Target& target,
+               const RefineOptions& options = {});
+
+}  // namespace convtune

@@ -1,0 +1,198 @@
+// A profile's JSON, read strictly: an object of objects of numbers, nothing else, nothing twice. nlohmann's
+// event parser neither recurses nor throws; the first thing that does not belong stops it.
+#include "metrics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "convtune/error.h"
+#include "flat_json.h"
+#include "private_file.h"
+#include "quoted.h"
+
+namespace convtune {
+namespace {
+
+constexpr std::size_t kMaxBytes = std::size_t{4} << 20;
+constexpr std::size_t kMaxKernels = 1024, kMaxMetrics = 4096, kMaxNameBytes = 1024;
+
+Error bad(const std::string& why) {
+  return Error(ErrorKind::invalid_argument, "metrics: " + why);
+}
+
+// The events of nlohmann::json::sax_parse. `failure` says why it stopped.
+struct Events {
+  std::vector<KernelMetrics> kernels;
+  std::string metric, failure;
+  int depth = 0;
+
+  bool stop(std::string why) {
+    if (failure.empty()) failure = std::move(why);
+    return false;
+  }
+  std::string place() const {
+    if (depth == 0) return "the text";
+    if (depth == 1)
+      return kernels.empty() ? "the object" : "kernel " + convtune::quoted(kernels.back().kernel);
+    if (metric.empty()) return "kernel " + convtune::quoted(kernels.back().kernel);
+    return fmt::format("metric {} of kernel {}", convtune::quoted(metric),
+                       convtune::quoted(kernels.back().kernel));
+  }
+  bool other(const char* kind) {
+    const char* const wanted = depth == 0   ? "an object of kernels"
+                               : depth == 1 ? "an object of metrics"
+                                            : "a number";
+    return stop(fmt::format("{} is {}, and must be {}", place(), kind, wanted));
+  }
+  bool number(double value) {
+    if (depth < 2) return other("a number");
+    if (!std::isfinite(value)) return stop(place() + " is not finite");
+    kernels.back().values.emplace_back(std::exchange(metric, {}), value);
+    return true;
+  }
+
+  bool null() { return other("null"); }
+  bool boolean(bool) { return other("a truth value"); }
+  bool number_integer(std::int64_t value) { return number(static_cast<double>(value)); }
+  bool number_unsigned(std::uint64_t value) { return number(static_cast<double>(value)); }
+  bool number_float(double value, const std::string&) { return number(value); }
+  bool string(std::string&) { return other("text"); }
+  bool binary(nlohmann::json::binary_t&) { return other("binary"); }
+  bool start_object(std::size_t) {
+    if (depth == 2) return other("an object");
+    ++depth;
+    return true;
+  }
+  bool end_object() {
+    --depth;
+    return true;
+  }
+  bool start_array(std::size_t) { return other("an array"); }
+  bool end_array() { return true; }
+  bool key(std::string& name) {
+    const bool is_kernel = depth == 1;
+    if (name.empty() || name.size() > kMaxNameBytes)
+      return stop(fmt::format("a {} has a name of {} bytes; 1 to {} are allowed",
+                              is_kernel ? "kernel" : "metric", name.size(), kMaxNameBytes));
+    if (has_control_character(name)) return stop("a name holds a control character");
+    if (is_kernel) {
+      for (const KernelMetrics& known : kernels)
+        if (known.kernel == name)
+          return stop(fmt::format("kernel {} stands there twice", convtune::quoted(name)));
+      if (kernels.size() == kMaxKernels) return stop(fmt::format("has more than {} kernels", kMaxKernels));
+      kernels.push_back({std::move(name), {}});
+      return true;
+    }
+    if (kernels.back().find(name))
+      return stop(fmt::format("metric {} of kernel {} stands there twice", convtune::quoted(name),
+                              convtune::quoted(kernels.back().kernel)));
+    if (kernels.back().values.size() == kMaxMetrics)
+      return stop(fmt::format("has more than {} metrics of one kernel", kMaxMetrics));
+    metric = std::move(name);
+    return true;
+  }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) {
+    return stop(
+        fmt::format("is not JSON at byte {}{}", position, depth == 0 ? "" : ", in or after " + place()));
+  }
+};
+
+class Reader {
+ public:
+  explicit Reader(const KernelMetrics& metrics) : metrics_(metrics) {}
+
+  // The first of the names that is there, if its number lies within the limits.
+  std::optional<double> number(std::initializer_list<std::string_view> names, double low, double high) const {
+    for (const std::string_view name : names)
+      if (const auto value = metrics_.find(name)) {
+        if (*value < low || *value > high)
+          throw bad(fmt::format("{} of kernel {} is {:g}, out of its range {:g} to {:g}", name,
+                                convtune::quoted(metrics_.kernel), *value, low, high));
+        return value;
+      }
+    return std::nullopt;
+  }
+  // In percent; a little over 100 is what a profiler's separate passes can make of 100.
+  std::optional<double> share(std::initializer_list<std::string_view> names) const {
+    const auto percent = number(names, 0, 110);
+    return percent ? std::optional(*percent / 100) : std::nullopt;
+  }
+  template <class T>
+  std::optional<T> whole(std::initializer_list<std::string_view> names, double low, double high) const {
+    const auto value = number(names, low, high);
+    if (!value) return std::nullopt;
+    if (*value != std::floor(*value))
+      throw bad(fmt::format("{} of kernel {} is {:g}, and must be a whole number", *names.begin(),
+                            convtune::quoted(metrics_.kernel), *value));
+    return static_cast<T>(*value);
+  }
+
+ private:
+  const KernelMetrics& metrics_;
+};
+
+}  // namespace
+
+std::optional<double> KernelMetrics::find(std::string_view metric) const {
+  const auto found =
+      std::find_if(values.begin(), values.end(), [&](const auto& value) { return value.first == metric; });
+  return found == values.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::vector<KernelMetrics> parse_metrics(std::string_view json) {
+  if (json.size() > kMaxBytes)
+    throw bad(fmt::format("has {} bytes; at most {} are read", json.size(), kMaxBytes));
+  // nlohmann takes a zero byte for the end of the text, and would not look at what follows.
+  if (const auto zero = json.find('\0'); zero != json.npos)
+    throw bad(fmt::format("is not JSON at byte {}", zero + 1));
+  Events events;
+  if (!nlohmann::json::sax_parse(json.begin(), json.end(), &events) || !events.failure.empty())
+    throw bad(events.failure.empty() ? "is not JSON" : events.failure);
+  if (events.kernels.empty()) throw bad("hold no kernel");
+  return std::move(events.kernels);
+}
+
+std::vector<KernelMetrics> load_metrics(const std::string& path) {
+  const std::string text = read_named_file(path);
+  try {
+    return parse_metrics(text);
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("{}: {}", convtune::quoted(path, 200), error.what()));
+  }
+}
+
+KnownMetrics known_metrics(const KernelMetrics& metrics) {
+  const Reader read(metrics);
+  constexpr double kLargest = 9e15;
+  KnownMetrics known;
+  known.sm_share = read.share({"sm__throughput.avg.pct_of_peak_sustained_elapsed"});
+  known.tensor_share = read.share({"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+                                   "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"});
+  known.memory_share = read.share({"dram__throughput.avg.pct_of_peak_sustained_elapsed",
+                                   "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"});
+  known.l2_hit_share = read.share({"lts__t_sector_hit_rate.pct"});
+  known.achieved_occupancy = read.share({"sm__warps_active.avg.pct_of_peak_sustained_active"});
+  known.load_sector_share = read.share({"smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct"});
+  known.store_sector_share = read.share({"smsp__sass_average_data_bytes_per_sector_mem_global_op_st.pct"});
+  known.grid = read.whole<std::int64_t>({"launch__grid_size"}, 1, kLargest);
+  known.block = read.whole<std::int64_t>({"launch__block_size"}, 1, 1024);
+  known.registers = read.whole<int>({"launch__registers_per_thread"}, 0, 1024);
+  known.by_registers = read.whole<int>({"launch__occupancy_limit_registers"}, 0, 1 << 20);
+  known.by_smem = read.whole<int>({"launch__occupancy_limit_shared_mem"}, 0, 1 << 20);
+  const auto fixed = read.whole<std::int64_t>({"launch__shared_mem_per_block_static"}, 0, 1 << 30);
+  const auto dynamic = read.whole<std::int64_t>({"launch__shared_mem_per_block_dynamic"}, 0, 1 << 30);
+  known.smem_bytes = read.whole<std::int64_t>({"launch__shared_mem_per_block"}, 0, 1 << 30);
+  if (fixed && dynamic) known.smem_bytes = *fixed + *dynamic;
+  if (const auto nanoseconds = read.number({"gpu__time_duration.sum"}, 0, kLargest))
+    known.time_us = *nanoseconds / 1e3;
+  const auto conflicts = read.number({"l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"}, 0, kLargest);
+  const auto wavefronts = read.number({"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"}, 0, kLargest);
+  if (conflicts && wavefronts && *wavefronts > 0) known.bank_conflict_share = *conflicts / *wavefronts;
+  return known;
+}
+
+}  // namespace convtune

@@ -1,0 +1,171 @@
+// refine(): a Triton source and its profile -> the same source with the list that the last stage's rules
+// allow. Nothing is measured here: which config wins is Triton's autotuner's to find, on the target.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "analysis.h"
+#include "convtune/convolution.h"
+#include "convtune/error.h"
+#include "private_file.h"
+#include "quoted.h"
+#include "triton_grid.h"
+
+namespace convtune {
+namespace {
+
+Error bad(const std::string& message) {
+  return Error(ErrorKind::invalid_argument, message);
+}
+
+const KernelMetrics& metrics_of(const std::string& kernel, const std::vector<KernelMetrics>& all) {
+  std::string names;
+  for (const KernelMetrics& metrics : all) {
+    if (metrics.kernel == kernel) return metrics;
+    names += (names.empty() ? "" : ", ") + convtune::quoted(metrics.kernel);
+  }
+  throw bad(fmt::format("the metrics hold nothing of the autotuned kernel {}; they are of {}",
+                        convtune::quoted(kernel), names));
+}
+
+std::string listing(const std::vector<const TritonConfig*>& configs) {
+  std::string text;
+  for (const TritonConfig* config : configs)
+    text += fmt::format("\n  line {}: {}", config->line, to_string(*config));
+  return text;
+}
+
+// The words of --original that a config must have: "BLOCK_M=32 num_stages=2".
+bool matches(const TritonConfig& config, const Config& wanted) {
+  return std::all_of(wanted.values.begin(), wanted.values.end(), [&](const auto& field) {
+    const auto& [name, value] = field;
+    if (name == "num_warps") return config.num_warps == value;
+    if (name == "num_stages") return config.num_stages == value;
+    const std::string text = fmt::format("{}", value);
+    const auto is = [&](const auto& parameter) {
+      return parameter.first == name && parameter.second == text;
+    };
+    return std::any_of(config.meta.begin(), config.meta.end(), is) ||
+           std::any_of(config.extra.begin(), config.extra.end(), is);
+  });
+}
+
+class Refining {
+ public:
+  Refining(std::string_view source, const std::vector<KernelMetrics>& metrics, const Target& target,
+           const RefineOptions& options)
+      : source_(source),
+        metrics_(known_metrics(metrics_of(source_.kernel(), metrics))),
+        target_(target),
+        options_(options) {}
+
+  Refined run() {
+    const TritonConfig& original = options_.original.empty() ? from_grid() : named_original();
+    std::vector<StageConfig> listed;
+    for (const TritonConfig& config : source_.configs())
+      if (config.same_blocks(original)) listed.push_back(config.stage());
+    const StageList list = micro_tuning(original.stage(), evidence_of(metrics_), target_, listed);
+    result_.verdicts = list.verdicts;
+    if (source_.only_static_loops())
+      result_.notes.push_back(
+          "every loop of the kernel is a tl.static_range, which Triton unrolls before it "
+          "pipelines: num_stages may change nothing");
+    if (list.configs.empty()) return std::move(result_);
+    std::vector<TritonSource::Listed> entries;
+    for (const StageList::Entry& entry : list.configs) {
+      entries.push_back({&original, entry.config, entry.reason});
+      TritonConfig config = original;
+      config.num_warps = entry.config.warps, config.num_stages = entry.config.stages;
+      result_.configs.push_back(
+          fmt::format("{}: {}{}", to_string(config), entry.reason,
+                      entry.listed && &entry != &list.configs[0] ? ", in the list already" : ""));
+    }
+    result_.source = source_.with_configs(entries, result_.notes);
+    return std::move(result_);
+  }
+
+ private:
+  const TritonConfig& named_original() {
+    const Config wanted = parse_config(options_.original);
+    std::vector<const TritonConfig*> found;
+    for (const TritonConfig& config : source_.configs())
+      if (matches(config, wanted)) found.push_back(&config);
+    if (found.size() != 1)
+      throw bad(fmt::format("--original {} fits {} configs of the list{}",
+                            convtune::quoted(options_.original, 200), found.size(), listing(found)));
+    check_grid(*found[0]);
+    result_.notes.push_back(
+        fmt::format("the original is the config of line {}, as --original says", found[0]->line));
+    return *found[0];
+  }
+
+  std::vector<Conv2dProblem> problems() const {
+    return options_.problem ? std::vector<Conv2dProblem>{*options_.problem} : cases_of(source_);
+  }
+
+  // The metrics decide R1, and must be the original's own.
+  void check_grid(const TritonConfig& original) const {
+    if (!metrics_.grid) return;
+    const Profiled found = profiled_configs(source_, *metrics_.grid, problems());
+    if (!found.configs.empty() &&
+        std::find(found.configs.begin(), found.configs.end(), &original) == found.configs.end())
+      throw bad(fmt::format("--original is not what was profiled: a grid of {} is that of{}", *metrics_.grid,
+                            listing(found.configs)));
+  }
+
+  const TritonConfig& from_grid() {
+    if (!metrics_.grid)
+      throw bad(
+          "which config was profiled is not known: the metrics have no launch__grid_size; name it with "
+          "--original");
+    const Profiled found = profiled_configs(source_, *metrics_.grid, problems());
+    if (found.configs.empty()) throw bad("which config was profiled is not known: " + found.why_none);
+    std::vector<const TritonConfig*> left = found.configs;
+    std::string why = fmt::format("its grid of {} was profiled ({})", *metrics_.grid,
+                                  found.problem.name.empty() ? to_string(found.problem) : found.problem.name);
+    const auto keep = [&](const std::string& because, auto test) {
+      std::vector<const TritonConfig*> kept;
+      std::copy_if(left.begin(), left.end(), std::back_inserter(kept), test);
+      if (kept.empty() || kept.size() == left.size()) return;
+      left = kept;
+      why += ", " + because;
+    };
+    if (metrics_.block)
+      keep(fmt::format("{} threads a block", *metrics_.block), [&](const TritonConfig* config) {
+        return config->num_warps * target_.warp_size == *metrics_.block;
+      });
+    const StageParameters stage;
+    keep("and num_warps and num_stages are values of the stage", [&](const TritonConfig* config) {
+      return std::count(stage.warps.begin(), stage.warps.end(), config->num_warps) > 0 &&
+             std::count(stage.stages.begin(), stage.stages.end(), config->num_stages) > 0;
+    });
+    if (left.size() != 1)
+      throw bad(fmt::format("a grid of {} fits {} configs; name one with --original{}", *metrics_.grid,
+                            left.size(), listing(left)));
+    result_.notes.push_back(fmt::format("the original is the config of line {}: {}", left[0]->line, why));
+    return *left[0];
+  }
+
+  const TritonSource source_;
+  const KnownMetrics metrics_;
+  const Target& target_;
+  const RefineOptions& options_;
+  Refined result_;
+};
+
+}  // namespace
+
+std::string load_source(const std::string& path) {
+  std::string text = read_named_file(path);
+  if (text.size() > kMaxPythonBytes)
+    throw bad(fmt::format("{} has {} bytes; at most {} are read", convtune::quoted(path, 200), text.size(),
+                          kMaxPythonBytes));
+  return text;
+}
+
+Refined refine(std::string_view source, const std::vector<KernelMetrics>& metrics, const Target& target,
+               const RefineOptions& options) {
+  return Refining(source, metrics, target, options).run();
+}
+
+}  // namespace convtune
