@@ -56,7 +56,7 @@ def table(row):
     if row["roofline"]["floor_us"] > 0:
         lines[0] += f'; roofline {row["roofline"]["floor_us"]:.1f} us, bound by {row["roofline"]["bound"]}'
     for p in sorted(row["providers"], key=lambda p: p["time_us"] or math.inf):
-        lines.append(f'  {p["name"]:<44} ' + (f'failed: {p["failure"]}' if p.get("failure") else
+        lines.append(f'  {p["name"]:<48} ' + (f'failed: {p["failure"]}' if p.get("failure") else
                      f'{p["time_us"]:9.1f} us  MAD {p["mad_us"]:6.1f}  n {p["n"]:4d}  error {p["max_error"]:.1e}'))
     return "\n".join(lines)
 

@@ -74,9 +74,9 @@ class Machine:
         return f"cuda|{self.properties.name}|{isa}|{self.properties.multi_processor_count} SMs"
 
     def environment(self):
-        torch = self.torch
+        torch, cudnn = self.torch, self.torch.backends.cudnn.version()  # 91900 for 9.19.0
         versions = {"torch": torch.__version__, "cuda": torch.version.cuda,
-                    "cudnn": ".".join(str(v) for v in divmod(torch.backends.cudnn.version(), 10000))}
+                    "cudnn": f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"}
         with contextlib.suppress(ImportError):
             versions["triton"] = importlib.import_module("triton").__version__
         with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -108,6 +108,8 @@ class Case:
         if a.precision == "auto":  # what convtune takes it for on a GPU
             self.problem = a = replace(a, precision="tf32")
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = a.precision == "tf32"
+        if hasattr(torch.backends.cudnn, "fp32_precision"):  # what torch.compile's own kernels go by since 2.9
+            torch.backends.cudnn.fp32_precision = "tf32" if a.precision == "tf32" else "ieee"
         generator = torch.Generator(machine.device).manual_seed(1)
 
         def uniform(*shape):
