@@ -23,7 +23,7 @@ constexpr std::size_t kMostCandidates = 256;
 
 // Products of a sum. Above, tensor cores are the better place for them: where all channels make one group;
 // where they are many groups, which fill no tensor core; where each channel is its own.
-constexpr std::int64_t kMostOfOneGroup = 50, kMostOfManyGroups = 160, kMostOfOneChannel = 1024;
+constexpr std::int64_t kMostOfOneGroup = 40, kMostOfManyGroups = 160, kMostOfOneChannel = 1024;
 
 struct DirectFmaConfig {
   std::int64_t rows = 1, filters = 1, down = 1, units = 1, chunks = 1, passes = 1, kept = 0, uniform = 0,

@@ -124,7 +124,8 @@ struct DirectFmaSm80 {
            static_cast<long long>(units) * chunks * places() <= kMostThreads * kMostPasses &&
            (passes - 1) * threads() < strips() &&
            (!kept || (passes > 1 && units == 1 && threads() % places() == 0)) && threads() <= kMostThreads &&
-           registers() <= kMostRegisters && registers() * threads() <= 65536 && blocks() < (1LL << 31) &&
+           registers() <= kMostRegisters &&  // A quarter of the registers belongs to every fourth warp.
+           registers() * round_up(threads(), 128) <= 65536 && blocks() < (1LL << 31) &&
            packed_floats() / 256 < (1LL << 31) - 1 &&
            // Offsets in a plane are ints.
            static_cast<long long>(problem.h) * problem.w < (1LL << 30) &&
