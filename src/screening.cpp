@@ -29,6 +29,18 @@ Screening::Screening(const Conv2dProblem& problem, const DeviceInfo& device, Tes
                      bool keep)
     : problem_(problem), device_(device), bed_(bed), trials_(trials), keep_(keep) {}
 
+void Screening::compile(const std::vector<std::pair<const Algorithm*, Config>>& several) const {
+  std::vector<std::thread> threads;
+  for (const auto& [algorithm, config] : several)
+    threads.emplace_back([this, algorithm = algorithm, &config = config] {
+      try {
+        algorithm->build(problem_, device_, config);
+      } catch (const std::exception&) {
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
 Contender Screening::attempt(const Algorithm& algorithm, const Config& config, double best_us) {
   Contender one{&algorithm, config, nullptr, 0, {}, 0};
   const std::string name = name_of(one), hash = algorithm.source_hash();

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compare.h"
@@ -19,6 +20,9 @@ class Screening {
   Screening(const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed, TrialLog& trials,
             bool keep);
 
+  // Builds these by a thread each, for what it leaves in the cache of compiled kernels. Nothing is measured
+  // meanwhile, and a failure is left to attempt().
+  void compile(const std::vector<std::pair<const Algorithm*, Config>>& several) const;
   // Builds, checks and times a candidate. One that was started too often without an end is not run: it has
   // failed. Throws Error{device_lost} for one that broke the device, when it is in quarantine.
   Contender attempt(const Algorithm& algorithm, const Config& config, double best_us);

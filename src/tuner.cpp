@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <deque>
+#include <thread>
 
 #include "algorithms.h"
 #include "compare.h"
@@ -23,6 +25,7 @@ constexpr std::int64_t kSamples = 2048;  // output elements that the oracle comp
 constexpr double kNear = 1.3;            // what may turn out the fastest vendor, measured once
 constexpr double kBoundMargin =
     1.2;  // the ceilings behind a bound are measured, too: not trusted to the last
+constexpr std::int64_t kMostCompiledAtOnce = 16;
 constexpr std::size_t kFinalists = 8;  // measured again in turns before one of them may challenge
 constexpr double kFinalistSeconds = 4;
 constexpr double kContestSeconds = 10;
@@ -130,33 +133,75 @@ class Tuning {
       if (results[i].n > 0) contenders[i]->screen_us = results[i].median_us;
   }
 
+  // The first of every algorithm, then the second of each: the first guesses are guesses at all of them.
+  std::vector<Candidate> all_candidates() const {
+    std::vector<std::vector<Candidate>> of_each;
+    std::size_t most = 0;
+    for (const Algorithm* algorithm : algorithms(device_.device.kind)) {
+      if (algorithm->vendor() || algorithm->reference() || !algorithm->supports(problem_, device_)) continue;
+      std::vector<Candidate>& own = of_each.emplace_back();
+      for (Config& config : algorithm->candidates(problem_, device_))
+        own.push_back({std::string(algorithm->name()), std::move(config)});
+      most = std::max(most, own.size());
+    }
+    std::vector<Candidate> all;
+    for (std::size_t i = 0; i < most; ++i)
+      for (std::vector<Candidate>& own : of_each)
+        if (i < own.size()) all.push_back(std::move(own[i]));
+    return all;
+  }
+
   void search() {
     const Stopwatch watch;
-    std::vector<Candidate> candidates;
-    for (const Algorithm* algorithm : algorithms(device_.device.kind))
-      if (!algorithm->vendor() && !algorithm->reference() && algorithm->supports(problem_, device_))
-        for (Config& config : algorithm->candidates(problem_, device_))
-          candidates.push_back({std::string(algorithm->name()), std::move(config)});
-    Search search(std::move(candidates));
+    Search search(all_candidates());
     const auto total = static_cast<std::int64_t>(search.candidates().size());
-    while (!cancelled() && watch.seconds() < options_.budget_seconds &&
-           (options_.budget_trials == 0 || report_.trials < options_.budget_trials)) {
+    std::deque<std::size_t> next;  // compiled, where that is needed, and to be tried in this order
+    for (std::int64_t done = 1; !cancelled() && watch.seconds() < options_.budget_seconds &&
+                                (options_.budget_trials == 0 || report_.trials < options_.budget_trials);
+         ++done) {
+      if (next.empty()) next = compile_some(search);
+      if (next.empty()) break;
+      const std::size_t index = next.front();
+      next.pop_front();
+      search.report(index, try_candidate(search.candidates()[index], search.best_us()));
+      screening_.keep_pace(screened_, watch.seconds(), [this] { return cancelled(); });
+      const double elapsed = watch.seconds(), each = elapsed / static_cast<double>(done);
+      tell("screen", done, total,
+           std::min(options_.budget_seconds - elapsed, each * static_cast<double>(total - done)));
+    }
+  }
+
+  // What the search wants next: on a GPU as many as compile well at once, one for each processor that is more
+  // than a second thread of another. The search hears of their times a little later for it.
+  std::deque<std::size_t> compile_some(Search& search) {
+    std::int64_t count = 1;
+    if (device_.device.kind == Device::Kind::cuda)
+      count = std::clamp<std::int64_t>(std::thread::hardware_concurrency() / 2, 1, kMostCompiledAtOnce);
+    if (options_.budget_trials > 0) count = std::min(count, options_.budget_trials - report_.trials);
+    std::deque<std::size_t> some;
+    std::vector<std::pair<const Algorithm*, Config>> untried;
+    while (static_cast<std::int64_t>(some.size()) < count) {
       const auto index = search.next();
       if (!index) break;
-      search.report(*index, try_candidate(search.candidates()[*index], search.best_us()));
-      screening_.keep_pace(screened_, watch.seconds(), [this] { return cancelled(); });
-      const double elapsed = watch.seconds(), tried = static_cast<double>(search.tried());
-      tell("screen", static_cast<std::int64_t>(search.tried()), total,
-           std::min(options_.budget_seconds - elapsed,
-                    elapsed / tried * (static_cast<double>(total) - tried)));
+      some.push_back(*index);
+      const Candidate& candidate = search.candidates()[*index];
+      const Algorithm& algorithm = find_algorithm(device_.device.kind, candidate.algorithm);
+      if (!hopeless(algorithm, candidate.config, search.best_us()) &&
+          !trials_.find(candidate.algorithm, candidate.config, algorithm.source_hash()))
+        untried.emplace_back(&algorithm, candidate.config);
     }
+    if (untried.size() > 1) screening_.compile(untried);
+    return some;
+  }
+
+  bool hopeless(const Algorithm& algorithm, const Config& config, double best_us) const {
+    return best_us > 0 && algorithm.bound_us(problem_, device_, config, ceilings_) > kBoundMargin * best_us;
   }
 
   // Its screening time; nothing when it was pruned or is quarantined.
   std::optional<double> try_candidate(const Candidate& candidate, double best_us) {
     const Algorithm& algorithm = find_algorithm(device_.device.kind, candidate.algorithm);
-    if (best_us > 0 &&
-        algorithm.bound_us(problem_, device_, candidate.config, ceilings_) > kBoundMargin * best_us) {
+    if (hopeless(algorithm, candidate.config, best_us)) {
       ++report_.pruned;
       return std::nullopt;
     }
