@@ -22,7 +22,7 @@ constexpr int kMostCandidates = 48;
 
 struct DirectBodyConfig {
   std::int64_t filter_groups = 1, position_groups = 2, positions = 256, strips = 1, channels = 8, stages = 3,
-               staged = 16;
+               staged = 16, producers = 1;
   template <class Self, class F>
   static void visit(Self& self, F&& field) {
     field("filter_groups", self.filter_groups);
@@ -32,6 +32,7 @@ struct DirectBodyConfig {
     field("channels", self.channels);
     field("stages", self.stages);
     field("staged", self.staged);
+    field("producers", self.producers);
   }
 };
 
@@ -44,20 +45,21 @@ DirectBodySm90 with(const Conv2dExtents& extents, const DirectBodyConfig& config
           .strips = small(config.strips),
           .channels = small(config.channels),
           .stages = small(config.stages),
-          .staged = small(config.staged)};
+          .staged = small(config.staged),
+          .producers = small(config.producers)};
 }
 
 // Clock cycles of the busiest multiprocessor, roughly. Products, loads and stores overlap but for a part.
 double estimated_cycles(const DirectBodySm90& kernel, int multiprocessors) {
   constexpr double kL2Bytes = 26, kMemoryBytes = 13;       // that a multiprocessor gets in a cycle
-  constexpr double kOperandBytes = 110, kLoadCycles = 45;  // from shared memory; a warp's 4 loads and store
+  constexpr double kOperandBytes = 110, kLoadCycles = 90;  // from shared memory; a warp's 4 loads and store
   constexpr double kTileCycles = 2500, kStagedCycles = 5;  // to begin a tile; to store a position
   const double blocks = kernel.blocks(), columns = kernel.positions;
   const double product = std::max(columns / 2, (2048 + columns * 32) / kOperandBytes);
   const double products = blocks * kernel.steps() * kernel.consumers() * product;
   const double input = blocks * kernel.unit_chunks() * kernel.stage_units();
   const double weights = blocks * kernel.weight_groups() * kernel.weight_stage_bytes();
-  const double l2 = (input * 16 + weights) / kL2Bytes, loads = input / DirectBodySm90::kLoaders * kLoadCycles;
+  const double l2 = (input * 16 + weights) / kL2Bytes, loads = input / kernel.loaders() * kLoadCycles;
   const double outputs = columns * kernel.consumers() * kStagedCycles * (kernel.staged == 0 ? 4 : 1);
   const double waves = std::ceil(static_cast<double>(kernel.tiles()) / multiprocessors);
   const double all = waves * (std::max({products, l2, loads}) + outputs + kTileCycles);
@@ -199,22 +201,26 @@ class DirectBody final : public Algorithm {
     std::vector<int> strips = {1};
     for (const int width : {128, 64, 32, 16})
       if (!plain.patches() && extents.q > width) strips.push_back(DirectBodySm90::ceil_div(extents.q, width));
-    for (const auto& [filter_groups, position_groups] : {std::pair{1, 2}, {2, 1}, {1, 1}, {3, 1}})
+    for (const auto& [filter_groups, position_groups] : {std::pair{2, 1}, {1, 2}, {1, 1}, {3, 1}})
       for (const int some : strips)
         for (const int channels : {8, 16, 32, 64})
-          for (int positions = 256; positions >= 8; positions -= 8) {
-            if ((filter_groups - 1) * DirectBodySm90::kTile >= extents.k) continue;
-            if (channels > 32 && plain.unit_numbers() <= 32) continue;
-            if (channels > 8 && plain.taps() * channels > 64 && !plain.patches()) continue;
-            for (const auto& [stages, staged] : {std::pair{3, 16}, {3, 8}, {4, 16}, {4, 8}, {2, 8}, {2, 0}}) {
-              const DirectBodyConfig config{filter_groups, position_groups, positions, some,
-                                            channels,      stages,          staged};
-              const DirectBodySm90 kernel = with(extents, config);
-              if (!kernel.valid() || kernel.weight_stages() < (stages > 2 ? 3 : 2)) continue;
-              ranked.push_back({estimated_cycles(kernel, multiprocessors), config});
-              break;  // the others of this size are for when it does not fit
+          for (const int producers : {1, 2})
+            for (int positions = 256; positions >= 8; positions -= 8) {
+              if ((filter_groups - 1) * DirectBodySm90::kTile >= extents.k) continue;
+              if (channels > 32 && plain.unit_numbers() <= 32) continue;
+              if (channels > 8 && plain.taps() * channels > 64) continue;
+              if (producers > 1 && plain.taps() > 1) continue;
+              // The others of this size are for where it does not fit.
+              for (const auto& [stages, staged] :
+                   {std::pair{3, 16}, {3, 8}, {4, 16}, {4, 8}, {2, 8}, {2, 0}}) {
+                const DirectBodyConfig config{filter_groups, position_groups, positions, some,
+                                              channels,      stages,          staged,    producers};
+                const DirectBodySm90 kernel = with(extents, config);
+                if (!kernel.valid() || kernel.weight_stages() < (stages > 2 ? 3 : 2)) continue;
+                ranked.push_back({estimated_cycles(kernel, multiprocessors), config});
+                break;
+              }
             }
-          }
     std::stable_sort(ranked.begin(), ranked.end(),
                      [](const Ranked& one, const Ranked& other) { return one.cycles < other.cycles; });
     if (ranked.size() > kMostCandidates) ranked.resize(kMostCandidates);
@@ -229,9 +235,9 @@ class DirectBody final : public Algorithm {
 CompileJob direct_body_sm90_job(const DirectBodySm90& a, const std::string& arch) {
   const std::string config = fmt::format(
       "convtune::DirectBodySm90{{.conv={},.filter_groups={},.position_groups={},.positions={},.strips={},"
-      ".channels={},.stages={},.staged={}}}",
+      ".channels={},.stages={},.staged={},.producers={}}}",
       to_cuda(a.conv), a.filter_groups, a.position_groups, a.positions, a.strips, a.channels, a.stages,
-      a.staged);
+      a.staged, a.producers);
   CompileJob job = kernel_job(kFile, fmt::format("convtune::direct_body_sm90<{}>", config), arch);
   job.kernels.push_back(fmt::format("convtune::pack_direct_body_sm90<{}>", config));
   return job;

@@ -49,7 +49,6 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
 #pragma unroll 1
     for (int block = 0; block < S::kBlocks; ++block) {
       ptx::mbarrier_wait(smem.full + 8 * ring.slot, ring.parity);
-      finite = finite && load_shared(smem.flags + 4 * ring.slot) != static_cast<unsigned>(stage + 1);
       const unsigned long long here = window + static_cast<unsigned>(ring.slot) * (S::kStageBytes / 16);
       for_constants<0, S::kWeightGroups>([&](auto group) {
         constexpr int kGroup = decltype(group)::value;
@@ -64,6 +63,8 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
                                                   here + chunk, step > 0 || block > 0);
         });
         ptx::wgmma_commit();
+        if (kGroup == 0)
+          finite = finite && load_shared(smem.flags + 4 * ring.slot) != static_cast<unsigned>(stage + 1);
         ptx::wgmma_wait<1>();  // what was before is done
         ptx::mbarrier_arrive_if(weights_done, lane == 0 && (kGroup > 0 || block > 0));
         if (kGroup == 0) ptx::mbarrier_arrive_if(done, lane == 0 && block > 0);
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(config.threads(), 1)
   const int thread = threadIdx.x;
   if (thread == 0) {
     for (int i = 0; i < config.stages; ++i) {
-      ptx::mbarrier_init(smem.full + 8 * i, DirectBodySm90::kLoaders);
+      ptx::mbarrier_init(smem.full + 8 * i, config.loaders());
       ptx::mbarrier_init(smem.done + 8 * i, 4 * config.consumers());
       body::store_shared(smem.flags + 4 * i, 0);
     }
@@ -115,9 +116,9 @@ __global__ void __launch_bounds__(config.threads(), 1)
   const int warpgroup = __shfl_sync(0xffffffff, thread / 128, 0);
   if (warpgroup < config.consumers())
     body::consume<config>(x, packed, y, smem, warpgroup);
-  else if (thread - 128 * config.consumers() < DirectBodySm90::kLoaders)
-    body::load_input<config>(x, smem, thread - 128 * config.consumers());
-  else if (thread % 32 == 0)
+  else if (thread / 32 % 4 < 3)
+    body::load_input<config>(x, smem, (warpgroup - config.consumers()) * 96 + thread % 128);
+  else if (thread == 128 * config.consumers() + 96)
     body::bring_weights<config>(packed, smem);
 }
 

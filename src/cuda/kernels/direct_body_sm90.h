@@ -11,17 +11,17 @@ struct DirectBodySm90 {
   // The choices: warpgroups that multiply, along filters (64 each) and along positions (`positions` each);
   // vertical strips that an image is cut into; channels of a stage (of a sum, where it reads patches) and
   // stages of input kept at once; filters of a warp whose outputs are gathered in shared memory before they
-  // are stored, or 0 to store them from registers.
+  // are stored, or 0 to store them from registers; warpgroups that load.
   int filter_groups = 1, position_groups = 2, positions = 256, strips = 1, channels = 8, stages = 3;
-  int staged = 16;
+  int staged = 16, producers = 1;
 
   // ---- The sum ----
   // A chunk is 4 numbers of the sum that one position meets, 16 bytes. It is 4 channels of a pixel; or, for
   // patches that neither overlap nor leave gaps, 4 neighbouring columns of one channel and row.
   constexpr bool patches() const {
-    return conv.s % 4 == 0 && conv.r == conv.stride_h && conv.s == conv.stride_w && conv.dilation_h == 1 &&
-           conv.dilation_w == 1 && conv.pad_top == 0 && conv.pad_left == 0 && conv.p * conv.r <= conv.h &&
-           conv.q * conv.s <= conv.w;
+    return conv.s % 4 == 0 && 96 % (conv.s / 4) == 0 && conv.r == conv.stride_h && conv.s == conv.stride_w &&
+           conv.dilation_h == 1 && conv.dilation_w == 1 && conv.pad_top == 0 && conv.pad_left == 0 &&
+           conv.p * conv.r <= conv.h && conv.q * conv.s <= conv.w;
   }
   constexpr int taps() const { return patches() ? 1 : conv.r * conv.s; }
   // What is loaded as one: 4 channels with all their pixels, or a channel's filter row.
@@ -107,9 +107,9 @@ struct DirectBodySm90 {
   }
   constexpr long long tiles() const { return static_cast<long long>(position_tiles()) * filter_blocks(); }
   constexpr int consumers() const { return filter_groups * position_groups; }
-  constexpr int threads() const { return 128 * (consumers() + 1); }
-  constexpr int sums() const { return positions / 2; }  // registers of a thread
-  static constexpr int kLoaders = 96;                   // threads; the fourth warp brings weights
+  constexpr int threads() const { return 128 * (consumers() + producers); }
+  constexpr int sums() const { return positions / 2; }      // registers of a thread
+  constexpr int loaders() const { return 96 * producers; }  // threads; each fourth warp does other things
 
   // ---- Outputs on their way through shared memory ----
   // A segment is what can be stored in one piece: an image's, or where there are strips a row's.
@@ -123,12 +123,13 @@ struct DirectBodySm90 {
   constexpr int staging_bytes() const { return 4 * consumers() * staged * staging_pitch() * 4; }
 
   // ---- Shared memory: stages, weights, staged outputs, tables, barriers, flags ----
-  constexpr int loader_chunks() const { return ceil_div(unit_chunks(), kLoaders); }  // of a thread and a unit
-  constexpr int loader_table_bytes() const { return loader_chunks() * kLoaders * 4; }
+  constexpr int loader_chunks() const {
+    return ceil_div(unit_chunks(), loaders());
+  }  // of a thread and a unit
   constexpr int output_table_bytes() const { return 4 * consumers() * positions * 4; }
   constexpr long long smem_bytes_without_weights() const {
     return static_cast<long long>(stages) * (stage_bytes() + 2 * 8 + 4) + staging_bytes() +
-           loader_table_bytes() + output_table_bytes() + 128;
+           output_table_bytes() + 128;
   }
   constexpr long long smem_bytes() const {
     return smem_bytes_without_weights() + weight_stages() * (weight_stage_bytes() + 16LL);
@@ -147,16 +148,18 @@ struct DirectBodySm90 {
   // computed further up is in range only where it is checked here first.
   constexpr bool valid() const {
     if (filter_groups < 1 || position_groups < 1 || filter_groups > 3 || position_groups > 2 ||
-        consumers() > 3 || positions < 8 || positions > 256 || positions % 8 != 0 ||
-        (consumers() == 3 && positions > 160) || strips < 1 || strips > conv.q || channels < 8 ||
-        channels > 64 || channels % 8 != 0 || channels % unit_numbers() != 0 || stages < 2 || stages > 8 ||
+        consumers() > 3 || positions < 8 || positions > 256 || positions % 8 != 0 || producers < 1 ||
+        producers > 2 || threads() > 512 || (threads() == 512 && positions > 160) || strips < 1 ||
+        strips > conv.q || channels < 8 || channels > 64 || channels % 8 != 0 ||
+        channels % unit_numbers() != 0 || stages < 2 || stages > 8 ||
         (staged != 0 && staged != 8 && staged != 16))
       return false;
     if (strips > 1 && patches()) return false;
     const long long image = static_cast<long long>(conv.c) * conv.h * conv.w;
     const long long output = static_cast<long long>(conv.k) * conv.p * conv.q;
     const long long window_images = block_positions() / image_positions() + row_reach() + 3;
-    return image_positions() < kInt && all_positions() + 2 * window() < kInt && tiles() < kInt &&
+    return image_positions() < kInt && loader_chunks() <= (threads() > 384 ? 12 : 20) &&
+           all_positions() + 2 * window() < kInt && tiles() < kInt &&
            static_cast<long long>(row_reach()) * pitch() < kMostSmemBytes && plane_chunks() < (1 << 14) &&
            steps() <= kMostSteps && smem_bytes_without_weights() <= kMostSmemBytes && weight_stages() >= 2 &&
            (staged == 0 || most_segments() <= kMostSegments) && image * window_images < kInt &&

@@ -1,5 +1,5 @@
-// What a block of direct_body_sm90.cuh works through, its shared memory, and the warpgroup that loads: three
-// warps bring input, rounded to TF32, the fourth brings packed weights.
+// What a block of direct_body_sm90.cuh works through, its shared memory, and the warpgroups that load: of
+// four warps three bring input, rounded to TF32; the first fourth brings packed weights.
 #pragma once
 
 #include "constants.cuh"
@@ -13,14 +13,12 @@ namespace body {
 template <DirectBodySm90 config>
 struct Smem {
   using S = Sizes<config>;
-  unsigned weights, stages, staging, loader_table, output_table, full, done, weights_full, weights_done,
-      flags;
+  unsigned weights, stages, staging, output_table, full, done, weights_full, weights_done, flags;
   __device__ explicit Smem(unsigned start)
       : weights(start),
         stages(weights + S::kWeightStages * S::kWeightBytes),
         staging(stages + S::kStages * S::kStageBytes),
-        loader_table(staging + config.staging_bytes()),
-        output_table(loader_table + config.loader_table_bytes()),
+        output_table(staging + config.staging_bytes()),
         full(output_table + config.output_table_bytes()),
         done(full + 8 * S::kStages),
         weights_full(done + 8 * S::kStages),
@@ -87,116 +85,134 @@ __device__ void bring_weights(const float* __restrict__ packed, const Smem<confi
   }
 }
 
-// Everything that a thread that loads input does, one of kLoaders.
+// Batches that a loading thread takes its chunks of a stage in: all but the oldest are on their way. Which
+// batch and which registers are constants in the code of a lap, after which both begin anew.
+template <DirectBodySm90 config>
+struct Batches {
+  static constexpr int kNeeded = config.loader_chunks() * config.stage_units();
+  static constexpr int kMostInFlight = config.threads() > 384 ? 14 : 18, kMostAtOnce = 6;
+  static constexpr int kCount = (kNeeded + kMostAtOnce - 1) / kMostAtOnce;
+  static constexpr int kAtOnce = (kNeeded + kCount - 1) / kCount;
+  static constexpr int lap(int depth) {
+    int lap = depth;
+    while (lap % kCount != 0) lap += depth;
+    return lap;
+  }
+  static constexpr int depth() {
+    int depth = lesser(kMostInFlight / kAtOnce, 8);
+    while (depth > 2 && lap(depth) * kAtOnce > 64) --depth;
+    return depth;
+  }
+  static constexpr int kDepth = depth(), kLap = lap(kDepth);
+};
+
+// Everything that a thread that loads input does, one of config.loaders().
 template <DirectBodySm90 config>
 __device__ void load_input(const float* __restrict__ x, const Smem<config>& smem, int thread) {
   using S = Sizes<config>;
+  using B = Batches<config>;
   constexpr Conv2dExtents a = config.conv;
   constexpr bool kPatches = config.patches();
-  constexpr int kLoaders = DirectBodySm90::kLoaders, kPlanePixels = a.h * a.w;
-  constexpr int kUnitChunks = config.loader_chunks();  // of this thread
+  constexpr int kLoaders = config.loaders(), kPlanePixels = a.h * a.w;
+  constexpr int kChunks = config.loader_chunks();  // of this thread and a unit
+  constexpr int kOfPosition = kPatches ? config.unit_numbers() / 4 : 1;
   constexpr int kStageUnits = config.stage_units(), kUnits = config.units();
-  constexpr int kNeeded = kUnitChunks * kStageUnits;
-  // Batches: all but the oldest are on their way.
-  constexpr int kMostInFlight = config.threads() > 384 ? 12 : 18, kMostAtOnce = 6;
-  constexpr int kBatches = (kNeeded + kMostAtOnce - 1) / kMostAtOnce;  // of a stage
-  constexpr int kAtOnce = (kNeeded + kBatches - 1) / kBatches;         // chunks of a thread
-  constexpr int kDepth = kMostInFlight / kAtOnce;
+  constexpr bool kWholeStages = kUnits % kStageUnits == 0;
   const Walk<config> walk;
-  const int steps = walk.tiles * S::kBlocks * kBatches;
-  const unsigned table = smem.loader_table + 4 * thread;  // entries of mine alone
+  const int steps = walk.tiles * S::kBlocks * B::kCount;
   const bool aligned = kPatches && a.w % 4 == 0 && reinterpret_cast<unsigned long long>(x) % 16 == 0;
-  float values[kDepth][kAtOnce][4];
+  float values[B::kDepth][B::kAtOnce][4];
 
-  // Where loading is: its next batch, block of the sum, tile.
-  int load_batch = 0, load_block = 0, load_tile = 0;
-  const float* image = x;
-  const auto load = [&](auto slot) {
-    if (load_batch == 0 && load_block == 0) {
+  int load_block = 0, load_tile = 0;
+  const float* from = x;  // of the tile's first image the stage's first channel
+  int sources[kChunks];   // from there on, or -1
+  const auto load = [&](auto batch, auto slot) {
+    if (batch.value == 0 && load_block == 0) {
       const int first = walk.first_position(load_tile);
       const int first_image = first / S::kImagePositions / S::kStrips;
-      image = x + static_cast<long long>(first_image) * (a.c * kPlanePixels);
-#pragma unroll 1
-      for (int i = 0; i < kUnitChunks; ++i)
-        store_shared(table + 4 * kLoaders * i,
-                     static_cast<unsigned>(chunk_source<config>(thread + kLoaders * i, first, first_image)));
-    }
+      from = x + static_cast<long long>(first_image) * (a.c * kPlanePixels);
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int item = load_batch * kAtOnce + i;
-      const int unit = load_block * kStageUnits + item / kUnitChunks;
-      int source = -1;
-      if (item < kNeeded && unit < kUnits)
-        source = static_cast<int>(load_shared(table + 4 * kLoaders * (item % kUnitChunks)));
-      float(&to)[4] = values[slot.value][i];
-      if constexpr (kPatches) {
-        const float* from =
-            image + static_cast<long long>(unit / a.r) * kPlanePixels + unit % a.r * a.w + source;
-        if (aligned) {
-          const float4 got = source >= 0 ? __ldg(reinterpret_cast<const float4*>(from)) : float4{};
-          to[0] = got.x, to[1] = got.y, to[2] = got.z, to[3] = got.w;
+      for (int i = 0; i < kChunks; ++i)
+        sources[i] = chunk_source<config>(thread + kLoaders * i, first, first_image);
+    }
+    for_constants<0, B::kAtOnce>([&](auto i) {
+      constexpr int item = decltype(batch)::value * B::kAtOnce + decltype(i)::value;
+      if constexpr (item < B::kNeeded) {
+        constexpr int in_stage = item / kChunks;
+        const int unit = load_block * kStageUnits + in_stage;
+        const int source = sources[item % kChunks];
+        const bool there = source >= 0 && (kWholeStages || unit < kUnits);
+        float(&to)[4] = values[slot.value][i.value];
+        if constexpr (kPatches) {
+          const float* const at = from + unit / a.r * kPlanePixels + (unit % a.r * a.w + source);
+          if (aligned) {
+            const float4 got = there ? __ldg(reinterpret_cast<const float4*>(at)) : float4{};
+            to[0] = got.x, to[1] = got.y, to[2] = got.z, to[3] = got.w;
+          } else {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) to[j] = there ? __ldg(at + j) : 0.0f;
+          }
         } else {
+          const float* const at = from + source;
 #pragma unroll
-          for (int j = 0; j < 4; ++j) to[j] = source >= 0 ? __ldg(from + j) : 0.0f;
+          for (int j = 0; j < 4; ++j)
+            to[j] = there && (a.c % 4 == 0 || unit * 4 + j < a.c)
+                        ? __ldg(at + static_cast<long long>(in_stage * 4 + j) * kPlanePixels)
+                        : 0.0f;
         }
-      } else {
-        const float* from = image + static_cast<long long>(unit) * 4 * kPlanePixels + source;
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-          to[j] = source >= 0 && (a.c % 4 == 0 || unit * 4 + j < a.c) ? __ldg(from + j * kPlanePixels) : 0.0f;
       }
-    }
-    if (++load_batch == kBatches) {
-      load_batch = 0;
+    });
+    if (batch.value == B::kCount - 1) {
+      if (!kPatches) from += static_cast<long long>(config.channels) * kPlanePixels;
       if (++load_block == S::kBlocks) load_block = 0, ++load_tile;
     }
   };
 
   Ring<S::kStages> ring;
-  int store_batch = 0, stage = 0;
+  int stage = 0;
   float largest = 0;  // of the stage's numbers; NaN where one is
-  const auto store = [&](auto slot) {
-    if (store_batch == 0 && stage >= S::kStages)
+  const unsigned mine = smem.stages + (thread % kOfPosition * S::kPlane + thread / kOfPosition) * 16;
+  const auto store = [&](auto batch, auto slot) {
+    if (batch.value == 0 && stage >= S::kStages)
       ptx::mbarrier_wait(smem.done + 8 * ring.slot, ring.parity ^ 1);
+    const unsigned to = mine + ring.slot * S::kStageBytes;
+    for_constants<0, B::kAtOnce>([&](auto i) {
+      constexpr int item = decltype(batch)::value * B::kAtOnce + decltype(i)::value;
+      if constexpr (item < B::kNeeded) {
+        constexpr int chunk = item % kChunks * kLoaders;
+        constexpr int place = item / kChunks * kOfPosition * S::kPlane + chunk / kOfPosition;
+        unsigned bits[4];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int item = store_batch * kAtOnce + i;
-      const int chunk = thread + kLoaders * (item % kUnitChunks), unit = item / kUnitChunks;
-      unsigned bits[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float value = values[slot.value][i][j];
-        asm("max.NaN.f32 %0, %0, %1;" : "+f"(largest) : "f"(fabsf(value)));
-        bits[j] = ptx::cvt_rna_tf32(value);
+        for (int j = 0; j < 4; ++j) {
+          const float value = values[slot.value][i.value][j];
+          asm("max.NaN.f32 %0, %0, %1;" : "+f"(largest) : "f"(fabsf(value)));
+          // As cvt_rna_tf32 in what products read of it, in one instruction for four. A NaN may wrap to a
+          // number, and is flagged.
+          bits[j] = __float_as_uint(value) + 0x1000;
+        }
+        if (chunk + kLoaders <= S::kUnitChunks || thread + chunk < S::kUnitChunks)
+          asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + place * 16), "r"(bits[0]),
+                       "r"(bits[1]), "r"(bits[2]), "r"(bits[3])
+                       : "memory");
       }
-      int to = unit * S::kPlane + chunk;
-      if constexpr (kPatches) {
-        constexpr int kOfPosition = config.unit_numbers() / 4;
-        to = (unit * kOfPosition + chunk % kOfPosition) * S::kPlane + chunk / kOfPosition;
-      }
-      if (item < kNeeded && chunk < S::kUnitChunks)
-        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem.stages +
-                                                                      ring.slot * S::kStageBytes + to * 16),
-                     "r"(bits[0]), "r"(bits[1]), "r"(bits[2]), "r"(bits[3])
-                     : "memory");
-    }
-    if (++store_batch < kBatches) return;
+    });
+    if (batch.value < B::kCount - 1) return;
     // What rounds to infinity is flagged too. No other stage has this number: it is never cleared.
     if (!(largest < 3.402e38f)) store_shared(smem.flags + 4 * ring.slot, stage + 1);
     ptx::fence_proxy_async();
     ptx::mbarrier_arrive(smem.full + 8 * ring.slot);
-    store_batch = 0, largest = 0, ++stage;
+    largest = 0, ++stage;
     ring.next();
   };
 
-  for_constants<0, kDepth - 1>([&](auto first) {
-    if (first.value < steps) load(first);
+  for_constants<0, B::kDepth - 1>([&](auto i) {
+    if (i.value < steps) load(Int<i.value % B::kCount>{}, i);
   });
-  for (int step = 0; step < steps; step += kDepth)
-    for_constants<0, kDepth>([&](auto slot) {
-      constexpr int kAhead = kDepth - 1;
-      if (step + slot.value + kAhead < steps) load(Int<(slot.value + kAhead) % kDepth>{});
-      if (step + slot.value < steps) store(slot);
+  for (int step = 0; step < steps; step += B::kLap)
+    for_constants<0, B::kLap>([&](auto i) {
+      constexpr int kNow = decltype(i)::value, kAhead = kNow + B::kDepth - 1;
+      if (step + kAhead < steps) load(Int<kAhead % B::kCount>{}, Int<kAhead % B::kDepth>{});
+      if (step + kNow < steps) store(Int<kNow % B::kCount>{}, Int<kNow % B::kDepth>{});
     });
 }
 
