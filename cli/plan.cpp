@@ -2,13 +2,16 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
 #include "command.h"
 #include "convtune/convolution.h"
 #include "convtune/error.h"
+#include "convtune/estimate.h"
 #include "options.h"
 #include "output.h"
 #include "table.h"
+#include "target_sheet.h"
 
 namespace convtune::cli {
 namespace {
@@ -16,9 +19,11 @@ namespace {
 struct PlanCommand {
   ProblemOptions problem;
   DeviceOptions device;
-  std::string algorithm, config;
+  std::string algorithm, config, target;
+  std::optional<std::int64_t> candidates;
 
   int run() const {
+    if (!target.empty()) return run_for_target();
     const std::vector<Conv2dProblem> problems = problem.problems();
     const Config forced = parse_config(config);
     const DeviceInfo where = device.select();
@@ -32,6 +37,55 @@ struct PlanCommand {
     }
     print_library_warnings();
     return 0;
+  }
+
+  int run_for_target() const {
+    const std::vector<Conv2dProblem> problems = problem.problems();
+    const Target on = find_target(target);
+    TargetPlanOptions options;
+    options.algorithm = algorithm;
+    options.candidates = candidates.value_or(options.candidates);
+    for (std::size_t i = 0; i < problems.size(); ++i) {
+      const TargetPlan found = plan_for_target(problems[i], on, options);
+      fmt::print("{}{} on {} ({}): compiled for it, not run; times are estimates of a model\n{}",
+                 i > 0 ? "\n" : "", printable(label(found.problem)), printable(on.name),
+                 printable(on.product), estimate_table(found));
+      for (const auto& [name, why] : found.refusals) fmt::print("{} steps aside: {}\n", name, printable(why));
+      if (found.not_tried > 0)
+        fmt::print("{} not compiled (--candidates)\n",
+                   counted(found.not_tried, "config was", "configs were"));
+    }
+    print_library_warnings();
+    return 0;
+  }
+
+  static std::string estimate_table(const TargetPlan& found) {
+    Table table({{"estimate us", Align::right},
+                 {"algorithm"},
+                 {"registers", Align::right},
+                 {"spills B", Align::right},
+                 {"smem B", Align::right},
+                 {"threads", Align::right},
+                 {"blocks", Align::right},
+                 {"occupancy", Align::right},
+                 {"limiter"},
+                 {"model's bound"},
+                 {"config"}});
+    for (const CandidateEstimate& one : found.candidates) {
+      if (!one.failure.empty()) {
+        table.add_row(
+            {"-", one.algorithm, "-", "-", "-", "-", "-", "-", "-", "-",
+             to_string(one.config) + ": " + printable(one.failure.substr(0, one.failure.find('\n')))},
+            Tone::bad);
+        continue;
+      }
+      table.add_row({fmt::format("{:.1f}", one.estimate_us), one.algorithm, fmt::format("{}", one.registers),
+                     fmt::format("{}", one.spill_bytes), fmt::format("{}", one.smem_bytes),
+                     fmt::format("{}", one.threads), fmt::format("{}", one.blocks),
+                     fmt::format("{:.0f} %", 100 * one.occupancy.share),
+                     std::string(to_string(one.occupancy.limiter)), one.bound, to_string(one.config)});
+    }
+    return table.render(style_of(stdout));
   }
 
   static std::string answer_table(const Conv2dProblem& asked, const DeviceInfo& where) {
@@ -59,9 +113,17 @@ Command add_plan(CLI::App& parent) {
   CLI::Option* algorithm = app->add_option("--algorithm", plan->algorithm, "Plan with this algorithm");
   app->add_option("--config", plan->config, "Plan with this config, as in \"vectors=4 channels=6\"")
       ->needs(algorithm);
+  app->add_option("--target", plan->target, "For a GPU that need not be here: " + target_help())
+      ->excludes("--device")
+      ->excludes("--threads")
+      ->excludes("--config");
+  add_whole_number(*app, "--candidates", plan->candidates, 1, 10'000,
+                   "With --target: compile at most this many configs (default: 32)");
   app->footer(
       "Examples:\n"
       "  convtune plan alexnet_conv1\n"
+      "  convtune plan alexnet_conv1 --target rtx4090   # compiles the candidates for it; needs NVRTC, no "
+      "GPU\n"
       "  convtune plan g96mb1ic96ih56oc96kh3ph1 act=relu --algorithm direct");
   return {app, [plan] { return plan->run(); }};
 }

@@ -2,6 +2,7 @@
 #include "cuda/kernel.h"
 
 #include "cuda/compiler.h"
+#include "cuda/rehearsal.h"
 
 namespace convtune::cuda {
 namespace {
@@ -27,6 +28,7 @@ std::shared_ptr<CUmod_st> load(int device, const std::string& cubin, const std::
 Kernel::Kernel(int device, const CompiledModule& module, const std::string& name,
                std::size_t dynamic_smem_bytes)
     : device_(device), resources_(module.kernel(name)) {
+  if (Rehearsal::current()) return;
   const DeviceScope scope(device);
   module_ = load(device, module.cubin, name);
   check(driver().cuModuleGetFunction(&function_, module_.get(), resources_.symbol.c_str()),
@@ -48,6 +50,13 @@ int Kernel::blocks_per_unit(unsigned threads, std::size_t dynamic_smem_bytes) co
 
 void Kernel::launch_with(Extent3 grid, Extent3 block, std::size_t dynamic_smem_bytes, Stream stream,
                          const void** arguments) const {
+  if (Rehearsal* const rehearsal = Rehearsal::current()) {
+    rehearsal->launches.push_back(
+        {resources_.kernel, resources_.registers, static_cast<int>(block.x * block.y * block.z),
+         resources_.spill_bytes, resources_.static_smem_bytes + static_cast<std::int64_t>(dynamic_smem_bytes),
+         std::int64_t{grid.x} * grid.y * grid.z});
+    return;
+  }
   const DeviceScope scope(device_);
   check(driver().cuLaunchKernel(function_, grid.x, grid.y, grid.z, block.x, block.y, block.z,
                                 static_cast<unsigned>(dynamic_smem_bytes), static_cast<CUstream>(stream),

@@ -39,6 +39,19 @@ class Targets(cli_test.CliTest):
         self.refused(["devices", "--target", "rtx4091"], 2, "rtx4091", "rtx4090", "b200")
 
 
+class Plan(cli_test.CliTest):
+    def test_for_a_gpu_that_is_elsewhere(self):
+        line = "mb2ic3ih32oc32kh3ph1"
+        self.refused(["plan", line, *ADA, "--device", "cpu"], 2, "--device")
+        self.refused(["plan", line, "--target", "none"], 2, "none", "rtx4090")
+        self.refused(["plan", line, *ADA, "--candidates", "0"], 2, "--candidates")
+        if not any(line.split()[:2] == ["NVRTC", "yes"] for line in self.ok("doctor").stdout.splitlines()):
+            self.skipTest("no NVRTC here")
+        text = self.ok("plan", line, *ADA, "--candidates", "2").stdout
+        for needle in ["estimates of a model", "registers", "occupancy", "limiter", "steps aside", "not compiled"]:
+            self.assertIn(needle, text)
+
+
 class Analyze(cli_test.CliTest):
     def test_the_sample(self):
         text = self.ok("analyze", METRICS, *ADA, "--source", CONV).stdout

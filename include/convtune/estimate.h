@@ -1,0 +1,46 @@
+// Planning for a GPU that is described instead of present: candidates are really compiled for it, so that
+// resources and occupancy are facts; times are a model's estimates and say so.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "convtune/convolution.h"
+#include "convtune/target.h"
+
+namespace convtune {
+
+struct CandidateEstimate {
+  std::string algorithm;
+  Config config;
+  int registers = 0, threads = 0;                // a thread; of a block
+  std::int64_t spill_bytes = 0, smem_bytes = 0;  // a thread; a block
+  std::int64_t blocks = 0;
+  Occupancy occupancy;
+  double estimate_us = 0;
+  std::string
+      bound;  // the model's largest term: "tensor cores", "issue", "shared memory", "memory", "spills"
+  std::string failure;  // why it does not compile or fit; the numbers above mean nothing then
+};
+
+struct TargetPlan {
+  Conv2dProblem problem;                                      // precision resolved
+  std::vector<CandidateEstimate> candidates;                  // best estimate first, failures last
+  std::vector<std::pair<std::string, std::string>> refusals;  // algorithm, why it steps aside
+  std::int64_t not_tried = 0;                                 // configs beyond the limit
+};
+
+struct TargetPlanOptions {
+  std::string algorithm;  // only this one; empty: all
+  std::int64_t candidates =
+      32;             // compiled at most, shared by the algorithms, each algorithm's best guesses first
+  int processes = 2;  // that compile at once
+  double seconds_each = 30;
+};
+
+// Throws Error{unsupported} without NVRTC, or where nothing supports the problem on the target.
+TargetPlan plan_for_target(const Conv2dProblem& problem, const Target& target,
+                           const TargetPlanOptions& options = {});
+
+}  // namespace convtune

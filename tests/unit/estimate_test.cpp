@@ -1,0 +1,86 @@
+// Plans for GPUs that are elsewhere: what the compiler says is what the table holds, occupancy follows from
+// it, and nothing of a rehearsal stays behind.
+#include "convtune/estimate.h"
+
+#include <gtest/gtest.h>
+
+#include "algorithms.h"
+#include "cuda/compiler.h"
+#include "cuda/rehearsal.h"
+#include "refusal.h"
+
+namespace convtune {
+namespace {
+
+const Conv2dProblem kProblem = parse_problem("mb2ic3ih32oc32kh3ph1");
+
+TEST(Estimate, FactsOfEveryCandidate) {
+  if (!cuda::has_nvrtc()) GTEST_SKIP() << cuda::describe_nvrtc();
+  const Target target = find_target("rtx4090");
+  TargetPlanOptions options;
+  options.candidates = 4;
+  const TargetPlan plan = plan_for_target(kProblem, target, options);
+  ASSERT_EQ(plan.candidates.size(), 4u);
+  EXPECT_EQ(plan.problem.precision, Precision::tf32);
+  EXPECT_FALSE(plan.refusals.empty());  // those of compute capability 9.0
+  EXPECT_GT(plan.not_tried, 0);
+  double last = 0;
+  for (const CandidateEstimate& one : plan.candidates) {
+    ASSERT_EQ(one.failure, "") << one.algorithm << " " << to_string(one.config);
+    EXPECT_GT(one.registers, 16);
+    EXPECT_GT(one.threads, 0);
+    EXPECT_GT(one.blocks, 0);
+    const Occupancy expected = occupancy(target, {one.threads, one.registers, one.smem_bytes});
+    EXPECT_EQ(one.occupancy.blocks, expected.blocks);
+    EXPECT_EQ(one.occupancy.limiter, expected.limiter);
+    EXPECT_GE(one.estimate_us, 1e-3 * kProblem.bytes() / target.bandwidth_gb_s) << "faster than the roofline";
+    EXPECT_GE(one.estimate_us, last) << "not ranked";
+    EXPECT_FALSE(one.bound.empty());
+    last = one.estimate_us;
+  }
+  EXPECT_EQ(cuda::Rehearsal::current(), nullptr);
+}
+
+TEST(Estimate, OnlyWhatWasAskedFor) {
+  if (!cuda::has_nvrtc()) GTEST_SKIP() << cuda::describe_nvrtc();
+  TargetPlanOptions options;
+  options.algorithm = "direct_stem_sm90";
+  options.candidates = 1;
+  const TargetPlan plan = plan_for_target(kProblem, find_target("h100"), options);
+  ASSERT_EQ(plan.candidates.size(), 1u);
+  EXPECT_EQ(plan.candidates[0].algorithm, "direct_stem_sm90");
+  options.algorithm = "direct_stem_sm70";
+  EXPECT_NE(refusal([&] { plan_for_target(kProblem, find_target("h100"), options); }).find("sm70"),
+            std::string::npos);
+}
+
+TEST(Estimate, SaysWhyNothingRuns) {
+  if (!cuda::has_nvrtc()) GTEST_SKIP() << cuda::describe_nvrtc();
+  TargetPlanOptions options;
+  options.algorithm = "direct_stem_sm90";
+  try {
+    plan_for_target(kProblem, find_target("a100"), options);
+    ADD_FAILURE() << "planned for what it cannot run on";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+    EXPECT_NE(std::string(error.what()).find("compute capability 9.0"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Rehearsal, StopsAtTheFirstCompileAndForgets) {
+  const Algorithm& algorithm = find_algorithm(Device::Kind::cuda, "direct_stem_sm90");
+  DeviceInfo device;
+  device.device = {Device::Kind::cuda, 0}, device.isa = "sm_90a", device.units = 132;
+  const std::vector<Config> configs = algorithm.candidates(kProblem, device);
+  ASSERT_FALSE(configs.empty());
+  {
+    cuda::Rehearsal rehearsal(nullptr);
+    EXPECT_THROW(algorithm.build(kProblem, device, configs[0]), cuda::Rehearsal::StoppedAtCompile);
+    ASSERT_TRUE(rehearsal.job);
+    EXPECT_EQ(rehearsal.job->arch, "sm_90a");
+  }
+  EXPECT_EQ(cuda::Rehearsal::current(), nullptr);
+}
+
+}  // namespace
+}  // namespace convtune
