@@ -43,6 +43,7 @@ std::vector<Rehearsed> rehearse(const Conv2dProblem& problem, const DeviceInfo& 
 Ceilings measure_ceilings(Backend& backend);
 
 const Algorithm& direct_stem_sm90();
+const Algorithm& direct_stem_sm80();
 const Algorithm& direct_fma_sm80();
 const Algorithm& direct_body_sm90();
 const Algorithm* cudnn();      // cudnn.cpp; null where cuDNN 9 cannot be loaded

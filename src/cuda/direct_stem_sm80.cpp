@@ -1,0 +1,411 @@
+// `direct_stem_sm80`: few input channels on compute capability 8.0 and up (kernels/direct_stem_sm80.cuh).
+// Which problems it takes, its search space, and what runs. The fields of a config:
+// kernels/direct_stem_sm80.h.
+#include "cuda/direct_stem_sm80.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "config.h"
+#include "cuda/compiler.h"
+#include "cuda/cuda.h"
+#include "cuda/driver.h"
+#include "cuda/extents.h"
+#include "cuda/kernel.h"
+#include "target.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr const char* kFile = "direct_stem_sm80.cuh";
+
+struct DirectStemConfig {
+  std::int64_t warp_filters = 16, warp_columns = 1, warp_rows = 1;
+  std::int64_t filter_warps = 1, row_warps = 1, column_warps = 1;
+  std::int64_t steps = 1, stages = 2, blocks = 1, staged = 1, stagger = 0;
+  template <class Self, class F>
+  static void visit(Self& self, F&& field) {
+    field("warp_filters", self.warp_filters);
+    field("warp_columns", self.warp_columns);
+    field("warp_rows", self.warp_rows);
+    field("filter_warps", self.filter_warps);
+    field("row_warps", self.row_warps);
+    field("column_warps", self.column_warps);
+    field("steps", self.steps);
+    field("stages", self.stages);
+    field("blocks", self.blocks);
+    field("staged", self.staged);
+    field("stagger", self.stagger);
+  }
+};
+
+// What the estimate knows of a multiprocessor: cycles of an m16n8k8 product on one of its four tensor cores,
+// bytes a cycle of its share of memory and of the L2, shared memory.
+struct Multiprocessor {
+  double product = 32, memory_bytes = 4, l2_bytes = 15;
+  int smem_bytes = 100 * 1024;
+};
+
+Multiprocessor multiprocessor_of(const DeviceInfo& device) {
+  int capability = 0;  // "sm_90a": 90
+  for (const char letter : device.isa)
+    if (letter >= '0' && letter <= '9') capability = 10 * capability + (letter - '0');
+  Multiprocessor sm;
+  if (const auto facts = capability_facts(capability / 10, capability % 10))
+    sm.smem_bytes = facts->smem_per_multiprocessor_kib * 1024;
+  if (capability == 80) sm.product = 8, sm.memory_bytes = 10, sm.l2_bytes = 30;
+  if (capability >= 90 && capability < 120) sm.product = 8, sm.memory_bytes = 13, sm.l2_bytes = 24;
+  return sm;
+}
+
+// Wavefronts of the loads that read a group's pixels, for every row pitch modulo 32: 1 for each where no two
+// threads of a warp want different words of one bank. Averages over the groups.
+std::array<double, 32> wavefronts(DirectStemSm80 kernel) {
+  std::array<int, 4> groups{};
+  for (int group = 0; group < kernel.groups(); ++group)
+    ++groups[static_cast<std::size_t>(kernel.pattern(group))];
+  std::array<double, 32> result{};
+  for (int pitch = 0; pitch < 32; ++pitch) {
+    kernel.row_pitch = (1 << 17) + pitch;  // far apart, as rows are
+    for (int pattern = 0; pattern < 4; ++pattern) {
+      std::array<std::set<int>, 32> words;
+      for (int lane = 0; lane < 32; ++lane) {
+        const int word = lane / 4 * kernel.pixel_pitch + kernel.thread_offset(pattern, lane % 4);
+        words[static_cast<std::size_t>(word % 32)].insert(word);
+      }
+      std::size_t most = 0;
+      for (const auto& bank : words) most = std::max(most, bank.size());
+      result[static_cast<std::size_t>(pitch)] +=
+          static_cast<double>(most) * groups[static_cast<std::size_t>(pattern)] / kernel.groups();
+    }
+  }
+  return result;
+}
+
+// The problem, and how its pixels are best laid out.
+class Planned {
+ public:
+  explicit Planned(const Conv2dProblem& problem) {
+    kernel_.of = extents_of(problem);
+    // Where pixels share no column their distance is free.
+    const int least = kernel_.apart_columns() ? kernel_.of.s : kernel_.of.stride_w;
+    const int most = kernel_.apart_columns() ? least + 8 : least;
+    wavefronts_.fill(1e30);
+    for (int pitch = least; pitch <= most; ++pitch) {
+      DirectStemSm80 tried = kernel_;
+      tried.pixel_pitch = pitch;
+      const auto found = wavefronts(tried);
+      if (*std::min_element(found.begin(), found.end()) >=
+          *std::min_element(wavefronts_.begin(), wavefronts_.end()) - 0.1)
+        continue;
+      kernel_.pixel_pitch = pitch;
+      wavefronts_ = found;
+    }
+  }
+  const Conv2dExtents& of() const { return kernel_.of; }
+
+  DirectStemSm80 with(const DirectStemConfig& config) const {
+    DirectStemSm80 kernel = kernel_;
+    kernel.warp_filters = static_cast<int>(config.warp_filters);
+    kernel.warp_columns = static_cast<int>(config.warp_columns);
+    kernel.warp_rows = static_cast<int>(config.warp_rows);
+    kernel.filter_warps = static_cast<int>(config.filter_warps);
+    kernel.row_warps = static_cast<int>(config.row_warps);
+    kernel.column_warps = static_cast<int>(config.column_warps);
+    kernel.steps = static_cast<int>(config.steps), kernel.stages = static_cast<int>(config.stages);
+    kernel.blocks = static_cast<int>(config.blocks), kernel.staged = static_cast<int>(config.staged);
+    // Wide loads need rows that begin at multiples: not where that costs more in bank conflicts.
+    double best = 1e30;
+    if (!kernel.possible()) return kernel;
+    for (const int width : {1, 2, 4}) {
+      DirectStemSm80 tried = kernel;
+      if (!tried.loads(width)) continue;
+      tried.load_width = width;
+      const int least = tried.window_columns();
+      int pitch = least;
+      for (int other = least; other < least + 32; other += width)
+        if (wavefronts_at(other) < wavefronts_at(pitch) - 0.01) pitch = other;
+      if (wavefronts_at(pitch) > best * 1.05) continue;
+      best = std::min(best, wavefronts_at(pitch));
+      tried.row_pitch = pitch;
+      kernel = tried;
+    }
+    return kernel;
+  }
+  double wavefronts_at(int row_pitch) const { return wavefronts_[static_cast<std::size_t>(row_pitch % 32)]; }
+
+ private:
+  DirectStemSm80 kernel_;
+  std::array<double, 32> wavefronts_{};
+};
+
+// Clock cycles of a block's products, if the tensor cores have nothing else to do.
+double product_cycles(const DirectStemSm80& kernel, const DeviceInfo& device) {
+  const double outputs = 1.0 * kernel.filters() * kernel.band() * kernel.columns();
+  return multiprocessor_of(device).product / 4 * kernel.k_steps() * outputs / 128;
+}
+
+// Clock cycles, roughly. A multiprocessor is as slow as the busiest of its parts, or as its blocks that go
+// through loading, multiplying and storing one after the other.
+double estimated_cycles(const Planned& planned, const DirectStemSm80& kernel, const DeviceInfo& device) {
+  constexpr double kLatency = 1200, kBarrier = 600, kReads = 0.6, kSectorLoss = 1.3, kPieceLoss = 12;
+  const Multiprocessor sm = multiprocessor_of(device);
+  const double outputs = 1.0 * kernel.filters() * kernel.band() * kernel.columns();
+  const double real_outputs =
+      1.0 * kernel.of.n * kernel.of.k * kernel.of.p * kernel.of.q / static_cast<double>(kernel.all_blocks());
+  const double products = product_cycles(kernel, device);
+  const double reads =
+      kernel.warps() * kernel.k_steps() *
+      (4.0 * kernel.filter_tiles() + 2 * kernel.tiles() * planned.wavefronts_at(kernel.row_pitch));
+  const double window_floats = 1.0 * kernel.smem_rows() * kernel.window_columns();
+  const double copies = window_floats / 32 + (kernel.staged ? outputs / 32 * 3 : 0);
+  const double weight_bytes = 4.0 * kernel.k_steps() * kernel.step_floats();
+  const double l2 = (4 * window_floats + weight_bytes) / sm.l2_bytes;
+  const bool whole_sectors = kernel.staged || kernel.of.q % 8 == 0;
+  // Pieces of the output that lie in one row, or in one run, cost more the shorter they are.
+  const double piece = kernel.staged ? kernel.run() : kernel.columns();
+  const double stores =
+      4 * real_outputs / sm.memory_bytes * (whole_sectors ? 1 : kSectorLoss) * (1 + kPieceLoss / piece);
+  // Too few warps do not keep a tensor core busy.
+  const double schedulers = kernel.warps() * kernel.blocks / 4.0;
+  const double multiply = std::max(products * (1 + 1 / schedulers) + kReads * reads, reads) +
+                          (kernel.resident() ? 0 : kernel.all_stages() * kBarrier / schedulers);
+  const double busiest = std::max({multiply, reads + copies, l2, stores});
+  const double one = kLatency + l2 + multiply + copies + stores;
+  const double waves =
+      std::ceil(static_cast<double>(kernel.all_blocks()) / (1.0 * device.units * kernel.blocks));
+  // A config that fits so barely may spill.
+  const bool tight = kernel.registers() + 20 > kernel.register_limit();
+  return waves * std::max(busiest * kernel.blocks, one) * (tight ? 1.1 : 1);
+}
+
+class DirectStemExecutable final : public Executable {
+ public:
+  DirectStemExecutable(const DirectStemSm80& kernel, int delay, const DeviceInfo& device,
+                       const CompileJob& job)
+      : DirectStemExecutable(kernel, delay, device, job, compile(job)) {}
+
+  std::size_t packed_bytes() const override {
+    return static_cast<std::size_t>(config_.packed_floats()) * sizeof(float);
+  }
+
+  void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
+    const DeviceScope scope(device_);
+    check(driver().cuMemsetD32Async(
+              reinterpret_cast<CUdeviceptr>(static_cast<float*>(packed) + config_.flag_at()), 0, 1,
+              static_cast<CUstream>(stream)),
+          "clearing a flag");
+    constexpr unsigned kThreads = 256;
+    const auto blocks = static_cast<unsigned>((config_.flag_at() + kThreads - 1) / kThreads);
+    pack_.launch({blocks}, {kThreads}, 0, stream, static_cast<const float*>(w),
+                 static_cast<const float*>(bias), static_cast<unsigned*>(packed));
+  }
+
+  void run(const void* x, const void* packed, void* y, Stream stream) const override {
+    run_.launch({static_cast<unsigned>(config_.all_blocks())}, {static_cast<unsigned>(config_.threads())},
+                static_cast<std::size_t>(config_.smem_bytes()), stream, static_cast<const float*>(x),
+                static_cast<const float*>(packed), static_cast<float*>(y), multiprocessors_, delay_);
+  }
+
+ private:
+  DirectStemExecutable(const DirectStemSm80& kernel, int delay, const DeviceInfo& device,
+                       const CompileJob& job, const CompiledModule& module)
+      : config_(kernel),
+        device_(device.device.index),
+        multiprocessors_(device.units),
+        delay_(delay),
+        run_(device_, module, job.kernels[0], static_cast<std::size_t>(kernel.smem_bytes())),
+        pack_(device_, module, job.kernels[1]) {}
+
+  const DirectStemSm80 config_;
+  const int device_, multiprocessors_, delay_;
+  const Kernel run_, pack_;
+};
+
+// ---- The search space ----
+
+// Ways to divide filters among warps and blocks that leave no 16 of them idle for nothing.
+std::vector<std::pair<int, int>> filter_choices(int k) {
+  const int needed = (k + 15) / 16 * 16;
+  std::vector<std::pair<int, int>> choices;
+  for (const int warp_filters : {96, 64, 48, 32, 16})
+    for (const int warps : {1, 2, 4})
+      if (const int filters = warp_filters * warps; filters <= needed) {
+        const int blocks = (k + filters - 1) / filters;
+        if (blocks * filters <= needed + needed / 8) choices.emplace_back(warp_filters, warps);
+      }
+  return choices;
+}
+
+// Every valid config, each with as many blocks on a multiprocessor as fit. `wasteful`: those with idle
+// pixels, few warps and few sums too, for problems that have no other.
+std::vector<DirectStemConfig> configs_of(const Planned& planned, int smem_bytes, bool wasteful = false) {
+  const Conv2dExtents& of = planned.of();
+  const int tiles = (of.q + 7) / 8;  // of a row
+  std::vector<DirectStemConfig> configs;
+  const auto add = [&](DirectStemConfig config) {
+    for (config.blocks = 6; config.blocks >= 1; --config.blocks)
+      if (planned.with(config).valid(smem_bytes)) break;
+    if (config.blocks >= 1) configs.push_back(config);
+  };
+  const int k_steps = planned.with({}).k_steps();
+  for (const auto& [warp_filters, filter_warps] : filter_choices(of.k))
+    for (int warp_columns = 1; warp_columns <= 8; ++warp_columns)
+      for (const int column_warps : {1, 2, 4, 8}) {
+        const int columns = warp_columns * column_warps;
+        const int splits = (tiles + columns - 1) / columns;
+        if (!wasteful && splits * columns > tiles + tiles / 7) continue;  // idle pixels
+        for (const int warp_rows : {1, 2, 4})
+          for (const int row_warps : {1, 2, 4, 8}) {
+            const int warps = filter_warps * row_warps * column_warps, band = warp_rows * row_warps;
+            const int sums = warp_filters / 4 * warp_rows * warp_columns;
+            if (warps > 8 || (!wasteful && (warps < 4 || sums < 16)) || (band > 1 && band > of.p)) continue;
+            DirectStemConfig config{warp_filters, warp_columns, warp_rows,
+                                    filter_warps, row_warps,    column_warps};
+            for (const int staged : {1, 0}) {
+              if (staged && splits > 1) continue;
+              config.staged = staged, config.stagger = 100;
+              config.steps = k_steps, config.stages = 1;
+              add(config);
+              for (const auto& [steps, stages] : {std::pair{2, 3}, {4, 2}, {4, 3}, {8, 2}})
+                if (steps * stages < k_steps) {
+                  config.steps = steps, config.stages = stages;
+                  add(config);
+                }
+            }
+          }
+      }
+  return configs.empty() && !wasteful ? configs_of(planned, smem_bytes, true) : configs;
+}
+
+class DirectStem final : public Algorithm {
+ public:
+  std::string_view name() const override { return "direct_stem_sm80"; }
+  Device::Kind device_kind() const override { return Device::Kind::cuda; }
+
+  Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = takes(a); !support) return support;
+    const Planned planned(a);
+    if (!configs_of(planned, multiprocessor_of(device).smem_bytes).empty()) return Support::yes();
+    DirectStemConfig least{.column_warps = 4, .steps = 2, .stages = 3};
+    return Support::no(
+        fmt::format("{} bytes of shared memory and {} instructions are about the least that "
+                    "it needs here, and it has {} and {}",
+                    planned.with(least).smem_bytes(), planned.with(least).instructions(),
+                    DirectStemSm80::kMostSmemBytes, DirectStemSm80::kMostInstructions));
+  }
+
+  std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (!takes(a)) return {};
+    struct Ranked {
+      double cycles;
+      DirectStemConfig config;
+    };
+    std::vector<Ranked> ranked;
+    const Planned planned(a);
+    for (const DirectStemConfig& config : configs_of(planned, multiprocessor_of(device).smem_bytes))
+      ranked.push_back({estimated_cycles(planned, planned.with(config), device), config});
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [](const Ranked& one, const Ranked& other) { return one.cycles < other.cycles; });
+    std::vector<Config> configs;
+    for (const Ranked& one : ranked) configs.push_back(to_config(one.config));
+    return configs;
+  }
+
+  double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
+                  const Ceilings& ceilings) const override {
+    const DirectStemSm80 kernel = Planned(a).with(from_config<DirectStemConfig>(config));
+    const double flops = 16.0 * kernel.k_steps() * kernel.filters() * kernel.band() * kernel.columns() *
+                         static_cast<double>(kernel.all_blocks());
+    return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
+  }
+
+  Support accepts(const Conv2dProblem& a, const DeviceInfo& device, const Config& config) const override {
+    if (Support support = takes(a); !support) return support;
+    try {
+      const auto typed = from_config<DirectStemConfig>(config);
+      for (const auto& [name, value] : config.values)
+        if (value < 0 || value > 256)
+          return Support::no(fmt::format("{} must be 0 to 256, not {}", name, value));
+      const DirectStemSm80 kernel = Planned(a).with(typed);
+      const int smem_bytes = multiprocessor_of(device).smem_bytes;
+      if (kernel.valid(smem_bytes)) return Support::yes();
+      if (!kernel.possible())
+        return Support::no(fmt::format(
+            "{} is no config: warp_filters is a multiple of 16 up to 128, blocks are 1 to 8, staged "
+            "is 0 or 1, all others 1 or more with at most {} warps",
+            to_string(config), DirectStemSm80::kMostWarps));
+      return Support::no(
+          fmt::format("{} is not one of its configs for this problem: 2 stages or all {} steps in one, {} "
+                      "registers (this: "
+                      "{}), {} instructions (this: {}), {} bytes of shared memory (this: {}) and {} for all "
+                      "blocks, whole "
+                      "rows ({} columns) where staged",
+                      to_string(config), kernel.k_steps(), kernel.register_limit(), kernel.registers(),
+                      DirectStemSm80::kMostInstructions, kernel.instructions(),
+                      DirectStemSm80::kMostSmemBytes, kernel.smem_bytes(), smem_bytes, kernel.of.q));
+    } catch (const Error& error) {
+      return Support::no(error.what());
+    }
+  }
+
+  std::unique_ptr<Executable> build(const Conv2dProblem& a, const DeviceInfo& device,
+                                    const Config& config) const override {
+    if (const Support support = accepts(a, device, config); !support)
+      throw Error(ErrorKind::unsupported, "direct_stem_sm80 cannot run this problem: " + support.reason());
+    const DirectStemSm80 kernel = direct_stem_sm80_kernel(a, config);
+    const double delay = product_cycles(kernel, device) * static_cast<double>(config.at("stagger")) / 100;
+    return std::make_unique<DirectStemExecutable>(kernel, static_cast<int>(std::min(delay, 1e6)), device,
+                                                  direct_stem_sm80_job(kernel, device.isa));
+  }
+
+  std::string source_hash() const override { return kernel_source_hash(kFile); }
+
+ private:
+  // What can be said without its configs.
+  static Support takes(const Conv2dProblem& a) {
+    if (a.dtype != DType::f32) return Support::no("it is for f32 tensors only");
+    if (a.layout != Layout::nchw) return Support::no("it is for NCHW only");
+    if (a.precision == Precision::fp32)
+      return Support::no("it multiplies in tf32, which is less than fp32 asks for");
+    if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
+    if (a.dilation_h != 1 || a.dilation_w != 1) return Support::no("it is for dense filters only");
+    if (Support support = fits_extents(a); !support) return support;
+    constexpr std::int64_t kMost = DirectStemSm80::kMostTaps;
+    if (a.c > kMost || a.r > kMost || a.s > kMost || a.c * a.r * a.s > kMost)
+      return Support::no(fmt::format("it is for few input channels: {}x{}x{} products a sum are more than {}",
+                                     a.c, a.r, a.s, kMost));
+    if (a.c * a.h * a.w >= std::int64_t{1} << 31)  // offsets in an image are ints
+      return Support::no(fmt::format("an image of {} numbers is too large", a.c * a.h * a.w));
+    return Support::yes();
+  }
+};
+
+}  // namespace
+
+CompileJob direct_stem_sm80_job(const DirectStemSm80& a, const std::string& arch) {
+  const std::string config = fmt::format(
+      "convtune::DirectStemSm80{{.of={},.warp_filters={},.warp_columns={},.warp_rows={},.filter_warps={},"
+      ".row_warps={},.column_warps={},.steps={},.stages={},.blocks={},.staged={},.row_pitch={},"
+      ".pixel_pitch={},.load_width={}}}",
+      to_cuda(a.of), a.warp_filters, a.warp_columns, a.warp_rows, a.filter_warps, a.row_warps, a.column_warps,
+      a.steps, a.stages, a.blocks, a.staged, a.row_pitch, a.pixel_pitch, a.load_width);
+  CompileJob job = kernel_job(kFile, fmt::format("convtune::direct_stem_sm80<{}>", config), arch);
+  job.kernels.push_back(fmt::format("convtune::pack_direct_stem_sm80<{}>", config));
+  return job;
+}
+
+DirectStemSm80 direct_stem_sm80_kernel(const Conv2dProblem& problem, const Config& config) {
+  return Planned(problem).with(from_config<DirectStemConfig>(config));
+}
+
+const Algorithm& direct_stem_sm80() {
+  static const DirectStem algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cuda

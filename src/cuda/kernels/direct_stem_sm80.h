@@ -1,0 +1,177 @@
+// The direct kernel for first layers on compute capability 8.0 and up (direct_stem_sm80.cuh, which draws it):
+// problem, choices, and what follows from them, shared by the kernel and by the host that plans it.
+#pragma once
+
+#include "conv2d_extents.h"
+
+namespace convtune {
+
+struct DirectStemSm80 {
+  Conv2dExtents of;
+  // The choices. A warp has `warp_filters` filters and, of `warp_rows` output rows, `warp_columns` times 8
+  // pixels. A block has filter_warps x row_warps x column_warps of them. Weights come in stages of `steps`
+  // k-steps, `stages` of them at once. `blocks` share a multiprocessor. Results go through shared memory if
+  // `staged`.
+  int warp_filters = 16, warp_columns = 1, warp_rows = 1;
+  int filter_warps = 1, row_warps = 1, column_warps = 1;
+  int steps = 1, stages = 2, blocks = 1, staged = 1;
+  // Set by the host so that few threads of a warp meet at one bank: floats from one row of the window to the
+  // next, and from one pixel to the next. And the columns that one load brings into the window.
+  int row_pitch = 1, pixel_pitch = 1, load_width = 1;
+
+  // ---- A block: filters, and a band of output rows of one image, or some columns of it ----
+  constexpr int warps() const { return filter_warps * row_warps * column_warps; }
+  constexpr int threads() const { return 32 * warps(); }
+  constexpr int filters() const { return warp_filters * filter_warps; }
+  constexpr int band() const { return warp_rows * row_warps; }
+  constexpr int columns() const { return 8 * warp_columns * column_warps; }
+  constexpr int filter_blocks() const { return ceil_div(of.k, filters()); }
+  constexpr int bands() const { return ceil_div(of.p, band()); }
+  constexpr int splits() const { return ceil_div(of.q, columns()); }  // of a row
+  constexpr long long all_blocks() const {
+    return static_cast<long long>(of.n) * bands() * splits() * filter_blocks();
+  }
+
+  // ---- The window: the input that a block needs ----
+  // Rows and columns that no filter reaches, where a stride is longer than the filter, are left out.
+  constexpr bool apart_rows() const { return of.stride_h >= of.r; }
+  constexpr bool apart_columns() const { return of.stride_w >= of.s; }
+  constexpr int pixel_rows() const {
+    return apart_rows() ? of.r : of.stride_h;
+  }  // from one pixel to the next
+  constexpr int window_rows() const { return (band() - 1) * pixel_rows() + of.r; }
+  // Neighbouring columns that one load can bring where x is aligned: the window begins and ends at a
+  // multiple.
+  constexpr bool gaps() const { return apart_columns() && pixel_pitch != of.stride_w; }
+  constexpr bool loads(int width) const {
+    return of.w % width == 0 &&
+           (!gaps() || (pixel_pitch % width == 0 && of.stride_w % width == 0 && of.pad_left % width == 0));
+  }
+  // Columns before the first pixel's first: 8 pixels, so every block, begin a multiple of 8 columns further
+  // on.
+  constexpr int lead() const { return gaps() ? 0 : (load_width - of.pad_left % load_width) % load_width; }
+  constexpr int window_columns() const {
+    return ceil_div(lead() + (columns() - 1) * pixel_pitch + of.s, load_width) * load_width;
+  }
+  // Of row `y` of the window, for a block whose first output row is `p`; of column `x`, -1 << 30 for none.
+  constexpr int input_row(int p, int y) const {
+    return (apart_rows() ? (p + y / of.r) * of.stride_h + y % of.r : p * of.stride_h + y) - of.pad_top;
+  }
+  constexpr int input_column(int q, int x) const {
+    if (!gaps()) return q * of.stride_w + x - of.pad_left - lead();
+    if (x % pixel_pitch >= of.s) return -1 << 30;
+    return (q + x / pixel_pitch) * of.stride_w + x % pixel_pitch - of.pad_left;
+  }
+  // Row y of channel c is row y * channels + c in shared memory: so the step from the end of a filter's row
+  // to the beginning of the next is always the same. Rows of zeros behind them are what a k that is
+  // padding meets.
+  constexpr int padding_rows() const { return of.taps() % 4 ? ceil_div(3, of.s) : 0; }
+  constexpr int smem_rows() const { return window_rows() * of.c + padding_rows(); }
+  constexpr int pixel_offset(int row, int column) const {
+    return row * pixel_rows() * of.c * row_pitch + column * pixel_pitch + lead();
+  }
+
+  // ---- The sum: k is the tap, in the order [filter row][channel][filter column] ----
+  // 4 taps are a group, of which each of 4 threads has one, and 2 groups a k-step.
+  constexpr int groups() const { return ceil_div(of.taps(), 4); }
+  constexpr int k_steps() const { return ceil_div(groups(), 2); }
+  constexpr int tap_offset(int tap) const { return tap / of.s * row_pitch + tap % of.s; }
+  // The weight of a tap, in [channel][filter row][filter column]; -1 for padding.
+  constexpr int weight_of(int tap) const {
+    if (tap >= of.taps()) return -1;
+    const int column = tap % of.s, channel = tap / of.s % of.c, row = tap / of.s / of.c;
+    return (channel * of.r + row) * of.s + column;
+  }
+  // A group that does not exist has weights of zero and reads what the first one reads.
+  constexpr int group_offset(int group) const { return group < groups() ? tap_offset(4 * group) : 0; }
+  // Which of a group's threads has the first tap of another row of the filter; 0: none. There are 4 patterns
+  // of offsets, and so a thread keeps up to 4 addresses; all else is constant.
+  constexpr int pattern(int group) const {
+    const int first = group < groups() ? 4 * group % of.s : 0;
+    return of.s == 1 || first + 3 < of.s ? 0 : of.s - first;
+  }
+  constexpr int thread_offset(int pattern, int thread) const {
+    if (of.s == 1) return thread * row_pitch;
+    return thread + (pattern > 0 && thread >= pattern ? row_pitch - of.s : 0);
+  }
+
+  // ---- Weights: of each block [k-step][16 filters][lane][4]; then all as they came, bias, flag ----
+  constexpr int step_floats() const { return 8 * filters(); }
+  constexpr int stage_floats() const { return steps * step_floats(); }
+  constexpr int all_stages() const { return ceil_div(k_steps(), steps); }
+  constexpr bool resident() const { return stages >= all_stages(); }  // no stage is ever replaced
+  constexpr long long exact_weights() const {
+    return static_cast<long long>(filter_blocks()) * k_steps() * step_floats();
+  }
+  constexpr long long bias_at() const { return exact_weights() + of.weights(); }
+  constexpr long long flag_at() const { return bias_at() + of.k; }
+  constexpr long long packed_floats() const { return flag_at() + 1; }
+
+  // ---- Results on their way out: some 16 filters of each warp at a time ----
+  constexpr int run() const { return band() * of.q; }                                 // of a filter
+  constexpr int staging_pitch() const { return ceil_div(run() + 24, 32) * 32 - 24; }  // 8 modulo 32
+  constexpr long long staging_floats(int tiles) const {
+    return 16LL * tiles * filter_warps * staging_pitch();
+  }
+  constexpr int filter_tiles() const { return warp_filters / 16; }
+  constexpr int staged_tiles() const {
+    int tiles = filter_tiles();
+    while (tiles > 1 && (filter_tiles() % tiles || staging_floats(tiles) > product_floats())) --tiles;
+    return tiles;
+  }
+
+  // ---- Shared memory, in floats: stages, window; then the same memory again for results ----
+  constexpr int ring_stages() const { return resident() ? all_stages() : stages; }
+  constexpr int window_at() const { return ring_stages() * stage_floats(); }
+  constexpr long long product_floats() const {
+    return window_at() + static_cast<long long>(smem_rows()) * row_pitch;
+  }
+  constexpr long long smem_bytes() const {
+    const long long staging = staged ? staging_floats(staged_tiles()) : 0;
+    return 4 * (staging > product_floats() ? staging : product_floats());
+  }
+
+  // Registers of a thread: of sums, and of everything with what the compiler was seen to need beside them.
+  constexpr int register_limit() const {
+    const int limit = 65536 / (threads() * blocks);
+    return limit > kMostRegisters ? kMostRegisters : limit;
+  }
+  constexpr int tiles() const { return warp_rows * warp_columns; }
+  constexpr int sums() const { return 4 * filter_tiles() * tiles(); }
+  constexpr int registers() const { return sums() + 2 * tiles() + 30; }
+  constexpr int instructions() const {
+    return k_steps() * (filter_tiles() * tiles() + filter_tiles() + 2 * tiles());
+  }
+
+  static constexpr int kMostSmemBytes = 99 * 1024;
+  static constexpr int kMostWarps = 16;
+  static constexpr int kMostRegisters = 255;
+  static constexpr int kMostInstructions = 8192;
+  static constexpr int kMostTaps = 2048;
+
+  // Whether the choices are possible at all: nothing else may be asked before.
+  constexpr bool possible() const {
+    const int choices[] = {warp_columns, warp_rows, filter_warps, row_warps, column_warps, steps, stages};
+    for (const int choice : choices)
+      if (choice < 1 || choice > 256) return false;
+    return warp_filters >= 16 && warp_filters % 16 == 0 && warp_filters <= 128 && blocks >= 1 &&
+           blocks <= 8 && staged >= 0 && staged <= 1 && filter_warps * row_warps * column_warps <= kMostWarps;
+  }
+  // Whether it compiles without much spilling, and `blocks` of it fit registers and shared memory.
+  constexpr bool valid(int smem_bytes_of_multiprocessor) const {
+    constexpr long long kMostOffset = (1LL << 31) - 1;
+    if (!possible()) return false;
+    if (staged && splits() > 1) return false;  // a run would not be one piece of the output
+    return (resident() || stages >= 2) && registers() <= register_limit() &&
+           instructions() <= kMostInstructions && smem_bytes() <= kMostSmemBytes &&
+           blocks * (smem_bytes() + 1024) <= smem_bytes_of_multiprocessor && all_blocks() <= kMostOffset &&
+           static_cast<long long>(of.c) * of.h * of.w <= kMostOffset &&
+           static_cast<long long>(of.q + columns()) * of.stride_w + of.s <= kMostOffset &&
+           static_cast<long long>(of.p + band()) * of.stride_h + of.r <= kMostOffset;
+  }
+
+ private:
+  static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+};
+
+}  // namespace convtune

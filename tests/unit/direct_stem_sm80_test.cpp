@@ -1,0 +1,205 @@
+// The direct stem kernel of compute capability 8.0 and up without a GPU: that its offsets make a convolution,
+// refusals, and that what is offered compiles without spills into what was planned.
+#include "cuda/direct_stem_sm80.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "convtune/cases.h"
+#include "cuda/compile_all.h"
+#include "cuda/cuda.h"
+#include "random_bits.h"
+
+namespace convtune {
+namespace {
+
+DeviceInfo gpu(const char* isa = "sm_89", int units = 128) {
+  DeviceInfo device;
+  device.device = {Device::Kind::cuda, 0};
+  device.isa = isa;
+  device.units = units;
+  return device;
+}
+
+Conv2dProblem stem(const std::string& text) {
+  Conv2dProblem problem = find_problem(text);
+  problem.precision = Precision::tf32;
+  return problem;
+}
+
+// The window of a block as the kernel fills it; NaN where nothing is written.
+std::vector<float> window_of(const DirectStemSm80& kernel, const std::vector<float>& image, int p, int q) {
+  std::vector<float> window(static_cast<std::size_t>(kernel.smem_rows() * kernel.row_pitch), std::nanf(""));
+  for (int row = 0; row < kernel.smem_rows(); ++row)
+    for (int chunk = 0; chunk < kernel.window_columns(); chunk += kernel.load_width) {
+      const int input_row = kernel.input_row(p, row / kernel.of.c), channel = row % kernel.of.c;
+      const int column = kernel.input_column(q, chunk);
+      const bool inside = row < kernel.window_rows() * kernel.of.c && input_row >= 0 &&
+                          input_row < kernel.of.h && column >= 0 && column < kernel.of.w;
+      for (int i = 0; i < kernel.load_width; ++i)
+        window[static_cast<std::size_t>(row * kernel.row_pitch + chunk + i)] =
+            inside ? image[static_cast<std::size_t>((channel * kernel.of.h + input_row) * kernel.of.w +
+                                                    column + i)]
+                   : 0.0f;
+    }
+  return window;
+}
+
+// Every output of every block, as its threads read the window, against the definition. What a thread reads
+// must have been written, what it multiplies by zero too.
+void expect_convolution(const DirectStemSm80& kernel, const std::string& what) {
+  const Conv2dExtents& of = kernel.of;
+  std::vector<float> image(static_cast<std::size_t>(of.c * of.h * of.w)),
+      weights(static_cast<std::size_t>(of.taps()));
+  for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<float>(random_bits(1, i) % 7) - 3;
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(random_bits(2, i) % 7) - 3;
+  for (int p = 0; p < of.p; p += kernel.band())
+    for (int q = 0; q < of.q; q += kernel.columns()) {
+      const std::vector<float> window = window_of(kernel, image, p, q);
+      for (int row = 0; row < kernel.band(); ++row)
+        for (int column = 0; column < kernel.columns(); ++column) {
+          float sum = 0, want = 0;
+          for (int k = 0; k < 8 * kernel.k_steps(); ++k) {
+            const int group = k / 4, weight = kernel.weight_of(k);
+            const int at = kernel.pixel_offset(row, column) + kernel.group_offset(group) +
+                           kernel.thread_offset(kernel.pattern(group), k % 4);
+            ASSERT_GE(at, 0) << what;
+            ASSERT_LT(at, static_cast<int>(window.size())) << what;
+            sum += window[static_cast<std::size_t>(at)] *
+                   (weight < 0 ? 0.0f : weights[static_cast<std::size_t>(weight)]);
+          }
+          ASSERT_FALSE(std::isnan(sum)) << what << ": reads what nobody wrote";
+          if (p + row >= of.p || q + column >= of.q) continue;
+          for (int tap = 0; tap < of.taps(); ++tap) {
+            const int channel = tap / (of.r * of.s);
+            const int y = (p + row) * of.stride_h + tap / of.s % of.r - of.pad_top;
+            const int x = (q + column) * of.stride_w + tap % of.s - of.pad_left;
+            if (y >= 0 && y < of.h && x >= 0 && x < of.w)
+              want += image[static_cast<std::size_t>((channel * of.h + y) * of.w + x)] *
+                      weights[static_cast<std::size_t>(tap)];
+          }
+          ASSERT_EQ(sum, want) << what << ": " << p + row << ", " << q + column;
+        }
+    }
+}
+
+TEST(DirectStemSm80, WindowAndOffsetsMakeAConvolution) {
+  for (const int stride : {1, 2, 3, 4, 5, 16})
+    for (const int s : {1, 2, 3, 4, 5, 7, 11, 16})
+      for (const int width : {24, 27, 30})
+        for (const int pad : {0, 1, 4}) {
+          Conv2dProblem problem;
+          problem.c = 1 + s % 3, problem.h = 11, problem.w = width, problem.k = 16;
+          problem.r = 1 + (s + stride) % 5, problem.s = s;
+          problem.stride_h = 1 + stride % 4, problem.stride_w = stride;
+          problem.pad_top = problem.pad_left = problem.pad_right = std::min(pad, s - 1);
+          problem.precision = Precision::tf32;
+          const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(problem, gpu());
+          for (std::size_t i = 0; i < configs.size(); i += 1 + configs.size() / 2)
+            expect_convolution(cuda::direct_stem_sm80_kernel(problem, configs[i]),
+                               to_string(problem) + " with " + to_string(configs[i]));
+          if (HasFatalFailure()) return;
+        }
+}
+
+TEST(DirectStemSm80, RefusesWithAReason) {
+  const auto reason = [](const std::string& text, const char* isa = "sm_89") {
+    return cuda::direct_stem_sm80().supports(parse_problem(text), gpu(isa)).reason();
+  };
+  const std::string good = "mb2ic3ih32oc16kh3ph1 precision=tf32";
+  for (const char* isa : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"})
+    EXPECT_EQ(reason(good, isa), "");
+  EXPECT_EQ(reason("mb2ic3ih32oc16kh3ph1 precision=bf16"), "");
+  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1 precision=fp32").find("fp32"), std::string::npos);
+  EXPECT_NE(reason(good + " layout=nhwc").find("NCHW"), std::string::npos);
+  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1 dtype=f16 precision=fp16").find("f32"), std::string::npos);
+  EXPECT_NE(reason("mb2g2ic4ih32oc16kh3ph1 precision=tf32").find("group"), std::string::npos);
+  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1dh1 precision=tf32").find("dense"), std::string::npos);
+  EXPECT_NE(reason("mb2ic512ih32oc16kh3ph1 precision=tf32").find("few input channels"), std::string::npos);
+  EXPECT_NE(reason("mb1ic4ih40000oc16kh3ph1 precision=tf32").find("too large"), std::string::npos);
+}
+
+TEST(DirectStemSm80, TakesNoConfigFromOutsideThatIsNotItsOwn) {
+  const auto accepts = [](const std::string& change) {
+    Config config = parse_config(
+        "warp_filters=48 warp_columns=7 warp_rows=1 filter_warps=2 row_warps=4 column_warps=1 steps=2 "
+        "stages=3 "
+        "blocks=1 staged=1 stagger=0");
+    const Config other = change.empty() ? Config{} : parse_config(change);
+    for (auto& [name, value] : config.values)
+      for (const auto& [changed, to] : other.values)
+        if (name == changed) value = to;
+    return static_cast<bool>(cuda::direct_stem_sm80().accepts(stem("alexnet_conv1"), gpu(), config));
+  };
+  EXPECT_TRUE(accepts(""));
+  for (const char* change :
+       {"warp_filters=0", "warp_filters=40", "warp_filters=144", "warp_columns=0", "warp_columns=200",
+        "filter_warps=256", "row_warps=9", "stages=1", "stages=30", "steps=0", "blocks=0", "blocks=2",
+        "blocks=9", "staged=2", "stagger=257", "warp_rows=4294967297", "warp_columns=4"})
+    EXPECT_FALSE(accepts(change)) << change;
+  EXPECT_FALSE(
+      cuda::direct_stem_sm80().accepts(stem("alexnet_conv1"), gpu(), parse_config("warp_filters=48")));
+}
+
+TEST(DirectStemSm80, TakesEveryStemCaseEverywhere) {
+  for (const Conv2dProblem& problem : load_suite("stem"))
+    for (const char* isa : {"sm_80", "sm_89", "sm_90a"}) {
+      const Conv2dProblem asked = stem(to_string(problem));
+      const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(asked, gpu(isa));
+      ASSERT_FALSE(configs.empty()) << to_string(problem);
+      for (std::size_t i = 0; i < configs.size(); i += 1 + configs.size() / 20) {
+        EXPECT_TRUE(cuda::direct_stem_sm80().accepts(asked, gpu(isa), configs[i])) << to_string(configs[i]);
+        EXPECT_LE(cuda::direct_stem_sm80_kernel(asked, configs[i]).smem_bytes(), 99 * 1024);
+      }
+    }
+}
+
+TEST(DirectStemSm80, TakesSmallOutputs) {
+  for (const char* text :
+       {"mb3ic1ih5iw32oc24kh1kw5sh2sw5ph1pw5 pad_bottom=0 pad_right=3",
+        "ic4ih6iw5oc131kh3kw4sh5sw2ph1pw0 pad_right=4", "mb1ic4ih13iw20oc25kh4kw9sh3sw4ph1pw8 pad_right=7",
+        "mb1ic1ih1oc1kh1", "mb1ic1ih3oc5kh3"}) {
+    const Conv2dProblem problem = parse_problem(text + std::string(" precision=tf32"));
+    const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(problem, gpu());
+    ASSERT_FALSE(configs.empty()) << text;
+    expect_convolution(cuda::direct_stem_sm80_kernel(problem, configs.front()), text);
+    expect_convolution(cuda::direct_stem_sm80_kernel(problem, configs.back()), text);
+  }
+}
+
+// The first guess of some problems, for each architecture.
+TEST(DirectStemSm80, CompilesAsPlanned) {
+  if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
+  struct Asked {
+    const char *text, *isa;
+  };
+  std::vector<DirectStemSm80> kernels;
+  std::vector<cuda::CompileJob> jobs;
+  for (const auto& [text, isa] : {Asked{"alexnet_conv1", "sm_80"},
+                                  {"alexnet_conv1", "sm_89"},
+                                  {"alexnet_conv1", "sm_90a"},
+                                  {"resnet_stem", "sm_89"},
+                                  {"vgg_conv1_1", "sm_86"},
+                                  {"vit_b16_patchify", "sm_90a"},
+                                  {"mb3ic2ih33iw41oc13kh5kw3sh2sw3ph1pw2 act=relu bias=0", "sm_120"}}) {
+    const Conv2dProblem problem = stem(text);
+    const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(problem, gpu(isa));
+    ASSERT_FALSE(configs.empty()) << text;
+    kernels.push_back(cuda::direct_stem_sm80_kernel(problem, configs.front()));
+    jobs.push_back(cuda::direct_stem_sm80_job(kernels.back(), isa));
+  }
+  const std::vector<cuda::CompileResult> results = cuda::compile_all(jobs, 2, 60);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    ASSERT_TRUE(results[i].module) << results[i].failure;
+    const cuda::KernelResources& resources = results[i].module->kernels[0];
+    EXPECT_EQ(resources.spill_bytes, 0) << resources.kernel;
+    EXPECT_EQ(resources.stack_bytes, 0) << resources.kernel;
+    EXPECT_EQ(resources.static_smem_bytes, 0) << resources.kernel << ": all of it is asked for at the launch";
+    EXPECT_LE(resources.registers, kernels[i].register_limit()) << resources.kernel;
+  }
+}
+
+}  // namespace
+}  // namespace convtune
