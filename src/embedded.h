@@ -12,5 +12,6 @@ struct EmbeddedFile {
 };
 std::span<const EmbeddedFile> embedded_cases();
 std::span<const EmbeddedFile> embedded_kernels();  // src/cuda/kernels/
+std::span<const EmbeddedFile> embedded_exports();  // src/export/
 
 }  // namespace convtune

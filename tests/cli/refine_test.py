@@ -134,6 +134,36 @@ class Refine(cli_test.CliTest):
         self.refused(["refine", CONV, "--metrics", METRICS, *ADA, "--original", "BLOCK_M=32"], 2, "fits 4 configs")
 
 
+class Export(cli_test.CliTest):
+    def test_triton(self):
+        for line in (["alexnet_conv1"], ["mb2ic3ih9oc5kh3kw2sh2dh1ph1pw0", "act=relu", "bias=0", "dtype=f16"]):
+            text = self.ok("export", *line, "--format", "triton").stdout
+            body = ast.parse(text).body
+            self.assertEqual([getattr(node, "name", None) for node in body],
+                             [None] * 4 + ["conv2d_kernel", "conv2d", "ModelNew"])
+            self.assertNotIn("@", text.replace("@triton.", ""))
+            for word in ("try", "except", "pass", "thread"):
+                self.assertNotIn(word, text.split())
+        self.assertIn("class Stem(nn.Module)", self.ok("export", "resnet_stem", "--module-name", "Stem").stdout)
+
+    def test_what_is_exported_can_be_refined(self):
+        source, metrics = self.folder / "conv.py", self.folder / "m.json"
+        self.ok("export", "alexnet_conv1", "-o", str(source))
+        metrics.write_text('{"conv2d_kernel": {"launch__grid_size": 18150, "launch__block_size": 128}}')  # 6050 x 3
+        text = self.ok("refine", str(source), "--metrics", str(metrics), *ADA).stdout
+        self.assertEqual(text.count("triton.Config("), 3)
+        self.assertEqual(text.count("'BLOCK_M': 128, 'BLOCK_N': 32, 'BLOCK_K': 32"), 3)
+
+    def test_refusals(self):
+        self.refused(["export", "alexnet_conv1", "--format", "ptx"], 2, "ptx", "triton")
+        self.refused(["export", "--suite", "stem"], 2, "name one")
+        self.refused(["export", "g8mb1ic8ih8oc8kh3"], 2, "one group")
+        self.refused(["export", "mb1ic3ih8oc4kh3", "layout=nhwc"], 2, "NCHW")
+        self.refused(["export", "mb1ic3ih8oc4kh3ph0", "pad_bottom=1"], 2, "both ends")
+        for name in ("class", "a b", "", "1st", "conv2d"):
+            self.refused(["export", "alexnet_conv1", "--module-name", name], 2, "module's name")
+
+
 if __name__ == "__main__":
     cli_test.CONVTUNE = str(Path(sys.argv.pop(1)).resolve())
     unittest.main()
