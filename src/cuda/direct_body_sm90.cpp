@@ -51,9 +51,9 @@ DirectBodySm90 with(const Conv2dExtents& extents, const DirectBodyConfig& config
 
 // Clock cycles of the busiest multiprocessor, roughly. Products, loads and stores overlap but for a part.
 double estimated_cycles(const DirectBodySm90& kernel, int multiprocessors) {
-  constexpr double kL2Bytes = 26, kMemoryBytes = 13;       // that a multiprocessor gets in a cycle
-  constexpr double kOperandBytes = 110, kLoadCycles = 90;  // from shared memory; a warp's 4 loads and store
-  constexpr double kTileCycles = 2500, kStagedCycles = 5;  // to begin a tile; to store a position
+  constexpr double kL2Bytes = 26, kMemoryBytes = 13;        // that a multiprocessor gets in a cycle
+  constexpr double kOperandBytes = 110, kLoadCycles = 110;  // from shared memory; a warp's 4 loads and store
+  constexpr double kTileCycles = 2500, kStagedCycles = 5;   // to begin a tile; to store a position
   const double blocks = kernel.blocks(), columns = kernel.positions;
   const double product = std::max(columns / 2, (2048 + columns * 32) / kOperandBytes);
   const double products = blocks * kernel.steps() * kernel.consumers() * product;
@@ -203,11 +203,12 @@ class DirectBody final : public Algorithm {
       if (!plain.patches() && extents.q > width) strips.push_back(DirectBodySm90::ceil_div(extents.q, width));
     for (const auto& [filter_groups, position_groups] : {std::pair{2, 1}, {1, 2}, {1, 1}, {3, 1}})
       for (const int some : strips)
-        for (const int channels : {8, 16, 32, 64})
+        for (const int channels : {8, 16, 24, 32, 64})
           for (const int producers : {1, 2})
             for (int positions = 256; positions >= 8; positions -= 8) {
               if ((filter_groups - 1) * DirectBodySm90::kTile >= extents.k) continue;
-              if (channels > 32 && plain.unit_numbers() <= 32) continue;
+              if (channels == 24 ? plain.unit_numbers() != 12 : channels == 64 && plain.unit_numbers() <= 32)
+                continue;
               if (channels > 8 && plain.taps() * channels > 64) continue;
               if (producers > 1 && plain.taps() > 1) continue;
               // The others of this size are for where it does not fit.

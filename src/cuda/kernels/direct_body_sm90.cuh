@@ -116,9 +116,17 @@ __global__ void __launch_bounds__(config.threads(), 1)
   const int warpgroup = __shfl_sync(0xffffffff, thread / 128, 0);
   if (warpgroup < config.consumers())
     body::consume<config>(x, packed, y, smem, warpgroup);
-  else if (thread / 32 % 4 < 3)
-    body::load_input<config>(x, smem, (warpgroup - config.consumers()) * 96 + thread % 128);
-  else if (thread == 128 * config.consumers() + 96)
+  else if (thread / 32 % 4 < 3) {
+    const int loader = (warpgroup - config.consumers()) * 96 + thread % 128;
+    if constexpr (config.patches() && config.conv.w % 4 == 0) {
+      if (reinterpret_cast<unsigned long long>(x) % 16 == 0)
+        body::load_input<config, true>(x, smem, loader);
+      else
+        body::load_input<config, false>(x, smem, loader);
+    } else {
+      body::load_input<config, false>(x, smem, loader);
+    }
+  } else if (thread == 128 * config.consumers() + 96)
     body::bring_weights<config>(packed, smem);
 }
 

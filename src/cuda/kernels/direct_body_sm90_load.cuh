@@ -90,7 +90,8 @@ __device__ void bring_weights(const float* __restrict__ packed, const Smem<confi
 template <DirectBodySm90 config>
 struct Batches {
   static constexpr int kNeeded = config.loader_chunks() * config.stage_units();
-  static constexpr int kMostInFlight = config.threads() > 384 ? 14 : 18, kMostAtOnce = 6;
+  static constexpr int kRegisters = (config.threads() > 384 ? 80 : 100) - config.loader_chunks();
+  static constexpr int kMostInFlight = kRegisters / 4, kMostAtOnce = 6;
   static constexpr int kCount = (kNeeded + kMostAtOnce - 1) / kMostAtOnce;
   static constexpr int kAtOnce = (kNeeded + kCount - 1) / kCount;
   static constexpr int lap(int depth) {
@@ -100,14 +101,34 @@ struct Batches {
   }
   static constexpr int depth() {
     int depth = lesser(kMostInFlight / kAtOnce, 8);
-    while (depth > 2 && lap(depth) * kAtOnce > 64) --depth;
+    while (depth > 2 && lap(depth) * kAtOnce > 72) --depth;
     return depth;
   }
   static constexpr int kDepth = depth(), kLap = lap(kDepth);
 };
 
-// Everything that a thread that loads input does, one of config.loaders().
-template <DirectBodySm90 config>
+// A load with an offset that is part of the instruction, or 0. Volatile: a compiler that moves loads to where
+// their values are used would undo what is on its way.
+template <long long kOffset>
+__device__ __forceinline__ void load_global(float& to, const float* from, bool there) {
+  asm volatile(
+      "{\n.reg .pred there;\nsetp.ne.b32 there, %2, 0;\nmov.b32 %0, 0;\n"
+      "@there ld.global.nc.f32 %0, [%1+%3];\n}"
+      : "=f"(to)
+      : "l"(from), "r"(static_cast<unsigned>(there)), "n"(kOffset * 4));
+}
+__device__ __forceinline__ void load_global_4(float (&to)[4], const float* from, bool there) {
+  asm volatile(
+      "{\n.reg .pred there;\nsetp.ne.b32 there, %5, 0;\n"
+      "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+      "@there ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];\n}"
+      : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+      : "l"(from), "r"(static_cast<unsigned>(there)));
+}
+
+// Everything that a thread that loads input does, one of config.loaders(). `kAligned`: patches are read
+// 16 bytes at a time.
+template <DirectBodySm90 config, bool kAligned>
 __device__ void load_input(const float* __restrict__ x, const Smem<config>& smem, int thread) {
   using S = Sizes<config>;
   using B = Batches<config>;
@@ -120,7 +141,6 @@ __device__ void load_input(const float* __restrict__ x, const Smem<config>& smem
   constexpr bool kWholeStages = kUnits % kStageUnits == 0;
   const Walk<config> walk;
   const int steps = walk.tiles * S::kBlocks * B::kCount;
-  const bool aligned = kPatches && a.w % 4 == 0 && reinterpret_cast<unsigned long long>(x) % 16 == 0;
   float values[B::kDepth][B::kAtOnce][4];
 
   int load_block = 0, load_tile = 0;
@@ -144,21 +164,19 @@ __device__ void load_input(const float* __restrict__ x, const Smem<config>& smem
         const bool there = source >= 0 && (kWholeStages || unit < kUnits);
         float(&to)[4] = values[slot.value][i.value];
         if constexpr (kPatches) {
-          const float* const at = from + unit / a.r * kPlanePixels + (unit % a.r * a.w + source);
-          if (aligned) {
-            const float4 got = there ? __ldg(reinterpret_cast<const float4*>(at)) : float4{};
-            to[0] = got.x, to[1] = got.y, to[2] = got.z, to[3] = got.w;
+          const float* const at = from + (unit / a.r * kPlanePixels + unit % a.r * a.w + source);
+          if constexpr (kAligned) {
+            load_global_4(to, at, there);
           } else {
-#pragma unroll
-            for (int j = 0; j < 4; ++j) to[j] = there ? __ldg(at + j) : 0.0f;
+            for_constants<0, 4>([&](auto j) { load_global<decltype(j)::value>(to[j.value], at, there); });
           }
         } else {
           const float* const at = from + source;
-#pragma unroll
-          for (int j = 0; j < 4; ++j)
-            to[j] = there && (a.c % 4 == 0 || unit * 4 + j < a.c)
-                        ? __ldg(at + static_cast<long long>(in_stage * 4 + j) * kPlanePixels)
-                        : 0.0f;
+          for_constants<0, 4>([&](auto j) {
+            constexpr int kChannel = in_stage * 4 + decltype(j)::value;
+            load_global<static_cast<long long>(kChannel) * kPlanePixels>(
+                to[j.value], at, there && (a.c % 4 == 0 || unit * 4 + j.value < a.c));
+          });
         }
       }
     });
