@@ -124,9 +124,26 @@ __device__ void produce(const float* __restrict__ x, const Smem<config>& smem, i
     else
       load_by(step, batch, Int<1>{});
   };
+  // What is loaded some units later is fetched into L2 now: memory takes longer than the batches last.
+  constexpr int kPrefetched = 4;
+  const auto prefetch = [&](int unit) {
+    const int band = walk.band_id(unit / Walk<config>::kUnitsOfBand);
+    const int image = band / Walk<config>::kBandsOfImage;
+    const int row = (band % Walk<config>::kBandsOfImage * config.band + unit % Walk<config>::kUnitsOfBand) *
+                        config.stride_h -
+                    config.pad_top;
+    const int first = row < 0 ? 0 : row;
+    const int end = row + config.unit_rows() > config.h ? config.h : row + config.unit_rows();
+    for (int channel = thread; channel < config.c && first < end; channel += kLoaders)
+      ptx::prefetch_l2(
+          x + ((static_cast<long long>(image) * config.c + channel) * config.h + first) * config.w,
+          static_cast<unsigned>(end - first) * config.w * 4u);
+  };
+  for (int unit = 0; unit < kPrefetched && unit < walk.units(); ++unit) prefetch(unit);
   int freed = 0;  // rows that are known to be done
   const auto store = [&](int step, auto batch) {
     const int unit = step / kBatches, slot = unit % config.units;
+    if (step % kBatches == 0 && unit + kPrefetched < walk.units()) prefetch(unit + kPrefetched);
     if (step % kBatches == 0)
       for (; freed < rows && walk.first_unit(freed) <= unit - config.units; ++freed)
         ptx::mbarrier_wait(smem.done + 8 * (freed % config.units), freed / config.units & 1);

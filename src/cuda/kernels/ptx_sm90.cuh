@@ -64,6 +64,14 @@ __device__ inline void bulk_copy_to_shared(unsigned to, const void* from, unsign
       : "memory");
 }
 
+// Into L2: whatever the alignment, all 16-byte pieces that hold one of the bytes.
+__device__ inline void prefetch_l2(const void* from, unsigned bytes) {
+  const unsigned long long begin = reinterpret_cast<unsigned long long>(from) & ~15ull;
+  const unsigned long long end = (reinterpret_cast<unsigned long long>(from) + bytes + 15) & ~15ull;
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(begin), "r"(static_cast<unsigned>(end - begin))
+               : "memory");
+}
+
 // What was written to shared memory before needs fence_proxy_async() by its writers.
 __device__ inline void bulk_copy_to_global(void* to, unsigned from, unsigned bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
