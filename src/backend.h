@@ -63,6 +63,8 @@ class Algorithm {
   }
   // Whether build() would take this config: records and command lines come from outside.
   virtual Support accepts(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
+  // Whether build() compiles a kernel for this problem alone: half a second that is not always at hand.
+  virtual bool compiles(const Config&) const { return device_kind() == Device::Kind::cuda && !vendor(); }
   virtual std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
   // Changes when the code that build() compiles changes: a record of another hash is a miss.
   virtual std::string source_hash() const = 0;

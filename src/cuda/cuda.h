@@ -43,9 +43,10 @@ std::vector<Rehearsed> rehearse(const Conv2dProblem& problem, const DeviceInfo& 
 Ceilings measure_ceilings(Backend& backend);
 
 const Algorithm& direct_stem_sm90();
-const Algorithm& direct_stem_sm80();
 const Algorithm& direct_fma_sm80();
 const Algorithm& direct_body_sm90();
+const Algorithm& direct_stem_sm80();
+const Algorithm& implicit_gemm_sm80();
 const Algorithm* cudnn();      // cudnn.cpp; null where cuDNN 9 cannot be loaded
 std::string cudnn_version();   // "9.19.0", or why there is none
 std::string describe_cudnn();  // for people: version and file, or why there is none

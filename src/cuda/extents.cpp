@@ -12,8 +12,9 @@ constexpr std::int64_t kMostExtent = 1 << 20;  // so that no product of three ov
 }  // namespace
 
 Support fits_extents(const Conv2dProblem& a) {
-  for (const std::int64_t extent : {a.n, a.c, a.h, a.w, a.k, a.r, a.s, a.stride_h, a.stride_w, a.dilation_h,
-                                    a.dilation_w, a.pad_top, a.pad_left, a.p(), a.q()})
+  for (const std::int64_t extent :
+       {a.n, a.c, a.h, a.w, a.k, a.r, a.s, a.stride_h, a.stride_w, a.dilation_h, a.dilation_w, a.pad_top,
+        a.pad_left, a.pad_bottom, a.pad_right, a.p(), a.q()})
     if (extent > kMostExtent)
       return Support::no(fmt::format("an extent of {} is more than {}", extent, kMostExtent));
   return Support::yes();
@@ -43,7 +44,8 @@ Conv2dExtents extents_of(const Conv2dProblem& a) {
 
 std::string to_cuda(const Conv2dExtents& a) {
   return fmt::format(
-      "convtune::Conv2dExtents{{.n={},.c={},.h={},.w={},.k={},.r={},.s={},.groups={},.stride_h={},.stride_w={},"
+      "convtune::Conv2dExtents{{.n={},.c={},.h={},.w={},.k={},.r={},.s={},.groups={},.stride_h={},.stride_w={"
+      "},"
       ".dilation_h={},.dilation_w={},.pad_top={},.pad_left={},.p={},.q={},.relu={},.nhwc={}}}",
       a.n, a.c, a.h, a.w, a.k, a.r, a.s, a.groups, a.stride_h, a.stride_w, a.dilation_h, a.dilation_w,
       a.pad_top, a.pad_left, a.p, a.q, a.relu, a.nhwc);

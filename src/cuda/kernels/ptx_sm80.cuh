@@ -30,6 +30,26 @@ __device__ inline void cp_async_16(unsigned to, const void* from, unsigned sourc
                : "memory");
 }
 
+// The same through L1, for what the next copies read again.
+__device__ inline void cp_async_16_cached(unsigned to, const void* from, unsigned source_bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(source_bytes)
+               : "memory");
+}
+
+// kBytes behind `from`: in the instruction, where a sum of its own would take two more.
+template <long long kBytes>
+__device__ inline void cp_async_4_at(unsigned to, const void* from, unsigned source_bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1 + %3], 4, %2;" ::"r"(to), "l"(from), "r"(source_bytes),
+               "n"(kBytes)
+               : "memory");
+}
+template <long long kBytes>
+__device__ inline void cp_async_16_at(unsigned to, const void* from, unsigned source_bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1 + %3], 16, %2;" ::"r"(to), "l"(from), "r"(source_bytes),
+               "n"(kBytes)
+               : "memory");
+}
+
 // Closes this thread's group, an empty one too: commit in every iteration, or the count of groups that
 // wait_group relies on drifts in the last ones.
 __device__ inline void cp_async_commit_group() {
