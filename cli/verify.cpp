@@ -30,6 +30,7 @@ struct Verify {
 void add(VerifyReport& sum, const VerifyReport& part) {
   sum.problems += part.problems;
   sum.checks += part.checks;
+  sum.compiled += part.compiled;
   sum.mismatches += part.mismatches;
   sum.failures.insert(sum.failures.end(), part.failures.begin(), part.failures.end());
   sum.interrupted |= part.interrupted;
@@ -43,8 +44,11 @@ void print(const VerifyReport& report) {
   }
   const auto listed = static_cast<std::int64_t>(report.failures.size());
   if (report.mismatches > listed) fmt::print("... and {} more\n", report.mismatches - listed);
-  fmt::print("{}, {}, {}\n", counted(report.problems, "problem", "problems"),
-             counted(report.checks, "check", "checks"), counted(report.mismatches, "mismatch", "mismatches"));
+  const std::string compiled =
+      report.compiled > 0 ? fmt::format(" ({} of kernels compiled for their problem)", report.compiled) : "";
+  fmt::print("{}, {}{}, {}\n", counted(report.problems, "problem", "problems"),
+             counted(report.checks, "check", "checks"), compiled,
+             counted(report.mismatches, "mismatch", "mismatches"));
 }
 
 int Verify::run() const {

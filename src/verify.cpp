@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
+#include <future>
+#include <thread>
 
 #include "algorithms.h"
 #include "planner.h"
@@ -17,30 +20,80 @@ namespace {
 constexpr std::size_t kKeptFailures = 20;
 constexpr std::int64_t kAllOutputs = 1 << 18;  // outputs up to this many are checked whole
 constexpr std::int64_t kSamples = 20000;       // of a larger one
-constexpr std::uint64_t kVendorEvery =
-    8;  // the sweep asks the vendor every so many problems: it plans slowly
+// The sweep asks the vendor every so many problems, since it plans slowly (cuDNN takes about a second), and
+// lets kernels be compiled for every so many: where nothing has to be compiled, every problem is checked.
+constexpr std::uint64_t kVendorEvery = 8, kVendorEveryOnGpu = 64, kCompiledEvery = 32;
+constexpr std::uint64_t kAheadAProcessor = 16;  // problems of the sweep; most of them are built at once
 
-void check(const Algorithm& algorithm, const Config& config, const Conv2dProblem& problem, Backend& on,
-           Testbed& bed, std::uint64_t seed, VerifyReport& report) {
-  std::string what;
+// One thing to check. Built by some thread beforehand: compiling takes far longer than checking.
+struct Built {
+  const Algorithm* algorithm = nullptr;
+  Config config;
+  std::unique_ptr<Executable> executable;
+  std::string failure;  // why there is none
+};
+
+Built build(const Algorithm& algorithm, const Config& config, const Conv2dProblem& problem,
+            const Backend& on) {
+  Built built{&algorithm, config, nullptr, {}};
   try {
-    what = bed.check(*algorithm.build(problem, on.info(), config)).failure;
+    built.executable = algorithm.build(problem, on.info(), config);
+  } catch (const Error& error) {
+    built.failure = fmt::format("it failed: {}", error.what());
+  }
+  return built;
+}
+
+void check(const Built& built, const Conv2dProblem& problem, const Backend& on, Testbed& bed,
+           std::uint64_t seed, VerifyReport& report) {
+  std::string what = built.failure;
+  try {
+    if (built.executable) what = bed.check(*built.executable).failure;
   } catch (const Error& error) {
     what = fmt::format("it failed: {}", error.what());
   }
+  const std::string name(built.algorithm->name());
   ++report.checks;
+  if (built.algorithm->compiles(built.config)) ++report.compiled;
   if (what.empty()) return;
   ++report.mismatches;
   if (report.failures.size() < kKeptFailures)
     report.failures.push_back(
-        {problem, std::string(algorithm.name()), config, what,
+        {problem, name, built.config, what,
          fmt::format("convtune verify '{}' --device {} --algorithm {} --config '{}' --seed {}",
-                     to_string(problem), to_string(on.info().device), algorithm.name(), to_string(config),
-                     seed)});
+                     to_string(problem), to_string(on.info().device), name, to_string(built.config), seed)});
 }
 
 Testbed testbed(const Conv2dProblem& problem, Backend& on, std::uint64_t seed) {
   return {problem, on, TestData::integer, seed, problem.output_elements() <= kAllOutputs ? 0 : kSamples};
+}
+
+// make(0), make(1), ... in this order, up to `ahead` of them made on threads of their own beforehand.
+template <class Make>
+class Ahead {
+ public:
+  using Made = std::invoke_result_t<Make, std::uint64_t>;
+  Ahead(std::uint64_t count, std::uint64_t ahead, Make make)
+      : count_(count), ahead_(ahead), make_(std::move(make)) {}
+  Made next() {
+    for (; begun_ < count_ && made_.size() < std::max<std::uint64_t>(ahead_, 1); ++begun_)
+      made_.push_back(
+          std::async(ahead_ > 0 ? std::launch::async : std::launch::deferred, std::cref(make_), begun_));
+    Made made = made_.front().get();
+    made_.pop_front();
+    return made;
+  }
+
+ private:
+  const std::uint64_t count_, ahead_;
+  const Make make_;
+  std::uint64_t begun_ = 0;
+  std::deque<std::future<Made>> made_;  // last: its threads use what stands above
+};
+
+// How many things to build ahead: nothing is compiled for a CPU.
+std::uint64_t build_ahead(const Backend& on) {
+  return on.info().device.kind == Device::Kind::cpu ? 0 : std::max(std::thread::hardware_concurrency(), 1u);
 }
 
 // The algorithms that the options ask for and that can run the problem.
@@ -52,6 +105,38 @@ std::vector<const Algorithm*> chosen_algorithms(const Conv2dProblem& problem, co
         algorithm->supports(problem, on.info()))
       chosen.push_back(algorithm);
   return chosen;
+}
+
+// What the sweep checks of one problem.
+struct Draw {
+  Conv2dProblem problem;
+  std::vector<Built> built;
+};
+Draw draw(std::uint64_t seed, std::uint64_t index, const Backend& on, const VerifyOptions& options) {
+  Draw drawn{resolve(random_problem(seed, index), on), {}};
+  const std::uint64_t vendor_every =
+      on.info().device.kind == Device::Kind::cpu ? kVendorEvery : kVendorEveryOnGpu;
+  for (const Algorithm* algorithm : chosen_algorithms(drawn.problem, on, options)) {
+    if (algorithm->vendor() && options.algorithm.empty() && index % vendor_every != 0) continue;
+    std::vector<Config> ready = algorithm->candidates(drawn.problem, on.info());
+    const auto split = std::stable_partition(
+        ready.begin(), ready.end(), [&](const Config& config) { return !algorithm->compiles(config); });
+    const std::vector<Config> compiled(split, ready.end());
+    ready.erase(split, ready.end());
+    const auto add = [&](const Config& config) {
+      drawn.built.push_back(build(*algorithm, config, drawn.problem, on));
+    };
+    const auto any = [&](const std::vector<Config>& from, std::uint64_t position) {
+      return from[random_bits(seed ^ index, position) % from.size()];
+    };
+    // The first guess, and two drawn from the whole list.
+    if (!ready.empty()) add(ready.front());
+    for (std::uint64_t i = 0; i + 1 < std::min<std::uint64_t>(3, ready.size()); ++i) add(any(ready, i));
+    // The first guess and any in turns.
+    if (!compiled.empty() && index % kCompiledEvery == 0)
+      add(index / kCompiledEvery % 2 == 0 ? compiled.front() : any(compiled, 2));
+  }
+  return drawn;
 }
 
 bool cancelled(const VerifyOptions& options) {
@@ -87,12 +172,14 @@ VerifyReport verify(const Conv2dProblem& problem, Device device, const VerifyOpt
       for (Config& config : algorithm->candidates(resolved, on.info()))
         work.emplace_back(algorithm, std::move(config));
   }
+  Ahead ahead(work.size(), build_ahead(on),
+              [&](std::uint64_t i) { return build(*work[i].first, work[i].second, resolved, on); });
   for (std::size_t i = 0; i < work.size(); ++i) {
     if (cancelled(options)) {
       report.interrupted = true;
       break;
     }
-    check(*work[i].first, work[i].second, resolved, on, bed, options.seed, report);
+    check(ahead.next(), resolved, on, bed, options.seed, report);
     if (options.progress)
       options.progress(static_cast<std::int64_t>(i + 1), static_cast<std::int64_t>(work.size()),
                        report.mismatches);
@@ -109,23 +196,17 @@ VerifyReport verify_random(std::int64_t count, std::uint64_t seed, Device device
   if (!options.algorithm.empty())
     find_algorithm(device.kind, options.algorithm);  // throws for an unknown name
   VerifyReport report;
+  Ahead ahead(static_cast<std::uint64_t>(count), kAheadAProcessor * build_ahead(on),
+              [&](std::uint64_t index) { return draw(seed, index, on, options); });
   for (std::int64_t i = 0; i < count; ++i) {
     if (cancelled(options)) {
       report.interrupted = true;
       break;
     }
-    const auto index = static_cast<std::uint64_t>(i);
-    const Conv2dProblem problem = resolve(random_problem(seed, index), on);
-    Testbed bed = testbed(problem, on, seed);
-    for (const Algorithm* algorithm : chosen_algorithms(problem, on, options)) {
-      const bool every_problem = !algorithm->vendor() || !options.algorithm.empty();
-      if (!every_problem && index % kVendorEvery != 0) continue;
-      const std::vector<Config> candidates = algorithm->candidates(problem, on.info());
-      // The first guess, and two drawn from the whole list.
-      check(*algorithm, candidates.front(), problem, on, bed, seed, report);
-      for (std::uint64_t draw = 0; draw < std::min<std::uint64_t>(2, candidates.size() - 1); ++draw)
-        check(*algorithm, candidates[random_bits(seed ^ index, draw) % candidates.size()], problem, on, bed,
-              seed, report);
+    const Draw drawn = ahead.next();
+    if (!drawn.built.empty()) {
+      Testbed bed = testbed(drawn.problem, on, seed);
+      for (const Built& built : drawn.built) check(built, drawn.problem, on, bed, seed, report);
     }
     ++report.problems;
     if (options.progress) options.progress(i + 1, count, report.mismatches);
