@@ -143,10 +143,13 @@ double estimated_cycles(const ImplicitGemmSm80& kernel, const DeviceInfo& device
   const double together = std::min<double>(resident, blocks);
   const double slowest = std::max({products, smem, copies, l2});
   const double step = slowest + kOverlap * (products + smem + copies + l2 - slowest) + kBarrier / together;
+  // Copies through L1 need lines of it while they are on their way, and shared memory leaves it few.
+  const double used = together * kernel.smem_bytes() / most_smem_bytes(device);
+  const double small_l1 = 1 + 0.5 * std::max(0.0, used - 0.6);
   const double few_warps = 1 + 0.6 * std::max(0.0, 1 - together * kernel.threads() / 256);
   const double ends =
       (kStart + m * n * 4 / kStoredBytesACycle * 0.5) / together + m * n * 4 / kStoredBytesACycle * 0.5;
-  return blocks * (kernel.k_blocks(a) * step * few_warps + ends);
+  return blocks * (kernel.k_blocks(a) * step * few_warps * small_l1 + ends);
 }
 
 // Loaded once in a process and device where it serves every problem, else once a plan.
@@ -311,7 +314,7 @@ class ImplicitGemm final : public Algorithm {
       else
         for (const Shape& shape : kShapes)
           for (const int block_k : {16, 32})
-            for (const int stages : {4, 3}) add(shape, block_k, stages, chunked);
+            for (const int stages : {3, 4}) add(shape, block_k, stages, chunked);
     }
     std::stable_sort(all.begin(), all.end(),
                      [](const Ranked& one, const Ranked& other) { return one.cycles < other.cycles; });
