@@ -153,7 +153,7 @@ StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evi
   }
   list.verdicts.push_back(fmt::format("R5: {} is {}", to_string(original, parameters),
                                       list.configs.empty() ? "all that stays" : "among them"));
-  list.verdicts.push_back("R6: not measured yet: the original stays unless a gain is proven and stable");
+  list.verdicts.emplace_back("R6: not measured yet: the original stays unless a gain is proven and stable");
   return list;
 }
 

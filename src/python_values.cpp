@@ -21,7 +21,7 @@ class Evaluator {
 
   PythonValue run() {
     if (tokens_.empty()) throw Error(ErrorKind::invalid_argument, "an expression is missing");
-    const PythonValue value = list();
+    PythonValue value = list();
     if (at_ != tokens_.size()) unknown("this");
     return value;
   }

@@ -38,7 +38,8 @@ std::string listing(const std::vector<const TritonConfig*>& configs) {
 // The words of --original that a config must have: "BLOCK_M=32 num_stages=2".
 bool matches(const TritonConfig& config, const Config& wanted) {
   return std::all_of(wanted.values.begin(), wanted.values.end(), [&](const auto& field) {
-    const auto& [name, value] = field;
+    const std::string& name = field.first;
+    const std::int64_t value = field.second;
     if (name == "num_warps") return config.num_warps == value;
     if (name == "num_stages") return config.num_stages == value;
     const std::string text = fmt::format("{}", value);
@@ -67,7 +68,7 @@ class Refining {
     const StageList list = micro_tuning(original.stage(), evidence_of(metrics_), target_, listed);
     result_.verdicts = list.verdicts;
     if (source_.only_static_loops())
-      result_.notes.push_back(
+      result_.notes.emplace_back(
           "every loop of the kernel is a tl.static_range, which Triton unrolls before it "
           "pipelines: num_stages may change nothing");
     if (list.configs.empty()) return std::move(result_);

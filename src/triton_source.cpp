@@ -303,7 +303,7 @@ std::string TritonSource::with_configs(const std::vector<Listed>& list,
   }
   for (std::size_t i = 0; i < kept.size(); ++i)
     if (kept[i] != ordered[i]) {
-      notes.push_back("the order is now: imports, constants, kernels, other functions, classes");
+      notes.emplace_back("the order is now: imports, constants, kernels, other functions, classes");
       break;
     }
 

@@ -124,7 +124,7 @@ TEST(Refine, PutsTheFileInOrder) {
 TEST(Refine, RefusesWithTheLine) {
   const std::string source = sample();
   static const char* const kThere = "the line of what was changed";
-  const std::tuple<std::string, std::string, std::initializer_list<const char*>> cases[] = {
+  const std::tuple<std::string, std::string, std::vector<const char*>> cases[] = {
       {"'BLOCK_K': 16}", "'BLOCK_K': SIZE}", {kThere, "not a literal"}},
       {"num_warps=4, num_stages=3", "num_warps=2 * 2, num_stages=3", {kThere, "num_warps"}},
       {"num_warps=4, num_stages=3", "4, 3", {kThere, "has no name"}},
