@@ -20,9 +20,9 @@ namespace {
 constexpr std::size_t kKeptFailures = 20;
 constexpr std::int64_t kAllOutputs = 1 << 18;  // outputs up to this many are checked whole
 constexpr std::int64_t kSamples = 20000;       // of a larger one
-// The sweep asks the vendor every so many problems, since it plans slowly (cuDNN takes about a second), and
-// lets kernels be compiled for every so many: where nothing has to be compiled, every problem is checked.
-constexpr std::uint64_t kVendorEvery = 8, kVendorEveryOnGpu = 64, kCompiledEvery = 32;
+// The sweep asks the vendor every so many problems, since it plans slowly (cuDNN under one lock), and lets
+// kernels be compiled for every so many: where nothing has to be compiled, every problem is checked.
+constexpr std::uint64_t kVendorEvery = 8, kVendorEveryOnGpu = 16, kCompiledEvery = 32;
 constexpr std::uint64_t kAheadAProcessor = 16;  // problems of the sweep; most of them are built at once
 
 // One thing to check. Built by some thread beforehand: compiling takes far longer than checking.

@@ -44,7 +44,7 @@ VerifyReport verify(const Conv2dProblem& problem, Device device, const VerifyOpt
 
 // The property sweep: problems number 0 .. count-1 of the sequence that `seed` starts, biased to
 // edges, each with several configs. On a GPU, kernels that must be compiled for their problem are
-// checked on one problem in 32, the vendor's library on one in 64. Problem i depends on (seed, i) alone.
+// checked on one problem in 32, the vendor's library on one in 16. Problem i depends on (seed, i) alone.
 VerifyReport verify_random(std::int64_t count, std::uint64_t seed, Device device,
                            const VerifyOptions& options = {});
 
