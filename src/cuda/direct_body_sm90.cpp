@@ -52,17 +52,20 @@ DirectBodySm90 with(const Conv2dExtents& extents, const DirectBodyConfig& config
 // Clock cycles of the busiest multiprocessor, roughly. Products, loads and stores overlap but for a part.
 double estimated_cycles(const DirectBodySm90& kernel, int multiprocessors) {
   constexpr double kL2Bytes = 26, kMemoryBytes = 13;        // that a multiprocessor gets in a cycle
-  constexpr double kOperandBytes = 110, kLoadCycles = 110;  // from shared memory; a warp's 4 loads and store
+  constexpr double kOperandBytes = 110, kLoadCycles = 160;  // from shared memory; a warp's 4 loads and store
   constexpr double kTileCycles = 2500, kStagedCycles = 5;   // to begin a tile; to store a position
+  constexpr double kSegmentCycles = 30, kStageCycles = 200, kGroupCycles = 5;  // of waiting, and of copies
   const double blocks = kernel.blocks(), columns = kernel.positions;
   const double product = std::max(columns / 2, (2048 + columns * 32) / kOperandBytes);
   const double products = blocks * kernel.steps() * kernel.consumers() * product;
   const double input = blocks * kernel.unit_chunks() * kernel.stage_units();
   const double weights = blocks * kernel.weight_groups() * kernel.weight_stage_bytes();
   const double l2 = (input * 16 + weights) / kL2Bytes, loads = input / kernel.loaders() * kLoadCycles;
-  const double outputs = columns * kernel.consumers() * kStagedCycles * (kernel.staged == 0 ? 4 : 1);
+  const double outputs = columns * kernel.consumers() * kStagedCycles * (kernel.staged == 0 ? 4 : 1) +
+                         16.0 * kernel.most_segments() * kSegmentCycles;
+  const double stages = blocks * (kStageCycles + kernel.weight_groups() * kGroupCycles);
   const double waves = std::ceil(static_cast<double>(kernel.tiles()) / multiprocessors);
-  const double all = waves * (std::max({products, l2, loads}) + outputs + kTileCycles);
+  const double all = waves * (std::max({products, l2, loads}) + stages + outputs + kTileCycles);
   const double bytes = 4.0 * kernel.conv.n *
                        (static_cast<double>(kernel.conv.c) * kernel.conv.h * kernel.conv.w +
                         static_cast<double>(kernel.conv.k) * kernel.conv.p * kernel.conv.q);
