@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "output.h"
 
 namespace convtune::cli {
@@ -13,6 +16,22 @@ std::string microseconds(double us) {
   return us < 10     ? fmt::format("{:.3f}", us)
          : us < 1000 ? fmt::format("{:.1f}", us)
                      : fmt::format("{:.0f}", us);
+}
+
+constexpr std::size_t kMostPeers = 8;
+
+// Ours, the fastest peers in their order, and all that failed.
+std::vector<const ProviderResult*> shown(const Comparison& comparison) {
+  std::vector<double> times;
+  for (std::size_t i = 1; i < comparison.providers.size(); ++i)
+    if (comparison.providers[i].failure.empty()) times.push_back(comparison.providers[i].time_us);
+  std::sort(times.begin(), times.end());
+  std::vector<const ProviderResult*> rows;
+  for (const ProviderResult& provider : comparison.providers)
+    if (&provider == &comparison.providers.front() || !provider.failure.empty() ||
+        times.size() <= kMostPeers || provider.time_us <= times[kMostPeers - 1])
+      rows.push_back(&provider);
+  return rows;
 }
 
 double best_peer_us(const Comparison& comparison) {
@@ -49,7 +68,9 @@ std::string render_comparison(const Comparison& comparison, const Style& style) 
                {"roofline", Align::right},
                {"max error", Align::right},
                {"algorithm and config"}});
-  for (const ProviderResult& provider : comparison.providers) {
+  const std::vector<const ProviderResult*> rows = shown(comparison);
+  for (const ProviderResult* row : rows) {
+    const ProviderResult& provider = *row;
     const std::string how = with_config(provider.algorithm, provider.config);
     if (!provider.failure.empty()) {
       table.add_row({provider.name, "-", "-", "-", "-", "-", "-", "failed: " + provider.failure}, Tone::bad);
@@ -65,6 +86,9 @@ std::string render_comparison(const Comparison& comparison, const Style& style) 
         &provider == &comparison.providers.front() ? Tone::strong : Tone::plain);
   }
   out += table.render(style);
+  if (const std::size_t slower = comparison.providers.size() - rows.size(); slower > 0)
+    out += fmt::format("and {} that took longer (--json has them all)\n",
+                       counted(static_cast<std::int64_t>(slower), "peer", "peers"));
   if (comparison.providers.size() == 1) out += "no peer ran here\n";
   out += fmt::format("\ndecision: {}\n",
                      printable(comparison.decision.empty() ? comparison.plan.why : comparison.decision));

@@ -4,6 +4,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -86,8 +87,12 @@ std::string number(double value) {
 
 Environment environment_of(const DeviceInfo& device) {
   Environment environment{device, device_info(Device{}).units, {{"convtune", CONVTUNE_VERSION}}, {}};
+  const bool gpu = device.device.kind == Device::Kind::cuda;
+  const std::vector<std::string> kinds =
+      gpu ? std::vector<std::string>{"NVIDIA driver", "NVRTC", "cuDNN"} : std::vector<std::string>{"oneDNN"};
   for (const Probe& probe : probe_environment())
-    if (probe.found && probe.what == "oneDNN") environment.versions.emplace_back(probe.what, probe.detail);
+    if (probe.found && std::find(std::begin(kinds), std::end(kinds), probe.what) != std::end(kinds))
+      environment.versions.emplace_back(probe.what, probe.detail.substr(0, probe.detail.find(';')));
   const auto now = std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
   environment.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
   return environment;

@@ -2,6 +2,7 @@
 // and the block that people read.
 #include "report_json.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -75,6 +76,19 @@ TEST(ReportJson, TheProblemReadsBackAsTheSameProblem) {
   const ReportRow row = row_of(20, 40);
   const Json json = Json::parse(report_json({row}, environment()));
   EXPECT_EQ(parse_problem(json["rows"][0]["problem"].get<std::string>()), row.comparison.problem);
+}
+
+TEST(ComparisonTable, OfManyPeersTheFastestAreShown) {
+  ReportRow row = row_of(20, 40);
+  for (int i = 0; i < 30; ++i)
+    row.comparison.providers.push_back(
+        {fmt::format("peer {}", i), "onednn", {}, 100.0 + i, 2, 1, 0.1, 2e-7, ""});
+  row.comparison.providers.push_back({"broken", "onednn", {}, 0, 0, 0, 0, 0, "wrong"});
+  const std::string text = render_comparison(row.comparison, Style{});
+  for (const char* shown : {"convtune", "onednn blocked=0", "peer 0 ", "peer 6 ", "failed: wrong"})
+    EXPECT_NE(text.find(shown), std::string::npos) << shown << "\n" << text;
+  EXPECT_EQ(text.find("peer 7 "), std::string::npos) << text;
+  EXPECT_NE(text.find("and 23 peers that took longer"), std::string::npos) << text;
 }
 
 TEST(ReportJson, WithoutAPeerThereIsNoSpeedup) {
