@@ -155,9 +155,12 @@ class Tuning {
     const Stopwatch watch;
     Search search(all_candidates());
     const auto total = static_cast<std::int64_t>(search.candidates().size());
-    std::deque<std::size_t> next;  // compiled, where that is needed, and to be tried in this order
-    for (std::int64_t done = 1; !cancelled() && watch.seconds() < options_.budget_seconds &&
-                                (options_.budget_trials == 0 || report_.trials < options_.budget_trials);
+    // Compiled, where that is needed, and to be tried in this order: all of them, even if compiling took all
+    // of the budget, since trying is cheap beside it.
+    std::deque<std::size_t> next;
+    for (std::int64_t done = 1;
+         !cancelled() && (!next.empty() || watch.seconds() < options_.budget_seconds) &&
+         (options_.budget_trials == 0 || report_.trials < options_.budget_trials);
          ++done) {
       if (next.empty()) next = compile_some(search);
       if (next.empty()) break;
@@ -167,7 +170,8 @@ class Tuning {
       screening_.keep_pace(screened_, watch.seconds(), [this] { return cancelled(); });
       const double elapsed = watch.seconds(), each = elapsed / static_cast<double>(done);
       tell("screen", done, total,
-           std::min(options_.budget_seconds - elapsed, each * static_cast<double>(total - done)));
+           std::min(std::max(options_.budget_seconds - elapsed, 0.0),
+                    each * static_cast<double>(total - done)));
     }
   }
 
