@@ -68,7 +68,8 @@ __device__ inline void bulk_copy_to_shared(unsigned to, const void* from, unsign
 __device__ inline void prefetch_l2(const void* from, unsigned bytes) {
   const unsigned long long begin = reinterpret_cast<unsigned long long>(from) & ~15ull;
   const unsigned long long end = (reinterpret_cast<unsigned long long>(from) + bytes + 15) & ~15ull;
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(begin), "r"(static_cast<unsigned>(end - begin))
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(begin),
+               "r"(static_cast<unsigned>(end - begin))
                : "memory");
 }
 
