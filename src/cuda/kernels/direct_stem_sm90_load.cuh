@@ -2,28 +2,12 @@
 // rows from global memory, rounded to TF32, into the ring of units.
 #pragma once
 
+#include "constants.cuh"
 #include "direct_stem_sm90.h"
 #include "ptx_sm90.cuh"
 
 namespace convtune {
 namespace stem {
-
-template <int kValue>
-struct Int {
-  static constexpr int value = kValue;
-};
-
-// f(Int<i>) for every i in [kBegin, kEnd): what is computed from i is a constant for certain, which a loop
-// that the compiler unrolls does not promise.
-template <int kBegin, int kEnd, class F>
-__device__ __forceinline__ void for_constants(F&& f) {
-  if constexpr (kEnd - kBegin == 1) {
-    f(Int<kBegin>{});
-  } else if constexpr (kEnd > kBegin) {
-    for_constants<kBegin, (kBegin + kEnd) / 2>(f);
-    for_constants<(kBegin + kEnd) / 2, kEnd>(f);
-  }
-}
 
 __device__ inline bool is_finite_tf32(unsigned bits) {
   return (bits & 0x7f800000) != 0x7f800000;
