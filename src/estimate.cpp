@@ -11,7 +11,7 @@
 //
 // The constants are guesses of the right size. The order that they make has not been held against measured
 // times yet.
-#include "convtune/estimate.h"
+#include "estimate.h"
 
 #include <fmt/format.h>
 
@@ -32,17 +32,6 @@ constexpr double kLaunchUs = 3, kNotHidden = 0.2;
 constexpr double kWarpsThatHide = 8;  // on a multiprocessor: two a scheduler
 constexpr double kFlopsOfATensorWarp = 2048, kInstructionsWithIt = 4, kIssueACycle = 4;
 constexpr double kSmemBytesACycle = 128, kSmemPasses = 3, kL2OverMemory = 3;
-
-DeviceInfo device_of(const Target& target) {
-  DeviceInfo info;
-  info.device = {Device::Kind::cuda, 0};
-  info.name = target.product;
-  info.isa = isa_of(target.capability_major, target.capability_minor);
-  info.units = target.multiprocessors;
-  info.l2_bytes = target.l2_bytes;
-  info.fingerprint = "target|" + target.name;
-  return info;
-}
 
 Ceilings ceilings_of(const Target& target) {
   Ceilings ceilings;
@@ -138,6 +127,32 @@ void fill(CandidateEstimate& one, const cuda::Rehearsed& rehearsed, const Conv2d
 
 }  // namespace
 
+DeviceInfo device_of(const Target& target) {
+  DeviceInfo info;
+  info.device = {Device::Kind::cuda, 0};
+  info.name = target.product;
+  info.isa = isa_of(target.capability_major, target.capability_minor);
+  info.units = target.multiprocessors;
+  info.l2_bytes = target.l2_bytes;
+  info.fingerprint = "target|" + target.name;
+  return info;
+}
+
+std::vector<CandidateEstimate> estimate_candidates(const Conv2dProblem& problem, const Target& target,
+                                                   const std::vector<cuda::Candidate>& candidates,
+                                                   int processes, double seconds_each) {
+  const auto rehearsed = cuda::rehearse(problem, device_of(target), candidates, processes, seconds_each);
+  std::vector<CandidateEstimate> estimates;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    CandidateEstimate one;
+    one.algorithm = candidates[i].algorithm->name();
+    one.config = candidates[i].config;
+    fill(one, rehearsed[i], problem, target, *candidates[i].algorithm);
+    estimates.push_back(std::move(one));
+  }
+  return estimates;
+}
+
 TargetPlan plan_for_target(const Conv2dProblem& problem, const Target& target,
                            const TargetPlanOptions& options) {
   validate(problem);
@@ -170,15 +185,8 @@ TargetPlan plan_for_target(const Conv2dProblem& problem, const Target& target,
   }
   const auto candidates = dealt(all, static_cast<std::size_t>(std::max<std::int64_t>(options.candidates, 1)));
   plan.not_tried = configs - static_cast<std::int64_t>(candidates.size());
-  const auto rehearsed =
-      cuda::rehearse(plan.problem, device, candidates, options.processes, options.seconds_each);
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    CandidateEstimate one;
-    one.algorithm = candidates[i].algorithm->name();
-    one.config = candidates[i].config;
-    fill(one, rehearsed[i], plan.problem, target, *candidates[i].algorithm);
-    plan.candidates.push_back(std::move(one));
-  }
+  plan.candidates =
+      estimate_candidates(plan.problem, target, candidates, options.processes, options.seconds_each);
   std::stable_sort(plan.candidates.begin(), plan.candidates.end(),
                    [](const CandidateEstimate& a, const CandidateEstimate& b) {
                      if (a.failure.empty() != b.failure.empty()) return a.failure.empty();

@@ -18,6 +18,17 @@ double middle_of_sorted(const std::vector<double>& sorted) {
   return n == 0 ? 0 : (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 
+// From 1; equal values share the mean of their ranks.
+std::vector<double> ranks(std::span<const double> values) {
+  std::vector<double> sorted(values.begin(), values.end()), result;
+  std::sort(sorted.begin(), sorted.end());
+  for (const double value : values) {
+    const auto [first, last] = std::equal_range(sorted.begin(), sorted.end(), value);
+    result.push_back(static_cast<double>((first - sorted.begin()) + (last - sorted.begin()) + 1) / 2);
+  }
+  return result;
+}
+
 }  // namespace
 
 double median(std::span<const double> samples) {
@@ -31,6 +42,18 @@ double median_absolute_deviation(std::span<const double> samples) {
   std::vector<double> deviations(samples.begin(), samples.end());
   for (double& value : deviations) value = std::abs(value - center);
   return median(deviations);
+}
+
+double rank_correlation(std::span<const double> one, std::span<const double> other) {
+  const std::vector<double> a = ranks(one), b = ranks(other);
+  const double mean = (static_cast<double>(a.size()) + 1) / 2;
+  double both = 0, of_a = 0, of_b = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    both += (a[i] - mean) * (b[i] - mean);
+    of_a += (a[i] - mean) * (a[i] - mean);
+    of_b += (b[i] - mean) * (b[i] - mean);
+  }
+  return of_a > 0 && of_b > 0 ? both / std::sqrt(of_a * of_b) : 0;
 }
 
 Interval exact_median_interval(std::span<const double> samples, double confidence) {

@@ -9,6 +9,10 @@ double median(std::span<const double> samples);  // 0 for none
 // Median absolute deviation from the median (not scaled to a standard deviation).
 double median_absolute_deviation(std::span<const double> samples);
 
+// Spearman's: the correlation of the ranks, those of equal values averaged; 0 where either is all equal.
+// The spans must be of one length.
+double rank_correlation(std::span<const double> one, std::span<const double> other);
+
 struct Interval {
   double low = 0, high = 0;
 };

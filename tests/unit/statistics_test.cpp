@@ -37,6 +37,19 @@ TEST(Median, DeviationIsRobust) {
   EXPECT_EQ(median_absolute_deviation(std::vector<double>{1, 1, 2, 2, 4, 6, 1e9}), 1);
 }
 
+TEST(RankCorrelation, OfOrdersAndTies) {
+  const std::vector<double> up = {1, 2, 3, 4, 100};
+  EXPECT_DOUBLE_EQ(rank_correlation(up, std::vector<double>{-5, 0, 1e-9, 7, 8}), 1);
+  EXPECT_DOUBLE_EQ(rank_correlation(up, std::vector<double>{9, 8, 7, 6, 5}), -1);
+  // 1 - 6 (1 + 1 + 0 + 0 + 0) / (5 * 24)
+  EXPECT_DOUBLE_EQ(rank_correlation(up, std::vector<double>{2, 1, 3, 4, 5}), 0.9);
+  // Ranks 1.5, 1.5, 3 against 1, 2, 3: 1.5 / sqrt(1.5 * 2).
+  EXPECT_DOUBLE_EQ(rank_correlation(std::vector<double>{4, 4, 5}, std::vector<double>{1, 2, 3}),
+                   1.5 / std::sqrt(3.0));
+  EXPECT_EQ(rank_correlation(up, std::vector<double>(5, 7.0)), 0);
+  EXPECT_EQ(rank_correlation({}, {}), 0);
+}
+
 // By counting: of n samples, the interval from the k-th smallest to the k-th greatest misses the
 // median with probability 2 * sum of C(n, i) / 2^n over i < k.
 TEST(ExactInterval, IsTheNarrowestThatCountingPermits) {
