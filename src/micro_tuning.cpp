@@ -15,17 +15,25 @@ constexpr double kEnoughOccupancy = 0.5;  // from here on, latency is hidden by 
 constexpr double kReachesTheoretical =
     0.8;  // achieved below this share of it: warps are missing for other reasons
 constexpr std::size_t kFewest = 3, kMost = 6;
+constexpr double kEnoughBusy = 0.9;  // of the threads; more tasks a tile cost each a window of its own
 constexpr int kLeastRegisters = 24;  // what a thread needs however small its part of the tile is
 
 bool holds(const std::vector<std::int64_t>& values, std::int64_t value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-// R1: the warps to try beside the original's, if any, and why or why not.
-struct WarpsAnswer {
-  std::optional<std::int64_t> warps;
-  std::string why;
-};
+// A pipeline of more stages keeps more tiles in shared memory: about one of `stages` equal parts each.
+std::string too_large(const StageConfig& config, const StageConfig& original,
+                      const OccupancyEvidence& evidence, const Target& target) {
+  if (!evidence.smem_bytes || original.stages < 1 || config.stages <= original.stages) return {};
+  const double needed = static_cast<double>(*evidence.smem_bytes) / static_cast<double>(original.stages) *
+                        static_cast<double>(config.stages);
+  if (needed <= static_cast<double>(target.smem_per_block)) return {};
+  return fmt::format("would need more than the {} bytes of shared memory that a block has",
+                     target.smem_per_block);
+}
+
+}  // namespace
 
 WarpsAnswer suggested_warps(std::int64_t warps, const OccupancyEvidence& evidence, const Target& target,
                             const StageParameters& parameters) {
@@ -64,16 +72,23 @@ WarpsAnswer suggested_warps(std::int64_t warps, const OccupancyEvidence& evidenc
                             parameters.warps_name, more, theoretical, achieved, more, 100 * share)};
 }
 
-// A pipeline of more stages keeps more tiles in shared memory: about one of `stages` equal parts each.
-bool surely_too_large(const StageConfig& config, const StageConfig& original,
-                      const OccupancyEvidence& evidence, const Target& target) {
-  if (!evidence.smem_bytes || original.stages < 1 || config.stages <= original.stages) return false;
-  return static_cast<double>(*evidence.smem_bytes) / static_cast<double>(original.stages) *
-             static_cast<double>(config.stages) >
-         static_cast<double>(target.smem_per_block);
+WarpsAnswer suggested_sharers(std::int64_t sharers, std::int64_t tasks, std::int64_t threads,
+                              const StageParameters& parameters) {
+  const auto busy = [&](std::int64_t count) {
+    const std::int64_t turns = (count + threads - 1) / threads;
+    return static_cast<double>(count) / static_cast<double>(turns * threads);
+  };
+  const std::int64_t more = 2 * sharers;
+  const std::string found =
+      fmt::format("{} tasks keep {} threads {:.1f} % busy", tasks, threads, 100 * busy(tasks));
+  const std::string stays = fmt::format("{} stays {}: {}", parameters.warps_name, sharers, found);
+  if (busy(tasks) >= kEnoughBusy) return {{}, stays + ", which is enough"};
+  if (!holds(parameters.warps, more))
+    return {{}, fmt::format("{}, and {} is not a value of this stage", stays, more)};
+  if (busy(2 * tasks) <= busy(tasks)) return {{}, stays + ", and twice the tasks would be no better"};
+  return {more, fmt::format("{} may become {}: {}; twice the tasks would be {:.1f} %", parameters.warps_name,
+                            more, found, 100 * busy(2 * tasks))};
 }
-
-}  // namespace
 
 std::string to_string(const StageConfig& config, const StageParameters& names) {
   return fmt::format("{}={} {}={}", names.warps_name, config.warps, names.stages_name, config.stages);
@@ -98,19 +113,14 @@ KnownOccupancy known_occupancy(std::int64_t warps, const OccupancyEvidence& evid
   return known;
 }
 
-StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evidence, const Target& target,
-                       const std::vector<StageConfig>& listed, const StageParameters& parameters) {
-  if (original.warps < 1 || original.warps * target.warp_size > target.threads_per_block ||
-      original.stages < 0)
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("{} is no config for {}, which has at most {} threads a block",
-                            to_string(original, parameters), target.name, target.threads_per_block));
+StageList micro_tuning(const StageConfig& original, const WarpsAnswer& warps,
+                       const std::vector<StageConfig>& listed, const StageParameters& parameters,
+                       const std::function<std::string(const StageConfig&)>& refusal) {
   StageList list;
-  const WarpsAnswer answer = suggested_warps(original.warps, evidence, target, parameters);
-  list.warps_suggested = answer.warps.has_value();
+  list.warps_suggested = warps.warps.has_value();
 
   std::vector<StageList::Entry> entries = {{original, "the original", true}};
-  std::string steps, left_out;
+  std::string steps, left_out, fewer_workers;  // of R2's verdict; of R1's
   const auto consider = [&](StageConfig config, const std::string& reason) {
     const bool known = std::find(listed.begin(), listed.end(), config) != listed.end();
     const bool one_step = config.stages != original.stages, same_warps = config.warps == original.warps;
@@ -120,24 +130,28 @@ StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evi
       if (same_warps) left_out += fmt::format("; {} is not a value of this stage", stage);
       return;
     }
-    if (surely_too_large(config, original, evidence, target)) {
+    if (const std::string why = refusal(config); !why.empty()) {
       if (same_warps)
-        left_out += fmt::format("; {} would need more than the {} bytes of shared memory that a block has",
-                                stage, target.smem_per_block);
+        left_out += fmt::format("; {} {}", stage, why);
+      else if (!one_step)
+        fewer_workers = fmt::format("; but it {}", why);
       return;
     }
     if (same_warps) steps += (steps.empty() ? "" : " and ") + stage;
     entries.push_back({config, reason, known});
   };
-  consider({original.warps, original.stages + 1}, "one stage more");
-  consider({original.warps, original.stages - 1}, "one stage less");
-  if (answer.warps) {
-    consider({*answer.warps, original.stages}, "twice the warps");
-    consider({*answer.warps, original.stages + 1}, "twice the warps, one stage more");
-    consider({*answer.warps, original.stages - 1}, "twice the warps, one stage less");
+  const std::string more = fmt::format("one {} more", parameters.step),
+                    less = fmt::format("one {} less", parameters.step),
+                    twice = fmt::format("twice the {}", parameters.workers);
+  consider({original.warps, original.stages + 1}, more);
+  consider({original.warps, original.stages - 1}, less);
+  if (warps.warps) {
+    consider({*warps.warps, original.stages}, twice);
+    consider({*warps.warps, original.stages + 1}, twice + ", " + more);
+    consider({*warps.warps, original.stages - 1}, twice + ", " + less);
   }
 
-  list.verdicts.push_back("R1: " + answer.why);
+  list.verdicts.push_back("R1: " + warps.why + fewer_workers);
   list.verdicts.push_back(fmt::format("R2: {} {} -> {}{}", parameters.stages_name, original.stages,
                                       steps.empty() ? "no neighbour" : steps, left_out));
   list.verdicts.push_back(fmt::format("R3: grid and block sizes stay: {} and {} are all that differs",
@@ -155,6 +169,18 @@ StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evi
                                       list.configs.empty() ? "all that stays" : "among them"));
   list.verdicts.emplace_back("R6: not measured yet: the original stays unless a gain is proven and stable");
   return list;
+}
+
+StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evidence, const Target& target,
+                       const std::vector<StageConfig>& listed, const StageParameters& parameters) {
+  if (original.warps < 1 || original.warps * target.warp_size > target.threads_per_block ||
+      original.stages < 0)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{} is no config for {}, which has at most {} threads a block",
+                            to_string(original, parameters), target.name, target.threads_per_block));
+  return micro_tuning(
+      original, suggested_warps(original.warps, evidence, target, parameters), listed, parameters,
+      [&](const StageConfig& config) { return too_large(config, original, evidence, target); });
 }
 
 }  // namespace convtune

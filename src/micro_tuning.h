@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,11 +20,13 @@
 namespace convtune {
 
 // The two parameters, by the names that they have where the list goes, and the values that the stage may
-// propose. An original, and what its list already holds, may lie outside.
+// propose. An original, and what its list already holds, may lie outside. What is no GPU has parameters of
+// the same kinds: how many workers share a tile, and in how many steps each goes through it.
 struct StageParameters {
   std::string warps_name = "num_warps", stages_name = "num_stages";
   std::vector<std::int64_t> warps = {2, 4, 8, 16};
   std::vector<std::int64_t> stages = {2, 3, 4};
+  std::string workers = "warps", step = "stage";  // in words: "twice the warps, one stage less"
 };
 
 struct StageConfig {
@@ -54,8 +57,25 @@ struct StageList {
   std::vector<std::string> verdicts;  // "R1: ...", one a rule, in order
 };
 
-// `listed`: configs of the same blocks that the original's own list holds; they were worth a place there,
-// so that they are neighbours even where the stage would not propose their values.
+// R1's answer: the warps to try beside the original's, if any, and why or why not.
+struct WarpsAnswer {
+  std::optional<std::int64_t> warps;
+  std::string why;
+};
+// By the occupancy of a GPU.
+WarpsAnswer suggested_warps(std::int64_t warps, const OccupancyEvidence& evidence, const Target& target,
+                            const StageParameters& parameters);
+// Where `tasks` in equal turns are all that `threads` have to do, and `sharers` of the tasks share a tile.
+WarpsAnswer suggested_sharers(std::int64_t sharers, std::int64_t tasks, std::int64_t threads,
+                              const StageParameters& parameters);
+
+// `refusal`: why a config cannot be had, or nothing; asked before R4 counts.
+StageList micro_tuning(const StageConfig& original, const WarpsAnswer& warps,
+                       const std::vector<StageConfig>& listed, const StageParameters& parameters,
+                       const std::function<std::string(const StageConfig&)>& refusal);
+
+// On a GPU. `listed`: configs of the same blocks that the original's own list holds; they were worth a place
+// there, so that they are neighbours even where the stage would not propose their values.
 StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evidence, const Target& target,
                        const std::vector<StageConfig>& listed = {}, const StageParameters& parameters = {});
 

@@ -91,6 +91,40 @@ TEST(MicroTuning, ParametersHaveTheirOwnNamesAndValues) {
   EXPECT_NE(list.verdicts[1].find("unroll 5 -> 6 and 4"), std::string::npos) << list.verdicts[1];
 }
 
+TEST(MicroTuning, WhatCannotBeHadDoesNotCount) {
+  const auto list_of = [](const std::function<std::string(const StageConfig&)>& refusal) {
+    return micro_tuning({4, 3}, {8, "num_warps may become 8"}, {}, {}, refusal);
+  };
+  const StageList all = list_of([](const StageConfig&) { return std::string(); });
+  EXPECT_EQ(configs_of(all), (Names{"4/3", "4/4", "4/2", "8/3", "8/4", "8/2"}));
+  const StageList no_four =
+      list_of([](const StageConfig& config) { return std::string(config.stages == 4 ? "is too many" : ""); });
+  EXPECT_EQ(configs_of(no_four), (Names{"4/3", "4/2", "8/3", "8/2"}));
+  EXPECT_EQ(no_four.verdicts[1], "R2: num_stages 3 -> 2; 4 is too many");
+  const StageList no_eight =
+      list_of([](const StageConfig& config) { return std::string(config.warps == 8 ? "is too many" : ""); });
+  EXPECT_EQ(configs_of(no_eight), (Names{"4/3", "4/4", "4/2"}));
+  EXPECT_EQ(no_eight.verdicts[0], "R1: num_warps may become 8; but it is too many");
+  const StageList none = list_of([](const StageConfig&) { return std::string("is too many"); });
+  EXPECT_TRUE(none.configs.empty());
+  EXPECT_NE(none.none.find("1 nearby configs"), std::string::npos) << none.none;
+}
+
+TEST(MicroTuning, SharersFollowFromThreadsWithoutWork) {
+  StageParameters parameters;
+  parameters.warps_name = "tile_tasks";
+  EXPECT_EQ(suggested_sharers(1, 100, 2, parameters).why,
+            "tile_tasks stays 1: 100 tasks keep 2 threads 100.0 % busy, which is enough");
+  const WarpsAnswer more = suggested_sharers(1, 9, 8, parameters);
+  EXPECT_EQ(more.warps, 2);
+  EXPECT_EQ(more.why,
+            "tile_tasks may become 2: 9 tasks keep 8 threads 56.2 % busy; twice the tasks would be 75.0 %");
+  EXPECT_FALSE(suggested_sharers(3, 9, 8, parameters).warps);  // 6 is no value
+  parameters.warps = {2, 4, 6};
+  EXPECT_EQ(suggested_sharers(3, 3, 8, parameters).warps, 6);
+  EXPECT_FALSE(suggested_sharers(2, 5, 7, parameters).warps);  // 10 in two turns are as many as 5 in one
+}
+
 TEST(MicroTuning, NoListEverBreaksARule) {
   const StageParameters allowed;
   std::size_t lists = 0, none = 0, with_more_warps = 0;
