@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "convtune/convolution.h"
 #include "convtune/error.h"
 #include "convtune/tuner.h"
+#include "micro_tuning.h"
 
 namespace convtune {
 
@@ -44,6 +46,15 @@ class Executable {
   virtual void run(const void* x, const void* packed, void* y, Stream stream) const = 0;
 };
 
+// A config as the last stage of a search sees it: its values of the two parameters that the stage may change.
+struct StageView {
+  StageParameters parameters;
+  StageConfig config;
+  // The config with other values of the two and the same grid and tiles. accepts() may say no to it.
+  std::function<Config(const StageConfig&)> with;
+  std::optional<WarpsAnswer> warps;  // R1's answer, where it does not follow from a GPU's occupancy
+};
+
 // One row of the table in algorithms.cpp. Stateless.
 class Algorithm {
  public:
@@ -66,6 +77,10 @@ class Algorithm {
   // Whether build() compiles a kernel for this problem alone: half a second that is not always at hand.
   virtual bool compiles(const Config&) const { return device_kind() == Device::Kind::cuda && !vendor(); }
   virtual std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
+  // Of a config that accepts() takes. Nothing where an algorithm has no such parameters.
+  virtual std::optional<StageView> stage_view(const Conv2dProblem&, const DeviceInfo&, const Config&) const {
+    return std::nullopt;
+  }
   // Changes when the code that build() compiles changes: a record of another hash is a miss.
   virtual std::string source_hash() const = 0;
 };

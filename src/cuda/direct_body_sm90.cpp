@@ -172,6 +172,25 @@ class DirectBody final : public Algorithm {
     return std::make_unique<DirectBodyExecutable>(kernel, device, direct_body_sm90_job(kernel, device.isa));
   }
 
+  std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
+                                      const Config& config) const override {
+    const auto typed = from_config<DirectBodyConfig>(config);
+    StageView view;
+    view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
+    view.parameters.stages = {2, 3, 4, 5, 6, 7, 8};
+    view.config = {with(extents_of(a), typed).threads() / 32, typed.stages};
+    view.with = [typed](const StageConfig& wanted) {
+      DirectBodyConfig other = typed;
+      other.stages = wanted.stages;
+      return to_config(other);
+    };
+    view.warps = {{},
+                  fmt::format("warps stays {}: each warpgroup has a tile or a role of its own, and a block "
+                              "has a multiprocessor for itself",
+                              view.config.warps)};
+    return view;
+  }
+
   std::string source_hash() const override { return kernel_source_hash(kFile); }
 
  private:

@@ -363,6 +363,30 @@ class DirectStem final : public Algorithm {
                                                   direct_stem_sm80_job(kernel, device.isa));
   }
 
+  // Twice the warps share the same tile: each has half of the filters, rows or columns.
+  std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
+                                      const Config& config) const override {
+    const auto typed = from_config<DirectStemConfig>(config);
+    const DirectStemSm80 kernel = Planned(a).with(typed);
+    StageView view;
+    view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
+    view.parameters.stages = {1, 2, 3, 4, 5, 6, 7, 8};
+    view.config = {kernel.warps(), kernel.ring_stages()};  // more would be kept empty
+    view.with = [typed, now = kernel.warps()](const StageConfig& wanted) {
+      DirectStemConfig other = typed;
+      other.stages = wanted.stages;
+      if (wanted.warps != 2 * now) return to_config(other);
+      if (typed.warp_filters % 32 == 0)
+        other.warp_filters /= 2, other.filter_warps *= 2;
+      else if (typed.warp_rows % 2 == 0)
+        other.warp_rows /= 2, other.row_warps *= 2;
+      else if (typed.warp_columns % 2 == 0)
+        other.warp_columns /= 2, other.column_warps *= 2;
+      return to_config(other);
+    };
+    return view;
+  }
+
   std::string source_hash() const override { return kernel_source_hash(kFile); }
 
  private:

@@ -189,6 +189,28 @@ class DirectStem final : public Algorithm {
     return std::make_unique<DirectStemExecutable>(kernel, device, direct_stem_sm90_job(kernel, device.isa));
   }
 
+  // Its stages are the units that it keeps beside those that a filter covers.
+  std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
+                                      const Config& config) const override {
+    const auto typed = from_config<DirectStemConfig>(config);
+    const int halo = kernel_of(a).halo();
+    StageView view;
+    view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
+    view.parameters.stages = {2, 3, 4, 5, 6, 7, 8};
+    view.config = {4 * (typed.consumers + typed.producers), typed.units - halo};
+    view.with = [typed, halo](const StageConfig& wanted) {
+      DirectStemConfig other = typed;
+      other.units = halo + wanted.stages;
+      return to_config(other);
+    };
+    view.warps = {
+        {},
+        fmt::format("warps stays {}: each warpgroup has tiles or a role of its own, and a block has "
+                    "a multiprocessor for itself",
+                    view.config.warps)};
+    return view;
+  }
+
   std::string source_hash() const override { return kernel_source_hash(kFile); }
 
  private:

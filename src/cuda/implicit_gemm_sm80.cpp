@@ -282,6 +282,27 @@ class ImplicitGemm final : public Algorithm {
     return std::make_unique<ImplicitGemmExecutable>(with(a, from_config<ImplicitGemmConfig>(config)), device);
   }
 
+  // Twice the warps share the same tile along its warps' longer side.
+  std::optional<StageView> stage_view(const Conv2dProblem&, const DeviceInfo&,
+                                      const Config& config) const override {
+    const auto typed = from_config<ImplicitGemmConfig>(config);
+    StageView view;
+    view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
+    view.parameters.stages = {2, 3, 4, 5, 6, 7, 8};
+    view.config = {typed.warps_m * typed.warps_n, typed.stages};
+    view.with = [typed](const StageConfig& wanted) {
+      ImplicitGemmConfig other = typed;
+      other.stages = wanted.stages;
+      if (wanted.warps == 2 * typed.warps_m * typed.warps_n) {
+        const bool along_m = typed.block_m / typed.warps_m >= typed.block_n / typed.warps_n &&
+                             typed.block_m % (32 * typed.warps_m) == 0;
+        (along_m ? other.warps_m : other.warps_n) *= 2;
+      }
+      return to_config(other);
+    };
+    return view;
+  }
+
   std::string source_hash() const override { return kernel_source_hash(kFile); }
 
  private:
