@@ -65,6 +65,16 @@ Contender Screening::attempt(const Algorithm& algorithm, const Config& config, d
   return one;
 }
 
+Contender Screening::attempt_once(const Algorithm& algorithm, const Config& config) {
+  if (const Trial* known = trials_.find(std::string(algorithm.name()), config, algorithm.source_hash())) {
+    if (!known->failure.empty()) return {&algorithm, config, nullptr, 0, known->failure, 0};
+    return contender(algorithm, config, problem_, device_, bed_);
+  }
+  Contender one = attempt(algorithm, config, 0);
+  write_down(one, one.failure);
+  return one;
+}
+
 Contender Screening::attempt_vendor(const Algorithm& algorithm, const Config& config) {
   const std::string name(algorithm.name()), hash = algorithm.source_hash();
   const Trial* known = trials_.find(name, config, hash);

@@ -26,9 +26,15 @@ class Screening {
   // Builds, checks and times a candidate. One that was started too often without an end is not run: it has
   // failed. Throws Error{device_lost} for one that broke the device, when it is in quarantine.
   Contender attempt(const Algorithm& algorithm, const Config& config, double best_us);
+  // As attempt(), and writes down what came of it. Where the trials know that already, it is built and
+  // checked again, and a failure is not tried.
+  Contender attempt_once(const Algorithm& algorithm, const Config& config);
   // Of what the vendor offers every search tries all, but for what once broke the device or killed its
   // process.
   Contender attempt_vendor(const Algorithm& algorithm, const Config& config);
+
+  // What came of a candidate: `failure` quarantines it.
+  void write_down(const Contender& one, const std::string& failure);
 
   // A median of few; a sample that is hopeless beside the best (0: none yet) ends it.
   double time_us(const Contender& one, double best_us);
@@ -45,7 +51,6 @@ class Screening {
  private:
   void watch_pace(const Contender& reference);
   void time_again(Contender& one);
-  void write_down(const Contender& one, const std::string& failure);
 
   const Conv2dProblem problem_;
   const DeviceInfo device_;

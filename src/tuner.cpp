@@ -1,22 +1,23 @@
-// tune(): candidates -> prune -> check -> screen -> contest with the vendor -> record.
+// tune(): candidates -> prune -> check -> screen -> last stage -> contest with the vendor -> record.
 #include "convtune/tuner.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <deque>
 #include <thread>
 
 #include "algorithms.h"
 #include "compare.h"
 #include "contest.h"
+#include "last_stage.h"
 #include "measure.h"
 #include "planner.h"
 #include "screening.h"
 #include "search.h"
 #include "trials.h"
+#include "tuning_record.h"
 
 namespace convtune {
 namespace {
@@ -28,17 +29,9 @@ constexpr double kBoundMargin =
 constexpr std::int64_t kMostCompiledAtOnce = 16;
 constexpr std::size_t kFinalists = 8;  // measured again in turns before one of them may challenge
 constexpr double kFinalistSeconds = 4;
+constexpr double kLastStageSeconds = 3;
 constexpr double kContestSeconds = 10;
 constexpr double kComparisonSeconds = 3;
-
-std::string now_utc() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
 
 class Stopwatch {
  public:
@@ -66,6 +59,7 @@ class Tuning {
     screen_vendors();
     search();
     if (!cancelled()) elect_finalist();
+    if (!cancelled() && finalist_.algorithm) tune_finely();  // once, however often it is decided
     if (!cancelled()) decide();
     if (!cancelled() && screening_.look("the contest was held again") != Pace::Change::none) decide();
     for (std::string& warning : screening_.warnings) report_.warnings.push_back(std::move(warning));
@@ -218,17 +212,19 @@ class Tuning {
     }
     ++report_.trials;
     Contender one = screening_.attempt(algorithm, candidate.config, best_us);
-    if (options_.save)
-      trials_.append(
-          {candidate.algorithm, candidate.config, hash, one.screen_us, one.max_error, one.failure});
+    screening_.write_down(one, one.failure);
     if (!one.failure.empty()) {
-      ++report_.wrong;
-      report_.warnings.push_back(fmt::format("{} was wrong and is quarantined: {}", one.text(), one.failure));
+      quarantined(one.text(), one.failure);
       return std::nullopt;
     }
     one.executable.reset();  // built again if it reaches the final: hundreds are not kept
     screened_.push_back(std::move(one));
     return screened_.back().screen_us;
+  }
+
+  void quarantined(const std::string& candidate, const std::string& failure) {
+    ++report_.wrong;
+    report_.warnings.push_back(fmt::format("{} was wrong and is quarantined: {}", candidate, failure));
   }
 
   // The fastest of the best few, measured again in turns: a lucky sample wins no place in the contest.
@@ -244,13 +240,28 @@ class Tuning {
     }
     if (finalists.empty()) return;
     tell("final", 0, static_cast<std::int64_t>(finalists.size()),
-         kFinalistSeconds + kContestSeconds + kComparisonSeconds);
+         kFinalistSeconds + kLastStageSeconds + kContestSeconds + kComparisonSeconds);
     std::vector<Contender*> ranking;
     for (Contender& one : finalists) ranking.push_back(&one);
     measure_again(ranking);
     std::sort(ranking.begin(), ranking.end(), faster);
     finalist_ = *ranking[0];
     if (ranking.size() > 1) runner_up_ = *ranking[1];
+  }
+
+  // The finalist, or one of its neighbours that is proven better.
+  void tune_finely() {
+    tell("last stage", 0, 1, kLastStageSeconds + kContestSeconds + kComparisonSeconds);
+    LastStage stage = last_stage(finalist_, problem_, device_, bed_, screening_, options_.min_gain,
+                                 [this] { return cancelled(); });
+    for (const MicroTuning::Tried& one : stage.report.tried)
+      if (!one.failure.empty())
+        quarantined(fmt::format("{} {}", finalist_.algorithm->name(), to_string(one.config)), one.failure);
+    if (stage.accepted) {
+      runner_up_ = finalist_;
+      finalist_ = *stage.accepted;
+    }
+    report_.last_stage = std::move(stage.report);
   }
 
   void decide() {
@@ -296,31 +307,11 @@ class Tuning {
   }
 
   void record() {
-    const ProviderResult& ours = report_.comparison.providers.front();
-    Record record;
-    record.problem = problem_;
-    record.device = device_.fingerprint;
-    record.algorithm = chosen_.algorithm->name();
-    record.config = chosen_.config;
-    record.time_us = ours.time_us;
-    record.mad_us = ours.mad_us;
-    record.n = ours.n;
-    record.roofline_fraction = ours.roofline_fraction;
-    record.roofline_bound = report_.comparison.roofline.bound;
-    record.max_error = ours.max_error;
+    Record record = record_of(report_.comparison, chosen_.algorithm->source_hash());
     if (runner_up_.algorithm) {
       record.runner_up = runner_up_.text();
       record.runner_up_us = runner_up_.screen_us;
     }
-    for (const ProviderResult& peer : report_.comparison.providers)
-      if (peer.name == report_.comparison.best_peer) {
-        record.vendor = peer.name;
-        record.vendor_us = peer.time_us;
-      }
-    record.decision = decision_;
-    record.kernel_hash = chosen_.algorithm->source_hash();
-    record.software = "convtune " CONVTUNE_VERSION;
-    record.date = now_utc();
     try {
       Database().store(record);
       trials_.finish();
@@ -343,37 +334,6 @@ class Tuning {
   std::string decision_;
 };
 
-// The table of an earlier run, without measuring.
-TuningReport from_record(const Record& record, const Conv2dProblem& problem, const DeviceInfo& device) {
-  TuningReport report;
-  report.from_record = true;
-  Comparison& row = report.comparison;
-  row.problem = problem;
-  row.device = device;
-  row.roofline = {record.roofline_fraction * record.time_us, record.roofline_bound};
-  row.plan = {record.algorithm, record.config, PlanSource::tuned, record.decision};
-  row.decision = fmt::format("from the record of {}: {}", record.date, record.decision);
-  row.providers.push_back({"convtune",
-                           record.algorithm,
-                           record.config,
-                           record.time_us,
-                           record.mad_us,
-                           record.n,
-                           record.roofline_fraction,
-                           record.max_error,
-                           {}});
-  if (!record.vendor.empty()) {
-    ProviderResult vendor;
-    vendor.name = record.vendor;
-    vendor.time_us = record.vendor_us;
-    vendor.roofline_fraction = row.roofline.floor_us / record.vendor_us;
-    row.providers.push_back(vendor);
-    row.best_peer = record.vendor;
-    row.speedup = record.vendor_us / record.time_us;
-  }
-  return report;
-}
-
 }  // namespace
 
 TuningReport tune(const Conv2dProblem& problem, Device device, const TuneOptions& options) {
@@ -385,8 +345,7 @@ TuningReport tune(const Conv2dProblem& problem, Device device, const TuneOptions
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("min_gain must lie in [0, 1), not {}", options.min_gain));
   if (!options.retune)
-    if (const auto record = find_record(resolved, on.info()))
-      return from_record(*record, resolved, on.info());
+    if (const auto record = find_record(resolved, on.info())) return report_of(*record, resolved, on.info());
   return Tuning(resolved, on, options).run();
 }
 

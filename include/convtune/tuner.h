@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,7 +60,7 @@ struct Comparison {
 
 // Called between steps; `best` are the best config and time so far.
 struct Progress {
-  std::string stage;  // "check", "screen", "contest", "measure"
+  std::string stage;  // "screen", "final", "last stage", "contest", "measure"
   std::int64_t done = 0, total = 0;
   double best_us = 0;
   std::string best;
@@ -67,7 +68,7 @@ struct Progress {
 };
 
 struct TuneOptions {
-  double budget_seconds = 60;      // the search; vendor, final and contest come on top (about 20 s)
+  double budget_seconds = 60;      // the search; vendor, last stages and contest come on top (about 25 s)
   std::int64_t budget_trials = 0;  // 0: no limit
   double min_gain = 0.02;          // a challenger must be faster than the incumbent by this much, proven
   bool retune = false;             // search even if a record answers
@@ -76,14 +77,30 @@ struct TuneOptions {
   const std::atomic<bool>* cancel = nullptr;  // set it (from a signal handler, say) to stop cleanly
 };
 
+// What came of the rules for the last stage of a search: the fastest config of our own beside three to five
+// neighbours, of which two parameters differ.
+struct MicroTuning {
+  struct Tried {
+    Config config;
+    std::string reason;  // "stages=4: one stage more"
+    double time_us = 0;  // a median; 0: not measured
+    std::string failure;
+  };
+  std::string original, kept;         // algorithm and config, before and after
+  bool changed = false;               // a neighbour is proven better
+  std::vector<Tried> tried;           // the original first; empty where the rules leave no list
+  std::vector<std::string> verdicts;  // "R1: ...", one a rule; or the one reason why there is no list
+};
+
 struct TuningReport {
   Comparison comparison;
-  bool from_record = false;  // answered without measuring
-  bool interrupted = false;  // stopped by `cancel`: trials are kept, no record was written
-  std::int64_t trials = 0;   // configs tried in this call
-  std::int64_t resumed = 0;  // configs taken from an earlier, interrupted search
-  std::int64_t pruned = 0;   // configs whose bound was worse than the best time
-  std::int64_t wrong = 0;    // configs that failed the check (quarantined)
+  bool from_record = false;               // answered without measuring
+  bool interrupted = false;               // stopped by `cancel`: trials are kept, no record was written
+  std::int64_t trials = 0;                // configs tried in this call
+  std::int64_t resumed = 0;               // configs taken from an earlier, interrupted search
+  std::int64_t pruned = 0;                // configs whose bound was worse than the best time
+  std::int64_t wrong = 0;                 // configs that failed the check (quarantined)
+  std::optional<MicroTuning> last_stage;  // nothing where no config of our own was fit for it
   std::vector<std::string> warnings;
 };
 

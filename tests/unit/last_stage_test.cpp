@@ -1,0 +1,247 @@
+// The last stage on an algorithm and a clock of the test's own: what is accepted, what is reverted, what is
+// not even measured, and what the trials keep of it.
+#include "last_stage.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include "algorithms.h"
+#include "records_fixture.h"
+
+namespace convtune {
+namespace {
+
+const Conv2dProblem& problem() {
+  static const Conv2dProblem one = parse_problem("mb1ic1ih2oc1kh1 precision=fp32 bias=0");
+  return one;
+}
+
+// What a run of each number of stages takes, and what the clock shows.
+struct World {
+  std::map<std::int64_t, double> stage_us = {{2, 1050}, {3, 1000}, {4, 940}};
+  double noise = 0.01, now_us = 0;
+  int runs = 0;
+  std::mt19937_64 random{1};
+  std::normal_distribution<double> normal;
+};
+
+class Clocked final : public Backend {
+ public:
+  explicit Clocked(World& world) : world_(world) {}
+  const DeviceInfo& info() const override { return backend({}).info(); }
+  std::shared_ptr<void> allocate(std::size_t bytes) override { return backend({}).allocate(bytes); }
+  void upload(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void download(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void synchronize(Stream) override {}
+  double time_us(const std::function<void()>& work) override {
+    const double before = world_.now_us;
+    work();
+    return world_.now_us - before;
+  }
+  Ceilings measure_ceilings() override { return {1, 1}; }
+  Precision default_precision() const override { return Precision::fp32; }
+
+ private:
+  World& world_;
+};
+
+// The identity, given the weight 1; wrong where it takes no time.
+class Runs final : public Executable {
+ public:
+  Runs(World& world, double us) : world_(world), us_(us) {}
+  std::size_t packed_bytes() const override { return sizeof(float); }
+  void pack(const void* w, const void*, void* packed, Stream) const override {
+    std::memcpy(packed, w, sizeof(float));
+  }
+  void run(const void* x, const void* packed, void* y, Stream) const override {
+    ++world_.runs;
+    world_.now_us += us_ * (1 + world_.noise * world_.normal(world_.random));
+    for (int i = 0; i < 4; ++i)
+      static_cast<float*>(y)[i] =
+          us_ == 0 ? 1e9f : static_cast<const float*>(x)[i] * *static_cast<const float*>(packed);
+  }
+
+ private:
+  World& world_;
+  const double us_;
+};
+
+class Staged final : public Algorithm {
+ public:
+  explicit Staged(World& world) : world_(world) {}
+  std::string_view name() const override { return "staged"; }
+  Device::Kind device_kind() const override { return Device::Kind::cpu; }
+  Support supports(const Conv2dProblem&, const DeviceInfo&) const override { return Support::yes(); }
+  std::vector<Config> candidates(const Conv2dProblem&, const DeviceInfo&) const override { return {}; }
+  Support accepts(const Conv2dProblem&, const DeviceInfo&, const Config& config) const override {
+    return world_.stage_us.count(config.at("stages")) ? Support::yes() : Support::no("no time is known");
+  }
+  std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&,
+                                    const Config& config) const override {
+    return std::make_unique<Runs>(world_, world_.stage_us.at(config.at("stages")));
+  }
+  std::optional<StageView> stage_view(const Conv2dProblem&, const DeviceInfo&,
+                                      const Config& config) const override {
+    if (!has_parameters) return std::nullopt;
+    StageView view;
+    view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
+    view.config = {4, config.at("stages")};
+    view.with = [config](const StageConfig& wanted) {
+      Config other = config;
+      other.values = {{"block", config.at("block")}, {"stages", wanted.stages}};
+      return other;
+    };
+    return view;
+  }
+  std::string source_hash() const override { return "hash"; }
+
+  bool has_parameters = true;
+
+ private:
+  World& world_;
+};
+
+class LastStageTest : public testing::Test {
+ protected:
+  LastStageTest() { setenv("CONVTUNE_DATA_DIR", scratch_.path().c_str(), 1); }
+
+  static Config with_stages(std::int64_t stages) { return {{{"block", 64}, {"stages", stages}}}; }
+  // As if the search had just ended with 3 stages.
+  LastStage run(
+      const std::function<bool()>& cancelled = [] { return false; }, double min_gain = 0.02) {
+    TrialLog trials(scratch_.path(), problem(), "device");
+    Screening screening(problem(), bed_.info(), testbed_, trials, true);
+    Contender winner = contender(staged_, with_stages(3), problem(), bed_.info(), testbed_);
+    EXPECT_EQ(winner.failure, "");
+    winner.screen_us = world_.stage_us.at(3);
+    world_.runs = 0;
+    return last_stage(winner, problem(), bed_.info(), testbed_, screening, min_gain, cancelled);
+  }
+  static void expect_verdict(const LastStage& stage, std::size_t rule, const std::string& needle) {
+    ASSERT_GE(stage.report.verdicts.size(), rule);
+    const std::string& verdict = stage.report.verdicts[rule - 1];
+    EXPECT_EQ(verdict.rfind(fmt::format("R{}: ", rule), 0), 0u) << verdict;
+    EXPECT_NE(verdict.find(needle), std::string::npos) << verdict;
+  }
+
+  ScratchFolder scratch_;
+  World world_;
+  Staged staged_{world_};
+  Clocked bed_{world_};
+  Testbed testbed_{problem(), bed_, TestData::real, 1, 0};
+};
+
+TEST_F(LastStageTest, AProvenNeighbourTakesTheWinnersPlace) {
+  const LastStage stage = run();
+  ASSERT_TRUE(stage.accepted);
+  EXPECT_EQ(stage.accepted->config, with_stages(4));
+  EXPECT_NEAR(stage.accepted->screen_us, 940, 5);
+  EXPECT_TRUE(stage.report.changed);
+  EXPECT_EQ(stage.report.original, "staged block=64 stages=3");
+  EXPECT_EQ(stage.report.kept, "staged block=64 stages=4");
+  ASSERT_EQ(stage.report.verdicts.size(), 6u);
+  expect_verdict(stage, 1, "nothing is known of the occupancy");
+  expect_verdict(stage, 2, "stages 3 -> 4 and 2");
+  expect_verdict(stage, 4, "3 configs");
+  expect_verdict(stage, 5, "among them");
+  expect_verdict(stage, 6, "warps=4 stages=4: one stage more against the original: takes ");
+  ASSERT_EQ(stage.report.tried.size(), 3u);
+  EXPECT_EQ(stage.report.tried[0].config, with_stages(3));
+  EXPECT_EQ(stage.report.tried[0].reason, "warps=4 stages=3: the original");
+  EXPECT_NEAR(stage.report.tried[0].time_us, 1000, 10);
+  EXPECT_NEAR(stage.report.tried[2].time_us, 1050, 10);
+}
+
+TEST_F(LastStageTest, TheWinnerStaysWhereNothingIsProven) {
+  world_.stage_us = {{2, 1000}, {3, 1000}, {4, 990}};
+  const LastStage stage = run();
+  EXPECT_FALSE(stage.accepted);
+  EXPECT_FALSE(stage.report.changed);
+  EXPECT_EQ(stage.report.kept, stage.report.original);
+  expect_verdict(stage, 6, "the incumbent stays");
+}
+
+TEST_F(LastStageTest, WhatIsAskedIsOnePercentAtLeast) {
+  world_.noise = 0.001;
+  world_.stage_us = {{2, 1000}, {3, 1000}, {4, 995}};
+  const LastStage small = run([] { return false; }, 0);
+  EXPECT_FALSE(small.accepted);
+  expect_verdict(small, 6, "below 1 %");
+  world_.stage_us[4] = 985;
+  EXPECT_TRUE(run([] { return false; }, 0).accepted);
+  EXPECT_FALSE(run().accepted);
+}
+
+TEST_F(LastStageTest, TooFewNeighboursAreNotMeasured) {
+  world_.stage_us.erase(4);
+  const LastStage stage = run();
+  EXPECT_FALSE(stage.accepted);
+  EXPECT_TRUE(stage.report.tried.empty());
+  EXPECT_EQ(world_.runs, 0);
+  expect_verdict(stage, 2, "stages 3 -> 2; 4 is none of its configs here");
+  expect_verdict(stage, 4, "no list");
+  expect_verdict(stage, 6, "there is no list");
+}
+
+TEST_F(LastStageTest, AnAlgorithmWithoutParametersSaysSo) {
+  staged_.has_parameters = false;
+  const LastStage stage = run();
+  EXPECT_EQ(stage.report.verdicts,
+            std::vector<std::string>{"no list: staged has no parameters that this stage may change"});
+  EXPECT_EQ(world_.runs, 0);
+}
+
+TEST_F(LastStageTest, WhatIsTooSlowIsNotMeasured) {
+  for (auto& [stages, us] : world_.stage_us) us *= 60;
+  const LastStage stage = run();
+  EXPECT_FALSE(stage.accepted);
+  EXPECT_EQ(world_.runs, 0);
+  expect_verdict(stage, 6, "not measured: 40 runs of 60 ms would take 2.4 s");
+}
+
+TEST_F(LastStageTest, InterruptedAtAnyTimeItChangesNothing) {
+  run();  // all there is to poll
+  for (const int polls : {0, 1, 2, 3, 10, 45, 50}) {
+    int left = polls;
+    const LastStage stage = run([&left] { return --left < 0; });
+    EXPECT_FALSE(stage.accepted) << polls;
+    EXPECT_EQ(stage.report.kept, stage.report.original) << polls;
+  }
+}
+
+TEST_F(LastStageTest, WrongNeighboursAreQuarantinedAndTheOthersMeasured) {
+  world_.stage_us[2] = 0;
+  const LastStage first = run(), again = run();
+  for (const LastStage* stage : {&first, &again}) {
+    ASSERT_TRUE(stage->accepted);
+    ASSERT_EQ(stage->report.tried.size(), 3u);
+    EXPECT_NE(stage->report.tried[2].failure.find("the oracle says"), std::string::npos);
+    EXPECT_EQ(stage->report.tried[2].time_us, 0);
+  }
+  const TrialLog trials(scratch_.path(), problem(), "device");
+  ASSERT_NE(trials.find("staged", with_stages(2), "hash"), nullptr);
+  EXPECT_NE(trials.find("staged", with_stages(2), "hash")->failure, "");
+  ASSERT_NE(trials.find("staged", with_stages(4), "hash"), nullptr);
+  EXPECT_EQ(trials.find("staged", with_stages(4), "hash")->failure, "");
+
+  world_.stage_us[4] = 0;
+  const LastStage other = run();  // the trials know of a right one, which is checked again
+  expect_verdict(other, 6, "no neighbour ran");
+}
+
+TEST_F(LastStageTest, WhatKilledTheProcessTwiceIsLeftOut) {
+  for (int time = 0; time < TrialLog::kMostStarts; ++time)
+    TrialLog(scratch_.path(), problem(), "device").start("staged", with_stages(4), "hash");
+  const LastStage stage = run();
+  EXPECT_FALSE(stage.accepted);
+  EXPECT_NE(stage.report.tried[1].failure.find("never came to an end"), std::string::npos);
+  EXPECT_GT(stage.report.tried[2].time_us, 0);
+}
+
+}  // namespace
+}  // namespace convtune
