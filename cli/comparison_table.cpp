@@ -95,6 +95,15 @@ std::string render_comparison(const Comparison& comparison, const Style& style) 
   return out;
 }
 
+std::string render_last_stage(const MicroTuning& stage) {
+  std::string out = fmt::format("last stage, of {}\n", printable(stage.original));
+  for (const std::string& verdict : stage.verdicts) out += fmt::format("  {}\n", printable(verdict));
+  for (const MicroTuning::Tried& one : stage.tried)
+    out += fmt::format("    {:>8} us  {}{}\n", one.time_us > 0 ? microseconds(one.time_us) : "-", one.reason,
+                       one.failure.empty() ? "" : "; failed: " + printable(one.failure));
+  return out;
+}
+
 std::string render_summary(const std::vector<ReportRow>& rows) {
   const Summary summary = summarize(rows);
   std::string mean = "no case has a peer to compare with";

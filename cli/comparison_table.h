@@ -11,6 +11,8 @@ namespace convtune::cli {
 
 // The case and its roofline, one row a provider, the plan and the decision.
 std::string render_comparison(const Comparison& comparison, const Style& style);
+// What the rules of a search's last stage said, and what was measured.
+std::string render_last_stage(const MicroTuning& stage);
 // "geomean speed-up over the best peer 1.52x over 11 cases; 9 wins, 1 tie, 1 loss (±2 %)".
 std::string render_summary(const std::vector<ReportRow>& rows);
 // "direct vectors=4": what an algorithm runs with, on one line.

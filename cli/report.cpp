@@ -29,8 +29,9 @@ struct ReportFiles {
 std::string tuning_line(const ReportRow& row) {
   const TuningSummary& tuning = *row.tuning;
   if (tuning.from_record) return "search: none, nothing was measured; --retune searches again\n";
-  return fmt::format("search: {} trials here, {} resumed, {} pruned, {} wrong\n", tuning.trials,
-                     tuning.resumed, tuning.pruned, tuning.wrong);
+  return fmt::format("search: {} trials here, {} resumed, {} pruned, {} wrong\n{}", tuning.trials,
+                     tuning.resumed, tuning.pruned, tuning.wrong,
+                     tuning.last_stage ? render_last_stage(*tuning.last_stage) : "");
 }
 
 }  // namespace

@@ -29,10 +29,26 @@ Json provider_json(const ProviderResult& provider) {
   return json;
 }
 
+// The last stage: null where there was none.
+Json last_stage_json(const std::optional<MicroTuning>& stage) {
+  if (!stage) return nullptr;
+  Json tried = Json::array();
+  for (const MicroTuning::Tried& one : stage->tried) {
+    tried.push_back({{"config", to_string(one.config)}, {"reason", one.reason}, {"time_us", one.time_us}});
+    if (!one.failure.empty()) tried.back()["failure"] = one.failure;
+  }
+  return {{"original", stage->original},
+          {"kept", stage->kept},
+          {"changed", stage->changed},
+          {"tried", tried},
+          {"verdicts", stage->verdicts}};
+}
+
 Json tuning_json(const TuningSummary& tuning) {
-  return {{"from_record", tuning.from_record}, {"interrupted", tuning.interrupted}, {"trials", tuning.trials},
-          {"resumed", tuning.resumed},         {"pruned", tuning.pruned},           {"wrong", tuning.wrong},
-          {"warnings", tuning.warnings}};
+  return {{"from_record", tuning.from_record}, {"interrupted", tuning.interrupted},
+          {"trials", tuning.trials},           {"resumed", tuning.resumed},
+          {"pruned", tuning.pruned},           {"wrong", tuning.wrong},
+          {"warnings", tuning.warnings},       {"last_stage", last_stage_json(tuning.last_stage)}};
 }
 
 Json row_json(const ReportRow& row) {

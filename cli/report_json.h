@@ -16,6 +16,7 @@ struct TuningSummary {
   bool from_record = false, interrupted = false;
   std::int64_t trials = 0, resumed = 0, pruned = 0, wrong = 0;
   std::vector<std::string> warnings;
+  std::optional<MicroTuning> last_stage;
 };
 
 // One case of a report. `failure`: why there are no measurements.

@@ -113,12 +113,52 @@ TEST(ReportJson, FailuresAreTold) {
 
 TEST(ReportJson, TuningAndInterruptionAppearWhereTheyHappened) {
   ReportRow row = row_of(20, 40);
-  row.tuning = TuningSummary{false, false, 12, 3, 4, 0, {"hot"}};
+  row.tuning = TuningSummary{false, false, 12, 3, 4, 0, {"hot"}, {}};
   const Json json = Json::parse(report_json({row}, environment(), true));
   EXPECT_EQ(json["interrupted"], true);
   EXPECT_EQ(json["rows"][0]["tuning"]["trials"], 12);
   EXPECT_EQ(json["rows"][0]["tuning"]["resumed"], 3);
   EXPECT_EQ(json["rows"][0]["tuning"]["warnings"].at(0), "hot");
+  EXPECT_EQ(keys(json["rows"][0]["tuning"]),
+            (std::set<std::string>{"from_record", "interrupted", "trials", "resumed", "pruned", "wrong",
+                                   "warnings", "last_stage"}));
+  EXPECT_TRUE(json["rows"][0]["tuning"]["last_stage"].is_null());
+}
+
+MicroTuning last_stage() {
+  MicroTuning stage;
+  stage.original = "direct stages=3", stage.kept = "direct stages=4", stage.changed = true;
+  stage.tried = {{{{{"stages", 3}}}, "stages=3: the original", 20, {}},
+                 {{{{"stages", 4}}}, "stages=4: one stage more", 19, {}},
+                 {{{{"stages", 2}}}, "stages=2: one stage less", 0, "wrote outside y"}};
+  stage.verdicts = {"R1: stays", "R6: takes 5 % less time"};
+  return stage;
+}
+
+TEST(ReportJson, TheLastStagesVerdictsAndTimes) {
+  ReportRow row = row_of(20, 40);
+  row.tuning.emplace().last_stage = last_stage();
+  const Json json = Json::parse(report_json({row}, environment()))["rows"][0]["tuning"]["last_stage"];
+  EXPECT_EQ(keys(json), (std::set<std::string>{"original", "kept", "changed", "tried", "verdicts"}));
+  EXPECT_EQ(json["original"], "direct stages=3");
+  EXPECT_EQ(json["kept"], "direct stages=4");
+  EXPECT_EQ(json["changed"], true);
+  EXPECT_EQ(json["verdicts"].at(1), "R6: takes 5 % less time");
+  ASSERT_EQ(json["tried"].size(), 3u);
+  EXPECT_EQ(keys(json["tried"][0]), (std::set<std::string>{"config", "reason", "time_us"}));
+  EXPECT_EQ(json["tried"][1]["config"], "stages=4");
+  EXPECT_EQ(json["tried"][1]["time_us"], 19.0);
+  EXPECT_EQ(json["tried"][2]["failure"], "wrote outside y");
+}
+
+TEST(RenderLastStage, ShowsEveryVerdictAndTime) {
+  EXPECT_EQ(render_last_stage(last_stage()),
+            "last stage, of direct stages=3\n"
+            "  R1: stays\n"
+            "  R6: takes 5 % less time\n"
+            "        20.0 us  stages=3: the original\n"
+            "        19.0 us  stages=4: one stage more\n"
+            "           - us  stages=2: one stage less; failed: wrote outside y\n");
 }
 
 TEST(ReportJson, OddBytesAndOddNumbersStayJson) {
