@@ -282,7 +282,7 @@ class Direct final : public Algorithm {
     const auto parts = [](std::int64_t all, std::int64_t count) { return (all + count - 1) / count; };
     StageView view;
     view.parameters = {"tile_tasks", "passes", {2, 4, 8, 16, 32, 64}, {}, "tasks", "pass"};
-    for (std::int64_t passes = 1; passes <= 16; ++passes) view.parameters.stages.push_back(passes);
+    for (std::int64_t passes = 1; passes <= 64; ++passes) view.parameters.stages.push_back(passes);
     view.config = {now.filter_tasks, parts(now.taps, now.pass_taps)};
     view.with = [typed, parts, taps = now.taps, blocks = now.filter_blocks,
                  original = view.config](const StageConfig& wanted) {

@@ -304,13 +304,17 @@ class Records(CliTest):
         tuning = json.loads(out.read_text())["rows"][0]["tuning"]
         self.assertFalse(tuning["from_record"])
         self.assertGreater(tuning["trials"], 0)
+        self.check_last_stage(tuning["last_stage"], first.stdout)
 
         start = time.monotonic()
         again = self.ok("tune", TINY, "--json", str(out))
         self.assertLess(time.monotonic() - start, 1)
         self.assertIn("from the record of 20", again.stdout)
         self.assertIn("nothing was measured", again.stdout)
-        self.assertTrue(json.loads(out.read_text())["rows"][0]["tuning"]["from_record"])
+        tuning = json.loads(out.read_text())["rows"][0]["tuning"]
+        self.assertTrue(tuning["from_record"])
+        self.assertIsNone(tuning["last_stage"], "a recorded search has it behind it")
+        self.assertNotIn("last stage", again.stdout)
         self.assertIn("tuned", self.ok("plan", TINY).stdout)
 
         self.assertIn(TINY, self.ok("db", "list").stdout)
@@ -344,6 +348,19 @@ class Records(CliTest):
         self.refused(["db", "import", str(self.folder / "none")], 2, "none")
 
         self.damaged_records()
+
+    def check_last_stage(self, stage, text):
+        """Every rule's verdict, in the file and on the screen."""
+        self.assertEqual(set(stage), {"original", "kept", "changed", "tried", "verdicts"})
+        self.assertIn(f"last stage, of {stage['original']}\n", text)
+        self.assertEqual([verdict[:4] for verdict in stage["verdicts"]],
+                         ["R1: ", "R2: ", "R3: ", "R4: ", "R5: ", "R6: "])
+        for verdict in stage["verdicts"]:
+            self.assertIn(f"  {verdict}\n", text)
+        self.assertEqual(stage["changed"], stage["kept"] != stage["original"])
+        for one in stage["tried"]:
+            self.assertEqual(set(one), {"config", "reason", "time_us"})
+            self.assertIn(one["reason"], text)
 
     def damaged_records(self):
         """Garbage and truncation: one warning that names the file, and everything goes on."""

@@ -43,6 +43,8 @@ TEST_F(Tuner, FindsRecordsAndAnswersFromTheRecordWithoutMeasuring) {
   EXPECT_EQ(first.comparison.providers.front().name, "convtune");
   EXPECT_GT(first.comparison.providers.front().time_us, 0);
   EXPECT_NE(first.comparison.decision, "");
+  ASSERT_TRUE(first.last_stage);
+  EXPECT_EQ(first.last_stage->verdicts.size(), 6u);
 
   const Convolution planned = plan(kProblem);
   EXPECT_EQ(planned.plan().source, PlanSource::tuned);
@@ -51,6 +53,7 @@ TEST_F(Tuner, FindsRecordsAndAnswersFromTheRecordWithoutMeasuring) {
   const TuningReport second = tune(kProblem, {}, quick_);
   EXPECT_TRUE(second.from_record);
   EXPECT_EQ(second.trials, 0);
+  EXPECT_FALSE(second.last_stage);
   EXPECT_EQ(second.comparison.plan.config, first.comparison.plan.config);
   EXPECT_EQ(second.comparison.providers.front().time_us, first.comparison.providers.front().time_us);
 }
@@ -95,6 +98,20 @@ TEST_F(Tuner, InterruptedKeepsItsTrialsAndResumes) {
   EXPECT_FALSE(resumed.interrupted);
   EXPECT_GE(resumed.resumed, 3);
   EXPECT_EQ(Database().list().size(), 1u);
+}
+
+TEST_F(Tuner, InterruptedInItsLastStageRecordsNothing) {
+  std::atomic<bool> cancel = false;
+  TuneOptions options = quick_;
+  options.cancel = &cancel;
+  int last_stages = 0;
+  options.progress = [&](const Progress& progress) {
+    last_stages += progress.stage == "last stage";
+    cancel = last_stages > 0;
+  };
+  EXPECT_TRUE(tune(kProblem, {}, options).interrupted);
+  EXPECT_EQ(last_stages, 1);
+  EXPECT_TRUE(Database().list().empty());
 }
 
 TEST_F(Tuner, AHomeThatCannotBeWrittenIsAWarningNotAFailure) {
