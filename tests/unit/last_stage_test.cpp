@@ -35,8 +35,10 @@ class Clocked final : public Backend {
   explicit Clocked(World& world) : world_(world) {}
   const DeviceInfo& info() const override { return backend({}).info(); }
   std::shared_ptr<void> allocate(std::size_t bytes) override { return backend({}).allocate(bytes); }
-  void upload(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
-  void download(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void upload(void* to, const void* from, std::size_t bytes) override { backend({}).upload(to, from, bytes); }
+  void download(void* to, const void* from, std::size_t bytes) override {
+    backend({}).download(to, from, bytes);
+  }
   void synchronize(Stream) override {}
   double time_us(const std::function<void()>& work) override {
     const double before = world_.now_us;
