@@ -1,11 +1,12 @@
 // The model's times beside measured ones: how well the estimates of `plan --target` order candidates.
 //
-//   model_rank [--target h100] [--each 8] [--measure] [--json FILE] CASE...
+//   model_rank [--target h100] [--each 8 [--seed N]] [--measure] [--json FILE] CASE...
 //   model_rank [--target h100] --from FILE [--rows] [CASE...]
 //
-// Of each algorithm: its first guesses, and as many spread evenly over all the rest of its candidates. With
-// --measure they run on the first GPU, in turns, L2 flushed; --from takes what was measured from such a
-// file, so that a changed model is judged without a GPU. Needs NVRTC in any case.
+// Of each algorithm: its first guesses, and as many spread evenly over all the rest of its candidates; with a
+// seed, all of them drawn at random. With --measure they run on the first GPU, in turns, L2 flushed; --from
+// takes what was measured from such a file, so that a changed model is judged without a GPU. Needs NVRTC in
+// any case.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,6 +27,7 @@
 #include "cuda/driver.h"
 #include "estimate.h"
 #include "measure.h"
+#include "random_bits.h"
 #include "statistics.h"
 #include "testbed.h"
 
@@ -37,6 +39,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string target = "h100", from, json;
   std::size_t each = 8;
+  std::uint64_t seed = 0;  // 0: none
   bool measure = false, rows = false;
   std::vector<std::string> cases;
 };
@@ -60,15 +63,21 @@ Conv2dProblem problem_of(const std::string& name) {
   return problem;
 }
 
-std::vector<Row> chosen(const Conv2dProblem& problem, const DeviceInfo& device, std::size_t each) {
+std::vector<Row> chosen(const Conv2dProblem& problem, const DeviceInfo& device, std::size_t each,
+                        std::uint64_t seed) {
   std::vector<Row> rows;
   for (const Algorithm* algorithm : algorithms(Device::Kind::cuda)) {
     if (algorithm->vendor() || algorithm->reference() || !algorithm->supports(problem, device)) continue;
     const std::vector<Config> configs = algorithm->candidates(problem, device);
     std::set<std::size_t> places;
-    for (std::size_t i = 0; i < std::min(each, configs.size()); ++i) places.insert(i);
-    for (std::size_t i = 1; i <= each && configs.size() > each; ++i)
-      places.insert(each - 1 + (configs.size() - each) * i / each);
+    if (seed > 0) {
+      for (std::uint64_t i = 0; places.size() < std::min(2 * each, configs.size()); ++i)
+        places.insert(static_cast<std::size_t>(random_bits(seed, i) % configs.size()));
+    } else {
+      for (std::size_t i = 0; i < std::min(each, configs.size()); ++i) places.insert(i);
+      for (std::size_t i = 1; i <= each && configs.size() > each; ++i)
+        places.insert(each - 1 + (configs.size() - each) * i / each);
+    }
     for (const std::size_t place : places) rows.push_back({{algorithm, configs[place]}, place, 0, 0, {}});
   }
   return rows;
@@ -123,13 +132,14 @@ std::vector<Case> cases_of(const Options& options, const DeviceInfo& device) {
   if (options.from.empty()) {
     for (const std::string& name : options.cases) {
       const Conv2dProblem problem = problem_of(name);
-      cases.push_back({name, problem, chosen(problem, device, options.each)});
+      cases.push_back({name, problem, chosen(problem, device, options.each, options.seed)});
     }
     return cases;
   }
   std::ifstream file(options.from);
   if (!file) throw Error(ErrorKind::io, options.from + " cannot be read");
-  for (const Json& json : Json::parse(file).at("cases")) {
+  const Json measured = Json::parse(file);
+  for (const Json& json : measured.at("cases")) {
     Case one{json.at("case"), problem_of(json.at("case")), {}};
     if (!options.cases.empty() && std::ranges::count(options.cases, one.name) == 0) continue;
     for (const Json& row : json.at("candidates")) {
@@ -231,6 +241,8 @@ Options parse(int argc, char** argv) {
       options.json = value();
     else if (words[i] == "--each")
       options.each = static_cast<std::size_t>(std::max(1, std::atoi(value().c_str())));
+    else if (words[i] == "--seed")
+      options.seed = static_cast<std::uint64_t>(std::max(0, std::atoi(value().c_str())));
     else if (words[i] == "--measure")
       options.measure = true;
     else if (words[i] == "--rows")

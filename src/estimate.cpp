@@ -1,37 +1,20 @@
-// plan_for_target(), and its model. A run takes as long as its slowest term, and a part of the others that
-// the slowest does not hide:
-//
-//   memory         compulsory bytes over the bandwidth
-//   tensor cores   the config's own products (its padding too) over the peak; more where the last wave of
-//                  blocks leaves multiprocessors idle, and where few warps hide little latency
-//   issue          instructions over four a cycle and multiprocessor: a tensor instruction of 2048 flop
-//                  with what feeds it, or one for 32 multiply-adds
-//   shared memory  what a block keeps there, written once and read twice, at 128 bytes a cycle
-//   spills         stored and loaded by each thread, at the bandwidth of L2 (three times that of memory)
-//
-// The constants are guesses of the right size. The order that they make has not been held against measured
-// times yet.
+// Candidates compiled for a target, what each would launch, and the model's time for it (time_model.h).
 #include "estimate.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 
 #include "algorithms.h"
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
+#include "cuda/tile_work.h"
 #include "quoted.h"
 #include "target.h"
+#include "time_model.h"
 
 namespace convtune {
 namespace {
-
-constexpr double kLaunchUs = 3, kNotHidden = 0.2;
-constexpr double kWarpsThatHide = 8;  // on a multiprocessor: two a scheduler
-constexpr double kFlopsOfATensorWarp = 2048, kInstructionsWithIt = 4, kIssueACycle = 4;
-constexpr double kSmemBytesACycle = 128, kSmemPasses = 3, kL2OverMemory = 3;
 
 Ceilings ceilings_of(const Target& target) {
   Ceilings ceilings;
@@ -42,49 +25,18 @@ Ceilings ceilings_of(const Target& target) {
   return ceilings;
 }
 
-// Multiplies on the ordinary units.
-bool on_cuda_cores(const Algorithm& algorithm) {
-  return algorithm.name().find("fma") != std::string_view::npos;
-}
-
 void estimate(CandidateEstimate& one, const Conv2dProblem& problem, const Target& target,
               const Algorithm& algorithm) {
-  constexpr double kNoLimit = 1e30;
-  Ceilings compute = ceilings_of(target);
-  compute.bytes_per_second = kNoLimit;
-  if (on_cuda_cores(algorithm)) compute.flops_per_second = compute.fp32_flops_per_second;
-  double products_us = algorithm.bound_us(problem, device_of(target), one.config, compute);
-  if (products_us <= 0) products_us = 1e6 * problem.flops() / compute.flops_per_second;
-  const double flops = products_us * 1e-6 * compute.flops_per_second;
-
-  const double at_once = static_cast<double>(target.multiprocessors) * one.occupancy.blocks;
-  const double blocks = static_cast<double>(one.blocks);
-  // Of a grid that fits at once, the busiest multiprocessor counts; else whole waves.
-  const double rounded = blocks <= at_once
-                             ? std::ceil(blocks / target.multiprocessors) * target.multiprocessors
-                             : std::ceil(blocks / at_once) * at_once;
-  const double idle = rounded / blocks,
-               resident = std::min<double>(one.occupancy.blocks, std::ceil(blocks / target.multiprocessors));
-  const double warps = resident * std::ceil(one.threads / static_cast<double>(target.warp_size));
-  const double hidden = std::min(1.0, 0.5 + 0.5 * warps / kWarpsThatHide);
-
-  const double cycles_a_us = target.clock_mhz * target.multiprocessors;
-  const double instructions = on_cuda_cores(algorithm) ? 1.5 * flops / (2 * target.warp_size)
-                                                       : kInstructionsWithIt * flops / kFlopsOfATensorWarp;
-  const double bandwidth = 1e3 * target.bandwidth_gb_s;  // bytes a microsecond
-  const std::array<std::pair<double, const char*>, 5> terms = {{
-      {problem.bytes() / bandwidth, "memory"},
-      {products_us * idle / hidden, on_cuda_cores(algorithm) ? "multiply-adds" : "tensor cores"},
-      {instructions * idle / (kIssueACycle * cycles_a_us), "issue"},
-      {kSmemPasses * static_cast<double>(one.smem_bytes) * blocks * idle / (kSmemBytesACycle * cycles_a_us),
-       "shared memory"},
-      {static_cast<double>(one.spill_bytes) * one.threads * blocks / (kL2OverMemory * bandwidth), "spills"},
-  }};
-  const auto& largest = *std::max_element(terms.begin(), terms.end());
-  double all = 0;
-  for (const auto& [us, name] : terms) all += us;
-  one.estimate_us = kLaunchUs + largest.first + kNotHidden * (all - largest.first);
-  one.bound = largest.second;
+  const auto work = cuda::tile_work(algorithm.name(), problem, one.config);
+  if (!work) {  // nobody has counted what it does
+    one.estimate_us = algorithm.bound_us(problem, device_of(target), one.config, ceilings_of(target));
+    one.bound = "roofline";
+    return;
+  }
+  const TimeEstimate time = estimate_time(
+      target, *work, {one.threads, one.spill_bytes, static_cast<double>(one.blocks), one.occupancy.blocks});
+  one.estimate_us = time.us;
+  one.bound = time.bound;
 }
 
 // Each algorithm's next best guess in turns, until the limit.

@@ -19,8 +19,9 @@ struct CandidateEstimate {
   std::int64_t blocks = 0;
   Occupancy occupancy;
   double estimate_us = 0;
-  std::string
-      bound;  // the model's largest term: "tensor cores", "issue", "shared memory", "memory", "spills"
+  // What the model says that it waits for most: "memory", "tensor cores", "multiply-adds", "issue", "shared
+  // memory", "L2", "latency"; "roofline" where it knows no more than that.
+  std::string bound;
   std::string failure;  // why it does not compile or fit; the numbers above mean nothing then
 };
 

@@ -74,44 +74,16 @@ bool uniform_weights(const DirectFmaSm80& a) {
   return shares_weights(a) && a.problem.r * a.problem.s * a.filters <= 50;
 }
 
-// A warp's work on one strip: instructions, and clock cycles of shared memory (128 bytes each).
-struct Work {
-  double issued = 0, smem = 0;
-};
-Work strip_work(const DirectFmaSm80& a) {
-  const Conv2dExtents& problem = a.problem;
-  int used_rows = 0, filter_rows = 0;
-  for (int row = 0; row < a.strip_rows(); ++row) {
-    used_rows += a.is_used(row);
-    for (int output = 0; output < a.rows; ++output) filter_rows += a.filter_row(row, output) >= 0;
-  }
-  const double vectors = DirectFmaSm80::ceil_div(a.first_column() % 4 + a.window(), 4);
-  const double inputs = used_rows * vectors / (a.kept ? a.passes : 1);
-  const double weights = (a.weights_in_registers() ? problem.r : filter_rows) * a.weight_row_floats() / 4.0;
-  // Uniform registers are few: where the weights do not fit, some are moved there again and again. Threads
-  // that want different weights read them one after the other.
-  const double moved =
-      !shares_weights(a) ? 0 : problem.r * a.weight_row_floats() * (uniform_weights(a) ? 1 : 3);
-  const bool whole = problem.q % 4 == 0;
-  const double outputs = a.rows * a.filters;
-  return {50 + outputs * ((whole ? 2 : 8) + (a.staged ? 3 : 0)) +
-              problem.group_channels() * (filter_rows * problem.s * a.filters * 4.0 + inputs +
-                                          weights * (a.weights_in_registers() ? 1 : 4) + moved),
-          outputs * (whole ? 4 : 16) * (a.staged ? 2 : 1) +
-              problem.group_channels() *
-                  (inputs * 4 * std::min(problem.stride_w, 2) + weights * (shares_weights(a) ? 1 : 3))};
-}
-
 // Clock cycles, roughly: what the processors issue, what shared memory passes on, what memory moves.
 double estimated_cycles(const DirectFmaSm80& a, const DeviceInfo& device) {
   const Multiprocessor unit = multiprocessor(device.isa);
   const Conv2dExtents& problem = a.problem;
-  const Work strip = strip_work(a);
+  const DirectFmaWork strip = direct_fma_sm80_work(a);
   const double warps = a.threads() / 32.0;
   const double loads = static_cast<double>(a.planes()) * a.input_rows() * a.stored_columns() / 32;
   const int registers = a.registers() - (uniform_weights(a) ? a.problem.r * a.problem.s * a.filters : 0);
-  const double issue = (warps * (a.passes * strip.issued + 60) + loads * (a.vectors() ? 4 : 12)) / 4;
-  const double smem = warps * a.passes * strip.smem + loads * 2;
+  const double issue = (warps * (a.passes * strip.instructions + 60) + loads * (a.vectors() ? 4 : 12)) / 4;
+  const double smem = warps * a.passes * strip.wavefronts + loads * 2;
   // Blocks beside each other, how well their warps hide latencies, and how evenly blocks fall.
   const double beside =
       std::max(1.0, std::floor(std::min({static_cast<double>(unit.threads) / a.threads(), 32.0,
@@ -313,6 +285,30 @@ class DirectFma final : public Algorithm {
 };
 
 }  // namespace
+
+DirectFmaWork direct_fma_sm80_work(const DirectFmaSm80& a) {
+  const Conv2dExtents& problem = a.problem;
+  int used_rows = 0, filter_rows = 0;
+  for (int row = 0; row < a.strip_rows(); ++row) {
+    used_rows += a.is_used(row);
+    for (int output = 0; output < a.rows; ++output) filter_rows += a.filter_row(row, output) >= 0;
+  }
+  const double vectors = DirectFmaSm80::ceil_div(a.first_column() % 4 + a.window(), 4);
+  const double inputs = used_rows * vectors / (a.kept ? a.passes : 1);
+  const double weights = (a.weights_in_registers() ? problem.r : filter_rows) * a.weight_row_floats() / 4.0;
+  // Uniform registers are few: where the weights do not fit, some are moved there again and again. Threads
+  // that want different weights read them one after the other.
+  const double moved =
+      !shares_weights(a) ? 0 : problem.r * a.weight_row_floats() * (uniform_weights(a) ? 1 : 3);
+  const bool whole = problem.q % 4 == 0;
+  const double outputs = a.rows * a.filters;
+  return {50 + outputs * ((whole ? 2 : 8) + (a.staged ? 3 : 0)) +
+              problem.group_channels() * (filter_rows * problem.s * a.filters * 4.0 + inputs +
+                                          weights * (a.weights_in_registers() ? 1 : 4) + moved),
+          outputs * (whole ? 4 : 16) * (a.staged ? 2 : 1) +
+              problem.group_channels() *
+                  (inputs * 4 * std::min(problem.stride_w, 2) + weights * (shares_weights(a) ? 1 : 3))};
+}
 
 CompileJob direct_fma_sm80_job(const DirectFmaSm80& a, const std::string& arch) {
   const std::string config = fmt::format(

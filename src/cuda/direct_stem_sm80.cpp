@@ -62,26 +62,12 @@ Multiprocessor multiprocessor_of(const DeviceInfo& device) {
   return sm;
 }
 
-// Wavefronts of the loads that read a group's pixels, for every row pitch modulo 32: 1 for each where no two
-// threads of a warp want different words of one bank. Averages over the groups.
+// For every row pitch modulo 32.
 std::array<double, 32> wavefronts(DirectStemSm80 kernel) {
-  std::array<int, 4> groups{};
-  for (int group = 0; group < kernel.groups(); ++group)
-    ++groups[static_cast<std::size_t>(kernel.pattern(group))];
   std::array<double, 32> result{};
   for (int pitch = 0; pitch < 32; ++pitch) {
     kernel.row_pitch = (1 << 17) + pitch;  // far apart, as rows are
-    for (int pattern = 0; pattern < 4; ++pattern) {
-      std::array<std::set<int>, 32> words;
-      for (int lane = 0; lane < 32; ++lane) {
-        const int word = lane / 4 * kernel.pixel_pitch + kernel.thread_offset(pattern, lane % 4);
-        words[static_cast<std::size_t>(word % 32)].insert(word);
-      }
-      std::size_t most = 0;
-      for (const auto& bank : words) most = std::max(most, bank.size());
-      result[static_cast<std::size_t>(pitch)] +=
-          static_cast<double>(most) * groups[static_cast<std::size_t>(pattern)] / kernel.groups();
-    }
+    result[static_cast<std::size_t>(pitch)] = direct_stem_sm80_wavefronts(kernel);
   }
   return result;
 }
@@ -410,6 +396,24 @@ class DirectStem final : public Algorithm {
 };
 
 }  // namespace
+
+double direct_stem_sm80_wavefronts(const DirectStemSm80& kernel) {
+  std::array<int, 4> groups{};
+  for (int group = 0; group < kernel.groups(); ++group)
+    ++groups[static_cast<std::size_t>(kernel.pattern(group))];
+  double sum = 0;
+  for (int pattern = 0; pattern < 4; ++pattern) {
+    std::array<std::set<int>, 32> words;
+    for (int lane = 0; lane < 32; ++lane) {
+      const int word = lane / 4 * kernel.pixel_pitch + kernel.thread_offset(pattern, lane % 4);
+      words[static_cast<std::size_t>(word % 32)].insert(word);
+    }
+    std::size_t most = 0;
+    for (const auto& bank : words) most = std::max(most, bank.size());
+    sum += static_cast<double>(most) * groups[static_cast<std::size_t>(pattern)] / kernel.groups();
+  }
+  return sum;
+}
 
 CompileJob direct_stem_sm80_job(const DirectStemSm80& a, const std::string& arch) {
   const std::string config = fmt::format(

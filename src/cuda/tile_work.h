@@ -1,0 +1,16 @@
+// What the kernels of our algorithms do, counted: for the model that estimates times (time_model.h).
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "convtune/convolution.h"
+#include "time_model.h"
+
+namespace convtune::cuda {
+
+// For a config that the algorithm accepts; nothing for an algorithm that is not counted.
+std::optional<TileWork> tile_work(std::string_view algorithm, const Conv2dProblem& problem,
+                                  const Config& config);
+
+}  // namespace convtune::cuda

@@ -1,0 +1,55 @@
+// How long a GPU takes for a kernel, from what the kernel does: a roofline of tiles. Pure functions. What is
+// counted, the rates and where each constant comes from: time_model.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "convtune/target.h"
+
+namespace convtune {
+
+// What a tile takes from a multiprocessor in a part of its life.
+struct Phase {
+  double products = 0;      // on tensor cores: an m16n8k8 of TF32, or as many cycles of another precision
+  double instructions = 0;  // of warps
+  double wavefronts = 0;    // of shared memory: 128 bytes each, more where threads meet at a bank
+  double l2_bytes = 0;      // read
+  double waits = 0;         // of a whole block for a barrier
+};
+
+// What a kernel does: so many tiles alike, each loaded, multiplied and stored.
+struct TileWork {
+  double tiles = 0;
+  Phase load, multiply, store;
+  double input_bytes = 0;      // that memory must read for all tiles together
+  double stored_bytes = 0;     // of a tile, in `pieces` that are contiguous in the output
+  double pieces = 0;           // each from one place at one time
+  double part_sectors = 0;     // sectors of 32 bytes at their ends, of which they write a part
+  double copies = 0;           // asynchronous ones of 4 bytes a thread, by warps
+  double in_flight_bytes = 0;  // of a block's loads
+  double load_warps = 0;       // that do nothing but load; 0: all warps do everything
+  bool persistent = false;     // a block takes tile after tile; else a tile is a block
+  bool wgmma = false;          // multiplies with wgmma; else with mma.sync
+  bool cuda_cores = false;     // multiplies on ordinary units: products are among the instructions
+  bool store_beside = false;   // a tile is stored in parts while others of its parts are multiplied
+};
+
+// What the compiler made of it, and how it is launched.
+struct BlockShape {
+  int threads = 0;
+  std::int64_t spill_bytes = 0;  // a thread
+  double blocks = 0;             // of the grid
+  int resident = 1;              // blocks that a multiprocessor holds at once
+};
+
+struct TimeEstimate {
+  double us = 0;
+  // What it waits for most: "memory", "tensor cores", "multiply-adds", "issue", "shared memory", "L2", or
+  // "latency": blocks that are too few to hide what each waits for.
+  std::string_view bound;
+};
+
+TimeEstimate estimate_time(const Target& target, const TileWork& work, const BlockShape& block);
+
+}  // namespace convtune
