@@ -151,6 +151,21 @@ std::optional<Target> known_target(std::string_view name) {
   return std::nullopt;
 }
 
+Target typical_target(int major, int minor, int multiprocessors) {
+  const bool ada = major == 8 && (minor == 6 || minor == 9);
+  Target target = *known_target(major >= 12 ? "rtx5090" : major >= 9 ? "h100" : ada ? "rtx4090" : "a100");
+  for (const Target& known : known_targets())
+    if (known.capability_major == major && known.capability_minor == minor) {
+      target = known;
+      break;
+    }
+  const double share = static_cast<double>(multiprocessors) / target.multiprocessors;
+  target.multiprocessors = multiprocessors;
+  target.bandwidth_gb_s *= share;
+  target.tf32_tflops *= share, target.bf16_tflops *= share, target.fp16_tflops *= share;
+  return target;
+}
+
 std::optional<CapabilityFacts> capability_facts(int major, int minor) {
   for (const CapabilityRow& row : kCapabilities)
     if (row.major == major && row.minor == minor) return row.facts;

@@ -10,6 +10,10 @@ namespace convtune {
 // A built-in target, or nothing.
 std::optional<Target> known_target(std::string_view name);
 
+// What a device of this capability is like of which no more is known: a built-in one of it, or of a
+// capability near it, with its rates divided among so many multiprocessors.
+Target typical_target(int major, int minor, int multiprocessors);
+
 // What the limits of a compute capability are, and the products that a multiprocessor's tensor cores
 // finish in a clock cycle, in flop of dense tf32 with fp32 sums (fp16 and bf16: twice that).
 struct CapabilityFacts {

@@ -66,11 +66,15 @@ double together(int tiles, double busy, double alone) {
 
 }  // namespace
 
+double tensor_cycles(const Target& target, bool wgmma) {
+  const double peak = 2048 * target.multiprocessors * target.clock_mhz / (1e6 * target.tf32_tflops);
+  return !wgmma && target.capability_major >= 9 ? peak / kMmaSyncFromHopperOn : peak;
+}
+
 TimeEstimate estimate_time(const Target& target, const TileWork& work, const BlockShape& block) {
   if (!(work.tiles > 0)) return {kLaunchUs, "latency"};
   const double cycles_a_us = target.clock_mhz, multiprocessors = target.multiprocessors;
-  const double product_cycles = 2048 * multiprocessors * cycles_a_us / (1e6 * target.tf32_tflops) /
-                                (!work.wgmma && target.capability_major >= 9 ? kMmaSyncFromHopperOn : 1);
+  const double product_cycles = tensor_cycles(target, work.wgmma);
   const double l2 = l2_bytes_a_cycle(target);
   const Phase &load = work.load, &multiply = work.multiply, &store = work.store;
 

@@ -50,6 +50,8 @@ struct TimeEstimate {
   std::string_view bound;
 };
 
+// Cycles of one Phase::products on a whole multiprocessor.
+double tensor_cycles(const Target& target, bool wgmma);
 TimeEstimate estimate_time(const Target& target, const TileWork& work, const BlockShape& block);
 
 }  // namespace convtune

@@ -16,7 +16,9 @@
 #include "cuda/driver.h"
 #include "cuda/extents.h"
 #include "cuda/kernel.h"
+#include "cuda/tile_work.h"
 #include "target.h"
+#include "time_model.h"
 
 namespace convtune::cuda {
 namespace {
@@ -43,23 +45,16 @@ struct DirectStemConfig {
   }
 };
 
-// What the estimate knows of a multiprocessor: cycles of an m16n8k8 product on one of its four tensor cores,
-// bytes a cycle of its share of memory and of the L2, shared memory.
-struct Multiprocessor {
-  double product = 32, memory_bytes = 4, l2_bytes = 15;
-  int smem_bytes = 100 * 1024;
-};
-
-Multiprocessor multiprocessor_of(const DeviceInfo& device) {
+// A device as the model of time knows it.
+Target target_of(const DeviceInfo& device) {
   int capability = 0;  // "sm_90a": 90
   for (const char letter : device.isa)
     if (letter >= '0' && letter <= '9') capability = 10 * capability + (letter - '0');
-  Multiprocessor sm;
-  if (const auto facts = capability_facts(capability / 10, capability % 10))
-    sm.smem_bytes = facts->smem_per_multiprocessor_kib * 1024;
-  if (capability == 80) sm.product = 8, sm.memory_bytes = 10, sm.l2_bytes = 30;
-  if (capability >= 90 && capability < 120) sm.product = 8, sm.memory_bytes = 13, sm.l2_bytes = 24;
-  return sm;
+  return typical_target(capability / 10, capability % 10, device.units);
+}
+
+int smem_bytes_of(const DeviceInfo& device) {
+  return static_cast<int>(target_of(device).smem_per_multiprocessor);
 }
 
 // For every row pitch modulo 32.
@@ -132,41 +127,7 @@ class Planned {
 // Clock cycles of a block's products, if the tensor cores have nothing else to do.
 double product_cycles(const DirectStemSm80& kernel, const DeviceInfo& device) {
   const double outputs = 1.0 * kernel.filters() * kernel.band() * kernel.columns();
-  return multiprocessor_of(device).product / 4 * kernel.k_steps() * outputs / 128;
-}
-
-// Clock cycles, roughly. A multiprocessor is as slow as the busiest of its parts, or as its blocks that go
-// through loading, multiplying and storing one after the other.
-double estimated_cycles(const Planned& planned, const DirectStemSm80& kernel, const DeviceInfo& device) {
-  constexpr double kLatency = 1200, kBarrier = 600, kReads = 0.6, kSectorLoss = 1.3, kPieceLoss = 12;
-  const Multiprocessor sm = multiprocessor_of(device);
-  const double outputs = 1.0 * kernel.filters() * kernel.band() * kernel.columns();
-  const double real_outputs =
-      1.0 * kernel.of.n * kernel.of.k * kernel.of.p * kernel.of.q / static_cast<double>(kernel.all_blocks());
-  const double products = product_cycles(kernel, device);
-  const double reads =
-      kernel.warps() * kernel.k_steps() *
-      (4.0 * kernel.filter_tiles() + 2 * kernel.tiles() * planned.wavefronts_at(kernel.row_pitch));
-  const double window_floats = 1.0 * kernel.smem_rows() * kernel.window_columns();
-  const double copies = window_floats / 32 + (kernel.staged ? outputs / 32 * 3 : 0);
-  const double weight_bytes = 4.0 * kernel.k_steps() * kernel.step_floats();
-  const double l2 = (4 * window_floats + weight_bytes) / sm.l2_bytes;
-  const bool whole_sectors = kernel.staged || kernel.of.q % 8 == 0;
-  // Pieces of the output that lie in one row, or in one run, cost more the shorter they are.
-  const double piece = kernel.staged ? kernel.run() : kernel.columns();
-  const double stores =
-      4 * real_outputs / sm.memory_bytes * (whole_sectors ? 1 : kSectorLoss) * (1 + kPieceLoss / piece);
-  // Too few warps do not keep a tensor core busy.
-  const double schedulers = kernel.warps() * kernel.blocks / 4.0;
-  const double multiply = std::max(products * (1 + 1 / schedulers) + kReads * reads, reads) +
-                          (kernel.resident() ? 0 : kernel.all_stages() * kBarrier / schedulers);
-  const double busiest = std::max({multiply, reads + copies, l2, stores});
-  const double one = kLatency + l2 + multiply + copies + stores;
-  const double waves =
-      std::ceil(static_cast<double>(kernel.all_blocks()) / (1.0 * device.units * kernel.blocks));
-  // A config that fits so barely may spill.
-  const bool tight = kernel.registers() + 20 > kernel.register_limit();
-  return waves * std::max(busiest * kernel.blocks, one) * (tight ? 1.1 : 1);
+  return tensor_cycles(target_of(device), false) * kernel.k_steps() * outputs / 128;
 }
 
 class DirectStemExecutable final : public Executable {
@@ -276,7 +237,7 @@ class DirectStem final : public Algorithm {
   Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (Support support = takes(a); !support) return support;
     const Planned planned(a);
-    if (!configs_of(planned, multiprocessor_of(device).smem_bytes).empty()) return Support::yes();
+    if (!configs_of(planned, smem_bytes_of(device)).empty()) return Support::yes();
     DirectStemConfig least{.column_warps = 4, .steps = 2, .stages = 3};
     return Support::no(
         fmt::format("{} bytes of shared memory and {} instructions are about the least that "
@@ -288,15 +249,24 @@ class DirectStem final : public Algorithm {
   std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (!takes(a)) return {};
     struct Ranked {
-      double cycles;
+      double us;
       DirectStemConfig config;
     };
     std::vector<Ranked> ranked;
     const Planned planned(a);
-    for (const DirectStemConfig& config : configs_of(planned, multiprocessor_of(device).smem_bytes))
-      ranked.push_back({estimated_cycles(planned, planned.with(config), device), config});
+    const Target target = target_of(device);
+    for (const DirectStemConfig& config : configs_of(planned, smem_bytes_of(device))) {
+      const DirectStemSm80 kernel = planned.with(config);
+      // Registers are not known yet: the launch bounds keep `blocks` resident, and what fits barely may
+      // spill.
+      constexpr int kSpillBytes = 32, kTight = 20;
+      const bool tight = kernel.registers() + kTight > kernel.register_limit();
+      const TileWork work = tile_work(kernel, planned.wavefronts_at(kernel.row_pitch));
+      const BlockShape block = {kernel.threads(), tight ? kSpillBytes : 0, work.tiles, kernel.blocks};
+      ranked.push_back({estimate_time(target, work, block).us, config});
+    }
     std::stable_sort(ranked.begin(), ranked.end(),
-                     [](const Ranked& one, const Ranked& other) { return one.cycles < other.cycles; });
+                     [](const Ranked& one, const Ranked& other) { return one.us < other.us; });
     std::vector<Config> configs;
     for (const Ranked& one : ranked) configs.push_back(to_config(one.config));
     return configs;
@@ -318,7 +288,7 @@ class DirectStem final : public Algorithm {
         if (value < 0 || value > 256)
           return Support::no(fmt::format("{} must be 0 to 256, not {}", name, value));
       const DirectStemSm80 kernel = Planned(a).with(typed);
-      const int smem_bytes = multiprocessor_of(device).smem_bytes;
+      const int smem_bytes = smem_bytes_of(device);
       if (kernel.valid(smem_bytes)) return Support::yes();
       if (!kernel.possible())
         return Support::no(fmt::format(

@@ -28,32 +28,6 @@ double outputs_of(const Conv2dExtents& a) {
   return static_cast<double>(a.n) * a.k * a.p * a.q;
 }
 
-// A block: its window, rounded as it is stored; all k-steps; outputs by way of shared memory, or not.
-TileWork work_of(const DirectStemSm80& a) {
-  const double k_steps = a.k_steps(), filters = a.filter_tiles(), pixels = a.tiles();
-  const double window = 1.0 * a.smem_rows() * a.window_columns();
-  const double weight_bytes = 4 * k_steps * a.step_floats();
-  const double computed = 1.0 * a.filters() * a.band() * a.columns();
-  TileWork work;
-  work.tiles = static_cast<double>(a.all_blocks());
-  work.in_flight_bytes = 4.0 * a.threads() * (a.register_limit() - 32) / 2;
-  work.load.instructions = window / 32 * (6 + 4.0 / a.load_width);
-  work.load.wavefronts = window / 32;
-  work.load.l2_bytes = 4 * window;
-  work.multiply.products = computed / 128 * k_steps;
-  work.multiply.instructions =
-      a.warps() * k_steps * (filters * pixels + filters + 2 * pixels) + 3 * weight_bytes / kBulkBytes;
-  work.multiply.wavefronts =
-      a.warps() * k_steps * (4 * filters + 2 * pixels * direct_stem_sm80_wavefronts(a)) + weight_bytes / 128;
-  work.multiply.l2_bytes = weight_bytes;
-  work.multiply.waits = a.resident() ? 0 : a.all_stages();
-  work.store.instructions = computed / 32 * (a.staged ? 5 : 4);
-  work.store.wavefronts = computed / 32 * (a.staged ? 2 : 1);
-  work.store.waits = a.staged ? 2.0 * a.filter_tiles() / a.staged_tiles() : 0;
-  store_in_pieces(work, outputs_of(a.of) / work.tiles, a.staged ? a.run() : std::min(a.columns(), a.of.q));
-  return work;
-}
-
 // A band of output rows. A product of wgmma reads both operands from shared memory: 64 pixels, and filters.
 TileWork work_of(const DirectStemSm90& a) {
   const double rows = a.band, units = a.band + a.halo(), filters = a.filters;
@@ -164,10 +138,44 @@ TileWork work_of(const DirectFmaSm80& a) {
 
 }  // namespace
 
+// A block: its window, rounded as it is stored; all k-steps; outputs by way of shared memory, or not.
+TileWork tile_work(const DirectStemSm80& a, double pixel_wavefronts) {
+  const double k_steps = a.k_steps(), filters = a.filter_tiles(), pixels = a.tiles();
+  const double window = 1.0 * a.smem_rows() * a.window_columns();
+  const double weight_bytes = 4 * k_steps * a.step_floats();
+  const double computed = 1.0 * a.filters() * a.band() * a.columns();
+  TileWork work;
+  work.tiles = static_cast<double>(a.all_blocks());
+  work.in_flight_bytes = 4.0 * a.threads() * (a.register_limit() - 32) / 2;
+  work.load.instructions = window / 32 * (6 + 4.0 / a.load_width);
+  work.load.wavefronts = window / 32;
+  work.load.l2_bytes = 4 * window;
+  work.multiply.products = computed / 128 * k_steps;
+  work.multiply.instructions =
+      a.warps() * k_steps * (filters * pixels + filters + 2 * pixels) + 3 * weight_bytes / kBulkBytes;
+  work.multiply.wavefronts =
+      a.warps() * k_steps * (4 * filters + 2 * pixels * pixel_wavefronts) + weight_bytes / 128;
+  work.multiply.l2_bytes = weight_bytes;
+  work.multiply.waits = a.resident() ? 0 : a.all_stages();
+  work.store.instructions = computed / 32 * (a.staged ? 5 : 4);
+  // From registers: a fragment of 8 pixels is a sector; or part of two; or it takes two stores, one for the
+  // odd pixels, and then each sector is written in parts.
+  const double sectors = a.of.q % 8 == 0 ? 4 : a.of.q % 2 == 0 ? 8 : 16;
+  work.store.wavefronts = computed / 32 * (a.staged ? 2 : sectors);
+  work.store.waits = a.staged ? 2.0 * a.filter_tiles() / a.staged_tiles() : 0;
+  store_in_pieces(work, outputs_of(a.of) / work.tiles, a.staged ? a.run() : std::min(a.columns(), a.of.q));
+  if (!a.staged && a.of.q % 2 != 0) work.part_sectors = outputs_of(a.of) / work.tiles / 8;
+  work.input_bytes = 4.0 * a.of.n * a.of.c * a.of.h * a.of.w;
+  return work;
+}
+
 std::optional<TileWork> tile_work(std::string_view algorithm, const Conv2dProblem& problem,
                                   const Config& config) {
   std::optional<TileWork> work;
-  if (algorithm == "direct_stem_sm80") work = work_of(direct_stem_sm80_kernel(problem, config));
+  if (algorithm == "direct_stem_sm80") {
+    const DirectStemSm80 kernel = direct_stem_sm80_kernel(problem, config);
+    work = tile_work(kernel, direct_stem_sm80_wavefronts(kernel));
+  }
   if (algorithm == "direct_stem_sm90") work = work_of(direct_stem_sm90_kernel(problem, config));
   if (algorithm == "direct_body_sm90") work = work_of(direct_body_sm90_kernel(problem, config));
   if (algorithm == "implicit_gemm_sm80") work = work_of(implicit_gemm_sm80_kernel(problem, config));

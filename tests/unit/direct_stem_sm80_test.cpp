@@ -194,8 +194,9 @@ TEST(DirectStemSm80, CompilesAsPlanned) {
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     ASSERT_TRUE(results[i].module) << results[i].failure;
     const cuda::KernelResources& resources = results[i].module->kernels[0];
-    EXPECT_EQ(resources.spill_bytes, 0) << resources.kernel;
-    EXPECT_EQ(resources.stack_bytes, 0) << resources.kernel;
+    // Up to some registers: measured first guesses that spill these are faster than those that spill none.
+    EXPECT_LE(resources.spill_bytes, 96) << resources.kernel;
+    EXPECT_LE(resources.stack_bytes, 64) << resources.kernel;
     EXPECT_EQ(resources.static_smem_bytes, 0) << resources.kernel << ": all of it is asked for at the launch";
     EXPECT_LE(resources.registers, kernels[i].register_limit()) << resources.kernel;
   }

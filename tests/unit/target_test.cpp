@@ -48,6 +48,19 @@ TEST(Target, RatesFollowFromClocks) {
   EXPECT_NEAR(find_target("a100").fp32_tflops(), 19.5, 0.1);
 }
 
+TEST(Target, TypicalOnesKeepTheRatesOfAMultiprocessor) {
+  const Target h100 = find_target("h100"), half = typical_target(9, 0, 66);
+  EXPECT_EQ(half.multiprocessors, 66);
+  EXPECT_DOUBLE_EQ(half.bandwidth_gb_s, h100.bandwidth_gb_s / 2);
+  EXPECT_DOUBLE_EQ(half.tf32_tflops, h100.tf32_tflops / 2);
+  EXPECT_DOUBLE_EQ(half.clock_mhz, h100.clock_mhz);
+  EXPECT_EQ(typical_target(9, 0, h100.multiprocessors), h100);
+  EXPECT_EQ(typical_target(8, 6, 84).product, find_target("rtx4090").product);
+  EXPECT_EQ(typical_target(8, 7, 16).product, find_target("a100").product);
+  EXPECT_EQ(typical_target(12, 1, 48).product, find_target("rtx5090").product);
+  EXPECT_EQ(typical_target(10, 3, 160).product, find_target("h100").product);
+}
+
 TEST(Target, UnknownNamesListTheKnown) {
   const std::string message = refusal([] { find_target("rtx4091"); });
   EXPECT_NE(message.find("rtx4091"), message.npos);
