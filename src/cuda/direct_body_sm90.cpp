@@ -209,6 +209,9 @@ class DirectBody final : public Algorithm {
     if (!kernel.patches() && a.c < kFewChannels)
       return Support::no(
           fmt::format("it is for {} input channels and more, or for patches, not for {}", kFewChannels, a.c));
+    if (!kernel.patches() && a.r * a.s > DirectBodySm90::kMostSteps)
+      return Support::no(
+          fmt::format("it is for filters of up to {} taps, not {}", DirectBodySm90::kMostSteps, a.r * a.s));
     return Support::yes();
   }
 

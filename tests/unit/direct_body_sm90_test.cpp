@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <vector>
 
 #include "convtune/cases.h"
 #include "cuda/compile_all.h"
 #include "cuda/cuda.h"
+#include "cuda/extents.h"
 #include "cuda/kernels/direct_body_sm90_positions.h"
+#include "random_bits.h"
 
 namespace convtune {
 namespace {
@@ -199,6 +202,63 @@ TEST(DirectBodySm90, PositionsMeetTheirPixelsAtAnyStrideAndDilation) {
   check_geometry<DirectBodySm90{.conv = both, .positions = 16}>();
 }
 
+// A pixel of tap `tap` at place `index` of a row (or at row `index` of an image) is padding.
+bool is_padding(const Conv2dExtents& a, int tap, int index) {
+  const int at = index * a.stride_w + tap * a.dilation_w % a.stride_w - a.pad_left;
+  return at < 0 || at >= a.w;
+}
+
+// Whether rows can follow each other at this distance: what a tap meets beyond a row's own places is padding,
+// both for that row and for the next.
+bool rows_fit(const Conv2dExtents& a, int pitch) {
+  for (int tap = 0; tap < a.s; ++tap)
+    for (int index = pitch; index < a.q + tap * a.dilation_w / a.stride_w; ++index)
+      if (index - pitch >= pitch || !is_padding(a, tap, index) || !is_padding(a, tap, index - pitch))
+        return false;
+  return true;
+}
+
+TEST(DirectBodySm90, RowsAreAsCloseAsTheirPaddingAllows) {
+  int wrapped = 0;
+  for (std::uint64_t i = 0; i < 20000; ++i) {
+    std::uint64_t at = 16 * i;
+    const auto between = [&at](int low, int high) {
+      return low + static_cast<int>(random_bits(3, at++) % static_cast<unsigned>(high - low + 1));
+    };
+    Conv2dExtents a{.w = 1, .s = 1};
+    a.w = between(1, 20), a.s = between(1, 7), a.stride_w = between(1, 4), a.dilation_w = between(1, 9);
+    a.pad_left = between(0, 12), a.q = between(1, 20);
+    const DirectBodySm90 kernel{.conv = a};
+    if (kernel.patches()) continue;
+    int pitch = a.q;
+    while (!rows_fit(a, pitch)) ++pitch;
+    ASSERT_EQ(kernel.pitch(), pitch) << cuda::to_cuda(a);
+    wrapped += pitch < a.q + kernel.column_reach();
+    std::vector<bool> met(static_cast<std::size_t>(a.stride_w));
+    for (int tap = 0; tap < a.s; ++tap) met[static_cast<std::size_t>(tap * a.dilation_w % a.stride_w)] = true;
+    ASSERT_EQ(kernel.phases_w(), std::count(met.begin(), met.end(), true)) << cuda::to_cuda(a);
+    for (int index = 0, phase = -1; index < kernel.phases_w(); ++index) {
+      phase = static_cast<int>(std::find(met.begin() + phase + 1, met.end(), true) - met.begin());
+      ASSERT_EQ(kernel.phase_w(index), phase) << cuda::to_cuda(a);
+    }
+  }
+  EXPECT_GT(wrapped, 1000);
+}
+
+// Planning asks for a pitch thousands of times: the first of these, from the random sweep, took it hours.
+TEST(DirectBodySm90, PlansQuicklyAtAnyDilationStrideAndPadding) {
+  for (const char* text : {"mb1ic16ih5iw138oc3kh5kw138sh2sw1ph2pw6131dh0dw138 pad_right=12775",
+                           "mb1ic16ih5iw138oc3kh3kw138sh2sw1ph2pw6131dh0dw138 pad_right=12775",
+                           "mb1ic16ih5iw8oc3kh1kw11pw99999dw9998", "mb1ic16ih99999iw1oc3kh3kw1sh33333"}) {
+    Conv2dProblem problem = parse_problem(text);
+    problem.precision = Precision::tf32;
+    const auto start = std::chrono::steady_clock::now();
+    const bool supported = static_cast<bool>(cuda::direct_body_sm90().supports(problem, hopper()));
+    EXPECT_EQ(candidates(problem).empty(), !supported) << text;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << text;
+  }
+}
+
 TEST(DirectBodySm90, PatchesAreReadInTheirOrder) {
   constexpr Conv2dExtents patches{.n = 3,
                                   .c = 3,
@@ -253,6 +313,7 @@ TEST(DirectBodySm90, RefusesWithAReason) {
   EXPECT_NE(reason("mb2ic16ih32oc16kh3ph1 dtype=f16 precision=fp16").find("f32"), std::string::npos);
   EXPECT_NE(reason("mb2g2ic16ih32oc16kh3ph1 precision=tf32").find("group"), std::string::npos);
   EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1 precision=tf32").find("input channels"), std::string::npos);
+  EXPECT_NE(reason("mb1ic16ih64oc16kh32 precision=tf32").find("512 taps, not 1024"), std::string::npos);
   EXPECT_NE(reason("mb1ic64ih8192oc16kh3ph1 precision=tf32").find("no tile of it fits"), std::string::npos);
 }
 

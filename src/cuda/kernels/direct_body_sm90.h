@@ -57,12 +57,8 @@ struct DirectBodySm90 {
     return patches() ? 1 : phases_below(conv.stride_w, conv.s, conv.dilation_w, conv.stride_w);
   }
   constexpr int phases() const { return phases_h() * phases_w(); }
-  constexpr int phase_h(int index) const {
-    return nth_phase(index, phases_h(), conv.r, conv.dilation_h, conv.stride_h);
-  }
-  constexpr int phase_w(int index) const {
-    return nth_phase(index, phases_w(), conv.s, conv.dilation_w, conv.stride_w);
-  }
+  constexpr int phase_h(int index) const { return nth_phase(index, conv.r, conv.dilation_h, conv.stride_h); }
+  constexpr int phase_w(int index) const { return nth_phase(index, conv.s, conv.dilation_w, conv.stride_w); }
   constexpr long long image_positions() const { return static_cast<long long>(image_rows()) * pitch(); }
   constexpr long long all_positions() const { return image_positions() * conv.n * strips; }
 
@@ -155,13 +151,13 @@ struct DirectBodySm90 {
         (staged != 0 && staged != 8 && staged != 16))
       return false;
     if (strips > 1 && patches()) return false;
+    if (steps() > kMostSteps || static_cast<long long>(row_reach()) * pitch() >= kMostSmemBytes) return false;
     const long long image = static_cast<long long>(conv.c) * conv.h * conv.w;
     const long long output = static_cast<long long>(conv.k) * conv.p * conv.q;
     const long long window_images = block_positions() / image_positions() + row_reach() + 3;
     return image_positions() < kInt && loader_chunks() <= (threads() > 384 ? 12 : 20) &&
-           all_positions() + 2 * window() < kInt && tiles() < kInt &&
-           static_cast<long long>(row_reach()) * pitch() < kMostSmemBytes && plane_chunks() < (1 << 14) &&
-           steps() <= kMostSteps && smem_bytes_without_weights() <= kMostSmemBytes && weight_stages() >= 2 &&
+           all_positions() + 2 * window() < kInt && tiles() < kInt && plane_chunks() < (1 << 14) &&
+           smem_bytes_without_weights() <= kMostSmemBytes && weight_stages() >= 2 &&
            (staged == 0 || most_segments() <= kMostSegments) && image * window_images < kInt &&
            output * window_images < kInt && tiles() * blocks() * weight_groups() < kInt;
   }
@@ -177,44 +173,56 @@ struct DirectBodySm90 {
   static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
  private:
-  // The phases less than `below` that some tap meets.
+  // In all that follows, loops are over taps alone: strides, dilations and padding may be of any size, and
+  // planning asks thousands of times.
+
+  // The phases less than `below` that some tap meets: after so many taps they come again.
   static constexpr int phases_below(int below, int taps, int dilation, int stride) {
+    const int period = stride / gcd(dilation, stride);
     int count = 0;
-    for (int phase = 0; phase < below; ++phase) count += meets(phase, taps, dilation, stride);
+    for (int tap = 0; tap < taps && tap < period; ++tap) count += tap * dilation % stride < below;
     return count;
   }
-  static constexpr bool meets(int phase, int taps, int dilation, int stride) {
-    for (int tap = 0; tap < taps; ++tap)
-      if (tap * dilation % stride == phase) return true;
-    return false;
-  }
-  static constexpr int nth_phase(int index, int count, int taps, int dilation, int stride) {
-    if (count == 1 || count == stride) return index;
-    int phase = 0;
-    for (;; ++phase)
-      if (meets(phase, taps, dilation, stride) && index-- == 0) return phase;
-  }
-  // The least distance from row to row (or image to image) of positions at which every pixel beyond it is
-  // padding, and so is the pixel of the next row that lies in its place.
-  static constexpr int run(int outputs, int taps, int dilation, int stride, int pad, int extent) {
-    const int reach = (taps - 1) * dilation / stride;
-    for (int length = outputs; length < outputs + reach; ++length)
-      if (wraps(length, outputs, taps, dilation, stride, pad, extent)) return length;
-    return outputs + reach;
-  }
-  static constexpr bool wraps(int length, int outputs, int taps, int dilation, int stride, int pad,
-                              int extent) {
-    for (int tap = 0; tap < taps; ++tap) {
-      const int phase = tap * dilation % stride;
-      const auto padding = [&](int index) {
-        const int at = index * stride + phase - pad;
-        return at < 0 || at >= extent;
-      };
-      for (int index = length; index < outputs + tap * dilation / stride; ++index)
-        if (index - length >= length || !padding(index) || !padding(index - length)) return false;
+  static constexpr int gcd(int a, int b) {
+    while (b != 0) {
+      const int rest = a % b;
+      a = b, b = rest;
     }
-    return true;
+    return a;
   }
+  static constexpr int nth_phase(int index, int taps, int dilation, int stride) {
+    int phase = 0;  // of the first tap
+    for (; index > 0; --index) {
+      int next = stride;
+      for (int tap = 0; tap < taps; ++tap) {
+        const int other = tap * dilation % stride;
+        if (other > phase && other < next) next = other;
+      }
+      phase = next;
+    }
+    return phase;
+  }
+
+  // The least distance from row to row (or image to image) of positions at which every pixel beyond it is
+  // padding, and so is the pixel of the next row that lies in its place: all that each tap asks for.
+  static constexpr int run(int outputs, int taps, int dilation, int stride, int pad, int extent) {
+    int length = outputs;
+    for (int tap = 0; tap < taps; ++tap) {
+      const int end = outputs + tap * dilation / stride;  // of the tap's positions
+      const int shift = pad - tap * dilation % stride;
+      // Its positions on pixels; all others are padding.
+      const int first = ceil_div(at_least(0, shift), stride);
+      const int last = ceil_div(at_least(0, extent + shift), stride);
+      int least = (end + 1) / 2;  // none lies in the row after the next
+      if (first < last) {
+        if (first < end) least = at_least(least, last);  // beyond the row, padding
+        least = at_least(least, end - first);            // in the next row's first places, padding
+      }
+      length = at_least(length, least < end ? least : end);
+    }
+    return length;
+  }
+  static constexpr int at_least(int least, int value) { return value < least ? least : value; }
 };
 
 }  // namespace convtune
