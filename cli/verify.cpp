@@ -70,6 +70,9 @@ int Verify::run() const {
   options.progress = [&](std::int64_t done, std::int64_t total, std::int64_t mismatches) {
     progress.show(fmt::format("{}: {}/{}, {} mismatches", name, done, total, mismatches));
   };
+  options.stalled = [](const std::string& what) {
+    fmt::print(stderr, "random sweep: {}\n", printable(what));
+  };
   VerifyReport report;
   if (random) report = verify_random(*random, options.seed, where.device, options);
   for (const Conv2dProblem& asked : problems) {

@@ -4,8 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <future>
+#include <map>
+#include <mutex>
 #include <thread>
 
 #include "algorithms.h"
@@ -24,6 +28,66 @@ constexpr std::int64_t kSamples = 20000;       // of a larger one
 // kernels be compiled for every so many: where nothing has to be compiled, every problem is checked.
 constexpr std::uint64_t kVendorEvery = 8, kVendorEveryOnGpu = 16, kCompiledEvery = 32;
 constexpr std::uint64_t kAheadAProcessor = 16;  // problems of the sweep; most of them are built at once
+
+// Names a stall: a kernel that compiles for minutes, one that never ends on its GPU. Says what the sweep's
+// next problem waits for whenever another `every` passes without it being done.
+class StallWatch {
+ public:
+  StallWatch(std::function<void(const std::string&)> say, std::chrono::milliseconds every)
+      : say_(std::move(say)), every_(every) {
+    if (say_) thread_ = std::thread([this] { watch(); });
+  }
+  ~StallWatch() {
+    if (!say_) return;
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  StallWatch(const StallWatch&) = delete;
+  StallWatch& operator=(const StallWatch&) = delete;
+
+  // What some thread now does for problem `index`.
+  void doing(std::uint64_t index, std::string what) {
+    const std::lock_guard lock(mutex_);
+    doing_[index] = std::move(what);
+  }
+  void done(std::uint64_t index) {
+    const std::lock_guard lock(mutex_);
+    doing_.erase(index);
+    next_ = index + 1;
+    changed_.notify_all();
+  }
+
+ private:
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (!ended_) {
+      const std::uint64_t waited_for = next_;
+      const auto moved = [&] { return ended_ || next_ != waited_for; };
+      for (auto waited = every_; !changed_.wait_for(lock, every_, moved); waited += every_) {
+        const auto entry = doing_.find(waited_for);
+        const std::string what = entry == doing_.end() ? "its turn" : entry->second;
+        lock.unlock();
+        say_(fmt::format("problem {} has waited {:.0f} s for {}", waited_for,
+                         std::chrono::duration<double>(waited).count(), what));
+        lock.lock();
+        if (moved()) break;
+      }
+    }
+  }
+
+  const std::function<void(const std::string&)> say_;
+  const std::chrono::milliseconds every_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::string> doing_;  // by problem
+  std::condition_variable changed_;
+  std::uint64_t next_ = 0;
+  bool ended_ = false;
+  std::thread thread_;
+};
 
 // One thing to check. Built by some thread beforehand: compiling takes far longer than checking.
 struct Built {
@@ -112,18 +176,24 @@ struct Draw {
   Conv2dProblem problem;
   std::vector<Built> built;
 };
-Draw draw(std::uint64_t seed, std::uint64_t index, const Backend& on, const VerifyOptions& options) {
+Draw draw(std::uint64_t seed, std::uint64_t index, const Backend& on, const VerifyOptions& options,
+          StallWatch& stalls) {
   Draw drawn{resolve(random_problem(seed, index), on), {}};
+  const std::string problem = to_string(drawn.problem);
+  stalls.doing(index, fmt::format("a list of the algorithms that run {}", problem));
   const std::uint64_t vendor_every =
       on.info().device.kind == Device::Kind::cpu ? kVendorEvery : kVendorEveryOnGpu;
   for (const Algorithm* algorithm : chosen_algorithms(drawn.problem, on, options)) {
     if (algorithm->vendor() && options.algorithm.empty() && index % vendor_every != 0) continue;
+    stalls.doing(index, fmt::format("the candidates of {} for {}", algorithm->name(), problem));
     std::vector<Config> ready = algorithm->candidates(drawn.problem, on.info());
     const auto split = std::stable_partition(
         ready.begin(), ready.end(), [&](const Config& config) { return !algorithm->compiles(config); });
     const std::vector<Config> compiled(split, ready.end());
     ready.erase(split, ready.end());
     const auto add = [&](const Config& config) {
+      stalls.doing(index,
+                   fmt::format("{} {} to be built for {}", algorithm->name(), to_string(config), problem));
       drawn.built.push_back(build(*algorithm, config, drawn.problem, on));
     };
     const auto any = [&](const std::vector<Config>& from, std::uint64_t position) {
@@ -136,6 +206,7 @@ Draw draw(std::uint64_t seed, std::uint64_t index, const Backend& on, const Veri
     if (!compiled.empty() && index % kCompiledEvery == 0)
       add(index / kCompiledEvery % 2 == 0 ? compiled.front() : any(compiled, 2));
   }
+  stalls.doing(index, fmt::format("its check of {}", problem));
   return drawn;
 }
 
@@ -196,18 +267,25 @@ VerifyReport verify_random(std::int64_t count, std::uint64_t seed, Device device
   if (!options.algorithm.empty())
     find_algorithm(device.kind, options.algorithm);  // throws for an unknown name
   VerifyReport report;
+  StallWatch stalls(options.stalled, std::chrono::milliseconds(options.stall_ms));
   Ahead ahead(static_cast<std::uint64_t>(count), kAheadAProcessor * build_ahead(on),
-              [&](std::uint64_t index) { return draw(seed, index, on, options); });
+              [&](std::uint64_t index) { return draw(seed, index, on, options, stalls); });
   for (std::int64_t i = 0; i < count; ++i) {
     if (cancelled(options)) {
       report.interrupted = true;
       break;
     }
     const Draw drawn = ahead.next();
+    const auto index = static_cast<std::uint64_t>(i);
     if (!drawn.built.empty()) {
       Testbed bed = testbed(drawn.problem, on, seed);
-      for (const Built& built : drawn.built) check(built, drawn.problem, on, bed, seed, report);
+      for (const Built& built : drawn.built) {
+        stalls.doing(index, fmt::format("the answer of {} {} for {}", built.algorithm->name(),
+                                        to_string(built.config), to_string(drawn.problem)));
+        check(built, drawn.problem, on, bed, seed, report);
+      }
     }
+    stalls.done(index);
     ++report.problems;
     if (options.progress) options.progress(i + 1, count, report.mismatches);
   }

@@ -34,6 +34,10 @@ struct VerifyOptions {
   Config config;           // only this config; empty: see each function
   std::uint64_t seed = 1;  // of the data
   std::function<void(std::int64_t done, std::int64_t total, std::int64_t mismatches)> progress;
+  // By the random sweep, from a thread of its own, each time that one problem has taken another so many
+  // milliseconds: which it is, and what it waits for.
+  std::function<void(const std::string& what)> stalled;
+  std::int64_t stall_ms = 10'000;
   const std::atomic<bool>* cancel = nullptr;
 };
 

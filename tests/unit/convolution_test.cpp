@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "convtune/error.h"
@@ -110,6 +114,22 @@ TEST_F(ConvolutionTest, VerifyFindsNothingWrongAndNamesItsRepro) {
   EXPECT_NE(message_of([&] { verify(kProblem, {}, options); }), "");
   options.algorithm = "nothing";
   EXPECT_NE(message_of([&] { verify_random(1, 1, {}, options); }), "");
+}
+
+TEST(VerifyRandom, NamesWhatAStallWaitsFor) {
+  VerifyOptions options;
+  options.stall_ms = 0;  // any time at all is a stall
+  std::vector<std::string> said;
+  options.stalled = [&](const std::string& what) {
+    said.push_back(what);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  EXPECT_EQ(verify_random(50, 5, {}, options).problems, 50);
+  ASSERT_FALSE(said.empty());
+  EXPECT_EQ(said.front().rfind("problem ", 0), 0u) << said.front();
+  EXPECT_TRUE(std::any_of(said.begin(), said.end(), [](const std::string& what) {
+    return what.find("for the answer of ") != what.npos;
+  })) << said.back();
 }
 
 }  // namespace
