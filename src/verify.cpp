@@ -160,12 +160,14 @@ std::uint64_t build_ahead(const Backend& on) {
   return on.info().device.kind == Device::Kind::cpu ? 0 : std::max(std::thread::hardware_concurrency(), 1u);
 }
 
-// The algorithms that the options ask for and that can run the problem.
+// The algorithms that the options ask for and that can run the problem. One that is not asked for is not even
+// asked whether it can: the vendor's library answers slowly.
 std::vector<const Algorithm*> chosen_algorithms(const Conv2dProblem& problem, const Backend& on,
-                                                const VerifyOptions& options) {
+                                                const VerifyOptions& options, bool with_vendor = true) {
   std::vector<const Algorithm*> chosen;
   for (const Algorithm* algorithm : algorithms(on.info().device.kind))
-    if ((options.algorithm.empty() || options.algorithm == algorithm->name()) &&
+    if ((options.algorithm.empty() ? with_vendor || !algorithm->vendor()
+                                   : options.algorithm == algorithm->name()) &&
         algorithm->supports(problem, on.info()))
       chosen.push_back(algorithm);
   return chosen;
@@ -183,8 +185,8 @@ Draw draw(std::uint64_t seed, std::uint64_t index, const Backend& on, const Veri
   stalls.doing(index, fmt::format("a list of the algorithms that run {}", problem));
   const std::uint64_t vendor_every =
       on.info().device.kind == Device::Kind::cpu ? kVendorEvery : kVendorEveryOnGpu;
-  for (const Algorithm* algorithm : chosen_algorithms(drawn.problem, on, options)) {
-    if (algorithm->vendor() && options.algorithm.empty() && index % vendor_every != 0) continue;
+  for (const Algorithm* algorithm :
+       chosen_algorithms(drawn.problem, on, options, index % vendor_every == 0)) {
     stalls.doing(index, fmt::format("the candidates of {} for {}", algorithm->name(), problem));
     std::vector<Config> ready = algorithm->candidates(drawn.problem, on.info());
     const auto split = std::stable_partition(
