@@ -1,12 +1,12 @@
-// `direct_stem_sm90`: few input channels on compute capability 9.0 (kernels/direct_stem_sm90.cuh). Which
-// problems it takes, its search space, and what runs. `consumers` warpgroups multiply, `producers` load;
-// `units` of input are kept at once; `band` output rows are computed one after the other; `filters` belong to
-// a block.
+// `direct_stem_sm90`: few input channels and a stride of 4 on compute capability 9.0
+// (kernels/direct_stem_sm90.cuh). Which problems it takes, its search space, and what runs. `consumers`
+// warpgroups multiply; `units` of input are kept at once; `filters` belong to a block.
 #include "cuda/direct_stem_sm90.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "config.h"
@@ -14,6 +14,7 @@
 #include "cuda/cuda.h"
 #include "cuda/driver.h"
 #include "cuda/kernel.h"
+#include "cuda/tensor_map.h"
 
 namespace convtune::cuda {
 namespace {
@@ -22,13 +23,11 @@ constexpr const char* kFile = "direct_stem_sm90.cuh";
 constexpr std::int64_t kMostExtent = 1 << 20;  // so that no product of three overflows 64 bits
 
 struct DirectStemConfig {
-  std::int64_t consumers = 3, producers = 1, units = 5, band = 1, filters = 96;
+  std::int64_t consumers = 3, units = 5, filters = 96;
   template <class Self, class F>
   static void visit(Self& self, F&& field) {
     field("consumers", self.consumers);
-    field("producers", self.producers);
     field("units", self.units);
-    field("band", self.band);
     field("filters", self.filters);
   }
 };
@@ -40,7 +39,7 @@ DirectStemSm90 kernel_of(const Conv2dProblem& a) {
   kernel.n = small(std::max<std::int64_t>(a.n, 1));  // a batch of 0 is packed for, and never run
   kernel.c = small(a.c), kernel.h = small(a.h), kernel.w = small(a.w);
   kernel.k = small(a.k), kernel.r = small(a.r), kernel.s = small(a.s);
-  kernel.stride_h = small(a.stride_h), kernel.stride_w = small(a.stride_w);
+  kernel.stride_h = small(a.stride_h);
   kernel.pad_top = small(a.pad_top), kernel.pad_left = small(a.pad_left);
   kernel.p = small(a.p()), kernel.q = small(a.q());
   kernel.relu = a.activation == Activation::relu;
@@ -49,32 +48,28 @@ DirectStemSm90 kernel_of(const Conv2dProblem& a) {
 
 DirectStemSm90 with(DirectStemSm90 kernel, const DirectStemConfig& config) {
   kernel.consumers = static_cast<int>(config.consumers);
-  kernel.producers = static_cast<int>(config.producers), kernel.units = static_cast<int>(config.units);
-  kernel.band = static_cast<int>(config.band), kernel.filters = static_cast<int>(config.filters);
+  kernel.units = static_cast<int>(config.units), kernel.filters = static_cast<int>(config.filters);
   return kernel;
 }
 
 // Blocks beside each other: those of the filter blocks that share an image row, and one a multiprocessor.
-int band_blocks(const DirectStemSm90& kernel, int multiprocessors) {
-  return std::clamp(multiprocessors / kernel.filter_blocks(), 1, kernel.bands());
+int row_blocks(const DirectStemSm90& kernel, int multiprocessors) {
+  return static_cast<int>(std::clamp<long long>(multiprocessors / kernel.filter_blocks(), 1, kernel.rows()));
 }
 
-// Clock cycles of the busiest block, roughly: what the tensor cores, shared memory and the stores take for an
-// output row, and a part of it again for what a new band loads before its first row.
+// Clock cycles of the busiest block, roughly: what an output row takes of shared memory beside the tensor
+// cores, and its stores of the copy engine.
 double estimated_cycles(const DirectStemSm90& kernel, int multiprocessors) {
-  constexpr double kStoredBytesACycle = 13, kLoadedBytesACycle = 7, kOverlap = 0.3, kHaloRow = 0.5;
+  constexpr double kStoredBytesACycle = 9, kLoadedBytesACycle = 14, kOneConsumerIdles = 0.1;
   const double columns = kernel.filters;
   const double product = std::max(columns / 2, 16 + columns / 4);  // 64 x columns x 8; its operands' bytes
-  const double products = product * kernel.tiles() * kernel.classes() * kernel.k_steps();
-  const double stores = columns * kernel.q * 4 / kStoredBytesACycle;
-  const double overlap = kernel.consumers == 1 ? 1 : kOverlap;
-  const double loads =
-      static_cast<double>(kernel.unit_chunks()) * 16 / (kLoadedBytesACycle * kernel.producers);
-  const double row = std::max(loads, std::max(products, stores) + overlap * std::min(products, stores));
-  const int blocks = band_blocks(kernel, multiprocessors);
-  const double bands = std::ceil(static_cast<double>(kernel.bands()) / blocks) *
-                       std::ceil(static_cast<double>(kernel.filter_blocks()) / multiprocessors);
-  return bands * (kernel.band + kHaloRow * kernel.halo()) * row;
+  const double products = product * kernel.tiles() * kernel.k_steps() * 1.2;
+  const double copies = columns * kernel.q * 4 / kStoredBytesACycle +
+                        static_cast<double>(kernel.unit_bytes()) / kLoadedBytesACycle;
+  const double idle = kernel.consumers < DirectStemSm90::kMostConsumers ? kOneConsumerIdles * products : 0;
+  const double rows = std::ceil(static_cast<double>(kernel.rows()) / row_blocks(kernel, multiprocessors)) *
+                      std::ceil(static_cast<double>(kernel.filter_blocks()) / multiprocessors);
+  return rows * (std::max(products, copies) + 0.3 * std::min(products, copies) + idle);
 }
 
 class DirectStemExecutable final : public Executable {
@@ -99,9 +94,11 @@ class DirectStemExecutable final : public Executable {
   }
 
   void run(const void* x, const void* packed, void* y, Stream stream) const override {
+    DirectStemSm90Maps maps;
+    const int in_boxes = make(maps, y);
     run_.launch({blocks_, static_cast<unsigned>(config_.filter_blocks())},
                 {static_cast<unsigned>(config_.threads())}, static_cast<std::size_t>(config_.smem_bytes()),
-                stream, static_cast<const float*>(x), static_cast<const float*>(packed),
+                stream, maps, in_boxes, static_cast<const float*>(x), static_cast<const float*>(packed),
                 static_cast<float*>(y));
   }
 
@@ -110,9 +107,31 @@ class DirectStemExecutable final : public Executable {
                        const CompiledModule& module)
       : config_(kernel),
         device_(device.device.index),
-        blocks_(static_cast<unsigned>(band_blocks(kernel, device.units))),
+        blocks_(static_cast<unsigned>(row_blocks(kernel, device.units))),
         run_(device_, module, job.kernels[0], static_cast<std::size_t>(kernel.smem_bytes())),
         pack_(device_, module, job.kernels[1]) {}
+
+  // As the kernel has them (kernels/direct_stem_sm90_store.cuh).
+  struct DirectStemSm90Maps {
+    std::array<TensorMap, 3> y;
+  };
+  // Whether they can be used.
+  bool make(DirectStemSm90Maps& maps, void* y) const {
+    if (!config_.has_boxes() || reinterpret_cast<std::uintptr_t>(y) % 16 != 0) return false;
+    constexpr std::uint64_t kPlanes = DirectStemSm90::kPlanes, kFloat = sizeof(float);
+    const auto n = static_cast<std::uint64_t>(config_.n), k = static_cast<std::uint64_t>(config_.k);
+    const std::uint64_t image = static_cast<std::uint64_t>(config_.p) * static_cast<std::uint64_t>(config_.q);
+    const int lengths[] = {std::max(config_.short_run(), DirectStemSm90::kSector),
+                           config_.short_run() + DirectStemSm90::kSector, DirectStemSm90::kTile};
+    for (std::size_t i = 0; i < maps.y.size(); ++i) {
+      const auto map = tensor_map(
+          device_, y, {kPlanes * image, k / kPlanes, n}, {kFloat * kPlanes * image, kFloat * k * image},
+          {static_cast<std::uint32_t>(lengths[i]), static_cast<std::uint32_t>(config_.members()), 1});
+      if (!map) return false;
+      maps.y[i] = *map;
+    }
+    return true;
+  }
 
   const DirectStemSm90 config_;
   const int device_;
@@ -152,8 +171,8 @@ class DirectStem final : public Algorithm {
   double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
                   const Ceilings& ceilings) const override {
     const DirectStemSm90 kernel = with(kernel_of(a), from_config<DirectStemConfig>(config));
-    const double flops = 2.0 * kernel.n * kernel.p * kernel.tiles() * DirectStemSm90::kTile *
-                         kernel.classes() * kernel.k_steps() * 8 * kernel.filter_blocks() * kernel.filters;
+    const double flops = 2.0 * static_cast<double>(kernel.rows()) * kernel.tiles() * DirectStemSm90::kTile *
+                         kernel.k_steps() * 8 * kernel.filter_blocks() * kernel.filters;
     return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
   }
 
@@ -166,16 +185,12 @@ class DirectStem final : public Algorithm {
           return Support::no(fmt::format("{} must be 1 to {}, not {}", name, kMostExtent, value));
       const DirectStemSm90 kernel = with(kernel_of(a), typed);
       if (kernel.valid()) return Support::yes();
-      return Support::no(
-          fmt::format("{} is not one of its configs for this problem: consumers and producers at most {} "
-                      "together, band a divisor of "
-                      "{}, units {} to "
-                      "{}, filters 8, 16, 24, 32, 48, 64, 96 or 128, at most {} registers of sums (this: {}) "
-                      "and {} bytes "
-                      "of shared memory (this: {})",
-                      to_string(config), DirectStemSm90::kMostWarpgroups, kernel.p, kernel.halo() + 2,
-                      kernel.halo() + DirectStemSm90::kMostUnitsBesideHalo, kernel.most_sums(), kernel.sums(),
-                      DirectStemSm90::kMostSmemBytes, kernel.smem_bytes()));
+      return Support::no(fmt::format(
+          "{} is not one of its configs for this problem: consumers 2 or {}, units {} to {}, filters "
+          "32, 64 or 96, at most {} bytes of shared memory (this: {})",
+          to_string(config), DirectStemSm90::kMostConsumers, kernel.halo() + 2,
+          kernel.halo() + DirectStemSm90::kMostUnitsBesideHalo, DirectStemSm90::kMostSmemBytes,
+          kernel.smem_bytes()));
     } catch (const Error& error) {
       return Support::no(error.what());
     }
@@ -197,7 +212,7 @@ class DirectStem final : public Algorithm {
     StageView view;
     view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
     view.parameters.stages = {2, 3, 4, 5, 6, 7, 8};
-    view.config = {4 * (typed.consumers + typed.producers), typed.units - halo};
+    view.config = {4 * (typed.consumers + 2), typed.units - halo};
     view.with = [typed, halo](const StageConfig& wanted) {
       DirectStemConfig other = typed;
       other.units = halo + wanted.stages;
@@ -223,6 +238,8 @@ class DirectStem final : public Algorithm {
     if (a.precision == Precision::fp32)
       return Support::no("it multiplies in tf32, which is less than fp32 asks for");
     if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
+    if (a.stride_w != 4)
+      return Support::no(fmt::format("it is for a stride of 4 columns only, not {}", a.stride_w));
     if (a.dilation_h != 1 || a.dilation_w != 1) return Support::no("it is for dense filters only");
     for (const std::int64_t extent :
          {a.n, a.c, a.h, a.w, a.k, a.r, a.s, a.stride_h, a.stride_w, a.pad_top, a.pad_left, a.p(), a.q()})
@@ -236,31 +253,28 @@ class DirectStem final : public Algorithm {
   }
 
   static std::string why_none(DirectStemSm90 kernel) {
-    kernel.filters = 8;
+    if (kernel.last_tile() < DirectStemSm90::kSector)
+      return fmt::format("rows of {} outputs end with a tile of less than {}", kernel.q,
+                         DirectStemSm90::kSector);
+    kernel.consumers = 2, kernel.filters = 32;
     kernel.units = kernel.halo() + 2;
     return fmt::format(
         "{} products a tile and {} bytes of shared memory are the least that it needs here, and it has {} "
         "and {}",
-        kernel.k_steps() * kernel.classes(), kernel.smem_bytes(), DirectStemSm90::kMostProducts,
-        DirectStemSm90::kMostSmemBytes);
+        kernel.k_steps(), kernel.smem_bytes(), DirectStemSm90::kMostProducts, DirectStemSm90::kMostSmemBytes);
   }
 
-  // Every valid one: three consumers, many units and long bands first.
+  // Every valid one: three consumers and many units first.
   static std::vector<DirectStemConfig> configs_of(const Conv2dProblem& a) {
     const DirectStemSm90 kernel = kernel_of(a);
-    std::vector<int> filters;  // none that leaves a whole instruction of smaller size idle
-    for (const int some : {96, 128, 64, 32, 48, 24, 16, 8})
-      if (some >= 32 ? some < kernel.k + 8 : some >= kernel.k && some < kernel.k + 8) filters.push_back(some);
-    if (filters.empty())
-      filters.push_back(kernel.k <= 8 ? 8 : kernel.k <= 16 ? 16 : kernel.k <= 24 ? 24 : 32);
     std::vector<DirectStemConfig> configs;
-    for (const auto& [consumers, producers] : {std::pair{3, 1}, {2, 2}, {2, 1}, {1, 3}})
-      for (const int some : filters)
-        for (int units = kernel.halo() + 4; units >= kernel.halo() + 2; --units)
-          for (int band = kernel.p; band >= 1; --band) {
-            const DirectStemConfig config{consumers, producers, units, band, some};
-            if (kernel.p % band == 0 && with(kernel, config).valid()) configs.push_back(config);
-          }
+    for (const int consumers : {3, 2})
+      for (const int filters : {96, 64, 32})
+        for (int units = kernel.halo() + DirectStemSm90::kMostUnitsBesideHalo; units >= kernel.halo() + 2;
+             --units) {
+          const DirectStemConfig config{consumers, units, filters};
+          if (filters < kernel.k + 32 && with(kernel, config).valid()) configs.push_back(config);
+        }
     return configs;
   }
 };
@@ -269,11 +283,11 @@ class DirectStem final : public Algorithm {
 
 CompileJob direct_stem_sm90_job(const DirectStemSm90& a, const std::string& arch) {
   const std::string config = fmt::format(
-      "convtune::DirectStemSm90{{.n={},.c={},.h={},.w={},.k={},.r={},.s={},.stride_h={},.stride_w={},.pad_"
-      "top={},"
-      ".pad_left={},.p={},.q={},.relu={},.consumers={},.producers={},.units={},.band={},.filters={}}}",
-      a.n, a.c, a.h, a.w, a.k, a.r, a.s, a.stride_h, a.stride_w, a.pad_top, a.pad_left, a.p, a.q, a.relu,
-      a.consumers, a.producers, a.units, a.band, a.filters);
+      "convtune::DirectStemSm90{{.n={},.c={},.h={},.w={},.k={},.r={},.s={},.stride_h={},.pad_top={},.pad_"
+      "left={},"
+      ".p={},.q={},.relu={},.consumers={},.units={},.filters={}}}",
+      a.n, a.c, a.h, a.w, a.k, a.r, a.s, a.stride_h, a.pad_top, a.pad_left, a.p, a.q, a.relu, a.consumers,
+      a.units, a.filters);
   CompileJob job = kernel_job(kFile, fmt::format("convtune::direct_stem_sm90<{}>", config), arch);
   job.kernels.push_back(fmt::format("convtune::pack_direct_stem_sm90<{}>", config));
   return job;

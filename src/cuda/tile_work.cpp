@@ -28,46 +28,28 @@ double outputs_of(const Conv2dExtents& a) {
   return static_cast<double>(a.n) * a.k * a.p * a.q;
 }
 
-// An output row, or a band of them. A product of wgmma reads both operands from shared memory: 64 pixels, and
-// filters. (A template, so that what a kernel of rows lacks is not asked of it.)
-template <class Stem>
-TileWork work_of_stem(const Stem& a) {
+// An output row. A product of wgmma reads both operands from shared memory: 64 pixels, and filters. Bulk
+// copies bring whole units; warps of their own round them; others store whole sectors.
+TileWork work_of(const DirectStemSm90& a) {
+  const double filters = a.filters, products = a.tiles() * a.k_steps();
+  const double chunks = 1.0 * a.c * a.unit_rows() * a.row_chunks();
+  const double computed = a.tiles() * DirectStemSm90::kTile * filters;
   TileWork work;
+  work.tiles = static_cast<double>(a.rows()) * a.filter_blocks();
   work.persistent = work.wgmma = true;
-  const double filters = a.filters;
-  double rows = 1, classes = 1;
-  if constexpr (requires { a.band; }) {
-    rows = a.band, classes = a.classes();
-    const double chunks = (rows + a.halo()) * static_cast<double>(a.unit_chunks());
-    work.tiles = 1.0 * a.bands() * a.filter_blocks();
-    work.load_warps = a.loaders() / 32.0;
-    work.in_flight_bytes = 16.0 * 12 * a.loaders();
-    work.load.instructions = chunks / 32 * (6 * 4.0 / a.load_width() + 26);
-    work.load.wavefronts = chunks / 32 * 4;
-    work.load.l2_bytes = chunks * 16;
-    work.store.instructions =
-        rows * a.tiles() * Stem::kTile * classes * filters / 32 * (classes == 1 ? 6 : 8);
-    store_in_pieces(work, 1.0 * a.n * a.k * a.p * a.q / work.tiles,
-                    std::min<double>(a.q, Stem::kTile * classes));
-  } else {
-    // Bulk copies bring whole units; warps of their own round them; others store whole sectors.
-    const double chunks = 1.0 * a.c * a.unit_rows() * a.row_chunks();
-    work.tiles = static_cast<double>(a.rows()) * a.filter_blocks();
-    work.load_warps = a.threads() / 32.0 - 4 * a.consumers;
-    work.in_flight_bytes = (a.units - a.halo()) * static_cast<double>(a.unit_bytes());
-    work.load.instructions = chunks / 32 * 20;
-    work.load.wavefronts = chunks / 32 * 4 * 3;
-    work.load.l2_bytes = 4.0 * a.c * a.unit_rows() * a.w;
-    work.store.instructions = a.tiles() * Stem::kTile * filters / 32 * 3;
-    work.store_beside = true;
-    store_in_pieces(work, 1.0 * a.n * a.k * a.p * a.q / work.tiles, Stem::kTile);
-  }
-  const double products = rows * a.tiles() * classes * a.k_steps();
+  work.load_warps = a.threads() / 32.0 - 4 * a.consumers;
+  work.in_flight_bytes = (a.units - a.halo()) * static_cast<double>(a.unit_bytes());
+  work.load.instructions = chunks / 32 * 20;
+  work.load.wavefronts = chunks / 32 * 4 * 3;
+  work.load.l2_bytes = 4.0 * a.c * a.unit_rows() * a.w;
   work.multiply.products = products * filters / 2;
   work.multiply.instructions = products * 4 * 6;
   work.multiply.wavefronts = products * (16 + filters / 4);
-  work.multiply.waits = rows * a.tiles() / a.consumers;
-  work.store.wavefronts = rows * a.tiles() * Stem::kTile * classes * filters / 32 * (classes == 1 ? 2 : 1);
+  work.multiply.waits = 1.0 * a.tiles() / a.consumers;
+  work.store.instructions = computed / 32 * 3;
+  work.store.wavefronts = computed / 32 * 2;
+  work.store_beside = true;
+  store_in_pieces(work, 1.0 * a.n * a.k * a.p * a.q / work.tiles, DirectStemSm90::kTile);
   return work;
 }
 
@@ -194,7 +176,7 @@ std::optional<TileWork> tile_work(std::string_view algorithm, const Conv2dProble
     const DirectStemSm80 kernel = direct_stem_sm80_kernel(problem, config);
     work = tile_work(kernel, direct_stem_sm80_wavefronts(kernel));
   }
-  if (algorithm == "direct_stem_sm90") work = work_of_stem(direct_stem_sm90_kernel(problem, config));
+  if (algorithm == "direct_stem_sm90") work = work_of(direct_stem_sm90_kernel(problem, config));
   if (algorithm == "direct_body_sm90") work = work_of(direct_body_sm90_kernel(problem, config));
   if (algorithm == "implicit_gemm_sm80") work = work_of(implicit_gemm_sm80_kernel(problem, config));
   if (algorithm == "direct_fma_sm80") work = work_of(direct_fma_sm80_kernel(problem, config));

@@ -31,6 +31,8 @@ constexpr Device kDevice{Device::Kind::cuda, 0};
 const char* const kKinds[] = {
     "mb2ic3ih35oc96kh11sh4ph2",
     "mb1ic3ih32oc64kh7sh2ph3 act=relu",
+    "mb1ic3ih37iw61oc60kh7sh4ph3 act=relu",
+    "mb3ic4ih16iw280oc64kh4sh4",
     "mb2ic4ih16oc40kh3ph1",
     "mb1ic3ih32oc48kh8sh8",
     "mb1ic64ih14oc64kh3ph1",

@@ -12,7 +12,7 @@
 namespace convtune {
 namespace {
 
-const Conv2dProblem kProblem = parse_problem("mb2ic3ih32oc32kh3ph1");
+const Conv2dProblem kProblem = parse_problem("mb2ic3ih64oc32kh5sh4ph2");
 
 TEST(Estimate, FactsOfEveryCandidate) {
   if (!cuda::has_nvrtc()) GTEST_SKIP() << cuda::describe_nvrtc();

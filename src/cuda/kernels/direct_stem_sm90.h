@@ -1,41 +1,32 @@
-// The direct kernel for first layers on compute capability 9.0 (direct_stem_sm90.cuh, which draws it):
-// problem, choices, and what follows from them, shared by the kernel and by the host that plans it.
+// The direct kernel for first layers of stride 4 on compute capability 9.0 (direct_stem_sm90.cuh, which draws
+// it): problem, choices, and what follows from them, shared by the kernel and by the host that plans it.
 #pragma once
 
 namespace convtune {
 
 struct DirectStemSm90 {
-  // The problem.
-  int n = 1, c = 1, h = 1, w = 1, k = 1, r = 1, s = 1, stride_h = 1, stride_w = 1, pad_top = 0, pad_left = 0;
+  // The problem. Rows may have any stride, columns have one of 4.
+  int n = 1, c = 1, h = 1, w = 1, k = 1, r = 1, s = 1, stride_h = 1, pad_top = 0, pad_left = 0;
   int p = 1, q = 1;
   bool relu = false;
-  // The choices: warpgroups that multiply and that load; units kept at once; output rows of a band; filters
-  // of a block.
-  int consumers = 3, producers = 1, units = 3, band = 1, filters = 8;
+  // The choices: warpgroups that multiply; units of input kept at once; filters of a block.
+  int consumers = 3, units = 3, filters = 32;
 
-  // ---- Geometry ----
-  // Pixels q of one class (q modulo classes) begin a multiple of 4 columns after each other, which is
-  // `planes` chunks of 4 columns. Each class has a copy of the row, each plane of it every planes-th chunk.
-  constexpr int classes() const { return 4 / gcd(4, stride_w); }
-  constexpr int planes() const { return classes() * stride_w / 4; }
-  constexpr int positions() const { return ceil_div(q, classes()); }  // pixels of one class in a row
-  constexpr int tiles() const { return ceil_div(positions(), kTile); }
+  // ---- The input, in chunks of 4 columns ----
+  // A pixel's window begins one chunk behind its neighbour's.
   constexpr int column_groups() const { return ceil_div(s, 4); }  // of a filter's row
-  constexpr int plane_chunks() const { return positions() + (column_groups() - 1) / planes(); }
-  constexpr int row_chunks() const { return planes() * plane_chunks(); }
-  // A unit is stride_h input rows of all channels, or as many of them as any filter row meets.
+  constexpr int row_chunks() const { return q + column_groups() - 1; }
+  constexpr int stored_chunks() const { return ceil_div(w, 4); }  // of a row as it lies in x
+  // A unit is stride_h input rows of all channels, or as many of them as any filter row meets. Its buffer
+  // holds rows as they lie in x, then as chunks.
   constexpr int unit_rows() const { return r < stride_h ? r : stride_h; }
   constexpr int halo() const { return (r - 1) / stride_h; }  // units that an output row needs beside its own
-  constexpr long long unit_chunks() const {
-    return static_cast<long long>(c) * unit_rows() * classes() * row_chunks();
+  constexpr long long unit_bytes() const {
+    return 16LL * c * unit_rows() * (row_chunks() > stored_chunks() ? row_chunks() : stored_chunks());
   }
 
-  // Neighbouring columns that one load can read where x is aligned: chunks begin at multiples of it.
-  constexpr int load_width() const {
-    for (int width = 4; width > 1; width /= 2)
-      if (w % width == 0 && pad_left % width == 0 && 4 / classes() % width == 0) return width;
-    return 1;
-  }
+  // Threads that round take so many chunks of a row each, and hold so many pieces at once.
+  constexpr int pieces() const { return ceil_div(row_chunks(), kPiece); }  // of a row
 
   // ---- The sum, in groups of 4 filter columns ----
   // Two groups are a k-step of the matrix product: an odd one out is given a partner of zeros.
@@ -62,35 +53,54 @@ struct DirectStemSm90 {
     for (; index >= groups(unit); ++unit) index -= groups(unit);
     const bool real = index < real_groups(unit);
     if (!real) index = real_groups(unit) - 1;
-    int place = index % column_groups(), plane = 0;
-    for (; place >= groups_of_plane(plane); ++plane) place -= groups_of_plane(plane);
     const int row = index / column_groups();
-    return {unit, row / rows_of_unit(unit), row % rows_of_unit(unit), plane + place * planes(), real};
+    return {unit, row / rows_of_unit(unit), row % rows_of_unit(unit), index % column_groups(), real};
   }
-  // Chunks from the start of a unit to the first position of a group, in the copy of class 0.
+  // Chunks from the start of a unit to the first position of a group.
   constexpr int group_offset(const Group& g) const {
-    return ((g.channel * unit_rows() + g.row) * classes() * planes() + g.column_group % planes()) *
-               plane_chunks() +
-           g.column_group / planes();
+    return (g.channel * unit_rows() + g.row) * row_chunks() + g.column_group;
   }
 
-  // ---- A block ----
-  constexpr int bands() const { return n * (p / band); }
-  constexpr int filter_blocks() const { return ceil_div(k, filters); }
-  constexpr int threads() const { return 128 * (consumers + producers); }
-  constexpr int loaders() const { return 128 * producers; }
-  constexpr int sums() const { return classes() * filters / 2; }  // registers of a thread
-  constexpr int most_sums() const { return threads() > 384 ? 64 : 96; }
-  // Shared memory: weights, units, staged outputs, barriers, flags. What follows the units is as long as an
-  // operand: the last tile's is read to its end, and compute-sanitizer takes it to be contiguous.
-  constexpr int staged_channels() const { return filters % 16 == 0 ? 16 : 8; }
-  constexpr int staging_bytes() const {
-    return classes() == 1 ? consumers * staged_channels() * kStagingPitch * 4 : kOperandBytes;
+  // ---- The output, in runs of whole sectors ----
+  constexpr int tiles() const { return ceil_div(q, kTile); }             // of a row
+  constexpr int last_tile() const { return q - (tiles() - 1) * kTile; }  // its positions
+  // Filters 8m + j are plane j: their rows begin equally far behind a sector. Column 8i + 2l + e of a product
+  // is filter 8 (4t + l) + j with j * (filters / 32) + t = 2i + e, so a thread has whole planes, of one l.
+  constexpr int members() const { return filters / kPlanes; }  // of a plane
+  constexpr int filter_of_column(int column) const {
+    return filter_of(column / 8 * 2 + column % 2, column / 2 % 4);
   }
+  constexpr int filter_of(int pair, int lane) const {
+    const int each = filters / 32;  // pairs of a plane
+    return kPlanes * (4 * (pair % each) + lane) + pair / each;
+  }
+  // Runs of the last tile are this long, or a sector longer; those of the others are kTile.
+  constexpr int short_run() const { return last_tile() / kSector * kSector; }
+  constexpr int longest_run() const {
+    return tiles() > 1 && short_run() < kTile ? kTile : short_run() + kSector;
+  }
+  constexpr int plane_bytes() const {
+    return ceil_div(members() * longest_run() * 4, kBoxAlignment) * kBoxAlignment;
+  }
+  constexpr int slot_bytes() const { return kPlanesOfSlot * plane_bytes(); }
+  constexpr int carry_bytes() const { return filters * kSector * 4; }
+  // Whether boxes of y can be stored: its map counts 8 filters at once.
+  constexpr bool has_boxes() const { return k % kPlanes == 0; }
+
+  // ---- A block ----
+  constexpr long long rows() const { return static_cast<long long>(n) * p; }  // of all images
+  constexpr int filter_blocks() const { return ceil_div(k, filters); }
+  // After the consumers: a warpgroup of which two warps load and store, and one that rounds.
+  constexpr int threads() const { return 128 * (consumers + 2); }
+  constexpr int sums() const { return filters / 2; }  // registers of a thread
+  // Shared memory: weights, slots, units, carried ends of rows, bias, barriers, the rows to be repaired. What
+  // follows the units is longer than an operand: the last tile's is read to its end.
   constexpr long long weight_bytes() const { return 16LL * groups() * filters; }
-  constexpr long long units_bytes() const { return units * unit_chunks() * 16; }
+  constexpr long long units_bytes() const { return units * unit_bytes(); }
+  constexpr int barriers() const { return 3 * units + 2 * kSlots + consumers; }
   constexpr long long smem_bytes() const {
-    return weight_bytes() + units_bytes() + staging_bytes() + units * (2 * 8 + 4);
+    return weight_bytes() + kSlots * slot_bytes() + units_bytes() + 2 * carry_bytes() + 4 * filters +
+           8 * barriers() + 8;
   }
 
   // ---- Packed weights, in floats: each block's, then all as they came, bias, flag ----
@@ -101,31 +111,28 @@ struct DirectStemSm90 {
 
   // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid() const {
-    return consumers >= 1 && producers >= 1 && consumers + producers <= kMostWarpgroups &&
-           wgmma_has(filters) && band >= 1 && p % band == 0 && sums() <= most_sums() && units >= halo() + 2 &&
-           units <= halo() + kMostUnitsBesideHalo && k_steps() * classes() <= kMostProducts &&
+    return consumers >= 2 && consumers <= kMostConsumers && filters >= 32 && filters <= kMostFilters &&
+           filters % 32 == 0 && units >= halo() + 2 && units <= halo() + kMostUnitsBesideHalo &&
+           last_tile() >= kSector && pieces() <= kMostPieces && k_steps() <= kMostProducts &&
            smem_bytes() <= kMostSmemBytes &&
-           // Offsets in an image and counters of a block are ints.
-           static_cast<long long>(c + 1) * (h + pad_top) * w + pad_left < (1LL << 31) &&
-           static_cast<long long>(n) * (p / band) * (band + halo()) * (unit_chunks() / 128 + 1) < (1LL << 31);
+           // Offsets in an image, a plane's group and a block are ints.
+           static_cast<long long>(c + 1) * (h + pad_top + stride_h) * w < (1LL << 31) &&
+           static_cast<long long>(kPlanes) * p * q < (1LL << 31) &&
+           rows() * (1 + halo()) * tiles() * kPlanes < (1LL << 31);
   }
 
   static constexpr int kTile = 64;  // positions of a product
-  static constexpr int kOperandBytes = kTile * 8 * 4;
-  static constexpr int kStagingPitch = 68;  // floats: no two threads of a warp write to one bank
-  static constexpr int kMostWarpgroups = 4;
+  static constexpr int kPlanes = 8, kSector = 8 /* floats */, kBoxAlignment = 128;
+  // The order of a block's steps depends on these two (direct_stem_sm90_store.cuh).
+  static constexpr int kPlanesOfSlot = 2, kSlots = 3;
+  static constexpr int kMostConsumers = 3, kMostFilters = 96;
+  static constexpr int kPiece = 3, kMostPieces = 256;
   static constexpr int kMostProducts = 256;
   static constexpr int kMostUnitsBesideHalo = 8;
   static constexpr int kMostSmemBytes = 227 * 1024;
-  static constexpr bool wgmma_has(int columns) {
-    return columns == 8 || columns == 16 || columns == 24 || columns == 32 || columns == 48 ||
-           columns == 64 || columns == 96 || columns == 128;
-  }
 
  private:
-  static constexpr int gcd(int a, int b) { return b ? gcd(b, a % b) : a; }
   static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
-  constexpr int groups_of_plane(int plane) const { return ceil_div(column_groups() - plane, planes()); }
 };
 
 }  // namespace convtune

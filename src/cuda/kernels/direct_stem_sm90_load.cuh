@@ -1,5 +1,6 @@
-// What a block of direct_stem_sm90.cuh works through, its shared memory, and the warpgroups that load: input
-// rows from global memory, rounded to TF32, into the ring of units.
+// What a block of direct_stem_sm90.cuh works through, its shared memory, and how input rows get there: one
+// warp copies units as they lie in x, a warpgroup rounds them to TF32 and moves each row to where its chunks
+// begin.
 #pragma once
 
 #include "constants.cuh"
@@ -9,38 +10,59 @@
 namespace convtune {
 namespace stem {
 
+constexpr int kRounders = 128;       // threads that round
+constexpr int kRoundersBarrier = 1;  // their barrier's number
+
 __device__ inline bool is_finite_tf32(unsigned bits) {
   return (bits & 0x7f800000) != 0x7f800000;
 }
 
-// What a block works through: its bands, and so its rows and units, each numbered from 0. A band needs
-// halo() units more than it has rows.
+// The output rows of a block, numbered from 0: some that follow each other, of one image or of several.
 template <DirectStemSm90 config>
-struct Walk {
-  static constexpr int kBandsOfImage = config.p / config.band;
-  static constexpr int kUnitsOfBand = config.band + config.halo();
-  int bands = (config.bands() - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) /
-              static_cast<int>(gridDim.x);
+struct Rows {
+  int begin = static_cast<int>(config.rows() * blockIdx.x / gridDim.x);
+  int count = static_cast<int>(config.rows() * (blockIdx.x + 1) / gridDim.x) - begin;
 
-  __device__ int rows() const { return bands * config.band; }
-  __device__ int units() const { return bands * kUnitsOfBand; }
-  __device__ int band_id(int band) const {
-    return static_cast<int>(blockIdx.x) + band * static_cast<int>(gridDim.x);
+  __device__ int image(int i) const { return (begin + i) / config.p; }
+  __device__ int row(int i) const { return (begin + i) % config.p; }
+  // Where an image's rows begin and end in this block.
+  __device__ bool first(int i) const { return i == 0 || row(i) == 0; }
+  __device__ bool last(int i) const { return i == count - 1 || row(i) == config.p - 1; }
+  // Units are numbered from 0, too; the first rows of an image have halo() more of them.
+  __device__ int first_unit(int i) const { return i + config.halo() * (image(i) - image(0)); }
+  // f(i, above, unit) for each in order: the unit `above` behind row i's first. Rows i to i + above use it.
+  template <class F>
+  __device__ void for_units(F&& f) const {
+    int unit = 0;
+    for (int i = 0; i < count; ++i)
+      for (int above = first(i) ? 0 : config.halo(); above <= config.halo(); ++above) f(i, above, unit++);
   }
-  __device__ int first_unit(int row) const { return row + config.halo() * (row / config.band); }
+  __device__ int input_row(int i, int above) const {  // the unit's first; may lie outside
+    return (row(i) + above) * config.stride_h - config.pad_top;
+  }
 };
 
-// Shared memory, by its addresses there.
+// Shared memory, by its addresses there. Barriers: a unit is `raw`, `full`, and of a row `done`; a slot of
+// outputs is `filled` or `free`; a consumer has its `turn`.
 template <DirectStemSm90 config>
 struct Smem {
-  unsigned weights, units, staging, full, done, flags;
+  unsigned weights, slots, units, carry, bias, raw, full, done, filled, free, turn, repaired;
   __device__ explicit Smem(unsigned start)
       : weights(start),
-        units(weights + static_cast<unsigned>(config.weight_bytes())),
-        staging(units + static_cast<unsigned>(config.units_bytes())),
-        full(staging + config.staging_bytes()),
+        slots(weights + static_cast<unsigned>(config.weight_bytes())),
+        units(slots + config.kSlots * config.slot_bytes()),
+        carry(units + static_cast<unsigned>(config.units_bytes())),
+        bias(carry + 2 * config.carry_bytes()),
+        raw(bias + 4 * config.filters),
+        full(raw + 8 * config.units),
         done(full + 8 * config.units),
-        flags(done + 8 * config.units) {}
+        filled(done + 8 * config.units),
+        free(filled + 8 * config.kSlots),
+        turn(free + 8 * config.kSlots),
+        repaired(turn + 8 * config.consumers) {}
+  __device__ unsigned unit(int slot) const {
+    return units + slot * static_cast<unsigned>(config.unit_bytes());
+  }
 };
 
 __device__ inline void store_shared(unsigned address, unsigned value) {
@@ -52,117 +74,127 @@ __device__ inline unsigned load_shared(unsigned address) {
   return value;
 }
 
-// Everything that a loading warpgroup does. `thread` counts those of all of them.
+// One warp, of which one lane acts: x into the units. Without `in_bulk` the rounders read x themselves.
 template <DirectStemSm90 config>
-__device__ void produce(const float* __restrict__ x, const Smem<config>& smem, int thread) {
-  constexpr int kChunks = static_cast<int>(config.unit_chunks());
-  constexpr int kLoaders = config.loaders(), kMostAtOnce = 6, kNeeded = (kChunks + kLoaders - 1) / kLoaders;
-  constexpr int kBatches = (kNeeded + kMostAtOnce - 1) / kMostAtOnce;  // of a unit
-  constexpr int kAtOnce = (kNeeded + kBatches - 1) / kBatches;         // chunks of a thread
-  const Walk<config> walk;
-  const int steps = walk.units() * kBatches, rows = walk.rows();
-  // Batches: all but the oldest are on their way. Small ones are many, or each would wait for memory alone.
-  constexpr int kMostChunks = 12, kMostDepth = 8;
-  constexpr int kDepth = kMostChunks / kAtOnce < kMostDepth ? kMostChunks / kAtOnce : kMostDepth;
-  float values[kDepth][kAtOnce][4];
+__device__ void load(const float* __restrict__ x, const Smem<config>& smem, bool acts, bool in_bulk) {
+  constexpr int kAhead = 3;  // units that are fetched into L2 before their place is free
+  const Rows<config> rows;
+  int freed = 0;  // rows that are known to be done
+  rows.for_units([&](int i, int above, int unit) {
+    const int slot = unit % config.units;
+    for (; freed < rows.count && rows.first_unit(freed) <= unit - config.units; ++freed)
+      ptx::mbarrier_wait(smem.done + 8 * (freed % config.units), freed / config.units & 1);
+    const int row = rows.input_row(i, above), first = row < 0 ? 0 : row;
+    const int end = min(row + config.unit_rows(), config.h);
+    if (!in_bulk || first >= end) {
+      ptx::mbarrier_arrive_if(smem.raw + 8 * slot, acts);
+      return;
+    }
+    constexpr int kRowBytes = config.w * 4;
+    const float* from = x + (static_cast<long long>(rows.image(i)) * config.c * config.h + first) * config.w;
+    ptx::mbarrier_arrive_expect_if(smem.raw + 8 * slot, config.c * (end - first) * kRowBytes, acts);
+#pragma unroll 1
+    for (int channel = 0; channel < config.c; ++channel)
+      ptx::bulk_copy_to_shared_if(smem.unit(slot) + (channel * config.unit_rows() + first - row) * kRowBytes,
+                                  from + static_cast<long long>(channel) * config.h * config.w,
+                                  (end - first) * kRowBytes, smem.raw + 8 * slot, acts);
+    const int next = row + kAhead * config.stride_h, next_end = min(next + config.unit_rows(), config.h);
+    if (acts && next >= 0 && next < next_end)
+#pragma unroll 1
+      for (int channel = 0; channel < config.c; ++channel)
+        ptx::prefetch_l2(from + (static_cast<long long>(channel) * config.h + next - first) * config.w,
+                         (next_end - next) * kRowBytes);
+  });
+}
 
-  const auto load_by = [&](int step, auto batch, auto width) {
-    const int unit = step / kBatches, band = walk.band_id(unit / Walk<config>::kUnitsOfBand);
-    const int image = band / Walk<config>::kBandsOfImage;
-    const int first_row =
-        band % Walk<config>::kBandsOfImage * config.band + unit % Walk<config>::kUnitsOfBand;
-    const float* from = x + static_cast<long long>(image) * config.c * config.h * config.w;
+// One warpgroup: units from `raw` to `full`. Rows that meet a number that is not finite are noted.
+template <DirectStemSm90 config>
+__device__ void round_units(const float* __restrict__ x, const Smem<config>& smem, int thread, bool in_bulk) {
+  constexpr int kLines = config.c * config.unit_rows(), kStored = config.stored_chunks();
+  // A piece is so many chunks of a line: an odd number, so that the threads' pieces begin in different banks.
+  constexpr int kPiece = DirectStemSm90::kPiece, kPieces = config.pieces();
+  // A chunk of the window lies kBefore stored chunks before its own number, and begins kEarly columns into
+  // it.
+  constexpr int kBefore = (config.pad_left + 3) / 4, kEarly = kBefore * 4 - config.pad_left;
+  constexpr int kRead = kPiece + (kEarly > 0);
+  // So many lines are in registers at once. Lines that grow are moved from the last to the first, others from
+  // the first on: so none is written over before it was read.
+  constexpr int kMost = DirectStemSm90::kMostPieces / kPieces, kAtOnce = kMost < kLines ? kMost : kLines;
+  constexpr int kBatches = (kLines + kAtOnce - 1) / kAtOnce;
+  constexpr int kEach = (kAtOnce * kPieces + kRounders - 1) / kRounders;
+  constexpr bool kBackwards = config.row_chunks() >= kStored;
+  const Rows<config> rows;
+  rows.for_units([&](int i, int above, int unit) {
+    const int slot = unit % config.units, first_row = rows.input_row(i, above);
+    const unsigned buffer = smem.unit(slot);
+    ptx::mbarrier_wait(smem.raw + 8 * slot, unit / config.units & 1);
+    if (!in_bulk) {
+#pragma unroll 1
+      for (int e = thread; e < kLines * kStored * 4; e += kRounders) {
+        const int column = e % (kStored * 4), line = e / (kStored * 4);
+        const int row = first_row + line % config.unit_rows(), channel = line / config.unit_rows();
+        const long long image_row =
+            (static_cast<long long>(rows.image(i)) * config.c + channel) * config.h + row;
+        const bool there = row >= 0 && row < config.h && column < config.w;
+        store_shared(buffer + e * 4, there ? __float_as_uint(__ldg(x + image_row * config.w + column)) : 0);
+      }
+      ptx::bar_sync(kRoundersBarrier, kRounders);
+    }
+    unsigned most = 0;  // of all absolute values, as bits
+#pragma unroll 1
+    for (int batch = 0; batch < kBatches; ++batch) {
+      const int first_line = (kBackwards ? kBatches - 1 - batch : batch) * kAtOnce;
+      unsigned bits[kEach][kRead * 4];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int chunk = thread + kLoaders * (step % kBatches * kAtOnce + i);
-      const int position = chunk % config.plane_chunks(), row = chunk / config.row_chunks();
-      const int plane = chunk / config.plane_chunks() % config.planes();
-      const int shift = row % config.classes(), phase = row / config.classes() % config.unit_rows();
-      const int channel = row / (config.classes() * config.unit_rows());
-      const int input_row = first_row * config.stride_h + phase - config.pad_top;
-      const int column = (position * config.planes() + plane) * 4 + shift * config.stride_w - config.pad_left;
-      const int source = (channel * config.h + input_row) * config.w + column;
-      const bool inside = chunk < kChunks && input_row >= 0 && input_row < config.h;
+      for (int e = 0; e < kEach; ++e) {
+        const int piece = thread + kRounders * e, line = first_line + piece / kPieces;
+        const int row = first_row + line % config.unit_rows(), chunk = piece % kPieces * kPiece - kBefore;
+        const bool there = piece < kAtOnce * kPieces && line < kLines && row >= 0 && row < config.h;
 #pragma unroll
-      for (int j = 0; j < 4; j += width.value) {
-        // Widths divide the row's: all of them are inside, or none.
-        const bool there = inside && column + j >= 0 && column + j < config.w;
-        float* const to = &values[batch.value][i][j];
-        if constexpr (width.value == 4) {
-          const float4 got = there ? __ldg(reinterpret_cast<const float4*>(from + source)) : float4{};
-          to[0] = got.x, to[1] = got.y, to[2] = got.z, to[3] = got.w;
-        } else if constexpr (width.value == 2) {
-          const float2 got = there ? __ldg(reinterpret_cast<const float2*>(from + source + j)) : float2{};
-          to[0] = got.x, to[1] = got.y;
-        } else {
-          to[0] = there ? __ldg(from + source + j) : 0.0f;
+        for (int read = 0; read < kRead; ++read) {
+          unsigned(&to)[kRead * 4] = bits[e];
+          if (there && chunk + read >= 0 && chunk + read < kStored)
+            asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(to[4 * read]), "=r"(to[4 * read + 1]), "=r"(to[4 * read + 2]),
+                           "=r"(to[4 * read + 3])
+                         : "r"(buffer + (line * kStored + chunk + read) * 16)
+                         : "memory");
+          else
+            to[4 * read] = to[4 * read + 1] = to[4 * read + 2] = to[4 * read + 3] = 0;
+        }
+      }
+      ptx::bar_sync(kRoundersBarrier, kRounders);
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        const int piece = thread + kRounders * e, line = first_line + piece / kPieces;
+        const int first = piece % kPieces * kPiece;
+#pragma unroll
+        for (int chunk = 0; chunk < kPiece; ++chunk) {
+          unsigned rounded[4];
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            const unsigned raw = bits[e][4 * chunk + kEarly + j];
+            // Products drop the lower 13 bits: half of what they are worth is added, which rounds.
+            rounded[j] = raw + 0x1000;
+            most = max(most, raw & 0x7fffffff);
+          }
+          if (piece < kAtOnce * kPieces && line < kLines && first + chunk < config.row_chunks())
+            asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(
+                             buffer + (line * config.row_chunks() + first + chunk) * 16),
+                         "r"(rounded[0]), "r"(rounded[1]), "r"(rounded[2]), "r"(rounded[3])
+                         : "memory");
         }
       }
     }
-  };
-  constexpr int kWidth = config.load_width();
-  const bool aligned = reinterpret_cast<unsigned long long>(x) % (4 * kWidth) == 0;
-  const auto load = [&](int step, auto batch) {
-    if (kWidth > 1 && aligned)
-      load_by(step, batch, Int<kWidth>{});
-    else
-      load_by(step, batch, Int<1>{});
-  };
-  // What is loaded some units later is fetched into L2 now: memory takes longer than the batches last.
-  constexpr int kPrefetched = 4;
-  const auto prefetch = [&](int unit) {
-    const int band = walk.band_id(unit / Walk<config>::kUnitsOfBand);
-    const int image = band / Walk<config>::kBandsOfImage;
-    const int row = (band % Walk<config>::kBandsOfImage * config.band + unit % Walk<config>::kUnitsOfBand) *
-                        config.stride_h -
-                    config.pad_top;
-    const int first = row < 0 ? 0 : row;
-    const int end = row + config.unit_rows() > config.h ? config.h : row + config.unit_rows();
-    for (int channel = thread; channel < config.c && first < end; channel += kLoaders)
-      ptx::prefetch_l2(
-          x + ((static_cast<long long>(image) * config.c + channel) * config.h + first) * config.w,
-          static_cast<unsigned>(end - first) * config.w * 4u);
-  };
-  for (int unit = 0; unit < kPrefetched && unit < walk.units(); ++unit) prefetch(unit);
-  int freed = 0;  // rows that are known to be done
-  const auto store = [&](int step, auto batch) {
-    const int unit = step / kBatches, slot = unit % config.units;
-    if (step % kBatches == 0 && unit + kPrefetched < walk.units()) prefetch(unit + kPrefetched);
-    if (step % kBatches == 0)
-      for (; freed < rows && walk.first_unit(freed) <= unit - config.units; ++freed)
-        ptx::mbarrier_wait(smem.done + 8 * (freed % config.units), freed / config.units & 1);
-    bool finite = true;
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int chunk = thread + kLoaders * (step % kBatches * kAtOnce + i);
-      unsigned bits[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        bits[j] = ptx::cvt_rna_tf32(values[batch.value][i][j]);
-        finite = finite && is_finite_tf32(bits[j]);
-      }
-      if (chunk < kChunks)
-        asm volatile(
-            "st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem.units + (slot * kChunks + chunk) * 16),
-            "r"(bits[0]), "r"(bits[1]), "r"(bits[2]), "r"(bits[3])
-            : "memory");
+    if (most + 0x1000 >= 0x7f800000) {
+      asm volatile("red.shared.min.s32 [%0], %1;" ::"r"(smem.repaired), "r"(i) : "memory");
+      asm volatile("red.shared.max.s32 [%0], %1;" ::"r"(smem.repaired + 4),
+                   "r"(min(i + above, rows.count - 1))
+                   : "memory");
     }
-    if (!finite) store_shared(smem.flags + 4 * slot, unit + 1);  // no other unit's number: never cleared
-    if (step % kBatches == kBatches - 1) {
-      ptx::fence_proxy_async();
-      ptx::mbarrier_arrive(smem.full + 8 * slot);
-    }
-  };
-  for_constants<0, kDepth - 1>([&](auto first) {
-    if (first.value < steps) load(first.value, first);
+    ptx::fence_proxy_async();
+    ptx::mbarrier_arrive(smem.full + 8 * slot);
   });
-  for (int step = 0; step < steps; step += kDepth)
-    for_constants<0, kDepth>([&](auto batch) {
-      constexpr int kAhead = kDepth - 1;
-      const int now = step + batch.value;
-      if (now + kAhead < steps) load(now + kAhead, Int<(batch.value + kAhead) % kDepth>{});
-      if (now < steps) store(now, batch);
-    });
 }
 
 }  // namespace stem

@@ -48,10 +48,23 @@ __device__ inline void mbarrier_arrive_if(unsigned barrier, bool arrives) {
       : "memory");
 }
 
-// An arrival; the phase also waits for so many bytes of bulk copies.
+// An arrival; the phase also waits for so many bytes of bulk copies. These and the copies below come with
+// their condition inside: in a branch the compiler would not know their operands to be a warp's and not a
+// thread's.
 __device__ inline void mbarrier_arrive_expect(unsigned barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
+}
+
+__device__ inline void mbarrier_arrive_expect_if(unsigned barrier, unsigned bytes, bool arrives) {
+  asm volatile(
+      "{\n"
+      ".reg .pred arrives;\n"
+      "setp.ne.b32 arrives, %2, 0;\n"
+      "@arrives mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n"
+      "}" ::"r"(barrier),
+      "r"(bytes), "r"(static_cast<unsigned>(arrives))
+      : "memory");
 }
 
 // ---- Bulk copies -------------------------------------------------------------------------------
@@ -61,6 +74,18 @@ __device__ inline void bulk_copy_to_shared(unsigned to, const void* from, unsign
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
       "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+__device__ inline void bulk_copy_to_shared_if(unsigned to, const void* from, unsigned bytes, unsigned barrier,
+                                              bool copies) {
+  asm volatile(
+      "{\n"
+      ".reg .pred copies;\n"
+      "setp.ne.b32 copies, %4, 0;\n"
+      "@copies cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n"
+      "}" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "r"(static_cast<unsigned>(copies))
       : "memory");
 }
 
@@ -86,6 +111,47 @@ __device__ inline void bulk_commit_group() {
 // Until this thread's bulk copies to global memory have read their sources.
 __device__ inline void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+// Until at most kPending of this thread's groups have yet to read their sources.
+template <int kPending>
+__device__ inline void bulk_wait_read_but() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+// Until all of this thread's bulk copies to global memory have been written.
+__device__ inline void bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+// A box of a tensor of three extents, by its map, which the host made (cuTensorMapEncodeTiled) and which is a
+// parameter of the kernel. Shared memory is aligned to 128; the innermost coordinate is that of a multiple of
+// 16 bytes, or the instruction is illegal. What lies outside of the tensor is not written.
+struct alignas(64) TensorMap {
+  unsigned long long opaque[16];
+};
+__device__ inline void store_box_if(const TensorMap* map, int x0, int x1, int x2, unsigned from,
+                                    bool stores) {
+  asm volatile(
+      "{\n"
+      ".reg .pred stores;\n"
+      "setp.ne.b32 stores, %5, 0;\n"
+      "@stores cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];\n"
+      "}" ::"l"(map),
+      "r"(x0), "r"(x1), "r"(x2), "r"(from), "r"(static_cast<unsigned>(stores))
+      : "memory");
+}
+
+// ---- Registers, and barriers by number ---------------------------------------------------------
+// Registers of a thread from here on, a multiple of 8: all warps of a warpgroup. Some leave what others take,
+// and those wait for it.
+template <int kRegisters>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ inline void leave_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
 // One of the block's 16 barriers, for some of its warps; 0 is __syncthreads()'.
