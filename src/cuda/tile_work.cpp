@@ -131,8 +131,8 @@ TileWork work_of(const DirectFmaSm80& a) {
   work.load.l2_bytes = 4 * (floats + 1.0 * a.weight_units() * a.block_weight_floats());
   work.multiply.instructions = warps * (a.passes * strip.instructions + 60);
   work.multiply.wavefronts = warps * a.passes * strip.wavefronts;
-  store_in_pieces(work, outputs_of(a.problem) / work.tiles,
-                  a.staged ? a.band_rows() * a.problem.q : std::min(a.problem.q, 128));
+  // Rows of a plane follow each other in y.
+  store_in_pieces(work, outputs_of(a.problem) / work.tiles, 1.0 * a.band_rows() * a.problem.q);
   return work;
 }
 
