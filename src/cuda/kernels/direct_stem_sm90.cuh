@@ -132,10 +132,10 @@ __device__ void set_up(const float* __restrict__ packed, const Smem<config>& sme
                          4 * (config.tiles() < config.consumers ? config.tiles() : config.consumers));
     }
     for (int i = 0; i < config.kSlots; ++i) {
-      ptx::mbarrier_init(smem.filled + 8 * i, 4);
-      ptx::mbarrier_init(smem.free + 8 * i, in_boxes ? 1 : 32);  // by those who read it
+      ptx::mbarrier_init(smem.filled + 8 * i, 128);
+      ptx::mbarrier_init(smem.free + 8 * i, in_boxes ? 1 : 32);
     }
-    for (int i = 0; i < config.consumers; ++i) ptx::mbarrier_init(smem.turn + 8 * i, 4);
+    for (int i = 0; i < config.consumers; ++i) ptx::mbarrier_init(smem.turn + 8 * i, 128);
     store_shared(smem.repaired, 0x7fffffff);  // no row yet: from the last on, to before the first
     store_shared(smem.repaired + 4, 0xffffffff);
     ptx::fence_mbarrier_init();

@@ -184,11 +184,8 @@ __device__ __forceinline__ void stage(const float (&sums)[config.sums()],
       }
     });
     ptx::fence_proxy_async();
-    __syncwarp();
-    if (lane == 0) {
-      ptx::mbarrier_arrive(smem.filled + 8 * slot);
-      if constexpr (decltype(part)::value == kParts / 2 - 1) ptx::mbarrier_arrive(next_turn);
-    }
+    ptx::mbarrier_arrive(smem.filled + 8 * slot);
+    if constexpr (decltype(part)::value == kParts / 2 - 1) ptx::mbarrier_arrive(next_turn);
   });
 }
 
