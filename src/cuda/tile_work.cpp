@@ -133,6 +133,8 @@ TileWork work_of(const DirectFmaSm80& a) {
   work.multiply.wavefronts = warps * a.passes * strip.wavefronts;
   // Rows of a plane follow each other in y.
   store_in_pieces(work, outputs_of(a.problem) / work.tiles, 1.0 * a.band_rows() * a.problem.q);
+  // One at a time where rows are not whole vectors: it is as if half of the sectors were written in parts.
+  if (!a.staged && a.problem.q % 4 != 0) work.part_sectors = outputs_of(a.problem) / work.tiles / 16;
   return work;
 }
 
