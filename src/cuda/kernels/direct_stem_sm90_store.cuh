@@ -26,9 +26,11 @@ namespace stem {
 
 // What is known of a tile when it is stored.
 struct Tile {
-  int item, image, first,
-      positions;      // `item` counts the block's; `first` is its place in the image's row of rows
-  bool begins, ends;  // an image's rows of this block
+  int item;  // its number in the block
+  int image;
+  int first;  // position of its image
+  int positions;
+  bool begins, ends;  // the block's rows of that image
 };
 template <DirectStemSm90 config>
 __device__ Tile tile_of(const Rows<config>& rows, int i, int tile) {
