@@ -1,0 +1,155 @@
+/* The C face: what other languages bind. The same library as the C++ headers beside it; every function may be
+ * called from any thread.
+ *
+ *   convtune_problem problem = CONVTUNE_PROBLEM_INIT;
+ *   convtune_convolution* conv;
+ *   if (convtune_problem_parse("mb1ic3ih224oc96kh11sh4ph2", &problem) ||
+ *       convtune_plan(&problem, "cpu", NULL, NULL, &conv))
+ *     fprintf(stderr, "%s\n", convtune_error_text());
+ *   void* packed = malloc(convtune_packed_bytes(conv));
+ *   convtune_pack(conv, w, bias, packed, NULL);          // again when the weights change
+ *   convtune_run(conv, x, packed, y, NULL);
+ *   convtune_convolution_free(conv);
+ *
+ * A struct begins with its own size, set by its _INIT: a later library reads an older caller's shorter
+ * struct, and takes the fields that are not there as their defaults. Text that a function makes is a
+ * convtune_text, freed by convtune_text_free. No exception and no signal handler ever crosses this line.
+ */
+#ifndef CONVTUNE_C_H
+#define CONVTUNE_C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define CONVTUNE_API __declspec(dllexport)
+#else
+#define CONVTUNE_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised when a caller compiled against an older header would misread this library. */
+#define CONVTUNE_C_VERSION 1
+CONVTUNE_API int32_t convtune_c_version(void);   /* of the library: compare it with CONVTUNE_C_VERSION */
+CONVTUNE_API const char* convtune_version(void); /* "0.1.0" */
+
+/* What a function returns: 0, or what went wrong (convtune/error.h has a longer word for each). */
+typedef enum convtune_status {
+  CONVTUNE_OK = 0,
+  CONVTUNE_INVALID_ARGUMENT = 1,
+  CONVTUNE_UNSUPPORTED = 2,
+  CONVTUNE_NO_DEVICE = 3,
+  CONVTUNE_IO = 4,
+  CONVTUNE_DEVICE_LOST = 5,
+  CONVTUNE_INTERNAL = 6,
+  CONVTUNE_OUT_OF_MEMORY = 7
+} convtune_status;
+
+/* Why the last call of this thread that failed did so. Valid until the thread's next failure; never null. */
+CONVTUNE_API const char* convtune_error_text(void);
+
+/* Text made by the library: `data` ends with a 0 that `size` does not count. */
+typedef struct convtune_text {
+  char* data;
+  size_t size;
+} convtune_text;
+CONVTUNE_API void convtune_text_free(convtune_text* text); /* null or freed before: nothing happens */
+
+typedef enum convtune_dtype { CONVTUNE_F32 = 0, CONVTUNE_F16 = 1, CONVTUNE_BF16 = 2 } convtune_dtype;
+typedef enum convtune_layout { CONVTUNE_NCHW = 0, CONVTUNE_NHWC = 1 } convtune_layout;
+typedef enum convtune_precision {
+  CONVTUNE_AUTOMATIC = 0,
+  CONVTUNE_FP32 = 1,
+  CONVTUNE_TF32 = 2,
+  CONVTUNE_FP16 = 3,
+  CONVTUNE_BF16_PRODUCTS = 4
+} convtune_precision;
+typedef enum convtune_activation { CONVTUNE_NO_ACTIVATION = 0, CONVTUNE_RELU = 1 } convtune_activation;
+
+/* What is asked. The fields mean what they mean in convtune/problem.h; dilations are counted from 1. */
+typedef struct convtune_problem {
+  size_t struct_size;
+  int64_t n, c, h, w; /* input: batch, channels, height, width */
+  int64_t k, r, s;    /* output channels, filter height, filter width */
+  int64_t groups;
+  int64_t stride_h, stride_w;
+  int64_t dilation_h, dilation_w;
+  int64_t pad_top, pad_left, pad_bottom, pad_right;
+  int32_t dtype, layout, precision, activation; /* of the enums above */
+  int32_t bias;                                 /* 1: there is one, 0: there is none */
+} convtune_problem;
+#define CONVTUNE_PROBLEM_INIT \
+  { sizeof(convtune_problem), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1 }
+
+/* A line of benchdnn's grammar, or the name of a built-in case; problem.h has the grammar. */
+CONVTUNE_API convtune_status convtune_problem_parse(const char* text, convtune_problem* problem);
+CONVTUNE_API convtune_status convtune_problem_text(const convtune_problem* problem, convtune_text* text);
+/* Checks the problem, and tells the output's height and width. */
+CONVTUNE_API convtune_status convtune_output_size(const convtune_problem* problem, int64_t* p, int64_t* q);
+
+/* {"devices": [{"device": "cuda:0", "name": ..., "fingerprint": ..., "isa": ..., "units": ...,
+ * "memory_bytes": ...}, ...]}, best first. */
+CONVTUNE_API convtune_status convtune_devices(convtune_text* json);
+/* How many CPU threads convolutions planned from now on may use. */
+CONVTUNE_API convtune_status convtune_set_cpu_threads(int32_t threads);
+
+/* A convolution planned once and run often. Immutable: any number of threads may run it. */
+typedef struct convtune_convolution convtune_convolution;
+
+/* `device`: "cpu", "cuda:0", or null for the best. `algorithm` and `config` ("vectors=4 channels=6"): null,
+ * and records and estimates choose; an algorithm without a config takes its first guess. Never measures. */
+CONVTUNE_API convtune_status convtune_plan(const convtune_problem* problem, const char* device,
+                                           const char* algorithm, const char* config,
+                                           convtune_convolution** convolution);
+CONVTUNE_API void convtune_convolution_free(convtune_convolution* convolution); /* null: nothing happens */
+
+/* {"problem": ..., "device": ..., "algorithm": ..., "config": ..., "source": "tuned", "why": ...} */
+CONVTUNE_API convtune_status convtune_plan_json(const convtune_convolution* convolution, convtune_text* json);
+/* The same for people, with what the other algorithms answered. */
+CONVTUNE_API convtune_status convtune_explain(const convtune_convolution* convolution, convtune_text* text);
+
+/* Weights and bias in the order that the kernel reads, in memory of the caller's: convtune_packed_bytes of it
+ * on the convolution's device, aligned to 256 bytes (64 on a CPU). The same bytes do for every convolution
+ * with an equal plan_json. Pointers are device pointers; w: [K][C/groups][R][S], bias: [K] or null where the
+ * problem has none. `stream` is a CUstream, or null; work is queued and nothing waits. */
+CONVTUNE_API size_t convtune_packed_bytes(const convtune_convolution* convolution);
+CONVTUNE_API convtune_status convtune_pack(const convtune_convolution* convolution, const void* w,
+                                           const void* bias, void* packed, void* stream);
+CONVTUNE_API convtune_status convtune_run(const convtune_convolution* convolution, const void* x,
+                                          const void* packed, void* y, void* stream);
+
+/* Called between the steps of a search, from the thread that called convtune_tune; anything but 0 stops the
+ * search cleanly (what was measured is kept, and the next search resumes). eta_seconds: left, as far as is
+ * known. */
+typedef int32_t (*convtune_progress)(void* context, const char* stage, int64_t done, int64_t total,
+                                     double best_us, const char* best, double eta_seconds);
+
+typedef struct convtune_tune_options {
+  size_t struct_size;
+  double budget_seconds;      /* the search itself; contests come on top */
+  int64_t budget_trials;      /* 0: no limit */
+  double min_gain;            /* the vendor's answer goes only where this gain is proven */
+  int32_t retune;             /* 1: search even where a record answers */
+  int32_t save;               /* 1: write the record */
+  convtune_progress progress; /* or null */
+  void* context;              /* handed to progress */
+} convtune_tune_options;
+#define CONVTUNE_TUNE_OPTIONS_INIT \
+  { sizeof(convtune_tune_options), 60, 0, 0.02, 0, 1, 0, 0 }
+
+/* Searches, proves and records; then convtune_plan answers with what was found. The JSON is a case of the
+ * report that `convtune tune --json` writes. `options` may be null. */
+CONVTUNE_API convtune_status convtune_tune(const convtune_problem* problem, const char* device,
+                                           const convtune_tune_options* options, convtune_text* json);
+/* Times what convtune_plan answers beside the vendor's variants, interleaved, in about `seconds`. */
+CONVTUNE_API convtune_status convtune_bench(const convtune_problem* problem, const char* device,
+                                            double seconds, convtune_text* json);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
