@@ -14,6 +14,21 @@ struct Convolution::State {
   Plan plan;
   Backend* backend = nullptr;
   std::unique_ptr<Executable> executable;
+
+  void check_weights(const void* w, const void* bias) const {
+    if (!w) throw Error(ErrorKind::invalid_argument, "pack: w is null");
+    if (problem.bias && !bias)
+      throw Error(ErrorKind::invalid_argument,
+                  "pack: bias is null, but the problem has a bias (bias=0 says that there is none)");
+  }
+  void check_packed(const char* what, const void* packed) const {
+    const std::size_t alignment = packed_alignment(device.device.kind);
+    if (packed && reinterpret_cast<std::uintptr_t>(packed) % alignment == 0) [[likely]]
+      return;
+    throw Error(ErrorKind::invalid_argument,
+                packed ? fmt::format("{}: packed ({}) is not aligned to {} bytes", what, packed, alignment)
+                       : fmt::format("{}: packed is null", what));
+  }
 };
 
 struct ConvolutionAccess {
@@ -100,10 +115,7 @@ const Plan& Convolution::plan() const {
 }
 
 PackedWeights Convolution::pack(const void* w, const void* bias, Stream stream) const {
-  if (!w) throw Error(ErrorKind::invalid_argument, "pack: w is null");
-  if (state_->problem.bias && !bias)
-    throw Error(ErrorKind::invalid_argument,
-                "pack: bias is null, but the problem has a bias (bias=0 says that there is none)");
+  state_->check_weights(w, bias);
   PackedWeights packed;
   packed.data_ = state_->backend->allocate(state_->executable->packed_bytes());
   packed.owner_ = state_.get();
@@ -118,6 +130,23 @@ void Convolution::run(const void* x, const PackedWeights& weights, void* y, Stre
     throw Error(ErrorKind::invalid_argument, weights ? "run: the weights were packed by another Convolution"
                                                      : "run: the weights are empty; pack() makes them");
   state_->executable->run(x, weights.data_.get(), y, stream);
+}
+
+std::size_t Convolution::packed_bytes() const {
+  return state_->executable->packed_bytes();
+}
+
+void Convolution::pack_into(const void* w, const void* bias, void* packed, Stream stream) const {
+  state_->check_weights(w, bias);
+  state_->check_packed("pack", packed);
+  state_->executable->pack(w, state_->problem.bias ? bias : nullptr, packed, stream);
+}
+
+void Convolution::run_packed(const void* x, const void* packed, void* y, Stream stream) const {
+  if (state_->problem.n == 0) return;
+  if (!x || !y) throw Error(ErrorKind::invalid_argument, x ? "run: y is null" : "run: x is null");
+  state_->check_packed("run", packed);
+  state_->executable->run(x, packed, y, stream);
 }
 
 void Convolution::run(const void* x, const void* w, const void* bias, void* y, Stream stream) const {

@@ -59,6 +59,11 @@ class PackedWeights {
   const void* owner_ = nullptr;
 };
 
+// What packed weights in memory of the caller's must be aligned to: cudaMalloc's own on a GPU.
+constexpr std::size_t packed_alignment(Device::Kind kind) {
+  return kind == Device::Kind::cuda ? 256 : 64;
+}
+
 // Immutable after plan(): copies share one executable, and any number of threads may run it.
 // Pointers are device pointers of device(): host memory on a CPU. x, y: n*c*h*w and n*k*p*q
 // elements in the problem's layout; w: [K][C/groups][R][S]; bias: [K], null when problem().bias is
@@ -77,6 +82,15 @@ class Convolution {
   void run(const void* x, const PackedWeights& weights, void* y, Stream stream = nullptr) const;
   // pack, then run: for weights that change at every call.
   void run(const void* x, const void* w, const void* bias, void* y, Stream stream = nullptr) const;
+
+  // The same with packed weights in memory of the caller's, where another allocator owns the device:
+  // packed_bytes() of it, aligned to packed_alignment(). The caller keeps it until the work that
+  // reads it is done. Nobody can check whose weights they are; they serve any Convolution of this process
+  // with an equal problem(), plan() and device(). Throws Error{invalid_argument} as above, and for memory
+  // that is not aligned.
+  std::size_t packed_bytes() const;  // at least 1
+  void pack_into(const void* w, const void* bias, void* packed, Stream stream = nullptr) const;
+  void run_packed(const void* x, const void* packed, void* y, Stream stream = nullptr) const;
 
   // A few lines: the problem, the plan, where it came from, what the other algorithms answered.
   std::string explain() const;

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -75,6 +77,55 @@ TEST_F(ConvolutionTest, SaysWhatIsWrongWithAnArgument) {
             std::string::npos);
 }
 
+// Bytes at an address that is aligned for a CPU.
+class Block {
+ public:
+  explicit Block(std::size_t bytes) : bytes_(bytes + kAlignment, std::byte{0xA5}) {}
+  std::byte* data() {
+    const auto begin = reinterpret_cast<std::uintptr_t>(bytes_.data());
+    return bytes_.data() + (kAlignment - begin % kAlignment) % kAlignment;
+  }
+
+ private:
+  static constexpr std::size_t kAlignment = packed_alignment(Device::Kind::cpu);
+  std::vector<std::byte> bytes_;
+};
+
+TEST_F(ConvolutionTest, PackedWeightsMayBeTheCallersMemory) {
+  for (const AlgorithmAnswer& answer : answers(kProblem)) {
+    const Convolution conv = plan(kProblem, {}, answer.algorithm);
+    const std::size_t bytes = conv.packed_bytes();
+    ASSERT_GE(bytes, 1u);
+    Block block(bytes + 1);
+    conv.pack_into(w_.data(), bias_.data(), block.data());
+    EXPECT_EQ(block.data()[bytes], std::byte{0xA5}) << answer.algorithm << " wrote behind packed_bytes()";
+    // They serve another Convolution of an equal plan, too.
+    const Convolution twin = plan(kProblem, {}, conv.plan().algorithm, conv.plan().config);
+    std::vector<float> other(y_.size(), -1);
+    conv.run(x_.data(), w_.data(), bias_.data(), y_.data());
+    twin.run_packed(x_.data(), block.data(), other.data());
+    EXPECT_EQ(other, y_) << answer.algorithm;
+  }
+}
+
+TEST_F(ConvolutionTest, SaysWhatIsWrongWithTheCallersMemory) {
+  const Convolution conv = plan(kProblem);
+  Block block(conv.packed_bytes());
+  std::byte* const odd = block.data() + 4;
+  const auto says = [&](const std::function<void()>& call, const std::string& what) {
+    EXPECT_NE(message_of(call).find(what), std::string::npos) << message_of(call);
+  };
+  says([&] { conv.pack_into(nullptr, bias_.data(), block.data()); }, "w is null");
+  says([&] { conv.pack_into(w_.data(), nullptr, block.data()); }, "bias is null");
+  says([&] { conv.pack_into(w_.data(), bias_.data(), nullptr); }, "pack: packed is null");
+  says([&] { conv.pack_into(w_.data(), bias_.data(), odd); }, "not aligned to 64 bytes");
+  conv.pack_into(w_.data(), bias_.data(), block.data());
+  says([&] { conv.run_packed(nullptr, block.data(), y_.data()); }, "x is null");
+  says([&] { conv.run_packed(x_.data(), block.data(), nullptr); }, "y is null");
+  says([&] { conv.run_packed(x_.data(), nullptr, y_.data()); }, "run: packed is null");
+  says([&] { conv.run_packed(x_.data(), odd, y_.data()); }, "not aligned to 64 bytes");
+}
+
 TEST_F(ConvolutionTest, RefusesBadPlans) {
   EXPECT_NE(message_of([] { plan(kProblem, {}, "winograd"); }).find("direct"), std::string::npos);
   EXPECT_NE(message_of([] { plan(kProblem, {}, "direct", parse_config("rows=1")); }), "");
@@ -94,6 +145,7 @@ TEST_F(ConvolutionTest, RefusesBadPlans) {
 TEST_F(ConvolutionTest, ABatchOfNoneIsNoWork) {
   const Convolution conv = plan(parse_problem("mb0ic3ih9oc4kh3ph1"));
   conv.run(nullptr, conv.pack(w_.data(), bias_.data()), nullptr);
+  conv.run_packed(nullptr, nullptr, nullptr);
 }
 
 TEST_F(ConvolutionTest, ExplainsItself) {
