@@ -105,7 +105,7 @@ std::string render_last_stage(const MicroTuning& stage) {
 }
 
 std::string render_summary(const std::vector<ReportRow>& rows) {
-  const Summary summary = summarize(rows);
+  const ReportSummary summary = summarize(rows);
   std::string mean = "no case has a peer to compare with";
   if (summary.compared > 0)
     mean = fmt::format("geomean speed-up over the best peer {:.2f}x over {}", summary.geomean_speedup,

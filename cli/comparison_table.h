@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "report_json.h"
+#include "convtune/report.h"
 #include "table.h"
 
 namespace convtune::cli {

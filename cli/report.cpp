@@ -88,7 +88,7 @@ int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& d
   }
 
   if (rows.size() > 1) fmt::print(stream, "\n{}", render_summary(rows));
-  const Environment environment = environment_of(device);
+  const ReportEnvironment environment = environment_of(device);
   // An interrupted run with nothing measured has nothing to say in a file.
   if (!rows.empty() || !interrupted()) {
     if (files.json) files.json.write(report_json(rows, environment, interrupted()));

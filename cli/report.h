@@ -9,8 +9,8 @@
 
 #include "convtune/device.h"
 #include "convtune/problem.h"
+#include "convtune/report.h"
 #include "progress.h"
-#include "report_json.h"
 
 namespace convtune::cli {
 

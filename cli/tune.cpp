@@ -37,9 +37,7 @@ CaseResult Tune::tune_case(const Conv2dProblem& asked, const DeviceInfo& where, 
                                   : fmt::format("{} of {} are kept, the same command goes on from there",
                                                 trials, label(asked))};
   }
-  TuningSummary summary{report.from_record, report.interrupted, report.trials,   report.resumed,
-                        report.pruned,      report.wrong,       report.warnings, report.last_stage};
-  return {ReportRow{std::move(report.comparison), std::move(summary), {}}, {}};
+  return {report_row(std::move(report)), {}};
 }
 
 int Tune::run() const {

@@ -1,15 +1,17 @@
-// What `tune` and `bench` write for machines: JSON (schema 1) and CSV, both pure functions.
+// Reports for machines, as the command and the faces for other languages write them: JSON (schema 1) and
+// CSV. Everything but environment_of() is a pure function.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "convtune/device.h"
 #include "convtune/tuner.h"
 
-namespace convtune::cli {
+namespace convtune {
 
 // How a search went: TuningReport without its comparison.
 struct TuningSummary {
@@ -25,33 +27,37 @@ struct ReportRow {
   std::optional<TuningSummary> tuning;
   std::string failure;
 };
+ReportRow report_row(TuningReport report);
 
-struct Environment {
+// Where and when the rows were measured.
+struct ReportEnvironment {
   DeviceInfo device;
   int threads = 1;
   std::vector<std::pair<std::string, std::string>> versions;  // "convtune" "0.1.0", ...
   std::string date;                                           // ISO 8601, UTC
 };
 // As it is now.
-Environment environment_of(const DeviceInfo& device);
+ReportEnvironment environment_of(const DeviceInfo& device);
 
 // A speed-up within this share of 1 is a tie.
 constexpr double kTieShare = 0.02;
 
 // Over the rows with a peer. A row whose own answer failed is a loss and no part of the mean.
-struct Summary {
+struct ReportSummary {
   double geomean_speedup = 0;  // 0 where no row has a peer
   int compared = 0;            // rows behind the mean
   int wins = 0, ties = 0, losses = 0;
 };
-Summary summarize(const std::vector<ReportRow>& rows);
+ReportSummary summarize(const std::vector<ReportRow>& rows);
 
 // convtune's own result; null where the row failed.
 const ProviderResult* own_result(const ReportRow& row);
 
-std::string report_json(const std::vector<ReportRow>& rows, const Environment& environment,
+// One row of the report, on one line.
+std::string to_json(const ReportRow& row);
+std::string report_json(const std::vector<ReportRow>& rows, const ReportEnvironment& environment,
                         bool interrupted = false);
 // One line a provider; quoted as RFC 4180 says.
 std::string report_csv(const std::vector<ReportRow>& rows);
 
-}  // namespace convtune::cli
+}  // namespace convtune

@@ -1,5 +1,5 @@
-// JSON and CSV of comparisons.
-#include "report_json.h"
+// JSON and CSV of comparisons: the one writer of them.
+#include "convtune/report.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-namespace convtune::cli {
+namespace convtune {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -71,7 +71,7 @@ Json row_json(const ReportRow& row) {
   return json;
 }
 
-Json environment_json(const Environment& environment) {
+Json environment_json(const ReportEnvironment& environment) {
   Json versions = Json::object();
   for (const auto& [what, version] : environment.versions) versions[what] = version;
   return {{"device", environment.device.name},
@@ -79,6 +79,11 @@ Json environment_json(const Environment& environment) {
           {"threads", environment.threads},
           {"versions", versions},
           {"date", environment.date}};
+}
+
+// A name may hold any bytes: what is no UTF-8 is replaced rather than thrown at.
+std::string text_of(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string csv_field(const std::string& text) {
@@ -101,8 +106,8 @@ std::string number(double value) {
 
 }  // namespace
 
-Environment environment_of(const DeviceInfo& device) {
-  Environment environment{device, device_info(Device{}).units, {{"convtune", CONVTUNE_VERSION}}, {}};
+ReportEnvironment environment_of(const DeviceInfo& device) {
+  ReportEnvironment environment{device, device_info(Device{}).units, {{"convtune", CONVTUNE_VERSION}}, {}};
   const bool gpu = device.device.kind == Device::Kind::cuda;
   const std::vector<std::string> kinds =
       gpu ? std::vector<std::string>{"NVIDIA driver", "NVRTC", "cuDNN"} : std::vector<std::string>{"oneDNN"};
@@ -114,14 +119,26 @@ Environment environment_of(const DeviceInfo& device) {
   return environment;
 }
 
+ReportRow report_row(TuningReport report) {
+  TuningSummary tuning{report.from_record,
+                       report.interrupted,
+                       report.trials,
+                       report.resumed,
+                       report.pruned,
+                       report.wrong,
+                       std::move(report.warnings),
+                       std::move(report.last_stage)};
+  return {std::move(report.comparison), std::move(tuning), {}};
+}
+
 const ProviderResult* own_result(const ReportRow& row) {
   const auto& providers = row.comparison.providers;
   if (!row.failure.empty() || providers.empty() || !providers.front().failure.empty()) return nullptr;
   return &providers.front();
 }
 
-Summary summarize(const std::vector<ReportRow>& rows) {
-  Summary summary;
+ReportSummary summarize(const std::vector<ReportRow>& rows) {
+  ReportSummary summary;
   double log_sum = 0;
   for (const ReportRow& row : rows) {
     const double speedup = row.comparison.speedup;
@@ -137,9 +154,13 @@ Summary summarize(const std::vector<ReportRow>& rows) {
   return summary;
 }
 
-std::string report_json(const std::vector<ReportRow>& rows, const Environment& environment,
+std::string to_json(const ReportRow& row) {
+  return text_of(row_json(row), -1);
+}
+
+std::string report_json(const std::vector<ReportRow>& rows, const ReportEnvironment& environment,
                         bool interrupted) {
-  const Summary summary = summarize(rows);
+  const ReportSummary summary = summarize(rows);
   Json json = {{"schema", kSchema}, {"environment", environment_json(environment)}, {"rows", Json::array()}};
   for (const ReportRow& row : rows) json["rows"].push_back(row_json(row));
   json["geomean_speedup"] = summary.compared > 0 ? Json(summary.geomean_speedup) : Json(nullptr);
@@ -147,8 +168,7 @@ std::string report_json(const std::vector<ReportRow>& rows, const Environment& e
   json["ties"] = summary.ties;
   json["losses"] = summary.losses;
   if (interrupted) json["interrupted"] = true;
-  // A name may hold any bytes: what is no UTF-8 is replaced rather than thrown at.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  return text_of(json, 2) + '\n';
 }
 
 std::string report_csv(const std::vector<ReportRow>& rows) {
@@ -187,4 +207,4 @@ std::string report_csv(const std::vector<ReportRow>& rows) {
   return csv;
 }
 
-}  // namespace convtune::cli
+}  // namespace convtune

@@ -1,8 +1,6 @@
-// The reports of tune and bench: the JSON schema that scripts read, CSV quoting, the footer's sums,
-// and the block that people read.
-#include "report_json.h"
+// The reports of tune and bench: the JSON schema that scripts read, CSV quoting, the footer's sums.
+#include "convtune/report.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,34 +8,14 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "comparison_table.h"
+#include "report_rows.h"
 
-namespace convtune::cli {
+namespace convtune {
 namespace {
 
 using Json = nlohmann::json;
 
-ReportRow row_of(double own_us, double peer_us, const std::string& name = "a case") {
-  ReportRow row;
-  Comparison& comparison = row.comparison;
-  comparison.problem.name = name;
-  comparison.problem.c = 8;
-  comparison.problem.h = comparison.problem.w = 16;
-  comparison.device.fingerprint = "cpu-test";
-  comparison.device.name = "Test CPU";
-  comparison.roofline = {10, "compute"};
-  comparison.plan = {"direct", {{{"vectors", 4}}}, PlanSource::tuned, "measured here"};
-  comparison.providers.push_back({"convtune", "direct", {{{"vectors", 4}}}, own_us, 1, 20, 0.5, 1e-7, ""});
-  if (peer_us > 0) {
-    comparison.providers.push_back({"onednn blocked=0", "onednn", {}, peer_us, 2, 20, 0.25, 2e-7, ""});
-    comparison.best_peer = "onednn blocked=0";
-    comparison.speedup = peer_us / own_us;
-  }
-  comparison.decision = "direct wins";
-  return row;
-}
-
-Environment environment() {
+ReportEnvironment environment() {
   return {{}, 2, {{"convtune", "1.2.3"}}, "2024-05-06T07:08:09Z"};
 }
 
@@ -78,19 +56,6 @@ TEST(ReportJson, TheProblemReadsBackAsTheSameProblem) {
   EXPECT_EQ(parse_problem(json["rows"][0]["problem"].get<std::string>()), row.comparison.problem);
 }
 
-TEST(ComparisonTable, OfManyPeersTheFastestAreShown) {
-  ReportRow row = row_of(20, 40);
-  for (int i = 0; i < 30; ++i)
-    row.comparison.providers.push_back(
-        {fmt::format("peer {}", i), "onednn", {}, 100.0 + i, 2, 1, 0.1, 2e-7, ""});
-  row.comparison.providers.push_back({"broken", "onednn", {}, 0, 0, 0, 0, 0, "wrong"});
-  const std::string text = render_comparison(row.comparison, Style{});
-  for (const char* shown : {"convtune", "onednn blocked=0", "peer 0 ", "peer 6 ", "failed: wrong"})
-    EXPECT_NE(text.find(shown), std::string::npos) << shown << "\n" << text;
-  EXPECT_EQ(text.find("peer 7 "), std::string::npos) << text;
-  EXPECT_NE(text.find("and 23 peers that took longer"), std::string::npos) << text;
-}
-
 TEST(ReportJson, WithoutAPeerThereIsNoSpeedup) {
   const Json json = Json::parse(report_json({row_of(20, 0)}, environment()));
   EXPECT_TRUE(json["rows"][0]["best_peer"].is_null());
@@ -125,16 +90,6 @@ TEST(ReportJson, TuningAndInterruptionAppearWhereTheyHappened) {
   EXPECT_TRUE(json["rows"][0]["tuning"]["last_stage"].is_null());
 }
 
-MicroTuning last_stage() {
-  MicroTuning stage;
-  stage.original = "direct stages=3", stage.kept = "direct stages=4", stage.changed = true;
-  stage.tried = {{{{{"stages", 3}}}, "stages=3: the original", 20, {}},
-                 {{{{"stages", 4}}}, "stages=4: one stage more", 19, {}},
-                 {{{{"stages", 2}}}, "stages=2: one stage less", 0, "wrote outside y"}};
-  stage.verdicts = {"R1: stays", "R6: takes 5 % less time"};
-  return stage;
-}
-
 TEST(ReportJson, TheLastStagesVerdictsAndTimes) {
   ReportRow row = row_of(20, 40);
   row.tuning.emplace().last_stage = last_stage();
@@ -151,14 +106,26 @@ TEST(ReportJson, TheLastStagesVerdictsAndTimes) {
   EXPECT_EQ(json["tried"][2]["failure"], "wrote outside y");
 }
 
-TEST(RenderLastStage, ShowsEveryVerdictAndTime) {
-  EXPECT_EQ(render_last_stage(last_stage()),
-            "last stage, of direct stages=3\n"
-            "  R1: stays\n"
-            "  R6: takes 5 % less time\n"
-            "        20.0 us  stages=3: the original\n"
-            "        19.0 us  stages=4: one stage more\n"
-            "           - us  stages=2: one stage less; failed: wrote outside y\n");
+TEST(ReportJson, ARowAloneIsTheReportsOnOneLine) {
+  TuningReport tuning;
+  tuning.comparison = row_of(20, 40, "bad\xff\"name\"\n").comparison;
+  tuning.trials = 12, tuning.resumed = 3, tuning.pruned = 4, tuning.wrong = 1;
+  tuning.interrupted = true;
+  tuning.warnings = {"hot"};
+  tuning.last_stage = last_stage();
+  const ReportRow row = report_row(tuning);
+  const std::string text = to_json(row);
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  EXPECT_EQ(Json::parse(text), Json::parse(report_json({row}, environment()))["rows"][0]);
+  const Json json = Json::parse(text)["tuning"];
+  EXPECT_EQ(json["from_record"], false);
+  EXPECT_EQ(json["interrupted"], true);
+  EXPECT_EQ(json["trials"], 12);
+  EXPECT_EQ(json["resumed"], 3);
+  EXPECT_EQ(json["pruned"], 4);
+  EXPECT_EQ(json["wrong"], 1);
+  EXPECT_EQ(json["warnings"].at(0), "hot");
+  EXPECT_EQ(json["last_stage"]["kept"], "direct stages=4");
 }
 
 TEST(ReportJson, OddBytesAndOddNumbersStayJson) {
@@ -236,40 +203,5 @@ TEST(ReportCsv, QuotesWhatNeedsIt) {
   EXPECT_EQ(unnamed[1].size(), unnamed[0].size());
 }
 
-TEST(RenderComparison, ShowsEveryNumberThatTheTablePromises) {
-  ReportRow row = row_of(20, 40);
-  const std::string text = render_comparison(row.comparison, {});
-  for (const char* expected :
-       {"a case: ", "Test CPU", "roofline 10.0 us, bound by compute", "vs best peer", "2.00x", "1.00x",
-        "GFLOP/s", "GB/s", "50.0 % compute", "1.0e-07", "direct vectors=4", "decision: direct wins"})
-    EXPECT_NE(text.find(expected), std::string::npos) << expected << " is not in\n" << text;
-}
-
-TEST(RenderComparison, ARecordWithoutABoundReadsWell) {
-  ReportRow row = row_of(20, 0);
-  row.comparison.roofline.bound = "";
-  row.comparison.decision = "";
-  const std::string text = render_comparison(row.comparison, {});
-  EXPECT_EQ(text.find("bound by"), std::string::npos) << text;
-  EXPECT_NE(text.find("50.0 %"), std::string::npos) << text;
-  EXPECT_NE(text.find("no peer ran here"), std::string::npos) << text;
-  EXPECT_NE(text.find("decision: measured here"), std::string::npos) << text;  // the plan's own reason
-}
-
-TEST(RenderComparison, TellsAFailureInsteadOfNumbers) {
-  ReportRow row = row_of(20, 40);
-  row.comparison.providers[1].failure = "wrote outside y";
-  const std::string text = render_comparison(row.comparison, {});
-  EXPECT_NE(text.find("failed: wrote outside y"), std::string::npos) << text;
-  EXPECT_EQ(text.find("40.0"), std::string::npos) << text;
-}
-
-TEST(RenderSummary, ReadsWellForOneAndMany) {
-  EXPECT_EQ(render_summary({row_of(100, 200)}),
-            "geomean speed-up over the best peer 2.00x over 1 case; 1 win, 0 ties, 0 losses (±2 %)\n");
-  EXPECT_EQ(render_summary({row_of(100, 0)}),
-            "no case has a peer to compare with; 0 wins, 0 ties, 0 losses (±2 %)\n");
-}
-
 }  // namespace
-}  // namespace convtune::cli
+}  // namespace convtune
