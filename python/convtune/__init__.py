@@ -1,0 +1,96 @@
+"""convtune: 2-D convolutions as fast as the hardware allows, on NumPy, PyTorch, CuPy and JAX arrays.
+
+    import convtune
+    y = convtune.conv2d(x, w, bias, stride=4, padding=2)
+    convtune.tune("alexnet_conv1")                      # search once; later calls use what was found
+    model = convtune.optimize(model, example_input)     # PyTorch: swaps only what is proven faster
+
+No array library is imported before its arrays are given.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from . import errors
+from ._library import version as _version
+from .caches import clear as clear_caches
+from .convolution import Convolution, Plan
+from .errors import (
+    DeviceLost,
+    Error,
+    FileError,
+    InternalError,
+    InvalidArgument,
+    NoDevice,
+    OutOfMemory,
+    Unsupported,
+)
+from .functional import Device, PackedWeights, conv2d, devices, pack, plan, run, set_cpu_threads
+from .problem import Problem
+
+if TYPE_CHECKING:
+    from . import nn as nn
+    from . import torch as torch
+    from .torch_optimize import optimize as optimize
+    from .torch_optimize import restore as restore
+
+__version__ = _version()
+
+__all__ = [
+    "Convolution",
+    "Device",
+    "DeviceLost",
+    "Error",
+    "FileError",
+    "InternalError",
+    "InvalidArgument",
+    "NoDevice",
+    "OutOfMemory",
+    "PackedWeights",
+    "Plan",
+    "Problem",
+    "Unsupported",
+    "__version__",
+    "clear_caches",
+    "conv2d",
+    "devices",
+    "errors",
+    "nn",
+    "optimize",
+    "pack",
+    "plan",
+    "restore",
+    "run",
+    "set_cpu_threads",
+    "torch",
+]
+
+# What imports PyTorch, when it is first asked for: (module, name in it). The module of optimize() has another name,
+# because importing a module `convtune.optimize` would put it in the function's place.
+_LAZY = {
+    "nn": ("convtune.nn", None),
+    "torch": ("convtune.torch", None),
+    "optimize": ("convtune.torch_optimize", "optimize"),
+    "restore": ("convtune.torch_optimize", "restore"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'convtune' has no attribute {name!r}")
+    module_name, attribute = _LAZY[name]
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as why:
+        if why.name != "torch":
+            raise
+        raise ImportError(f"convtune.{name} needs PyTorch, which is not installed here") from why
+    value = getattr(module, attribute) if attribute else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,173 @@
+"""libconvtune_c.so by ctypes: found, its version checked, every signature of convtune/c.h declared once, and a
+status that is not 0 turned into an exception with the library's own words.
+
+The library is CONVTUNE_LIBRARY (a file) where that is set, else convtune/lib/libconvtune_c.so beside this file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_size_t, c_void_p
+from pathlib import Path
+from typing import Any, NoReturn
+
+from . import errors
+
+# What this file declares; a library with another number would misread our structs.
+C_VERSION = 1
+
+# The enums of c.h, by the words that problem lines and JSON use.
+DTYPES = ("f32", "f16", "bf16")
+LAYOUTS = ("nchw", "nhwc")
+PRECISIONS = ("auto", "fp32", "tf32", "fp16", "bf16")
+ACTIVATIONS = ("none", "relu")
+
+_ERRORS: dict[int, type[errors.Error]] = {
+    1: errors.InvalidArgument,
+    2: errors.Unsupported,
+    3: errors.NoDevice,
+    4: errors.FileError,
+    5: errors.DeviceLost,
+    6: errors.InternalError,
+    7: errors.OutOfMemory,
+}
+
+
+class CText(ctypes.Structure):
+    """convtune_text."""
+
+    _fields_ = [("data", c_void_p), ("size", c_size_t)]
+
+
+class CProblem(ctypes.Structure):
+    """convtune_problem."""
+
+    _fields_ = (
+        [("struct_size", c_size_t)]
+        + [(name, c_int64) for name in ("n", "c", "h", "w", "k", "r", "s", "groups")]
+        + [(name, c_int64) for name in ("stride_h", "stride_w", "dilation_h", "dilation_w")]
+        + [(name, c_int64) for name in ("pad_top", "pad_left", "pad_bottom", "pad_right")]
+        + [(name, c_int32) for name in ("dtype", "layout", "precision", "activation", "bias")]
+    )
+
+
+# int32_t (*)(void* context, stage, done, total, best_us, best, eta_seconds)
+PROGRESS = ctypes.CFUNCTYPE(c_int32, c_void_p, c_char_p, c_int64, c_int64, c_double, c_char_p, c_double)
+
+
+class CTuneOptions(ctypes.Structure):
+    """convtune_tune_options."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("budget_seconds", c_double),
+        ("budget_trials", c_int64),
+        ("min_gain", c_double),
+        ("retune", c_int32),
+        ("save", c_int32),
+        ("progress", PROGRESS),
+        ("context", c_void_p),
+    ]
+
+
+def _path() -> Path:
+    asked = os.environ.get("CONVTUNE_LIBRARY")
+    if asked:
+        return Path(asked)
+    suffix = ".dylib" if sys.platform == "darwin" else ".so"
+    return Path(__file__).parent / "lib" / ("libconvtune_c" + suffix)
+
+
+def _load() -> ctypes.CDLL:
+    path = _path()
+    if not path.is_file():
+        raise ImportError(
+            f"convtune's library is not at {path}: `pip install .` in convtune's sources builds and places it, "
+            "or set CONVTUNE_LIBRARY to the file"
+        )
+    try:
+        library = ctypes.CDLL(str(path))
+        version = library.convtune_c_version
+    except (OSError, AttributeError) as why:
+        raise ImportError(f"{path} is not convtune's library: {why}") from why
+    version.restype, version.argtypes = c_int32, []
+    if version() != C_VERSION:
+        raise ImportError(
+            f"{path} speaks version {version()} of convtune's C face, this package version {C_VERSION}: "
+            "install both from the same sources"
+        )
+    return library
+
+
+def _declare(library: ctypes.CDLL) -> None:
+    problem, text = POINTER(CProblem), POINTER(CText)
+    status = c_int32
+    signatures: dict[str, tuple[Any, list[Any]]] = {
+        "version": (c_char_p, []),
+        "error_text": (c_char_p, []),
+        "text_free": (None, [text]),
+        "problem_parse": (status, [c_char_p, problem]),
+        "problem_text": (status, [problem, text]),
+        "output_size": (status, [problem, POINTER(c_int64), POINTER(c_int64)]),
+        "devices": (status, [text]),
+        "set_cpu_threads": (status, [c_int32]),
+        "plan": (status, [problem, c_char_p, c_char_p, c_char_p, POINTER(c_void_p)]),
+        "convolution_free": (None, [c_void_p]),
+        "plan_json": (status, [c_void_p, text]),
+        "explain": (status, [c_void_p, text]),
+        "packed_bytes": (c_size_t, [c_void_p]),
+        "pack": (status, [c_void_p] * 5),
+        "run": (status, [c_void_p] * 5),
+        "tune": (status, [problem, c_char_p, POINTER(CTuneOptions), text]),
+        "bench": (status, [problem, c_char_p, c_double, text]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, "convtune_" + name)
+        function.restype, function.argtypes = result, arguments
+
+
+# Every call lets other Python threads run: a convolution on a CPU takes milliseconds, a plan on a GPU compiles.
+library = _load()
+_declare(library)
+
+
+def version() -> str:
+    """The library's version, "0.1.0"."""
+    return bytes(library.convtune_version()).decode()
+
+
+def fail(status: int) -> NoReturn:
+    """Raises what `status`, which is not 0, stands for, with the words that the library has for it."""
+    words = bytes(library.convtune_error_text()).decode("utf-8", "replace")
+    raise _ERRORS.get(status, errors.Error)(words)
+
+
+def check(status: int) -> None:
+    if status:
+        fail(status)
+
+
+def c_text(text: str | None) -> bytes | None:
+    """As the library reads it. Null characters would cut it short there, unseen."""
+    if text is None:
+        return None
+    if "\0" in text:
+        raise errors.InvalidArgument(f"{text!r} holds a null character")
+    return text.encode("utf-8", "surrogateescape")
+
+
+def take_text(function: Any, *arguments: Any) -> str:
+    """Calls a function whose last parameter is a convtune_text, and takes what it wrote."""
+    text = CText()
+    check(function(*arguments, byref(text)))
+    try:
+        return ctypes.string_at(text.data, text.size).decode("utf-8", "replace") if text.data else ""
+    finally:
+        library.convtune_text_free(byref(text))
+
+
+def take_json(function: Any, *arguments: Any) -> Any:
+    return json.loads(take_text(function, *arguments))

@@ -1,0 +1,286 @@
+"""Arrays of other libraries as addresses, and back: NumPy, PyTorch, CuPy and JAX by name, anything else in host
+memory by DLPack or __array_interface__.
+
+* No copy is made of an array that is contiguous, aligned to its element and of the right type. One that is not
+  contiguous is made so by its own library: a copy. Other types are refused: nothing is converted in silence.
+* Results are arrays of the caller's library. JAX arrays never change, so theirs are made from host memory of NumPy's,
+  handed over by DLPack; JAX on a GPU is refused, because its streams take no work from outside. Libraries that are
+  not named above get NumPy arrays.
+* On a GPU work is queued on the library's current stream and nothing waits. All memory comes from the library's own
+  allocator, which frees in the order of that stream: nothing needs to be kept until the work is done.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any, Optional, Protocol
+
+from . import dlpack
+from .errors import Error, InvalidArgument, Unsupported
+
+__all__ = ["Array", "Library", "describe", "library_of", "overlap", "read", "write"]
+
+ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "uint8": 1}
+
+
+class Library(Protocol):
+    """What is asked of an array library. `device`: "cpu" or "cuda:0"."""
+
+    name: str
+
+    def describe(self, array: Any) -> Array:
+        """As it is, contiguous or not."""
+
+    def contiguous(self, array: Any) -> Any:
+        """A copy in row-major order, aligned."""
+
+    def empty(self, shape: tuple[int, ...], dtype: str, device: str) -> Array:
+        """Uninitialised."""
+
+    def finish(self, array: Array) -> Any:
+        """The result for the caller of what `empty` made."""
+
+    def stream(self, device: str) -> int:
+        """The current one."""
+
+
+@dataclass
+class Array:
+    """Where an array is. `keep` is whatever its memory lives by."""
+
+    keep: Any
+    library: Library
+    pointer: int
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    contiguous: bool
+    writable: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.shape} on {self.device}"
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.size * ELEMENT_BYTES.get(self.dtype, 1)
+
+
+class _NumPy:
+    name = "numpy"
+
+    def describe(self, array: Any) -> Array:
+        flags = array.flags
+        # numpy's name of a type says nothing of the order of its bytes.
+        dtype = array.dtype.name if array.dtype.isnative else f"{array.dtype.name} of swapped bytes"
+        contiguous = flags.c_contiguous and flags.aligned
+        address = array.__array_interface__["data"][0]
+        return Array(array, self, address, array.shape, dtype, "cpu", contiguous, flags.writeable)
+
+    def contiguous(self, array: Any) -> Any:
+        import numpy
+
+        return numpy.array(array, order="C", copy=True, subok=False)
+
+    def empty(self, shape: tuple[int, ...], dtype: str, device: str) -> Array:
+        import numpy
+
+        return self.describe(numpy.empty(shape, dtype))
+
+    def finish(self, array: Array) -> Any:
+        return array.keep
+
+    def stream(self, device: str) -> int:
+        return 0
+
+
+class _Torch:
+    name = "torch"
+
+    def describe(self, array: Any) -> Array:
+        if array.is_cuda:
+            device = f"cuda:{array.get_device()}"
+        elif array.is_cpu:
+            device = "cpu"
+        else:
+            raise Unsupported(f"a PyTorch tensor on {array.device}: convtune runs on cpu and cuda")
+        dtype = str(array.dtype).removeprefix("torch.")
+        contiguous = array.is_contiguous() and not array.is_neg()
+        return Array(array, self, array.data_ptr(), tuple(array.shape), dtype, device, contiguous)
+
+    def contiguous(self, array: Any) -> Any:
+        return array.resolve_neg().clone(memory_format=sys.modules["torch"].contiguous_format)
+
+    def empty(self, shape: tuple[int, ...], dtype: str, device: str) -> Array:
+        torch = sys.modules["torch"]
+        return self.describe(torch.empty(shape, dtype=getattr(torch, dtype), device=device))
+
+    def finish(self, array: Array) -> Any:
+        return array.keep
+
+    def stream(self, device: str) -> int:
+        from .tensors import current_stream
+
+        return current_stream(-1 if device == "cpu" else int(device.rpartition(":")[2]))
+
+
+class _CuPy:
+    name = "cupy"
+
+    def describe(self, array: Any) -> Array:
+        device = f"cuda:{array.device.id}"
+        contiguous = bool(array.flags.c_contiguous)
+        return Array(array, self, array.data.ptr, tuple(array.shape), array.dtype.name, device, contiguous)
+
+    def contiguous(self, array: Any) -> Any:
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(array.device.id):
+            return cupy.array(array, order="C", copy=True)
+
+    def empty(self, shape: tuple[int, ...], dtype: str, device: str) -> Array:
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(int(device.rpartition(":")[2])):
+            return self.describe(cupy.empty(shape, dtype))
+
+    def finish(self, array: Array) -> Any:
+        return array.keep
+
+    def stream(self, device: str) -> int:
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(int(device.rpartition(":")[2])):
+            return int(cupy.cuda.get_current_stream().ptr)
+
+
+class _HostOnly(_NumPy):
+    """Libraries that are read through DLPack or __array_interface__, in host memory; results are NumPy's."""
+
+    name = "dlpack"
+
+    def describe(self, array: Any) -> Array:
+        kind = type(array).__module__ + "." + type(array).__qualname__
+        if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+            device, number = dlpack.device_of(array)
+            if device not in (dlpack.CPU, dlpack.CUDA_HOST):
+                where = f"cuda:{number}" if device in (dlpack.CUDA, dlpack.CUDA_MANAGED) else f"DLPack device {device}"
+                raise Unsupported(
+                    f"a {kind} on {where}: convtune queues work on the streams of PyTorch and CuPy alone; "
+                    "torch.from_dlpack or cupy.from_dlpack takes it without a copy"
+                )
+            capsule = dlpack.Capsule(array)
+            contiguous = capsule.contiguous and capsule.pointer % 4 == 0
+            return Array(capsule, self, capsule.pointer, capsule.shape, capsule.dtype, "cpu", contiguous)
+        if hasattr(array, "__cuda_array_interface__"):
+            raise Unsupported(f"a {kind} on a GPU: cupy.asarray takes it without a copy, and convtune takes that")
+        if hasattr(array, "__array_interface__"):
+            import numpy
+
+            return _NUMPY.describe(numpy.asarray(array))
+        raise InvalidArgument(f"a {kind} is not an array: it has neither __dlpack__ nor __array_interface__")
+
+    def contiguous(self, array: Any) -> Any:
+        import numpy
+
+        return numpy.array(numpy.from_dlpack(array), order="C", copy=True)
+
+
+class _Jax(_HostOnly):
+    name = "jax"
+
+    def empty(self, shape: tuple[int, ...], dtype: str, device: str) -> Array:
+        import numpy
+
+        # Aligned as XLA wants it, or it would copy.
+        size = math.prod(shape) * ELEMENT_BYTES[dtype]
+        block = numpy.empty(size + 64, numpy.uint8)
+        start = -int(block.__array_interface__["data"][0]) % 64
+        return self_described(block[start : start + size].view(dtype).reshape(shape), self)
+
+    def finish(self, array: Array) -> Any:
+        return sys.modules["jax"].dlpack.from_dlpack(array.keep)
+
+
+def self_described(array: Any, library: Library) -> Array:
+    described = _NUMPY.describe(array)
+    described.library = library
+    return described
+
+
+_NUMPY, _TORCH, _CUPY, _JAX, _HOST = _NumPy(), _Torch(), _CuPy(), _Jax(), _HostOnly()
+
+
+def _has_ancestor(kind: type, module: str, name: str) -> bool:
+    """Is `kind` that class of a library that is imported already? Nothing is imported to find out."""
+    loaded = sys.modules.get(module)
+    ancestor = getattr(loaded, name, None) if loaded is not None else None
+    return isinstance(ancestor, type) and issubclass(kind, ancestor)
+
+
+def library_of(array: Any) -> Library:
+    kind = type(array)
+    if _has_ancestor(kind, "numpy", "ndarray"):
+        return _NUMPY
+    if _has_ancestor(kind, "torch", "Tensor"):
+        return _TORCH
+    if _has_ancestor(kind, "cupy", "ndarray"):
+        return _CUPY
+    if "jax" in sys.modules and isinstance(array, sys.modules["jax"].Array):
+        return _JAX
+    return _HOST
+
+
+def describe(array: Any, name: str) -> Array:
+    """Where it is, whatever its type and order."""
+    try:
+        return library_of(array).describe(array)
+    except Error as why:
+        raise type(why)(f"{name}: {why}") from None
+    except (BufferError, TypeError, RuntimeError, AttributeError, ValueError) as why:  # its library's own words
+        raise InvalidArgument(f"{name} cannot be read: {why}") from why
+
+
+def _described(array: Any, name: str, dtype: str) -> Array:
+    found = describe(array, name)
+    if found.dtype != dtype:
+        raise InvalidArgument(f"{name} is {found}; it must be {dtype}, and is not converted in silence")
+    return found
+
+
+def read(array: Any, name: str, dtype: str = "float32", like: Optional[Array] = None) -> Array:
+    """An input called `name`, contiguous and aligned: itself, or a copy made by its library. `like`: the array whose
+    library and device it must share."""
+    found = _described(array, name, dtype)
+    if like is not None and found.device != like.device:
+        raise InvalidArgument(f"{name} is on {found.device} ({found}), the input on {like.device} ({like})")
+    if like is not None and found.device != "cpu" and found.library is not like.library:
+        raise InvalidArgument(
+            f"{name} is an array of {found.library.name}, the input of {like.library.name}: on a GPU they must share "
+            "a library, whose stream the work is queued on"
+        )
+    if found.contiguous and found.pointer % ELEMENT_BYTES[dtype] == 0:
+        return found
+    copied = found.library.contiguous(array)
+    return (found.library if library_of(copied) is found.library else _NUMPY).describe(copied)
+
+
+def write(array: Any, name: str, dtype: str, like: Array) -> Array:
+    """An output of the caller's: contiguous, writable and in its place, or refused."""
+    found = _described(array, name, dtype)
+    if found.device != like.device or found.library is not like.library:
+        raise InvalidArgument(
+            f"{name} is an array of {found.library.name} on {found.device}, the input of {like.library.name} on "
+            f"{like.device}"
+        )
+    if not found.contiguous or found.pointer % ELEMENT_BYTES[dtype]:
+        raise InvalidArgument(f"{name} ({found}) is not contiguous; what is written to must be")
+    if not found.writable:
+        raise InvalidArgument(f"{name} ({found}) is read-only")
+    return found
+
+
+def overlap(a: Array, b: Array) -> bool:
+    return a.device == b.device and a.pointer < b.pointer + b.bytes and b.pointer < a.pointer + a.bytes

@@ -1,0 +1,160 @@
+"""What a process keeps between calls: planned convolutions and packed weights, both bounded.
+
+`PLANS` holds Convolutions by everything that they depend on; the least recently used goes first. Several threads
+that ask for the same plan wait for one of them; other plans are made meanwhile. `PACKS` holds packed weights of
+PyTorch tensors: see PackCache.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any, Callable, Generic, Optional, TypeVar
+
+__all__ = ["PACKS", "PLANS", "LeastRecentlyUsed", "PackCache", "Packed", "clear"]
+
+Value = TypeVar("Value")
+Versions = tuple[Any, Any]  # of the weight and of the bias
+
+
+class LeastRecentlyUsed(Generic[Value]):
+    """A bounded map that makes what it lacks, once."""
+
+    def __init__(self, bound: int) -> None:
+        self.bound = bound
+        self._lock = threading.Lock()
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+        self._making: dict[Hashable, threading.Lock] = {}
+
+    def get(self, key: Hashable) -> Optional[Value]:
+        with self._lock:
+            value = self._values.get(key)
+            if value is not None:
+                self._values.move_to_end(key)
+            return value
+
+    def get_or_make(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """What `make` raises, the caller sees; the next caller tries again."""
+        value = self.get(key)
+        if value is not None:
+            return value
+        with self._lock:
+            own = self._making.setdefault(key, threading.Lock())
+        with own:
+            value = self.get(key)  # another thread made it while this one waited
+            if value is not None:
+                return value
+            try:
+                value = make()
+                dropped = []  # destroyed outside of the lock
+                with self._lock:
+                    self._values[key] = value
+                    while len(self._values) > self.bound:
+                        dropped.append(self._values.popitem(last=False))
+                return value
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def clear(self) -> None:
+        with self._lock:
+            dropped, self._values = self._values, OrderedDict()
+        del dropped
+
+
+class Packed:
+    """Packed weights of one (weight, bias, convolution, stream), and how to know that they still hold."""
+
+    __slots__ = ("bias", "bias_pointer", "bias_version", "convolution", "memory", "pointer", "w_pointer", "w_version")
+
+    def __init__(self, w: Any, bias: Any, versions: Versions, convolution: Any, memory: Any, pointer: int) -> None:
+        self.bias = None if bias is None else weakref.ref(bias)
+        self.w_version, self.bias_version = versions
+        self.w_pointer = w.data_ptr()
+        self.bias_pointer = 0 if bias is None else bias.data_ptr()
+        self.convolution = convolution  # so that its id, which is in the key, is not another's
+        self.memory, self.pointer = memory, pointer
+
+
+class PackCache:
+    """Packed weights by the identity of the weight and bias tensors, their `_version`s and addresses, the
+    convolution, and the stream that packed them.
+
+    A weight's entries go when it goes; of one weight no more than `per_weight` are kept (batch sizes, streams), and
+    of no more than `weights` of them: the oldest go first. An entry is packed anew when a version or an address has
+    changed. The stream is part of the key, so that what one stream packs no other reads before it is there, and so
+    that memory goes back in the order of the stream that used it. What PyTorch does not count is not seen: writes
+    through `w.data` or through the memory's address; `convtune.clear_caches()` is for those.
+
+    No lock: every step is one operation of a dict, and a lost race packs once more.
+    """
+
+    def __init__(self, weights: int, per_weight: int) -> None:
+        self.weights, self.per_weight = weights, per_weight
+        # By id(w): the weight, and its entries by (id(bias), id(convolution), stream).
+        self._of: dict[int, tuple[weakref.ref[Any], dict[Hashable, Packed]]] = {}
+
+    def find(self, w: Any, bias: Any, convolution: Any, stream: int) -> Optional[Packed]:
+        """The entry, if it still holds. Raises RuntimeError on tensors without versions (inference mode)."""
+        of = self._of.get(id(w))
+        if of is None or of[0]() is not w:
+            return None
+        entry = of[1].get((id(bias), id(convolution), stream))
+        if entry is None or entry.w_version != w._version or entry.w_pointer != w.data_ptr():
+            return None
+        if bias is not None and (
+            entry.bias is None
+            or entry.bias() is not bias
+            or entry.bias_version != bias._version
+            or entry.bias_pointer != bias.data_ptr()
+        ):
+            return None
+        return entry
+
+    def keep(
+        self, w: Any, bias: Any, versions: Versions, convolution: Any, stream: int, memory: Any, pointer: int
+    ) -> None:
+        """`versions`: read before packing, so that a change meanwhile is seen by the next call. `memory`: what
+        must live as long as `pointer` is used."""
+        number, every = id(w), self._of
+        of = every.get(number)
+        if of is None or of[0]() is not w:
+
+            def drop(gone: weakref.ref[Any]) -> None:
+                found = every.get(number)
+                if found is not None and found[0] is gone:  # and not a later tensor's of the same id
+                    every.pop(number, None)
+
+            of = every[number] = (weakref.ref(w, drop), {})
+            _shrink(every, self.weights)
+        of[1][id(bias), id(convolution), stream] = Packed(w, bias, versions, convolution, memory, pointer)
+        _shrink(of[1], self.per_weight)
+
+    def __len__(self) -> int:
+        return sum(len(entries) for _, entries in list(self._of.values()))
+
+    def clear(self) -> None:
+        self._of.clear()
+
+
+def _shrink(entries: dict[Any, Any], bound: int) -> None:
+    while len(entries) > bound:
+        try:
+            entries.pop(next(iter(entries)), None)
+        except (RuntimeError, StopIteration):  # another thread is at it
+            return
+
+
+PLANS: LeastRecentlyUsed[Any] = LeastRecentlyUsed(1024)
+PACKS = PackCache(weights=4096, per_weight=4)
+
+
+def clear() -> None:
+    """Forgets every planned convolution and every packed weight; the next calls make them anew."""
+    PACKS.clear()
+    PLANS.clear()

@@ -1,0 +1,132 @@
+"""Convolution: a problem planned once and run often. Here: the handle, its facts, and the two calls of the hot
+path that take plain addresses; what takes arrays is in functional.py.
+
+For those who build on it (convtune.torch does):
+
+    conv = Convolution(problem, "cuda:0")            # seconds where a kernel must be compiled, else milliseconds
+    packed = torch.empty(conv.packed_bytes, dtype=torch.uint8, device="cuda:0")
+    conv.pack_raw(w.data_ptr(), bias.data_ptr(), packed.data_ptr(), stream)
+    conv.run_raw(x.data_ptr(), packed.data_ptr(), y.data_ptr(), stream)
+
+All is queued on `stream` (an int: a CUstream, 0 the default stream) and nothing waits. The memory must live until
+the stream has passed: an allocator that frees in the order of that stream (PyTorch's, CuPy's) may be given it
+back at once. A Convolution must live as long as work that it queued, and as a CUDA graph that recorded it.
+"""
+
+from __future__ import annotations
+
+from ctypes import byref, c_void_p
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Optional
+
+from . import _library
+from ._library import fail
+from .problem import Problem, as_problem
+
+__all__ = ["Convolution", "Plan"]
+
+_pack = _library.library.convtune_pack
+_run = _library.library.convtune_run
+_free = _library.library.convtune_convolution_free
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was chosen, and why. `source`: "tuned" (measured here), "nearest" (from a record of a like problem),
+    "estimate" (no record) or "forced" (by the caller)."""
+
+    algorithm: str
+    config: str
+    source: str
+    why: str
+
+    def __str__(self) -> str:
+        how = f"{self.algorithm} {self.config}".rstrip()
+        return f"{how} ({self.source}: {self.why})"
+
+
+class Convolution:
+    """A planned convolution. Immutable: any number of threads may run it. Planning never measures.
+
+    `problem`: a Problem or its text. `device`: "cpu", "cuda:0", or None for the best there is. `algorithm` and
+    `config` ("vectors=4 channels=6"): None, and records and estimates choose.
+
+    Attributes: `problem` (its precision resolved to the device's default), `device` ("cuda:0"), `plan` (a Plan),
+    `packed_bytes` (memory that packed weights take, on the device).
+
+    Raises InvalidArgument for a bad problem, algorithm or config; Unsupported with the algorithm's own reason;
+    NoDevice that lists what there is.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_handle", "device", "packed_bytes", "plan", "plan_key", "problem")
+
+    _handle: Optional[int]
+    problem: Problem
+    device: str
+    plan: Plan
+    packed_bytes: int
+    plan_key: str  # equal for two convolutions whose packed weights serve both
+
+    def __init__(
+        self,
+        problem: Problem | str,
+        device: str | None = None,
+        algorithm: str | None = None,
+        config: str | None = None,
+    ) -> None:
+        self._handle = None
+        asked = as_problem(problem)
+        handle = c_void_p()
+        _library.check(
+            _library.library.convtune_plan(
+                byref(asked.to_c()),
+                _library.c_text(device),
+                _library.c_text(algorithm),
+                _library.c_text(config),
+                byref(handle),
+            )
+        )
+        self._handle = handle.value
+        self.plan_key = _library.take_text(_library.library.convtune_plan_json, handle)
+        facts: dict[str, Any] = _library.json.loads(self.plan_key)
+        self.problem = Problem.parse(facts["problem"]).replace(name=asked.name)
+        self.device = facts["device"]
+        self.plan = Plan(facts["algorithm"], facts["config"], facts["source"], facts["why"])
+        self.packed_bytes = _library.library.convtune_packed_bytes(handle)
+
+    def pack_raw(self, w: int, bias: int, packed: int, stream: int = 0) -> None:
+        """Queues the packing of weights [K][C/groups][R][S] and bias [K] (0 where there is none), both fp32 and
+        contiguous on the device, into `packed_bytes` of memory there, aligned to 256 bytes (64 on a CPU)."""
+        status = _pack(self._handle, w, bias, packed, stream)
+        if status:
+            fail(status)
+
+    def run_raw(self, x: int, packed: int, y: int, stream: int = 0) -> None:
+        """Queues y = act(conv(x, w) + bias) on contiguous tensors of the problem's shapes and layout; y must not
+        overlap the others. Nothing is checked but null pointers."""
+        status = _run(self._handle, x, packed, y, stream)
+        if status:
+            fail(status)
+
+    def explain(self) -> str:
+        """A few lines: the problem, the plan, where it came from, what the other algorithms answered."""
+        return _library.take_text(_library.library.convtune_explain, self._handle)
+
+    @cached_property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        return self.problem.output_shape
+
+    def __repr__(self) -> str:
+        return f"<convtune.Convolution {self.problem} on {self.device}: {self.plan}>"
+
+    def __reduce__(self) -> Any:
+        # Planned again where it is unpickled, by that machine's records, unless the caller chose.
+        forced = self.plan.source == "forced"
+        how = (self.plan.algorithm, self.plan.config) if forced else (None, None)
+        return Convolution, (self.problem, self.device, *how)
+
+    def __del__(self, free: Any = _free) -> None:
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle:
+            free(handle)
