@@ -29,6 +29,9 @@ from .errors import (
 )
 from .functional import Device, PackedWeights, conv2d, devices, pack, plan, run, set_cpu_threads
 from .problem import Problem
+from .progress import Step
+from .report import Provider, Report, Tuning
+from .tuning import bench, tune
 
 if TYPE_CHECKING:
     from . import nn as nn
@@ -51,8 +54,13 @@ __all__ = [
     "PackedWeights",
     "Plan",
     "Problem",
+    "Provider",
+    "Report",
+    "Step",
+    "Tuning",
     "Unsupported",
     "__version__",
+    "bench",
     "clear_caches",
     "conv2d",
     "devices",
@@ -65,6 +73,7 @@ __all__ = [
     "run",
     "set_cpu_threads",
     "torch",
+    "tune",
 ]
 
 # What imports PyTorch, when it is first asked for: (module, name in it). The module of optimize() has another name,

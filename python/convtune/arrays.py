@@ -162,7 +162,7 @@ class _HostOnly(_NumPy):
     name = "dlpack"
 
     def describe(self, array: Any) -> Array:
-        kind = type(array).__module__ + "." + type(array).__qualname__
+        kind = f"{type(array).__module__}.{type(array).__qualname__}".removeprefix("builtins.")
         if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
             device, number = dlpack.device_of(array)
             if device not in (dlpack.CPU, dlpack.CUDA_HOST):

@@ -102,18 +102,18 @@ class PackCache:
     def find(self, w: Any, bias: Any, convolution: Any, stream: int) -> Optional[Packed]:
         """The entry, if it still holds. Raises RuntimeError on tensors without versions (inference mode)."""
         of = self._of.get(id(w))
-        if of is None or of[0]() is not w:
+        if of is None:
+            return None
+        owner: Any = of[0]()
+        if owner is not w:
             return None
         entry = of[1].get((id(bias), id(convolution), stream))
         if entry is None or entry.w_version != w._version or entry.w_pointer != w.data_ptr():
             return None
-        if bias is not None and (
-            entry.bias is None
-            or entry.bias() is not bias
-            or entry.bias_version != bias._version
-            or entry.bias_pointer != bias.data_ptr()
-        ):
-            return None
+        if bias is not None:
+            owner = None if entry.bias is None else entry.bias()
+            if owner is not bias or entry.bias_version != bias._version or entry.bias_pointer != bias.data_ptr():
+                return None
         return entry
 
     def keep(
@@ -134,6 +134,10 @@ class PackCache:
             _shrink(every, self.weights)
         of[1][id(bias), id(convolution), stream] = Packed(w, bias, versions, convolution, memory, pointer)
         _shrink(of[1], self.per_weight)
+
+    def forget(self, w: Any) -> None:
+        """The next call with that weight packs it."""
+        self._of.pop(id(w), None)
 
     def __len__(self) -> int:
         return sum(len(entries) for _, entries in list(self._of.values()))

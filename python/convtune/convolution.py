@@ -15,6 +15,7 @@ back at once. A Convolution must live as long as work that it queued, and as a C
 
 from __future__ import annotations
 
+import json
 from ctypes import byref, c_void_p
 from dataclasses import dataclass
 from functools import cached_property
@@ -89,7 +90,7 @@ class Convolution:
         )
         self._handle = handle.value
         self.plan_key = _library.take_text(_library.library.convtune_plan_json, handle)
-        facts: dict[str, Any] = _library.json.loads(self.plan_key)
+        facts: dict[str, Any] = json.loads(self.plan_key)
         self.problem = Problem.parse(facts["problem"]).replace(name=asked.name)
         self.device = facts["device"]
         self.plan = Plan(facts["algorithm"], facts["config"], facts["source"], facts["why"])

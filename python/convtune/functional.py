@@ -182,7 +182,7 @@ def run(convolution: Convolution, x: Arr, weights: PackedWeights, out: Optional[
         if arrays.overlap(y, image):
             raise InvalidArgument("out shares memory with x; it must be apart")
     convolution.run_raw(image.pointer, weights.pointer, y.pointer, image.library.stream(image.device))
-    return out if out is not None else image.library.finish(y)  # type: ignore[no-any-return]
+    return out if out is not None else image.library.finish(y)
 
 
 def _conv2d(

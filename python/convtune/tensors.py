@@ -84,7 +84,7 @@ def _refuse_device(tensor: torch.Tensor, name: str) -> NoReturn:
 def _index(x: torch.Tensor) -> int:
     """The number of x's GPU; -1 on the CPU."""
     if x.is_cuda:
-        return x.get_device()
+        return int(x.get_device())
     if not x.is_cpu:
         _refuse_device(x, "x")
     return -1
@@ -97,7 +97,7 @@ def planned(
     """The planned convolution of those arguments (shapes count, data do not), from the cache or made now. The first
     call for a problem on a GPU may compile a kernel, for about a second."""
     shapes = tuple(x.shape), tuple(w.shape), has_bias
-    rest = stride, padding, dilation, groups, precision or allowed_precision(index), activation
+    rest: tuple[Any, ...] = stride, padding, dilation, groups, precision or allowed_precision(index), activation
 
     def make() -> Problem:
         problem = functional.problem_of(*shapes, *rest)

@@ -1,0 +1,35 @@
+"""`python -m convtune ...`: the convtune command, in this process's place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+
+def _command() -> str | None:
+    """The one that was installed with this package, else the one on the path."""
+    own = Path(__file__).parent / "bin" / "convtune"
+    return str(own) if own.is_file() else shutil.which("convtune")
+
+
+def main() -> int:
+    command = _command()
+    if command is None:
+        print(
+            "convtune: the command is neither in the package (convtune/bin/convtune) nor on the PATH; `pip install .` "
+            "in convtune's sources builds it",
+            file=sys.stderr,
+        )
+        return 2
+    sys.stdout.flush()
+    try:
+        os.execv(command, ["convtune", *sys.argv[1:]])
+    except OSError as why:
+        print(f"convtune: {command} does not start: {why}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

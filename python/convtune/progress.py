@@ -1,0 +1,106 @@
+"""One line that says how far long work is: redrawn in place in a terminal and in a notebook alike; where output goes
+into a file or a pipe, a plain line every few seconds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from typing import Any, Callable, NamedTuple, Optional, TextIO
+
+__all__ = ["ProgressLine", "Step"]
+
+_REDRAW_SECONDS = 0.1  # a screen: as often as the eye can follow
+_LINE_SECONDS = 5.0  # a log: rarely enough to stay readable
+
+
+class Step(NamedTuple):
+    """Where a search is. `stage`: "screen", "final", "last stage", "contest", "measure"; `best`: the best config so
+    far and `best_us` its time, 0 before the first; `eta_seconds`: left, as far as is known."""
+
+    stage: str
+    done: int
+    total: int
+    best_us: float
+    best: str
+    eta_seconds: float
+
+    def text(self, label: str = "") -> str:
+        text = f"{label}: {self.stage}" if label else self.stage
+        if self.total > 0:
+            text += f" {self.done}/{self.total}"
+        if self.best_us > 0:
+            text += f", best {self.best_us:.4g} us" + (f" ({self.best})" if self.best else "")
+        if self.eta_seconds > 0:
+            seconds = int(self.eta_seconds + 0.999)
+            text += f", {seconds} s left" if seconds < 60 else f", {seconds // 60} min {seconds % 60:02} s left"
+        return text
+
+
+def _notebook() -> Any:
+    """IPython's display function where a kernel runs this, as in a notebook; else None. Nothing is imported that was
+    not there."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
+    if shell is None or getattr(shell, "kernel", None) is None:
+        return None
+    display = sys.modules.get("IPython.display")
+    return getattr(display, "display", None)
+
+
+class ProgressLine:
+    """A context: the line is gone when it ends. `stream` and `clock` are for tests."""
+
+    def __init__(self, stream: Optional[TextIO] = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._clock = clock
+        self._display: Any = _notebook() if stream is None else None
+        self._handle: Any = None  # of a notebook's line
+        self._drawn = False
+        tty = self._stream is not None and self._stream.isatty()
+        self._terminal = tty and os.environ.get("TERM") != "dumb" and self._display is None
+        # A screen shows the first text at once; a log only what lasts.
+        screen = self._terminal or self._display is not None
+        self._pause = _REDRAW_SECONDS if screen else _LINE_SECONDS
+        self._last = clock() - (self._pause if screen else 0)
+
+    def show(self, text: str) -> None:
+        """Drops what comes too soon after the last."""
+        now = self._clock()
+        if now - self._last < self._pause or self._stream is None:
+            return
+        self._last = now
+        text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+        if self._display is not None:
+            self._show_in_notebook(text)
+        elif self._terminal:
+            room = shutil.get_terminal_size().columns - 1  # some terminals wrap when the last column is written
+            cut = text if len(text) <= room else text[: max(room - 1, 0)] + "…"
+            self._stream.write(f"\r{cut}\033[K")
+            self._drawn = True
+        else:
+            self._stream.write(text + "\n")
+        self._stream.flush()
+
+    def clear(self) -> None:
+        """Before other output, so that nothing is left on the line."""
+        if self._handle is not None:
+            self._show_in_notebook("")
+        if self._drawn:
+            self._stream.write("\r\033[K")
+            self._stream.flush()
+            self._drawn = False
+
+    def _show_in_notebook(self, text: str) -> None:
+        bundle = {"text/plain": text}
+        if self._handle is None:
+            self._handle = self._display(bundle, raw=True, display_id=True)
+        else:
+            self._handle.update(bundle, raw=True)
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
