@@ -12,10 +12,11 @@ memory by DLPack or __array_interface__.
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from dataclasses import dataclass
-from typing import Any, Optional, Protocol
+from typing import Any, Protocol
 
 from . import dlpack
 from .errors import Error, InvalidArgument, Unsupported
@@ -71,15 +72,20 @@ class Array:
         return self.size * ELEMENT_BYTES.get(self.dtype, 1)
 
 
+@functools.lru_cache(64)
+def _name_of_numpy_type(dtype: Any) -> str:
+    # The name alone says nothing of the order of the bytes.
+    return str(dtype.name) if dtype.isnative else f"{dtype.name} of swapped bytes"
+
+
 class _NumPy:
     name = "numpy"
 
     def describe(self, array: Any) -> Array:
         flags = array.flags
-        # numpy's name of a type says nothing of the order of its bytes.
-        dtype = array.dtype.name if array.dtype.isnative else f"{array.dtype.name} of swapped bytes"
         contiguous = flags.c_contiguous and flags.aligned
         address = array.__array_interface__["data"][0]
+        dtype = _name_of_numpy_type(array.dtype)
         return Array(array, self, address, array.shape, dtype, "cpu", contiguous, flags.writeable)
 
     def contiguous(self, array: Any) -> Any:
@@ -239,7 +245,13 @@ def describe(array: Any, name: str) -> Array:
         return library_of(array).describe(array)
     except Error as why:
         raise type(why)(f"{name}: {why}") from None
-    except (BufferError, TypeError, RuntimeError, AttributeError, ValueError) as why:  # its library's own words
+    except (
+        BufferError,
+        TypeError,
+        RuntimeError,
+        AttributeError,
+        ValueError,
+    ) as why:  # its library's own words
         raise InvalidArgument(f"{name} cannot be read: {why}") from why
 
 
@@ -250,7 +262,7 @@ def _described(array: Any, name: str, dtype: str) -> Array:
     return found
 
 
-def read(array: Any, name: str, dtype: str = "float32", like: Optional[Array] = None) -> Array:
+def read(array: Any, name: str, dtype: str = "float32", like: Array | None = None) -> Array:
     """An input called `name`, contiguous and aligned: itself, or a copy made by its library. `like`: the array whose
     library and device it must share."""
     found = _described(array, name, dtype)

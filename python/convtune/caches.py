@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Hashable
-from typing import Any, Callable, Generic, Optional, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
 
 __all__ = ["PACKS", "PLANS", "LeastRecentlyUsed", "PackCache", "Packed", "clear"]
 
@@ -28,7 +28,7 @@ class LeastRecentlyUsed(Generic[Value]):
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
         self._making: dict[Hashable, threading.Lock] = {}
 
-    def get(self, key: Hashable) -> Optional[Value]:
+    def get(self, key: Hashable) -> Value | None:
         with self._lock:
             value = self._values.get(key)
             if value is not None:
@@ -70,7 +70,16 @@ class LeastRecentlyUsed(Generic[Value]):
 class Packed:
     """Packed weights of one (weight, bias, convolution, stream), and how to know that they still hold."""
 
-    __slots__ = ("bias", "bias_pointer", "bias_version", "convolution", "memory", "pointer", "w_pointer", "w_version")
+    __slots__ = (
+        "bias",
+        "bias_pointer",
+        "bias_version",
+        "convolution",
+        "memory",
+        "pointer",
+        "w_pointer",
+        "w_version",
+    )
 
     def __init__(self, w: Any, bias: Any, versions: Versions, convolution: Any, memory: Any, pointer: int) -> None:
         self.bias = None if bias is None else weakref.ref(bias)
@@ -99,7 +108,7 @@ class PackCache:
         # By id(w): the weight, and its entries by (id(bias), id(convolution), stream).
         self._of: dict[int, tuple[weakref.ref[Any], dict[Hashable, Packed]]] = {}
 
-    def find(self, w: Any, bias: Any, convolution: Any, stream: int) -> Optional[Packed]:
+    def find(self, w: Any, bias: Any, convolution: Any, stream: int) -> Packed | None:
         """The entry, if it still holds. Raises RuntimeError on tensors without versions (inference mode)."""
         of = self._of.get(id(w))
         if of is None:

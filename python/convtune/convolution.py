@@ -19,7 +19,7 @@ import json
 from ctypes import byref, c_void_p
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Optional
+from typing import Any
 
 from . import _library
 from ._library import fail
@@ -60,9 +60,18 @@ class Convolution:
     NoDevice that lists what there is.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_handle", "device", "packed_bytes", "plan", "plan_key", "problem")
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_handle",
+        "device",
+        "packed_bytes",
+        "plan",
+        "plan_key",
+        "problem",
+    )
 
-    _handle: Optional[int]
+    _handle: int | None
     problem: Problem
     device: str
     plan: Plan

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, TypeVar
 
 from . import _library, arrays
 from .caches import PLANS
 from .convolution import Convolution
 from .errors import InvalidArgument
 from .memory import HostMemory
-from .problem import Padding, Pair, Problem, as_problem, pair_of, padding_of
+from .problem import Padding, Pair, Problem, as_problem, padding_of, pair_of
 
-__all__ = ["Device", "PackedWeights", "conv2d", "devices", "pack", "plan", "problem_of", "run", "set_cpu_threads"]
+__all__ = [
+    "Device",
+    "PackedWeights",
+    "conv2d",
+    "devices",
+    "pack",
+    "plan",
+    "problem_of",
+    "run",
+    "set_cpu_threads",
+]
 
 # Arrays of any library: what comes back is of the same one.
 Arr = TypeVar("Arr")
@@ -30,8 +40,8 @@ def problem_of(
     padding: Padding = 0,
     dilation: Pair = 1,
     groups: int = 1,
-    precision: Optional[str] = None,
-    activation: Optional[str] = None,
+    precision: str | None = None,
+    activation: str | None = None,
 ) -> Problem:
     """The problem of conv2d's arguments: x (N, C, H, W), w (K, C/groups, R, S). Raises InvalidArgument with the
     numbers."""
@@ -55,11 +65,11 @@ def problem_of(
     return problem
 
 
-def _planned(problem: Problem, device: Optional[str]) -> Convolution:
+def _planned(problem: Problem, device: str | None) -> Convolution:
     return PLANS.get_or_make((problem, device), lambda: Convolution(problem, device))  # type: ignore[no-any-return]
 
 
-def planned(key: Any, make_problem: Callable[[], Problem], device: Optional[str]) -> Convolution:
+def planned(key: Any, make_problem: Callable[[], Problem], device: str | None) -> Convolution:
     """From the cache, where `key` holds all that the problem and the device follow from; else made now."""
     try:
         found = PLANS.get(key)
@@ -80,9 +90,9 @@ def plan(
     dilation: Pair = 1,
     groups: int = 1,
     *,
-    precision: Optional[str] = None,
-    activation: Optional[str] = None,
-    device: Optional[str] = None,
+    precision: str | None = None,
+    activation: str | None = None,
+    device: str | None = None,
 ) -> Convolution:
     """The planned convolution of a Problem, of its text or a built-in case's name, or of conv2d's arguments (of
     which the shapes and the device count). Answers from records and estimates, and never measures; on a GPU a
@@ -117,7 +127,7 @@ class PackedWeights:
         return f"<convtune.PackedWeights of {self.convolution.problem}: {self.convolution.packed_bytes} bytes>"
 
 
-def _packed(convolution: Convolution, weights: arrays.Array, bias: Optional[arrays.Array], stream: int) -> Any:
+def _packed(convolution: Convolution, weights: arrays.Array, bias: arrays.Array | None, stream: int) -> Any:
     """(memory, pointer)."""
     if convolution.device == "cpu":
         memory: Any = HostMemory(convolution.packed_bytes)
@@ -127,7 +137,7 @@ def _packed(convolution: Convolution, weights: arrays.Array, bias: Optional[arra
     return memory, memory.pointer
 
 
-def _read_weights(problem: Problem, w: Any, bias: Any, like: Optional[arrays.Array]) -> Any:
+def _read_weights(problem: Problem, w: Any, bias: Any, like: arrays.Array | None) -> Any:
     """(weights, bias or None), checked against the problem."""
     dtype = _DTYPES[problem.dtype]
     weights = arrays.read(w, "w", dtype, like)
@@ -158,7 +168,7 @@ def pack(convolution: Convolution, w: Any, bias: Any = None) -> PackedWeights:
     return PackedWeights(convolution, weights.library.name, stream, pointer, memory)
 
 
-def run(convolution: Convolution, x: Arr, weights: PackedWeights, out: Optional[Arr] = None) -> Arr:
+def run(convolution: Convolution, x: Arr, weights: PackedWeights, out: Arr | None = None) -> Arr:
     """y = act(conv(x, w) + bias), in a new array of x's library, or in `out`, which must be contiguous and apart from
     x. On a GPU the work is queued on the library's current stream: the one that packed the weights, or one that the
     caller has made wait for it. Raises InvalidArgument with the numbers."""
@@ -186,7 +196,15 @@ def run(convolution: Convolution, x: Arr, weights: PackedWeights, out: Optional[
 
 
 def _conv2d(
-    x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, precision: Any, activation: Any
+    x: Any,
+    w: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: Any,
+    precision: Any,
+    activation: Any,
 ) -> Any:
     """conv2d on any library's arrays; PyTorch's have a shorter way."""
     image = arrays.read(x, "x")
@@ -238,8 +256,8 @@ def conv2d(
     dilation: Pair = 1,
     groups: int = 1,
     *,
-    precision: Optional[str] = None,
-    activation: Optional[str] = None,
+    precision: str | None = None,
+    activation: str | None = None,
 ) -> Arr:
     """y = activation(conv2d(x, w) + bias), with the plan that convtune has for this problem on this device.
 

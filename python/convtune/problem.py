@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ctypes import byref, c_int64, sizeof
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Union
+from typing import Any
 
 from . import _library
 from ._library import ACTIVATIONS, DTYPES, LAYOUTS, PRECISIONS, CProblem
@@ -17,9 +17,9 @@ from .errors import InvalidArgument
 
 __all__ = ["Padding", "Pair", "Problem", "as_problem"]
 
-Pair = Union[int, Sequence[int]]
+Pair = int | Sequence[int]
 # An int, a pair (vertical, horizontal), four (top, left, bottom, right), "valid" or "same".
-Padding = Union[int, Sequence[int], str]
+Padding = int | Sequence[int] | str
 
 _LETTERS = re.compile(r"(?:_|(?:mb|g|ic|ih|iw|oc|oh|ow|kh|kw|sh|sw|ph|pw|dh|dw)\d+|n\"[^\"]*\")*")
 _NAME = re.compile(r"n\"([^\"]*)\"")
@@ -140,9 +140,7 @@ class Problem:
         values: dict[str, Any] = {letter: whole(size, letter) for letter, size in sizes.items()}
         values["stride"] = pair_of(stride, "stride")
         values["dilation"] = pair_of(dilation, "dilation")
-        values["padding"] = padding_of(
-            padding, (values["r"], values["s"]), values["stride"], values["dilation"]
-        )
+        values["padding"] = padding_of(padding, (values["r"], values["s"]), values["stride"], values["dilation"])
         values["bias"] = bool(bias)
         values["dtype"] = _word(dtype, DTYPES, "dtype")
         values["layout"] = _word(layout, LAYOUTS, "layout")

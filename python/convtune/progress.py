@@ -7,7 +7,8 @@ import os
 import shutil
 import sys
 import time
-from typing import Any, Callable, NamedTuple, Optional, TextIO
+from collections.abc import Callable
+from typing import Any, NamedTuple, TextIO
 
 __all__ = ["ProgressLine", "Step"]
 
@@ -52,7 +53,7 @@ def _notebook() -> Any:
 class ProgressLine:
     """A context: the line is gone when it ends. `stream` and `clock` are for tests."""
 
-    def __init__(self, stream: Optional[TextIO] = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._display: Any = _notebook() if stream is None else None

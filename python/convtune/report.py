@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any
 
 from .problem import Problem
 from .table import lined_up, microseconds
@@ -51,7 +51,7 @@ class Tuning:
     pruned: int
     wrong: int
     warnings: tuple[str, ...] = ()
-    last_stage: Optional[dict[str, Any]] = None
+    last_stage: dict[str, Any] | None = None
 
     @classmethod
     def from_json(cls, json: dict[str, Any]) -> Tuning:
@@ -73,10 +73,10 @@ class Report:
     floor_us: float
     bound: str
     providers: tuple[Provider, ...]
-    best_peer: Optional[str]
-    speedup: Optional[float]
+    best_peer: str | None
+    speedup: float | None
     decision: str
-    tuning: Optional[Tuning]
+    tuning: Tuning | None
     failure: str
     json: dict[str, Any] = field(repr=False, compare=False, hash=False)
 
@@ -98,7 +98,7 @@ class Report:
         )
 
     @property
-    def own(self) -> Optional[Provider]:
+    def own(self) -> Provider | None:
         """convtune's own result; None where it failed."""
         first = self.providers[0] if self.providers else None
         return None if first is None or first.failure or self.failure else first
@@ -136,7 +136,16 @@ class Report:
                         one.how,
                     ]
                 )
-        header = ["provider", "us", "vs best peer", "GFLOP/s", "GB/s", "roofline", "max error", "algorithm and config"]
+        header = [
+            "provider",
+            "us",
+            "vs best peer",
+            "GFLOP/s",
+            "GB/s",
+            "roofline",
+            "max error",
+            "algorithm and config",
+        ]
         more = len(self.providers) - len(rows)
         return lined_up(header, rows, " rrrrrr") + (f"and {more} that took longer\n" if more > 0 else "")
 

@@ -8,7 +8,7 @@ without it.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Optional
+from typing import Any, NoReturn
 
 import torch
 
@@ -92,12 +92,19 @@ def _index(x: torch.Tensor) -> int:
 
 def planned(
     x: torch.Tensor, w: torch.Tensor, has_bias: bool, stride: Pair, padding: Padding, dilation: Pair, groups: int,
-    precision: Optional[str], activation: Optional[str], index: int,
+    precision: str | None, activation: str | None, index: int,
 ) -> Convolution:  # fmt: skip
     """The planned convolution of those arguments (shapes count, data do not), from the cache or made now. The first
     call for a problem on a GPU may compile a kernel, for about a second."""
     shapes = tuple(x.shape), tuple(w.shape), has_bias
-    rest: tuple[Any, ...] = stride, padding, dilation, groups, precision or allowed_precision(index), activation
+    rest: tuple[Any, ...] = (
+        stride,
+        padding,
+        dilation,
+        groups,
+        precision or allowed_precision(index),
+        activation,
+    )
 
     def make() -> Problem:
         problem = functional.problem_of(*shapes, *rest)
@@ -125,7 +132,7 @@ def _contiguous(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def pack(
-    convolution: Convolution, w: torch.Tensor, bias: Optional[torch.Tensor], x: torch.Tensor, stream: int
+    convolution: Convolution, w: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor, stream: int
 ) -> tuple[Any, int]:
     """(memory, address) of weights packed now, on `stream`, which must be the current one of x's device."""
     _check_like(w, "w", x)
@@ -147,7 +154,12 @@ def pack(
 
 
 def packed_weights(
-    convolution: Convolution, w: torch.Tensor, bias: Optional[torch.Tensor], x: torch.Tensor, index: int, stream: int
+    convolution: Convolution,
+    w: torch.Tensor,
+    bias: torch.Tensor | None,
+    x: torch.Tensor,
+    index: int,
+    stream: int,
 ) -> tuple[Any, int]:
     """(what keeps the memory, its address): from the cache where the tensors have not changed since, else packed now.
     A CUDA graph that is being recorded gets a packing of its own, which it repeats with every replay: it sees changes
@@ -160,7 +172,10 @@ def packed_weights(
         if found is not None:
             return found, found.pointer
         versions = w._version, None if bias is None else bias._version
-    except (RuntimeError, AttributeError):  # made in inference mode: nobody counts its changes; or no tensor at all
+    except (
+        RuntimeError,
+        AttributeError,
+    ):  # made in inference mode: nobody counts its changes; or no tensor at all
         return pack(convolution, w, bias, x, stream)
     memory, pointer = pack(convolution, w, bias, x, stream)
     PACKS.keep(w, bias, versions, convolution, stream, memory, pointer)
@@ -168,8 +183,8 @@ def packed_weights(
 
 
 def run(
-    x: torch.Tensor, w: torch.Tensor, bias: Optional[torch.Tensor], stride: Pair, padding: Padding, dilation: Pair,
-    groups: int, precision: Optional[str] = None, activation: Optional[str] = None,
+    x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, stride: Pair, padding: Padding, dilation: Pair,
+    groups: int, precision: str | None = None, activation: str | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """conv2d without gradients, on tensors that have memory; every operator of convtune.torch ends here."""
     if x.dtype is not _float32:
@@ -211,7 +226,15 @@ def needs_operator(x: Any, w: Any, bias: Any) -> bool:
 
 
 def conv2d(
-    x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, precision: Any, activation: Any
+    x: Any,
+    w: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: Any,
+    precision: Any,
+    activation: Any,
 ) -> Any:
     """convtune.conv2d on PyTorch's tensors."""
     if needs_operator(x, w, bias):

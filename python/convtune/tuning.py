@@ -7,9 +7,8 @@ import contextlib
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ctypes import byref, sizeof
-from typing import Callable, Union
 
 from . import _library
 from ._library import PROGRESS, CTuneOptions
@@ -48,7 +47,7 @@ def tune(
     device: str | None = None,
     budget: float = 60,
     min_gain: float = 0.02,
-    progress: Union[bool, Callable[[Step], object]] = True,
+    progress: bool | Callable[[Step], object] = True,
     *,
     trials: int = 0,
     retune: bool = False,
@@ -112,7 +111,5 @@ def bench(problem: Problem | str, device: str | None = None, seconds: float = 3)
     """Times what `plan` answers beside every variant of the vendor's library, interleaved, in about `seconds`. Raises
     InvalidArgument, Unsupported, NoDevice, DeviceLost."""
     asked = as_problem(problem)
-    found = _library.take_json(
-        _library.library.convtune_bench, byref(asked.to_c()), _library.c_text(device), seconds
-    )
+    found = _library.take_json(_library.library.convtune_bench, byref(asked.to_c()), _library.c_text(device), seconds)
     return Report.from_json(found, asked.name)
