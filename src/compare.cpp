@@ -148,6 +148,10 @@ Comparison compare(const Conv2dProblem& problem, Device device, const CompareOpt
   const Conv2dProblem resolved = resolve(problem, on);
   if (resolved.n == 0)
     throw Error(ErrorKind::invalid_argument, "a batch of 0 has nothing to measure: " + to_string(resolved));
+  if (!(options.seconds_per_case > 0 && options.seconds_per_case <= 86400))  // so written, it refuses NaN too
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("seconds_per_case must be above 0 and at most a day, not {}", options.seconds_per_case));
   const Plan plan = choose(resolved, info);
   Testbed bed(resolved, on, TestData::real, 1, kSamples);
   const Contender ours =

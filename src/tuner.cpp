@@ -344,6 +344,13 @@ TuningReport tune(const Conv2dProblem& problem, Device device, const TuneOptions
   if (!(options.min_gain >= 0 && options.min_gain < 1))
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("min_gain must lie in [0, 1), not {}", options.min_gain));
+  constexpr double kWeek = 7 * 86400;
+  if (!(options.budget_seconds >= 0 && options.budget_seconds <= kWeek))  // so written, it refuses NaN too
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("budget_seconds must lie in [0, {}], not {}", kWeek, options.budget_seconds));
+  if (options.budget_trials < 0)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("budget_trials must be 0 or more, not {}", options.budget_trials));
   if (!options.retune)
     if (const auto record = find_record(resolved, on.info())) return report_of(*record, resolved, on.info());
   return Tuning(resolved, on, options).run();

@@ -12,8 +12,9 @@
  *   convtune_convolution_free(conv);
  *
  * A struct begins with its own size, set by its _INIT: a later library reads an older caller's shorter
- * struct, and takes the fields that are not there as their defaults. Text that a function makes is a
- * convtune_text, freed by convtune_text_free. No exception and no signal handler ever crosses this line.
+ * struct, and takes the fields that are not there as their defaults. An older library reads a newer
+ * caller's longer struct as long as what it does not know is 0, which always means "as before". No null
+ * pointer is taken but where it says so. No exception and no signal handler ever crosses this line.
  */
 #ifndef CONVTUNE_C_H
 #define CONVTUNE_C_H
@@ -51,12 +52,13 @@ typedef enum convtune_status {
 /* Why the last call of this thread that failed did so. Valid until the thread's next failure; never null. */
 CONVTUNE_API const char* convtune_error_text(void);
 
-/* Text made by the library: `data` ends with a 0 that `size` does not count. */
+/* Text made by the library: `data` ends with a 0 that `size` does not count. A function that makes one
+ * overwrites what it is given, and leaves {NULL, 0} where it fails. */
 typedef struct convtune_text {
   char* data;
   size_t size;
 } convtune_text;
-CONVTUNE_API void convtune_text_free(convtune_text* text); /* null or freed before: nothing happens */
+CONVTUNE_API void convtune_text_free(convtune_text* text); /* null, {NULL, 0} or freed before: no work */
 
 typedef enum convtune_dtype { CONVTUNE_F32 = 0, CONVTUNE_F16 = 1, CONVTUNE_BF16 = 2 } convtune_dtype;
 typedef enum convtune_layout { CONVTUNE_NCHW = 0, CONVTUNE_NHWC = 1 } convtune_layout;
@@ -80,11 +82,13 @@ typedef struct convtune_problem {
   int64_t pad_top, pad_left, pad_bottom, pad_right;
   int32_t dtype, layout, precision, activation; /* of the enums above */
   int32_t bias;                                 /* 1: there is one, 0: there is none */
+  int32_t reserved;                             /* 0; here so that no byte of the struct is padding */
 } convtune_problem;
 #define CONVTUNE_PROBLEM_INIT \
-  { sizeof(convtune_problem), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1 }
+  { sizeof(convtune_problem), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0 }
 
-/* A line of benchdnn's grammar, or the name of a built-in case; problem.h has the grammar. */
+/* A line of benchdnn's grammar, or the name of a built-in case; problem.h has the grammar. Writes into a
+ * struct that _INIT has begun. A name ("alexnet_conv1") is no part of the struct. */
 CONVTUNE_API convtune_status convtune_problem_parse(const char* text, convtune_problem* problem);
 CONVTUNE_API convtune_status convtune_problem_text(const convtune_problem* problem, convtune_text* text);
 /* Checks the problem, and tells the output's height and width. */
@@ -106,16 +110,19 @@ CONVTUNE_API convtune_status convtune_plan(const convtune_problem* problem, cons
                                            convtune_convolution** convolution);
 CONVTUNE_API void convtune_convolution_free(convtune_convolution* convolution); /* null: nothing happens */
 
-/* {"problem": ..., "device": ..., "algorithm": ..., "config": ..., "source": "tuned", "why": ...} */
+/* {"problem": ..., "device": "cpu", "fingerprint": ..., "algorithm": ..., "config": ..., "source": "tuned",
+ * "why": ...}; the problem's precision is what the device took "auto" for. */
 CONVTUNE_API convtune_status convtune_plan_json(const convtune_convolution* convolution, convtune_text* json);
 /* The same for people, with what the other algorithms answered. */
 CONVTUNE_API convtune_status convtune_explain(const convtune_convolution* convolution, convtune_text* text);
 
 /* Weights and bias in the order that the kernel reads, in memory of the caller's: convtune_packed_bytes of it
- * on the convolution's device, aligned to 256 bytes (64 on a CPU). The same bytes do for every convolution
- * with an equal plan_json. Pointers are device pointers; w: [K][C/groups][R][S], bias: [K] or null where the
- * problem has none. `stream` is a CUstream, or null; work is queued and nothing waits. */
-CONVTUNE_API size_t convtune_packed_bytes(const convtune_convolution* convolution);
+ * on the convolution's device, aligned to 256 bytes (64 on a CPU), kept until the work that reads it is done.
+ * The same bytes do for every convolution of this process with an equal plan_json; nobody can check that they
+ * are given to one. Pointers are device pointers; w: [K][C/groups][R][S], bias: [K] or null where the
+ * problem has none. x, w and bias need the alignment of their elements only, and y must not overlap them; a
+ * batch of 0 reads nothing. `stream` is a CUstream, or null; work is queued and nothing waits. */
+CONVTUNE_API size_t convtune_packed_bytes(const convtune_convolution* convolution); /* null: 0 */
 CONVTUNE_API convtune_status convtune_pack(const convtune_convolution* convolution, const void* w,
                                            const void* bias, void* packed, void* stream);
 CONVTUNE_API convtune_status convtune_run(const convtune_convolution* convolution, const void* x,
@@ -129,7 +136,7 @@ typedef int32_t (*convtune_progress)(void* context, const char* stage, int64_t d
 
 typedef struct convtune_tune_options {
   size_t struct_size;
-  double budget_seconds;      /* the search itself; contests come on top */
+  double budget_seconds;      /* the search itself; contests come on top. At most a week */
   int64_t budget_trials;      /* 0: no limit */
   double min_gain;            /* the vendor's answer goes only where this gain is proven */
   int32_t retune;             /* 1: search even where a record answers */
@@ -140,11 +147,13 @@ typedef struct convtune_tune_options {
 #define CONVTUNE_TUNE_OPTIONS_INIT \
   { sizeof(convtune_tune_options), 60, 0, 0.02, 0, 1, 0, 0 }
 
-/* Searches, proves and records; then convtune_plan answers with what was found. The JSON is a case of the
- * report that `convtune tune --json` writes. `options` may be null. */
+/* Searches, proves and records; then convtune_plan answers with what was found. The JSON is one of the "rows"
+ * of the report that `convtune tune --json` writes. A search that `progress` stopped is no failure: its row
+ * has no providers, and "tuning": {"interrupted": true, ...}. `options` may be null. */
 CONVTUNE_API convtune_status convtune_tune(const convtune_problem* problem, const char* device,
                                            const convtune_tune_options* options, convtune_text* json);
-/* Times what convtune_plan answers beside the vendor's variants, interleaved, in about `seconds`. */
+/* Times what convtune_plan answers beside the vendor's variants, interleaved, in about `seconds` (above 0, at
+ * most a day). The JSON is one of the "rows" of the report that `convtune bench --json` writes. */
 CONVTUNE_API convtune_status convtune_bench(const convtune_problem* problem, const char* device,
                                             double seconds, convtune_text* json);
 

@@ -69,6 +69,9 @@ std::optional<std::string> broken_never(const std::string& file, const std::stri
   if (from("cli/") && !standard(target) && !posix(target) && !to("cli/") && !to("include/convtune/") &&
       !to("CLI/") && !to("fmt/") && !to("nlohmann/"))
     return "the command is a client of the public headers alone";
+  if (from("src/c/") && !standard(target) && !to("src/c/") && !to("include/convtune/") && !to("fmt/") &&
+      !to("nlohmann/"))
+    return "the C face is a client of the public headers alone";
   return std::nullopt;
 }
 
@@ -173,6 +176,9 @@ TEST(Includes, RulesCanSayNo) {
       {"src/record_json.cpp", "src/algorithms.h"},
       {"cli/tune.cpp", "src/config.h"},
       {"cli/tune.cpp", "omp.h"},
+      {"src/c/c_face.cpp", "src/backend.h"},
+      {"src/c/c_face.cpp", "cli/options.h"},
+      {"src/c/c_face.cpp", "CLI/CLI.hpp"},
   };
   for (const auto& [file, target] : forbidden)
     EXPECT_TRUE(broken_never(file, target)) << file << " may include " << target;
@@ -184,6 +190,8 @@ TEST(Includes, RulesCanSayNo) {
       {"src/database.cpp", "src/private_file.h"},
       {"cli/tune.cpp", "CLI/CLI.hpp"},
       {"cli/progress.cpp", "sys/ioctl.h"},
+      {"src/c/c_face.cpp", "include/convtune/report.h"},
+      {"src/c/c_face.cpp", "nlohmann/json.hpp"},
   };
   for (const auto& [file, target] : allowed)
     EXPECT_FALSE(broken_never(file, target)) << file << " may not include " << target;

@@ -1,0 +1,271 @@
+// convtune/c.h over the C++ face: each function checks its pointers, calls one function, and turns what is
+// thrown into a status and a text of this thread.
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "c/structs.h"
+#include "convtune/c.h"
+#include "convtune/cases.h"
+#include "convtune/convolution.h"
+#include "convtune/device.h"
+#include "convtune/error.h"
+#include "convtune/report.h"
+#include "convtune/tuner.h"
+
+struct convtune_convolution {
+  convtune::Convolution convolution;
+};
+
+namespace convtune::c {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What convtune_error_text answers: `said` is `words`, or a constant where there is no memory for words.
+thread_local std::string words;
+thread_local const char* said = "";
+
+convtune_status fail(convtune_status status, const char* text) noexcept {
+  try {
+    words = text;
+    said = words.c_str();
+  } catch (const std::bad_alloc&) {
+    said = "there is not enough memory, not even to say for what";
+  }
+  return status;
+}
+
+convtune_status status_of(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::invalid_argument:
+      return CONVTUNE_INVALID_ARGUMENT;
+    case ErrorKind::unsupported:
+      return CONVTUNE_UNSUPPORTED;
+    case ErrorKind::no_device:
+      return CONVTUNE_NO_DEVICE;
+    case ErrorKind::io:
+      return CONVTUNE_IO;
+    case ErrorKind::device_lost:
+      return CONVTUNE_DEVICE_LOST;
+    case ErrorKind::internal:
+      break;
+  }
+  return CONVTUNE_INTERNAL;
+}
+
+// Of the exception that is being handled.
+convtune_status fail_of_exception() noexcept {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return fail(status_of(error.kind()), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(CONVTUNE_OUT_OF_MEMORY, "there is not enough memory");
+  } catch (const std::length_error&) {  // a container asked for more than any memory
+    return fail(CONVTUNE_OUT_OF_MEMORY, "there is not enough memory");
+  } catch (const std::exception& error) {
+    return fail(CONVTUNE_INTERNAL, error.what());
+  } catch (...) {
+    return fail(CONVTUNE_INTERNAL, "something was thrown that is no exception of the standard library's");
+  }
+}
+
+template <typename Body>
+convtune_status guarded(const Body& body) noexcept {
+  try {
+    body();
+    return CONVTUNE_OK;
+  } catch (...) {
+    return fail_of_exception();
+  }
+}
+
+// A function that makes text: `body` returns it.
+template <typename Body>
+convtune_status text_of(convtune_text* text, const char* name, const Body& body) noexcept {
+  if (text) *text = {nullptr, 0};
+  return guarded([&] {
+    require(text, name);
+    const std::string made = body();
+    auto* const data = static_cast<char*>(std::malloc(made.size() + 1));
+    if (!data) throw std::bad_alloc();
+    std::memcpy(data, made.c_str(), made.size() + 1);
+    *text = {data, made.size()};
+  });
+}
+
+// A name may hold any bytes: what is no UTF-8 is replaced rather than thrown at.
+std::string dumped(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Device device_of(const char* text) {
+  return text ? parse_device(text) : best_device();
+}
+
+Convolution plan_of(const Conv2dProblem& problem, Device device, const char* algorithm, const char* config) {
+  if (algorithm) return plan(problem, device, algorithm, config ? parse_config(config) : Config{});
+  if (config)
+    throw Error(ErrorKind::invalid_argument,
+                "config is given but algorithm is null: a config belongs to one");
+  return plan(problem, device);
+}
+
+}  // namespace
+}  // namespace convtune::c
+
+using namespace convtune::c;  // NOLINT: this file is that namespace's outer side
+
+extern "C" {
+
+int32_t convtune_c_version(void) {
+  return CONVTUNE_C_VERSION;
+}
+const char* convtune_version(void) {
+  return CONVTUNE_VERSION;
+}
+const char* convtune_error_text(void) {
+  return said;
+}
+
+void convtune_text_free(convtune_text* text) {
+  if (!text) return;
+  std::free(text->data);
+  *text = {nullptr, 0};
+}
+
+convtune_status convtune_problem_parse(const char* text, convtune_problem* problem) {
+  return guarded([&] {
+    require(text, "text");
+    require(problem, "problem");
+    write_problem(convtune::find_problem(text), problem);
+  });
+}
+
+convtune_status convtune_problem_text(const convtune_problem* problem, convtune_text* text) {
+  return text_of(text, "text", [&] { return convtune::to_string(read_problem(problem)); });
+}
+
+convtune_status convtune_output_size(const convtune_problem* problem, int64_t* p, int64_t* q) {
+  return guarded([&] {
+    require(p, "p");
+    require(q, "q");
+    const convtune::Conv2dProblem read = read_problem(problem);
+    *p = read.p();
+    *q = read.q();
+  });
+}
+
+convtune_status convtune_devices(convtune_text* json) {
+  return text_of(json, "json", [] {
+    Json all = Json::array();
+    for (const convtune::DeviceInfo& info : convtune::devices())
+      all.push_back({{"device", to_string(info.device)},
+                     {"name", info.name},
+                     {"fingerprint", info.fingerprint},
+                     {"isa", info.isa},
+                     {"units", info.units},
+                     {"memory_bytes", info.memory_bytes}});
+    return dumped({{"devices", std::move(all)}});
+  });
+}
+
+convtune_status convtune_set_cpu_threads(int32_t threads) {
+  return guarded([&] { convtune::set_cpu_threads(threads); });
+}
+
+convtune_status convtune_plan(const convtune_problem* problem, const char* device, const char* algorithm,
+                              const char* config, convtune_convolution** convolution) {
+  if (convolution) *convolution = nullptr;
+  return guarded([&] {
+    require(convolution, "convolution");
+    const convtune::Conv2dProblem asked = read_problem(problem);
+    *convolution = new convtune_convolution{plan_of(asked, device_of(device), algorithm, config)};
+  });
+}
+
+void convtune_convolution_free(convtune_convolution* convolution) {
+  delete convolution;
+}
+
+convtune_status convtune_plan_json(const convtune_convolution* convolution, convtune_text* json) {
+  return text_of(json, "json", [&] {
+    require(convolution, "convolution");
+    const convtune::Convolution& planned = convolution->convolution;
+    return dumped({{"problem", to_string(planned.problem())},
+                   {"device", to_string(planned.device().device)},
+                   {"fingerprint", planned.device().fingerprint},
+                   {"algorithm", planned.plan().algorithm},
+                   {"config", to_string(planned.plan().config)},
+                   {"source", to_string(planned.plan().source)},
+                   {"why", planned.plan().why}});
+  });
+}
+
+convtune_status convtune_explain(const convtune_convolution* convolution, convtune_text* text) {
+  return text_of(text, "text", [&] {
+    require(convolution, "convolution");
+    return convolution->convolution.explain();
+  });
+}
+
+size_t convtune_packed_bytes(const convtune_convolution* convolution) {
+  return convolution ? convolution->convolution.packed_bytes() : 0;
+}
+
+convtune_status convtune_pack(const convtune_convolution* convolution, const void* w, const void* bias,
+                              void* packed, void* stream) {
+  return guarded([&] {
+    require(convolution, "convolution");
+    convolution->convolution.pack_into(w, bias, packed, stream);
+  });
+}
+
+// On the way of every call: no text, no memory, no lock of its own.
+convtune_status convtune_run(const convtune_convolution* convolution, const void* x, const void* packed,
+                             void* y, void* stream) {
+  if (!convolution) [[unlikely]]
+    return fail(CONVTUNE_INVALID_ARGUMENT, "convolution is null");
+  return guarded([&] { convolution->convolution.run_packed(x, packed, y, stream); });
+}
+
+convtune_status convtune_tune(const convtune_problem* problem, const char* device,
+                              const convtune_tune_options* options, convtune_text* json) {
+  return text_of(json, "json", [&] {
+    const convtune::Conv2dProblem asked = read_problem(problem);
+    const convtune_tune_options from = read_tune_options(options);
+    std::atomic<bool> stopped = false;
+    convtune::TuneOptions to;
+    to.budget_seconds = from.budget_seconds;
+    to.budget_trials = from.budget_trials;
+    to.min_gain = from.min_gain;
+    to.retune = from.retune != 0;
+    to.save = from.save != 0;
+    to.cancel = &stopped;
+    if (from.progress)
+      to.progress = [&](const convtune::Progress& step) {
+        if (!stopped && from.progress(from.context, step.stage.c_str(), step.done, step.total, step.best_us,
+                                      step.best.c_str(), step.eta_seconds) != 0)
+          stopped = true;
+      };
+    return to_json(convtune::report_row(convtune::tune(asked, device_of(device), to)));
+  });
+}
+
+convtune_status convtune_bench(const convtune_problem* problem, const char* device, double seconds,
+                               convtune_text* json) {
+  return text_of(json, "json", [&] {
+    convtune::ReportRow row;
+    row.comparison = compare(read_problem(problem), device_of(device), {seconds, nullptr});
+    return to_json(row);
+  });
+}
+
+}  // extern "C"

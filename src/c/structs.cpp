@@ -1,0 +1,137 @@
+// Sized structs and their fields: between convtune/c.h and the C++ face.
+#include "c/structs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "convtune/error.h"
+
+namespace convtune::c {
+namespace {
+
+constexpr std::size_t kLargest = 4096;  // no struct of any version: what struct_size says is garbage
+
+const convtune_problem kProblem = CONVTUNE_PROBLEM_INIT;
+const convtune_tune_options kTuneOptions = CONVTUNE_TUNE_OPTIONS_INIT;
+
+Error bad(const std::string& message) {
+  return Error(ErrorKind::invalid_argument, message);
+}
+
+// The caller's struct_size. Bytes are copied, here and below: beyond what the caller says there may be
+// nothing.
+template <typename Struct>
+std::size_t size_of_struct(const Struct* from, const char* name) {
+  require(from, name);
+  std::size_t size = 0;
+  std::memcpy(&size, from, sizeof size);
+  if (size < 2 * sizeof size || size > kLargest || size % alignof(Struct) != 0)
+    throw bad(
+        fmt::format("{0}: struct_size is {1}, but its size here is {2}; begin with its _INIT, which sets it",
+                    name, size, sizeof(Struct)));
+  return size;
+}
+
+template <typename Struct>
+Struct read(const Struct* from, const Struct& defaults, const char* name) {
+  static_assert(std::is_trivially_copyable_v<Struct>);
+  const std::size_t size = size_of_struct(from, name);
+  Struct to = defaults;
+  std::memcpy(&to, from, std::min(size, sizeof to));
+  const auto* bytes = reinterpret_cast<const unsigned char*>(from);
+  for (std::size_t i = sizeof to; i < size; ++i)
+    if (bytes[i] != 0)
+      throw bad(fmt::format(
+          "{}: byte {} of {} is set, in a field that convtune {} (C face {}) does not know; it knows {}",
+          name, i, size, CONVTUNE_VERSION, CONVTUNE_C_VERSION, sizeof to));
+  return to;
+}
+
+template <typename Enum>
+Enum checked(const char* field, std::int32_t value, Enum last) {
+  if (value < 0 || value > static_cast<std::int32_t>(last))
+    throw bad(fmt::format("{} is {}; it must be 0 to {}", field, value, static_cast<std::int32_t>(last)));
+  return static_cast<Enum>(value);
+}
+bool checked_flag(const char* field, std::int32_t value) {
+  if (value != 0 && value != 1) throw bad(fmt::format("{} is {}; it must be 0 or 1", field, value));
+  return value == 1;
+}
+
+// The numbers of the two faces are the same.
+static_assert(CONVTUNE_F32 == static_cast<int>(DType::f32) && CONVTUNE_F16 == static_cast<int>(DType::f16) &&
+              CONVTUNE_BF16 == static_cast<int>(DType::bf16));
+static_assert(CONVTUNE_NCHW == static_cast<int>(Layout::nchw) &&
+              CONVTUNE_NHWC == static_cast<int>(Layout::nhwc));
+static_assert(CONVTUNE_AUTOMATIC == static_cast<int>(Precision::automatic) &&
+              CONVTUNE_FP32 == static_cast<int>(Precision::fp32) &&
+              CONVTUNE_TF32 == static_cast<int>(Precision::tf32) &&
+              CONVTUNE_FP16 == static_cast<int>(Precision::fp16) &&
+              CONVTUNE_BF16_PRODUCTS == static_cast<int>(Precision::bf16));
+static_assert(CONVTUNE_NO_ACTIVATION == static_cast<int>(Activation::none) &&
+              CONVTUNE_RELU == static_cast<int>(Activation::relu));
+static_assert(std::has_unique_object_representations_v<convtune_problem>,
+              "padding would be compared and read");
+
+}  // namespace
+
+void require(const void* pointer, const char* name) {
+  if (!pointer) throw bad(fmt::format("{} is null", name));
+}
+
+Conv2dProblem read_problem(const convtune_problem* problem) {
+  const convtune_problem from = read(problem, kProblem, "problem");
+  Conv2dProblem to;
+  to.n = from.n, to.c = from.c, to.h = from.h, to.w = from.w;
+  to.k = from.k, to.r = from.r, to.s = from.s, to.groups = from.groups;
+  to.stride_h = from.stride_h, to.stride_w = from.stride_w;
+  to.dilation_h = from.dilation_h, to.dilation_w = from.dilation_w;
+  to.pad_top = from.pad_top, to.pad_left = from.pad_left;
+  to.pad_bottom = from.pad_bottom, to.pad_right = from.pad_right;
+  to.dtype = checked("problem: dtype", from.dtype, DType::bf16);
+  to.layout = checked("problem: layout", from.layout, Layout::nhwc);
+  to.precision = checked("problem: precision", from.precision, Precision::bf16);
+  to.activation = checked("problem: activation", from.activation, Activation::relu);
+  to.bias = checked_flag("problem: bias", from.bias);
+  if (from.reserved != 0) throw bad(fmt::format("problem: reserved is {}; it must be 0", from.reserved));
+  validate(to);
+  return to;
+}
+
+void write_problem(const Conv2dProblem& problem, convtune_problem* to) {
+  convtune_problem from = kProblem;
+  from.struct_size = size_of_struct(to, "problem");
+  from.n = problem.n, from.c = problem.c, from.h = problem.h, from.w = problem.w;
+  from.k = problem.k, from.r = problem.r, from.s = problem.s, from.groups = problem.groups;
+  from.stride_h = problem.stride_h, from.stride_w = problem.stride_w;
+  from.dilation_h = problem.dilation_h, from.dilation_w = problem.dilation_w;
+  from.pad_top = problem.pad_top, from.pad_left = problem.pad_left;
+  from.pad_bottom = problem.pad_bottom, from.pad_right = problem.pad_right;
+  from.dtype = static_cast<std::int32_t>(problem.dtype);
+  from.layout = static_cast<std::int32_t>(problem.layout);
+  from.precision = static_cast<std::int32_t>(problem.precision);
+  from.activation = static_cast<std::int32_t>(problem.activation);
+  from.bias = problem.bias ? 1 : 0;
+  const std::size_t fits = std::min(from.struct_size, sizeof from);
+  const auto bytes_at = [](const convtune_problem& of, std::size_t i) {
+    return reinterpret_cast<const unsigned char*>(&of) + i;
+  };
+  if (std::memcmp(bytes_at(from, fits), bytes_at(kProblem, fits), sizeof from - fits) != 0)
+    throw bad(fmt::format("problem: {} has fields that a struct of {} bytes lacks; they take {}",
+                          to_string(problem), from.struct_size, sizeof from));
+  std::memcpy(to, &from, fits);
+}
+
+convtune_tune_options read_tune_options(const convtune_tune_options* options) {
+  if (!options) return kTuneOptions;
+  const convtune_tune_options from = read(options, kTuneOptions, "options");
+  checked_flag("options: retune", from.retune);
+  checked_flag("options: save", from.save);
+  return from;
+}
+
+}  // namespace convtune::c

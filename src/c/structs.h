@@ -1,0 +1,21 @@
+// The structs of convtune/c.h read and written by their sizes, with every value checked; each function throws
+// Error{invalid_argument} that begins with the parameter's name.
+#pragma once
+
+#include "convtune/c.h"
+#include "convtune/problem.h"
+#include "convtune/tuner.h"
+
+namespace convtune::c {
+
+// A pointer that must not be null; `name` is the parameter's.
+void require(const void* pointer, const char* name);
+
+Conv2dProblem read_problem(const convtune_problem* problem);
+// Keeps the caller's struct_size, and says so where a field that its struct lacks would be lost.
+void write_problem(const Conv2dProblem& problem, convtune_problem* to);
+
+// Checked and with its defaults filled in; null is all defaults.
+convtune_tune_options read_tune_options(const convtune_tune_options* options);
+
+}  // namespace convtune::c
