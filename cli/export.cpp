@@ -11,26 +11,56 @@
 #include "options.h"
 #include "output.h"
 #include "table.h"
+#include "target_sheet.h"
 
 namespace convtune::cli {
 namespace {
 
+Error bad(const std::string& message) {
+  return Error(ErrorKind::invalid_argument, message);
+}
+
 struct Export {
   ProblemOptions problem;
-  std::string format = "triton", output = "-";
-  ExportOptions options;
+  std::string format = "triton", output = "-", device, target, config;
+  CudaExportOptions options;
 
   int run() const {
-    if (format != "triton")
-      throw Error(ErrorKind::invalid_argument,
-                  fmt::format("--format '{}' is not known; there is triton", printable(format)));
+    if (format != "triton" && format != "cuda")
+      throw bad(fmt::format("--format '{}' is not known; there are triton and cuda", printable(format)));
+    if (format == "triton" && !(device.empty() && target.empty() && options.algorithm.empty()))
+      throw bad(
+          "--device, --target and --algorithm are for --format cuda; a Triton file is for any GPU that "
+          "Triton knows");
     const std::vector<Conv2dProblem> problems = problem.problems();
     if (problems.size() != 1)
-      throw Error(ErrorKind::invalid_argument,
-                  fmt::format("{} problems are too many for one file; name one", problems.size()));
+      throw bad(fmt::format("{} problems are too many for one file; name one", problems.size()));
     const OutputFile out(output);
-    out.write(export_triton(problems[0], options));
+    out.write(format == "triton" ? export_triton(problems[0], options) : cuda(problems[0]));
     return kOk;
+  }
+
+  std::string cuda(const Conv2dProblem& of) const {
+    CudaExportOptions all = options;
+    all.config = parse_config(config);
+    const CudaExport exported =
+        target.empty() ? export_cuda(of, gpu(), all) : export_cuda(of, find_target(target), all);
+    print_library_warnings();
+    if (!exported.note.empty())
+      print_hint(exported.note);
+    else if (exported.plan.source == PlanSource::estimate)
+      print_hint(fmt::format("{} {}: {}", exported.plan.algorithm, to_string(exported.plan.config),
+                             exported.plan.why));
+    return exported.text;
+  }
+
+  Device gpu() const {
+    const Device found = device.empty() || device == "auto" ? best_device() : parse_device(device);
+    if (found.kind != Device::Kind::cuda)
+      throw bad(fmt::format(
+          "--format cuda is for an NVIDIA GPU, and {}; name one with --target, as in --target h100",
+          device.empty() || device == "auto" ? "none is found here" : to_string(found) + " is none"));
+    return found;
   }
 };
 
@@ -41,18 +71,32 @@ Command add_export(CLI::App& parent) {
       parent.add_subcommand("export", "Write a problem's kernel as a Python file that stands alone");
   const auto command = std::make_shared<Export>();
   command->problem.add_to(*app);
-  app->add_option("--format", command->format, "triton: an autotuned implicit-GEMM kernel in Triton")
+  app->add_option("--format", command->format,
+                  "triton: an autotuned implicit-GEMM kernel in Triton; cuda: the plan's own kernel in CUDA "
+                  "C++, as tuned")
       ->capture_default_str();
   app->add_option("--module-name", command->options.module_name, "Of the nn.Module in the file")
       ->capture_default_str();
+  app->add_option("--device", command->device, "With cuda: the GPU whose plan it is (default: the first)");
+  app->add_option("--target", command->target,
+                  "With cuda: for a GPU that need not be here, a first guess: " + target_help())
+      ->excludes("--device");
+  CLI::Option* algorithm =
+      app->add_option("--algorithm", command->options.algorithm, "With cuda: this algorithm's kernel");
+  app->add_option("--config", command->config, "With this config, as in \"consumers=3 units=5 filters=96\"")
+      ->needs(algorithm);
   app->add_option("--output,-o", command->output, "Where the file goes (- is standard output)")
       ->capture_default_str();
   app->footer(
       "Examples:\n"
       "  convtune export alexnet_conv1 -o conv.py\n"
+      "  convtune export alexnet_conv1 --format cuda -o conv.py   # the kernel that `convtune tune` found\n"
+      "  convtune export alexnet_conv1 --format cuda --target rtx4090 -o conv.py\n"
       "  convtune export mb1ic3ih224oc64kh7sh2ph3 act=relu --module-name Stem\n\n"
-      "Its autotune list is a start that was not measured for the problem; `convtune refine` goes on from a "
-      "profile.");
+      "A Triton file's autotune list is a start that was not measured for the problem; `convtune refine` "
+      "goes "
+      "on from a\nprofile. A CUDA file is built by PyTorch and nvcc where it is imported; its kernel is for "
+      "the exact extents.");
   return {app, [command] { return command->run(); }};
 }
 

@@ -3,7 +3,9 @@
 
 #include <string>
 
+#include "convtune/convolution.h"
 #include "convtune/problem.h"
+#include "convtune/target.h"
 
 namespace convtune {
 
@@ -16,5 +18,27 @@ struct ExportOptions {
 // problem; refine() goes on from a profile. Throws Error{unsupported} for what it cannot say: groups, NHWC,
 // paddings that differ at the two ends.
 std::string export_triton(const Conv2dProblem& problem, const ExportOptions& options = {});
+
+struct CudaExportOptions : ExportOptions {
+  std::string algorithm;  // of ours; empty: as plan() chooses
+  Config config;          // of that algorithm; empty: its first guess
+};
+
+struct CudaExport {
+  std::string text;  // the file
+  Plan plan;         // whose kernel it is
+  std::string note;  // for people: where that is not what plan() chooses; else empty
+};
+
+// One Python file: CUDA C++ for the problem's exact extents with the config put in, built by PyTorch's
+// load_inline for the device's architecture; its wrappers; and an nn.Module as above, which packs its weights
+// when they change. The kernel is the plan's: tuned where there is a record. Where the plan is the vendor's
+// library, which has no source, it is our first guess. Nothing is compiled and nothing runs. Throws
+// Error{unsupported} where no algorithm of ours runs the problem, and for paddings that differ at the two
+// ends.
+CudaExport export_cuda(const Conv2dProblem& problem, Device device, const CudaExportOptions& options = {});
+// For a GPU that need not be here: no record speaks of it.
+CudaExport export_cuda(const Conv2dProblem& problem, const Target& target,
+                       const CudaExportOptions& options = {});
 
 }  // namespace convtune

@@ -10,7 +10,6 @@
 #include "config.h"
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
-#include "cuda/driver.h"
 #include "cuda/extents.h"
 #include "cuda/kernel.h"
 
@@ -116,11 +115,7 @@ class DirectFmaExecutable final : public Executable {
   }
 
   void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
-    const DeviceScope scope(device_);
-    check(driver().cuMemsetD32Async(
-              reinterpret_cast<CUdeviceptr>(static_cast<float*>(packed) + config_.flag_at()), 0, 1,
-              static_cast<CUstream>(stream)),
-          "clearing a flag");
+    fill(device_, static_cast<float*>(packed) + config_.flag_at(), 0, 1, stream);
     constexpr unsigned kThreads = 256;
     const auto blocks = static_cast<unsigned>((config_.flag_at() + kThreads - 1) / kThreads);
     pack_.launch({blocks}, {kThreads}, 0, stream, static_cast<const float*>(w),

@@ -12,7 +12,6 @@
 #include "config.h"
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
-#include "cuda/driver.h"
 #include "cuda/kernel.h"
 #include "cuda/tensor_map.h"
 
@@ -82,11 +81,7 @@ class DirectStemExecutable final : public Executable {
   }
 
   void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
-    const DeviceScope scope(device_);
-    check(driver().cuMemsetD32Async(
-              reinterpret_cast<CUdeviceptr>(static_cast<float*>(packed) + config_.flag_at()), 0, 1,
-              static_cast<CUstream>(stream)),
-          "clearing a flag");
+    fill(device_, static_cast<float*>(packed) + config_.flag_at(), 0, 1, stream);
     constexpr unsigned kThreads = 256;
     const auto blocks = static_cast<unsigned>((config_.flag_at() + kThreads - 1) / kThreads);
     pack_.launch({blocks}, {kThreads}, 0, stream, static_cast<const float*>(w),
@@ -114,6 +109,10 @@ class DirectStemExecutable final : public Executable {
   // As the kernel has them (kernels/direct_stem_sm90_store.cuh).
   struct DirectStemSm90Maps {
     std::array<TensorMap, 3> y;
+    friend std::string to_cuda(const DirectStemSm90Maps& maps) {
+      return fmt::format("convtune::DirectStemSm90Maps{{{{{}, {}, {}}}}}", to_cuda(maps.y[0]),
+                         to_cuda(maps.y[1]), to_cuda(maps.y[2]));
+    }
   };
   // Whether they can be used.
   bool make(DirectStemSm90Maps& maps, void* y) const {

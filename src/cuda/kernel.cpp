@@ -1,6 +1,8 @@
 // cuModuleLoadData and cuLaunchKernel, on the primary context.
 #include "cuda/kernel.h"
 
+#include <utility>
+
 #include "cuda/compiler.h"
 #include "cuda/rehearsal.h"
 
@@ -50,19 +52,42 @@ int Kernel::blocks_per_unit(unsigned threads, std::size_t dynamic_smem_bytes) co
 
 void Kernel::launch_with(Extent3 grid, Extent3 block, std::size_t dynamic_smem_bytes, Stream stream,
                          const void** arguments) const {
-  if (Rehearsal* const rehearsal = Rehearsal::current()) {
-    rehearsal->launches.push_back(
-        {resources_.kernel, resources_.registers, static_cast<int>(block.x * block.y * block.z),
-         resources_.spill_bytes, resources_.static_smem_bytes + static_cast<std::int64_t>(dynamic_smem_bytes),
-         std::int64_t{grid.x} * grid.y * grid.z});
-    return;
-  }
   const DeviceScope scope(device_);
   check(driver().cuLaunchKernel(function_, grid.x, grid.y, grid.z, block.x, block.y, block.z,
                                 static_cast<unsigned>(dynamic_smem_bytes), static_cast<CUstream>(stream),
                                 const_cast<void**>(arguments), nullptr),
         "launching {} with {}x{}x{} blocks of {}x{}x{} threads and {} bytes of shared memory",
         resources_.kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, dynamic_smem_bytes);
+}
+
+bool Kernel::is_rehearsed() {
+  return Rehearsal::current() != nullptr;
+}
+
+void Kernel::rehearse(Extent3 grid, Extent3 block, std::size_t dynamic_smem_bytes,
+                      std::vector<std::string> arguments) const {
+  Rehearsal::current()->launches.push_back(
+      {resources_.kernel, resources_.registers, static_cast<int>(block.x * block.y * block.z),
+       resources_.spill_bytes, resources_.static_smem_bytes + static_cast<std::int64_t>(dynamic_smem_bytes),
+       std::int64_t{grid.x} * grid.y * grid.z});
+  Rehearsal::current()->steps.push_back(
+      {resources_.kernel, grid, block, dynamic_smem_bytes, std::move(arguments)});
+}
+
+void fill(int device, void* memory, unsigned word, std::size_t words, Stream stream) {
+  if (Rehearsal* const rehearsal = Rehearsal::current()) {
+    rehearsal->steps.push_back(
+        {{},
+         {},
+         {},
+         0,
+         {argument_text(static_cast<float*>(memory)), argument_text(word), argument_text(words)}});
+    return;
+  }
+  const DeviceScope scope(device);
+  check(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(memory), word, words,
+                                  static_cast<CUstream>(stream)),
+        "filling {} words", words);
 }
 
 }  // namespace convtune::cuda

@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "convtune/tensor.h"
+#include "cuda/argument_text.h"
 #include "cuda/compiled_module.h"
 #include "cuda/driver.h"
 
@@ -31,6 +33,7 @@ class Kernel {
   template <class... Args>
   void launch(Extent3 grid, Extent3 block, std::size_t dynamic_smem_bytes, Stream stream,
               const Args&... args) const {
+    if (is_rehearsed()) return rehearse(grid, block, dynamic_smem_bytes, {argument_text(args)...});
     const void* addresses[] = {static_cast<const void*>(&args)..., nullptr};
     launch_with(grid, block, dynamic_smem_bytes, stream, addresses);
   }
@@ -38,11 +41,17 @@ class Kernel {
  private:
   void launch_with(Extent3 grid, Extent3 block, std::size_t dynamic_smem_bytes, Stream stream,
                    const void** arguments) const;
+  static bool is_rehearsed();
+  void rehearse(Extent3 grid, Extent3 block, std::size_t dynamic_smem_bytes,
+                std::vector<std::string> arguments) const;
 
   int device_;
   KernelResources resources_;
   std::shared_ptr<CUmod_st> module_;  // unloaded with the last copy
   CUfunction function_ = nullptr;
 };
+
+// Fills device memory with so many words. Returns as soon as the work is queued.
+void fill(int device, void* memory, unsigned word, std::size_t words, Stream stream);
 
 }  // namespace convtune::cuda

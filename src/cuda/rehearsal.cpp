@@ -4,18 +4,13 @@
 
 #include <utility>
 
+#include "cuda/argument_text.h"
 #include "cuda/compile_all.h"
 
 namespace convtune::cuda {
 namespace {
 
 thread_local Rehearsal* rehearsing = nullptr;
-
-// Stands for device memory, aligned as that is; nothing looks behind it.
-void* somewhere() {
-  alignas(256) static char memory[256];
-  return memory;
-}
 
 }  // namespace
 
@@ -65,7 +60,9 @@ std::vector<Rehearsed> rehearse(const Conv2dProblem& problem, const DeviceInfo& 
     }
     Rehearsal rehearsal(&*compiled[j].module);
     try {
-      algorithm->build(problem, device, config)->run(somewhere(), somewhere(), somewhere(), nullptr);
+      algorithm->build(problem, device, config)
+          ->run(rehearsed_address(Operand::x), rehearsed_address(Operand::packed),
+                rehearsed_address(Operand::y), nullptr);
       result.launches = rehearsal.launches;
     } catch (const Error& error) {
       result.failure = error.what();

@@ -3,12 +3,24 @@
 // of it.
 #pragma once
 
+#include <cstddef>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
+#include "cuda/kernel.h"
 
 namespace convtune::cuda {
+
+// A launch as CUDA C++ would write it, or memory that is filled.
+struct RehearsedStep {
+  std::string kernel;  // as the job wrote it; empty: memory is filled
+  Extent3 grid, block;
+  std::size_t dynamic_smem_bytes = 0;
+  std::vector<std::string> arguments;  // argument_text(); of a fill the address, the word, how many
+};
 
 // While one lives, compile(), Kernel and launches of this thread belong to it.
 class Rehearsal {
@@ -26,6 +38,8 @@ class Rehearsal {
 
   std::optional<CompileJob> job;
   std::vector<Launch> launches;
+  std::vector<RehearsedStep> steps;      // the same launches, and what is filled between them
+  std::vector<std::string> tensor_maps;  // as CUDA C++ makes them
 
  private:
   const CompiledModule* module_;

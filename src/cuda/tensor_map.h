@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace convtune::cuda {
 
@@ -11,11 +12,18 @@ struct alignas(64) TensorMap {
   std::array<std::uint64_t, 16> opaque{};
 };
 
+// As CUDA C++ makes it again: of one that was made in a rehearsal.
+std::string to_cuda(const TensorMap& map);
+
+// How a box lies in shared memory: its rows one after the other; or, for rows of 128 bytes, with the 16-byte
+// pieces of each exchanged by the row's number modulo 8, which spreads a column over all banks.
+enum class Swizzle { none, bytes_128 };
+
 // A dense tensor of floats and the box of it that one copy takes, the innermost extent first; `strides` in
 // bytes, of the outer two. `data` and strides must be multiples of 16. Nothing where the driver has no such
-// maps; in a rehearsal an empty map, which nobody uses. Throws Error where the driver refuses.
+// maps; in a rehearsal a map that nobody uses. Throws Error where the driver refuses.
 std::optional<TensorMap> tensor_map(int device, const void* data, const std::array<std::uint64_t, 3>& extents,
                                     const std::array<std::uint64_t, 2>& strides,
-                                    const std::array<std::uint32_t, 3>& box);
+                                    const std::array<std::uint32_t, 3>& box, Swizzle swizzle = Swizzle::none);
 
 }  // namespace convtune::cuda

@@ -4,7 +4,7 @@
 // some loading while others compute.
 //
 //   x in NCHW, a block's planes ------- cp.async ------> shared memory, rows with zeros at the padding
-//   a thread: `rows` x 4 outputs of `filters` filters; input rows pass by in registers, and each one is
+//   a thread: `rows` x 4 outputs of `filters` filters; input rows go by in registers, and each one is
 //   multiplied for all output rows that it belongs to:
 //
 //     input row 0   a b c d e f       filter row 0 -> output row 0
