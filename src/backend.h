@@ -72,6 +72,11 @@ class Algorithm {
   virtual double bound_us(const Conv2dProblem&, const DeviceInfo&, const Config&, const Ceilings&) const {
     return 0;
   }
+  // What a model says that it takes (microseconds): first guesses of several algorithms are compared by it.
+  // Nothing where there is no model.
+  virtual std::optional<double> estimated_us(const Conv2dProblem&, const DeviceInfo&, const Config&) const {
+    return std::nullopt;
+  }
   // Whether build() would take this config: records and command lines come from outside.
   virtual Support accepts(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
   // Whether build() compiles a kernel for this problem alone: half a second that is not always at hand.

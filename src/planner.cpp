@@ -37,6 +37,31 @@ std::optional<Record> nearest_record(const Conv2dProblem& problem, const DeviceI
   return nearest;
 }
 
+// An algorithm's first guess, and what a model says that it takes.
+struct Guess {
+  const Algorithm* algorithm;
+  Config config;
+  std::optional<double> estimated_us;
+};
+
+// The table's first that can; but where it has an estimate, the least of all that have one.
+Plan best_of(const std::vector<Guess>& guesses) {
+  const Guess* best = &guesses.front();
+  std::string others;
+  for (const Guess& guess : guesses)
+    if (guess.estimated_us && *guess.estimated_us < *best->estimated_us) best = &guess;
+  for (const Guess& guess : guesses)
+    if (guess.estimated_us && &guess != best)
+      others += fmt::format("{}{} {:.1f}", others.empty() ? "" : ", ", guess.algorithm->name(),
+                            *guess.estimated_us);
+  const std::string why =
+      !best->estimated_us ? "no record: the first guess of the first algorithm that can"
+                          : fmt::format("no record: the first guess that a model finds fastest, {:.1f} us{}",
+                                        *best->estimated_us, others.empty() ? "" : " (" + others + ")");
+  return {std::string(best->algorithm->name()), best->config, PlanSource::estimate,
+          why + "; `convtune tune` finds better"};
+}
+
 }  // namespace
 
 Conv2dProblem resolve(const Conv2dProblem& problem, const Backend& backend) {
@@ -61,16 +86,17 @@ Plan choose(const Conv2dProblem& resolved, const DeviceInfo& device) {
     return {record->algorithm, record->config, PlanSource::nearest,
             fmt::format("tuned on this device for batch {}; tune this batch to be sure", record->problem.n)};
   std::string reasons;
+  std::vector<Guess> guesses;
   for (const Algorithm* algorithm : algorithms(device.device.kind)) {
     if (const Support support = algorithm->supports(resolved, device); !support) {
       reasons += fmt::format("\n  {}: {}", algorithm->name(), support.reason());
       continue;
     }
-    return {std::string(algorithm->name()), algorithm->candidates(resolved, device).front(),
-            PlanSource::estimate,
-            fmt::format(
-                "no record: the first guess of the first algorithm that can; `convtune tune` finds better")};
+    const Config config = algorithm->candidates(resolved, device).front();
+    guesses.push_back({algorithm, config, algorithm->estimated_us(resolved, device, config)});
+    if (!guesses.front().estimated_us) break;  // nothing to compare it with
   }
+  if (!guesses.empty()) return best_of(guesses);
   throw Error(ErrorKind::unsupported, fmt::format("no algorithm of {} can run {}:{}",
                                                   to_string(device.device), to_string(resolved), reasons));
 }

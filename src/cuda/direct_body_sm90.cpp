@@ -11,6 +11,7 @@
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/extents.h"
+#include "cuda/forecast.h"
 #include "cuda/kernel.h"
 
 namespace convtune::cuda {
@@ -137,6 +138,11 @@ class DirectBody final : public Algorithm {
     const double flops = 2.0 * static_cast<double>(kernel.tiles()) * kernel.block_positions() *
                          kernel.block_filters() * kernel.blocks() * kernel.steps() * 8;
     return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
+  }
+
+  std::optional<double> estimated_us(const Conv2dProblem& a, const DeviceInfo& device,
+                                     const Config& config) const override {
+    return forecast_us(name(), a, device, config);
   }
 
   Support accepts(const Conv2dProblem& a, const DeviceInfo& device, const Config& config) const override {

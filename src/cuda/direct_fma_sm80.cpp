@@ -11,6 +11,7 @@
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/extents.h"
+#include "cuda/forecast.h"
 #include "cuda/kernel.h"
 
 namespace convtune::cuda {
@@ -162,6 +163,11 @@ class DirectFma final : public Algorithm {
   double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config&,
                   const Ceilings& ceilings) const override {
     return 1e6 * std::max(a.flops() / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
+  }
+
+  std::optional<double> estimated_us(const Conv2dProblem& a, const DeviceInfo& device,
+                                     const Config& config) const override {
+    return forecast_us(name(), a, device, config);
   }
 
   Support accepts(const Conv2dProblem& a, const DeviceInfo& device, const Config& config) const override {

@@ -14,15 +14,17 @@
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/extents.h"
+#include "cuda/forecast.h"
 #include "cuda/kernel.h"
 #include "cuda/tile_work.h"
-#include "target.h"
 #include "time_model.h"
 
 namespace convtune::cuda {
 namespace {
 
 constexpr const char* kFile = "direct_stem_sm80.cuh";
+constexpr std::size_t kMostCandidates = 64;
+constexpr double kHopeless = 2;  // times the best estimate
 
 struct DirectStemConfig {
   std::int64_t warp_filters = 16, warp_columns = 1, warp_rows = 1;
@@ -43,14 +45,6 @@ struct DirectStemConfig {
     field("stagger", self.stagger);
   }
 };
-
-// A device as the model of time knows it.
-Target target_of(const DeviceInfo& device) {
-  int capability = 0;  // "sm_90a": 90
-  for (const char letter : device.isa)
-    if (letter >= '0' && letter <= '9') capability = 10 * capability + (letter - '0');
-  return typical_target(capability / 10, capability % 10, device.units);
-}
 
 int smem_bytes_of(const DeviceInfo& device) {
   return static_cast<int>(target_of(device).smem_per_multiprocessor);
@@ -252,18 +246,17 @@ class DirectStem final : public Algorithm {
     const Target target = target_of(device);
     for (const DirectStemConfig& config : configs_of(planned, smem_bytes_of(device))) {
       const DirectStemSm80 kernel = planned.with(config);
-      // Registers are not known yet: the launch bounds keep `blocks` resident, and what fits barely may
-      // spill.
-      constexpr int kSpillBytes = 32, kTight = 20;
-      const bool tight = kernel.registers() + kTight > kernel.register_limit();
+      // The launch bounds keep `blocks` resident.
       const TileWork work = tile_work(kernel, planned.wavefronts_at(kernel.row_pitch));
-      const BlockShape block = {kernel.threads(), tight ? kSpillBytes : 0, work.tiles, kernel.blocks};
+      const BlockShape block = {kernel.threads(), 0, work.tiles, kernel.blocks};
       ranked.push_back({estimate_time(target, work, block).us, config});
     }
     std::stable_sort(ranked.begin(), ranked.end(),
                      [](const Ranked& one, const Ranked& other) { return one.us < other.us; });
     std::vector<Config> configs;
-    for (const Ranked& one : ranked) configs.push_back(to_config(one.config));
+    for (const Ranked& one : ranked)
+      if (configs.size() < kMostCandidates && one.us <= kHopeless * ranked.front().us)
+        configs.push_back(to_config(one.config));
     return configs;
   }
 
@@ -273,6 +266,11 @@ class DirectStem final : public Algorithm {
     const double flops = 16.0 * kernel.k_steps() * kernel.filters() * kernel.band() * kernel.columns() *
                          static_cast<double>(kernel.all_blocks());
     return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
+  }
+
+  std::optional<double> estimated_us(const Conv2dProblem& a, const DeviceInfo& device,
+                                     const Config& config) const override {
+    return forecast_us(name(), a, device, config);
   }
 
   Support accepts(const Conv2dProblem& a, const DeviceInfo& device, const Config& config) const override {

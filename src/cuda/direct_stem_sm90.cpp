@@ -12,6 +12,7 @@
 #include "config.h"
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
+#include "cuda/forecast.h"
 #include "cuda/kernel.h"
 #include "cuda/tensor_map.h"
 
@@ -173,6 +174,11 @@ class DirectStem final : public Algorithm {
     const double flops = 2.0 * static_cast<double>(kernel.rows()) * kernel.tiles() * DirectStemSm90::kTile *
                          kernel.k_steps() * 8 * kernel.filter_blocks() * kernel.filters;
     return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
+  }
+
+  std::optional<double> estimated_us(const Conv2dProblem& a, const DeviceInfo& device,
+                                     const Config& config) const override {
+    return forecast_us(name(), a, device, config);
   }
 
   Support accepts(const Conv2dProblem& a, const DeviceInfo& device, const Config& config) const override {

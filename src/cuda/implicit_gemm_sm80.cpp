@@ -16,6 +16,7 @@
 #include "cuda/cuda.h"
 #include "cuda/driver.h"
 #include "cuda/extents.h"
+#include "cuda/forecast.h"
 #include "cuda/kernel.h"
 #include "cuda/rehearsal.h"
 
@@ -244,6 +245,11 @@ class ImplicitGemm final : public Algorithm {
                          kernel.k_blocks(e) * kernel.block_k;
     const double speed = kernel.half() ? 2 : kernel.multiply == Multiply::fp32 ? 1.0 / 3 : 1;
     return 1e6 * std::max(flops / (speed * ceilings.flops_per_second), a.bytes() / ceilings.bytes_per_second);
+  }
+
+  std::optional<double> estimated_us(const Conv2dProblem& a, const DeviceInfo& device,
+                                     const Config& config) const override {
+    return forecast_us(name(), a, device, config);
   }
 
   Support accepts(const Conv2dProblem& a, const DeviceInfo& device, const Config& config) const override {

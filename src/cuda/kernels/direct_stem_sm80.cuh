@@ -190,15 +190,23 @@ __device__ float finish(float sum, float bias) {
 
 // Where a warp's part of the block begins.
 struct Part {
-  int filter, row, column;
+  int filter_warp, filter, row, column;
 };
+template <DirectStemSm80 config>
+__device__ __forceinline__ Part part_of(unsigned thread) {
+  const int warp = static_cast<int>(thread) / 32, filter_warp = warp % config.filter_warps;
+  return {filter_warp, filter_warp * config.warp_filters,
+          warp / config.filter_warps % config.row_warps * config.warp_rows,
+          warp / (config.filter_warps * config.row_warps) * config.warp_columns * 8};
+}
 
 // Straight from the registers: 4 threads write 8 neighbouring pixels, which is a sector if rows are aligned.
 template <DirectStemSm80 config>
 __device__ __forceinline__ void store_direct(const Sums<config>& sums, const float* __restrict__ bias,
-                                             float* __restrict__ y, const Place& at, const Part& part) {
+                                             float* __restrict__ y, const Place& at, unsigned thread) {
   constexpr Conv2dExtents of = config.of;
-  const int lane = threadIdx.x % 32;
+  const Part part = part_of<config>(thread);
+  const int lane = thread % 32;
   const bool aligned = of.q % 2 == 0 && reinterpret_cast<unsigned long long>(y) % 8 == 0;
 #pragma unroll
   for (int i = 0; i < config.filter_tiles(); ++i)
@@ -230,10 +238,12 @@ __device__ __forceinline__ void store_direct(const Sums<config>& sums, const flo
 template <DirectStemSm80 config>
 __device__ __forceinline__ void store_staged(const Sums<config>& sums, float* staging,
                                              const float* __restrict__ bias, float* __restrict__ y,
-                                             const Place& at, const Part& part, int filter_warp) {
+                                             const Place& at, unsigned thread) {
   constexpr Conv2dExtents of = config.of;
+  const Part part = part_of<config>(thread);
+  const int filter_warp = part.filter_warp;
   constexpr int kPitch = config.staging_pitch(), kTiles = config.staged_tiles(), kRun = config.run();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int lane = thread % 32, warp = thread / 32;
   const int floats = min(config.band(), of.p - at.p) * of.q;  // of a piece
 #pragma unroll
   for (int first = 0; first < config.filter_tiles(); first += kTiles) {
@@ -341,18 +351,18 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   }
   if constexpr (!config.resident()) stem::load_stage<config>(ring, weights, kFirst);
 
-  const int warp = threadIdx.x / 32, filter_warp = warp % config.filter_warps;
-  const stem::Part part = {filter_warp * config.warp_filters,
-                           warp / config.filter_warps % config.row_warps * config.warp_rows,
-                           warp / (config.filter_warps * config.row_warps) * config.warp_columns * 8};
+  const stem::Part part = stem::part_of<config>(threadIdx.x);
   stem::Sums<config> sums = {};
   stem::multiply<config>(sums, memory, ring, window + config.pixel_offset(part.row, part.column), weights,
-                         filter_warp);
+                         part.filter_warp);
+  // Where the outputs go is computed anew, so that nothing but sums and operands lives through the products.
+  const unsigned thread = ptx::thread_again();
+  const stem::Place place = stem::place_of<config>(ptx::block_again());
   const float* bias = packed + config.bias_at();
   if constexpr (config.staged)
-    stem::store_staged<config>(sums, memory, bias, y, at, part, filter_warp);
+    stem::store_staged<config>(sums, memory, bias, y, place, thread);
   else
-    stem::store_direct<config>(sums, bias, y, at, part);
+    stem::store_direct<config>(sums, bias, y, place, thread);
 }
 
 // The packed weights. The flag must be 0 before.

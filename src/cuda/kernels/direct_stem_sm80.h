@@ -133,7 +133,7 @@ struct DirectStemSm80 {
 
   // Registers of a thread: of sums, and of everything with what the compiler was seen to need beside them.
   constexpr int register_limit() const {
-    const int limit = 65536 / (threads() * blocks);
+    const int limit = 65536 / (threads() * blocks) / 8 * 8;  // they are dealt by eights
     return limit > kMostRegisters ? kMostRegisters : limit;
   }
   constexpr int tiles() const { return warp_rows * warp_columns; }
