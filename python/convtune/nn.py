@@ -1,0 +1,98 @@
+"""Conv2d: torch.nn.Conv2d computed by convtune. The same parameters, state_dict, pickles and semantics."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Union
+
+import torch
+from torch import Tensor
+
+from .torch import call, forget_packed
+
+__all__ = ["Conv2d"]
+
+
+class Conv2d(torch.nn.Conv2d):
+    """A drop-in for torch.nn.Conv2d.
+
+        conv = convtune.nn.Conv2d(3, 96, 11, stride=4, padding=2).cuda()
+        conv = convtune.nn.Conv2d.from_torch(module)        # shares the module's parameters
+
+    float32 runs by convtune, anything else and everything under autocast by PyTorch. The first call for a shape plans
+    it (on a GPU it may compile a kernel, for about a second): `prepare` does that beforehand, and must have been
+    called, or the module, before a CUDA graph records it. `convtune.tune` finds the fastest way for a problem;
+    `problem` tells which problem a tensor makes.
+
+    Weights are packed when they change, as `weight._version` tells. Writes that PyTorch does not count
+    (`conv.weight.data.copy_(...)`) are seen by calls that record gradients and after train() or eval(); otherwise
+    call `repack`.
+    """
+
+    precision: str = "auto"
+    # What convtune.optimize leaves here: the problems that convtune runs, with their kernels; all others are
+    # PyTorch's. Empty: convtune runs everything.
+    choices: str = ""
+    # Whether that was proven while gradients are recorded, when weights are packed in every call.
+    proven_in_training: bool = True
+
+    def __init__(self, *args: Any, precision: Optional[str] = None, **kwargs: Any) -> None:
+        """torch.nn.Conv2d's arguments. `precision`: "fp32" or "tf32"; None is what torch.backends.cudnn allows."""
+        super().__init__(*args, **kwargs)
+        if precision is not None:
+            self.precision = precision
+
+    @classmethod
+    def from_torch(cls, module: torch.nn.Conv2d) -> Conv2d:
+        """A convtune Conv2d with the same parameters (shared, not copied), settings and mode. Hooks stay behind."""
+        if not isinstance(module, torch.nn.Conv2d):
+            raise TypeError(f"from_torch takes a torch.nn.Conv2d, not a {type(module).__name__}")
+        made = cls(
+            module.in_channels, module.out_channels, module.kernel_size, module.stride, module.padding,
+            module.dilation, module.groups, module.bias is not None, module.padding_mode, device="meta",
+        )  # fmt: skip
+        made.weight, made.bias = module.weight, module.bias
+        return made.train(module.training)
+
+    def _edges(self) -> tuple[int, int, int, int]:
+        """(top, left, bottom, right) of zeros that the convolution itself pads."""
+        if self.padding_mode != "zeros" or self.padding == "valid":
+            return 0, 0, 0, 0
+        if isinstance(self.padding, str):  # "same"
+            left, right, top, bottom = self._reversed_padding_repeated_twice
+            return top, left, bottom, right
+        vertical, horizontal = self.padding
+        return vertical, horizontal, vertical, horizontal
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+        if input.dim() != 4 or (self.choices and self.training and not self.proven_in_training):
+            if input.dim() == 3 and not self.choices:
+                return self._conv_forward(input.unsqueeze(0), weight, bias).squeeze(0)
+            return super()._conv_forward(input, weight, bias)
+        if self.padding_mode != "zeros":
+            input = torch.nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+        return call(
+            input, weight, bias, self.stride, self._edges(), self.dilation, self.groups, self.precision, "none",
+            self.choices,
+        )  # fmt: skip
+
+    def prepare(self, *examples: Union[Tensor, tuple[int, ...]]) -> Conv2d:
+        """Plans, compiles and packs for inputs like the examples: tensors, or shapes (N, C, H, W). Returns itself."""
+        with torch.no_grad():
+            for example in examples:
+                if not isinstance(example, Tensor):
+                    example = torch.empty(example, dtype=self.weight.dtype, device=self.weight.device)
+                self(example)
+        return self
+
+    def repack(self) -> Conv2d:
+        """Packs the weights anew at the next call: after writes that PyTorch does not count. Returns itself."""
+        forget_packed(self)
+        return self
+
+    def train(self, mode: bool = True) -> Conv2d:
+        forget_packed(self)
+        return super().train(mode)
+
+    def extra_repr(self) -> str:
+        how = f"convtune for {len(self.choices.splitlines())} problems" if self.choices else "convtune"
+        return f"{super().extra_repr()}, {how}"

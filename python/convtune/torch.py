@@ -1,0 +1,390 @@
+"""convtune as an operator of PyTorch: `convtune::conv2d`, with gradients, autocast, torch.compile and CUDA graphs.
+
+    y = convtune.torch.conv2d(x, w, bias, stride=4, padding=2)      # what convtune.conv2d does with PyTorch's tensors
+    y = torch.ops.convtune.conv2d(...)                              # the same, as graphs hold it
+
+What it promises, with the reasons in docs/decisions/0012-pytorch.md:
+
+- float32 tensors are convtune's. Any other type, and everything under autocast, is computed by PyTorch's own
+  convolution: convtune has no kernel for it that would be faster.
+- The output is in the memory format that PyTorch's convolution gives: channels last where x or the weight is.
+- Products are rounded to TF32 exactly where torch.backends.cudnn allows it to PyTorch's convolution.
+- The same input gives the same bits, every time: torch.use_deterministic_algorithms has nothing to switch.
+- Gradients are PyTorch's own convolution backward, double backward included.
+- Weights are packed when they change, by `_version`: not at every call. Calls that record gradients of the weight,
+  and CUDA graphs, pack every time, so that a training step and a replay see what the weight holds then.
+- A CUDA graph can record what was called once before: a plan may have to compile, and that cannot be recorded.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+from . import functional
+from .caches import PACKS, PLANS
+from .convolution import Convolution
+from .errors import Error, InvalidArgument, Unsupported
+from .problem import Padding, Pair, Problem, pair_of, padding_of
+from .tensors import allowed_precision, current_stream, is_capturing, pack, packed_weights
+
+__all__ = ["conv2d", "convolution_of", "forget_packed", "problem_of"]
+
+_float32 = torch.float32
+_contiguous, _channels_last = torch.contiguous_format, torch.channels_last
+_plain = (Tensor, torch.nn.Parameter)
+_is_compiling = torch.compiler.is_compiling
+_is_grad_enabled = torch.is_grad_enabled
+_any_autocast: Any = torch._C._is_any_autocast_enabled
+_below_autograd: Any = torch._C._AutoDispatchBelowAutograd
+
+# Convolutions that a CUDA graph has recorded stay: nobody says how long the graph may be replayed.
+_recorded: set[Convolution] = set()
+
+
+def wants_channels_last(tensor: Tensor) -> bool:
+    """Whether PyTorch takes the tensor to lie channels last: its strides fall in the order N, H, W, C."""
+    n, c, h, w = tensor.shape
+    if c > 1 and (h > 1 or w > 1) and tensor.is_contiguous():
+        return False
+    strides = tensor.stride()
+    if strides[1] == 0:
+        return False
+    least = 0
+    for axis, extent in ((1, c), (3, w), (2, h), (0, n)):
+        stride = strides[axis]
+        if extent == 0 or stride < least or (axis == 0 and least == strides[1]):
+            return False
+        least = stride * extent if extent > 1 else stride
+    return True
+
+
+def _pytorch(
+    x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Any, padding: Any, dilation: Any, groups: int,
+    activation: str = "none",
+) -> Tensor:  # fmt: skip
+    """PyTorch's own convolution, which has no uneven padding."""
+    top, left, bottom, right = padding
+    if top == bottom and left == right:
+        y = torch.conv2d(x, weight, bias, stride, (top, left), dilation, groups)
+    else:
+        x = torch.nn.functional.pad(x, (left, right, top, bottom))
+        y = torch.conv2d(x, weight, bias, stride, 0, dilation, groups)
+    return torch.relu(y) if activation == "relu" else y
+
+
+class _Planned:
+    """A convolution, and what a call must know of it. `convolution` is None where PyTorch's own is to run."""
+
+    __slots__ = ("convolution", "format", "output_shape")
+
+    def __init__(self, convolution: Optional[Convolution], problem: Problem) -> None:
+        self.convolution = convolution
+        nhwc = problem.layout == "nhwc"
+        n, k, (p, q) = problem.n, problem.k, problem.output_size
+        self.output_shape = (n, k, p, q)
+        self.format = _channels_last if nhwc else _contiguous
+
+
+_fingerprints: dict[str, str] = {}
+
+
+def fingerprint(device: str) -> str:
+    """What records of that device are kept under; "" where convtune does not see it."""
+    if device not in _fingerprints:
+        _fingerprints.update({one.device: one.fingerprint for one in functional.devices()})
+    return _fingerprints.get(device, "")
+
+
+def choice(choices: str, device: str, problem: Problem) -> Optional[tuple[str, str]]:
+    """(algorithm, config) proven for the problem on that device. `choices` is what optimize leaves in a module: lines
+    of "fingerprint<tab>problem<tab>algorithm<tab>config"."""
+    wanted = [fingerprint(device), problem.key]
+    for line in choices.splitlines():
+        fields = line.split("\t")
+        if len(fields) == 4 and fields[:2] == wanted:
+            return fields[2], fields[3]
+    return None
+
+
+def problem_of(
+    x: Tensor, weight: Tensor, has_bias: bool, stride: Pair, padding: Padding, dilation: Pair, groups: int,
+    precision: str = "auto", activation: str = "none",
+) -> Problem:  # fmt: skip
+    """What is asked of convtune by a call with those tensors: of them only shape, memory format and device count."""
+    problem = functional.problem_of(
+        x.shape, weight.shape, has_bias, stride, padding, dilation, groups, precision, activation
+    )
+    if precision == "auto":
+        problem = problem.replace(precision=allowed_precision(x.get_device() if x.is_cuda else -1))
+    nhwc = wants_channels_last(x) or wants_channels_last(weight)
+    return problem.replace(layout="nhwc") if nhwc else problem
+
+
+def _plan(
+    x: Tensor, weight: Tensor, has_bias: bool, stride: Any, padding: Any, dilation: Any, groups: int, precision: str,
+    activation: str, choices: str, index: int,
+) -> _Planned:  # fmt: skip
+    problem = problem_of(x, weight, has_bias, stride, padding, dilation, groups, precision, activation)
+    device = "cpu" if index < 0 else f"cuda:{index}"
+    proven: tuple[Optional[str], Optional[str]] = (None, None)
+    if problem.n == 0:
+        return _Planned(None, problem)
+    if choices:
+        found = choice(choices, device, problem)
+        if found is None:
+            return _Planned(None, problem)
+        proven = found
+    if is_capturing(index):
+        raise Error(
+            f"{problem} has not run on {device} yet, and a CUDA graph is being recorded: a plan may have to compile, "
+            "which cannot be recorded. Call the convolution (or Conv2d.prepare) once before"
+        )
+    try:
+        return _Planned(Convolution(problem, device, *proven), problem)
+    except (InvalidArgument, Unsupported):
+        if choices:  # proven by another version of convtune, whose configs were others
+            return _Planned(None, problem)
+        raise
+
+
+def convolution_of(x: Tensor, weight: Tensor, *rest: Any) -> Optional[Convolution]:
+    """The convolution that conv2d(x, weight, *rest) runs, planned if it was not: for tests and for the curious. Takes
+    the operator's arguments; None where PyTorch's own runs."""
+    return _planned(x, weight, *rest)[0].convolution
+
+
+def _planned(
+    x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str, activation: str, choices: str,
+) -> tuple[_Planned, int]:  # fmt: skip
+    index = x.get_device() if x.is_cuda else -1
+    if precision == "auto":
+        precision = allowed_precision(index)
+    key = (
+        "operator", x.shape, weight.shape, None if bias is None else bias.shape, *stride, *padding, *dilation, groups,
+        precision, activation, choices, index, wants_channels_last(x) or wants_channels_last(weight),
+    )  # fmt: skip
+    found = PLANS.get(key)
+    if found is None:
+        if bias is not None and bias.shape != weight.shape[:1]:
+            raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be {tuple(weight.shape[:1])}")
+        found = PLANS.get_or_make(
+            key,
+            lambda: _plan(
+                x, weight, bias is not None, stride, padding, dilation, groups, precision, activation, choices, index
+            ),
+        )
+    return found, index
+
+
+def run(
+    x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
+) -> Tensor:  # fmt: skip
+    """The operator on a CPU and on a GPU: no gradients, tensors with memory."""
+    if x.dtype is not _float32 or weight.dtype is not _float32:
+        y = _pytorch(x, weight, bias, stride, padding, dilation, groups, activation)
+        return y.contiguous(memory_format=_format(x, weight))
+    if x.dim() != 4 or weight.dim() != 4:
+        functional.problem_of(x.shape, weight.shape, bias is not None)  # raises
+    planned, index = _planned(x, weight, bias, stride, padding, dilation, groups, precision, activation, choices)
+    convolution, format = planned.convolution, planned.format
+    capturing = is_capturing(index)
+    # cuDNN's workspace is ours and of one stream: a graph takes PyTorch's, from the graph's own memory.
+    if convolution is None or (capturing and convolution.plan.algorithm == "cudnn"):
+        y = _pytorch(x, weight, bias, stride, padding, dilation, groups, activation)
+        return y.contiguous(memory_format=format)
+    stream = current_stream(index)
+    if reuse:
+        kept, packed = packed_weights(convolution, weight, bias, x, index, stream)
+    else:
+        kept, packed = pack(convolution, weight, bias, x, stream)
+    if capturing:
+        _recorded.add(convolution)
+    if not x.is_contiguous(memory_format=format) or x.is_neg() or x.data_ptr() & 3:
+        x = x.resolve_neg().clone(memory_format=format)
+    y = torch.empty(planned.output_shape, dtype=_float32, device=x.device, memory_format=format)
+    convolution.run_raw(x.data_ptr(), packed, y.data_ptr(), stream)
+    del kept  # freed in the order of the stream
+    return y
+
+
+def _format(x: Tensor, weight: Tensor) -> torch.memory_format:
+    return _channels_last if wants_channels_last(x) or wants_channels_last(weight) else _contiguous
+
+
+def _fake(
+    x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
+) -> Tensor:  # fmt: skip
+    """Shape and strides of what `run` gives, sizes possibly symbolic."""
+    torch._check(x.dim() == 4, lambda: f"x has the shape {tuple(x.shape)}; it must be (N, C, H, W)")
+    torch._check(weight.dim() == 4, lambda: f"w has the shape {tuple(weight.shape)}; it must be (K, C/groups, R, S)")
+    n, c, h, w = x.shape
+    k, c_of_group, r, s = weight.shape
+    torch._check(
+        c_of_group * groups == c,
+        lambda: f"x has {c} channels, but w has {c_of_group} for each of {groups} groups",
+    )
+    torch._check(
+        bias is None or (bias.dim() == 1 and bias.shape[0] == k),
+        lambda: f"bias has the shape {tuple(bias.shape)}; it must be ({k},)",  # type: ignore[union-attr]
+    )
+    p = (h + padding[0] + padding[2] - dilation[0] * (r - 1) - 1) // stride[0] + 1
+    q = (w + padding[1] + padding[3] - dilation[1] * (s - 1) - 1) // stride[1] + 1
+    torch._check(p > 0, lambda: f"the output would be {p} x {q}: the filter does not fit")
+    torch._check(q > 0, lambda: f"the output would be {p} x {q}: the filter does not fit")
+    return torch.empty((n, k, p, q), dtype=x.dtype, device=x.device, memory_format=_format(x, weight))
+
+
+def _below(*arguments: Any) -> Tensor:
+    with _below_autograd():
+        return _operator(*arguments)  # type: ignore[no-any-return]
+
+
+class _Convolution(torch.autograd.Function):
+    """Forward by convtune, backward by PyTorch. The last argument is the forward: `run`, or the operator below
+    autograd for tensors that are traced or fake."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor], *rest: Any) -> Tensor:
+        stride, padding, dilation, groups, precision, activation, choices, reuse, forward = rest
+        if weight.requires_grad or (bias is not None and bias.requires_grad):
+            # Optimisers in the wild write through `.data`, which `_version` does not count.
+            reuse = False
+            PACKS.forget(weight)
+        y = forward(x, weight, bias, stride, padding, dilation, groups, precision, activation, choices, reuse)
+        ctx.save_for_backward(x, weight, y if activation == "relu" else None)
+        ctx.bias_shape = None if bias is None else list(bias.shape)
+        ctx.how = stride, padding, dilation, groups
+        return y  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+        x, weight, y = ctx.saved_tensors
+        stride, (top, left, bottom, right), dilation, groups = ctx.how
+        if y is not None:
+            grad = torch.ops.aten.threshold_backward(grad, y, 0)
+        even = top == bottom and left == right
+        padded = x if even else torch.nn.functional.pad(x, (left, right, top, bottom))
+        grads = torch.ops.aten.convolution_backward(
+            grad, padded, weight, ctx.bias_shape, stride, (top, left) if even else (0, 0), dilation, False, (0, 0),
+            groups, ctx.needs_input_grad[:3],
+        )  # fmt: skip
+        grad_x = grads[0]
+        if grad_x is not None and not even:
+            grad_x = grad_x[:, :, top : top + x.shape[2], left : left + x.shape[3]]
+        return grad_x, grads[1], grads[2], *(None,) * 9
+
+
+def _records_gradients(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> bool:
+    return _is_grad_enabled() and (
+        x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+    )
+
+
+def _autograd(
+    x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
+) -> Tensor:  # fmt: skip
+    rest = stride, padding, dilation, groups, precision, activation, choices, reuse
+    if _records_gradients(x, weight, bias):
+        return _Convolution.apply(x, weight, bias, *rest, _below)  # type: ignore[no-any-return]
+    return _below(x, weight, bias, *rest)
+
+
+def _autocast(
+    x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
+) -> Tensor:  # fmt: skip
+    """PyTorch's convolution, which casts: half precision is what was asked for, and faster than convtune's fp32."""
+    return _pytorch(x, weight, bias, stride, padding, dilation, groups, activation)
+
+
+_library = torch.library.Library("convtune", "DEF")
+_library.define(
+    "conv2d(Tensor x, Tensor weight, Tensor? bias, SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation, "
+    "SymInt groups, str precision='auto', str activation='none', str choices='', bool reuse=True) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_library.impl("conv2d", run, "CPU")
+_library.impl("conv2d", run, "CUDA")
+_library.impl("conv2d", _autograd, "Autograd")
+_library.impl("conv2d", _autocast, "AutocastCPU")
+_library.impl("conv2d", _autocast, "AutocastCUDA")
+torch.library.register_fake("convtune::conv2d", _fake, lib=_library)
+_operator = torch.ops.convtune.conv2d.default
+
+
+def call(
+    x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
+) -> Tensor:  # fmt: skip
+    """The operator, by the shortest way that PyTorch leaves open: its dispatcher takes 4 us to call Python, and 13
+    with gradients, so eager calls on ordinary tensors go past it. Takes the operator's own arguments."""
+    if (
+        _is_compiling()
+        or type(x) not in _plain
+        or type(weight) not in _plain
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or torch._C._get_tracing_state() is not None
+        or torch.autograd._profiler_enabled()
+    ):
+        return _operator(  # type: ignore[no-any-return]
+            x, weight, bias, stride, padding, dilation, groups, precision, activation, choices, reuse
+        )
+    if torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0:
+        return _pytorch(x, weight, bias, stride, padding, dilation, groups, activation)
+    if _any_autocast() and torch.is_autocast_enabled(x.device.type):
+        return _pytorch(x, weight, bias, stride, padding, dilation, groups, activation)
+    if not (x.is_cuda or x.is_cpu):
+        return _pytorch(x, weight, bias, stride, padding, dilation, groups, activation)
+    rest = stride, padding, dilation, groups, precision, activation, choices, reuse
+    if _records_gradients(x, weight, bias):
+        return _Convolution.apply(x, weight, bias, *rest, run)  # type: ignore[no-any-return]
+    return run(x, weight, bias, *rest)
+
+
+_warned: set[torch.dtype] = set()
+
+
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor] = None,
+    stride: Pair = 1,
+    padding: Padding = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+    *,
+    precision: Optional[str] = None,
+    activation: Optional[str] = None,
+    reuse: bool = True,
+) -> Tensor:
+    """activation(conv2d(x, weight) + bias) by convtune's plan for this problem, differentiable. The arguments are
+    convtune.conv2d's. `reuse=False` packs the weights in this call: for writes that `_version` does not count.
+
+    Tensors that are not float32 are computed by PyTorch's own convolution, with one warning. Raises InvalidArgument
+    with the numbers where shapes, types or devices do not fit each other.
+    """
+    steps, holes = pair_of(stride, "stride"), pair_of(dilation, "dilation")
+    edges = padding_of(padding, tuple(weight.shape[2:]), steps, holes)  # type: ignore[arg-type]
+    if x.dtype is not _float32 and not _is_compiling():
+        if not x.dtype.is_floating_point:
+            raise InvalidArgument(f"x is {x.dtype}; a convolution takes floating-point tensors")
+        if x.dtype not in _warned:
+            _warned.add(x.dtype)
+            warnings.warn(f"convtune has no kernels for {x.dtype}: PyTorch's own convolution runs", stacklevel=2)
+    return call(x, weight, bias, steps, edges, holes, groups, precision or "auto", activation or "none", "", reuse)
+
+
+def forget_packed(module: Any) -> None:
+    """Packs the weights of a module, of all modules in it, or of one tensor anew at the next call. Needed only after
+    writes that PyTorch does not count: through `weight.data`, or through the memory's address."""
+    for tensor in [module] if isinstance(module, Tensor) else module.parameters():
+        PACKS.forget(tensor)

@@ -1,0 +1,479 @@
+"""optimize: swaps those convolutions of a PyTorch model that convtune computes faster, proven here and now against what
+PyTorch does with this model's settings. restore undoes it. Both are in the package's face as convtune.optimize and
+convtune.restore; docs/decisions/0012-pytorch.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional, TypeVar
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ._contest import Contest, contest
+from .convolution import Convolution
+from .errors import InvalidArgument, Unsupported
+from .nn import Conv2d
+from .problem import Problem
+from .progress import ProgressLine, Step
+from .table import lined_up, microseconds
+from .torch import call, choice, fingerprint, problem_of
+from .torch_timing import Stopwatch, wall_us
+from .tuning import tune
+
+__all__ = ["Layer", "OptimizeReport", "optimize", "report", "restore"]
+
+Model = TypeVar("Model", bound=torch.nn.Module)
+_VENDORS = ("cudnn", "onednn")
+# Largest difference from PyTorch's answer over that answer's root mean square: rounding, and no more than that.
+_TOLERANCE = {"tf32": 2e-2, "fp32": 2e-3}
+
+
+@dataclass
+class Layer:
+    """A convolution that the model runs on the example: in the modules `names`, `calls` times in one forward."""
+
+    names: list[str]
+    problem: Optional[Problem]
+    calls: int = 0
+    pytorch_us: float = 0.0
+    convtune_us: float = 0.0
+    gain: float = 0.0  # of the median: 0.10 takes 10 % less time
+    algorithm: str = ""
+    config: str = ""
+    swapped: bool = False
+    decision: str = ""
+
+
+@dataclass
+class OptimizeReport:
+    """What optimize measured and decided; `print(report)` is the table. Times in microseconds, medians of one run.
+    `before_us` and `after_us`: the whole forward, by the wall clock; 0 where nothing was there to be swapped.
+    `kept`: whether the swaps stayed."""
+
+    device: str
+    training: bool
+    layers: list[Layer] = field(default_factory=list)
+    before_us: float = 0.0
+    after_us: float = 0.0
+    gain: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    kept: bool = False
+    functional: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        header = ["layer", "problem", "calls", "PyTorch us", "convtune us", "gain", "decision"]
+        rows = []
+        for layer in self.layers:
+            more = f" and {len(layer.names) - 1} more" if len(layer.names) > 1 else ""
+            measured = layer.convtune_us > 0
+            rows.append(
+                [
+                    layer.names[0] + more,
+                    str(layer.problem or ""),
+                    str(layer.calls),
+                    microseconds(layer.pytorch_us) if layer.pytorch_us > 0 else "",
+                    microseconds(layer.convtune_us) if measured else "",
+                    f"{100 * layer.gain:.1f} %" if measured else "",
+                    layer.decision,
+                ]
+            )
+        text = lined_up(header, rows, "llrrrrl") if rows else "no convolution ran\n"
+        mode = "training" if self.training else "eval"
+        if self.before_us > 0:
+            text += (
+                f"whole forward ({mode}): {microseconds(self.before_us)} us before, {microseconds(self.after_us)} us "
+                f"with convtune: {100 * self.gain:.1f} % less (99 % interval {100 * self.low:.1f}..{100 * self.high:.1f}"
+                f" %)\n"
+            )
+            swapped = sum(layer.swapped for layer in self.layers)
+            text += f"{swapped} of {len(self.layers)} kinds of layers swapped\n" if self.kept else ""
+        for note in self.notes:
+            text += note + "\n"
+        return text
+
+
+class _CountedConvolutions(TorchFunctionMode):
+    """How often torch.conv2d is called, by modules or otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.conv2d
+        return func(*args, **(kwargs or {}))
+
+
+@dataclass
+class _Seen:
+    """One module's convolution of one problem."""
+
+    module: torch.nn.Conv2d
+    name: str
+    problem: Optional[Problem]
+    refusal: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: torch.device
+    calls: int = 0
+
+
+def _refusal(module: torch.nn.Conv2d, x: Tensor) -> str:
+    """Why that call is none of ours; "" where it is."""
+    if type(module) is not torch.nn.Conv2d:
+        return f"left: it is a {type(module).__name__}"
+    if type(x) is not Tensor or not (x.is_cuda or x.is_cpu):
+        return f"left: its input is a {type(x).__name__} on {x.device}"
+    if torch.is_autocast_enabled(x.device.type):
+        return "left: it runs under autocast"
+    if x.dtype is not torch.float32 or module.weight.dtype is not torch.float32:
+        return f"left: {str(module.weight.dtype).removeprefix('torch.')}"
+    if x.dim() != 4:
+        return "left: its input has no batch"
+    return ""
+
+
+def _padded(module: torch.nn.Conv2d, x: Tensor) -> tuple[Tensor, tuple[int, int, int, int]]:
+    """The convolution's own input and zero padding."""
+    if module.padding_mode != "zeros":
+        x = torch.nn.functional.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
+    return x, Conv2d._edges(module)  # type: ignore[arg-type]
+
+
+def _arguments(module: torch.nn.Conv2d) -> tuple[Any, ...]:
+    return module.stride, Conv2d._edges(module), module.dilation, module.groups  # type: ignore[arg-type]
+
+
+def _find(model: torch.nn.Module, run: Callable[[], object]) -> tuple[list[_Seen], int]:
+    """What one forward runs, and how many convolutions of it are no module's."""
+    found: dict[Any, _Seen] = {}
+    of_modules = 0
+
+    def hook(module: Any, args: Any, kwargs: Any) -> None:
+        nonlocal of_modules
+        of_modules += 1
+        x = args[0] if args else kwargs["input"]
+        refusal, problem = _refusal(module, x), None
+        if not refusal:
+            x, edges = _padded(module, x)
+            problem = problem_of(
+                x, module.weight, module.bias is not None, module.stride, edges, module.dilation, module.groups
+            )
+        seen = found.setdefault(
+            (id(module), problem, refusal),
+            _Seen(module, names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.device),
+        )
+        seen.calls += 1
+
+    names: dict[int, str] = {}
+    hooks = []
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Conv2d):
+            names[id(module)] = name or type(module).__name__
+            hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+    counted = _CountedConvolutions()
+    try:
+        with counted:
+            run()
+    finally:
+        for one in hooks:
+            one.remove()
+    return list(found.values()), max(0, counted.count - of_modules)
+
+
+@contextlib.contextmanager
+def _untouched(model: torch.nn.Module) -> Iterator[None]:
+    """Forwards in training mode move buffers and random numbers: put back."""
+    devices = {tensor.get_device() for tensor in model.parameters() if tensor.is_cuda}
+    if not any(module.training for module in model.modules()):
+        yield
+        return
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    with torch.random.fork_rng(devices=sorted(devices)):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    buffer.copy_(before)
+
+
+def _swap(module: torch.nn.Conv2d, choices: str, training: bool) -> None:
+    """In place: parameters, hooks, names and whoever holds the module stay as they are."""
+    module.__class__ = Conv2d
+    module.choices = choices  # type: ignore[assignment]
+    module.proven_in_training = training  # type: ignore[assignment]
+
+
+def _unswap(module: torch.nn.Module) -> None:
+    module.__class__ = torch.nn.Conv2d
+    for name in ("choices", "proven_in_training"):
+        module.__dict__.pop(name, None)
+
+
+def restore(model: Model) -> Model:
+    """Undoes optimize: every swapped module is torch.nn.Conv2d again, the same object with the same parameters. Works
+    on copies and on unpickled models too. Returns the model."""
+    for module in model.modules():
+        if type(module) is Conv2d and module.choices:
+            _unswap(module)
+    model.__dict__.pop("convtune_report", None)
+    return model
+
+
+def report(model: torch.nn.Module) -> OptimizeReport:
+    """What the last optimize of this model found."""
+    found = model.__dict__.get("convtune_report")
+    if not isinstance(found, OptimizeReport):
+        raise InvalidArgument("this model was not optimized, or it was restored")
+    return found
+
+
+def _check_and_contest(seen: _Seen, line: str, stopwatch: Stopwatch, min_gain: float, grad: bool) -> Contest:
+    """PyTorch's convolution against convtune's, on random data that lie as the model's do. Raises Unsupported where the
+    answers differ by more than rounding."""
+    module, problem = seen.module, seen.problem
+    assert problem is not None
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(seen.shape, seen.strides))
+    x = torch.rand(extent, device=seen.device).mul_(2).sub_(1).as_strided(seen.shape, seen.strides)
+    stride, edges, dilation, groups = _arguments(module)
+    weight, bias = module.weight, module.bias
+    even = edges[0] == edges[2] and edges[1] == edges[3]
+
+    def pytorch() -> Tensor:
+        padding = edges[:2] if even else "same"
+        return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
+
+    def ours() -> Tensor:
+        return call(x, weight, bias, stride, edges, dilation, groups, "auto", "none", line)
+
+    with torch.set_grad_enabled(grad):
+        expected, got = pytorch().detach(), ours().detach()
+        scale = expected.square().mean().sqrt().clamp_min(1e-30)
+        error = float((got - expected).abs().max() / scale) if expected.numel() else 0.0
+        if not error <= _TOLERANCE.get(problem.precision, 2e-2):
+            raise Unsupported(f"its answer differs from PyTorch's by {error:.2g} of the root mean square")
+        del expected, got
+        for _ in range(3):
+            pytorch(), ours()
+        return contest(
+            lambda: stopwatch.time_us(pytorch), lambda: stopwatch.time_us(ours), min_gain, max_seconds=5
+        )
+
+
+def _pytorch_us(seen: _Seen, stopwatch: Stopwatch) -> float:
+    """Roughly: what the budget is shared by."""
+    x = torch.rand(seen.shape, device=seen.device)
+    with torch.no_grad():
+        for _ in range(2):
+            seen.module._conv_forward(x, seen.module.weight, seen.module.bias)
+        run = lambda: seen.module._conv_forward(x, seen.module.weight, seen.module.bias)  # noqa: E731
+        return statistics.median(stopwatch.time_us(run) for _ in range(3))
+
+
+def _decide(
+    layers: list[tuple[Layer, list[_Seen]]], budget: float, min_gain: float, grad: bool, line: Optional[ProgressLine]
+) -> None:
+    """Tunes each problem and lets it compete; fills the layers."""
+    todo = [(layer, seen) for layer, seen in layers if layer.problem is not None]
+    stopwatches = {one.device: Stopwatch(one.device) for _, seen in todo for one in seen}
+    costs = {}
+    for layer, seen in todo:
+        layer.pytorch_us = _pytorch_us(seen[0], stopwatches[seen[0].device])
+        costs[id(layer)] = layer.pytorch_us * layer.calls
+    todo.sort(key=lambda one: -costs[id(one[0])])
+    left, cost_left = budget, sum(costs.values())
+    for number, (layer, seen) in enumerate(todo, 1):
+        problem, one = layer.problem, seen[0]
+        assert problem is not None
+        device = "cpu" if one.device.type == "cpu" else f"cuda:{one.device.index}"
+        label = f"{number}/{len(todo)} {layer.names[0]}"
+
+        def tell(step: Step, label: str = label) -> None:
+            if line is not None:
+                line.show(step.text(label))
+
+        try:
+            if budget > 0:
+                share = max(0.2, left * costs[id(layer)] / max(cost_left, 1e-9))
+                cost_left -= costs[id(layer)]
+                found = tune(problem, device, budget=share, min_gain=min_gain, progress=tell)
+                if found.tuning is None or not found.tuning.from_record:
+                    left = max(0.0, left - share)
+            plan = Convolution(problem, device).plan
+            layer.algorithm, layer.config = plan.algorithm, plan.config
+            if plan.algorithm in _VENDORS:
+                layer.decision = "PyTorch: the vendor's kernel is the best that convtune knows"
+                continue
+            if line is not None:
+                line.show(f"{label}: contest")
+            choices = "\t".join((fingerprint(device), problem.key, plan.algorithm, plan.config))
+            result = _check_and_contest(one, choices, stopwatches[one.device], min_gain, grad)
+        except Unsupported as why:
+            layer.decision = f"PyTorch: {str(why).splitlines()[0]}"
+            continue
+        layer.pytorch_us, layer.convtune_us = result.incumbent_us, result.challenger_us
+        layer.gain, layer.swapped = result.gain, result.accepted
+        layer.decision = "convtune" if result.accepted else f"PyTorch: {100 * min_gain:.3g} % less is not proven"
+        if result.accepted:
+            layer.decision += f": {plan.algorithm}"
+
+
+def _choices(layers: list[tuple[Layer, list[_Seen]]]) -> dict[str, str]:
+    """By module name: what _swap takes."""
+    lines: dict[str, list[str]] = {}
+    for layer, seen in layers:
+        if layer.swapped and layer.problem is not None:
+            for one in seen:
+                device = "cpu" if one.device.type == "cpu" else f"cuda:{one.device.index}"
+                line = "\t".join((fingerprint(device), layer.problem.key, layer.algorithm, layer.config))
+                lines.setdefault(one.name, []).append(line)
+    return {name: "\n".join(of) for name, of in lines.items()}
+
+
+def _grouped(found: list[_Seen]) -> list[tuple[Layer, list[_Seen]]]:
+    groups: dict[Any, tuple[Layer, list[_Seen]]] = {}
+    for seen in found:
+        layer, members = groups.setdefault(
+            (seen.problem, seen.refusal, seen.device), (Layer([], seen.problem, decision=seen.refusal), [])
+        )
+        layer.names.append(seen.name)
+        layer.calls += seen.calls
+        members.append(seen)
+    return list(groups.values())
+
+
+def _measure(
+    model: torch.nn.Module, run: Callable[[], object], budget: float, min_gain: float, line: Optional[ProgressLine]
+) -> tuple[OptimizeReport, dict[str, str]]:
+    """The report, and the swaps to be made. The model is as it was."""
+    training = model.training
+    modules = dict(model.named_modules())
+    with _untouched(model), torch.set_grad_enabled(training):
+        found, functional = _find(model, run)
+        layers = _grouped(found)
+        devices = sorted({str(seen.device) for seen in found})
+        result = OptimizeReport(", ".join(devices), training, [layer for layer, _ in layers], functional=functional)
+        _decide(layers, budget, min_gain, training, line)
+        swaps = _choices(layers)
+        if not swaps:
+            return result, {}
+
+        def with_convtune(on: bool) -> Callable[[], float]:
+            def timed() -> float:
+                for name, choices in swaps.items():
+                    _swap(modules[name], choices, training) if on else _unswap(modules[name])
+                return wall_us(run, found[0].device)
+
+            return timed
+
+        if line is not None:
+            line.show("the whole model: contest")
+        before, after = with_convtune(False), with_convtune(True)
+        try:
+            for _ in range(3):
+                before(), after()
+            whole = contest(before, after, 0.0, max_seconds=20)
+        finally:
+            for name in swaps:
+                _unswap(modules[name])
+    result.before_us, result.after_us, result.kept = whole.incumbent_us, whole.challenger_us, whole.accepted
+    result.gain, result.low, result.high = whole.gain, whole.low, whole.high
+    if not whole.accepted:
+        for layer in result.layers:
+            if layer.swapped:
+                layer.swapped, layer.decision = False, "PyTorch: the whole model did not gain"
+        result.notes.append("nothing swapped: the whole model is not proven faster")
+        return result, {}
+    return result, swaps
+
+
+def optimize(
+    model: Model,
+    example: Any,
+    budget: float = 60.0,
+    min_gain: float = 0.02,
+    progress: bool = True,
+) -> Model:
+    """Swaps, in place, every torch.nn.Conv2d of the model that convtune computes at least `min_gain` faster than
+    PyTorch does as it is set up now (cudnn.benchmark, allow_tf32, memory format), and leaves the rest. Returns the
+    model; `convtune.report(model)` has the table, which `progress=True` prints.
+
+    `example`: a tensor, a tuple of arguments or a dict of keyword arguments; on each distinct problem that it makes,
+    convtune is tuned (`budget` seconds of search in all, shared by how much time each layer takes; recorded problems
+    answer at once; 0: no search), checked against PyTorch's answer, and measured against it in interleaved rounds. At
+    last the whole model with the swaps runs against the model without: where it is not proven faster, all is undone.
+
+    A swapped module runs convtune for the problems that were proven, on that kind of device, and PyTorch for every
+    other (another batch size, float16, autocast). What was proven in eval mode is PyTorch's again in training mode;
+    proven in training mode it holds in both. Nothing else of the model changes: parameters, state_dict, hooks, names,
+    and, where it was measured in training mode, buffers and random numbers are put back. Convolutions that are no
+    torch.nn.Conv2d are counted and left.
+
+    Under torch.distributed every rank must call it: rank 0 measures and the others take its decisions. Call it before
+    torch.compile. `restore(model)` undoes it.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidArgument(f"optimize takes a torch.nn.Module, not a {type(model).__name__}")
+    if hasattr(model, "_orig_mod"):
+        raise InvalidArgument("optimize takes the model before torch.compile: torch.compile(convtune.optimize(model, x))")
+    args, kwargs = _as_arguments(example)
+    restore(model)
+    # A wrapper that talks to other ranks in its forward would wait for them.
+    parallel = isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel))
+    inner: torch.nn.Module = model.module if parallel else model  # type: ignore[assignment]
+    together = torch.distributed.is_available() and torch.distributed.is_initialized()
+    result: Optional[OptimizeReport] = None
+    swaps: dict[str, str] = {}
+    failure: Optional[BaseException] = None
+    if not together or torch.distributed.get_rank() == 0:
+        line = ProgressLine() if progress else None
+        try:
+            result, swaps = _measure(inner, lambda: inner(*args, **kwargs), budget, min_gain, line)
+        except BaseException as error:  # the other ranks wait for an answer
+            failure = error
+        finally:
+            if line is not None:
+                line.clear()
+    if together and torch.distributed.get_world_size() > 1:
+        answer = [result, swaps, None if failure is None else str(failure)]
+        torch.distributed.broadcast_object_list(answer, src=0)
+        result, swaps = answer[0], answer[1]
+        if failure is None and answer[2] is not None:
+            raise RuntimeError(f"rank 0 could not optimize the model: {answer[2]}")
+    if failure is not None:
+        raise failure
+    assert result is not None
+    modules = dict(inner.named_modules())
+    for name, choices in swaps.items():
+        _swap(modules[name], choices, result.training)  # type: ignore[arg-type]
+    result.notes += _notes(result)
+    model.__dict__["convtune_report"] = result
+    if progress and (not together or torch.distributed.get_rank() == 0):
+        print(result, end="")
+    return model
+
+
+def _notes(result: OptimizeReport) -> list[str]:
+    notes = []
+    if "cuda" in result.device and not torch.backends.cudnn.benchmark:
+        notes.append("torch.backends.cudnn.benchmark is off; PyTorch may be faster with it, and was measured without")
+    if result.functional:
+        notes.append(f"{result.functional} calls of torch.conv2d outside of torch.nn.Conv2d were left")
+    return notes
+
+
+def _as_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    if isinstance(example, (tuple, list)):
+        return tuple(example), {}
+    return (example,), {}

@@ -1,0 +1,50 @@
+"""Stopwatches over PyTorch: one piece of work with cold caches, and a whole model by the wall clock."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable
+
+import torch
+
+__all__ = ["Stopwatch", "wall_us"]
+
+
+class Stopwatch:
+    """Times one run at a time after the caches were flushed: on a GPU by events, with the flush long enough for the
+    host to queue the run meanwhile; on a CPU by the clock."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self._device = device
+        if self._cuda:
+            cache = torch.cuda.get_device_properties(device).L2_cache_size
+            size = max(8 * cache, 256 << 20)
+            self._start, self._stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        else:
+            size = 64 << 20
+        self._flush = torch.zeros(size // 4, dtype=torch.int32, device=device)
+
+    def time_us(self, run: Callable[[], Any]) -> float:
+        self._flush.add_(1)
+        if not self._cuda:
+            start = time.perf_counter()
+            run()
+            return 1e6 * (time.perf_counter() - start)
+        with torch.cuda.device(self._device):
+            self._start.record()
+            run()
+            self._stop.record()
+            self._stop.synchronize()
+        return max(1e3 * self._start.elapsed_time(self._stop), 1e-3)
+
+
+def wall_us(run: Callable[[], Any], device: torch.device) -> float:
+    """One run from the call to the device's last result: what a caller waits who waits for it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    run()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return 1e6 * (time.perf_counter() - start)
