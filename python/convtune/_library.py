@@ -50,7 +50,7 @@ class CProblem(ctypes.Structure):
         + [(name, c_int64) for name in ("n", "c", "h", "w", "k", "r", "s", "groups")]
         + [(name, c_int64) for name in ("stride_h", "stride_w", "dilation_h", "dilation_w")]
         + [(name, c_int64) for name in ("pad_top", "pad_left", "pad_bottom", "pad_right")]
-        + [(name, c_int32) for name in ("dtype", "layout", "precision", "activation", "bias")]
+        + [(name, c_int32) for name in ("dtype", "layout", "precision", "activation", "bias", "reserved")]
     )
 
 

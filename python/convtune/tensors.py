@@ -238,6 +238,10 @@ def conv2d(
 ) -> Any:
     """convtune.conv2d on PyTorch's tensors."""
     if needs_operator(x, w, bias):
+        if not isinstance(w, torch.Tensor):
+            _check_like(w, "w", x)
+        if bias is not None and not isinstance(bias, torch.Tensor):
+            _check_like(bias, "bias", x)
         from .torch import conv2d as operator
 
         return operator(x, w, bias, stride, padding, dilation, groups, precision=precision, activation=activation)

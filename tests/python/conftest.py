@@ -1,0 +1,14 @@
+"""For every test: records and compiled kernels in a folder of the run's own, so that no test sees what a user has
+tuned, and none leaves anything behind."""
+
+import os
+import shutil
+import tempfile
+
+_folder = tempfile.mkdtemp(prefix="convtune-test-")
+os.environ["CONVTUNE_DATA_DIR"] = os.path.join(_folder, "data")
+os.environ["CONVTUNE_CACHE_DIR"] = os.path.join(_folder, "cache")
+
+
+def pytest_sessionfinish():
+    shutil.rmtree(_folder, ignore_errors=True)
