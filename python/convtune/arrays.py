@@ -96,7 +96,7 @@ class _NumPy:
     def empty(self, shape: tuple[int, ...], dtype: str, device: str) -> Array:
         import numpy
 
-        return self.describe(numpy.empty(shape, dtype))
+        return _of_numpy(numpy.empty(shape, dtype), self)
 
     def finish(self, array: Array) -> Any:
         return array.keep
@@ -204,13 +204,14 @@ class _Jax(_HostOnly):
         size = math.prod(shape) * ELEMENT_BYTES[dtype]
         block = numpy.empty(size + 64, numpy.uint8)
         start = -int(block.__array_interface__["data"][0]) % 64
-        return self_described(block[start : start + size].view(dtype).reshape(shape), self)
+        return _of_numpy(block[start : start + size].view(dtype).reshape(shape), self)
 
     def finish(self, array: Array) -> Any:
         return sys.modules["jax"].dlpack.from_dlpack(array.keep)
 
 
-def self_described(array: Any, library: Library) -> Array:
+def _of_numpy(array: Any, library: Library) -> Array:
+    """Memory of NumPy's that serves another library."""
     described = _NUMPY.describe(array)
     described.library = library
     return described

@@ -1,0 +1,245 @@
+"""Arrays of other libraries: by DLPack, by the array interfaces, PyTorch's on the CPU where PyTorch is there, and
+CuPy's by a stand-in, because this machine may have no GPU."""
+
+import ctypes
+import sys
+import types
+
+import convtune
+import numpy
+import pytest
+import reference
+from convtune import arrays
+
+random = numpy.random.default_rng(1)
+X, W = random.standard_normal((2, 3, 8, 9), numpy.float32), random.standard_normal((4, 3, 3, 3), numpy.float32)
+BIAS = random.standard_normal(4, numpy.float32)
+EXPECTED = reference.conv2d(X, W, BIAS, padding=(1, 1, 1, 1))
+
+
+class Foreign:
+    """An array of a library that nobody knows, with DLPack alone."""
+
+    def __init__(self, array, device=None):
+        self.array, self.device, self.asked = array, device, 0
+
+    def __dlpack__(self, **_):
+        self.asked += 1
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.device or self.array.__dlpack_device__()
+
+
+def test_dlpack_is_read_without_a_copy():
+    x = Foreign(X)
+    described = arrays.describe(x, "x")
+    assert described.pointer == X.ctypes.data and described.shape == X.shape and described.dtype == "float32"
+    y = convtune.conv2d(x, Foreign(W), Foreign(BIAS), padding=1)
+    assert type(y) is numpy.ndarray
+    reference.close(y, EXPECTED, 27)
+
+
+def test_dlpack_of_other_orders_is_copied():
+    x = Foreign(numpy.asfortranarray(X))
+    reference.close(convtune.conv2d(x, W, BIAS, padding=1), EXPECTED, 27)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int8", "uint16", "complex64", "bool"])
+def test_dlpack_types_have_their_names(dtype):
+    with pytest.raises(convtune.InvalidArgument, match=f"x is {dtype} "):
+        convtune.conv2d(Foreign(X.astype(dtype)), W)
+
+
+@pytest.mark.parametrize("device, words", [((2, 1), "cuda:1"), ((13, 0), "cuda:0"), ((14, 3), "DLPack device 14")])
+def test_dlpack_elsewhere_is_refused_before_it_is_asked(device, words):
+    x = Foreign(X, device)
+    with pytest.raises(convtune.Unsupported, match=words):
+        convtune.conv2d(x, W)
+    assert x.asked == 0
+
+
+def test_dlpack_capsules_give_their_memory_back():
+    shared = X.copy()
+    x = Foreign(shared)
+    before = sys.getrefcount(shared)
+    for _ in range(100):
+        convtune.conv2d(x, W)
+    assert sys.getrefcount(shared) == before
+
+
+def test_what_a_producer_says_is_passed_on():
+    class Refuses(Foreign):
+        def __dlpack__(self, **_):
+            raise BufferError("not today")
+
+    with pytest.raises(convtune.InvalidArgument, match="x cannot be read: not today"):
+        convtune.conv2d(Refuses(X), W)
+
+
+def test_the_array_interface():
+    class Old:
+        __array_interface__ = X.__array_interface__
+        kept = X
+
+    reference.close(convtune.conv2d(Old(), W, BIAS, padding=1), EXPECTED, 27)
+
+
+def test_a_gpu_array_of_nobody_is_refused():
+    class Numba:
+        __cuda_array_interface__ = {"shape": (1,), "typestr": "<f4", "data": (0, False), "version": 3}
+
+    with pytest.raises(convtune.Unsupported, match="cupy.asarray"):
+        convtune.conv2d(Numba(), W)
+
+
+class FakeCuPy:
+    """What arrays.py uses of CuPy, over host memory."""
+
+    class ndarray(numpy.ndarray):
+        @property
+        def data(self):
+            return types.SimpleNamespace(ptr=self.ctypes.data)
+
+        @property
+        def device(self):
+            return types.SimpleNamespace(id=1)
+
+    class Device:
+        current = []
+
+        def __init__(self, number):
+            self.number = number
+
+        def __enter__(self):
+            self.current.append(self.number)
+
+        def __exit__(self, *_):
+            self.current.pop()
+
+    def __init__(self):
+        current = self.Device.current
+        stream = lambda: types.SimpleNamespace(ptr=100 + current[-1])  # noqa: E731
+        self.cuda = types.SimpleNamespace(Device=self.Device, get_current_stream=stream)
+
+    def empty(self, shape, dtype):
+        assert self.Device.current == [1]
+        return numpy.empty(shape, dtype).view(self.ndarray)
+
+    def array(self, array, order, copy):
+        assert self.Device.current == [1] and order == "C" and copy
+        return numpy.array(numpy.asarray(array), order="C").view(self.ndarray)
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    fake = FakeCuPy()
+    # A CuPy array is no NumPy array; the stand-in is, so it is asked for first.
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    known = arrays._has_ancestor
+    monkeypatch.setattr(
+        arrays,
+        "_has_ancestor",
+        lambda kind, module, name: known(kind, module, name)
+        and not (module == "numpy" and issubclass(kind, FakeCuPy.ndarray)),
+    )
+    return fake
+
+
+class FakeConvolution:
+    """Runs on "cuda:1" by a convolution of the CPU's, and notes what it was given."""
+
+    device = "cuda:1"
+
+    def __init__(self, problem):
+        self.on_cpu = convtune.Convolution(problem, "cpu")
+        self.problem, self.plan_key = problem, "a plan"
+        self.packed_bytes = self.on_cpu.packed_bytes + 64
+        self.output_shape = problem.output_shape
+        self.streams = []
+
+    def pack_raw(self, w, bias, packed, stream):
+        self.streams.append(stream)
+        self.on_cpu.pack_raw(w, bias, packed + -packed % 64, 0)
+
+    def run_raw(self, x, packed, y, stream):
+        self.streams.append(stream)
+        self.on_cpu.run_raw(x, packed + -packed % 64, y, 0)
+
+
+def test_cupy_by_a_stand_in(cupy, monkeypatch):
+    x, w, bias = (a.copy().view(cupy.ndarray) for a in (numpy.asfortranarray(X), W, BIAS))
+    x = numpy.asfortranarray(x).view(cupy.ndarray)
+    made = []
+
+    def fake(key, make_problem, device):
+        assert device == "cuda:1"
+        made.append(FakeConvolution(make_problem()))
+        return made[-1]
+
+    monkeypatch.setattr(convtune.functional, "planned", fake)
+    y = convtune.conv2d(x, w, bias, padding=1)
+    assert type(y) is cupy.ndarray and made[0].streams == [101, 101]
+    reference.close(numpy.asarray(y), EXPECTED, 27)
+    conv = FakeConvolution(convtune.Problem(2, 3, 8, 9, 4, 3, 3, padding=1))
+    packed = convtune.pack(conv, w, bias)
+    reference.close(numpy.asarray(convtune.run(conv, x, packed)), EXPECTED, 27)
+    with pytest.raises(convtune.InvalidArgument, match="w is on cpu.*the input on cuda:1"):
+        convtune.conv2d(x, W)
+    with pytest.raises(convtune.InvalidArgument, match="x is on cpu.*the convolution on cuda:1"):
+        convtune.run(conv, X, packed)
+    with pytest.raises(convtune.InvalidArgument, match="out is an array of numpy on cpu"):
+        convtune.run(conv, x, packed, out=numpy.empty((2, 4, 8, 9), numpy.float32))
+
+
+def test_a_capsule_of_our_own_making():
+    """Strides that are absent mean contiguous, a byte offset counts, vectors are refused."""
+    from convtune import dlpack
+
+    class Tensor(dlpack._DLTensor):
+        pass
+
+    shape = (ctypes.c_int64 * 2)(3, 2)
+    numbers = (ctypes.c_float * 6)()
+    tensor = Tensor(ctypes.addressof(numbers), 1, 0, 2, 2, 32, 1, shape, None, 8)
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+    class Producer:
+        def __dlpack__(self):
+            return new(ctypes.addressof(tensor), b"dltensor", None)
+
+    capsule = dlpack.Capsule(Producer())
+    assert capsule.pointer == ctypes.addressof(numbers) + 8 and capsule.contiguous
+    assert capsule.shape == (3, 2) and capsule.dtype == "float32" and capsule.device == (1, 0)
+    strides = (ctypes.c_int64 * 2)(1, 3)
+    tensor.strides = strides
+    assert not dlpack.Capsule(Producer()).contiguous
+    tensor.lanes = 4
+    with pytest.raises(convtune.InvalidArgument, match="4"):
+        dlpack.Capsule(Producer())
+
+
+def test_torch_on_the_cpu():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed here: its CPU tensors are not tested")
+    x, w, bias = (torch.from_numpy(a.copy()) for a in (X, W, BIAS))
+    with torch.no_grad():
+        y = convtune.conv2d(x, w, bias, padding=1)
+        assert type(y) is torch.Tensor and y.is_contiguous()
+        reference.close(y.numpy(), EXPECTED, 27)
+        # The same by the ways of other libraries: DLPack, and plan/pack/run.
+        reference.close(convtune.conv2d(Foreign(x), Foreign(w), bias, padding=1), EXPECTED, 27)
+        conv = convtune.plan(x, w, bias, padding=1)
+        y = convtune.run(conv, x.to(memory_format=torch.channels_last), convtune.pack(conv, w, bias))
+        reference.close(y.numpy(), EXPECTED, 27)
+        # Changes in place are seen.
+        w.zero_()
+        bias.fill_(2)
+        assert (convtune.conv2d(x, w, bias, padding=1) == 2).all()
+
+
+def test_jax_on_the_cpu():
+    jax = pytest.importorskip("jax", reason="JAX is not installed here")
+    y = convtune.conv2d(jax.numpy.asarray(X), jax.numpy.asarray(W), jax.numpy.asarray(BIAS), padding=1)
+    assert isinstance(y, jax.Array)
+    reference.close(numpy.asarray(y), EXPECTED, 27)
