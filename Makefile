@@ -1,5 +1,5 @@
 # Thin doors over scripts/setup and the CMake presets (CMakePresets.json). `make` alone lists them.
-.PHONY: help setup nvrtc tune test asan tsan check
+.PHONY: help setup nvrtc python tune test asan tsan check
 help:
 	@echo 'make setup   install what is missing (Debian packages; nothing is done when all is there)'
 	@echo 'make tune    setup, build, tune AlexNet conv1 on the best device here and print the table'
@@ -14,17 +14,20 @@ setup:
 nvrtc: setup
 	scripts/setup_nvrtc
 
+python: setup
+	scripts/setup_python
+
 tune: setup
 	cmake --preset release
 	cmake --build --preset release --target convtune_cli
 	build/release/cli/convtune tune alexnet_conv1
 
-test: nvrtc
+test: nvrtc python
 	cmake --preset release
 	cmake --build --preset release
 	ctest --preset release
 
-asan tsan: nvrtc
+asan tsan: nvrtc python
 	cmake --preset $@
 	cmake --build --preset $@
 	ctest --preset $@
