@@ -237,9 +237,9 @@ _ways: dict[type, Callable[..., Any]] = {}
 def _way(kind: type) -> Callable[..., Any]:
     torch = sys.modules.get("torch")
     if torch is not None and issubclass(kind, torch.Tensor):
-        from . import tensors
+        from .torch import conv2d_of_tensors
 
-        way: Callable[..., Any] = tensors.conv2d
+        way: Callable[..., Any] = conv2d_of_tensors
     else:
         way = _conv2d
     if len(_ways) < 64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +35,7 @@ class Conv2d(torch.nn.Conv2d):
     # Whether that was proven while gradients are recorded, when weights are packed in every call.
     proven_in_training: bool = True
 
-    def __init__(self, *args: Any, precision: Optional[str] = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, precision: str | None = None, **kwargs: Any) -> None:
         """torch.nn.Conv2d's arguments. `precision`: "fp32" or "tf32"; None is what torch.backends.cudnn allows."""
         super().__init__(*args, **kwargs)
         if precision is not None:
@@ -63,7 +63,7 @@ class Conv2d(torch.nn.Conv2d):
         vertical, horizontal = self.padding
         return vertical, horizontal, vertical, horizontal
 
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if input.dim() != 4 or (self.choices and self.training and not self.proven_in_training):
             if input.dim() == 3 and not self.choices:
                 return self._conv_forward(input.unsqueeze(0), weight, bias).squeeze(0)
@@ -75,7 +75,7 @@ class Conv2d(torch.nn.Conv2d):
             self.choices,
         )  # fmt: skip
 
-    def prepare(self, *examples: Union[Tensor, tuple[int, ...]]) -> Conv2d:
+    def prepare(self, *examples: Tensor | tuple[int, ...]) -> Conv2d:
         """Plans, compiles and packs for inputs like the examples: tensors, or shapes (N, C, H, W). Returns itself."""
         with torch.no_grad():
             for example in examples:

@@ -19,7 +19,7 @@ What it promises, with the reasons in docs/decisions/0012-pytorch.md:
 from __future__ import annotations
 
 import warnings
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ from .caches import PACKS, PLANS
 from .convolution import Convolution
 from .errors import Error, InvalidArgument, Unsupported
 from .problem import Padding, Pair, Problem, pair_of, padding_of
-from .tensors import allowed_precision, current_stream, is_capturing, pack, packed_weights
+from .tensors import allowed_precision, check_like, current_stream, pack, packed_weights
 
 __all__ = ["conv2d", "convolution_of", "forget_packed", "problem_of"]
 
@@ -40,6 +40,13 @@ _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
 _any_autocast: Any = torch._C._is_any_autocast_enabled
 _below_autograd: Any = torch._C._AutoDispatchBelowAutograd
+_dispatch_modes: Any = torch._C._len_torch_dispatch_stack
+_function_modes: Any = torch._C._len_torch_function_stack
+_tracing_state: Any = torch._C._get_tracing_state
+_profiling: Any = torch.autograd._profiler_enabled
+_transform: Any = torch._C._functorch.peek_interpreter_stack
+_forward_mode: Any = torch.autograd.forward_ad
+_capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
 
 # Convolutions that a CUDA graph has recorded stay: nobody says how long the graph may be replayed.
 _recorded: set[Convolution] = set()
@@ -47,23 +54,19 @@ _recorded: set[Convolution] = set()
 
 def wants_channels_last(tensor: Tensor) -> bool:
     """Whether PyTorch takes the tensor to lie channels last: its strides fall in the order N, H, W, C."""
-    n, c, h, w = tensor.shape
-    if c > 1 and (h > 1 or w > 1) and tensor.is_contiguous():
+    if tensor.is_contiguous() and tensor.stride(1) != 1:
         return False
-    strides = tensor.stride()
-    if strides[1] == 0:
+    (n, c, h, w), (of_n, of_c, of_h, of_w) = tensor.shape, tensor.stride()
+    if of_c == 0 or n == 0 or c == 0 or h == 0 or w == 0 or of_w < of_c * c:
         return False
-    least = 0
-    for axis, extent in ((1, c), (3, w), (2, h), (0, n)):
-        stride = strides[axis]
-        if extent == 0 or stride < least or (axis == 0 and least == strides[1]):
-            return False
-        least = stride * extent if extent > 1 else stride
-    return True
+    if of_h < of_w * w:
+        return False
+    image = of_h * h
+    return of_n >= image and image != of_c  # N x 1 x 1 x 1 lies both ways, and is taken for channels first
 
 
 def _pytorch(
-    x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Any, padding: Any, dilation: Any, groups: int,
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     activation: str = "none",
 ) -> Tensor:  # fmt: skip
     """PyTorch's own convolution, which has no uneven padding."""
@@ -79,14 +82,11 @@ def _pytorch(
 class _Planned:
     """A convolution, and what a call must know of it. `convolution` is None where PyTorch's own is to run."""
 
-    __slots__ = ("convolution", "format", "output_shape")
+    __slots__ = ("convolution", "output_shape")
 
-    def __init__(self, convolution: Optional[Convolution], problem: Problem) -> None:
+    def __init__(self, convolution: Convolution | None, problem: Problem) -> None:
         self.convolution = convolution
-        nhwc = problem.layout == "nhwc"
-        n, k, (p, q) = problem.n, problem.k, problem.output_size
-        self.output_shape = (n, k, p, q)
-        self.format = _channels_last if nhwc else _contiguous
+        self.output_shape = (problem.n, problem.k, *problem.output_size)
 
 
 _fingerprints: dict[str, str] = {}
@@ -99,7 +99,7 @@ def fingerprint(device: str) -> str:
     return _fingerprints.get(device, "")
 
 
-def choice(choices: str, device: str, problem: Problem) -> Optional[tuple[str, str]]:
+def choice(choices: str, device: str, problem: Problem) -> tuple[str, str] | None:
     """(algorithm, config) proven for the problem on that device. `choices` is what optimize leaves in a module: lines
     of "fingerprint<tab>problem<tab>algorithm<tab>config"."""
     wanted = [fingerprint(device), problem.key]
@@ -125,12 +125,14 @@ def problem_of(
 
 
 def _plan(
-    x: Tensor, weight: Tensor, has_bias: bool, stride: Any, padding: Any, dilation: Any, groups: int, precision: str,
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int, precision: str,
     activation: str, choices: str, index: int,
 ) -> _Planned:  # fmt: skip
-    problem = problem_of(x, weight, has_bias, stride, padding, dilation, groups, precision, activation)
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be {tuple(weight.shape[:1])}")
+    problem = problem_of(x, weight, bias is not None, stride, padding, dilation, groups, precision, activation)
     device = "cpu" if index < 0 else f"cuda:{index}"
-    proven: tuple[Optional[str], Optional[str]] = (None, None)
+    proven: tuple[str | None, str | None] = (None, None)
     if problem.n == 0:
         return _Planned(None, problem)
     if choices:
@@ -138,7 +140,7 @@ def _plan(
         if found is None:
             return _Planned(None, problem)
         proven = found
-    if is_capturing(index):
+    if index >= 0 and _capturing():
         raise Error(
             f"{problem} has not run on {device} yet, and a CUDA graph is being recorded: a plan may have to compile, "
             "which cannot be recorded. Call the convolution (or Conv2d.prepare) once before"
@@ -151,38 +153,19 @@ def _plan(
         raise
 
 
-def convolution_of(x: Tensor, weight: Tensor, *rest: Any) -> Optional[Convolution]:
-    """The convolution that conv2d(x, weight, *rest) runs, planned if it was not: for tests and for the curious. Takes
-    the operator's arguments; None where PyTorch's own runs."""
-    return _planned(x, weight, *rest)[0].convolution
-
-
-def _planned(
-    x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Any, padding: Any, dilation: Any, groups: int,
-    precision: str, activation: str, choices: str,
-) -> tuple[_Planned, int]:  # fmt: skip
+def convolution_of(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str = "auto", activation: str = "none", choices: str = "",
+) -> Convolution | None:  # fmt: skip
+    """The convolution that the operator runs for those arguments, planned if it was not; None where PyTorch's own
+    runs. For tests and for the curious."""
     index = x.get_device() if x.is_cuda else -1
-    if precision == "auto":
-        precision = allowed_precision(index)
-    key = (
-        "operator", x.shape, weight.shape, None if bias is None else bias.shape, *stride, *padding, *dilation, groups,
-        precision, activation, choices, index, wants_channels_last(x) or wants_channels_last(weight),
-    )  # fmt: skip
-    found = PLANS.get(key)
-    if found is None:
-        if bias is not None and bias.shape != weight.shape[:1]:
-            raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be {tuple(weight.shape[:1])}")
-        found = PLANS.get_or_make(
-            key,
-            lambda: _plan(
-                x, weight, bias is not None, stride, padding, dilation, groups, precision, activation, choices, index
-            ),
-        )
-    return found, index
+    rest = stride, padding, dilation, groups, precision, activation, choices, index
+    return _plan(x, weight, bias, *rest).convolution
 
 
 def run(
-    x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Any, padding: Any, dilation: Any, groups: int,
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
 ) -> Tensor:  # fmt: skip
     """The operator on a CPU and on a GPU: no gradients, tensors with memory."""
@@ -191,24 +174,42 @@ def run(
         return y.contiguous(memory_format=_format(x, weight))
     if x.dim() != 4 or weight.dim() != 4:
         functional.problem_of(x.shape, weight.shape, bias is not None)  # raises
-    planned, index = _planned(x, weight, bias, stride, padding, dilation, groups, precision, activation, choices)
-    convolution, format = planned.convolution, planned.format
-    capturing = is_capturing(index)
+    index, capturing, stream = -1, False, 0
+    if x.is_cuda:
+        index, capturing = x.get_device(), _capturing()
+        stream = current_stream(index)
+    if precision == "auto":
+        precision = allowed_precision(index)
+    format = _channels_last if wants_channels_last(x) or wants_channels_last(weight) else _contiguous
+    # Nothing is checked twice: shapes when they are planned, a weight when it is packed.
+    key = (
+        "operator", x.shape, weight.shape, None if bias is None else bias.shape, *stride, *padding, *dilation, groups,
+        precision, activation, choices, index, format,
+    )  # fmt: skip
+    planned = PLANS.peek(key)
+    if planned is None:
+        rest = stride, padding, dilation, groups, precision, activation, choices, index
+        planned = PLANS.get_or_make(key, lambda: _plan(x, weight, bias, *rest))
+    convolution = planned.convolution
     # cuDNN's workspace is ours and of one stream: a graph takes PyTorch's, from the graph's own memory.
     if convolution is None or (capturing and convolution.plan.algorithm == "cudnn"):
         y = _pytorch(x, weight, bias, stride, padding, dilation, groups, activation)
         return y.contiguous(memory_format=format)
-    stream = current_stream(index)
-    if reuse:
-        kept, packed = packed_weights(convolution, weight, bias, x, index, stream)
-    else:
-        kept, packed = pack(convolution, weight, bias, x, stream)
     if capturing:
         _recorded.add(convolution)
-    if not x.is_contiguous(memory_format=format) or x.is_neg() or x.data_ptr() & 3:
+    if capturing or not reuse:
+        kept, packed = pack(convolution, weight, bias, x, stream)
+    else:
+        kept, packed = packed_weights(convolution, weight, bias, x, stream)
+    address = x.data_ptr()
+    if address & 3 or not x.is_contiguous(memory_format=format) or x.is_neg():
         x = x.resolve_neg().clone(memory_format=format)
-    y = torch.empty(planned.output_shape, dtype=_float32, device=x.device, memory_format=format)
-    convolution.run_raw(x.data_ptr(), packed, y.data_ptr(), stream)
+        address = x.data_ptr()
+    if format is _contiguous:
+        y = x.new_empty(planned.output_shape)
+    else:
+        y = torch.empty(planned.output_shape, dtype=_float32, device=x.device, memory_format=format)
+    convolution.run_raw(address, packed, y.data_ptr(), stream)
     del kept  # freed in the order of the stream
     return y
 
@@ -218,7 +219,7 @@ def _format(x: Tensor, weight: Tensor) -> torch.memory_format:
 
 
 def _fake(
-    x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Any, padding: Any, dilation: Any, groups: int,
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
 ) -> Tensor:  # fmt: skip
     """Shape and strides of what `run` gives, sizes possibly symbolic."""
@@ -251,7 +252,7 @@ class _Convolution(torch.autograd.Function):
     autograd for tensors that are traced or fake."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor], *rest: Any) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
         stride, padding, dilation, groups, precision, activation, choices, reuse, forward = rest
         if weight.requires_grad or (bias is not None and bias.requires_grad):
             # Optimisers in the wild write through `.data`, which `_version` does not count.
@@ -281,24 +282,22 @@ class _Convolution(torch.autograd.Function):
         return grad_x, grads[1], grads[2], *(None,) * 9
 
 
-def _records_gradients(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> bool:
-    return _is_grad_enabled() and (
-        x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
-    )
+def _records_gradients(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    return x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
 
 
 def _autograd(
-    x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Any, padding: Any, dilation: Any, groups: int,
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
 ) -> Tensor:  # fmt: skip
     rest = stride, padding, dilation, groups, precision, activation, choices, reuse
-    if _records_gradients(x, weight, bias):
+    if _is_grad_enabled() and _records_gradients(x, weight, bias):
         return _Convolution.apply(x, weight, bias, *rest, _below)  # type: ignore[no-any-return]
     return _below(x, weight, bias, *rest)
 
 
 def _autocast(
-    x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Any, padding: Any, dilation: Any, groups: int,
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
 ) -> Tensor:  # fmt: skip
     """PyTorch's convolution, which casts: half precision is what was asked for, and faster than convtune's fp32."""
@@ -321,7 +320,7 @@ _operator = torch.ops.convtune.conv2d.default
 
 
 def call(
-    x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Any, padding: Any, dilation: Any, groups: int,
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
 ) -> Tensor:  # fmt: skip
     """The operator, by the shortest way that PyTorch leaves open: its dispatcher takes 4 us to call Python, and 13
@@ -330,40 +329,90 @@ def call(
         _is_compiling()
         or type(x) not in _plain
         or type(weight) not in _plain
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
-        or torch._C._get_tracing_state() is not None
-        or torch.autograd._profiler_enabled()
+        or _dispatch_modes()
+        or _function_modes()
+        or _profiling()
+        or _tracing_state() is not None
     ):
         return _operator(  # type: ignore[no-any-return]
             x, weight, bias, stride, padding, dilation, groups, precision, activation, choices, reuse
         )
-    if torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0:
-        return _pytorch(x, weight, bias, stride, padding, dilation, groups, activation)
-    if _any_autocast() and torch.is_autocast_enabled(x.device.type):
-        return _pytorch(x, weight, bias, stride, padding, dilation, groups, activation)
-    if not (x.is_cuda or x.is_cpu):
+    if (
+        not (x.is_cuda or x.is_cpu)
+        or _transform() is not None
+        or _forward_mode._current_level >= 0
+        or (_any_autocast() and torch.is_autocast_enabled(x.device.type))
+    ):
         return _pytorch(x, weight, bias, stride, padding, dilation, groups, activation)
     rest = stride, padding, dilation, groups, precision, activation, choices, reuse
-    if _records_gradients(x, weight, bias):
+    if _is_grad_enabled() and _records_gradients(x, weight, bias):
         return _Convolution.apply(x, weight, bias, *rest, run)  # type: ignore[no-any-return]
     return run(x, weight, bias, *rest)
 
 
 _warned: set[torch.dtype] = set()
+# The operator's stride, padding and dilation, by what the caller wrote and the filter's size.
+_geometries: dict[Any, tuple[Any, Any, Any]] = {}
+
+
+def _geometry(kernel: Any, stride: Pair, padding: Padding, dilation: Pair) -> tuple[Any, Any, Any]:
+    steps, holes = pair_of(stride, "stride"), pair_of(dilation, "dilation")
+    return steps, padding_of(padding, tuple(kernel), steps, holes), holes  # type: ignore[arg-type]
+
+
+def _remembered_geometry(kernel: Any, stride: Pair, padding: Padding, dilation: Pair) -> tuple[Any, Any, Any]:
+    key = kernel, stride, padding, dilation
+    try:
+        found = _geometries.get(key)
+    except TypeError:  # a list among them
+        return _geometry(kernel, stride, padding, dilation)
+    if found is None:
+        found = _geometry(kernel, stride, padding, dilation)
+        if len(_geometries) < 4096:
+            _geometries[key] = found
+    return found
+
+
+def _check_types(x: Any, weight: Any, bias: Any) -> None:
+    """For types that the operator is not for: an error with their names, or one warning."""
+    for name, tensor in (("w", weight), ("bias", bias)):
+        if tensor is not None and not isinstance(tensor, Tensor):
+            check_like(tensor, name, x)
+    if not x.dtype.is_floating_point:
+        raise InvalidArgument(f"x is {x.dtype}; a convolution takes floating-point tensors")
+    if x.dtype not in _warned:
+        _warned.add(x.dtype)
+        warnings.warn(f"convtune has no kernels for {x.dtype}: PyTorch's own convolution runs", stacklevel=4)
+
+
+def conv2d_of_tensors(
+    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, precision: Any,
+    activation: Any, reuse: bool = True,
+) -> Tensor:  # fmt: skip
+    """convtune.conv2d, where x is a tensor."""
+    if _is_compiling():
+        geometry = _geometry(weight.shape[2:], stride, padding, dilation)
+    else:
+        if x.dtype is not _float32 or not isinstance(weight, Tensor) or not (bias is None or isinstance(bias, Tensor)):
+            _check_types(x, weight, bias)
+        if x.dim() != 4 or weight.dim() != 4:
+            functional.problem_of(x.shape, weight.shape, bias is not None)  # raises
+        geometry = _remembered_geometry(weight.shape[2:], stride, padding, dilation)
+    steps, edges, holes = geometry
+    return call(x, weight, bias, steps, edges, holes, groups, precision or "auto", activation or "none", "", reuse)
 
 
 def conv2d(
     x: Tensor,
     weight: Tensor,
-    bias: Optional[Tensor] = None,
+    bias: Tensor | None = None,
     stride: Pair = 1,
     padding: Padding = 0,
     dilation: Pair = 1,
     groups: int = 1,
     *,
-    precision: Optional[str] = None,
-    activation: Optional[str] = None,
+    precision: str | None = None,
+    activation: str | None = None,
     reuse: bool = True,
 ) -> Tensor:
     """activation(conv2d(x, weight) + bias) by convtune's plan for this problem, differentiable. The arguments are
@@ -372,15 +421,7 @@ def conv2d(
     Tensors that are not float32 are computed by PyTorch's own convolution, with one warning. Raises InvalidArgument
     with the numbers where shapes, types or devices do not fit each other.
     """
-    steps, holes = pair_of(stride, "stride"), pair_of(dilation, "dilation")
-    edges = padding_of(padding, tuple(weight.shape[2:]), steps, holes)  # type: ignore[arg-type]
-    if x.dtype is not _float32 and not _is_compiling():
-        if not x.dtype.is_floating_point:
-            raise InvalidArgument(f"x is {x.dtype}; a convolution takes floating-point tensors")
-        if x.dtype not in _warned:
-            _warned.add(x.dtype)
-            warnings.warn(f"convtune has no kernels for {x.dtype}: PyTorch's own convolution runs", stacklevel=2)
-    return call(x, weight, bias, steps, edges, holes, groups, precision or "auto", activation or "none", "", reuse)
+    return conv2d_of_tensors(x, weight, bias, stride, padding, dilation, groups, precision, activation, reuse)
 
 
 def forget_packed(module: Any) -> None:

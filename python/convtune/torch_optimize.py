@@ -9,7 +9,7 @@ import contextlib
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, TypeVar
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ class Layer:
     """A convolution that the model runs on the example: in the modules `names`, `calls` times in one forward."""
 
     names: list[str]
-    problem: Optional[Problem]
+    problem: Problem | None
     calls: int = 0
     pytorch_us: float = 0.0
     convtune_us: float = 0.0
@@ -118,7 +118,7 @@ class _Seen:
 
     module: torch.nn.Conv2d
     name: str
-    problem: Optional[Problem]
+    problem: Problem | None
     refusal: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -280,7 +280,7 @@ def _pytorch_us(seen: _Seen, stopwatch: Stopwatch) -> float:
 
 
 def _decide(
-    layers: list[tuple[Layer, list[_Seen]]], budget: float, min_gain: float, grad: bool, line: Optional[ProgressLine]
+    layers: list[tuple[Layer, list[_Seen]]], budget: float, min_gain: float, grad: bool, line: ProgressLine | None
 ) -> None:
     """Tunes each problem and lets it compete; fills the layers."""
     todo = [(layer, seen) for layer, seen in layers if layer.problem is not None]
@@ -352,7 +352,7 @@ def _grouped(found: list[_Seen]) -> list[tuple[Layer, list[_Seen]]]:
 
 
 def _measure(
-    model: torch.nn.Module, run: Callable[[], object], budget: float, min_gain: float, line: Optional[ProgressLine]
+    model: torch.nn.Module, run: Callable[[], object], budget: float, min_gain: float, line: ProgressLine | None
 ) -> tuple[OptimizeReport, dict[str, str]]:
     """The report, and the swaps to be made. The model is as it was."""
     training = model.training
@@ -431,9 +431,9 @@ def optimize(
     parallel = isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel))
     inner: torch.nn.Module = model.module if parallel else model  # type: ignore[assignment]
     together = torch.distributed.is_available() and torch.distributed.is_initialized()
-    result: Optional[OptimizeReport] = None
+    result: OptimizeReport | None = None
     swaps: dict[str, str] = {}
-    failure: Optional[BaseException] = None
+    failure: BaseException | None = None
     if not together or torch.distributed.get_rank() == 0:
         line = ProgressLine() if progress else None
         try:
