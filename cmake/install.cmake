@@ -2,11 +2,27 @@
 # find_package(convtune) reads. The command installs itself in cli/.
 include(CMakePackageConfigHelpers)
 
+# A wheel (pyproject.toml) holds the shared library and the command inside of the Python package, and none of the
+# links that a file's version goes by.
+if(SKBUILD)
+  set_property(TARGET convtune_c PROPERTY VERSION)
+  set_property(TARGET convtune_c PROPERTY SOVERSION)
+  install(TARGETS convtune_c LIBRARY DESTINATION convtune/lib COMPONENT python)
+  install(TARGETS convtune_cli RUNTIME DESTINATION convtune/bin COMPONENT python)
+  return()
+endif()
+
 install(TARGETS convtune EXPORT convtuneTargets FILE_SET HEADERS)
+if(TARGET convtune_c)
+  install(TARGETS convtune_c EXPORT convtune_cTargets FILE_SET HEADERS)
+endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/cases/ DESTINATION ${CMAKE_INSTALL_DATADIR}/convtune/cases)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/convtune)
 install(EXPORT convtuneTargets NAMESPACE convtune:: DESTINATION ${package_folder})
+if(TARGET convtune_c)
+  install(EXPORT convtune_cTargets NAMESPACE convtune:: DESTINATION ${package_folder})
+endif()
 
 # 1 when the library was built on oneDNN: then whoever links it needs oneDNN too.
 set(convtune_needs_dnnl 0)

@@ -30,7 +30,7 @@ fi
 echo "python: $(command -v "$python"), $("$python" --version)"
 has "$python" torch || echo 'python: PyTorch is not importable, its tests are skipped'
 
-export CONVTUNE_LIBRARY=$library CONVTUNE_COMMAND=$command PYTHONPATH=$root/python PYTHONDONTWRITEBYTECODE=1
+export CONVTUNE_LIBRARY=$library PATH=$(dirname "$command"):$PATH PYTHONPATH=$root/python PYTHONDONTWRITEBYTECODE=1
 cd "$root"
 # A sanitizer's library must be the first of the process (tests/CMakeLists.txt).
 exec env ${CONVTUNE_PRELOAD:+LD_PRELOAD="$CONVTUNE_PRELOAD"} "$python" -m pytest -rs "$@" tests/python
