@@ -1,0 +1,243 @@
+"""tune, bench, devices: what they answer, how they are stopped, and what is shown meanwhile."""
+
+import io
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import types
+
+import convtune
+import pytest
+from convtune import progress
+from convtune.report import Report
+from convtune.table import lined_up
+
+SMALL = dict(budget=0.1, trials=3, progress=False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """So that times mean something on a machine that others use."""
+    before = convtune.devices()[-1].units
+    convtune.set_cpu_threads(1)
+    yield
+    convtune.set_cpu_threads(before)
+
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture(autouse=True)
+def python_hears_interrupts():
+    """A test run in the background of a script may begin with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def test_what_was_found_is_used(tmp_path, monkeypatch):
+    problem = convtune.Problem(1, 3, 8, 8, 4, 3, 3, name="small")
+    assert convtune.plan(problem).plan.source != "tuned"
+    steps = []
+    report = convtune.tune(problem, "cpu", budget=0.1, trials=3, progress=steps.append)
+    assert report.tuning.trials == 3 and not report.tuning.from_record and report.own.time_us > 0
+    assert report.problem == problem.replace(precision="fp32") and report.problem.name == "small"
+    assert steps and steps[0].stage == "screen" and any(step.best_us > 0 for step in steps)
+    assert convtune.plan(problem).plan.source == "tuned"
+    again = convtune.tune(problem, "cpu", **SMALL)
+    assert again.tuning.from_record
+    assert "nothing was measured" in str(again)
+    assert pickle.loads(pickle.dumps(report)) == report
+    lines = str(report).splitlines()
+    assert lines[0].startswith("mb1ic3ih8oc4kh3") and "roofline" in lines[1]
+    header = next(line for line in lines if line.startswith("provider"))
+    own = lines[lines.index(header) + 1]
+    assert own.startswith("convtune") and header.index("algorithm") == own.index(report.own.algorithm)
+    assert "3 trials here" in str(report)
+
+
+def test_bench():
+    report = convtune.bench("mb1ic2ih8oc4kh3", "cpu", seconds=0.2)
+    assert report.tuning is None and report.own.n > 0 and report.providers[0].name == "convtune"
+    assert report.json["providers"][0]["time_us"] == report.own.time_us
+
+
+def test_an_interrupt_keeps_what_was_measured():
+    problem = convtune.Problem(1, 3, 10, 10, 4, 3, 3)
+    seen = []
+
+    def stop(step):
+        seen.append(step)
+        if len(seen) == 3:
+            interrupt()
+
+    with pytest.raises(KeyboardInterrupt, match="goes on from there"):
+        convtune.tune(problem, "cpu", budget=30, progress=stop)
+    assert convtune.plan(problem).plan.source != "tuned"
+    report = convtune.tune(problem, "cpu", **SMALL)
+    assert report.tuning.resumed >= 2 and not report.tuning.from_record
+
+
+def test_what_progress_raises_is_raised():
+    def fail(step):
+        raise ZeroDivisionError(step.stage)
+
+    with pytest.raises(ZeroDivisionError, match="screen"):
+        convtune.tune("mb1ic3ih12oc4kh3", "cpu", budget=30, save=False, progress=fail)
+
+
+def test_in_another_thread():
+    found = []
+    thread = threading.Thread(
+        target=lambda: found.append(convtune.tune("mb1ic3ih11oc4kh3", "cpu", save=False, **SMALL))
+    )
+    thread.start()
+    thread.join()
+    assert found[0].own is not None
+    assert convtune.plan("mb1ic3ih11oc4kh3").plan.source != "tuned"
+
+
+def test_ctrl_c_in_a_process_of_its_own():
+    program = """
+import signal, sys, convtune
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    convtune.tune("mb1ic3ih13oc4kh3", "cpu", budget=100, progress=lambda step: print(step.stage, flush=True))
+except KeyboardInterrupt as why:
+    print("stopped:", why)
+    sys.exit(130)
+"""
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "screen\n"
+    child.send_signal(signal.SIGINT)
+    said, _ = child.communicate(timeout=60)
+    assert child.returncode == 130 and "stopped: the search for mb1ic3ih13oc4kh3 was stopped" in said
+
+
+@pytest.mark.parametrize("wrong", [dict(budget=-1), dict(budget=float("nan")), dict(min_gain=-5), dict(trials=-1)])
+def test_wrong_options(wrong):
+    with pytest.raises(convtune.InvalidArgument):
+        convtune.tune("mb1ic3ih8oc4kh3", "cpu", **{**SMALL, **wrong})
+
+
+def test_devices():
+    found = convtune.devices()
+    assert str(found[-1]) == "cpu" and found[-1].units >= 1 and found[-1].memory_bytes > 0
+    assert all(isinstance(one.fingerprint, str) and one.name for one in found)
+
+
+def test_cpu_threads():
+    before = convtune.devices()[-1].units
+    try:
+        convtune.set_cpu_threads(1)
+        assert convtune.devices()[-1].units == 1
+        with pytest.raises(convtune.InvalidArgument, match="0"):
+            convtune.set_cpu_threads(0)
+    finally:
+        convtune.set_cpu_threads(before)
+
+
+STEP = convtune.Step("screen", 34, 120, 1234.5, "direct vectors=4", 61.2)
+
+
+def test_the_words_of_a_step():
+    assert STEP.text("x") == "x: screen 34/120, best 1234 us (direct vectors=4), 1 min 02 s left"
+    assert convtune.Step("measure", 0, 0, 0.0, "", 0.0).text() == "measure"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_terminal_is_redrawn_in_place(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "10")
+    stream, clock = Terminal(), Clock()
+    with progress.ProgressLine(stream, clock) as line:
+        line.show("one")
+        line.show("too soon")
+        clock.now = 1.0
+        line.show("two\n and more than fits")
+    assert stream.getvalue() == "\rone\033[K\rtwo\N{REPLACEMENT CHARACTER} and…\033[K\r\033[K"
+
+
+def test_a_pipe_gets_lines_now_and_then():
+    stream, clock = io.StringIO(), Clock()
+    with progress.ProgressLine(stream, clock) as line:
+        for second in range(12):
+            clock.now = float(second)
+            line.show(f"at {second}")
+    assert stream.getvalue() == "at 5\nat 10\n"
+
+
+def test_a_notebook_has_its_own_line(monkeypatch):
+    shown = []
+
+    class Handle:
+        def update(self, bundle, raw):
+            shown.append(bundle["text/plain"])
+
+    def display(bundle, raw, display_id):
+        assert raw and display_id
+        shown.append(bundle["text/plain"])
+        return Handle()
+
+    ipython = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=object()))
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace(display=display))
+    clock = Clock()
+    with progress.ProgressLine(clock=clock) as line:
+        line.show("one")
+        clock.now = 1.0
+        line.show("two")
+    assert shown == ["one", "two", ""]
+
+
+def test_tables_line_up():
+    assert lined_up(["a", "us"], [["bb", "1.5"], ["c", "22.5"]], " r") == "a     us\nbb   1.5\nc   22.5\n"
+
+
+def test_a_report_of_failures():
+    json = {
+        "case": "",
+        "problem": "mb1ic3ih8oc4kh3",
+        "device": "d",
+        "roofline": {"floor_us": 0, "bound": ""},
+        "providers": [
+            dict(name="convtune", algorithm="direct", config="", time_us=2.0, mad_us=0.1, n=9, roofline_fraction=0.5,
+                 max_error=1e-7),
+            dict(name="peer", algorithm="onednn", config="", time_us=0, mad_us=0, n=0, roofline_fraction=0,
+                 max_error=0, failure="broke"),
+        ],
+        "best_peer": None,
+        "speedup": None,
+    }  # fmt: skip
+    report = Report.from_json(json)
+    assert report.own.time_us == 2.0 and "failed: broke" in str(report) and hash(report.providers)
+    json["failure"] = "out of luck"
+    assert Report.from_json(json).own is None and "out of luck" in str(Report.from_json(json))
+
+
+def test_the_library_is_looked_for_where_one_says(tmp_path):
+    def imported(library):
+        environment = {**os.environ, "CONVTUNE_LIBRARY": str(library)}
+        return subprocess.run(
+            [sys.executable, "-c", "import convtune"], env=environment, capture_output=True, text=True, timeout=60
+        ).stderr
+
+    assert "is not at " + str(tmp_path / "none.so") in imported(tmp_path / "none.so")
+    (tmp_path / "text.so").write_text("no library")
+    assert "is not convtune's library" in imported(tmp_path / "text.so")
