@@ -16,7 +16,8 @@ void check(const Conv2dProblem& a, const ExportOptions& options) {
   if (a.groups != 1) refuse(fmt::format("the Triton kernel is for one group, not {}", a.groups));
   if (a.layout != Layout::nchw) refuse("the Triton kernel is for NCHW");
   if (a.pad_top != a.pad_bottom || a.pad_left != a.pad_right) refuse("nn.Conv2d pads both ends alike");
-  check_module_name(options.module_name, {"conv2d", "conv2d_kernel"});
+  check_module_name(options.module_name,
+                    {"torch", "nn", "triton", "tl", "conv2d", "conv2d_kernel", "round_tf32", "round_kernel"});
 }
 
 }  // namespace
@@ -27,6 +28,7 @@ std::string export_triton(const Conv2dProblem& a, const ExportOptions& options) 
   const std::string dtype = a.dtype == DType::f32   ? "torch.float32"
                             : a.dtype == DType::f16 ? "torch.float16"
                                                     : "torch.bfloat16";
+  const bool rounds = a.dtype == DType::f32 && a.precision != Precision::fp32;
   const bool relu = a.activation == Activation::relu;
   Words words = layer_words(a);
   words.merge(Words{{"PAD_H_SUM", number(2 * a.pad_top)},
@@ -35,6 +37,8 @@ std::string export_triton(const Conv2dProblem& a, const ExportOptions& options) 
                     {"SPAN_W", number(a.dilation_w * (a.s - 1) + 1)},
                     {"RELU", relu ? "True" : "False"},
                     {"PRECISION", a.precision == Precision::fp32 ? "ieee" : "tf32"},
+                    {"ROUND_KERNEL", rounds ? fill_template("round_tf32.py", {}) : ""},
+                    {"ROUND", rounds ? "    x, weight = round_tf32(x), round_tf32(weight)\n" : ""},
                     {"DTYPE", dtype},
                     {"LAYER_DTYPE", a.dtype == DType::f32 ? "" : "\n            dtype=" + dtype + ","},
                     {"FALLBACK", relu ? "torch.relu(self.conv1(x))" : "self.conv1(x)"},

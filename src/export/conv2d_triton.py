@@ -61,7 +61,7 @@ def conv2d_kernel(
     tl.store(y_ptr + y, sums.to(y_ptr.dtype.element_ty), mask=(row < rows)[:, None] & (k < filters)[None, :])
 
 
-def conv2d(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+@ROUND_KERNEL@def conv2d(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """x: [N, C, H, W]; weight: [K, C, R, S]; bias: [K] or None. Extents other than the input's are fixed."""
     assert x.is_cuda and weight.is_cuda, "x and weight must be on a GPU"
     assert x.dtype == @DTYPE@ and weight.dtype == x.dtype, "x and weight must be @DTYPE@"
@@ -75,7 +75,7 @@ def conv2d(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.T
     assert N > 0 and P > 0 and Q > 0, "the filter does not fit the input"
     y = torch.empty((N, @K@, P, Q), device=x.device, dtype=x.dtype)
     rows = N * P * Q
-
+@ROUND@
     def grid(meta):
         return (triton.cdiv(rows, meta['BLOCK_M']), triton.cdiv(@K@, meta['BLOCK_N']))
 

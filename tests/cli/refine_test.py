@@ -139,8 +139,9 @@ class Export(cli_test.CliTest):
         for line in (["alexnet_conv1"], ["mb2ic3ih9oc5kh3kw2sh2dh1ph1pw0", "act=relu", "bias=0", "dtype=f16"]):
             text = self.ok("export", *line, "--format", "triton").stdout
             body = ast.parse(text).body
+            rounding = [] if "dtype=f16" in line else ["round_kernel", "round_tf32"]
             self.assertEqual([getattr(node, "name", None) for node in body],
-                             [None] * 4 + ["conv2d_kernel", "conv2d", "ModelNew"])
+                             [None] * 4 + ["conv2d_kernel", *rounding, "conv2d", "ModelNew"])
             self.assertNotIn("@", text.replace("@triton.", ""))
             for word in ("try", "except", "pass", "thread"):
                 self.assertNotIn(word, text.split())
@@ -155,7 +156,8 @@ class Export(cli_test.CliTest):
         self.assertEqual(text.count("'BLOCK_M': 128, 'BLOCK_N': 32, 'BLOCK_K': 32"), 3)
 
     def test_refusals(self):
-        self.refused(["export", "alexnet_conv1", "--format", "ptx"], 2, "ptx", "triton")
+        self.refused(["export", "alexnet_conv1", "--format", "ptx"], 2, "ptx", "triton", "cuda")
+        self.refused(["export", "alexnet_conv1", "--target", "h100"], 2, "--format cuda")
         self.refused(["export", "--suite", "stem"], 2, "name one")
         self.refused(["export", "g8mb1ic8ih8oc8kh3"], 2, "one group")
         self.refused(["export", "mb1ic3ih8oc4kh3", "layout=nhwc"], 2, "NCHW")

@@ -60,7 +60,7 @@ struct Inputs {
     const int lane = threadIdx.x % 32, group = lane / 4, thread = lane % 4;
     if constexpr (!config.problem.nhwc) {
 #pragma unroll
-      for (int i = 0; i < (config.half() ? 4 : 2); ++i)
+      for (int i = 0; i < (config.is_half() ? 4 : 2); ++i)
 #pragma unroll
         for (int tile = 0; tile < kTiles; tile += 4) {
           const int k = config.term_of(step, thread, i % 2, i / 2);
@@ -69,7 +69,7 @@ struct Inputs {
           values[tile][i] = four.x, values[tile + 1][i] = four.y;
           values[tile + 2][i] = four.z, values[tile + 3][i] = four.w;
         }
-    } else if (config.half() || step % 2 == 0) {
+    } else if (config.is_half() || step % 2 == 0) {
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         const float4 four = *reinterpret_cast<const float4*>(
@@ -84,7 +84,7 @@ struct Inputs {
   __device__ __forceinline__ void round(int tile, int step, unsigned (&to)[2]) const {
 #pragma unroll
     for (int upper = 0; upper < 2; ++upper)
-      if constexpr (config.half())
+      if constexpr (config.is_half())
         to[upper] = round_pair<config>(value(tile, step, upper, 0), value(tile, step, upper, 1));
       else
         to[upper] = round_tf32(value(tile, step, upper, 0));
@@ -97,7 +97,7 @@ struct Inputs {
  private:
   __device__ __forceinline__ float value(int tile, int step, int upper, int element) const {
     if (!config.problem.nhwc) return values[tile][upper + 2 * element];
-    return values[tile][config.half() ? 2 * upper + element : step % 2 * 2 + upper];
+    return values[tile][config.is_half() ? 2 * upper + element : step % 2 * 2 + upper];
   }
 };
 
@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(256)
       return w[(group * a.group_filters() + filter) * a.taps() + (term.channel * a.r + term.row) * a.s +
                term.column];
     };
-    if constexpr (config.half())
+    if constexpr (config.is_half())
       bits = round_pair<config>(weight(0), weight(1));
     else
       bits = part == 0 ? round_tf32(weight(0)) : rest(weight(0));

@@ -55,13 +55,13 @@ struct ImplicitGemmSm80 {
   }
 
   // ---- Fragments: which number a thread holds in which register ----
-  constexpr bool half() const { return multiply == Multiply::f16 || multiply == Multiply::bf16; }
-  constexpr int k_step() const { return half() ? 16 : 8; }  // terms of one matrix product
+  constexpr bool is_half() const { return multiply == Multiply::f16 || multiply == Multiply::bf16; }
+  constexpr int k_step() const { return is_half() ? 16 : 8; }  // terms of one matrix product
   constexpr int steps() const { return block_k / k_step(); }
   // Which term of a block is element `element` of register `upper` of thread `thread` (lane % 4). The order
   // is free as long as both operands agree: channels-last, four neighbours belong to one thread.
   constexpr int term_of(int step, int thread, int upper, int element) const {
-    if (half())
+    if (is_half())
       return problem.nhwc ? 16 * step + 4 * thread + 2 * upper + element
                           : 16 * step + thread + 8 * upper + 4 * element;
     return problem.nhwc ? step / 2 * 16 + 4 * thread + step % 2 * 2 + upper : 8 * step + thread + 4 * upper;
@@ -108,7 +108,7 @@ struct ImplicitGemmSm80 {
 
   // ---- Shared memory, in 32-bit words: a stage has weights in fragments, then input ----
   constexpr int weight_words() const {
-    return block_m * block_k * (multiply == Multiply::fp32 ? 2 : 1) / (half() ? 2 : 1);
+    return block_m * block_k * (multiply == Multiply::fp32 ? 2 : 1) / (is_half() ? 2 : 1);
   }
   // Channels-first a row is a term's positions, and 4 words keep the threads of a load off each other's
   // banks.
