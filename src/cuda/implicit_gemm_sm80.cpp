@@ -129,7 +129,7 @@ double estimated_cycles(const ImplicitGemmSm80& kernel, const DeviceInfo& device
   constexpr double kOverlap = 0.2, kBarrier = 40, kStart = 1500, kStoredBytesACycle = 12;
   const Conv2dExtents& a = kernel.problem;
   const double m = kernel.block_m, n = kernel.block_n, k = kernel.block_k;
-  const double speed = kernel.half() ? 2 : kernel.multiply == Multiply::fp32 ? 0.3 : 1;
+  const double speed = kernel.is_half() ? 2 : kernel.multiply == Multiply::fp32 ? 0.3 : 1;
   const double weight_bytes = 4.0 * kernel.weight_words(), input_bytes = n * k * 4;
   const double products = m * n * k / kMultiplyAddsACycle / speed;
   const double smem =
@@ -243,7 +243,7 @@ class ImplicitGemm final : public Algorithm {
     const Conv2dExtents& e = kernel.problem;
     const double flops = 2.0 * static_cast<double>(kernel.blocks(e)) * kernel.block_m * kernel.block_n *
                          kernel.k_blocks(e) * kernel.block_k;
-    const double speed = kernel.half() ? 2 : kernel.multiply == Multiply::fp32 ? 1.0 / 3 : 1;
+    const double speed = kernel.is_half() ? 2 : kernel.multiply == Multiply::fp32 ? 1.0 / 3 : 1;
     return 1e6 * std::max(flops / (speed * ceilings.flops_per_second), a.bytes() / ceilings.bytes_per_second);
   }
 

@@ -59,7 +59,7 @@ TEST(ImplicitGemmSm80, FragmentsHoldEverythingOnce) {
     for (int step = 0; step < kernel.steps(); ++step)
       for (int thread = 0; thread < 4; ++thread)
         for (int upper = 0; upper < 2; ++upper)
-          for (int element = 0; element < (kernel.half() ? 2 : 1); ++element)
+          for (int element = 0; element < (kernel.is_half() ? 2 : 1); ++element)
             terms.insert(kernel.term_of(step, thread, upper, element));
     const auto is_all = [](const std::set<int>& values, int count) {
       return values.size() == static_cast<std::size_t>(count) && *values.begin() == 0 &&
@@ -74,7 +74,7 @@ TEST(ImplicitGemmSm80, FragmentsHoldEverythingOnce) {
 // 8 threads that read 16 bytes at once find them in 32 different banks.
 TEST(ImplicitGemmSm80, ReadsInputWithoutBankConflicts) {
   for (const ImplicitGemmSm80& kernel : kinds())
-    for (int step = 0; step < kernel.steps(); step += kernel.problem.nhwc && !kernel.half() ? 2 : 1)
+    for (int step = 0; step < kernel.steps(); step += kernel.problem.nhwc && !kernel.is_half() ? 2 : 1)
       for (int first = 0; first < 32; first += 8) {
         std::set<int> banks;
         for (int lane = first; lane < first + 8; ++lane) {
@@ -84,7 +84,7 @@ TEST(ImplicitGemmSm80, ReadsInputWithoutBankConflicts) {
           EXPECT_EQ(word % 4, 0);
           banks.insert(word / 4 % 8);
         }
-        EXPECT_EQ(banks.size(), 8u) << kernel.problem.nhwc << kernel.half() << kernel.block_k;
+        EXPECT_EQ(banks.size(), 8u) << kernel.problem.nhwc << kernel.is_half() << kernel.block_k;
       }
 }
 
