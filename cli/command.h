@@ -20,6 +20,8 @@ Command add_plan(CLI::App& parent);
 Command add_cases(CLI::App& parent);
 Command add_analyze(CLI::App& parent);
 Command add_refine(CLI::App& parent);
+Command add_profile(CLI::App& parent);
+Command add_launch_for_profiler(CLI::App& parent);
 Command add_export(CLI::App& parent);
 Command add_db(CLI::App& parent);
 Command add_devices(CLI::App& parent);

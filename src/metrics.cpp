@@ -165,6 +165,23 @@ std::vector<KernelMetrics> load_metrics(const std::string& path) {
   }
 }
 
+std::string to_json(const std::vector<KernelMetrics>& kernels) {
+  const auto text = [](const std::string& name) {
+    return nlohmann::json(name).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
+  std::string json = "{";
+  for (const KernelMetrics& kernel : kernels) {
+    json += fmt::format("{}\n  {}: {{", &kernel == kernels.data() ? "" : ",", text(kernel.kernel));
+    for (std::size_t i = 0; i < kernel.values.size(); ++i)
+      json += fmt::format("{}\n    {}: {}", i == 0 ? "" : ",", text(kernel.values[i].first),
+                          kernel.values[i].second);
+    json += kernel.values.empty() ? "}" : "\n  }";
+  }
+  json += "\n}\n";
+  parse_metrics(json);  // what is written can be read
+  return json;
+}
+
 KnownMetrics known_metrics(const KernelMetrics& metrics) {
   const Reader read(metrics);
   constexpr double kLargest = 9e15;

@@ -26,6 +26,9 @@ struct KernelMetrics {
 std::vector<KernelMetrics> parse_metrics(std::string_view json);
 std::vector<KernelMetrics> load_metrics(const std::string& path);  // Error{io} too; messages name the file
 
+// Their text, every number as it reads back. Throws Error{invalid_argument} for what parse_metrics() refuses.
+std::string to_json(const std::vector<KernelMetrics>& kernels);
+
 // The text of a source file. Throws Error{io}, or Error{invalid_argument} for more than 4 MiB.
 std::string load_source(const std::string& path);
 
