@@ -13,5 +13,6 @@ struct EmbeddedFile {
 std::span<const EmbeddedFile> embedded_cases();
 std::span<const EmbeddedFile> embedded_kernels();  // src/cuda/kernels/
 std::span<const EmbeddedFile> embedded_exports();  // src/export/
+std::span<const EmbeddedFile> embedded_runners();  // src/runner/
 
 }  // namespace convtune

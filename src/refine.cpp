@@ -1,14 +1,17 @@
 // refine(): a Triton source and its profile -> the same source with the list that the last stage's rules
-// allow. Nothing is measured here: which config wins is Triton's autotuner's to find, on the target.
+// allow. Which config of it wins is Triton's autotuner's to find, on the target; refine_measured() asks first
+// whether any is worth having.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "analysis.h"
 #include "convtune/convolution.h"
 #include "convtune/error.h"
 #include "private_file.h"
 #include "quoted.h"
+#include "refine_contest.h"
 #include "triton_grid.h"
 
 namespace convtune {
@@ -61,31 +64,84 @@ class Refining {
         options_(options) {}
 
   Refined run() {
-    const TritonConfig& original = options_.original.empty() ? from_grid() : named_original();
-    std::vector<StageConfig> listed;
-    for (const TritonConfig& config : source_.configs())
-      if (config.same_blocks(original)) listed.push_back(config.stage());
-    const StageList list = micro_tuning(original.stage(), evidence_of(metrics_), target_, listed);
-    result_.verdicts = list.verdicts;
-    if (source_.only_static_loops())
-      result_.notes.emplace_back(
-          "every loop of the kernel is a tl.static_range, which Triton unrolls before it "
-          "pipelines: num_stages may change nothing");
-    if (list.configs.empty()) return std::move(result_);
-    std::vector<TritonSource::Listed> entries;
-    for (const StageList::Entry& entry : list.configs) {
-      entries.push_back({&original, entry.config, entry.reason});
-      TritonConfig config = original;
-      config.num_warps = entry.config.warps, config.num_stages = entry.config.stages;
-      result_.configs.push_back(
-          fmt::format("{}: {}{}", to_string(config), entry.reason,
-                      entry.listed && &entry != &list.configs[0] ? ", in the list already" : ""));
+    make_list();
+    if (!list_.configs.empty()) {
+      write_list(list_.configs);
+      add_configs();
     }
-    result_.source = source_.with_configs(entries, result_.notes);
+    return std::move(result_);
+  }
+
+  Refined run_measured(const std::string& file, const RefineMeasureOptions& measuring) {
+    make_list();
+    if (list_.configs.empty()) return std::move(result_);
+    add_configs();
+    TritonRunSpec spec;
+    spec.file = file, spec.kernel = source_.kernel();
+    spec.listed = source_.configs().size();
+    spec.config = static_cast<std::size_t>(original_ - source_.configs().data());
+    spec.problem = fed_;
+    RefineContest contest = refine_contest(spec, list_.configs, measuring);
+    result_.interrupted = contest.interrupted;
+    if (contest.interrupted) return std::move(result_);
+    result_.place = contest.place, result_.changed = contest.accepted;
+    if (const auto of_target = fmt::format("{}.{}", target_.capability_major, target_.capability_minor);
+        of_target != contest.capability)
+      result_.notes.push_back(
+          fmt::format("measured on a GPU of compute capability {}, where the target {} has {}: its own may "
+                      "decide otherwise",
+                      contest.capability, target_.name, of_target));
+    std::vector<StageList::Entry> right;
+    for (std::size_t i = 0; i < list_.configs.size(); ++i) {
+      StageList::Entry entry = list_.configs[i];
+      MeasuredConfig& one = contest.measured[i];
+      one.config = to_string(entry.config), one.reason = entry.reason;
+      if (i == contest.best && contest.accepted) entry.reason += ", measured faster than the original";
+      if (one.failure.empty()) right.push_back(entry);
+    }
+    result_.measured = std::move(contest.measured);
+    result_.verdicts.back() = contest.best == 0
+                                  ? "R6: " + contest.verdict
+                                  : fmt::format("R6: {} ({}) against the original: {}",
+                                                to_string(list_.configs[contest.best].config),
+                                                list_.configs[contest.best].reason, contest.verdict);
+    if (contest.accepted)
+      write_list(right);
+    else
+      result_.source = source_.in_order(result_.notes);
     return std::move(result_);
   }
 
  private:
+  void make_list() {
+    original_ = options_.original.empty() ? &from_grid() : &named_original();
+    std::vector<StageConfig> listed;
+    for (const TritonConfig& config : source_.configs())
+      if (config.same_blocks(*original_)) listed.push_back(config.stage());
+    list_ = micro_tuning(original_->stage(), evidence_of(metrics_), target_, listed);
+    result_.verdicts = list_.verdicts;
+    if (source_.only_static_loops())
+      result_.notes.emplace_back(
+          "every loop of the kernel is a tl.static_range, which Triton unrolls before it "
+          "pipelines: num_stages may change nothing");
+  }
+
+  void write_list(const std::vector<StageList::Entry>& list) {
+    std::vector<TritonSource::Listed> entries;
+    for (const StageList::Entry& entry : list) entries.push_back({original_, entry.config, entry.reason});
+    result_.source = source_.with_configs(entries, result_.notes);
+  }
+
+  void add_configs() {
+    for (const StageList::Entry& entry : list_.configs) {
+      TritonConfig config = *original_;
+      config.num_warps = entry.config.warps, config.num_stages = entry.config.stages;
+      result_.configs.push_back(
+          fmt::format("{}: {}{}", to_string(config), entry.reason,
+                      entry.listed && &entry != list_.configs.data() ? ", in the list already" : ""));
+    }
+  }
+
   const TritonConfig& named_original() {
     const Config wanted = parse_config(options_.original);
     std::vector<const TritonConfig*> found;
@@ -105,9 +161,12 @@ class Refining {
   }
 
   // The metrics decide R1, and must be the original's own.
-  void check_grid(const TritonConfig& original) const {
+  void check_grid(const TritonConfig& original) {
+    const std::vector<Conv2dProblem> known = problems();
+    if (!known.empty()) fed_ = known[0];
     if (!metrics_.grid) return;
-    const Profiled found = profiled_configs(source_, *metrics_.grid, problems());
+    const Profiled found = profiled_configs(source_, *metrics_.grid, known);
+    if (!found.configs.empty()) fed_ = found.problem;
     if (!found.configs.empty() &&
         std::find(found.configs.begin(), found.configs.end(), &original) == found.configs.end())
       throw bad(fmt::format("--original is not what was profiled: a grid of {} is that of{}", *metrics_.grid,
@@ -121,6 +180,7 @@ class Refining {
           "--original");
     const Profiled found = profiled_configs(source_, *metrics_.grid, problems());
     if (found.configs.empty()) throw bad("which config was profiled is not known: " + found.why_none);
+    fed_ = found.problem;
     std::vector<const TritonConfig*> left = found.configs;
     std::string why = fmt::format("its grid of {} was profiled ({})", *metrics_.grid,
                                   found.problem.name.empty() ? to_string(found.problem) : found.problem.name);
@@ -151,6 +211,9 @@ class Refining {
   const KnownMetrics metrics_;
   const Target& target_;
   const RefineOptions& options_;
+  const TritonConfig* original_ = nullptr;
+  std::optional<Conv2dProblem> fed_;  // what was profiled, as far as it is known
+  StageList list_;
   Refined result_;
 };
 
@@ -167,6 +230,13 @@ std::string load_source(const std::string& path) {
 Refined refine(std::string_view source, const std::vector<KernelMetrics>& metrics, const Target& target,
                const RefineOptions& options) {
   return Refining(source, metrics, target, options).run();
+}
+
+Refined refine_measured(const std::string& file, const std::vector<KernelMetrics>& metrics,
+                        const Target& target, const RefineOptions& options,
+                        const RefineMeasureOptions& measuring) {
+  const std::string source = load_source(file);
+  return Refining(source, metrics, target, options).run_measured(file, measuring);
 }
 
 }  // namespace convtune

@@ -34,7 +34,8 @@ std::string too_slow_for_contest(double time_us) {
 }
 
 StageContest stage_contest(const std::vector<std::function<double()>>& samplers, double min_gain,
-                           const std::function<bool()>& cancelled) {
+                           const std::function<bool()>& cancelled,
+                           const std::function<void(std::size_t)>& before_contest) {
   StageContest result;
   result.in_turns = measure_in_turns(samplers, kPickSeconds, cancelled, kFewestRounds, kMostRounds);
   result.best = 1;
@@ -45,10 +46,12 @@ StageContest stage_contest(const std::vector<std::function<double()>>& samplers,
   rules.min_gain = min_gain;
   rules.max_seconds = kContestSeconds;
   rules.cancelled = cancelled;
+  if (before_contest) before_contest(result.best);
   const ContestResult first = contest(samplers[0], samplers[result.best], rules);
   result.gain = first.gain, result.cancelled = first.cancelled, result.reason = first.reason;
   if (!first.accepted) return result;
 
+  if (before_contest) before_contest(result.best);
   const ContestResult second = contest(samplers[0], samplers[result.best], rules);
   result.gain = second.gain, result.cancelled = second.cancelled;
   if (!second.accepted) {

@@ -279,7 +279,15 @@ std::string TritonSource::with_configs(const std::vector<Listed>& list,
     text += "        )," + line_end;
   }
   text += "    ]";
+  return with_list(text, notes);
+}
 
+std::string TritonSource::in_order(std::vector<std::string>& notes) const {
+  return with_list(source_.substr(list_begin_, list_end_ - list_begin_), notes);
+}
+
+std::string TritonSource::with_list(std::string_view text, std::vector<std::string>& notes) const {
+  const std::string line_end = source_.find("\r\n") == source_.npos ? "\n" : "\r\n";
   std::vector<const PythonStatement*> kept;
   for (const PythonStatement& statement : statements_) {
     if (is_test(statement))

@@ -45,10 +45,13 @@ class TritonSource {
     std::string comment;
   };
   std::string with_configs(const std::vector<Listed>& list, std::vector<std::string>& notes) const;
+  // The same with the list that it has.
+  std::string in_order(std::vector<std::string>& notes) const;
 
  private:
   void find_kernel();
   void read_list(PythonTokens decorator);
+  std::string with_list(std::string_view text, std::vector<std::string>& notes) const;
 
   std::string_view source_;
   std::shared_ptr<const std::vector<PythonToken>> tokens_;

@@ -2,6 +2,9 @@
 // a Triton source whose autotune list is renewed by the rules of the last tuning stage.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -54,16 +57,47 @@ struct RefineOptions {
   std::string original;
 };
 
+// A config of the new list, as it ran.
+struct MeasuredConfig {
+  std::string config, reason;
+  double time_us = 0, mad_us = 0;  // median and deviation of its samples, in turns with the others'
+  std::int64_t n = 0;              // samples; 0: not measured
+  std::string output;              // how its outputs compare with the original's: "the same bit for bit"
+  std::string failure;             // not empty: it crashed, was late or wrong, and is in no list
+};
+
 struct Refined {
   std::string source;                 // the file with its new list; empty if the stage has none to offer
   std::vector<std::string> notes;     // how the original was found, what was left out of the file
   std::vector<std::string> verdicts;  // of the rules, in order
   std::vector<std::string> configs;   // of the new list, the original first
+
+  // Of refine_measured() alone:
+  std::vector<MeasuredConfig> measured;  // the original first
+  std::string place;                     // where it ran: GPU, PyTorch, Triton
+  bool changed = false;      // a neighbour is proven faster; if not, `source` has the list that it had
+  bool interrupted = false;  // by `cancel`: there is no source
 };
 
 // The metrics must hold the autotuned kernel's. Throws Error{invalid_argument} with the line for source that
 // is malformed, has no literal autotune list or several, and where the original cannot be found.
 Refined refine(std::string_view source, const std::vector<KernelMetrics>& metrics, const Target& target,
                const RefineOptions& options = {});
+
+struct RefineMeasureOptions {
+  std::string python = "python3";  // with PyTorch and Triton
+  double min_gain = 0.02;          // 0.01 at least
+  double seconds = 300;            // for a process to compile its config, and for any answer of it
+  std::function<void(const std::string&)> progress;  // "measuring 3 configs"
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+// refine(), and then rule R6: each config of the list runs in Python processes of its own, is compared with
+// the original's outputs, and the fastest has to beat the original in two contests (src/stage_contest.h),
+// each with fresh processes. Throws Error{no_device} where PyTorch sees no GPU and Error{unsupported} where
+// there is no PyTorch or Triton.
+Refined refine_measured(const std::string& file, const std::vector<KernelMetrics>& metrics,
+                        const Target& target, const RefineOptions& options,
+                        const RefineMeasureOptions& measuring);
 
 }  // namespace convtune

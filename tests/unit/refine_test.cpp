@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "convtune/cases.h"
 #include "mutations.h"
 #include "refusal.h"
 #include "triton_grid.h"
+#include "triton_run.h"
 
 namespace convtune {
 namespace {
@@ -199,6 +202,36 @@ TEST(TritonGrid, FollowsWrappersOfSeveralKinds) {
             12100 * 96);
   EXPECT_EQ(blocks(with(source, "conv_kernel[grid]", "conv_kernel[lambda META: (META['BLOCK_N'], K)]")),
             64 * 96);
+}
+
+TEST(Refine, AFileMayKeepItsList) {
+  std::vector<std::string> notes;
+  EXPECT_EQ(TritonSource(sample()).in_order(notes), sample());
+  EXPECT_TRUE(notes.empty());
+  const std::string other = load_source(kFolder + "matmul_lambda.py");
+  const std::string ordered = TritonSource(other).in_order(notes);
+  EXPECT_EQ(TritonSource(ordered).configs().size(), TritonSource(other).configs().size());
+  EXPECT_EQ(ordered.find("get_inputs"), ordered.npos);
+  EXPECT_FALSE(notes.empty());
+}
+
+TEST(Refine, OutputsAreComparedUpToRounding) {
+  const TritonOutput original = {{2, 3}, "float32", true, 5, 1.0, 100, {10, -3}, {1, -1, 0}};
+  TritonOutput other = original;
+  other.bits = 6, other.values[0] = 1.0001, other.sums[1] = -3.0009;
+  EXPECT_EQ(difference(original, other), "");
+  other.values[2] = 2e-4;
+  expect_in(difference(original, other), {"an output is 0.0002 and the original's 0"});
+  other = original, other.sums[0] = 10.01;  // one output of a hundred, nowhere near the others
+  expect_in(difference(original, other), {"100 outputs have the sum 10.01 and the original's 10"});
+  other = original, other.shape = {3, 2};
+  expect_in(difference(original, other), {"another shape"});
+  other = original, other.finite = false;
+  expect_in(difference(original, other), {"no finite number"});
+  other = original, other.values.pop_back();
+  expect_in(difference(original, other), {"another form"});
+  other = original, other.values[0] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_NE(difference(original, other), "");
 }
 
 // Whatever the file holds: the file again with three to six configs, or Error{invalid_argument}.

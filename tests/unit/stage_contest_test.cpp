@@ -79,6 +79,19 @@ TEST(StageContest, ASecondContestMayDisagree) {
   EXPECT_NE(result.reason.find("a second contest disagrees: gain 0.0 %"), std::string::npos) << result.reason;
 }
 
+TEST(StageContest, EveryContestMayBeginAfresh) {
+  std::vector<std::size_t> begun;
+  double us = 800;
+  const StageContest result = stage_contest(
+      {[] { return 1000.0; }, [] { return 900.0; }, [&us] { return us; }}, 0.02, {}, [&](std::size_t best) {
+        begun.push_back(best);
+        us += 5;  // another process of the same config
+      });
+  EXPECT_TRUE(result.accepted);
+  EXPECT_EQ(begun, (std::vector<std::size_t>{2, 2}));
+  EXPECT_NEAR(result.gain, 0.19, 1e-9);  // of the last
+}
+
 TEST(StageContest, Cancelled) {
   int polls = 0;
   const auto same = [] { return 1000.0; };

@@ -1,0 +1,47 @@
+"""Stands in for `python3 -u -c RUNNER FILE SPEC`: speaks as src/runner/triton_runner.py does, without PyTorch.
+
+Usage: fake_python.py MODES -u -c RUNNER FILE SPEC. MODES is JSON: for every num_stages what that config does.
+Every start leaves a line in the file "starts" beside this one's settings.
+"""
+
+import json
+import os
+import random
+import sys
+import time
+
+modes, (file, spec) = json.loads(sys.argv[1]), sys.argv[-2:]
+spec = json.loads(spec)
+assert sys.argv[2:4] == ["-u", "-c"] and "ModelNew" in sys.argv[4] and os.path.isfile(file)
+assert spec["kernel"] == "conv_kernel" and spec["listed"] == 9 and spec["num_warps"] == 4, spec
+assert spec["input"] == [256, 3, 224, 224] and spec["dtype"] == "float32", spec
+mode = modes.get(str(spec["num_stages"]), {})
+with open(modes["starts"], "a") as starts:
+    starts.write(f"{os.getpid()} {spec['config']} {spec['num_stages']}\n")
+if "refused" in mode:
+    print(json.dumps({"refused": mode["refused"], "message": "as the test asked"}))
+    sys.exit(0)
+if "crash" in mode:
+    sys.exit("Traceback (most recent call last):\nRuntimeError: out of shared memory")
+if "silent" in mode:
+    time.sleep(1000)
+noise, random_ = mode.get("noise", 0.001), random.Random(os.getpid())
+us = mode.get("us", 1000)
+values = [0.25 * i for i in range(64)]
+if "wrong" in mode:
+    values[mode["wrong"]] += 1
+finite = "infinite" not in mode
+output = {"shape": [256, 96, 55, 55], "dtype": "float32", "finite": finite}
+if finite:
+    output |= {"bits": mode.get("bits", 7), "rms": 4.0, "part": 64, "sums": [sum(values), 0.0], "values": values}
+print(json.dumps({"time_us": us, "runs": 1, "device": "Fake GPU", "capability": "8.9", "torch": "2", "triton": "3",
+                  "output": output}), flush=True)
+for count, line in enumerate(sys.stdin):
+    assert line == "sample\n"
+    if count == mode.get("dies_after"):
+        os.abort()
+    if "garbage" in mode:
+        print(mode["garbage"], flush=True)
+        continue
+    time.sleep(mode.get("sleep", 0))
+    print(json.dumps({"time_us": us * (1 + noise * random_.gauss(0, 1))}), flush=True)
