@@ -65,18 +65,15 @@ __all__ = [
     "conv2d",
     "devices",
     "errors",
-    "nn",
-    "optimize",
     "pack",
     "plan",
-    "restore",
     "run",
     "set_cpu_threads",
-    "torch",
     "tune",
 ]
 
-# What imports PyTorch, when it is first asked for: (module, name in it). The module of optimize() has another name,
+# What imports PyTorch, when it is first asked for: (module, name in it); not in __all__, because
+# `from convtune import *` does not ask. The module of optimize() has another name,
 # because importing a module `convtune.optimize` would put it in the function's place.
 _LAZY = {
     "nn": ("convtune.nn", None),
@@ -102,4 +99,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_LAZY])
