@@ -101,13 +101,13 @@ def check_module(torch, case, file):
     a, module = case.problem, file.module
     packs, pack = [], module.pack
     module.pack = lambda *tensors: packs.append(1) or pack(*tensors)
-    model, x = module.ModelNew().to(case.machine.device), case.x["nchw"]
+    model, x = module.ModelNew().to(case.machine.device), case.x[a.layout]
     with torch.no_grad():
         expected = model.conv1(x)
         expected = expected.relu() if a.act == "relu" else expected
         first = model(x)
         assert torch.equal(model(x), first) and len(packs) == 1, f"packed {len(packs)} times"
-        behind = torch.empty(x.numel() + 1, device=x.device)[1:].view(x.shape).copy_(x)
+        behind = torch.empty(x.numel() + 1, device=x.device)[1:].as_strided(x.shape, x.stride(), 1).copy_(x)
         assert behind.data_ptr() % 16 == 4 and torch.equal(model(behind), first), "another alignment, another answer"
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -115,6 +115,12 @@ def check_module(torch, case, file):
             elsewhere = model(x)
         stream.synchronize()
         assert torch.equal(elsewhere, first), "another stream, another answer"
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            recorded = model(x)
+        recorded.zero_()
+        graph.replay()
+        assert torch.equal(recorded, first), "in a CUDA graph, another answer"
         model.conv1.weight.mul_(2)
         assert not torch.equal(model(x), first) and len(packs) == 2, "a change of the weights is not seen"
         model.conv1.weight = torch.nn.Parameter(model.conv1.weight / 2)
@@ -130,9 +136,9 @@ def library(torch, case, plan):
     convolution = convtune.Convolution(to_line(case.problem), "cuda:0", *(plan or ()))
     a, device = case.problem, case.machine.device
     packed = torch.empty(convolution.packed_bytes, dtype=torch.uint8, device=device)
-    y = torch.empty(a.n, a.k, a.p, a.q, device=device)
+    y = torch.empty((a.n, a.k, a.p, a.q), device=device, memory_format=case.formats[a.layout])
     stream = torch.cuda.current_stream().cuda_stream
-    w, x = case.w["nchw"], case.x["nchw"]
+    w, x = case.w["nchw"], case.x[a.layout]
     convolution.pack_raw(w.data_ptr(), case.bias.data_ptr() if a.bias else 0, packed.data_ptr(), stream)
 
     def run():
@@ -140,6 +146,16 @@ def library(torch, case, plan):
         return y
 
     return Provider("convtune", f"{convolution.plan.algorithm} {convolution.plan.config}", run=run)
+
+
+def bind(torch, case, module):
+    model = module.ModelNew().to(case.machine.device)
+    x = case.x[case.problem.layout]
+    with torch.no_grad():
+        model.conv1.weight.copy_(case.w["nchw"])
+        if case.bias is not None:
+            model.conv1.bias.copy_(case.bias)
+    return lambda: model(x)
 
 
 def check_case(torch, machine, problem, plan, paths, seconds):
@@ -151,14 +167,16 @@ def check_case(torch, machine, problem, plan, paths, seconds):
             file.load()
             if format_ == "cuda":
                 check_module(torch, case, file)
-            provider.run = file.bind(case)
+            provider.run = bind(torch, case, file.module)
             model = file.module.ModelNew().to(machine.device)
             shares[provider.name] = [answers(torch, case, model, data) for data in ("uniform -1..1", "KernelBench's")]
         except Exception as error:  # a file that fails is a row that says so
             provider.failure, provider.run = f"{type(error).__name__}: {error}"[:300], None
         providers.append(provider)
     eager = case.eager()
-    providers.append(Provider("torch_eager", "nhwc=0", run=lambda: eager(case.x["nchw"], case.w["nchw"])))
+    lies = case.problem.layout
+    providers.append(Provider("torch_eager", f"nhwc={int(lies == 'nhwc')}",
+                              run=lambda: eager(case.x[lies], case.w[lies])))
     for provider in providers:
         if provider.run:
             case.judge(provider, problem.act == "relu")
@@ -199,7 +217,7 @@ def main():
             files, lines = [], []
             for i, problem in enumerate(problems):
                 paths = {"cuda": os.path.join(folder, f"cuda_{i}.py")}
-                if i < args.triton and problem.groups == 1:
+                if i < args.triton and problem.groups == 1 and problem.layout == "nchw":
                     paths["triton"] = os.path.join(folder, f"triton_{i}.py")
                 for format_, path in paths.items():
                     export(args.convtune, problem, plans.get(problem.name), format_, path)

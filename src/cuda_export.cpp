@@ -44,21 +44,6 @@ Plan named_plan(const Conv2dProblem& problem, const DeviceInfo& device, const Cu
   return {options.algorithm, config, PlanSource::forced, "named by the caller"};
 }
 
-// Of the algorithms that have a source.
-Plan first_guess(const Conv2dProblem& problem, const DeviceInfo& device) {
-  std::string reasons;
-  for (const Algorithm* algorithm : algorithms(Device::Kind::cuda)) {
-    if (algorithm->vendor() || algorithm->reference()) continue;
-    if (const Support support = algorithm->supports(problem, device); !support)
-      reasons += fmt::format("\n  {}: {}", algorithm->name(), support.reason());
-    else
-      return {std::string(algorithm->name()), algorithm->candidates(problem, device).front(),
-              PlanSource::estimate, "a first guess, which nobody measured"};
-  }
-  throw Error(ErrorKind::unsupported,
-              fmt::format("no algorithm of ours runs {} on {}:{}", to_string(problem), device.name, reasons));
-}
-
 // Python's or C++'s comment lines: nothing in `text` can end them.
 std::string one_line(std::string text) {
   for (char& letter : text)
@@ -122,7 +107,7 @@ CudaExport export_cuda(const Conv2dProblem& problem, const Target& target, const
   if (resolved.precision == Precision::automatic) resolved.precision = Precision::tf32;
   const DeviceInfo device = device_of(target);
   Plan plan =
-      options.algorithm.empty() ? first_guess(resolved, device) : named_plan(resolved, device, options);
+      options.algorithm.empty() ? first_guess(resolved, device, true) : named_plan(resolved, device, options);
   return written(resolved, device, std::move(plan), {}, options);
 }
 
@@ -138,10 +123,10 @@ CudaExport export_cuda(const Conv2dProblem& problem, Device device, const CudaEx
   Plan plan = choose(resolved, on.info());
   std::string note;
   if (find_algorithm(device.kind, plan.algorithm).vendor()) {
-    const Plan ours = first_guess(resolved, on.info());
-    note = fmt::format("the plan is {} {}, which has no source: exported is {} {}, {}", plan.algorithm,
+    Plan ours = first_guess(resolved, on.info(), true);
+    note = fmt::format("the plan is {} {}, which has no source; exported is {} {} ({})", plan.algorithm,
                        to_string(plan.config), ours.algorithm, to_string(ours.config), ours.why);
-    plan = ours;
+    plan = std::move(ours);
     plan.why = note;
   }
   return written(resolved, on.info(), std::move(plan), std::move(note), options);

@@ -85,9 +85,14 @@ Plan choose(const Conv2dProblem& resolved, const DeviceInfo& device) {
   if (const auto record = nearest_record(resolved, device))
     return {record->algorithm, record->config, PlanSource::nearest,
             fmt::format("tuned on this device for batch {}; tune this batch to be sure", record->problem.n)};
+  return first_guess(resolved, device);
+}
+
+Plan first_guess(const Conv2dProblem& resolved, const DeviceInfo& device, bool ours_only) {
   std::string reasons;
   std::vector<Guess> guesses;
   for (const Algorithm* algorithm : algorithms(device.device.kind)) {
+    if (ours_only && (algorithm->vendor() || algorithm->reference())) continue;
     if (const Support support = algorithm->supports(resolved, device); !support) {
       reasons += fmt::format("\n  {}: {}", algorithm->name(), support.reason());
       continue;
@@ -97,8 +102,9 @@ Plan choose(const Conv2dProblem& resolved, const DeviceInfo& device) {
     if (!guesses.front().estimated_us) break;  // nothing to compare it with
   }
   if (!guesses.empty()) return best_of(guesses);
-  throw Error(ErrorKind::unsupported, fmt::format("no algorithm of {} can run {}:{}",
-                                                  to_string(device.device), to_string(resolved), reasons));
+  throw Error(ErrorKind::unsupported,
+              fmt::format("no algorithm of {} can run {}:{}", ours_only ? "ours" : to_string(device.device),
+                          to_string(resolved), reasons));
 }
 
 }  // namespace convtune

@@ -17,5 +17,7 @@ std::optional<Record> find_record(const Conv2dProblem& resolved, const DeviceInf
 
 // Never measures. Throws Error{unsupported} with every algorithm's reason when none can do it.
 Plan choose(const Conv2dProblem& resolved, const DeviceInfo& device);
+// The same as if there were no records. `ours_only`: of the algorithms that have a source.
+Plan first_guess(const Conv2dProblem& resolved, const DeviceInfo& device, bool ours_only = false);
 
 }  // namespace convtune
