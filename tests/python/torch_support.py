@@ -1,0 +1,30 @@
+"""What the PyTorch tests share: devices, a reference in double precision, and how near to it an answer must be."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed here: convtune.torch is not tested")
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU here")
+each_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_gpu)])
+
+
+def tensors(device, x=(2, 3, 13, 11), k=4, kernel=(3, 3), groups=1, bias=True, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    w = (k, x[1] // groups, *kernel)
+    made = [torch.rand(shape, generator=generator) * 2 - 1 for shape in (x, w, (k,))]
+    made = [one.to(device) for one in made]
+    return made[0], made[1], made[2] if bias else None
+
+
+def double_conv2d(x, w, bias, stride=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1), groups=1):
+    top, left, bottom, right = padding
+    x = torch.nn.functional.pad(x.double(), (left, right, top, bottom))
+    return torch.conv2d(x, w.double(), None if bias is None else bias.double(), stride, 0, dilation, groups)
+
+
+def assert_near(y, expected, tf32=False):
+    """By the largest difference over the root mean square."""
+    assert y.shape == expected.shape, (tuple(y.shape), tuple(expected.shape))
+    scale = expected.double().square().mean().sqrt().clamp_min(1e-30)
+    error = float((y.double() - expected.double()).abs().max() / scale) if y.numel() else 0.0
+    assert error < (1e-2 if tf32 else 1e-5), f"differs by {error:.3g} of the root mean square"
