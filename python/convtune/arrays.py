@@ -82,6 +82,8 @@ class _NumPy:
     name = "numpy"
 
     def describe(self, array: Any) -> Array:
+        if hasattr(array, "mask"):
+            raise InvalidArgument(f"a {type(array).__name__} would lose its mask; numpy.asarray says that it may")
         flags = array.flags
         contiguous = flags.c_contiguous and flags.aligned
         address = array.__array_interface__["data"][0]

@@ -60,17 +60,6 @@ class Convolution:
     NoDevice that lists what there is.
     """
 
-    __slots__ = (
-        "__dict__",
-        "__weakref__",
-        "_handle",
-        "device",
-        "packed_bytes",
-        "plan",
-        "plan_key",
-        "problem",
-    )
-
     _handle: int | None
     problem: Problem
     device: str

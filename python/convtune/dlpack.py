@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
+from ctypes import POINTER, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from .errors import InvalidArgument
@@ -35,6 +35,9 @@ class _DLTensor(ctypes.Structure):
 _get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _get_pointer.restype, _get_pointer.argtypes = c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.restype, _is_valid.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
+
 
 def device_of(array: Any) -> tuple[int, int]:
     """(DLDeviceType, number) of an array with __dlpack_device__."""
@@ -49,10 +52,21 @@ class Capsule:
     __slots__ = ("_capsule", "device", "dtype", "pointer", "shape", "strides")
 
     def __init__(self, array: Any) -> None:
-        # The oldest form of the protocol: no version asked for, and no stream, because only host memory is read so.
-        self._capsule = array.__dlpack__()
-        # A DLManagedTensor begins with its DLTensor.
-        tensor = _DLTensor.from_address(_get_pointer(self._capsule, b"dltensor"))
+        # No stream is asked for, because only host memory is read so. Producers from before version 1.0 do not know
+        # the argument; those after it may refuse read-only memory without it.
+        try:
+            self._capsule = array.__dlpack__(max_version=(1, 0))
+        except TypeError:
+            self._capsule = array.__dlpack__()
+        if _is_valid(self._capsule, b"dltensor_versioned"):
+            version = c_uint32.from_address(_get_pointer(self._capsule, b"dltensor_versioned")).value
+            if version > 1:
+                raise InvalidArgument(f"DLPack of version {version} is not understood")
+            # A DLManagedTensorVersioned: version, context, deleter and flags come before its DLTensor.
+            tensor = _DLTensor.from_address(_get_pointer(self._capsule, b"dltensor_versioned") + 32)
+        else:
+            # A DLManagedTensor begins with its DLTensor.
+            tensor = _DLTensor.from_address(_get_pointer(self._capsule, b"dltensor"))
         self.device = tensor.device_type, tensor.device_id
         self.pointer = (tensor.data or 0) + tensor.byte_offset
         self.shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()

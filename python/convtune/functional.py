@@ -12,7 +12,7 @@ from .caches import PLANS
 from .convolution import Convolution
 from .errors import InvalidArgument
 from .memory import HostMemory
-from .problem import Padding, Pair, Problem, as_problem, padding_of, pair_of
+from .problem import Padding, Pair, Problem, as_problem, padding_of, pair_of, whole
 
 __all__ = [
     "Device",
@@ -170,8 +170,8 @@ def pack(convolution: Convolution, w: Any, bias: Any = None) -> PackedWeights:
 
 def run(convolution: Convolution, x: Arr, weights: PackedWeights, out: Arr | None = None) -> Arr:
     """y = act(conv(x, w) + bias), in a new array of x's library, or in `out`, which must be contiguous and apart from
-    x. On a GPU the work is queued on the library's current stream: the one that packed the weights, or one that the
-    caller has made wait for it. Raises InvalidArgument with the numbers."""
+    x. It has no gradients: those are conv2d's. On a GPU the work is queued on the library's current stream: the one
+    that packed the weights, or one that the caller has made wait for it. Raises InvalidArgument with the numbers."""
     problem = convolution.problem
     if not isinstance(weights, PackedWeights):
         raise InvalidArgument(f"weights are {_kind(weights)}; convtune.pack(convolution, w, bias) makes them")
@@ -181,6 +181,9 @@ def run(convolution: Convolution, x: Arr, weights: PackedWeights, out: Arr | Non
     image = arrays.read(x, "x", dtype)
     if image.device != convolution.device:
         raise InvalidArgument(f"x is on {image.device} ({image}), the convolution on {convolution.device}")
+    torch = sys.modules["torch"] if image.library.name == "torch" else None
+    if torch is not None and torch.is_grad_enabled() and getattr(x, "requires_grad", False):
+        raise InvalidArgument(f"x ({image}) requires gradients, which run has none of: convtune.conv2d, or x.detach()")
     if image.shape != problem.input_shape:
         raise InvalidArgument(f"x has the shape {image.shape}; {problem} takes {problem.input_shape}")
     if out is None:
@@ -192,6 +195,8 @@ def run(convolution: Convolution, x: Arr, weights: PackedWeights, out: Arr | Non
         if arrays.overlap(y, image):
             raise InvalidArgument("out shares memory with x; it must be apart")
     convolution.run_raw(image.pointer, weights.pointer, y.pointer, image.library.stream(image.device))
+    if torch is not None and out is not None:
+        torch.autograd.graph.increment_version(out)  # PyTorch did not see the change
     return out if out is not None else image.library.finish(y)
 
 
@@ -304,5 +309,8 @@ def devices() -> list[Device]:
 
 def set_cpu_threads(threads: int) -> None:
     """How many CPU threads convolutions may use from now on; those planned by the caller keep their number."""
-    _library.check(_library.library.convtune_set_cpu_threads(threads))
+    number = whole(threads, "threads")
+    if number >= 2**31:
+        raise InvalidArgument(f"threads is {number}; no machine has as many")
+    _library.check(_library.library.convtune_set_cpu_threads(number))
     PLANS.clear()

@@ -17,10 +17,9 @@ class HostMemory:
 
     def __init__(self, size: int, alignment: int = 64) -> None:
         try:
-            # Never written by us: pages that nobody touches are never made.
-            self._block = ctypes.create_string_buffer(size + alignment)
-        except (MemoryError, OverflowError, ValueError):
+            self._block = bytearray(size + alignment)  # never resized, so that it stays where it is
+        except (MemoryError, OverflowError):
             raise OutOfMemory(f"no memory for {size} bytes of packed weights") from None
-        address = ctypes.addressof(self._block)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._block))
         self.pointer = address + -address % alignment
         self.size = size

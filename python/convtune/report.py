@@ -51,7 +51,7 @@ class Tuning:
     pruned: int
     wrong: int
     warnings: tuple[str, ...] = ()
-    last_stage: dict[str, Any] | None = None
+    last_stage: dict[str, Any] | None = field(default=None, hash=False)
 
     @classmethod
     def from_json(cls, json: dict[str, Any]) -> Tuning:

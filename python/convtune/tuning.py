@@ -13,7 +13,7 @@ from ctypes import byref, sizeof
 from . import _library
 from ._library import PROGRESS, CTuneOptions
 from .caches import PLANS
-from .problem import Problem, as_problem
+from .problem import Problem, as_problem, whole
 from .progress import ProgressLine, Step
 from .report import Report
 
@@ -66,6 +66,7 @@ def tune(
     next call goes on from there. Raises InvalidArgument, Unsupported, NoDevice, DeviceLost.
     """
     asked = as_problem(problem)
+    most = whole(trials, "trials")
     line = ProgressLine() if progress is True else None
     tell = progress if callable(progress) else None
     label = asked.name or str(asked)
@@ -86,7 +87,7 @@ def tune(
             return int(bool(raised or interrupts))
 
         options = CTuneOptions(
-            sizeof(CTuneOptions), budget, trials, min_gain, int(retune), int(save), PROGRESS(step), None
+            sizeof(CTuneOptions), budget, most, min_gain, int(retune), int(save), PROGRESS(step), None
         )
         try:
             found = _library.take_json(

@@ -43,6 +43,7 @@ def zeros(*shape, dtype=numpy.float32):
         (([[1.0]], zeros(4, 3, 3, 3)), ["x: a list is not an array"]),
         ((zeros(1, 3, 8, 8), None), ["w: a NoneType is not an array"]),
         ((None, zeros(4, 3, 3, 3)), ["x: a NoneType is not an array"]),
+        ((numpy.ma.zeros((1, 3, 8, 8), numpy.float32), zeros(4, 3, 3, 3)), ["x: a MaskedArray"]),
     ],
 )
 def test_wrong_arguments(arguments, words):

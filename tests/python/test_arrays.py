@@ -23,9 +23,9 @@ class Foreign:
     def __init__(self, array, device=None):
         self.array, self.device, self.asked = array, device, 0
 
-    def __dlpack__(self, **_):
+    def __dlpack__(self, **how):
         self.asked += 1
-        return self.array.__dlpack__()
+        return self.array.__dlpack__(**how)
 
     def __dlpack_device__(self):
         return self.device or self.array.__dlpack_device__()
@@ -43,6 +43,23 @@ def test_dlpack_is_read_without_a_copy():
 def test_dlpack_of_other_orders_is_copied():
     x = Foreign(numpy.asfortranarray(X))
     reference.close(convtune.conv2d(x, W, BIAS, padding=1), EXPECTED, 27)
+
+
+class Old(Foreign):
+    """From before DLPack 1.0."""
+
+    def __dlpack__(self):
+        return self.array.__dlpack__()
+
+
+def test_dlpack_old_and_new_and_read_only():
+    fixed = X.copy()
+    fixed.flags.writeable = False
+    ways = [Old(X), Foreign(X), Old(numpy.asfortranarray(X))]
+    if numpy.lib.NumpyVersion(numpy.__version__) >= "2.1.0":
+        ways.append(Foreign(fixed))
+    for x in ways:
+        reference.close(convtune.conv2d(x, Old(W), BIAS, padding=1), EXPECTED, 27)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int8", "uint16", "complex64", "bool"])
@@ -140,8 +157,9 @@ def cupy(monkeypatch):
     monkeypatch.setattr(
         arrays,
         "_has_ancestor",
-        lambda kind, module, name: known(kind, module, name)
-        and not (module == "numpy" and issubclass(kind, FakeCuPy.ndarray)),
+        lambda kind, module, name: (
+            known(kind, module, name) and not (module == "numpy" and issubclass(kind, FakeCuPy.ndarray))
+        ),
     )
     return fake
 
@@ -212,6 +230,18 @@ def test_a_capsule_of_our_own_making():
     capsule = dlpack.Capsule(Producer())
     assert capsule.pointer == ctypes.addressof(numbers) + 8 and capsule.contiguous
     assert capsule.shape == (3, 2) and capsule.dtype == "float32" and capsule.device == (1, 0)
+    versioned = (ctypes.c_uint32 * 2)(1, 3), bytes(24), bytes(tensor)
+    block = ctypes.create_string_buffer(b"".join(map(bytes, versioned)))
+
+    class Versioned:
+        def __dlpack__(self, max_version):
+            assert max_version == (1, 0)
+            return new(ctypes.addressof(block), b"dltensor_versioned", None)
+
+    assert dlpack.Capsule(Versioned()).pointer == capsule.pointer
+    block[0] = 2
+    with pytest.raises(convtune.InvalidArgument, match="version 2"):
+        dlpack.Capsule(Versioned())
     strides = (ctypes.c_int64 * 2)(1, 3)
     tensor.strides = strides
     assert not dlpack.Capsule(Producer()).contiguous
@@ -232,10 +262,14 @@ def test_torch_on_the_cpu():
         conv = convtune.plan(x, w, bias, padding=1)
         y = convtune.run(conv, x.to(memory_format=torch.channels_last), convtune.pack(conv, w, bias))
         reference.close(y.numpy(), EXPECTED, 27)
+        version = y._version
+        assert convtune.run(conv, x, convtune.pack(conv, w, bias), out=y) is y and y._version > version
         # Changes in place are seen.
         w.zero_()
         bias.fill_(2)
         assert (convtune.conv2d(x, w, bias, padding=1) == 2).all()
+    with pytest.raises(convtune.InvalidArgument, match="gradients"):
+        convtune.run(conv, x.requires_grad_(), convtune.pack(conv, w, bias))
 
 
 def test_jax_on_the_cpu():

@@ -71,7 +71,10 @@ def test_random_problems():
         padding = tuple(int(v) for v in random.integers(0, 4, 4))
         h, w = (int(random.integers(1, 14)) for _ in range(2))
         shape = (int(random.integers(1, 4)), c, h, w)
-        spans = [dilation[0] * (r - 1) + 1 - padding[0] - padding[2], dilation[1] * (s - 1) + 1 - padding[1] - padding[3]]
+        spans = [
+            dilation[0] * (r - 1) + 1 - padding[0] - padding[2],
+            dilation[1] * (s - 1) + 1 - padding[1] - padding[3],
+        ]
         if spans[0] > h or spans[1] > w:
             continue
         done += 1

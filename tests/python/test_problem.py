@@ -96,7 +96,9 @@ def test_a_wrong_one_says_what_is_wrong(changes, words):
     assert isinstance(caught.value, ValueError) and isinstance(caught.value, convtune.Error)
 
 
-@pytest.mark.parametrize("text", ["", "  ", "nosuchcase", "ic3", "mb1ic3ih9oc4kh3 act=gelu", "ic3ih\0", "ic3ih9oc4kh30"])
+@pytest.mark.parametrize(
+    "text", ["", "  ", "nosuchcase", "ic3", "mb1ic3ih9oc4kh3 act=gelu", "ic3ih\0", "ic3ih9oc4kh30"]
+)
 def test_a_wrong_text_says_so(text):
     with pytest.raises(convtune.InvalidArgument):
         Problem.parse(text)

@@ -119,7 +119,17 @@ except KeyboardInterrupt as why:
     assert child.returncode == 130 and "stopped: the search for mb1ic3ih13oc4kh3 was stopped" in said
 
 
-@pytest.mark.parametrize("wrong", [dict(budget=-1), dict(budget=float("nan")), dict(min_gain=-5), dict(trials=-1)])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        dict(budget=-1),
+        dict(budget=float("nan")),
+        dict(min_gain=-5),
+        dict(trials=-1),
+        dict(trials=2**64),
+        dict(trials=1.5),
+    ],
+)
 def test_wrong_options(wrong):
     with pytest.raises(convtune.InvalidArgument):
         convtune.tune("mb1ic3ih8oc4kh3", "cpu", **{**SMALL, **wrong})
@@ -138,6 +148,8 @@ def test_cpu_threads():
         assert convtune.devices()[-1].units == 1
         with pytest.raises(convtune.InvalidArgument, match="0"):
             convtune.set_cpu_threads(0)
+        with pytest.raises(convtune.InvalidArgument, match="4294967297"):
+            convtune.set_cpu_threads(2**32 + 1)
     finally:
         convtune.set_cpu_threads(before)
 
