@@ -118,8 +118,6 @@ class PackedWeights:
     arrays that they were made of may be changed or freed."""
 
     convolution: Convolution
-    library: str
-    stream: int
     pointer: int
     memory: Any
 
@@ -132,7 +130,7 @@ def _packed(convolution: Convolution, weights: arrays.Array, bias: arrays.Array 
     if convolution.device == "cpu":
         memory: Any = HostMemory(convolution.packed_bytes)
     else:
-        memory = weights.library.empty((convolution.packed_bytes,), "uint8", convolution.device)
+        memory = weights.library.empty((max(convolution.packed_bytes, 1),), "uint8", convolution.device)
     convolution.pack_raw(weights.pointer, bias.pointer if bias else 0, memory.pointer, stream)
     return memory, memory.pointer
 
@@ -163,9 +161,8 @@ def pack(convolution: Convolution, w: Any, bias: Any = None) -> PackedWeights:
     weights, biases = _read_weights(convolution.problem, w, bias, None)
     if weights.device != convolution.device:
         raise InvalidArgument(f"w is on {weights.device} ({weights}), the convolution on {convolution.device}")
-    stream = weights.library.stream(weights.device)
-    memory, pointer = _packed(convolution, weights, biases, stream)
-    return PackedWeights(convolution, weights.library.name, stream, pointer, memory)
+    memory, pointer = _packed(convolution, weights, biases, weights.library.stream(weights.device))
+    return PackedWeights(convolution, pointer, memory)
 
 
 def run(convolution: Convolution, x: Arr, weights: PackedWeights, out: Arr | None = None) -> Arr:
