@@ -61,7 +61,8 @@ Words words_of(const Conv2dProblem& a, const DeviceInfo& device, const Plan& pla
   if (program.has_tensor_maps) map = fill_template("tensor_map.cu", {});
   Words words = layer_words(a);
   words.merge(
-      Words{{"PROBLEM", to_string(a)},
+      Words{{"VERSION", CONVTUNE_VERSION},
+            {"PROBLEM", to_string(a)},
             {"DEVICE", one_line(device.name)},
             {"ALGORITHM", fmt::format("{} {}", plan.algorithm, to_string(plan.config))},
             {"WHY", fmt::format("{}: {}", to_string(plan.source), one_line(plan.why))},

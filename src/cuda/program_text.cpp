@@ -1,8 +1,9 @@
 // program_text(): build(), pack() and run() are rehearsed twice, first for the job and then for its launches;
 // nothing is compiled.
 //
-// nvcc and g++ cannot agree on a kernel whose template argument is a class. So the kernels' template lines
-// go, and what was their argument becomes a constant of the same name; device functions keep theirs.
+// nvcc's host code names a template argument's class by its mangled name where that is in a namespace, and
+// g++ knows no such name. So the kernels' template lines go, and what was their argument becomes a constant
+// of the same name; device functions keep theirs.
 #include "cuda/program_text.h"
 
 #include <fmt/format.h>
@@ -43,6 +44,16 @@ std::string wrapped(std::string_view text, std::size_t indent) {
   return result + "\n";
 }
 
+// "a,b" as "a, b".
+std::string spaced(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    result += text[i];
+    if (text[i] == ',' && text.substr(i + 1, 1) != " ") result += ' ';
+  }
+  return result;
+}
+
 // "convtune::stem<convtune::Stem{.n=1,.c=3}>" is a name, a type and its value.
 struct KernelName {
   std::string name, type, value;
@@ -51,12 +62,8 @@ KernelName parts_of(const std::string& kernel) {
   const std::size_t open = kernel.find('<'), brace = kernel.find('{');
   if (open == kernel.npos || brace == kernel.npos || brace < open || !kernel.ends_with("}>"))
     fail(kernel + " has no config");
-  KernelName parts = {kernel.substr(0, open), kernel.substr(open + 1, brace - open - 1), {}};
-  for (const char letter : kernel.substr(brace, kernel.size() - 1 - brace)) {
-    parts.value += letter;
-    if (letter == ',') parts.value += ' ';
-  }
-  return parts;
+  return {kernel.substr(0, open), kernel.substr(open + 1, brace - open - 1),
+          spaced(kernel.substr(brace, kernel.size() - 1 - brace))};
 }
 
 // Lines of a file that stay in one text of all: its own includes are there already.
@@ -121,7 +128,7 @@ std::string statements_of(const std::vector<RehearsedStep>& steps) {
           step.dynamic_smem_bytes));
     const auto extent = [](const Extent3& e) { return fmt::format("dim3({}, {}, {})", e.x, e.y, e.z); };
     add(fmt::format("{}<<<{}, {}, {}, stream>>>({});", name, extent(step.grid), extent(step.block),
-                    step.dynamic_smem_bytes, fmt::join(step.arguments, ", ")));
+                    step.dynamic_smem_bytes, spaced(fmt::format("{}", fmt::join(step.arguments, ", ")))));
     add("C10_CUDA_KERNEL_LAUNCH_CHECK();");
   }
   return text;
