@@ -177,7 +177,7 @@ def measure(name, args):
     begin = time.perf_counter()
     convtune.optimize(optimized, x, budget=args.budget, progress=False)
     seconds = time.perf_counter() - begin
-    report = convtune.report(optimized)
+    report = optimized.convtune_report
     print(f"== {name}, batch {args.batch}, optimized in {seconds:.0f} s\n{report}", flush=True)
     ways = {"eager": eager, "convtune": optimized}
     if args.compile:

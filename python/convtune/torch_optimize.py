@@ -26,7 +26,7 @@ from .torch import call, choice, fingerprint, problem_of
 from .torch_timing import Stopwatch, wall_us
 from .tuning import tune
 
-__all__ = ["Layer", "OptimizeReport", "optimize", "report", "restore"]
+__all__ = ["Layer", "OptimizeReport", "optimize", "restore"]
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 _VENDORS = ("cudnn", "onednn")
@@ -229,14 +229,6 @@ def restore(model: Model) -> Model:
     return model
 
 
-def report(model: torch.nn.Module) -> OptimizeReport:
-    """What the last optimize of this model found."""
-    found = model.__dict__.get("convtune_report")
-    if not isinstance(found, OptimizeReport):
-        raise InvalidArgument("this model was not optimized, or it was restored")
-    return found
-
-
 def _check_and_contest(seen: _Seen, line: str, stopwatch: Stopwatch, min_gain: float, grad: bool) -> Contest:
     """PyTorch's convolution against convtune's, on random data that lie as the model's do. Raises Unsupported where the
     answers differ by more than rounding."""
@@ -405,7 +397,7 @@ def optimize(
 ) -> Model:
     """Swaps, in place, every torch.nn.Conv2d of the model that convtune computes at least `min_gain` faster than
     PyTorch does as it is set up now (cudnn.benchmark, allow_tf32, memory format), and leaves the rest. Returns the
-    model; `convtune.report(model)` has the table, which `progress=True` prints.
+    model; `model.convtune_report` is the table, which `progress=True` prints.
 
     `example`: a tensor, a tuple of arguments or a dict of keyword arguments; on each distinct problem that it makes,
     convtune is tuned (`budget` seconds of search in all, shared by how much time each layer takes; recorded problems

@@ -26,5 +26,5 @@ def assert_near(y, expected, tf32=False):
     """By the largest difference over the root mean square."""
     assert y.shape == expected.shape, (tuple(y.shape), tuple(expected.shape))
     scale = expected.double().square().mean().sqrt().clamp_min(1e-30)
-    error = float((y.double() - expected.double()).abs().max() / scale) if y.numel() else 0.0
+    error = float((y.double() - expected.double()).detach().abs().max() / scale) if y.numel() else 0.0
     assert error < (1e-2 if tf32 else 1e-5), f"differs by {error:.3g} of the root mean square"

@@ -1,0 +1,220 @@
+"""optimize and restore: what is swapped, what is left, what is undone; with contests that are decided here."""
+
+import copy
+import io
+
+import pytest
+from torch_support import assert_near, torch
+
+import convtune
+import convtune.torch_optimize as optimizing
+from convtune._contest import Contest
+from convtune.nn import Conv2d
+
+nn = torch.nn
+
+
+class Subclass(nn.Conv2d):
+    """Somebody's own."""
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 5, 2, 2)
+        self.norm = nn.BatchNorm2d(8)
+        self.body = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1))
+        self.same = self.body[0]  # shared
+        self.even = nn.Conv2d(8, 8, 2, padding="same", padding_mode="reflect")
+        self.own = Subclass(8, 8, 1)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x, scale=1.0):
+        x = self.body(self.norm(self.stem(x)))
+        x = self.own(self.even(self.same(x)))
+        return self.drop(torch.conv2d(x, self.own.weight)) * scale
+
+
+@pytest.fixture
+def decided(monkeypatch):
+    """Contests that say what `gains` tells: of the layers by their number, and last of the whole model."""
+    gains = {"layers": 0.5, "whole": 0.5, "asked": []}
+
+    def contest(incumbent, challenger, min_gain, **_):
+        kind = "whole" if min_gain == 0 else "layers"
+        gain = gains[kind]
+        gains["asked"].append(kind)
+        before, after = incumbent(), challenger()
+        assert before > 0 and after > 0
+        return Contest(gain > 0, gain, gain, gain, 100.0, 100 * (1 - gain), 1)
+
+    monkeypatch.setattr(optimizing, "contest", contest)
+    return gains
+
+
+def optimized(model, example, **more):
+    return convtune.optimize(model, example, budget=0, progress=False, **more)
+
+
+X = torch.rand(2, 3, 24, 24)
+
+
+def test_swaps_and_restores(decided):
+    model = Model().eval()
+    with torch.no_grad():
+        expected = model(X)
+    before = {name: (id(module), dict(vars(module))) for name, module in model.named_modules()}
+    parameters = [(name, id(one)) for name, one in model.named_parameters()]
+    assert optimized(model, X) is model
+    report = model.convtune_report
+    assert report.kept and report.functional == 1
+    assert [type(one) for one in (model.stem, *model.body[::2], model.even)] == [Conv2d] * 4
+    assert type(model.own) is Subclass
+    assert model.same is model.body[0]
+    by_name = {name: layer for layer in report.layers for name in layer.names}
+    assert by_name["own"].decision == "left: it is a Subclass"
+    assert set(by_name) == {"stem", "body.0", "body.2", "even", "own"}
+    assert by_name["body.0"] is by_name["body.2"] and by_name["body.0"].calls == 3
+    text = str(report)
+    assert "stem" in text and "50.0 %" in text and "1 calls of torch.conv2d" in text
+    with torch.no_grad():
+        assert_near(model(X), expected)
+    assert [(name, id(one)) for name, one in model.named_parameters()] == parameters
+    assert convtune.restore(model) is model
+    for name, module in model.named_modules():
+        assert (id(module), vars(module)) == before[name]
+    with torch.no_grad():
+        assert torch.equal(model(X), expected)
+
+
+def test_only_what_was_proven_runs_by_convtune(decided):
+    model = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).eval(), X)
+    conv = model[0]
+
+    def runs(x):
+        how = conv.stride, conv._edges(), conv.dilation, conv.groups, "auto", "none", conv.choices
+        return convtune.torch.convolution_of(x, conv.weight, conv.bias, *how)
+
+    assert runs(X) is not None and runs(X).plan.source == "forced"
+    for other in (X[:1], X[:, :, 1:], X.to(memory_format=torch.channels_last)):
+        assert runs(other) is None
+        with torch.no_grad():
+            theirs = nn.Conv2d._conv_forward(conv, other, conv.weight, conv.bias)
+            assert torch.equal(model(other), theirs)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_modes(decided, training, monkeypatch):
+    model = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).train(training), X)
+    assert model.convtune_report.training == training
+    calls = []
+    import convtune.nn as ours
+
+    original = ours.call
+    monkeypatch.setattr(ours, "call", lambda *a: calls.append(1) or original(*a))
+    model.eval()(X)
+    assert len(calls) == 1
+    model.train()(X).sum().backward()
+    assert len(calls) == 1 + training  # proven in eval, it is PyTorch's in training
+    assert model[0].weight.grad is not None
+
+
+def test_a_model_in_training_is_untouched(decided):
+    model = Model().train()
+    state = copy.deepcopy(model.state_dict())
+    random = torch.random.get_rng_state()
+    optimized(model, X)
+    assert torch.equal(torch.random.get_rng_state(), random)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, state[name]), name
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_backs_out_when_the_whole_does_not_gain(decided):
+    decided["whole"] = 0.0
+    model = optimized(Model().eval(), X)
+    report = model.convtune_report
+    assert not report.kept and not any(layer.swapped for layer in report.layers)
+    assert not any(isinstance(module, Conv2d) for module in model.modules())
+    assert "nothing swapped" in str(report) and "did not gain" in str(report)
+
+
+def test_nothing_proven(decided):
+    decided["layers"] = -0.1
+    model = optimized(Model().eval(), X)
+    assert decided["asked"] and "whole" not in decided["asked"]
+    assert not any(isinstance(module, Conv2d) for module in model.modules())
+    assert "is not proven" in str(model.convtune_report)
+
+
+def test_left_alone(decided):
+    half = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).to(torch.bfloat16).eval(), X.to(torch.bfloat16))
+    assert half.convtune_report.layers[0].decision == "left: bfloat16"
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).eval(), X)
+    assert "autocast" in cast.convtune_report.layers[0].decision
+    single = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).eval(), X[0])
+    assert "no batch" in single.convtune_report.layers[0].decision
+    assert "no convolution ran" in str(optimized(nn.Linear(24, 2).eval(), X).convtune_report)
+
+
+def test_a_wrong_answer_is_never_swapped_in(decided, monkeypatch):
+    monkeypatch.setattr(optimizing, "call", lambda x, *a: convtune.torch.call(x, *a) * 1.1)
+    model = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).eval(), X)
+    assert type(model[0]) is nn.Conv2d
+    assert "differs from PyTorch's" in model.convtune_report.layers[0].decision
+
+
+def test_examples_of_every_form(decided):
+    for example in ((X, 2.0), [X], {"x": X, "scale": 2.0}):
+        assert optimized(Model().eval(), example).convtune_report.kept
+
+
+def test_copies_of_an_optimized_model(decided):
+    model = optimized(Model().eval(), X)
+    with torch.no_grad():
+        expected = model(X)
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        for made in (copy.deepcopy(model), torch.load(file, weights_only=False)):
+            assert type(made.stem) is Conv2d and torch.equal(made(X), expected)
+            assert type(convtune.restore(made).stem) is nn.Conv2d
+            assert made.state_dict().keys() == model.state_dict().keys()
+        model.stem.weight.mul_(2)
+        changed = model(X)
+        assert_near(changed, convtune.restore(model)(X))
+
+
+def test_compiled_after_optimize(decided):
+    torch._dynamo.reset()
+    model = optimized(Model().eval(), X)
+    with torch.no_grad():
+        expected = model(X)
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        assert_near(compiled(X), expected)
+        compiled(X[:1])  # PyTorch's, by the same graph or another
+    with pytest.raises(ValueError, match="before torch.compile"):
+        convtune.optimize(compiled, X)
+    with pytest.raises(ValueError, match="function"):
+        convtune.optimize(lambda x: x, X)
+
+
+def test_a_second_optimize_starts_afresh(decided):
+    model = optimized(Model().eval(), X)
+    decided["layers"] = 0.0
+    optimized(model, X)
+    assert type(model.stem) is nn.Conv2d
+
+
+def test_for_real():
+    """Whatever this machine decides, the answers stay and the report is whole."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3)).eval()
+    with torch.no_grad():
+        expected = model(X)
+        convtune.optimize(model, X, budget=0, progress=False)
+        report = model.convtune_report
+        assert_near(model(X), expected)
+    assert len(report.layers) == 2 and all(layer.pytorch_us > 0 for layer in report.layers)
+    assert report.kept == any(isinstance(module, Conv2d) for module in model.modules())
