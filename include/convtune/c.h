@@ -6,8 +6,8 @@
  *   if (convtune_problem_parse("mb1ic3ih224oc96kh11sh4ph2", &problem) ||
  *       convtune_plan(&problem, "cpu", NULL, NULL, &conv))
  *     fprintf(stderr, "%s\n", convtune_error_text());
- *   void* packed = aligned_alloc(64, (convtune_packed_bytes(conv) + 63) / 64 * 64);  // memory of the caller's
- *   convtune_pack(conv, w, bias, packed, NULL);                                      // again when they change
+ *   void* packed = aligned_alloc(64, (convtune_packed_bytes(conv) + 63) / 64 * 64);  // the caller's
+ *   convtune_pack(conv, w, bias, packed, NULL);  // again when the weights change
  *   convtune_run(conv, x, packed, y, NULL);
  *   convtune_convolution_free(conv);
  *
