@@ -11,7 +11,14 @@ from pathlib import Path
 def _command() -> str | None:
     """The one that was installed with this package, else the one on the path."""
     own = Path(__file__).parent / "bin" / "convtune"
-    return str(own) if own.is_file() else shutil.which("convtune")
+    if own.is_file():
+        return str(own)
+    found = shutil.which("convtune")
+    # pip's script of that name ends here, too: it must not call itself for ever.
+    caller = sys.argv[0]
+    if found is not None and os.path.exists(caller) and os.path.samefile(found, caller):
+        return None
+    return found
 
 
 def main() -> int:

@@ -52,6 +52,16 @@ def test_no_command_is_said(tmp_path):
     assert ran.returncode == 2 and "pip install" in ran.stderr
 
 
+def test_the_script_does_not_call_itself(tmp_path):
+    if (ROOT / "python" / "convtune" / "bin").exists() or "site-packages" in convtune.__file__:
+        pytest.skip("the command is in the package")
+    script = tmp_path / "convtune"  # as pip makes it
+    script.write_text(f"#!{sys.executable}\nimport sys, convtune.__main__\nsys.exit(convtune.__main__.main())\n")
+    script.chmod(0o755)
+    ran = python("-m", "convtune", "--version", PATH=str(tmp_path))
+    assert ran.returncode == 2 and "pip install" in ran.stderr
+
+
 def test_the_readme_program():
     program = re.search(r"\n```python\n(import convtune.*?)\n```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert program, "README.md has no Python program"
