@@ -185,7 +185,8 @@ def check_case(torch, machine, problem, plan, paths, seconds):
     row = {"case": problem.name, "problem": to_line(case.problem), "device": machine.fingerprint(),
            "roofline": {"floor_us": 0, "bound": ""}, "providers": [], "best_peer": None, "speedup": None}
     for provider in providers:
-        row["providers"].append(provider.json(0) | ({"shares": shares[provider.name]} if provider.name in shares else {}))
+        found = {"shares": shares[provider.name]} if provider.name in shares else {}
+        row["providers"].append(provider.json(0) | found)
         print(f"{problem.name:24} {provider.name[:60]:60} " + (f"failed: {provider.failure}" if provider.failure else
               f"{provider.time_us:8.1f} us  MAD {provider.mad_us:.1f}  n {provider.n}  error {provider.max_error:.1e}  "
               f"{provider.time_us / providers[0].time_us:.3f} of the library's time"))

@@ -7,7 +7,6 @@
 #include "convtune/error.h"
 #include "convtune/export.h"
 #include "cuda/program_text.h"
-#include "embedded.h"
 #include "estimate.h"
 #include "export_template.h"
 #include "planner.h"
@@ -44,7 +43,7 @@ Plan named_plan(const Conv2dProblem& problem, const DeviceInfo& device, const Cu
   return {options.algorithm, config, PlanSource::forced, "named by the caller"};
 }
 
-// Python's or C++'s comment lines: nothing in `text` can end them.
+// A line of a Python comment, which nothing in it can end: names come from outside.
 std::string one_line(std::string text) {
   for (char& letter : text)
     if (static_cast<unsigned char>(letter) < 0x20) letter = ' ';
@@ -62,7 +61,7 @@ Words words_of(const Conv2dProblem& a, const DeviceInfo& device, const Plan& pla
   Words words = layer_words(a);
   words.merge(
       Words{{"VERSION", CONVTUNE_VERSION},
-            {"PROBLEM", to_string(a)},
+            {"PROBLEM", one_line(to_string(a))},
             {"DEVICE", one_line(device.name)},
             {"ALGORITHM", fmt::format("{} {}", plan.algorithm, to_string(plan.config))},
             {"WHY", fmt::format("{}: {}", to_string(plan.source), one_line(plan.why))},

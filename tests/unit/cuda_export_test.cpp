@@ -153,6 +153,22 @@ TEST(CudaExport, IsOneFile) {
   EXPECT_EQ(export_cuda(problem, find_target("rtx4090"), options).text, text) << "not the same bytes again";
 }
 
+TEST(CudaExport, NamesFromOutsideStayInTheirComment) {
+  Conv2dProblem problem = parse_problem("mb2ic3ih64oc32kh7sh2ph3");
+  problem.name = "a\nimport os\r\"\"\"";
+  Target target = find_target("h100");
+  target.product = "b\nimport sys";
+  std::string text;
+  try {
+    text = export_cuda(problem, target).text;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);  // as good
+  }
+  EXPECT_FALSE(contains(text, "\nimport os"));
+  EXPECT_FALSE(contains(text, "\nimport sys"));
+  EXPECT_FALSE(contains(text, "\r"));
+}
+
 TEST(CudaExport, NameOfTheExtensionIsTheKernels) {
   const Target target = find_target("h100");
   const auto name = [&](const char* problem) {
