@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string_view>
 
@@ -20,7 +21,7 @@ constexpr std::uintptr_t kBegin = 16;
 
 void* rehearsed_address(Operand operand) {
   const auto index = static_cast<std::uintptr_t>(operand) + 1;
-  return reinterpret_cast<void*>((index << kApart) + kBegin);
+  return std::bit_cast<void*>((index << kApart) + kBegin);
 }
 
 std::string pointer_text(const void* pointer, bool is_const, bool is_float) {
