@@ -69,15 +69,15 @@ struct alignas(4 * kWidth) Chunk {
 };
 
 // Fills the window: a warp, or a part of it, takes a row; zeros where there is no input. Whether all of it is
-// finite, as TF32 too.
-template <DirectStemSm80 config, int kWidth>
+// finite, as TF32 too. `kNumbers` of a thread are on their way at once.
+template <DirectStemSm80 config, int kWidth, int kNumbers>
 __device__ __forceinline__ bool load_window(float* window, const float* __restrict__ x, const Place& at) {
   constexpr Conv2dExtents of = config.of;
   constexpr int kChunks = config.window_columns() / kWidth;  // of a row
   constexpr int kLanes = kChunks > 16 ? 32 : kChunks > 8 ? 16 : kChunks > 4 ? 8 : 4;
   constexpr int kColumns = (kChunks + kLanes - 1) / kLanes;  // chunks of a thread, in a row
   constexpr int kStep = config.threads() / kLanes;           // rows at a time
-  constexpr int kInFlight = (config.register_limit() - 32) / 2 / kWidth;
+  constexpr int kInFlight = kNumbers / kWidth;
   constexpr int kMostRows = (config.smem_rows() + kStep - 1) / kStep;  // of a thread
   constexpr int kBatches = (kMostRows * kColumns + kInFlight - 1) / kInFlight;
   constexpr int kRows = (kMostRows + kBatches - 1) / kBatches;  // with loads in flight
@@ -157,6 +157,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, const float* ring_a
       __syncthreads();
       load_stage<config>(ring, weights, kStage + kStages - 1);
     }
+    __syncwarp();  // loads of later steps, if they came before it, would take more registers than are left
     constexpr int kAt =
         (kStage % kStages * config.stage_floats() + step.value % config.steps * config.step_floats()) / 4;
     unsigned pixels[config.tiles()][2];
@@ -193,8 +194,8 @@ struct Part {
   int filter_warp, filter, row, column;
 };
 template <DirectStemSm80 config>
-__device__ __forceinline__ Part part_of(unsigned thread) {
-  const int warp = static_cast<int>(thread) / 32, filter_warp = warp % config.filter_warps;
+__device__ __forceinline__ Part part_of(int warp) {
+  const int filter_warp = warp % config.filter_warps;
   return {filter_warp, filter_warp * config.warp_filters,
           warp / config.filter_warps % config.row_warps * config.warp_rows,
           warp / (config.filter_warps * config.row_warps) * config.warp_columns * 8};
@@ -203,10 +204,9 @@ __device__ __forceinline__ Part part_of(unsigned thread) {
 // Straight from the registers: 4 threads write 8 neighbouring pixels, which is a sector if rows are aligned.
 template <DirectStemSm80 config>
 __device__ __forceinline__ void store_direct(const Sums<config>& sums, const float* __restrict__ bias,
-                                             float* __restrict__ y, const Place& at, unsigned thread) {
+                                             float* __restrict__ y, const Place& at, int warp, int lane) {
   constexpr Conv2dExtents of = config.of;
-  const Part part = part_of<config>(thread);
-  const int lane = thread % 32;
+  const Part part = part_of<config>(warp);
   const bool aligned = of.q % 2 == 0 && reinterpret_cast<unsigned long long>(y) % 8 == 0;
 #pragma unroll
   for (int i = 0; i < config.filter_tiles(); ++i)
@@ -238,12 +238,10 @@ __device__ __forceinline__ void store_direct(const Sums<config>& sums, const flo
 template <DirectStemSm80 config>
 __device__ __forceinline__ void store_staged(const Sums<config>& sums, float* staging,
                                              const float* __restrict__ bias, float* __restrict__ y,
-                                             const Place& at, unsigned thread) {
+                                             const Place& at, int warp, int lane) {
   constexpr Conv2dExtents of = config.of;
-  const Part part = part_of<config>(thread);
-  const int filter_warp = part.filter_warp;
+  const Part part = part_of<config>(warp);
   constexpr int kPitch = config.staging_pitch(), kTiles = config.staged_tiles(), kRun = config.run();
-  const int lane = thread % 32, warp = thread / 32;
   const int floats = min(config.band(), of.p - at.p) * of.q;  // of a piece
 #pragma unroll
   for (int first = 0; first < config.filter_tiles(); first += kTiles) {
@@ -252,7 +250,7 @@ __device__ __forceinline__ void store_staged(const Sums<config>& sums, float* st
     for (int i = 0; i < kTiles; ++i)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int staged = (filter_warp * kTiles + i) * 16 + half * 8 + lane / 4;
+        const int staged = (part.filter_warp * kTiles + i) * 16 + half * 8 + lane / 4;
         const int filter = at.filter + part.filter + 16 * (first + i) + 8 * half + lane / 4;
         const float addend = of.k % config.filters() == 0 || filter < of.k ? __ldg(bias + filter) : 0.0f;
         float* const mine = staging + staged * kPitch + part.row * of.q + part.column + lane % 4 * 2;
@@ -336,12 +334,12 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
 #pragma unroll 1
   for (int stage = 0; stage < kFirst; ++stage) stem::load_stage<config>(ring, weights, stage);
   float* window = memory + config.window_at();
-  constexpr int kWidth = config.load_width;
+  constexpr int kWidth = config.load_width, kNumbers = (config.register_limit() - 32) / 2;
   bool finite = packed[config.flag_at()] == 0;
-  if (kWidth > 1 && reinterpret_cast<unsigned long long>(x) % (4 * kWidth) == 0)
-    finite = stem::load_window<config, kWidth>(window, x, at) && finite;
-  else
-    finite = stem::load_window<config, 1>(window, x, at) && finite;
+  if (kWidth == 1 || reinterpret_cast<unsigned long long>(x) % (4 * kWidth) == 0)
+    finite = stem::load_window<config, kWidth, kNumbers>(window, x, at) && finite;
+  else  // seldom: little code is worth more than speed
+    finite = stem::load_window<config, 1, 4>(window, x, at) && finite;
   ptx::cp_async_wait_group<config.resident() ? 0 : config.ring_stages() - 2>();
   const bool exact = __syncthreads_or(!finite);
   if (exact) {
@@ -351,18 +349,21 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   }
   if constexpr (!config.resident()) stem::load_stage<config>(ring, weights, kFirst);
 
-  const stem::Part part = stem::part_of<config>(threadIdx.x);
+  const stem::Part part = stem::part_of<config>(threadIdx.x / 32);
   stem::Sums<config> sums = {};
   stem::multiply<config>(sums, memory, ring, window + config.pixel_offset(part.row, part.column), weights,
                          part.filter_warp);
-  // Where the outputs go is computed anew, so that nothing but sums and operands lives through the products.
-  const unsigned thread = ptx::thread_again();
-  const stem::Place place = stem::place_of<config>(ptx::block_again());
+  // Where outputs go is computed anew, from numbers that the compiler cannot know to be the same: so little
+  // but sums and operands lives through the products. What else did was spilled.
+  const unsigned zero = static_cast<unsigned>(multiprocessors) >> 31;
+  const stem::Place place = stem::place_of<config>(blockIdx.x + zero);
+  const int lane = static_cast<int>((threadIdx.x + zero) % 32),
+            warp = static_cast<int>((threadIdx.x + zero) / 32);
   const float* bias = packed + config.bias_at();
   if constexpr (config.staged)
-    stem::store_staged<config>(sums, memory, bias, y, place, thread);
+    stem::store_staged<config>(sums, memory, bias, y, place, warp, lane);
   else
-    stem::store_direct<config>(sums, bias, y, place, thread);
+    stem::store_direct<config>(sums, bias, y, place, warp, lane);
 }
 
 // The packed weights. The flag must be 0 before.

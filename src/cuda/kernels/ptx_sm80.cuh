@@ -10,18 +10,6 @@ __device__ inline unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// The block's and the thread's number, read again: what is computed from them does not have to be kept.
-__device__ inline unsigned block_again() {
-  unsigned block;
-  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
-  return block;
-}
-__device__ inline unsigned thread_again() {
-  unsigned thread;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return thread;
-}
-
 // ---- Asynchronous copies -----------------------------------------------------------------------
 // What `source_bytes` leaves of the copy's size is filled with zeros; with 0 nothing is read. Both addresses
 // must be aligned to the copy's size even then, and more source bytes than the size are undefined.
