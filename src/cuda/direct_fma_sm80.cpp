@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kFile = "direct_fma_sm80.cuh";
 constexpr std::int64_t kMostChoice = 1 << 12;  // of any field of a config
-constexpr std::size_t kMostCandidates = 256;
+constexpr std::size_t kMostCandidates = 64;
 
 // Products of a sum. Above, tensor cores are the better place for them: where all channels make one group;
 // where they are many groups, which fill no tensor core; where each channel is its own.

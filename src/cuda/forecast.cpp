@@ -61,9 +61,12 @@ std::optional<LaunchForecast> forecast_launch(std::string_view algorithm, const 
   }
   if (algorithm == "direct_fma_sm80") {  // without a bound on blocks: what it needs is a guess
     const DirectFmaSm80 a = direct_fma_sm80_kernel(problem, config);
-    return LaunchForecast{a.threads(), registers_for(a.threads(), 1), a.smem_bytes(),
+    return LaunchForecast{a.threads(),
+                          registers_for(a.threads(), 1),
+                          a.smem_bytes(),
                           static_cast<double>(a.blocks()),
-                          resident(target_of(device), a.threads(), a.registers(), a.smem_bytes())};
+                          resident(target_of(device), a.threads(), a.registers(), a.smem_bytes()),
+                          true};
   }
   return std::nullopt;
 }

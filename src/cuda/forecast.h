@@ -15,11 +15,12 @@ namespace convtune::cuda {
 Target target_of(const DeviceInfo& device);
 
 struct LaunchForecast {
-  int threads = 0;              // of a block
-  int registers = 0;            // of a thread, at most: so many let `resident` blocks fit
-  std::int64_t smem_bytes = 0;  // of a block, static and dynamic
-  double blocks = 0;            // of the grid
-  int resident = 1;             // blocks that a multiprocessor holds at once
+  int threads = 0;                   // of a block
+  int registers = 0;                 // of a thread, at most: so many let `resident` blocks fit
+  std::int64_t smem_bytes = 0;       // of a block, static and dynamic
+  double blocks = 0;                 // of the grid
+  int resident = 1;                  // blocks that a multiprocessor holds at once
+  bool resident_is_a_guess = false;  // no launch bound holds the compiler to it
 };
 // For a config that the algorithm accepts; nothing for an algorithm that compiles nothing of its own.
 std::optional<LaunchForecast> forecast_launch(std::string_view algorithm, const Conv2dProblem& problem,

@@ -319,10 +319,11 @@ class ImplicitGemm final : public Algorithm {
     return fits_extents(a);
   }
 
-  // The configs that make sense, best estimate first: those that need no more than four times the best's.
+  // The configs that make sense, best estimate first: those that need no more than twice the best's.
   static std::vector<ImplicitGemmConfig> ranked(const Conv2dProblem& a, const DeviceInfo& device,
                                                 bool specialized) {
-    constexpr double kHopeless = 4;
+    constexpr double kHopeless = 2;
+    constexpr std::size_t kMostCandidates = 64;
     struct Ranked {
       double cycles;
       ImplicitGemmConfig config;
@@ -348,7 +349,8 @@ class ImplicitGemm final : public Algorithm {
                      [](const Ranked& one, const Ranked& other) { return one.cycles < other.cycles; });
     std::vector<ImplicitGemmConfig> configs;
     for (const Ranked& one : all)
-      if (one.cycles <= kHopeless * all.front().cycles) configs.push_back(one.config);
+      if (configs.size() < kMostCandidates && one.cycles <= kHopeless * all.front().cycles)
+        configs.push_back(one.config);
     return configs;
   }
 };

@@ -1,0 +1,306 @@
+// Candidates of our kernels compiled for every architecture, no GPU needed: each must compile, spill nothing,
+// and launch what was forecast of it before: threads, shared memory, blocks, and no more registers than let
+// the forecast number of blocks share a multiprocessor. Prints a table and what it found.
+//
+//   candidates_walk [--suite NAME]... [--arch sm_90a]... [--algorithm NAME]...
+//                   [--each N [--seed S]]   N of each list, the first among them; without it all
+//                   [--kept FILE]           what was walked before is taken from there, what is new is added
+//                   [--processes P] [--seconds S]
+//   candidates_walk --quick                 what each built-in case gets unmeasured, and some drawn at random
+//
+// Exit codes: 0 nothing found, 1 something found, 77 there is no NVRTC.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "algorithms.h"
+#include "convtune/cases.h"
+#include "cuda/argument_text.h"
+#include "cuda/compiler.h"
+#include "cuda/forecast.h"
+#include "cuda/rehearsal.h"
+#include "planner.h"
+#include "random_bits.h"
+
+namespace {
+
+using namespace convtune;
+
+struct Architecture {
+  const char* isa;
+  int units;
+};
+constexpr Architecture kArchitectures[] = {{"sm_80", 108},  {"sm_86", 84},    {"sm_89", 128},
+                                           {"sm_90a", 132}, {"sm_100a", 148}, {"sm_120", 170}};
+
+struct Options {
+  std::vector<std::string> suites, architectures, algorithms;
+  std::size_t each = 0;  // 0: all
+  std::uint64_t seed = 1;
+  std::string kept;
+  unsigned processes = std::max(1u, std::thread::hardware_concurrency());
+  double seconds = 1e9;
+  bool quick = false;
+};
+
+struct Item {
+  std::string isa;
+  Conv2dProblem problem;
+  const Algorithm* algorithm;
+  Config config;
+
+  std::string key() const {
+    return fmt::format("{} {} {} {} {}", algorithm->source_hash(), isa, algorithm->name(), problem.name,
+                       to_string(config));
+  }
+};
+
+// What is wrong with it, nothing where all is right; and how many bytes it spills.
+struct Finding {
+  std::string text;
+  std::int64_t spill_bytes = 0;
+};
+
+DeviceInfo device_of(const std::string& isa) {
+  DeviceInfo device;
+  device.device = {Device::Kind::cuda, 0};
+  device.isa = isa;
+  for (const Architecture& one : kArchitectures)
+    if (isa == one.isa) device.units = one.units;
+  if (device.units == 0) throw Error(ErrorKind::invalid_argument, "there is no architecture " + isa);
+  device.fingerprint = "walk|" + isa;  // no record is ever of it
+  return device;
+}
+
+Finding check(const Item& item) {
+  const DeviceInfo device = device_of(item.isa);
+  try {
+    std::optional<cuda::CompileJob> job;
+    try {
+      cuda::Rehearsal rehearsal(nullptr);
+      try {
+        item.algorithm->build(item.problem, device, item.config);
+      } catch (const cuda::Rehearsal::StoppedAtCompile&) {
+        job = rehearsal.job;
+      }
+    } catch (const Error& error) {
+      return {std::string("is not built: ") + error.what(), 0};
+    }
+    if (!job) return {"compiles nothing", 0};
+    const cuda::CompiledModule module = cuda::compile(*job, false);
+    std::int64_t spills = 0;
+    for (const cuda::KernelResources& kernel : module.kernels) spills += kernel.spill_bytes;
+    cuda::Rehearsal rehearsal(&module);
+    item.algorithm->build(item.problem, device, item.config)
+        ->run(cuda::rehearsed_address(cuda::Operand::x), cuda::rehearsed_address(cuda::Operand::packed),
+              cuda::rehearsed_address(cuda::Operand::y), nullptr);
+    if (rehearsal.launches.size() != 1) return {"does not launch one kernel", spills};
+    const cuda::Launch& launch = rehearsal.launches.front();
+    const auto forecast = cuda::forecast_launch(item.algorithm->name(), item.problem, device, item.config);
+    if (!forecast) return {"has no forecast", spills};
+    const Occupancy real =
+        occupancy(cuda::target_of(device), {launch.threads, launch.registers, launch.smem_bytes});
+    std::string wrong;
+    const auto differ = [&](const char* what, double is, double was, bool fits) {
+      if (!fits) wrong += fmt::format("{}{} {}, forecast {}", wrong.empty() ? "" : "; ", what, is, was);
+    };
+    differ("threads", launch.threads, forecast->threads, launch.threads == forecast->threads);
+    differ("bytes of shared memory", static_cast<double>(launch.smem_bytes),
+           static_cast<double>(forecast->smem_bytes), launch.smem_bytes == forecast->smem_bytes);
+    differ("blocks", static_cast<double>(launch.blocks), forecast->blocks,
+           static_cast<double>(launch.blocks) == forecast->blocks);
+    differ("registers", launch.registers, forecast->registers, launch.registers <= forecast->registers);
+    differ("blocks on a multiprocessor", real.blocks, forecast->resident,
+           forecast->resident_is_a_guess ? real.blocks >= 1 : real.blocks >= forecast->resident);
+    if (spills > 0) wrong += fmt::format("{}spills {} bytes", wrong.empty() ? "" : "; ", spills);
+    return {wrong, spills};
+  } catch (const Error& error) {
+    return {error.what(), 0};
+  }
+}
+
+template <class T>
+bool wanted(const std::vector<std::string>& names, const T& name) {
+  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::vector<Conv2dProblem> problems_of(const Options& options) {
+  std::vector<Conv2dProblem> problems;
+  for (const char* const suite : {"stem", "body", "depthwise"})
+    if (wanted(options.suites, suite))
+      for (Conv2dProblem& problem : load_suite(suite)) problems.push_back(std::move(problem));
+  for (Conv2dProblem& problem : problems) problem.precision = Precision::tf32;
+  return problems;
+}
+
+// A part of each list spread over it at random, or all.
+std::vector<Item> items_of(const Options& options) {
+  std::vector<Item> items;
+  for (const Conv2dProblem& problem : problems_of(options))
+    for (const Architecture& architecture : kArchitectures)
+      if (wanted(options.architectures, architecture.isa))
+        for (const Algorithm* const algorithm : algorithms(Device::Kind::cuda)) {
+          const DeviceInfo device = device_of(architecture.isa);
+          if (algorithm->vendor() || algorithm->reference() ||
+              !wanted(options.algorithms, algorithm->name()) || !algorithm->supports(problem, device))
+            continue;
+          std::vector<Config> configs = algorithm->candidates(problem, device);
+          std::set<std::size_t> places = {0};
+          for (std::uint64_t draw = 0; places.size() < std::min(options.each, configs.size()); ++draw)
+            places.insert(
+                static_cast<std::size_t>(random_bits(options.seed + items.size(), draw) % configs.size()));
+          for (std::size_t i = 0; i < configs.size(); ++i)
+            if (options.each == 0 || places.contains(i))
+              items.push_back({architecture.isa, problem, algorithm, std::move(configs[i])});
+        }
+  return items;
+}
+
+// What choose() answers, for an architecture after the other; then some of all lists.
+std::vector<Item> quick_items(const Options& options) {
+  constexpr std::size_t kDrawn = 8;
+  std::vector<Item> items;
+  std::size_t next = 0;
+  for (const Conv2dProblem& problem : problems_of(options)) {
+    const char* const isa = kArchitectures[next++ % std::size(kArchitectures)].isa;
+    const Plan plan = choose(problem, device_of(isa));
+    items.push_back({isa, problem, &find_algorithm(Device::Kind::cuda, plan.algorithm), plan.config});
+  }
+  Options drawn = options;
+  drawn.each = 2;
+  std::vector<Item> all = items_of(drawn);
+  for (std::size_t i = 0; i < kDrawn; ++i)
+    items.push_back(all[static_cast<std::size_t>(random_bits(options.seed, i) % all.size())]);
+  return items;
+}
+
+int run(const Options& options) {
+  if (!cuda::has_nvrtc()) {
+    fmt::print("skipped: candidates cannot be compiled without NVRTC: {}\n", cuda::describe_nvrtc());
+    return 77;
+  }
+  std::vector<Item> items = options.quick ? quick_items(options) : items_of(options);
+  std::map<std::string, Finding> known;
+  if (std::ifstream file(options.kept); !options.kept.empty() && file)
+    for (std::string line; std::getline(file, line);)
+      if (const auto key = line.find('\t'), spills = line.find('\t', key + 1);
+          key != line.npos && spills != line.npos)
+        known[line.substr(0, key)] = {line.substr(spills + 1),
+                                      std::atoll(line.substr(key + 1, spills - key - 1).c_str())};
+  std::ofstream keep;
+  if (!options.kept.empty()) keep.open(options.kept, std::ios::app);
+
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  // Where not all can be walked, what is walked shall be of all kinds.
+  std::vector<std::size_t> order(items.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return random_bits(options.seed, a) < random_bits(options.seed, b);
+  });
+  struct Row {
+    std::size_t candidates = 0, walked = 0, spilling = 0, other = 0;
+    std::int64_t most_spilled = 0;
+  };
+  std::map<std::pair<std::string, std::string>, Row> rows;  // by algorithm and architecture
+  std::vector<std::string> findings;
+  std::mutex mutex;
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i; (i = next++) < order.size() && seconds() < options.seconds;) {
+      const Item& item = items[order[i]];
+      const std::string key = item.key();
+      const auto before = known.find(key);
+      const Finding finding = before != known.end() ? before->second : check(item);
+      const std::lock_guard lock(mutex);
+      if (before == known.end() && keep.is_open()) {
+        std::string text = finding.text;
+        std::replace(text.begin(), text.end(), '\n', ' ');
+        keep << fmt::format("{}\t{}\t{}\n", key, finding.spill_bytes, text.substr(0, 300)) << std::flush;
+      }
+      Row& row = rows[{std::string(item.algorithm->name()), item.isa}];
+      ++row.walked;
+      row.spilling += finding.spill_bytes > 0;
+      row.other += finding.spill_bytes == 0 && !finding.text.empty();
+      row.most_spilled = std::max(row.most_spilled, finding.spill_bytes);
+      if (!finding.text.empty())
+        findings.push_back(fmt::format("{} {} {} {}: {}", item.isa, item.problem.name, item.algorithm->name(),
+                                       to_string(item.config), finding.text));
+    }
+  };
+  std::vector<std::thread> workers;
+  for (unsigned i = 0; i < options.processes; ++i) workers.emplace_back(work);
+  for (std::thread& worker : workers) worker.join();
+
+  for (const Item& item : items) ++rows[{std::string(item.algorithm->name()), item.isa}].candidates;
+  std::sort(findings.begin(), findings.end());
+  for (const std::string& finding : findings) fmt::print("{}\n", finding);
+  fmt::print("{:<20} {:<8} {:>10} {:>8} {:>9} {:>6} {:>6}\n", "algorithm", "arch", "candidates", "walked",
+             "spilling", "most B", "other");
+  Row all;
+  for (const auto& [name, row] : rows) {
+    fmt::print("{:<20} {:<8} {:>10} {:>8} {:>9} {:>6} {:>6}\n", name.first, name.second, row.candidates,
+               row.walked, row.spilling, row.most_spilled, row.other);
+    all.candidates += row.candidates, all.walked += row.walked, all.spilling += row.spilling;
+    all.other += row.other;
+  }
+  fmt::print("{} of {} candidates walked in {:.0f} s: {} spill, {} are not as forecast or do not compile\n",
+             all.walked, all.candidates, seconds(), all.spilling, all.other);
+  return findings.empty() ? 0 : 1;
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto value = [&] {
+      if (++i == words.size()) throw Error(ErrorKind::invalid_argument, words[i - 1] + " needs a value");
+      return words[i];
+    };
+    const std::string& word = words[i];
+    if (word == "--quick")
+      options.quick = true;
+    else if (word == "--suite")
+      options.suites.push_back(value());
+    else if (word == "--arch")
+      options.architectures.push_back(value());
+    else if (word == "--algorithm")
+      options.algorithms.push_back(value());
+    else if (word == "--each")
+      options.each = static_cast<std::size_t>(std::max(1, std::atoi(value().c_str())));
+    else if (word == "--seed")
+      options.seed = static_cast<std::uint64_t>(std::max(0, std::atoi(value().c_str())));
+    else if (word == "--kept")
+      options.kept = value();
+    else if (word == "--processes")
+      options.processes = static_cast<unsigned>(std::clamp(std::atoi(value().c_str()), 1, 1024));
+    else if (word == "--seconds")
+      options.seconds = std::atof(value().c_str());
+    else
+      throw Error(ErrorKind::invalid_argument, "there is no option " + word);
+  }
+  return options;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(parse(argc, argv));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "candidates_walk: error: {}\n", error.what());
+    return 2;
+  }
+}
