@@ -10,8 +10,9 @@
 namespace convtune {
 namespace stem {
 
-constexpr int kRounders = 128;       // threads that round
-constexpr int kRoundersBarrier = 1;  // their barrier's number
+// `inline`: what is local to a file gets a name with a random part, and no two compilations the same bytes.
+inline constexpr int kRounders = 128;       // threads that round
+inline constexpr int kRoundersBarrier = 1;  // their barrier's number
 
 __device__ inline bool is_finite_tf32(unsigned bits) {
   return (bits & 0x7f800000) != 0x7f800000;
