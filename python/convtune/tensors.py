@@ -6,6 +6,7 @@ PyTorch is imported by whoever made the tensors; this file is not imported witho
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -83,6 +84,19 @@ def pack(
     return memory, pointer
 
 
+def _of_a_compiled_graph(index: int, stream: int) -> bool:
+    """Is this the run before torch.compile records a CUDA graph? Its memory is of the graph's pool, and PyTorch raises
+    an error where any of it is kept."""
+    trees: Any = sys.modules.get("torch._inductor.cudagraph_trees")
+    if trees is None:
+        return False
+    try:
+        manager = trees.get_container(index).tree_manager
+        return manager is not None and manager.stream.cuda_stream == stream
+    except (AttributeError, AssertionError, LookupError):  # of another version, or a thread that compiled nothing
+        return True
+
+
 def packed_weights(
     convolution: Convolution, w: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor, stream: int
 ) -> tuple[Any, int]:
@@ -96,5 +110,6 @@ def packed_weights(
     except RuntimeError:  # made in inference mode: nobody counts its changes
         return pack(convolution, w, bias, x, stream)
     memory, pointer = pack(convolution, w, bias, x, stream)
-    PACKS.keep(w, bias, versions, convolution, stream, memory, pointer)
+    if not (x.is_cuda and _of_a_compiled_graph(x.get_device(), stream)):
+        PACKS.keep(w, bias, versions, convolution, stream, memory, pointer)
     return memory, pointer

@@ -29,7 +29,7 @@ from .caches import PACKS, PLANS
 from .convolution import Convolution
 from .errors import Error, InvalidArgument, Unsupported
 from .problem import Padding, Pair, Problem, pair_of, padding_of
-from .tensors import allowed_precision, check_like, current_stream, pack, packed_weights
+from .tensors import allowed_precision, check_like, pack, packed_weights
 
 __all__ = ["conv2d", "convolution_of", "forget_packed", "problem_of"]
 
@@ -46,7 +46,10 @@ _tracing_state: Any = torch._C._get_tracing_state
 _profiling: Any = torch.autograd._profiler_enabled
 _transform: Any = torch._C._functorch.peek_interpreter_stack
 _forward_mode: Any = torch.autograd.forward_ad
-_capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
+# Of a PyTorch built with CUDA.
+_capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
+_raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+_fp32_precision: Any = torch._C._get_fp32_precision_getter
 
 # Convolutions that a CUDA graph has recorded stay: nobody says how long the graph may be replayed.
 _recorded: set[Convolution] = set()
@@ -172,24 +175,34 @@ def run(
     if x.dtype is not _float32 or weight.dtype is not _float32:
         y = _pytorch(x, weight, bias, stride, padding, dilation, groups, activation)
         return y.contiguous(memory_format=_format(x, weight))
-    if x.dim() != 4 or weight.dim() != 4:
-        functional.problem_of(x.shape, weight.shape, bias is not None)  # raises
     index, capturing, stream = -1, False, 0
     if x.is_cuda:
         index, capturing = x.get_device(), _capturing()
-        stream = current_stream(index)
-    if precision == "auto":
-        precision = allowed_precision(index)
-    format = _channels_last if wants_channels_last(x) or wants_channels_last(weight) else _contiguous
-    # Nothing is checked twice: shapes when they are planned, a weight when it is packed.
+        stream = _raw_stream(index)
+        if precision == "auto":
+            precision = "tf32" if _fp32_precision("cuda", "conv") == "tf32" else "fp32"
+    elif precision == "auto":
+        precision = "fp32"
+    if x.dim() != 4 or weight.dim() != 4:
+        functional.problem_of(x.shape, weight.shape, bias is not None)  # raises
+    if x.is_contiguous() and weight.is_contiguous() and x.stride(1) != 1 and weight.stride(1) != 1:
+        lies, format = True, _contiguous
+    else:
+        format = _format(x, weight)
+        lies = x.is_contiguous(memory_format=format)
+    # Nothing is checked twice: shapes when they are planned, weight and bias when they are packed.
     key = (
-        "operator", x.shape, weight.shape, None if bias is None else bias.shape, *stride, *padding, *dilation, groups,
-        precision, activation, choices, index, format,
+        x.shape, weight.shape, bias is None, stride, padding, dilation, groups, precision, activation, choices, index,
+        format,
     )  # fmt: skip
-    planned = PLANS.peek(key)
+    try:
+        planned = PLANS.peek(key)
+    except TypeError:  # PyTorch's dispatcher hands lists in
+        rest = tuple(stride), tuple(padding), tuple(dilation), groups, precision, activation, choices, reuse
+        return run(x, weight, bias, *rest)
     if planned is None:
-        rest = stride, padding, dilation, groups, precision, activation, choices, index
-        planned = PLANS.get_or_make(key, lambda: _plan(x, weight, bias, *rest))
+        how = stride, padding, dilation, groups, precision, activation, choices, index
+        planned = PLANS.get_or_make(key, lambda: _plan(x, weight, bias, *how))
     convolution = planned.convolution
     # cuDNN's workspace is ours and of one stream: a graph takes PyTorch's, from the graph's own memory.
     if convolution is None or (capturing and convolution.plan.algorithm == "cudnn"):
@@ -202,7 +215,7 @@ def run(
     else:
         kept, packed = packed_weights(convolution, weight, bias, x, stream)
     address = x.data_ptr()
-    if address & 3 or not x.is_contiguous(memory_format=format) or x.is_neg():
+    if not lies or address & 3 or x.is_neg():
         x = x.resolve_neg().clone(memory_format=format)
         address = x.data_ptr()
     if format is _contiguous:
@@ -286,6 +299,18 @@ def _records_gradients(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     return x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
 
 
+def _is_ordinary(x: Tensor, weight: Tensor) -> bool:
+    """Tensors with memory, and nobody who watches what is done with them."""
+    return (
+        type(x) in _plain
+        and type(weight) in _plain
+        and (x.is_cuda or x.is_cpu)
+        and not _dispatch_modes()
+        and _transform() is None
+        and _tracing_state() is None
+    )
+
+
 def _autograd(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
@@ -293,6 +318,8 @@ def _autograd(
     rest = stride, padding, dilation, groups, precision, activation, choices, reuse
     if _is_grad_enabled() and _records_gradients(x, weight, bias):
         return _Convolution.apply(x, weight, bias, *rest, _below)  # type: ignore[no-any-return]
+    if _is_ordinary(x, weight):  # past the dispatcher, which would call Python a second time
+        return run(x, weight, bias, *rest)
     return _below(x, weight, bias, *rest)
 
 
@@ -325,29 +352,18 @@ def call(
 ) -> Tensor:  # fmt: skip
     """The operator, by the shortest way that PyTorch leaves open: its dispatcher takes 4 us to call Python, and 13
     with gradients, so eager calls on ordinary tensors go past it. Takes the operator's own arguments."""
-    if (
-        _is_compiling()
-        or type(x) not in _plain
-        or type(weight) not in _plain
-        or _dispatch_modes()
-        or _function_modes()
-        or _profiling()
-        or _tracing_state() is not None
-    ):
+    if _is_compiling() or not _is_ordinary(x, weight) or _function_modes() or _profiling():
+        if not _is_compiling() and (_transform() is not None or not (x.is_cuda or x.is_cpu)):
+            return _pytorch(x, weight, bias, stride, padding, dilation, groups, activation)
         return _operator(  # type: ignore[no-any-return]
             x, weight, bias, stride, padding, dilation, groups, precision, activation, choices, reuse
         )
-    if (
-        not (x.is_cuda or x.is_cpu)
-        or _transform() is not None
-        or _forward_mode._current_level >= 0
-        or (_any_autocast() and torch.is_autocast_enabled(x.device.type))
-    ):
+    if _forward_mode._current_level >= 0 or (_any_autocast() and torch.is_autocast_enabled(x.device.type)):
         return _pytorch(x, weight, bias, stride, padding, dilation, groups, activation)
-    rest = stride, padding, dilation, groups, precision, activation, choices, reuse
     if _is_grad_enabled() and _records_gradients(x, weight, bias):
+        rest = stride, padding, dilation, groups, precision, activation, choices, reuse
         return _Convolution.apply(x, weight, bias, *rest, run)  # type: ignore[no-any-return]
-    return run(x, weight, bias, *rest)
+    return run(x, weight, bias, stride, padding, dilation, groups, precision, activation, choices, reuse)
 
 
 _warned: set[torch.dtype] = set()
@@ -360,14 +376,14 @@ def _geometry(kernel: Any, stride: Pair, padding: Padding, dilation: Pair) -> tu
     return steps, padding_of(padding, tuple(kernel), steps, holes), holes  # type: ignore[arg-type]
 
 
-def _remembered_geometry(kernel: Any, stride: Pair, padding: Padding, dilation: Pair) -> tuple[Any, Any, Any]:
-    key = kernel, stride, padding, dilation
+def _remembered_geometry(weight: Tensor, stride: Pair, padding: Padding, dilation: Pair) -> tuple[Any, Any, Any]:
+    key = (stride, padding, dilation, weight.shape) if type(padding) is str else (stride, padding, dilation)
     try:
         found = _geometries.get(key)
     except TypeError:  # a list among them
-        return _geometry(kernel, stride, padding, dilation)
+        return _geometry(weight.shape[2:], stride, padding, dilation)
     if found is None:
-        found = _geometry(kernel, stride, padding, dilation)
+        found = _geometry(weight.shape[2:], stride, padding, dilation)
         if len(_geometries) < 4096:
             _geometries[key] = found
     return found
@@ -395,9 +411,7 @@ def conv2d_of_tensors(
     else:
         if x.dtype is not _float32 or not isinstance(weight, Tensor) or not (bias is None or isinstance(bias, Tensor)):
             _check_types(x, weight, bias)
-        if x.dim() != 4 or weight.dim() != 4:
-            functional.problem_of(x.shape, weight.shape, bias is not None)  # raises
-        geometry = _remembered_geometry(weight.shape[2:], stride, padding, dilation)
+        geometry = _remembered_geometry(weight, stride, padding, dilation)
     steps, edges, holes = geometry
     return call(x, weight, bias, steps, edges, holes, groups, precision or "auto", activation or "none", "", reuse)
 
