@@ -19,8 +19,8 @@
 #ifndef CONVTUNE_C_H
 #define CONVTUNE_C_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include <stddef.h> /* NOLINT(modernize-deprecated-headers): C reads this, too */
+#include <stdint.h> /* NOLINT(modernize-deprecated-headers) */
 
 #if defined(_WIN32)
 #define CONVTUNE_API __declspec(dllexport)
