@@ -81,7 +81,7 @@ class Refining {
     spec.listed = source_.configs().size();
     spec.config = static_cast<std::size_t>(original_ - source_.configs().data());
     spec.problem = fed_;
-    RefineContest contest = refine_contest(spec, list_.configs, measuring);
+    RefineContest contest = refine_contest(spec, list_.configs, source_.configs(), measuring);
     result_.interrupted = contest.interrupted;
     if (contest.interrupted) return std::move(result_);
     result_.place = contest.place, result_.changed = contest.accepted;
@@ -91,13 +91,12 @@ class Refining {
           fmt::format("measured on a GPU of compute capability {}, where the target {} has {}: its own may "
                       "decide otherwise",
                       contest.capability, target_.name, of_target));
+    if (!contest.note.empty()) result_.notes.push_back(contest.note);
     std::vector<StageList::Entry> right;
     for (std::size_t i = 0; i < list_.configs.size(); ++i) {
       StageList::Entry entry = list_.configs[i];
-      MeasuredConfig& one = contest.measured[i];
-      one.config = to_string(entry.config), one.reason = entry.reason;
       if (i == contest.best && contest.accepted) entry.reason += ", measured faster than the original";
-      if (one.failure.empty()) right.push_back(entry);
+      if (contest.measured[i].failure.empty()) right.push_back(entry);
     }
     result_.measured = std::move(contest.measured);
     result_.verdicts.back() = contest.best == 0

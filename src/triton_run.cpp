@@ -45,6 +45,16 @@ json object_of(const std::string& line) {
   return answer;
 }
 
+// What no config of the file can do anything about.
+void refuse_if_told(const json& answer) {
+  if (!answer.contains("refused")) return;
+  const auto kind = get<std::string>(answer, "refused"), why = get<std::string>(answer, "message");
+  throw Error(kind == "device"    ? ErrorKind::no_device
+              : kind == "modules" ? ErrorKind::unsupported
+                                  : ErrorKind::invalid_argument,
+              "nothing was measured: " + why);
+}
+
 TritonOutput output_of(const json& object) {
   TritonOutput output;
   output.shape = get<std::vector<std::int64_t>>(object, "shape");
@@ -64,7 +74,7 @@ double tolerance_of(const std::string& dtype) {
   return dtype == "float16" ? 2e-3 : dtype == "bfloat16" ? 2e-2 : 1e-4;
 }
 
-std::vector<std::string> command_of(const TritonRunSpec& spec) {
+std::vector<std::string> command_of(const TritonRunSpec& spec, bool pick) {
   const std::string python = find_program(spec.python);
   if (python.empty())
     throw Error(ErrorKind::unsupported,
@@ -78,6 +88,7 @@ std::vector<std::string> command_of(const TritonRunSpec& spec) {
                 {"num_stages", spec.stage.stages},
                 {"input", nullptr},
                 {"dtype", "float32"}};
+  if (pick) words["config"] = words["num_warps"] = words["num_stages"] = nullptr;
   if (spec.problem) {
     const Conv2dProblem& a = *spec.problem;
     words["input"] = {a.n, a.c, a.h, a.w};
@@ -111,7 +122,17 @@ std::string difference(const TritonOutput& original, const TritonOutput& other) 
   return {};
 }
 
-TritonRun::TritonRun(TritonRunSpec spec) : spec_(std::move(spec)), process_(command_of(spec_)) {}
+std::size_t picked_config(const TritonRunSpec& spec) {
+  TritonRun run(spec, true);
+  const json answer = object_of(run.answer());
+  refuse_if_told(answer);
+  const auto picked = get<std::size_t>(answer, "picked");
+  if (picked >= spec.listed) throw RunFailure(fmt::format("it picked config {} of {}", picked, spec.listed));
+  return picked;
+}
+
+TritonRun::TritonRun(TritonRunSpec spec, bool pick)
+    : spec_(std::move(spec)), process_(command_of(spec_, pick)) {}
 
 std::string TritonRun::answer() {
   std::string line;
@@ -132,13 +153,7 @@ std::string TritonRun::answer() {
 
 void TritonRun::wait() {
   const json first = object_of(answer());
-  if (first.contains("refused")) {
-    const auto kind = get<std::string>(first, "refused"), why = get<std::string>(first, "message");
-    throw Error(kind == "device"    ? ErrorKind::no_device
-                : kind == "modules" ? ErrorKind::unsupported
-                                    : ErrorKind::invalid_argument,
-                "nothing was measured: " + why);
-  }
+  refuse_if_told(first);
   first_us_ = positive(first, "time_us");
   place_ = fmt::format("{}, PyTorch {}, Triton {}", get<std::string>(first, "device"),
                        get<std::string>(first, "torch"), get<std::string>(first, "triton"));

@@ -24,8 +24,9 @@ class RunCancelled {};
 
 struct TritonRunSpec {
   std::string python = "python3", file, kernel;
-  std::size_t listed = 0, config = 0;    // how many configs the file's list has; which of them runs,
-  StageConfig stage;                     // with these instead of its own
+  std::size_t listed = 0;                // how many configs the file's list has,
+  std::size_t config = 0;                // which of them runs,
+  StageConfig stage;                     // and with what instead of its own
   std::optional<Conv2dProblem> problem;  // what to feed it, where the file has no get_inputs()
   double seconds = 300;                  // for the start, and for an answer
   std::function<bool()> cancelled;
@@ -44,14 +45,21 @@ struct TritonOutput {
 // Why `other` is not what `original` is, up to the rounding of sums in another order; nothing where it is.
 std::string difference(const TritonOutput& original, const TritonOutput& other);
 
+// Which config of the list Triton's own autotuner picks here. Throws as TritonRun::wait() does.
+std::size_t picked_config(const TritonRunSpec& spec);
+
 class TritonRun {
  public:
-  explicit TritonRun(TritonRunSpec spec);  // starts; throws Error{unsupported} where there is no Python
+  // Starts. `pick`: to answer picked_config(). Throws Error{unsupported} where there is no Python.
+  explicit TritonRun(TritonRunSpec spec, bool pick = false);
   // Waits until it is ready to be timed. Throws Error{no_device} where PyTorch sees no GPU,
   // Error{unsupported} where there is no PyTorch or Triton, Error{invalid_argument} for a file that cannot be
   // run at all, RunFailure, RunCancelled.
   void wait();
   double sample_us();  // throws RunFailure, RunCancelled
+
+  // The next line of its answers. Throws RunFailure, RunCancelled.
+  std::string answer();
 
   double first_us() const { return first_us_; }
   const TritonOutput& output() const { return output_; }
@@ -59,8 +67,6 @@ class TritonRun {
   const std::string& capability() const { return capability_; }  // of the GPU: "9.0"
 
  private:
-  std::string answer();
-
   TritonRunSpec spec_;
   ChildProcess process_;
   double first_us_ = 0;

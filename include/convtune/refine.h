@@ -94,8 +94,9 @@ struct RefineMeasureOptions {
 
 // refine(), and then rule R6: each config of the list runs in Python processes of its own, is compared with
 // the original's outputs, and the fastest has to beat the original in two contests (src/stage_contest.h),
-// each with fresh processes. Throws Error{no_device} where PyTorch sees no GPU and Error{unsupported} where
-// there is no PyTorch or Triton.
+// each with fresh processes, and then what Triton's autotuner picks of the old list here, where that is
+// another config. Throws Error{no_device} where PyTorch sees no GPU and Error{unsupported} where there is no
+// PyTorch or Triton.
 Refined refine_measured(const std::string& file, const std::vector<KernelMetrics>& metrics,
                         const Target& target, const RefineOptions& options,
                         const RefineMeasureOptions& measuring);

@@ -1,8 +1,9 @@
 """Runs one config of a Triton file's autotune list in a process of its own, and times it when asked.
 
 Started by `convtune refine --measure`:  python3 -c THIS FILE SPEC.  SPEC is JSON: the kernel's name, which config
-of its list, num_warps and num_stages in place of the list's, and what to feed it. Answers are lines of JSON on
-standard output: one about the first run, then one for every line "sample" on standard input.
+of its list, num_warps and num_stages in place of the list's, and what to feed it; no config asks which one Triton's
+autotuner picks from the list. Answers are lines of JSON on standard output: one about the first run, then one for
+every line "sample" on standard input.
 """
 
 import copy
@@ -38,8 +39,7 @@ def load(path):
     return module
 
 
-def only_config(module, spec):
-    """Leaves the autotuner one config: nothing is tried out, and no other kernel is compiled."""
+def autotuner(module, spec):
     tuner = getattr(module, spec["kernel"], None)
     while tuner is not None and not hasattr(tuner, "configs"):  # @triton.heuristics may lie outside
         tuner = getattr(tuner, "fn", None)
@@ -48,6 +48,11 @@ def only_config(module, spec):
     if len(tuner.configs) != spec["listed"]:
         refuse("file", f"{spec['kernel']} has {len(tuner.configs)} configs once the file is loaded, and "
                        f"{spec['listed']} in its text")
+    return tuner
+
+
+def leave_only(tuner, spec):
+    """One config: nothing is tried out, and no other kernel is compiled."""
     config = copy.copy(tuner.configs[spec["config"]])
     config.num_warps, config.num_stages = spec["num_warps"], spec["num_stages"]
     tuner.configs = [config]
@@ -96,7 +101,9 @@ def main():
         refuse("device", "PyTorch sees no GPU here")
     device = torch.device("cuda", 0)
     module = load(path)
-    only_config(module, spec)
+    tuner = autotuner(module, spec)
+    if spec["config"] is not None:
+        leave_only(tuner, spec)
     if not callable(getattr(module, "ModelNew", None)):
         refuse("file", "the file has no class ModelNew to run")
     torch.manual_seed(1)  # the same weights in every process
@@ -116,6 +123,10 @@ def main():
 
     with torch.no_grad():
         y = model(*inputs)
+        if spec["config"] is None:
+            names = [str(config) for config in tuner.configs]
+            answer(picked=names.index(str(tuner.best_config)))
+            return
         if not isinstance(y, torch.Tensor) or not y.is_floating_point() or y.numel() == 0:
             refuse("file", "ModelNew's answer is not one tensor of real numbers")
         shape, dtype = y.shape, y.dtype

@@ -1,7 +1,7 @@
 """Stands in for `python3 -u -c RUNNER FILE SPEC`: speaks as src/runner/triton_runner.py does, without PyTorch.
 
-Usage: fake_python.py MODES -u -c RUNNER FILE SPEC. MODES is JSON: for every num_stages what that config does.
-Every start leaves a line in the file "starts" beside this one's settings.
+Usage: fake_python.py MODES -u -c RUNNER FILE SPEC. MODES is JSON: for a num_stages ("3") or a config's place in the
+list ("config 8") what it does; "picked" is the autotuner's choice. Every start leaves a line in the file "starts".
 """
 
 import json
@@ -13,11 +13,16 @@ import time
 modes, (file, spec) = json.loads(sys.argv[1]), sys.argv[-2:]
 spec = json.loads(spec)
 assert sys.argv[2:4] == ["-u", "-c"] and "ModelNew" in sys.argv[4] and os.path.isfile(file)
-assert spec["kernel"] == "conv_kernel" and spec["listed"] == 9 and spec["num_warps"] == 4, spec
+assert spec["kernel"] == "conv_kernel" and spec["listed"] == 9, spec
 assert spec["input"] == [256, 3, 224, 224] and spec["dtype"] == "float32", spec
-mode = modes.get(str(spec["num_stages"]), {})
 with open(modes["starts"], "a") as starts:
-    starts.write(f"{os.getpid()} {spec['config']} {spec['num_stages']}\n")
+    starts.write(f"{os.getpid()} {spec['config'] or 0} {spec['num_stages'] or 0}\n")
+if spec["config"] is None:
+    assert spec["num_warps"] is None and spec["num_stages"] is None, spec
+    mode = modes.get("picking", {})
+else:
+    assert spec["num_warps"] == 4, spec
+    mode = modes.get(f"config {spec['config']}", modes.get(str(spec["num_stages"]), {}))
 if "refused" in mode:
     print(json.dumps({"refused": mode["refused"], "message": "as the test asked"}))
     sys.exit(0)
@@ -25,6 +30,9 @@ if "crash" in mode:
     sys.exit("Traceback (most recent call last):\nRuntimeError: out of shared memory")
 if "silent" in mode:
     time.sleep(1000)
+if spec["config"] is None:
+    print(json.dumps({"picked": modes.get("picked", 5)}))
+    sys.exit(0)
 noise, random_ = mode.get("noise", 0.001), random.Random(os.getpid())
 us = mode.get("us", 1000)
 values = [0.25 * i for i in range(64)]

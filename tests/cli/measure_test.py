@@ -165,9 +165,10 @@ class Measure(Stand):
         self.assertIn("# one stage more, measured faster than the original\n", self.out.read_text())
         for rule in range(1, 7):
             self.assertEqual(report.count(f"\nR{rule}: "), 1)
-        # All three, then the original and its best neighbour, afresh for each contest; always the list's own config.
-        self.assertEqual(sorted(stage for _, _, stage in self.started()), [1, 2, 2, 2, 3, 3, 3])
-        self.assertEqual({config for _, config, _ in self.started()}, {5})
+        # Triton's choice; all three; the original and its best neighbour, afresh for each contest.
+        self.assertEqual([stage for _, _, stage in self.started()][:1], [0])
+        self.assertEqual(sorted(stage for _, _, stage in self.started()), [0, 1, 2, 2, 2, 3, 3, 3])
+        self.assertEqual({config for _, config, _ in self.started()}, {0, 5})
         self.assert_alone(*(process for process, _, _ in self.started()))
 
     def test_slower_or_equal_or_too_little(self):
@@ -178,6 +179,25 @@ class Measure(Stand):
             self.reverted(report)
         report = self.ok(*self.args({"3": {"us": 985}, "1": {"us": 1200}}, "--min-gain", "1%")).stdout
         self.assertIn("takes 1.5 % less time", report)
+        self.assertEqual(self.stages(), [2, 3, 1])
+
+    def test_an_old_list_with_another_winner_here(self):
+        winner = "BLOCK_M=64 BLOCK_N=64 BLOCK_K=16 num_warps=4 num_stages=3"
+        for us, written in [(700, [1, 2, 1, 2, 1, 2, 1, 2, 3]), (890, [1, 2, 1, 2, 1, 2, 1, 2, 3]), (950, [2, 3, 1])]:
+            report = self.ok(*self.args({"picked": 8, "3": {"us": 900}, "config 8": {"us": us}})).stdout
+            self.assertIn(f"on this GPU the old list's winner is line 29, {winner}, and not what was profiled", report)
+            self.assertEqual(self.stages(), written, report)
+        self.assertIn(f"; against the old list's winner here, {winner}: takes 5.", report)
+        report = self.ok(*self.args({"picked": 8, "3": {"us": 900}, "config 8": {"crash": 1}})).stdout
+        self.assertIn("FAILED: its process ended", report)
+        self.assertEqual(self.stages(), [2, 3, 1])
+        report = self.ok(*self.args({"picking": {"crash": 1}, "3": {"us": 900}})).stdout
+        self.assertIn("the old list's winner on this GPU is not known: its process ended with exit code 1", report)
+        self.assertEqual(self.stages(), [2, 3, 1])
+        report = self.ok(*self.args({"picked": 9})).stdout
+        self.assertIn("is not known: it picked config 9 of 9", report)
+        report = self.ok(*self.args({"picked": 4, "3": {"us": 900}})).stdout  # the same tile with one stage
+        self.assertNotIn("the old list's winner", report)
         self.assertEqual(self.stages(), [2, 3, 1])
 
     def test_times_that_scatter(self):
