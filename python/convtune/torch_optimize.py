@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Callable, TypeVar
@@ -282,7 +283,7 @@ def _decide(
         layer.pytorch_us = _pytorch_us(seen[0], stopwatches[seen[0].device])
         costs[id(layer)] = layer.pytorch_us * layer.calls
     todo.sort(key=lambda one: -costs[id(one[0])])
-    left, cost_left = budget, sum(costs.values())
+    deadline, cost_left = time.monotonic() + budget, sum(costs.values())
     for number, (layer, seen) in enumerate(todo, 1):
         problem, one = layer.problem, seen[0]
         assert problem is not None
@@ -294,13 +295,13 @@ def _decide(
                 line.show(step.text(label))
 
         try:
-            if budget > 0:
-                share = max(0.2, left * costs[id(layer)] / max(cost_left, 1e-9))
-                cost_left -= costs[id(layer)]
-                found = tune(problem, device, budget=share, min_gain=min_gain, progress=tell)
-                if found.tuning is None or not found.tuning.from_record:
-                    left = max(0.0, left - share)
             plan = Convolution(problem, device).plan
+            left = deadline - time.monotonic()
+            if plan.source != "tuned" and left > 0:
+                share = min(left, max(1.0, left * costs[id(layer)] / max(cost_left, 1e-9)))
+                tune(problem, device, budget=share, min_gain=min_gain, progress=tell)
+                plan = Convolution(problem, device).plan
+            cost_left -= costs[id(layer)]
             layer.algorithm, layer.config = plan.algorithm, plan.config
             if plan.algorithm in _VENDORS:
                 layer.decision = "PyTorch: the vendor's kernel is the best that convtune knows"
@@ -317,6 +318,8 @@ def _decide(
         layer.decision = "convtune" if result.accepted else f"PyTorch: {100 * min_gain:.3g} % less is not proven"
         if result.accepted:
             layer.decision += f": {plan.algorithm}"
+        if plan.source != "tuned":
+            layer.decision += ", not tuned"
 
 
 def _choices(layers: list[tuple[Layer, list[_Seen]]]) -> dict[str, str]:
@@ -399,10 +402,11 @@ def optimize(
     PyTorch does as it is set up now (cudnn.benchmark, allow_tf32, memory format), and leaves the rest. Returns the
     model; `model.convtune_report` is the table, which `progress=True` prints.
 
-    `example`: a tensor, a tuple of arguments or a dict of keyword arguments; on each distinct problem that it makes,
-    convtune is tuned (`budget` seconds of search in all, shared by how much time each layer takes; recorded problems
-    answer at once; 0: no search), checked against PyTorch's answer, and measured against it in interleaved rounds. At
-    last the whole model with the swaps runs against the model without: where it is not proven faster, all is undone.
+    `example`: a tensor, a tuple of arguments or a dict of keyword arguments. Each distinct problem that it makes is
+    tuned, unless a record has it: those that take most time first, until `budget` seconds are over (one takes about
+    20 s on a GPU; what is left competes with convtune's first guess; 0: no search). Each is checked against PyTorch's
+    answer and measured against it in interleaved rounds. At last the whole model with the swaps runs against the
+    model without: where it is not proven faster, all is undone. The same call again goes on with the tuning.
 
     A swapped module runs convtune for the problems that were proven, on that kind of device, and PyTorch for every
     other (another batch size, float16, autocast). What was proven in eval mode is PyTorch's again in training mode;
