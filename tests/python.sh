@@ -16,7 +16,8 @@ END
 choose() {
   local python
   for python in python3 "$root/.venv/bin/python"; do
-    if has "$python" numpy pytest torch; then echo "$python" && return; fi
+    # A sanitizer finds more in PyTorch than it would in us.
+    if [[ -z ${CONVTUNE_PRELOAD:-} ]] && has "$python" numpy pytest torch; then echo "$python" && return; fi
   done
   for python in "$root/.venv/bin/python" python3; do
     if has "$python" numpy pytest; then echo "$python" && return; fi
