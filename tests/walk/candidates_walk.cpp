@@ -99,14 +99,13 @@ Finding check(const Item& item) {
     }
     if (!job) return {"compiles nothing", 0};
     const cuda::CompiledModule module = cuda::compile(*job, false);
-    std::int64_t spills = 0;
-    for (const cuda::KernelResources& kernel : module.kernels) spills += kernel.spill_bytes;
     cuda::Rehearsal rehearsal(&module);
     item.algorithm->build(item.problem, device, item.config)
         ->run(cuda::rehearsed_address(cuda::Operand::x), cuda::rehearsed_address(cuda::Operand::packed),
               cuda::rehearsed_address(cuda::Operand::y), nullptr);
-    if (rehearsal.launches.size() != 1) return {"does not launch one kernel", spills};
+    if (rehearsal.launches.size() != 1) return {"does not launch one kernel", 0};
     const cuda::Launch& launch = rehearsal.launches.front();
+    const std::int64_t spills = launch.spill_bytes;
     const auto forecast = cuda::forecast_launch(item.algorithm->name(), item.problem, device, item.config);
     if (!forecast) return {"has no forecast", spills};
     const Occupancy real =

@@ -157,7 +157,8 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, const float* ring_a
       __syncthreads();
       load_stage<config>(ring, weights, kStage + kStages - 1);
     }
-    __syncwarp();  // loads of later steps, if they came before it, would take more registers than are left
+    if constexpr (config.held)
+      __syncwarp();  // later loads, moved up, would take more registers than are left
     constexpr int kAt =
         (kStage % kStages * config.stage_floats() + step.value % config.steps * config.step_floats()) / 4;
     unsigned pixels[config.tiles()][2];
