@@ -11,6 +11,7 @@
 #include "cpu/parallel.h"
 
 #include <omp.h>
+#include <pthread.h>
 
 #include <algorithm>
 
@@ -42,6 +43,15 @@ struct Loop {
   loop.body(loop.context, thread, begin, begin + share + (thread < longer ? 1 : 0));
 }
 
+// A forked child has the thread that forked and no other, but libgomp's list of a team's other threads, and
+// its first region would wait for them for ever (Python's multiprocessing forks). So the thread that forks
+// lets go of its team before; parent and child each make another, which takes 0.1 ms. oneDNN's regions are
+// served by the same pool. Inside a region libgomp refuses, and nothing changes.
+void survive_forks() {
+  [[maybe_unused]] static const int registered =
+      ::pthread_atfork([] { omp_pause_resource_all(omp_pause_soft); }, nullptr, nullptr);
+}
+
 }  // namespace
 
 CONVTUNE_UNSEEN
@@ -54,6 +64,7 @@ void parallel_for(int threads, std::int64_t tasks,
     body(context, 0, 0, tasks);
     return;
   }
+  survive_forks();
   const Loop loop{body, context, tasks};
   char fork = 0, join = 0;  // only their addresses matter
   CONVTUNE_RELEASE(&fork);

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 #include <rapidcheck/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -154,5 +156,31 @@ TEST(ParallelFor, WorksInsideARegionOfTheCallers) {
   }
   omp_set_max_active_levels(1);
 }
+
+// The number of members of a team of two that said so, in this process.
+int team_of_two() {
+  std::atomic<int> members{0};
+  parallel_for(2, 2, [&](int, std::int64_t, std::int64_t) { members.fetch_add(1); });
+  return members.load();
+}
+
+#if !defined(__SANITIZE_THREAD__)  // which dies in a child that starts threads after its parent did
+// A forked child has none of its parent's threads: it must not wait for them, and may have its own.
+TEST(ParallelFor, WorksInAForkedChildAndInItsParent) {
+  ASSERT_EQ(team_of_two(), 2);
+  for (int round = 0; round < 3; ++round) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      ::alarm(60);  // a child that hangs is killed
+      ::_exit(team_of_two() == 2 ? 0 : 1);
+    }
+    EXPECT_EQ(team_of_two(), 2);
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+  }
+}
+#endif
 
 }  // namespace
