@@ -49,7 +49,9 @@ _forward_mode: Any = torch.autograd.forward_ad
 # Of a PyTorch built with CUDA.
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-_fp32_precision: Any = torch._C._get_fp32_precision_getter
+_fp32_precision: Any = getattr(torch._C, "_get_fp32_precision_getter", None) or (
+    lambda *_: "tf32" if torch.backends.cudnn.allow_tf32 else "none"
+)
 
 # Convolutions that a CUDA graph has recorded stay: nobody says how long the graph may be replayed.
 _recorded: set[Convolution] = set()
