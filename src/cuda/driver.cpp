@@ -53,6 +53,7 @@ std::string bind_all(Driver& driver, GetProcAddress* get) {
   bind(driver.cuCtxGetCurrent, "cuCtxGetCurrent");
   bind(driver.cuCtxPushCurrent, "cuCtxPushCurrent");
   bind(driver.cuCtxPopCurrent, "cuCtxPopCurrent");
+  bind(driver.cuCtxSynchronize, "cuCtxSynchronize");
   bind(driver.cuMemAlloc, "cuMemAlloc");
   bind(driver.cuMemFree, "cuMemFree");
   bind(driver.cuMemGetInfo, "cuMemGetInfo");

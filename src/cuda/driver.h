@@ -39,6 +39,7 @@ struct Driver {
   CUresult (*cuCtxGetCurrent)(CUcontext*);
   CUresult (*cuCtxPushCurrent)(CUcontext);
   CUresult (*cuCtxPopCurrent)(CUcontext*);
+  CUresult (*cuCtxSynchronize)();
   CUresult (*cuMemAlloc)(CUdeviceptr*, std::size_t bytes);
   CUresult (*cuMemFree)(CUdeviceptr);
   CUresult (*cuMemGetInfo)(std::size_t* free, std::size_t* total);

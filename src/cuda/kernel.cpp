@@ -1,10 +1,12 @@
 // cuModuleLoadData and cuLaunchKernel, on the primary context.
 #include "cuda/kernel.h"
 
+#include <deque>
 #include <utility>
 
 #include "cuda/compiler.h"
 #include "cuda/rehearsal.h"
+#include "cuda/retired_modules.h"
 
 namespace convtune::cuda {
 namespace {
@@ -13,7 +15,22 @@ namespace {
 constexpr int kMaxDynamicSharedSizeBytes = 8;
 constexpr CUresult kInvalidImage = 200, kNoBinaryForGpu = 209;
 
+// Never destroyed: at the program's end the driver may be gone before the last kernel.
+RetiredModules& retired(int device) {
+  static auto& all = *[] {
+    auto* const of_devices = new std::deque<RetiredModules>;
+    for (int i = 0; i < device_count(); ++i) of_devices->emplace_back(128);
+    return of_devices;
+  }();
+  return all[static_cast<std::size_t>(device)];
+}
+
+// The device is current. Modules that are done with go here, where a kernel is compiled or at least read and
+// a wait counts for little, and not in a destructor: one may run while a CUDA graph is being recorded, which
+// waiting would break.
 std::shared_ptr<CUmod_st> load(int device, const std::string& cubin, const std::string& name) {
+  retired(device).unload_some([] { return driver().cuCtxSynchronize() == 0; },
+                              [](CUmodule done) { driver().cuModuleUnload(done); });
   CUmodule module = nullptr;
   const CUresult result = driver().cuModuleLoadData(&module, cubin.data());
   // A driver runs cubins of its own major version and older ones.
@@ -21,8 +38,7 @@ std::shared_ptr<CUmod_st> load(int device, const std::string& cubin, const std::
     check(result, "loading {} on cuda:{} (compiled by NVRTC {}; the driver {})", name, device,
           nvrtc_version(), describe_driver());
   check(result, "loading {} on cuda:{}", name, device);
-  return {module,
-          [device](CUmodule loaded) { release_on(device, [&] { driver().cuModuleUnload(loaded); }); }};
+  return {module, [&all = retired(device)](CUmodule done) { all.add(done); }};
 }
 
 }  // namespace

@@ -17,6 +17,8 @@ struct Extent3 {
   unsigned x = 1, y = 1, z = 1;
 };
 
+// May be destroyed while launches of its wait on a stream (its module stays loaded), but not while a CUDA
+// graph that recorded one may be replayed.
 class Kernel {
  public:
   // The kernel that the module's job called `name`. Up to dynamic_smem_bytes of shared memory may be asked
@@ -47,7 +49,7 @@ class Kernel {
 
   int device_;
   KernelResources resources_;
-  std::shared_ptr<CUmod_st> module_;  // unloaded with the last copy
+  std::shared_ptr<CUmod_st> module_;  // retired with the last copy
   CUfunction function_ = nullptr;
 };
 

@@ -174,6 +174,38 @@ TEST_F(CudaBackendTest, AWrongLaunchSaysWhatItWasAndNothingBreaks) {
   gpu().synchronize(nullptr);
 }
 
+// More kernels than stay loaded come and go while the first ones' work waits behind 100 ms of spinning.
+// Letting go of them must not wait.
+TEST_F(CudaBackendTest, AKernelMayGoWhileItsWorkIsQueued) {
+  constexpr int kCount = 10'000;
+  const auto x = on_gpu(counted(kCount)), y = gpu().allocate(kCount * sizeof(float));
+  const CompiledModule other = compile(job("scale<Config{.factor = 2}>"));
+  const DeviceScope scope(info_.device.index);
+  CUstream stream = nullptr;
+  constexpr unsigned kNonBlocking = 1;
+  check(driver().cuStreamCreate(&stream, kNonBlocking), "making a stream");
+  {
+    const Kernel spin = load("spin"), kernel = load("scale<Config{.factor = 5}>");
+    gpu().synchronize(nullptr);
+    spin.launch({1}, {32}, 0, stream, 100'000'000ULL);
+    kernel.launch({(kCount + 127) / 128}, {128}, 0, stream, y.get(), x.get(), kCount);
+  }
+  constexpr CUresult kNotReady = 600;
+  CUevent end = nullptr;
+  CUresult (*query)(CUevent) = nullptr;
+  Library::open({"the driver", nullptr, {"libcuda.so.1"}, {}, false}).bind(query, "cuEventQuery");
+  check(driver().cuEventCreate(&end, 0), "making an event");
+  check(driver().cuEventRecord(end, stream), "recording an event");
+  EXPECT_EQ(query(end), kNotReady) << "letting go of a kernel has waited for its work";
+  for (int i = 0; i < 300; ++i) Kernel(info_.device.index, other, "scale<Config{.factor = 2}>");
+  check(driver().cuStreamSynchronize(stream), "waiting");
+  std::vector<float> expected = counted(kCount);
+  for (float& value : expected) value *= 5;
+  EXPECT_EQ(on_host(y, kCount), expected);
+  driver().cuEventDestroy(end);
+  driver().cuStreamDestroy(stream);
+}
+
 TEST_F(CudaBackendTest, ThreadsLaunchAndAllocateAtOnce) {
   const Kernel kernel = load("scale<Config{.factor = 2}>");
   std::vector<std::thread> threads;
