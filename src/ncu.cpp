@@ -151,7 +151,7 @@ std::string find_ncu() {
     if (const char* const folder = std::getenv(variable); folder && *folder)
       folders.push_back(std::string(folder) + "/bin");
   folders.emplace_back("/usr/local/cuda/bin");
-  const std::string file = find_program("ncu", folders);
+  std::string file = find_program("ncu", folders);
   if (file.empty())
     throw Error(
         ErrorKind::unsupported,

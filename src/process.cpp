@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,6 +14,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -78,7 +78,7 @@ std::string find_program(const std::string& name, const std::vector<std::string>
   }
   all.insert(all.end(), folders.begin(), folders.end());
   for (const std::string& folder : all)
-    if (const std::string file = folder + "/" + name; runs(file)) return file;
+    if (std::string file = fmt::format("{}/{}", folder, name); runs(file)) return file;
   return {};
 }
 
