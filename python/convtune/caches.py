@@ -7,6 +7,7 @@ PyTorch tensors: see PackCache.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -61,6 +62,11 @@ class LeastRecentlyUsed(Generic[Value]):
             finally:
                 with self._lock:
                     self._making.pop(key, None)
+
+    def after_fork(self) -> None:
+        """In the child: whoever held a lock is not there."""
+        self._lock = threading.Lock()
+        self._making = {}
 
     def __len__(self) -> int:
         return len(self._values)
@@ -169,6 +175,7 @@ def _shrink(entries: dict[Any, Any], bound: int) -> None:
 
 
 PLANS: LeastRecentlyUsed[Any] = LeastRecentlyUsed(1024)
+os.register_at_fork(after_in_child=PLANS.after_fork)
 PACKS = PackCache(weights=4096, per_weight=4)
 
 

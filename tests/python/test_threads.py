@@ -1,12 +1,15 @@
 """Many threads on one convolution, and many that plan."""
 
+import os
+import signal
 import threading
 import time
+import warnings
 
 import convtune
 import numpy
 import pytest
-from convtune.caches import LeastRecentlyUsed
+from convtune.caches import PLANS, LeastRecentlyUsed
 
 THREADS = 8
 
@@ -67,6 +70,23 @@ def test_errors_belong_to_their_thread():
                 convtune.Problem(-number - 1, 3, 9, 9, 4, 3, 3)
 
     in_threads(work)
+
+
+def test_a_forked_child_may_go_on():
+    """As multiprocessing forks: the child has none of its parent's threads, and locks as they were at that moment."""
+    x, w = numpy.ones((4, 3, 32, 32), numpy.float32), numpy.ones((16, 3, 3, 3), numpy.float32)
+    before = convtune.devices()[-1].units
+    convtune.set_cpu_threads(2)
+    expected = convtune.conv2d(x, w)
+    with PLANS._lock, warnings.catch_warnings():  # another thread would hold the lock
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking where there are threads
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            os._exit(0 if (convtune.conv2d(x, w) == expected).all() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    numpy.testing.assert_array_equal(convtune.conv2d(x, w), expected)
+    convtune.set_cpu_threads(before)
 
 
 def test_a_plan_is_made_once():
