@@ -159,6 +159,11 @@ def c_text(text: str | None) -> bytes | None:
     return text.encode("utf-8", "surrogateescape")
 
 
+def device_text(device: Any) -> bytes | None:
+    """Of "cuda:0", of a Device, of a torch.device; None stays None."""
+    return None if device is None else c_text(str(device))
+
+
 def take_text(function: Any, *arguments: Any) -> str:
     """Calls a function whose last parameter is a convtune_text, and takes what it wrote."""
     text = CText()

@@ -10,7 +10,7 @@ For those who build on it (convtune.torch does):
 
 All is queued on `stream` (an int: a CUstream, 0 the default stream) and nothing waits. The memory must live until
 the stream has passed: an allocator that frees in the order of that stream (PyTorch's, CuPy's) may be given it
-back at once. A Convolution must live as long as work that it queued, and as a CUDA graph that recorded it.
+back at once. A Convolution must live as long as a CUDA graph that recorded it; work that is queued goes on without.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Plan:
 class Convolution:
     """A planned convolution. Immutable: any number of threads may run it. Planning never measures.
 
-    `problem`: a Problem or its text. `device`: "cpu", "cuda:0", or None for the best there is. `algorithm` and
+    `problem`: a Problem or its text. `device`: "cpu", "cuda:0", a Device, a torch.device, or None for the best. `algorithm` and
     `config` ("vectors=4 channels=6"): None, and records and estimates choose.
 
     Attributes: `problem` (its precision resolved to the device's default), `device` ("cuda:0"), `plan` (a Plan),
@@ -70,7 +70,7 @@ class Convolution:
     def __init__(
         self,
         problem: Problem | str,
-        device: str | None = None,
+        device: Any = None,
         algorithm: str | None = None,
         config: str | None = None,
     ) -> None:
@@ -80,7 +80,7 @@ class Convolution:
         _library.check(
             _library.library.convtune_plan(
                 byref(asked.to_c()),
-                _library.c_text(device),
+                _library.device_text(device),
                 _library.c_text(algorithm),
                 _library.c_text(config),
                 byref(handle),

@@ -92,14 +92,16 @@ def plan(
     *,
     precision: str | None = None,
     activation: str | None = None,
-    device: str | None = None,
+    device: Any = None,
 ) -> Convolution:
     """The planned convolution of a Problem, of its text or a built-in case's name, or of conv2d's arguments (of
     which the shapes and the device count). Answers from records and estimates, and never measures; on a GPU a
-    kernel may be compiled. `device`: "cpu", "cuda:0"; None: the best there is, or where the arrays are.
+    kernel may be compiled. `device`: "cpu", "cuda:0", a Device, a torch.device; None: the best there is, or where the
+    arrays are.
 
     What was planned before is returned again; `Convolution(problem, ...)` plans anew, and takes an algorithm.
     """
+    device = None if device is None else str(device)
     if isinstance(problem, (Problem, str)):
         if w is not None:
             raise InvalidArgument("plan takes a problem, or arrays x and w: not a problem and arrays")
@@ -179,8 +181,12 @@ def run(convolution: Convolution, x: Arr, weights: PackedWeights, out: Arr | Non
     if image.device != convolution.device:
         raise InvalidArgument(f"x is on {image.device} ({image}), the convolution on {convolution.device}")
     torch = sys.modules["torch"] if image.library.name == "torch" else None
-    if torch is not None and torch.is_grad_enabled() and getattr(x, "requires_grad", False):
-        raise InvalidArgument(f"x ({image}) requires gradients, which run has none of: convtune.conv2d, or x.detach()")
+    if torch is not None and torch.is_grad_enabled():
+        for tensor, name in ((x, "x"), (out, "out")):
+            if getattr(tensor, "requires_grad", False):
+                raise InvalidArgument(
+                    f"{name} requires gradients, which run has none of: convtune.conv2d, or {name}.detach()"
+                )
     if image.shape != problem.input_shape:
         raise InvalidArgument(f"x has the shape {image.shape}; {problem} takes {problem.input_shape}")
     if out is None:
@@ -307,7 +313,7 @@ def devices() -> list[Device]:
 def set_cpu_threads(threads: int) -> None:
     """How many CPU threads convolutions may use from now on; those planned by the caller keep their number."""
     number = whole(threads, "threads")
-    if number >= 2**31:
+    if abs(number) >= 2**31:
         raise InvalidArgument(f"threads is {number}; no machine has as many")
     _library.check(_library.library.convtune_set_cpu_threads(number))
     PLANS.clear()

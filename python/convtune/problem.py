@@ -39,6 +39,16 @@ def whole(value: Any, what: str) -> int:
     return number
 
 
+def real(value: Any, what: str) -> float:
+    """A float, from anything that is a number (numpy's too); text is none."""
+    try:
+        if not isinstance(value, (str, bytes, bytearray)):
+            return float(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InvalidArgument(f"{what} is {value!r}; it must be a number")
+
+
 def pair_of(value: Pair, what: str) -> tuple[int, int]:
     """(vertical, horizontal) of an int or of two."""
     if not isinstance(value, Sequence):
@@ -159,6 +169,8 @@ class Problem:
     def parse(cls, text: str) -> Problem:
         """From a line of benchdnn's convolution grammar ("mb1ic3ih224oc96kh11sh4ph2 act=relu") or the name of
         a built-in case ("alexnet_conv1"). Raises InvalidArgument that names the column."""
+        if not isinstance(text, str):
+            raise InvalidArgument(f"{text!r} is neither a Problem nor the text of one")
         raw = CProblem(sizeof(CProblem))
         _library.check(_library.library.convtune_problem_parse(_library.c_text(text), byref(raw)))
         first = text.split(maxsplit=1)[0]

@@ -9,11 +9,12 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from ctypes import byref, sizeof
+from typing import Any
 
 from . import _library
 from ._library import PROGRESS, CTuneOptions
 from .caches import PLANS
-from .problem import Problem, as_problem, whole
+from .problem import Problem, as_problem, real, whole
 from .progress import ProgressLine, Step
 from .report import Report
 
@@ -44,7 +45,7 @@ def _noted_interrupts() -> Iterator[list[int]]:
 
 def tune(
     problem: Problem | str,
-    device: str | None = None,
+    device: Any = None,
     budget: float = 60,
     min_gain: float = 0.02,
     progress: bool | Callable[[Step], object] = True,
@@ -57,7 +58,7 @@ def tune(
     timed, and lets the best challenge the vendor's answer, which goes only where a gain of `min_gain` is proven. What
     was found is recorded: from then on `plan` and `conv2d` use it, in this process and in later ones.
 
-    `problem`: a Problem, its text, or a built-in case's name. `device`: None for the best. `budget`: seconds for the
+    `problem`: a Problem, its text, or a built-in case's name. `device`: as plan takes it. `budget`: seconds for the
     search; contests come on top (about 25 s). `trials`: a limit of configs, 0 for none. `progress`: True for a line
     that tells how far it is, False for silence, or a function that takes each Step; what it raises stops the search
     and is raised here. `retune`: search even where a record answers. `save=False` writes nothing.
@@ -66,7 +67,7 @@ def tune(
     next call goes on from there. Raises InvalidArgument, Unsupported, NoDevice, DeviceLost.
     """
     asked = as_problem(problem)
-    most = whole(trials, "trials")
+    most, budget, min_gain = whole(trials, "trials"), real(budget, "budget"), real(min_gain, "min_gain")
     line = ProgressLine() if progress is True else None
     tell = progress if callable(progress) else None
     label = asked.name or str(asked)
@@ -91,7 +92,7 @@ def tune(
         )
         try:
             found = _library.take_json(
-                _library.library.convtune_tune, byref(asked.to_c()), _library.c_text(device), byref(options)
+                _library.library.convtune_tune, byref(asked.to_c()), _library.device_text(device), byref(options)
             )
         finally:
             if line is not None:
@@ -108,9 +109,14 @@ def tune(
     return report
 
 
-def bench(problem: Problem | str, device: str | None = None, seconds: float = 3) -> Report:
+def bench(problem: Problem | str, device: Any = None, seconds: float = 3) -> Report:
     """Times what `plan` answers beside every variant of the vendor's library, interleaved, in about `seconds`. Raises
     InvalidArgument, Unsupported, NoDevice, DeviceLost."""
     asked = as_problem(problem)
-    found = _library.take_json(_library.library.convtune_bench, byref(asked.to_c()), _library.c_text(device), seconds)
+    found = _library.take_json(
+        _library.library.convtune_bench,
+        byref(asked.to_c()),
+        _library.device_text(device),
+        real(seconds, "seconds"),
+    )
     return Report.from_json(found, asked.name)

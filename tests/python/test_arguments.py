@@ -66,6 +66,24 @@ def test_an_unknown_device():
         convtune.plan("alexnet_conv1", device="cuda:99")
     with pytest.raises(convtune.InvalidArgument, match="tpu"):
         convtune.plan("alexnet_conv1", device="tpu")
+    with pytest.raises(convtune.InvalidArgument, match="3"):
+        convtune.plan("alexnet_conv1", device=3)
+
+
+def test_a_device_by_what_stands_for_it():
+    cpu = convtune.devices()[-1]
+    conv = convtune.plan("mb1ic3ih8oc4kh3", device=cpu)
+    assert conv.device == "cpu" and convtune.plan("mb1ic3ih8oc4kh3", device="cpu") is conv
+    assert convtune.Convolution("mb1ic3ih8oc4kh3", cpu).device == "cpu"
+    assert convtune.bench("mb1ic3ih8oc4kh3", cpu, seconds=0.05).own is not None
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"mb1ic3ih8oc4kh3"])
+def test_a_problem_that_is_no_text(wrong):
+    with pytest.raises(convtune.InvalidArgument, match=repr(wrong)):
+        convtune.Problem.parse(wrong)
+    with pytest.raises(convtune.InvalidArgument, match=repr(wrong)):
+        convtune.bench(wrong, "cpu")
 
 
 @pytest.fixture

@@ -124,6 +124,9 @@ except KeyboardInterrupt as why:
     [
         dict(budget=-1),
         dict(budget=float("nan")),
+        dict(budget="soon"),
+        dict(budget=10**400),
+        dict(min_gain=None),
         dict(min_gain=-5),
         dict(trials=-1),
         dict(trials=2**64),
@@ -133,6 +136,12 @@ except KeyboardInterrupt as why:
 def test_wrong_options(wrong):
     with pytest.raises(convtune.InvalidArgument):
         convtune.tune("mb1ic3ih8oc4kh3", "cpu", **{**SMALL, **wrong})
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), None, "3"])
+def test_wrong_seconds(seconds):
+    with pytest.raises(convtune.InvalidArgument, match="seconds"):
+        convtune.bench("mb1ic3ih8oc4kh3", "cpu", seconds=seconds)
 
 
 def test_devices():
@@ -150,6 +159,8 @@ def test_cpu_threads():
             convtune.set_cpu_threads(0)
         with pytest.raises(convtune.InvalidArgument, match="4294967297"):
             convtune.set_cpu_threads(2**32 + 1)
+        with pytest.raises(convtune.InvalidArgument, match="-4294967295"):
+            convtune.set_cpu_threads(1 - 2**32)
     finally:
         convtune.set_cpu_threads(before)
 
