@@ -181,7 +181,8 @@ class _HostOnly(_NumPy):
                 )
             capsule = dlpack.Capsule(array)
             contiguous = capsule.contiguous and capsule.pointer % 4 == 0
-            return Array(capsule, self, capsule.pointer, capsule.shape, capsule.dtype, "cpu", contiguous)
+            place = capsule.pointer, capsule.shape, capsule.dtype, "cpu"
+            return Array(capsule, self, *place, contiguous, capsule.writable and self.name != "jax")
         if hasattr(array, "__cuda_array_interface__"):
             raise Unsupported(f"a {kind} on a GPU: cupy.asarray takes it without a copy, and convtune takes that")
         if hasattr(array, "__array_interface__"):

@@ -13,6 +13,8 @@ __all__ = ["CPU", "CUDA", "CUDA_HOST", "CUDA_MANAGED", "Capsule", "device_of"]
 # DLDeviceType.
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 
+_READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
+
 # DLDataTypeCode, where its name and its bits are numpy's.
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 
@@ -49,7 +51,7 @@ class Capsule:
     """What a capsule says of its tensor. The memory lives as long as this object: the capsule is never marked as
     used, so that its own destructor gives the memory back to the producer."""
 
-    __slots__ = ("_capsule", "device", "dtype", "pointer", "shape", "strides")
+    __slots__ = ("_capsule", "device", "dtype", "pointer", "shape", "strides", "writable")
 
     def __init__(self, array: Any) -> None:
         # No stream is asked for, because only host memory is read so. Producers from before version 1.0 do not know
@@ -58,12 +60,15 @@ class Capsule:
             self._capsule = array.__dlpack__(max_version=(1, 0))
         except TypeError:
             self._capsule = array.__dlpack__()
+        self.writable = True  # where nothing else is said
         if _is_valid(self._capsule, b"dltensor_versioned"):
-            version = c_uint32.from_address(_get_pointer(self._capsule, b"dltensor_versioned")).value
+            # A DLManagedTensorVersioned: version, context, deleter and flags come before its DLTensor.
+            start = _get_pointer(self._capsule, b"dltensor_versioned")
+            version = c_uint32.from_address(start).value
             if version > 1:
                 raise InvalidArgument(f"DLPack of version {version} is not understood")
-            # A DLManagedTensorVersioned: version, context, deleter and flags come before its DLTensor.
-            tensor = _DLTensor.from_address(_get_pointer(self._capsule, b"dltensor_versioned") + 32)
+            self.writable = not c_uint64.from_address(start + 24).value & _READ_ONLY
+            tensor = _DLTensor.from_address(start + 32)
         else:
             # A DLManagedTensor begins with its DLTensor.
             tensor = _DLTensor.from_address(_get_pointer(self._capsule, b"dltensor"))

@@ -62,6 +62,30 @@ def test_dlpack_old_and_new_and_read_only():
         reference.close(convtune.conv2d(x, Old(W), BIAS, padding=1), EXPECTED, 27)
 
 
+def test_what_is_read_only_is_not_written():
+    fixed = numpy.zeros((2, 4, 8, 9), numpy.float32)
+    fixed.flags.writeable = False
+    conv = convtune.plan(X, W, BIAS, padding=1)
+    packed, out = convtune.pack(conv, W, BIAS), Foreign(numpy.zeros_like(fixed))
+    reference.close(convtune.run(conv, Foreign(X), packed, out=out).array, EXPECTED, 27)
+    if numpy.lib.NumpyVersion(numpy.__version__) >= "2.1.0":
+        with pytest.raises(convtune.InvalidArgument, match="out .* is read-only"):
+            convtune.run(conv, Foreign(X), packed, out=Foreign(fixed))
+        assert not fixed.any()
+
+
+def test_arrays_that_never_change_are_not_written(monkeypatch):
+    class Array(Foreign):
+        """As JAX's, which are known by their class."""
+
+    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(Array=Array))
+    conv = convtune.plan(X, W, BIAS, padding=1)
+    out = Array(numpy.zeros((2, 4, 8, 9), numpy.float32))
+    with pytest.raises(convtune.InvalidArgument, match="out .* is read-only"):
+        convtune.run(conv, Array(X), convtune.pack(conv, W, BIAS), out=out)
+    assert not out.array.any()
+
+
 @pytest.mark.parametrize("dtype", ["float64", "int8", "uint16", "complex64", "bool"])
 def test_dlpack_types_have_their_names(dtype):
     with pytest.raises(convtune.InvalidArgument, match=f"x is {dtype} "):
@@ -238,7 +262,9 @@ def test_a_capsule_of_our_own_making():
             assert max_version == (1, 0)
             return new(ctypes.addressof(block), b"dltensor_versioned", None)
 
-    assert dlpack.Capsule(Versioned()).pointer == capsule.pointer
+    assert dlpack.Capsule(Versioned()).pointer == capsule.pointer and dlpack.Capsule(Versioned()).writable
+    block[24] = 1  # the flag DLPACK_FLAG_BITMASK_READ_ONLY
+    assert not dlpack.Capsule(Versioned()).writable
     block[0] = 2
     with pytest.raises(convtune.InvalidArgument, match="version 2"):
         dlpack.Capsule(Versioned())
@@ -268,8 +294,10 @@ def test_torch_on_the_cpu():
         w.zero_()
         bias.fill_(2)
         assert (convtune.conv2d(x, w, bias, padding=1) == 2).all()
-    with pytest.raises(convtune.InvalidArgument, match="gradients"):
-        convtune.run(conv, x.requires_grad_(), convtune.pack(conv, w, bias))
+    packed = convtune.pack(conv, w, bias)
+    for wrong in (dict(x=x.clone().requires_grad_()), dict(x=x, out=y.clone().requires_grad_())):
+        with pytest.raises(convtune.InvalidArgument, match="gradients"):
+            convtune.run(conv, weights=packed, **wrong)
 
 
 def test_jax_on_the_cpu():
