@@ -45,6 +45,7 @@ Ceilings measure_ceilings(Backend& backend);
 const Algorithm& direct_stem_sm90();
 const Algorithm& direct_fma_sm80();
 const Algorithm& direct_body_sm90();
+const Algorithm& direct_patch_sm90();
 const Algorithm& direct_stem_sm80();
 const Algorithm& implicit_gemm_sm80();
 const Algorithm* cudnn();      // cudnn.cpp; null where cuDNN 9 cannot be loaded

@@ -5,6 +5,7 @@
 
 #include "cuda/direct_body_sm90.h"
 #include "cuda/direct_fma_sm80.h"
+#include "cuda/direct_patch_sm90.h"
 #include "cuda/direct_stem_sm80.h"
 #include "cuda/direct_stem_sm90.h"
 #include "cuda/implicit_gemm_sm80.h"
@@ -50,6 +51,11 @@ std::optional<LaunchForecast> forecast_launch(std::string_view algorithm, const 
   }
   if (algorithm == "direct_body_sm90") {
     const DirectBodySm90 a = direct_body_sm90_kernel(problem, config);
+    return LaunchForecast{a.threads(), registers_for(a.threads(), 1), a.smem_bytes(),
+                          static_cast<double>(std::min<long long>(a.tiles(), device.units)), 1};
+  }
+  if (algorithm == "direct_patch_sm90") {
+    const DirectPatchSm90 a = direct_patch_sm90_kernel(problem, config);
     return LaunchForecast{a.threads(), registers_for(a.threads(), 1), a.smem_bytes(),
                           static_cast<double>(std::min<long long>(a.tiles(), device.units)), 1};
   }

@@ -22,9 +22,9 @@ std::string to_cuda(const TensorMap& map) {
   return Rehearsal::current()->tensor_maps.at(map.opaque[0] - 1);
 }
 
-std::optional<TensorMap> tensor_map(int device, const void* data, const std::array<std::uint64_t, 3>& extents,
-                                    const std::array<std::uint64_t, 2>& strides,
-                                    const std::array<std::uint32_t, 3>& box, Swizzle swizzle) {
+std::optional<TensorMap> tensor_map(int device, const void* data, const std::vector<std::uint64_t>& extents,
+                                    const std::vector<std::uint64_t>& strides,
+                                    const std::vector<std::uint32_t>& box, Swizzle swizzle) {
   TensorMap map;
   if (Rehearsal* const rehearsal = Rehearsal::current()) {
     rehearsal->tensor_maps.push_back(fmt::format(
@@ -37,12 +37,12 @@ std::optional<TensorMap> tensor_map(int device, const void* data, const std::arr
   const auto encode = driver().cuTensorMapEncodeTiled;
   if (!encode) return std::nullopt;
   const DeviceScope scope(device);
-  const std::array<std::uint32_t, 3> every{1, 1, 1};
-  check(encode(map.opaque.data(), kFloat32, 3, const_cast<void*>(data), extents.data(), strides.data(),
-               box.data(), every.data(), kNone, swizzle == Swizzle::none ? kNone : kSwizzle128Bytes, kNone,
-               kNone),
-        "describing a tensor of {}x{}x{} floats for boxes of {}x{}x{}", extents[2], extents[1], extents[0],
-        box[2], box[1], box[0]);
+  const std::vector<std::uint32_t> every(extents.size(), 1);
+  check(encode(map.opaque.data(), kFloat32, static_cast<std::uint32_t>(extents.size()),
+               const_cast<void*>(data), extents.data(), strides.data(), box.data(), every.data(), kNone,
+               swizzle == Swizzle::none ? kNone : kSwizzle128Bytes, kNone, kNone),
+        "describing a tensor of {} floats, the innermost extent first, for boxes of {}",
+        fmt::join(extents, "x"), fmt::join(box, "x"));
   return map;
 }
 

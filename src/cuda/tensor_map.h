@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace convtune::cuda {
 
@@ -20,10 +21,10 @@ std::string to_cuda(const TensorMap& map);
 enum class Swizzle { none, bytes_128 };
 
 // A dense tensor of floats and the box of it that one copy takes, the innermost extent first; `strides` in
-// bytes, of the outer two. `data` and strides must be multiples of 16. Nothing where the driver has no such
-// maps; in a rehearsal a map that nobody uses. Throws Error where the driver refuses.
-std::optional<TensorMap> tensor_map(int device, const void* data, const std::array<std::uint64_t, 3>& extents,
-                                    const std::array<std::uint64_t, 2>& strides,
-                                    const std::array<std::uint32_t, 3>& box, Swizzle swizzle = Swizzle::none);
+// bytes, of all but that one. At most five extents. `data` and strides must be multiples of 16. Nothing where
+// the driver has no such maps; in a rehearsal a map that nobody uses. Throws Error where the driver refuses.
+std::optional<TensorMap> tensor_map(int device, const void* data, const std::vector<std::uint64_t>& extents,
+                                    const std::vector<std::uint64_t>& strides,
+                                    const std::vector<std::uint32_t>& box, Swizzle swizzle = Swizzle::none);
 
 }  // namespace convtune::cuda

@@ -7,6 +7,7 @@
 
 #include "cuda/direct_body_sm90.h"
 #include "cuda/direct_fma_sm80.h"
+#include "cuda/direct_patch_sm90.h"
 #include "cuda/direct_stem_sm80.h"
 #include "cuda/direct_stem_sm90.h"
 #include "cuda/implicit_gemm_sm80.h"
@@ -22,6 +23,12 @@ void store_in_pieces(TileWork& work, double outputs, double piece) {
   work.stored_bytes = 4 * outputs;
   work.pieces = outputs / piece;
   work.part_sectors = std::fmod(piece, 8) == 0 ? 0 : work.pieces * 2 * 7 / 8;
+}
+
+// The input's rows that some filter row meets.
+double read_bytes(const Conv2dProblem& a) {
+  const double rows = std::min(static_cast<double>(a.h), static_cast<double>(a.p() * a.r));
+  return 4.0 * static_cast<double>(a.n * a.c * a.w) * rows;
 }
 
 double outputs_of(const Conv2dExtents& a) {
@@ -64,10 +71,13 @@ TileWork work_of(const DirectBodySm90& a) {
   work.tiles = static_cast<double>(a.tiles());
   work.persistent = work.wgmma = true;
   work.load_warps = a.loaders() / 32.0;
+  work.load_beside = true;
   work.in_flight_bytes = 16.0 * 20 * a.loaders();
   work.load.instructions = chunks / 32 * (a.patches() ? 20 : 35);
   work.load.wavefronts = chunks / 32 * 4;
-  work.load.l2_bytes = chunks * 16 + weight_bytes;
+  // Columns that no tap meets come along in their sectors.
+  const double along = a.patches() ? 1 : std::min(1.0 * a.conv.stride_w / a.phases_w(), 8.0);
+  work.load.l2_bytes = chunks * 16 * along + weight_bytes;
   work.multiply.products = products * positions / 2;
   work.multiply.instructions = products * 4 * 4;
   work.multiply.wavefronts = products * (16 + positions / 4) + weight_bytes / 128;
@@ -76,6 +86,31 @@ TileWork work_of(const DirectBodySm90& a) {
   work.store.wavefronts = computed / 32 * (a.staged ? 2.5 : 1);
   store_in_pieces(work, outputs_of(a.conv) / work.tiles,
                   std::min<double>(positions, static_cast<double>(a.segment_positions())));
+  return work;
+}
+
+// A tile of positions and filters. The copy engine brings rows as they lie; a product of wgmma reads weights
+// from shared memory and positions from registers; boxes are stored once the sums are complete.
+TileWork work_of(const DirectPatchSm90& a) {
+  const double stages = a.sum_stages(), products = stages * a.steps() * a.consumers;
+  const double computed = 1.0 * a.block_positions() * a.filters;
+  const double loaded = stages * static_cast<double>(a.stage_bytes());
+  TileWork work;
+  work.tiles = static_cast<double>(a.tiles());
+  work.persistent = work.wgmma = true;
+  work.load_warps = 1;
+  work.in_flight_bytes = static_cast<double>(a.stages) * static_cast<double>(a.stage_bytes());
+  work.load.instructions = stages * 60;
+  work.load.wavefronts = loaded / 128;
+  work.load.l2_bytes = loaded;
+  work.multiply.products = products * a.filters / 2;
+  work.multiply.instructions = products * 4 * 20;
+  work.multiply.wavefronts = products * (16 + a.filters / 4.0);
+  work.multiply.waits = stages;
+  work.store.instructions = computed / 32 * 4;
+  work.store.wavefronts = computed / 32 * 2;
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles, 32);
+  if (a.conv.p * a.conv.q % 8 != 0) work.part_sectors = work.pieces;  // of every second filter
   return work;
 }
 
@@ -93,6 +128,7 @@ TileWork work_of(const ImplicitGemmSm80& a) {
   const double shared = e.r * e.s == 1 ? 1 : std::max(1.0 * e.stride_h * e.stride_w / (e.r * e.s), 0.3);
   TileWork work;
   work.tiles = static_cast<double>(a.blocks(e));
+  work.load_beside = a.chunked;
   work.in_flight_bytes = 4.0 * (a.stages - 1) * a.stage_words();
   work.copies = copies * (wide ? 0.25 : 1);
   work.load.instructions = n / 32 * 60 +
@@ -180,9 +216,10 @@ std::optional<TileWork> tile_work(std::string_view algorithm, const Conv2dProble
   }
   if (algorithm == "direct_stem_sm90") work = work_of(direct_stem_sm90_kernel(problem, config));
   if (algorithm == "direct_body_sm90") work = work_of(direct_body_sm90_kernel(problem, config));
+  if (algorithm == "direct_patch_sm90") work = work_of(direct_patch_sm90_kernel(problem, config));
   if (algorithm == "implicit_gemm_sm80") work = work_of(implicit_gemm_sm80_kernel(problem, config));
   if (algorithm == "direct_fma_sm80") work = work_of(direct_fma_sm80_kernel(problem, config));
-  if (work) work->input_bytes = 4.0 * static_cast<double>(problem.input_elements());
+  if (work) work->input_bytes = read_bytes(problem);
   return work;
 }
 

@@ -17,6 +17,7 @@ CUDA_SOURCE = r"""
 
 #include <array>
 #include <optional>
+#include <vector>
 @TENSOR_MAP@
 // Weights and bias as the kernel reads them: in its order, and rounded.
 at::Tensor conv2d_pack(const at::Tensor& weight, const std::optional<at::Tensor>& weight_bias) {

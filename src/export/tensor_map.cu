@@ -1,8 +1,9 @@
 
-// A tensor of floats for the copy engine: extents, the innermost first; strides of the outer two in bytes; the
+// A tensor of floats for the copy engine: extents, the innermost first; strides of the others in bytes; the
 // box that one copy takes.
-static convtune::ptx::TensorMap tensor_map(float* data, std::array<cuuint64_t, 3> extents,
-                                           std::array<cuuint64_t, 2> strides, std::array<cuuint32_t, 3> box,
+static convtune::ptx::TensorMap tensor_map(const float* data, const std::vector<cuuint64_t>& extents,
+                                           const std::vector<cuuint64_t>& strides,
+                                           const std::vector<cuuint32_t>& box,
                                            CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE) {
   static const auto encode = [] {
     void* function = nullptr;
@@ -16,12 +17,13 @@ static convtune::ptx::TensorMap tensor_map(float* data, std::array<cuuint64_t, 3
     TORCH_CHECK(result == cudaDriverEntryPointSuccess, "the driver has no cuTensorMapEncodeTiled");
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
   }();
-  const std::array<cuuint32_t, 3> every = {1, 1, 1};
+  const std::vector<cuuint32_t> every(extents.size(), 1);
   convtune::ptx::TensorMap map;
   const CUresult result =
-      encode(reinterpret_cast<CUtensorMap*>(&map), CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3, data, extents.data(),
-             strides.data(), box.data(), every.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-             swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode(reinterpret_cast<CUtensorMap*>(&map), CU_TENSOR_MAP_DATA_TYPE_FLOAT32, extents.size(),
+             const_cast<float*>(data), extents.data(), strides.data(), box.data(), every.data(),
+             CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+             CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   TORCH_CHECK(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled: error ", static_cast<int>(result));
   return map;
 }

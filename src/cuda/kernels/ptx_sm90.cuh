@@ -126,7 +126,8 @@ __device__ inline void bulk_wait() {
 
 // A box of a tensor of three extents, by its map, which the host made (cuTensorMapEncodeTiled) and which is a
 // parameter of the kernel. Shared memory is aligned to 128; the innermost coordinate is that of a multiple of
-// 16 bytes, or the instruction is illegal. What lies outside of the tensor is not written.
+// 16 bytes, or the instruction is illegal. What lies outside of the tensor is not
+// written, but a box cannot begin before it.
 struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
@@ -139,6 +140,20 @@ __device__ inline void store_box_if(const TensorMap* map, int x0, int x1, int x2
       "@stores cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];\n"
       "}" ::"l"(map),
       "r"(x0), "r"(x1), "r"(x2), "r"(from), "r"(static_cast<unsigned>(stores))
+      : "memory");
+}
+
+// The same the other way, of five extents. What lies outside of the tensor is zero.
+__device__ inline void load_box_if(unsigned to, const TensorMap* map, int x0, int x1, int x2, int x3, int x4,
+                                   unsigned barrier, bool loads) {
+  asm volatile(
+      "{\n"
+      ".reg .pred loads;\n"
+      "setp.ne.b32 loads, %8, 0;\n"
+      "@loads cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%2, %3, %4, %5, %6}], [%7];\n"
+      "}" ::"r"(to),
+      "l"(map), "r"(x0), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(barrier), "r"(static_cast<unsigned>(loads))
       : "memory");
 }
 
@@ -316,5 +331,33 @@ CONVTUNE_WGMMA(240, 120, "%120", "%121", "%122")
 CONVTUNE_WGMMA(248, 124, "%124", "%125", "%126")
 CONVTUNE_WGMMA(256, 128, "%128", "%129", "%130")
 #undef CONVTUNE_WGMMA
+
+// The same with `a` in registers, rounded: a[2i + j] is row group + 8j, k thread + 4i. They must be as they
+// were until the products are done.
+template <int N>
+struct WgmmaTf32Registers;
+
+#define CONVTUNE_WGMMA_REGISTERS(columns, count, a0, a1, a2, a3, b_name, adds_name)                         \
+  template <>                                                                                               \
+  struct WgmmaTf32Registers<columns> {                                                                      \
+    __device__ static void multiply(float (&sums)[count], const unsigned (&a)[4], unsigned long long b,     \
+                                    bool adds) {                                                            \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " adds_name                                      \
+                   ", 0;\n"                                                                                 \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns "k8.f32.tf32.tf32 {" CONVTUNE_LIST_##count  \
+                   "}, {" a0 ", " a1 ", " a2 ", " a3 "}, " b_name ", adds, 1, 1;\n}"                        \
+                   : CONVTUNE_SUMS_##count                                                                  \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<unsigned>(adds))); \
+    }                                                                                                       \
+  };
+CONVTUNE_WGMMA_REGISTERS(32, 16, "%16", "%17", "%18", "%19", "%20", "%21")
+CONVTUNE_WGMMA_REGISTERS(64, 32, "%32", "%33", "%34", "%35", "%36", "%37")
+CONVTUNE_WGMMA_REGISTERS(96, 48, "%48", "%49", "%50", "%51", "%52", "%53")
+CONVTUNE_WGMMA_REGISTERS(128, 64, "%64", "%65", "%66", "%67", "%68", "%69")
+CONVTUNE_WGMMA_REGISTERS(160, 80, "%80", "%81", "%82", "%83", "%84", "%85")
+CONVTUNE_WGMMA_REGISTERS(192, 96, "%96", "%97", "%98", "%99", "%100", "%101")
+CONVTUNE_WGMMA_REGISTERS(224, 112, "%112", "%113", "%114", "%115", "%116", "%117")
+CONVTUNE_WGMMA_REGISTERS(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
+#undef CONVTUNE_WGMMA_REGISTERS
 
 }  // namespace convtune::ptx

@@ -1,0 +1,235 @@
+// The direct patch kernel on an H100: exact on integers, strict about NaN, infinities and padding, the same
+// bits in every run.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "convtune/cases.h"
+#include "cpu/reference.h"
+#include "cuda/compile_all.h"
+#include "cuda/cuda.h"
+#include "cuda/direct_patch_sm90.h"
+#include "cuda/driver.h"
+#include "random_bits.h"
+#include "testbed.h"
+
+namespace convtune {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+
+constexpr float kHuge = std::numeric_limits<float>::max();  // as TF32 it is infinite
+
+class DirectPatch : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no NVIDIA GPU: " << cuda::describe_driver();
+    if (device().isa != "sm_90a") GTEST_SKIP() << "it is for compute capability 9.0, not " << device().isa;
+  }
+  Backend& gpu() { return cuda::backend({Device::Kind::cuda, 0}); }
+  const DeviceInfo& device() { return gpu().info(); }
+  const Algorithm& patch() { return cuda::direct_patch_sm90(); }
+
+  struct Case {
+    Conv2dProblem problem;
+    Config config;
+  };
+  // The first config and one from anywhere, compiled beforehand by all processors.
+  std::vector<Case> cases_of(const std::vector<Conv2dProblem>& problems) {
+    std::vector<Case> cases;
+    std::vector<cuda::CompileJob> jobs;
+    for (std::size_t i = 0; i < problems.size(); ++i) {
+      const std::vector<Config> configs = patch().candidates(problems[i], device());
+      if (configs.empty()) {
+        std::cout << to_string(problems[i]) << ": " << patch().supports(problems[i], device()).reason()
+                  << "\n";
+        ++refused_;
+        continue;
+      }
+      cases.push_back({problems[i], configs.front()});
+      if (configs.size() > 1)
+        cases.push_back({problems[i], configs[1 + random_bits(7, i) % (configs.size() - 1)]});
+    }
+    for (const Case& one : cases)
+      jobs.push_back(
+          cuda::direct_patch_sm90_job(cuda::direct_patch_sm90_kernel(one.problem, one.config), device().isa));
+    cuda::compile_all(jobs, static_cast<int>(std::thread::hardware_concurrency()), 60);
+    return cases;
+  }
+
+  int refused_ = 0;  // of those problems
+
+  // The output for host tensors, `shift` floats off every alignment.
+  std::vector<float> run(const Case& one, const std::vector<float>& x, const std::vector<float>& w,
+                         const std::vector<float>& bias, std::size_t shift = 0) {
+    const auto to_device = [&](const std::vector<float>& values) {
+      auto block = gpu().allocate((values.size() + shift) * sizeof(float));
+      gpu().upload(static_cast<float*>(block.get()) + shift, values.data(), values.size() * sizeof(float));
+      return block;
+    };
+    const auto executable = patch().build(one.problem, device(), one.config);
+    const auto packed = gpu().allocate(executable->packed_bytes());
+    std::vector<float> y(static_cast<std::size_t>(one.problem.output_elements()), -1e30f);
+    const auto x_device = to_device(x), w_device = to_device(w), bias_device = to_device(bias),
+               y_device = to_device(y);
+    executable->pack(static_cast<float*>(w_device.get()) + shift,
+                     one.problem.bias ? static_cast<float*>(bias_device.get()) + shift : nullptr,
+                     packed.get(), nullptr);
+    float* const y_at = static_cast<float*>(y_device.get()) + shift;
+    executable->run(static_cast<float*>(x_device.get()) + shift, packed.get(), y_at, nullptr);
+    gpu().synchronize(nullptr);
+    gpu().download(y.data(), y_at, y.size() * sizeof(float));
+    return y;
+  }
+
+  // The first difference from the oracle; small integers are exact, NaN and infinities must agree.
+  static std::string difference(const Conv2dProblem& a, const std::vector<float>& x,
+                                const std::vector<float>& w, const std::vector<float>& bias,
+                                const std::vector<float>& y) {
+    std::size_t i = 0;
+    for (std::int64_t n = 0; n < a.n; ++n)
+      for (std::int64_t k = 0; k < a.k; ++k)
+        for (std::int64_t p = 0; p < a.p(); ++p)
+          for (std::int64_t q = 0; q < a.q(); ++q, ++i) {
+            const double want =
+                cpu::oracle(a, x.data(), w.data(), a.bias ? bias.data() : nullptr, n, k, p, q).value;
+            if (std::isnan(want) ? !std::isnan(y[i]) : want != y[i])
+              return "y[" + std::to_string(n) + "][" + std::to_string(k) + "][" + std::to_string(p) + "][" +
+                     std::to_string(q) + "] is " + std::to_string(y[i]) + ", not " + std::to_string(want);
+          }
+    return {};
+  }
+};
+
+std::vector<float> integers(std::int64_t elements, std::uint64_t seed) {
+  std::vector<float> values(static_cast<std::size_t>(elements));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(static_cast<int>(random_bits(seed, i) % 7) - 3);
+  return values;
+}
+
+Conv2dProblem random_patches(std::uint64_t index) {
+  std::uint64_t position = 0;
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(random_bits(index, position++) %
+                                           static_cast<std::uint64_t>(high - low + 1));
+  };
+  Conv2dProblem a;
+  constexpr std::int64_t kColumns[] = {4, 8, 16, 32};
+  a.n = pick(1, 9), a.c = pick(1, 5), a.k = pick(1, 300);
+  a.s = a.stride_w = kColumns[pick(0, 3)];
+  a.r = a.stride_h = a.s == 4 ? 4 * pick(1, 3) : a.s == 8 ? 2 * pick(1, 6) : pick(1, 16);
+  a.h = a.r * pick(1, 12) + pick(0, a.r - 1), a.w = 32 * pick(1, index % 4 == 0 ? 16 : 4);
+  a.bias = pick(0, 3) > 0;
+  a.activation = pick(0, 1) == 1 ? Activation::relu : Activation::none;
+  a.precision = Precision::tf32;
+  return a;
+}
+
+TEST_F(DirectPatch, IsExactOnVisionTransformers) {
+  std::vector<Conv2dProblem> problems;
+  for (const char* text :
+       {"vit_b16_patchify", "convnext_patchify", "mb9ic3ih224oc768kh32sh32", "mb3ic3ih384oc1024kh16sh16",
+        "mb2ic3ih1024oc768kh16sh16", "mb1ic3ih224oc192kh16sh16"}) {
+    Conv2dProblem problem = find_problem(text);
+    problem.n = std::min<std::int64_t>(problem.n, 9);
+    problem.precision = Precision::tf32;
+    problems.push_back(problem);
+  }
+  const std::vector<Case> cases = cases_of(problems);
+  EXPECT_EQ(refused_, 0);
+  for (const Case& one : cases) {
+    Testbed bed(one.problem, gpu(), TestData::integer, 5, 3000);
+    EXPECT_EQ(bed.check(*patch().build(one.problem, device(), one.config)).failure, "")
+        << to_string(one.problem) << " with " << to_string(one.config);
+  }
+}
+
+TEST_F(DirectPatch, IsExactOnRandomProblems) {
+  std::vector<Conv2dProblem> problems;
+  for (std::uint64_t i = 0; i < 60; ++i) problems.push_back(random_patches(i));
+  const std::vector<Case> cases = cases_of(problems);
+  EXPECT_LT(refused_, 6);
+  for (const Case& one : cases) {
+    Testbed bed(one.problem, gpu(), TestData::integer, 6, 2000);
+    EXPECT_EQ(bed.check(*patch().build(one.problem, device(), one.config)).failure, "")
+        << to_string(one.problem) << " with " << to_string(one.config);
+  }
+}
+
+const char* const kStrictProblems[] = {
+    "mb2ic3ih50iw96oc70kh16sh16 precision=tf32 act=relu",
+    "mb3ic2ih17iw64oc10kh8sh8 precision=tf32",
+    "mb2ic5ih20iw32oc40kh4sh4 precision=tf32 bias=0 act=relu",
+};
+
+TEST_F(DirectPatch, SpreadsNanAndInfinityNoFurtherThanTheSumsReach) {
+  std::vector<Conv2dProblem> problems;
+  for (const char* text : kStrictProblems) problems.push_back(parse_problem(text));
+  for (const Case& one : cases_of(problems)) {
+    const Conv2dProblem& a = one.problem;
+    const auto x = integers(a.input_elements(), 1), w = integers(a.weight_elements(), 2),
+               bias = integers(a.k, 3);
+    for (const float bad : {kNan, kInf, -kInf, kHuge}) {
+      for (int where = 0; where < 3; ++where) {
+        auto bad_x = x, bad_w = w, bad_bias = bias;
+        auto& values = where == 0 ? bad_x : where == 1 ? bad_w : bad_bias;
+        values[values.size() / 3] = bad;
+        values[values.size() - 1] = bad;
+        // Products by 1 and nothing added: exact in spite of its size.
+        if (bad == kHuge && where < 2) {
+          auto& others = where == 0 ? bad_w : bad_x;
+          for (float& other : others) other = other > 0 ? 1.0f : 0.0f;
+          std::fill(values.begin(), values.end(), 0.0f);
+          values[values.size() / 3] = bad;
+          std::fill(bad_bias.begin(), bad_bias.end(), 0.0f);
+        }
+        EXPECT_EQ(difference(a, bad_x, bad_w, bad_bias, run(one, bad_x, bad_w, bad_bias)), "")
+            << to_string(a) << " with " << to_string(one.config) << ", " << bad << " in tensor " << where;
+      }
+    }
+  }
+}
+
+TEST_F(DirectPatch, TakesBadlyAlignedPointers) {
+  std::vector<Conv2dProblem> problems;
+  for (const char* text : kStrictProblems) problems.push_back(parse_problem(text));
+  for (const Case& one : cases_of(problems)) {
+    const Conv2dProblem& a = one.problem;
+    const auto x = integers(a.input_elements(), 1), w = integers(a.weight_elements(), 2),
+               bias = integers(a.k, 3);
+    for (const std::size_t shift : {0, 1, 2})
+      EXPECT_EQ(difference(a, x, w, bias, run(one, x, w, bias, shift)), "")
+          << to_string(a) << " with " << to_string(one.config) << ", " << shift << " floats off";
+  }
+}
+
+TEST_F(DirectPatch, CountsMoreOutputsThanAnIntCan) {
+  const Conv2dProblem problem = parse_problem("mb700ic1ih256oc768kh4sh4 precision=tf32");
+  ASSERT_GT(problem.output_elements(), std::int64_t{1} << 31);
+  Testbed bed(problem, gpu(), TestData::integer, 8, 3000);  // of which the last outputs are some
+  const Config config = patch().candidates(problem, device()).front();
+  EXPECT_EQ(bed.check(*patch().build(problem, device(), config)).failure, "");
+}
+
+TEST_F(DirectPatch, GivesTheSameBitsEveryTime) {
+  for (const char* name : {"vit_b16_patchify", "convnext_patchify"}) {
+    Conv2dProblem problem = find_problem(name);
+    problem.n = 16;
+    problem.precision = Precision::tf32;
+    const Case one{problem, patch().candidates(problem, device()).front()};
+    std::vector<float> x(static_cast<std::size_t>(problem.input_elements())),
+        w(static_cast<std::size_t>(problem.weight_elements())), bias(static_cast<std::size_t>(problem.k));
+    for (auto* values : {&x, &w, &bias})
+      for (std::size_t i = 0; i < values->size(); ++i)
+        (*values)[i] = static_cast<float>(random_bits(11, i) >> 40) * 0x1p-23f - 1;
+    const std::vector<float> first = run(one, x, w, bias);
+    for (int i = 0; i < 20; ++i) ASSERT_EQ(run(one, x, w, bias), first) << name;
+  }
+}
+
+}  // namespace
+}  // namespace convtune
