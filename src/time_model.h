@@ -32,6 +32,7 @@ struct TileWork {
   bool persistent = false;     // a block takes tile after tile; else a tile is a block
   bool wgmma = false;          // multiplies with wgmma; else with mma.sync
   bool cuda_cores = false;     // multiplies on ordinary units: products are among the instructions
+  bool load_beside = false;    // a tile is loaded in parts while others of its parts are multiplied
   bool store_beside = false;   // a tile is stored in parts while others of its parts are multiplied
 };
 
