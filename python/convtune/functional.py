@@ -108,10 +108,15 @@ def plan(
         return _planned(as_problem(problem), device)
     x = arrays.describe(problem, "x")
     weights = arrays.describe(w, "w")
+    where = device or x.device
+    if precision is None and x.library.name == "torch":
+        from .tensors import allowed_precision
+
+        precision = allowed_precision(-1 if where == "cpu" else 0)
     asked = problem_of(
         x.shape, weights.shape, bias is not None, stride, padding, dilation, groups, precision, activation
     )
-    return _planned(asked, device or x.device)
+    return _planned(asked, where)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 CuPy's by a stand-in, because this machine may have no GPU."""
 
 import ctypes
+import dataclasses
 import sys
 import types
 
@@ -298,6 +299,20 @@ def test_torch_on_the_cpu():
     for wrong in (dict(x=x.clone().requires_grad_()), dict(x=x, out=y.clone().requires_grad_())):
         with pytest.raises(convtune.InvalidArgument, match="gradients"):
             convtune.run(conv, weights=packed, **wrong)
+
+
+@pytest.mark.parametrize("allowed, precision", [(True, "tf32"), (False, "fp32")])
+def test_plan_rounds_as_pytorch_allows(allowed, precision, monkeypatch):
+    """As conv2d does; of a GPU only its name is needed."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed here")
+    on_cpu = arrays.describe
+    monkeypatch.setattr(arrays, "describe", lambda *a: dataclasses.replace(on_cpu(*a), device="cuda:0"))
+    monkeypatch.setattr(convtune.functional, "_planned", lambda problem, device: (problem.precision, device))
+    x, w = torch.from_numpy(X), torch.from_numpy(W)
+    with torch.backends.cudnn.flags(allow_tf32=allowed):
+        assert convtune.plan(x, w) == (precision, "cuda:0")
+        assert convtune.plan(x, w, precision="fp16") == ("fp16", "cuda:0")
+    assert convtune.plan(X, W) == ("auto", "cuda:0")
 
 
 def test_jax_on_the_cpu():
