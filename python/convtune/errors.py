@@ -44,4 +44,4 @@ class InternalError(Error):
 
 
 class OutOfMemory(Error, MemoryError):
-    """No memory was left, on the host or on a device."""
+    """No memory was left on the host. (On a GPU: Unsupported, or what the arrays' own library raises.)"""
