@@ -46,7 +46,8 @@ class Contest {
       for (std::size_t i = 0; i < list_.size(); ++i) all.push_back(i);
       start(all);
       // One that fails while it is timed leaves, and the others begin again.
-      while (enough() && !measure()) start(alive());
+      while (enough() && !measure())
+        if (enough()) start(alive());
     } catch (const RunCancelled&) {
       result_.interrupted = true;
     }
