@@ -180,8 +180,15 @@ def measure(name, args):
     report = optimized.convtune_report
     print(f"== {name}, batch {args.batch}, optimized in {seconds:.0f} s\n{report}", flush=True)
     ways = {"eager": eager, "convtune": optimized}
+    kept = {"eager": report.kept}
     if args.compile:
-        ways |= {"compile": torch.compile(eager), "convtune+compile": torch.compile(optimized)}
+        proven = make()
+        proven.load_state_dict(eager.state_dict())
+        convtune.optimize(proven, x, budget=0, progress=False, compiled=True)
+        whole = proven.convtune_report
+        print(f"{name} compiled: {whole.before_us:.0f} us, {whole.after_us:.0f} with convtune, kept: {whole.kept}")
+        ways |= {"compile": torch.compile(eager), "convtune+compile": torch.compile(proven)}
+        kept["compile"] = whole.kept
     for way in ways.values():
         for _ in range(3):
             way(x)
@@ -191,12 +198,12 @@ def measure(name, args):
     print(f"{name}: {row} us; error {eager_error:.2g} eager, {own_error:.2g} convtune\n", flush=True)
     layers = [
         {"layers": one.names, "problem": str(one.problem), "calls": one.calls, "pytorch_us": one.pytorch_us,
-         "convtune_us": one.convtune_us, "gain": one.gain, "algorithm": one.algorithm, "config": one.config,
+         "convtune_us": one.convtune_us, "gain": one.gain, "algorithm": one.algorithm, "config": one.config, "layout": one.layout,
          "swapped": one.swapped, "decision": one.decision}
         for one in report.layers
     ]  # fmt: skip
     return {
-        "model": name, "batch": args.batch, "optimize_seconds": seconds, "kept": report.kept,
+        "model": name, "batch": args.batch, "optimize_seconds": seconds, "kept": kept,
         "times_us": {way: {"median": us, "mad": mad, "n": n} for way, (us, mad, n) in times.items()},
         "max_error": {"eager": eager_error, "convtune": own_error}, "layers": layers,
     }  # fmt: skip

@@ -85,13 +85,16 @@ def _pytorch(
 
 
 class _Planned:
-    """A convolution, and what a call must know of it. `convolution` is None where PyTorch's own is to run."""
+    """A convolution, and what a call must know of it. `convolution` is None where PyTorch's own is to run; `format`: in
+    which memory format it reads and writes."""
 
-    __slots__ = ("convolution", "output_shape")
+    __slots__ = ("convolution", "format", "output_shape")
 
     def __init__(self, convolution: Convolution | None, problem: Problem) -> None:
         self.convolution = convolution
         self.output_shape = (problem.n, problem.k, *problem.output_size)
+        nhwc = convolution is not None and convolution.problem.layout == "nhwc"
+        self.format = _channels_last if nhwc else _contiguous
 
 
 _fingerprints: dict[str, str] = {}
@@ -104,14 +107,19 @@ def fingerprint(device: str) -> str:
     return _fingerprints.get(device, "")
 
 
-def choice(choices: str, device: str, problem: Problem) -> tuple[str, str] | None:
-    """(algorithm, config) proven for the problem on that device. `choices` is what optimize leaves in a module: lines
-    of "fingerprint<tab>problem<tab>algorithm<tab>config"."""
+def choice_line(device: str, problem: Problem, run_as: Problem, algorithm: str, config: str) -> str:
+    """A line of what optimize leaves in a module: how `problem` runs on that kind of device, proven. `run_as` is the
+    problem, or the same in the other layout, with copies before and after."""
+    return "\t".join((fingerprint(device), problem.key, run_as.layout, algorithm, config))
+
+
+def choice(choices: str, device: str, problem: Problem) -> tuple[Problem, str, str] | None:
+    """(what to plan, algorithm, config) by the line for that problem on that device, if there is one."""
     wanted = [fingerprint(device), problem.key]
     for line in choices.splitlines():
         fields = line.split("\t")
-        if len(fields) == 4 and fields[:2] == wanted:
-            return fields[2], fields[3]
+        if len(fields) == 5 and fields[:2] == wanted:
+            return problem.replace(layout=fields[2]), fields[3], fields[4]
     return None
 
 
@@ -137,21 +145,21 @@ def _plan(
         raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be {tuple(weight.shape[:1])}")
     problem = problem_of(x, weight, bias is not None, stride, padding, dilation, groups, precision, activation)
     device = "cpu" if index < 0 else f"cuda:{index}"
-    proven: tuple[str | None, str | None] = (None, None)
+    plan: tuple[Problem, str | None, str | None] = (problem, None, None)
     if problem.n == 0:
         return _Planned(None, problem)
     if choices:
-        found = choice(choices, device, problem)
-        if found is None:
+        proven = choice(choices, device, problem)
+        if proven is None:
             return _Planned(None, problem)
-        proven = found
+        plan = proven
     if index >= 0 and _capturing():
         raise Error(
             f"{problem} has not run on {device} yet, and a CUDA graph is being recorded: a plan may have to compile, "
             "which cannot be recorded. Call the convolution (or Conv2d.prepare) once before"
         )
     try:
-        return _Planned(Convolution(problem, device, *proven), problem)
+        return _Planned(Convolution(plan[0], device, *plan[1:]), problem)
     except (InvalidArgument, Unsupported):
         if choices:  # proven by another version of convtune, whose configs were others
             return _Planned(None, problem)
@@ -197,11 +205,7 @@ def run(
         x.shape, weight.shape, bias is None, stride, padding, dilation, groups, precision, activation, choices, index,
         format,
     )  # fmt: skip
-    try:
-        planned = PLANS.peek(key)
-    except TypeError:  # PyTorch's dispatcher hands lists in
-        rest = tuple(stride), tuple(padding), tuple(dilation), groups, precision, activation, choices, reuse
-        return run(x, weight, bias, *rest)
+    planned = PLANS.peek(key)
     if planned is None:
         how = stride, padding, dilation, groups, precision, activation, choices, index
         planned = PLANS.get_or_make(key, lambda: _plan(x, weight, bias, *how))
@@ -216,17 +220,25 @@ def run(
         kept, packed = pack(convolution, weight, bias, x, stream)
     else:
         kept, packed = packed_weights(convolution, weight, bias, x, stream)
+    own = planned.format
     address = x.data_ptr()
-    if not lies or address & 3 or x.is_neg():
-        x = x.resolve_neg().clone(memory_format=format)
+    if not lies or own is not format or address & 3 or x.is_neg():
+        x = x.resolve_neg().clone(memory_format=own)
         address = x.data_ptr()
-    if format is _contiguous:
+    if own is _contiguous:
         y = x.new_empty(planned.output_shape)
     else:
-        y = torch.empty(planned.output_shape, dtype=_float32, device=x.device, memory_format=format)
+        y = torch.empty(planned.output_shape, dtype=_float32, device=x.device, memory_format=own)
     convolution.run_raw(address, packed, y.data_ptr(), stream)
     del kept  # freed in the order of the stream
-    return y
+    return y if own is format else y.contiguous(memory_format=format)
+
+
+def _kernel(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, *rest: Any
+) -> Tensor:
+    """`run`, as the dispatcher calls it: with lists."""
+    return run(x, weight, bias, tuple(stride), tuple(padding), tuple(dilation), *rest)
 
 
 def _format(x: Tensor, weight: Tensor) -> torch.memory_format:
@@ -259,7 +271,7 @@ def _fake(
 
 def _below(*arguments: Any) -> Tensor:
     with _below_autograd():
-        return _operator(*arguments)  # type: ignore[no-any-return]
+        return _forward_operator(*arguments)  # type: ignore[no-any-return]
 
 
 class _Convolution(torch.autograd.Function):
@@ -321,7 +333,7 @@ def _autograd(
     if _is_grad_enabled() and _records_gradients(x, weight, bias):
         return _Convolution.apply(x, weight, bias, *rest, _below)  # type: ignore[no-any-return]
     if _is_ordinary(x, weight):  # past the dispatcher, which would call Python a second time
-        return run(x, weight, bias, *rest)
+        return _kernel(x, weight, bias, *rest)
     return _below(x, weight, bias, *rest)
 
 
@@ -333,19 +345,22 @@ def _autocast(
     return _pytorch(x, weight, bias, stride, padding, dilation, groups, activation)
 
 
+# conv2d_forward is what there is below autograd, and what graphs of torch.compile hold: one call of Python less.
 _library = torch.library.Library("convtune", "DEF")
-_library.define(
-    "conv2d(Tensor x, Tensor weight, Tensor? bias, SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation, "
-    "SymInt groups, str precision='auto', str activation='none', str choices='', bool reuse=True) -> Tensor",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
-_library.impl("conv2d", run, "CPU")
-_library.impl("conv2d", run, "CUDA")
+for _name in ("conv2d", "conv2d_forward"):
+    _library.define(
+        f"{_name}(Tensor x, Tensor weight, Tensor? bias, SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation, "
+        "SymInt groups, str precision='auto', str activation='none', str choices='', bool reuse=True) -> Tensor",
+        tags=(torch.Tag.pt2_compliant_tag,),
+    )
+    _library.impl(_name, _kernel, "CPU")
+    _library.impl(_name, _kernel, "CUDA")
+    torch.library.register_fake(f"convtune::{_name}", _fake, lib=_library)
 _library.impl("conv2d", _autograd, "Autograd")
 _library.impl("conv2d", _autocast, "AutocastCPU")
 _library.impl("conv2d", _autocast, "AutocastCUDA")
-torch.library.register_fake("convtune::conv2d", _fake, lib=_library)
 _operator = torch.ops.convtune.conv2d.default
+_forward_operator = torch.ops.convtune.conv2d_forward.default
 
 
 def call(

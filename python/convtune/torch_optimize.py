@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ._contest import Contest, contest
-from .convolution import Convolution
+from .convolution import Convolution, Plan
 from .errors import InvalidArgument, Unsupported
 from .nn import Conv2d
 from .problem import Problem
 from .progress import ProgressLine, Step
 from .table import lined_up, microseconds
-from .torch import call, choice, fingerprint, problem_of
+from .torch import call, choice_line, problem_of
 from .torch_timing import Stopwatch, wall_us
 from .tuning import tune
 
@@ -47,6 +47,7 @@ class Layer:
     gain: float = 0.0  # of the median: 0.10 takes 10 % less time
     algorithm: str = ""
     config: str = ""
+    layout: str = ""  # in which convtune runs it; with copies before and after where that is not the problem's
     swapped: bool = False
     decision: str = ""
 
@@ -149,10 +150,6 @@ def _padded(module: torch.nn.Conv2d, x: Tensor) -> tuple[Tensor, tuple[int, int,
     return x, Conv2d._edges(module)  # type: ignore[arg-type]
 
 
-def _arguments(module: torch.nn.Conv2d) -> tuple[Any, ...]:
-    return module.stride, Conv2d._edges(module), module.dilation, module.groups  # type: ignore[arg-type]
-
-
 def _find(model: torch.nn.Module, run: Callable[[], object]) -> tuple[list[_Seen], int]:
     """What one forward runs, and how many convolutions of it are no module's."""
     found: dict[Any, _Seen] = {}
@@ -230,86 +227,107 @@ def restore(model: Model) -> Model:
     return model
 
 
-def _check_and_contest(seen: _Seen, line: str, stopwatch: Stopwatch, min_gain: float, grad: bool) -> Contest:
-    """PyTorch's convolution against convtune's, on random data that lie as the model's do. Raises Unsupported where the
-    answers differ by more than rounding."""
-    module, problem = seen.module, seen.problem
-    assert problem is not None
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(seen.shape, seen.strides))
-    x = torch.rand(extent, device=seen.device).mul_(2).sub_(1).as_strided(seen.shape, seen.strides)
-    stride, edges, dilation, groups = _arguments(module)
-    weight, bias = module.weight, module.bias
-    even = edges[0] == edges[2] and edges[1] == edges[3]
+class _Sides:
+    """PyTorch's and convtune's way of one layer, on random data that lie as the model's do."""
 
-    def pytorch() -> Tensor:
-        padding = edges[:2] if even else "same"
-        return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
+    def __init__(self, seen: _Seen) -> None:
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(seen.shape, seen.strides))
+        self.x = torch.rand(extent, device=seen.device).mul_(2).sub_(1).as_strided(seen.shape, seen.strides)
+        self.weight, self.bias = seen.module.weight, seen.module.bias
+        self.how = seen.module.stride, Conv2d._edges(seen.module), seen.module.dilation, seen.module.groups  # type: ignore[arg-type]
 
-    def ours() -> Tensor:
-        return call(x, weight, bias, stride, edges, dilation, groups, "auto", "none", line)
+    def pytorch(self) -> Tensor:
+        stride, edges, dilation, groups = self.how
+        uneven = edges[0] != edges[2] or edges[1] != edges[3]
+        return torch.conv2d(self.x, self.weight, self.bias, stride, "same" if uneven else edges[:2], dilation, groups)
 
-    with torch.set_grad_enabled(grad):
-        expected, got = pytorch().detach(), ours().detach()
-        scale = expected.square().mean().sqrt().clamp_min(1e-30)
-        error = float((got - expected).abs().max() / scale) if expected.numel() else 0.0
-        if not error <= _TOLERANCE.get(problem.precision, 2e-2):
-            raise Unsupported(f"its answer differs from PyTorch's by {error:.2g} of the root mean square")
-        del expected, got
-        for _ in range(3):
-            pytorch(), ours()
-        return contest(
-            lambda: stopwatch.time_us(pytorch), lambda: stopwatch.time_us(ours), min_gain, max_seconds=5
-        )
+    def convtune(self, line: str) -> Callable[[], Tensor]:
+        return lambda: call(self.x, self.weight, self.bias, *self.how, "auto", "none", line)
 
 
-def _pytorch_us(seen: _Seen, stopwatch: Stopwatch) -> float:
-    """Roughly: what the budget is shared by."""
-    x = torch.rand(seen.shape, device=seen.device)
-    with torch.no_grad():
-        for _ in range(2):
-            seen.module._conv_forward(x, seen.module.weight, seen.module.bias)
-        run = lambda: seen.module._conv_forward(x, seen.module.weight, seen.module.bias)  # noqa: E731
-        return statistics.median(stopwatch.time_us(run) for _ in range(3))
+def _check_and_contest(sides: _Sides, precision: str, line: str, stopwatch: Stopwatch, min_gain: float) -> Contest:
+    """Raises Unsupported where the answers differ by more than rounding."""
+    ours = sides.convtune(line)
+    expected, got = sides.pytorch().detach(), ours().detach()
+    scale = expected.square().mean().sqrt().clamp_min(1e-30)
+    error = float((got - expected).abs().max() / scale) if expected.numel() else 0.0
+    if not error <= _TOLERANCE.get(precision, 2e-2):
+        raise Unsupported(f"its answer differs from PyTorch's by {error:.2g} of the root mean square")
+    del expected, got
+    for _ in range(3):
+        sides.pytorch(), ours()
+    return contest(
+        lambda: stopwatch.time_us(sides.pytorch), lambda: stopwatch.time_us(ours), min_gain, max_seconds=5
+    )
+
+
+def _median_us(run: Callable[[], object], stopwatch: Stopwatch) -> float:
+    for _ in range(2):
+        run()
+    return statistics.median(stopwatch.time_us(run) for _ in range(5))
+
+
+def _device(seen: _Seen) -> str:
+    return "cpu" if seen.device.type == "cpu" else f"cuda:{seen.device.index}"
+
+
+def _way(problem: Problem, device: str, sides: _Sides, stopwatch: Stopwatch) -> tuple[Problem, Plan] | None:
+    """As what convtune runs it best: as it stands, or what lies channels last as NCHW with copies before and after. None
+    where the vendor's kernel is the best that convtune knows: PyTorch has it, too."""
+    ways = []
+    for one in [problem] + ([problem.replace(layout="nchw")] if problem.layout == "nhwc" else []):
+        with contextlib.suppress(Unsupported):
+            plan = Convolution(one, device).plan
+            if plan.algorithm not in _VENDORS:
+                ways.append((one, plan))
+    if len(ways) < 2:
+        return ways[0] if ways else None
+
+    def time_us(way: tuple[Problem, Plan]) -> float:
+        line = choice_line(device, problem, way[0], way[1].algorithm, way[1].config)
+        return _median_us(sides.convtune(line), stopwatch)
+
+    return min(ways, key=time_us)
 
 
 def _decide(
-    layers: list[tuple[Layer, list[_Seen]]], budget: float, min_gain: float, grad: bool, line: ProgressLine | None
+    layers: list[tuple[Layer, list[_Seen]]], budget: float, min_gain: float, line: ProgressLine | None
 ) -> None:
     """Tunes each problem and lets it compete; fills the layers."""
     todo = [(layer, seen) for layer, seen in layers if layer.problem is not None]
     stopwatches = {one.device: Stopwatch(one.device) for _, seen in todo for one in seen}
-    costs = {}
     for layer, seen in todo:
-        layer.pytorch_us = _pytorch_us(seen[0], stopwatches[seen[0].device])
-        costs[id(layer)] = layer.pytorch_us * layer.calls
-    todo.sort(key=lambda one: -costs[id(one[0])])
-    deadline, cost_left = time.monotonic() + budget, sum(costs.values())
+        layer.pytorch_us = _median_us(_Sides(seen[0]).pytorch, stopwatches[seen[0].device])
+    todo.sort(key=lambda one: -one[0].pytorch_us * one[0].calls)
+    cost_left = sum(layer.pytorch_us * layer.calls for layer, _ in todo)
+    deadline = time.monotonic() + budget
     for number, (layer, seen) in enumerate(todo, 1):
-        problem, one = layer.problem, seen[0]
+        problem, device, stopwatch = layer.problem, _device(seen[0]), stopwatches[seen[0].device]
         assert problem is not None
-        device = "cpu" if one.device.type == "cpu" else f"cuda:{one.device.index}"
-        label = f"{number}/{len(todo)} {layer.names[0]}"
+        label, cost = f"{number}/{len(todo)} {layer.names[0]}", layer.pytorch_us * layer.calls
 
         def tell(step: Step, label: str = label) -> None:
             if line is not None:
                 line.show(step.text(label))
 
         try:
-            plan = Convolution(problem, device).plan
+            sides = _Sides(seen[0])
+            way = _way(problem, device, sides, stopwatch)
             left = deadline - time.monotonic()
-            if plan.source != "tuned" and left > 0:
-                share = min(left, max(1.0, left * costs[id(layer)] / max(cost_left, 1e-9)))
-                tune(problem, device, budget=share, min_gain=min_gain, progress=tell)
-                plan = Convolution(problem, device).plan
-            cost_left -= costs[id(layer)]
-            layer.algorithm, layer.config = plan.algorithm, plan.config
-            if plan.algorithm in _VENDORS:
+            if left > 0 and (way is None or way[1].source != "tuned"):
+                share = min(left, max(1.0, left * cost / max(cost_left, 1e-9)))
+                tune(way[0] if way else problem, device, budget=share, min_gain=min_gain, progress=tell)
+                way = _way(problem, device, sides, stopwatch)
+            cost_left -= cost
+            if way is None:
                 layer.decision = "PyTorch: the vendor's kernel is the best that convtune knows"
                 continue
+            run_as, plan = way
+            layer.algorithm, layer.config, layer.layout = plan.algorithm, plan.config, run_as.layout
             if line is not None:
                 line.show(f"{label}: contest")
-            choices = "\t".join((fingerprint(device), problem.key, plan.algorithm, plan.config))
-            result = _check_and_contest(one, choices, stopwatches[one.device], min_gain, grad)
+            proven = choice_line(device, problem, run_as, plan.algorithm, plan.config)
+            result = _check_and_contest(sides, problem.precision, proven, stopwatch, min_gain)
         except Unsupported as why:
             layer.decision = f"PyTorch: {str(why).splitlines()[0]}"
             continue
@@ -317,7 +335,7 @@ def _decide(
         layer.gain, layer.swapped = result.gain, result.accepted
         layer.decision = "convtune" if result.accepted else f"PyTorch: {100 * min_gain:.3g} % less is not proven"
         if result.accepted:
-            layer.decision += f": {plan.algorithm}"
+            layer.decision += f": {plan.algorithm}" + (" with copies" if run_as.layout != problem.layout else "")
         if plan.source != "tuned":
             layer.decision += ", not tuned"
 
@@ -327,9 +345,9 @@ def _choices(layers: list[tuple[Layer, list[_Seen]]]) -> dict[str, str]:
     lines: dict[str, list[str]] = {}
     for layer, seen in layers:
         if layer.swapped and layer.problem is not None:
+            run_as = layer.problem.replace(layout=layer.layout)
             for one in seen:
-                device = "cpu" if one.device.type == "cpu" else f"cuda:{one.device.index}"
-                line = "\t".join((fingerprint(device), layer.problem.key, layer.algorithm, layer.config))
+                line = choice_line(_device(one), layer.problem, run_as, layer.algorithm, layer.config)
                 lines.setdefault(one.name, []).append(line)
     return {name: "\n".join(of) for name, of in lines.items()}
 
@@ -347,7 +365,12 @@ def _grouped(found: list[_Seen]) -> list[tuple[Layer, list[_Seen]]]:
 
 
 def _measure(
-    model: torch.nn.Module, run: Callable[[], object], budget: float, min_gain: float, line: ProgressLine | None
+    model: torch.nn.Module,
+    run: Callable[[], object],
+    whole: Callable[[], object],
+    budget: float,
+    min_gain: float,
+    line: ProgressLine | None,
 ) -> tuple[OptimizeReport, dict[str, str]]:
     """The report, and the swaps to be made. The model is as it was."""
     training = model.training
@@ -357,7 +380,7 @@ def _measure(
         layers = _grouped(found)
         devices = sorted({str(seen.device) for seen in found})
         result = OptimizeReport(", ".join(devices), training, [layer for layer, _ in layers], functional=functional)
-        _decide(layers, budget, min_gain, training, line)
+        _decide(layers, budget, min_gain, line)
         swaps = _choices(layers)
         if not swaps:
             return result, {}
@@ -366,7 +389,7 @@ def _measure(
             def timed() -> float:
                 for name, choices in swaps.items():
                     _swap(modules[name], choices, training) if on else _unswap(modules[name])
-                return wall_us(run, found[0].device)
+                return wall_us(whole, found[0].device)
 
             return timed
 
@@ -376,13 +399,13 @@ def _measure(
         try:
             for _ in range(3):
                 before(), after()
-            whole = contest(before, after, 0.0, max_seconds=20)
+            outcome = contest(before, after, 0.0, max_seconds=20)
         finally:
             for name in swaps:
                 _unswap(modules[name])
-    result.before_us, result.after_us, result.kept = whole.incumbent_us, whole.challenger_us, whole.accepted
-    result.gain, result.low, result.high = whole.gain, whole.low, whole.high
-    if not whole.accepted:
+    result.before_us, result.after_us, result.kept = outcome.incumbent_us, outcome.challenger_us, outcome.accepted
+    result.gain, result.low, result.high = outcome.gain, outcome.low, outcome.high
+    if not outcome.accepted:
         for layer in result.layers:
             if layer.swapped:
                 layer.swapped, layer.decision = False, "PyTorch: the whole model did not gain"
@@ -397,6 +420,8 @@ def optimize(
     budget: float = 60.0,
     min_gain: float = 0.02,
     progress: bool = True,
+    *,
+    compiled: bool = False,
 ) -> Model:
     """Swaps, in place, every torch.nn.Conv2d of the model that convtune computes at least `min_gain` faster than
     PyTorch does as it is set up now (cudnn.benchmark, allow_tf32, memory format), and leaves the rest. Returns the
@@ -414,8 +439,10 @@ def optimize(
     and, where it was measured in training mode, buffers and random numbers are put back. Convolutions that are no
     torch.nn.Conv2d are counted and left.
 
-    Under torch.distributed every rank must call it: rank 0 measures and the others take its decisions. Call it before
-    torch.compile. `restore(model)` undoes it.
+    `compiled`: the whole model is measured through torch.compile, which fuses around PyTorch's convolutions better than
+    around ours; say so where the model is then compiled: torch.compile(convtune.optimize(model, x, compiled=True)).
+    Under torch.distributed every rank must call it: rank 0 measures and the others take its decisions.
+    `restore(model)` undoes it.
     """
     if not isinstance(model, torch.nn.Module):
         raise InvalidArgument(f"optimize takes a torch.nn.Module, not a {type(model).__name__}")
@@ -433,7 +460,10 @@ def optimize(
     if not together or torch.distributed.get_rank() == 0:
         line = ProgressLine() if progress else None
         try:
-            result, swaps = _measure(inner, lambda: inner(*args, **kwargs), budget, min_gain, line)
+            whole = torch.compile(inner) if compiled else inner
+            result, swaps = _measure(
+                inner, lambda: inner(*args, **kwargs), lambda: whole(*args, **kwargs), budget, min_gain, line
+            )
         except BaseException as error:  # the other ranks wait for an answer
             failure = error
         finally:

@@ -180,7 +180,7 @@ def _rank(rank, folder):
     module.tune = lambda *a, **k: None
     chosen = []
     module._measure = lambda *a: chosen.append(rank) or (
-        module.OptimizeReport("cpu", False), {"0": f"{convtune.torch.fingerprint('cpu')}\tp\tdirect\t"}
+        module.OptimizeReport("cpu", False), {"0": f"{convtune.torch.fingerprint('cpu')}\tp\tnchw\tdirect\t"}
     )  # fmt: skip
     made = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Conv2d(3, 8, 3)))
     convtune.optimize(made, batches[0], budget=0, progress=False)

@@ -218,3 +218,30 @@ def test_for_real():
         assert_near(model(X), expected)
     assert len(report.layers) == 2 and all(layer.pytorch_us > 0 for layer in report.layers)
     assert report.kept == any(isinstance(module, Conv2d) for module in model.modules())
+
+
+def test_channels_last_runs_as_nchw_where_that_is_faster(decided):
+    x = X.to(memory_format=torch.channels_last)
+    model = optimized(nn.Sequential(nn.Conv2d(3, 8, 3, groups=1)).eval(), x)
+    layer = model.convtune_report.layers[0]
+    assert layer.problem.layout == "nhwc" and layer.swapped
+    conv = model[0]
+    run_as = layer.problem.replace(layout="nchw")
+    plan = convtune.Convolution(run_as, "cpu").plan
+    conv.choices = convtune.torch.choice_line("cpu", layer.problem, run_as, plan.algorithm, plan.config)
+    with torch.no_grad():
+        y, expected = model(x), nn.Conv2d._conv_forward(conv, x, conv.weight, conv.bias)
+    assert_near(y, expected)
+    assert y.stride() == expected.stride()
+    how = conv.stride, conv._edges(), conv.dilation, conv.groups, "auto", "none", conv.choices
+    assert convtune.torch.convolution_of(x, conv.weight, conv.bias, *how).problem.layout == "nchw"
+    torch.library.opcheck(torch.ops.convtune.conv2d.default, (x, conv.weight.detach(), conv.bias.detach(), *how))
+
+
+def test_measured_through_torch_compile(decided):
+    torch._dynamo.reset()
+    model = optimized(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval(), X, compiled=True)
+    assert model.convtune_report.kept and type(model[0]) is Conv2d
+    decided["whole"] = 0.0
+    optimized(model, X, compiled=True)
+    assert type(model[0]) is nn.Conv2d
