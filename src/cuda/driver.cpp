@@ -11,7 +11,7 @@ namespace convtune::cuda {
 namespace {
 
 constexpr int kOldestVersion = 12000;  // the first with the cubins of NVRTC 12
-constexpr CUresult kOutOfMemory = 2, kNoDevice = 100;
+constexpr CUresult kOutOfMemory = 2, kNotInitialized = 3, kNoDevice = 100;
 
 std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
@@ -137,6 +137,8 @@ void throw_driver_error(CUresult result, const std::string& attempted) {
                                     text != nullptr ? text : std::to_string(result));
   if (is_sticky(result))
     message += "; the device's state in this process is lost: stop using it and start a new process";
+  if (result == kNotInitialized)  // the driver was initialised when it was found
+    message += "; a process that was forked from one that used the driver cannot use it: spawn it instead";
   throw Error(result == kOutOfMemory ? ErrorKind::unsupported
               : result == kNoDevice  ? ErrorKind::no_device
               : is_sticky(result)    ? ErrorKind::device_lost

@@ -68,6 +68,7 @@ TEST(DriverErrors, NameWhatWasAttemptedAndWhatIsLost) {
   };
   EXPECT_NO_THROW(cuda::check(0, "copying {} bytes", 12));
   constexpr cuda::CUresult kOutOfMemory = 2, kNoDevice = 100, kInvalidValue = 1, kIllegalAddress = 700;
+  constexpr cuda::CUresult kNotInitialized = 3;
   EXPECT_EQ(thrown(kOutOfMemory).kind(), ErrorKind::unsupported);
   EXPECT_EQ(thrown(kNoDevice).kind(), ErrorKind::no_device);
   EXPECT_EQ(thrown(kInvalidValue).kind(), ErrorKind::internal);
@@ -75,6 +76,8 @@ TEST(DriverErrors, NameWhatWasAttemptedAndWhatIsLost) {
   EXPECT_EQ(harmless.find("copying 12 bytes failed: "), 0u) << harmless;
   EXPECT_EQ(harmless.find("new process"), std::string::npos) << harmless;
   EXPECT_NE(sticky.find("start a new process"), std::string::npos) << sticky;
+  const std::string forked = thrown(kNotInitialized).what();
+  EXPECT_NE(forked.find("forked"), std::string::npos) << forked;
 }
 
 }  // namespace
