@@ -157,8 +157,9 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, const float* ring_a
       __syncthreads();
       load_stage<config>(ring, weights, kStage + kStages - 1);
     }
-    if constexpr (config.held)
-      __syncwarp();  // later loads, moved up, would take more registers than are left
+    // Later loads, moved up, would take more registers than are left.
+    if constexpr (config.held > 0)
+      if constexpr (step.value % config.held == 0) __syncwarp();
     constexpr int kAt =
         (kStage % kStages * config.stage_floats() + step.value % config.steps * config.step_floats()) / 4;
     unsigned pixels[config.tiles()][2];

@@ -18,8 +18,8 @@ struct DirectStemSm80 {
   // Set by the host so that few threads of a warp meet at one bank: floats from one row of the window to the
   // next, and from one pixel to the next. And the columns that one load brings into the window.
   int row_pitch = 1, pixel_pitch = 1, load_width = 1;
-  // Set by the host as the compiler likes it: no load of a k-step is moved before those of the one before.
-  bool held = true;
+  // Set by the host as the compiler likes it: every so many k-steps no load is moved to before it; 0: any is.
+  int held = 1;
 
   // ---- A block: filters, and a band of output rows of one image, or some columns of it ----
   constexpr int warps() const { return filter_warps * row_warps * column_warps; }
