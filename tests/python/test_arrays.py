@@ -87,6 +87,15 @@ def test_arrays_that_never_change_are_not_written(monkeypatch):
     assert not out.array.any()
 
 
+def test_inside_of_a_jax_transformation(monkeypatch):
+    class Tracer:
+        pass
+
+    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(Array=Tracer))
+    with pytest.raises(convtune.Unsupported, match="x: a .*Tracer has no numbers yet.*jax.jit"):
+        convtune.conv2d(Tracer(), W)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "int8", "uint16", "complex64", "bool"])
 def test_dlpack_types_have_their_names(dtype):
     with pytest.raises(convtune.InvalidArgument, match=f"x is {dtype} "):
