@@ -175,7 +175,7 @@ def _find(model: torch.nn.Module, run: Callable[[], object]) -> tuple[list[_Seen
     hooks = []
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Conv2d):
-            names[id(module)] = name or type(module).__name__
+            names[id(module)] = name
             hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
     counted = _CountedConvolutions()
     try:
@@ -358,7 +358,7 @@ def _grouped(found: list[_Seen]) -> list[tuple[Layer, list[_Seen]]]:
         layer, members = groups.setdefault(
             (seen.problem, seen.refusal, seen.device), (Layer([], seen.problem, decision=seen.refusal), [])
         )
-        layer.names.append(seen.name)
+        layer.names.append(seen.name or "the model")
         layer.calls += seen.calls
         members.append(seen)
     return list(groups.values())

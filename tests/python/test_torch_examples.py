@@ -1,0 +1,65 @@
+"""The examples that need PyTorch, and the README's, run as a person would; and without PyTorch, what they say."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from torch_support import torch
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def python(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=600,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["model_new.py"], "y (8, 96, 55, 55)"),
+        (["resnet_stem.py"], "convtune.nn.Conv2d"),
+        (["optimize_model.py", "--budget", "0", "--size", "64"], "the same bits as before: True"),
+    ],
+)
+def test_examples(arguments, words):
+    ran = python(ROOT / "examples" / arguments[0], *arguments[1:])
+    assert ran.returncode == 0, ran.stderr
+    assert words in ran.stdout
+
+
+def test_a_model_by_import_path(tmp_path):
+    (tmp_path / "somebodys.py").write_text("import torch\ndef net(k): return torch.nn.Conv2d(3, int(k), 3)\n")
+    example = ROOT / "examples" / "optimize_model.py"
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    ran = python(example, "somebodys:net", "8", "--budget", "0", "--size", "32", PYTHONPATH=path)
+    assert ran.returncode == 0, ran.stderr
+    assert "restored; the same bits as before: True" in ran.stdout
+    ran = python(example, "nobodys:net")
+    assert ran.returncode != 0 and "nobodys is not installed here" in ran.stderr
+
+
+def test_readme():
+    program = re.search(r"\n```python\n(import torch.*?)\n```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert program, "README.md has no PyTorch program"
+    ran = python("-c", program.group(1))
+    assert ran.returncode == 0, ran.stderr
+    assert "whole forward" in ran.stdout or "not proven" in ran.stdout
+
+
+def test_model_new_is_the_original():
+    sys.path.insert(0, str(ROOT / "examples"))
+    try:
+        import model_new
+    finally:
+        sys.path.pop(0)
+    model = model_new.ModelNew(num_classes=1000)
+    assert list(model.state_dict()) == ["conv1.weight", "conv1.bias"]
+    assert model.conv1.weight.shape == (96, 3, 11, 11)
+    x = torch.rand(1, 3, 224, 224)
+    assert torch.equal(model(x), model.conv1(x))
