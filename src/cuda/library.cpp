@@ -23,7 +23,17 @@ fs::path from_environment(const char* variable) {
   return value != nullptr && fs::path(value).is_absolute() ? fs::path(value) : fs::path();
 }
 
-// PREFIX/lib/python3.N/site-packages of the active virtual or conda environment.
+// The file that holds this function: the program, or the shared library that it was linked into.
+fs::path own_file() {
+  Dl_info info = {};
+  std::error_code ignored;
+  if (::dladdr(reinterpret_cast<void*>(&own_file), &info) == 0 || info.dli_fname == nullptr) return {};
+  return fs::canonical(info.dli_fname, ignored);
+}
+
+// Where this library was installed as a Python package, that package's neighbours: an interpreter need not be
+// of an active environment. Then PREFIX/lib/python3.N/site-packages of the active virtual or conda
+// environment.
 std::vector<fs::path> site_packages() {
   std::vector<fs::path> found;
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
@@ -35,6 +45,7 @@ std::vector<fs::path> site_packages() {
         found.push_back(entry.path() / "site-packages");
   }
   std::sort(found.begin(), found.end());
+  if (const fs::path site = site_packages_of(own_file()); !site.empty()) found.insert(found.begin(), site);
   return found;
 }
 
@@ -51,6 +62,13 @@ std::vector<fs::path> folders(const LibrarySearch& search) {
 }
 
 }  // namespace
+
+fs::path site_packages_of(const fs::path& file) {
+  const fs::path package = file.parent_path().parent_path(), site = package.parent_path();
+  const bool installed = package.filename() == "convtune" &&
+                         (site.filename() == "site-packages" || site.filename() == "dist-packages");
+  return installed ? site : fs::path();
+}
 
 Library Library::open(const LibrarySearch& search) {
   Library library;

@@ -2,6 +2,7 @@
 // functions by name, and what was tried, for `convtune doctor`.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct LibrarySearch {
   std::vector<std::string> wheel_folders;  // below site-packages: "nvidia/cu13/lib"
   bool in_toolkit = true;                  // whether a CUDA toolkit would hold it
 };
+
+// The folder of Python packages that SITE/convtune/lib/FILE was installed into; empty for any other file.
+std::filesystem::path site_packages_of(const std::filesystem::path& file);
 
 // A value; copies share the library, which stays loaded until the process ends (a driver does not
 // survive being unloaded).

@@ -77,6 +77,16 @@ TEST_F(LibraryTest, AnAbsentOneSaysEveryPlace) {
   EXPECT_FALSE(library.bind_if_there(function, "anything"));
 }
 
+TEST(SitePackages, AreThoseOfAnInstalledPackage) {
+  EXPECT_EQ(site_packages_of("/opt/lib/python3.12/site-packages/convtune/lib/libconvtune_c.so"),
+            "/opt/lib/python3.12/site-packages");
+  EXPECT_EQ(site_packages_of("/usr/lib/python3/dist-packages/convtune/bin/convtune"),
+            "/usr/lib/python3/dist-packages");
+  for (const char* other : {"", "/usr/lib/libconvtune_c.so", "/home/me/convtune/build/libconvtune_c.so",
+                            "/opt/site-packages/convtuned/lib/libconvtune_c.so"})
+    EXPECT_EQ(site_packages_of(other), "") << other;
+}
+
 TEST_F(LibraryTest, WhatIsNamedIsTakenOrRefusedAlone) {
   ::setenv("CONVTUNE_TEST_LIBRARY", real_file().c_str(), 1);
   EXPECT_TRUE(Library::open(absent())) << "the file that the variable names was not taken";
