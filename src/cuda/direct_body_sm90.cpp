@@ -1,4 +1,4 @@
-// `direct_body_sm90`: many channels, and patches, on compute capability 9.0 (kernels/direct_body_sm90.cuh).
+// `direct_body_sm90`: many channels on compute capability 9.0 (kernels/direct_body_sm90.cuh).
 // Which problems it takes, its search space, and what runs.
 #include "cuda/direct_body_sm90.h"
 
@@ -155,11 +155,11 @@ class DirectBody final : public Algorithm {
           return Support::no(fmt::format("{} must be 0 to {}, not {}", name, kMost, value));
       const DirectBodySm90 kernel = with(extents_of(a), typed);
       if (kernel.valid()) return Support::yes();
-      return Support::no(fmt::format(
-          "{} is not one of its configs for this problem: at most 3 groups in all, positions a "
-          "multiple of 8 up to 256 (160 with 3 groups), strips 1 to {}, channels a multiple of 8 "
-          "(and of {}) up to 64, stages 2 to 8, staged 0, 8 or 16, and {} bytes of shared memory",
-          to_string(config), kernel.conv.q, kernel.unit_numbers(), DirectBodySm90::kMostSmemBytes));
+      return Support::no(
+          fmt::format("{} is not one of its configs for this problem: at most 3 groups in all, positions a "
+                      "multiple of 8 up to 256 (160 with 3 groups), strips 1 to {}, channels a multiple of 8 "
+                      "up to 64, stages 2 to 8, staged 0, 8 or 16, and {} bytes of shared memory",
+                      to_string(config), kernel.conv.q, DirectBodySm90::kMostSmemBytes));
     } catch (const Error& error) {
       return Support::no(error.what());
     }
@@ -205,12 +205,10 @@ class DirectBody final : public Algorithm {
       return Support::no("it multiplies in tf32, which is less than fp32 asks for");
     if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
     if (Support support = fits_extents(a); !support) return support;
-    const DirectBodySm90 kernel = with(extents_of(a), {});
     constexpr int kFewChannels = 8;
-    if (!kernel.patches() && a.c < kFewChannels)
-      return Support::no(
-          fmt::format("it is for {} input channels and more, or for patches, not for {}", kFewChannels, a.c));
-    if (!kernel.patches() && a.r * a.s > DirectBodySm90::kMostSteps)
+    if (a.c < kFewChannels)
+      return Support::no(fmt::format("it is for {} input channels and more, not for {}", kFewChannels, a.c));
+    if (a.r * a.s > DirectBodySm90::kMostSteps)
       return Support::no(
           fmt::format("it is for filters of up to {} taps, not {}", DirectBodySm90::kMostSteps, a.r * a.s));
     return Support::yes();
@@ -226,15 +224,13 @@ class DirectBody final : public Algorithm {
     const DirectBodySm90 plain = with(extents, {});
     std::vector<int> strips = {1};
     for (const int width : {128, 64, 32, 16})
-      if (!plain.patches() && extents.q > width) strips.push_back(DirectBodySm90::ceil_div(extents.q, width));
+      if (extents.q > width) strips.push_back(DirectBodySm90::ceil_div(extents.q, width));
     for (const auto& [filter_groups, position_groups] : {std::pair{2, 1}, {1, 2}, {1, 1}, {3, 1}})
       for (const int some : strips)
-        for (const int channels : {8, 16, 24, 32, 64})
+        for (const int channels : {8, 16, 32})
           for (const int producers : {1, 2})
             for (int positions = 256; positions >= 8; positions -= 8) {
               if ((filter_groups - 1) * DirectBodySm90::kTile >= extents.k) continue;
-              if (channels == 24 ? plain.unit_numbers() != 12 : channels == 64 && plain.unit_numbers() <= 32)
-                continue;
               if (channels > 8 && plain.taps() * channels > 64) continue;
               if (producers > 1 && plain.taps() > 1) continue;
               // The others of this size are for where it does not fit.

@@ -73,10 +73,10 @@ TileWork work_of(const DirectBodySm90& a) {
   work.load_warps = a.loaders() / 32.0;
   work.load_beside = true;
   work.in_flight_bytes = 16.0 * 20 * a.loaders();
-  work.load.instructions = chunks / 32 * (a.patches() ? 20 : 35);
+  work.load.instructions = chunks / 32 * 35;
   work.load.wavefronts = chunks / 32 * 4;
   // Columns that no tap meets come along in their sectors.
-  const double along = a.patches() ? 1 : std::min(1.0 * a.conv.stride_w / a.phases_w(), 8.0);
+  const double along = std::min(1.0 * a.conv.stride_w / a.phases_w(), 8.0);
   work.load.l2_bytes = chunks * 16 * along + weight_bytes;
   work.multiply.products = products * positions / 2;
   work.multiply.instructions = products * 4 * 4;

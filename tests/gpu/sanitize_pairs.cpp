@@ -37,6 +37,7 @@ const char* const kKinds[] = {
     "mb1ic3ih32oc48kh8sh8",
     "mb3ic2ih50iw64oc70kh16sh16 act=relu",
     "mb5ic1ih17iw32oc40kh4sh4",
+    "mb2ic1ih40iw96oc40kh8kw32sh8sw32",
     "mb1ic64ih14oc64kh3ph1",
     "mb1ic96ih9iw13oc80kh3sh2ph1 act=relu",
     "mb2ic64ih10oc136kh1",

@@ -50,12 +50,9 @@ void check_input() {
     const int first = tile * S::kBlockPositions;
     const int first_image = first / S::kImagePositions / S::kStrips;
     // A stage, as it is loaded: what is in unit 0, and in the others as far behind as their planes.
-    constexpr int kOfPosition = config.patches() ? config.unit_numbers() / 4 : 1;
     std::fill(loaded.begin(), loaded.end(), -2);
-    for (int chunk = 0; chunk < S::kUnitChunks; ++chunk) {
-      const int to = config.patches() ? chunk % kOfPosition * S::kPlane + chunk / kOfPosition : chunk;
-      loaded[static_cast<std::size_t>(to)] = body::chunk_source<config>(chunk, first, first_image);
-    }
+    for (int chunk = 0; chunk < S::kUnitChunks; ++chunk)
+      loaded[static_cast<std::size_t>(chunk)] = body::chunk_source<config>(chunk, first, first_image);
     for (int position = 0; position < S::kBlockPositions; ++position) {
       const body::Output at = body::output_of<config>(first + position);
       if (at.column >= a.q) continue;
@@ -229,7 +226,6 @@ TEST(DirectBodySm90, RowsAreAsCloseAsTheirPaddingAllows) {
     a.w = between(1, 20), a.s = between(1, 7), a.stride_w = between(1, 4), a.dilation_w = between(1, 9);
     a.pad_left = between(0, 12), a.q = between(1, 20);
     const DirectBodySm90 kernel{.conv = a};
-    if (kernel.patches()) continue;
     int pitch = a.q;
     while (!rows_fit(a, pitch)) ++pitch;
     ASSERT_EQ(kernel.pitch(), pitch) << cuda::to_cuda(a);
@@ -259,45 +255,6 @@ TEST(DirectBodySm90, PlansQuicklyAtAnyDilationStrideAndPadding) {
   }
 }
 
-TEST(DirectBodySm90, PatchesAreReadInTheirOrder) {
-  constexpr Conv2dExtents patches{.n = 3,
-                                  .c = 3,
-                                  .h = 25,
-                                  .w = 40,
-                                  .k = 64,
-                                  .r = 8,
-                                  .s = 8,
-                                  .stride_h = 8,
-                                  .stride_w = 8,
-                                  .p = 3,
-                                  .q = 5};
-  constexpr DirectBodySm90 kernel{.conv = patches, .positions = 16};
-  ASSERT_TRUE(kernel.patches());
-  EXPECT_EQ(kernel.all_positions(), 45);
-  check_output<kernel>();
-  for (int tile = 0; tile < kernel.position_tiles(); ++tile)
-    for (int chunk = 0; chunk < kernel.unit_chunks(); ++chunk) {
-      const int position = tile * kernel.block_positions() + chunk / 2, image = position / 15;
-      const int first_image = tile * kernel.block_positions() / 15;
-      const int want =
-          image < 3 ? (image - first_image) * 3000 + position / 5 % 3 * 320 + position % 5 * 8 + chunk % 2 * 4
-                    : -1;
-      EXPECT_EQ(body::chunk_source<kernel>(chunk, tile * kernel.block_positions(), first_image), want);
-    }
-  constexpr Conv2dExtents below{.n = 1,
-                                .c = 3,
-                                .h = 23,
-                                .w = 40,
-                                .k = 64,
-                                .r = 8,
-                                .s = 8,
-                                .stride_h = 8,
-                                .stride_w = 8,
-                                .p = 3,
-                                .q = 5};
-  EXPECT_FALSE(DirectBodySm90{.conv = below}.patches()) << "the last of them meet padding";
-}
-
 TEST(DirectBodySm90, RefusesWithAReason) {
   const auto reason = [](const std::string& text, const char* isa = "sm_90a") {
     DeviceInfo device = hopper();
@@ -306,7 +263,7 @@ TEST(DirectBodySm90, RefusesWithAReason) {
   };
   const std::string good = "mb2ic16ih32oc16kh3ph1 precision=tf32";
   EXPECT_EQ(reason(good), "");
-  EXPECT_EQ(reason("mb2ic3ih32oc16kh4sh4 precision=bf16"), "");
+  EXPECT_EQ(reason("mb2ic16ih32oc16kh3ph1 precision=bf16"), "");
   EXPECT_NE(reason(good, "sm_80").find("this is sm_80"), std::string::npos);
   EXPECT_NE(reason("mb2ic16ih32oc16kh3ph1 precision=fp32").find("fp32"), std::string::npos);
   EXPECT_NE(reason(good + " layout=nhwc").find("NCHW"), std::string::npos);
@@ -351,8 +308,6 @@ TEST(DirectBodySm90, TakesNoConfigFromOutsideThatIsNotItsOwn) {
 
 TEST(DirectBodySm90, TakesEveryBodyCase) {
   std::vector<Conv2dProblem> problems = load_suite("body");
-  problems.push_back(find_problem("vit_b16_patchify"));
-  problems.push_back(find_problem("convnext_patchify"));
   for (Conv2dProblem& problem : problems) {
     problem.precision = Precision::tf32;
     const std::vector<Config> configs = candidates(problem);
@@ -368,8 +323,8 @@ TEST(DirectBodySm90, CompilesAsPlanned) {
   std::vector<DirectBodySm90> kernels;
   std::vector<cuda::CompileJob> jobs;
   for (const char* text :
-       {"alexnet_conv2", "resnet_3x3_s2_128", "resnet_1x1_1024_256", "vit_b16_patchify",
-        "resnet_3x3_256_batch1", "mb3ic21ih33iw41oc13kh5kw3sh2sw3ph1pw2 act=relu bias=0"}) {
+       {"alexnet_conv2", "resnet_3x3_s2_128", "resnet_1x1_1024_256", "resnet_3x3_256_batch1",
+        "mb3ic21ih33iw41oc13kh5kw3sh2sw3ph1pw2 act=relu bias=0"}) {
     const Conv2dProblem problem = body_problem(text);
     const std::vector<Config> configs = candidates(problem);
     ASSERT_FALSE(configs.empty()) << text;

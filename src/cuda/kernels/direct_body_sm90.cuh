@@ -118,14 +118,7 @@ __global__ void __launch_bounds__(config.threads(), 1)
     body::consume<config>(x, packed, y, smem, warpgroup);
   else if (thread / 32 % 4 < 3) {
     const int loader = (warpgroup - config.consumers()) * 96 + thread % 128;
-    if constexpr (config.patches() && config.conv.w % 4 == 0) {
-      if (reinterpret_cast<unsigned long long>(x) % 16 == 0)
-        body::load_input<config, true>(x, smem, loader);
-      else
-        body::load_input<config, false>(x, smem, loader);
-    } else {
-      body::load_input<config, false>(x, smem, loader);
-    }
+    body::load_input<config>(x, smem, loader);
   } else if (thread == 128 * config.consumers() + 96)
     body::bring_weights<config>(packed, smem);
 }
@@ -154,8 +147,7 @@ __global__ void __launch_bounds__(256)
     const int k =
         (filter_block * config.filter_groups + filter_group) * DirectBodySm90::kTile + in_step / 4 % 64;
     const int number = block * config.channels + step / config.taps() * 8 + in_step / 256 * 4 + in_step % 4;
-    const int numbers = a.taps() / config.taps();  // channels, or all of the sum where it reads patches
-    if (k < a.k && number < numbers) {
+    if (k < a.k && number < a.c) {
       bits = ptx::cvt_rna_tf32(
           w[static_cast<long long>(k) * a.taps() + number * config.taps() + step % config.taps()]);
       if ((bits & 0x7f800000) == 0x7f800000) packed[config.flag_at()] = 1;

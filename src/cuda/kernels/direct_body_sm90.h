@@ -9,25 +9,18 @@ namespace convtune {
 struct DirectBodySm90 {
   Conv2dExtents conv;
   // The choices: warpgroups that multiply, along filters (64 each) and along positions (`positions` each);
-  // vertical strips that an image is cut into; channels of a stage (of a sum, where it reads patches) and
+  // vertical strips that an image is cut into; channels of a stage and
   // stages of input kept at once; filters of a warp whose outputs are gathered in shared memory before they
   // are stored, or 0 to store them from registers; warpgroups that load.
   int filter_groups = 1, position_groups = 2, positions = 256, strips = 1, channels = 8, stages = 3;
   int staged = 16, producers = 1;
 
   // ---- The sum ----
-  // A chunk is 4 numbers of the sum that one position meets, 16 bytes. It is 4 channels of a pixel; or, for
-  // patches that neither overlap nor leave gaps, 4 neighbouring columns of one channel and row.
-  constexpr bool patches() const {
-    return conv.s % 4 == 0 && 96 % (conv.s / 4) == 0 && conv.r == conv.stride_h && conv.s == conv.stride_w &&
-           conv.dilation_h == 1 && conv.dilation_w == 1 && conv.pad_top == 0 && conv.pad_left == 0 &&
-           conv.p * conv.r <= conv.h && conv.q * conv.s <= conv.w;
-  }
-  constexpr int taps() const { return patches() ? 1 : conv.r * conv.s; }
-  // What is loaded as one: 4 channels with all their pixels, or a channel's filter row.
-  constexpr int unit_numbers() const { return patches() ? conv.s : 4; }
-  constexpr int units() const { return patches() ? conv.c * conv.r : ceil_div(conv.c, 4); }
-  constexpr int stage_units() const { return channels / unit_numbers(); }
+  // A chunk is 4 channels of a pixel, 16 bytes. A unit is what is loaded as one: 4 channels with all their
+  // pixels.
+  constexpr int taps() const { return conv.r * conv.s; }
+  constexpr int units() const { return ceil_div(conv.c, 4); }
+  constexpr int stage_units() const { return channels / 4; }
   constexpr int blocks() const { return ceil_div(units(), stage_units()); }  // stages that a sum takes
   constexpr int steps() const { return channels / 8 * taps(); }              // of a stage, 8 products each
 
@@ -37,24 +30,20 @@ struct DirectBodySm90 {
   // where both are zeros; so do rows, from image to image. With strides, input pixels that differ in
   // y % stride_h or x % stride_w lie in planes of their own (`phases`); those that no tap meets in none.
   constexpr int strip_width() const { return ceil_div(conv.q, strips); }
-  constexpr int column_reach() const {
-    return patches() ? 0 : (conv.s - 1) * conv.dilation_w / conv.stride_w;
-  }
-  constexpr int row_reach() const { return patches() ? 0 : (conv.r - 1) * conv.dilation_h / conv.stride_h; }
+  constexpr int column_reach() const { return (conv.s - 1) * conv.dilation_w / conv.stride_w; }
+  constexpr int row_reach() const { return (conv.r - 1) * conv.dilation_h / conv.stride_h; }
   constexpr int pitch() const {
-    if (patches()) return strip_width();
     return strips > 1 ? strip_width() + column_reach()
                       : run(conv.q, conv.s, conv.dilation_w, conv.stride_w, conv.pad_left, conv.w);
   }
   constexpr int image_rows() const {
-    if (patches()) return conv.p;
     return run(conv.p, conv.r, conv.dilation_h, conv.stride_h, conv.pad_top, conv.h);
   }
   constexpr int phases_h() const {
-    return patches() ? 1 : phases_below(conv.stride_h, conv.r, conv.dilation_h, conv.stride_h);
+    return phases_below(conv.stride_h, conv.r, conv.dilation_h, conv.stride_h);
   }
   constexpr int phases_w() const {
-    return patches() ? 1 : phases_below(conv.stride_w, conv.s, conv.dilation_w, conv.stride_w);
+    return phases_below(conv.stride_w, conv.s, conv.dilation_w, conv.stride_w);
   }
   constexpr int phases() const { return phases_h() * phases_w(); }
   constexpr int phase_h(int index) const { return nth_phase(index, conv.r, conv.dilation_h, conv.stride_h); }
@@ -62,18 +51,17 @@ struct DirectBodySm90 {
   constexpr long long image_positions() const { return static_cast<long long>(image_rows()) * pitch(); }
   constexpr long long all_positions() const { return image_positions() * conv.n * strips; }
 
-  // ---- A stage: [unit or chunk of a unit][phase][position] chunks ----
+  // ---- A stage: [unit][phase][position] chunks ----
   constexpr int block_positions() const { return positions * position_groups; }
   constexpr int window() const { return block_positions() + row_reach() * pitch() + column_reach(); }
-  // One more 4 numbers of the sum. 2 modulo 8 for the stores of patches, which meet 4 planes at once.
+  // From unit to unit: 2 modulo 8, so that neighbours do not begin in the same banks.
   constexpr int plane_chunks() const { return (phases() * window() + 5) / 8 * 8 + 2; }
   constexpr int stage_bytes() const { return channels / 4 * plane_chunks() * 16; }
   // Chunks of a unit, numbered as they are loaded: along the input's columns.
-  constexpr int unit_chunks() const { return phases() * window() * (unit_numbers() / 4); }
+  constexpr int unit_chunks() const { return phases() * window(); }
   // Chunks from the start of a stage to what position 0 meets in a step.
   constexpr int step_chunk(int step) const {
     const int tap = step % taps(), octet = step / taps();
-    if (patches()) return 2 * octet * plane_chunks();
     const int row = tap / conv.s * conv.dilation_h, column = tap % conv.s * conv.dilation_w;
     const int phase = phases_below(row % conv.stride_h, conv.r, conv.dilation_h, conv.stride_h) * phases_w() +
                       phases_below(column % conv.stride_w, conv.s, conv.dilation_w, conv.stride_w);
@@ -146,11 +134,9 @@ struct DirectBodySm90 {
     if (filter_groups < 1 || position_groups < 1 || filter_groups > 3 || position_groups > 2 ||
         consumers() > 3 || positions < 8 || positions > 256 || positions % 8 != 0 || producers < 1 ||
         producers > 2 || threads() > 512 || (threads() == 512 && positions > 160) || strips < 1 ||
-        strips > conv.q || channels < 8 || channels > 64 || channels % 8 != 0 ||
-        channels % unit_numbers() != 0 || stages < 2 || stages > 8 ||
+        strips > conv.q || channels < 8 || channels > 64 || channels % 8 != 0 || stages < 2 || stages > 8 ||
         (staged != 0 && staged != 8 && staged != 16))
       return false;
-    if (strips > 1 && patches()) return false;
     if (steps() > kMostSteps || static_cast<long long>(row_reach()) * pitch() >= kMostSmemBytes) return false;
     const long long image = static_cast<long long>(conv.c) * conv.h * conv.w;
     const long long output = static_cast<long long>(conv.k) * conv.p * conv.q;

@@ -117,26 +117,15 @@ __device__ __forceinline__ void load_global(float& to, const float* from, bool t
       : "=f"(to)
       : "l"(from), "r"(static_cast<unsigned>(there)), "n"(kOffset * 4));
 }
-__device__ __forceinline__ void load_global_4(float (&to)[4], const float* from, bool there) {
-  asm volatile(
-      "{\n.reg .pred there;\nsetp.ne.b32 there, %5, 0;\n"
-      "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
-      "@there ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];\n}"
-      : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
-      : "l"(from), "r"(static_cast<unsigned>(there)));
-}
 
-// Everything that a thread that loads input does, one of config.loaders(). `kAligned`: patches are read
-// 16 bytes at a time.
-template <DirectBodySm90 config, bool kAligned>
+// Everything that a thread that loads input does, one of config.loaders().
+template <DirectBodySm90 config>
 __device__ void load_input(const float* __restrict__ x, const Smem<config>& smem, int thread) {
   using S = Sizes<config>;
   using B = Batches<config>;
   constexpr Conv2dExtents a = config.conv;
-  constexpr bool kPatches = config.patches();
   constexpr int kLoaders = config.loaders(), kPlanePixels = a.h * a.w;
   constexpr int kChunks = config.loader_chunks();  // of this thread and a unit
-  constexpr int kOfPosition = kPatches ? config.unit_numbers() / 4 : 1;
   constexpr int kStageUnits = config.stage_units(), kUnits = config.units();
   constexpr bool kWholeStages = kUnits % kStageUnits == 0;
   const Walk<config> walk;
@@ -163,25 +152,16 @@ __device__ void load_input(const float* __restrict__ x, const Smem<config>& smem
         const int source = sources[item % kChunks];
         const bool there = source >= 0 && (kWholeStages || unit < kUnits);
         float(&to)[4] = values[slot.value][i.value];
-        if constexpr (kPatches) {
-          const float* const at = from + (unit / a.r * kPlanePixels + unit % a.r * a.w + source);
-          if constexpr (kAligned) {
-            load_global_4(to, at, there);
-          } else {
-            for_constants<0, 4>([&](auto j) { load_global<decltype(j)::value>(to[j.value], at, there); });
-          }
-        } else {
-          const float* const at = from + source;
-          for_constants<0, 4>([&](auto j) {
-            constexpr int kChannel = in_stage * 4 + decltype(j)::value;
-            load_global<static_cast<long long>(kChannel) * kPlanePixels>(
-                to[j.value], at, there && (a.c % 4 == 0 || unit * 4 + j.value < a.c));
-          });
-        }
+        const float* const at = from + source;
+        for_constants<0, 4>([&](auto j) {
+          constexpr int kChannel = in_stage * 4 + decltype(j)::value;
+          load_global<static_cast<long long>(kChannel) * kPlanePixels>(
+              to[j.value], at, there && (a.c % 4 == 0 || unit * 4 + j.value < a.c));
+        });
       }
     });
     if (batch.value == B::kCount - 1) {
-      if (!kPatches) from += static_cast<long long>(config.channels) * kPlanePixels;
+      from += static_cast<long long>(config.channels) * kPlanePixels;
       if (++load_block == S::kBlocks) load_block = 0, ++load_tile;
     }
   };
@@ -189,7 +169,7 @@ __device__ void load_input(const float* __restrict__ x, const Smem<config>& smem
   Ring<S::kStages> ring;
   int stage = 0;
   float largest = 0;  // of the stage's numbers; NaN where one is
-  const unsigned mine = smem.stages + (thread % kOfPosition * S::kPlane + thread / kOfPosition) * 16;
+  const unsigned mine = smem.stages + thread * 16;
   const auto store = [&](auto batch, auto slot) {
     if (batch.value == 0 && stage >= S::kStages)
       ptx::mbarrier_wait(smem.done + 8 * ring.slot, ring.parity ^ 1);
@@ -198,7 +178,7 @@ __device__ void load_input(const float* __restrict__ x, const Smem<config>& smem
       constexpr int item = decltype(batch)::value * B::kAtOnce + decltype(i)::value;
       if constexpr (item < B::kNeeded) {
         constexpr int chunk = item % kChunks * kLoaders;
-        constexpr int place = item / kChunks * kOfPosition * S::kPlane + chunk / kOfPosition;
+        constexpr int place = item / kChunks * S::kPlane + chunk;
         unsigned bits[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {

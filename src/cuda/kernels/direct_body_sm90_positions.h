@@ -35,21 +35,20 @@ template <DirectBodySm90 config>
 constexpr int chunk_source(int chunk, int first_position, int first_image) {
   using S = Sizes<config>;
   constexpr Conv2dExtents a = config.conv;
-  constexpr int kOfPosition = config.patches() ? config.unit_numbers() / 4 : 1;
   constexpr int kPhasesH = config.phases_h(), kPhasesW = config.phases_w();
   // One phase, or all of them: numbered as they are. Registers are too few to work it out.
   constexpr bool kPlainH = kPhasesH == 1 || kPhasesH == a.stride_h;
   constexpr bool kPlainW = kPhasesW == 1 || kPhasesW == a.stride_w;
   if (chunk >= S::kUnitChunks) return -1;
-  const int phase = config.patches() ? 0 : chunk / S::kWindow;
-  const int position = first_position + (config.patches() ? chunk / kOfPosition : chunk % S::kWindow);
+  const int phase = chunk / S::kWindow;
+  const int position = first_position + chunk % S::kWindow;
   const int phase_h = kPlainH ? phase / kPhasesW : config.phase_h(phase / kPhasesW);
   const int phase_w = kPlainW ? phase % kPhasesW : config.phase_w(phase % kPhasesW);
   const int strip_image = position / S::kImagePositions, in_image = position % S::kImagePositions;
   const int image = strip_image / S::kStrips;
   const int row = in_image / S::kPitch * a.stride_h + phase_h - a.pad_top;
-  const int column = (strip_image % S::kStrips * S::kStripWidth + in_image % S::kPitch) * a.stride_w +
-                     phase_w - a.pad_left + (config.patches() ? chunk % kOfPosition * 4 : 0);
+  const int column =
+      (strip_image % S::kStrips * S::kStripWidth + in_image % S::kPitch) * a.stride_w + phase_w - a.pad_left;
   if (image >= a.n || row < 0 || row >= a.h || column < 0 || column >= a.w) return -1;
   return (image - first_image) * (a.c * a.h * a.w) + row * a.w + column;
 }
