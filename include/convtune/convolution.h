@@ -33,7 +33,7 @@ Config parse_config(std::string_view text);
 enum class PlanSource {
   tuned,     // measured on this device for this problem, just now or in a record of the user's
   nearest,   // a record of this device for the nearest problem
-  estimate,  // no record: the algorithm's own first guess
+  estimate,  // no record: of the algorithms' first guesses the one that a model finds fastest
   forced,    // the caller named algorithm and config
 };
 std::string_view to_string(PlanSource);
