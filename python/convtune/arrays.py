@@ -72,6 +72,11 @@ class Array:
         return self.size * ELEMENT_BYTES.get(self.dtype, 1)
 
 
+def _index(device: str) -> int:
+    """3 of "cuda:3"; -1 of "cpu"."""
+    return -1 if device == "cpu" else int(device.rpartition(":")[2])
+
+
 @functools.lru_cache(64)
 def _name_of_numpy_type(dtype: Any) -> str:
     # The name alone says nothing of the order of the bytes.
@@ -134,7 +139,7 @@ class _Torch:
     def stream(self, device: str) -> int:
         from .tensors import current_stream
 
-        return current_stream(-1 if device == "cpu" else int(device.rpartition(":")[2]))
+        return current_stream(_index(device))
 
 
 class _CuPy:
@@ -152,7 +157,7 @@ class _CuPy:
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: str) -> Array:
         cupy = sys.modules["cupy"]
-        with cupy.cuda.Device(int(device.rpartition(":")[2])):
+        with cupy.cuda.Device(_index(device)):
             return self.describe(cupy.empty(shape, dtype))
 
     def finish(self, array: Array) -> Any:
@@ -160,7 +165,7 @@ class _CuPy:
 
     def stream(self, device: str) -> int:
         cupy = sys.modules["cupy"]
-        with cupy.cuda.Device(int(device.rpartition(":")[2])):
+        with cupy.cuda.Device(_index(device)):
             return int(cupy.cuda.get_current_stream().ptr)
 
 

@@ -44,4 +44,5 @@ class InternalError(Error):
 
 
 class OutOfMemory(Error, MemoryError):
-    """No memory was left on the host. (On a GPU: Unsupported, or what the arrays' own library raises.)"""
+    """No memory was left on the host. A GPU's is Unsupported, and the memory of arrays is their own library's, which
+    raises its own."""

@@ -40,7 +40,7 @@ def python_hears_interrupts():
     signal.signal(signal.SIGINT, before)
 
 
-def test_what_was_found_is_used(tmp_path, monkeypatch):
+def test_what_was_found_is_used():
     problem = convtune.Problem(1, 3, 8, 8, 4, 3, 3, name="small")
     assert convtune.plan(problem).plan.source != "tuned"
     steps = []
