@@ -3,21 +3,26 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdint>
+#include <cstddef>
 #include <thread>
 #include <vector>
 
 namespace convtune::cuda {
 namespace {
 
-CUmodule module(std::uintptr_t number) {
-  return reinterpret_cast<CUmodule>(number);
+// Modules by number: places in memory that nobody reads.
+char places[5000];
+CUmodule module(std::size_t number) {
+  return reinterpret_cast<CUmodule>(&places[number]);
+}
+std::size_t number_of(CUmodule of) {
+  return static_cast<std::size_t>(reinterpret_cast<char*>(of) - places);
 }
 
 // A device that notes what it is asked for: 0 is a wait, else the module that is unloaded.
 struct Device {
   bool idle = true;
-  std::vector<std::uintptr_t> asked;
+  std::vector<std::size_t> asked;
 
   void let_go_of(RetiredModules& modules) {
     modules.unload_some(
@@ -25,11 +30,11 @@ struct Device {
           asked.push_back(0);
           return idle;
         },
-        [this](CUmodule gone) { asked.push_back(reinterpret_cast<std::uintptr_t>(gone)); });
+        [this](CUmodule gone) { asked.push_back(number_of(gone)); });
   }
 };
 
-using Asked = std::vector<std::uintptr_t>;
+using Asked = std::vector<std::size_t>;
 
 TEST(RetiredModules, AFewStayAndNothingWaits) {
   RetiredModules modules(2);
@@ -43,7 +48,7 @@ TEST(RetiredModules, AFewStayAndNothingWaits) {
 TEST(RetiredModules, ManyGoTogetherAfterOneWait) {
   RetiredModules modules(2);
   Device device;
-  for (const std::uintptr_t number : {1, 2, 3}) modules.add(module(number));
+  for (const std::size_t number : {1, 2, 3}) modules.add(module(number));
   device.let_go_of(modules);
   EXPECT_EQ(device.asked, (Asked{0, 1, 2, 3}));
   device.let_go_of(modules);
@@ -65,7 +70,7 @@ TEST(RetiredModules, WhatComesWhileItWaitsStays) {
   RetiredModules modules(0);
   modules.add(module(1));
   Asked gone;
-  const auto unload = [&](CUmodule one) { gone.push_back(reinterpret_cast<std::uintptr_t>(one)); };
+  const auto unload = [&](CUmodule one) { gone.push_back(number_of(one)); };
   modules.unload_some(
       [&] {
         modules.add(module(2));  // its work may have been queued after the wait began
@@ -83,10 +88,9 @@ TEST(RetiredModules, ManyThreadsLoseNone) {
   std::vector<std::thread> threads;
   for (std::size_t t = 0; t < gone.size(); ++t)
     threads.emplace_back([&, t] {
-      for (std::uintptr_t i = 1; i <= 500; ++i) {
+      for (std::size_t i = 1; i <= 500; ++i) {
         modules.add(module(1000 * t + i));
-        modules.unload_some([] { return true; },
-                            [&](CUmodule one) { gone[t].push_back(reinterpret_cast<std::uintptr_t>(one)); });
+        modules.unload_some([] { return true; }, [&](CUmodule one) { gone[t].push_back(number_of(one)); });
       }
     });
   for (std::thread& thread : threads) thread.join();
