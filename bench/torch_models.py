@@ -198,8 +198,8 @@ def measure(name, args):
     print(f"{name}: {row} us; error {eager_error:.2g} eager, {own_error:.2g} convtune\n", flush=True)
     layers = [
         {"layers": one.names, "problem": str(one.problem), "calls": one.calls, "pytorch_us": one.pytorch_us,
-         "convtune_us": one.convtune_us, "gain": one.gain, "algorithm": one.algorithm, "config": one.config, "layout": one.layout,
-         "swapped": one.swapped, "decision": one.decision}
+         "convtune_us": one.convtune_us, "gain": one.gain, "algorithm": one.algorithm, "config": one.config,
+         "layout": one.layout, "swapped": one.swapped, "decision": one.decision}
         for one in report.layers
     ]  # fmt: skip
     return {

@@ -66,8 +66,9 @@ class Conv2d(torch.nn.Conv2d):
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if input.dim() != 4 or (self.choices and self.training and not self.proven_in_training):
             if input.dim() == 3 and not self.choices:
-                return self._conv_forward(input.unsqueeze(0), weight, bias).squeeze(0)
-            return super()._conv_forward(input, weight, bias)
+                y: Tensor = self._conv_forward(input.unsqueeze(0), weight, bias).squeeze(0)
+                return y
+            return super()._conv_forward(input, weight, bias)  # type: ignore[no-any-return, unused-ignore]
         if self.padding_mode != "zeros":
             input = torch.nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
         return call(
@@ -95,4 +96,5 @@ class Conv2d(torch.nn.Conv2d):
 
     def extra_repr(self) -> str:
         how = f"convtune for {len(self.choices.splitlines())} problems" if self.choices else "convtune"
-        return f"{super().extra_repr()}, {how}"
+        settings: str = super().extra_repr()  # type: ignore[no-untyped-call]
+        return f"{settings}, {how}"

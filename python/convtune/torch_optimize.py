@@ -8,13 +8,11 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Callable, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from ._contest import Contest, contest
 from .convolution import Convolution, Plan
@@ -22,8 +20,10 @@ from .errors import InvalidArgument, Unsupported
 from .nn import Conv2d
 from .problem import Problem
 from .progress import ProgressLine, Step
-from .table import lined_up, microseconds
-from .torch import call, choice_line, problem_of
+from .torch import call
+from .torch_layers import Seen, find, grouped
+from .torch_report import Layer, OptimizeReport
+from .torch_run import choice_line
 from .torch_timing import Stopwatch, wall_us
 from .tuning import tune
 
@@ -33,158 +33,6 @@ Model = TypeVar("Model", bound=torch.nn.Module)
 _VENDORS = ("cudnn", "onednn")
 # Largest difference from PyTorch's answer over that answer's root mean square: rounding, and no more than that.
 _TOLERANCE = {"tf32": 2e-2, "fp32": 2e-3}
-
-
-@dataclass
-class Layer:
-    """A convolution that the model runs on the example: in the modules `names`, `calls` times in one forward."""
-
-    names: list[str]
-    problem: Problem | None
-    calls: int = 0
-    pytorch_us: float = 0.0
-    convtune_us: float = 0.0
-    gain: float = 0.0  # of the median: 0.10 takes 10 % less time
-    algorithm: str = ""
-    config: str = ""
-    layout: str = ""  # in which convtune runs it; with copies before and after where that is not the problem's
-    swapped: bool = False
-    decision: str = ""
-
-
-@dataclass
-class OptimizeReport:
-    """What optimize measured and decided; `print(report)` is the table. Times in microseconds, medians of one run.
-    `before_us` and `after_us`: the whole forward, by the wall clock; 0 where nothing was there to be swapped.
-    `kept`: whether the swaps stayed."""
-
-    device: str
-    training: bool
-    layers: list[Layer] = field(default_factory=list)
-    before_us: float = 0.0
-    after_us: float = 0.0
-    gain: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
-    kept: bool = False
-    functional: int = 0
-    notes: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        header = ["layer", "problem", "calls", "PyTorch us", "convtune us", "gain", "decision"]
-        rows = []
-        for layer in self.layers:
-            more = f" and {len(layer.names) - 1} more" if len(layer.names) > 1 else ""
-            measured = layer.convtune_us > 0
-            rows.append(
-                [
-                    layer.names[0] + more,
-                    str(layer.problem or ""),
-                    str(layer.calls),
-                    microseconds(layer.pytorch_us) if layer.pytorch_us > 0 else "",
-                    microseconds(layer.convtune_us) if measured else "",
-                    f"{100 * layer.gain:.1f} %" if measured else "",
-                    layer.decision,
-                ]
-            )
-        text = lined_up(header, rows, "llrrrrl") if rows else "no convolution ran\n"
-        mode = "training" if self.training else "eval"
-        if self.before_us > 0:
-            text += (
-                f"whole forward ({mode}): {microseconds(self.before_us)} us before, {microseconds(self.after_us)} us "
-                f"with convtune: {100 * self.gain:.1f} % less (99 % interval {100 * self.low:.1f}..{100 * self.high:.1f}"
-                f" %)\n"
-            )
-            swapped = sum(layer.swapped for layer in self.layers)
-            text += f"{swapped} of {len(self.layers)} kinds of layers swapped\n" if self.kept else ""
-        for note in self.notes:
-            text += note + "\n"
-        return text
-
-
-class _CountedConvolutions(TorchFunctionMode):
-    """How often torch.conv2d is called, by modules or otherwise."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func is torch.conv2d
-        return func(*args, **(kwargs or {}))
-
-
-@dataclass
-class _Seen:
-    """One module's convolution of one problem."""
-
-    module: torch.nn.Conv2d
-    name: str
-    problem: Problem | None
-    refusal: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    device: torch.device
-    calls: int = 0
-
-
-def _refusal(module: torch.nn.Conv2d, x: Tensor) -> str:
-    """Why that call is none of ours; "" where it is."""
-    if type(module) is not torch.nn.Conv2d:
-        return f"left: it is a {type(module).__name__}"
-    if type(x) is not Tensor or not (x.is_cuda or x.is_cpu):
-        return f"left: its input is a {type(x).__name__} on {x.device}"
-    if torch.is_autocast_enabled(x.device.type):
-        return "left: it runs under autocast"
-    if x.dtype is not torch.float32 or module.weight.dtype is not torch.float32:
-        return f"left: {str(module.weight.dtype).removeprefix('torch.')}"
-    if x.dim() != 4:
-        return "left: its input has no batch"
-    return ""
-
-
-def _padded(module: torch.nn.Conv2d, x: Tensor) -> tuple[Tensor, tuple[int, int, int, int]]:
-    """The convolution's own input and zero padding."""
-    if module.padding_mode != "zeros":
-        x = torch.nn.functional.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
-    return x, Conv2d._edges(module)  # type: ignore[arg-type]
-
-
-def _find(model: torch.nn.Module, run: Callable[[], object]) -> tuple[list[_Seen], int]:
-    """What one forward runs, and how many convolutions of it are no module's."""
-    found: dict[Any, _Seen] = {}
-    of_modules = 0
-
-    def hook(module: Any, args: Any, kwargs: Any) -> None:
-        nonlocal of_modules
-        of_modules += 1
-        x = args[0] if args else kwargs["input"]
-        refusal, problem = _refusal(module, x), None
-        if not refusal:
-            x, edges = _padded(module, x)
-            problem = problem_of(
-                x, module.weight, module.bias is not None, module.stride, edges, module.dilation, module.groups
-            )
-        seen = found.setdefault(
-            (id(module), problem, refusal),
-            _Seen(module, names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.device),
-        )
-        seen.calls += 1
-
-    names: dict[int, str] = {}
-    hooks = []
-    for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Conv2d):
-            names[id(module)] = name
-            hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
-    counted = _CountedConvolutions()
-    try:
-        with counted:
-            run()
-    finally:
-        for one in hooks:
-            one.remove()
-    return list(found.values()), max(0, counted.count - of_modules)
 
 
 @contextlib.contextmanager
@@ -230,7 +78,7 @@ def restore(model: Model) -> Model:
 class _Sides:
     """PyTorch's and convtune's way of one layer, on random data that lie as the model's do."""
 
-    def __init__(self, seen: _Seen) -> None:
+    def __init__(self, seen: Seen) -> None:
         extent = 1 + sum((size - 1) * stride for size, stride in zip(seen.shape, seen.strides))
         self.x = torch.rand(extent, device=seen.device).mul_(2).sub_(1).as_strided(seen.shape, seen.strides)
         self.weight, self.bias = seen.module.weight, seen.module.bias
@@ -267,13 +115,13 @@ def _median_us(run: Callable[[], object], stopwatch: Stopwatch) -> float:
     return statistics.median(stopwatch.time_us(run) for _ in range(5))
 
 
-def _device(seen: _Seen) -> str:
+def _device(seen: Seen) -> str:
     return "cpu" if seen.device.type == "cpu" else f"cuda:{seen.device.index}"
 
 
 def _way(problem: Problem, device: str, sides: _Sides, stopwatch: Stopwatch) -> tuple[Problem, Plan] | None:
-    """As what convtune runs it best: as it stands, or what lies channels last as NCHW with copies before and after. None
-    where the vendor's kernel is the best that convtune knows: PyTorch has it, too."""
+    """As what convtune runs it best: as it stands, or, what lies channels last, as NCHW with copies before and after.
+    None where the vendor's kernel is the best that convtune knows: PyTorch has it, too."""
     ways = []
     for one in [problem] + ([problem.replace(layout="nchw")] if problem.layout == "nhwc" else []):
         with contextlib.suppress(Unsupported):
@@ -291,7 +139,7 @@ def _way(problem: Problem, device: str, sides: _Sides, stopwatch: Stopwatch) -> 
 
 
 def _decide(
-    layers: list[tuple[Layer, list[_Seen]]], budget: float, min_gain: float, line: ProgressLine | None
+    layers: list[tuple[Layer, list[Seen]]], budget: float, min_gain: float, line: ProgressLine | None
 ) -> None:
     """Tunes each problem and lets it compete; fills the layers."""
     todo = [(layer, seen) for layer, seen in layers if layer.problem is not None]
@@ -340,7 +188,7 @@ def _decide(
             layer.decision += ", not tuned"
 
 
-def _choices(layers: list[tuple[Layer, list[_Seen]]]) -> dict[str, str]:
+def _choices(layers: list[tuple[Layer, list[Seen]]]) -> dict[str, str]:
     """By module name: what _swap takes."""
     lines: dict[str, list[str]] = {}
     for layer, seen in layers:
@@ -350,18 +198,6 @@ def _choices(layers: list[tuple[Layer, list[_Seen]]]) -> dict[str, str]:
                 line = choice_line(_device(one), layer.problem, run_as, layer.algorithm, layer.config)
                 lines.setdefault(one.name, []).append(line)
     return {name: "\n".join(of) for name, of in lines.items()}
-
-
-def _grouped(found: list[_Seen]) -> list[tuple[Layer, list[_Seen]]]:
-    groups: dict[Any, tuple[Layer, list[_Seen]]] = {}
-    for seen in found:
-        layer, members = groups.setdefault(
-            (seen.problem, seen.refusal, seen.device), (Layer([], seen.problem, decision=seen.refusal), [])
-        )
-        layer.names.append(seen.name or "the model")
-        layer.calls += seen.calls
-        members.append(seen)
-    return list(groups.values())
 
 
 def _measure(
@@ -376,8 +212,8 @@ def _measure(
     training = model.training
     modules = dict(model.named_modules())
     with _untouched(model), torch.set_grad_enabled(training):
-        found, functional = _find(model, run)
-        layers = _grouped(found)
+        found, functional = find(model, run)
+        layers = grouped(found)
         devices = sorted({str(seen.device) for seen in found})
         result = OptimizeReport(", ".join(devices), training, [layer for layer, _ in layers], functional=functional)
         _decide(layers, budget, min_gain, line)
@@ -447,7 +283,9 @@ def optimize(
     if not isinstance(model, torch.nn.Module):
         raise InvalidArgument(f"optimize takes a torch.nn.Module, not a {type(model).__name__}")
     if hasattr(model, "_orig_mod"):
-        raise InvalidArgument("optimize takes the model before torch.compile: torch.compile(convtune.optimize(model, x))")
+        raise InvalidArgument(
+            "optimize takes the model before torch.compile: torch.compile(convtune.optimize(model, x, compiled=True))"
+        )
     args, kwargs = _as_arguments(example)
     restore(model)
     # A wrapper that talks to other ranks in its forward would wait for them.
@@ -470,7 +308,7 @@ def optimize(
             if line is not None:
                 line.clear()
     if together and torch.distributed.get_world_size() > 1:
-        answer = [result, swaps, None if failure is None else str(failure)]
+        answer: list[Any] = [result, swaps, None if failure is None else str(failure)]
         torch.distributed.broadcast_object_list(answer, src=0)
         result, swaps = answer[0], answer[1]
         if failure is None and answer[2] is not None:
@@ -480,7 +318,7 @@ def optimize(
     assert result is not None
     modules = dict(inner.named_modules())
     for name, choices in swaps.items():
-        _swap(modules[name], choices, result.training)  # type: ignore[arg-type]
+        _swap(modules[name], choices, result.training)
     result.notes += _notes(result)
     model.__dict__["convtune_report"] = result
     if progress and (not together or torch.distributed.get_rank() == 0):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -20,7 +21,8 @@ class Stopwatch:
         if self._cuda:
             cache = torch.cuda.get_device_properties(device).L2_cache_size
             size = max(8 * cache, 256 << 20)
-            self._start, self._stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            event: Any = torch.cuda.Event
+            self._start, self._stop = (event(enable_timing=True) for _ in range(2))
         else:
             size = 64 << 20
         self._flush = torch.zeros(size // 4, dtype=torch.int32, device=device)
@@ -36,7 +38,7 @@ class Stopwatch:
             run()
             self._stop.record()
             self._stop.synchronize()
-        return max(1e3 * self._start.elapsed_time(self._stop), 1e-3)
+        return max(1e3 * float(self._start.elapsed_time(self._stop)), 1e-3)
 
 
 def wall_us(run: Callable[[], Any], device: torch.device) -> float:

@@ -39,7 +39,7 @@ def test_a_graph_sees_weights_that_change(kind):
             assert_near(y, double_conv2d(x, w, bias), tf32=True)
             convtune.torch.forget_packed(w)  # an eager call does not see writes through `.data` by itself
             assert torch.equal(run(), y)
-        del module
+        module = run = None
         convtune.clear_caches()
         gc.collect()
         graph.replay()  # its kernels stay loaded
@@ -47,7 +47,7 @@ def test_a_graph_sees_weights_that_change(kind):
 
 
 def test_a_graph_of_what_never_ran_says_prepare():
-    x, w, bias = tensors("cuda", (3, 3, 21, 23), 8)
+    x = tensors("cuda", (3, 3, 21, 23), 8)[0]
     module = convtune.nn.Conv2d(3, 8, 3).cuda().eval()
     with torch.no_grad():
         with pytest.raises(convtune.Error, match="prepare"):

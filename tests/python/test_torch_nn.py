@@ -7,10 +7,11 @@ import pickle
 import tempfile
 
 import pytest
-from torch_support import assert_near, double_conv2d, each_device, tensors, torch
+from torch_support import assert_near, double_conv2d, each_device, torch
 
 import convtune
 import convtune.torch
+from convtune import torch_run
 from convtune.nn import Conv2d
 
 nn = torch.nn
@@ -180,7 +181,7 @@ def _rank(rank, folder):
     module.tune = lambda *a, **k: None
     chosen = []
     module._measure = lambda *a: chosen.append(rank) or (
-        module.OptimizeReport("cpu", False), {"0": f"{convtune.torch.fingerprint('cpu')}\tp\tnchw\tdirect\t"}
+        module.OptimizeReport("cpu", False), {"0": f"{torch_run.fingerprint('cpu')}\tp\tnchw\tdirect\t"}
     )  # fmt: skip
     made = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Conv2d(3, 8, 3)))
     convtune.optimize(made, batches[0], budget=0, progress=False)

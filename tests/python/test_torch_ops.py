@@ -10,6 +10,7 @@ from torch_support import assert_near, double_conv2d, each_device, on_gpu, tenso
 import convtune
 import convtune.torch
 from convtune.caches import PACKS
+from convtune.torch_run import pytorch_conv2d
 
 OP = torch.ops.convtune.conv2d.default
 PLAIN = (1, 1), (1, 1, 1, 1), (1, 1), 1
@@ -48,7 +49,7 @@ def test_answers_and_memory_format(device, geometry, channels_last):
     if channels_last:
         x = x.to(memory_format=torch.channels_last)
     expected = double_conv2d(x, w, bias, **how)
-    theirs = convtune.torch._pytorch(x, w, bias, *how.values())
+    theirs = pytorch_conv2d(x, w, bias, *how.values())
     for y in (OP(x, w, bias, *how.values()), convtune.conv2d(x, w, bias, **how)):
         assert_near(y, expected)
         if channels_last and how["groups"] == 1:
@@ -99,11 +100,11 @@ def test_gradcheck_in_double(padding, activation):
 
 
 @each_device
-@pytest.mark.parametrize("which", [(True, True, True), (True, False, False), (False, True, False), (False, False, True)])
+@pytest.mark.parametrize("which", [(1, 1, 1), (1, 0, 0), (0, 1, 0), (0, 0, 1)])
 def test_gradients_are_pytorchs(device, which):
     ours, theirs = [], []
     for found, way in ((ours, convtune.conv2d), (theirs, torch.conv2d)):
-        leaves = [one.requires_grad_(asked) for one, asked in zip(tensors(device, groups=1), which)]
+        leaves = [one.requires_grad_(bool(asked)) for one, asked in zip(tensors(device, groups=1), which)]
         y = way(*leaves, stride=2, padding=1)
         assert y.requires_grad
         (y * torch.arange(y.numel(), device=device).view(y.shape)).sum().backward()
@@ -202,7 +203,7 @@ def test_wrong_input_is_an_exception_with_the_numbers(device, case, records):
     x, w, bias = tensors(device)
     if records:
         w.requires_grad_()
-    for repeat in range(2):
+    for _ in range(2):
         with pytest.raises((ValueError, RuntimeError, TypeError), match=words):
             convtune.conv2d(*arguments(x, w, bias))
     assert_near(convtune.conv2d(x, w, bias).detach(), double_conv2d(x, w.detach(), bias))

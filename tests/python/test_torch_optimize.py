@@ -9,6 +9,7 @@ from torch_support import assert_near, torch
 import convtune
 import convtune.torch_optimize as optimizing
 from convtune._contest import Contest
+from convtune import torch_run
 from convtune.nn import Conv2d
 
 nn = torch.nn
@@ -228,7 +229,7 @@ def test_channels_last_runs_as_nchw_where_that_is_faster(decided):
     conv = model[0]
     run_as = layer.problem.replace(layout="nchw")
     plan = convtune.Convolution(run_as, "cpu").plan
-    conv.choices = convtune.torch.choice_line("cpu", layer.problem, run_as, plan.algorithm, plan.config)
+    conv.choices = torch_run.choice_line("cpu", layer.problem, run_as, plan.algorithm, plan.config)
     with torch.no_grad():
         y, expected = model(x), nn.Conv2d._conv_forward(conv, x, conv.weight, conv.bias)
     assert_near(y, expected)

@@ -1,0 +1,115 @@
+"""Which convolutions a model runs on an example, grouped by problem. For optimize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from .nn import Conv2d
+from .problem import Problem
+from .torch import problem_of
+from .torch_report import Layer
+
+__all__ = ["Seen", "find", "grouped"]
+
+
+class _CountedConvolutions(TorchFunctionMode):
+    """How often torch.conv2d is called, by modules or otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.conv2d
+        return func(*args, **(kwargs or {}))
+
+
+@dataclass
+class Seen:
+    """One module's convolution of one problem."""
+
+    module: torch.nn.Conv2d
+    name: str
+    problem: Problem | None
+    refusal: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: torch.device
+    calls: int = 0
+
+
+def _refusal(module: torch.nn.Conv2d, x: Tensor) -> str:
+    """Why that call is none of ours; "" where it is."""
+    if type(module) is not torch.nn.Conv2d:
+        return f"left: it is a {type(module).__name__}"
+    if type(x) is not Tensor or not (x.is_cuda or x.is_cpu):
+        return f"left: its input is a {type(x).__name__} on {x.device}"
+    if torch.is_autocast_enabled(x.device.type):
+        return "left: it runs under autocast"
+    if x.dtype is not torch.float32 or module.weight.dtype is not torch.float32:
+        return f"left: {str(module.weight.dtype).removeprefix('torch.')}"
+    if x.dim() != 4:
+        return "left: its input has no batch"
+    return ""
+
+
+def _padded(module: torch.nn.Conv2d, x: Tensor) -> tuple[Tensor, tuple[int, int, int, int]]:
+    """The convolution's own input and zero padding."""
+    if module.padding_mode != "zeros":
+        x = torch.nn.functional.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
+    return x, Conv2d._edges(module)  # type: ignore[arg-type]
+
+
+def find(model: torch.nn.Module, run: Callable[[], object]) -> tuple[list[Seen], int]:
+    """What one forward runs, and how many convolutions of it are no module's."""
+    found: dict[Any, Seen] = {}
+    of_modules = 0
+
+    def hook(module: Any, args: Any, kwargs: Any) -> None:
+        nonlocal of_modules
+        of_modules += 1
+        x = args[0] if args else kwargs["input"]
+        refusal, problem = _refusal(module, x), None
+        if not refusal:
+            x, edges = _padded(module, x)
+            problem = problem_of(
+                x, module.weight, module.bias is not None, module.stride, edges, module.dilation, module.groups
+            )
+        seen = found.setdefault(
+            (id(module), problem, refusal),
+            Seen(module, names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.device),
+        )
+        seen.calls += 1
+
+    names: dict[int, str] = {}
+    hooks = []
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Conv2d):
+            names[id(module)] = name
+            hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+    counted = _CountedConvolutions()
+    try:
+        with counted:
+            run()
+    finally:
+        for one in hooks:
+            one.remove()
+    return list(found.values()), max(0, counted.count - of_modules)
+
+
+def grouped(found: list[Seen]) -> list[tuple[Layer, list[Seen]]]:
+    groups: dict[Any, tuple[Layer, list[Seen]]] = {}
+    for seen in found:
+        layer, members = groups.setdefault(
+            (seen.problem, seen.refusal, seen.device), (Layer([], seen.problem, decision=seen.refusal), [])
+        )
+        layer.names.append(seen.name or "the model")
+        layer.calls += seen.calls
+        members.append(seen)
+    return list(groups.values())

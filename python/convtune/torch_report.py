@@ -1,0 +1,77 @@
+"""What optimize found: a row a layer, and the whole model; printed as a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .problem import Problem
+from .table import lined_up, microseconds
+
+__all__ = ["Layer", "OptimizeReport"]
+
+
+@dataclass
+class Layer:
+    """A convolution that the model runs on the example: in the modules `names`, `calls` times in one forward."""
+
+    names: list[str]
+    problem: Problem | None
+    calls: int = 0
+    pytorch_us: float = 0.0
+    convtune_us: float = 0.0
+    gain: float = 0.0  # of the median: 0.10 takes 10 % less time
+    algorithm: str = ""
+    config: str = ""
+    layout: str = ""  # in which convtune runs it; with copies before and after where that is not the problem's
+    swapped: bool = False
+    decision: str = ""
+
+
+@dataclass
+class OptimizeReport:
+    """What optimize measured and decided; `print(report)` is the table. Times in microseconds, medians of one run.
+    `before_us` and `after_us`: the whole forward, by the wall clock; 0 where nothing was there to be swapped.
+    `kept`: whether the swaps stayed."""
+
+    device: str
+    training: bool
+    layers: list[Layer] = field(default_factory=list)
+    before_us: float = 0.0
+    after_us: float = 0.0
+    gain: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    kept: bool = False
+    functional: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        header = ["layer", "problem", "calls", "PyTorch us", "convtune us", "gain", "decision"]
+        rows = []
+        for layer in self.layers:
+            more = f" and {len(layer.names) - 1} more" if len(layer.names) > 1 else ""
+            measured = layer.convtune_us > 0
+            rows.append(
+                [
+                    layer.names[0] + more,
+                    str(layer.problem or ""),
+                    str(layer.calls),
+                    microseconds(layer.pytorch_us) if layer.pytorch_us > 0 else "",
+                    microseconds(layer.convtune_us) if measured else "",
+                    f"{100 * layer.gain:.1f} %" if measured else "",
+                    layer.decision,
+                ]
+            )
+        text = lined_up(header, rows, "llrrrrl") if rows else "no convolution ran\n"
+        mode = "training" if self.training else "eval"
+        if self.before_us > 0:
+            text += (
+                f"whole forward ({mode}): {microseconds(self.before_us)} us before, {microseconds(self.after_us)} us "
+                f"with convtune: {100 * self.gain:.1f} % less (99 % interval {100 * self.low:.1f}.."
+                f"{100 * self.high:.1f} %)\n"
+            )
+            swapped = sum(layer.swapped for layer in self.layers)
+            text += f"{swapped} of {len(self.layers)} kinds of layers swapped\n" if self.kept else ""
+        for note in self.notes:
+            text += note + "\n"
+        return text

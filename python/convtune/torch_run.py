@@ -1,0 +1,229 @@
+"""The kernel of the operator: tensors with memory, no gradients; planned, packed, launched. All of convtune.torch ends
+here, or in the convolution of PyTorch itself. What a call costs is counted in microseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import functional
+from .caches import PLANS
+from .convolution import Convolution
+from .errors import Error, InvalidArgument, Unsupported
+from .problem import Padding, Pair, Problem
+from .tensors import allowed_precision, pack, packed_weights
+
+__all__ = [
+    "choice",
+    "choice_line",
+    "convolution_of",
+    "fingerprint",
+    "kernel",
+    "output_format",
+    "problem_of",
+    "pytorch_conv2d",
+    "run",
+    "wants_channels_last",
+]
+
+_float32 = torch.float32
+_contiguous, _channels_last = torch.contiguous_format, torch.channels_last
+# Of a PyTorch built with CUDA.
+_capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
+_raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+_fp32_precision: Any = getattr(torch._C, "_get_fp32_precision_getter", None) or (
+    lambda *_: "tf32" if torch.backends.cudnn.allow_tf32 else "none"
+)
+
+# Convolutions that a CUDA graph has recorded stay: nobody says how long the graph may be replayed.
+_recorded: set[Convolution] = set()
+
+
+def wants_channels_last(tensor: Tensor) -> bool:
+    """Whether PyTorch takes the tensor to lie channels last: its strides fall in the order N, H, W, C."""
+    if tensor.is_contiguous() and tensor.stride(1) != 1:
+        return False
+    (n, c, h, w), (of_n, of_c, of_h, of_w) = tensor.shape, tensor.stride()
+    if of_c == 0 or n == 0 or c == 0 or h == 0 or w == 0 or of_w < of_c * c:
+        return False
+    if of_h < of_w * w:
+        return False
+    image = of_h * h
+    return of_n >= image and image != of_c  # N x 1 x 1 x 1 lies both ways, and is taken for channels first
+
+
+def pytorch_conv2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    activation: str = "none",
+) -> Tensor:  # fmt: skip
+    """PyTorch's own convolution, which has no uneven padding."""
+    top, left, bottom, right = padding
+    if top == bottom and left == right:
+        y = torch.conv2d(x, weight, bias, stride, (top, left), dilation, groups)
+    else:
+        x = torch.nn.functional.pad(x, (left, right, top, bottom))
+        y = torch.conv2d(x, weight, bias, stride, 0, dilation, groups)
+    return torch.relu(y) if activation == "relu" else y
+
+
+class _Planned:
+    """A convolution, and what a call must know of it. `convolution` is None where PyTorch's own is to run; `format`: in
+    which memory format it reads and writes."""
+
+    __slots__ = ("convolution", "format", "output_shape")
+
+    def __init__(self, convolution: Convolution | None, problem: Problem) -> None:
+        self.convolution = convolution
+        self.output_shape = (problem.n, problem.k, *problem.output_size)
+        nhwc = convolution is not None and convolution.problem.layout == "nhwc"
+        self.format = _channels_last if nhwc else _contiguous
+
+
+_fingerprints: dict[str, str] = {}
+
+
+def fingerprint(device: str) -> str:
+    """What records of that device are kept under; "" where convtune does not see it."""
+    if device not in _fingerprints:
+        _fingerprints.update({one.device: one.fingerprint for one in functional.devices()})
+    return _fingerprints.get(device, "")
+
+
+def choice_line(device: str, problem: Problem, run_as: Problem, algorithm: str, config: str) -> str:
+    """A line of what optimize leaves in a module: how `problem` runs on that kind of device, proven. `run_as` is the
+    problem, or the same in the other layout, with copies before and after."""
+    return "\t".join((fingerprint(device), problem.key, run_as.layout, algorithm, config))
+
+
+def choice(choices: str, device: str, problem: Problem) -> tuple[Problem, str, str] | None:
+    """(what to plan, algorithm, config) by the line for that problem on that device, if there is one."""
+    wanted = [fingerprint(device), problem.key]
+    for line in choices.splitlines():
+        fields = line.split("\t")
+        if len(fields) == 5 and fields[:2] == wanted:
+            return problem.replace(layout=fields[2]), fields[3], fields[4]
+    return None
+
+
+def problem_of(
+    x: Tensor, weight: Tensor, has_bias: bool, stride: Pair, padding: Padding, dilation: Pair, groups: int,
+    precision: str = "auto", activation: str = "none",
+) -> Problem:  # fmt: skip
+    """What is asked of convtune by a call with those tensors: of them only shape, memory format and device count."""
+    problem = functional.problem_of(
+        x.shape, weight.shape, has_bias, stride, padding, dilation, groups, precision, activation
+    )
+    if precision == "auto":
+        problem = problem.replace(precision=allowed_precision(x.get_device() if x.is_cuda else -1))
+    nhwc = wants_channels_last(x) or wants_channels_last(weight)
+    return problem.replace(layout="nhwc") if nhwc else problem
+
+
+def _plan(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str, activation: str, choices: str, index: int,
+) -> _Planned:  # fmt: skip
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be {tuple(weight.shape[:1])}")
+    problem = problem_of(x, weight, bias is not None, stride, padding, dilation, groups, precision, activation)
+    device = "cpu" if index < 0 else f"cuda:{index}"
+    plan: tuple[Problem, str | None, str | None] = (problem, None, None)
+    if problem.n == 0:
+        return _Planned(None, problem)
+    if choices:
+        proven = choice(choices, device, problem)
+        if proven is None:
+            return _Planned(None, problem)
+        plan = proven
+    if index >= 0 and _capturing():
+        raise Error(
+            f"{problem} has not run on {device} yet, and a CUDA graph is being recorded: a plan may have to compile, "
+            "which cannot be recorded. Call the convolution (or Conv2d.prepare) once before"
+        )
+    try:
+        return _Planned(Convolution(plan[0], device, *plan[1:]), problem)
+    except (InvalidArgument, Unsupported):
+        if choices:  # proven by another version of convtune, whose configs were others
+            return _Planned(None, problem)
+        raise
+
+
+def convolution_of(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str = "auto", activation: str = "none", choices: str = "",
+) -> Convolution | None:  # fmt: skip
+    """The convolution that the operator runs for those arguments, planned if it was not; None where PyTorch's own
+    runs. For tests and for the curious."""
+    index = x.get_device() if x.is_cuda else -1
+    rest = stride, padding, dilation, groups, precision, activation, choices, index
+    return _plan(x, weight, bias, *rest).convolution
+
+
+def run(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
+) -> Tensor:  # fmt: skip
+    """The operator on a CPU and on a GPU: no gradients, tensors with memory."""
+    if x.dtype is not _float32 or weight.dtype is not _float32:
+        y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
+        return y.contiguous(memory_format=output_format(x, weight))
+    index, capturing, stream = -1, False, 0
+    if x.is_cuda:
+        index, capturing = x.get_device(), _capturing()
+        stream = _raw_stream(index)
+        if precision == "auto":
+            precision = "tf32" if _fp32_precision("cuda", "conv") == "tf32" else "fp32"
+    elif precision == "auto":
+        precision = "fp32"
+    if x.dim() != 4 or weight.dim() != 4:
+        functional.problem_of(x.shape, weight.shape, bias is not None)  # raises
+    if x.is_contiguous() and weight.is_contiguous() and x.stride(1) != 1 and weight.stride(1) != 1:
+        lies, format = True, _contiguous
+    else:
+        format = output_format(x, weight)
+        lies = x.is_contiguous(memory_format=format)
+    # Nothing is checked twice: shapes when they are planned, weight and bias when they are packed.
+    key = (
+        x.shape, weight.shape, bias is None, stride, padding, dilation, groups, precision, activation, choices, index,
+        format,
+    )  # fmt: skip
+    planned = PLANS.peek(key)
+    if planned is None:
+        how = stride, padding, dilation, groups, precision, activation, choices, index
+        planned = PLANS.get_or_make(key, lambda: _plan(x, weight, bias, *how))
+    convolution = planned.convolution
+    # cuDNN's workspace is ours and of one stream: a graph takes PyTorch's, from the graph's own memory.
+    if convolution is None or (capturing and convolution.plan.algorithm == "cudnn"):
+        y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
+        return y.contiguous(memory_format=format)
+    if capturing:
+        _recorded.add(convolution)
+    if capturing or not reuse:
+        kept, packed = pack(convolution, weight, bias, x, stream)
+    else:
+        kept, packed = packed_weights(convolution, weight, bias, x, stream)
+    own = planned.format
+    address = x.data_ptr()
+    if not lies or own is not format or address & 3 or x.is_neg():
+        x = x.resolve_neg().clone(memory_format=own)
+        address = x.data_ptr()
+    if own is _contiguous:
+        y = x.new_empty(planned.output_shape)
+    else:
+        y = torch.empty(planned.output_shape, dtype=_float32, device=x.device, memory_format=own)
+    convolution.run_raw(address, packed, y.data_ptr(), stream)
+    del kept  # freed in the order of the stream
+    return y if own is format else y.contiguous(memory_format=format)
+
+
+def kernel(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, *rest: Any
+) -> Tensor:
+    """`run`, as the dispatcher calls it: with lists."""
+    return run(x, weight, bias, tuple(stride), tuple(padding), tuple(dilation), *rest)
+
+
+def output_format(x: Tensor, weight: Tensor) -> torch.memory_format:
+    return _channels_last if wants_channels_last(x) or wants_channels_last(weight) else _contiguous
