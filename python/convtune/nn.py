@@ -21,7 +21,7 @@ class Conv2d(torch.nn.Conv2d):
     float32 runs by convtune, anything else and everything under autocast by PyTorch. The first call for a shape plans
     it (on a GPU it may compile a kernel, for about a second): `prepare` does that beforehand, and must have been
     called, or the module, before a CUDA graph records it. `convtune.tune` finds the fastest way for a problem;
-    `problem` tells which problem a tensor makes.
+    `convtune.torch.problem_of` tells which problem tensors make.
 
     Weights are packed when they change, as `weight._version` tells. Writes that PyTorch does not count
     (`conv.weight.data.copy_(...)`) are seen by calls that record gradients and after train() or eval(); otherwise
@@ -89,6 +89,14 @@ class Conv2d(torch.nn.Conv2d):
         """Packs the weights anew at the next call: after writes that PyTorch does not count. Returns itself."""
         forget_packed(self)
         return self
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Conv2d:
+        forget_packed(self)  # PyTorch may swap the tensors, and swaps none that has weak references
+        return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        forget_packed(self)
+        super()._load_from_state_dict(*args, **kwargs)
 
     def train(self, mode: bool = True) -> Conv2d:
         forget_packed(self)

@@ -13,7 +13,7 @@ from .caches import PLANS
 from .convolution import Convolution
 from .errors import Error, InvalidArgument, Unsupported
 from .problem import Padding, Pair, Problem
-from .tensors import allowed_precision, pack, packed_weights
+from .tensors import allowed_precision, check_like, pack, packed_weights
 
 __all__ = [
     "choice",
@@ -167,6 +167,9 @@ def run(
 ) -> Tensor:  # fmt: skip
     """The operator on a CPU and on a GPU: no gradients, tensors with memory."""
     if x.dtype is not _float32 or weight.dtype is not _float32:
+        check_like(weight, "w", x)
+        if bias is not None:
+            check_like(bias, "bias", x)
         y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
         return y.contiguous(memory_format=output_format(x, weight))
     index, capturing, stream = -1, False, 0

@@ -98,6 +98,26 @@ def test_moves_and_types(device):
     assert torch.equal(ours.cpu()(x.cpu()), convtune.conv2d(x.cpu(), ours.weight, ours.bias))
 
 
+@pytest.fixture
+def swapped_parameters():
+    """The way of moving and loading parameters that PyTorch announces; it takes no tensor with weak references."""
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    yield
+    torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+@each_device
+def test_moves_and_loads_by_swapping_tensors(device, swapped_parameters):
+    theirs, ours = pair(device)
+    x, model = torch.rand(2, 3, 9, 9, device=device), nn.Sequential(ours)
+    with torch.no_grad():
+        model(x)  # packed, and kept by its tensors
+        assert model.double()(x.double()).dtype == torch.float64
+        assert_near(model.float()(x), theirs.float()(x))
+        model[0].load_state_dict({name: one + 1 for name, one in theirs.state_dict().items()})
+        assert_near(model(x), torch.conv2d(x.double(), theirs.weight.double() + 1, theirs.bias.double() + 1))
+
+
 @each_device
 def test_changed_weights_are_seen(device):
     theirs, ours = pair(device)
