@@ -92,7 +92,8 @@ class Conv2d(torch.nn.Conv2d):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Conv2d:
         forget_packed(self)  # PyTorch may swap the tensors, and swaps none that has weak references
-        return super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         forget_packed(self)
