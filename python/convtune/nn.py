@@ -64,6 +64,8 @@ class Conv2d(torch.nn.Conv2d):
         return vertical, horizontal, vertical, horizontal
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if isinstance(input, torch.fx.Proxy):  # symbolic tracing, which takes no branch by a shape
+            return super()._conv_forward(input, weight, bias)  # type: ignore[no-any-return, unused-ignore]
         if input.dim() != 4 or (self.choices and self.training and not self.proven_in_training):
             if input.dim() == 3 and not self.choices:
                 y: Tensor = self._conv_forward(input.unsqueeze(0), weight, bias).squeeze(0)

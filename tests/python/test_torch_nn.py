@@ -98,6 +98,14 @@ def test_moves_and_types(device):
     assert torch.equal(ours.cpu()(x.cpu()), convtune.conv2d(x.cpu(), ours.weight, ours.bias))
 
 
+def test_traced_by_fx():
+    """Which has no numbers: the graph holds PyTorch's convolution, as of any module that it looks into."""
+    theirs, ours = pair("cpu", 3, 8, 3, padding=(2, 1), padding_mode="reflect")
+    traced = torch.fx.symbolic_trace(nn.Sequential(ours, nn.ReLU()))
+    x = torch.rand(2, 3, 9, 9)
+    assert torch.equal(traced(x), theirs(x).relu())
+
+
 @pytest.fixture
 def swapped_parameters():
     """The way of moving and loading parameters that PyTorch announces; it takes no tensor with weak references."""
