@@ -168,7 +168,7 @@ std::vector<Item> items_of(const Options& options) {
 
 // What choose() answers, for an architecture after the other; then some of all lists.
 std::vector<Item> quick_items(const Options& options) {
-  constexpr std::size_t kDrawn = 8;
+  constexpr std::size_t kDrawn = 4;
   std::vector<Item> items;
   std::size_t next = 0;
   for (const Conv2dProblem& problem : problems_of(options)) {
