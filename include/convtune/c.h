@@ -4,8 +4,10 @@
  *   convtune_problem problem = CONVTUNE_PROBLEM_INIT;
  *   convtune_convolution* conv;
  *   if (convtune_problem_parse("mb1ic3ih224oc96kh11sh4ph2", &problem) ||
- *       convtune_plan(&problem, "cpu", NULL, NULL, &conv))
+ *       convtune_plan(&problem, "cpu", NULL, NULL, &conv)) {
  *     fprintf(stderr, "%s\n", convtune_error_text());
+ *     return 1;
+ *   }
  *   void* packed = aligned_alloc(64, (convtune_packed_bytes(conv) + 63) / 64 * 64);  // the caller's
  *   convtune_pack(conv, w, bias, packed, NULL);  // again when the weights change
  *   convtune_run(conv, x, packed, y, NULL);
@@ -41,12 +43,12 @@ CONVTUNE_API const char* convtune_version(void); /* "0.1.0" */
 typedef enum convtune_status {
   CONVTUNE_OK = 0,
   CONVTUNE_INVALID_ARGUMENT = 1,
-  CONVTUNE_UNSUPPORTED = 2,
+  CONVTUNE_UNSUPPORTED = 2, /* a GPU's memory that does not suffice, too */
   CONVTUNE_NO_DEVICE = 3,
   CONVTUNE_IO = 4,
   CONVTUNE_DEVICE_LOST = 5,
   CONVTUNE_INTERNAL = 6,
-  CONVTUNE_OUT_OF_MEMORY = 7
+  CONVTUNE_OUT_OF_MEMORY = 7 /* of the host */
 } convtune_status;
 
 /* Why the last call of this thread that failed did so. Valid until the thread's next failure; never null. */
@@ -100,7 +102,9 @@ CONVTUNE_API convtune_status convtune_devices(convtune_text* json);
 /* How many CPU threads convolutions planned from now on may use. */
 CONVTUNE_API convtune_status convtune_set_cpu_threads(int32_t threads);
 
-/* A convolution planned once and run often. Immutable: any number of threads may run it. */
+/* A convolution planned once and run often. Immutable: any number of threads may run it. It may be freed while
+ * work that it queued waits on a stream, but not while a thread is in a call with it, nor while a CUDA graph
+ * that recorded it may be replayed. */
 typedef struct convtune_convolution convtune_convolution;
 
 /* `device`: "cpu", "cuda:0", or null for the best. `algorithm` and `config` ("vectors=4 channels=6"): null,
