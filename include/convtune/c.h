@@ -102,9 +102,9 @@ CONVTUNE_API convtune_status convtune_devices(convtune_text* json);
 /* How many CPU threads convolutions planned from now on may use. */
 CONVTUNE_API convtune_status convtune_set_cpu_threads(int32_t threads);
 
-/* A convolution planned once and run often. Immutable: any number of threads may run it. It may be freed while
- * work that it queued waits on a stream, but not while a thread is in a call with it, nor while a CUDA graph
- * that recorded it may be replayed. */
+/* A convolution planned once and run often. Immutable: any number of threads may run it. It may be freed
+ * while work that it queued waits on a stream, but not while a thread is in a call with it, nor while a CUDA
+ * graph that recorded it may be replayed. */
 typedef struct convtune_convolution convtune_convolution;
 
 /* `device`: "cpu", "cuda:0", or null for the best. `algorithm` and `config` ("vectors=4 channels=6"): null,
