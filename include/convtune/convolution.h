@@ -64,9 +64,9 @@ constexpr std::size_t packed_alignment(Device::Kind kind) {
   return kind == Device::Kind::cuda ? 256 : 64;
 }
 
-// Immutable after plan(): copies share one executable, and any number of threads may run it. The last copy may
-// go while work that it queued waits on a stream, but not while a CUDA graph that recorded it may be replayed.
-// Pointers are device pointers of device(): host memory on a CPU. x, y: n*c*h*w and n*k*p*q
+// Immutable after plan(): copies share one executable, and any number of threads may run it. The last copy
+// may go while work that it queued waits on a stream, but not while a CUDA graph that recorded it may be
+// replayed. Pointers are device pointers of device(): host memory on a CPU. x, y: n*c*h*w and n*k*p*q
 // elements in the problem's layout; w: [K][C/groups][R][S]; bias: [K], null when problem().bias is
 // false. x, w and bias need the alignment of their element type only; y must not overlap them.
 class Convolution {

@@ -50,8 +50,8 @@ class Plan:
 class Convolution:
     """A planned convolution. Immutable: any number of threads may run it. Planning never measures.
 
-    `problem`: a Problem or its text. `device`: "cpu", "cuda:0", a Device, a torch.device, or None for the best. `algorithm` and
-    `config` ("vectors=4 channels=6"): None, and records and estimates choose.
+    `problem`: a Problem or its text. `device`: "cpu", "cuda:0", a Device, a torch.device, or None for the best.
+    `algorithm` and `config` ("vectors=4 channels=6"): None, and records and estimates choose.
 
     Attributes: `problem` (its precision resolved to the device's default), `device` ("cuda:0"), `plan` (a Plan),
     `packed_bytes` (memory that packed weights take, on the device).
