@@ -133,7 +133,7 @@ struct Compiled {
 // then another order of loads is tried, and the one that spills least is taken.
 Compiled compiled(DirectStemSm80 kernel, const std::string& isa) {
   std::optional<Compiled> best;
-  for (const int held : {1, 0, 3, 5}) {
+  for (const int held : {1, 0, 2, 3}) {
     kernel.held = held;
     CompileJob job = direct_stem_sm80_job(kernel, isa);
     CompiledModule module = compile(job);
