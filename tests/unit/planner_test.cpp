@@ -71,9 +71,10 @@ TEST(Planner, ChoosesAmongFirstGuessesAsAnH100Would) {
 // fast; 64 of them are few enough for the other one.
 TEST(Planner, ManyChannelsBeforeHopperAreForTheGeneralKernel) {
   for (const char* const isa : {"sm_80", "sm_86", "sm_89", "sm_120"})
-    for (const Conv2dProblem& problem : load_suite("body"))
-      if (problem.c > 64)
-        EXPECT_EQ(choose(tf32(problem.name), gpu(isa, 108)).algorithm, "implicit_gemm_sm80") << problem.name;
+    for (const Conv2dProblem& problem : load_suite("body")) {
+      if (problem.c <= 64) continue;
+      EXPECT_EQ(choose(tf32(problem.name), gpu(isa, 108)).algorithm, "implicit_gemm_sm80") << problem.name;
+    }
 }
 
 // Same bytes from one compilation to the next, so that a cubin can be signed, compared and packed.
