@@ -78,6 +78,8 @@ int main(int argc, char** argv) {
   catch_interrupts();
   // A file size limit then is an error that can be told, like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
+  // Whoever started us may ignore it, and then no child's exit code would be known.
+  std::signal(SIGCHLD, SIG_DFL);
   try {
     const int code = run(argc, argv);
     flush_stdout();

@@ -55,9 +55,10 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }
 
 [[noreturn]] void become(const char* file, char* const* arguments, char* const* variables, int in, int out,
-                         int err, int failed) {
+                         int err, int failed, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(127);  // it was gone before
   ::signal(SIGINT, SIG_DFL), ::signal(SIGXFSZ, SIG_DFL), ::signal(SIGPIPE, SIG_DFL);
   if (::dup2(in, 0) >= 0 && ::dup2(out, 1) >= 0 && ::dup2(err, 2) >= 0) ::execve(file, arguments, variables);
   const int why = errno;
@@ -107,10 +108,11 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command,
   environment.insert(environment.end(), variables.begin(), variables.end());
   const std::vector<char*> arguments = pointers(words), their_variables = pointers(environment);
 
+  const pid_t parent = ::getpid();
   process_ = ::fork();
   if (process_ == 0)
     become(arguments[0], arguments.data(), their_variables.data(), in.theirs, out.theirs, err.theirs,
-           failed.theirs);
+           failed.theirs, parent);
   if (process_ < 0) refuse(errno);
   ::setpgid(process_, process_);  // whoever of the two is first
   close_end(failed.theirs);
@@ -141,12 +143,13 @@ ChildProcess::~ChildProcess() {
   close_end(in_), close_end(out_), close_end(err_);
 }
 
-// Whether it is only waiting to be asked how it ended: its number, and its group's, are still its own.
+// Whether it is only waiting to be asked how it ended: its number, and its group's, are still its own. Where
+// this process ignores SIGCHLD none waits, and there is no child to ask.
 bool ChildProcess::has_ended() const {
   siginfo_t info{};
-  return process_ >= 0 &&
-         ::waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOWAIT | WNOHANG) == 0 &&
-         info.si_pid == process_;
+  if (::waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOWAIT | WNOHANG) != 0)
+    return errno == ECHILD;
+  return info.si_pid == process_;
 }
 
 void ChildProcess::end() {
@@ -181,7 +184,6 @@ void ChildProcess::receive(int milliseconds) {
       if (got > 0) text.append(chunk, static_cast<std::size_t>(got));
     if (got == 0) close_end(fd);
   };
-  if (out_ < 0 && err_ < 0) ::usleep(1000);  // nothing is left to wait for but its end
   take(out_, output_);
   take(err_, errors_);
   if (errors_.size() > kMostErrorBytes) errors_.erase(0, errors_.size() - kMostErrorBytes);
@@ -189,8 +191,8 @@ void ChildProcess::receive(int milliseconds) {
 
 ChildProcess::Got ChildProcess::read_line(std::string& line, double seconds,
                                           const std::function<bool()>& cancelled) {
-  const Clock::time_point deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  const std::chrono::duration<double> limit(std::min(1e9, seconds));  // more is more than a clock counts
+  const Clock::time_point deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
   while (true) {
     if (cancelled && cancelled()) return Got::cancelled;
     if (const std::size_t end = output_.find('\n'); end != output_.npos) {
@@ -213,6 +215,7 @@ ChildProcess::Got ChildProcess::read_line(std::string& line, double seconds,
 
 std::string ChildProcess::ending() const {
   if (process_ >= 0) return "is still running";
+  if (status_ == -1) return "ended, how is not known: this process ignores SIGCHLD";
   if (WIFSIGNALED(status_)) return fmt::format("was ended by signal {}", WTERMSIG(status_));
   return fmt::format("ended with exit code {}", WEXITSTATUS(status_));
 }

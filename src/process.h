@@ -18,7 +18,8 @@ std::string find_program(const std::string& name, const std::vector<std::string>
 class ChildProcess {
  public:
   // command[0] is a file (find_program). Of a group of its own, so that Ctrl-C is ours to answer.
-  // `variables`: "NAME=value" beside those of this process. Throws Error{io} for what cannot be started.
+  // `variables`: "NAME=value" beside those of this process. Killed when the thread that starts it ends.
+  // Throws Error{io} for what cannot be started.
   explicit ChildProcess(const std::vector<std::string>& command,
                         const std::vector<std::string>& variables = {});
   ChildProcess(ChildProcess&& other) noexcept;
@@ -43,7 +44,7 @@ class ChildProcess {
 
   pid_t process_ = -1;
   int in_ = -1, out_ = -1, err_ = -1;
-  int status_ = -1;  // of waitpid; -1 while it runs
+  int status_ = -1;  // of waitpid; -1 while it runs, or where it was not told
   std::string output_, errors_;
 };
 

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <chrono>
 #include <memory>
 
 #include "algorithms.h"
@@ -51,8 +51,12 @@ Profile profile(const std::vector<std::string>& command, const ProfileOptions& o
   const auto cancelled = [&] { return options.cancel && options.cancel->load(); };
   std::string output, line;
   ChildProcess::Got got;
-  while ((got = ncu.read_line(line, options.seconds, cancelled)) == ChildProcess::Got::line)
-    output += line + '\n';
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  const auto left = [&] {
+    return options.seconds - std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  while ((got = ncu.read_line(line, left(), cancelled)) == ChildProcess::Got::line) output += line + '\n';
   if (got == ChildProcess::Got::cancelled) {
     result.interrupted = true;
     return result;
@@ -60,7 +64,7 @@ Profile profile(const std::vector<std::string>& command, const ProfileOptions& o
   const auto refuse = [](const std::string& why) {
     throw Error(ErrorKind::unsupported, "nothing was profiled: " + why);
   };
-  if (got == ChildProcess::Got::late) refuse(fmt::format("ncu said nothing for {:g} s", options.seconds));
+  if (got == ChildProcess::Got::late) refuse(fmt::format("ncu took more than {:g} s", options.seconds));
 
   const NcuAnswer answer = parse_ncu(output);
   if (answer.forbidden || ncu.errors().find("ERR_NVGPUCTRPERM") != std::string::npos) refuse(forbidden());

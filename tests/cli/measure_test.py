@@ -8,6 +8,8 @@ import ast
 import json
 import os
 import shlex
+import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -75,6 +77,15 @@ class Profile(Stand):
         self.assertIn("of the roofline", report)
         self.assertIn("registers allow", report)
         self.assertEqual(self.ok("profile", "alexnet_conv1").stdout, self.out.read_text())
+
+    def test_where_sigchld_is_ignored(self):
+        """As some that start programs leave it: then how a child ended would never be told."""
+        self.ncu(plan="direct_stem_sm90 rows=1", table=str(SAMPLES / "ncu_direct_stem_sm90.csv"))
+        done = subprocess.run([cli_test.CONVTUNE, *self.profile()], env=self.environment(), timeout=60,
+                              capture_output=True, check=False,
+                              preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(done.returncode, 0)
+        self.assertTrue(self.out.exists())
 
     def test_the_vendors_longest_kernel(self):
         self.ncu(plan="cudnn engine=1", table=str(SAMPLES / "ncu_cudnn.csv"))

@@ -78,6 +78,20 @@ TEST(Process, EndsAreToldAndWhatWasSaidBefore) {
   EXPECT_TRUE(deaf.succeeded());
 }
 
+TEST(Process, WhereChildrenAreNotWaitedFor) {
+  const auto before = ::signal(SIGCHLD, SIG_IGN);
+  {
+    ChildProcess child = shell("echo one");
+    std::string line;
+    ASSERT_EQ(child.read_line(line, 60), Got::line);
+    EXPECT_EQ(line, "one");
+    EXPECT_EQ(child.read_line(line, 60), Got::ended);
+    EXPECT_FALSE(child.succeeded());
+    expect_in(child.ending(), {"SIGCHLD"});
+  }
+  ::signal(SIGCHLD, before);
+}
+
 TEST(Process, MuchOutputOnBothSides) {
   ChildProcess child = shell("i=0; while [ $i -lt 20000 ]; do echo $i; echo error $i >&2; i=$((i+1)); done");
   std::string line;
@@ -248,12 +262,13 @@ TEST(Profile, SaysWhatToDo) {
       {"exit 9", {"ncu ended with exit code 9"}},
       {"kill -11 $$", {"signal 11"}},
       {"echo launched x", {"ncu ended with exit code 0"}},
-      {"sleep 1000", {"ncu said nothing for 0.3 s"}},
+      {"sleep 1000", {"ncu took more than 0.3 s"}},
+      {"while sleep 0.1; do echo alive; done", {"ncu took more than 0.3 s"}},
   };
   for (const auto& [script, needles] : cases) {
     const FakeNcu ncu(script);
     ProfileOptions options;
-    if (std::string_view(script).starts_with("sleep")) options.seconds = 0.3;
+    if (std::string_view(script).find("sleep") != std::string_view::npos) options.seconds = 0.3;
     const std::string why = failure(ErrorKind::unsupported, [&] { profile({"convtune"}, options); });
     for (const char* needle : needles) expect_in(why, {needle});
   }
