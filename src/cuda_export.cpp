@@ -1,6 +1,7 @@
 // export_cuda(): the template src/export/conv2d_cuda.py with a kernel's source and launches put in.
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "algorithms.h"
@@ -43,11 +44,13 @@ Plan named_plan(const Conv2dProblem& problem, const DeviceInfo& device, const Cu
   return {options.algorithm, config, PlanSource::forced, "named by the caller"};
 }
 
-// A line of a Python comment, which nothing in it can end: names come from outside.
+// A line of a Python comment, which nothing in it can end: names come from outside. In UTF-8, since Python
+// reads no other file: JSON's writer puts U+FFFD where bytes are malformed.
 std::string one_line(std::string text) {
   for (char& letter : text)
     if (static_cast<unsigned char>(letter) < 0x20) letter = ' ';
-  return text;
+  using nlohmann::json;
+  return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
 }
 
 Words words_of(const Conv2dProblem& a, const DeviceInfo& device, const Plan& plan,
@@ -56,36 +59,36 @@ Words words_of(const Conv2dProblem& a, const DeviceInfo& device, const Plan& pla
   const bool nhwc = a.layout == Layout::nhwc;
   const std::string capability = program.arch.substr(program.arch.find('_') + 1);  // "90a"
   const std::size_t digits = capability.find_last_of("0123456789");
+  const std::string source = program.arch + program.device_code + program.pack + program.run;
   std::string map;
   if (program.has_tensor_maps) map = fill_template("tensor_map.cu", {});
   Words words = layer_words(a);
-  words.merge(
-      Words{{"VERSION", CONVTUNE_VERSION},
-            {"PROBLEM", one_line(to_string(a))},
-            {"DEVICE", one_line(device.name)},
-            {"ALGORITHM", fmt::format("{} {}", plan.algorithm, to_string(plan.config))},
-            {"WHY", fmt::format("{}: {}", to_string(plan.source), one_line(plan.why))},
-            {"DEVICE_CODE", program.device_code},
-            {"TENSOR_MAP", map},
-            {"PACK", program.pack},
-            {"RUN", program.run},
-            {"PACKED_FLOATS", number(static_cast<std::int64_t>((program.packed_bytes + 3) / 4))},
-            {"EXTENSION", "conv2d_" + sha256(program.device_code + program.pack + program.run).substr(0, 16)},
-            {"ARCH", program.arch},
-            {"COMPUTE", "compute_" + capability},
-            {"MAJOR", capability.substr(0, digits)},
-            {"MINOR", capability.substr(digits, 1)},
-            {"N", number(a.n)},
-            {"H", number(a.h)},
-            {"W", number(a.w)},
-            {"P", number(a.p())},
-            {"Q", number(a.q())},
-            {"GROUPS", number(a.groups)},
-            {"GROUP_C", number(a.c / a.groups)},
-            {"MEMORY_FORMAT", nhwc ? "memory_format=torch.channels_last" : ""},
-            {"MEMORY_FORMAT_CPP", nhwc ? ".memory_format(at::MemoryFormat::ChannelsLast)" : ""},
-            {"FALLBACK", a.activation == Activation::relu ? "self.conv1(x).relu()" : "self.conv1(x)"},
-            {"MODULE", options.module_name}});
+  words.merge(Words{{"VERSION", CONVTUNE_VERSION},
+                    {"PROBLEM", one_line(to_string(a))},
+                    {"DEVICE", one_line(device.name)},
+                    {"ALGORITHM", fmt::format("{} {}", plan.algorithm, to_string(plan.config))},
+                    {"WHY", fmt::format("{}: {}", to_string(plan.source), one_line(plan.why))},
+                    {"DEVICE_CODE", program.device_code},
+                    {"TENSOR_MAP", map},
+                    {"PACK", program.pack},
+                    {"RUN", program.run},
+                    {"PACKED_FLOATS", number(static_cast<std::int64_t>((program.packed_bytes + 3) / 4))},
+                    {"EXTENSION", "conv2d_" + sha256(source).substr(0, 16)},
+                    {"ARCH", program.arch},
+                    {"COMPUTE", "compute_" + capability},
+                    {"MAJOR", capability.substr(0, digits)},
+                    {"MINOR", capability.substr(digits, 1)},
+                    {"N", number(a.n)},
+                    {"H", number(a.h)},
+                    {"W", number(a.w)},
+                    {"P", number(a.p())},
+                    {"Q", number(a.q())},
+                    {"GROUPS", number(a.groups)},
+                    {"GROUP_C", number(a.c / a.groups)},
+                    {"MEMORY_FORMAT", nhwc ? "memory_format=torch.channels_last" : ""},
+                    {"MEMORY_FORMAT_CPP", nhwc ? ".memory_format(at::MemoryFormat::ChannelsLast)" : ""},
+                    {"FALLBACK", a.activation == Activation::relu ? "self.conv1(x).relu()" : "self.conv1(x)"},
+                    {"MODULE", options.module_name}});
   return words;
 }
 

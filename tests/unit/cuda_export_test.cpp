@@ -155,17 +155,19 @@ TEST(CudaExport, IsOneFile) {
 
 TEST(CudaExport, NamesFromOutsideStayInTheirComment) {
   Conv2dProblem problem = parse_problem("mb2ic3ih64oc32kh7sh2ph3");
-  problem.name = "a\nimport os\r\"\"\"";
   Target target = find_target("h100");
-  target.product = "b\nimport sys";
-  std::string text;
-  try {
-    text = export_cuda(problem, target).text;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);  // as good
-  }
-  EXPECT_FALSE(contains(text, "\nimport os"));
-  EXPECT_FALSE(contains(text, "\nimport sys"));
+  problem.name = "a\nimport os\r";
+  EXPECT_TRUE(contains(refusal([&] { export_cuda(problem, target); }), "control character"));
+  problem.name =
+      "gr\xc3\xb6\xc3\x9f"
+      "er\xff\\";
+  target.product = "b\nimport sys\r";
+  const std::string text = export_cuda(problem, target).text;
+  EXPECT_TRUE(contains(text,
+                       "n\"gr\xc3\xb6\xc3\x9f"
+                       "er\xef\xbf\xbd\\\""))
+      << "no UTF-8, which Python needs";
+  EXPECT_TRUE(contains(text, "b import sys "));
   EXPECT_FALSE(contains(text, "\r"));
 }
 
