@@ -179,6 +179,7 @@ std::vector<Item> quick_items(const Options& options) {
   Options drawn = options;
   drawn.each = 2;
   std::vector<Item> all = items_of(drawn);
+  if (all.empty()) return {};
   for (std::size_t i = 0; i < kDrawn; ++i)
     items.push_back(all[static_cast<std::size_t>(random_bits(options.seed, i) % all.size())]);
   return items;
@@ -189,7 +190,10 @@ int run(const Options& options) {
     fmt::print("skipped: candidates cannot be compiled without NVRTC: {}\n", cuda::describe_nvrtc());
     return 77;
   }
-  std::vector<Item> items = options.quick ? quick_items(options) : items_of(options);
+  const std::vector<Item> items = options.quick ? quick_items(options) : items_of(options);
+  if (items.empty())  // a name that is misspelt shall not look like nothing found
+    throw Error(ErrorKind::invalid_argument,
+                "there are no candidates of these suites, architectures, algorithms");
   std::map<std::string, Finding> known;
   if (std::ifstream file(options.kept); !options.kept.empty() && file)
     for (std::string line; std::getline(file, line);)
@@ -199,6 +203,7 @@ int run(const Options& options) {
                                       std::atoll(line.substr(key + 1, spills - key - 1).c_str())};
   std::ofstream keep;
   if (!options.kept.empty()) keep.open(options.kept, std::ios::app);
+  if (!options.kept.empty() && !keep) throw Error(ErrorKind::io, "cannot write " + options.kept);
 
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
