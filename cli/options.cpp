@@ -55,8 +55,8 @@ const Conv2dProblem* built_in_case(std::string_view name) {
 
 }  // namespace
 
-void add_whole_number(CLI::App& app, const std::string& name, std::optional<std::int64_t>& target,
-                      std::int64_t low, std::int64_t high, const std::string& description) {
+CLI::Option* add_whole_number(CLI::App& app, const std::string& name, std::optional<std::int64_t>& target,
+                              std::int64_t low, std::int64_t high, const std::string& description) {
   const auto read = [name, low, high, &target](const std::string& text) {
     std::int64_t value = 0;
     const char* const end = text.data() + text.size();
@@ -66,7 +66,7 @@ void add_whole_number(CLI::App& app, const std::string& name, std::optional<std:
                                  fmt::format("'{}' is not a whole number from {} to {}", text, low, high));
     target = value;
   };
-  app.add_option_function<std::string>(name, read, description)->type_name("N");
+  return app.add_option_function<std::string>(name, read, description)->type_name("N");
 }
 
 Budget parse_budget(std::string_view text) {

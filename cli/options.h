@@ -36,8 +36,8 @@ struct DeviceOptions {
 
 // An option that takes a decimal whole number from low to high, and nothing that merely looks like
 // one: CLI11 reads 010 as 8, -1 as the largest unsigned number, and cuts what is too large.
-void add_whole_number(CLI::App& app, const std::string& name, std::optional<std::int64_t>& target,
-                      std::int64_t low, std::int64_t high, const std::string& description);
+CLI::Option* add_whole_number(CLI::App& app, const std::string& name, std::optional<std::int64_t>& target,
+                              std::int64_t low, std::int64_t high, const std::string& description);
 
 // How long a search may take: exactly one of the two is limited.
 struct Budget {

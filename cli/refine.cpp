@@ -94,7 +94,7 @@ struct Refine {
                  {"outputs"}});
     const double original_us = refined.measured.empty() ? 0 : refined.measured[0].time_us;
     for (const MeasuredConfig& one : refined.measured) {
-      const std::string config = fmt::format("{} ({})", one.config, one.reason);
+      const std::string config = fmt::format("{} ({})", printable(one.config), one.reason);
       if (!one.failure.empty())
         table.add_row({config, "-", "-", "-", "-", "FAILED: " + printable(one.failure)}, Tone::bad);
       else if (one.n == 0)
@@ -138,7 +138,8 @@ Command add_refine(CLI::App& parent) {
       ->capture_default_str()
       ->needs(measure);
   add_whole_number(*app, "--timeout", refine->timeout, 1, 86'400,
-                   "Seconds that a config may take to compile, or to answer (default: 300)");
+                   "Seconds that a config may take to compile, or to answer (default: 300)")
+      ->needs(measure);
   app->footer(
       "Examples:\n"
       "  convtune refine conv.py --metrics metrics.json --target rtx4090 -o refined.py\n"

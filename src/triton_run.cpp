@@ -94,7 +94,9 @@ std::vector<std::string> command_of(const TritonRunSpec& spec, bool pick) {
     words["input"] = {a.n, a.c, a.h, a.w};
     words["dtype"] = a.dtype == DType::f16 ? "float16" : a.dtype == DType::bf16 ? "bfloat16" : "float32";
   }
-  return {python, "-u", "-c", std::string(embedded_runners().front().text), spec.file, words.dump()};
+  return {python,    "-u",
+          "-c",      std::string(embedded_runners().front().text),
+          spec.file, words.dump(-1, ' ', false, json::error_handler_t::replace)};
 }
 
 }  // namespace

@@ -265,6 +265,7 @@ class Measure(Stand):
         self.refused(args, 2, "cannot be started")
         self.refused(self.args({}, "--min-gain", "0.5%"), 2, "--min-gain")
         self.refused([*self.args({})[:-5], "-o", str(self.out), "--min-gain", "3%"], 2, "--min-gain", "--measure")
+        self.refused([*self.args({})[:-5], "-o", str(self.out), "--timeout", "3"], 2, "--timeout", "--measure")
 
     def test_this_python_has_no_pytorch_or_no_gpu(self):
         args = self.args({})
