@@ -13,12 +13,13 @@
 namespace convtune {
 namespace {
 
-bool is_python_name(const std::string& name) {
-  constexpr std::array<std::string_view, 35> kWords = {
-      "False", "None",     "True",  "and",    "as",   "assert", "async",  "await",    "break",
-      "class", "continue", "def",   "del",    "elif", "else",   "except", "for",      "finally",
-      "from",  "global",   "if",    "import", "in",   "is",     "lambda", "nonlocal", "not",
-      "or",    "pass",     "raise", "return", "try",  "while",  "with",   "yield"};
+// A name, and no word of the language: super is one to a class that calls it.
+bool is_class_name(const std::string& name) {
+  constexpr std::array<std::string_view, 37> kWords = {
+      "False",    "None",   "True",  "and",  "as",     "assert",   "async",    "await",   "break", "class",
+      "continue", "def",    "del",   "elif", "else",   "except",   "for",      "finally", "from",  "global",
+      "if",       "import", "in",    "is",   "lambda", "nonlocal", "not",      "or",      "pass",  "raise",
+      "return",   "try",    "while", "with", "yield",  "super",    "__debug__"};
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
   return !name.empty() && name.size() <= 100 && letter(name[0]) &&
          std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9'); }) &&
@@ -63,7 +64,7 @@ Words layer_words(const Conv2dProblem& a) {
 }
 
 void check_module_name(const std::string& name, std::initializer_list<std::string_view> taken) {
-  if (!is_python_name(name) || std::find(taken.begin(), taken.end(), name) != taken.end())
+  if (!is_class_name(name) || std::find(taken.begin(), taken.end(), name) != taken.end())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("{} cannot be a module's name; ModelNew can", convtune::quoted(name)));
 }

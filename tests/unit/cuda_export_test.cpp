@@ -213,7 +213,7 @@ TEST(CudaExport, Refusals) {
   options.algorithm = "direct_stem";
   EXPECT_TRUE(contains(refusal([&] { export_cuda(problem, target, options); }), "direct_stem_sm90"));
   options.algorithm = "";
-  for (const char* name : {"class", "a b", "", "1st", "conv2d", "pack", "torch"}) {
+  for (const char* name : {"class", "a b", "", "1st", "conv2d", "pack", "torch", "super"}) {
     options.module_name = name;
     EXPECT_TRUE(contains(refusal([&] { export_cuda(problem, target, options); }), "module's name")) << name;
   }
