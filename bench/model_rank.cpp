@@ -219,7 +219,8 @@ int run(const Options& options) {
     for (std::size_t i = 0; i < estimates.size(); ++i) one.rows[i].estimate = estimates[i];
     if (options.measure) measure(one);
     json["cases"].push_back(json_of(one));
-    if (!options.json.empty()) std::ofstream(options.json) << json.dump(1) << '\n';
+    if (!options.json.empty() && !(std::ofstream(options.json) << json.dump(1) << std::endl))
+      throw Error(ErrorKind::io, options.json + " cannot be written");
     print(one, options.rows);
   }
   return 0;
