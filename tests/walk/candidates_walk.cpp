@@ -32,6 +32,7 @@
 #include "cuda/rehearsal.h"
 #include "planner.h"
 #include "random_bits.h"
+#include "statistics.h"
 
 namespace {
 
@@ -129,6 +130,10 @@ Finding check(const Item& item) {
   }
 }
 
+double median_or_zero(const std::vector<double>& values) {
+  return values.empty() ? 0 : median(values);
+}
+
 template <class T>
 bool wanted(const std::vector<std::string>& names, const T& name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
@@ -217,6 +222,7 @@ int run(const Options& options) {
   struct Row {
     std::size_t candidates = 0, walked = 0, spilling = 0, other = 0;
     std::int64_t most_spilled = 0;
+    std::vector<double> milliseconds;  // of what was compiled now
   };
   std::map<std::pair<std::string, std::string>, Row> rows;  // by algorithm and architecture
   std::vector<std::string> findings;
@@ -227,7 +233,9 @@ int run(const Options& options) {
       const Item& item = items[order[i]];
       const std::string key = item.key();
       const auto before = known.find(key);
+      const double started = seconds();
       const Finding finding = before != known.end() ? before->second : check(item);
+      const double took = seconds() - started;
       const std::lock_guard lock(mutex);
       if (before == known.end() && keep.is_open()) {
         std::string text = finding.text;
@@ -236,6 +244,7 @@ int run(const Options& options) {
       }
       Row& row = rows[{std::string(item.algorithm->name()), item.isa}];
       ++row.walked;
+      if (before == known.end()) row.milliseconds.push_back(took * 1000);
       row.spilling += finding.spill_bytes > 0;
       row.other += finding.spill_bytes == 0 && !finding.text.empty();
       row.most_spilled = std::max(row.most_spilled, finding.spill_bytes);
@@ -251,17 +260,21 @@ int run(const Options& options) {
   for (const Item& item : items) ++rows[{std::string(item.algorithm->name()), item.isa}].candidates;
   std::sort(findings.begin(), findings.end());
   for (const std::string& finding : findings) fmt::print("{}\n", finding);
-  fmt::print("{:<20} {:<8} {:>10} {:>8} {:>9} {:>6} {:>6}\n", "algorithm", "arch", "candidates", "walked",
-             "spilling", "most B", "other");
+  fmt::print("{:<20} {:<8} {:>10} {:>8} {:>9} {:>6} {:>6} {:>6}\n", "algorithm", "arch", "candidates",
+             "walked", "spilling", "most B", "other", "ms");
   Row all;
   for (const auto& [name, row] : rows) {
-    fmt::print("{:<20} {:<8} {:>10} {:>8} {:>9} {:>6} {:>6}\n", name.first, name.second, row.candidates,
-               row.walked, row.spilling, row.most_spilled, row.other);
+    fmt::print("{:<20} {:<8} {:>10} {:>8} {:>9} {:>6} {:>6} {:>6.0f}\n", name.first, name.second,
+               row.candidates, row.walked, row.spilling, row.most_spilled, row.other,
+               median_or_zero(row.milliseconds));
+    all.milliseconds.insert(all.milliseconds.end(), row.milliseconds.begin(), row.milliseconds.end());
     all.candidates += row.candidates, all.walked += row.walked, all.spilling += row.spilling;
     all.other += row.other;
   }
-  fmt::print("{} of {} candidates walked in {:.0f} s: {} spill, {} are not as forecast or do not compile\n",
-             all.walked, all.candidates, seconds(), all.spilling, all.other);
+  fmt::print(
+      "{} of {} candidates walked in {:.0f} s: {} spill, {} are not as forecast or do not compile; "
+      "one takes {:.0f} ms in the median\n",
+      all.walked, all.candidates, seconds(), all.spilling, all.other, median_or_zero(all.milliseconds));
   return findings.empty() ? 0 : 1;
 }
 
