@@ -9,12 +9,9 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import unittest
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import cli_test  # noqa: E402
+from convtune_command import CliTest, main, no_file_may_grow
 
 EXPORT = ["export", "--format", "cuda"]
 # What each of our algorithms can do, and where.
@@ -38,7 +35,7 @@ def source_of(text):
     return values["CUDA_SOURCE"], values["CPP_SOURCE"]
 
 
-class Export(cli_test.CliTest):
+class Export(CliTest):
     def export(self, problem, target, algorithm, *more):
         return self.ok(*EXPORT, problem, "--target", target, "--algorithm", algorithm, *more).stdout
 
@@ -99,7 +96,7 @@ class Export(cli_test.CliTest):
         ast.parse(whole)
         out.write_text("before\n")
         self.refused([*command, "--module-name", "class"], 2, "module's name")
-        self.assertEqual(self.run_command(*command, preexec_fn=cli_test.no_file_may_grow).returncode, 2)
+        self.assertEqual(self.run_command(*command, preexec_fn=no_file_may_grow).returncode, 2)
         self.assertEqual(out.read_text(), "before\n")
         self.assertEqual([file for file in os.listdir(self.folder) if file != "data"], ["out.py"])
         self.ok(*command)
@@ -132,5 +129,4 @@ class Export(cli_test.CliTest):
 
 
 if __name__ == "__main__":
-    cli_test.CONVTUNE = str(Path(sys.argv.pop(1)).resolve())
-    unittest.main()
+    main()

@@ -12,17 +12,16 @@ import signal
 import subprocess
 import sys
 import time
-import unittest
 from pathlib import Path
 
-import cli_test
+from convtune_command import CliTest, main
 
 HERE = Path(__file__).parent
 SAMPLES = HERE.parent / "refine"
 CONV, METRICS = str(SAMPLES / "conv.py"), str(SAMPLES / "metrics.json")
 
 
-class Stand(cli_test.CliTest):
+class Stand(CliTest):
     """Programs of the test's own before all others on PATH."""
 
     def setUp(self):
@@ -81,7 +80,7 @@ class Profile(Stand):
     def test_where_sigchld_is_ignored(self):
         """As some that start programs leave it: then how a child ended would never be told."""
         self.ncu(plan="direct_stem_sm90 rows=1", table=str(SAMPLES / "ncu_direct_stem_sm90.csv"))
-        done = subprocess.run([cli_test.CONVTUNE, *self.profile()], env=self.environment(), timeout=60,
+        done = subprocess.run([self.convtune, *self.profile()], env=self.environment(), timeout=60,
                               capture_output=True, check=False,
                               preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
         self.assertEqual(done.returncode, 0)
@@ -288,5 +287,4 @@ class Measure(Stand):
 
 
 if __name__ == "__main__":
-    cli_test.CONVTUNE = str(Path(sys.argv.pop(1)).resolve())
-    unittest.main()
+    main()

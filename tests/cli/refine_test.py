@@ -6,18 +6,16 @@ Usage: refine_test.py PATH_OF_CONVTUNE [unittest options]. Standard library only
 import ast
 import json
 import os
-import sys
-import unittest
 from pathlib import Path
 
-import cli_test
+from convtune_command import CliTest, main
 
 SAMPLES = Path(__file__).parent.parent / "refine"
 CONV, METRICS = str(SAMPLES / "conv.py"), str(SAMPLES / "metrics.json")
 ADA = ["--target", "rtx4090"]
 
 
-class Targets(cli_test.CliTest):
+class Targets(CliTest):
     def test_the_sheet(self):
         sheet = self.ok("devices", *ADA).stdout
         for line in ["Compute capability 8.9", "Number of SMs 128", "Memory bandwidth 1008 GB/s",
@@ -39,7 +37,7 @@ class Targets(cli_test.CliTest):
         self.refused(["devices", "--target", "rtx4091"], 2, "rtx4091", "rtx4090", "b200")
 
 
-class Plan(cli_test.CliTest):
+class Plan(CliTest):
     def test_for_a_gpu_that_is_elsewhere(self):
         line = "mb2ic3ih32oc32kh3ph1"
         self.refused(["plan", line, *ADA, "--device", "cpu"], 2, "--device")
@@ -52,7 +50,7 @@ class Plan(cli_test.CliTest):
             self.assertIn(needle, text)
 
 
-class Analyze(cli_test.CliTest):
+class Analyze(CliTest):
     def test_the_sample(self):
         text = self.ok("analyze", METRICS, *ADA, "--source", CONV).stdout
         for needle in ["BLOCK_M=32 BLOCK_N=64 BLOCK_K=32", "33.05 %", "94.5 waves", "stays 4"]:
@@ -68,7 +66,7 @@ class Analyze(cli_test.CliTest):
         self.refused(["analyze", METRICS, *ADA, "--source", METRICS], 2, "no kernel")
 
 
-class Refine(cli_test.CliTest):
+class Refine(CliTest):
     def test_the_sample(self):
         out = self.folder / "refined.py"
         report = self.ok("refine", CONV, "--metrics", METRICS, *ADA, "-o", str(out)).stdout
@@ -134,7 +132,7 @@ class Refine(cli_test.CliTest):
         self.refused(["refine", CONV, "--metrics", METRICS, *ADA, "--original", "BLOCK_M=32"], 2, "fits 4 configs")
 
 
-class Export(cli_test.CliTest):
+class Export(CliTest):
     def test_triton(self):
         for line in (["alexnet_conv1"], ["mb2ic3ih9oc5kh3kw2sh2dh1ph1pw0", "act=relu", "bias=0", "dtype=f16"]):
             text = self.ok("export", *line, "--format", "triton").stdout
@@ -167,5 +165,4 @@ class Export(cli_test.CliTest):
 
 
 if __name__ == "__main__":
-    cli_test.CONVTUNE = str(Path(sys.argv.pop(1)).resolve())
-    unittest.main()
+    main()

@@ -1,0 +1,172 @@
+"""Drives the real convtune command where nothing is tuned: exit codes, messages, help, plans, checks.
+
+Usage: input_test.py PATH_OF_CONVTUNE [unittest options]. Standard library only.
+"""
+
+import json
+import os
+
+from convtune_command import TINY, CliTest, main
+
+
+class BadInput(CliTest):
+    def test_the_command_line(self):
+        self.refused([], 2, "no command", "--help")
+        self.refused(["tuna"], 2, "tuna")
+        self.refused(["--frobnicate"], 2, "--help")
+        self.refused(["tune", TINY, "--frobnicate"], 2, "--frobnicate", "convtune tune --help")
+        self.refused(["db"], 2, "convtune db --help")
+        self.refused(["db", "frobnicate"], 2)
+        self.refused(["db", "show"], 2, "PROBLEM")
+        for command in ("tune", "bench", "verify", "plan"):
+            self.refused([command], 2, "no problem given")
+
+    def test_problems(self):
+        for command in ("tune", "bench", "verify", "plan"):
+            self.refused([command, "mb1ic3ih8oc4kh3zz9"], 2, "zz9")
+        for line, needle in [
+            ("", "problem"),
+            ("mb1ic3ih8oc4", "kh"),  # a field is missing
+            ("mb1ic3ihoc4kh3", "ih"),  # a number is missing
+            ("mb1ic3ih8oc4kh9", "9"),  # the filter does not fit
+            ("mb1ic3ih8oh99oc4kh3", "99"),  # the output size is wrong
+            ("g2mb1ic3ih8oc4kh3", "group"),
+            ("mb1ic3ih8oc4kh3sh0", "0"),
+            ("mb1ic99999999999999999999ih8oc4kh3", "99999999999999999999"),
+            ("mb1000000000000ic1000000ih1000000oc4kh3", "bytes"),
+            ("alexnet_conv11", "alexnet_conv1"),
+        ]:
+            self.refused(["plan", line], 2, needle)
+        self.refused(["plan", TINY, "act=sigmoid"], 2, "sigmoid", "relu")
+        self.refused(["plan", TINY, "precision=fp8"], 2, "fp8", "tf32")
+        self.refused(["plan", "act=relu"], 2, "act=relu")
+        self.refused(["plan", "alexnet_conv1", "--batch", "-1"], 2, "--batch", "-1")
+        self.refused(["plan", "alexnet_conv1", "--batch", "many"], 2, "many")
+        self.refused(["plan", "alexnet_conv1", "--batch", str(10**18)], 2, str(10**18), "too large")
+
+    def test_suites(self):
+        self.refused(["bench", "--suite", "steam"], 2, "steam", "stem")
+        self.refused(["cases", "steam"], 2, "steam")
+        self.refused(["bench", "--suite", str(self.folder)], 2, str(self.folder))
+        bad = self.folder / "bad.txt"
+        bad.write_text(f"# fine\n{TINY}\nmb1ic3nonsense\n")
+        self.refused(["bench", "--suite", str(bad)], 2, "bad.txt:3", "nonsense")
+        bad.write_bytes(bytes(range(256)) * 16)
+        self.refused(["bench", "--suite", str(bad)], 2, "bad.txt")
+        bad.write_text("# nothing\n")
+        self.refused(["bench", "--suite", str(bad)], 2, "bad.txt")
+        if os.geteuid() != 0:
+            bad.chmod(0)
+            self.refused(["bench", "--suite", str(bad)], 2, "bad.txt")
+
+    def test_devices(self):
+        self.refused(["plan", TINY, "--device", "tpu"], 2, "tpu")
+        for command in ("tune", "bench", "verify", "plan"):
+            self.refused([command, TINY, "--device", "cuda:97"], 3, "cuda:97", "cpu")
+        for threads in ("0", "-3", "two", "1000000"):
+            self.refused(["plan", TINY, "--threads", threads], 2, threads)
+
+    def test_algorithms_and_configs(self):
+        for command in ("plan", "verify"):
+            self.refused([command, TINY, "--algorithm", "winograd9"], 2, "winograd9", "direct")
+            self.refused([command, TINY, "--config", "a=1"], 2, "--algorithm")
+            self.refused([command, TINY, "--algorithm", "direct", "--config", "nonsense"], 2, "nonsense")
+            self.refused([command, TINY, "--algorithm", "direct", "--config", "a=1 b=2"], 2, "a=1")
+
+    def test_numbers(self):
+        for budget in ("60", "-1s", "0t", "fast", "1.5t"):
+            self.refused(["tune", TINY, "--budget", budget], 2, budget)
+        for gain in ("2", "-1%", "much"):
+            self.refused(["tune", TINY, "--min-gain", gain], 2, gain)
+        for seconds in ("0", "-1", "nan", "long"):
+            self.refused(["bench", TINY, "--seconds", seconds], 2, "seconds")
+        for count in ("0", "-1", "many", "5x", "99999999999999999999"):
+            self.refused(["verify", "--random", count], 2, "--random")
+        for seed in ("-1", "99999999999999999999"):
+            self.refused(["verify", "--random", "5", "--seed", seed], 2, "--seed", seed)
+        self.refused(["verify", "--random", "5", TINY], 2, "--random")
+        self.refused(["verify", "--random", "5", "--batch", "3"], 2, "--batch")
+
+    def test_output_paths_are_tried_before_anything_is_measured(self):
+        missing = str(self.folder / "none" / "out.json")
+        for option in ("--json", "--csv"):
+            for command in ("tune", "bench"):
+                self.refused([command, TINY, option, missing], 2, missing)
+                self.refused([command, TINY, option, str(self.folder)], 2, str(self.folder))
+        self.refused(["bench", TINY, "--json", "-", "--csv", "-"], 2, "--json", "--csv")
+        self.assertFalse(self.data.exists())
+
+
+class Information(CliTest):
+    def test_help_of_everything(self):
+        commands = ["tune", "bench", "verify", "plan", "cases", "db", "devices", "doctor"]
+        text = self.ok("--help").stdout
+        for command in commands:
+            self.assertIn(command, text)
+            help_text = self.ok(command, "--help").stdout
+            self.assertIn(f"convtune {command}", help_text)
+            self.assertIn("Example", help_text)
+        for command in ("list", "show", "export", "import", "clean"):
+            self.assertIn("Usage", self.ok("db", command, "--help").stdout)
+        self.assertRegex(self.ok("--version").stdout, r"^convtune \d+\.\d+\.\d+\n$")
+
+    def test_the_examples_of_the_help_are_understood(self):
+        """Every example is parsed; what it would measure is left out by a device that is not there."""
+        for command in ("tune", "bench", "plan"):
+            examples = [line.split("#")[0].split(">")[0].split() for line in
+                        self.ok(command, "--help").stdout.splitlines() if line.startswith("  convtune ")]
+            self.assertGreaterEqual(len(examples), 2)
+            for example in examples:
+                if "--target" in example:
+                    continue  # for a GPU that need not be here; it asks for NVRTC and takes no device
+                result = self.run_command(*example[1:], "--device", "cuda:97", cwd=self.folder)
+                self.assertEqual(result.returncode, 3, f"{example}: {result.stderr}")
+
+    def test_cases(self):
+        text = self.ok("cases").stdout
+        for name in ("alexnet_conv1", "resnet_3x3_64", "mobilenet_dw_3x3_144"):
+            self.assertIn(name, text)
+        stem = self.ok("cases", "stem").stdout
+        self.assertIn("alexnet_conv1", stem)
+        self.assertNotIn("resnet_3x3_64", stem)
+
+    def test_devices_and_doctor(self):
+        self.assertIn("cpu", self.ok("devices").stdout)
+        devices = json.loads(self.ok("devices", "--json", "-").stdout)
+        self.assertEqual(devices["devices"][-1]["device"], "cpu")
+        self.assertGreaterEqual(devices["devices"][-1]["units"], 1)
+        doctor = self.ok("doctor").stdout
+        self.assertIn("oneDNN", doctor)
+        self.assertIn(str(self.data), doctor)
+        self.assertFalse(self.data.exists(), "looking made a folder")
+
+    def test_plan(self):
+        text = self.ok("plan", TINY, "act=relu").stdout
+        for needle in ("direct", "reference", "chosen", "act=relu"):
+            self.assertIn(needle, text)
+        self.assertIn("mb10ic3", self.ok("plan", "alexnet_conv1", "--batch", "010").stdout)
+        forced = self.ok("plan", TINY, "--algorithm", "reference").stdout
+        self.assertIn("forced", forced)
+        self.assertEqual(self.ok("plan", TINY + " act=relu").stdout, text)
+
+    def test_a_full_standard_output_is_an_error(self):
+        with open("/dev/full", "w") as full:
+            result = self.run_command("cases", stdout=full)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("standard output", result.stderr)
+
+
+class Verify(CliTest):
+    def test_random_sweep(self):
+        result = self.ok("verify", "--random", "200", "--seed", "1")
+        self.assertRegex(result.stdout, r"^200 problems, \d+ checks, 0 mismatches\n$")
+
+    def test_one_problem_and_one_algorithm(self):
+        every = self.ok("verify", TINY).stdout
+        self.assertRegex(every, r"^1 problem, \d+ checks, 0 mismatches\n$")
+        one = self.ok("verify", TINY, "--algorithm", "reference").stdout
+        self.assertLess(int(one.split()[2]), int(every.split()[2]))
+
+
+if __name__ == "__main__":
+    main()
