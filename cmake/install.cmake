@@ -1,5 +1,5 @@
-# What `cmake --install` puts where: the library and its headers, the case files, and the package that
-# find_package(convtune) reads. The command installs itself in cli/.
+# What `cmake --install` puts where: the library and its headers, the case files, the licences, and the
+# package that find_package(convtune) reads. The command installs itself in cli/.
 include(CMakePackageConfigHelpers)
 
 # A wheel (pyproject.toml) holds the shared library and the command inside of the Python package, and none of the
@@ -17,6 +17,8 @@ if(TARGET convtune_c)
   install(TARGETS convtune_c EXPORT convtune_cTargets FILE_SET HEADERS)
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/cases/ DESTINATION ${CMAKE_INSTALL_DATADIR}/convtune/cases)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/THIRD_PARTY_NOTICES
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/convtune)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/convtune)
 install(EXPORT convtuneTargets NAMESPACE convtune:: DESTINATION ${package_folder})
