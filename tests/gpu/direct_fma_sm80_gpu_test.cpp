@@ -3,37 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <thread>
 
 #include "convtune/cases.h"
-#include "cpu/reference.h"
-#include "cuda/compile_all.h"
-#include "cuda/cuda.h"
 #include "cuda/direct_fma_sm80.h"
-#include "cuda/driver.h"
-#include "random_bits.h"
-#include "testbed.h"
+#include "kernel_test.h"
 
 namespace convtune {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kHuge = std::numeric_limits<float>::max();
-
-// Numbers low to high, one after the other.
-class Picker {
- public:
-  explicit Picker(std::uint64_t seed) : seed_(seed) {}
-  std::int64_t operator()(std::int64_t low, std::int64_t high) {
-    return low + static_cast<std::int64_t>(random_bits(seed_, position_++) %
-                                           static_cast<std::uint64_t>(high - low + 1));
-  }
-
- private:
-  std::uint64_t seed_, position_ = 0;
-};
 
 Conv2dProblem random_problem(std::uint64_t index) {
   Picker pick(index);
@@ -55,19 +31,15 @@ Conv2dProblem random_problem(std::uint64_t index) {
   return a;
 }
 
-class DirectFma : public testing::Test {
+class DirectFma : public KernelTest {
  protected:
-  void SetUp() override {
-    if (cuda::device_count() == 0) GTEST_SKIP() << "no NVIDIA GPU: " << cuda::describe_driver();
-  }
-  Backend& gpu() { return cuda::backend({Device::Kind::cuda, 0}); }
-  const DeviceInfo& device() { return gpu().info(); }
-  const Algorithm& fma() { return cuda::direct_fma_sm80(); }
+  DirectFma()
+      : KernelTest(cuda::direct_fma_sm80(), "",
+                   [](const Conv2dProblem& problem, const Config& config, const std::string& isa) {
+                     return cuda::direct_fma_sm80_job(cuda::direct_fma_sm80_kernel(problem, config), isa);
+                   }) {}
+  const Algorithm& fma() { return algorithm(); }
 
-  struct Case {
-    Conv2dProblem problem;
-    Config config;
-  };
   // For each problem the first guess and some of all that it accepts, compiled beforehand by all processors.
   std::vector<Case> cases_of(const std::vector<Conv2dProblem>& problems, int others = 3) {
     std::vector<Case> cases;
@@ -91,68 +63,10 @@ class DirectFma : public testing::Test {
         ++found;
       }
     }
-    std::vector<cuda::CompileJob> jobs;
-    for (const Case& one : cases)
-      jobs.push_back(
-          cuda::direct_fma_sm80_job(cuda::direct_fma_sm80_kernel(one.problem, one.config), device().isa));
-    cuda::compile_all(jobs, static_cast<int>(std::thread::hardware_concurrency()), 60);
+    compile(cases);
     return cases;
   }
-
-  void expect_exact(const Case& one) {
-    Testbed bed(one.problem, gpu(), TestData::integer, 5, 3000);
-    EXPECT_EQ(bed.check(*fma().build(one.problem, device(), one.config)).failure, "")
-        << to_string(one.problem) << " with " << to_string(one.config);
-  }
-
-  // The output for host tensors, `shift` floats off every alignment.
-  std::vector<float> run(const Case& one, const std::vector<float>& x, const std::vector<float>& w,
-                         const std::vector<float>& bias, std::size_t shift = 0) {
-    const auto to_device = [&](const std::vector<float>& values) {
-      auto block = gpu().allocate((values.size() + shift) * sizeof(float));
-      gpu().upload(static_cast<float*>(block.get()) + shift, values.data(), values.size() * sizeof(float));
-      return block;
-    };
-    const auto executable = fma().build(one.problem, device(), one.config);
-    const auto packed = gpu().allocate(executable->packed_bytes());
-    std::vector<float> y(static_cast<std::size_t>(one.problem.output_elements()), -1e30f);
-    const auto x_device = to_device(x), w_device = to_device(w), bias_device = to_device(bias),
-               y_device = to_device(y);
-    executable->pack(static_cast<float*>(w_device.get()) + shift,
-                     one.problem.bias ? static_cast<float*>(bias_device.get()) + shift : nullptr,
-                     packed.get(), nullptr);
-    float* const y_at = static_cast<float*>(y_device.get()) + shift;
-    executable->run(static_cast<float*>(x_device.get()) + shift, packed.get(), y_at, nullptr);
-    gpu().synchronize(nullptr);
-    gpu().download(y.data(), y_at, y.size() * sizeof(float));
-    return y;
-  }
-
-  // The first difference from the oracle; small integers are exact, NaN and infinities must agree.
-  static std::string difference(const Conv2dProblem& a, const std::vector<float>& x,
-                                const std::vector<float>& w, const std::vector<float>& bias,
-                                const std::vector<float>& y) {
-    std::size_t i = 0;
-    for (std::int64_t n = 0; n < a.n; ++n)
-      for (std::int64_t k = 0; k < a.k; ++k)
-        for (std::int64_t p = 0; p < a.p(); ++p)
-          for (std::int64_t q = 0; q < a.q(); ++q, ++i) {
-            const double want =
-                cpu::oracle(a, x.data(), w.data(), a.bias ? bias.data() : nullptr, n, k, p, q).value;
-            if (std::isnan(want) ? !std::isnan(y[i]) : want != y[i])
-              return "y[" + std::to_string(n) + "][" + std::to_string(k) + "][" + std::to_string(p) + "][" +
-                     std::to_string(q) + "] is " + std::to_string(y[i]) + ", not " + std::to_string(want);
-          }
-    return {};
-  }
 };
-
-std::vector<float> integers(std::int64_t elements, std::uint64_t seed) {
-  std::vector<float> values(static_cast<std::size_t>(elements));
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = static_cast<float>(static_cast<int>(random_bits(seed, i) % 7) - 3);
-  return values;
-}
 
 TEST_F(DirectFma, IsExactOnTheSuites) {
   std::vector<Conv2dProblem> problems;
@@ -162,7 +76,7 @@ TEST_F(DirectFma, IsExactOnTheSuites) {
       if (fma().supports(problem, device())) problems.push_back(problem);
     }
   EXPECT_GE(problems.size(), 9u);
-  for (const Case& one : cases_of(problems, 2)) expect_exact(one);
+  expect_exact(cases_of(problems, 2), 3000);
 }
 
 TEST_F(DirectFma, IsExactOnRandomProblems) {
@@ -171,7 +85,7 @@ TEST_F(DirectFma, IsExactOnRandomProblems) {
   const std::vector<Case> cases = cases_of(problems);
   EXPECT_GT(std::count_if(cases.begin(), cases.end(), [](const Case& c) { return c.config.at("kept") == 1; }),
             10);
-  for (const Case& one : cases) expect_exact(one);
+  expect_exact(cases, 3000);
 }
 
 const char* const kStrictProblems[] = {
@@ -182,55 +96,17 @@ const char* const kStrictProblems[] = {
 };
 
 TEST_F(DirectFma, SpreadsNanAndInfinityNoFurtherThanTheSumsReach) {
-  std::vector<Conv2dProblem> problems;
-  for (const char* text : kStrictProblems) problems.push_back(parse_problem(text));
-  for (const Case& one : cases_of(problems)) {
-    const Conv2dProblem& a = one.problem;
-    const auto x = integers(a.input_elements(), 1), w = integers(a.weight_elements(), 2),
-               bias = integers(a.k, 3);
-    for (const float bad : {kNan, kInf, -kInf, kHuge}) {
-      for (int where = 0; where < 3; ++where) {
-        auto bad_x = x, bad_w = w, bad_bias = bias;
-        auto& values = where == 0 ? bad_x : where == 1 ? bad_w : bad_bias;
-        values[values.size() / 3] = bad;
-        values[values.size() - 1] = bad;
-        // Products by 1 and nothing added: exact in spite of its size.
-        if (bad == kHuge && where < 2) {
-          auto& others = where == 0 ? bad_w : bad_x;
-          for (float& other : others) other = other > 0 ? 1.0f : 0.0f;
-          std::fill(values.begin(), values.end(), 0.0f);
-          values[values.size() / 3] = bad;
-          std::fill(bad_bias.begin(), bad_bias.end(), 0.0f);
-        } else if (bad == kHuge) {
-          for (float& other : bad_x) other = 0;
-        }
-        EXPECT_EQ(difference(a, bad_x, bad_w, bad_bias, run(one, bad_x, bad_w, bad_bias)), "")
-            << to_string(a) << " with " << to_string(one.config) << ", " << bad << " in tensor " << where;
-      }
-    }
-  }
+  expect_strict(cases_of(parsed(kStrictProblems)));
 }
 
 TEST_F(DirectFma, TakesBadlyAlignedPointers) {
-  std::vector<Conv2dProblem> problems;
-  for (const char* text : kStrictProblems) problems.push_back(parse_problem(text));
+  std::vector<Conv2dProblem> problems = parsed(kStrictProblems);
   problems.push_back(parse_problem("mb2g4ic4ih8iw16oc4kh3ph1 precision=fp32"));
-  for (const Case& one : cases_of(problems)) {
-    const Conv2dProblem& a = one.problem;
-    const auto x = integers(a.input_elements(), 1), w = integers(a.weight_elements(), 2),
-               bias = integers(a.k, 3);
-    for (const std::size_t shift : {0, 1, 2})
-      EXPECT_EQ(difference(a, x, w, bias, run(one, x, w, bias, shift)), "")
-          << to_string(a) << " with " << to_string(one.config) << ", " << shift << " floats off";
-  }
+  expect_any_alignment(cases_of(problems));
 }
 
 TEST_F(DirectFma, CountsMoreOutputsThanAnIntCan) {
-  const Conv2dProblem problem = parse_problem("mb700ic1ih224oc64kh3ph1 precision=fp32");
-  ASSERT_GT(problem.output_elements(), std::int64_t{1} << 31);
-  Testbed bed(problem, gpu(), TestData::integer, 8, 3000);  // of which the last outputs are some
-  const Config config = fma().candidates(problem, device()).front();
-  EXPECT_EQ(bed.check(*fma().build(problem, device(), config)).failure, "");
+  expect_exact_beyond_int({first_guess(parse_problem("mb700ic1ih224oc64kh3ph1 precision=fp32"))});
 }
 
 }  // namespace

@@ -3,20 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "convtune/cases.h"
 #include "cuda/direct_patch_sm90.h"
 #include "kernel_test.h"
-#include "random_bits.h"
 
 namespace convtune {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
-
-constexpr float kHuge = std::numeric_limits<float>::max();  // as TF32 it is infinite
 
 class DirectPatch : public KernelTest {
  protected:
@@ -25,15 +18,10 @@ class DirectPatch : public KernelTest {
                    [](const Conv2dProblem& problem, const Config& config, const std::string& isa) {
                      return cuda::direct_patch_sm90_job(cuda::direct_patch_sm90_kernel(problem, config), isa);
                    }) {}
-  const Algorithm& patch() { return algorithm(); }
 };
 
 Conv2dProblem random_patches(std::uint64_t index) {
-  std::uint64_t position = 0;
-  const auto pick = [&](std::int64_t low, std::int64_t high) {
-    return low + static_cast<std::int64_t>(random_bits(index, position++) %
-                                           static_cast<std::uint64_t>(high - low + 1));
-  };
+  Picker pick(index);
   Conv2dProblem a;
   constexpr std::int64_t kColumns[] = {4, 8, 16, 32};
   a.n = pick(1, 9), a.c = pick(1, 5), a.k = pick(1, 300);
@@ -58,11 +46,7 @@ TEST_F(DirectPatch, IsExactOnVisionTransformers) {
   }
   const std::vector<Case> cases = cases_of(problems);
   EXPECT_EQ(refused_, 0);
-  for (const Case& one : cases) {
-    Testbed bed(one.problem, gpu(), TestData::integer, 5, 3000);
-    EXPECT_EQ(bed.check(*patch().build(one.problem, device(), one.config)).failure, "")
-        << to_string(one.problem) << " with " << to_string(one.config);
-  }
+  expect_exact(cases, 3000);
 }
 
 TEST_F(DirectPatch, IsExactOnRandomProblems) {
@@ -70,11 +54,7 @@ TEST_F(DirectPatch, IsExactOnRandomProblems) {
   for (std::uint64_t i = 0; i < 60; ++i) problems.push_back(random_patches(i));
   const std::vector<Case> cases = cases_of(problems);
   EXPECT_LT(refused_, 6);
-  for (const Case& one : cases) {
-    Testbed bed(one.problem, gpu(), TestData::integer, 6, 2000);
-    EXPECT_EQ(bed.check(*patch().build(one.problem, device(), one.config)).failure, "")
-        << to_string(one.problem) << " with " << to_string(one.config);
-  }
+  expect_exact(cases, 2000);
 }
 
 const char* const kStrictProblems[] = {
@@ -84,52 +64,15 @@ const char* const kStrictProblems[] = {
 };
 
 TEST_F(DirectPatch, SpreadsNanAndInfinityNoFurtherThanTheSumsReach) {
-  std::vector<Conv2dProblem> problems;
-  for (const char* text : kStrictProblems) problems.push_back(parse_problem(text));
-  for (const Case& one : cases_of(problems)) {
-    const Conv2dProblem& a = one.problem;
-    const auto x = integers(a.input_elements(), 1), w = integers(a.weight_elements(), 2),
-               bias = integers(a.k, 3);
-    for (const float bad : {kNan, kInf, -kInf, kHuge}) {
-      for (int where = 0; where < 3; ++where) {
-        auto bad_x = x, bad_w = w, bad_bias = bias;
-        auto& values = where == 0 ? bad_x : where == 1 ? bad_w : bad_bias;
-        values[values.size() / 3] = bad;
-        values[values.size() - 1] = bad;
-        // Products by 1 and nothing added: exact in spite of its size.
-        if (bad == kHuge && where < 2) {
-          auto& others = where == 0 ? bad_w : bad_x;
-          for (float& other : others) other = other > 0 ? 1.0f : 0.0f;
-          std::fill(values.begin(), values.end(), 0.0f);
-          values[values.size() / 3] = bad;
-          std::fill(bad_bias.begin(), bad_bias.end(), 0.0f);
-        }
-        EXPECT_EQ(difference(a, bad_x, bad_w, bad_bias, run(one, bad_x, bad_w, bad_bias)), "")
-            << to_string(a) << " with " << to_string(one.config) << ", " << bad << " in tensor " << where;
-      }
-    }
-  }
+  expect_strict(cases_of(parsed(kStrictProblems)));
 }
 
 TEST_F(DirectPatch, TakesBadlyAlignedPointers) {
-  std::vector<Conv2dProblem> problems;
-  for (const char* text : kStrictProblems) problems.push_back(parse_problem(text));
-  for (const Case& one : cases_of(problems)) {
-    const Conv2dProblem& a = one.problem;
-    const auto x = integers(a.input_elements(), 1), w = integers(a.weight_elements(), 2),
-               bias = integers(a.k, 3);
-    for (const std::size_t shift : {0, 1, 2})
-      EXPECT_EQ(difference(a, x, w, bias, run(one, x, w, bias, shift)), "")
-          << to_string(a) << " with " << to_string(one.config) << ", " << shift << " floats off";
-  }
+  expect_any_alignment(cases_of(parsed(kStrictProblems)));
 }
 
 TEST_F(DirectPatch, CountsMoreOutputsThanAnIntCan) {
-  const Conv2dProblem problem = parse_problem("mb700ic1ih256oc768kh4sh4 precision=tf32");
-  ASSERT_GT(problem.output_elements(), std::int64_t{1} << 31);
-  Testbed bed(problem, gpu(), TestData::integer, 8, 3000);  // of which the last outputs are some
-  const Config config = patch().candidates(problem, device()).front();
-  EXPECT_EQ(bed.check(*patch().build(problem, device(), config)).failure, "");
+  expect_exact_beyond_int({first_guess(parse_problem("mb700ic1ih256oc768kh4sh4 precision=tf32"))});
 }
 
 TEST_F(DirectPatch, GivesTheSameBitsEveryTime) {
@@ -137,14 +80,7 @@ TEST_F(DirectPatch, GivesTheSameBitsEveryTime) {
     Conv2dProblem problem = find_problem(name);
     problem.n = 16;
     problem.precision = Precision::tf32;
-    const Case one{problem, patch().candidates(problem, device()).front()};
-    std::vector<float> x(static_cast<std::size_t>(problem.input_elements())),
-        w(static_cast<std::size_t>(problem.weight_elements())), bias(static_cast<std::size_t>(problem.k));
-    for (auto* values : {&x, &w, &bias})
-      for (std::size_t i = 0; i < values->size(); ++i)
-        (*values)[i] = static_cast<float>(random_bits(11, i) >> 40) * 0x1p-23f - 1;
-    const std::vector<float> first = run(one, x, w, bias);
-    for (int i = 0; i < 20; ++i) ASSERT_EQ(run(one, x, w, bias), first) << name;
+    expect_same_bits(first_guess(problem));
   }
 }
 
