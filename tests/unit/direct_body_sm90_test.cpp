@@ -9,31 +9,16 @@
 #include <vector>
 
 #include "convtune/cases.h"
-#include "cuda/compile_all.h"
-#include "cuda/cuda.h"
 #include "cuda/extents.h"
 #include "cuda/kernels/direct_body_sm90_positions.h"
+#include "kernel_expectations.h"
 #include "random_bits.h"
 
 namespace convtune {
 namespace {
 
-DeviceInfo hopper() {
-  DeviceInfo device;
-  device.device = {Device::Kind::cuda, 0};
-  device.isa = "sm_90a";
-  device.units = 132;
-  return device;
-}
-
-Conv2dProblem body_problem(const std::string& text) {
-  Conv2dProblem problem = find_problem(text);
-  problem.precision = Precision::tf32;
-  return problem;
-}
-
 std::vector<Config> candidates(const Conv2dProblem& problem) {
-  return cuda::direct_body_sm90().candidates(problem, hopper());
+  return cuda::direct_body_sm90().candidates(problem, gpu());
 }
 
 // ---- Geometry: which pixel each position, tap and channel meets, and where its output goes --------
@@ -249,7 +234,7 @@ TEST(DirectBodySm90, PlansQuicklyAtAnyDilationStrideAndPadding) {
     Conv2dProblem problem = parse_problem(text);
     problem.precision = Precision::tf32;
     const auto start = std::chrono::steady_clock::now();
-    const bool supported = static_cast<bool>(cuda::direct_body_sm90().supports(problem, hopper()));
+    const bool supported = static_cast<bool>(cuda::direct_body_sm90().supports(problem, gpu()));
     EXPECT_EQ(candidates(problem).empty(), !supported) << text;
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << text;
   }
@@ -257,9 +242,7 @@ TEST(DirectBodySm90, PlansQuicklyAtAnyDilationStrideAndPadding) {
 
 TEST(DirectBodySm90, RefusesWithAReason) {
   const auto reason = [](const std::string& text, const char* isa = "sm_90a") {
-    DeviceInfo device = hopper();
-    device.isa = isa;
-    return cuda::direct_body_sm90().supports(parse_problem(text), device).reason();
+    return cuda::direct_body_sm90().supports(parse_problem(text), gpu(isa)).reason();
   };
   const std::string good = "mb2ic16ih32oc16kh3ph1 precision=tf32";
   EXPECT_EQ(reason(good), "");
@@ -275,9 +258,9 @@ TEST(DirectBodySm90, RefusesWithAReason) {
 }
 
 TEST(DirectBodySm90, TakesNoConfigFromOutsideThatIsNotItsOwn) {
-  const Conv2dProblem problem = body_problem("resnet_3x3_64");
+  const Conv2dProblem problem = tf32("resnet_3x3_64");
   const auto accepts = [&](const std::string& text) {
-    return static_cast<bool>(cuda::direct_body_sm90().accepts(problem, hopper(), parse_config(text)));
+    return static_cast<bool>(cuda::direct_body_sm90().accepts(problem, gpu(), parse_config(text)));
   };
   EXPECT_TRUE(accepts(
       "filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=3 staged=8 producers=1"));
@@ -313,19 +296,19 @@ TEST(DirectBodySm90, TakesEveryBodyCase) {
     const std::vector<Config> configs = candidates(problem);
     ASSERT_FALSE(configs.empty()) << to_string(problem);
     for (const Config& config : configs)
-      EXPECT_TRUE(cuda::direct_body_sm90().accepts(problem, hopper(), config)) << to_string(config);
+      EXPECT_TRUE(cuda::direct_body_sm90().accepts(problem, gpu(), config)) << to_string(config);
   }
 }
 
 // For each problem its first guess and the config with the most registers of sums.
 TEST(DirectBodySm90, CompilesAsPlanned) {
   if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
-  std::vector<DirectBodySm90> kernels;
   std::vector<cuda::CompileJob> jobs;
+  std::vector<int> threads;
   for (const char* text :
        {"alexnet_conv2", "resnet_3x3_s2_128", "resnet_1x1_1024_256", "resnet_3x3_256_batch1",
         "mb3ic21ih33iw41oc13kh5kw3sh2sw3ph1pw2 act=relu bias=0"}) {
-    const Conv2dProblem problem = body_problem(text);
+    const Conv2dProblem problem = tf32(text);
     const std::vector<Config> configs = candidates(problem);
     ASSERT_FALSE(configs.empty()) << text;
     const auto most = std::max_element(configs.begin(), configs.end(), [&](const auto& a, const auto& b) {
@@ -333,21 +316,12 @@ TEST(DirectBodySm90, CompilesAsPlanned) {
              cuda::direct_body_sm90_kernel(problem, b).sums();
     });
     for (const Config& config : {configs.front(), *most}) {
-      kernels.push_back(cuda::direct_body_sm90_kernel(problem, config));
-      jobs.push_back(cuda::direct_body_sm90_job(kernels.back(), "sm_90a"));
+      const DirectBodySm90 kernel = cuda::direct_body_sm90_kernel(problem, config);
+      jobs.push_back(cuda::direct_body_sm90_job(kernel, "sm_90a"));
+      threads.push_back(kernel.threads());
     }
   }
-  const std::vector<cuda::CompileResult> results = cuda::compile_all(jobs, 2, 60);
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    ASSERT_TRUE(results[i].module) << results[i].failure;
-    const cuda::KernelResources& resources = results[i].module->kernels[0];
-    EXPECT_EQ(resources.spill_bytes, 0) << resources.kernel;
-    EXPECT_EQ(resources.stack_bytes, 0) << resources.kernel;
-    EXPECT_EQ(resources.static_smem_bytes, 0) << resources.kernel << ": all of it is asked for at the launch";
-    EXPECT_LE(resources.registers * kernels[i].threads(), 65536) << resources.kernel;
-    // ptxas says so where it had to serialise the products.
-    EXPECT_EQ(results[i].module->log.find("serializ"), std::string::npos) << results[i].module->log;
-  }
+  expect_compiles(jobs, threads);
 }
 
 }  // namespace

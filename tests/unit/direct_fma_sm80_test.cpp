@@ -7,26 +7,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "convtune/cases.h"
-#include "cuda/compile_all.h"
-#include "cuda/cuda.h"
+#include "kernel_expectations.h"
 
 namespace convtune {
 namespace {
-
-DeviceInfo gpu(const char* isa = "sm_90a") {
-  DeviceInfo device;
-  device.device = {Device::Kind::cuda, 0};
-  device.isa = isa;
-  device.units = 132;
-  return device;
-}
-
-Conv2dProblem problem_of(const std::string& name) {
-  Conv2dProblem problem = find_problem(name);
-  problem.precision = Precision::tf32;
-  return problem;
-}
 
 // What the kernel computes, in its order of loops, from an input laid out as in its shared memory.
 long long sum_by_geometry(const DirectFmaSm80& a, const std::vector<int>& x, const std::vector<int>& w, int p,
@@ -106,7 +90,7 @@ TEST(DirectFmaSm80, RefusesWithAReason) {
 }
 
 TEST(DirectFmaSm80, TakesNoConfigFromOutsideThatIsNotItsOwn) {
-  const Conv2dProblem problem = problem_of("mnist_conv1");
+  const Conv2dProblem problem = tf32("mnist_conv1");
   const auto accepts = [&](const char* text) {
     return static_cast<bool>(cuda::direct_fma_sm80().accepts(problem, gpu(), parse_config(text)));
   };
@@ -126,15 +110,16 @@ TEST(DirectFmaSm80, TakesNoConfigFromOutsideThatIsNotItsOwn) {
 // The first guess and, of those that keep, stage and do neither, the one with the most registers.
 TEST(DirectFmaSm80, CompilesAsPlanned) {
   if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
-  std::vector<DirectFmaSm80> kernels;
   std::vector<cuda::CompileJob> jobs;
+  std::vector<int> threads;
   const auto add = [&](const Conv2dProblem& problem, const Config& config, const char* isa) {
-    kernels.push_back(cuda::direct_fma_sm80_kernel(problem, config));
-    jobs.push_back(cuda::direct_fma_sm80_job(kernels.back(), isa));
+    const DirectFmaSm80 kernel = cuda::direct_fma_sm80_kernel(problem, config);
+    jobs.push_back(cuda::direct_fma_sm80_job(kernel, isa));
+    threads.push_back(kernel.threads());
   };
   for (const char* name : {"mobilenet_dw_3x3_144", "mobilenet_dw_3x3_s2_96", "convnext_dw_7x7_96",
                            "resnext_g32_3x3_128", "mnist_conv1", "sd_unet_conv_in"}) {
-    const Conv2dProblem problem = problem_of(name);
+    const Conv2dProblem problem = tf32(name);
     const std::vector<Config> configs = cuda::direct_fma_sm80().candidates(problem, gpu());
     ASSERT_FALSE(configs.empty()) << name;
     add(problem, configs.front(), "sm_90a");
@@ -148,17 +133,10 @@ TEST(DirectFmaSm80, CompilesAsPlanned) {
     }
   }
   for (const char* isa : {"sm_80", "sm_86", "sm_89", "sm_100a", "sm_120"}) {
-    const Conv2dProblem problem = problem_of("resnext_g32_3x3_128");
+    const Conv2dProblem problem = tf32("resnext_g32_3x3_128");
     add(problem, cuda::direct_fma_sm80().candidates(problem, gpu(isa)).front(), isa);
   }
-  const std::vector<cuda::CompileResult> results = cuda::compile_all(jobs, 2, 60);
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    ASSERT_TRUE(results[i].module) << results[i].failure;
-    const cuda::KernelResources& resources = results[i].module->kernels[0];
-    EXPECT_EQ(resources.spill_bytes, 0) << resources.kernel;
-    EXPECT_EQ(resources.static_smem_bytes, 0) << resources.kernel << ": all of it is asked for at the launch";
-    EXPECT_LE(resources.registers * kernels[i].threads(), 65536) << resources.kernel;
-  }
+  expect_compiles(jobs, threads);
 }
 
 }  // namespace

@@ -8,29 +8,13 @@
 #include <set>
 #include <vector>
 
-#include "convtune/cases.h"
-#include "cuda/compile_all.h"
-#include "cuda/cuda.h"
+#include "kernel_expectations.h"
 
 namespace convtune {
 namespace {
 
-DeviceInfo hopper() {
-  DeviceInfo device;
-  device.device = {Device::Kind::cuda, 0};
-  device.isa = "sm_90a";
-  device.units = 132;
-  return device;
-}
-
-Conv2dProblem tf32(const std::string& text) {
-  Conv2dProblem problem = find_problem(text);
-  problem.precision = Precision::tf32;
-  return problem;
-}
-
 std::vector<Config> candidates(const Conv2dProblem& problem) {
-  return cuda::direct_patch_sm90().candidates(problem, hopper());
+  return cuda::direct_patch_sm90().candidates(problem, gpu());
 }
 
 Conv2dExtents patches(int n, int c, int side, int p, int q, int k) {
@@ -104,9 +88,7 @@ TEST(DirectPatchSm90, StagingHasNoBankConflicts) {
 
 TEST(DirectPatchSm90, RefusesWithAReason) {
   const auto reason = [](const std::string& text, const char* isa = "sm_90a") {
-    DeviceInfo device = hopper();
-    device.isa = isa;
-    return cuda::direct_patch_sm90().supports(parse_problem(text), device).reason();
+    return cuda::direct_patch_sm90().supports(parse_problem(text), gpu(isa)).reason();
   };
   EXPECT_EQ(reason("mb2ic3ih64oc64kh16sh16 precision=tf32"), "");
   EXPECT_EQ(reason("mb2ic3ih64oc10kh8sh8 precision=bf16"), "");
@@ -127,7 +109,7 @@ TEST(DirectPatchSm90, RefusesWithAReason) {
 TEST(DirectPatchSm90, TakesNoConfigFromOutsideThatIsNotItsOwn) {
   const Conv2dProblem problem = tf32("vit_b16_patchify");
   const auto accepts = [&](const std::string& text) {
-    return static_cast<bool>(cuda::direct_patch_sm90().accepts(problem, hopper(), parse_config(text)));
+    return static_cast<bool>(cuda::direct_patch_sm90().accepts(problem, gpu(), parse_config(text)));
   };
   EXPECT_TRUE(accepts("consumers=3 filters=192 rows=1 stages=7"));
   for (const char* bad :
@@ -148,7 +130,7 @@ TEST(DirectPatchSm90, OffersWhatItAccepts) {
     const std::vector<Config> configs = candidates(problem);
     ASSERT_FALSE(configs.empty()) << text;
     for (const Config& config : configs)
-      EXPECT_TRUE(cuda::direct_patch_sm90().accepts(problem, hopper(), config)) << to_string(config);
+      EXPECT_TRUE(cuda::direct_patch_sm90().accepts(problem, gpu(), config)) << to_string(config);
   }
 }
 
@@ -165,21 +147,13 @@ TEST(DirectPatchSm90, CompilesAsPlanned) {
   const Conv2dProblem odd = tf32("mb3ic5ih37iw64oc70kh8sh8 act=relu bias=0");
   kernels.push_back(cuda::direct_patch_sm90_kernel(odd, candidates(odd).back()));
   std::vector<cuda::CompileJob> jobs;
+  std::vector<int> threads;
   for (const DirectPatchSm90& kernel : kernels) {
     ASSERT_TRUE(kernel.valid());
     jobs.push_back(cuda::direct_patch_sm90_job(kernel, "sm_90a"));
+    threads.push_back(kernel.threads());
   }
-  const std::vector<cuda::CompileResult> results = cuda::compile_all(jobs, 2, 60);
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    ASSERT_TRUE(results[i].module) << results[i].failure;
-    const cuda::KernelResources& resources = results[i].module->kernels[0];
-    EXPECT_EQ(resources.spill_bytes, 0) << resources.kernel;
-    EXPECT_EQ(resources.stack_bytes, 0) << resources.kernel;
-    EXPECT_EQ(resources.static_smem_bytes, 0) << resources.kernel << ": all of it is asked for at the launch";
-    EXPECT_LE(resources.registers * kernels[i].threads(), 65536) << resources.kernel;
-    // ptxas says so where it had to serialise the products.
-    EXPECT_EQ(results[i].module->log.find("serializ"), std::string::npos) << results[i].module->log;
-  }
+  expect_compiles(jobs, threads);
 }
 
 }  // namespace

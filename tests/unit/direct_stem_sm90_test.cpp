@@ -8,28 +8,13 @@
 #include <set>
 
 #include "convtune/cases.h"
-#include "cuda/compile_all.h"
-#include "cuda/cuda.h"
+#include "kernel_expectations.h"
 
 namespace convtune {
 namespace {
 
-DeviceInfo hopper() {
-  DeviceInfo device;
-  device.device = {Device::Kind::cuda, 0};
-  device.isa = "sm_90a";
-  device.units = 132;
-  return device;
-}
-
-Conv2dProblem stem(const std::string& text) {
-  Conv2dProblem problem = find_problem(text);
-  problem.precision = Precision::tf32;
-  return problem;
-}
-
 std::vector<Config> candidates(const Conv2dProblem& problem) {
-  return cuda::direct_stem_sm90().candidates(problem, hopper());
+  return cuda::direct_stem_sm90().candidates(problem, gpu());
 }
 
 // Every product of the convolution is made once, in groups whose chunks lie within the unit.
@@ -112,9 +97,7 @@ TEST(DirectStemSm90, RunsAreAllOfAnImage) {
 
 TEST(DirectStemSm90, RefusesWithAReason) {
   const auto reason = [](const std::string& text, const char* isa = "sm_90a") {
-    DeviceInfo device = hopper();
-    device.isa = isa;
-    return cuda::direct_stem_sm90().supports(parse_problem(text), device).reason();
+    return cuda::direct_stem_sm90().supports(parse_problem(text), gpu(isa)).reason();
   };
   const std::string good = "mb2ic3ih64oc16kh5sh4ph2 precision=tf32";
   EXPECT_EQ(reason(good), "");
@@ -134,9 +117,9 @@ TEST(DirectStemSm90, RefusesWithAReason) {
 }
 
 TEST(DirectStemSm90, TakesNoConfigFromOutsideThatIsNotItsOwn) {
-  const Conv2dProblem problem = stem("alexnet_conv1");
+  const Conv2dProblem problem = tf32("alexnet_conv1");
   const auto accepts = [&](const char* text) {
-    return static_cast<bool>(cuda::direct_stem_sm90().accepts(problem, hopper(), parse_config(text)));
+    return static_cast<bool>(cuda::direct_stem_sm90().accepts(problem, gpu(), parse_config(text)));
   };
   EXPECT_TRUE(accepts("consumers=3 units=5 filters=96"));
   EXPECT_FALSE(accepts("consumers=1 units=5 filters=96"));
@@ -155,24 +138,24 @@ TEST(DirectStemSm90, TakesEveryStemOfStride4) {
   for (const Conv2dProblem& problem : load_suite("stem")) {
     if (problem.stride_w != 4) continue;
     ++taken;
-    const std::vector<Config> configs = candidates(stem(to_string(problem)));
+    const std::vector<Config> configs = candidates(tf32(to_string(problem)));
     ASSERT_FALSE(configs.empty()) << to_string(problem);
     for (const Config& config : configs)
-      EXPECT_TRUE(cuda::direct_stem_sm90().accepts(stem(to_string(problem)), hopper(), config))
+      EXPECT_TRUE(cuda::direct_stem_sm90().accepts(tf32(to_string(problem)), gpu(), config))
           << to_string(config);
   }
   EXPECT_EQ(taken, 3);
-  EXPECT_EQ(to_string(candidates(stem("alexnet_conv1")).front()), "consumers=3 units=5 filters=96");
+  EXPECT_EQ(to_string(candidates(tf32("alexnet_conv1")).front()), "consumers=3 units=5 filters=96");
 }
 
 // For each problem its first guess and the config with the most registers of sums.
 TEST(DirectStemSm90, CompilesAsPlanned) {
   if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
-  std::vector<DirectStemSm90> kernels;
   std::vector<cuda::CompileJob> jobs;
+  std::vector<int> threads;
   for (const char* text : {"alexnet_conv1", "convnext_patchify", "mb1ic8ih40iw700oc70kh3kw6sh2sw4pw1",
                            "mb3ic2ih33iw41oc13kh5kw3sh2sw4ph1pw2 act=relu bias=0"}) {
-    const Conv2dProblem problem = stem(text);
+    const Conv2dProblem problem = tf32(text);
     const std::vector<Config> configs = candidates(problem);
     ASSERT_FALSE(configs.empty()) << text;
     const auto most = std::max_element(configs.begin(), configs.end(), [&](const auto& a, const auto& b) {
@@ -180,21 +163,12 @@ TEST(DirectStemSm90, CompilesAsPlanned) {
              cuda::direct_stem_sm90_kernel(problem, b).sums();
     });
     for (const Config& config : {configs.front(), *most}) {
-      kernels.push_back(cuda::direct_stem_sm90_kernel(problem, config));
-      jobs.push_back(cuda::direct_stem_sm90_job(kernels.back(), "sm_90a"));
+      const DirectStemSm90 kernel = cuda::direct_stem_sm90_kernel(problem, config);
+      jobs.push_back(cuda::direct_stem_sm90_job(kernel, "sm_90a"));
+      threads.push_back(kernel.threads());
     }
   }
-  const std::vector<cuda::CompileResult> results = cuda::compile_all(jobs, 2, 60);
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    ASSERT_TRUE(results[i].module) << results[i].failure;
-    const cuda::KernelResources& resources = results[i].module->kernels[0];
-    EXPECT_EQ(resources.spill_bytes, 0) << resources.kernel;
-    EXPECT_EQ(resources.stack_bytes, 0) << resources.kernel;
-    EXPECT_EQ(resources.static_smem_bytes, 0) << resources.kernel << ": all of it is asked for at the launch";
-    EXPECT_LE(resources.registers * kernels[i].threads(), 65536) << resources.kernel;
-    // ptxas says so where it had to serialise the products.
-    EXPECT_EQ(results[i].module->log.find("serializ"), std::string::npos) << results[i].module->log;
-  }
+  expect_compiles(jobs, threads);
 }
 
 }  // namespace

@@ -8,25 +8,10 @@
 #include <set>
 
 #include "convtune/cases.h"
-#include "cuda/compile_all.h"
-#include "cuda/cuda.h"
+#include "kernel_expectations.h"
 
 namespace convtune {
 namespace {
-
-DeviceInfo gpu(const std::string& isa) {
-  DeviceInfo device;
-  device.device = {Device::Kind::cuda, 0};
-  device.isa = isa;
-  device.units = 132;
-  return device;
-}
-
-Conv2dProblem tf32(const std::string& text) {
-  Conv2dProblem problem = find_problem(text);
-  if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
-  return problem;
-}
 
 const Algorithm& gemm() {
   return cuda::implicit_gemm_sm80();
@@ -188,8 +173,8 @@ TEST(ImplicitGemmSm80, CompilesAsPlanned) {
                                   "mb4ic64ih14oc96kh3ph1 precision=fp16 layout=nhwc",
                                   "mobilenet_dw_3x3_144",
                                   "mb2ic3ih17oc48kh5ph2 precision=bf16 act=relu bias=0"};
-  std::vector<ImplicitGemmSm80> kernels;
   std::vector<cuda::CompileJob> jobs;
+  std::vector<int> threads;
   for (std::size_t i = 0; i < std::size(problems); ++i) {
     const std::string isa = architectures[i % std::size(architectures)];
     std::string text = problems[i];
@@ -199,20 +184,12 @@ TEST(ImplicitGemmSm80, CompilesAsPlanned) {
     const std::vector<Config> configs = gemm().candidates(problem, gpu(isa));
     ASSERT_FALSE(configs.empty());
     for (const Config& config : {configs.front(), configs[configs.size() * (i + 1) / 10], configs.back()}) {
-      kernels.push_back(cuda::implicit_gemm_sm80_kernel(problem, config));
-      jobs.push_back(cuda::implicit_gemm_sm80_job(kernels.back(), isa));
+      const ImplicitGemmSm80 kernel = cuda::implicit_gemm_sm80_kernel(problem, config);
+      jobs.push_back(cuda::implicit_gemm_sm80_job(kernel, isa));
+      threads.push_back(kernel.threads() * kernel.blocks_per_unit());
     }
   }
-  const std::vector<cuda::CompileResult> results = cuda::compile_all(jobs, 2, 60);
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    ASSERT_TRUE(results[i].module) << results[i].failure;
-    const cuda::KernelResources& resources = results[i].module->kernels[0];
-    EXPECT_EQ(resources.spill_bytes, 0) << jobs[i].arch << " " << resources.kernel;
-    EXPECT_EQ(resources.stack_bytes, 0) << jobs[i].arch << " " << resources.kernel;
-    EXPECT_EQ(resources.static_smem_bytes, 0) << resources.kernel;
-    EXPECT_LE(resources.registers * kernels[i].threads() * kernels[i].blocks_per_unit(), 65536)
-        << resources.kernel;
-  }
+  expect_compiles(jobs, threads);
 }
 
 }  // namespace

@@ -1,0 +1,48 @@
+// What the tests of our kernels share that need no GPU: one that is elsewhere, problems for tensor cores, and
+// what is expected of every compiled kernel.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "convtune/cases.h"
+#include "cuda/compile_all.h"
+#include "cuda/cuda.h"
+
+namespace convtune {
+
+inline DeviceInfo gpu(const std::string& isa = "sm_90a") {
+  DeviceInfo device;
+  device.device = {Device::Kind::cuda, 0};
+  device.isa = isa;
+  device.units = 132;
+  return device;
+}
+
+// A built-in case or a line; in TF32 where it does not say.
+inline Conv2dProblem tf32(const std::string& text) {
+  Conv2dProblem problem = find_problem(text);
+  if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
+  return problem;
+}
+
+// Compiled without spills, all shared memory asked for at the launch, and with registers for so many threads
+// of a multiprocessor.
+inline void expect_compiles(const std::vector<cuda::CompileJob>& jobs, const std::vector<int>& threads) {
+  const std::vector<cuda::CompileResult> results = cuda::compile_all(jobs, 2, 60);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    ASSERT_TRUE(results[i].module) << results[i].failure;
+    const cuda::KernelResources& resources = results[i].module->kernels[0];
+    const std::string name = jobs[i].arch + " " + resources.kernel;
+    EXPECT_EQ(resources.spill_bytes, 0) << name;
+    EXPECT_LE(resources.stack_bytes, 16) << name;  // a frame, and no array
+    EXPECT_EQ(resources.static_smem_bytes, 0) << name;
+    EXPECT_LE(resources.registers * threads[i], 65536) << name;
+    // ptxas says so where it had to serialise the products of warpgroups.
+    EXPECT_EQ(results[i].module->log.find("serializ"), std::string::npos) << results[i].module->log;
+  }
+}
+
+}  // namespace convtune
