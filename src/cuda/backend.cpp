@@ -120,6 +120,7 @@ class CudaBackend final : public Backend {
                       to_string(info_.device), bytes, free, total));
     }
     check(result, "allocating {} bytes on {}", bytes, to_string(info_.device));
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are integers
     return {reinterpret_cast<void*>(memory), [device = index()](void* pointer) {
               release_on(device, [&] { driver().cuMemFree(address_of(pointer)); });
             }};

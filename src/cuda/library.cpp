@@ -5,9 +5,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <link.h>
-#include <stdlib.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "convtune/error.h"
