@@ -65,7 +65,7 @@ Command add_tune(CLI::App& parent) {
   tune->problem.add_to(*app);
   tune->device.add_to(*app);
   app->add_option("--budget", tune->budget,
-                  "How long a case's search may take: 90s, 5m, 500ms or 200t (trials)")
+                  "How long a case may take, everything counted: 90s, 5m, 500ms or 200t (trials)")
       ->capture_default_str();
   app->add_option("--min-gain", tune->min_gain, "What a challenger must be faster by, proven")
       ->capture_default_str();
@@ -78,6 +78,17 @@ Command add_tune(CLI::App& parent) {
       "  convtune tune alexnet_conv1 --batch 8 --budget 30s\n"
       "  convtune tune mb1ic3ih224oc64kh7sh2ph3 act=relu --retune\n"
       "  convtune tune --suite stem --json stem.json\n\n"
+      "A quarter of the budget goes to the vendor's ways, in the order of its heuristics; then candidates "
+      "are\n"
+      "tried, the first guess of every algorithm first and the others by forecast; then what the vendor has "
+      "left.\n"
+      "8 % are kept for the best of both in turns, up to 15 % for the last stage, 10 % for the contest. What "
+      "a small\n"
+      "budget leaves out is said: the last stage is 'skipped, budget', and so are some of the vendor's ways. "
+      "Four\n"
+      "of those, a first batch of candidates and the contest are always held, so that a GPU takes about 2 s "
+      "at\n"
+      "least, and what has begun is finished.\n\n"
       "Ctrl-C keeps what was tried; the same command then goes on from there.");
   return {app, [tune] { return tune->run(); }};
 }

@@ -16,6 +16,7 @@ namespace convtune {
 namespace {
 
 constexpr std::size_t kMostPeersInTurns = 8;
+constexpr int kFewestRounds = 5, kMostRounds = 5000;
 constexpr std::int64_t kSamples = 2048;  // output elements that the oracle computes for a check
 
 bool same(const Contender& a, const Contender& b) {
@@ -80,7 +81,7 @@ std::vector<Contender> vendor_contenders(const Conv2dProblem& problem, const Dev
 
 Comparison measure_comparison(const Conv2dProblem& problem, const DeviceInfo& device, const Contender& ours,
                               const std::vector<Contender>& vendors, Testbed& bed, double seconds,
-                              const std::function<bool()>& cancelled) {
+                              const std::function<bool()>& cancelled, const std::function<bool()>& late) {
   Comparison row;
   row.problem = problem;
   row.device = device;
@@ -109,7 +110,8 @@ Comparison measure_comparison(const Conv2dProblem& problem, const DeviceInfo& de
   }
   std::vector<std::function<double()>> samplers;
   for (const std::size_t i : near) samplers.emplace_back([&run = runs[i]] { return run.sample_us(); });
-  const std::vector<Measurement> of_near = measure_in_turns(samplers, seconds, cancelled);
+  const std::vector<Measurement> of_near =
+      measure_in_turns(samplers, seconds, cancelled, kFewestRounds, kMostRounds, late);
   for (std::size_t i = 0; i < near.size(); ++i) results[near[i]] = of_near[i];
 
   for (const Contender* one : order) {

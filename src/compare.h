@@ -33,9 +33,9 @@ std::vector<Contender> vendor_contenders(const Conv2dProblem& problem, const Dev
                                          Testbed& bed);
 
 // Times `ours` and the vendors in turns and fills everything but plan and decision. Where `ours` is
-// one of the vendors' variants the two rows are one measurement.
+// one of the vendors' variants the two rows are one measurement. `late`: from then on few rounds must do.
 Comparison measure_comparison(const Conv2dProblem& problem, const DeviceInfo& device, const Contender& ours,
                               const std::vector<Contender>& vendors, Testbed& bed, double seconds,
-                              const std::function<bool()>& cancelled);
+                              const std::function<bool()>& cancelled, const std::function<bool()>& late = {});
 
 }  // namespace convtune

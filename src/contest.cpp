@@ -96,7 +96,8 @@ ContestResult contest(const std::function<double()>& incumbent, const std::funct
     ++result.rounds;
 
     const bool last =
-        result.rounds >= max_rounds || (seconds >= options.max_seconds && result.rounds >= min_rounds);
+        result.rounds >= max_rounds ||
+        (result.rounds >= min_rounds && (seconds >= options.max_seconds || (options.late && options.late())));
     if (!last && result.rounds < next_look) continue;
     next_look *= 2;
     look();

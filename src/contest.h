@@ -17,6 +17,7 @@ struct ContestOptions {
   int max_rounds = 40;
   double max_seconds = 10;          // by the sum of the times that the sides report; min_rounds come first
   std::function<bool()> cancelled;  // polled between rounds
+  std::function<bool()> late;       // as max_seconds, by whatever clock: the next look is the last one
 };
 
 struct ContestResult {

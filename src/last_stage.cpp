@@ -44,12 +44,13 @@ WarpsAnswer warps_answer(const StageView& view, const Algorithm& algorithm, cons
 class Stage {
  public:
   Stage(const Contender& winner, const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed,
-        Screening& screening, const std::function<bool()>& cancelled)
+        Screening& screening, const Budget& budget, const std::function<bool()>& cancelled)
       : winner_(winner),
         problem_(problem),
         device_(device),
         bed_(bed),
         screening_(screening),
+        budget_(budget),
         cancelled_(cancelled) {
     stage_.report.original = stage_.report.kept = winner.text();
   }
@@ -71,6 +72,11 @@ class Stage {
     if (list.configs.empty()) return verdict("not measured: there is no list");
     if (const std::string slow = too_slow_for_contest(winner_.screen_us); !slow.empty())
       return verdict(fmt::format("not measured: {}: the original stays", slow));
+    if (!budget_.last_stage_fits())
+      return verdict(fmt::format(
+          "skipped, budget: it takes about {:.1f} s, and of {:g} s there are {:.1f} s for it: the original "
+          "stays",
+          budget_.expected_last_stage(), budget_.total(), budget_.left(Budget::Stage::last_stage)));
     for (const StageList::Entry& entry : list.configs)
       report.tried.push_back({view->with(entry.config),
                               fmt::format("{}: {}", to_string(entry.config, view->parameters), entry.reason),
@@ -94,7 +100,7 @@ class Stage {
     for (std::size_t i = 1; i < tried.size(); ++i)
       if (winner_.algorithm->compiles(tried[i].config))
         to_compile.emplace_back(winner_.algorithm, tried[i].config);
-    if (!to_compile.empty()) screening_.compile(to_compile);
+    Compiling(problem_, device_, to_compile).wait();
     for (std::size_t i = 1; i < tried.size() && !cancelled_(); ++i) {
       Contender one = screening_.attempt_once(*winner_.algorithm, tried[i].config);
       tried[i].failure = one.failure;
@@ -109,7 +115,8 @@ class Stage {
     for (const Contender& one : contenders_) runs.push_back(bed_.prepare(*one.executable));
     std::vector<std::function<double()>> samplers;
     for (Testbed::Timed& run : runs) samplers.emplace_back([&run] { return run.sample_us(); });
-    const StageContest contest = stage_contest(samplers, min_gain, cancelled_);
+    const StageContest contest = stage_contest(
+        samplers, min_gain, cancelled_, {}, [this] { return budget_.left(Budget::Stage::last_stage) <= 0; });
     MicroTuning& report = stage_.report;
     report.tried[0].time_us = contest.in_turns[0].median_us;
     for (std::size_t i = 0; i < places_.size(); ++i) {
@@ -130,6 +137,7 @@ class Stage {
   const DeviceInfo& device_;
   Testbed& bed_;
   Screening& screening_;
+  const Budget& budget_;
   const std::function<bool()>& cancelled_;
   std::vector<Contender> contenders_;  // that ran
   std::vector<std::size_t> places_;    // theirs among what was tried
@@ -153,9 +161,9 @@ StageList neighbours_of(const StageView& view, const Algorithm& algorithm, const
 }
 
 LastStage last_stage(const Contender& winner, const Conv2dProblem& problem, const DeviceInfo& device,
-                     Testbed& bed, Screening& screening, double min_gain,
+                     Testbed& bed, Screening& screening, double min_gain, const Budget& budget,
                      const std::function<bool()>& cancelled) {
-  return Stage(winner, problem, device, bed, screening, cancelled).run(min_gain);
+  return Stage(winner, problem, device, bed, screening, budget, cancelled).run(min_gain);
 }
 
 }  // namespace convtune

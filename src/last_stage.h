@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 
+#include "budget.h"
 #include "convtune/target.h"
 #include "micro_tuning.h"
 #include "screening.h"
@@ -22,9 +23,10 @@ struct LastStage {
   std::optional<Contender> accepted;  // in the winner's place
 };
 
-// `winner` is built and checked. What comes of its neighbours is kept in the trials.
+// `winner` is built and checked. What comes of its neighbours is kept in the trials. Where `budget` has no
+// time for what it is expected to take, the neighbours are listed and not tried, and R6's verdict says so.
 LastStage last_stage(const Contender& winner, const Conv2dProblem& problem, const DeviceInfo& device,
-                     Testbed& bed, Screening& screening, double min_gain,
+                     Testbed& bed, Screening& screening, double min_gain, const Budget& budget,
                      const std::function<bool()>& cancelled);
 
 }  // namespace convtune

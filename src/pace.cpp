@@ -8,9 +8,12 @@
 
 namespace convtune {
 
-Pace::Pace(std::function<double()> sample_us, std::function<void(double)> wait)
-    : sample_us_(std::move(sample_us)), wait_(std::move(wait)), level_us_(now_us()) {
-  for (double worked_us = 0; worked_us < kPatienceSeconds * 1e6;) {
+Pace::Pace(std::function<double()> sample_us, std::function<void(double)> wait, double patience_seconds)
+    : sample_us_(std::move(sample_us)),
+      wait_(std::move(wait)),
+      patience_seconds_(patience_seconds),
+      level_us_(now_us()) {
+  for (double worked_us = 0; worked_us < patience_seconds_ * 1e6;) {
     const double us = now_us();
     const bool steady = std::abs(us - level_us_) <= kSteady * level_us_;
     level_us_ = us;
@@ -25,7 +28,7 @@ Pace::Change Pace::look() {
   if (at_level(us)) return Change::none;
   constexpr double kStep = 0.25;
   double latest = us;
-  for (double waited = 0; waited < kPatienceSeconds; waited += kStep) {
+  for (double waited = 0; waited < patience_seconds_; waited += kStep) {
     wait_(kStep);
     latest = now_us();
     if (at_level(latest)) return Change::passing;

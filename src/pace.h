@@ -11,11 +11,12 @@ class Pace {
  public:
   static constexpr double kDrift = 0.05;         // a change of the work's time by this share counts
   static constexpr double kSteady = 0.01;        // two medians this near to each other are a steady clock
-  static constexpr double kPatienceSeconds = 3;  // how long to wait for a steady clock, and for the old speed
+  static constexpr double kPatienceSeconds = 3;  // the most to wait for a steady clock, and for the old speed
 
   // `sample_us` does the work once and says how long it took; `wait` lets so many seconds go by. Works until
   // the clock is steady: that is the level.
-  Pace(std::function<double()> sample_us, std::function<void(double)> wait);
+  Pace(std::function<double()> sample_us, std::function<void(double)> wait,
+       double patience_seconds = kPatienceSeconds);
 
   enum class Change {
     none,
@@ -38,6 +39,7 @@ class Pace {
 
   std::function<double()> sample_us_;
   std::function<void(double)> wait_;
+  double patience_seconds_;
   double level_us_ = 0, slowdown_ = 0;
 };
 

@@ -25,21 +25,33 @@ std::string name_of(const Contender& one) {
 
 }  // namespace
 
-Screening::Screening(const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed, TrialLog& trials,
-                     bool keep)
-    : problem_(problem), device_(device), bed_(bed), trials_(trials), keep_(keep) {}
-
-void Screening::compile(const std::vector<std::pair<const Algorithm*, Config>>& several) const {
-  std::vector<std::thread> threads;
-  for (const auto& [algorithm, config] : several)
-    threads.emplace_back([this, algorithm = algorithm, &config = config] {
+Compiling::Compiling(const Conv2dProblem& problem, const DeviceInfo& device, const Several& several)
+    : seconds_(several.size(), 0.0) {
+  for (std::size_t i = 0; i < several.size(); ++i)
+    threads_.emplace_back([this, i, problem, device, one = several[i]] {
+      const auto begun = std::chrono::steady_clock::now();
       try {
-        algorithm->build(problem_, device_, config);
+        one.first->build(problem, device, one.second);
       } catch (const std::exception&) {
       }
+      seconds_[i] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
     });
-  for (std::thread& thread : threads) thread.join();
 }
+
+double Compiling::wait() {
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  return seconds_.empty() ? 0 : *std::max_element(seconds_.begin(), seconds_.end());
+}
+
+Screening::Screening(const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed, TrialLog& trials,
+                     bool keep, double patience_seconds)
+    : problem_(problem),
+      device_(device),
+      bed_(bed),
+      trials_(trials),
+      keep_(keep),
+      patience_seconds_(patience_seconds) {}
 
 Contender Screening::attempt(const Algorithm& algorithm, const Config& config, double best_us) {
   Contender one{&algorithm, config, nullptr, 0, {}, 0};
@@ -103,7 +115,8 @@ void Screening::watch_pace(const Contender& reference) {
   reference_ = reference;
   reference_run_ = bed_.prepare(*reference_.executable);
   pace_.emplace([this] { return reference_run_.sample_us(); },
-                [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); });
+                [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); },
+                patience_seconds_);
 }
 
 Pace::Change Screening::look(const char* consequence) {

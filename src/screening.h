@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,15 +15,30 @@
 
 namespace convtune {
 
+// Candidates built by a thread each, for what that leaves in the cache of compiled kernels. Nothing may be
+// measured meanwhile. A failure is left to Screening::attempt().
+class Compiling {
+ public:
+  using Several = std::vector<std::pair<const Algorithm*, Config>>;
+  Compiling(const Conv2dProblem& problem, const DeviceInfo& device, const Several& several);
+  Compiling(const Compiling&) = delete;
+  Compiling& operator=(const Compiling&) = delete;
+  ~Compiling() { wait(); }
+  // Returns when all are built: what the slowest took, in seconds.
+  double wait();
+
+ private:
+  std::vector<double> seconds_;
+  std::vector<std::thread> threads_;
+};
+
 class Screening {
  public:
-  // `keep` false: nothing is written to the trials.
-  Screening(const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed, TrialLog& trials,
-            bool keep);
+  // `keep` false: nothing is written to the trials. `patience_seconds`: how long the machine's pace may be
+  // waited for.
+  Screening(const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed, TrialLog& trials, bool keep,
+            double patience_seconds = Pace::kPatienceSeconds);
 
-  // Builds these by a thread each, for what it leaves in the cache of compiled kernels. Nothing is measured
-  // meanwhile, and a failure is left to attempt().
-  void compile(const std::vector<std::pair<const Algorithm*, Config>>& several) const;
   // Builds, checks and times a candidate. One that was started too often without an end is not run: it has
   // failed. Throws Error{device_lost} for one that broke the device, when it is in quarantine.
   Contender attempt(const Algorithm& algorithm, const Config& config, double best_us);
@@ -57,6 +73,7 @@ class Screening {
   Testbed& bed_;
   TrialLog& trials_;
   const bool keep_;
+  const double patience_seconds_;
   Contender reference_;  // what the pace is taken by
   Testbed::Timed reference_run_;
   std::optional<Pace> pace_;

@@ -21,6 +21,30 @@ double distance(const Candidate& a, const Candidate& b) {
 
 }  // namespace
 
+std::vector<Candidate> deal(const std::vector<std::vector<Forecast>>& of_each) {
+  std::vector<std::size_t> next(of_each.size(), 0);
+  std::vector<Candidate> all;
+  // Whose turn it is: who was dealt less often, where that counts, then who is forecast to be faster.
+  const auto better = [&](std::size_t a, std::size_t b, bool in_turns) {
+    if (in_turns && next[a] != next[b]) return next[a] < next[b];
+    const auto us = [&](std::size_t i) { return of_each[i][next[i]].estimated_us; };
+    return us(a) && us(b) && *us(a) < *us(b);
+  };
+  while (true) {
+    std::optional<std::size_t> turn;
+    bool first = false, blind = false;
+    for (std::size_t i = 0; i < of_each.size(); ++i) {
+      if (next[i] == of_each[i].size()) continue;
+      first = first || next[i] == 0;
+      blind = blind || !of_each[i][next[i]].estimated_us;
+    }
+    for (std::size_t i = 0; i < of_each.size(); ++i)
+      if (next[i] < of_each[i].size() && (!turn || better(i, *turn, first || blind))) turn = i;
+    if (!turn) return all;
+    all.push_back(of_each[*turn][next[*turn]++].candidate);
+  }
+}
+
 Search::Search(std::vector<Candidate> candidates, std::size_t first_guesses)
     : candidates_(std::move(candidates)), seen_(candidates_.size(), false), first_guesses_(first_guesses) {}
 

@@ -18,6 +18,17 @@ struct Candidate {
   bool operator==(const Candidate&) const = default;
 };
 
+// An algorithm's candidate, and what a model says that it takes.
+struct Forecast {
+  Candidate candidate;
+  std::optional<double> estimated_us;
+};
+
+// One list of several algorithms' lists, each of them most promising first: the first guess of every
+// algorithm, then always the best forecast among what stands next in its own list. Without forecasts the
+// second guess of every algorithm, the third, and so on.
+std::vector<Candidate> deal(const std::vector<std::vector<Forecast>>& of_each);
+
 // Begins with the first guesses, then climbs: next is always the untried candidate nearest to the
 // best so far (fewest fields that differ, then smallest steps, then the given order). Ends when every
 // candidate was tried; whoever searches stops at a budget before that.

@@ -35,9 +35,10 @@ std::string too_slow_for_contest(double time_us) {
 
 StageContest stage_contest(const std::vector<std::function<double()>>& samplers, double min_gain,
                            const std::function<bool()>& cancelled,
-                           const std::function<void(std::size_t)>& before_contest) {
+                           const std::function<void(std::size_t)>& before_contest,
+                           const std::function<bool()>& late) {
   StageContest result;
-  result.in_turns = measure_in_turns(samplers, kPickSeconds, cancelled, kFewestRounds, kMostRounds);
+  result.in_turns = measure_in_turns(samplers, kPickSeconds, cancelled, kFewestRounds, kMostRounds, late);
   result.best = 1;
   for (std::size_t i = 2; i < samplers.size(); ++i)
     if (result.in_turns[i].median_us < result.in_turns[result.best].median_us) result.best = i;
@@ -46,6 +47,7 @@ StageContest stage_contest(const std::vector<std::function<double()>>& samplers,
   rules.min_gain = min_gain;
   rules.max_seconds = kContestSeconds;
   rules.cancelled = cancelled;
+  rules.late = late;
   if (before_contest) before_contest(result.best);
   const ContestResult first = contest(samplers[0], samplers[result.best], rules);
   result.gain = first.gain, result.cancelled = first.cancelled, result.reason = first.reason;

@@ -1,14 +1,15 @@
-// tune(): candidates -> prune -> check -> screen -> last stage -> contest with the vendor -> record.
-#include "convtune/tuner.h"
+// tune(): candidates -> prune -> check -> screen -> last stage -> contest with the vendor -> record. How the
+// seconds are divided: budget.h.
+#include "tuner.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <deque>
 #include <thread>
 
 #include "algorithms.h"
+#include "budget.h"
 #include "compare.h"
 #include "contest.h"
 #include "last_stage.h"
@@ -16,6 +17,7 @@
 #include "planner.h"
 #include "screening.h"
 #include "search.h"
+#include "stage_contest.h"
 #include "trials.h"
 #include "tuning_record.h"
 
@@ -27,38 +29,43 @@ constexpr double kNear = 1.3;            // what may turn out the fastest vendor
 constexpr double kBoundMargin =
     1.2;  // the ceilings behind a bound are measured, too: not trusted to the last
 constexpr std::int64_t kMostCompiledAtOnce = 16;
-constexpr std::size_t kFinalists = 8;  // measured again in turns before one of them may challenge
-constexpr double kFinalistSeconds = 4;
-constexpr double kLastStageSeconds = 3;
-constexpr double kContestSeconds = 10;
-constexpr double kComparisonSeconds = 3;
+constexpr std::size_t kFewestVendors = 4;  // of its ways, however small the budget
+constexpr std::size_t kFinalists = 8;      // measured again in turns before one of them may challenge
+constexpr double kFinalSeconds = 4, kContestSeconds = 10, kComparisonSeconds = 3;
+// What a contest, and a table, may take however late it is: few microseconds are 40 rounds by then.
+constexpr double kShortSeconds = 0.2;
+constexpr int kFewestRounds = 5, kMostRounds = 5000;
+constexpr double kPatienceShare = 0.1, kLeastPatience = 0.3;  // with the machine's pace
+constexpr double kNeighbours = 5, kLastStageRuns = 250;       // of a last stage, at most as a rule
 
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+using Stage = Budget::Stage;
 
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
-// One call of tune(), from the first candidate to the record.
+// One search, from the first candidate to the record.
 class Tuning {
  public:
-  Tuning(const Conv2dProblem& problem, Backend& backend, const TuneOptions& options)
+  Tuning(const Conv2dProblem& problem, Backend& backend, const std::vector<const Algorithm*>& algorithms,
+         const TuneOptions& options, const std::function<double()>& now_seconds)
       : problem_(problem),
         device_(backend.info()),
+        algorithms_(algorithms),
         options_(options),
+        budget_(options.budget_seconds, now_seconds),
         ceilings_(measure_ceilings(device_.device)),
-        bed_(problem, backend, TestData::real, 1, kSamples),
         trials_(Database().folder(), problem, device_.fingerprint),
-        screening_(problem, device_, bed_, trials_, options.save) {}
+        search_(all_candidates()),
+        compiling_(problem, device_, next_batch()),
+        bed_(problem, backend, TestData::real, 1, kSamples),
+        screening_(
+            problem, device_, bed_, trials_, options.save,
+            std::clamp(kPatienceShare * options.budget_seconds, kLeastPatience, Pace::kPatienceSeconds)) {}
 
   TuningReport run() {
-    screen_vendors();
+    list_vendors();
+    batch_seconds_ = compiling_.wait();  // from here on there is measuring
+    screen_vendors(Stage::vendor, kFewestVendors);
     search();
-    if (!cancelled()) elect_finalist();
+    screen_vendors(Stage::search, 0);
+    if (!cancelled()) elect();
     if (!cancelled() && finalist_.algorithm) tune_finely();  // once, however often it is decided
     if (!cancelled()) decide();
     if (!cancelled() && screening_.look("the contest was held again") != Pace::Change::none) decide();
@@ -76,6 +83,8 @@ class Tuning {
   }
 
  private:
+  using Way = std::pair<const Algorithm*, Config>;
+
   bool cancelled() const { return options_.cancel && options_.cancel->load(); }
 
   void tell(const char* stage, std::int64_t done, std::int64_t total, double eta_seconds) const {
@@ -86,32 +95,37 @@ class Tuning {
   }
 
   const Contender* best_so_far() const {
-    const Contender* best = incumbent_;
-    for (const Contender& one : screened_)
-      if (!best || one.screen_us < best->screen_us) best = &one;
+    const Contender* best = nullptr;
+    for (const std::vector<Contender>* some : {&vendors_, &screened_})
+      for (const Contender& one : *some)
+        if (one.failure.empty() && (!best || one.screen_us < best->screen_us)) best = &one;
     return best;
   }
 
-  void screen_vendors() {
-    for (const Algorithm* algorithm : algorithms(device_.device.kind))
+  const Algorithm& find(const std::string& name) const {
+    const auto is_it = [&](const Algorithm* one) { return one->name() == name; };
+    return **std::find_if(algorithms_.begin(), algorithms_.end(), is_it);
+  }
+
+  void list_vendors() {
+    for (const Algorithm* algorithm : algorithms_)
       if (algorithm->vendor() && algorithm->supports(problem_, device_))
-        for (const Config& config : algorithm->candidates(problem_, device_))
-          vendors_.push_back(screening_.attempt_vendor(*algorithm, config));
-    for (const Contender& vendor : vendors_) {
-      if (!vendor.failure.empty())
+        for (Config& config : algorithm->candidates(problem_, device_))
+          vendor_ways_.emplace_back(algorithm, std::move(config));
+  }
+
+  // As many of the vendor's ways as the stage has time for, in the order of its heuristics.
+  void screen_vendors(Stage stage, std::size_t fewest) {
+    const std::size_t total = vendor_ways_.size();
+    while (vendors_.size() < total && !cancelled() && (vendors_.size() < fewest || budget_.left(stage) > 0)) {
+      const auto& [algorithm, config] = vendor_ways_[vendors_.size()];
+      vendors_.push_back(screening_.attempt_vendor(*algorithm, config));
+      if (const Contender& vendor = vendors_.back(); !vendor.failure.empty())
         report_.warnings.push_back(
             fmt::format("{} is out of the contest: {}", vendor.text(), vendor.failure));
-      else if (!incumbent_ || vendor.screen_us < incumbent_->screen_us)
-        incumbent_ = &vendor;
+      tell("vendor", static_cast<std::int64_t>(vendors_.size()), static_cast<std::int64_t>(total),
+           budget_.left());
     }
-    // Whoever is near the fastest may be the fastest: the promise is against the best of them.
-    std::vector<Contender*> near;
-    for (Contender& vendor : vendors_)
-      if (vendor.failure.empty() && vendor.screen_us <= kNear * incumbent_->screen_us)
-        near.push_back(&vendor);
-    if (near.size() < 2) return;
-    measure_again(near);
-    incumbent_ = *std::min_element(near.begin(), near.end(), faster);
   }
 
   static bool faster(const Contender* a, const Contender* b) { return a->screen_us < b->screen_us; }
@@ -122,74 +136,84 @@ class Tuning {
     for (const Contender* one : contenders) runs.push_back(bed_.prepare(*one->executable));
     std::vector<std::function<double()>> samplers;
     for (Testbed::Timed& run : runs) samplers.emplace_back([&run] { return run.sample_us(); });
-    const auto results = measure_in_turns(samplers, kFinalistSeconds, [&] { return cancelled(); });
+    const auto results = measure_in_turns(
+        samplers, kFinalSeconds, [&] { return cancelled(); }, kFewestRounds, kMostRounds,
+        budget_.late(Stage::final));
     for (std::size_t i = 0; i < contenders.size(); ++i)
       if (results[i].n > 0) contenders[i]->screen_us = results[i].median_us;
   }
 
-  // The first of every algorithm, then the second of each: the first guesses are guesses at all of them.
   std::vector<Candidate> all_candidates() const {
-    std::vector<std::vector<Candidate>> of_each;
-    std::size_t most = 0;
-    for (const Algorithm* algorithm : algorithms(device_.device.kind)) {
+    std::vector<std::vector<Forecast>> of_each;
+    for (const Algorithm* algorithm : algorithms_) {
       if (algorithm->vendor() || algorithm->reference() || !algorithm->supports(problem_, device_)) continue;
-      std::vector<Candidate>& own = of_each.emplace_back();
-      for (Config& config : algorithm->candidates(problem_, device_))
-        own.push_back({std::string(algorithm->name()), std::move(config)});
-      most = std::max(most, own.size());
+      std::vector<Forecast>& own = of_each.emplace_back();
+      for (Config& config : algorithm->candidates(problem_, device_)) {
+        const auto estimated_us = algorithm->estimated_us(problem_, device_, config);
+        own.push_back({{std::string(algorithm->name()), std::move(config)}, estimated_us});
+      }
     }
-    std::vector<Candidate> all;
-    for (std::size_t i = 0; i < most; ++i)
-      for (std::vector<Candidate>& own : of_each)
-        if (i < own.size()) all.push_back(std::move(own[i]));
-    return all;
+    return deal(of_each);
   }
 
+  // A batch is compiled, where that is needed, and then tried, all of it: trying is cheap beside it. It
+  // begins only if there is time for another like the one before; the first always does.
   void search() {
-    const Stopwatch watch;
-    Search search(all_candidates());
-    const auto total = static_cast<std::int64_t>(search.candidates().size());
-    // Compiled, where that is needed, and to be tried in this order: all of them, even if compiling took all
-    // of the budget, since trying is cheap beside it.
-    std::deque<std::size_t> next;
-    for (std::int64_t done = 1;
-         !cancelled() && (!next.empty() || watch.seconds() < options_.budget_seconds) &&
-         (options_.budget_trials == 0 || report_.trials < options_.budget_trials);
-         ++done) {
-      if (next.empty()) next = compile_some(search);
-      if (next.empty()) break;
-      const std::size_t index = next.front();
-      next.pop_front();
-      search.report(index, try_candidate(search.candidates()[index], search.best_us()));
-      screening_.keep_pace(screened_, watch.seconds(), [this] { return cancelled(); });
-      const double elapsed = watch.seconds(), each = elapsed / static_cast<double>(done);
-      tell("screen", done, total,
-           std::min(std::max(options_.budget_seconds - elapsed, 0.0),
-                    each * static_cast<double>(total - done)));
+    const auto total = static_cast<std::int64_t>(search_.candidates().size());
+    double begun = budget_.spent() - batch_seconds_;
+    for (std::int64_t done = 1; !cancelled() && !all_tried(); ++done) {
+      if (next_.empty() && done > 1) {
+        batch_seconds_ = budget_.spent() - begun;
+        expect_last_stage();
+        if (budget_.left(Stage::search) <= batch_seconds_) break;
+      }
+      if (next_.empty()) {
+        begun = budget_.spent();
+        Compiling(problem_, device_, next_batch()).wait();
+      }
+      if (next_.empty()) break;
+      const std::size_t index = next_.front();
+      next_.pop_front();
+      search_.report(index, try_candidate(search_.candidates()[index], search_.best_us()));
+      keep_finalists_built();
+      screening_.keep_pace(screened_, budget_.spent(), [this] { return cancelled(); });
+      const double each = budget_.spent() / static_cast<double>(done);
+      tell("screen", done, total, std::min(budget_.left(), each * static_cast<double>(total - done)));
     }
   }
 
-  // What the search wants next: on a GPU as many as compile well at once, one for each processor that is more
-  // than a second thread of another. The search hears of their times a little later for it.
-  std::deque<std::size_t> compile_some(Search& search) {
+  bool all_tried() const { return options_.budget_trials > 0 && report_.trials >= options_.budget_trials; }
+
+  // What the search wants next, and what of it is to be compiled: on a GPU as many as compile well at once,
+  // one for each processor that is more than a second thread of another. The search hears of their times a
+  // little later for it.
+  Compiling::Several next_batch() {
     std::int64_t count = 1;
     if (device_.device.kind == Device::Kind::cuda)
       count = std::clamp<std::int64_t>(std::thread::hardware_concurrency() / 2, 1, kMostCompiledAtOnce);
     if (options_.budget_trials > 0) count = std::min(count, options_.budget_trials - report_.trials);
-    std::deque<std::size_t> some;
-    std::vector<std::pair<const Algorithm*, Config>> untried;
-    while (static_cast<std::int64_t>(some.size()) < count) {
-      const auto index = search.next();
+    Compiling::Several untried;
+    while (static_cast<std::int64_t>(next_.size()) < count) {
+      const auto index = search_.next();
       if (!index) break;
-      some.push_back(*index);
-      const Candidate& candidate = search.candidates()[*index];
-      const Algorithm& algorithm = find_algorithm(device_.device.kind, candidate.algorithm);
-      if (!hopeless(algorithm, candidate.config, search.best_us()) &&
+      next_.push_back(*index);
+      const Candidate& candidate = search_.candidates()[*index];
+      const Algorithm& algorithm = find(candidate.algorithm);
+      if (!hopeless(algorithm, candidate.config, search_.best_us()) &&
           !trials_.find(candidate.algorithm, candidate.config, algorithm.source_hash()))
         untried.emplace_back(&algorithm, candidate.config);
     }
-    if (untried.size() > 1) screening_.compile(untried);
-    return some;
+    batch_ = static_cast<double>(next_.size());
+    if (untried.size() == 1) untried.clear();  // it is built where it is tried
+    return untried;
+  }
+
+  // Its neighbours as a batch like the last one, then picking and two contests.
+  void expect_last_stage() {
+    const bool measured = too_slow_for_contest(search_.best_us()).empty();
+    const double measuring = measured ? kLastStageRuns * search_.best_us() * 1e-6 : 0;
+    budget_.expect_last_stage(batch_seconds_ * std::max(1.0, kNeighbours / std::max(batch_, 1.0)) +
+                              measuring);
   }
 
   bool hopeless(const Algorithm& algorithm, const Config& config, double best_us) const {
@@ -198,7 +222,7 @@ class Tuning {
 
   // Its screening time; nothing when it was pruned or is quarantined.
   std::optional<double> try_candidate(const Candidate& candidate, double best_us) {
-    const Algorithm& algorithm = find_algorithm(device_.device.kind, candidate.algorithm);
+    const Algorithm& algorithm = find(candidate.algorithm);
     if (hopeless(algorithm, candidate.config, best_us)) {
       ++report_.pruned;
       return std::nullopt;
@@ -217,9 +241,17 @@ class Tuning {
       quarantined(one.text(), one.failure);
       return std::nullopt;
     }
-    one.executable.reset();  // built again if it reaches the final: hundreds are not kept
     screened_.push_back(std::move(one));
     return screened_.back().screen_us;
+  }
+
+  // Hundreds of executables are not kept. Who is built again later was slower than these for a while.
+  void keep_finalists_built() {
+    std::vector<Contender*> built;
+    for (Contender& one : screened_)
+      if (one.executable) built.push_back(&one);
+    if (built.size() <= kFinalists) return;
+    (*std::max_element(built.begin(), built.end(), faster))->executable.reset();
   }
 
   void quarantined(const std::string& candidate, const std::string& failure) {
@@ -227,32 +259,45 @@ class Tuning {
     report_.warnings.push_back(fmt::format("{} was wrong and is quarantined: {}", candidate, failure));
   }
 
-  // The fastest of the best few, measured again in turns: a lucky sample wins no place in the contest.
-  void elect_finalist() {
+  // The fastest of the best few, ours and the vendor's, measured again in turns: a lucky sample wins no place
+  // in the contest. Who is near the fastest vendor may be the fastest: the promise is against the best of
+  // them.
+  void elect() {
+    std::vector<Contender*> near, ours;
+    for (Contender& vendor : vendors_)
+      if (vendor.failure.empty() && (near.empty() || faster(&vendor, near.front()))) near.assign({&vendor});
+    for (Contender& vendor : vendors_)
+      if (vendor.failure.empty() && &vendor != near.front() &&
+          vendor.screen_us <= kNear * near.front()->screen_us)
+        near.push_back(&vendor);
     std::sort(screened_.begin(), screened_.end(),
               [](const Contender& a, const Contender& b) { return a.screen_us < b.screen_us; });
-    std::vector<Contender> finalists;
-    for (const Contender& one : screened_) {
-      if (finalists.size() == kFinalists || cancelled()) break;
-      Contender built = contender(*one.algorithm, one.config, problem_, device_, bed_);
-      built.screen_us = one.screen_us;
-      if (built.failure.empty()) finalists.push_back(std::move(built));
+    for (Contender& one : screened_) {
+      if (ours.size() == kFinalists || cancelled()) break;
+      if (!one.executable) {
+        Contender built = contender(*one.algorithm, one.config, problem_, device_, bed_);
+        built.screen_us = one.screen_us;
+        one = std::move(built);
+      }
+      if (one.failure.empty()) ours.push_back(&one);
     }
-    if (finalists.empty()) return;
-    tell("final", 0, static_cast<std::int64_t>(finalists.size()),
-         kFinalistSeconds + kLastStageSeconds + kContestSeconds + kComparisonSeconds);
-    std::vector<Contender*> ranking;
-    for (Contender& one : finalists) ranking.push_back(&one);
-    measure_again(ranking);
-    std::sort(ranking.begin(), ranking.end(), faster);
-    finalist_ = *ranking[0];
-    if (ranking.size() > 1) runner_up_ = *ranking[1];
+    tell("final", 0, static_cast<std::int64_t>(near.size() + ours.size()), budget_.left());
+    if (near.size() > 1 || ours.size() > 1) {
+      std::vector<Contender*> all = near;
+      all.insert(all.end(), ours.begin(), ours.end());
+      measure_again(all);
+    }
+    std::sort(near.begin(), near.end(), faster);
+    std::sort(ours.begin(), ours.end(), faster);
+    if (!near.empty()) incumbent_ = near[0];
+    if (!ours.empty()) finalist_ = *ours[0];
+    if (ours.size() > 1) runner_up_ = *ours[1];
   }
 
   // The finalist, or one of its neighbours that is proven better.
   void tune_finely() {
-    tell("last stage", 0, 1, kLastStageSeconds + kContestSeconds + kComparisonSeconds);
-    LastStage stage = last_stage(finalist_, problem_, device_, bed_, screening_, options_.min_gain,
+    tell("last stage", 0, 1, budget_.left());
+    LastStage stage = last_stage(finalist_, problem_, device_, bed_, screening_, options_.min_gain, budget_,
                                  [this] { return cancelled(); });
     for (const MicroTuning::Tried& one : stage.report.tried)
       if (!one.failure.empty())
@@ -275,25 +320,36 @@ class Tuning {
       chosen_ = *incumbent_;
       decision_ = "no algorithm of our own was tried successfully: the vendor stays";
     } else {
-      tell("contest", 0, 1, kContestSeconds + kComparisonSeconds);
+      tell("contest", 0, 1, budget_.left());
       Testbed::Timed incumbent = bed_.prepare(*incumbent_->executable),
                      challenger = bed_.prepare(*finalist_.executable);
       ContestOptions rules;
       rules.min_gain = options_.min_gain;
       rules.max_seconds = kContestSeconds;
       rules.cancelled = [&] { return cancelled(); };
+      rules.late = late_after(budget_.spent() + std::max(budget_.left(), kShortSeconds));
       const ContestResult result =
           contest([&] { return incumbent.sample_us(); }, [&] { return challenger.sample_us(); }, rules);
       chosen_ = result.accepted ? finalist_ : *incumbent_;
       decision_ = fmt::format("{} against {}: {}", finalist_.text(), incumbent_->text(), result.reason);
     }
+    if (const std::size_t untried = vendor_ways_.size() - vendors_.size(); untried > 0)
+      decision_ +=
+          fmt::format("; {} of the vendor's {} ways were not tried, budget", untried, vendor_ways_.size());
     if (cancelled()) return;
-    tell("measure", 0, 1, kComparisonSeconds);
-    report_.comparison = measure_comparison(problem_, device_, chosen_, vendors_, bed_, kComparisonSeconds,
-                                            [&] { return cancelled(); });
+    tell("measure", 0, 1, budget_.left());
+    report_.comparison = measure_comparison(
+        problem_, device_, chosen_, vendors_, bed_, kComparisonSeconds, [&] { return cancelled(); },
+        [short_of = late_after(budget_.spent() + kShortSeconds), late = budget_.late(Stage::verdict)] {
+          return late() && short_of();
+        });
     report_.comparison.plan = {std::string(chosen_.algorithm->name()), chosen_.config, PlanSource::tuned,
                                decision_};
     report_.comparison.decision = decision_;
+  }
+
+  std::function<bool()> late_after(double spent_seconds) const {
+    return [this, spent_seconds] { return budget_.spent() >= spent_seconds; };
   }
 
   void settle_for_reference() {
@@ -320,21 +376,35 @@ class Tuning {
     }
   }
 
+  // In the order in which they begin: the first batch compiles while tensors are made and cuDNN is asked.
   const Conv2dProblem problem_;
   const DeviceInfo device_;
+  const std::vector<const Algorithm*>& algorithms_;
   const TuneOptions& options_;
+  Budget budget_;
   const Ceilings ceilings_;
-  Testbed bed_;
   TrialLog trials_;
-  Screening screening_;
   TuningReport report_;
-  std::vector<Contender> vendors_, screened_;
-  const Contender* incumbent_ = nullptr;  // of vendors_
+  Search search_;
+  std::deque<std::size_t> next_;          // of its candidates: compiled and to be tried in this order
+  double batch_ = 0, batch_seconds_ = 0;  // how many, and what the last batch took
+  Compiling compiling_;
+  Testbed bed_;
+  Screening screening_;
+  std::vector<Way> vendor_ways_;
+  std::vector<Contender> vendors_, screened_;  // the first so many of the ways; and ours
+  const Contender* incumbent_ = nullptr;       // of vendors_
   Contender finalist_, runner_up_, chosen_;
   std::string decision_;
 };
 
 }  // namespace
+
+TuningReport tune_on(Backend& backend, const std::vector<const Algorithm*>& algorithms,
+                     const Conv2dProblem& resolved, const TuneOptions& options,
+                     const std::function<double()>& now_seconds) {
+  return Tuning(resolved, backend, algorithms, options, now_seconds).run();
+}
 
 TuningReport tune(const Conv2dProblem& problem, Device device, const TuneOptions& options) {
   Backend& on = backend(device);
@@ -353,7 +423,7 @@ TuningReport tune(const Conv2dProblem& problem, Device device, const TuneOptions
                 fmt::format("budget_trials must be 0 or more, not {}", options.budget_trials));
   if (!options.retune)
     if (const auto record = find_record(resolved, on.info())) return report_of(*record, resolved, on.info());
-  return Tuning(resolved, on, options).run();
+  return tune_on(on, algorithms(device.kind), resolved, options);
 }
 
 }  // namespace convtune

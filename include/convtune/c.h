@@ -140,7 +140,7 @@ typedef int32_t (*convtune_progress)(void* context, const char* stage, int64_t d
 
 typedef struct convtune_tune_options {
   size_t struct_size;
-  double budget_seconds;      /* the search itself; contests come on top. At most a week */
+  double budget_seconds;      /* the whole of it, contests included. At most a week */
   int64_t budget_trials;      /* 0: no limit */
   double min_gain;            /* the vendor's answer goes only where this gain is proven */
   int32_t retune;             /* 1: search even where a record answers */

@@ -60,7 +60,7 @@ struct Comparison {
 
 // Called between steps; `best` are the best config and time so far.
 struct Progress {
-  std::string stage;  // "screen", "final", "last stage", "contest", "measure"
+  std::string stage;  // "vendor", "screen", "final", "last stage", "contest", "measure"
   std::int64_t done = 0, total = 0;
   double best_us = 0;
   std::string best;
@@ -68,7 +68,10 @@ struct Progress {
 };
 
 struct TuneOptions {
-  double budget_seconds = 60;      // the search; vendor, last stages and contest come on top (about 25 s)
+  // The whole of it: the vendor's ways, compiling, the search, the last stage, the contest. A search takes
+  // longer only to finish what it began; a few of the vendor's ways, a first batch of candidates and the contest
+  // are never left out. What was skipped for it is in the report.
+  double budget_seconds = 60;
   std::int64_t budget_trials = 0;  // 0: no limit
   double min_gain = 0.02;          // a challenger must be faster than the incumbent by this much, proven
   bool retune = false;             // search even if a record answers

@@ -17,8 +17,8 @@ _LINE_SECONDS = 5.0  # a log: rarely enough to stay readable
 
 
 class Step(NamedTuple):
-    """Where a search is. `stage`: "screen", "final", "last stage", "contest", "measure"; `best`: the best config so
-    far and `best_us` its time, 0 before the first; `eta_seconds`: left, as far as is known."""
+    """Where a search is. `stage`: "vendor", "screen", "final", "last stage", "contest", "measure"; `best`: the best
+    config so far and `best_us` its time, 0 before the first; `eta_seconds`: left, as far as is known."""
 
     stage: str
     done: int

@@ -31,6 +31,7 @@ __all__ = ["Layer", "OptimizeReport", "optimize", "restore"]
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 _VENDORS = ("cudnn", "onednn")
+_LEAST_SECONDS = 2.0  # of a layer's budget: less finds little that the first guess is not
 # Largest difference from PyTorch's answer over that answer's root mean square: rounding, and no more than that.
 _TOLERANCE = {"tf32": 2e-2, "fp32": 2e-3}
 
@@ -163,7 +164,7 @@ def _decide(
             way = _way(problem, device, sides, stopwatch)
             left = deadline - time.monotonic()
             if left > 0 and (way is None or way[1].source != "tuned"):
-                share = min(left, max(1.0, left * cost / max(cost_left, 1e-9)))
+                share = min(left, max(_LEAST_SECONDS, left * cost / max(cost_left, 1e-9)))
                 tune(way[0] if way else problem, device, budget=share, min_gain=min_gain, progress=tell)
                 way = _way(problem, device, sides, stopwatch)
             cost_left -= cost
@@ -264,10 +265,10 @@ def optimize(
     model; `model.convtune_report` is the table, which `progress=True` prints.
 
     `example`: a tensor, a tuple of arguments or a dict of keyword arguments. Each distinct problem that it makes is
-    tuned, unless a record has it: those that take most time first, until `budget` seconds are over (one takes about
-    20 s on a GPU; what is left competes with convtune's first guess; 0: no search). Each is checked against PyTorch's
-    answer and measured against it in interleaved rounds. At last the whole model with the swaps runs against the
-    model without: where it is not proven faster, all is undone. The same call again goes on with the tuning.
+    tuned, unless a record has it: those that take most time first and longest, until `budget` seconds are over (one
+    takes 2 at least on a GPU; what is left competes with convtune's first guess; 0: no search). Each is checked against
+    PyTorch's answer and measured against it in interleaved rounds. At last the whole model with the swaps runs against
+    the model without: where it is not proven faster, all is undone. The same call again goes on with the tuning.
 
     A swapped module runs convtune for the problems that were proven, on that kind of device, and PyTorch for every
     other (another batch size, float16, autocast). What was proven in eval mode is PyTorch's again in training mode;

@@ -32,7 +32,8 @@ TEST(LastStageOnAGpu, EveryAlgorithmWithParameters) {
       Contender winner = contender(*algorithm, config, problem, device, bed);
       ASSERT_EQ(winner.failure, "") << winner.text();
       winner.screen_us = screening.time_us(winner, 0);
-      const LastStage stage = last_stage(winner, problem, device, bed, screening, 0.02, [] { return false; });
+      const LastStage stage =
+          last_stage(winner, problem, device, bed, screening, 0.02, Budget(60), [] { return false; });
       std::cout << stage.report.original << "\n";
       for (const std::string& verdict : stage.report.verdicts) std::cout << "  " << verdict << "\n";
       EXPECT_EQ(stage.report.verdicts.size(), 6u);

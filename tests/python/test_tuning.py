@@ -15,7 +15,7 @@ from convtune import progress
 from convtune.report import Report
 from convtune.table import lined_up
 
-SMALL = dict(budget=0.1, trials=3, progress=False)
+SMALL = dict(budget=3, trials=3, progress=False)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -44,10 +44,10 @@ def test_what_was_found_is_used():
     problem = convtune.Problem(1, 3, 8, 8, 4, 3, 3, name="small")
     assert convtune.plan(problem).plan.source != "tuned"
     steps = []
-    report = convtune.tune(problem, "cpu", budget=0.1, trials=3, progress=steps.append)
+    report = convtune.tune(problem, "cpu", budget=3, trials=3, progress=steps.append)
     assert report.tuning.trials == 3 and not report.tuning.from_record and report.own.time_us > 0
     assert report.problem == problem.replace(precision="fp32") and report.problem.name == "small"
-    assert steps and steps[0].stage == "screen" and any(step.best_us > 0 for step in steps)
+    assert steps and steps[0].stage in ("vendor", "screen") and any(step.best_us > 0 for step in steps)
     assert convtune.plan(problem).plan.source == "tuned"
     again = convtune.tune(problem, "cpu", **SMALL)
     assert again.tuning.from_record
@@ -87,7 +87,7 @@ def test_what_progress_raises_is_raised():
     def fail(step):
         raise ZeroDivisionError(step.stage)
 
-    with pytest.raises(ZeroDivisionError, match="screen"):
+    with pytest.raises(ZeroDivisionError, match="vendor|screen"):
         convtune.tune("mb1ic3ih12oc4kh3", "cpu", budget=30, save=False, progress=fail)
 
 
@@ -113,7 +113,7 @@ except KeyboardInterrupt as why:
     sys.exit(130)
 """
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert child.stdout.readline() == "screen\n"
+    assert child.stdout.readline() in ("vendor\n", "screen\n")
     child.send_signal(signal.SIGINT)
     said, _ = child.communicate(timeout=60)
     assert child.returncode == 130 and "stopped: the search for mb1ic3ih13oc4kh3 was stopped" in said

@@ -169,6 +169,17 @@ TEST(Contest, TimeIsBoundedButMinRoundsComeFirst) {
   EXPECT_EQ(contest(side, side, options).rounds, 10);
 }
 
+TEST(Contest, LateEndsItAfterMinRoundsAndProvesNoMore) {
+  ContestOptions options = asking(0.02);
+  int polls = 0;
+  options.late = [&] { return ++polls > 3; };
+  EXPECT_EQ(hold(1, {}, 0.03, options).rounds, options.min_rounds + 3);
+  options.late = [] { return true; };
+  EXPECT_EQ(hold(1, {}, 0.03, options).rounds, options.min_rounds);
+  EXPECT_LT(accepted_share(2000, {}, 0, options), 0.01);
+  EXPECT_TRUE(hold(1, {}, 0.3, options).accepted);
+}
+
 TEST(Contest, ReasonsCarryTheNumbers) {
   const auto fixed = [](double time_us) { return [time_us] { return time_us; }; };
   EXPECT_EQ(contest(fixed(100), fixed(87.7), asking(0.02)).reason,

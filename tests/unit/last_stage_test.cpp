@@ -122,7 +122,7 @@ class LastStageTest : public testing::Test {
     EXPECT_EQ(winner.failure, "");
     winner.screen_us = world_.stage_us.at(3);
     world_.runs = 0;
-    return last_stage(winner, problem(), bed_.info(), testbed_, screening, min_gain, cancelled);
+    return last_stage(winner, problem(), bed_.info(), testbed_, screening, min_gain, budget_, cancelled);
   }
   static void expect_verdict(const LastStage& stage, std::size_t rule, const std::string& needle) {
     ASSERT_GE(stage.report.verdicts.size(), rule);
@@ -136,7 +136,20 @@ class LastStageTest : public testing::Test {
   Staged staged_{world_};
   Clocked bed_{world_};
   Testbed testbed_{problem(), bed_, TestData::real, 1, 0};
+  Budget budget_{60, [] { return 0.0; }};
 };
+
+TEST_F(LastStageTest, WhatTheBudgetHasNoTimeForIsListedAndSaid) {
+  budget_.expect_last_stage(70);
+  const LastStage stage = run();
+  EXPECT_FALSE(stage.accepted);
+  EXPECT_EQ(world_.runs, 0);
+  EXPECT_TRUE(stage.report.tried.empty());
+  expect_verdict(stage, 4, "3 configs");
+  expect_verdict(
+      stage, 6,
+      "skipped, budget: it takes about 70.0 s, and of 60 s there are 56.0 s for it: the original stays");
+}
 
 TEST_F(LastStageTest, AProvenNeighbourTakesTheWinnersPlace) {
   const LastStage stage = run();

@@ -53,6 +53,35 @@ TEST(Search, StaysWithTheBestAlgorithmFirst) {
   EXPECT_EQ(search.next(), std::nullopt);
 }
 
+std::vector<Forecast> forecasts(const std::string& algorithm,
+                                const std::vector<std::optional<double>>& estimates) {
+  std::vector<Forecast> list;
+  for (const auto& us : estimates)
+    list.push_back({{algorithm, {{{"n", static_cast<std::int64_t>(list.size())}}}}, us});
+  return list;
+}
+
+std::string dealt(const std::vector<std::vector<Forecast>>& lists) {
+  std::string text;
+  for (const Candidate& one : deal(lists))
+    text += (text.empty() ? "" : " ") + one.algorithm + std::to_string(one.config.at("n"));
+  return text;
+}
+
+TEST(Search, DealsTheFirstOfEveryAlgorithmThenByForecast) {
+  EXPECT_EQ(dealt({forecasts("a", {90, 95, 400}), forecasts("b", {200, 210}), forecasts("c", {50, 60, 300})}),
+            "c0 a0 b0 c1 a1 b1 c2 a2");
+}
+
+TEST(Search, DealsInTheOrderOfTheListsThatItIsGiven) {
+  EXPECT_EQ(dealt({forecasts("a", {50, 200, 10}), forecasts("b", {60, 100})}), "a0 b0 b1 a1 a2");
+}
+
+TEST(Search, DealsInTurnsWithoutForecasts) {
+  EXPECT_EQ(dealt({forecasts("a", {{}, {}, {}}), {}, forecasts("b", {{}, {}})}), "a0 b0 a1 b1 a2");
+  EXPECT_EQ(dealt({}), "");
+}
+
 TEST(Search, NoCandidatesNoSearch) {
   EXPECT_EQ(Search({}).next(), std::nullopt);
 }

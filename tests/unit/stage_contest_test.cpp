@@ -100,6 +100,13 @@ TEST(StageContest, Cancelled) {
   EXPECT_TRUE(result.cancelled);
 }
 
+TEST(StageContest, LateTakesFewestRounds) {
+  const StageContest result =
+      stage_contest({[] { return 1000.0; }, [] { return 900.0; }}, 0.02, {}, {}, [] { return true; });
+  EXPECT_EQ(result.in_turns[0].n, 5);
+  EXPECT_TRUE(result.accepted) << result.reason;
+}
+
 TEST(StageContest, FortyRunsMustFit) {
   EXPECT_EQ(too_slow_for_contest(50'000), "");
   EXPECT_EQ(too_slow_for_contest(250'000), "40 runs of 250 ms would take 10.0 s, and 2 s is the most");

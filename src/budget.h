@@ -1,0 +1,50 @@
+// How a search divides the seconds that it was given, with everything counted: what compiles, what is
+// checked, what is measured. Pure but for its clock. Used by tune().
+#pragma once
+
+#include <functional>
+
+namespace convtune {
+
+// The stages in their order, and their shares of the whole:
+//
+//   vendor      a quarter   the vendor's ways, in the order of its heuristics
+//   search      the rest    candidates of our own; then what the vendor has left
+//   final       8 %         the best of both in turns, at most 4 s
+//   last_stage  up to 15 %  only where what it is expected to take, and a quarter more, fits; else nothing
+//                           is kept for it
+//   verdict     10 %        the contest with the vendor and the table of times, at most 4 s
+//
+// What a stage leaves is the next one's. A share says when nothing new begins: a step that has begun is
+// finished, the first of its kind is always taken, and the contest with the vendor is never left out.
+class Budget {
+ public:
+  enum class Stage { vendor, search, final, last_stage, verdict };
+
+  // Begins now. `now_seconds`: a clock that never goes back; none: the machine's.
+  explicit Budget(double seconds, std::function<double()> now_seconds = {});
+
+  double total() const { return total_; }
+  double spent() const;
+  double left() const;  // of the whole; 0 when it is over
+  // What this stage may still take so that those behind it keep their shares.
+  double left(Stage stage) const;
+
+  // As far as is known by now; called again when more is known.
+  void expect_last_stage(double seconds) { last_stage_ = seconds; }
+  double expected_last_stage() const { return last_stage_; }
+  // Whether it may begin: asked when its turn has come.
+  bool last_stage_fits() const { return last_stage_ <= left(Stage::last_stage); }
+
+  // For a stage that begins now and measures in turns: whether its own share is over, or what is left to it.
+  std::function<bool()> late(Stage stage) const;
+
+ private:
+  double share(Stage stage) const;
+  double until(Stage stage) const;
+
+  double total_, begun_ = 0, last_stage_ = 0;
+  std::function<double()> now_;
+};
+
+}  // namespace convtune
