@@ -31,7 +31,8 @@ double Budget::left() const {
 }
 
 double Budget::left(Stage stage) const {
-  return std::max(0.0, until(stage) - spent());
+  const double left = std::max(0.0, until(stage) - spent());
+  return stage == Stage::vendor ? left / 2 : left;
 }
 
 double Budget::share(Stage stage) const {
@@ -52,7 +53,6 @@ double Budget::share(Stage stage) const {
 
 // In seconds since it began.
 double Budget::until(Stage stage) const {
-  if (stage == Stage::vendor) return share(stage);
   double end = total_;
   for (const Stage later : {Stage::verdict, Stage::last_stage, Stage::final}) {
     if (later <= stage) break;

@@ -8,7 +8,8 @@ namespace convtune {
 
 // The stages in their order, and their shares of the whole:
 //
-//   vendor      a quarter   the vendor's ways, in the order of its heuristics
+//   vendor      a quarter   the vendor's ways, in the order of its heuristics; half of what is left, where
+//                           beginning took long
 //   search      the rest    candidates of our own; then what the vendor has left
 //   final       8 %         the best of both in turns, at most 4 s
 //   last_stage  up to 15 %  only where what it is expected to take, and a quarter more, fits; else nothing

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cuda/compile_ahead.h"
 #include "cuda/cuda.h"
 #include "stage_contest.h"
 
@@ -96,11 +97,11 @@ class Stage {
 
   void build_neighbours() {
     std::vector<MicroTuning::Tried>& tried = stage_.report.tried;
-    std::vector<std::pair<const Algorithm*, Config>> to_compile;
+    std::vector<cuda::Candidate> to_compile;
     for (std::size_t i = 1; i < tried.size(); ++i)
       if (winner_.algorithm->compiles(tried[i].config))
-        to_compile.emplace_back(winner_.algorithm, tried[i].config);
-    Compiling(problem_, device_, to_compile).wait();
+        to_compile.push_back({winner_.algorithm, tried[i].config});
+    cuda::CompileAhead(problem_, device_, to_compile).wait();
     for (std::size_t i = 1; i < tried.size() && !cancelled_(); ++i) {
       Contender one = screening_.attempt_once(*winner_.algorithm, tried[i].config);
       tried[i].failure = one.failure;

@@ -25,25 +25,6 @@ std::string name_of(const Contender& one) {
 
 }  // namespace
 
-Compiling::Compiling(const Conv2dProblem& problem, const DeviceInfo& device, const Several& several)
-    : seconds_(several.size(), 0.0) {
-  for (std::size_t i = 0; i < several.size(); ++i)
-    threads_.emplace_back([this, i, problem, device, one = several[i]] {
-      const auto begun = std::chrono::steady_clock::now();
-      try {
-        one.first->build(problem, device, one.second);
-      } catch (const std::exception&) {
-      }
-      seconds_[i] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
-    });
-}
-
-double Compiling::wait() {
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
-  return seconds_.empty() ? 0 : *std::max_element(seconds_.begin(), seconds_.end());
-}
-
 Screening::Screening(const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed, TrialLog& trials,
                      bool keep, double patience_seconds)
     : problem_(problem),

@@ -5,7 +5,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,23 +13,6 @@
 #include "trials.h"
 
 namespace convtune {
-
-// Candidates built by a thread each, for what that leaves in the cache of compiled kernels. Nothing may be
-// measured meanwhile. A failure is left to Screening::attempt().
-class Compiling {
- public:
-  using Several = std::vector<std::pair<const Algorithm*, Config>>;
-  Compiling(const Conv2dProblem& problem, const DeviceInfo& device, const Several& several);
-  Compiling(const Compiling&) = delete;
-  Compiling& operator=(const Compiling&) = delete;
-  ~Compiling() { wait(); }
-  // Returns when all are built: what the slowest took, in seconds.
-  double wait();
-
- private:
-  std::vector<double> seconds_;
-  std::vector<std::thread> threads_;
-};
 
 class Screening {
  public:

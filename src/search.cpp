@@ -7,6 +7,10 @@
 namespace convtune {
 namespace {
 
+// A first guess that is forecast to take so many times the best one's time has no place before the others:
+// the model was never wrong by as much between algorithms, and some such kernels take seconds to compile.
+constexpr double kFarOff = 2;
+
 // Another algorithm is farther than any config of the same one.
 double distance(const Candidate& a, const Candidate& b) {
   if (a.algorithm != b.algorithm || a.config.values.size() != b.config.values.size()) return 1e9;
@@ -23,25 +27,31 @@ double distance(const Candidate& a, const Candidate& b) {
 
 std::vector<Candidate> deal(const std::vector<std::vector<Forecast>>& of_each) {
   std::vector<std::size_t> next(of_each.size(), 0);
-  std::vector<Candidate> all;
-  // Whose turn it is: who was dealt less often, where that counts, then who is forecast to be faster.
-  const auto better = [&](std::size_t a, std::size_t b, bool in_turns) {
-    if (in_turns && next[a] != next[b]) return next[a] < next[b];
-    const auto us = [&](std::size_t i) { return of_each[i][next[i]].estimated_us; };
-    return us(a) && us(b) && *us(a) < *us(b);
+  std::optional<double> best_us;
+  bool blind = false;
+  for (const std::vector<Forecast>& list : of_each) {
+    if (list.empty()) continue;
+    const auto us = list.front().estimated_us;
+    blind = blind || !us;
+    if (us && (!best_us || *us < *best_us)) best_us = us;
+  }
+  const auto us = [&](std::size_t i) { return of_each[i][next[i]].estimated_us.value_or(0); };
+  // Lower goes first: who was not dealt yet and is not far off; and where there are no forecasts, who was
+  // dealt less often.
+  const auto turn = [&](std::size_t i) -> std::size_t {
+    if (blind) return next[i];
+    return next[i] == 0 && us(i) <= kFarOff * *best_us ? 0 : 1;
   };
+  std::vector<Candidate> all;
   while (true) {
-    std::optional<std::size_t> turn;
-    bool first = false, blind = false;
+    std::optional<std::size_t> chosen;
     for (std::size_t i = 0; i < of_each.size(); ++i) {
       if (next[i] == of_each[i].size()) continue;
-      first = first || next[i] == 0;
-      blind = blind || !of_each[i][next[i]].estimated_us;
+      if (!chosen || turn(i) < turn(*chosen) || (turn(i) == turn(*chosen) && !blind && us(i) < us(*chosen)))
+        chosen = i;
     }
-    for (std::size_t i = 0; i < of_each.size(); ++i)
-      if (next[i] < of_each[i].size() && (!turn || better(i, *turn, first || blind))) turn = i;
-    if (!turn) return all;
-    all.push_back(of_each[*turn][next[*turn]++].candidate);
+    if (!chosen) return all;
+    all.push_back(of_each[*chosen][next[*chosen]++].candidate);
   }
 }
 

@@ -25,8 +25,8 @@ struct Forecast {
 };
 
 // One list of several algorithms' lists, each of them most promising first: the first guess of every
-// algorithm, then always the best forecast among what stands next in its own list. Without forecasts the
-// second guess of every algorithm, the third, and so on.
+// algorithm that is not forecast to be far off, then always the best forecast among what stands next in its
+// own list. Without forecasts the first guess of every algorithm, the second, and so on.
 std::vector<Candidate> deal(const std::vector<std::vector<Forecast>>& of_each);
 
 // Begins with the first guesses, then climbs: next is always the untried candidate nearest to the

@@ -12,6 +12,7 @@
 #include "budget.h"
 #include "compare.h"
 #include "contest.h"
+#include "cuda/compile_ahead.h"
 #include "last_stage.h"
 #include "measure.h"
 #include "planner.h"
@@ -50,10 +51,10 @@ class Tuning {
         algorithms_(algorithms),
         options_(options),
         budget_(options.budget_seconds, now_seconds),
-        ceilings_(measure_ceilings(device_.device)),
         trials_(Database().folder(), problem, device_.fingerprint),
         search_(all_candidates()),
         compiling_(problem, device_, next_batch()),
+        ceilings_(measure_ceilings(device_.device)),
         bed_(problem, backend, TestData::real, 1, kSamples),
         screening_(
             problem, device_, bed_, trials_, options.save,
@@ -116,8 +117,9 @@ class Tuning {
 
   // As many of the vendor's ways as the stage has time for, in the order of its heuristics.
   void screen_vendors(Stage stage, std::size_t fewest) {
+    const auto late = budget_.late(stage);
     const std::size_t total = vendor_ways_.size();
-    while (vendors_.size() < total && !cancelled() && (vendors_.size() < fewest || budget_.left(stage) > 0)) {
+    while (vendors_.size() < total && !cancelled() && (vendors_.size() < fewest || !late())) {
       const auto& [algorithm, config] = vendor_ways_[vendors_.size()];
       vendors_.push_back(screening_.attempt_vendor(*algorithm, config));
       if (const Contender& vendor = vendors_.back(); !vendor.failure.empty())
@@ -169,7 +171,7 @@ class Tuning {
       }
       if (next_.empty()) {
         begun = budget_.spent();
-        Compiling(problem_, device_, next_batch()).wait();
+        cuda::CompileAhead(problem_, device_, next_batch()).wait();
       }
       if (next_.empty()) break;
       const std::size_t index = next_.front();
@@ -184,15 +186,14 @@ class Tuning {
 
   bool all_tried() const { return options_.budget_trials > 0 && report_.trials >= options_.budget_trials; }
 
-  // What the search wants next, and what of it is to be compiled: on a GPU as many as compile well at once,
-  // one for each processor that is more than a second thread of another. The search hears of their times a
-  // little later for it.
-  Compiling::Several next_batch() {
+  // What the search wants next, and what of it is to be compiled: on a GPU one for each processor. The search
+  // hears of their times a little later for it.
+  std::vector<cuda::Candidate> next_batch() {
     std::int64_t count = 1;
     if (device_.device.kind == Device::Kind::cuda)
-      count = std::clamp<std::int64_t>(std::thread::hardware_concurrency() / 2, 1, kMostCompiledAtOnce);
+      count = std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, kMostCompiledAtOnce);
     if (options_.budget_trials > 0) count = std::min(count, options_.budget_trials - report_.trials);
-    Compiling::Several untried;
+    std::vector<cuda::Candidate> untried;
     while (static_cast<std::int64_t>(next_.size()) < count) {
       const auto index = search_.next();
       if (!index) break;
@@ -201,7 +202,7 @@ class Tuning {
       const Algorithm& algorithm = find(candidate.algorithm);
       if (!hopeless(algorithm, candidate.config, search_.best_us()) &&
           !trials_.find(candidate.algorithm, candidate.config, algorithm.source_hash()))
-        untried.emplace_back(&algorithm, candidate.config);
+        untried.push_back({&algorithm, candidate.config});
     }
     batch_ = static_cast<double>(next_.size());
     if (untried.size() == 1) untried.clear();  // it is built where it is tried
@@ -376,19 +377,20 @@ class Tuning {
     }
   }
 
-  // In the order in which they begin: the first batch compiles while tensors are made and cuDNN is asked.
+  // In the order in which they begin: the first batch compiles while the ceilings are measured, by
+  // what takes milliseconds, tensors are made and cuDNN is asked.
   const Conv2dProblem problem_;
   const DeviceInfo device_;
   const std::vector<const Algorithm*>& algorithms_;
   const TuneOptions& options_;
   Budget budget_;
-  const Ceilings ceilings_;
   TrialLog trials_;
   TuningReport report_;
   Search search_;
   std::deque<std::size_t> next_;          // of its candidates: compiled and to be tried in this order
   double batch_ = 0, batch_seconds_ = 0;  // how many, and what the last batch took
-  Compiling compiling_;
+  cuda::CompileAhead compiling_;
+  const Ceilings ceilings_;
   Testbed bed_;
   Screening screening_;
   std::vector<Way> vendor_ways_;

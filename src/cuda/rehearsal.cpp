@@ -18,6 +18,10 @@ Rehearsal::Rehearsal(const CompiledModule* module) : module_(module) {
   rehearsing = this;
 }
 
+Rehearsal::Rehearsal(Compiling) : compiling_(true) {
+  rehearsing = this;
+}
+
 Rehearsal::~Rehearsal() {
   rehearsing = nullptr;
 }
@@ -27,7 +31,7 @@ Rehearsal* Rehearsal::current() {
 }
 
 std::optional<CompiledModule> Rehearsal::compiled(const CompileJob& asked) {
-  if (std::exchange(job, asked)) return std::nullopt;
+  if (compiling_ || std::exchange(job, asked)) return std::nullopt;
   if (!module_) throw StoppedAtCompile();
   return *module_;
 }

@@ -28,6 +28,9 @@ class Rehearsal {
   // With a module: what the first compile() answers. Without: the first compile() keeps its job here and
   // throws StoppedAtCompile.
   explicit Rehearsal(const CompiledModule* module);
+  // Every compile() compiles, and keeps what it made in the cache; nothing is loaded.
+  struct Compiling {};
+  explicit Rehearsal(Compiling);
   ~Rehearsal();
   Rehearsal(const Rehearsal&) = delete;
   Rehearsal& operator=(const Rehearsal&) = delete;
@@ -42,7 +45,8 @@ class Rehearsal {
   std::vector<std::string> tensor_maps;  // as CUDA C++ makes them
 
  private:
-  const CompiledModule* module_;
+  const CompiledModule* module_ = nullptr;
+  bool compiling_ = false;
 };
 
 }  // namespace convtune::cuda

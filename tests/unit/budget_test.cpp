@@ -32,7 +32,6 @@ TEST(Budget, CountsFromItsBeginning) {
 TEST(Budget, EveryStageLeavesTheSharesOfThoseBehindIt) {
   StandInClock clock;
   Budget budget = clock.budget(20);
-  EXPECT_DOUBLE_EQ(budget.left(Stage::vendor), 5);
   EXPECT_DOUBLE_EQ(budget.left(Stage::search), 20 - 2 - 1.6);
   EXPECT_DOUBLE_EQ(budget.left(Stage::final), 18);
   EXPECT_DOUBLE_EQ(budget.left(Stage::last_stage), 18);
@@ -41,6 +40,26 @@ TEST(Budget, EveryStageLeavesTheSharesOfThoseBehindIt) {
   EXPECT_DOUBLE_EQ(budget.left(Stage::search), 20 - 2 - 1.6 - 2.5);
   EXPECT_DOUBLE_EQ(budget.left(Stage::final), 18 - 2.5);
   EXPECT_DOUBLE_EQ(budget.left(Stage::last_stage), 18);
+}
+
+TEST(Budget, TheVendorHasAQuarterFromWhereItBegins) {
+  StandInClock clock;
+  const Budget budget = clock.budget(20);
+  clock.seconds += 6;  // compiling took long
+  const auto late = budget.late(Stage::vendor);
+  clock.seconds += 4;
+  EXPECT_FALSE(late());
+  clock.seconds += 0.3;
+  EXPECT_FALSE(late());
+  clock.seconds += 1;
+  EXPECT_TRUE(late());
+  const Budget other = clock.budget(20);
+  clock.seconds += 15;
+  const auto soon = other.late(Stage::vendor);  // of 1.4 there is half
+  clock.seconds += 0.6;
+  EXPECT_FALSE(soon());
+  clock.seconds += 0.2;
+  EXPECT_TRUE(soon());
 }
 
 TEST(Budget, NothingIsKeptForALastStageThatDoesNotFit) {

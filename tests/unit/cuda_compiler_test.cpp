@@ -8,9 +8,12 @@
 #include <fstream>
 
 #include "convtune/error.h"
+#include "convtune/problem.h"
 #include "cuda/ceilings.h"
+#include "cuda/compile_ahead.h"
 #include "cuda/compile_all.h"
 #include "cuda/compiler.h"
+#include "estimate.h"
 
 namespace convtune::cuda {
 namespace {
@@ -206,6 +209,36 @@ TEST_F(Compiler, ManyAtOnceWithinATimeLimit) {
   EXPECT_NE(results[6].failure.find("longer than 3 seconds"), std::string::npos) << results[6].failure;
   EXPECT_LT(took.count(), 30);
   EXPECT_TRUE(compile_all({}, 2, 1).empty());
+}
+
+TEST_F(Compiler, AheadLeavesWhatABuildCompilesInTheCache) {
+  const Conv2dProblem problem = parse_problem("mb1ic8ih8oc8kh3ph1 precision=tf32");
+  const DeviceInfo device = device_of(find_target("h100"));
+  const Algorithm& algorithm = implicit_gemm_sm80();
+  const Candidate good = {&algorithm, algorithm.candidates(problem, device).front()};
+  CompileAhead ahead(problem, device, {good, {&algorithm, parse_config("nonsense=1")}});
+  const double slowest = ahead.wait();
+  EXPECT_GT(slowest, 0.01);
+  EXPECT_EQ(ahead.wait(), slowest);
+  EXPECT_FALSE(fs::is_empty(folder_));
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(rehearse(problem, device, {good}, 1, 60).front().failure, "");
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), slowest)
+      << "compiled again";
+  EXPECT_EQ(CompileAhead(problem, device, {}).wait(), 0);
+}
+
+TEST_F(Compiler, AheadIsOverWhenItsTimeIsUpOrNobodyWaits) {
+  const Conv2dProblem problem = parse_problem("mb1ic16ih16oc16kh9ph4 precision=tf32");
+  const DeviceInfo device = device_of(find_target("h100"));
+  const Algorithm& algorithm = implicit_gemm_sm80();
+  std::vector<Candidate> several;
+  for (const Config& config : algorithm.candidates(problem, device))
+    if (several.size() < 4) several.push_back({&algorithm, config});
+  EXPECT_EQ(CompileAhead(problem, device, several, 0.001).wait(), 0);
+  const auto start = std::chrono::steady_clock::now();
+  { const CompileAhead unheeded(problem, device, several); }
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 5);
 }
 
 TEST(CompiledModule, TextFormGoesBothWays) {

@@ -70,6 +70,8 @@ std::string dealt(const std::vector<std::vector<Forecast>>& lists) {
 
 TEST(Search, DealsTheFirstOfEveryAlgorithmThenByForecast) {
   EXPECT_EQ(dealt({forecasts("a", {90, 95, 400}), forecasts("b", {200, 210}), forecasts("c", {50, 60, 300})}),
+            "c0 a0 c1 a1 b0 b1 c2 a2");  // b is far off
+  EXPECT_EQ(dealt({forecasts("a", {90, 95, 400}), forecasts("b", {99, 210}), forecasts("c", {50, 60, 300})}),
             "c0 a0 b0 c1 a1 b1 c2 a2");
 }
 

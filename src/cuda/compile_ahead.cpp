@@ -1,0 +1,51 @@
+// See compile_ahead.h. A child builds as for a GPU that is elsewhere (rehearsal.h), so that it never touches
+// the device, and compiles all that the build asks for.
+#include "cuda/compile_ahead.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "convtune/error.h"
+#include "cuda/compiling_children.h"
+#include "cuda/rehearsal.h"
+
+namespace convtune::cuda {
+namespace {
+
+double build(const Conv2dProblem& problem, const DeviceInfo& device, const Candidate& candidate) {
+  const auto begun = std::chrono::steady_clock::now();
+  Rehearsal rehearsal{Rehearsal::Compiling()};
+  candidate.algorithm->build(problem, device, candidate.config);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+}
+
+}  // namespace
+
+struct CompileAhead::Children {
+  CompilingChildren running;
+  double slowest = 0;
+};
+
+CompileAhead::CompileAhead(const Conv2dProblem& problem, const DeviceInfo& device,
+                           const std::vector<Candidate>& candidates, double seconds_each)
+    : children_(std::make_unique<Children>()) {
+  try {
+    for (std::size_t i = 0; i < candidates.size(); ++i)
+      children_->running.begin(
+          i, [&, i] { return std::to_string(build(problem, device, candidates[i])); }, seconds_each);
+  } catch (const Error&) {  // no more processes are to be had
+  }
+}
+
+CompileAhead::~CompileAhead() = default;
+
+double CompileAhead::wait() {
+  while (children_->running.count() > 0)
+    children_->running.wait([&](std::size_t, const CompilingChildren::Result& result) {
+      if (result.answer) children_->slowest = std::max(children_->slowest, std::stod(*result.answer));
+    });
+  return children_->slowest;
+}
+
+}  // namespace convtune::cuda

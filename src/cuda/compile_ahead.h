@@ -1,0 +1,30 @@
+// Candidates built ahead of their trial, each by a child process, for what that leaves in the cache of
+// compiled kernels. Used by the search, which does other things meanwhile.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cuda/cuda.h"
+
+namespace convtune::cuda {
+
+class CompileAhead {
+ public:
+  // All children are begun when this returns. Each has `seconds_each`, and is ended then; what it did not
+  // leave is compiled where it is needed, and a failure is found there.
+  CompileAhead(const Conv2dProblem& problem, const DeviceInfo& device,
+               const std::vector<Candidate>& candidates, double seconds_each = 30);
+  CompileAhead(const CompileAhead&) = delete;
+  CompileAhead& operator=(const CompileAhead&) = delete;
+  ~CompileAhead();  // ends what still runs
+
+  // Returns when all have ended: what the slowest took, in seconds.
+  double wait();
+
+ private:
+  struct Children;
+  std::unique_ptr<Children> children_;
+};
+
+}  // namespace convtune::cuda
