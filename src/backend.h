@@ -31,6 +31,9 @@ class Backend {
   // Microseconds that `work` takes on the device, started from a cold state as far as the device
   // needs that for an honest number (a GPU flushes its L2; a CPU relies on rotated buffers).
   virtual double time_us(const std::function<void()>& work) = 0;
+  // Why the device is slower at this moment than it could be, in words, where heat or its power supply has it
+  // lower its clock; empty where nothing does or nobody can tell.
+  virtual std::string slowdown() { return {}; }
   virtual Ceilings measure_ceilings() = 0;
   // What a Precision::automatic problem means here.
   virtual Precision default_precision() const = 0;

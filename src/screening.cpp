@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <thread>
+#include <utility>
 
 #include "statistics.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 constexpr int kSamples = 3;             // short runs of a candidate
 constexpr double kHopeless = 1.3;       // one sample this many times the best ends a candidate's screening
+constexpr double kCoolSeconds = 0.25;   // before what was timed on a slowed device is timed again
 constexpr double kLookSeconds = 1;      // between looks at the machine's pace,
 constexpr double kLookShare = 0.05;     // of which no more than this share is spent looking
 constexpr std::size_t kTimedAgain = 8;  // of the best, when the machine has another pace for good
@@ -79,14 +81,39 @@ Contender Screening::attempt_vendor(const Algorithm& algorithm, const Config& co
   return vendor;
 }
 
+// What was timed while heat or power slowed the device down is timed again, for as long as there is patience.
 double Screening::time_us(const Contender& one, double best_us) {
   Testbed::Timed timed = bed_.prepare(*one.executable);
-  std::vector<double> samples;
-  while (samples.size() < kSamples) {
-    samples.push_back(timed.sample_us());
-    if (best_us > 0 && samples.back() > kHopeless * best_us) break;
+  while (true) {
+    std::vector<double> samples;
+    while (samples.size() < kSamples) {
+      samples.push_back(timed.sample_us());
+      if (best_us > 0 && samples.back() > kHopeless * best_us) break;
+    }
+    const std::string why = bed_.slowdown();
+    if (why.empty()) return median(samples);
+    const bool patient = patience_seconds_ >= kCoolSeconds;
+    if (patient && !std::exchange(slowed_, true))
+      warnings.push_back(fmt::format("{} was slowed down: {}; what was timed meanwhile was timed again",
+                                     to_string(device_.device), why));
+    if (!patient) {
+      if (!std::exchange(slowed_for_long_, true))
+        warnings.push_back(fmt::format(
+            "{} was slowed down for longer than it was waited for: {}; some times are of a slower "
+            "machine",
+            to_string(device_.device), why));
+      return median(samples);
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(kCoolSeconds));
+    patience_seconds_ -= kCoolSeconds;
   }
-  return median(samples);
+}
+
+void Screening::ask_for_slowdown(const char* during) {
+  if (const std::string why = bed_.slowdown(); !why.empty())
+    warnings.push_back(fmt::format(
+        "{} was slowed down during {}: {}; both sides took turns, but the times are of a slower machine",
+        to_string(device_.device), during, why));
 }
 
 // On a GPU, whose clock falls with heat and power. (A CPU's pace changes with every neighbour: there rounds
@@ -102,11 +129,14 @@ void Screening::watch_pace(const Contender& reference) {
 
 Pace::Change Screening::look(const char* consequence) {
   const Pace::Change change = pace_ ? pace_->look() : Pace::Change::none;
-  if (change != Pace::Change::none)
-    warnings.push_back(fmt::format("{} changed its speed: {} took {:.0f} % {} time than before{}; {}",
+  if (change != Pace::Change::none) {
+    const std::string why = bed_.slowdown();
+    warnings.push_back(fmt::format("{} changed its speed: {} took {:.0f} % {} time than before{}{}; {}",
                                    to_string(device_.device), reference_.text(),
                                    100 * std::abs(pace_->slowdown()), pace_->slowdown() > 0 ? "more" : "less",
-                                   change == Pace::Change::passing ? ", for a while" : "", consequence));
+                                   change == Pace::Change::passing ? ", for a while" : "",
+                                   why.empty() ? "" : ", since " + why, consequence));
+  }
   return change;
 }
 

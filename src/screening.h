@@ -44,6 +44,9 @@ class Screening {
   // Looks at once. `consequence`: what is done about a change, for the warning.
   Pace::Change look(const char* consequence);
 
+  // Warns where heat or power slow the device down just now.
+  void ask_for_slowdown(const char* during);
+
   std::vector<std::string> warnings;  // about the machine's pace
 
  private:
@@ -55,8 +58,9 @@ class Screening {
   Testbed& bed_;
   TrialLog& trials_;
   const bool keep_;
-  const double patience_seconds_;
-  Contender reference_;  // what the pace is taken by
+  double patience_seconds_;                        // that is left with a slowed device
+  bool slowed_ = false, slowed_for_long_ = false;  // said
+  Contender reference_;                            // what the pace is taken by
   Testbed::Timed reference_run_;
   std::optional<Pace> pace_;
   double next_look_seconds_ = 0;

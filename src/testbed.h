@@ -48,6 +48,8 @@ class Testbed {
     std::int64_t repeats_ = 0;  // chosen at the first sample
   };
   Timed prepare(const Executable& executable);
+  // Why the device is slower now than it could be; empty where it is not.
+  std::string slowdown() { return backend_.slowdown(); }
 
  private:
   // Device memory with kCanaryBytes of a known pattern on both sides.

@@ -334,6 +334,7 @@ class Tuning {
       chosen_ = result.accepted ? finalist_ : *incumbent_;
       decision_ = fmt::format("{} against {}: {}", finalist_.text(), incumbent_->text(), result.reason);
     }
+    screening_.ask_for_slowdown("the contest");
     if (const std::size_t untried = vendor_ways_.size() - vendors_.size(); untried > 0)
       decision_ +=
           fmt::format("; {} of the vendor's {} ways were not tried, budget", untried, vendor_ways_.size());

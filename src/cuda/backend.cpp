@@ -10,6 +10,7 @@
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/driver.h"
+#include "cuda/nvml.h"
 #include "target.h"
 
 namespace convtune::cuda {
@@ -103,7 +104,7 @@ class Event {
 
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(DeviceInfo info) : info_(std::move(info)) {}
+  explicit CudaBackend(DeviceInfo info) : info_(std::move(info)), pci_bus_id_(pci_bus_id(index())) {}
 
   const DeviceInfo& info() const override { return info_; }
 
@@ -164,6 +165,11 @@ class CudaBackend final : public Backend {
     return watch.stop.us_since(watch.start);
   }
 
+  std::string slowdown() override {
+    const auto events = nvml().clock_events(pci_bus_id_);
+    return events ? slowdown_in_words(*events) : std::string();
+  }
+
   Ceilings measure_ceilings() override { return cuda::measure_ceilings(*this); }
   Precision default_precision() const override { return Precision::tf32; }
 
@@ -182,8 +188,17 @@ class CudaBackend final : public Backend {
   };
 
   int index() const { return info_.device.index; }
+  // As NVML knows the device, whose order of devices is another. Empty: nobody says.
+  static std::string pci_bus_id(int index) {
+    char id[32] = {};
+    CUdevice device = 0;
+    const bool known =
+        driver().cuDeviceGet(&device, index) == 0 && driver().cuDeviceGetPCIBusId(id, sizeof id, device) == 0;
+    return known ? id : std::string();
+  }
 
   const DeviceInfo info_;
+  const std::string pci_bus_id_;
   std::mutex timing_;  // one timing at a time, or they would time each other
   std::optional<Stopwatch> stopwatch_;
 };
@@ -212,7 +227,9 @@ Backend& backend(Device device) {
 std::vector<Probe> probes() {
   std::vector<Probe> list = {{"NVIDIA driver", find_driver() != nullptr, describe_driver()},
                              {"NVRTC", has_nvrtc(), describe_nvrtc()},
-                             {"cuDNN", cudnn() != nullptr, describe_cudnn()}};
+                             {"cuDNN", cudnn() != nullptr, describe_cudnn()},
+                             {"NVML", static_cast<bool>(nvml()),
+                              nvml().detail() + (nvml() ? "; tells why a GPU's clock is lowered" : "")}};
   for (const Gpu& gpu : gpus()) {
     const DeviceInfo& info = gpu.info;
     const std::string name = info.name.empty() ? "a device" : info.name + ", " + info.isa;

@@ -49,6 +49,7 @@ std::string bind_all(Driver& driver, GetProcAddress* get) {
   bind(driver.cuDeviceGetName, "cuDeviceGetName");
   bind(driver.cuDeviceGetAttribute, "cuDeviceGetAttribute");
   bind(driver.cuDeviceTotalMem, "cuDeviceTotalMem");
+  bind(driver.cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId");
   bind(driver.cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
   bind(driver.cuCtxGetCurrent, "cuCtxGetCurrent");
   bind(driver.cuCtxPushCurrent, "cuCtxPushCurrent");

@@ -35,6 +35,7 @@ struct Driver {
   CUresult (*cuDeviceGetName)(char* name, int bytes, CUdevice);
   CUresult (*cuDeviceGetAttribute)(int* value, int attribute, CUdevice);
   CUresult (*cuDeviceTotalMem)(std::size_t* bytes, CUdevice);
+  CUresult (*cuDeviceGetPCIBusId)(char* id, int bytes, CUdevice);
   CUresult (*cuDevicePrimaryCtxRetain)(CUcontext*, CUdevice);
   CUresult (*cuCtxGetCurrent)(CUcontext*);
   CUresult (*cuCtxPushCurrent)(CUcontext);

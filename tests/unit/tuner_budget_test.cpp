@@ -22,7 +22,7 @@ const Conv2dProblem& problem() {
 struct World {
   double now_us = 0, work_us = 0;  // the clock, and what a run takes of it
   double build_seconds = 1, vendor_seconds = 0.05;
-  int vendor_runs = 0;
+  double hot_until_us = 0;  // its clock is lowered until then
 };
 
 class Simulated final : public Backend {
@@ -41,6 +41,10 @@ class Simulated final : public Backend {
     const double us = world_.now_us - before;
     world_.now_us += 100;  // a cold cache, waiting
     return us;
+  }
+  std::string slowdown() override {
+    world_.now_us += 1000;
+    return world_.now_us < world_.hot_until_us ? "it is too hot" : "";
   }
   Ceilings measure_ceilings() override { return {1, 1}; }
   Precision default_precision() const override { return Precision::fp32; }
@@ -194,6 +198,27 @@ TEST_F(TunerBudget, WhatTheVendorHasLeftComesWhenOurOwnIsTried) {
       tune_on(device_, {&few, &theirs_}, problem(), options, [this] { return world_.now_us * 1e-6; });
   EXPECT_EQ(report.trials, 2);
   EXPECT_EQ(report.comparison.decision.find("not tried"), std::string::npos) << report.comparison.decision;
+}
+
+TEST_F(TunerBudget, WhatWasTimedOnASlowedDeviceIsTimedAgain) {
+  world_.vendor_seconds = world_.build_seconds = 0.01;
+  world_.hot_until_us = 12'500;  // the first of the vendor's ways is built by 10,000
+  const TuningReport report = tune_for(0.3);
+  ASSERT_EQ(report.warnings.size(), 1u);
+  EXPECT_EQ(report.warnings[0],
+            "cpu was slowed down: it is too hot; what was timed meanwhile was timed again");
+}
+
+TEST_F(TunerBudget, ADeviceThatStaysSlowedIsNotWaitedForAndTheReportSaysSo) {
+  world_.hot_until_us = 1e12;
+  const TuningReport report = tune_for(3);
+  ASSERT_EQ(report.warnings.size(), 3u);
+  EXPECT_NE(report.warnings[0].find("timed again"), std::string::npos) << report.warnings[0];
+  EXPECT_NE(report.warnings[1].find("for longer than it was waited for: it is too hot; some times are"),
+            std::string::npos)
+      << report.warnings[1];
+  EXPECT_NE(report.warnings[2].find("during the contest: it is too hot"), std::string::npos)
+      << report.warnings[2];
 }
 
 TEST_F(TunerBudget, InterruptedAmongTheVendorsItKeepsNothingAndGoesOn) {
