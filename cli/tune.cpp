@@ -78,17 +78,12 @@ Command add_tune(CLI::App& parent) {
       "  convtune tune alexnet_conv1 --batch 8 --budget 30s\n"
       "  convtune tune mb1ic3ih224oc64kh7sh2ph3 act=relu --retune\n"
       "  convtune tune --suite stem --json stem.json\n\n"
-      "A quarter of the budget goes to the vendor's ways, in the order of its heuristics; then candidates "
-      "are\n"
-      "tried, the first guess of every algorithm first and the others by forecast; then what the vendor has "
-      "left.\n"
-      "8 % are kept for the best of both in turns, up to 15 % for the last stage, 10 % for the contest. What "
-      "a small\n"
-      "budget leaves out is said: the last stage is 'skipped, budget', and so are some of the vendor's ways. "
-      "Four\n"
-      "of those, a first batch of candidates and the contest are always held, so that a GPU takes about 2 s "
-      "at\n"
-      "least, and what has begun is finished.\n\n"
+      "A quarter of the budget goes to the vendor's ways, in the order of its heuristics; then candidates\n"
+      "are tried, the first guess of every algorithm first and the others by forecast; then what the vendor\n"
+      "has left. 8 % are kept for the best of both in turns, up to 15 % for the last stage, 10 % for the\n"
+      "contest. What a small budget leaves out is said: the last stage is 'skipped, budget', and so are\n"
+      "some of the vendor's ways. Four of those, a first batch of candidates and the contest are always\n"
+      "held, so that a GPU takes about 3 s at least; what has begun is finished.\n\n"
       "Ctrl-C keeps what was tried; the same command then goes on from there.");
   return {app, [tune] { return tune->run(); }};
 }

@@ -27,6 +27,9 @@ class Backend {
   virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
   virtual void download(void* host, const void* device, std::size_t bytes) = 0;
   virtual void synchronize(Stream stream) = 0;
+  // Single numbers of a tensor on the device, by their offsets in elements.
+  virtual void fill_at(float* tensor, const std::vector<std::int64_t>& offsets, float value);
+  virtual std::vector<float> read_at(const float* tensor, const std::vector<std::int64_t>& offsets);
 
   // Microseconds that `work` takes on the device, started from a cold state as far as the device
   // needs that for an honest number (a GPU flushes its L2; a CPU relies on rotated buffers).

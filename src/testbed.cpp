@@ -14,6 +14,17 @@
 #include "random_bits.h"
 
 namespace convtune {
+
+void Backend::fill_at(float* tensor, const std::vector<std::int64_t>& offsets, float value) {
+  for (const std::int64_t offset : offsets) upload(tensor + offset, &value, sizeof value);
+}
+
+std::vector<float> Backend::read_at(const float* tensor, const std::vector<std::int64_t>& offsets) {
+  std::vector<float> values(offsets.size());
+  for (std::size_t i = 0; i < offsets.size(); ++i) download(&values[i], tensor + offsets[i], sizeof(float));
+  return values;
+}
+
 namespace {
 
 constexpr std::size_t kCanaryBytes = 4096;
@@ -167,26 +178,25 @@ CheckResult Testbed::check(const Executable& executable) {
   auto* y = static_cast<float*>(y_[0].data());
   const bool whole = y_[0].bytes <= samples_.size() * kBytesASample;
   const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<std::int64_t> offsets;
+  for (const Sample& sample : samples_) offsets.push_back(output_offset(sample));
   if (whole)
     poison(y_[0]);
   else
-    for (const Sample& sample : samples_) backend_.upload(y + output_offset(sample), &nan, sizeof nan);
+    backend_.fill_at(y, offsets, nan);
   if (problem_.n > 0) executable.run(x_[0].data(), packed.data(), y, nullptr);
   backend_.synchronize(nullptr);
   std::vector<float> all(whole ? y_[0].bytes / sizeof(float) : 0);
   backend_.download(all.data(), y, all.size() * sizeof(float));
+  const std::vector<float> sampled = whole ? std::vector<float>() : backend_.read_at(y, offsets);
 
   CheckResult result;
   const double limit =
       error_limit(problem_.precision, problem_.c / problem_.groups * problem_.r * problem_.s);
   double worst = 0;
-  for (const Sample& sample : samples_) {
-    const std::int64_t at = output_offset(sample);
-    float got = 0;
-    if (whole)
-      got = all[static_cast<std::size_t>(at)];
-    else
-      backend_.download(&got, y + at, sizeof got);
+  for (std::size_t i = 0; i < samples_.size(); ++i) {
+    const Sample& sample = samples_[i];
+    const float got = whole ? all[static_cast<std::size_t>(offsets[i])] : sampled[i];
     const double error = std::abs(static_cast<double>(got) - sample.value);
     const bool right =
         data_ == TestData::integer ? error == 0 : error <= limit * sample.magnitude;  // NaN: false

@@ -35,7 +35,7 @@ constexpr std::size_t kFinalists = 8;      // measured again in turns before one
 constexpr double kFinalSeconds = 4, kContestSeconds = 10, kComparisonSeconds = 3;
 // What a contest, and a table, may take however late it is: few microseconds are 40 rounds by then.
 constexpr double kShortSeconds = 0.2;
-constexpr int kFewestRounds = 5, kMostRounds = 5000;
+constexpr int kFewestRounds = 5, kMostRounds = 400;           // of the final
 constexpr double kPatienceShare = 0.1, kLeastPatience = 0.3;  // with the machine's pace
 constexpr double kNeighbours = 5, kLastStageRuns = 250;       // of a last stage, at most as a rule
 

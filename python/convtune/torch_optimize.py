@@ -31,7 +31,7 @@ __all__ = ["Layer", "OptimizeReport", "optimize", "restore"]
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 _VENDORS = ("cudnn", "onednn")
-_LEAST_SECONDS = 2.0  # of a layer's budget: less finds little that the first guess is not
+_LEAST_SECONDS = 3.0  # of a layer's budget: less finds little that the first guess is not
 # Largest difference from PyTorch's answer over that answer's root mean square: rounding, and no more than that.
 _TOLERANCE = {"tf32": 2e-2, "fp32": 2e-3}
 
@@ -266,7 +266,7 @@ def optimize(
 
     `example`: a tensor, a tuple of arguments or a dict of keyword arguments. Each distinct problem that it makes is
     tuned, unless a record has it: those that take most time first and longest, until `budget` seconds are over (one
-    takes 2 at least on a GPU; what is left competes with convtune's first guess; 0: no search). Each is checked against
+    takes 3 at least on a GPU; what is left competes with convtune's first guess; 0: no search). Each is checked against
     PyTorch's answer and measured against it in interleaved rounds. At last the whole model with the swaps runs against
     the model without: where it is not proven faster, all is undone. The same call again goes on with the tuning.
 

@@ -59,7 +59,7 @@ def tune(
     was found is recorded: from then on `plan` and `conv2d` use it, in this process and in later ones.
 
     `problem`: a Problem, its text, or a built-in case's name. `device`: as plan takes it. `budget`: seconds for
-    all of it; the report says what a small one left out, and a GPU takes about 2 at least. `trials`: a limit of
+    all of it; the report says what a small one left out, and a GPU takes about 3 at least. `trials`: a limit of
     configs, 0 for none. `progress`: True for a line that tells how far it is, False for silence, or a function that
     takes each Step; what it raises stops the search and is raised here. `retune`: search even where a record answers.
     `save=False` writes nothing.
