@@ -107,8 +107,10 @@ TimeEstimate estimate_time(const Target& target, const TileWork& work, const Blo
   const double waiting = kWaitCycles * (load.waits + multiply.waits + store.waits);
   const auto overlapped = [](double a, double b) { return std::cbrt(std::pow(a, 3) + std::pow(b, 3)); };
   const double loaded = work.load_beside ? overlapped(loading, multiplying) : loading + multiplying;
-  const double alone =
-      (work.store_beside ? loading + overlapped(multiplying, storing) : loaded + storing) + waiting;
+  const double alone = (work.load_beside && work.store_beside ? overlapped(loaded, storing)
+                        : work.store_beside                   ? loading + overlapped(multiplying, storing)
+                                                              : loaded + storing) +
+                       waiting;
 
   double cycles = 0, hidden = 0;  // `hidden`: if nothing ever waited
   if (work.persistent) {

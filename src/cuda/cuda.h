@@ -44,6 +44,7 @@ Ceilings measure_ceilings(Backend& backend);
 
 const Algorithm& direct_stem_sm90();
 const Algorithm& direct_fma_sm80();
+const Algorithm& direct_depthwise_sm80();
 const Algorithm& direct_body_sm90();
 const Algorithm& direct_patch_sm90();
 const Algorithm& direct_stem_sm80();

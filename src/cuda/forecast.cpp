@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/direct_body_sm90.h"
+#include "cuda/direct_depthwise_sm80.h"
 #include "cuda/direct_fma_sm80.h"
 #include "cuda/direct_patch_sm90.h"
 #include "cuda/direct_stem_sm80.h"
@@ -64,6 +65,11 @@ std::optional<LaunchForecast> forecast_launch(std::string_view algorithm, const 
     const int registers = registers_for(a.threads(), a.blocks_per_unit());
     return LaunchForecast{a.threads(), registers, a.smem_bytes(), static_cast<double>(a.blocks(a.problem)),
                           resident(target_of(device), a.threads(), registers, a.smem_bytes())};
+  }
+  if (algorithm == "direct_depthwise_sm80") {
+    const DirectDepthwiseSm80 a = direct_depthwise_sm80_kernel(problem, config);
+    return LaunchForecast{a.threads(), a.register_limit(), a.smem_bytes(),
+                          static_cast<double>(a.all_blocks()), a.blocks};
   }
   if (algorithm == "direct_fma_sm80") {  // without a bound on blocks: what it needs is a guess
     const DirectFmaSm80 a = direct_fma_sm80_kernel(problem, config);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "cuda/direct_body_sm90.h"
+#include "cuda/direct_depthwise_sm80.h"
 #include "cuda/direct_fma_sm80.h"
 #include "cuda/direct_patch_sm90.h"
 #include "cuda/direct_stem_sm80.h"
@@ -176,6 +177,43 @@ TileWork work_of(const DirectFmaSm80& a) {
 
 }  // namespace
 
+// A tile of one image, gone through in passes.
+TileWork tile_work(const DirectDepthwiseSm80& a) {
+  const Conv2dExtents& of = a.problem;
+  const DirectDepthwiseSm80::Work strip = a.work();
+  const double warps = a.threads() / 32.0, outputs = 1.0 * a.rows * a.columns, passes = a.passes;
+  const double floats = 1.0 * a.input_rows() * a.row_floats();
+  const auto inside = [](int first, int count, int extent) {  // of a tile's rows or columns, the image's
+    return std::max(0, std::min(first + count, extent) - std::max(first, 0));
+  };
+  double rows = 0, columns = 0;  // of all tiles
+  for (int band = 0; band < a.bands(); ++band) rows += inside(a.first_row(band), a.input_rows(), of.h);
+  for (int side = 0; side < a.sides(); ++side)
+    columns += inside(a.first_column(side), a.input_columns(), of.w);
+  TileWork work;
+  work.tiles = static_cast<double>(a.all_blocks());
+  work.cuda_cores = work.store_beside = true;
+  work.load_beside = a.passes > 1;
+  work.load.instructions = floats / 32 * (a.vectors() ? 4 : 14);
+  work.load.wavefronts = floats / 32;
+  work.load.l2_bytes = 4 * rows * columns * a.channels / (1.0 * a.bands() * a.sides());
+  work.in_flight_bytes = std::max(work.load.l2_bytes * a.ring_rows() / std::max(a.input_rows(), 1), 1.0);
+  const double weights = a.taps() / (a.weights_in_registers() ? passes : 1);  // that are read
+  // Channels that are no whole warp leave bank conflicts.
+  const double conflicts = a.channels % 32 == 0 || a.channels * a.columns * of.stride_w % 32 == 16 ? 1 : 2;
+  work.multiply.instructions = warps * (60 + passes * (30 + weights + strip.inputs + strip.products));
+  work.multiply.wavefronts = warps * passes * (strip.inputs * conflicts + weights);
+  work.multiply.waits = passes;
+  work.store.instructions = warps * passes * outputs * 2;
+  work.store.wavefronts = warps * passes * outputs;
+  // Of a position; those of a row follow each other where all channels are here.
+  const double piece = std::min(a.channels, of.c);
+  store_in_pieces(work, outputs_of(of) / work.tiles,
+                  a.chunks() == 1 ? piece * std::min(a.tile_columns(), of.q) : piece);
+  work.input_bytes = 4.0 * of.n * of.c * of.h * of.w;
+  return work;
+}
+
 // A block: its window, rounded as it is stored; all k-steps; outputs by way of shared memory, or not.
 TileWork tile_work(const DirectStemSm80& a, double pixel_wavefronts) {
   const double k_steps = a.k_steps(), filters = a.filter_tiles(), pixels = a.tiles();
@@ -218,6 +256,7 @@ std::optional<TileWork> tile_work(std::string_view algorithm, const Conv2dProble
   if (algorithm == "direct_body_sm90") work = work_of(direct_body_sm90_kernel(problem, config));
   if (algorithm == "direct_patch_sm90") work = work_of(direct_patch_sm90_kernel(problem, config));
   if (algorithm == "implicit_gemm_sm80") work = work_of(implicit_gemm_sm80_kernel(problem, config));
+  if (algorithm == "direct_depthwise_sm80") work = tile_work(direct_depthwise_sm80_kernel(problem, config));
   if (algorithm == "direct_fma_sm80") work = work_of(direct_fma_sm80_kernel(problem, config));
   if (work) work->input_bytes = read_bytes(problem);
   return work;

@@ -53,6 +53,11 @@ const char* const kKinds[] = {
     "g40mb2ic40ih15oc40kh3sh2ph1 act=relu",
     "g24mb1ic24ih13oc24kh7ph3",
     "g8mb1ic64ih12oc64kh3ph1",
+    "g48mb1ic48ih14oc48kh3ph1 layout=nhwc",
+    "g37mb2ic37ih15oc37kh5sh2ph2 layout=nhwc act=relu",
+    "g64mb1ic64ih7oc64kh7ph3 layout=nhwc",
+    "g24mb1ic24ih20oc24kh13ph6 layout=nhwc",
+    "g20mb1ic20ih16iw11oc20kh3ph2dh1 layout=nhwc",
 };
 
 struct Pair {

@@ -144,6 +144,12 @@ std::vector<Conv2dProblem> problems_of(const Options& options) {
   for (const char* const suite : {"stem", "body", "depthwise"})
     if (wanted(options.suites, suite))
       for (Conv2dProblem& problem : load_suite(suite)) problems.push_back(std::move(problem));
+  if (wanted(options.suites, "depthwise"))  // channels last have a kernel of their own
+    for (Conv2dProblem& problem : load_suite("depthwise")) {
+      problem.layout = Layout::nhwc;
+      problem.name += "_nhwc";
+      problems.push_back(std::move(problem));
+    }
   for (Conv2dProblem& problem : problems) problem.precision = Precision::tf32;
   return problems;
 }

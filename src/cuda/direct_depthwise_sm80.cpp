@@ -1,0 +1,294 @@
+// `direct_depthwise_sm80`: depthwise layers of channels-last tensors on CUDA cores, compute capability 8.0
+// and up (kernels/direct_depthwise_sm80.cuh). Which problems it takes, its search space, and what runs.
+#include "cuda/direct_depthwise_sm80.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "config.h"
+#include "cuda/compiler.h"
+#include "cuda/cuda.h"
+#include "cuda/extents.h"
+#include "cuda/forecast.h"
+#include "cuda/kernel.h"
+#include "cuda/tile_work.h"
+#include "target.h"
+#include "time_model.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr const char* kFile = "direct_depthwise_sm80.cuh";
+constexpr std::int64_t kMostTaps = 1024;
+constexpr std::size_t kMostCandidates = 64;
+constexpr double kHopeless = 2;  // times the best estimate
+
+struct DirectDepthwiseConfig {
+  std::int64_t rows = 1, columns = 1, channels = 4, down = 1, across = 1, passes = 1, ahead = 1, blocks = 1;
+  template <class Self, class F>
+  static void visit(Self& self, F&& field) {
+    field("rows", self.rows);
+    field("columns", self.columns);
+    field("channels", self.channels);
+    field("down", self.down);
+    field("across", self.across);
+    field("passes", self.passes);
+    field("ahead", self.ahead);
+    field("blocks", self.blocks);
+  }
+};
+
+DirectDepthwiseSm80 with(const Conv2dExtents& problem, const DirectDepthwiseConfig& config) {
+  return {.problem = problem,
+          .rows = static_cast<int>(config.rows),
+          .columns = static_cast<int>(config.columns),
+          .channels = static_cast<int>(config.channels),
+          .down = static_cast<int>(config.down),
+          .across = static_cast<int>(config.across),
+          .passes = static_cast<int>(config.passes),
+          .ahead = static_cast<int>(config.ahead),
+          .blocks = static_cast<int>(config.blocks)};
+}
+
+class DirectDepthwiseExecutable final : public Executable {
+ public:
+  DirectDepthwiseExecutable(const DirectDepthwiseSm80& kernel, const DeviceInfo& device,
+                            const CompileJob& job)
+      : DirectDepthwiseExecutable(kernel, device.device.index, job, compile(job)) {}
+
+  std::size_t packed_bytes() const override {
+    return static_cast<std::size_t>(config_.packed_floats()) * sizeof(float);
+  }
+
+  void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
+    fill(device_, static_cast<float*>(packed) + config_.flag_at(), 0, 1, stream);
+    constexpr unsigned kThreads = 256;
+    const auto blocks = static_cast<unsigned>((config_.flag_at() + kThreads - 1) / kThreads);
+    pack_.launch({blocks}, {kThreads}, 0, stream, static_cast<const float*>(w),
+                 static_cast<const float*>(bias), static_cast<float*>(packed));
+  }
+
+  void run(const void* x, const void* packed, void* y, Stream stream) const override {
+    run_.launch({static_cast<unsigned>(config_.all_blocks())}, {static_cast<unsigned>(config_.threads())},
+                static_cast<std::size_t>(config_.smem_bytes()), stream, static_cast<const float*>(x),
+                static_cast<const float*>(packed), static_cast<float*>(y));
+  }
+
+ private:
+  DirectDepthwiseExecutable(const DirectDepthwiseSm80& kernel, int device, const CompileJob& job,
+                            const CompiledModule& module)
+      : config_(kernel),
+        device_(device),
+        run_(device_, module, job.kernels[0], static_cast<std::size_t>(kernel.smem_bytes())),
+        pack_(device_, module, job.kernels[1]) {}
+
+  const DirectDepthwiseSm80 config_;
+  const int device_;
+  const Kernel run_, pack_;
+};
+
+// ---- The search space ----
+
+// All, half, a quarter ... of `all`, and 1.
+std::vector<int> parts(int all) {
+  std::vector<int> result;
+  for (int parts = 1; result.empty() || result.back() > 1; parts *= 2)
+    if (const int part = DirectDepthwiseSm80::ceil_div(all, parts); result.empty() || part < result.back())
+      result.push_back(part);
+  return result;
+}
+
+// Where there are many, half a warp, a whole one or more: others read shared memory with bank conflicts.
+std::vector<int> channel_choices(int c) {
+  if (c <= 16) return {DirectDepthwiseSm80::round_up(c, 4)};
+  std::vector<int> choices = {16};
+  for (int channels = 32; channels < c + 32 && channels <= 128; channels += 32)
+    if (channels != 128 || c % 128 == 0) choices.push_back(channels);
+  return choices;
+}
+
+// Blocks that shared memory and threads allow on a multiprocessor; registers are held to it.
+int most_blocks(const DirectDepthwiseSm80& kernel, const Target& target) {
+  if (kernel.smem_bytes() > target.smem_per_block) return 0;
+  DirectDepthwiseSm80 held = kernel;
+  for (held.blocks = occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks; held.blocks > 0;
+       --held.blocks)
+    if (held.registers() <= held.register_limit()) break;
+  return held.blocks;
+}
+
+// Every valid config. `wasteful`: those with idle outputs and few threads too, for problems that have no
+// other.
+std::vector<DirectDepthwiseConfig> configs_of(const Conv2dExtents& problem, const Target& target,
+                                              bool wasteful = false) {
+  std::vector<DirectDepthwiseConfig> configs;
+  const auto idle = [&](int tile, int extent) {
+    return !wasteful && DirectDepthwiseSm80::ceil_div(extent, tile) * tile > extent + extent / 7;
+  };
+  const auto add = [&](DirectDepthwiseConfig config) {
+    DirectDepthwiseSm80 kernel = with(problem, config);
+    if (!kernel.possible()) return;
+    kernel.blocks = most_blocks(kernel, target);
+    config.blocks = kernel.blocks;
+    if (kernel.blocks >= 1 && kernel.valid()) configs.push_back(config);
+  };
+  const std::vector<int> channel_counts = channel_choices(problem.c);
+  for (const int rows : {1, 2, 3, 4, 7, 8, 14}) {
+    if (rows > problem.p || idle(rows, problem.p)) continue;
+    for (const int columns : {1, 2, 3, 4, 5, 7, 8, 14}) {
+      if (columns > problem.q || idle(columns, problem.q)) continue;
+      const int sums = rows * columns;
+      if (sums > 56 || (!wasteful && sums < 7) || !with(problem, {rows, columns}).valid()) continue;
+      for (const int channels : channel_counts)
+        for (const int across : parts(DirectDepthwiseSm80::ceil_div(problem.q, columns)))
+          for (const int down : parts(DirectDepthwiseSm80::ceil_div(problem.p, rows))) {
+            const int threads = channels * across * down;
+            if (threads > 512 || (!wasteful && threads < 64) || idle(columns * across, problem.q)) continue;
+            for (const int passes : parts(DirectDepthwiseSm80::ceil_div(problem.p, rows * down)))
+              for (const int ahead : {1, 2})
+                if ((ahead == 1 || ahead < passes) && !idle(rows * down * passes, problem.p))
+                  add({rows, columns, channels, down, across, passes, ahead, 1});
+          }
+    }
+  }
+  return configs.empty() && !wasteful ? configs_of(problem, target, true) : configs;
+}
+
+class DirectDepthwise final : public Algorithm {
+ public:
+  std::string_view name() const override { return "direct_depthwise_sm80"; }
+  Device::Kind device_kind() const override { return Device::Kind::cuda; }
+
+  Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = takes(a); !support) return support;
+    if (!configs_of(extents_of(a), target_of(device)).empty()) return Support::yes();
+    const DirectDepthwiseSm80 least{.problem = extents_of(a)};
+    return Support::no(fmt::format(
+        "its least config needs {} bytes of shared memory (of {}), {} products in straight code (of {}) and "
+        "a window of {}x{} (of {})",
+        least.smem_bytes(), target_of(device).smem_per_block, least.taps(),
+        DirectDepthwiseSm80::kMostProducts, least.strip_rows(), least.strip_columns(),
+        DirectDepthwiseSm80::kMostWindow));
+  }
+
+  std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (!takes(a)) return {};
+    struct Ranked {
+      double us;
+      DirectDepthwiseConfig config;
+    };
+    std::vector<Ranked> ranked;
+    const Conv2dExtents problem = extents_of(a);
+    const Target target = target_of(device);
+    for (const DirectDepthwiseConfig& config : configs_of(problem, target)) {
+      const DirectDepthwiseSm80 kernel = with(problem, config);
+      const TileWork work = tile_work(kernel);
+      const BlockShape block = {kernel.threads(), 0, work.tiles, kernel.blocks};
+      ranked.push_back({estimate_time(target, work, block).us, config});
+    }
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [](const Ranked& one, const Ranked& other) { return one.us < other.us; });
+    std::vector<Config> configs;
+    for (const Ranked& one : ranked)
+      if (configs.size() < kMostCandidates && one.us <= kHopeless * ranked.front().us)
+        configs.push_back(to_config(one.config));
+    return configs;
+  }
+
+  double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config&,
+                  const Ceilings& ceilings) const override {
+    return 1e6 * std::max(a.flops() / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
+  }
+
+  std::optional<double> estimated_us(const Conv2dProblem& a, const DeviceInfo& device,
+                                     const Config& config) const override {
+    return forecast_us(name(), a, device, config);
+  }
+
+  Support accepts(const Conv2dProblem& a, const DeviceInfo& device, const Config& config) const override {
+    if (Support support = takes(a); !support) return support;
+    try {
+      const auto typed = from_config<DirectDepthwiseConfig>(config);
+      for (const auto& [name, value] : config.values)
+        if (value < 1 || value > DirectDepthwiseSm80::kMostThreads)
+          return Support::no(
+              fmt::format("{} must be 1 to {}, not {}", name, DirectDepthwiseSm80::kMostThreads, value));
+      const DirectDepthwiseSm80 kernel = with(extents_of(a), typed);
+      if (!kernel.possible())
+        return Support::no(fmt::format(
+            "{} is no config: rows and columns are 1 to {}, channels are a multiple of 4, ahead is 1 to {}, "
+            "blocks are 1 to 32, with at most {} threads",
+            to_string(config), DirectDepthwiseSm80::kMostStrip, DirectDepthwiseSm80::kMostAhead,
+            DirectDepthwiseSm80::kMostThreads));
+      const Target target = target_of(device);
+      const bool fits = kernel.valid() && kernel.smem_bytes() <= target.smem_per_block &&
+                        kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks;
+      if (fits) return Support::yes();
+      return Support::no(fmt::format(
+          "{} is not one of its configs for this problem: {} products (this: {}), {} registers (this: "
+          "{}), {} bytes of shared memory (this: {}) and {} for all blocks",
+          to_string(config), DirectDepthwiseSm80::kMostProducts, kernel.work().products,
+          kernel.register_limit(), kernel.registers(), target.smem_per_block, kernel.smem_bytes(),
+          target.smem_per_multiprocessor));
+    } catch (const Error& error) {
+      return Support::no(error.what());
+    }
+  }
+
+  std::unique_ptr<Executable> build(const Conv2dProblem& a, const DeviceInfo& device,
+                                    const Config& config) const override {
+    if (const Support support = accepts(a, device, config); !support)
+      throw Error(ErrorKind::unsupported,
+                  "direct_depthwise_sm80 cannot run this problem: " + support.reason());
+    const DirectDepthwiseSm80 kernel = direct_depthwise_sm80_kernel(a, config);
+    return std::make_unique<DirectDepthwiseExecutable>(kernel, device,
+                                                       direct_depthwise_sm80_job(kernel, device.isa));
+  }
+
+  std::string source_hash() const override { return kernel_source_hash(kFile); }
+
+ private:
+  // What can be said without its configs. Every precision: fp32 products are at least as exact.
+  static Support takes(const Conv2dProblem& a) {
+    if (a.dtype != DType::f32) return Support::no("it is for f32 tensors only");
+    if (a.layout != Layout::nhwc) return Support::no("it is for NHWC only");
+    if (a.c != a.groups || a.k != a.groups)
+      return Support::no(
+          fmt::format("it is for one filter a channel: {} channels and {} filters in {} groups "
+                      "are not",
+                      a.c, a.k, a.groups));
+    if (Support support = fits_extents(a); !support) return support;
+    if (a.r > kMostTaps || a.s > kMostTaps || a.r * a.s > kMostTaps)
+      return Support::no(fmt::format("a filter of {}x{} has more than {} taps", a.r, a.s, kMostTaps));
+    constexpr std::int64_t kMostImage = 1 << 30;  // offsets in an image are ints
+    if (a.h * a.w >= kMostImage / a.c || a.p() * a.q() >= kMostImage / a.c)
+      return Support::no(fmt::format("an image of {} numbers, or its output of {}, is too large",
+                                     a.h * a.w * a.c, a.p() * a.q() * a.c));
+    return Support::yes();
+  }
+};
+
+}  // namespace
+
+CompileJob direct_depthwise_sm80_job(const DirectDepthwiseSm80& a, const std::string& arch) {
+  const std::string config = fmt::format(
+      "convtune::DirectDepthwiseSm80{{.problem={},.rows={},.columns={},.channels={},.down={},"
+      ".across={},.passes={},.ahead={},.blocks={}}}",
+      to_cuda(a.problem), a.rows, a.columns, a.channels, a.down, a.across, a.passes, a.ahead, a.blocks);
+  CompileJob job = kernel_job(kFile, fmt::format("convtune::direct_depthwise_sm80<{}>", config), arch);
+  job.kernels.push_back(fmt::format("convtune::pack_direct_depthwise_sm80<{}>", config));
+  return job;
+}
+
+DirectDepthwiseSm80 direct_depthwise_sm80_kernel(const Conv2dProblem& problem, const Config& config) {
+  return with(extents_of(problem), from_config<DirectDepthwiseConfig>(config));
+}
+
+const Algorithm& direct_depthwise_sm80() {
+  static const DirectDepthwise algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cuda
