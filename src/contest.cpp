@@ -10,7 +10,7 @@
 // The interval is the exact one of order statistics, so a challenger whose true gain is min_gain or
 // less wins at most (1 - confidence) / 2 of its contests: 0.5 %, by arithmetic. The bootstrap was
 // tried: at 10 rounds its tails are twice too thin, and an A/A contest was accepted 1.3 % of the time.
-#include "contest.h"
+#include "convtune/contest.h"
 
 #include <fmt/format.h>
 
@@ -18,6 +18,7 @@
 #include <cmath>
 
 #include "convtune/error.h"
+#include "statistics.h"
 
 namespace convtune {
 namespace {
@@ -61,6 +62,13 @@ std::string describe(const ContestResult& result, const ContestOptions& options)
 }
 
 }  // namespace
+
+double ContestResult::incumbent_median_us() const {
+  return median(incumbent_us);
+}
+double ContestResult::challenger_median_us() const {
+  return median(challenger_us);
+}
 
 ContestResult contest(const std::function<double()>& incumbent, const std::function<double()>& challenger,
                       const ContestOptions& options) {

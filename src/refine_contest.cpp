@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "contest.h"
+#include "convtune/contest.h"
 #include "convtune/error.h"
 #include "stage_contest.h"
 #include "statistics.h"

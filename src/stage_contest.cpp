@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "contest.h"
+#include "convtune/contest.h"
 #include "statistics.h"
 
 namespace convtune {

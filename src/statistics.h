@@ -3,6 +3,8 @@
 
 #include <span>
 
+#include "convtune/contest.h"
+
 namespace convtune {
 
 double median(std::span<const double> samples);  // 0 for none
@@ -12,10 +14,6 @@ double median_absolute_deviation(std::span<const double> samples);
 // Spearman's: the correlation of the ranks, those of equal values averaged; 0 where either is all equal.
 // The spans must be of one length.
 double rank_correlation(std::span<const double> one, std::span<const double> other);
-
-struct Interval {
-  double low = 0, high = 0;
-};
 
 // Interval between two order statistics (the sign test turned round): holds the median with at least
 // `confidence` whatever the distribution and however few the samples, where a bootstrap of 10 samples

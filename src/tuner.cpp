@@ -11,7 +11,7 @@
 #include "algorithms.h"
 #include "budget.h"
 #include "compare.h"
-#include "contest.h"
+#include "convtune/contest.h"
 #include "cuda/compile_ahead.h"
 #include "last_stage.h"
 #include "measure.h"

@@ -161,6 +161,38 @@ CONVTUNE_API convtune_status convtune_tune(const convtune_problem* problem, cons
 CONVTUNE_API convtune_status convtune_bench(const convtune_problem* problem, const char* device,
                                             double seconds, convtune_text* json);
 
+/* A contest by the library's own rules (convtune/contest.h) between any two ways of doing the same work:
+ * rounds of incumbent, challenger, challenger, incumbent. `side` runs one of them once, 0 the incumbent and 1
+ * the challenger, and returns its microseconds; a time that is not finite and above 0 ends the contest as a
+ * failure. */
+typedef double (*convtune_side)(void* context, int32_t challenger);
+
+typedef struct convtune_contest_options {
+  size_t struct_size;
+  double min_gain;    /* from 0 on, less than 1: accepted only where at least this gain is proven */
+  double confidence;  /* of the interval; above 0, less than 1 */
+  double max_seconds; /* by the clock; min_rounds come first */
+  int32_t min_rounds, max_rounds;
+} convtune_contest_options;
+#define CONVTUNE_CONTEST_OPTIONS_INIT \
+  { sizeof(convtune_contest_options), 0.02, 0.99, 10, 10, 40 }
+
+typedef struct convtune_contest_result {
+  size_t struct_size;
+  double gain;                        /* median over rounds of 1 - challenger / incumbent */
+  double low, high;                   /* the interval that holds it; infinite where rounds are too few */
+  double incumbent_us, challenger_us; /* medians */
+  int32_t accepted, rounds;
+} convtune_contest_result;
+#define CONVTUNE_CONTEST_RESULT_INIT \
+  { sizeof(convtune_contest_result), 0, 0, 0, 0, 0, 0, 0 }
+
+/* `options` may be null; `context` is handed to `side`, which this thread calls. Writes into a struct that
+ * _INIT has begun. */
+CONVTUNE_API convtune_status convtune_contest(convtune_side side, void* context,
+                                              const convtune_contest_options* options,
+                                              convtune_contest_result* result);
+
 #ifdef __cplusplus
 }
 #endif

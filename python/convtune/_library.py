@@ -73,6 +73,30 @@ class CTuneOptions(ctypes.Structure):
     ]
 
 
+# double (*)(void* context, challenger)
+SIDE = ctypes.CFUNCTYPE(c_double, c_void_p, c_int32)
+
+
+class CContestOptions(ctypes.Structure):
+    """convtune_contest_options."""
+
+    _fields_ = (
+        [("struct_size", c_size_t)]
+        + [(name, c_double) for name in ("min_gain", "confidence", "max_seconds")]
+        + [(name, c_int32) for name in ("min_rounds", "max_rounds")]
+    )
+
+
+class CContestResult(ctypes.Structure):
+    """convtune_contest_result."""
+
+    _fields_ = (
+        [("struct_size", c_size_t)]
+        + [(name, c_double) for name in ("gain", "low", "high", "incumbent_us", "challenger_us")]
+        + [(name, c_int32) for name in ("accepted", "rounds")]
+    )
+
+
 def _path() -> Path:
     asked = os.environ.get("CONVTUNE_LIBRARY")
     if asked:
@@ -123,6 +147,7 @@ def _declare(library: ctypes.CDLL) -> None:
         "run": (status, [c_void_p] * 5),
         "tune": (status, [problem, c_char_p, POINTER(CTuneOptions), text]),
         "bench": (status, [problem, c_char_p, c_double, text]),
+        "contest": (status, [SIDE, c_void_p, POINTER(CContestOptions), POINTER(CContestResult)]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, "convtune_" + name)

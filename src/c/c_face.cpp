@@ -1,8 +1,10 @@
 // convtune/c.h over the C++ face: each function checks its pointers, calls one function, and turns what is
 // thrown into a status and a text of this thread.
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -13,6 +15,7 @@
 #include "c/structs.h"
 #include "convtune/c.h"
 #include "convtune/cases.h"
+#include "convtune/contest.h"
 #include "convtune/convolution.h"
 #include "convtune/device.h"
 #include "convtune/error.h"
@@ -265,6 +268,31 @@ convtune_status convtune_bench(const convtune_problem* problem, const char* devi
     convtune::ReportRow row;
     row.comparison = compare(read_problem(problem), device_of(device), {seconds, nullptr});
     return to_json(row);
+  });
+}
+
+convtune_status convtune_contest(convtune_side side, void* context, const convtune_contest_options* options,
+                                 convtune_contest_result* result) {
+  return guarded([&] {
+    if (!side) throw convtune::Error(convtune::ErrorKind::invalid_argument, "side is null");
+    const convtune_contest_options from = read_contest_options(options);
+    write_contest_result({}, result);  // refused before anything runs
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point begun = Clock::now();
+    convtune::ContestOptions rules;
+    rules.min_gain = from.min_gain;
+    rules.confidence = from.confidence;
+    rules.min_rounds = from.min_rounds;
+    rules.max_rounds = from.max_rounds;
+    rules.max_seconds = std::numeric_limits<double>::infinity();
+    rules.late = [&] {
+      return std::chrono::duration<double>(Clock::now() - begun).count() > from.max_seconds;
+    };
+    const convtune::ContestResult found =
+        convtune::contest([&] { return side(context, 0); }, [&] { return side(context, 1); }, rules);
+    write_contest_result({0, found.gain, found.interval.low, found.interval.high, found.incumbent_median_us(),
+                          found.challenger_median_us(), found.accepted ? 1 : 0, found.rounds},
+                         result);
   });
 }
 

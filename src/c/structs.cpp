@@ -17,6 +17,7 @@ constexpr std::size_t kLargest = 4096;  // no struct of any version: what struct
 
 const convtune_problem kProblem = CONVTUNE_PROBLEM_INIT;
 const convtune_tune_options kTuneOptions = CONVTUNE_TUNE_OPTIONS_INIT;
+const convtune_contest_options kContestOptions = CONVTUNE_CONTEST_OPTIONS_INIT;
 
 Error bad(const std::string& message) {
   return Error(ErrorKind::invalid_argument, message);
@@ -132,6 +133,26 @@ convtune_tune_options read_tune_options(const convtune_tune_options* options) {
   checked_flag("options: retune", from.retune);
   checked_flag("options: save", from.save);
   return from;
+}
+
+convtune_contest_options read_contest_options(const convtune_contest_options* options) {
+  if (!options) return kContestOptions;
+  const convtune_contest_options from = read(options, kContestOptions, "options");
+  // So written, they refuse NaN too.
+  if (!(from.min_gain >= 0 && from.min_gain < 1))
+    throw bad(fmt::format("options: min_gain must lie in [0, 1), not {}", from.min_gain));
+  if (!(from.confidence > 0 && from.confidence < 1))
+    throw bad(fmt::format("options: confidence must lie between 0 and 1, not {}", from.confidence));
+  if (!(from.max_seconds >= 0))
+    throw bad(fmt::format("options: max_seconds must be 0 or more, not {}", from.max_seconds));
+  if (!(from.min_rounds >= 1 && from.max_rounds >= from.min_rounds))
+    throw bad(fmt::format("options: rounds from {} to {} are none", from.min_rounds, from.max_rounds));
+  return from;
+}
+
+void write_contest_result(convtune_contest_result from, convtune_contest_result* to) {
+  from.struct_size = size_of_struct(to, "result");
+  std::memcpy(to, &from, std::min(from.struct_size, sizeof from));
 }
 
 }  // namespace convtune::c

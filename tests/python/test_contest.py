@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from convtune._contest import contest, median_interval
+from convtune import InternalError, InvalidArgument
+from convtune._contest import contest
 
 
 def race(gain, seed, noise=0.02):
@@ -41,11 +42,33 @@ def test_stops_late_and_early():
     assert slow.rounds == 10 and slow.accepted
 
 
-def test_the_interval_holds_the_median():
-    generator = random.Random(0)
-    held = 0
-    for _ in range(2000):
-        low, high = median_interval([generator.expovariate(1) for _ in range(15)], 0.95)
-        held += low <= 0.6931 <= high
-    assert held >= 1900
-    assert median_interval([1.0, 2.0], 0.99) == (float("-inf"), float("inf"))
+def test_what_a_side_raises_is_raised():
+    runs = []
+
+    def fails():
+        runs.append(len(runs))
+        if len(runs) == 5:
+            raise KeyboardInterrupt("here")
+        return 1.0
+
+    with pytest.raises(KeyboardInterrupt, match="here"):
+        contest(lambda: 1.0, fails, 0.0)
+    assert len(runs) == 5
+    with pytest.raises(ValueError, match="soon"):
+        contest(lambda: "soon", lambda: 1.0, 0.0)
+
+
+def test_what_is_no_time_or_no_rule_is_refused():
+    for wrong in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(InternalError, match="challenger"):
+            contest(lambda: 1.0, lambda wrong=wrong: wrong, 0.0)
+    for rules in (dict(min_rounds=0), dict(max_rounds=9), dict(confidence=1.0), dict(max_seconds=float("nan"))):
+        with pytest.raises(InvalidArgument, match="options: "):
+            contest(lambda: 1.0, lambda: 1.0, 0.0, **rules)
+    with pytest.raises(InvalidArgument, match="min_gain"):
+        contest(lambda: 1.0, lambda: 1.0, 1.0)
+
+
+def test_few_rounds_prove_nothing():
+    found = contest(lambda: 2.0, lambda: 1.0, 0.0, min_rounds=1, max_rounds=2)
+    assert not found.accepted and found.low == float("-inf") and found.high == float("inf") and found.rounds == 2

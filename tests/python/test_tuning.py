@@ -15,7 +15,7 @@ from convtune import progress
 from convtune.report import Report
 from convtune.table import lined_up
 
-SMALL = dict(budget=3, trials=3, progress=False)
+SMALL = dict(budget=20, trials=3, progress=False)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -44,7 +44,7 @@ def test_what_was_found_is_used():
     problem = convtune.Problem(1, 3, 8, 8, 4, 3, 3, name="small")
     assert convtune.plan(problem).plan.source != "tuned"
     steps = []
-    report = convtune.tune(problem, "cpu", budget=3, trials=3, progress=steps.append)
+    report = convtune.tune(problem, "cpu", budget=20, trials=3, progress=steps.append)
     assert report.tuning.trials == 3 and not report.tuning.from_record and report.own.time_us > 0
     assert report.problem == problem.replace(precision="fp32") and report.problem.name == "small"
     assert steps and steps[0].stage in ("vendor", "screen") and any(step.best_us > 0 for step in steps)

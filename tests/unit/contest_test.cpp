@@ -1,5 +1,5 @@
 // The contest on a simulated machine: noise must not win, a true gain must, drift must cancel.
-#include "contest.h"
+#include "convtune/contest.h"
 
 #include <gtest/gtest.h>
 

@@ -293,6 +293,41 @@ static void searched_and_stopped(void) {
   REFUSED("save is 2", convtune_tune(&problem, "cpu", &options, &json));
 }
 
+/* Two ways of 100 and 90 us, of which the challenger's 30th run fails where it is told to. */
+typedef struct sides {
+  int runs[2], fails_at;
+} sides;
+static double timed_side(void* context, int32_t challenger) {
+  sides* of = context;
+  CHECK(challenger == 0 || challenger == 1);
+  if (++of->runs[challenger] == of->fails_at && challenger == 1) return -1;
+  return challenger ? 90 : 100;
+}
+
+static void contests(void) {
+  convtune_contest_options options = CONVTUNE_CONTEST_OPTIONS_INIT;
+  convtune_contest_result result = CONVTUNE_CONTEST_RESULT_INIT;
+  sides of = {{0, 0}, 0};
+  CHECK(convtune_contest(timed_side, &of, NULL, &result) == CONVTUNE_OK);
+  CHECK(result.accepted == 1 && result.rounds == 10 && of.runs[0] == 20 && of.runs[1] == 20);
+  CHECK(result.incumbent_us == 100 && result.challenger_us == 90);
+  CHECK(result.low <= result.gain && result.gain <= result.high && result.gain > 0.09 && result.gain < 0.11);
+  options.min_gain = 0.2;
+  CHECK(convtune_contest(timed_side, &of, &options, &result) == CONVTUNE_OK && result.accepted == 0);
+  of.fails_at = of.runs[1] + 5;
+  SAYS(CONVTUNE_INTERNAL, "challenger was timed at -1", convtune_contest(timed_side, &of, &options, &result));
+
+  REFUSED("side is null", convtune_contest(NULL, &of, NULL, &result));
+  REFUSED("result is null", convtune_contest(timed_side, &of, NULL, NULL));
+  options.max_rounds = 5;
+  REFUSED("rounds from 10 to 5", convtune_contest(timed_side, &of, &options, &result));
+  options.max_rounds = 40;
+  options.min_gain = 1;
+  REFUSED("min_gain", convtune_contest(timed_side, &of, &options, &result));
+  result.struct_size = 1;
+  REFUSED("result: struct_size", convtune_contest(timed_side, &of, NULL, &result));
+}
+
 int main(void) {
   CHECK(*convtune_error_text() == 0); /* nothing has failed yet, and it is not null */
   CHECK(convtune_set_cpu_threads(2) == CONVTUNE_OK);
@@ -304,6 +339,7 @@ int main(void) {
   planned_packed_run(NULL);
   planned_packed_run("reference");
   searched_and_stopped();
+  contests();
   printf("%d failures\n", failures);
   return failures != 0;
 }

@@ -1,4 +1,5 @@
-// The fair fight that decides everything: incumbent against challenger, in interleaved rounds.
+// The fair fight that decides everything: incumbent against challenger, in interleaved rounds. For any two
+// ways of doing the same work that can say how long they took.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "statistics.h"
-
 namespace convtune {
+
+struct Interval {
+  double low = 0, high = 0;
+};
 
 struct ContestOptions {
   double min_gain = 0.02;    // accept only a gain proven to be at least this
@@ -28,6 +31,8 @@ struct ContestResult {
   std::vector<double> incumbent_us, challenger_us;  // every sample, in order
   int rounds = 0;
   std::string reason;  // one sentence with the numbers
+
+  double incumbent_median_us() const, challenger_median_us() const;
 };
 
 // One round is A B B A (incumbent, challenger, challenger, incumbent), which cancels a linear drift
