@@ -11,13 +11,11 @@
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/extents.h"
-#include "cuda/forecast.h"
-#include "cuda/kernel.h"
+#include "cuda/kernel_algorithm.h"
 
 namespace convtune::cuda {
 namespace {
 
-constexpr const char* kFile = "direct_body_sm90.cuh";
 constexpr int kMostCandidates = 48;
 
 struct DirectBodyConfig {
@@ -72,48 +70,24 @@ double estimated_cycles(const DirectBodySm90& kernel, int multiprocessors) {
   return std::max(all, bytes / kMemoryBytes / multiprocessors) + 0.1 * all;
 }
 
-class DirectBodyExecutable final : public Executable {
+class DirectBodyExecutable final : public PackingExecutable<DirectBodySm90> {
  public:
-  DirectBodyExecutable(const DirectBodySm90& kernel, const DeviceInfo& device, const CompileJob& job)
-      : DirectBodyExecutable(kernel, device, job, compile(job)) {}
-
-  std::size_t packed_bytes() const override {
-    return static_cast<std::size_t>(config_.packed_floats()) * sizeof(float);
-  }
-
-  void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
-    fill(device_, static_cast<float*>(packed) + config_.flag_at(), 0, 1, stream);
-    constexpr unsigned kThreads = 256;
-    const auto blocks = static_cast<unsigned>((config_.flag_at() + kThreads - 1) / kThreads);
-    pack_.launch({blocks}, {kThreads}, 0, stream, static_cast<const float*>(w),
-                 static_cast<const float*>(bias), static_cast<unsigned*>(packed));
-  }
+  DirectBodyExecutable(const DirectBodySm90& kernel, const DeviceInfo& device)
+      : PackingExecutable(kernel, device, direct_body_sm90_job(kernel, device.isa)),
+        blocks_(static_cast<unsigned>(std::min<long long>(kernel.tiles(), device.units))) {}
 
   void run(const void* x, const void* packed, void* y, Stream stream) const override {
-    run_.launch({blocks_}, {static_cast<unsigned>(config_.threads())},
-                static_cast<std::size_t>(config_.smem_bytes()), stream, static_cast<const float*>(x),
-                static_cast<const float*>(packed), static_cast<float*>(y));
+    launch({blocks_}, stream, static_cast<const float*>(x), static_cast<const float*>(packed),
+           static_cast<float*>(y));
   }
 
  private:
-  DirectBodyExecutable(const DirectBodySm90& kernel, const DeviceInfo& device, const CompileJob& job,
-                       const CompiledModule& module)
-      : config_(kernel),
-        device_(device.device.index),
-        blocks_(static_cast<unsigned>(std::min<long long>(kernel.tiles(), device.units))),
-        run_(device_, module, job.kernels[0], static_cast<std::size_t>(kernel.smem_bytes())),
-        pack_(device_, module, job.kernels[1]) {}
-
-  const DirectBodySm90 config_;
-  const int device_;
   const unsigned blocks_;
-  const Kernel run_, pack_;
 };
 
-class DirectBody final : public Algorithm {
+class DirectBody final : public KernelAlgorithm {
  public:
-  std::string_view name() const override { return "direct_body_sm90"; }
-  Device::Kind device_kind() const override { return Device::Kind::cuda; }
+  DirectBody() : KernelAlgorithm("direct_body_sm90") {}
 
   Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (Support support = takes(a, device); !support) return support;
@@ -126,10 +100,7 @@ class DirectBody final : public Algorithm {
 
   std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (!takes(a, device)) return {};
-    std::vector<Config> configs;
-    for (const DirectBodyConfig& config : configs_of(extents_of(a), device.units))
-      configs.push_back(to_config(config));
-    return configs;
+    return to_configs(configs_of(extents_of(a), device.units));
   }
 
   double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
@@ -140,69 +111,22 @@ class DirectBody final : public Algorithm {
     return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
   }
 
-  std::optional<double> estimated_us(const Conv2dProblem& a, const DeviceInfo& device,
-                                     const Config& config) const override {
-    return forecast_us(name(), a, device, config);
-  }
-
-  Support accepts(const Conv2dProblem& a, const DeviceInfo& device, const Config& config) const override {
-    if (Support support = takes(a, device); !support) return support;
-    try {
-      const auto typed = from_config<DirectBodyConfig>(config);
-      constexpr std::int64_t kMost = 1 << 20;
-      for (const auto& [name, value] : config.values)
-        if (value < 0 || value > kMost)
-          return Support::no(fmt::format("{} must be 0 to {}, not {}", name, kMost, value));
-      const DirectBodySm90 kernel = with(extents_of(a), typed);
-      if (kernel.valid()) return Support::yes();
-      return Support::no(
-          fmt::format("{} is not one of its configs for this problem: at most 3 groups in all, positions a "
-                      "multiple of 8 up to 256 (160 with 3 groups), strips 1 to {}, channels a multiple of 8 "
-                      "up to 64, stages 2 to 8, staged 0, 8 or 16, and {} bytes of shared memory",
-                      to_string(config), kernel.conv.q, DirectBodySm90::kMostSmemBytes));
-    } catch (const Error& error) {
-      return Support::no(error.what());
-    }
-  }
-
-  std::unique_ptr<Executable> build(const Conv2dProblem& a, const DeviceInfo& device,
-                                    const Config& config) const override {
-    if (const Support support = accepts(a, device, config); !support)
-      throw Error(ErrorKind::unsupported, "direct_body_sm90 cannot run this problem: " + support.reason());
-    const DirectBodySm90 kernel = direct_body_sm90_kernel(a, config);
-    return std::make_unique<DirectBodyExecutable>(kernel, device, direct_body_sm90_job(kernel, device.isa));
-  }
-
   std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
                                       const Config& config) const override {
     const auto typed = from_config<DirectBodyConfig>(config);
-    StageView view;
-    view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
-    view.parameters.stages = {2, 3, 4, 5, 6, 7, 8};
-    view.config = {with(extents_of(a), typed).threads() / 32, typed.stages};
-    view.with = [typed](const StageConfig& wanted) {
-      DirectBodyConfig other = typed;
-      other.stages = wanted.stages;
-      return to_config(other);
-    };
-    view.warps = {{},
-                  fmt::format("warps stays {}: each warpgroup has a tile or a role of its own, and a block "
-                              "has a multiprocessor for itself",
-                              view.config.warps)};
-    return view;
+    return stages_alone(with(extents_of(a), typed).threads() / 32, typed.stages,
+                        [typed](std::int64_t stages) {
+                          DirectBodyConfig other = typed;
+                          other.stages = stages;
+                          return to_config(other);
+                        });
   }
-
-  std::string source_hash() const override { return kernel_source_hash(kFile); }
 
  private:
   // What can be said without its configs.
-  static Support takes(const Conv2dProblem& a, const DeviceInfo& device) {
-    if (device.isa != "sm_90a")
-      return Support::no(fmt::format("it needs compute capability 9.0, and this is {}", device.isa));
-    if (a.dtype != DType::f32) return Support::no("it is for f32 tensors only");
-    if (a.layout != Layout::nchw) return Support::no("it is for NCHW only");
-    if (a.precision == Precision::fp32)
-      return Support::no("it multiplies in tf32, which is less than fp32 asks for");
+  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm90(device); !support) return support;
+    if (Support support = takes_tf32_nchw(a); !support) return support;
     if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
     if (Support support = fits_extents(a); !support) return support;
     constexpr int kFewChannels = 8;
@@ -214,13 +138,27 @@ class DirectBody final : public Algorithm {
     return Support::yes();
   }
 
+  Support takes_config(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
+    const auto typed = from_config<DirectBodyConfig>(config);
+    constexpr std::int64_t kMost = 1 << 20;
+    if (Support support = within(config, 0, kMost); !support) return support;
+    const DirectBodySm90 kernel = with(extents_of(a), typed);
+    if (kernel.valid()) return Support::yes();
+    return Support::no(
+        fmt::format("{} is not one of its configs for this problem: at most 3 groups in all, positions a "
+                    "multiple of 8 up to 256 (160 with 3 groups), strips 1 to {}, channels a multiple of 8 "
+                    "up to 64, stages 2 to 8, staged 0, 8 or 16, and {} bytes of shared memory",
+                    to_string(config), kernel.conv.q, DirectBodySm90::kMostSmemBytes));
+  }
+
+  std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,
+                                   const Config& config) const override {
+    return std::make_unique<DirectBodyExecutable>(direct_body_sm90_kernel(a, config), device);
+  }
+
   // The best valid ones by the estimate.
   static std::vector<DirectBodyConfig> configs_of(const Conv2dExtents& extents, int multiprocessors) {
-    struct Ranked {
-      double cycles;
-      DirectBodyConfig config;
-    };
-    std::vector<Ranked> ranked;
+    std::vector<Ranked<DirectBodyConfig>> ranked;
     const DirectBodySm90 plain = with(extents, {});
     std::vector<int> strips = {1};
     for (const int width : {128, 64, 32, 16})
@@ -244,12 +182,7 @@ class DirectBody final : public Algorithm {
                 break;
               }
             }
-    std::stable_sort(ranked.begin(), ranked.end(),
-                     [](const Ranked& one, const Ranked& other) { return one.cycles < other.cycles; });
-    if (ranked.size() > kMostCandidates) ranked.resize(kMostCandidates);
-    std::vector<DirectBodyConfig> configs;
-    for (const Ranked& one : ranked) configs.push_back(one.config);
-    return configs;
+    return best_of(std::move(ranked), kMostCandidates);
   }
 };
 
@@ -261,9 +194,7 @@ CompileJob direct_body_sm90_job(const DirectBodySm90& a, const std::string& arch
       ".channels={},.stages={},.staged={},.producers={}}}",
       to_cuda(a.conv), a.filter_groups, a.position_groups, a.positions, a.strips, a.channels, a.stages,
       a.staged, a.producers);
-  CompileJob job = kernel_job(kFile, fmt::format("convtune::direct_body_sm90<{}>", config), arch);
-  job.kernels.push_back(fmt::format("convtune::pack_direct_body_sm90<{}>", config));
-  return job;
+  return packing_job("direct_body_sm90", config, arch);
 }
 
 DirectBodySm90 direct_body_sm90_kernel(const Conv2dProblem& problem, const Config& config) {

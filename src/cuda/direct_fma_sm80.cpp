@@ -11,13 +11,11 @@
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/extents.h"
-#include "cuda/forecast.h"
-#include "cuda/kernel.h"
+#include "cuda/kernel_algorithm.h"
 
 namespace convtune::cuda {
 namespace {
 
-constexpr const char* kFile = "direct_fma_sm80.cuh";
 constexpr std::int64_t kMostChoice = 1 << 12;  // of any field of a config
 constexpr std::size_t kMostCandidates = 64;
 
@@ -106,46 +104,20 @@ double estimated_cycles(const DirectFmaSm80& a, const DeviceInfo& device) {
   return std::max(compute, memory) + alone * std::min(compute, memory) + 2500;
 }
 
-class DirectFmaExecutable final : public Executable {
+class DirectFmaExecutable final : public PackingExecutable<DirectFmaSm80, float> {
  public:
-  DirectFmaExecutable(const DirectFmaSm80& kernel, const DeviceInfo& device, const CompileJob& job)
-      : DirectFmaExecutable(kernel, device.device.index, job, compile(job)) {}
-
-  std::size_t packed_bytes() const override {
-    return static_cast<std::size_t>(config_.packed_floats()) * sizeof(float);
-  }
-
-  void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
-    fill(device_, static_cast<float*>(packed) + config_.flag_at(), 0, 1, stream);
-    constexpr unsigned kThreads = 256;
-    const auto blocks = static_cast<unsigned>((config_.flag_at() + kThreads - 1) / kThreads);
-    pack_.launch({blocks}, {kThreads}, 0, stream, static_cast<const float*>(w),
-                 static_cast<const float*>(bias), static_cast<float*>(packed));
-  }
+  DirectFmaExecutable(const DirectFmaSm80& kernel, const DeviceInfo& device)
+      : PackingExecutable(kernel, device, direct_fma_sm80_job(kernel, device.isa)) {}
 
   void run(const void* x, const void* packed, void* y, Stream stream) const override {
-    run_.launch({static_cast<unsigned>(config_.blocks())}, {static_cast<unsigned>(config_.threads())},
-                static_cast<std::size_t>(config_.smem_bytes()), stream, static_cast<const float*>(x),
-                static_cast<const float*>(packed), static_cast<float*>(y));
+    launch({static_cast<unsigned>(config_.blocks())}, stream, static_cast<const float*>(x),
+           static_cast<const float*>(packed), static_cast<float*>(y));
   }
-
- private:
-  DirectFmaExecutable(const DirectFmaSm80& kernel, int device, const CompileJob& job,
-                      const CompiledModule& module)
-      : config_(kernel),
-        device_(device),
-        run_(device_, module, job.kernels[0], static_cast<std::size_t>(kernel.smem_bytes())),
-        pack_(device_, module, job.kernels[1]) {}
-
-  const DirectFmaSm80 config_;
-  const int device_;
-  const Kernel run_, pack_;
 };
 
-class DirectFma final : public Algorithm {
+class DirectFma final : public KernelAlgorithm {
  public:
-  std::string_view name() const override { return "direct_fma_sm80"; }
-  Device::Kind device_kind() const override { return Device::Kind::cuda; }
+  DirectFma() : KernelAlgorithm("direct_fma_sm80") {}
 
   Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (Support support = takes(a, device); !support) return support;
@@ -155,9 +127,7 @@ class DirectFma final : public Algorithm {
 
   std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (!takes(a, device)) return {};
-    std::vector<Config> configs;
-    for (const DirectFmaConfig& config : ranked(a, device)) configs.push_back(to_config(config));
-    return configs;
+    return to_configs(ranked(a, device));
   }
 
   double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config&,
@@ -165,49 +135,10 @@ class DirectFma final : public Algorithm {
     return 1e6 * std::max(a.flops() / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
   }
 
-  std::optional<double> estimated_us(const Conv2dProblem& a, const DeviceInfo& device,
-                                     const Config& config) const override {
-    return forecast_us(name(), a, device, config);
-  }
-
-  Support accepts(const Conv2dProblem& a, const DeviceInfo& device, const Config& config) const override {
-    if (Support support = takes(a, device); !support) return support;
-    try {
-      const auto typed = from_config<DirectFmaConfig>(config);
-      for (const auto& [name, value] : config.values) {
-        const bool flag = name == "kept" || name == "uniform" || name == "staged";
-        const std::int64_t least = flag ? 0 : 1, most = flag ? 1 : kMostChoice;
-        if (value < least || value > most)
-          return Support::no(fmt::format("{} must be {} to {}, not {}", name, least, most, value));
-      }
-      const DirectFmaSm80 kernel = with(extents_of(a), typed);
-      if (fits(kernel, device)) return Support::yes();
-      return Support::no(fmt::format(
-          "{} is not one of its configs for this problem: at most {} threads (this: {}), about {} registers "
-          "(this: "
-          "{}) and {} bytes of shared memory (this: {})",
-          to_string(config), DirectFmaSm80::kMostThreads, kernel.threads(), DirectFmaSm80::kMostRegisters,
-          kernel.registers(), multiprocessor(device.isa).block_smem_bytes, kernel.smem_bytes()));
-    } catch (const Error& error) {
-      return Support::no(error.what());
-    }
-  }
-
-  std::unique_ptr<Executable> build(const Conv2dProblem& a, const DeviceInfo& device,
-                                    const Config& config) const override {
-    if (const Support support = accepts(a, device, config); !support)
-      throw Error(ErrorKind::unsupported, "direct_fma_sm80 cannot run this problem: " + support.reason());
-    const DirectFmaSm80 kernel = direct_fma_sm80_kernel(a, config);
-    return std::make_unique<DirectFmaExecutable>(kernel, device, direct_fma_sm80_job(kernel, device.isa));
-  }
-
-  std::string source_hash() const override { return kernel_source_hash(kFile); }
-
  private:
   // What can be said without its configs. Every precision: fp32 products are at least as exact.
-  static Support takes(const Conv2dProblem& a, const DeviceInfo&) {
-    if (a.dtype != DType::f32) return Support::no("it is for f32 tensors only");
-    if (a.layout != Layout::nchw) return Support::no("it is for NCHW only");
+  Support takes(const Conv2dProblem& a, const DeviceInfo&) const override {
+    if (Support support = takes_f32(a, Layout::nchw); !support) return support;
     if (Support support = fits_extents(a); !support) return support;
     const std::int64_t channels = a.c / a.groups;
     const std::int64_t most = channels == 1   ? kMostOfOneChannel
@@ -217,6 +148,30 @@ class DirectFma final : public Algorithm {
       return Support::no(
           fmt::format("it is for sums of few products: {}x{}x{} are more than {}", channels, a.r, a.s, most));
     return Support::yes();
+  }
+
+  Support takes_config(const Conv2dProblem& a, const DeviceInfo& device,
+                       const Config& config) const override {
+    const auto typed = from_config<DirectFmaConfig>(config);
+    for (const auto& [name, value] : config.values) {
+      const bool flag = name == "kept" || name == "uniform" || name == "staged";
+      const std::int64_t least = flag ? 0 : 1, most = flag ? 1 : kMostChoice;
+      if (value < least || value > most)
+        return Support::no(fmt::format("{} must be {} to {}, not {}", name, least, most, value));
+    }
+    const DirectFmaSm80 kernel = with(extents_of(a), typed);
+    if (fits(kernel, device)) return Support::yes();
+    return Support::no(fmt::format(
+        "{} is not one of its configs for this problem: at most {} threads (this: {}), about {} registers "
+        "(this: "
+        "{}) and {} bytes of shared memory (this: {})",
+        to_string(config), DirectFmaSm80::kMostThreads, kernel.threads(), DirectFmaSm80::kMostRegisters,
+        kernel.registers(), multiprocessor(device.isa).block_smem_bytes, kernel.smem_bytes()));
+  }
+
+  std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,
+                                   const Config& config) const override {
+    return std::make_unique<DirectFmaExecutable>(direct_fma_sm80_kernel(a, config), device);
   }
 
   static bool fits(const DirectFmaSm80& kernel, const DeviceInfo& device) {
@@ -245,11 +200,7 @@ class DirectFma final : public Algorithm {
 
   // The best by the estimate.
   static std::vector<DirectFmaConfig> ranked(const Conv2dProblem& a, const DeviceInfo& device) {
-    struct Ranked {
-      double cycles;
-      DirectFmaConfig config;
-    };
-    std::vector<Ranked> all;
+    std::vector<Ranked<DirectFmaConfig>> all;
     const Conv2dExtents problem = extents_of(a);
     const auto consider = [&](const DirectFmaConfig& config) {
       const DirectFmaSm80 kernel = with(problem, config);
@@ -276,12 +227,7 @@ class DirectFma final : public Algorithm {
             }
       }
     }
-    std::stable_sort(all.begin(), all.end(),
-                     [](const Ranked& one, const Ranked& other) { return one.cycles < other.cycles; });
-    if (all.size() > kMostCandidates) all.resize(kMostCandidates);
-    std::vector<DirectFmaConfig> configs;
-    for (const Ranked& one : all) configs.push_back(one.config);
-    return configs;
+    return best_of(std::move(all), kMostCandidates);
   }
 };
 
@@ -317,9 +263,7 @@ CompileJob direct_fma_sm80_job(const DirectFmaSm80& a, const std::string& arch) 
       "kept={},.uniform={},.staged={}}}",
       to_cuda(a.problem), a.rows, a.filters, a.down, a.units, a.chunks, a.passes, a.kept, a.uniform,
       a.staged);
-  CompileJob job = kernel_job(kFile, fmt::format("convtune::direct_fma_sm80<{}>", config), arch);
-  job.kernels.push_back(fmt::format("convtune::pack_direct_fma_sm80<{}>", config));
-  return job;
+  return packing_job("direct_fma_sm80", config, arch);
 }
 
 DirectFmaSm80 direct_fma_sm80_kernel(const Conv2dProblem& problem, const Config& config) {

@@ -12,14 +12,12 @@
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/extents.h"
-#include "cuda/forecast.h"
-#include "cuda/kernel.h"
+#include "cuda/kernel_algorithm.h"
 #include "cuda/tensor_map.h"
 
 namespace convtune::cuda {
 namespace {
 
-constexpr const char* kFile = "direct_patch_sm90.cuh";
 constexpr int kMostCandidates = 32;
 
 struct DirectPatchConfig {
@@ -67,48 +65,28 @@ double estimated_cycles(const DirectPatchSm90& kernel, int multiprocessors) {
   return std::max(all, bytes / kMemoryBytes / multiprocessors);
 }
 
-class DirectPatchExecutable final : public Executable {
+class DirectPatchExecutable final : public PackingExecutable<DirectPatchSm90> {
  public:
-  DirectPatchExecutable(const DirectPatchSm90& kernel, const DeviceInfo& device, const CompileJob& job)
-      : DirectPatchExecutable(kernel, device, job, compile(job)) {}
-
-  std::size_t packed_bytes() const override {
-    return static_cast<std::size_t>(config_.packed_floats()) * sizeof(float);
-  }
-
-  void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
-    fill(device_, static_cast<float*>(packed) + config_.flag_at(), 0, 1, stream);
-    constexpr unsigned kThreads = 256;
-    const auto blocks = static_cast<unsigned>((config_.flag_at() + kThreads - 1) / kThreads);
-    pack_.launch({blocks}, {kThreads}, 0, stream, static_cast<const float*>(w),
-                 static_cast<const float*>(bias), static_cast<unsigned*>(packed));
-  }
+  DirectPatchExecutable(const DirectPatchSm90& kernel, const DeviceInfo& device)
+      : PackingExecutable(kernel, device, direct_patch_sm90_job(kernel, device.isa)),
+        blocks_(static_cast<unsigned>(blocks_of(kernel, device.units))) {}
 
   void run(const void* x, const void* packed, void* y, Stream stream) const override {
     DirectPatchSm90Maps maps;
     const int input_boxes = make_input(maps, x), output_boxes = make_output(maps, y);
-    run_.launch({blocks_}, {static_cast<unsigned>(config_.threads())},
-                static_cast<std::size_t>(config_.smem_bytes()), stream, maps, input_boxes, output_boxes,
-                static_cast<const float*>(x), static_cast<const float*>(packed), static_cast<float*>(y));
+    launch({blocks_}, stream, maps, input_boxes, output_boxes, static_cast<const float*>(x),
+           static_cast<const float*>(packed), static_cast<float*>(y));
   }
 
  private:
-  DirectPatchExecutable(const DirectPatchSm90& kernel, const DeviceInfo& device, const CompileJob& job,
-                        const CompiledModule& module)
-      : config_(kernel),
-        device_(device.device.index),
-        blocks_(static_cast<unsigned>(blocks_of(kernel, device.units))),
-        run_(device_, module, job.kernels[0], static_cast<std::size_t>(kernel.smem_bytes())),
-        pack_(device_, module, job.kernels[1]) {}
-
   // As the kernel has them (kernels/direct_patch_sm90.cuh).
   struct DirectPatchSm90Maps {
     std::array<TensorMap, DirectPatchSm90::kInputBoxes> x;
     TensorMap y;
     friend std::string to_cuda(const DirectPatchSm90Maps& maps) {
-      std::string x;
-      for (const TensorMap& map : maps.x) x += (x.empty() ? "" : ", ") + to_cuda(map);
-      return fmt::format("convtune::DirectPatchSm90Maps{{{{{}}}, {}}}", x, to_cuda(maps.y));
+      std::string inputs;
+      for (const TensorMap& map : maps.x) inputs += (inputs.empty() ? "" : ", ") + to_cuda(map);
+      return fmt::format("convtune::DirectPatchSm90Maps{{{{{}}}, {}}}", inputs, to_cuda(maps.y));
     }
   };
   // Whether they can be used. x as [image and channel][row of patches][filter row][piece][column].
@@ -141,16 +119,12 @@ class DirectPatchExecutable final : public Executable {
     return true;
   }
 
-  const DirectPatchSm90 config_;
-  const int device_;
   const unsigned blocks_;
-  const Kernel run_, pack_;
 };
 
-class DirectPatch final : public Algorithm {
+class DirectPatch final : public KernelAlgorithm {
  public:
-  std::string_view name() const override { return "direct_patch_sm90"; }
-  Device::Kind device_kind() const override { return Device::Kind::cuda; }
+  DirectPatch() : KernelAlgorithm("direct_patch_sm90") {}
 
   Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (Support support = takes(a, device); !support) return support;
@@ -164,10 +138,7 @@ class DirectPatch final : public Algorithm {
 
   std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (!takes(a, device)) return {};
-    std::vector<Config> configs;
-    for (const DirectPatchConfig& config : configs_of(extents_of(a), device.units))
-      configs.push_back(to_config(config));
-    return configs;
+    return to_configs(configs_of(extents_of(a), device.units));
   }
 
   double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
@@ -178,70 +149,22 @@ class DirectPatch final : public Algorithm {
     return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
   }
 
-  std::optional<double> estimated_us(const Conv2dProblem& a, const DeviceInfo& device,
-                                     const Config& config) const override {
-    return forecast_us(name(), a, device, config);
-  }
-
-  Support accepts(const Conv2dProblem& a, const DeviceInfo& device, const Config& config) const override {
-    if (Support support = takes(a, device); !support) return support;
-    try {
-      const auto typed = from_config<DirectPatchConfig>(config);
-      constexpr std::int64_t kMost = 1 << 20;
-      for (const auto& [name, value] : config.values)
-        if (value < 1 || value > kMost)
-          return Support::no(fmt::format("{} must be 1 to {}, not {}", name, kMost, value));
-      if (with(extents_of(a), typed).valid()) return Support::yes();
-      return Support::no(fmt::format(
-          "{} is not one of its configs for this problem: consumers 1 to 3, filters a multiple of 32 up to "
-          "256 (192 with 3 consumers), rows that divide {} with at most {} numbers of a sum, a multiple of "
-          "16, stages 2 to {}, and {} bytes of "
-          "shared memory",
-          to_string(config), a.r, DirectPatchSm90::kMostStageNumbers, DirectPatchSm90::kMostStages,
-          DirectPatchSm90::kMostSmemBytes));
-    } catch (const Error& error) {
-      return Support::no(error.what());
-    }
-  }
-
-  std::unique_ptr<Executable> build(const Conv2dProblem& a, const DeviceInfo& device,
-                                    const Config& config) const override {
-    if (const Support support = accepts(a, device, config); !support)
-      throw Error(ErrorKind::unsupported, "direct_patch_sm90 cannot run this problem: " + support.reason());
-    const DirectPatchSm90 kernel = direct_patch_sm90_kernel(a, config);
-    return std::make_unique<DirectPatchExecutable>(kernel, device, direct_patch_sm90_job(kernel, device.isa));
-  }
-
   std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
                                       const Config& config) const override {
     const auto typed = from_config<DirectPatchConfig>(config);
-    StageView view;
-    view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
-    view.parameters.stages = {2, 3, 4, 5, 6, 7, 8};
-    view.config = {with(extents_of(a), typed).threads() / 32, typed.stages};
-    view.with = [typed](const StageConfig& wanted) {
-      DirectPatchConfig other = typed;
-      other.stages = wanted.stages;
-      return to_config(other);
-    };
-    view.warps = {{},
-                  fmt::format("warps stays {}: each warpgroup has positions or a role of its own, and a "
-                              "block has a multiprocessor for itself",
-                              view.config.warps)};
-    return view;
+    return stages_alone(with(extents_of(a), typed).threads() / 32, typed.stages,
+                        [typed](std::int64_t stages) {
+                          DirectPatchConfig other = typed;
+                          other.stages = stages;
+                          return to_config(other);
+                        });
   }
-
-  std::string source_hash() const override { return kernel_source_hash(kFile); }
 
  private:
   // What can be said without its configs.
-  static Support takes(const Conv2dProblem& a, const DeviceInfo& device) {
-    if (device.isa != "sm_90a")
-      return Support::no(fmt::format("it needs compute capability 9.0, and this is {}", device.isa));
-    if (a.dtype != DType::f32) return Support::no("it is for f32 tensors only");
-    if (a.layout != Layout::nchw) return Support::no("it is for NCHW only");
-    if (a.precision == Precision::fp32)
-      return Support::no("it multiplies in tf32, which is less than fp32 asks for");
+  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm90(device); !support) return support;
+    if (Support support = takes_tf32_nchw(a); !support) return support;
     if (Support support = fits_extents(a); !support) return support;
     if (!DirectPatchSm90::takes(extents_of(a)))
       return Support::no(
@@ -250,13 +173,28 @@ class DirectPatch final : public Algorithm {
     return Support::yes();
   }
 
+  Support takes_config(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
+    const auto typed = from_config<DirectPatchConfig>(config);
+    constexpr std::int64_t kMost = 1 << 20;
+    if (Support support = within(config, 1, kMost); !support) return support;
+    if (with(extents_of(a), typed).valid()) return Support::yes();
+    return Support::no(fmt::format(
+        "{} is not one of its configs for this problem: consumers 1 to 3, filters a multiple of 32 up to "
+        "256 (192 with 3 consumers), rows that divide {} with at most {} numbers of a sum, a multiple of "
+        "16, stages 2 to {}, and {} bytes of "
+        "shared memory",
+        to_string(config), a.r, DirectPatchSm90::kMostStageNumbers, DirectPatchSm90::kMostStages,
+        DirectPatchSm90::kMostSmemBytes));
+  }
+
+  std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,
+                                   const Config& config) const override {
+    return std::make_unique<DirectPatchExecutable>(direct_patch_sm90_kernel(a, config), device);
+  }
+
   // The best valid ones by the estimate, each with as many stages as there is room for.
   static std::vector<DirectPatchConfig> configs_of(const Conv2dExtents& extents, int multiprocessors) {
-    struct Ranked {
-      double cycles;
-      DirectPatchConfig config;
-    };
-    std::vector<Ranked> ranked;
+    std::vector<Ranked<DirectPatchConfig>> ranked;
     for (const int consumers : {3, 2, 1})
       for (int filters = 256; filters >= 32; filters -= 32)
         for (const int rows : {1, 2, 4, 8, 16}) {
@@ -269,12 +207,7 @@ class DirectPatch final : public Algorithm {
             break;
           }
         }
-    std::stable_sort(ranked.begin(), ranked.end(),
-                     [](const Ranked& one, const Ranked& other) { return one.cycles < other.cycles; });
-    if (ranked.size() > kMostCandidates) ranked.resize(kMostCandidates);
-    std::vector<DirectPatchConfig> configs;
-    for (const Ranked& one : ranked) configs.push_back(one.config);
-    return configs;
+    return best_of(std::move(ranked), kMostCandidates);
   }
 };
 
@@ -284,9 +217,7 @@ CompileJob direct_patch_sm90_job(const DirectPatchSm90& a, const std::string& ar
   const std::string config =
       fmt::format("convtune::DirectPatchSm90{{.conv={},.consumers={},.filters={},.rows={},.stages={}}}",
                   to_cuda(a.conv), a.consumers, a.filters, a.rows, a.stages);
-  CompileJob job = kernel_job(kFile, fmt::format("convtune::direct_patch_sm90<{}>", config), arch);
-  job.kernels.push_back(fmt::format("convtune::pack_direct_patch_sm90<{}>", config));
-  return job;
+  return packing_job("direct_patch_sm90", config, arch);
 }
 
 DirectPatchSm90 direct_patch_sm90_kernel(const Conv2dProblem& problem, const Config& config) {

@@ -16,14 +16,11 @@
 #include "cuda/cuda.h"
 #include "cuda/driver.h"
 #include "cuda/extents.h"
-#include "cuda/forecast.h"
-#include "cuda/kernel.h"
+#include "cuda/kernel_algorithm.h"
 #include "cuda/rehearsal.h"
 
 namespace convtune::cuda {
 namespace {
-
-constexpr const char* kFile = "implicit_gemm_sm80.cuh";
 
 struct ImplicitGemmConfig {
   std::int64_t block_m = 64, block_n = 128, block_k = 16, warps_m = 1, warps_n = 4, stages = 4;
@@ -216,17 +213,12 @@ class ImplicitGemmExecutable final : public Executable {
   const std::shared_ptr<const Kernels> kernels_;
 };
 
-class ImplicitGemm final : public Algorithm {
+class ImplicitGemm final : public KernelAlgorithm {
  public:
-  std::string_view name() const override { return "implicit_gemm_sm80"; }
-  Device::Kind device_kind() const override { return Device::Kind::cuda; }
+  ImplicitGemm() : KernelAlgorithm("implicit_gemm_sm80") {}
 
   Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (Support support = takes(a, device); !support) return support;
-    if (!with(a, {}).fits(extents_of(a)))
-      return Support::no(
-          "its sums have too many terms, or its output is too large, to be counted in 31 bits");
-    return Support::yes();
+    return takes(a, device);
   }
 
   std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
@@ -247,46 +239,7 @@ class ImplicitGemm final : public Algorithm {
     return 1e6 * std::max(flops / (speed * ceilings.flops_per_second), a.bytes() / ceilings.bytes_per_second);
   }
 
-  std::optional<double> estimated_us(const Conv2dProblem& a, const DeviceInfo& device,
-                                     const Config& config) const override {
-    return forecast_us(name(), a, device, config);
-  }
-
-  Support accepts(const Conv2dProblem& a, const DeviceInfo& device, const Config& config) const override {
-    if (Support support = supports(a, device); !support) return support;
-    try {
-      const auto typed = from_config<ImplicitGemmConfig>(config);
-      for (const auto& [name, value] : config.values) {
-        const bool flag = name == "chunked" || name == "specialized";
-        if (value < (flag ? 0 : 1) || value > (flag ? 1 : 256))
-          return Support::no(fmt::format("{} must be {}, not {}", name, flag ? "0 or 1" : "1 to 256", value));
-      }
-      const ImplicitGemmSm80 kernel = with(a, typed);
-      if (!kernel.valid(most_smem_bytes(device)))
-        return Support::no(
-            fmt::format("{} is none of its configs: block_n 32, 64, 128 or 256; block_k 16 or 32; 2 to 8 "
-                        "warps, powers of "
-                        "2, each with a multiple of 16 x 32 of the tile and at most {} registers of sums "
-                        "(this: {}); 2 to "
-                        "{} stages in {} bytes of shared memory (this: {})",
-                        to_string(config), ImplicitGemmSm80::kMostSums, kernel.sums(),
-                        ImplicitGemmSm80::kMostStages, most_smem_bytes(device), kernel.smem_bytes()));
-      if (!kernel.fits(kernel.problem))
-        return Support::no("with this tile its blocks are too many to be counted in 31 bits");
-      return Support::yes();
-    } catch (const Error& error) {
-      return Support::no(error.what());
-    }
-  }
-
   bool compiles(const Config& config) const override { return config.at("specialized") != 0; }
-
-  std::unique_ptr<Executable> build(const Conv2dProblem& a, const DeviceInfo& device,
-                                    const Config& config) const override {
-    if (const Support support = accepts(a, device, config); !support)
-      throw Error(ErrorKind::unsupported, "implicit_gemm_sm80 cannot run this problem: " + support.reason());
-    return std::make_unique<ImplicitGemmExecutable>(with(a, from_config<ImplicitGemmConfig>(config)), device);
-  }
 
   // Twice the warps share the same tile along its warps' longer side.
   std::optional<StageView> stage_view(const Conv2dProblem&, const DeviceInfo&,
@@ -309,14 +262,44 @@ class ImplicitGemm final : public Algorithm {
     return view;
   }
 
-  std::string source_hash() const override { return kernel_source_hash(kFile); }
-
  private:
-  static Support takes(const Conv2dProblem& a, const DeviceInfo& device) {
+  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (capability(device) < 80)
       return Support::no(fmt::format("it needs compute capability 8.0, and this is {}", device.isa));
     if (a.dtype != DType::f32) return Support::no("it is for f32 tensors only");
-    return fits_extents(a);
+    if (Support support = fits_extents(a); !support) return support;
+    if (!with(a, {}).fits(extents_of(a)))
+      return Support::no(
+          "its sums have too many terms, or its output is too large, to be counted in 31 bits");
+    return Support::yes();
+  }
+
+  Support takes_config(const Conv2dProblem& a, const DeviceInfo& device,
+                       const Config& config) const override {
+    const auto typed = from_config<ImplicitGemmConfig>(config);
+    for (const auto& [name, value] : config.values) {
+      const bool flag = name == "chunked" || name == "specialized";
+      if (value < (flag ? 0 : 1) || value > (flag ? 1 : 256))
+        return Support::no(fmt::format("{} must be {}, not {}", name, flag ? "0 or 1" : "1 to 256", value));
+    }
+    const ImplicitGemmSm80 kernel = with(a, typed);
+    if (!kernel.valid(most_smem_bytes(device)))
+      return Support::no(
+          fmt::format("{} is none of its configs: block_n 32, 64, 128 or 256; block_k 16 or 32; 2 to 8 "
+                      "warps, powers of "
+                      "2, each with a multiple of 16 x 32 of the tile and at most {} registers of sums "
+                      "(this: {}); 2 to "
+                      "{} stages in {} bytes of shared memory (this: {})",
+                      to_string(config), ImplicitGemmSm80::kMostSums, kernel.sums(),
+                      ImplicitGemmSm80::kMostStages, most_smem_bytes(device), kernel.smem_bytes()));
+    if (!kernel.fits(kernel.problem))
+      return Support::no("with this tile its blocks are too many to be counted in 31 bits");
+    return Support::yes();
+  }
+
+  std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,
+                                   const Config& config) const override {
+    return std::make_unique<ImplicitGemmExecutable>(with(a, from_config<ImplicitGemmConfig>(config)), device);
   }
 
   // The configs that make sense, best estimate first: those that need no more than twice the best's.
@@ -324,11 +307,7 @@ class ImplicitGemm final : public Algorithm {
                                                 bool specialized) {
     constexpr double kHopeless = 2;
     constexpr std::size_t kMostCandidates = 64;
-    struct Ranked {
-      double cycles;
-      ImplicitGemmConfig config;
-    };
-    std::vector<Ranked> all;
+    std::vector<Ranked<ImplicitGemmConfig>> all;
     const auto add = [&](const Shape& shape, int block_k, int stages, bool chunked) {
       if (shape.block_m > 16 && shape.block_m / 2 >= a.k / a.groups) return;  // half of it or more is idle
       const ImplicitGemmConfig config{shape.block_m, shape.block_n, block_k, shape.warps_m,
@@ -345,13 +324,7 @@ class ImplicitGemm final : public Algorithm {
           for (const int block_k : {16, 32})
             for (const int stages : {3, 4}) add(shape, block_k, stages, chunked);
     }
-    std::stable_sort(all.begin(), all.end(),
-                     [](const Ranked& one, const Ranked& other) { return one.cycles < other.cycles; });
-    std::vector<ImplicitGemmConfig> configs;
-    for (const Ranked& one : all)
-      if (configs.size() < kMostCandidates && one.cycles <= kHopeless * all.front().cycles)
-        configs.push_back(one.config);
-    return configs;
+    return best_of(std::move(all), kMostCandidates, kHopeless);
   }
 };
 
@@ -364,9 +337,7 @@ CompileJob implicit_gemm_sm80_job(const ImplicitGemmSm80& a, const std::string& 
       ".warps_n={},.stages={},.chunked={},.specialized={}}}",
       to_cuda(problem), to_cuda(a.multiply), a.block_m, a.block_n, a.block_k, a.warps_m, a.warps_n, a.stages,
       a.chunked, a.specialized);
-  CompileJob job = kernel_job(kFile, fmt::format("convtune::implicit_gemm_sm80<{}>", config), arch);
-  job.kernels.push_back(fmt::format("convtune::pack_implicit_gemm_sm80<{}>", config));
-  return job;
+  return packing_job("implicit_gemm_sm80", config, arch);
 }
 
 ImplicitGemmSm80 implicit_gemm_sm80_kernel(const Conv2dProblem& problem, const Config& config) {

@@ -1,0 +1,86 @@
+// The parts of KernelAlgorithm that need no template, and the words of shared refusals.
+#include "cuda/kernel_algorithm.h"
+
+#include <fmt/format.h>
+
+#include "cuda/forecast.h"
+
+namespace convtune::cuda {
+
+std::string KernelAlgorithm::source_hash() const {
+  return kernel_source_hash(name_ + ".cuh");
+}
+
+std::optional<double> KernelAlgorithm::estimated_us(const Conv2dProblem& problem, const DeviceInfo& device,
+                                                    const Config& config) const {
+  return forecast_us(name_, problem, device, config);
+}
+
+Support KernelAlgorithm::accepts(const Conv2dProblem& problem, const DeviceInfo& device,
+                                 const Config& config) const {
+  if (Support support = takes(problem, device); !support) return support;
+  try {
+    return takes_config(problem, device, config);
+  } catch (const Error& error) {
+    return Support::no(error.what());
+  }
+}
+
+std::unique_ptr<Executable> KernelAlgorithm::build(const Conv2dProblem& problem, const DeviceInfo& device,
+                                                   const Config& config) const {
+  if (const Support support = accepts(problem, device, config); !support)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{} cannot run this problem: {}", name_, support.reason()));
+  return make(problem, device, config);
+}
+
+Support takes_f32(const Conv2dProblem& problem, Layout layout) {
+  if (problem.dtype != DType::f32) return Support::no("it is for f32 tensors only");
+  if (problem.layout != layout)
+    return Support::no(layout == Layout::nchw ? "it is for NCHW only" : "it is for NHWC only");
+  return Support::yes();
+}
+
+Support takes_tf32_nchw(const Conv2dProblem& problem) {
+  if (Support support = takes_f32(problem, Layout::nchw); !support) return support;
+  if (problem.precision == Precision::fp32)
+    return Support::no("it multiplies in tf32, which is less than fp32 asks for");
+  return Support::yes();
+}
+
+Support needs_sm90(const DeviceInfo& device) {
+  if (device.isa == "sm_90a") return Support::yes();
+  return Support::no(fmt::format("it needs compute capability 9.0, and this is {}", device.isa));
+}
+
+Support within(const Config& config, std::int64_t least, std::int64_t most) {
+  for (const auto& [name, value] : config.values)
+    if (value < least || value > most)
+      return Support::no(fmt::format("{} must be {} to {}, not {}", name, least, most, value));
+  return Support::yes();
+}
+
+CompileJob packing_job(const std::string& name, const std::string& config, const std::string& arch) {
+  CompileJob job = kernel_job(name + ".cuh", fmt::format("convtune::{}<{}>", name, config), arch);
+  job.kernels.push_back(fmt::format("convtune::pack_{}<{}>", name, config));
+  return job;
+}
+
+StageView stages_alone(std::int64_t warps, std::int64_t stages,
+                       std::function<Config(std::int64_t stages)> with_stages) {
+  StageView view;
+  view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
+  view.parameters.stages = {2, 3, 4, 5, 6, 7, 8};
+  view.config = {warps, stages};
+  view.with = [with_stages = std::move(with_stages)](const StageConfig& wanted) {
+    return with_stages(wanted.stages);
+  };
+  view.warps = {
+      {},
+      fmt::format("warps stays {}: each warpgroup has tiles or a role of its own, and a block has a "
+                  "multiprocessor for itself",
+                  warps)};
+  return view;
+}
+
+}  // namespace convtune::cuda

@@ -1,0 +1,29 @@
+// What the algorithms with kernels of our own share: the order of candidates, and refusals.
+#include "cuda/kernel_algorithm.h"
+
+#include <gtest/gtest.h>
+
+namespace convtune::cuda {
+namespace {
+
+TEST(BestOf, KeepsTheOrderOfEquals) {
+  EXPECT_EQ(best_of<int>({{2, 1}, {1, 2}, {2, 3}, {1, 4}}), (std::vector<int>{2, 4, 1, 3}));
+  EXPECT_EQ(best_of<int>({}), std::vector<int>{});
+}
+
+TEST(BestOf, LeavesOutWhatIsTooManyOrHopeless) {
+  const std::vector<Ranked<int>> ranked = {{4, 1}, {2, 2}, {4.1, 3}, {3, 4}};
+  EXPECT_EQ(best_of(ranked, 3), (std::vector<int>{2, 4, 1}));
+  EXPECT_EQ(best_of(ranked, 9, 2), (std::vector<int>{2, 4, 1}));
+  EXPECT_EQ(best_of(ranked, 2, 2), (std::vector<int>{2, 4}));
+}
+
+TEST(Within, NamesTheValue) {
+  const Config config = parse_config("rows=3 stages=9");
+  EXPECT_TRUE(within(config, 3, 9));
+  EXPECT_EQ(within(config, 1, 8).reason(), "stages must be 1 to 8, not 9");
+  EXPECT_EQ(within(config, 4, 9).reason(), "rows must be 4 to 9, not 3");
+}
+
+}  // namespace
+}  // namespace convtune::cuda
