@@ -39,6 +39,8 @@ constexpr int kFewestRounds = 5, kMostRounds = 400;           // of the final
 constexpr double kPatienceShare = 0.1, kLeastPatience = 0.3;  // with the machine's pace
 constexpr double kNeighbours = 5, kLastStageRuns = 250;       // of a last stage, at most as a rule
 
+constexpr double kLeastCompile = 5, kMostCompile = 30;  // seconds that a candidate may be compiled
+
 using Stage = Budget::Stage;
 
 // One search, from the first candidate to the record.
@@ -53,7 +55,7 @@ class Tuning {
         budget_(options.budget_seconds, now_seconds),
         trials_(Database().folder(), problem, device_.fingerprint),
         search_(all_candidates()),
-        compiling_(problem, device_, next_batch()),
+        compiling_(problem, device_, next_batch(), compile_seconds()),
         ceilings_(measure_ceilings(device_.device)),
         bed_(problem, backend, TestData::real, 1, kSamples),
         screening_(
@@ -63,6 +65,7 @@ class Tuning {
   TuningReport run() {
     list_vendors();
     batch_seconds_ = compiling_.wait();  // from here on there is measuring
+    leave_out(compiling_.late());
     screen_vendors(Stage::vendor, kFewestVendors);
     search();
     screen_vendors(Stage::search, 0);
@@ -171,7 +174,9 @@ class Tuning {
       }
       if (next_.empty()) {
         begun = budget_.spent();
-        cuda::CompileAhead(problem_, device_, next_batch()).wait();
+        cuda::CompileAhead batch(problem_, device_, next_batch(), compile_seconds());
+        batch.wait();
+        leave_out(batch.late());
       }
       if (next_.empty()) break;
       const std::size_t index = next_.front();
@@ -194,6 +199,7 @@ class Tuning {
       count = std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, kMostCompiledAtOnce);
     if (options_.budget_trials > 0) count = std::min(count, options_.budget_trials - report_.trials);
     std::vector<cuda::Candidate> untried;
+    compiled_.clear();
     while (static_cast<std::int64_t>(next_.size()) < count) {
       const auto index = search_.next();
       if (!index) break;
@@ -201,12 +207,28 @@ class Tuning {
       const Candidate& candidate = search_.candidates()[*index];
       const Algorithm& algorithm = find(candidate.algorithm);
       if (!hopeless(algorithm, candidate.config, search_.best_us()) &&
-          !trials_.find(candidate.algorithm, candidate.config, algorithm.source_hash()))
+          !trials_.find(candidate.algorithm, candidate.config, algorithm.source_hash())) {
         untried.push_back({&algorithm, candidate.config});
+        compiled_.push_back(*index);
+      }
     }
     batch_ = static_cast<double>(next_.size());
     if (untried.size() == 1) untried.clear();  // it is built where it is tried
     return untried;
+  }
+
+  // What takes longer to compile is no candidate for this budget.
+  double compile_seconds() const { return std::clamp(options_.budget_seconds, kLeastCompile, kMostCompile); }
+
+  void leave_out(const std::vector<std::size_t>& late) {
+    for (const std::size_t place : late) {
+      const std::size_t index = compiled_[place];
+      next_.erase(std::find(next_.begin(), next_.end(), index));
+      const Candidate& candidate = search_.candidates()[index];
+      report_.warnings.push_back(fmt::format("{} {} takes longer than {:g} s to compile: it was not tried",
+                                             candidate.algorithm, to_string(candidate.config),
+                                             compile_seconds()));
+    }
   }
 
   // Its neighbours as a batch like the last one, then picking and two contests.
@@ -389,6 +411,7 @@ class Tuning {
   TuningReport report_;
   Search search_;
   std::deque<std::size_t> next_;          // of its candidates: compiled and to be tried in this order
+  std::vector<std::size_t> compiled_;     // those of the last batch that were not known
   double batch_ = 0, batch_seconds_ = 0;  // how many, and what the last batch took
   cuda::CompileAhead compiling_;
   const Ceilings ceilings_;

@@ -2,6 +2,7 @@
 // compiled kernels. Used by the search, which does other things meanwhile.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -21,6 +22,9 @@ class CompileAhead {
 
   // Returns when all have ended: what the slowest took, in seconds.
   double wait();
+  // After wait(): the candidates, by their places, that were not done in time. None where all were late: then
+  // it is the children that do not get on (another thread held a lock when they were made).
+  std::vector<std::size_t> late() const;
 
  private:
   struct Children;

@@ -120,7 +120,7 @@ void CompilingChildren::wait(const std::function<void(std::size_t, Result)>& fin
     }
     const std::string ending = end(child.process, child.pipe);
     finished(child.job,
-             open ? Result{{}, fmt::format("compiling took longer than {:g} seconds", child.seconds)}
+             open ? Result{{}, fmt::format("compiling took longer than {:g} seconds", child.seconds), true}
                   : read_answer(child.received, ending));
   }
   running_ = std::move(still);
