@@ -177,7 +177,7 @@ TileWork work_of(const DirectFmaSm80& a) {
 
 }  // namespace
 
-// A tile of one image, gone through in passes.
+// A tile of one image, gone through in passes. All warps load, multiply and store, in turns.
 TileWork tile_work(const DirectDepthwiseSm80& a) {
   const Conv2dExtents& of = a.problem;
   const DirectDepthwiseSm80::Work strip = a.work();
@@ -192,24 +192,30 @@ TileWork tile_work(const DirectDepthwiseSm80& a) {
     columns += inside(a.first_column(side), a.input_columns(), of.w);
   TileWork work;
   work.tiles = static_cast<double>(a.all_blocks());
-  work.cuda_cores = work.store_beside = true;
+  work.cuda_cores = true;
   work.load_beside = a.passes > 1;
   work.load.instructions = floats / 32 * (a.vectors() ? 4 : 14);
   work.load.wavefronts = floats / 32;
   work.load.l2_bytes = 4 * rows * columns * a.channels / (1.0 * a.bands() * a.sides());
-  work.in_flight_bytes = std::max(work.load.l2_bytes * a.ring_rows() / std::max(a.input_rows(), 1), 1.0);
+  const double under_way = std::min(a.passes == a.ahead ? 1.0 : a.ahead / passes, 1.0);
+  work.in_flight_bytes = std::max(work.load.l2_bytes * under_way, 1.0);
   const double weights = a.taps() / (a.weights_in_registers() ? passes : 1);  // that are read
   // Channels that are no whole warp leave bank conflicts.
   const double conflicts = a.channels % 32 == 0 || a.channels * a.columns * of.stride_w % 32 == 16 ? 1 : 2;
   work.multiply.instructions = warps * (60 + passes * (30 + weights + strip.inputs + strip.products));
   work.multiply.wavefronts = warps * passes * (strip.inputs * conflicts + weights);
-  work.multiply.waits = passes;
+  if (a.passes > 1) {                // the copies are under way meanwhile, the instructions are not
+    constexpr double kSlower = 2.5;  // than multiply-adds, which do not wait for each other
+    work.multiply.instructions += kSlower * work.load.instructions;
+    work.load.instructions = 0;
+  }
+  work.multiply.waits = 3 * passes;
   work.store.instructions = warps * passes * outputs * 2;
   work.store.wavefronts = warps * passes * outputs;
-  // Of a position; those of a row follow each other where all channels are here.
-  const double piece = std::min(a.channels, of.c);
-  store_in_pieces(work, outputs_of(of) / work.tiles,
-                  a.chunks() == 1 ? piece * std::min(a.tile_columns(), of.q) : piece);
+  // Of a position. Whole lines, or all channels, are one piece with their neighbours, which are stored at the
+  // same time by this block or by others.
+  const bool whole = a.chunks() == 1 || a.channels % 32 == 0;
+  store_in_pieces(work, outputs_of(of) / work.tiles, whole ? 1.0 * a.tile_columns() * of.c : a.channels);
   work.input_bytes = 4.0 * of.n * of.c * of.h * of.w;
   return work;
 }

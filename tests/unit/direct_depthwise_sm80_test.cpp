@@ -123,7 +123,7 @@ TEST(DirectDepthwiseSm80, TakesNoConfigFromOutsideThatIsNotItsOwn) {
         "rows=7 columns=4 channels=32 down=2 across=2 passes=1 ahead=1 blocks=9",  // registers
         "rows=7 columns=4 channels=96 down=4 across=4 passes=1 ahead=1 blocks=1",  // threads
         "rows=8 columns=8 channels=32 down=1 across=2 passes=1 ahead=1 blocks=1",  // products
-        "rows=4 columns=4 channels=32 down=1 across=2 passes=2 ahead=2 blocks=1",
+        "rows=4 columns=4 channels=32 down=1 across=2 passes=2 ahead=3 blocks=1",
         "rows=4 columns=4 channels=32 down=7 across=4 passes=1 ahead=1 blocks=3",  // shared memory
         "rows=7 columns=4 channels=32 down=1000 across=1000 passes=1 ahead=1 blocks=1",
         "rows=7 columns=4 channels=32 down=2 across=4294967297 passes=1 ahead=1 blocks=4"})

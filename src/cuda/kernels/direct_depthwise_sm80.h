@@ -147,10 +147,9 @@ struct DirectDepthwiseSm80 {
            static_cast<long long>(channels) * down * across <= kMostThreads;
   }
   constexpr bool valid() const {
-    return possible() && (ahead == 1 || ahead < passes) && strip_rows() <= kMostWindow &&
-           strip_columns() <= kMostWindow && work().straight <= kMostProducts &&
-           registers() <= register_limit() && all_blocks() < (1LL << 31) &&
-           packed_floats() / 256 < (1LL << 31) - 1 &&
+    return possible() && ahead <= passes && strip_rows() <= kMostWindow && strip_columns() <= kMostWindow &&
+           work().straight <= kMostProducts && registers() <= register_limit() &&
+           all_blocks() < (1LL << 31) && packed_floats() / 256 < (1LL << 31) - 1 &&
            // Offsets in an image are ints, and so are those in shared memory.
            static_cast<long long>(problem.h) * problem.w < (1LL << 30) / problem.c &&
            static_cast<long long>(problem.p) * problem.q < (1LL << 30) / problem.c &&
@@ -158,7 +157,7 @@ struct DirectDepthwiseSm80 {
   }
 
   static constexpr int kMostThreads = 1024, kMostStrip = 32, kMostWindow = 160;
-  static constexpr int kMostPasses = 1024, kMostAhead = 4;
+  static constexpr int kMostPasses = 1024, kMostAhead = 8;
   static constexpr int kMostWeights = 100;    // in registers
   static constexpr int kMostProducts = 1400;  // in straight code: more compile for long
 
