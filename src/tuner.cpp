@@ -5,19 +5,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
-#include <thread>
+#include <limits>
 
 #include "algorithms.h"
+#include "batches.h"
 #include "budget.h"
 #include "compare.h"
 #include "convtune/contest.h"
-#include "cuda/compile_ahead.h"
 #include "last_stage.h"
 #include "measure.h"
 #include "planner.h"
 #include "screening.h"
-#include "search.h"
 #include "stage_contest.h"
 #include "trials.h"
 #include "tuning_record.h"
@@ -29,7 +27,6 @@ constexpr std::int64_t kSamples = 2048;  // output elements that the oracle comp
 constexpr double kNear = 1.3;            // what may turn out the fastest vendor, measured once
 constexpr double kBoundMargin =
     1.2;  // the ceilings behind a bound are measured, too: not trusted to the last
-constexpr std::int64_t kMostCompiledAtOnce = 16;
 constexpr std::size_t kFewestVendors = 4;  // of its ways, however small the budget
 constexpr std::size_t kFinalists = 8;      // measured again in turns before one of them may challenge
 constexpr double kFinalSeconds = 4, kContestSeconds = 10, kComparisonSeconds = 3;
@@ -54,8 +51,7 @@ class Tuning {
         options_(options),
         budget_(options.budget_seconds, now_seconds),
         trials_(Database().folder(), problem, device_.fingerprint),
-        search_(all_candidates()),
-        compiling_(problem, device_, next_batch(), compile_seconds()),
+        batches_(problem, device_, algorithms, rules()),
         ceilings_(measure_ceilings(device_.device)),
         bed_(problem, backend, TestData::real, 1, kSamples),
         screening_(
@@ -64,8 +60,7 @@ class Tuning {
 
   TuningReport run() {
     list_vendors();
-    batch_seconds_ = compiling_.wait();  // from here on there is measuring
-    leave_out(compiling_.late());
+    batch_seconds_ = batches_.wait();  // from here on there is measuring
     screen_vendors(Stage::vendor, kFewestVendors);
     search();
     screen_vendors(Stage::search, 0);
@@ -73,7 +68,8 @@ class Tuning {
     if (!cancelled() && finalist_.algorithm) tune_finely();  // once, however often it is decided
     if (!cancelled()) decide();
     if (!cancelled() && screening_.look("the contest was held again") != Pace::Change::none) decide();
-    for (std::string& warning : screening_.warnings) report_.warnings.push_back(std::move(warning));
+    for (std::vector<std::string>* some : {&batches_.warnings, &screening_.warnings})
+      for (std::string& warning : *some) report_.warnings.push_back(std::move(warning));
     if (cancelled()) {
       report_.interrupted = true;
       report_.comparison.problem = problem_;
@@ -87,8 +83,6 @@ class Tuning {
   }
 
  private:
-  using Way = std::pair<const Algorithm*, Config>;
-
   bool cancelled() const { return options_.cancel && options_.cancel->load(); }
 
   void tell(const char* stage, std::int64_t done, std::int64_t total, double eta_seconds) const {
@@ -104,11 +98,6 @@ class Tuning {
       for (const Contender& one : *some)
         if (one.failure.empty() && (!best || one.screen_us < best->screen_us)) best = &one;
     return best;
-  }
-
-  const Algorithm& find(const std::string& name) const {
-    const auto is_it = [&](const Algorithm* one) { return one->name() == name; };
-    return **std::find_if(algorithms_.begin(), algorithms_.end(), is_it);
   }
 
   void list_vendors() {
@@ -148,40 +137,26 @@ class Tuning {
       if (results[i].n > 0) contenders[i]->screen_us = results[i].median_us;
   }
 
-  std::vector<Candidate> all_candidates() const {
-    std::vector<std::vector<Forecast>> of_each;
-    for (const Algorithm* algorithm : algorithms_) {
-      if (algorithm->vendor() || algorithm->reference() || !algorithm->supports(problem_, device_)) continue;
-      std::vector<Forecast>& own = of_each.emplace_back();
-      for (Config& config : algorithm->candidates(problem_, device_)) {
-        const auto estimated_us = algorithm->estimated_us(problem_, device_, config);
-        own.push_back({{std::string(algorithm->name()), std::move(config)}, estimated_us});
-      }
-    }
-    return deal(of_each);
-  }
-
   // A batch is compiled, where that is needed, and then tried, all of it: trying is cheap beside it. It
   // begins only if there is time for another like the one before; the first always does.
   void search() {
-    const auto total = static_cast<std::int64_t>(search_.candidates().size());
+    Search& search = batches_.search();
+    const auto total = static_cast<std::int64_t>(search.candidates().size());
     double begun = budget_.spent() - batch_seconds_;
-    for (std::int64_t done = 1; !cancelled() && !all_tried(); ++done) {
-      if (next_.empty() && done > 1) {
+    for (std::int64_t done = 1; !cancelled() && trials_left() > 0; ++done) {
+      if (batches_.empty() && done > 1) {
         batch_seconds_ = budget_.spent() - begun;
         expect_last_stage();
         if (budget_.left(Stage::search) <= batch_seconds_) break;
       }
-      if (next_.empty()) {
+      if (batches_.empty()) {
         begun = budget_.spent();
-        cuda::CompileAhead batch(problem_, device_, next_batch(), compile_seconds());
-        batch.wait();
-        leave_out(batch.late());
+        batches_.compile(trials_left());
       }
-      if (next_.empty()) break;
-      const std::size_t index = next_.front();
-      next_.pop_front();
-      search_.report(index, try_candidate(search_.candidates()[index], search_.best_us()));
+      if (batches_.empty()) break;
+      const std::size_t index = batches_.take();
+      const auto [algorithm, config] = batches_.way(index);
+      search.report(index, try_candidate(*algorithm, config, search.best_us()));
       keep_finalists_built();
       screening_.keep_pace(screened_, budget_.spent(), [this] { return cancelled(); });
       const double each = budget_.spent() / static_cast<double>(done);
@@ -189,54 +164,26 @@ class Tuning {
     }
   }
 
-  bool all_tried() const { return options_.budget_trials > 0 && report_.trials >= options_.budget_trials; }
-
-  // What the search wants next, and what of it is to be compiled: on a GPU one for each processor. The search
-  // hears of their times a little later for it.
-  std::vector<cuda::Candidate> next_batch() {
-    std::int64_t count = 1;
-    if (device_.device.kind == Device::Kind::cuda)
-      count = std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, kMostCompiledAtOnce);
-    if (options_.budget_trials > 0) count = std::min(count, options_.budget_trials - report_.trials);
-    std::vector<cuda::Candidate> untried;
-    compiled_.clear();
-    while (static_cast<std::int64_t>(next_.size()) < count) {
-      const auto index = search_.next();
-      if (!index) break;
-      next_.push_back(*index);
-      const Candidate& candidate = search_.candidates()[*index];
-      const Algorithm& algorithm = find(candidate.algorithm);
-      if (!hopeless(algorithm, candidate.config, search_.best_us()) &&
-          !trials_.find(candidate.algorithm, candidate.config, algorithm.source_hash())) {
-        untried.push_back({&algorithm, candidate.config});
-        compiled_.push_back(*index);
-      }
-    }
-    batch_ = static_cast<double>(next_.size());
-    if (untried.size() == 1) untried.clear();  // it is built where it is tried
-    return untried;
+  std::int64_t trials_left() const {
+    return options_.budget_trials > 0 ? options_.budget_trials - report_.trials
+                                      : std::numeric_limits<std::int64_t>::max();
   }
 
-  // What takes longer to compile is no candidate for this budget.
-  double compile_seconds() const { return std::clamp(options_.budget_seconds, kLeastCompile, kMostCompile); }
-
-  void leave_out(const std::vector<std::size_t>& late) {
-    for (const std::size_t place : late) {
-      const std::size_t index = compiled_[place];
-      next_.erase(std::find(next_.begin(), next_.end(), index));
-      const Candidate& candidate = search_.candidates()[index];
-      report_.warnings.push_back(fmt::format("{} {} takes longer than {:g} s to compile: it was not tried",
-                                             candidate.algorithm, to_string(candidate.config),
-                                             compile_seconds()));
-    }
+  // How the candidates are dealt. Asked for before there is a search.
+  Batches::Rules rules() const {
+    const double seconds = std::clamp(options_.budget_seconds, kLeastCompile, kMostCompile);
+    return {seconds, trials_left(), [this](const Algorithm& algorithm, const Config& config, double best_us) {
+              return !hopeless(algorithm, config, best_us) &&
+                     !trials_.find(std::string(algorithm.name()), config, algorithm.source_hash());
+            }};
   }
 
   // Its neighbours as a batch like the last one, then picking and two contests.
   void expect_last_stage() {
-    const bool measured = too_slow_for_contest(search_.best_us()).empty();
-    const double measuring = measured ? kLastStageRuns * search_.best_us() * 1e-6 : 0;
-    budget_.expect_last_stage(batch_seconds_ * std::max(1.0, kNeighbours / std::max(batch_, 1.0)) +
-                              measuring);
+    const double best_us = batches_.search().best_us();
+    const double measuring = too_slow_for_contest(best_us).empty() ? kLastStageRuns * best_us * 1e-6 : 0;
+    const double batches = std::max(1.0, kNeighbours / static_cast<double>(batches_.size()));
+    budget_.expect_last_stage(batch_seconds_ * batches + measuring);
   }
 
   bool hopeless(const Algorithm& algorithm, const Config& config, double best_us) const {
@@ -244,21 +191,19 @@ class Tuning {
   }
 
   // Its screening time; nothing when it was pruned or is quarantined.
-  std::optional<double> try_candidate(const Candidate& candidate, double best_us) {
-    const Algorithm& algorithm = find(candidate.algorithm);
-    if (hopeless(algorithm, candidate.config, best_us)) {
+  std::optional<double> try_candidate(const Algorithm& algorithm, const Config& config, double best_us) {
+    if (hopeless(algorithm, config, best_us)) {
       ++report_.pruned;
       return std::nullopt;
     }
-    const std::string hash = algorithm.source_hash();
-    if (const Trial* known = trials_.find(candidate.algorithm, candidate.config, hash)) {
+    if (const Trial* known = trials_.find(std::string(algorithm.name()), config, algorithm.source_hash())) {
       ++report_.resumed;
       if (!known->failure.empty()) return std::nullopt;
-      screened_.push_back({&algorithm, candidate.config, nullptr, known->max_error, {}, known->time_us});
+      screened_.push_back({&algorithm, config, nullptr, known->max_error, {}, known->time_us});
       return known->time_us;
     }
     ++report_.trials;
-    Contender one = screening_.attempt(algorithm, candidate.config, best_us);
+    Contender one = screening_.attempt(algorithm, config, best_us);
     screening_.write_down(one, one.failure);
     if (!one.failure.empty()) {
       quarantined(one.text(), one.failure);
@@ -409,15 +354,12 @@ class Tuning {
   Budget budget_;
   TrialLog trials_;
   TuningReport report_;
-  Search search_;
-  std::deque<std::size_t> next_;          // of its candidates: compiled and to be tried in this order
-  std::vector<std::size_t> compiled_;     // those of the last batch that were not known
-  double batch_ = 0, batch_seconds_ = 0;  // how many, and what the last batch took
-  cuda::CompileAhead compiling_;
+  Batches batches_;
+  double batch_seconds_ = 0;  // what the last one took, compiled and tried
   const Ceilings ceilings_;
   Testbed bed_;
   Screening screening_;
-  std::vector<Way> vendor_ways_;
+  std::vector<Batches::Way> vendor_ways_;
   std::vector<Contender> vendors_, screened_;  // the first so many of the ways; and ours
   const Contender* incumbent_ = nullptr;       // of vendors_
   Contender finalist_, runner_up_, chosen_;
