@@ -4,7 +4,7 @@
 //
 //   x, rows of a tile with their margins, `channels` of each position --- cp.async ---> a ring of rows in
 //   shared memory, zeros at the padding; rows for the next passes are on their way while this one computes
-//   a thread: a channel, its filter in registers; a strip of `rows` x `columns` outputs a pass; input rows go
+//   a thread: a channel, its filter in registers; a strip of `rows` x `columns` outputs a turn; input rows go
 //   by, and each is multiplied for all output rows that it belongs to
 //
 // Products are real ones, so numbers that are not finite spread as they should; only an infinite weight must
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   for (int step = 0; step < config.passes + config.ahead; ++step) {
     if (step >= config.ahead) {
       ptx::cp_async_wait_group<config.ahead - 1>();
-      __syncthreads();  // this pass has its rows, and nobody needs those that the last one left behind
+      __syncthreads();  // this turn has its rows, and nobody needs those that the last one left behind
       if (!finite) {
         ptx::cp_async_wait_group<0>();
         of::compute_exactly<config>(x, packed, y, part);

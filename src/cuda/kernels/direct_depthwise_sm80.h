@@ -8,7 +8,7 @@ namespace convtune {
 
 // A block has `channels` channels of a tile of one image's output, and a thread has one channel of strips,
 // each of `rows` by `columns` outputs. The tile is gone through from its top in `passes`, `down` by `across`
-// strips a pass; input rows are on their way for `ahead` passes, into a ring of rows.
+// strips a turn; input rows are on their way for `ahead` passes, into a ring of rows.
 struct DirectDepthwiseSm80 {
   Conv2dExtents problem;
   // The choices. `blocks`: that a multiprocessor shall hold at once, a launch bound.
@@ -85,7 +85,7 @@ struct DirectDepthwiseSm80 {
   // ---- In shared memory: a ring of rows, [row of the tile % ring rows][column][channel] ----
   constexpr int pass_input_rows() const {
     return pass_rows() * problem.stride_h;
-  }  // that a pass leaves behind
+  }  // that a turn leaves behind
   constexpr int ring_rows() const {
     const int most = input_rows(), needed = rows_for(1) + ahead * pass_input_rows();
     return needed < most ? needed : most;
