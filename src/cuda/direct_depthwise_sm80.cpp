@@ -11,7 +11,7 @@
 #include "cuda/cuda.h"
 #include "cuda/extents.h"
 #include "cuda/forecast.h"
-#include "cuda/kernel.h"
+#include "cuda/kernel_algorithm.h"
 #include "cuda/tile_work.h"
 #include "target.h"
 #include "time_model.h"
@@ -19,7 +19,6 @@
 namespace convtune::cuda {
 namespace {
 
-constexpr const char* kFile = "direct_depthwise_sm80.cuh";
 constexpr std::int64_t kMostTaps = 1024;
 constexpr std::size_t kMostCandidates = 64;
 constexpr double kHopeless = 2;  // times the best estimate
@@ -54,41 +53,15 @@ DirectDepthwiseSm80 with(const Conv2dExtents& problem, const DirectDepthwiseConf
           .blocks = static_cast<int>(config.blocks)};
 }
 
-class DirectDepthwiseExecutable final : public Executable {
+class DirectDepthwiseExecutable final : public PackingExecutable<DirectDepthwiseSm80, float> {
  public:
-  DirectDepthwiseExecutable(const DirectDepthwiseSm80& kernel, const DeviceInfo& device,
-                            const CompileJob& job)
-      : DirectDepthwiseExecutable(kernel, device.device.index, job, compile(job)) {}
-
-  std::size_t packed_bytes() const override {
-    return static_cast<std::size_t>(config_.packed_floats()) * sizeof(float);
-  }
-
-  void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
-    fill(device_, static_cast<float*>(packed) + config_.flag_at(), 0, 1, stream);
-    constexpr unsigned kThreads = 256;
-    const auto blocks = static_cast<unsigned>((config_.flag_at() + kThreads - 1) / kThreads);
-    pack_.launch({blocks}, {kThreads}, 0, stream, static_cast<const float*>(w),
-                 static_cast<const float*>(bias), static_cast<float*>(packed));
-  }
+  DirectDepthwiseExecutable(const DirectDepthwiseSm80& kernel, const DeviceInfo& device)
+      : PackingExecutable(kernel, device, direct_depthwise_sm80_job(kernel, device.isa)) {}
 
   void run(const void* x, const void* packed, void* y, Stream stream) const override {
-    run_.launch({static_cast<unsigned>(config_.all_blocks())}, {static_cast<unsigned>(config_.threads())},
-                static_cast<std::size_t>(config_.smem_bytes()), stream, static_cast<const float*>(x),
-                static_cast<const float*>(packed), static_cast<float*>(y));
+    launch({static_cast<unsigned>(config_.all_blocks())}, stream, static_cast<const float*>(x),
+           static_cast<const float*>(packed), static_cast<float*>(y));
   }
-
- private:
-  DirectDepthwiseExecutable(const DirectDepthwiseSm80& kernel, int device, const CompileJob& job,
-                            const CompiledModule& module)
-      : config_(kernel),
-        device_(device),
-        run_(device_, module, job.kernels[0], static_cast<std::size_t>(kernel.smem_bytes())),
-        pack_(device_, module, job.kernels[1]) {}
-
-  const DirectDepthwiseSm80 config_;
-  const int device_;
-  const Kernel run_, pack_;
 };
 
 // ---- The search space ----
@@ -170,13 +143,12 @@ std::vector<DirectDepthwiseConfig> configs_of(const Conv2dExtents& problem, cons
   return configs.empty() && !wasteful ? configs_of(problem, target, true) : configs;
 }
 
-class DirectDepthwise final : public Algorithm {
+class DirectDepthwise final : public KernelAlgorithm {
  public:
-  std::string_view name() const override { return "direct_depthwise_sm80"; }
-  Device::Kind device_kind() const override { return Device::Kind::cuda; }
+  DirectDepthwise() : KernelAlgorithm("direct_depthwise_sm80") {}
 
   Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (Support support = takes(a); !support) return support;
+    if (Support support = takes(a, device); !support) return support;
     if (!configs_of(extents_of(a), target_of(device)).empty()) return Support::yes();
     const DirectDepthwiseSm80 least{.problem = extents_of(a)};
     return Support::no(fmt::format(
@@ -188,12 +160,8 @@ class DirectDepthwise final : public Algorithm {
   }
 
   std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (!takes(a)) return {};
-    struct Ranked {
-      double us;
-      DirectDepthwiseConfig config;
-    };
-    std::vector<Ranked> ranked;
+    if (!takes(a, device)) return {};
+    std::vector<Ranked<DirectDepthwiseConfig>> ranked;
     const Conv2dExtents problem = extents_of(a);
     const Target target = target_of(device);
     for (const DirectDepthwiseConfig& config : configs_of(problem, target)) {
@@ -203,13 +171,7 @@ class DirectDepthwise final : public Algorithm {
       ranked.push_back(
           {estimate_time(target, work, block).us * (1 + kProductShare * kernel.work().straight), config});
     }
-    std::stable_sort(ranked.begin(), ranked.end(),
-                     [](const Ranked& one, const Ranked& other) { return one.us < other.us; });
-    std::vector<Config> configs;
-    for (const Ranked& one : ranked)
-      if (configs.size() < kMostCandidates && one.us <= kHopeless * ranked.front().us)
-        configs.push_back(to_config(one.config));
-    return configs;
+    return to_configs(best_of(std::move(ranked), kMostCandidates, kHopeless));
   }
 
   double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config&,
@@ -217,58 +179,10 @@ class DirectDepthwise final : public Algorithm {
     return 1e6 * std::max(a.flops() / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
   }
 
-  std::optional<double> estimated_us(const Conv2dProblem& a, const DeviceInfo& device,
-                                     const Config& config) const override {
-    return forecast_us(name(), a, device, config);
-  }
-
-  Support accepts(const Conv2dProblem& a, const DeviceInfo& device, const Config& config) const override {
-    if (Support support = takes(a); !support) return support;
-    try {
-      const auto typed = from_config<DirectDepthwiseConfig>(config);
-      for (const auto& [name, value] : config.values)
-        if (value < 1 || value > DirectDepthwiseSm80::kMostThreads)
-          return Support::no(
-              fmt::format("{} must be 1 to {}, not {}", name, DirectDepthwiseSm80::kMostThreads, value));
-      const DirectDepthwiseSm80 kernel = with(extents_of(a), typed);
-      if (!kernel.possible())
-        return Support::no(fmt::format(
-            "{} is no config: rows and columns are 1 to {}, channels are a multiple of 4, ahead is 1 to {}, "
-            "blocks are 1 to 32, with at most {} threads",
-            to_string(config), DirectDepthwiseSm80::kMostStrip, DirectDepthwiseSm80::kMostAhead,
-            DirectDepthwiseSm80::kMostThreads));
-      const Target target = target_of(device);
-      const bool fits = kernel.valid() && kernel.smem_bytes() <= target.smem_per_block &&
-                        kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks;
-      if (fits) return Support::yes();
-      return Support::no(fmt::format(
-          "{} is not one of its configs for this problem: {} products (this: {}), {} registers (this: "
-          "{}), {} bytes of shared memory (this: {}) and {} for all blocks",
-          to_string(config), DirectDepthwiseSm80::kMostProducts, kernel.work().products,
-          kernel.register_limit(), kernel.registers(), target.smem_per_block, kernel.smem_bytes(),
-          target.smem_per_multiprocessor));
-    } catch (const Error& error) {
-      return Support::no(error.what());
-    }
-  }
-
-  std::unique_ptr<Executable> build(const Conv2dProblem& a, const DeviceInfo& device,
-                                    const Config& config) const override {
-    if (const Support support = accepts(a, device, config); !support)
-      throw Error(ErrorKind::unsupported,
-                  "direct_depthwise_sm80 cannot run this problem: " + support.reason());
-    const DirectDepthwiseSm80 kernel = direct_depthwise_sm80_kernel(a, config);
-    return std::make_unique<DirectDepthwiseExecutable>(kernel, device,
-                                                       direct_depthwise_sm80_job(kernel, device.isa));
-  }
-
-  std::string source_hash() const override { return kernel_source_hash(kFile); }
-
  private:
   // What can be said without its configs. Every precision: fp32 products are at least as exact.
-  static Support takes(const Conv2dProblem& a) {
-    if (a.dtype != DType::f32) return Support::no("it is for f32 tensors only");
-    if (a.layout != Layout::nhwc) return Support::no("it is for NHWC only");
+  Support takes(const Conv2dProblem& a, const DeviceInfo&) const override {
+    if (Support support = takes_f32(a, Layout::nhwc); !support) return support;
     if (a.c != a.groups || a.k != a.groups)
       return Support::no(
           fmt::format("it is for one filter a channel: {} channels and {} filters in {} groups "
@@ -283,6 +197,34 @@ class DirectDepthwise final : public Algorithm {
                                      a.h * a.w * a.c, a.p() * a.q() * a.c));
     return Support::yes();
   }
+
+  Support takes_config(const Conv2dProblem& a, const DeviceInfo& device,
+                       const Config& config) const override {
+    const auto typed = from_config<DirectDepthwiseConfig>(config);
+    if (Support support = within(config, 1, DirectDepthwiseSm80::kMostThreads); !support) return support;
+    const DirectDepthwiseSm80 kernel = with(extents_of(a), typed);
+    if (!kernel.possible())
+      return Support::no(fmt::format(
+          "{} is no config: rows and columns are 1 to {}, channels are a multiple of 4, ahead is 1 to {}, "
+          "blocks are 1 to 32, with at most {} threads",
+          to_string(config), DirectDepthwiseSm80::kMostStrip, DirectDepthwiseSm80::kMostAhead,
+          DirectDepthwiseSm80::kMostThreads));
+    const Target target = target_of(device);
+    const bool fits = kernel.valid() && kernel.smem_bytes() <= target.smem_per_block &&
+                      kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks;
+    if (fits) return Support::yes();
+    return Support::no(fmt::format(
+        "{} is not one of its configs for this problem: {} products (this: {}), {} registers (this: "
+        "{}), {} bytes of shared memory (this: {}) and {} for all blocks",
+        to_string(config), DirectDepthwiseSm80::kMostProducts, kernel.work().products,
+        kernel.register_limit(), kernel.registers(), target.smem_per_block, kernel.smem_bytes(),
+        target.smem_per_multiprocessor));
+  }
+
+  std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,
+                                   const Config& config) const override {
+    return std::make_unique<DirectDepthwiseExecutable>(direct_depthwise_sm80_kernel(a, config), device);
+  }
 };
 
 }  // namespace
@@ -292,9 +234,7 @@ CompileJob direct_depthwise_sm80_job(const DirectDepthwiseSm80& a, const std::st
       "convtune::DirectDepthwiseSm80{{.problem={},.rows={},.columns={},.channels={},.down={},"
       ".across={},.passes={},.ahead={},.blocks={}}}",
       to_cuda(a.problem), a.rows, a.columns, a.channels, a.down, a.across, a.passes, a.ahead, a.blocks);
-  CompileJob job = kernel_job(kFile, fmt::format("convtune::direct_depthwise_sm80<{}>", config), arch);
-  job.kernels.push_back(fmt::format("convtune::pack_direct_depthwise_sm80<{}>", config));
-  return job;
+  return packing_job("direct_depthwise_sm80", config, arch);
 }
 
 DirectDepthwiseSm80 direct_depthwise_sm80_kernel(const Conv2dProblem& problem, const Config& config) {
