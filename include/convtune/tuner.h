@@ -69,8 +69,8 @@ struct Progress {
 
 struct TuneOptions {
   // The whole of it: the vendor's ways, compiling, the search, the last stage, the contest. A search takes
-  // longer only to finish what it began; a few of the vendor's ways, a first batch of candidates and the contest
-  // are never left out. What was skipped for it is in the report.
+  // longer only to finish what it began; a few of the vendor's ways, a first batch of candidates and the
+  // contest are never left out. What was skipped for it is in the report.
   double budget_seconds = 60;
   std::int64_t budget_trials = 0;  // 0: no limit
   double min_gain = 0.02;          // a challenger must be faster than the incumbent by this much, proven
