@@ -12,14 +12,12 @@
 #include "config.h"
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
-#include "cuda/forecast.h"
-#include "cuda/kernel.h"
+#include "cuda/kernel_algorithm.h"
 #include "cuda/tensor_map.h"
 
 namespace convtune::cuda {
 namespace {
 
-constexpr const char* kFile = "direct_stem_sm90.cuh";
 constexpr std::int64_t kMostExtent = 1 << 20;  // so that no product of three overflows 64 bits
 
 struct DirectStemConfig {
@@ -72,41 +70,20 @@ double estimated_cycles(const DirectStemSm90& kernel, int multiprocessors) {
   return rows * (std::max(products, copies) + 0.3 * std::min(products, copies) + idle);
 }
 
-class DirectStemExecutable final : public Executable {
+class DirectStemExecutable final : public PackingExecutable<DirectStemSm90> {
  public:
-  DirectStemExecutable(const DirectStemSm90& kernel, const DeviceInfo& device, const CompileJob& job)
-      : DirectStemExecutable(kernel, device, job, compile(job)) {}
-
-  std::size_t packed_bytes() const override {
-    return static_cast<std::size_t>(config_.packed_floats()) * sizeof(float);
-  }
-
-  void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
-    fill(device_, static_cast<float*>(packed) + config_.flag_at(), 0, 1, stream);
-    constexpr unsigned kThreads = 256;
-    const auto blocks = static_cast<unsigned>((config_.flag_at() + kThreads - 1) / kThreads);
-    pack_.launch({blocks}, {kThreads}, 0, stream, static_cast<const float*>(w),
-                 static_cast<const float*>(bias), static_cast<unsigned*>(packed));
-  }
+  DirectStemExecutable(const DirectStemSm90& kernel, const DeviceInfo& device)
+      : PackingExecutable(kernel, device, direct_stem_sm90_job(kernel, device.isa)),
+        blocks_(static_cast<unsigned>(row_blocks(kernel, device.units))) {}
 
   void run(const void* x, const void* packed, void* y, Stream stream) const override {
     DirectStemSm90Maps maps;
     const int in_boxes = make(maps, y);
-    run_.launch({blocks_, static_cast<unsigned>(config_.filter_blocks())},
-                {static_cast<unsigned>(config_.threads())}, static_cast<std::size_t>(config_.smem_bytes()),
-                stream, maps, in_boxes, static_cast<const float*>(x), static_cast<const float*>(packed),
-                static_cast<float*>(y));
+    launch({blocks_, static_cast<unsigned>(config_.filter_blocks())}, stream, maps, in_boxes,
+           static_cast<const float*>(x), static_cast<const float*>(packed), static_cast<float*>(y));
   }
 
  private:
-  DirectStemExecutable(const DirectStemSm90& kernel, const DeviceInfo& device, const CompileJob& job,
-                       const CompiledModule& module)
-      : config_(kernel),
-        device_(device.device.index),
-        blocks_(static_cast<unsigned>(row_blocks(kernel, device.units))),
-        run_(device_, module, job.kernels[0], static_cast<std::size_t>(kernel.smem_bytes())),
-        pack_(device_, module, job.kernels[1]) {}
-
   // As the kernel has them (kernels/direct_stem_sm90_store.cuh).
   struct DirectStemSm90Maps {
     std::array<TensorMap, 3> y;
@@ -133,16 +110,12 @@ class DirectStemExecutable final : public Executable {
     return true;
   }
 
-  const DirectStemSm90 config_;
-  const int device_;
   const unsigned blocks_;
-  const Kernel run_, pack_;
 };
 
-class DirectStem final : public Algorithm {
+class DirectStem final : public KernelAlgorithm {
  public:
-  std::string_view name() const override { return "direct_stem_sm90"; }
-  Device::Kind device_kind() const override { return Device::Kind::cuda; }
+  DirectStem() : KernelAlgorithm("direct_stem_sm90") {}
 
   Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (Support support = takes(a, device); !support) return support;
@@ -152,20 +125,12 @@ class DirectStem final : public Algorithm {
 
   std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (!takes(a, device)) return {};
-    struct Ranked {
-      double cycles;
-      DirectStemConfig config;
-    };
-    std::vector<Ranked> ranked;
+    std::vector<Ranked<DirectStemConfig>> ranked;
     const DirectStemSm90 kernel = kernel_of(a);
     for (const DirectStemConfig& config : configs_of(a))
       ranked.push_back({estimated_cycles(with(kernel, config), device.units), config});
     // configs_of() has the better first where the estimate sees no difference.
-    std::stable_sort(ranked.begin(), ranked.end(),
-                     [](const Ranked& one, const Ranked& other) { return one.cycles < other.cycles; });
-    std::vector<Config> configs;
-    for (const Ranked& one : ranked) configs.push_back(to_config(one.config));
-    return configs;
+    return to_configs(best_of(std::move(ranked)));
   }
 
   double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
@@ -176,72 +141,23 @@ class DirectStem final : public Algorithm {
     return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
   }
 
-  std::optional<double> estimated_us(const Conv2dProblem& a, const DeviceInfo& device,
-                                     const Config& config) const override {
-    return forecast_us(name(), a, device, config);
-  }
-
-  Support accepts(const Conv2dProblem& a, const DeviceInfo& device, const Config& config) const override {
-    if (Support support = takes(a, device); !support) return support;
-    try {
-      const auto typed = from_config<DirectStemConfig>(config);
-      for (const auto& [name, value] : config.values)
-        if (value < 1 || value > kMostExtent)
-          return Support::no(fmt::format("{} must be 1 to {}, not {}", name, kMostExtent, value));
-      const DirectStemSm90 kernel = with(kernel_of(a), typed);
-      if (kernel.valid()) return Support::yes();
-      return Support::no(fmt::format(
-          "{} is not one of its configs for this problem: consumers 2 or {}, units {} to {}, filters "
-          "32, 64 or 96, at most {} bytes of shared memory (this: {})",
-          to_string(config), DirectStemSm90::kMostConsumers, kernel.halo() + 2,
-          kernel.halo() + DirectStemSm90::kMostUnitsBesideHalo, DirectStemSm90::kMostSmemBytes,
-          kernel.smem_bytes()));
-    } catch (const Error& error) {
-      return Support::no(error.what());
-    }
-  }
-
-  std::unique_ptr<Executable> build(const Conv2dProblem& a, const DeviceInfo& device,
-                                    const Config& config) const override {
-    if (const Support support = accepts(a, device, config); !support)
-      throw Error(ErrorKind::unsupported, "direct_stem_sm90 cannot run this problem: " + support.reason());
-    const DirectStemSm90 kernel = with(kernel_of(a), from_config<DirectStemConfig>(config));
-    return std::make_unique<DirectStemExecutable>(kernel, device, direct_stem_sm90_job(kernel, device.isa));
-  }
-
   // Its stages are the units that it keeps beside those that a filter covers.
   std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
                                       const Config& config) const override {
     const auto typed = from_config<DirectStemConfig>(config);
     const int halo = kernel_of(a).halo();
-    StageView view;
-    view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
-    view.parameters.stages = {2, 3, 4, 5, 6, 7, 8};
-    view.config = {4 * (typed.consumers + 2), typed.units - halo};
-    view.with = [typed, halo](const StageConfig& wanted) {
+    return stages_alone(4 * (typed.consumers + 2), typed.units - halo, [typed, halo](std::int64_t stages) {
       DirectStemConfig other = typed;
-      other.units = halo + wanted.stages;
+      other.units = halo + stages;
       return to_config(other);
-    };
-    view.warps = {
-        {},
-        fmt::format("warps stays {}: each warpgroup has tiles or a role of its own, and a block has "
-                    "a multiprocessor for itself",
-                    view.config.warps)};
-    return view;
+    });
   }
-
-  std::string source_hash() const override { return kernel_source_hash(kFile); }
 
  private:
   // What can be said without its configs.
-  static Support takes(const Conv2dProblem& a, const DeviceInfo& device) {
-    if (device.isa != "sm_90a")
-      return Support::no(fmt::format("it needs compute capability 9.0, and this is {}", device.isa));
-    if (a.dtype != DType::f32) return Support::no("it is for f32 tensors only");
-    if (a.layout != Layout::nchw) return Support::no("it is for NCHW only");
-    if (a.precision == Precision::fp32)
-      return Support::no("it multiplies in tf32, which is less than fp32 asks for");
+  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm90(device); !support) return support;
+    if (Support support = takes_tf32_nchw(a); !support) return support;
     if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
     if (a.stride_w != 4)
       return Support::no(fmt::format("it is for a stride of 4 columns only, not {}", a.stride_w));
@@ -255,6 +171,24 @@ class DirectStem final : public Algorithm {
       return Support::no(fmt::format("it is for few input channels: {}x{}x{} products a sum are more than {}",
                                      a.c, a.r, a.s, kMostTaps));
     return Support::yes();
+  }
+
+  Support takes_config(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
+    const auto typed = from_config<DirectStemConfig>(config);
+    if (Support support = within(config, 1, kMostExtent); !support) return support;
+    const DirectStemSm90 kernel = with(kernel_of(a), typed);
+    if (kernel.valid()) return Support::yes();
+    return Support::no(fmt::format(
+        "{} is not one of its configs for this problem: consumers 2 or {}, units {} to {}, filters "
+        "32, 64 or 96, at most {} bytes of shared memory (this: {})",
+        to_string(config), DirectStemSm90::kMostConsumers, kernel.halo() + 2,
+        kernel.halo() + DirectStemSm90::kMostUnitsBesideHalo, DirectStemSm90::kMostSmemBytes,
+        kernel.smem_bytes()));
+  }
+
+  std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,
+                                   const Config& config) const override {
+    return std::make_unique<DirectStemExecutable>(direct_stem_sm90_kernel(a, config), device);
   }
 
   static std::string why_none(DirectStemSm90 kernel) {
@@ -293,9 +227,7 @@ CompileJob direct_stem_sm90_job(const DirectStemSm90& a, const std::string& arch
       ".p={},.q={},.relu={},.consumers={},.units={},.filters={}}}",
       a.n, a.c, a.h, a.w, a.k, a.r, a.s, a.stride_h, a.pad_top, a.pad_left, a.p, a.q, a.relu, a.consumers,
       a.units, a.filters);
-  CompileJob job = kernel_job(kFile, fmt::format("convtune::direct_stem_sm90<{}>", config), arch);
-  job.kernels.push_back(fmt::format("convtune::pack_direct_stem_sm90<{}>", config));
-  return job;
+  return packing_job("direct_stem_sm90", config, arch);
 }
 
 DirectStemSm90 direct_stem_sm90_kernel(const Conv2dProblem& problem, const Config& config) {
