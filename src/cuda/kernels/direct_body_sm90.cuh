@@ -56,7 +56,15 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
         const unsigned long long filters =
             weights + static_cast<unsigned>(weight_ring.slot) * (S::kWeightBytes / 16);
         ptx::wgmma_fence();
-        for_constants<0, S::kWeightSteps>([&](auto i) {
+        for_constants<0, S::kWeightSteps / 3>([&](auto i) {
+          constexpr int kFirst = decltype(i)::value * 3, kStep = kGroup * S::kWeightSteps + kFirst;
+          constexpr int kChunk = config.step_chunk(kStep), kFilters = config.block_filters() * 2;
+          ptx::ThreeWgmmaTf32<S::kPositions>::template multiply<
+              kFilters, config.step_chunk(kStep + 1) - kChunk, 2 * kFilters,
+              config.step_chunk(kStep + 2) - kChunk>(sums, filters + kFirst * kFilters, here + kChunk,
+                                                     kStep > 0 || block > 0);
+        });
+        for_constants<S::kWeightSteps / 3 * 3, S::kWeightSteps>([&](auto i) {
           constexpr int step = kGroup * S::kWeightSteps + decltype(i)::value;
           constexpr int chunk = config.step_chunk(step);
           ptx::WgmmaTf32<S::kPositions>::multiply(sums, filters + i.value * (config.block_filters() * 2),

@@ -86,36 +86,76 @@ __device__ void bring_weights(const float* __restrict__ packed, const Smem<confi
 }
 
 // Batches that a loading thread takes its chunks of a stage in: all but the oldest are on their way. Which
-// batch and which registers are constants in the code of a lap, after which both begin anew.
+// batch and which registers are constants in the code of a lap, after which both begin anew. A lap is written
+// out, and compiling waits for it: of the ways to have enough on its way it is the shortest.
 template <DirectBodySm90 config>
 struct Batches {
   static constexpr int kNeeded = config.loader_chunks() * config.stage_units();
-  static constexpr int kRegisters = (config.threads() > 384 ? 80 : 100) - config.loader_chunks();
-  static constexpr int kMostInFlight = kRegisters / 4, kMostAtOnce = 6;
-  static constexpr int kCount = (kNeeded + kMostAtOnce - 1) / kMostAtOnce;
-  static constexpr int kAtOnce = (kNeeded + kCount - 1) / kCount;
-  static constexpr int lap(int depth) {
-    int lap = depth;
-    while (lap % kCount != 0) lap += depth;
-    return lap;
+  static constexpr int kRegisters = (config.threads() > 384 ? 80 : 104) - config.loader_chunks();
+  static constexpr int kMostInFlight = kRegisters / 4, kMostAtOnce = 12, kMostDepth = 8;
+  static constexpr int at_once(int count) { return (kNeeded + count - 1) / count; }
+  static constexpr int lap(int count, int depth) {  // their least common multiple
+    int a = count, b = depth;
+    while (b != 0) {
+      const int rest = a % b;
+      a = b, b = rest;
+    }
+    return count / a * depth;
   }
-  static constexpr int depth() {
-    int depth = lesser(kMostInFlight / kAtOnce, 8);
-    while (depth > 2 && lap(depth) * kAtOnce > 72) --depth;
-    return depth;
+  struct Choice {
+    int count, depth;
+  };
+  static constexpr Choice choose() {
+    constexpr int kEnough = 3 * kMostInFlight / 2;  // twice what is on its way, on average
+    Choice best{0, 0};
+    int most = 0, least = 0;
+    for (int count = (kNeeded + kMostAtOnce - 1) / kMostAtOnce; count <= (kNeeded + 2) / 3; ++count)
+      for (int depth = 2; depth <= kMostDepth; ++depth) {
+        const int some = at_once(count), code = lap(count, depth) * (some + 1);
+        const int flying = lesser((2 * depth - 1) * some, kEnough);
+        if (depth > 2 && some * depth > kMostInFlight) break;
+        if (flying > most || (flying == most && code < least))
+          best = {count, depth}, most = flying, least = code;
+      }
+    return best;
   }
-  static constexpr int kDepth = depth(), kLap = lap(kDepth);
+  static constexpr Choice kChoice = choose();
+  static constexpr int kCount = kChoice.count, kAtOnce = at_once(kCount);
+  static constexpr int kDepth = kChoice.depth, kLap = lap(kCount, kDepth);
 };
 
-// A load with an offset that is part of the instruction, or 0. Volatile: a compiler that moves loads to where
-// their values are used would undo what is on its way.
-template <long long kOffset>
-__device__ __forceinline__ void load_global(float& to, const float* from, bool there) {
+// Four channels of a pixel that lies `sources` further on, or 0 where that is negative. Volatile: a compiler
+// that moves loads to where their values are used would undo what is on its way. One statement, since it is
+// their number that compiling waits for.
+template <long long kPlanePixels>
+__device__ __forceinline__ void load_pixel(unsigned (&to)[4], const float* from, const int (&sources)[4]) {
   asm volatile(
-      "{\n.reg .pred there;\nsetp.ne.b32 there, %2, 0;\nmov.b32 %0, 0;\n"
-      "@there ld.global.nc.f32 %0, [%1+%3];\n}"
-      : "=f"(to)
-      : "l"(from), "r"(static_cast<unsigned>(there)), "n"(kOffset * 4));
+      "{\n.reg .pred there;\n.reg .b64 at;\nmad.wide.s32 at, %5, 4, %4;\n"
+      "setp.ge.s32 there, %5, 0;\nmov.b32 %0, 0;\n@there ld.global.nc.b32 %0, [at];\n"
+      "setp.ge.s32 there, %6, 0;\nmov.b32 %1, 0;\n@there ld.global.nc.b32 %1, [at+%9];\n"
+      "setp.ge.s32 there, %7, 0;\nmov.b32 %2, 0;\n@there ld.global.nc.b32 %2, [at+%10];\n"
+      "setp.ge.s32 there, %8, 0;\nmov.b32 %3, 0;\n@there ld.global.nc.b32 %3, [at+%11];\n}"
+      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+      : "l"(from), "r"(sources[0]), "r"(sources[1]), "r"(sources[2]), "r"(sources[3]), "n"(kPlanePixels * 4),
+        "n"(kPlanePixels * 8), "n"(kPlanePixels * 12));
+}
+
+// Stores four numbers, rounded as cvt_rna_tf32 does in what products read of it, in one instruction for each.
+// A NaN may wrap to a number; so `largest` becomes the largest of them and of itself, or NaN.
+__device__ __forceinline__ void store_rounded(unsigned to, int offset, const unsigned (&values)[4],
+                                              float& largest, bool stores) {
+  asm volatile(
+      "{\n.reg .pred stores;\n.reg .f32 size;\n.reg .b32 at, b0, b1, b2, b3;\n"
+      "abs.f32 size, %1;\nmax.NaN.f32 %0, %0, size;\nadd.s32 b0, %1, 4096;\n"
+      "abs.f32 size, %2;\nmax.NaN.f32 %0, %0, size;\nadd.s32 b1, %2, 4096;\n"
+      "abs.f32 size, %3;\nmax.NaN.f32 %0, %0, size;\nadd.s32 b2, %3, 4096;\n"
+      "abs.f32 size, %4;\nmax.NaN.f32 %0, %0, size;\nadd.s32 b3, %4, 4096;\n"
+      "setp.ne.b32 stores, %6, 0;\nadd.s32 at, %5, %7;\n"
+      "@stores st.shared.v4.b32 [at], {b0, b1, b2, b3};\n}"
+      : "+f"(largest)
+      : "r"(values[0]), "r"(values[1]), "r"(values[2]), "r"(values[3]), "r"(to),
+        "r"(static_cast<unsigned>(stores)), "r"(offset)
+      : "memory");
 }
 
 // Everything that a thread that loads input does, one of config.loaders().
@@ -127,16 +167,16 @@ __device__ void load_input(const float* __restrict__ x, const Smem<config>& smem
   constexpr int kLoaders = config.loaders(), kPlanePixels = a.h * a.w;
   constexpr int kChunks = config.loader_chunks();  // of this thread and a unit
   constexpr int kStageUnits = config.stage_units(), kUnits = config.units();
-  constexpr bool kWholeStages = kUnits % kStageUnits == 0;
+  constexpr bool kWholeChannels = a.c % config.channels == 0;
   const Walk<config> walk;
   const int steps = walk.tiles * S::kBlocks * B::kCount;
-  float values[B::kDepth][B::kAtOnce][4];
+  unsigned values[B::kDepth][B::kAtOnce][4];
 
   int load_block = 0, load_tile = 0;
   const float* from = x;  // of the tile's first image the stage's first channel
   int sources[kChunks];   // from there on, or -1
-  const auto load = [&](auto batch, auto slot) {
-    if (batch.value == 0 && load_block == 0) {
+  const auto load = [&](int batch, int slot) {
+    if (batch == 0 && load_block == 0) {
       const int first = walk.first_position(load_tile);
       const int first_image = first / S::kImagePositions / S::kStrips;
       from = x + static_cast<long long>(first_image) * (a.c * kPlanePixels);
@@ -144,23 +184,20 @@ __device__ void load_input(const float* __restrict__ x, const Smem<config>& smem
       for (int i = 0; i < kChunks; ++i)
         sources[i] = chunk_source<config>(thread + kLoaders * i, first, first_image);
     }
-    for_constants<0, B::kAtOnce>([&](auto i) {
-      constexpr int item = decltype(batch)::value * B::kAtOnce + decltype(i)::value;
-      if constexpr (item < B::kNeeded) {
-        constexpr int in_stage = item / kChunks;
+#pragma unroll
+    for (int i = 0; i < B::kAtOnce; ++i) {
+      const int item = batch * B::kAtOnce + i;
+      if (item < B::kNeeded) {
+        const int in_stage = item / kChunks;
         const int unit = load_block * kStageUnits + in_stage;
         const int source = sources[item % kChunks];
-        const bool there = source >= 0 && (kWholeStages || unit < kUnits);
-        float(&to)[4] = values[slot.value][i.value];
-        const float* const at = from + source;
-        for_constants<0, 4>([&](auto j) {
-          constexpr int kChannel = in_stage * 4 + decltype(j)::value;
-          load_global<static_cast<long long>(kChannel) * kPlanePixels>(
-              to[j.value], at, there && (a.c % 4 == 0 || unit * 4 + j.value < a.c));
-        });
+        int channels[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) channels[j] = kWholeChannels || unit * 4 + j < a.c ? source : -1;
+        load_pixel<kPlanePixels>(values[slot][i], from + in_stage * 4LL * kPlanePixels, channels);
       }
-    });
-    if (batch.value == B::kCount - 1) {
+    }
+    if (batch == B::kCount - 1) {
       from += static_cast<long long>(config.channels) * kPlanePixels;
       if (++load_block == S::kBlocks) load_block = 0, ++load_tile;
     }
@@ -170,48 +207,39 @@ __device__ void load_input(const float* __restrict__ x, const Smem<config>& smem
   int stage = 0;
   float largest = 0;  // of the stage's numbers; NaN where one is
   const unsigned mine = smem.stages + thread * 16;
-  const auto store = [&](auto batch, auto slot) {
-    if (batch.value == 0 && stage >= S::kStages)
-      ptx::mbarrier_wait(smem.done + 8 * ring.slot, ring.parity ^ 1);
+  const auto store = [&](int batch, int slot) {
+    if (batch == 0 && stage >= S::kStages) ptx::mbarrier_wait(smem.done + 8 * ring.slot, ring.parity ^ 1);
     const unsigned to = mine + ring.slot * S::kStageBytes;
-    for_constants<0, B::kAtOnce>([&](auto i) {
-      constexpr int item = decltype(batch)::value * B::kAtOnce + decltype(i)::value;
-      if constexpr (item < B::kNeeded) {
-        constexpr int chunk = item % kChunks * kLoaders;
-        constexpr int place = item / kChunks * S::kPlane + chunk;
-        unsigned bits[4];
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const float value = values[slot.value][i.value][j];
-          asm("max.NaN.f32 %0, %0, %1;" : "+f"(largest) : "f"(fabsf(value)));
-          // As cvt_rna_tf32 in what products read of it, in one instruction for four. A NaN may wrap to a
-          // number, and is flagged.
-          bits[j] = __float_as_uint(value) + 0x1000;
-        }
-        if (chunk + kLoaders <= S::kUnitChunks || thread + chunk < S::kUnitChunks)
-          asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + place * 16), "r"(bits[0]),
-                       "r"(bits[1]), "r"(bits[2]), "r"(bits[3])
-                       : "memory");
+    for (int i = 0; i < B::kAtOnce; ++i) {
+      const int item = batch * B::kAtOnce + i;
+      if (item < B::kNeeded) {
+        const int chunk = item % kChunks * kLoaders;
+        const int place = item / kChunks * S::kPlane + chunk;
+        store_rounded(to, place * 16, values[slot][i], largest,
+                      chunk + kLoaders <= S::kUnitChunks || thread + chunk < S::kUnitChunks);
       }
-    });
-    if (batch.value < B::kCount - 1) return;
+    }
+    if (batch < B::kCount - 1) return;
     // What rounds to infinity is flagged too. No other stage has this number: it is never cleared.
-    if (!(largest < 3.402e38f)) store_shared(smem.flags + 4 * ring.slot, stage + 1);
+    if (!(largest < ptx::kTf32Overflow)) store_shared(smem.flags + 4 * ring.slot, stage + 1);
     ptx::fence_proxy_async();
     ptx::mbarrier_arrive(smem.full + 8 * ring.slot);
     largest = 0, ++stage;
     ring.next();
   };
 
-  for_constants<0, B::kDepth - 1>([&](auto i) {
-    if (i.value < steps) load(Int<i.value % B::kCount>{}, i);
-  });
-  for (int step = 0; step < steps; step += B::kLap)
-    for_constants<0, B::kLap>([&](auto i) {
-      constexpr int kNow = decltype(i)::value, kAhead = kNow + B::kDepth - 1;
-      if (step + kAhead < steps) load(Int<kAhead % B::kCount>{}, Int<kAhead % B::kDepth>{});
-      if (step + kNow < steps) store(Int<kNow % B::kCount>{}, Int<kNow % B::kDepth>{});
-    });
+  // The first lap only loads.
+  const auto exists = [&](int step) { return static_cast<unsigned>(step) < static_cast<unsigned>(steps); };
+#pragma unroll 1
+  for (int step = -B::kLap; step < steps; step += B::kLap) {
+#pragma unroll
+    for (int i = 0; i < B::kLap; ++i) {
+      const int ahead = i + B::kDepth - 1;
+      if (exists(step + ahead)) load(ahead % B::kCount, ahead % B::kDepth);
+      if (exists(step + i)) store(i % B::kCount, i % B::kDepth);
+    }
+  }
 }
 
 }  // namespace body

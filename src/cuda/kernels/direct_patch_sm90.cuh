@@ -212,7 +212,7 @@ __device__ void consume(const ptx::TensorMap* map, bool in_boxes, const float* _
     for (int stage = 0; stage < S::kSumStages - 1; ++stage) multiply(stage, Int<0>{});
     multiply(S::kSumStages - 1, Int<1>{});
     // What rounds to infinity is not finite either.
-    const bool finite = weights_finite && __all_sync(0xffffffff, largest < 3.402e38f);
+    const bool finite = weights_finite && __all_sync(0xffffffff, largest < ptx::kTf32Overflow);
     store<config>(sums, map, in_boxes, x, packed, y, walk.filter_block(tile) * S::kFilters,
                   first + consumer * kTile, finite, staging, consumer, staged);
   }

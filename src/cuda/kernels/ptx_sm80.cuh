@@ -128,6 +128,9 @@ __device__ inline unsigned cvt_rna_tf32(float value) {
   return bits;
 }
 
+// The least number whose nearest TF32 is infinity.
+constexpr float kTf32Overflow = 0x1.ffep127f;
+
 // Two floats to the nearest even; the instruction takes the upper half first. Beyond 65504 it is Inf.
 __device__ inline unsigned cvt_rn_f16x2(float low, float high) {
   unsigned bits;
