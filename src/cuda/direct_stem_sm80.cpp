@@ -1,19 +1,17 @@
 // `direct_stem_sm80`: few input channels on compute capability 8.0 and up (kernels/direct_stem_sm80.cuh).
-// Which problems it takes, its search space, and what runs. The fields of a config:
-// kernels/direct_stem_sm80.h.
+// Which problems it takes, and what runs. The fields of a config: kernels/direct_stem_sm80.h.
 #include "cuda/direct_stem_sm80.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
-#include <set>
 
 #include "config.h"
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
+#include "cuda/direct_stem_sm80_configs.h"
 #include "cuda/extents.h"
 #include "cuda/forecast.h"
 #include "cuda/kernel.h"
@@ -26,97 +24,6 @@ namespace {
 constexpr const char* kFile = "direct_stem_sm80.cuh";
 constexpr std::size_t kMostCandidates = 64;
 constexpr double kHopeless = 2;  // times the best estimate
-
-struct DirectStemConfig {
-  std::int64_t warp_filters = 16, warp_columns = 1, warp_rows = 1;
-  std::int64_t filter_warps = 1, row_warps = 1, column_warps = 1;
-  std::int64_t steps = 1, stages = 2, blocks = 1, staged = 1, stagger = 0;
-  template <class Self, class F>
-  static void visit(Self& self, F&& field) {
-    field("warp_filters", self.warp_filters);
-    field("warp_columns", self.warp_columns);
-    field("warp_rows", self.warp_rows);
-    field("filter_warps", self.filter_warps);
-    field("row_warps", self.row_warps);
-    field("column_warps", self.column_warps);
-    field("steps", self.steps);
-    field("stages", self.stages);
-    field("blocks", self.blocks);
-    field("staged", self.staged);
-    field("stagger", self.stagger);
-  }
-};
-
-int smem_bytes_of(const DeviceInfo& device) {
-  return static_cast<int>(target_of(device).smem_per_multiprocessor);
-}
-
-// For every row pitch modulo 32.
-std::array<double, 32> wavefronts(DirectStemSm80 kernel) {
-  std::array<double, 32> result{};
-  for (int pitch = 0; pitch < 32; ++pitch) {
-    kernel.row_pitch = (1 << 17) + pitch;  // far apart, as rows are
-    result[static_cast<std::size_t>(pitch)] = direct_stem_sm80_wavefronts(kernel);
-  }
-  return result;
-}
-
-// The problem, and how its pixels are best laid out.
-class Planned {
- public:
-  explicit Planned(const Conv2dProblem& problem) {
-    kernel_.of = extents_of(problem);
-    // Where pixels share no column their distance is free.
-    const int least = kernel_.apart_columns() ? kernel_.of.s : kernel_.of.stride_w;
-    const int most = kernel_.apart_columns() ? least + 8 : least;
-    wavefronts_.fill(1e30);
-    for (int pitch = least; pitch <= most; ++pitch) {
-      DirectStemSm80 tried = kernel_;
-      tried.pixel_pitch = pitch;
-      const auto found = wavefronts(tried);
-      if (*std::min_element(found.begin(), found.end()) >=
-          *std::min_element(wavefronts_.begin(), wavefronts_.end()) - 0.1)
-        continue;
-      kernel_.pixel_pitch = pitch;
-      wavefronts_ = found;
-    }
-  }
-  const Conv2dExtents& of() const { return kernel_.of; }
-
-  DirectStemSm80 with(const DirectStemConfig& config) const {
-    DirectStemSm80 kernel = kernel_;
-    kernel.warp_filters = static_cast<int>(config.warp_filters);
-    kernel.warp_columns = static_cast<int>(config.warp_columns);
-    kernel.warp_rows = static_cast<int>(config.warp_rows);
-    kernel.filter_warps = static_cast<int>(config.filter_warps);
-    kernel.row_warps = static_cast<int>(config.row_warps);
-    kernel.column_warps = static_cast<int>(config.column_warps);
-    kernel.steps = static_cast<int>(config.steps), kernel.stages = static_cast<int>(config.stages);
-    kernel.blocks = static_cast<int>(config.blocks), kernel.staged = static_cast<int>(config.staged);
-    // Wide loads need rows that begin at multiples: not where that costs more in bank conflicts.
-    double best = 1e30;
-    if (!kernel.possible()) return kernel;
-    for (const int width : {1, 2, 4}) {
-      DirectStemSm80 tried = kernel;
-      if (!tried.loads(width)) continue;
-      tried.load_width = width;
-      const int least = tried.window_columns();
-      int pitch = least;
-      for (int other = least; other < least + 32; other += width)
-        if (wavefronts_at(other) < wavefronts_at(pitch) - 0.01) pitch = other;
-      if (wavefronts_at(pitch) > best * 1.05) continue;
-      best = std::min(best, wavefronts_at(pitch));
-      tried.row_pitch = pitch;
-      kernel = tried;
-    }
-    return kernel;
-  }
-  double wavefronts_at(int row_pitch) const { return wavefronts_[static_cast<std::size_t>(row_pitch % 32)]; }
-
- private:
-  DirectStemSm80 kernel_;
-  std::array<double, 32> wavefronts_{};
-};
 
 // Clock cycles of a block's products, if the tensor cores have nothing else to do.
 double product_cycles(const DirectStemSm80& kernel, const DeviceInfo& device) {
@@ -182,62 +89,6 @@ class DirectStemExecutable final : public Executable {
   const Kernel run_, pack_;
 };
 
-// ---- The search space ----
-
-// Ways to divide filters among warps and blocks that leave no 16 of them idle for nothing.
-std::vector<std::pair<int, int>> filter_choices(int k) {
-  const int needed = (k + 15) / 16 * 16;
-  std::vector<std::pair<int, int>> choices;
-  for (const int warp_filters : {96, 64, 48, 32, 16})
-    for (const int warps : {1, 2, 4})
-      if (const int filters = warp_filters * warps; filters <= needed) {
-        const int blocks = (k + filters - 1) / filters;
-        if (blocks * filters <= needed + needed / 8) choices.emplace_back(warp_filters, warps);
-      }
-  return choices;
-}
-
-// Every valid config, each with as many blocks on a multiprocessor as fit. `wasteful`: those with idle
-// pixels, few warps and few sums too, for problems that have no other.
-std::vector<DirectStemConfig> configs_of(const Planned& planned, int smem_bytes, bool wasteful = false) {
-  const Conv2dExtents& of = planned.of();
-  const int tiles = (of.q + 7) / 8;  // of a row
-  std::vector<DirectStemConfig> configs;
-  const auto add = [&](DirectStemConfig config) {
-    for (config.blocks = 6; config.blocks >= 1; --config.blocks)
-      if (planned.with(config).valid(smem_bytes)) break;
-    if (config.blocks >= 1) configs.push_back(config);
-  };
-  const int k_steps = planned.with({}).k_steps();
-  for (const auto& [warp_filters, filter_warps] : filter_choices(of.k))
-    for (int warp_columns = 1; warp_columns <= 8; ++warp_columns)
-      for (const int column_warps : {1, 2, 4, 8}) {
-        const int columns = warp_columns * column_warps;
-        const int splits = (tiles + columns - 1) / columns;
-        if (!wasteful && splits * columns > tiles + tiles / 7) continue;  // idle pixels
-        for (const int warp_rows : {1, 2, 4})
-          for (const int row_warps : {1, 2, 4, 8}) {
-            const int warps = filter_warps * row_warps * column_warps, band = warp_rows * row_warps;
-            const int sums = warp_filters / 4 * warp_rows * warp_columns;
-            if (warps > 8 || (!wasteful && (warps < 4 || sums < 16)) || (band > 1 && band > of.p)) continue;
-            DirectStemConfig config{warp_filters, warp_columns, warp_rows,
-                                    filter_warps, row_warps,    column_warps};
-            for (const int staged : {1, 0}) {
-              if (staged && splits > 1) continue;
-              config.staged = staged, config.stagger = 100;
-              config.steps = k_steps, config.stages = 1;
-              add(config);
-              for (const auto& [steps, stages] : {std::pair{2, 3}, {4, 2}, {4, 3}, {8, 2}})
-                if (steps * stages < k_steps) {
-                  config.steps = steps, config.stages = stages;
-                  add(config);
-                }
-            }
-          }
-      }
-  return configs.empty() && !wasteful ? configs_of(planned, smem_bytes, true) : configs;
-}
-
 class DirectStem final : public Algorithm {
  public:
   std::string_view name() const override { return "direct_stem_sm80"; }
@@ -245,8 +96,8 @@ class DirectStem final : public Algorithm {
 
   Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (Support support = takes(a); !support) return support;
-    const Planned planned(a);
-    if (!configs_of(planned, smem_bytes_of(device)).empty()) return Support::yes();
+    const DirectStemPlanned planned(a);
+    if (!direct_stem_sm80_configs(planned, device).empty()) return Support::yes();
     DirectStemConfig least{.column_warps = 4, .steps = 2, .stages = 3};
     return Support::no(
         fmt::format("{} bytes of shared memory and {} instructions are about the least that "
@@ -262,9 +113,9 @@ class DirectStem final : public Algorithm {
       DirectStemConfig config;
     };
     std::vector<Ranked> ranked;
-    const Planned planned(a);
+    const DirectStemPlanned planned(a);
     const Target target = target_of(device);
-    for (const DirectStemConfig& config : configs_of(planned, smem_bytes_of(device))) {
+    for (const DirectStemConfig& config : direct_stem_sm80_configs(planned, device)) {
       const DirectStemSm80 kernel = planned.with(config);
       // The launch bounds keep `blocks` resident.
       const TileWork work = tile_work(kernel, planned.wavefronts_at(kernel.row_pitch));
@@ -282,7 +133,7 @@ class DirectStem final : public Algorithm {
 
   double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
                   const Ceilings& ceilings) const override {
-    const DirectStemSm80 kernel = Planned(a).with(from_config<DirectStemConfig>(config));
+    const DirectStemSm80 kernel = DirectStemPlanned(a).with(from_config<DirectStemConfig>(config));
     const double flops = 16.0 * kernel.k_steps() * kernel.filters() * kernel.band() * kernel.columns() *
                          static_cast<double>(kernel.all_blocks());
     return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
@@ -300,8 +151,8 @@ class DirectStem final : public Algorithm {
       for (const auto& [name, value] : config.values)
         if (value < 0 || value > 256)
           return Support::no(fmt::format("{} must be 0 to 256, not {}", name, value));
-      const DirectStemSm80 kernel = Planned(a).with(typed);
-      const int smem_bytes = smem_bytes_of(device);
+      const DirectStemSm80 kernel = DirectStemPlanned(a).with(typed);
+      const int smem_bytes = direct_stem_sm80_smem_bytes(device);
       if (kernel.valid(smem_bytes)) return Support::yes();
       if (!kernel.possible())
         return Support::no(fmt::format(
@@ -335,11 +186,11 @@ class DirectStem final : public Algorithm {
   std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
                                       const Config& config) const override {
     const auto typed = from_config<DirectStemConfig>(config);
-    const DirectStemSm80 kernel = Planned(a).with(typed);
+    const DirectStemSm80 kernel = DirectStemPlanned(a).with(typed);
     StageView view;
     view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
     view.parameters.stages = {1, 2, 3, 4, 5, 6, 7, 8};
-    view.config = {kernel.warps(), kernel.ring_stages()};  // more would be kept empty
+    view.config = {kernel.warps(), kernel.used_stages()};  // more would be kept empty
     view.with = [typed, now = kernel.warps()](const StageConfig& wanted) {
       DirectStemConfig other = typed;
       other.stages = wanted.stages;
@@ -379,24 +230,6 @@ class DirectStem final : public Algorithm {
 
 }  // namespace
 
-double direct_stem_sm80_wavefronts(const DirectStemSm80& kernel) {
-  std::array<int, 4> groups{};
-  for (int group = 0; group < kernel.groups(); ++group)
-    ++groups[static_cast<std::size_t>(kernel.pattern(group))];
-  double sum = 0;
-  for (int pattern = 0; pattern < 4; ++pattern) {
-    std::array<std::set<int>, 32> words;
-    for (int lane = 0; lane < 32; ++lane) {
-      const int word = lane / 4 * kernel.pixel_pitch + kernel.thread_offset(pattern, lane % 4);
-      words[static_cast<std::size_t>(word % 32)].insert(word);
-    }
-    std::size_t most = 0;
-    for (const auto& bank : words) most = std::max(most, bank.size());
-    sum += static_cast<double>(most) * groups[static_cast<std::size_t>(pattern)] / kernel.groups();
-  }
-  return sum;
-}
-
 CompileJob direct_stem_sm80_job(const DirectStemSm80& a, const std::string& arch) {
   const std::string config = fmt::format(
       "convtune::DirectStemSm80{{.of={},.warp_filters={},.warp_columns={},.warp_rows={},.filter_warps={},"
@@ -410,7 +243,7 @@ CompileJob direct_stem_sm80_job(const DirectStemSm80& a, const std::string& arch
 }
 
 DirectStemSm80 direct_stem_sm80_kernel(const Conv2dProblem& problem, const Config& config) {
-  return Planned(problem).with(from_config<DirectStemConfig>(config));
+  return DirectStemPlanned(problem).with(from_config<DirectStemConfig>(config));
 }
 
 const Algorithm& direct_stem_sm80() {

@@ -47,6 +47,42 @@ std::vector<float> window_of(const DirectStemSm80& kernel, const std::vector<flo
   return window;
 }
 
+// The loop of k-steps: each finds its weights in the ring, what is loaded is there, and a body further on all
+// offsets are the same.
+void expect_ring(const DirectStemSm80& kernel, const std::string& what) {
+  const int body = kernel.body_steps(), parts = kernel.body_stages();
+  const int slots = kernel.resident() ? 1 : kernel.stages;
+  std::vector<int> first(static_cast<std::size_t>(slots), -1);  // k-step of each slot
+  const auto load = [&](int at, int stage) {
+    const int left = kernel.bodies() - 1 - at, begin = at * body + kernel.stage_begin(stage);
+    if (left < kernel.stage_ahead(stage)) return;
+    const int end = at * body + kernel.stage_begin(stage + 1), spare = kernel.spare_floats();
+    ASSERT_LT(begin, kernel.k_steps()) << what;
+    ASSERT_LE((end - begin) * kernel.step_floats(), kernel.stage_floats()) << what;
+    ASSERT_LE(end * kernel.step_floats(), kernel.k_steps() * kernel.step_floats() + spare) << what;
+    first[static_cast<std::size_t>((at * parts + stage) % slots)] = begin;
+  };
+  if (kernel.resident()) first[0] = 0;
+  for (int stage = 0; stage < slots && !kernel.resident(); ++stage) load(0, stage);
+  for (int step = 0; step < kernel.k_steps(); ++step) {
+    const int at = step / body, part = kernel.part_of(step % body);
+    if (!kernel.resident() && step > 0 && step % body == kernel.stage_begin(part)) {
+      const int before = step % body == 0 ? at - 1 : at;  // it is loaded as the body at hand ends
+      load(before, (step % body == 0 ? parts : part) + slots - 1);
+    }
+    const int slot = kernel.resident() ? 0 : (at * parts + part) % slots;
+    const int in_stage = kernel.resident() ? step : step % body - kernel.stage_begin(part);
+    ASSERT_EQ(first[static_cast<std::size_t>(slot)] + in_stage, step) << what;
+    for (const int group : {2 * step, 2 * step + 1}) {
+      if (!kernel.rolled()) continue;
+      ASSERT_EQ(kernel.pattern(group), kernel.pattern(group - 2 * body * at)) << what;
+      ASSERT_EQ(kernel.group_offset(group),
+                kernel.group_offset(group - 2 * body * at) + at * kernel.body_offset())
+          << what;
+    }
+  }
+}
+
 // Every output of every block, as its threads read the window, against the definition. What a thread reads
 // must have been written, what it multiplies by zero too.
 void expect_convolution(const DirectStemSm80& kernel, const std::string& what) {
@@ -100,6 +136,9 @@ TEST(DirectStemSm80, WindowAndOffsetsMakeAConvolution) {
           for (std::size_t i = 0; i < configs.size(); i += 1 + configs.size() / 2)
             expect_convolution(cuda::direct_stem_sm80_kernel(problem, configs[i]),
                                to_string(problem) + " with " + to_string(configs[i]));
+          for (std::size_t i = 0; i < configs.size(); i += 1 + configs.size() / 8)
+            expect_ring(cuda::direct_stem_sm80_kernel(problem, configs[i]),
+                        to_string(problem) + " with " + to_string(configs[i]));
           if (HasFatalFailure()) return;
         }
 }
@@ -149,11 +188,30 @@ TEST(DirectStemSm80, TakesEveryStemCaseEverywhere) {
       const Conv2dProblem asked = stem(to_string(problem));
       const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(asked, gpu(isa));
       ASSERT_FALSE(configs.empty()) << to_string(problem);
+      for (const Config& config : configs)
+        expect_ring(cuda::direct_stem_sm80_kernel(asked, config),
+                    to_string(problem) + " with " + to_string(config));
+      if (HasFatalFailure()) return;
       for (std::size_t i = 0; i < configs.size(); i += 1 + configs.size() / 20) {
         EXPECT_TRUE(cuda::direct_stem_sm80().accepts(asked, gpu(isa), configs[i])) << to_string(configs[i]);
         EXPECT_LE(cuda::direct_stem_sm80_kernel(asked, configs[i]).smem_bytes(), 99 * 1024);
       }
     }
+}
+
+TEST(DirectStemSm80, FindsItsWeightsWithAnyStages) {
+  for (const char* name : {"alexnet_conv1", "resnet_stem", "yolo_stem", "vit_b16_patchify", "mnist_conv1"}) {
+    const Conv2dProblem problem = stem(name);
+    Config config = cuda::direct_stem_sm80().candidates(problem, gpu()).front();
+    for (int steps = 1; steps <= 20; ++steps)
+      for (int stages = 2; stages <= 9; ++stages) {
+        for (auto& [field, value] : config.values)
+          if (field == "steps" || field == "stages") value = field == "steps" ? steps : stages;
+        expect_ring(cuda::direct_stem_sm80_kernel(problem, config),
+                    std::string(name) + " with " + to_string(config));
+        if (HasFatalFailure()) return;
+      }
+  }
 }
 
 TEST(DirectStemSm80, TakesSmallOutputs) {
@@ -194,9 +252,8 @@ TEST(DirectStemSm80, CompilesAsPlanned) {
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     ASSERT_TRUE(results[i].module) << results[i].failure;
     const cuda::KernelResources& resources = results[i].module->kernels[0];
-    // Up to some registers: measured first guesses that spill these are faster than those that spill none.
-    EXPECT_LE(resources.spill_bytes, 96) << resources.kernel;
-    EXPECT_LE(resources.stack_bytes, 64) << resources.kernel;
+    EXPECT_EQ(resources.spill_bytes, 0) << resources.kernel;
+    EXPECT_EQ(resources.stack_bytes, 0) << resources.kernel;
     EXPECT_EQ(resources.static_smem_bytes, 0) << resources.kernel << ": all of it is asked for at the launch";
     EXPECT_LE(resources.registers, kernels[i].register_limit()) << resources.kernel;
   }

@@ -67,7 +67,9 @@ struct DirectStemSm80 {
   // Row y of channel c is row y * channels + c in shared memory: so the step from the end of a filter's row
   // to the beginning of the next is always the same. Rows of zeros behind them are what a k that is
   // padding meets.
-  constexpr int padding_rows() const { return of.taps() % 4 ? ceil_div(3, of.s) : 0; }
+  constexpr int padding_rows() const {
+    return rolled() ? ceil_div(8 * k_steps() - of.taps(), of.s) : of.taps() % 4 ? ceil_div(3, of.s) : 0;
+  }
   constexpr int smem_rows() const { return window_rows() * of.c + padding_rows(); }
   constexpr int pixel_offset(int row, int column) const {
     return row * pixel_rows() * of.c * row_pitch + column * pixel_pitch + lead();
@@ -84,12 +86,14 @@ struct DirectStemSm80 {
     const int column = tap % of.s, channel = tap / of.s % of.c, row = tap / of.s / of.c;
     return (channel * of.r + row) * of.s + column;
   }
-  // A group that does not exist has weights of zero and reads what the first one reads.
-  constexpr int group_offset(int group) const { return group < groups() ? tap_offset(4 * group) : 0; }
+  // A group that does not exist has weights of zero; it reads the rows of zeros, or what the first one reads.
+  constexpr int group_offset(int group) const {
+    return rolled() || group < groups() ? tap_offset(4 * group) : 0;
+  }
   // Which of a group's threads has the first tap of another row of the filter; 0: none. There are 4 patterns
   // of offsets, and so a thread keeps up to 4 addresses; all else is constant.
   constexpr int pattern(int group) const {
-    const int first = group < groups() ? 4 * group % of.s : 0;
+    const int first = rolled() || group < groups() ? 4 * group % of.s : 0;
     return of.s == 1 || first + 3 < of.s ? 0 : of.s - first;
   }
   constexpr int thread_offset(int pattern, int thread) const {
@@ -97,13 +101,67 @@ struct DirectStemSm80 {
     return thread + (pattern > 0 && thread >= pattern ? row_pitch - of.s : 0);
   }
 
+  // The patterns repeat after `period` k-steps, some whole rows further on. So the loop's body is one period
+  // or some, not too few products for a loop, and it is left in the middle the last time. Few k-steps are all
+  // written out.
+  constexpr int period() const {
+    int odd = of.s;
+    for (int i = 0; i < 3 && odd % 2 == 0; ++i) odd /= 2;
+    return odd;
+  }
+  constexpr int step_products() const { return filter_tiles() * tiles(); }
+  constexpr int body_steps() const {
+    int body = period();
+    while (body * step_products() < kLeastProducts) body += period();
+    // Of whole turns of the ring, if they are equal: then a stage's place is a constant.
+    if (!resident() && !turns(body))
+      for (int more = body; more * step_products() <= kMostProducts; more += period())
+        if (turns(more) && more % steps == 0) {
+          body = more;
+          break;
+        }
+    return k_steps() <= kShort || body > k_steps() ? k_steps() : body;
+  }
+  constexpr int bodies() const { return ceil_div(k_steps(), body_steps()); }
+  constexpr bool rolled() const { return bodies() > 1; }
+  constexpr int last_steps() const { return k_steps() - (bodies() - 1) * body_steps(); }
+  constexpr int body_offset() const { return 8 * body_steps() / of.s * row_pitch; }
+
   // ---- Weights: of each block [k-step][16 filters][lane][4]; then all as they came, bias, flag ----
+  // Where they do not stay, the loop's body has stages of nearly the same length.
   constexpr int step_floats() const { return 8 * filters(); }
-  constexpr int stage_floats() const { return steps * step_floats(); }
-  constexpr int all_stages() const { return ceil_div(k_steps(), steps); }
-  constexpr bool resident() const { return stages >= all_stages(); }  // no stage is ever replaced
+  constexpr bool resident() const { return stages * steps >= k_steps(); }  // no stage is ever replaced
+  constexpr int used_stages() const { return resident() ? ceil_div(k_steps(), steps) : stages; }
+  constexpr bool turns(int body) const { return ceil_div(body, steps) % stages == 0; }
+  constexpr int body_stages() const { return resident() ? 1 : ceil_div(body_steps(), steps); }
+  constexpr int stage_begin(int stage) const {
+    return stage / body_stages() * body_steps() + stage % body_stages() * body_steps() / body_stages();
+  }
+  // Bodies that must follow the one at hand for this stage, counted from its first, to have a k-step.
+  constexpr int stage_ahead(int stage) const {
+    return stage / body_stages() + (stage_begin(stage % body_stages()) >= last_steps() ? 1 : 0);
+  }
+  constexpr int part_of(int step) const {  // the body's stage that has a k-step of it
+    int part = 0;
+    while (!resident() && part + 1 < body_stages() && stage_begin(part + 1) <= step) ++part;
+    return part;
+  }
+  constexpr int stage_floats() const {
+    return step_floats() * (resident() ? k_steps() : ceil_div(body_steps(), body_stages()));
+  }
+  constexpr int all_stages() const {
+    if (resident()) return 1;
+    int some = bodies() * body_stages();
+    while (stage_begin(some - 1) >= k_steps()) --some;
+    return some;
+  }
+  // The last stage is loaded whole: so much is behind the last k-step, and zero.
+  constexpr int spare_floats() const {
+    if (resident()) return 0;
+    return (stage_begin(part_of(last_steps() - 1) + 1) - last_steps()) * step_floats();
+  }
   constexpr long long exact_weights() const {
-    return static_cast<long long>(filter_blocks()) * k_steps() * step_floats();
+    return static_cast<long long>(filter_blocks()) * k_steps() * step_floats() + spare_floats();
   }
   constexpr long long bias_at() const { return exact_weights() + of.weights(); }
   constexpr long long flag_at() const { return bias_at() + of.k; }
@@ -122,27 +180,29 @@ struct DirectStemSm80 {
     return tiles;
   }
 
-  // ---- Shared memory, in floats: stages, window; then the same memory again for results ----
-  constexpr int ring_stages() const { return resident() ? all_stages() : stages; }
-  constexpr int window_at() const { return ring_stages() * stage_floats(); }
+  // ---- Shared memory, in floats: stages, window; then the same memory again for results. ----
+  // Behind both where the block is, which is kept there.
+  constexpr int window_at() const { return (resident() ? 1 : stages) * stage_floats(); }
   constexpr long long product_floats() const {
     return window_at() + static_cast<long long>(smem_rows()) * row_pitch;
   }
-  constexpr long long smem_bytes() const {
+  constexpr long long place_at() const {
     const long long staging = staged ? staging_floats(staged_tiles()) : 0;
-    return 4 * (staging > product_floats() ? staging : product_floats());
+    return (staging > product_floats() ? staging : product_floats()) / 4 * 4 + 4;
   }
+  constexpr long long smem_bytes() const { return (4 * (place_at() + 4) + 127) / 128 * 128; }
 
-  // Registers of a thread: of sums, and of everything with what the compiler was seen to need beside them.
+  // Registers of a thread: of sums, and of everything with what the compiler was seen to need beside them,
+  // which is more where stages take turns.
   constexpr int register_limit() const {
     const int limit = 65536 / (threads() * blocks) / 8 * 8;  // they are dealt by eights
     return limit > kMostRegisters ? kMostRegisters : limit;
   }
   constexpr int tiles() const { return warp_rows * warp_columns; }
   constexpr int sums() const { return 4 * filter_tiles() * tiles(); }
-  constexpr int registers() const { return sums() + 2 * tiles() + 30; }
+  constexpr int registers() const { return sums() + 2 * tiles() + (resident() ? 30 : 36); }
   constexpr int instructions() const {
-    return k_steps() * (filter_tiles() * tiles() + filter_tiles() + 2 * tiles());
+    return body_steps() * (filter_tiles() * tiles() + filter_tiles() + 2 * tiles());
   }
 
   static constexpr int kMostSmemBytes = 99 * 1024;
@@ -150,6 +210,7 @@ struct DirectStemSm80 {
   static constexpr int kMostRegisters = 255;
   static constexpr int kMostInstructions = 8192;
   static constexpr int kMostTaps = 2048;
+  static constexpr int kLeastProducts = 64, kMostProducts = 256, kShort = 7;
 
   // Whether the choices are possible at all: nothing else may be asked before.
   constexpr bool possible() const {

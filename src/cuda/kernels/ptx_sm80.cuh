@@ -50,6 +50,17 @@ __device__ inline void cp_async_16_at(unsigned to, const void* from, unsigned so
                : "memory");
 }
 
+// Of pieces of 16 bytes in a row from `from` on the one number piece + times * kTimes + kMore, to kTo bytes
+// behind `to`. The compiler would keep a sum of them, in two registers.
+template <int kTo, int kTimes, int kMore>
+__device__ inline void cp_async_16_piece(unsigned to, const void* from, unsigned piece, unsigned times) {
+  asm volatile(
+      "{\n.reg .b64 at;\n.reg .b32 sum;\nmad.lo.s32 sum, %3, %5, %2;\nadd.s32 sum, sum, %6;\n"
+      "mad.wide.u32 at, sum, 16, %1;\ncp.async.cg.shared.global [%0 + %4], [at], 16;\n}" ::"r"(to),
+      "l"(from), "r"(piece), "r"(times), "n"(kTo), "n"(kTimes), "n"(kMore)
+      : "memory");
+}
+
 // Closes this thread's group, an empty one too: commit in every iteration, or the count of groups that
 // wait_group relies on drifts in the last ones.
 __device__ inline void cp_async_commit_group() {
@@ -128,8 +139,8 @@ __device__ inline unsigned cvt_rna_tf32(float value) {
   return bits;
 }
 
-// The least number whose nearest TF32 is infinity.
-constexpr float kTf32Overflow = 0x1.ffep127f;
+// The least number whose nearest TF32 is infinity. (Inline, or a random number becomes part of its name.)
+inline constexpr float kTf32Overflow = 0x1.ffep127f;
 
 // Two floats to the nearest even; the instruction takes the upper half first. Beyond 65504 it is Inf.
 __device__ inline unsigned cvt_rn_f16x2(float low, float high) {
