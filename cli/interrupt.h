@@ -5,6 +5,7 @@
 
 namespace convtune::cli {
 
+// Before any other thread is started.
 void catch_interrupts();
 bool interrupted();
 // What the library's `cancel` options take.

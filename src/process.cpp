@@ -60,6 +60,9 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // it was gone before
   ::signal(SIGINT, SIG_DFL), ::signal(SIGXFSZ, SIG_DFL), ::signal(SIGPIPE, SIG_DFL);
+  sigset_t none;  // blocked here, it would be blocked there
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
   if (::dup2(in, 0) >= 0 && ::dup2(out, 1) >= 0 && ::dup2(err, 2) >= 0) ::execve(file, arguments, variables);
   const int why = errno;
   [[maybe_unused]] const ssize_t told = ::write(failed, &why, sizeof why);
