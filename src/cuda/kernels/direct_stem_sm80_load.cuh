@@ -133,7 +133,7 @@ __device__ __forceinline__ bool load_window(float* window, const float* __restri
       }
     }
   }
-  return largest < __uint_as_float(0x7f7ff000);  // the least that rounds to infinity; no for NaN
+  return largest < ptx::kTf32Overflow;  // no for NaN
 }
 
 }  // namespace stem
