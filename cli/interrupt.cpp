@@ -1,6 +1,5 @@
-// SIGINT is waited for by a thread that does nothing else. A handler would run on whichever thread computes,
-// and oneDNN's generated code did not survive that: with one in ten interrupted measurements its heap was
-// damaged.
+// SIGINT is waited for by a thread that does nothing else: a handler would run on whichever thread computes,
+// in the middle of what is timed.
 #include "interrupt.h"
 
 #include <unistd.h>

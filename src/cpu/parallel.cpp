@@ -78,4 +78,19 @@ void parallel_for(int threads, std::int64_t tasks,
   CONVTUNE_ACQUIRE(&join);
 }
 
+// Threads that a team gets later are made by one that holds signals, and begin so.
+SignalsHeld::SignalsHeld(int threads) {
+  sigset_t waiting;
+  sigfillset(&waiting);
+  for (const int error : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT})
+    sigdelset(&waiting, error);
+  pthread_sigmask(SIG_BLOCK, &waiting, &before_);
+  thread_local int held = 1;  // of this thread's team
+  if (threads <= held) return;
+  held = threads;
+  parallel_for(threads, threads, [&](int thread, std::int64_t, std::int64_t) {
+    if (thread != 0) pthread_sigmask(SIG_BLOCK, &waiting, nullptr);
+  });
+}
+
 }  // namespace convtune::cpu

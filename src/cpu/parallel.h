@@ -2,6 +2,7 @@
 // think and one pool serves convtune, oneDNN and the program around them.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <type_traits>
 
@@ -23,5 +24,19 @@ void parallel_for(int threads, std::int64_t tasks, Body&& body) {
       },
       const_cast<void*>(static_cast<const void*>(&body)));
 }
+
+// While one lives, handlers of signals wait, on the thread that made it and on the others of its team (on
+// those for good): for code that a handler on its thread's stack would break. Signals that tell of an error
+// in the code itself are not held.
+class SignalsHeld {
+ public:
+  explicit SignalsHeld(int threads);
+  ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 }  // namespace convtune::cpu

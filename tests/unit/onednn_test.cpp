@@ -1,6 +1,9 @@
 // oneDNN through our eyes: both variants against the oracle, exactly; concurrent runs; refusals.
 #include <gtest/gtest.h>
+#include <sys/time.h>
 
+#include <atomic>
+#include <csignal>
 #include <thread>
 
 #include "host_tensors.h"
@@ -95,6 +98,33 @@ TEST_F(Onednn, RunsWithTheThreadsItWasPlannedWith) {
       EXPECT_EQ(run(problem, *executable, tensors, pack(*executable, tensors).get()), expected);
     }
   }
+}
+
+// Programs have handlers: an interpreter for Ctrl-C, a server for its end, a profiler for its clock.
+TEST_F(Onednn, IsNotDisturbedBySignals) {
+  static std::atomic<int> heard;
+  heard = 0;
+  struct sigaction before = {}, count = {};
+  count.sa_handler = [](int) { ++heard; };
+  ASSERT_EQ(sigaction(SIGALRM, &count, &before), 0);
+  const itimerval often = {{0, 100}, {0, 100}}, never = {};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    Conv2dProblem problem{.n = 1, .c = 3, .h = 131, .w = 131, .k = 96, .r = 11, .s = 11};
+    problem.stride_h = problem.stride_w = 4;
+    if (i % 2 == 1) problem = {.n = 2, .c = 64, .h = 40, .w = 40, .k = 64, .r = 3, .s = 3};
+    const HostTensors tensors = small_integers(problem, i);
+    const std::vector<float> expected = oracle_output(problem, tensors);
+    for (const Config& config : cpu::onednn()->candidates(problem, device())) {
+      const auto executable = cpu::onednn()->build(problem, device(), config);
+      const auto packed = pack(*executable, tensors);
+      for (int repeat = 0; repeat < 5; ++repeat)
+        EXPECT_EQ(run(problem, *executable, tensors, packed.get()), expected) << to_string(problem);
+    }
+  }
+  setitimer(ITIMER_REAL, &never, nullptr);
+  sigaction(SIGALRM, &before, nullptr);
+  EXPECT_GT(heard, 20);
 }
 
 TEST_F(Onednn, RefusesWithAReason) {
