@@ -6,20 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <random>
 
-#include "algorithms.h"
 #include "records_fixture.h"
+#include "simulated_device.h"
 
 namespace convtune {
 namespace {
-
-const Conv2dProblem& problem() {
-  static const Conv2dProblem one = parse_problem("mb1ic1ih2oc1kh1 precision=fp32 bias=0");
-  return one;
-}
 
 // What a run of each number of stages takes, and what the clock shows.
 struct World {
@@ -30,49 +24,7 @@ struct World {
   std::normal_distribution<double> normal;
 };
 
-class Clocked final : public Backend {
- public:
-  explicit Clocked(World& world) : world_(world) {}
-  const DeviceInfo& info() const override { return backend({}).info(); }
-  std::shared_ptr<void> allocate(std::size_t bytes) override { return backend({}).allocate(bytes); }
-  void upload(void* to, const void* from, std::size_t bytes) override { backend({}).upload(to, from, bytes); }
-  void download(void* to, const void* from, std::size_t bytes) override {
-    backend({}).download(to, from, bytes);
-  }
-  void synchronize(Stream) override {}
-  double time_us(const std::function<void()>& work) override {
-    const double before = world_.now_us;
-    work();
-    return world_.now_us - before;
-  }
-  Ceilings measure_ceilings() override { return {1, 1}; }
-  Precision default_precision() const override { return Precision::fp32; }
-
- private:
-  World& world_;
-};
-
-// The identity, given the weight 1; wrong where it takes no time.
-class Runs final : public Executable {
- public:
-  Runs(World& world, double us) : world_(world), us_(us) {}
-  std::size_t packed_bytes() const override { return sizeof(float); }
-  void pack(const void* w, const void*, void* packed, Stream) const override {
-    std::memcpy(packed, w, sizeof(float));
-  }
-  void run(const void* x, const void* packed, void* y, Stream) const override {
-    ++world_.runs;
-    world_.now_us += us_ * (1 + world_.noise * world_.normal(world_.random));
-    for (int i = 0; i < 4; ++i)
-      static_cast<float*>(y)[i] =
-          us_ == 0 ? 1e9f : static_cast<const float*>(x)[i] * *static_cast<const float*>(packed);
-  }
-
- private:
-  World& world_;
-  const double us_;
-};
-
+// Wrong where it takes no time.
 class Staged final : public Algorithm {
  public:
   explicit Staged(World& world) : world_(world) {}
@@ -85,7 +37,11 @@ class Staged final : public Algorithm {
   }
   std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&,
                                     const Config& config) const override {
-    return std::make_unique<Runs>(world_, world_.stage_us.at(config.at("stages")));
+    return std::make_unique<SimulatedExecutable>([this, us = world_.stage_us.at(config.at("stages"))] {
+      ++world_.runs;
+      world_.now_us += us * (1 + world_.noise * world_.normal(world_.random));
+      return us > 0;
+    });
   }
   std::optional<StageView> stage_view(const Conv2dProblem&, const DeviceInfo&,
                                       const Config& config) const override {
@@ -116,13 +72,14 @@ class LastStageTest : public testing::Test {
   // As if the search had just ended with 3 stages.
   LastStage run(
       const std::function<bool()>& cancelled = [] { return false; }, double min_gain = 0.02) {
-    TrialLog trials(scratch_.path(), problem(), "device");
-    Screening screening(problem(), bed_.info(), testbed_, trials, true);
-    Contender winner = contender(staged_, with_stages(3), problem(), bed_.info(), testbed_);
+    TrialLog trials(scratch_.path(), scaling_problem(), "device");
+    Screening screening(scaling_problem(), bed_.info(), testbed_, trials, true);
+    Contender winner = contender(staged_, with_stages(3), scaling_problem(), bed_.info(), testbed_);
     EXPECT_EQ(winner.failure, "");
     winner.screen_us = world_.stage_us.at(3);
     world_.runs = 0;
-    return last_stage(winner, problem(), bed_.info(), testbed_, screening, min_gain, budget_, cancelled);
+    return last_stage(winner, scaling_problem(), bed_.info(), testbed_, screening, min_gain, budget_,
+                      cancelled);
   }
   static void expect_verdict(const LastStage& stage, std::size_t rule, const std::string& needle) {
     ASSERT_GE(stage.report.verdicts.size(), rule);
@@ -134,8 +91,8 @@ class LastStageTest : public testing::Test {
   ScratchFolder scratch_;
   World world_;
   Staged staged_{world_};
-  Clocked bed_{world_};
-  Testbed testbed_{problem(), bed_, TestData::real, 1, 0};
+  SimulatedDevice bed_{world_.now_us};
+  Testbed testbed_{scaling_problem(), bed_, TestData::real, 1, 0};
   Budget budget_{60, [] { return 0.0; }};
 };
 
@@ -238,7 +195,7 @@ TEST_F(LastStageTest, WrongNeighboursAreQuarantinedAndTheOthersMeasured) {
     EXPECT_NE(stage->report.tried[2].failure.find("the oracle says"), std::string::npos);
     EXPECT_EQ(stage->report.tried[2].time_us, 0);
   }
-  const TrialLog trials(scratch_.path(), problem(), "device");
+  const TrialLog trials(scratch_.path(), scaling_problem(), "device");
   ASSERT_NE(trials.find("staged", with_stages(2), "hash"), nullptr);
   EXPECT_NE(trials.find("staged", with_stages(2), "hash")->failure, "");
   ASSERT_NE(trials.find("staged", with_stages(4), "hash"), nullptr);
@@ -251,7 +208,7 @@ TEST_F(LastStageTest, WrongNeighboursAreQuarantinedAndTheOthersMeasured) {
 
 TEST_F(LastStageTest, WhatKilledTheProcessTwiceIsLeftOut) {
   for (int time = 0; time < TrialLog::kMostStarts; ++time)
-    TrialLog(scratch_.path(), problem(), "device").start("staged", with_stages(4), "hash");
+    TrialLog(scratch_.path(), scaling_problem(), "device").start("staged", with_stages(4), "hash");
   const LastStage stage = run();
   EXPECT_FALSE(stage.accepted);
   EXPECT_NE(stage.report.tried[1].failure.find("never came to an end"), std::string::npos);

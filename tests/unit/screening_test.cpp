@@ -6,40 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
-
-#include "algorithms.h"
 #include "records_fixture.h"
+#include "simulated_device.h"
 
 namespace convtune {
 namespace {
 
 enum class Deed { right, wrong, breaks_the_device, kills_the_process };
-
-const Conv2dProblem& problem() {
-  static const Conv2dProblem one = parse_problem("mb1ic1ih2oc1kh1 precision=fp32 bias=0");
-  return one;
-}
-
-// The identity, given the weight 1; or what its config says instead.
-class Actor final : public Executable {
- public:
-  explicit Actor(Deed deed) : deed_(deed) {}
-  std::size_t packed_bytes() const override { return sizeof(float); }
-  void pack(const void* w, const void*, void* packed, Stream) const override {
-    std::memcpy(packed, w, sizeof(float));
-  }
-  void run(const void* x, const void* packed, void* y, Stream) const override {
-    if (deed_ == Deed::kills_the_process) ::_exit(9);
-    if (deed_ == Deed::breaks_the_device) throw Error(ErrorKind::device_lost, "an illegal address");
-    for (int i = 0; i < 4; ++i)
-      static_cast<float*>(y)[i] =
-          deed_ == Deed::wrong ? 1e9f : static_cast<const float*>(x)[i] * *static_cast<const float*>(packed);
-  }
-
- private:
-  Deed deed_;
-};
 
 class Play final : public Algorithm {
  public:
@@ -52,7 +25,11 @@ class Play final : public Algorithm {
   }
   std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&,
                                     const Config& config) const override {
-    return std::make_unique<Actor>(static_cast<Deed>(config.at("deed")));
+    return std::make_unique<SimulatedExecutable>([deed = static_cast<Deed>(config.at("deed"))] {
+      if (deed == Deed::kills_the_process) ::_exit(9);
+      if (deed == Deed::breaks_the_device) throw Error(ErrorKind::device_lost, "an illegal address");
+      return deed != Deed::wrong;
+    });
   }
   std::string source_hash() const override { return "hash"; }
 };
@@ -66,8 +43,8 @@ class ScreeningTest : public testing::Test {
   // One call in a search of its own, as if the command were run again.
   template <class Call>
   Contender in_new_search(const Call& call) {
-    TrialLog trials(scratch_.path(), problem(), "device");
-    Screening screening(problem(), backend({}).info(), bed_, trials, true);
+    TrialLog trials(scratch_.path(), scaling_problem(), "device");
+    Screening screening(scaling_problem(), backend({}).info(), bed_, trials, true);
     return call(screening);
   }
   Contender attempt(Deed deed) {
@@ -101,7 +78,7 @@ class ScreeningTest : public testing::Test {
 
   ScratchFolder scratch_;
   Play play_;
-  Testbed bed_{problem(), backend({}), TestData::real, 1, 0};
+  Testbed bed_{scaling_problem(), backend({}), TestData::real, 1, 0};
 };
 
 TEST_F(ScreeningTest, RightAndWrong) {
@@ -116,7 +93,7 @@ TEST_F(ScreeningTest, WhatBreaksTheDeviceIsQuarantinedAndSaid) {
   for (const char* needle :
        {"play deed=2 broke the device", "an illegal address", "quarantined", "same command"})
     EXPECT_NE(message.find(needle), std::string::npos) << message;
-  const TrialLog trials(scratch_.path(), problem(), "device");
+  const TrialLog trials(scratch_.path(), scaling_problem(), "device");
   const Trial* trial = trials.find("play", to(Deed::breaks_the_device), "hash");
   ASSERT_NE(trial, nullptr);
   EXPECT_EQ(trial->failure, "an illegal address");
@@ -130,7 +107,7 @@ TEST_F(ScreeningTest, WhatKillsTheProcessTwiceIsNotTriedAgain) {
 }
 
 TEST_F(ScreeningTest, AProcessThatWasKilledOnceDoesNotCondemnItsCandidate) {
-  TrialLog(scratch_.path(), problem(), "device").start("play", to(Deed::right), "hash");
+  TrialLog(scratch_.path(), scaling_problem(), "device").start("play", to(Deed::right), "hash");
   EXPECT_EQ(attempt(Deed::right).failure, "");
 }
 

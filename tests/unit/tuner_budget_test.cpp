@@ -4,71 +4,33 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 
-#include "algorithms.h"
 #include "convtune/database.h"
 #include "records_fixture.h"
+#include "simulated_device.h"
 #include "tuner.h"
 
 namespace convtune {
 namespace {
 
-const Conv2dProblem& problem() {
-  static const Conv2dProblem one = parse_problem("mb1ic1ih2oc1kh1 precision=fp32 bias=0");
-  return one;
-}
-
 struct World {
-  double now_us = 0, work_us = 0;  // the clock, and what a run takes of it
+  double now_us = 0;
   double build_seconds = 1, vendor_seconds = 0.05;
   double hot_until_us = 0;  // its clock is lowered until then
 };
 
-class Simulated final : public Backend {
+constexpr double kOverheadUs = 100;  // a cold cache, waiting
+
+class Simulated final : public SimulatedDevice {
  public:
-  explicit Simulated(World& world) : world_(world) {}
-  const DeviceInfo& info() const override { return backend({}).info(); }
-  std::shared_ptr<void> allocate(std::size_t bytes) override { return backend({}).allocate(bytes); }
-  void upload(void* to, const void* from, std::size_t bytes) override { backend({}).upload(to, from, bytes); }
-  void download(void* to, const void* from, std::size_t bytes) override {
-    backend({}).download(to, from, bytes);
-  }
-  void synchronize(Stream) override {}
-  double time_us(const std::function<void()>& work) override {
-    const double before = world_.now_us;
-    work();
-    const double us = world_.now_us - before;
-    world_.now_us += 100;  // a cold cache, waiting
-    return us;
-  }
+  explicit Simulated(World& world) : SimulatedDevice(world.now_us, kOverheadUs), world_(world) {}
   std::string slowdown() override {
     world_.now_us += 1000;
     return world_.now_us < world_.hot_until_us ? "it is too hot" : "";
   }
-  Ceilings measure_ceilings() override { return {1, 1}; }
-  Precision default_precision() const override { return Precision::fp32; }
 
  private:
   World& world_;
-};
-
-class Runs final : public Executable {
- public:
-  Runs(World& world, double us) : world_(world), us_(us) {}
-  std::size_t packed_bytes() const override { return sizeof(float); }
-  void pack(const void* w, const void*, void* packed, Stream) const override {
-    std::memcpy(packed, w, sizeof(float));
-  }
-  void run(const void* x, const void* packed, void* y, Stream) const override {
-    world_.now_us += us_;
-    for (int i = 0; i < 4; ++i)
-      static_cast<float*>(y)[i] = static_cast<const float*>(x)[i] * *static_cast<const float*>(packed);
-  }
-
- private:
-  World& world_;
-  const double us_;
 };
 
 // The vendor's ways take a little less the later they stand in its list; ours are best at the tenth.
@@ -93,7 +55,11 @@ class Ways final : public Algorithm {
     world_.now_us += 1e6 * (vendor_ ? world_.vendor_seconds : world_.build_seconds);
     const auto tile = static_cast<double>(config.at("tile"));
     const double of_tile = vendor_ ? (count_ - 1 - tile) / 10 : std::abs(tile - 10);
-    return std::make_unique<Runs>(world_, base_us_ + of_tile - (config.at("stages") == 3 ? 5 : 0));
+    return std::make_unique<SimulatedExecutable>(
+        [this, us = base_us_ + of_tile - (config.at("stages") == 3 ? 5 : 0)] {
+          world_.now_us += us;
+          return true;
+        });
   }
   std::optional<StageView> stage_view(const Conv2dProblem&, const DeviceInfo&,
                                       const Config& config) const override {
@@ -124,8 +90,8 @@ class TunerBudget : public testing::Test {
     options.cancel = &cancel_;
     options.progress = [this](const Progress& step) { on_step(step); };
     const double before = world_.now_us;
-    TuningReport report =
-        tune_on(device_, {&ours_, &theirs_}, problem(), options, [this] { return world_.now_us * 1e-6; });
+    TuningReport report = tune_on(device_, {&ours_, &theirs_}, scaling_problem(), options,
+                                  [this] { return world_.now_us * 1e-6; });
     took_ = (world_.now_us - before) * 1e-6;
     return report;
   }
@@ -185,8 +151,8 @@ TEST_F(TunerBudget, AChallengerThatGainsNothingLosesHoweverLate) {
   Ways slow(world_, false, 1, 96);  // 106, and the first of the vendor's take 105.6
   TuneOptions options;
   options.budget_seconds = 0;
-  const TuningReport report =
-      tune_on(device_, {&slow, &theirs_}, problem(), options, [this] { return world_.now_us * 1e-6; });
+  const TuningReport report = tune_on(device_, {&slow, &theirs_}, scaling_problem(), options,
+                                      [this] { return world_.now_us * 1e-6; });
   EXPECT_EQ(report.comparison.plan.algorithm, "theirs");
 }
 
@@ -195,7 +161,7 @@ TEST_F(TunerBudget, WhatTheVendorHasLeftComesWhenOurOwnIsTried) {
   TuneOptions options;
   options.budget_seconds = 10;
   const TuningReport report =
-      tune_on(device_, {&few, &theirs_}, problem(), options, [this] { return world_.now_us * 1e-6; });
+      tune_on(device_, {&few, &theirs_}, scaling_problem(), options, [this] { return world_.now_us * 1e-6; });
   EXPECT_EQ(report.trials, 2);
   EXPECT_EQ(report.comparison.decision.find("not tried"), std::string::npos) << report.comparison.decision;
 }
