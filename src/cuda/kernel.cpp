@@ -2,6 +2,7 @@
 #include "cuda/kernel.h"
 
 #include <deque>
+#include <optional>
 #include <utility>
 
 #include "cuda/compiler.h"
@@ -14,6 +15,20 @@ namespace {
 // CUfunction_attribute, by its values in cuda.h.
 constexpr int kMaxDynamicSharedSizeBytes = 8;
 constexpr CUresult kInvalidImage = 200, kNoBinaryForGpu = 209;
+
+// While one lives, this thread may do what takes memory though a stream is being captured: a graph has no
+// part in a module.
+class BesideCapture {
+ public:
+  BesideCapture() { exchange(); }
+  ~BesideCapture() { exchange(); }
+  BesideCapture(const BesideCapture&) = delete;
+  BesideCapture& operator=(const BesideCapture&) = delete;
+
+ private:
+  void exchange() { driver().cuThreadExchangeStreamCaptureMode(&mode_); }
+  int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED, then what was there before
+};
 
 // Never destroyed: at the program's end the driver may be gone before the last kernel.
 RetiredModules& retired(int device) {
@@ -28,9 +43,11 @@ RetiredModules& retired(int device) {
 // The device is current. Modules that are done with go here, where a kernel is compiled or at least read and
 // a wait counts for little, and not in a destructor: one may run while a CUDA graph is being recorded, which
 // waiting would break.
-std::shared_ptr<CUmod_st> load(int device, const std::string& cubin, const std::string& name) {
-  retired(device).unload_some([] { return driver().cuCtxSynchronize() == 0; },
-                              [](CUmodule done) { driver().cuModuleUnload(done); });
+std::shared_ptr<CUmod_st> load(int device, const std::string& cubin, const std::string& name,
+                               Kernel::Loaded loaded) {
+  if (loaded == Kernel::Loaded::at_build)
+    retired(device).unload_some([] { return driver().cuCtxSynchronize() == 0; },
+                                [](CUmodule done) { driver().cuModuleUnload(done); });
   CUmodule module = nullptr;
   const CUresult result = driver().cuModuleLoadData(&module, cubin.data());
   // A driver runs cubins of its own major version and older ones.
@@ -44,11 +61,13 @@ std::shared_ptr<CUmod_st> load(int device, const std::string& cubin, const std::
 }  // namespace
 
 Kernel::Kernel(int device, const CompiledModule& module, const std::string& name,
-               std::size_t dynamic_smem_bytes)
+               std::size_t dynamic_smem_bytes, Loaded loaded)
     : device_(device), resources_(module.kernel(name)) {
   if (Rehearsal::current()) return;
   const DeviceScope scope(device);
-  module_ = load(device, module.cubin, name);
+  std::optional<BesideCapture> beside;
+  if (loaded == Loaded::in_a_run) beside.emplace();
+  module_ = load(device, module.cubin, name, loaded);
   check(driver().cuModuleGetFunction(&function_, module_.get(), resources_.symbol.c_str()),
         "finding {} in its module", name);
   // Asked for in every case: it makes a driver that loads lazily load now, and not in the first launch.

@@ -21,10 +21,12 @@ struct Extent3 {
 // graph that recorded one may be replayed.
 class Kernel {
  public:
+  // In a run a stream may be being captured, which nothing must disturb.
+  enum class Loaded { at_build, in_a_run };
   // The kernel that the module's job called `name`. Up to dynamic_smem_bytes of shared memory may be asked
   // for at a launch, above the usual 48 KiB too. Throws Error when the driver refuses.
   Kernel(int device, const CompiledModule& module, const std::string& name,
-         std::size_t dynamic_smem_bytes = 0);
+         std::size_t dynamic_smem_bytes = 0, Loaded loaded = Loaded::at_build);
 
   const KernelResources& resources() const { return resources_; }
   // How many blocks of this size a multiprocessor holds at once, as the driver counts.

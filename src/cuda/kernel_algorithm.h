@@ -3,14 +3,17 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend.h"
 #include "config.h"
+#include "cuda/aligned_kernel.h"
 #include "cuda/compiler.h"
 #include "cuda/kernel.h"
 
@@ -99,13 +102,16 @@ class PackingExecutable : public Executable {
   }
 
  protected:
-  PackingExecutable(const KernelConfig& config, const DeviceInfo& device, const CompileJob& job)
-      : PackingExecutable(config, device, job, compile(job)) {}
+  // `any`: the job of the same kernel for pointers that are aligned badly, where this one is not for them
+  // (aligned_kernel.h).
   PackingExecutable(const KernelConfig& config, const DeviceInfo& device, const CompileJob& job,
-                    const CompiledModule& module)
+                    std::function<CompileJob()> any = {})
+      : PackingExecutable(config, device, job, compile(job), std::move(any)) {}
+  PackingExecutable(const KernelConfig& config, const DeviceInfo& device, const CompileJob& job,
+                    const CompiledModule& module, std::function<CompileJob()> any = {})
       : config_(config),
         device_(device.device.index),
-        run_(device_, module, job.kernels[0], static_cast<std::size_t>(config.smem_bytes())),
+        run_(device_, module, job.kernels[0], static_cast<std::size_t>(config.smem_bytes()), std::move(any)),
         pack_(device_, module, job.kernels[1]) {}
 
   template <class... Args>
@@ -118,7 +124,8 @@ class PackingExecutable : public Executable {
   const int device_;
 
  private:
-  const Kernel run_, pack_;
+  const AlignedKernel run_;
+  const Kernel pack_;
 };
 
 }  // namespace convtune::cuda

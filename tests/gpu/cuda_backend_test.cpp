@@ -4,16 +4,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <iostream>
 #include <numeric>
 #include <thread>
 
 #include "algorithms.h"
+#include "cuda/aligned_kernel.h"
 #include "cuda/compile_all.h"
 #include "cuda/cuda.h"
 #include "cuda/driver.h"
 #include "cuda/kernel.h"
+#include "cuda/library.h"
 
 namespace convtune::cuda {
 namespace {
@@ -158,6 +161,45 @@ TEST_F(CudaBackendTest, SharedMemoryBeyondTheUsualLimit) {
   EXPECT_GE(kernel.blocks_per_unit(256, kBytes), 1);
   EXPECT_GT(kernel.blocks_per_unit(256, 1024), kernel.blocks_per_unit(256, kBytes));
   EXPECT_THROW(load("reverse", 4 << 20), Error);
+}
+
+TEST_F(CudaBackendTest, AKernelForAnyPointerComesAtItsFirstNeedEvenInACapture) {
+  const Library library = Library::open({"the NVIDIA driver", nullptr, {"libcuda.so.1"}, {}, false});
+  CUresult (*begin)(CUstream, int mode), (*end)(CUstream, void** graph);
+  CUresult (*instantiate)(void** executable, void* graph, unsigned long long flags);
+  CUresult (*replay)(void* executable, CUstream);
+  library.bind(begin, "cuStreamBeginCapture_v2"), library.bind(end, "cuStreamEndCapture");
+  library.bind(instantiate, "cuGraphInstantiateWithFlags"), library.bind(replay, "cuGraphLaunch");
+
+  std::atomic<int> asked = 0;
+  const std::string aligned = "scale<Config{.factor = 3}>", any = "scale<Config{.factor = 5}>";
+  const AlignedKernel kernel(info_.device.index, compile(job(aligned)), aligned, 0, [&] {
+    ++asked;
+    return job(any);
+  });
+  const auto x = on_gpu({1, 2, 3, 4, 5}), y = on_gpu({0, 0, 0, 0});
+  const auto launch = [&](std::size_t shift, CUstream stream) {
+    kernel.launch({1}, {32}, 0, stream, static_cast<float*>(y.get()),
+                  static_cast<const float*>(x.get()) + shift, 4);
+  };
+  launch(0, nullptr);
+  EXPECT_EQ(on_host(y, 4), (std::vector<float>{3, 6, 9, 12}));
+  EXPECT_EQ(asked, 0);
+  CUstream stream = nullptr;
+  ASSERT_EQ(driver().cuStreamCreate(&stream, 1), 0);
+  void *graph = nullptr, *executable = nullptr;
+  ASSERT_EQ(begin(stream, 0), 0);  // CU_STREAM_CAPTURE_MODE_GLOBAL, the strictest
+  launch(1, stream);
+  ASSERT_EQ(end(stream, &graph), 0);
+  ASSERT_EQ(instantiate(&executable, graph, 0), 0);
+  ASSERT_EQ(replay(executable, stream), 0);
+  ASSERT_EQ(driver().cuStreamSynchronize(stream), 0);
+  EXPECT_EQ(on_host(y, 4), (std::vector<float>{10, 15, 20, 25}));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back([&] { launch(1, nullptr); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(asked, 1);
+  driver().cuStreamDestroy(stream);
 }
 
 TEST_F(CudaBackendTest, AWrongLaunchSaysWhatItWasAndNothingBreaks) {
