@@ -2,19 +2,14 @@
 #include "cuda/cudnn_executable.h"
 
 #include <cstdint>
-#include <map>
 
 #include "cuda/cuda.h"
 #include "cuda/driver.h"
 #include "cuda/transpose.h"
+#include "cuda/workspace.h"
 
 namespace convtune::cuda {
 namespace {
-
-// Everything that a run writes to besides y: one for each stream, whose runs follow each other.
-struct Workspace {
-  std::shared_ptr<void> scratch, x, y;
-};
 
 class CudnnExecutable final : public Executable {
  public:
@@ -30,7 +25,10 @@ class CudnnExecutable final : public Executable {
                                   problem.c, problem.h * problem.w)),
         convert_output_(conversion(device, channels_last && problem.layout == Layout::nchw, problem.n,
                                    problem.p() * problem.q(), problem.k)),
-        spare_(make_workspace()) {}
+        workspace_(device_) {
+    workspace_.at_least(needs(false, false).bytes,
+                        nullptr);  // where memory is short this is better than a run
+  }
 
   std::size_t packed_bytes() const override {
     return bias_offset() + (has_cudnn_bias(problem_) ? bias_bytes() : 0);
@@ -49,24 +47,20 @@ class CudnnExecutable final : public Executable {
   }
 
   // Work is put on the stream under the session's mutex: cuDNN's handle serves one thread at a time, and
-  // the parts of two runs on one stream, which share a workspace, must not mix.
+  // the parts of two runs on one stream, which share their workspace, must not mix.
   void run(const void* x, const void* packed, void* y, Stream stream) const override {
     const DeviceScope scope(device_);
     const std::lock_guard lock(session_.mutex);
-    Workspace& workspace = workspace_of(stream);
-    const void* input = x;
-    if (!convert_input_.is_copy() || !aligned(x)) {
-      input = memory(workspace.x, problem_.input_elements());
-      convert_input_.run(x, workspace.x.get(), stream);
-    }
-    void* output = y;
-    if (!convert_output_.is_copy() || !aligned(y)) output = memory(workspace.y, problem_.output_elements());
-    execute(input, packed, output, workspace.scratch.get(), stream);
-    if (output != y) convert_output_.run(output, y, stream);
+    const Needs needed = needs(!aligned(x), !aligned(y));
+    auto* const memory = static_cast<unsigned char*>(workspace_.at_least(needed.bytes, stream));
+    const void* const input = needed.copies_x ? memory + needed.x_at : x;
+    void* const output = needed.copies_y ? memory + needed.y_at : y;
+    if (needed.copies_x) convert_input_.run(x, memory + needed.x_at, stream);
+    execute(input, packed, output, memory, stream);
+    if (needed.copies_y) convert_output_.run(output, y, stream);
   }
 
  private:
-  Backend& gpu() const { return backend({Device::Kind::cuda, device_}); }
   // Between channels first and last, or the copy that takes its place.
   static Transpose conversion(const DeviceInfo& device, bool moves, std::int64_t batch, std::int64_t rows,
                               std::int64_t cols) {
@@ -104,24 +98,21 @@ class CudnnExecutable final : public Executable {
                 "run a convolution");
   }
 
-  // The first stream takes what was allocated at build; each other one is given its own at its first run.
-  Workspace& workspace_of(Stream stream) const {
-    const auto [place, is_new] = workspaces_.try_emplace(stream);
-    if (is_new) place->second = workspaces_.size() == 1 ? std::move(spare_) : make_workspace();
-    return place->second;
-  }
-  Workspace make_workspace() const {
-    Workspace made;
-    if (plan_->workspace_bytes > 0)
-      made.scratch = gpu().allocate(static_cast<std::size_t>(plan_->workspace_bytes));
-    if (!convert_input_.is_copy()) memory(made.x, problem_.input_elements());
-    if (!convert_output_.is_copy()) memory(made.y, problem_.output_elements());
-    return made;
-  }
-  // Where nothing is converted this allocates at the first badly aligned pointer, which is copied.
-  void* memory(std::shared_ptr<void>& block, std::int64_t elements) const {
-    if (!block) block = gpu().allocate(static_cast<std::size_t>(elements) * sizeof(float));
-    return block.get();
+  // Of the workspace: cuDNN's own part, then copies of x and y in cuDNN's layout and alignment.
+  struct Needs {
+    bool copies_x, copies_y;
+    std::size_t x_at, y_at, bytes;
+  };
+  Needs needs(bool moves_x, bool moves_y) const {
+    Needs needed{moves_x || !convert_input_.is_copy(), moves_y || !convert_output_.is_copy(), 0, 0, 0};
+    const auto room = [](bool wanted, std::int64_t bytes) {
+      return wanted ? (static_cast<std::size_t>(bytes) + 255) / 256 * 256 : 0;
+    };
+    constexpr std::int64_t kBytes = sizeof(float);
+    needed.x_at = room(true, plan_->workspace_bytes);
+    needed.y_at = needed.x_at + room(needed.copies_x, problem_.input_elements() * kBytes);
+    needed.bytes = needed.y_at + room(needed.copies_y, problem_.output_elements() * kBytes);
+    return needed;
   }
 
   const Conv2dProblem problem_;
@@ -129,8 +120,7 @@ class CudnnExecutable final : public Executable {
   CudnnSession& session_;
   const std::shared_ptr<const CudnnPlan> plan_;
   const Transpose convert_weights_, convert_input_, convert_output_;
-  mutable Workspace spare_;
-  mutable std::map<Stream, Workspace> workspaces_;  // guarded by the session's mutex
+  mutable Workspace workspace_;  // guarded by the session's mutex
 };
 
 }  // namespace

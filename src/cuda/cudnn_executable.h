@@ -8,8 +8,8 @@
 
 namespace convtune::cuda {
 
-// `plan` was made for this problem and layout. Each stream that runs it has a workspace of its own: the
-// first takes the one allocated here, each further one allocates at its first run.
+// `plan` was made for this problem and layout. Throws Error{unsupported} where there is no memory for what
+// its runs need (cuda/workspace.h).
 std::unique_ptr<Executable> cudnn_executable(const Conv2dProblem& problem, const DeviceInfo& device,
                                              bool channels_last, std::shared_ptr<const CudnnPlan> plan);
 

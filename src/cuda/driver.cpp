@@ -66,6 +66,7 @@ std::string bind_all(Driver& driver, GetProcAddress* get) {
   bind(driver.cuStreamCreate, "cuStreamCreate");
   bind(driver.cuStreamDestroy, "cuStreamDestroy");
   bind(driver.cuStreamSynchronize, "cuStreamSynchronize");
+  bind(driver.cuStreamIsCapturing, "cuStreamIsCapturing");
   bind(driver.cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode");
   bind(driver.cuEventCreate, "cuEventCreate");
   bind(driver.cuEventDestroy, "cuEventDestroy");
@@ -166,6 +167,10 @@ CUcontext primary_context(int device) {
   check(driver().cuDevicePrimaryCtxRetain(&made, handle), "making the context of cuda:{}", device);
   context.store(made, std::memory_order_release);
   return made;
+}
+
+void BesideCapture::exchange() {
+  driver().cuThreadExchangeStreamCaptureMode(&mode_);
 }
 
 DeviceScope::DeviceScope(int device) {

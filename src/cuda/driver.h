@@ -52,6 +52,7 @@ struct Driver {
   CUresult (*cuStreamCreate)(CUstream*, unsigned flags);
   CUresult (*cuStreamDestroy)(CUstream);
   CUresult (*cuStreamSynchronize)(CUstream);
+  CUresult (*cuStreamIsCapturing)(CUstream, int* status);
   CUresult (*cuThreadExchangeStreamCaptureMode)(int* mode);
   CUresult (*cuEventCreate)(CUevent*, unsigned flags);
   CUresult (*cuEventDestroy)(CUevent);
@@ -107,6 +108,20 @@ class DeviceScope {
 
  private:
   bool pushed_ = false;
+};
+
+// While one lives, this thread may allocate, load and free though a stream is being captured: for what a
+// graph has no part in.
+class BesideCapture {
+ public:
+  BesideCapture() { exchange(); }
+  ~BesideCapture() { exchange(); }
+  BesideCapture(const BesideCapture&) = delete;
+  BesideCapture& operator=(const BesideCapture&) = delete;
+
+ private:
+  void exchange();
+  int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED, then what was there before
 };
 
 // For destructors: runs `release` with the device current. A device that is lost keeps what it has.

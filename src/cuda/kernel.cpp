@@ -16,20 +16,6 @@ namespace {
 constexpr int kMaxDynamicSharedSizeBytes = 8;
 constexpr CUresult kInvalidImage = 200, kNoBinaryForGpu = 209;
 
-// While one lives, this thread may do what takes memory though a stream is being captured: a graph has no
-// part in a module.
-class BesideCapture {
- public:
-  BesideCapture() { exchange(); }
-  ~BesideCapture() { exchange(); }
-  BesideCapture(const BesideCapture&) = delete;
-  BesideCapture& operator=(const BesideCapture&) = delete;
-
- private:
-  void exchange() { driver().cuThreadExchangeStreamCaptureMode(&mode_); }
-  int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED, then what was there before
-};
-
 // Never destroyed: at the program's end the driver may be gone before the last kernel.
 RetiredModules& retired(int device) {
   static auto& all = *[] {

@@ -1,5 +1,5 @@
 // cuDNN through our eyes, on a real GPU: both layouts and both precisions against the oracle, exactly;
-// badly aligned pointers, two streams, refusals.
+// badly aligned pointers, two streams, memory, refusals.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -194,6 +194,25 @@ TEST_F(Cudnn, RunsOnTwoStreamsAtOnce) {
     cuda::check(cuda::driver().cuStreamDestroy(lane.stream), "destroying a stream");
   }
   EXPECT_NE(lanes[0].first, lanes[1].first);
+}
+
+// Plans of a network run one after the other: they take the memory of the largest, not of all.
+TEST_F(Cudnn, PlansShareTheirWorkspace) {
+  const Conv2dProblem problem =
+      parse_problem("mb64ic64ih56oc64kh3ph1 precision=tf32");  // 51 MB each, x and y
+  const Config config = cudnn().candidates(problem, device()).front();
+  ASSERT_EQ(config.at("nhwc"), 1);
+  const cuda::DeviceScope scope(0);
+  const auto free_bytes = [] {
+    std::size_t free = 0, total = 0;
+    cuda::driver().cuMemGetInfo(&free, &total);
+    return free;
+  };
+  std::vector<std::unique_ptr<Executable>> plans;
+  plans.push_back(cudnn().build(problem, device(), config));
+  const std::size_t before = free_bytes();
+  for (int i = 0; i < 8; ++i) plans.push_back(cudnn().build(problem, device(), config));
+  EXPECT_LT(before - std::min(before, free_bytes()), std::size_t{100} << 20);
 }
 
 TEST_F(Cudnn, RefusesWithReasons) {
