@@ -4,7 +4,7 @@
 
 #include "constants.cuh"
 #include "direct_body_sm90_positions.h"
-#include "ptx_sm90.cuh"
+#include "ptx_wgmma_three.cuh"
 
 namespace convtune {
 namespace body {

@@ -5,7 +5,7 @@
 #include "constants.cuh"
 #include "direct_patch_sm90.h"
 #include "exact_sum.cuh"
-#include "ptx_sm90.cuh"
+#include "ptx_wgmma.cuh"
 
 namespace convtune {
 namespace patch {

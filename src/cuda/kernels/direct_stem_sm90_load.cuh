@@ -5,7 +5,7 @@
 
 #include "constants.cuh"
 #include "direct_stem_sm90.h"
-#include "ptx_sm90.cuh"
+#include "ptx_wgmma.cuh"
 
 namespace convtune {
 namespace stem {
