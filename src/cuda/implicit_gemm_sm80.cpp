@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <mutex>
 
 #include "config.h"
+#include "cuda/aligned_kernel.h"
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/driver.h"
@@ -153,14 +155,25 @@ double estimated_cycles(const ImplicitGemmSm80& kernel, const DeviceInfo& device
 
 // Loaded once in a process and device where it serves every problem, else once a plan.
 struct Kernels {
-  Kernel run, pack;
+  Kernels(const ImplicitGemmSm80& kernel, const DeviceInfo& device, const CompileJob& job,
+          const CompiledModule& module)
+      : run(device.device.index, module, job.kernels[0], static_cast<std::size_t>(kernel.smem_bytes()),
+            for_any_pointer(kernel, device.isa)),
+        pack(device.device.index, module, job.kernels[1]) {}
+  AlignedKernel run;
+  Kernel pack;
+
+ private:
+  static std::function<CompileJob()> for_any_pointer(ImplicitGemmSm80 kernel, const std::string& arch) {
+    if (kernel.specialized && !kernel.wide_input(kernel.problem) && !kernel.wide_output(kernel.problem))
+      return {};  // it is the same
+    kernel.aligned = false;
+    return [kernel, arch] { return implicit_gemm_sm80_job(kernel, arch); };
+  }
 };
 std::shared_ptr<const Kernels> load(const ImplicitGemmSm80& kernel, const DeviceInfo& device) {
   const auto compile_and_load = [&](const CompileJob& job) {
-    const CompiledModule module = compile(job);
-    return std::make_shared<const Kernels>(Kernels{
-        Kernel(device.device.index, module, job.kernels[0], static_cast<std::size_t>(kernel.smem_bytes())),
-        Kernel(device.device.index, module, job.kernels[1])});
+    return std::make_shared<const Kernels>(kernel, device, job, compile(job));
   };
   const CompileJob job = implicit_gemm_sm80_job(kernel, device.isa);
   if (kernel.specialized || Rehearsal::current()) return compile_and_load(job);  // not for others to find
@@ -198,14 +211,10 @@ class ImplicitGemmExecutable final : public Executable {
   }
 
   void run(const void* x, const void* packed, void* y, Stream stream) const override {
-    const auto is_wide = [](const void* pointer) {
-      return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-    };
     kernels_->run.launch({static_cast<unsigned>(kernel_.blocks(kernel_.problem))},
                          {static_cast<unsigned>(kernel_.threads())},
                          static_cast<std::size_t>(kernel_.smem_bytes()), stream, static_cast<const float*>(x),
-                         static_cast<const unsigned*>(packed), static_cast<float*>(y), kernel_.problem,
-                         is_wide(x), is_wide(y));
+                         static_cast<const unsigned*>(packed), static_cast<float*>(y), kernel_.problem);
   }
 
  private:
@@ -334,9 +343,9 @@ CompileJob implicit_gemm_sm80_job(const ImplicitGemmSm80& a, const std::string& 
   const Conv2dExtents problem = a.specialized ? a.problem : Conv2dExtents{.nhwc = a.problem.nhwc};
   const std::string config = fmt::format(
       "convtune::ImplicitGemmSm80{{.problem={},.multiply={},.block_m={},.block_n={},.block_k={},.warps_m={},"
-      ".warps_n={},.stages={},.chunked={},.specialized={}}}",
+      ".warps_n={},.stages={},.chunked={},.specialized={},.aligned={}}}",
       to_cuda(problem), to_cuda(a.multiply), a.block_m, a.block_n, a.block_k, a.warps_m, a.warps_n, a.stages,
-      a.chunked, a.specialized);
+      a.chunked, a.specialized, a.aligned);
   return packing_job("implicit_gemm_sm80", config, arch);
 }
 

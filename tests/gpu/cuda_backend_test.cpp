@@ -185,6 +185,7 @@ TEST_F(CudaBackendTest, AKernelForAnyPointerComesAtItsFirstNeedEvenInACapture) {
   launch(0, nullptr);
   EXPECT_EQ(on_host(y, 4), (std::vector<float>{3, 6, 9, 12}));
   EXPECT_EQ(asked, 0);
+  const DeviceScope scope(info_.device.index);
   CUstream stream = nullptr;
   ASSERT_EQ(driver().cuStreamCreate(&stream, 1), 0);
   void *graph = nullptr, *executable = nullptr;

@@ -99,6 +99,31 @@ TEST(ImplicitGemmSm80, TermsAreTheFilter) {
       }
 }
 
+// Where it reads or writes 16 bytes at once, another kernel is for tensors that are badly aligned.
+TEST(ImplicitGemmSm80, AsksForAlignment) {
+  const auto asks = [](const std::string& text, const std::string& chunked) {
+    ImplicitGemmSm80 kernel = cuda::implicit_gemm_sm80_kernel(
+        tf32(text), parse_config("block_m=16 block_n=64 block_k=16 warps_m=1 warps_n=2 stages=3 chunked=" +
+                                 chunked + " specialized=1"));
+    const Conv2dExtents& a = kernel.problem;
+    const std::string asked =
+        std::string(kernel.wide_input(a) ? "x" : "") + (kernel.wide_output(a) ? "y" : "");
+    kernel.aligned = false;
+    EXPECT_FALSE(kernel.wide_input(a) || kernel.wide_output(a));
+    return asked;
+  };
+  EXPECT_EQ(asks("mb1ic16ih8oc8kh1", "1"), "xy");
+  EXPECT_EQ(asks("mb1ic16ih8oc8kh1", "0"), "y");
+  EXPECT_EQ(asks("mb1ic16ih8oc8kh3ph1", "1"), "y");
+  EXPECT_EQ(asks("mb1ic16ih8oc8kh1ph1", "1"), "y");
+  EXPECT_EQ(asks("mb1ic16ih7oc8kh1", "1"), "");
+  EXPECT_EQ(asks("mb1ic16ih7oc8kh3 layout=nhwc", "1"), "xy");
+  EXPECT_EQ(asks("mb1ic16ih7oc8kh3 layout=nhwc", "0"), "y");
+  EXPECT_EQ(asks("mb1ic15ih7oc8kh3 layout=nhwc", "1"), "y");
+  EXPECT_EQ(asks("mb1g2ic12ih7oc8kh3 layout=nhwc", "1"), "y");
+  EXPECT_EQ(asks("mb1g4ic16ih7oc8kh3 layout=nhwc", "1"), "x");
+}
+
 TEST(ImplicitGemmSm80, RefusesWithAReason) {
   const auto reason = [](const std::string& text, const char* isa = "sm_80") {
     return gemm().supports(tf32(text), gpu(isa)).reason();
@@ -183,11 +208,15 @@ TEST(ImplicitGemmSm80, CompilesAsPlanned) {
     if (nhwc) problem.layout = Layout::nhwc;
     const std::vector<Config> configs = gemm().candidates(problem, gpu(isa));
     ASSERT_FALSE(configs.empty());
-    for (const Config& config : {configs.front(), configs[configs.size() * (i + 1) / 10], configs.back()}) {
-      const ImplicitGemmSm80 kernel = cuda::implicit_gemm_sm80_kernel(problem, config);
+    const auto add = [&](const Config& config, bool aligned) {
+      ImplicitGemmSm80 kernel = cuda::implicit_gemm_sm80_kernel(problem, config);
+      kernel.aligned = aligned;
       jobs.push_back(cuda::implicit_gemm_sm80_job(kernel, isa));
       threads.push_back(kernel.threads() * kernel.blocks_per_unit());
-    }
+    };
+    for (const Config& config : {configs.front(), configs[configs.size() * (i + 1) / 10], configs.back()})
+      add(config, true);
+    add(i % 2 == 0 ? configs.front() : configs.back(), false);
   }
   expect_compiles(jobs, threads);
 }

@@ -15,6 +15,10 @@
 //
 // Zeros in the padding times infinite weights, and rounding, make sums infinite or NaN that should not be:
 // every such output is computed again from the tensors as they came.
+//
+// How long it compiles is how many statements and branches it is written out to: so loads, copies and stores
+// are asm statements of four with their conditions inside, and how tensors are aligned is known in advance
+// (cuda/aligned_kernel.h has another kernel compiled for others).
 #include "implicit_gemm_sm80_store.cuh"
 
 namespace convtune {
@@ -48,128 +52,144 @@ __device__ __forceinline__ unsigned rest(float value) {
   return round_tf32(value - __uint_as_float(round_tf32(value)));
 }
 
-// The input of one step, four numbers a load: neighbours in shared memory, which are four positions or four
-// terms.
-template <ImplicitGemmSm80 config>
-struct Inputs {
-  static constexpr int kTiles = config.tiles_n();
-  float values[kTiles][4];
+// Four numbers of shared memory. As asm they have 32-bit addresses.
+__device__ __forceinline__ void read_four(float& a, float& b, float& c, float& d, unsigned from) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(a), "=f"(b), "=f"(c), "=f"(d)
+               : "r"(from)
+               : "memory");
+}
+__device__ __forceinline__ void read_four(unsigned (&to)[4], unsigned from) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(from)
+               : "memory");
+}
 
-  // Channels-last, four terms are enough for two steps of 8.
-  __device__ __forceinline__ void read(const float* input, int warp_n, int step) {
+// What a thread multiplies, step by step of a block of terms.
+template <ImplicitGemmSm80 config>
+class Multiplier {
+  static constexpr int kTilesM = config.tiles_m(), kTilesN = config.tiles_n();
+  static constexpr bool kSplit = config.multiply == Multiply::fp32;
+
+ public:
+  __device__ __forceinline__ explicit Multiplier(const Smem<config>& smem) {
     const int lane = threadIdx.x % 32, group = lane / 4, thread = lane % 4;
+    const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+    const int warp_m = warp / config.warps_n * config.warp_m(),
+              warp_n = warp % config.warps_n * config.warp_n();
+    const unsigned ring = ptx::shared_address(smem.ring);
+    weights_ = ring + 16 * (warp_m / 16 * 32 + lane);
+    const int position = warp_n + config.position_of(0, group), k = config.term_of(0, thread, 0, 0);
+    input_ = ring + 4 * (config.weight_words() + (config.problem.nhwc ? config.input_word(position, k)
+                                                                      : k * config.input_pitch() + position));
+    swap_ = config.input_word(position, k + 16) - config.input_word(position, k);
+  }
+
+  // The first numbers of the stage that is so many bytes on. The copies of another one can begin when they
+  // are on their way.
+  __device__ __forceinline__ void begin(unsigned stage) {
+    read_input(stage, 0);
+    read_weights(stage, 0, kSplit ? 1 : 0);
+  }
+  // The rest of it.
+  __device__ __forceinline__ void multiply(Sums<config>& sums, unsigned stage) {
+    if constexpr (!kSplit) {
+      multiply_steps(sums, stage);
+    } else {
+      Sums<config> block{};
+      multiply_steps(block, stage);
+#pragma unroll
+      for (int i = 0; i < kTilesM; ++i)
+#pragma unroll
+        for (int j = 0; j < kTilesN; ++j)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) sums[i][j][e] += block[i][j][e];
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void multiply_steps(Sums<config>& sums, unsigned stage) {
+#pragma unroll
+    for (int step = 0; step < config.steps(); ++step) {
+      if (step > 0) {
+        read_input(stage, step);
+        read_weights(stage, step, kSplit ? 1 : 0);
+      }
+      round(step, false);
+      products(sums);
+      if constexpr (kSplit) {
+        read_weights(stage, step, 0);
+        products(sums);
+        round(step, true);
+        products(sums);
+      }
+    }
+  }
+  __device__ __forceinline__ void products(Sums<config>& sums) {
+#pragma unroll
+    for (int i = 0; i < kTilesM; ++i)
+#pragma unroll
+      for (int j = 0; j < kTilesN; ++j) multiply_add<config>(sums[i][j], a_[i], b_[j]);
+  }
+
+  __device__ __forceinline__ void read_weights(unsigned stage, int step, int part) {
+    constexpr int kParts = kSplit ? 2 : 1, kTiles = config.block_m / 16;
+#pragma unroll
+    for (int tile = 0; tile < kTilesM; ++tile)
+      read_four(a_[tile], weights_ + stage + 512 * ((step * kParts + part) * kTiles + tile));
+  }
+  // Four numbers a load: neighbours in shared memory, which are four positions or four terms. Channels-last,
+  // four terms are enough for two steps of 8.
+  __device__ __forceinline__ void read_input(unsigned stage, int step) {
     if constexpr (!config.problem.nhwc) {
 #pragma unroll
       for (int i = 0; i < (config.is_half() ? 4 : 2); ++i)
 #pragma unroll
-        for (int tile = 0; tile < kTiles; tile += 4) {
-          const int k = config.term_of(step, thread, i % 2, i / 2);
-          const float4 four = *reinterpret_cast<const float4*>(input + k * config.input_pitch() + warp_n +
-                                                               config.position_of(tile, group));
-          values[tile][i] = four.x, values[tile + 1][i] = four.y;
-          values[tile + 2][i] = four.z, values[tile + 3][i] = four.w;
-        }
+        for (int tile = 0; tile < kTilesN; tile += 4)
+          read_four(x_[tile][i], x_[tile + 1][i], x_[tile + 2][i], x_[tile + 3][i],
+                    input_ + stage +
+                        4 * (config.term_of(step, 0, i % 2, i / 2) * config.input_pitch() +
+                             config.position_of(tile, 0)));
     } else if (config.is_half() || step % 2 == 0) {
+      const unsigned from = input_ + stage + (config.term_of(step, 0, 0, 0) > 0 ? 4 * swap_ : 0);
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        const float4 four = *reinterpret_cast<const float4*>(
-            input +
-            config.input_word(warp_n + config.position_of(tile, group), config.term_of(step, thread, 0, 0)));
-        values[tile][0] = four.x, values[tile][1] = four.y;
-        values[tile][2] = four.z, values[tile][3] = four.w;
-      }
+      for (int tile = 0; tile < kTilesN; ++tile)
+        read_four(x_[tile][0], x_[tile][1], x_[tile][2], x_[tile][3],
+                  from + 4 * config.input_word(config.position_of(tile, 0), 0));
     }
   }
 
-  __device__ __forceinline__ void round(int tile, int step, unsigned (&to)[2]) const {
+  // The input as the tensor cores take it, or what that leaves.
+  __device__ __forceinline__ void round(int step, bool rests) {
 #pragma unroll
-    for (int upper = 0; upper < 2; ++upper)
-      if constexpr (config.is_half())
-        to[upper] = round_pair<config>(value(tile, step, upper, 0), value(tile, step, upper, 1));
-      else
-        to[upper] = round_tf32(value(tile, step, upper, 0));
-  }
-  __device__ __forceinline__ void round_rest(int tile, int step, unsigned (&to)[2]) const {
+    for (int tile = 0; tile < kTilesN; ++tile)
 #pragma unroll
-    for (int upper = 0; upper < 2; ++upper) to[upper] = rest(value(tile, step, upper, 0));
+      for (int upper = 0; upper < 2; ++upper)
+        if constexpr (config.is_half())
+          b_[tile][upper] = round_pair<config>(value(tile, step, upper, 0), value(tile, step, upper, 1));
+        else
+          b_[tile][upper] =
+              rests ? rest(value(tile, step, upper, 0)) : round_tf32(value(tile, step, upper, 0));
   }
-
- private:
   __device__ __forceinline__ float value(int tile, int step, int upper, int element) const {
-    if (!config.problem.nhwc) return values[tile][upper + 2 * element];
-    return values[tile][config.is_half() ? 2 * upper + element : step % 2 * 2 + upper];
+    if (!config.problem.nhwc) return x_[tile][upper + 2 * element];
+    return x_[tile][config.is_half() ? 2 * upper + element : step % 2 * 2 + upper];
   }
-};
 
-// One block of terms. `load()` begins the copies of a later one, when the first numbers are on their way.
-template <ImplicitGemmSm80 config, class F>
-__device__ __forceinline__ void multiply(Sums<config>& sums, const unsigned* stage, int warp_m, int warp_n,
-                                         F&& load) {
-  constexpr int kTilesM = config.tiles_m(), kTilesN = config.tiles_n(), kTiles = config.block_m / 16;
-  constexpr int kParts = config.multiply == Multiply::fp32 ? 2 : 1;
-  const int lane = threadIdx.x % 32;
-  const auto* weights = reinterpret_cast<const uint4*>(stage) + warp_m / 16 * 32 + lane;
-  const auto* input = reinterpret_cast<const float*>(stage + config.weight_words());
-  const auto read_weights = [&](unsigned(&to)[kTilesM][4], int step, int part) {
-#pragma unroll
-    for (int tile = 0; tile < kTilesM; ++tile) {
-      const uint4 four = weights[((step * kParts + part) * kTiles + tile) * 32];
-      to[tile][0] = four.x, to[tile][1] = four.y, to[tile][2] = four.z, to[tile][3] = four.w;
-    }
-  };
-  Inputs<config> inputs;
-  const auto products = [&](const unsigned(&a)[kTilesM][4], const unsigned(&b)[kTilesN][2],
-                            Sums<config>& to) {
-#pragma unroll
-    for (int i = 0; i < kTilesM; ++i)
-#pragma unroll
-      for (int j = 0; j < kTilesN; ++j) multiply_add<config>(to[i][j], a[i], b[j]);
-  };
-  if constexpr (config.multiply != Multiply::fp32) {
-    for_constants<0, config.steps()>([&](auto index) {
-      constexpr int step = index.value;
-      inputs.read(input, warp_n, step);
-      unsigned a[kTilesM][4], b[kTilesN][2];
-      read_weights(a, step, 0);
-      if constexpr (step == 0) load();
-#pragma unroll
-      for (int j = 0; j < kTilesN; ++j) inputs.round(j, step, b[j]);
-      products(a, b, sums);
-    });
-  } else {
-    Sums<config> block{};
-    for_constants<0, config.steps()>([&](auto index) {
-      constexpr int step = index.value;
-      inputs.read(input, warp_n, step);
-      unsigned a[kTilesM][4], b[kTilesN][2];
-      read_weights(a, step, 1);
-      if constexpr (step == 0) load();
-#pragma unroll
-      for (int j = 0; j < kTilesN; ++j) inputs.round(j, step, b[j]);
-      products(a, b, block);
-      read_weights(a, step, 0);
-      products(a, b, block);
-#pragma unroll
-      for (int j = 0; j < kTilesN; ++j) inputs.round_rest(j, step, b[j]);
-      products(a, b, block);
-    });
-#pragma unroll
-    for (int i = 0; i < kTilesM; ++i)
-#pragma unroll
-      for (int j = 0; j < kTilesN; ++j)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) sums[i][j][e] += block[i][j][e];
-  }
-}
+  unsigned weights_, input_;  // where this thread's begin in the first stage
+  int swap_;                  // channels-last, from a row's first 16 terms to the others: words
+  float x_[kTilesN][4];
+  unsigned a_[kTilesM][4], b_[kTilesN][2];
+};
 
 }  // namespace implicit_gemm
 
-// `given`: the problem where the config is not specialized. `wide_x`, `wide_y`: which of them are aligned to
-// 16 bytes.
+// `given`: the problem where the config is not specialized.
 template <ImplicitGemmSm80 config>
 __global__ void __launch_bounds__(config.threads(), config.blocks_per_unit())
     implicit_gemm_sm80(const float* __restrict__ x, const unsigned* __restrict__ packed,
-                       float* __restrict__ y, const Conv2dExtents given, bool wide_x, bool wide_y) {
+                       float* __restrict__ y, const Conv2dExtents given) {
   using namespace implicit_gemm;
   extern __shared__ __align__(16) unsigned memory[];
   const Conv2dExtents a = extents<config>(given);
@@ -178,31 +198,34 @@ __global__ void __launch_bounds__(config.threads(), config.blocks_per_unit())
   find_positions<config>(a, tile, smem);
   __syncthreads();
 
-  Loader<config> loader(a, tile, x, packed, smem, wide_x);
-  const int k_blocks = config.k_blocks(a);
-#pragma unroll
-  for (int stage = 0; stage < config.stages - 1; ++stage) {
-    if (stage < k_blocks) loader.load(stage);
-    ptx::cp_async_commit_group();
-  }
-  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-  const int warp_m = warp / config.warps_n * config.warp_m(),
-            warp_n = warp % config.warps_n * config.warp_n();
+  Loader<config> loader(a, tile, x, packed, smem);
+  Multiplier<config> multiplier(smem);
   Sums<config> sums{};
-  int stage = 0, free = config.stages - 1;
+  const int k_blocks = config.k_blocks(a);
+  constexpr unsigned kStage = 4 * config.stage_words();
+  const auto next = [](unsigned stage) {
+    return stage + kStage == config.stages * kStage ? 0 : stage + kStage;
+  };
+  unsigned stage = 0, free = 0;
+  // A loop, since copies written out for each stage take their time to compile. (As laps of the loop below
+  // that multiply nothing, 1-8 % more at run time.)
+#pragma unroll 1
+  for (int block = 0; block < config.stages - 1; ++block) {
+    if (block < k_blocks) loader.load(free);
+    ptx::cp_async_commit_group();
+    free = next(free);
+  }
 #pragma unroll 1
   for (int block = 0; block < k_blocks; ++block) {
     ptx::cp_async_wait_group<config.stages - 2>();
     __syncthreads();  // this stage is there for all, and all have read the one before it
-    const bool loads = block + config.stages - 1 < k_blocks;
-    multiply<config>(sums, smem.ring + stage * config.stage_words(), warp_m, warp_n, [&] {
-      if (loads) loader.load(free);
-      ptx::cp_async_commit_group();
-    });
-    free = stage;
-    stage = stage + 1 == config.stages ? 0 : stage + 1;
+    multiplier.begin(stage);
+    if (block + config.stages - 1 < k_blocks) loader.load(free);
+    ptx::cp_async_commit_group();
+    multiplier.multiply(sums, stage);
+    free = stage, stage = next(stage);
   }
-  Storer<config>(a, tile, x, packed, y, smem, wide_y).store(sums);
+  Storer<config>(a, tile, x, packed, y, smem).store(sums);
 }
 
 // A thread a word.

@@ -20,6 +20,21 @@ struct ImplicitGemmSm80 {
   // channels of one filter tap (chunked) or all terms in a row; whether the compiler knows the problem.
   int block_m = 64, block_n = 64, block_k = 16, warps_m = 2, warps_n = 2, stages = 3;
   bool chunked = false, specialized = true;
+  // Whether x and y begin at multiples of 16 bytes. Not a choice: another kernel is compiled for those that
+  // do not.
+  bool aligned = true;
+
+  // ---- 16 bytes at once: where neighbours of the tile are neighbours in the tensor, and aligned ----
+  constexpr bool wide_input(const Conv2dExtents& a) const {
+    if (problem.nhwc) return aligned && chunked && a.c % 4 == 0 && a.group_channels() % 4 == 0;
+    const bool pointwise = a.r == 1 && a.s == 1 && a.stride_h == 1 && a.stride_w == 1 && a.pad_top == 0 &&
+                           a.pad_left == 0 && a.p == a.h && a.q == a.w;
+    return aligned && chunked && pointwise && static_cast<long long>(a.h) * a.w % 4 == 0;
+  }
+  constexpr bool wide_output(const Conv2dExtents& a) const {
+    if (problem.nhwc) return aligned && a.k % 4 == 0 && a.group_filters() % 4 == 0;
+    return aligned && static_cast<long long>(a.p) * a.q % 4 == 0;
+  }
 
   // ---- The terms of a sum ----
   constexpr int k_blocks(const Conv2dExtents& a) const {

@@ -4,6 +4,7 @@
 
 #include "constants.cuh"
 #include "implicit_gemm_sm80.h"
+#include "implicit_gemm_sm80_copy.cuh"
 #include "ptx_sm80.cuh"
 
 namespace convtune::implicit_gemm {
@@ -31,7 +32,13 @@ struct Column {
 struct Position {
   int image, p, q;
 };
+template <ImplicitGemmSm80 config>
 __device__ __forceinline__ Position position(const Conv2dExtents& a, long long index) {
+  if constexpr (config.specialized && config.positions(config.problem) < 1LL << 31) {
+    const unsigned place = static_cast<unsigned>(index), row = place / a.q, image = row / a.p;
+    return {static_cast<int>(image), static_cast<int>(row - image * a.p),
+            static_cast<int>(place - row * a.q)};
+  }
   const long long pixels = static_cast<long long>(a.p) * a.q;
   const long long image = divide(index, pixels), pixel = index - image * pixels, p = divide(pixel, a.q);
   return {static_cast<int>(image), static_cast<int>(p), static_cast<int>(pixel - p * a.q)};
@@ -66,10 +73,11 @@ struct Smem {
 template <ImplicitGemmSm80 config>
 __device__ __forceinline__ void find_positions(const Conv2dExtents& a, const Tile& tile,
                                                const Smem<config>& smem) {
+#pragma unroll 1
   for (int i = threadIdx.x; i < config.block_n; i += config.threads()) {
     const long long index = tile.first_position + i;
     const bool exists = index < config.positions(a);
-    const Position at = exists ? position(a, index) : Position{0, 0, 0};
+    const Position at = exists ? position<config>(a, index) : Position{0, 0, 0};
     const int row = at.p * a.stride_h - a.pad_top, column = at.q * a.stride_w - a.pad_left;
     smem.columns[i] = {a.input_offset(at.image, tile.group * a.group_channels(), row, column),
                        exists ? row : -config.kOutside / 2, column};
@@ -98,25 +106,24 @@ class Loader {
   static constexpr int kThreads = config.threads(), kBlockN = config.block_n, kBlockK = config.block_k;
 
  public:
-  // `wide`: whether x is aligned to 16 bytes.
   __device__ __forceinline__ Loader(const Conv2dExtents& a, const Tile& tile, const float* x,
-                                    const unsigned* packed, const Smem<config>& smem, bool wide)
-      : a_(a), x_(x), columns_(smem.columns), ring_(ptx::shared_address(smem.ring)) {
+                                    const unsigned* packed, const Smem<config>& smem)
+      : a_(a),
+        x_(x),
+        columns_(smem.columns),
+        table_(ptx::shared_address(columns_)),
+        ring_(ptx::shared_address(smem.ring)) {
     const int thread = threadIdx.x;
     weights_ = packed + 4 * thread +
                (static_cast<long long>(tile.group) * config.m_blocks(a) + tile.m_block) * config.k_blocks(a) *
                    config.weight_words();
     taps_ = reinterpret_cast<const int4*>(packed + config.taps_at(a));
-    if constexpr (config.problem.nhwc) {
-      wide_ = wide && a.c % 4 == 0 && a.group_channels() % 4 == 0;
-    } else {
-      const bool pointwise = a.r == 1 && a.s == 1 && a.stride_h == 1 && a.stride_w == 1 && a.pad_top == 0 &&
-                             a.pad_left == 0 && a.p == a.h && a.q == a.w;
-      wide_ = config.chunked && wide && pointwise && static_cast<long long>(a.h) * a.w % 4 == 0;
-      const int row = wide_ ? thread / (kBlockN / 4) : first_row();
+    if constexpr (!config.problem.nhwc) {
+      const bool wide = config.wide_input(a);
+      const int row = wide ? thread / (kBlockN / 4) : first_row();
 #pragma unroll
       for (int i = 0; i < kColumns; ++i) {
-        const int place = wide_ ? thread % (kBlockN / 4) * 4 : column_of(i);
+        const int place = wide ? thread % (kBlockN / 4) * 4 : column_of(i);
         const Column column = smem.columns[place];
         from_[i] = x + column.offset + (config.chunked ? row * plane() : 0);
         row_[i] = column.row, column_[i] = column.column;
@@ -128,8 +135,8 @@ class Loader {
     keep(weights_), keep(ring_), keep(x_);
   }
 
-  __device__ __forceinline__ void load(int stage) {
-    const unsigned at = 4 * stage * config.stage_words();
+  // Into the stage that is `at` bytes on.
+  __device__ __forceinline__ void load(unsigned at) {
     constexpr int kPieces = config.weight_words() / 4;
     for_constants<0, (kPieces + kThreads - 1) / kThreads>([&](auto i) {
       constexpr int kPiece = i.value * kThreads;
@@ -137,14 +144,14 @@ class Loader {
         ptx::cp_async_16_at<16 * kPiece>(ring_ + at + 16 * kPiece, weights_, 16);
     });
     weights_ += config.weight_words();
-    if constexpr (config.problem.nhwc && config.chunked)
-      load_last_chunk(at);
-    else if constexpr (config.problem.nhwc)
+    if constexpr (!config.chunked && config.problem.nhwc)
       load_last_flat(at);
-    else if constexpr (config.chunked)
-      load_first_chunk(at);
-    else
+    else if constexpr (!config.chunked)
       load_first_flat(at);
+    else if constexpr (config.specialized)
+      load_chunk<config.wide_input(config.problem)>(at);
+    else
+      config.wide_input(a_) ? load_chunk<true>(at) : load_chunk<false>(at);
     if constexpr (config.chunked)
       next_tap();
     else
@@ -185,28 +192,39 @@ class Loader {
   __device__ __forceinline__ void copy_rows(unsigned to, const float* from, int first, bool exists) {
     const int channels = a_.group_channels() - channel_;  // left
     const bool whole = a_.group_channels() % kBlockK == 0;
-    for_constants<0, kCount>([&](auto i) {
-      constexpr int kRow = i.value * kStep;
-      if (kBlockK % kStep != 0 && first + kRow >= kBlockK) return;
-      const unsigned bytes = exists && (whole || first + kRow < channels) ? kSize : 0;
-      const unsigned there = to + 4 * kRow * config.input_pitch();
-      constexpr long long kBytes = config.specialized ? 4LL * kRow * config.problem.h * config.problem.w : 0;
-      if constexpr (config.specialized && kBytes < 1 << 23) {
+    constexpr long long kPlane = config.specialized ? 4LL * kStep * config.problem.h * config.problem.w : 0;
+    if constexpr (config.specialized && config.problem.group_channels() % kBlockK == 0 && kCount % 4 == 0 &&
+                  kBlockK % kStep == 0 && kCount * kPlane < 1LL << 31) {
+      for_constants<0, kCount / 4>([&](auto i) {
+        copy_four<kSize, 4 * i.value, 4 * kStep * config.input_pitch(), static_cast<int>(kPlane)>(
+            to, from, exists ? kSize : 0);
+      });
+    } else {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const int row = i * kStep;
+        if (kBlockK % kStep != 0 && first + row >= kBlockK) break;
+        const unsigned bytes = exists && (whole || first + row < channels) ? kSize : 0;
+        const unsigned there = to + 4 * row * config.input_pitch();
         if constexpr (kSize == 4)
-          ptx::cp_async_4_at<kBytes>(there, from, bytes);
+          ptx::cp_async_4(there, from + row * plane(), bytes);
         else
-          ptx::cp_async_16_at<kBytes>(there, from, bytes);
-      } else {
-        if constexpr (kSize == 4)
-          ptx::cp_async_4(there, from + kRow * plane(), bytes);
-        else
-          ptx::cp_async_16_cached(there, from + kRow * plane(), bytes);
+          ptx::cp_async_16_cached(there, from + row * plane(), bytes);
       }
-    });
+    }
   }
 
+  template <bool kWide>
+  __device__ __forceinline__ void load_chunk(unsigned at) {
+    if constexpr (config.problem.nhwc)
+      load_last_chunk<kWide>(at);
+    else
+      load_first_chunk<kWide>(at);
+  }
+
+  template <bool kWide>
   __device__ __forceinline__ void load_first_chunk(unsigned at) {
-    if (wide_) {  // rows of the tile lie in the input as they are
+    if constexpr (kWide) {  // rows of the tile lie in the input as they are
       constexpr int kStep = kThreads / (kBlockN / 4);
       const bool exists = row_[0] >= 0;
       copy_rows<16, (kBlockK + kStep - 1) / kStep, kStep>(to_[0] + at, from_[0] + offset_,
@@ -220,26 +238,27 @@ class Loader {
     }
   }
 
-  __device__ __forceinline__ ImplicitGemmSm80::Tap tap(int k) const {
-    const int4 words = __ldg(taps_ + k);
-    return {static_cast<long long>(static_cast<unsigned>(words.x)) | static_cast<long long>(words.y) << 32,
-            words.z, words.w};
-  }
-
   __device__ __forceinline__ void load_first_flat(unsigned at) {
-    constexpr int kRows = kBlockK / kRowStep, kAtOnce = kRows < 8 ? kRows : 8;  // taps in registers
+    constexpr int kRows = kBlockK / kRowStep, kCount = kRows % 4 == 0 ? 4 : 1,
+                  kPitch = 4 * config.input_pitch();
+    constexpr int kAtOnce = kRows % 8 == 0 ? 8 : kCount;
+    const int4* taps = taps_ + first_row();
 #pragma unroll 1
     for (int begin = 0; begin < kRows; begin += kAtOnce)
 #pragma unroll
-      for (int i = begin; i < begin + kAtOnce; ++i) {
-        const ImplicitGemmSm80::Tap term = tap(first_row() + i * kRowStep);
+      for (int i = begin; i < begin + kAtOnce; i += kCount)
 #pragma unroll
-        for (int j = 0; j < kColumns; ++j) {
-          const bool reads = inside(a_, row_[j] + term.row, column_[j] + term.column);
-          ptx::cp_async_4(to_[j] + at + 4 * i * kRowStep * config.input_pitch(), from_[j] + term.offset,
-                          reads ? 4 : 0);
+        for (int j = 0; j < kColumns; j += 2) {
+          const unsigned step = at + i * kRowStep * kPitch;
+          const int4* const here = taps + i * kRowStep;
+          if constexpr (kColumns == 1)
+            gather<kCount, 4, 16 * kRowStep, kRowStep * kPitch>(a_, here, to_[j] + step, from_[j], row_[j],
+                                                                column_[j]);
+          else
+            gather<kCount, 4, 16 * kRowStep, kRowStep * kPitch>(a_, here, to_[j] + step, from_[j], row_[j],
+                                                                column_[j], to_[j + 1] + step, from_[j + 1],
+                                                                row_[j + 1], column_[j + 1]);
         }
-      }
   }
 
   // Channels last: a thread has 4 neighbouring terms, or one, and every so many positions.
@@ -247,6 +266,7 @@ class Loader {
     return ring_ + at + 4 * (config.weight_words() + config.input_word(place, k) - 4 * threadIdx.x);
   }
 
+  template <bool kWide>
   __device__ __forceinline__ void load_last_chunk(unsigned at) {
     constexpr int kPieces = kBlockK / 4, kStep = kThreads / kPieces;
     const int k = threadIdx.x % kPieces * 4, first = threadIdx.x / kPieces;
@@ -254,23 +274,14 @@ class Loader {
     // kStep is even, so that the order within a row is the same in all of them.
     constexpr int kCopies = (kBlockN + kStep - 1) / kStep, kBytes = 4 * kStep * kBlockK;
     const unsigned there = place_of(at, first, k);
-    if (wide_) {
-      constexpr int kAtOnce = 4;  // all their reads before the first copy, which would make each wait
+    if constexpr (kWide) {
+      constexpr int kCount = kCopies % 4 == 0 ? 4 : 1;
+      const int row = channels > 0 ? dh_ : config.kOutside;
 #pragma unroll
-      for (int begin = 0; begin < kCopies; begin += kAtOnce) {
-        const float* from[kAtOnce];
-        unsigned bytes[kAtOnce];
-#pragma unroll
-        for (int i = begin; i < kCopies && i < begin + kAtOnce; ++i) {
-          const Column column = columns_[first + i * kStep];
-          from[i - begin] = x_ + (column.offset + offset_ + k);
-          bytes[i - begin] = channels > 0 && inside(a_, column.row + dh_, column.column + dw_) ? 16 : 0;
-        }
-#pragma unroll
-        for (int i = begin; i < kCopies && i < begin + kAtOnce; ++i)
-          if (kBlockN % kStep == 0 || first + i * kStep < kBlockN)
-            ptx::cp_async_16_cached(there + i * kBytes, from[i - begin], bytes[i - begin]);
-      }
+      for (int i = 0; i < kCopies; i += kCount)
+        if (kBlockN % kStep == 0 || first + i * kStep < kBlockN)
+          gather<kCount, 16, 16 * kStep, kBytes>(a_, table_ + 16 * (first + i * kStep), there + i * kBytes,
+                                                 x_ + (offset_ + k), row, dw_);
     } else {
 #pragma unroll 1
       for (int i = 0; i < kCopies && first + i * kStep < kBlockN; ++i) {
@@ -286,23 +297,23 @@ class Loader {
   __device__ __forceinline__ void load_last_flat(unsigned at) {
     constexpr int kStep = kThreads / kBlockK;
     const int k = threadIdx.x % kBlockK, first = threadIdx.x / kBlockK;
-    const ImplicitGemmSm80::Tap term = tap(k);
+    constexpr int kCopies = kBlockN / kStep, kCount = kCopies % 4 == 0 ? 4 : 1, kBytes = 4 * kStep * kBlockK;
+    const int4 tap = __ldg(taps_ + k);
+    const long long offset = static_cast<unsigned>(tap.x) | static_cast<long long>(tap.y) << 32;
     const unsigned there = place_of(at, first, k);
 #pragma unroll
-    for (int i = 0; i < kBlockN / kStep; ++i) {
-      const Column column = columns_[first + i * kStep];
-      const bool reads = inside(a_, column.row + term.row, column.column + term.column);
-      ptx::cp_async_4(there + 4 * i * kStep * kBlockK, x_ + (column.offset + term.offset), reads ? 4 : 0);
-    }
+    for (int i = 0; i < kCopies; i += kCount)
+      gather<kCount, 4, 16 * kStep, kBytes>(a_, table_ + 16 * (first + i * kStep), there + i * kBytes,
+                                            x_ + offset, tap.z, tap.w);
   }
 
   const Conv2dExtents& a_;
   const float* x_;
   const Column* const columns_;
+  const unsigned table_;     // of them, in shared memory
   unsigned ring_;            // of stage 0, this thread's 16 bytes
   const unsigned* weights_;  // of the next block of terms
   const int4* taps_;
-  bool wide_;
   const float* from_[kColumns];
   unsigned to_[kColumns];
   int row_[kColumns], column_[kColumns];
