@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks_per_unit())
   };
   unsigned stage = 0, free = 0;
   // A loop, since copies written out for each stage take their time to compile. (As laps of the loop below
-  // that multiply nothing, 1-8 % more at run time.)
+  // that multiply nothing, 2 % more at run time.)
 #pragma unroll 1
   for (int block = 0; block < config.stages - 1; ++block) {
     if (block < k_blocks) loader.load(free);
