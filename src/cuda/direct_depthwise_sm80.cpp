@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <string>
 
 #include "config.h"
 #include "cuda/compiler.h"
@@ -53,10 +55,18 @@ DirectDepthwiseSm80 with(const Conv2dExtents& problem, const DirectDepthwiseConf
           .blocks = static_cast<int>(config.blocks)};
 }
 
+// The same for pointers that are aligned badly, where that is another kernel.
+std::function<CompileJob()> job_for_any(DirectDepthwiseSm80 kernel, const std::string& arch) {
+  if (!kernel.asks_alignment()) return {};
+  kernel.aligned = false;
+  return [kernel, arch] { return direct_depthwise_sm80_job(kernel, arch); };
+}
+
 class DirectDepthwiseExecutable final : public PackingExecutable<DirectDepthwiseSm80, float> {
  public:
   DirectDepthwiseExecutable(const DirectDepthwiseSm80& kernel, const DeviceInfo& device)
-      : PackingExecutable(kernel, device, direct_depthwise_sm80_job(kernel, device.isa)) {}
+      : PackingExecutable(kernel, device, direct_depthwise_sm80_job(kernel, device.isa),
+                          job_for_any(kernel, device.isa)) {}
 
   void run(const void* x, const void* packed, void* y, Stream stream) const override {
     launch({static_cast<unsigned>(config_.all_blocks())}, stream, static_cast<const float*>(x),
@@ -232,8 +242,9 @@ class DirectDepthwise final : public KernelAlgorithm {
 CompileJob direct_depthwise_sm80_job(const DirectDepthwiseSm80& a, const std::string& arch) {
   const std::string config = fmt::format(
       "convtune::DirectDepthwiseSm80{{.problem={},.rows={},.columns={},.channels={},.down={},"
-      ".across={},.passes={},.ahead={},.blocks={}}}",
-      to_cuda(a.problem), a.rows, a.columns, a.channels, a.down, a.across, a.passes, a.ahead, a.blocks);
+      ".across={},.passes={},.ahead={},.blocks={},.aligned={}}}",
+      to_cuda(a.problem), a.rows, a.columns, a.channels, a.down, a.across, a.passes, a.ahead, a.blocks,
+      a.aligned);
   return packing_job("direct_depthwise_sm80", config, arch);
 }
 

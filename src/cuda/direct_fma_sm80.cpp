@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <string>
 
 #include "config.h"
 #include "cuda/compiler.h"
@@ -104,10 +106,18 @@ double estimated_cycles(const DirectFmaSm80& a, const DeviceInfo& device) {
   return std::max(compute, memory) + alone * std::min(compute, memory) + 2500;
 }
 
+// The same for pointers that are aligned badly, where that is another kernel.
+std::function<CompileJob()> job_for_any(DirectFmaSm80 kernel, const std::string& arch) {
+  if (!kernel.asks_alignment()) return {};
+  kernel.aligned = false;
+  return [kernel, arch] { return direct_fma_sm80_job(kernel, arch); };
+}
+
 class DirectFmaExecutable final : public PackingExecutable<DirectFmaSm80, float> {
  public:
   DirectFmaExecutable(const DirectFmaSm80& kernel, const DeviceInfo& device)
-      : PackingExecutable(kernel, device, direct_fma_sm80_job(kernel, device.isa)) {}
+      : PackingExecutable(kernel, device, direct_fma_sm80_job(kernel, device.isa),
+                          job_for_any(kernel, device.isa)) {}
 
   void run(const void* x, const void* packed, void* y, Stream stream) const override {
     launch({static_cast<unsigned>(config_.blocks())}, stream, static_cast<const float*>(x),
@@ -260,9 +270,9 @@ DirectFmaWork direct_fma_sm80_work(const DirectFmaSm80& a) {
 CompileJob direct_fma_sm80_job(const DirectFmaSm80& a, const std::string& arch) {
   const std::string config = fmt::format(
       "convtune::DirectFmaSm80{{.problem={},.rows={},.filters={},.down={},.units={},.chunks={},.passes={},."
-      "kept={},.uniform={},.staged={}}}",
-      to_cuda(a.problem), a.rows, a.filters, a.down, a.units, a.chunks, a.passes, a.kept, a.uniform,
-      a.staged);
+      "kept={},.uniform={},.staged={},.aligned={}}}",
+      to_cuda(a.problem), a.rows, a.filters, a.down, a.units, a.chunks, a.passes, a.kept, a.uniform, a.staged,
+      a.aligned);
   return packing_job("direct_fma_sm80", config, arch);
 }
 

@@ -9,7 +9,6 @@
 //
 // Products are real ones, so numbers that are not finite spread as they should; only an infinite weight must
 // not meet the zeros of the padding. pack() flags such weights, and all is then computed by exact_sum.
-#include "constants.cuh"
 #include "direct_depthwise_sm80.h"
 #include "exact_sum.cuh"
 #include "ptx_sm80.cuh"
@@ -33,17 +32,19 @@ struct Part {
   __device__ int first_channel() const { return chunk * config.channels; }
 };
 
-// Rows [begin, end) of a tile's input into the ring, kWidth channels at a time.
-template <DirectDepthwiseSm80 config, int kWidth>
+// Rows [begin, end) of a tile's input into the ring, four channels at a time where it can be.
+template <DirectDepthwiseSm80 config>
 __device__ __forceinline__ void load_rows(const float* __restrict__ x, float* ring, const Part<config>& part,
                                           int begin, int end) {
   constexpr Conv2dExtents a = config.problem;
+  constexpr int kWidth = config.vectors() && config.aligned ? 4 : 1;
   constexpr int kAcross = config.channels / kWidth, kColumns = config.input_columns();
   constexpr bool kKeeps = config.threads() % kAcross == 0;  // a thread its channels
   constexpr int kStep = kKeeps ? config.threads() / kAcross : 1;
   const int top = config.first_row(part.band), left = config.first_column(part.side);
   const float* image = x + static_cast<long long>(part.image) * a.h * a.w * a.c + part.first_channel();
   const unsigned to = ptx::shared_address(ring);
+  const int all = end * kColumns;  // positions
   const auto load = [&](int position, int channel) {
     const int tile_row = position / kColumns, tile_column = position % kColumns;
     const int row = top + tile_row, column = left + tile_column;
@@ -60,12 +61,12 @@ __device__ __forceinline__ void load_rows(const float* __restrict__ x, float* ri
   if constexpr (kKeeps && kWidth == 4) {
     const int channel = static_cast<int>(threadIdx.x) % kAcross * kWidth;
 #pragma unroll 4
-    for (int position = begin * kColumns + static_cast<int>(threadIdx.x) / kAcross; position < end * kColumns;
+    for (int position = begin * kColumns + static_cast<int>(threadIdx.x) / kAcross; position < all;
          position += kStep)
       load(position, channel);
   } else {
 #pragma unroll 1
-    for (int i = begin * kColumns * kAcross + static_cast<int>(threadIdx.x); i < end * kColumns * kAcross;
+    for (int i = begin * kColumns * kAcross + static_cast<int>(threadIdx.x); i < all * kAcross;
          i += config.threads())
       load(i / kAcross, i % kAcross * kWidth);
   }
@@ -77,20 +78,22 @@ using Sums = float[config.rows][config.columns];
 // A strip's input: `columns` is the ring at its first column and its channel, `slot` where its first row is.
 template <DirectDepthwiseSm80 config>
 struct Strip {
-  const float* columns;
+  unsigned columns;
   int slot;
 
-  __device__ __forceinline__ const float* row(int tile_row) const {
+  __device__ __forceinline__ unsigned row(int tile_row) const {
     constexpr bool kWraps = config.ring_rows() < config.input_rows();
     const bool wraps = kWraps && slot + tile_row >= config.ring_rows();
-    return columns + (slot + tile_row - (wraps ? config.ring_rows() : 0)) * config.row_floats();
+    return columns + (slot + tile_row - (wraps ? config.ring_rows() : 0)) * (config.row_floats() * 4);
   }
-  // What the strip meets of a row.
-  __device__ __forceinline__ void read(float (&x)[config.strip_columns()], const float* row) const {
-    for_constants<0, config.strip_columns()>([&](auto column) {
-      if constexpr (config.uses_column(column.value))
-        x[column.value] = row[config.tile_column(0, column.value) * config.channels];
-    });
+  // What the strip meets of a row. Statements: the optimizer thinks half as long about them as about loads.
+  __device__ __forceinline__ void read(float (&x)[config.strip_columns()], unsigned row) const {
+#pragma unroll
+    for (int column = 0; column < config.strip_columns(); ++column)
+      if (config.uses_column(column))
+        asm volatile("ld.shared.f32 %0, [%1];"
+                     : "=f"(x[column])
+                     : "r"(row + config.tile_column(0, column) * config.channels * 4));
   }
 };
 
@@ -104,7 +107,7 @@ __device__ __forceinline__ void multiply_row(float (&sums)[config.columns],
 #pragma unroll
     for (int column = 0; column < config.columns; ++column) {
       const int at = column * config.problem.stride_w + s * config.problem.dilation_w;
-      if (config.uses_column(at)) sums[column] = fmaf(x[at], weights[s], sums[column]);
+      if (config.has_column(at)) sums[column] = fmaf(x[at], weights[s], sums[column]);
     }
 }
 
@@ -115,22 +118,25 @@ struct KeptFilter {
   float kept[config.problem.r][kRow];
 
   __device__ __forceinline__ explicit KeptFilter(const float* packed) {
-    for_constants<0, config.taps()>([&](auto tap) {
-      kept[tap.value / kRow][tap.value % kRow] = packed[tap.value * config.packed_channels()];
-    });
+#pragma unroll
+    for (int r = 0; r < config.problem.r; ++r)
+#pragma unroll
+      for (int s = 0; s < kRow; ++s) kept[r][s] = packed[(r * kRow + s) * config.packed_channels()];
   }
   __device__ __forceinline__ void multiply(Sums<config>& sums, const Strip<config>& strip) const {
-    for_constants<0, config.strip_rows()>([&](auto index) {
-      constexpr int from = index.value;
-      if constexpr (config.uses_row(from)) {
-        float x[config.strip_columns()];
-        strip.read(x, strip.row(config.tile_row(0, from)));
-        for_constants<0, config.rows>([&](auto output) {
-          constexpr int r = config.filter_row(from, output.value);
-          if constexpr (r >= 0) multiply_row<config>(sums[output.value], x, kept[r]);
-        });
+#pragma unroll
+    for (int from = 0; from < config.strip_rows(); ++from) {
+      if (!config.uses_row(from)) continue;
+      float x[config.strip_columns()];
+      strip.read(x, strip.row(config.tile_row(0, from)));
+#pragma unroll
+      for (int r = config.problem.r - 1; r >= 0; --r) {
+        const int distance = from - r * config.problem.dilation_h;  // to the strip's output row
+        if (distance < 0 || distance % config.problem.stride_h != 0) continue;
+        const int output = distance / config.problem.stride_h;
+        if (output < config.rows) multiply_row<config>(sums[output], x, kept[r]);
       }
-    });
+    }
   }
 };
 
@@ -181,8 +187,9 @@ __device__ __forceinline__ void store(const Sums<config>& sums, float* __restric
   for (int row = 0; row < config.rows; ++row)
 #pragma unroll
     for (int column = 0; column < config.columns; ++column)
-      if ((a.p % config.rows == 0 || p + row < a.p) && (a.q % config.columns == 0 || q + column < a.q))
-        to[(row * a.q + column) * a.c] = finish<config>(sums[row][column]);
+      ptx::st_global_if(
+          to + (row * a.q + column) * a.c, finish<config>(sums[row][column]),
+          (a.p % config.rows == 0 || p + row < a.p) && (a.q % config.columns == 0 || q + column < a.q));
 }
 
 // Everything, slowly: where a weight is not finite.
@@ -223,8 +230,8 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   const typename of::FilterOf<config.weights_in_registers(), config>::Type filter(packed + k);
   const float bias = packed[config.bias_at() + k];
 
-  const bool vectors = config.vectors() && reinterpret_cast<unsigned long long>(x) % 16 == 0;
-  const float* columns = ring + across * config.columns * a.stride_w * config.channels + channel;
+  const unsigned columns =
+      ptx::shared_address(ring + across * config.columns * a.stride_w * config.channels + channel);
   int slot = down * config.rows * a.stride_h;
   int p = part.band * config.tile_rows() + down * config.rows;
   float* to = y + static_cast<long long>(part.image) * a.p * a.q * a.c + (p * a.q + q) * a.c + k;
@@ -242,10 +249,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
     if (step < config.passes) {
       const int begin = step == 0 ? 0 : config.rows_for(1) + (step - 1) * config.pass_input_rows();
       const int end = config.rows_for(1) + step * config.pass_input_rows();
-      if (vectors)
-        of::load_rows<config, config.vectors() ? 4 : 1>(x, ring, part, begin, end);
-      else
-        of::load_rows<config, 1>(x, ring, part, begin, end);
+      of::load_rows<config>(x, ring, part, begin, end);
     }
     ptx::cp_async_commit_group();
     if (step < config.ahead) continue;

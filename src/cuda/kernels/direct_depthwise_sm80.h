@@ -13,6 +13,8 @@ struct DirectDepthwiseSm80 {
   Conv2dExtents problem;
   // The choices. `blocks`: that a multiprocessor shall hold at once, a launch bound.
   int rows = 1, columns = 1, channels = 4, down = 1, across = 1, passes = 1, ahead = 1, blocks = 1;
+  bool aligned = true;  // not a choice: x begins at a multiple of 16 bytes
+  constexpr bool asks_alignment() const { return vectors(); }
 
   // ---- A block's part of the output ----
   constexpr int pass_rows() const { return rows * down; }
@@ -43,14 +45,23 @@ struct DirectDepthwiseSm80 {
   constexpr int filter_column(int input, int output) const {
     return tap(input - output * problem.stride_w, problem.dilation_w, problem.s);
   }
+  // What the compiler does not know to be padding.
+  constexpr bool has_row(int input) const {
+    return !all_rows() || is_inside(input - problem.pad_top, problem.h);
+  }
+  constexpr bool has_column(int input) const {
+    return !all_columns() || is_inside(input - problem.pad_left, problem.w);
+  }
   constexpr bool uses_row(int input) const {
-    if (all_rows() && !is_inside(input - problem.pad_top, problem.h)) return false;
+    if (!has_row(input)) return false;
+    if (problem.dilation_h == 1 && problem.stride_h <= problem.r) return true;  // seen at once
     for (int output = 0; output < rows; ++output)
       if (filter_row(input, output) >= 0) return true;
     return false;
   }
   constexpr bool uses_column(int input) const {
-    if (all_columns() && !is_inside(input - problem.pad_left, problem.w)) return false;
+    if (!has_column(input)) return false;
+    if (problem.dilation_w == 1 && problem.stride_w <= problem.s) return true;
     for (int output = 0; output < columns; ++output)
       if (filter_column(input, output) >= 0) return true;
     return false;
@@ -92,7 +103,7 @@ struct DirectDepthwiseSm80 {
   }
   constexpr int row_floats() const { return input_columns() * channels; }
   constexpr long long smem_bytes() const { return 4LL * ring_rows() * row_floats(); }
-  constexpr bool vectors() const { return problem.c % 4 == 0; }  // 16 bytes at once where x is aligned
+  constexpr bool vectors() const { return problem.c % 4 == 0; }  // 16 bytes at once where `aligned`
 
   // ---- Packed: weights [tap][channel of all chunks], biases, all weights as they came, and whether any is
   // not finite ----

@@ -17,6 +17,9 @@ struct DirectFmaSm80 {
   // y in long runs.
   int rows = 1, filters = 1, down = 1, units = 1, chunks = 1, passes = 1;
   bool kept = false, uniform = false, staged = false;
+  // Not a choice: x and y begin at multiples of 16 bytes.
+  bool aligned = true;
+  constexpr bool asks_alignment() const { return vectors() || staged || problem.q % kColumns == 0; }
 
   // ---- A block's part of the output ----
   constexpr long long all_units() const { return static_cast<long long>(problem.n) * problem.groups; }
@@ -32,7 +35,7 @@ struct DirectFmaSm80 {
   constexpr int threads() const { return ceil_div(ceil_div(strips(), passes), 32) * 32; }
 
   // ---- The input in shared memory: [unit][channel][row][pitch], zero where there is no image ----
-  constexpr bool vectors() const { return problem.w % 4 == 0; }  // read 16 bytes at a time where x is aligned
+  constexpr bool vectors() const { return problem.w % 4 == 0; }  // read 16 bytes at once where `aligned`
   constexpr int margin() const { return vectors() ? round_up(problem.pad_left, 4) : problem.pad_left; }
   constexpr int window() const {  // columns that a strip reads
     return (kColumns - 1) * problem.stride_w + (problem.s - 1) * problem.dilation_w + 1;
@@ -67,6 +70,8 @@ struct DirectFmaSm80 {
     return distance / problem.dilation_h < problem.r ? distance / problem.dilation_h : -1;
   }
   constexpr bool is_used(int input) const {
+    if (problem.dilation_h == 1 && problem.stride_h <= problem.r)
+      return true;  // as the compiler sees at once
     for (int row = 0; row < rows; ++row)
       if (filter_row(input, row) >= 0) return true;
     return false;

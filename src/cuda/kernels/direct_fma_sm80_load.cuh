@@ -8,9 +8,7 @@
 namespace convtune {
 namespace fma_sm80 {
 
-__device__ inline bool is_aligned(const void* pointer) {
-  return reinterpret_cast<unsigned long long>(pointer) % 16 == 0;
-}
+inline constexpr int kAtOnce = 4;  // copies in straight code
 
 // What a block computes.
 template <DirectFmaSm80 config>
@@ -47,15 +45,17 @@ struct Part {
   }
 };
 
-// Input rows into shared memory, kWidth columns at a time; what lies outside the image is zeros. A thread
-// keeps its column where there are threads enough for a row.
-template <DirectFmaSm80 config, int kWidth>
+// Input rows into shared memory, a vector of columns at a time where it can be; what lies outside the image
+// is zeros. A thread keeps its column where there are threads enough for a row.
+template <DirectFmaSm80 config>
 __device__ __forceinline__ void load_input(const float* __restrict__ x, float* input,
                                            const Part<config>& part) {
   constexpr Conv2dExtents a = config.problem;
+  constexpr int kWidth = config.vectors() && config.aligned ? 4 : 1;
   constexpr int kAcross = config.stored_columns() / kWidth;
   constexpr int kRows = config.planes() * config.input_rows();
   constexpr int kStep = config.threads() / (kAcross > 0 ? kAcross : 1);
+  constexpr bool kInts = static_cast<long long>(config.planes()) * a.h * a.w < (1LL << 31);
   const int top = part.first_row() * a.stride_h - a.pad_top;
   const float* planes = x + part.first_unit * a.group_channels() * (static_cast<long long>(a.h) * a.w);
   const unsigned to = ptx::shared_address(input) + config.margin() * 4;
@@ -63,23 +63,27 @@ __device__ __forceinline__ void load_input(const float* __restrict__ x, float* i
     const int plane = config.planes() == 1 ? 0 : row / config.input_rows();
     const int image_row = top + row - plane * config.input_rows();
     const bool inside = image_row >= 0 && image_row < a.h && part.has_unit(plane / a.group_channels());
-    const float* from =
-        planes + (inside ? (static_cast<long long>(plane) * a.h + image_row) * a.w + column : 0);
+    const long long from = kInts ? (plane * a.h + image_row) * a.w + column
+                                 : (static_cast<long long>(plane) * a.h + image_row) * a.w + column;
     const unsigned there = to + (row * config.pitch() + column) * 4;
     if constexpr (kWidth == 4)
-      ptx::cp_async_16(there, from, inside ? 16 : 0);
+      ptx::cp_async_16_if(there, planes + (inside ? from : 0), inside ? 16 : 0, row < kRows);
     else
-      ptx::cp_async_4(there, from, inside ? 4 : 0);
+      ptx::cp_async_4_if(there, planes + (inside ? from : 0), inside ? 4 : 0, row < kRows);
   };
   if constexpr (kStep > 0 && kAcross > 0) {
     const int column = static_cast<int>(threadIdx.x) % kAcross * kWidth;
     if (threadIdx.x < kStep * kAcross)
-#pragma unroll 4
-      for (int row = static_cast<int>(threadIdx.x) / kAcross; row < kRows; row += kStep) load(row, column);
-  } else {
-#pragma unroll 4
-    for (int i = threadIdx.x; i < kRows * kAcross; i += config.threads())
-      load(i / kAcross, i % kAcross * kWidth);
+#pragma unroll 1
+      for (int row = static_cast<int>(threadIdx.x) / kAcross; row < kRows; row += kStep * kAtOnce)
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) load(row + i * kStep, column);
+  } else if constexpr (kAcross > 0) {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kRows * kAcross; i += config.threads() * kAtOnce)
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j)
+        load((i + j * config.threads()) / kAcross, (i + j * config.threads()) % kAcross * kWidth);
   }
 }
 
@@ -89,6 +93,7 @@ __device__ __forceinline__ void clear_margins(float* input) {
   constexpr int kWidth = config.vectors() ? 4 : 1;  // all of their extents are multiples of it
   constexpr int kMargins = (config.pitch() - config.stored_columns()) / kWidth;
   if constexpr (kMargins > 0)
+#pragma unroll 4
     for (int i = threadIdx.x; i < config.planes() * config.input_rows() * kMargins; i += config.threads()) {
       const int column = i % kMargins * kWidth;
       float* to = input + i / kMargins * config.pitch() + column +
