@@ -42,6 +42,7 @@ struct DirectStemSm90 {
     return sum;
   }
   constexpr int k_steps() const { return groups() / 2; }
+  constexpr int unit_steps() const { return groups(0) / 2; }
 
   // Where a group's numbers are. Within a unit the chunks' order is the groups', so that offsets grow.
   struct Group {

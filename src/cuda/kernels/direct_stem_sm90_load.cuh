@@ -21,8 +21,13 @@ __device__ inline bool is_finite_tf32(unsigned bits) {
 // The output rows of a block, numbered from 0: some that follow each other, of one image or of several.
 template <DirectStemSm90 config>
 struct Rows {
-  int begin = static_cast<int>(config.rows() * blockIdx.x / gridDim.x);
-  int count = static_cast<int>(config.rows() * (blockIdx.x + 1) / gridDim.x) - begin;
+  int begin, count;
+  __device__ Rows() {
+    constexpr unsigned kAll = static_cast<unsigned>(config.rows());
+    const unsigned each = kAll / gridDim.x, longer = kAll - each * gridDim.x;  // blocks that have a row more
+    begin = static_cast<int>(each * blockIdx.x + min(blockIdx.x, longer));
+    count = static_cast<int>(each + (blockIdx.x < longer));
+  }
 
   __device__ int image(int i) const { return (begin + i) / config.p; }
   __device__ int row(int i) const { return (begin + i) % config.p; }
@@ -35,7 +40,9 @@ struct Rows {
   template <class F>
   __device__ void for_units(F&& f) const {
     int unit = 0;
+#pragma unroll 1
     for (int i = 0; i < count; ++i)
+#pragma unroll 1
       for (int above = first(i) ? 0 : config.halo(); above <= config.halo(); ++above) f(i, above, unit++);
   }
   __device__ int input_row(int i, int above) const {  // the unit's first; may lie outside
@@ -75,37 +82,68 @@ __device__ inline unsigned load_shared(unsigned address) {
   return value;
 }
 
-// One warp, of which one lane acts: x into the units. Without `in_bulk` the rounders read x themselves.
+// One warp, of which one lane acts: x into the units, and the weights with the last unit that the first row
+// needs. Without `in_bulk` the rounders read x themselves.
 template <DirectStemSm90 config>
-__device__ void load(const float* __restrict__ x, const Smem<config>& smem, bool acts, bool in_bulk) {
+__device__ void load(const float* __restrict__ x, const float* __restrict__ packed, const Smem<config>& smem,
+                     bool acts, bool in_bulk) {
   constexpr int kAhead = 3;  // units that are fetched into L2 before their place is free
+  constexpr unsigned kRowBytes = config.w * 4, kWeightBytes = static_cast<unsigned>(config.weight_bytes());
   const Rows<config> rows;
   int freed = 0;  // rows that are known to be done
   rows.for_units([&](int i, int above, int unit) {
     const int slot = unit % config.units;
+    const unsigned raw = smem.raw + 8 * slot;
+#pragma unroll 1
     for (; freed < rows.count && rows.first_unit(freed) <= unit - config.units; ++freed)
       ptx::mbarrier_wait(smem.done + 8 * (freed % config.units), freed / config.units & 1);
     const int row = rows.input_row(i, above), first = row < 0 ? 0 : row;
-    const int end = min(row + config.unit_rows(), config.h);
-    if (!in_bulk || first >= end) {
-      ptx::mbarrier_arrive_if(smem.raw + 8 * slot, acts);
-      return;
-    }
-    constexpr int kRowBytes = config.w * 4;
+    const int copied = in_bulk ? max(min(row + config.unit_rows(), config.h) - first, 0) : 0;
+    const bool has_weights = unit == config.halo();
+    ptx::mbarrier_arrive_expect_if(raw, config.c * copied * kRowBytes + (has_weights ? kWeightBytes : 0),
+                                   acts);
     const float* from = x + (static_cast<long long>(rows.image(i)) * config.c * config.h + first) * config.w;
-    ptx::mbarrier_arrive_expect_if(smem.raw + 8 * slot, config.c * (end - first) * kRowBytes, acts);
+    unsigned to = smem.unit(slot) + (first - row) * kRowBytes;
+    const int next = row + kAhead * config.stride_h;
+    const int fetched = in_bulk && next >= 0 ? min(next + config.unit_rows(), config.h) - next : 0;
 #pragma unroll 1
-    for (int channel = 0; channel < config.c; ++channel)
-      ptx::bulk_copy_to_shared_if(smem.unit(slot) + (channel * config.unit_rows() + first - row) * kRowBytes,
-                                  from + static_cast<long long>(channel) * config.h * config.w,
-                                  (end - first) * kRowBytes, smem.raw + 8 * slot, acts);
-    const int next = row + kAhead * config.stride_h, next_end = min(next + config.unit_rows(), config.h);
-    if (acts && next >= 0 && next < next_end)
-#pragma unroll 1
-      for (int channel = 0; channel < config.c; ++channel)
-        ptx::prefetch_l2(from + (static_cast<long long>(channel) * config.h + next - first) * config.w,
-                         (next_end - next) * kRowBytes);
+    for (int channel = 0; channel < config.c; ++channel) {
+      ptx::bulk_copy_to_shared_if(to, from, copied * kRowBytes, raw, acts && copied > 0);
+      ptx::prefetch_l2_if(from + static_cast<long long>(next - first) * config.w, fetched * kRowBytes,
+                          acts && fetched > 0);
+      from += static_cast<long long>(config.h) * config.w;
+      to += config.unit_rows() * kRowBytes;
+    }
+    ptx::bulk_copy_to_shared_if(smem.weights, packed + blockIdx.y * (config.weight_bytes() / 4), kWeightBytes,
+                                raw, acts && has_weights);
   });
+}
+
+// A chunk of shared memory, or zeros.
+__device__ inline void load_chunk_if(unsigned* to, unsigned from, bool there) {
+  asm volatile(
+      "{\n.reg .pred there;\nsetp.ne.b32 there, %5, 0;\n"
+      "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+      "@there ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
+      : "=&r"(to[0]), "=&r"(to[1]), "=&r"(to[2]), "=&r"(to[3])
+      : "r"(from), "r"(static_cast<unsigned>(there))
+      : "memory");
+}
+
+// A chunk, rounded: products drop the lower 13 bits, so half of what they are worth is added. `most` becomes
+// the largest of absolute values, as bits.
+__device__ inline void store_rounded_if(unsigned to, const unsigned* values, unsigned& most, bool stores) {
+  asm volatile(
+      "{\n.reg .pred stores;\n.reg .b32 size, b0, b1, b2, b3;\nsetp.ne.b32 stores, %6, 0;\n"
+      "and.b32 size, %1, 0x7fffffff;\nmax.u32 %0, %0, size;\nadd.u32 b0, %1, 4096;\n"
+      "and.b32 size, %2, 0x7fffffff;\nmax.u32 %0, %0, size;\nadd.u32 b1, %2, 4096;\n"
+      "and.b32 size, %3, 0x7fffffff;\nmax.u32 %0, %0, size;\nadd.u32 b2, %3, 4096;\n"
+      "and.b32 size, %4, 0x7fffffff;\nmax.u32 %0, %0, size;\nadd.u32 b3, %4, 4096;\n"
+      "@stores st.shared.v4.b32 [%5], {b0, b1, b2, b3};\n}"
+      : "+r"(most)
+      : "r"(values[0]), "r"(values[1]), "r"(values[2]), "r"(values[3]), "r"(to),
+        "r"(static_cast<unsigned>(stores))
+      : "memory");
 }
 
 // One warpgroup: units from `raw` to `full`. Rows that meet a number that is not finite are noted.
@@ -151,40 +189,23 @@ __device__ void round_units(const float* __restrict__ x, const Smem<config>& sme
         const int piece = thread + kRounders * e, line = first_line + piece / kPieces;
         const int row = first_row + line % config.unit_rows(), chunk = piece % kPieces * kPiece - kBefore;
         const bool there = piece < kAtOnce * kPieces && line < kLines && row >= 0 && row < config.h;
+        const unsigned from = buffer + (line * kStored + chunk) * 16;
 #pragma unroll
-        for (int read = 0; read < kRead; ++read) {
-          unsigned(&to)[kRead * 4] = bits[e];
-          if (there && chunk + read >= 0 && chunk + read < kStored)
-            asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(to[4 * read]), "=r"(to[4 * read + 1]), "=r"(to[4 * read + 2]),
-                           "=r"(to[4 * read + 3])
-                         : "r"(buffer + (line * kStored + chunk + read) * 16)
-                         : "memory");
-          else
-            to[4 * read] = to[4 * read + 1] = to[4 * read + 2] = to[4 * read + 3] = 0;
-        }
+        for (int read = 0; read < kRead; ++read)
+          load_chunk_if(bits[e] + 4 * read, from + read * 16,
+                        there && static_cast<unsigned>(chunk + read) < static_cast<unsigned>(kStored));
       }
       ptx::bar_sync(kRoundersBarrier, kRounders);
 #pragma unroll
       for (int e = 0; e < kEach; ++e) {
         const int piece = thread + kRounders * e, line = first_line + piece / kPieces;
         const int first = piece % kPieces * kPiece;
+        const unsigned to = buffer + (line * config.row_chunks() + first) * 16;
+        const bool there = piece < kAtOnce * kPieces && line < kLines;
 #pragma unroll
-        for (int chunk = 0; chunk < kPiece; ++chunk) {
-          unsigned rounded[4];
-#pragma unroll
-          for (int j = 0; j < 4; ++j) {
-            const unsigned raw = bits[e][4 * chunk + kEarly + j];
-            // Products drop the lower 13 bits: half of what they are worth is added, which rounds.
-            rounded[j] = raw + 0x1000;
-            most = max(most, raw & 0x7fffffff);
-          }
-          if (piece < kAtOnce * kPieces && line < kLines && first + chunk < config.row_chunks())
-            asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(
-                             buffer + (line * config.row_chunks() + first + chunk) * 16),
-                         "r"(rounded[0]), "r"(rounded[1]), "r"(rounded[2]), "r"(rounded[3])
-                         : "memory");
-        }
+        for (int chunk = 0; chunk < kPiece; ++chunk)
+          store_rounded_if(to + chunk * 16, bits[e] + 4 * chunk + kEarly, most,
+                           there && first + chunk < config.row_chunks());
       }
     }
     if (most + 0x1000 >= 0x7f800000) {

@@ -57,6 +57,11 @@ __device__ Run run_of(int plane, const Tile& tile) {
           static_cast<int>((carried + static_cast<unsigned>(tile.positions)) / kSector * kSector)};
 }
 
+// Whether the consumers have stored it: it would begin within a sector that is not this block's alone.
+__device__ inline bool stored_before(const Tile& tile, const Run& run) {
+  return tile.begins && run.carried > 0;
+}
+
 // One warp, of which one lane acts unless y is stored without boxes.
 template <DirectStemSm90 config>
 __device__ void store(const ptx::TensorMap* maps, float* __restrict__ y, const Smem<config>& smem, int lane,
@@ -67,29 +72,35 @@ __device__ void store(const ptx::TensorMap* maps, float* __restrict__ y, const S
   const bool acts = lane == 0;
   const int first_member = static_cast<int>(blockIdx.y) * config.members();
   int slot = 0, phase = 0, before = config.kSlots - 1;  // `before`: the slot before
+#pragma unroll 1
   for (int i = 0; i < rows.count; ++i)
+#pragma unroll 1
     for (int t = 0; t < config.tiles(); ++t) {
       const Tile tile = tile_of<config>(rows, i, t);
-#pragma unroll
+#pragma unroll 1
       for (int part = 0; part < kPlanes; part += kPlanesOfSlot) {
         const unsigned from = smem.slots + slot * config.slot_bytes();
         ptx::mbarrier_wait(smem.filled + 8 * slot, phase);
+        if (in_boxes) {
 #pragma unroll
-        for (int j = 0; j < kPlanesOfSlot; ++j) {
-          const Run run = run_of<config>(part + j, tile);
-          const bool stored = tile.begins && run.carried > 0;  // by the consumers
-          const unsigned plane = from + j * config.plane_bytes();
-          if (in_boxes) {
+          for (int j = 0; j < kPlanesOfSlot; ++j) {
+            const Run run = run_of<config>(part + j, tile);
             const int map = t < config.tiles() - 1 ? 2 : run.length > config.short_run();
             ptx::store_box_if(maps + map, (part + j) * kImage + tile.first - run.carried, first_member,
-                              tile.image, plane, acts && !stored);
-          } else if (!stored) {
+                              tile.image, from + j * config.plane_bytes(), acts && !stored_before(tile, run));
+          }
+        } else {
 #pragma unroll 1
-            for (int e = lane; e < config.members() * run.length; e += 32) {
+          for (int j = 0; j < kPlanesOfSlot; ++j) {
+            const Run run = run_of<config>(part + j, tile);
+            const int count = stored_before(tile, run) ? 0 : config.members() * run.length;
+#pragma unroll 1
+            for (int e = lane; e < count; e += 32) {
               const int filter = kPlanes * (first_member + e / run.length) + part + j;
               if (filter < config.k)
                 y[(static_cast<long long>(tile.image) * config.k + filter) * kImage + tile.first -
-                  run.carried + e % run.length] = __uint_as_float(load_shared(plane + e * 4));
+                  run.carried + e % run.length] =
+                    __uint_as_float(load_shared(from + j * config.plane_bytes() + e * 4));
             }
           }
         }
@@ -114,19 +125,97 @@ __device__ inline void store_shared_if(unsigned address, unsigned value, bool st
       : "memory");
 }
 
-// Where the positions of a warp lie: all within their runs; or some behind; or some in a sector's part that
-// is stored from here.
-enum class Where { within, behind, anywhere };
+__device__ inline unsigned load_shared_if(unsigned address, bool loads) {
+  unsigned value;
+  asm volatile(
+      "{\n"
+      ".reg .pred loads;\n"
+      "setp.ne.b32 loads, %2, 0;\n"
+      "mov.b32 %0, 0;\n"
+      "@loads ld.shared.b32 %0, [%1];\n"
+      "}"
+      : "=&r"(value)
+      : "r"(address), "r"(static_cast<unsigned>(loads))
+      : "memory");
+  return value;
+}
+
+// Sums of two positions 8 apart, in one statement: it is their number that compiling waits for.
+__device__ inline void store_two(unsigned to, float first, float second) {
+  asm volatile("st.shared.f32 [%0], %1;\nst.shared.f32 [%0 + 32], %2;" ::"r"(to), "f"(first), "f"(second)
+               : "memory");
+}
+__device__ inline void store_two_if(const unsigned (&to)[2], float first, float second,
+                                    const bool (&stores)[2]) {
+  asm volatile(
+      "{\n"
+      ".reg .pred stores;\n"
+      "setp.ne.b32 stores, %4, 0;\n"
+      "@stores st.shared.f32 [%0], %2;\n"
+      "setp.ne.b32 stores, %5, 0;\n"
+      "@stores st.shared.f32 [%1], %3;\n"
+      "}" ::"r"(to[0]),
+      "r"(to[1]), "f"(first), "f"(second), "r"(static_cast<unsigned>(stores[0])),
+      "r"(static_cast<unsigned>(stores[1]))
+      : "memory");
+}
+__device__ inline void store_two_if(float* to, float first, float second, const bool (&stores)[2]) {
+  asm volatile(
+      "{\n"
+      ".reg .pred stores;\n"
+      "setp.ne.b32 stores, %3, 0;\n"
+      "@stores st.global.f32 [%0], %1;\n"
+      "setp.ne.b32 stores, %4, 0;\n"
+      "@stores st.global.f32 [%0 + 32], %2;\n"
+      "}" ::"l"(to),
+      "f"(first), "f"(second), "r"(static_cast<unsigned>(stores[0])), "r"(static_cast<unsigned>(stores[1]))
+      : "memory");
+}
+
+// Where a plane's pair is in the sums: at the first of two positions, and 2 behind at the second.
+__device__ constexpr int sum_of(int pair) {
+  return pair / 2 * 4 + pair % 2;
+}
+
+// What lies in sectors of its own: of the first tile of a block's rows of an image those runs that would
+// begin within a sector, of the last what is behind its runs.
+template <DirectStemSm90 config>
+__device__ __forceinline__ void store_ends(const float (&sums)[config.sums()], float* __restrict__ y,
+                                           const Tile& tile, int thread) {
+  constexpr int kPairs = config.filters / 32;
+  constexpr long long kImage = config.p * config.q;
+  const int at = thread / 32 * 16 + thread % 32 / 4;
+  const int filter = static_cast<int>(blockIdx.y) * config.filters + DirectStemSm90::kPlanes * (thread % 4);
+  float* const mine = y + (static_cast<long long>(tile.image) * config.k + filter) * kImage + tile.first + at;
+#pragma unroll
+  for (int plane = 0; plane < DirectStemSm90::kPlanes; ++plane) {
+    const Run run = run_of<config>(plane, tile);
+    bool here[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int position = at + 8 * half;
+      here[half] = position < tile.positions &&
+                   (position + run.carried < run.length ? stored_before(tile, run) : tile.ends);
+    }
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+      constexpr bool kAll = config.k % config.filters == 0;
+      const int apart = plane + 4 * DirectStemSm90::kPlanes * pair;
+      const int sum = sum_of(plane * kPairs + pair);
+      const bool stores[2] = {here[0] && (kAll || filter + apart < config.k),
+                              here[1] && (kAll || filter + apart < config.k)};
+      store_two_if(mine + apart * kImage, sums[sum], sums[sum + 2], stores);
+    }
+  }
+}
 
 // A consumer's part of a tile into the slots. The next consumer may begin when `next_turn` is told, after
 // half of the planes. This is why no phase is mistaken and no carried value lost: what it uses then was freed
 // after the slots of this half were filled, and it comes to the second half by slots that this one has filled
 // by then.
-template <DirectStemSm90 config, Where where>
-__device__ __forceinline__ void stage(const float (&sums)[config.sums()],
-                                      const float (&bias)[config.filters / 4], float* __restrict__ y,
-                                      const Smem<config>& smem, const Tile& tile, unsigned next_turn,
-                                      int thread) {
+template <DirectStemSm90 config, bool within>
+__device__ __forceinline__ void stage(const float (&sums)[config.sums()], const Smem<config>& smem,
+                                      const Tile& tile, unsigned next_turn, int thread) {
   constexpr int kPlanes = DirectStemSm90::kPlanes, kSector = DirectStemSm90::kSector;
   constexpr int kPlanesOfSlot = DirectStemSm90::kPlanesOfSlot, kParts = kPlanes / kPlanesOfSlot;
   constexpr int kPairs = config.filters / 32, kCarried = config.members() * kSector;  // of a plane
@@ -135,60 +224,52 @@ __device__ __forceinline__ void stage(const float (&sums)[config.sums()],
   const int at = thread / 32 * 16 + lane / 4;  // my first position of a tile
   const unsigned carry_in = smem.carry + (tile.item + 1) % 2 * config.carry_bytes() + thread * 4;
   const unsigned carry_out = smem.carry + tile.item % 2 * config.carry_bytes() + (mine * kSector + at) * 4;
-  for_constants<0, kParts>([&](auto part) {
-    const int use = tile.item * kParts + part.value, slot = use % config.kSlots;
+  const bool has_carried = (within || !tile.begins) && thread < kCarried;
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    const int use = tile.item * kParts + part, slot = use % config.kSlots;
     unsigned carried[kPlanesOfSlot];
-    if (!tile.begins && thread < kCarried)
 #pragma unroll
-      for (int j = 0; j < kPlanesOfSlot; ++j)
-        carried[j] = load_shared(carry_in + (part.value * kPlanesOfSlot + j) * kCarried * 4);
+    for (int j = 0; j < kPlanesOfSlot; ++j)
+      carried[j] = load_shared_if(carry_in + (part * kPlanesOfSlot + j) * kCarried * 4, has_carried);
     ptx::mbarrier_wait(smem.free + 8 * slot, (use / config.kSlots & 1) ^ 1);
-    for_constants<0, kPlanesOfSlot>([&](auto of_slot) {
-      constexpr int kPlane = decltype(part)::value * kPlanesOfSlot + decltype(of_slot)::value;
-      const Run run = run_of<config>(kPlane, tile);
-      const unsigned plane = smem.slots + slot * config.slot_bytes() + of_slot.value * config.plane_bytes();
-      if (!tile.begins && thread < kCarried)
-        store_shared_if(plane + (thread / kSector * run.length + thread % kSector) * 4,
-                        carried[of_slot.value], thread % kSector < run.carried);
-      const auto value = [&](int pair, int half) {
-        constexpr int kFirst = kPlane * kPairs;
-        const float sum =
-            sums[(kFirst + pair) / 2 * 4 + half * 2 + (kFirst + pair) % 2] + bias[kFirst + pair];
-        return config.relu && sum < 0 ? 0.0f : sum;  // NaN stays
-      };
-      const unsigned within = plane + (mine * run.length + at + run.carried) * 4;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        if constexpr (where == Where::within) {
+    for (int j = 0; j < kPlanesOfSlot; ++j) {
+      const int number = part * kPlanesOfSlot + j;
+      const Run run = run_of<config>(number, tile);
+      const unsigned plane = smem.slots + slot * config.slot_bytes() + j * config.plane_bytes();
+      store_shared_if(plane + (thread / kSector * run.length + thread % kSector) * 4, carried[j],
+                      has_carried && thread % kSector < run.carried);
+      const unsigned inner = plane + (mine * run.length + at + run.carried) * 4;
+      const int first = number * kPairs;
+      if constexpr (within) {
 #pragma unroll
-          for (int pair = 0; pair < kPairs; ++pair)
-            store_shared(within + pair * 16 * run.length + half * 32, __float_as_uint(value(pair, half)));
-        } else {
+        for (int pair = 0; pair < kPairs; ++pair)
+          store_two(inner + pair * 16 * run.length, sums[sum_of(first + pair)],
+                    sums[sum_of(first + pair) + 2]);
+      } else {
+        const unsigned behind = carry_out + (number * kCarried + run.carried - run.length) * 4;
+        unsigned to[2], step[2];
+        bool real[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
           const int position = at + 8 * half;
-          const bool inside = position + run.carried < run.length, real = position < tile.positions;
-          const bool here = where == Where::anywhere && (inside ? tile.begins && run.carried > 0 : tile.ends);
-          const unsigned behind = carry_out + (kPlane * kCarried + run.carried - run.length) * 4;
-          const unsigned to = (inside ? within : behind) + half * 32;
-          const unsigned step = inside ? 16 * run.length : 16 * kSector;
+          const bool inside = position + run.carried < run.length;
+          real[half] = position < tile.positions;
+          to[half] = (inside ? inner : behind) + half * 32;
+          step[half] = inside ? 16 * run.length : 16 * kSector;
+        }
 #pragma unroll
-          for (int pair = 0; pair < kPairs; ++pair)
-            store_shared_if(to + pair * step, __float_as_uint(value(pair, half)), real && !here);
-          if (here && real)
-#pragma unroll
-            for (int pair = 0; pair < kPairs; ++pair) {
-              const int filter = static_cast<int>(blockIdx.y) * config.filters +
-                                 config.filter_of(kPlane * kPairs + pair, 0) + kPlanes * mine;
-              if (filter < config.k)
-                y[(static_cast<long long>(tile.image) * config.k + filter) * (config.p * config.q) +
-                  tile.first + position] = value(pair, half);
-            }
+        for (int pair = 0; pair < kPairs; ++pair) {
+          store_two_if(to, sums[sum_of(first + pair)], sums[sum_of(first + pair) + 2], real);
+          to[0] += step[0], to[1] += step[1];
         }
       }
-    });
+    }
     ptx::fence_proxy_async();
     ptx::mbarrier_arrive(smem.filled + 8 * slot);
-    if constexpr (decltype(part)::value == kParts / 2 - 1) ptx::mbarrier_arrive(next_turn);
-  });
+    if (part == kParts / 2 - 1) ptx::mbarrier_arrive(next_turn);
+  }
 }
 
 }  // namespace stem

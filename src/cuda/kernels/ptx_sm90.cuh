@@ -90,12 +90,17 @@ __device__ inline void bulk_copy_to_shared_if(unsigned to, const void* from, uns
 }
 
 // Into L2: whatever the alignment, all 16-byte pieces that hold one of the bytes.
-__device__ inline void prefetch_l2(const void* from, unsigned bytes) {
+__device__ inline void prefetch_l2_if(const void* from, unsigned bytes, bool fetches) {
   const unsigned long long begin = reinterpret_cast<unsigned long long>(from) & ~15ull;
   const unsigned long long end = (reinterpret_cast<unsigned long long>(from) + bytes + 15) & ~15ull;
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(begin),
-               "r"(static_cast<unsigned>(end - begin))
-               : "memory");
+  asm volatile(
+      "{\n"
+      ".reg .pred fetches;\n"
+      "setp.ne.b32 fetches, %2, 0;\n"
+      "@fetches cp.async.bulk.prefetch.L2.global [%0], %1;\n"
+      "}" ::"l"(begin),
+      "r"(static_cast<unsigned>(end - begin)), "r"(static_cast<unsigned>(fetches))
+      : "memory");
 }
 
 // What was written to shared memory before needs fence_proxy_async() by its writers.
