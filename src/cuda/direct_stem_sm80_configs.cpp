@@ -36,6 +36,7 @@ std::vector<std::pair<int, int>> filter_choices(int k) {
 }
 
 constexpr int kMostBodyStages = 10;  // with 15 of them, each behind a barrier, ptxas spilled
+constexpr int kMostRegisters = 253;  // as registers() counts: with 254, 3 of 28 spilled
 
 // K-steps of a stage, as they divide the loop's body, and stages.
 std::vector<std::pair<int, int>> rings_of(DirectStemSm80 kernel) {
@@ -57,12 +58,12 @@ std::vector<DirectStemConfig> configs_of(const DirectStemPlanned& planned, int s
   std::vector<DirectStemConfig> configs;
   const auto add = [&](DirectStemConfig config) {
     // For 10.0 ptxas wants more where 8 filters a thread are stored from registers.
-    const int spare_registers = !config.staged && config.warp_filters >= 64 ? 48 : 0;
+    const int spare_registers = blackwell && !config.staged && config.warp_filters >= 64 ? 48 : 0;
     if (planned.with(config).body_stages() > kMostBodyStages) return;
     for (config.blocks = 6; config.blocks >= 1; --config.blocks) {
       const DirectStemSm80 kernel = planned.with(config);
       if (kernel.valid(smem_bytes) &&
-          (!blackwell || kernel.registers() + spare_registers <= kernel.register_limit()))
+          kernel.registers() + spare_registers <= std::min(kernel.register_limit(), kMostRegisters))
         break;
     }
     if (config.blocks >= 1) configs.push_back(config);
