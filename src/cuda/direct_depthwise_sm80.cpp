@@ -5,8 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <string>
 
 #include "config.h"
 #include "cuda/compiler.h"
@@ -55,18 +53,11 @@ DirectDepthwiseSm80 with(const Conv2dExtents& problem, const DirectDepthwiseConf
           .blocks = static_cast<int>(config.blocks)};
 }
 
-// The same for pointers that are aligned badly, where that is another kernel.
-std::function<CompileJob()> job_for_any(DirectDepthwiseSm80 kernel, const std::string& arch) {
-  if (!kernel.asks_alignment()) return {};
-  kernel.aligned = false;
-  return [kernel, arch] { return direct_depthwise_sm80_job(kernel, arch); };
-}
-
 class DirectDepthwiseExecutable final : public PackingExecutable<DirectDepthwiseSm80, float> {
  public:
   DirectDepthwiseExecutable(const DirectDepthwiseSm80& kernel, const DeviceInfo& device)
       : PackingExecutable(kernel, device, direct_depthwise_sm80_job(kernel, device.isa),
-                          job_for_any(kernel, device.isa)) {}
+                          job_for_any_pointer(kernel, device.isa, direct_depthwise_sm80_job)) {}
 
   void run(const void* x, const void* packed, void* y, Stream stream) const override {
     launch({static_cast<unsigned>(config_.all_blocks())}, stream, static_cast<const float*>(x),

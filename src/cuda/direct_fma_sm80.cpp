@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <string>
 
 #include "config.h"
 #include "cuda/compiler.h"
@@ -106,18 +104,11 @@ double estimated_cycles(const DirectFmaSm80& a, const DeviceInfo& device) {
   return std::max(compute, memory) + alone * std::min(compute, memory) + 2500;
 }
 
-// The same for pointers that are aligned badly, where that is another kernel.
-std::function<CompileJob()> job_for_any(DirectFmaSm80 kernel, const std::string& arch) {
-  if (!kernel.asks_alignment()) return {};
-  kernel.aligned = false;
-  return [kernel, arch] { return direct_fma_sm80_job(kernel, arch); };
-}
-
 class DirectFmaExecutable final : public PackingExecutable<DirectFmaSm80, float> {
  public:
   DirectFmaExecutable(const DirectFmaSm80& kernel, const DeviceInfo& device)
       : PackingExecutable(kernel, device, direct_fma_sm80_job(kernel, device.isa),
-                          job_for_any(kernel, device.isa)) {}
+                          job_for_any_pointer(kernel, device.isa, direct_fma_sm80_job)) {}
 
   void run(const void* x, const void* packed, void* y, Stream stream) const override {
     launch({static_cast<unsigned>(config_.blocks())}, stream, static_cast<const float*>(x),

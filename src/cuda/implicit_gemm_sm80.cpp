@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <functional>
 #include <map>
 #include <mutex>
 
@@ -158,18 +157,10 @@ struct Kernels {
   Kernels(const ImplicitGemmSm80& kernel, const DeviceInfo& device, const CompileJob& job,
           const CompiledModule& module)
       : run(device.device.index, module, job.kernels[0], static_cast<std::size_t>(kernel.smem_bytes()),
-            for_any_pointer(kernel, device.isa)),
+            job_for_any_pointer(kernel, device.isa, implicit_gemm_sm80_job)),
         pack(device.device.index, module, job.kernels[1]) {}
   AlignedKernel run;
   Kernel pack;
-
- private:
-  static std::function<CompileJob()> for_any_pointer(ImplicitGemmSm80 kernel, const std::string& arch) {
-    if (kernel.specialized && !kernel.wide_input(kernel.problem) && !kernel.wide_output(kernel.problem))
-      return {};  // it is the same
-    kernel.aligned = false;
-    return [kernel, arch] { return implicit_gemm_sm80_job(kernel, arch); };
-  }
 };
 std::shared_ptr<const Kernels> load(const ImplicitGemmSm80& kernel, const DeviceInfo& device) {
   const auto compile_and_load = [&](const CompileJob& job) {

@@ -84,6 +84,16 @@ StageView stages_alone(std::int64_t warps, std::int64_t stages,
 // argument of both templates, as C++ writes it.
 CompileJob packing_job(const std::string& name, const std::string& config, const std::string& arch);
 
+// The job of the same kernel for pointers of any alignment, for AlignedKernel; nothing where it would be the
+// same.
+template <class KernelConfig>
+std::function<CompileJob()> job_for_any_pointer(KernelConfig kernel, const std::string& arch,
+                                                CompileJob (*job)(const KernelConfig&, const std::string&)) {
+  if (!kernel.asks_alignment()) return {};
+  kernel.aligned = false;
+  return [kernel, arch, job] { return job(kernel, arch); };
+}
+
 // The two of such a job. `KernelConfig` is that argument's type (src/cuda/kernels/NAME.h), whose flag_at() is
 // where packing notes that a weight is not finite; `Word` is what the packing kernel takes for packed
 // weights.

@@ -35,6 +35,9 @@ struct ImplicitGemmSm80 {
     if (problem.nhwc) return aligned && a.k % 4 == 0 && a.group_filters() % 4 == 0;
     return aligned && static_cast<long long>(a.p) * a.q % 4 == 0;
   }
+  constexpr bool asks_alignment() const {
+    return !specialized || wide_input(problem) || wide_output(problem);
+  }
 
   // ---- The terms of a sum ----
   constexpr int k_blocks(const Conv2dExtents& a) const {
