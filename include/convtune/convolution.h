@@ -68,7 +68,9 @@ constexpr std::size_t packed_alignment(Device::Kind kind) {
 // may go while work that it queued waits on a stream, but not while a CUDA graph that recorded it may be
 // replayed. Pointers are device pointers of device(): host memory on a CPU. x, y: n*c*h*w and n*k*p*q
 // elements in the problem's layout; w: [K][C/groups][R][S]; bias: [K], null when problem().bias is
-// false. x, w and bias need the alignment of their element type only; y must not overlap them.
+// false. x, w and bias need the alignment of their element type only; y must not overlap them. On a GPU the
+// first run where x or y does not begin at a multiple of 16 bytes may compile a kernel for such: half a
+// second, once, and Error{unsupported} where NVRTC is gone.
 class Convolution {
  public:
   const Conv2dProblem& problem() const;  // precision resolved to the device's default
@@ -79,7 +81,8 @@ class Convolution {
   PackedWeights pack(const void* w, const void* bias, Stream stream = nullptr) const;
 
   // Throws Error{invalid_argument} on a null pointer or on weights packed by another Convolution.
-  // A batch of 0 returns at once. Never tunes, never allocates device memory after the first call.
+  // A batch of 0 returns at once. Never tunes; allocates device memory, if any, in the first call for a stream
+  // and in the first that is captured.
   void run(const void* x, const PackedWeights& weights, void* y, Stream stream = nullptr) const;
   // pack, then run: for weights that change at every call.
   void run(const void* x, const void* w, const void* bias, void* y, Stream stream = nullptr) const;
