@@ -81,8 +81,8 @@ class Convolution {
   PackedWeights pack(const void* w, const void* bias, Stream stream = nullptr) const;
 
   // Throws Error{invalid_argument} on a null pointer or on weights packed by another Convolution.
-  // A batch of 0 returns at once. Never tunes; allocates device memory, if any, in the first call for a stream
-  // and in the first that is captured.
+  // A batch of 0 returns at once. Never tunes; allocates device memory, if any, in the first call for a
+  // stream and in the first that is captured.
   void run(const void* x, const PackedWeights& weights, void* y, Stream stream = nullptr) const;
   // pack, then run: for weights that change at every call.
   void run(const void* x, const void* w, const void* bias, void* y, Stream stream = nullptr) const;
