@@ -113,7 +113,10 @@ def arguments(argv):
         raise BadInput(f"--seconds {options.seconds} is not above 0 and at most a day")
     if options.device < 0:
         raise BadInput(f"--device {options.device} is not a number of a GPU")
-    problems = find(options.problem) + (load_suite(options.suite) if options.suite else [])
+    options.left_out = []
+    problems = find(options.problem) + (load_suite(options.suite, options.left_out) if options.suite else [])
+    for reason in options.left_out:
+        print(f"peers.py: warning: {reason}", file=sys.stderr)
     if not problems:
         raise BadInput("no problem given: name a case, write a benchdnn line, or use --suite")
     if options.batch is not None:
@@ -166,7 +169,7 @@ def main(argv):
     machine = Machine(torch, options.device)
     if kernel:
         kernel.load()
-    environment, rows, code = machine.environment(), [], 0
+    environment, rows, code = machine.environment(), [], 2 if options.left_out else 0
     with torch.no_grad():
         for problem in problems:
             row, failed = measure(machine, problem, kernel, options, environment["versions"])

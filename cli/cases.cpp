@@ -22,7 +22,7 @@ void print_cases(const std::string& wanted) {
     for (const Suite& suite : suites())
       for (const Conv2dProblem& problem : suite.problems) add(suite.name, problem);
   } else {
-    for (const Conv2dProblem& problem : load_suite(wanted)) add(wanted, problem);
+    for (const Conv2dProblem& problem : suite_problems(wanted)) add(wanted, problem);
   }
   fmt::print("{}", table.render(style_of(stdout)));
 }

@@ -10,6 +10,7 @@
 #include "convtune/error.h"
 #include "exit_code.h"
 #include "interrupt.h"
+#include "options.h"
 #include "output.h"
 #include "table.h"
 
@@ -83,6 +84,9 @@ int main(int argc, char** argv) {
   try {
     const int code = run(argc, argv);
     flush_stdout();
+    if (code == kOk && lines_left_out() > 0)
+      return fail(kUsage, fmt::format("{} left out, as warned above; the rest is done",
+                                      counted(lines_left_out(), "line was", "lines were")));
     return code;
   } catch (const Error& error) {
     return fail(exit_code(error.kind()), error.what());

@@ -10,6 +10,8 @@
 
 #include "convtune/cases.h"
 #include "convtune/error.h"
+#include "output.h"
+#include "table.h"
 
 namespace convtune::cli {
 namespace {
@@ -40,11 +42,14 @@ std::optional<Quantity> parse_quantity(std::string_view text) {
   return quantity;
 }
 
-// "act=relu", but neither `mb1…n"a=b"` nor a whole quoted line with options of its own.
+// "act=relu", but neither `mb1…n"a=b"`, with or without its quotes, nor a whole quoted line with options of
+// its own.
 bool is_key_value(const std::string& word) {
-  const auto mark = word.find_first_of("=\" ");
+  const auto mark = word.find_first_of("=\" 0123456789");
   return mark != std::string::npos && word[mark] == '=';
 }
+
+std::int64_t left_out_by_now = 0;
 
 const Conv2dProblem* built_in_case(std::string_view name) {
   for (const Suite& suite : suites())
@@ -125,6 +130,22 @@ Conv2dProblem one_problem(const std::string& text) {
   return problems[0];
 }
 
+std::vector<Conv2dProblem> suite_problems(const std::string& name_or_path) {
+  constexpr std::size_t kSaid = 20;
+  std::vector<std::string> left_out;
+  std::vector<Conv2dProblem> problems = load_suite(name_or_path, &left_out);
+  for (std::size_t i = 0; i < std::min(left_out.size(), kSaid); ++i) print_warning(printable(left_out[i]));
+  if (left_out.size() > kSaid)
+    print_warning(
+        fmt::format("... and {} more lines of {}", left_out.size() - kSaid, printable(name_or_path)));
+  left_out_by_now += static_cast<std::int64_t>(left_out.size());
+  return problems;
+}
+
+std::int64_t lines_left_out() {
+  return left_out_by_now;
+}
+
 std::string label(const Conv2dProblem& problem) {
   return problem.name.empty() ? to_string(problem) : problem.name;
 }
@@ -141,7 +162,7 @@ std::vector<Conv2dProblem> ProblemOptions::problems() const {
     throw bad("no problem given: name a case (see `convtune cases`), write a benchdnn line, or use --suite");
   std::vector<Conv2dProblem> all = parse_problem_words(words);
   if (!suite.empty()) {
-    const std::vector<Conv2dProblem> listed = load_suite(suite);
+    const std::vector<Conv2dProblem> listed = suite_problems(suite);
     if (listed.empty()) throw bad(fmt::format("suite '{}' has no problems", suite));
     all.insert(all.end(), listed.begin(), listed.end());
   }

@@ -57,6 +57,11 @@ std::vector<Conv2dProblem> parse_problem_words(const std::vector<std::string>& w
 // Exactly one, out of the text of an option: "alexnet_conv1", "mb1ic3ih224oc64kh7 act=relu".
 Conv2dProblem one_problem(const std::string& text);
 
+// load_suite(), saying on stderr which lines of a file are left out, and why.
+std::vector<Conv2dProblem> suite_problems(const std::string& name_or_path);
+// How many lines were left out by now. A command that has done the rest then still ends with kUsage.
+std::int64_t lines_left_out();
+
 // "alexnet_conv1", or the problem's text if it has no name.
 std::string label(const Conv2dProblem& problem);
 

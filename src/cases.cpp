@@ -29,20 +29,41 @@ std::string_view without_comment(std::string_view line) {
   return line;
 }
 
-std::vector<Conv2dProblem> parse_lines(std::string_view text, const std::string& file) {
+// benchdnn's input files set the types, directions and attributes of the lines that follow by options, and
+// include other files by one of them. Nobody here would heed them.
+void refuse_options(std::string_view line) {
+  const std::size_t first = line.find("--");
+  if (first == line.npos || line.find_first_not_of(kBlanks) != first) return;
+  const std::string_view option = line.substr(first, line.find_first_of(kBlanks, first) - first);
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("benchdnn's option {} is not heeded{}", quoted(option),
+                          option.starts_with("--batch=") ? "; give the file to --suite" : ""));
+}
+
+// A line that cannot be used is put into `left_out`, or thrown where that is null.
+std::vector<Conv2dProblem> parse_lines(std::string_view text, const std::string& file,
+                                       std::vector<std::string>* left_out) {
   std::vector<Conv2dProblem> problems;
+  std::string first_reason;
   for (std::size_t number = 1, begin = 0; begin < text.size(); ++number) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view line = without_comment(text.substr(begin, end - begin));
     begin = end + 1;
     if (line.find_first_not_of(kBlanks) == line.npos) continue;
     try {
+      refuse_options(line);
       problems.push_back(parse_problem(line));
     } catch (const Error& error) {
-      throw Error(error.kind(), fmt::format("{}:{}: {}", file, number, error.what()));
+      const std::string reason = fmt::format("{}:{}: {}", file, number, error.what());
+      if (!left_out) throw Error(error.kind(), reason);
+      if (first_reason.empty()) first_reason = reason;
+      left_out->push_back(reason);
     }
   }
-  if (problems.empty()) throw Error(ErrorKind::invalid_argument, fmt::format("{} holds no problem", file));
+  if (problems.empty())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{} holds no problem{}", file,
+                            first_reason.empty() ? "" : " that can be used; " + first_reason));
   return problems;
 }
 
@@ -105,13 +126,13 @@ const std::vector<Suite>& suites() {
     std::vector<Suite> result;
     for (const EmbeddedFile& file : embedded_cases())
       result.push_back({std::string(file.name.substr(0, file.name.find('.'))),
-                        parse_lines(file.text, "cases/" + std::string(file.name))});
+                        parse_lines(file.text, "cases/" + std::string(file.name), nullptr)});
     return result;
   }();
   return all;
 }
 
-std::vector<Conv2dProblem> load_suite(const std::string& name_or_path) {
+std::vector<Conv2dProblem> load_suite(const std::string& name_or_path, std::vector<std::string>* left_out) {
   std::vector<Conv2dProblem> problems;
   for (const Suite& suite : suites())
     // The edges are for verifying; their timings would say nothing.
@@ -124,7 +145,7 @@ std::vector<Conv2dProblem> load_suite(const std::string& name_or_path) {
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("{} is neither a suite ({}) nor a file with problems", quoted(name_or_path, 200),
                             suite_names()));
-  return parse_lines(read_file(name_or_path), name_or_path);
+  return parse_lines(read_file(name_or_path), name_or_path, left_out);
 }
 
 Conv2dProblem find_problem(std::string_view name_or_text) {

@@ -17,7 +17,7 @@ __extension__ typedef __int128 Wide;  // holds any sum of products of two 64-bit
 constexpr std::int64_t kMaxTensorBytes = std::int64_t{1} << 62;
 // Keeps tile * stride and position * dilation far from overflow in every kernel's index arithmetic.
 constexpr std::int64_t kMaxStep = (std::int64_t{1} << 31) - 1;
-constexpr std::size_t kMaxNameBytes = 256;
+constexpr std::size_t kMaxNameBytes = 2048;
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(ErrorKind::invalid_argument, message);

@@ -1,172 +1,118 @@
-// The text form of Conv2dProblem: a hand-written scanner splits a line into numbers by their letters
-// and words by their keys; parse_problem then fills in what was left out. See problem.h for the grammar.
+// The text form of Conv2dProblem: what a line leaves out is filled in as benchdnn fills it in. See problem.h
+// for the grammar, docs/decisions/0019-benchdnns-lines.md for its reasons.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <limits>
-#include <map>
 #include <optional>
 
 #include "convtune/error.h"
 #include "convtune/problem.h"
+#include "problem_line.h"
 #include "quoted.h"
 
 namespace convtune {
 namespace {
 
-constexpr std::size_t kMaxTextBytes = 4096;
-constexpr std::string_view kBlanks = " \t\r\n";
-constexpr std::array<std::string_view, 16> kLetters = {"mb", "g",  "ic", "ih", "iw", "oc", "oh", "ow",
-                                                       "kh", "kw", "sh", "sw", "ph", "pw", "dh", "dw"};
-constexpr std::array<std::string_view, 6> kLettersOf3d = {"id", "od", "kd", "sd", "pd", "dd"};
-constexpr std::array<std::string_view, 7> kKeys = {"precision", "layout",     "dtype",    "act",
-                                                   "bias",      "pad_bottom", "pad_right"};
+__extension__ typedef __int128 Wide;  // holds any sum of products of two 64-bit numbers
 
-template <class List>
-bool contains(const List& list, std::string_view item) {
-  return std::find(list.begin(), list.end(), item) != list.end();
-}
+// What a line says of one axis: d, h or w. What it leaves out has benchdnn's number for it.
+struct Axis {
+  std::int64_t image = 0, filter = 0, output = 0, stride = 1, dilation = 1;  // the dilation counts from 1
+  std::optional<std::int64_t> before;                                        // padding
+  std::int64_t after = 0;
 
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
-struct Number {
-  std::int64_t value = 0;
-  std::size_t position = 0;
-};
-struct Word {
-  std::string_view value;
-  std::size_t position = 0;
+  // Numbers that are what they would be anyway do not make benchdnn see an axis.
+  bool is_there() const {
+    return image != 0 || filter != 0 || output != 0 || stride != 1 || dilation != 1 || before.value_or(0) > 0;
+  }
 };
 
-// One line, split but not yet understood. Views look into the text.
-class Line {
- public:
-  explicit Line(std::string_view text) : text_(text) {
-    if (text.size() > kMaxTextBytes)
-      fail(fmt::format("{} bytes are more than the limit of {}", text.size(), kMaxTextBytes));
-    skip_blanks();
-    scan_letters();
-    for (skip_blanks(); position_ < text_.size(); skip_blanks()) scan_word();
-  }
-
-  std::map<std::string_view, Number> numbers;
-  std::map<std::string_view, Word> words;
-  std::optional<std::string_view> name;
-
-  std::optional<Number> number(std::string_view letters) const {
-    const auto found = numbers.find(letters);
-    return found == numbers.end() ? std::nullopt : std::optional(found->second);
-  }
-
-  [[noreturn]] void fail(const std::string& why) const {
-    throw Error(ErrorKind::invalid_argument, fmt::format("problem {}: {}", quoted(text_), why));
-  }
-  [[noreturn]] void fail_at(std::size_t position, const std::string& why) const {
-    fail(fmt::format("column {}: {}", position + 1, why));
-  }
-
-  // Digits only, all of them, at the start of `text`; `what` is said when there are none.
-  std::int64_t parse_number(std::string_view text, std::string_view what, std::size_t position) const {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc::result_out_of_range)
-      fail_at(position, fmt::format("{} is over 2^63 - 1", quoted(text)));
-    if (error != std::errc() || end != text.data() + text.size() || !is_digit(text.front()))
-      fail_at(position, fmt::format("{} needs a whole number, not {}", what, quoted(text)));
-    return value;
-  }
-
- private:
-  void skip_blanks() { position_ = std::min(text_.find_first_not_of(kBlanks, position_), text_.size()); }
-
-  template <class Predicate>
-  std::string_view take_while(Predicate predicate) {
-    const std::size_t begin = position_;
-    while (position_ < text_.size() && predicate(text_[position_])) ++position_;
-    return text_.substr(begin, position_ - begin);
-  }
-
-  bool at_blank_or_end() const {
-    return position_ == text_.size() || kBlanks.find(text_[position_]) != kBlanks.npos;
-  }
-
-  void scan_letters() {
-    while (!at_blank_or_end()) {
-      if (text_[position_] == '_') {  // benchdnn lets it separate tokens
-        ++position_;
-        continue;
-      }
-      const std::size_t begin = position_;
-      const std::string_view letters = take_while(is_letter);
-      if (letters == "n") {
-        scan_name(begin);
-      } else if (contains(kLetters, letters)) {
-        scan_number(letters, begin);
-      } else if (contains(kLettersOf3d, letters)) {
-        fail_at(begin, fmt::format("'{}' belongs to 3-D convolutions; convtune has 2-D ones only", letters));
-      } else {
-        const std::string_view token = letters.empty() ? text_.substr(begin, 1) : letters;
-        fail_at(begin, fmt::format("{} is none of {} n\"name\"", quoted(token), fmt::join(kLetters, " ")));
-      }
-    }
-  }
-
-  void scan_name(std::size_t begin) {
-    if (position_ == text_.size() || text_[position_] != '"')
-      fail_at(begin,
-              "'n' starts a name, as in n\"conv1\"; the batch is 'mb' (a shell takes the quotes away: put "
-              "'…' round the line)");
-    if (name) fail_at(begin, "a second name");
-    const std::size_t first = position_ + 1;
-    const std::size_t quote = text_.find('"', first);
-    if (quote == text_.npos) fail_at(begin, "the name has no closing '\"'");
-    name = text_.substr(first, quote - first);
-    position_ = quote + 1;
-  }
-
-  void scan_number(std::string_view letters, std::size_t begin) {
-    const std::size_t first = position_;
-    std::string_view digits = take_while(is_digit);
-    if (digits.empty()) digits = text_.substr(first, 1);  // for the message
-    const Number number{parse_number(digits, fmt::format("'{}'", letters), begin), begin};
-    if (!numbers.emplace(letters, number).second) fail_at(begin, fmt::format("'{}' is given twice", letters));
-  }
-
-  void scan_word() {
-    const std::size_t begin = position_;
-    position_ = std::min(text_.find_first_of(kBlanks, begin), text_.size());
-    const std::string_view word = text_.substr(begin, position_ - begin);
-    const std::size_t equals = word.find('=');
-    if (equals == word.npos)
-      fail_at(begin, fmt::format("after a blank comes key=value, not {}", quoted(word)));
-    const std::string_view key = word.substr(0, equals);
-    if (!contains(kKeys, key))
-      fail_at(begin, fmt::format("{} is none of the keys {}", quoted(key), fmt::join(kKeys, " ")));
-    if (!words.emplace(key, Word{word.substr(equals + 1), begin}).second)
-      fail_at(begin, fmt::format("'{}' is given twice", key));
-  }
-
-  std::string_view text_;
-  std::size_t position_ = 0;
-};
-
-struct Pair {
-  std::int64_t h, w;
-};
-
-// Of a pair, a missing one equals the other.
-std::optional<Pair> pair(const Line& line, std::string_view h, std::string_view w) {
-  const auto height = line.number(h), width = line.number(w);
-  if (!height && !width) return std::nullopt;
-  return Pair{(height ? height : width)->value, (width ? width : height)->value};
+Axis read_axis(const ProblemLine& line, char name) {
+  const auto number = [&](char what) { return line.number(std::string{what, name}); };
+  const auto value = [&](char what, std::int64_t otherwise) {
+    return number(what).value_or(Number{otherwise}).value;
+  };
+  Axis axis{value('i', 0), value('k', 0), value('o', 0), value('s', 1), value('d', 0), std::nullopt, 0};
+  // Past the scanner's int64 this is the one sum that could overflow before validate() sees it.
+  if (axis.dilation == std::numeric_limits<std::int64_t>::max())
+    line.fail(fmt::format("d{} is too large", name));
+  ++axis.dilation;
+  if (const auto padding = number('p')) axis.before = padding->value;
+  return axis;
 }
 
-void apply_words(const Line& line, Conv2dProblem& problem) {
+// What has no default: image and filter of an axis that is there.
+void check_complete(const ProblemLine& line, const Axis& axis, std::string_view image,
+                    std::string_view filter) {
+  if (axis.image == 0) line.fail_missing(image);
+  if (axis.filter == 0) line.fail_missing(filter);
+}
+
+// A depth of 1 changes nothing, whatever its stride and dilation.
+void check_depth(const ProblemLine& line, const Axis& depth) {
+  if (!depth.is_there() || (depth.image == 1 && depth.filter == 1 && depth.output <= 1 &&
+                            depth.before.value_or(0) == 0 && depth.stride > 0))
+    return;
+  for (const std::string_view letters : {"id", "od", "kd", "sd", "pd", "dd"})
+    if (const auto number = line.number(letters))
+      line.fail_at(
+          number->position,
+          fmt::format("'{}{}' belongs to a 3-D convolution; convtune has 2-D ones, whose depth is none, "
+                      "or id1kd1od1pd0",
+                      letters, number->value));
+}
+
+// Where a line has widths, benchdnn wants both sizes. Beyond it, what to_string writes where the image or the
+// filter is square: each width that is not there equals its height, and none stands without its height.
+void complete_short_width(const ProblemLine& line, const Axis& height, Axis& width) {
+  const std::string_view missing = width.image == 0 ? "iw" : "kw";
+  if (line.number("oh") || line.number("ow") || line.number("id"))
+    line.fail(fmt::format("{} is missing: the line has other widths", missing));
+  for (const char what : {'s', 'p', 'd'})
+    if (const auto own = line.number(std::string{what, 'w'}); own && !line.number(std::string{what, 'h'}))
+      line.fail_at(own->position,
+                   fmt::format("{} and {}h are missing: the line has {}w", missing, what, what));
+  if (width.image == 0) width.image = height.image;
+  if (width.filter == 0) width.filter = height.filter;
+  if (!line.number("sw")) width.stride = height.stride;
+  if (!line.number("pw")) width.before = height.before;
+  if (!line.number("dw")) width.dilation = height.dilation;
+}
+
+// benchdnn takes sw1, pw0 and dw0 for not written and copies the height's; whoever wrote them meant them.
+void check_square(const ProblemLine& line, const Axis& height) {
+  const auto check = [&](std::string_view letters, std::int64_t copied) {
+    if (const auto own = line.number(letters); own && own->value != copied)
+      line.fail_at(own->position,
+                   fmt::format("benchdnn reads {}{} for {}{} where there is neither iw nor kw: "
+                               "write them too",
+                               letters, copied, letters, own->value));
+  };
+  check("sw", height.stride);
+  check("pw", height.before.value_or(0));
+  check("dw", height.dilation - 1);
+}
+
+// From a stated output follows the padding that is not written: half of what it needs before the image, the
+// rest behind. Padding is the same on both sides where that gives this output, too; and none behind says the
+// same as benchdnn's negative one, which is for rows that no window reaches. Where our own word says what is
+// behind, nothing is derived.
+void derive_padding(const ProblemLine& line, std::string_view word, Axis& axis) {
+  const bool derived = axis.output > 0 && line.words.find(word) == line.words.end();
+  const Wide span = (Wide{axis.filter} - 1) * axis.dilation + 1;
+  const Wide needed = (Wide{axis.output} - 1) * axis.stride + span - axis.image;
+  const auto at_least_0 = [](Wide value) {
+    return static_cast<std::int64_t>(std::clamp<Wide>(
+        value, 0, std::numeric_limits<std::int64_t>::max()));  // too much: validate() says so
+  };
+  if (!axis.before) axis.before = derived ? at_least_0(needed / 2) : 0;
+  axis.after = *axis.before;
+  if (derived && output_size(axis.image, axis.filter, axis.stride, axis.dilation, *axis.before, axis.after) !=
+                     axis.output)
+    axis.after = at_least_0(needed - *axis.before);
+}
+
+void apply_words(const ProblemLine& line, Conv2dProblem& problem) {
   for (const auto& [key, word] : line.words) {
     try {
       if (key == "precision") problem.precision = parse_precision(word.value);
@@ -187,48 +133,86 @@ void apply_words(const Line& line, Conv2dProblem& problem) {
 }
 
 // An output size that the line states must be the one that follows from the rest.
-void check_output(const Line& line, std::string_view letters, std::string_view other, std::int64_t actual,
-                  std::string_view padding) {
-  const auto own = line.number(letters);
-  const auto stated = own ? own : line.number(other);
-  if (!stated || stated->value == actual) return;
-  line.fail_at(
-      stated->position,
-      fmt::format("{}{} is stated{}, but the other numbers give {}{}; if the padding is not symmetric, "
-                  "add {}=N",
-                  letters, stated->value, own ? "" : fmt::format(" by {}", other), letters, actual, padding));
+void check_output(const ProblemLine& line, std::string_view letters, std::int64_t actual,
+                  std::string_view word) {
+  const auto stated = line.number(letters);
+  if (!stated || stated->value == 0 || stated->value == actual) return;
+  const bool worded = line.words.find(word) != line.words.end();
+  line.fail_at(stated->position,
+               fmt::format("{}{} is stated, but the other numbers give {}{}{}", letters, stated->value,
+                           letters, actual, worded ? "" : ", even without padding behind the image"));
+}
+
+struct Axes {
+  Axis height, width;
+};
+
+// Both complete, as benchdnn completes them: widths alone are 1-D, heights alone square, a depth alone a
+// cube.
+Axes read_axes(const ProblemLine& line) {
+  const Axis depth = read_axis(line, 'd');
+  Axis height = read_axis(line, 'h'), width = read_axis(line, 'w');
+  check_depth(line, depth);
+  const bool has_height = height.is_there(), has_width = width.is_there();
+  if (!has_height && has_width && !depth.is_there()) {
+    check_complete(line, width, "iw", "kw");
+    height.image = height.filter = 1;
+  } else {
+    if (!has_height && !has_width) height = depth;
+    check_complete(line, height, "ih", "kh");
+  }
+  if (!has_width) {
+    if (has_height && depth.is_there()) line.fail_missing("iw");
+    width = height;
+  } else if (width.image == 0 || width.filter == 0) {
+    complete_short_width(line, height, width);
+  }
+  derive_padding(line, "pad_bottom", height);
+  derive_padding(line, "pad_right", width);
+  if (!has_width) check_square(line, height);
+  return {height, width};
+}
+
+struct Pair {
+  std::int64_t h, w;
+  bool is_square() const { return h == w; }
+};
+
+// Whether a line must have every width, because benchdnn would copy none of them, or all (see check_square).
+// `steps`: strides, paddings, dilations counted from 0.
+bool needs_widths(Pair image, Pair filter, const std::array<Pair, 3>& steps) {
+  if (!image.is_square() || !filter.is_square()) return !image.is_square() && !filter.is_square();
+  constexpr std::array<std::int64_t, 3> kUsual = {1, 0, 0};
+  bool differ = false, seen = false;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    differ |= !steps[i].is_square();
+    seen |= !steps[i].is_square() && steps[i].w != kUsual[i];
+  }
+  return differ && !seen;
 }
 
 }  // namespace
 
 Conv2dProblem parse_problem(std::string_view text) {
-  const Line line(text);
-  const auto need = [&](const auto& found, std::string_view letters) {
-    if (!found) line.fail(fmt::format("{} is missing, and has no default", letters));
-    return *found;
+  const ProblemLine line(text);
+  const auto value = [&](std::string_view letters, std::int64_t otherwise) {
+    return line.number(letters).value_or(Number{otherwise}).value;
   };
-  // Past the scanner's int64, dilation + 1 is the one sum that could overflow before validate() sees it.
-  const auto dilation = [&](std::string_view letters, std::int64_t value) {
-    if (value == std::numeric_limits<std::int64_t>::max()) line.fail(fmt::format("{} is too large", letters));
-    return value + 1;
-  };
+  for (const std::string_view letters : {"ic", "oc"})
+    if (!line.number(letters)) line.fail_missing(letters);
+  const auto [height, width] = read_axes(line);
 
   Conv2dProblem problem;
-  problem.n = line.number("mb").value_or(Number{2}).value;
-  problem.groups = line.number("g").value_or(Number{1}).value;
-  problem.c = need(line.number("ic"), "ic").value;
-  problem.k = need(line.number("oc"), "oc").value;
-  const Pair image = need(pair(line, "ih", "iw"), "ih");
-  const Pair filter = need(pair(line, "kh", "kw"), "kh");
-  const Pair stride = pair(line, "sh", "sw").value_or(Pair{1, 1});
-  const Pair padding = pair(line, "ph", "pw").value_or(Pair{0, 0});
-  const Pair holes = pair(line, "dh", "dw").value_or(Pair{0, 0});
-  problem.h = image.h, problem.w = image.w;
-  problem.r = filter.h, problem.s = filter.w;
-  problem.stride_h = stride.h, problem.stride_w = stride.w;
-  problem.dilation_h = dilation("dh", holes.h), problem.dilation_w = dilation("dw", holes.w);
-  problem.pad_top = problem.pad_bottom = padding.h;
-  problem.pad_left = problem.pad_right = padding.w;
+  problem.n = value("mb", 2);
+  problem.groups = value("g", 1);
+  problem.c = value("ic", 0);
+  problem.k = value("oc", 0);
+  problem.h = height.image, problem.w = width.image;
+  problem.r = height.filter, problem.s = width.filter;
+  problem.stride_h = height.stride, problem.stride_w = width.stride;
+  problem.dilation_h = height.dilation, problem.dilation_w = width.dilation;
+  problem.pad_top = *height.before, problem.pad_left = *width.before;
+  problem.pad_bottom = height.after, problem.pad_right = width.after;
   apply_words(line, problem);
   problem.name = line.name.value_or("");
 
@@ -237,8 +221,8 @@ Conv2dProblem parse_problem(std::string_view text) {
   } catch (const Error& error) {
     line.fail(error.what());
   }
-  check_output(line, "oh", "ow", problem.p(), "pad_bottom");
-  check_output(line, "ow", "oh", problem.q(), "pad_right");
+  check_output(line, "oh", problem.p(), "pad_bottom");
+  check_output(line, "ow", problem.q(), "pad_right");
   return problem;
 }
 
@@ -248,12 +232,17 @@ std::string to_string(const Conv2dProblem& problem) {
   const auto add = [&](std::string_view name, std::int64_t value) {
     letters += fmt::format("{}{}", name, value);
   };
-  // A width is said only where it differs from its height, and a pair only where it is not the default.
+  const std::array<Pair, 3> steps = {{{problem.stride_h, problem.stride_w},
+                                      {problem.pad_top, problem.pad_left},
+                                      {problem.dilation_h - 1, problem.dilation_w - 1}}};
+  const bool widths = needs_widths({problem.h, problem.w}, {problem.r, problem.s}, steps);
+  // A width is said only where it differs from its height or would be taken for something else, and a pair
+  // only where it is not the default.
   const auto add_pair = [&](std::string_view h, std::string_view w, Pair value,
                             std::optional<std::int64_t> usual) {
     if (value.h == value.w && value.h == usual) return;
     add(h, value.h);
-    if (value.w != value.h) add(w, value.w);
+    if (value.w != value.h || widths) add(w, value.w);
   };
   const auto add_word = [&](std::string_view key, auto value) { words += fmt::format(" {}={}", key, value); };
 
@@ -263,9 +252,9 @@ std::string to_string(const Conv2dProblem& problem) {
   add_pair("ih", "iw", {problem.h, problem.w}, std::nullopt);
   add("oc", problem.k);
   add_pair("kh", "kw", {problem.r, problem.s}, std::nullopt);
-  add_pair("sh", "sw", {problem.stride_h, problem.stride_w}, 1);
-  add_pair("ph", "pw", {problem.pad_top, problem.pad_left}, 0);
-  add_pair("dh", "dw", {problem.dilation_h - 1, problem.dilation_w - 1}, 0);
+  add_pair("sh", "sw", steps[0], 1);
+  add_pair("ph", "pw", steps[1], 0);
+  add_pair("dh", "dw", steps[2], 0);
   if (!problem.name.empty()) letters += fmt::format("n\"{}\"", problem.name);
 
   if (problem.precision != standard.precision) add_word("precision", to_string(problem.precision));

@@ -7,6 +7,7 @@
 #include "convtune/database.h"
 #include "convtune/error.h"
 #include "flat_json.h"
+#include "quoted.h"
 
 namespace convtune {
 namespace {
@@ -50,7 +51,14 @@ Record parse_record(std::string_view text) {
   FlatJson json(text, "record");
   json.take_integer("schema", kSchema, kSchema);
   Record record;
-  record.problem = parse_field(json, "problem", [](const std::string& line) { return parse_problem(line); });
+  record.problem = parse_field(json, "problem", [](const std::string& line) {
+    Conv2dProblem problem = parse_problem(line);
+    // An earlier version's line may have meant another problem.
+    if (const std::string today = to_string(problem); today != line)
+      throw Error(ErrorKind::invalid_argument, fmt::format("{} would be written {}: tune it again",
+                                                           quoted(line, 200), quoted(today, 200)));
+    return problem;
+  });
   record.device = json.take_text("device");
   if (record.device.empty()) json.fail("device", "is empty");
   record.algorithm = json.take_word("algorithm");

@@ -18,8 +18,11 @@ struct Suite {
 const std::vector<Suite>& suites();
 
 // A suite's name, "all" (stem, body and depthwise), or the path of a file with one problem a line
-// ('#' starts a comment). Throws Error: unknown names list the known ones, bad lines say FILE:LINE.
-std::vector<Conv2dProblem> load_suite(const std::string& name_or_path);
+// ('#' starts a comment), benchdnn's input files for one. Throws Error: unknown names list the known ones;
+// lines that cannot be used say FILE:LINE and why. With `left_out` they are put there instead, and only a
+// file of which no line can be used throws.
+std::vector<Conv2dProblem> load_suite(const std::string& name_or_path,
+                                      std::vector<std::string>* left_out = nullptr);
 
 // A built-in case's name, else a problem line. Throws Error{invalid_argument}; a name that is
 // nearly right is answered with the nearest one.

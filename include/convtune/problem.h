@@ -23,10 +23,10 @@ namespace convtune {
 //   mb256ic3ih224oc96oh55kh11sh4ph2n"alexnet_conv1" precision=tf32 act=relu
 //
 // Letters: mb n | g groups | ic c | ih h | iw w | oc k | oh, ow output size | kh r | kw s |
-// sh, sw strides | ph, pw top and left padding | dh, dw dilation COUNTED FROM 0 | n"name".
-// As in benchdnn: mb defaults to 2, strides to 1, dilations and paddings to 0, groups to 1; of a pair
-// (h, w) a missing width equals the height and a missing height equals the width; an output size
-// that is given is checked. Bottom and right padding equal top and left unless said otherwise.
+// sh, sw strides | ph, pw top and left padding | dh, dw dilation COUNTED FROM 0 | n"name", the last of them.
+// As in benchdnn: mb defaults to 2, groups and strides to 1, dilations and paddings to 0; heights alone are
+// square, widths alone 1-D (height 1), a depth (id, kd, od, …) is 1; padding that a stated output asks for is
+// derived. Otherwise bottom and right equal top and left. See docs/decisions/0019-benchdnns-lines.md.
 // Words: precision=auto|fp32|tf32|fp16|bf16  layout=nchw|nhwc  dtype=f32|f16|bf16
 //        act=none|relu  bias=0|1 (default 1)  pad_bottom=N  pad_right=N
 struct Conv2dProblem {
@@ -66,7 +66,7 @@ std::int64_t output_size(std::int64_t size, std::int64_t filter, std::int64_t st
 
 // Throws Error{invalid_argument} that names the field and the numbers: extents < 1 (n may be 0),
 // groups that do not divide c and k, negative padding, strides, dilations or paddings of 2^31 or more,
-// an output of no size, tensors of more than 2^62 bytes, a name of more than 256 bytes or with a '"' or
+// an output of no size, tensors of more than 2^62 bytes, a name of more than 2048 bytes or with a '"' or
 // a control character in it. Every public function that takes a problem calls it.
 void validate(const Conv2dProblem&);
 

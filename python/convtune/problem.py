@@ -21,8 +21,9 @@ Pair = int | Sequence[int]
 # An int, a pair (vertical, horizontal), four (top, left, bottom, right), "valid" or "same".
 Padding = int | Sequence[int] | str
 
-_LETTERS = re.compile(r"(?:_|(?:mb|g|ic|ih|iw|oc|oh|ow|kh|kw|sh|sw|ph|pw|dh|dw)\d+|n\"[^\"]*\")*")
-_NAME = re.compile(r"n\"([^\"]*)\"")
+_MAX_NAME_BYTES = 2048
+# The letters of a line, and its name with or without quotes; a case's name is no such thing.
+_LETTERS = re.compile(r"\s*(?:_|(?:mb|g|[io]c|[iokspd][dhw])\d+)+(?:n(?:\"([^\"]*)\"|(\S*)))?(?=\s|$)")
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -156,9 +157,10 @@ class Problem:
         values["layout"] = _word(layout, LAYOUTS, "layout")
         values["precision"] = _word(precision, PRECISIONS, "precision")
         values["activation"] = _word(activation, ACTIVATIONS, "activation")
-        if len(name.encode("utf-8", "replace")) > 256 or re.search(r"[\x00-\x1f\x7f\"]", name):
+        if len(name.encode("utf-8", "replace")) > _MAX_NAME_BYTES or re.search(r"[\x00-\x1f\x7f\"]", name):
             raise InvalidArgument(
-                f"the name {name!r} is longer than 256 bytes, or holds a double quote or a control character"
+                f"the name {name!r} is longer than {_MAX_NAME_BYTES} bytes, or holds a double quote or a control "
+                "character"
             )
         values["name"] = name
         for key, value in values.items():
@@ -173,14 +175,8 @@ class Problem:
             raise InvalidArgument(f"{text!r} is neither a Problem nor the text of one")
         raw = CProblem(sizeof(CProblem))
         _library.check(_library.library.convtune_problem_parse(_library.c_text(text), byref(raw)))
-        first = text.split(maxsplit=1)[0]
-        is_line = _LETTERS.match(text.lstrip())
-        label = _NAME.search(text)
-        if label:
-            name = label.group(1)
-        else:
-            name = "" if is_line and len(is_line.group()) >= len(first) else first
-        return cls.from_c(raw, name)
+        line = _LETTERS.match(text)
+        return cls.from_c(raw, (line[1] or line[2] or "") if line else text.split(maxsplit=1)[0])
 
     @classmethod
     def from_c(cls, raw: CProblem, name: str = "") -> Problem:

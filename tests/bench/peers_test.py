@@ -37,7 +37,11 @@ class Lines(unittest.TestCase):
 
     def test_unusual_lines_too(self):
         lines = ['ic3ih8oc4kh3', 'mb2_ic3_iw8oc4kw3ow6', 'g2mb7ic4ih9iw5oc6kh3kw1sh2sw3ph1pw0dh1dw2n"a # name"  # text',
-                 'mb1ic3ih8oc4kh3sh2 pad_bottom=1 pad_right=1 act=relu bias=0 precision=fp32 layout=nhwc']
+                 'mb1ic3ih8oc4kh3sh2 pad_bottom=1 pad_right=1 act=relu bias=0 precision=fp32 layout=nhwc',
+                 'ic3ih16iw16oc8kh3kw3sh2', 'ic3ih9iw14oc5kh9kw14ph1', 'ic3ih9iw11oc4kh3sh2ph1',
+                 'ic3ih9iw9oc5kh5kw5sh2sw1', 'ic3ih8oc4oh8kh4', 'ic3ih300oc4oh150kh3sh2', 'ic3ih7oc4oh1kh11sh2ph5',
+                 'ic3ih8oc4oh4kh3sh2 pad_bottom=1', 'ic3id1ih9iw8oc4od1oh9ow8kd1kh3kw3sd2pd0dd1ph1pw1',
+                 'ic3id1oc4kd1', 'ic3ih8oc4kh3n', 'ic3ih8oc4kh3na=b act=relu']
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
             file.write("# a comment\n\n" + "\n".join(lines) + "\n")
             file.flush()
@@ -49,7 +53,9 @@ class Lines(unittest.TestCase):
 
     def test_what_convtune_refuses_is_refused(self):
         for line in ("", "mb1", "mb1ic3oc4kh3", "ic3ih8oc4kh9", "ic3ih8oc4kh3ic3", "ic3id8oc4kh3", "g2ic3ih8oc4kh3",
-                     "ic3ih8oc4kh3oh9", "ic3ih8oc4kh3 bias=2", "ic3ih8oc4kh3 what=1", "ic3ih8oc4kh3 act",
+                     "ic3ih8oc4kh3oh4", "ic3ih8oc4kh3 bias=2", "ic3ih8oc4kh3 what=1", "ic3ih8oc4kh3 act",
+                     "ic3ih16oc4kh3sw2", "ic3ih8oc4ow8kh3ph1", "ic3ih8oc4kh3sh2sw1", "ic3iw8oc4", "ic3ih10oc4oh4kh3",
+                     "ic3id1kd1ih8kh3oc4", "ic3id1ih5iw5oc4od1kd3kh3kw3pd1", 'ic3ih8oc4kh3n"x"sh2', "--dir=FWD_B",
                      "ic3ih8oc4kh3 pad_right=x", "ic3ih8oc4kh0", "ic3ih8oc4kh3!", "ic3ih8oc4kh3 act=relu act=relu"):
             with self.subTest(line=line), tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
                 file.write(line + "\n")
@@ -58,6 +64,15 @@ class Lines(unittest.TestCase):
                 self.assertEqual(done.returncode, 2, done.stdout)
                 with self.assertRaises(BadInput):
                     load_suite(file.name)
+
+    def test_lines_that_cannot_be_used_are_left_out(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write("--reset\nic3ih8oc4kh3\nic3id8oc4kd3\n")
+            file.flush()
+            left_out = []
+            self.assertEqual([problem.key() for problem in load_suite(file.name, left_out)], ["ic3ih8oc4kh3"])
+            self.assertEqual(len(left_out), 2)
+            self.assertIn(":3: problem 'ic3id8oc4kd3': a depth", left_out[1])
 
     def test_words_belong_to_the_case_before(self):
         first, second = find(["alexnet_conv1", "precision=fp32", "act=relu", "mb1ic3ih8oc4kh3"])

@@ -29,7 +29,7 @@ class BadInput(CliTest):
             ("mb1ic3ih8oc4", "kh"),  # a field is missing
             ("mb1ic3ihoc4kh3", "ih"),  # a number is missing
             ("mb1ic3ih8oc4kh9", "9"),  # the filter does not fit
-            ("mb1ic3ih8oh99oc4kh3", "99"),  # the output size is wrong
+            ("mb1ic3ih8oh4oc4kh3", "oh4"),  # the output size is wrong
             ("g2mb1ic3ih8oc4kh3", "group"),
             ("mb1ic3ih8oc4kh3sh0", "0"),
             ("mb1ic99999999999999999999ih8oc4kh3", "99999999999999999999"),
@@ -49,8 +49,8 @@ class BadInput(CliTest):
         self.refused(["cases", "steam"], 2, "steam")
         self.refused(["bench", "--suite", str(self.folder)], 2, str(self.folder))
         bad = self.folder / "bad.txt"
-        bad.write_text(f"# fine\n{TINY}\nmb1ic3nonsense\n")
-        self.refused(["bench", "--suite", str(bad)], 2, "bad.txt:3", "nonsense")
+        bad.write_text("# fine\nmb1ic3nonsense\n")
+        self.refused(["bench", "--suite", str(bad)], 2, "bad.txt:2", "nonsense")
         bad.write_bytes(bytes(range(256)) * 16)
         self.refused(["bench", "--suite", str(bad)], 2, "bad.txt")
         bad.write_text("# nothing\n")
@@ -58,6 +58,26 @@ class BadInput(CliTest):
         if os.geteuid() != 0:
             bad.chmod(0)
             self.refused(["bench", "--suite", str(bad)], 2, "bad.txt")
+
+    def test_lines_of_a_suite_that_are_left_out(self):
+        suite = self.folder / "shapes"
+        suite.write_text(f"--reset --dir=FWD_B\n{TINY}\nic3id9ih9iw9oc4kd3kh3kw3n\"three\"\nmb1ic3iw9oc4kw3n\"one\"\n")
+        result = self.run_command("cases", str(suite))
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertEqual(len(result.stdout.splitlines()), 3)
+        self.assertIn("mb1ic3ih1iw9oc4kh1kw3", result.stdout)
+        first, second = self.warnings(result)
+        self.assertIn("shapes:1: benchdnn's option '--reset'", first)
+        self.assertIn("shapes:3: ", second)
+        self.assertIn("3-D", second)
+        self.assertIn("error: 2 lines were left out", result.stderr)
+        result = self.run_command("verify", "--suite", str(suite), "--algorithm", "reference", "--threads", "1")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("2 problems, 2 checks, 0 mismatches", result.stdout)
+        suite.write_text(TINY + "\n" + "ic3id9oc4kd3\n" * 30)
+        result = self.run_command("cases", str(suite))
+        self.assertEqual(len(self.warnings(result)), 21)
+        self.assertIn("... and 10 more lines of", result.stderr)
 
     def test_devices(self):
         self.refused(["plan", TINY, "--device", "tpu"], 2, "tpu")

@@ -36,6 +36,21 @@ def test_the_letters_are_understood():
     assert problem.bytes == 4 * (3 * 4 * 90 + 6 * 2 * 6 + 3 * 6 * 45)
 
 
+@pytest.mark.parametrize(
+    "text, key, name",
+    [
+        ("mb1ic3iw16oc8kw3pw1nconv_1d*5", "mb1ic3ih1iw16oc8kh1kw3ph0pw1", "conv_1d*5"),
+        ("mb1_ic3oc4_id1od1kd1_ih8oh8kh3_iw8ow8kw3_n\"a b\" act=relu", "mb1ic3ih8oc4kh3ph1 act=relu", "a b"),
+        ("ic3ih300oc4oh150kh3sh2n", "ic3ih300oc4kh3sh2 pad_bottom=1 pad_right=1", ""),
+        ("ic3ih8oc4kh3n" + "x" * 600, "ic3ih8oc4kh3", "x" * 600),
+    ],
+)
+def test_benchdnns_lines(text, key, name):
+    problem = Problem.parse(text)
+    assert (problem.key, problem.name) == (key, name)
+    assert Problem.parse(str(problem)) == problem and Problem.parse(str(problem)).name == name
+
+
 def test_the_case_has_its_name():
     problem = Problem.parse("alexnet_conv1")
     assert problem.name == "alexnet_conv1" and (problem.n, problem.k, problem.stride) == (256, 96, (4, 4))

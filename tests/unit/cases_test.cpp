@@ -144,12 +144,41 @@ TEST(LoadSuite, ReadsAFile) {
 TEST(LoadSuite, NamesFileAndLine) {
   EXPECT_EQ(
       suite_refusal("# one\nic3ih5oc4kh3\nic3id5oc4\n"),
-      "FILE:3: problem 'ic3id5oc4': column 4: 'id' belongs to 3-D convolutions; convtune has 2-D ones only");
+      "FILE:3: problem 'ic3id5oc4': column 4: 'id5' belongs to a 3-D convolution; convtune has 2-D ones, "
+      "whose depth is none, or id1kd1od1pd0");
   EXPECT_THAT(suite_refusal("ic3ih5oc4kh3n\"open # end"), HasSubstr("FILE:1: problem"));
   EXPECT_EQ(suite_refusal("# nothing\n\n"), "FILE holds no problem");
   EXPECT_EQ(suite_refusal(""), "FILE holds no problem");
   EXPECT_THAT(suite_refusal(std::string(10, '\0')), HasSubstr("FILE:1: problem '\\x00"));
   EXPECT_THAT(suite_refusal(std::string(5000, 'x')), HasSubstr("5000 bytes are more than the limit of 4096"));
+}
+
+TEST(LoadSuite, LeavesOutWhatItCannotUse) {
+  const SuiteFile file(
+      "--reset --dt=f32  # as in benchdnn's input files\n"
+      "ic3ih5oc4kh3\n"
+      "ic3id5oc4kd3\n"
+      "  --batch=shapes_1d\n"
+      "ic3iw5oc4kw3n\"--no option\"\n");
+  std::vector<std::string> left_out;
+  const std::vector<Conv2dProblem> problems = load_suite(file.path(), &left_out);
+  ASSERT_EQ(problems.size(), 2u);
+  EXPECT_EQ(problems[1].name, "--no option");
+  EXPECT_THAT(left_out,
+              ElementsAre(file.path() + ":1: benchdnn's option '--reset' is not heeded",
+                          AllOf(HasSubstr(file.path() + ":3: problem"), HasSubstr("3-D")),
+                          file.path() + ":4: benchdnn's option '--batch=shapes_1d' is not heeded; give the "
+                                        "file to --suite"));
+}
+
+TEST(LoadSuite, NeedsOneLineThatCanBeUsed) {
+  const SuiteFile file("--dt=u8:s8:s8\nic3id5oc4kd3\n");
+  std::vector<std::string> left_out;
+  EXPECT_EQ(
+      refusal([&] { load_suite(file.path(), &left_out); }),
+      fmt::format("{0} holds no problem that can be used; {0}:1: benchdnn's option '--dt=u8:s8:s8' is not "
+                  "heeded",
+                  file.path()));
 }
 
 TEST(LoadSuite, StopsAt64MiB) {

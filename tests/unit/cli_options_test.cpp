@@ -80,6 +80,13 @@ TEST(ParseProblemWords, WordsMayBeWhatMakesALineValid) {
   EXPECT_EQ(problems[0].pad_bottom, 1);
 }
 
+TEST(ParseProblemWords, AShellTakesTheQuotesOfANameAway) {
+  const auto problems = parse_problem_words({"mb1ic1ih3oc1kh1nfirst", "mb1ic1ih3oc1kh1na=b", "act=relu"});
+  ASSERT_EQ(problems.size(), 2u);
+  EXPECT_EQ(problems[1].name, "a=b");
+  EXPECT_EQ(problems[1].activation, Activation::relu);
+}
+
 TEST(ParseProblemWords, AWordWithoutAProblemIsRefused) {
   refusal([] { parse_problem_words({"act=relu"}); });
 }

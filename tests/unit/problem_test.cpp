@@ -235,8 +235,8 @@ TEST(Validate, NamesCanBeQuoted) {
   EXPECT_THAT(refusal(problem), HasSubstr("double quote"));
   problem.name = "a\nb";
   EXPECT_THAT(refusal(problem), HasSubstr("'a\\x0ab'"));
-  problem.name = std::string(257, 'a');
-  EXPECT_EQ(refusal(problem), "the name is 257 bytes long; it must be at most 256");
+  problem.name = std::string(2049, 'a');
+  EXPECT_EQ(refusal(problem), "the name is 2049 bytes long; it must be at most 2048");
 }
 
 }  // namespace

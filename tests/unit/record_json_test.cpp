@@ -84,6 +84,17 @@ TEST(RecordJson, EveryRecordComesBack) {
   }));
 }
 
+// An earlier version wrote the first for 9 x 14 images with padding on all sides; it now has none at the
+// left.
+TEST(RecordJson, LinesOfAnEarlierVersionAreRefused) {
+  Json json = sample_json();
+  json["problem"] = "mb1ic4ih9iw14oc5kh3kw5ph1 precision=fp32";
+  EXPECT_NE(refusal(json.dump()).find("'mb1ic4ih9iw14oc5kh3kw5ph1pw0 precision=fp32': tune it again"),
+            std::string::npos);
+  json["problem"] = "mb1ic4ih9iw14oc5kh3kw5ph1pw1 precision=fp32";
+  EXPECT_EQ(parse_record(json.dump()).problem.pad_left, 1);
+}
+
 TEST(RecordJson, EveryFieldIsNeeded) {
   const Json good = sample_json();
   for (const auto& [field, value] : good.items()) {
