@@ -25,7 +25,9 @@ struct Bench {
       throw Error(ErrorKind::invalid_argument,
                   fmt::format("--seconds {} is not above 0 and at most a day", seconds));
     const DeviceInfo where = device.select();
-    const CompareOptions options{seconds, interrupt_flag()};
+    CompareOptions options;
+    options.seconds_per_case = seconds;
+    options.cancel = interrupt_flag();
     return report_cases(
         problems, where, results,
         [&](const Conv2dProblem& asked, const std::string& name, ProgressLine& progress) -> CaseResult {

@@ -69,13 +69,15 @@ Contender contender(const Algorithm& algorithm, const Config& config, const Conv
   return result;
 }
 
-std::vector<Contender> vendor_contenders(const Conv2dProblem& problem, const DeviceInfo& device,
-                                         Testbed& bed) {
+std::vector<Contender> vendor_contenders(const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed,
+                                         const std::function<bool()>& cancelled) {
   std::vector<Contender> vendors;
   for (const Algorithm* algorithm : algorithms(device.device.kind))
     if (algorithm->vendor() && algorithm->supports(problem, device))
-      for (const Config& config : algorithm->candidates(problem, device))
+      for (const Config& config : algorithm->candidates(problem, device)) {
+        if (cancelled()) return vendors;
         vendors.push_back(contender(*algorithm, config, problem, device, bed));
+      }
   return vendors;
 }
 
@@ -158,9 +160,12 @@ Comparison compare(const Conv2dProblem& problem, Device device, const CompareOpt
   Testbed bed(resolved, on, TestData::real, 1, kSamples);
   const Contender ours =
       contender(find_algorithm(device.kind, plan.algorithm), plan.config, resolved, info, bed);
-  const auto cancelled = [&] { return options.cancel && options.cancel->load(); };
-  Comparison row = measure_comparison(resolved, info, ours, vendor_contenders(resolved, info, bed), bed,
-                                      options.seconds_per_case, cancelled);
+  const auto cancelled = [&] {
+    if (options.progress) options.progress({"measure", 0, 0, 0, "", 0});
+    return options.cancel && options.cancel->load();
+  };
+  Comparison row = measure_comparison(resolved, info, ours, vendor_contenders(resolved, info, bed, cancelled),
+                                      bed, options.seconds_per_case, cancelled);
   row.plan = plan;
   row.decision = fmt::format("{} ({}): {}", ours.text(), to_string(plan.source), plan.why);
   return row;

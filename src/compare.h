@@ -28,9 +28,10 @@ struct Contender {
 Contender contender(const Algorithm& algorithm, const Config& config, const Conv2dProblem& problem,
                     const DeviceInfo& device, Testbed& bed);
 
-// Every variant of every vendor algorithm that supports the problem, checked.
-std::vector<Contender> vendor_contenders(const Conv2dProblem& problem, const DeviceInfo& device,
-                                         Testbed& bed);
+// Every variant of every vendor algorithm that supports the problem, checked; as many as come before it is
+// cancelled.
+std::vector<Contender> vendor_contenders(const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed,
+                                         const std::function<bool()>& cancelled);
 
 // Times `ours` and the vendors in turns and fills everything but plan and decision. Where `ours` is
 // one of the vendors' variants the two rows are one measurement. `late`: from then on few rounds must do.

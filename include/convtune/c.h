@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 /* Raised when a caller compiled against an older header would misread this library. */
-#define CONVTUNE_C_VERSION 1
+#define CONVTUNE_C_VERSION 2
 CONVTUNE_API int32_t convtune_c_version(void);   /* of the library: compare it with CONVTUNE_C_VERSION */
 CONVTUNE_API const char* convtune_version(void); /* "0.1.0" */
 
@@ -132,9 +132,10 @@ CONVTUNE_API convtune_status convtune_pack(const convtune_convolution* convoluti
 CONVTUNE_API convtune_status convtune_run(const convtune_convolution* convolution, const void* x,
                                           const void* packed, void* y, void* stream);
 
-/* Called between the steps of a search, from the thread that called convtune_tune; anything but 0 stops the
- * search cleanly (what was measured is kept, and the next search resumes). eta_seconds: left, as far as is
- * known. */
+/* Called between the steps of a search or of a measurement, from the thread that called convtune_tune or
+ * convtune_bench; anything but 0 stops it cleanly (what a search measured is kept, and the next one resumes).
+ * eta_seconds: left, as far as is known. The callback must return: a thread that ends in it takes the process
+ * along. */
 typedef int32_t (*convtune_progress)(void* context, const char* stage, int64_t done, int64_t total,
                                      double best_us, const char* best, double eta_seconds);
 
@@ -156,10 +157,21 @@ typedef struct convtune_tune_options {
  * has no providers, and "tuning": {"interrupted": true, ...}. `options` may be null. */
 CONVTUNE_API convtune_status convtune_tune(const convtune_problem* problem, const char* device,
                                            const convtune_tune_options* options, convtune_text* json);
-/* Times what convtune_plan answers beside the vendor's variants, interleaved, in about `seconds` (above 0, at
- * most a day). The JSON is one of the "rows" of the report that `convtune bench --json` writes. */
+
+typedef struct convtune_bench_options {
+  size_t struct_size;
+  double seconds;             /* of measuring; above 0, at most a day */
+  convtune_progress progress; /* or null; stops the measurement as it stops a search */
+  void* context;              /* handed to progress */
+} convtune_bench_options;
+#define CONVTUNE_BENCH_OPTIONS_INIT \
+  { sizeof(convtune_bench_options), 3, 0, 0 }
+
+/* Times what convtune_plan answers beside the vendor's variants, interleaved. The JSON is one of the "rows"
+ * of the report that `convtune bench --json` writes; where `progress` stopped it, with too few samples to
+ * rely on. `options` may be null. */
 CONVTUNE_API convtune_status convtune_bench(const convtune_problem* problem, const char* device,
-                                            double seconds, convtune_text* json);
+                                            const convtune_bench_options* options, convtune_text* json);
 
 /* A contest by the library's own rules (convtune/contest.h) between any two ways of doing the same work:
  * rounds of incumbent, challenger, challenger, incumbent. `side` runs one of them once, 0 the incumbent and 1

@@ -115,9 +115,11 @@ TuningReport tune(const Conv2dProblem& problem, Device device = best_device(),
 struct CompareOptions {
   double seconds_per_case = 3;  // shared by the providers of a case
   const std::atomic<bool>* cancel = nullptr;
+  std::function<void(const Progress&)> progress;  // "measure", between steps
 };
 
-// Times what plan() answers beside every vendor variant, interleaved.
+// Times what plan() answers beside every vendor variant, interleaved. Stopped by `cancel`, it answers with
+// the few samples that it has.
 Comparison compare(const Conv2dProblem& problem, Device device = best_device(),
                    const CompareOptions& options = {});
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from . import _library
 from ._library import SIDE, CContestOptions, CContestResult
+from .stopping import stoppable
 
 __all__ = ["Contest", "contest"]
 
@@ -42,21 +43,24 @@ def contest(
     is at least `min_gain`, and above 0. `max_seconds` of wall time end it early, after `min_rounds`. What a side
     raises ends the contest and is raised here."""
     sides, raised = (incumbent, challenger), []
-
-    def side(_: object, which: int) -> float:
-        if raised:
-            return math.nan
-        try:
-            return float(sides[which]())
-        except BaseException as error:  # nothing can be raised through C: raised below
-            raised.append(error)
-            return math.nan
-
     options = CContestOptions(sizeof(CContestOptions), min_gain, confidence, max_seconds, min_rounds, max_rounds)
     found = CContestResult(sizeof(CContestResult))
-    status = _library.library.convtune_contest(SIDE(side), None, byref(options), byref(found))
+    with stoppable() as stopped:
+
+        def side(_: object, which: int) -> float:
+            if raised or stopped():
+                return math.nan
+            try:
+                return float(sides[which]())
+            except BaseException as error:  # nothing can be raised through C: raised below
+                raised.append(error)
+                return math.nan
+
+        status = _library.library.convtune_contest(SIDE(side), None, byref(options), byref(found))
     if raised:
         raise raised[0]
+    if stopped():
+        raise KeyboardInterrupt("the contest was stopped")
     _library.check(status)
     return Contest(
         bool(found.accepted),

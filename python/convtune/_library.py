@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from . import errors
 
 # What this file declares; a library with another number would misread our structs.
-C_VERSION = 1
+C_VERSION = 2
 
 # The enums of c.h, by the words that problem lines and JSON use.
 DTYPES = ("f32", "f16", "bf16")
@@ -68,6 +68,17 @@ class CTuneOptions(ctypes.Structure):
         ("min_gain", c_double),
         ("retune", c_int32),
         ("save", c_int32),
+        ("progress", PROGRESS),
+        ("context", c_void_p),
+    ]
+
+
+class CBenchOptions(ctypes.Structure):
+    """convtune_bench_options."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("seconds", c_double),
         ("progress", PROGRESS),
         ("context", c_void_p),
     ]
@@ -146,7 +157,7 @@ def _declare(library: ctypes.CDLL) -> None:
         "pack": (status, [c_void_p] * 5),
         "run": (status, [c_void_p] * 5),
         "tune": (status, [problem, c_char_p, POINTER(CTuneOptions), text]),
-        "bench": (status, [problem, c_char_p, c_double, text]),
+        "bench": (status, [problem, c_char_p, POINTER(CBenchOptions), text]),
         "contest": (status, [SIDE, c_void_p, POINTER(CContestOptions), POINTER(CContestResult)]),
     }
     for name, (result, arguments) in signatures.items():

@@ -1,46 +1,22 @@
 """tune: search for the fastest way to run a problem, prove it, record it. bench: time what is planned beside the
-vendor's variants. Both run in the thread that calls them; Ctrl-C stops a search cleanly."""
+vendor's variants. Both run in the thread that calls them; Ctrl-C stops them cleanly."""
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ctypes import byref, sizeof
 from typing import Any
 
 from . import _library
-from ._library import PROGRESS, CTuneOptions
+from ._library import PROGRESS, CBenchOptions, CTuneOptions
 from .caches import PLANS
 from .problem import Problem, as_problem, real, whole
 from .progress import ProgressLine, Step
 from .report import Report
+from .stopping import stoppable
 
 __all__ = ["bench", "tune"]
-
-
-@contextlib.contextmanager
-def _noted_interrupts() -> Iterator[list[int]]:
-    """While the library runs, Ctrl-C is noted in the list rather than raised: an exception would be lost on its way
-    through C. A second one is Python's own again. Only the main thread hears signals, and a handler of somebody
-    else's stays."""
-    noted: list[int] = []
-    hears = threading.current_thread() is threading.main_thread()
-    if not hears or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield noted
-        return
-
-    def note(number: int, _: object) -> None:
-        noted.append(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield noted
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def tune(
@@ -67,6 +43,24 @@ def tune(
     Ctrl-C stops at the next step and raises KeyboardInterrupt; what was measured is kept (unless save=False), and the
     next call goes on from there. Raises InvalidArgument, Unsupported, NoDevice, DeviceLost.
     """
+    report = search(problem, device, budget, min_gain, progress, trials=trials, retune=retune, save=save)
+    for warning in report.tuning.warnings if report.tuning else ():
+        warnings.warn(warning, RuntimeWarning, stacklevel=2)
+    return report
+
+
+def search(
+    problem: Problem | str,
+    device: Any = None,
+    budget: float = 60,
+    min_gain: float = 0.02,
+    progress: bool | Callable[[Step], object] = True,
+    *,
+    trials: int = 0,
+    retune: bool = False,
+    save: bool = True,
+) -> Report:
+    """tune, which leaves the warnings in the report."""
     asked = as_problem(problem)
     most, budget, min_gain = whole(trials, "trials"), real(budget, "budget"), real(min_gain, "min_gain")
     line = ProgressLine() if progress is True else None
@@ -74,7 +68,7 @@ def tune(
     label = asked.name or str(asked)
     raised: list[BaseException] = []
 
-    with _noted_interrupts() as interrupts:
+    with stoppable() as stopped:
 
         def step(_: object, stage: bytes, done: int, total: int, best_us: float, best: bytes, eta: float) -> int:
             try:
@@ -86,7 +80,7 @@ def tune(
                         tell(where)
             except BaseException as error:  # nothing can be raised through C: raised below
                 raised.append(error)
-            return int(bool(raised or interrupts))
+            return int(bool(raised) or stopped())
 
         options = CTuneOptions(
             sizeof(CTuneOptions), budget, most, min_gain, int(retune), int(save), PROGRESS(step), None
@@ -100,24 +94,24 @@ def tune(
                 line.clear()
     if raised:
         raise raised[0]
-    if interrupts:
+    if stopped():
         kept = "what was measured is kept, and the next call goes on from there" if save else "nothing is kept"
         raise KeyboardInterrupt(f"the search for {label} was stopped; {kept}")
     PLANS.clear()  # plan anew, by what was found
-    report = Report.from_json(found, asked.name)
-    for warning in report.tuning.warnings if report.tuning else ():
-        warnings.warn(warning, RuntimeWarning, stacklevel=2)
-    return report
+    return Report.from_json(found, asked.name)
 
 
 def bench(problem: Problem | str, device: Any = None, seconds: float = 3) -> Report:
-    """Times what `plan` answers beside every variant of the vendor's library, interleaved, in about `seconds`. Raises
-    InvalidArgument, Unsupported, NoDevice, DeviceLost."""
+    """Times what `plan` answers beside every variant of the vendor's library, interleaved, in about `seconds`. Ctrl-C
+    stops at the next step and raises KeyboardInterrupt. Raises InvalidArgument, Unsupported, NoDevice, DeviceLost."""
     asked = as_problem(problem)
-    found = _library.take_json(
-        _library.library.convtune_bench,
-        byref(asked.to_c()),
-        _library.device_text(device),
-        real(seconds, "seconds"),
-    )
+    with stoppable() as stopped:
+        options = CBenchOptions(
+            sizeof(CBenchOptions), real(seconds, "seconds"), PROGRESS(lambda *_: int(stopped())), None
+        )
+        found = _library.take_json(
+            _library.library.convtune_bench, byref(asked.to_c()), _library.device_text(device), byref(options)
+        )
+    if stopped():
+        raise KeyboardInterrupt(f"the measurement of {asked.name or asked} was stopped")
     return Report.from_json(found, asked.name)

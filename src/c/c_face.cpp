@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -119,6 +120,17 @@ Convolution plan_of(const Conv2dProblem& problem, Device device, const char* alg
     throw Error(ErrorKind::invalid_argument,
                 "config is given but algorithm is null: a config belongs to one");
   return plan(problem, device);
+}
+
+// Calls the caller's progress, where it has one, and notes in `stopped` that it wants no more.
+template <typename Options>
+std::function<void(const Progress&)> told(const Options& from, std::atomic<bool>& stopped) {
+  if (!from.progress) return nullptr;
+  return [&](const Progress& step) {
+    if (!stopped && from.progress(from.context, step.stage.c_str(), step.done, step.total, step.best_us,
+                                  step.best.c_str(), step.eta_seconds) != 0)
+      stopped = true;
+  };
 }
 
 }  // namespace
@@ -252,21 +264,23 @@ convtune_status convtune_tune(const convtune_problem* problem, const char* devic
     to.retune = from.retune != 0;
     to.save = from.save != 0;
     to.cancel = &stopped;
-    if (from.progress)
-      to.progress = [&](const convtune::Progress& step) {
-        if (!stopped && from.progress(from.context, step.stage.c_str(), step.done, step.total, step.best_us,
-                                      step.best.c_str(), step.eta_seconds) != 0)
-          stopped = true;
-      };
+    to.progress = told(from, stopped);
     return to_json(convtune::report_row(convtune::tune(asked, device_of(device), to)));
   });
 }
 
-convtune_status convtune_bench(const convtune_problem* problem, const char* device, double seconds,
-                               convtune_text* json) {
+convtune_status convtune_bench(const convtune_problem* problem, const char* device,
+                               const convtune_bench_options* options, convtune_text* json) {
   return text_of(json, "json", [&] {
+    const convtune::Conv2dProblem asked = read_problem(problem);
+    const convtune_bench_options from = read_bench_options(options);
+    std::atomic<bool> stopped = false;
+    convtune::CompareOptions to;
+    to.seconds_per_case = from.seconds;
+    to.cancel = &stopped;
+    to.progress = told(from, stopped);
     convtune::ReportRow row;
-    row.comparison = compare(read_problem(problem), device_of(device), {seconds, nullptr});
+    row.comparison = compare(asked, device_of(device), to);
     return to_json(row);
   });
 }

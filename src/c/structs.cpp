@@ -17,6 +17,7 @@ constexpr std::size_t kLargest = 4096;  // no struct of any version: what struct
 
 const convtune_problem kProblem = CONVTUNE_PROBLEM_INIT;
 const convtune_tune_options kTuneOptions = CONVTUNE_TUNE_OPTIONS_INIT;
+const convtune_bench_options kBenchOptions = CONVTUNE_BENCH_OPTIONS_INIT;
 const convtune_contest_options kContestOptions = CONVTUNE_CONTEST_OPTIONS_INIT;
 
 Error bad(const std::string& message) {
@@ -133,6 +134,10 @@ convtune_tune_options read_tune_options(const convtune_tune_options* options) {
   checked_flag("options: retune", from.retune);
   checked_flag("options: save", from.save);
   return from;
+}
+
+convtune_bench_options read_bench_options(const convtune_bench_options* options) {
+  return options ? read(options, kBenchOptions, "options") : kBenchOptions;
 }
 
 convtune_contest_options read_contest_options(const convtune_contest_options* options) {

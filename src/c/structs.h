@@ -17,6 +17,7 @@ void write_problem(const Conv2dProblem& problem, convtune_problem* to);
 
 // Checked and with its defaults filled in; null is all defaults.
 convtune_tune_options read_tune_options(const convtune_tune_options* options);
+convtune_bench_options read_bench_options(const convtune_bench_options* options);
 convtune_contest_options read_contest_options(const convtune_contest_options* options);
 // As much of it as the caller's struct holds.
 void write_contest_result(convtune_contest_result from, convtune_contest_result* to);

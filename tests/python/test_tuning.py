@@ -120,6 +120,55 @@ except KeyboardInterrupt as why:
     assert child.returncode == 130 and "stopped: the search for mb1ic3ih13oc4kh3 was stopped" in said
 
 
+def test_ctrl_c_stops_a_measurement():
+    """At its next step, not after its seconds."""
+    program = """
+import os, signal, sys, threading, convtune
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    convtune.bench("mb4ic64ih56oc64kh3ph1", "cpu", seconds=3600)
+except KeyboardInterrupt as why:
+    print("stopped:", why)
+    sys.exit(130)
+"""
+    child = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60)
+    assert child.returncode == 130
+    assert child.stdout == "stopped: the measurement of mb4ic64ih56oc64kh3ph1 was stopped\n"
+
+
+DAEMONS = """
+import threading, time, convtune, convtune._contest
+started = threading.Event()
+
+class Slow:  # keeps the interpreter's end long enough for the others to come back into it
+    def __del__(self, sleep=time.sleep):
+        sleep(1)
+
+def work():
+    {work}
+
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+started.wait()
+slow = Slow()
+"""
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "convtune.tune('mb1ic3ih13oc4kh3', 'cpu', budget=600, save=False, progress=lambda step: started.set())",
+        "started.set(); convtune._contest.contest(lambda: 1.0, lambda: 1.0, 0.02, max_rounds=10**9, max_seconds=600)",
+    ],
+)
+def test_the_interpreter_ends_while_a_daemon_thread_works(work):
+    child = subprocess.run(
+        [sys.executable, "-c", DAEMONS.format(work=work)], capture_output=True, text=True, timeout=60
+    )
+    assert (child.returncode, child.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -177,8 +177,8 @@ static void null_pointers(const convtune_convolution* conv) {
   REFUSED("convolution is null", convtune_run(NULL, &number, &number, &number, NULL));
   REFUSED("problem is null", convtune_tune(NULL, "cpu", NULL, &text));
   REFUSED("json is null", convtune_tune(&problem, "cpu", NULL, NULL));
-  REFUSED("problem is null", convtune_bench(NULL, "cpu", 1, &text));
-  REFUSED("json is null", convtune_bench(&problem, "cpu", 1, NULL));
+  REFUSED("problem is null", convtune_bench(NULL, "cpu", NULL, &text));
+  REFUSED("json is null", convtune_bench(&problem, "cpu", NULL, NULL));
   CHECK(convtune_packed_bytes(NULL) == 0);
   convtune_convolution_free(NULL);
   CHECK(!text.data && !planned);
@@ -187,6 +187,7 @@ static void null_pointers(const convtune_convolution* conv) {
 static void plans_that_cannot_be(void) {
   const convtune_problem problem = parsed("mb1ic3ih8oc4kh3"), huge = parsed("mb1000000ic512ih512oc512kh1");
   convtune_problem half = problem;
+  convtune_bench_options bench = CONVTUNE_BENCH_OPTIONS_INIT;
   convtune_convolution* conv = NULL;
   convtune_text text = {NULL, 0};
   SAYS(CONVTUNE_NO_DEVICE, "cuda:99", convtune_plan(&problem, "cuda:99", NULL, NULL, &conv));
@@ -197,8 +198,9 @@ static void plans_that_cannot_be(void) {
   REFUSED("words", convtune_plan(&problem, "cpu", "direct", "words", &conv));
   half.dtype = CONVTUNE_BF16;
   SAYS(CONVTUNE_UNSUPPORTED, "bf16", convtune_plan(&half, "cpu", "direct", NULL, &conv));
-  if (!kSanitized) SAYS(CONVTUNE_OUT_OF_MEMORY, "memory", convtune_bench(&huge, "cpu", 1, &text));
-  REFUSED("seconds", convtune_bench(&problem, "cpu", 0, &text));
+  if (!kSanitized) SAYS(CONVTUNE_OUT_OF_MEMORY, "memory", convtune_bench(&huge, "cpu", NULL, &text));
+  bench.seconds = 0;
+  REFUSED("seconds", convtune_bench(&problem, "cpu", &bench, &text));
   REFUSED("threads", convtune_set_cpu_threads(0));
   CHECK(!conv && !text.data);
 }
@@ -260,6 +262,7 @@ static void searched_and_stopped(void) {
   const convtune_problem problem = parsed("mb1ic3ih8oc4kh3ph1");
   const convtune_problem none = parsed("mb0ic3ih8oc4kh3ph1");
   convtune_tune_options options = CONVTUNE_TUNE_OPTIONS_INIT;
+  convtune_bench_options bench = CONVTUNE_BENCH_OPTIONS_INIT;
   convtune_text json = {NULL, 0};
   int calls = 0;
   options.save = 0;
@@ -275,11 +278,18 @@ static void searched_and_stopped(void) {
   options.budget_trials = 2;
   CHECK(convtune_tune(&problem, "cpu", &options, &json) == CONVTUNE_OK);
   CHECK(holds(&json, "\"providers\":[{\"name\":\"convtune\""));
-  CHECK(convtune_bench(&problem, "cpu", 0.05, &json) == CONVTUNE_OK);
+  bench.seconds = 0.05;
+  CHECK(convtune_bench(&problem, "cpu", &bench, &json) == CONVTUNE_OK);
   CHECK(holds(&json, "\"providers\":[{\"name\":\"convtune\""));
+  calls = 0;
+  bench.seconds = 86400;
+  bench.progress = stop_at_the_third;
+  bench.context = &calls;
+  CHECK(convtune_bench(&problem, "cpu", &bench, &json) == CONVTUNE_OK);
+  CHECK(calls == 3);
 
   REFUSED("batch of 0", convtune_tune(&none, "cpu", &options, &json));
-  REFUSED("batch of 0", convtune_bench(&none, "cpu", 1, &json));
+  REFUSED("batch of 0", convtune_bench(&none, "cpu", NULL, &json));
   options.min_gain = 1;
   REFUSED("min_gain", convtune_tune(&problem, "cpu", &options, &json));
   options.min_gain = 0.02;
