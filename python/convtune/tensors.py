@@ -33,8 +33,9 @@ def current_stream(index: int) -> int:
 
 
 def allowed_precision(index: int) -> str:
-    """What PyTorch's own convolution may do on that device: "tf32" where torch.backends.cudnn allows it, by
-    `allow_tf32` or by the settings of one operator that PyTorch has had since 2.9."""
+    """What PyTorch's own convolution may do on that device. On a GPU: since 2.9 what torch.backends.cudnn.conv's
+    fp32_precision says, which inherits from cudnn's and from the global one while it is "none", and which `allow_tf32`
+    sets; to read `allow_tf32` is an error after some settings. Before 2.9 what `allow_tf32` says."""
     if index < 0:
         return "fp32"
     if _fp32_precision is not None:

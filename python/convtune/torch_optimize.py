@@ -24,13 +24,15 @@ from .torch import call
 from .torch_layers import Seen, find, grouped
 from .torch_report import Layer, OptimizeReport
 from .torch_run import choice_line
-from .torch_timing import Stopwatch, wall_us
-from .tuning import tune
+from .torch_timing import Stopwatch
+from .torch_whole import Whole, compile_mode, swap, unswap, worth_their_cost
+from .tuning import search
 
 __all__ = ["Layer", "OptimizeReport", "optimize", "restore"]
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 _VENDORS = ("cudnn", "onednn")
+_MOST_CONTESTS = 3  # of the whole model: each may have to compile it
 _LEAST_SECONDS = 3.0  # of a layer's budget: less finds little that the first guess is not
 # Largest difference from PyTorch's answer over that answer's root mean square: rounding, and no more than that.
 _TOLERANCE = {"tf32": 2e-2, "fp32": 2e-3}
@@ -53,25 +55,12 @@ def _untouched(model: torch.nn.Module) -> Iterator[None]:
                     buffer.copy_(before)
 
 
-def _swap(module: torch.nn.Conv2d, choices: str, training: bool) -> None:
-    """In place: parameters, hooks, names and whoever holds the module stay as they are."""
-    module.__class__ = Conv2d
-    module.choices = choices  # type: ignore[assignment]
-    module.proven_in_training = training  # type: ignore[assignment]
-
-
-def _unswap(module: torch.nn.Module) -> None:
-    module.__class__ = torch.nn.Conv2d
-    for name in ("choices", "proven_in_training"):
-        module.__dict__.pop(name, None)
-
-
 def restore(model: Model) -> Model:
     """Undoes optimize: every swapped module is torch.nn.Conv2d again, the same object with the same parameters. Works
     on copies and on unpickled models too. Returns the model."""
     for module in model.modules():
         if type(module) is Conv2d and module.choices:
-            _unswap(module)
+            unswap(module)
     model.__dict__.pop("convtune_report", None)
     return model
 
@@ -165,7 +154,9 @@ def _decide(
             left = deadline - time.monotonic()
             if left > 0 and (way is None or way[1].source != "tuned"):
                 share = min(left, max(_LEAST_SECONDS, left * cost / max(cost_left, 1e-9)))
-                tune(way[0] if way else problem, device, budget=share, min_gain=min_gain, progress=tell)
+                asked = way[0] if way else problem
+                found = search(asked, device, budget=share, min_gain=min_gain, progress=tell)
+                layer.warnings += found.tuning.warnings if found.tuning else []
                 way = _way(problem, device, sides, stopwatch)
             cost_left -= cost
             if way is None:
@@ -190,7 +181,7 @@ def _decide(
 
 
 def _choices(layers: list[tuple[Layer, list[Seen]]]) -> dict[str, str]:
-    """By module name: what _swap takes."""
+    """By module name: what `swap` takes."""
     lines: dict[str, list[str]] = {}
     for layer, seen in layers:
         if layer.swapped and layer.problem is not None:
@@ -203,52 +194,43 @@ def _choices(layers: list[tuple[Layer, list[Seen]]]) -> dict[str, str]:
 
 def _measure(
     model: torch.nn.Module,
-    run: Callable[[], object],
-    whole: Callable[[], object],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    mode: str,
     budget: float,
     min_gain: float,
     line: ProgressLine | None,
 ) -> tuple[OptimizeReport, dict[str, str]]:
     """The report, and the swaps to be made. The model is as it was."""
     training = model.training
-    modules = dict(model.named_modules())
     with _untouched(model), torch.set_grad_enabled(training):
-        found, functional = find(model, run)
+        found, functional = find(model, lambda: model(*args, **kwargs))
         layers = grouped(found)
-        devices = sorted({str(seen.device) for seen in found})
-        result = OptimizeReport(", ".join(devices), training, [layer for layer, _ in layers], functional=functional)
+        devices = ", ".join(sorted({str(seen.device) for seen in found}))
+        result = OptimizeReport(
+            devices, training, [layer for layer, _ in layers], functional=functional, mode=mode
+        )
         _decide(layers, budget, min_gain, line)
-        swaps = _choices(layers)
-        if not swaps:
+        if not _choices(layers):
             return result, {}
-
-        def with_convtune(on: bool) -> Callable[[], float]:
-            def timed() -> float:
-                for name, choices in swaps.items():
-                    _swap(modules[name], choices, training) if on else _unswap(modules[name])
-                return wall_us(whole, found[0].device)
-
-            return timed
-
-        if line is not None:
-            line.show("the whole model: contest")
-        before, after = with_convtune(False), with_convtune(True)
-        try:
-            for _ in range(3):
-                before(), after()
-            outcome = contest(before, after, 0.0, max_seconds=20)
-        finally:
-            for name in swaps:
-                _unswap(modules[name])
+        whole = Whole(model, args, kwargs, found[0].device, mode)
+        for number in range(1, _MOST_CONTESTS + 1):
+            if line is not None:
+                line.show(f"the whole model: contest {number}")
+            outcome = whole.contest(_choices(layers))
+            if outcome.accepted:
+                break
+            swapped = [layer for layer in result.layers if layer.swapped]
+            kept = worth_their_cost(swapped, outcome) if number < _MOST_CONTESTS else []
+            for layer in swapped:
+                if layer not in kept:
+                    layer.swapped, layer.decision = False, "PyTorch: the whole model did not gain by it"
+            if not kept:
+                result.notes.append("nothing swapped: the whole model is not proven faster")
+                break
     result.before_us, result.after_us, result.kept = outcome.incumbent_us, outcome.challenger_us, outcome.accepted
     result.gain, result.low, result.high = outcome.gain, outcome.low, outcome.high
-    if not outcome.accepted:
-        for layer in result.layers:
-            if layer.swapped:
-                layer.swapped, layer.decision = False, "PyTorch: the whole model did not gain"
-        result.notes.append("nothing swapped: the whole model is not proven faster")
-        return result, {}
-    return result, swaps
+    return result, _choices(layers)
 
 
 def optimize(
@@ -258,7 +240,7 @@ def optimize(
     min_gain: float = 0.02,
     progress: bool = True,
     *,
-    compiled: bool = False,
+    compiled: bool | str = False,
 ) -> Model:
     """Swaps, in place, every torch.nn.Conv2d of the model that convtune computes at least `min_gain` faster than
     PyTorch does as it is set up now (cudnn.benchmark, allow_tf32, memory format), and leaves the rest. Returns the
@@ -268,7 +250,8 @@ def optimize(
     tuned, unless a record has it: those that take most time first and longest, until `budget` seconds are over (one
     takes 3 at least on a GPU; what is left competes with convtune's first guess; 0: no search). Each is checked against
     PyTorch's answer and measured against it in interleaved rounds. At last the whole model with the swaps runs against
-    the model without: where it is not proven faster, all is undone. The same call again goes on with the tuning.
+    the model without. Where it is not proven 1 % faster, the layers go back to PyTorch that save less than they cost the
+    whole, and it is tried again; what is never proven is undone. The same call again goes on with the tuning.
 
     A swapped module runs convtune for the problems that were proven, on that kind of device, and PyTorch for every
     other (another batch size, float16, autocast). What was proven in eval mode is PyTorch's again in training mode;
@@ -276,8 +259,11 @@ def optimize(
     and, where it was measured in training mode, buffers and random numbers are put back. Convolutions that are no
     torch.nn.Conv2d are counted and left.
 
-    `compiled`: the whole model is measured through torch.compile, which fuses around PyTorch's convolutions better than
-    around ours; say so where the model is then compiled: torch.compile(convtune.optimize(model, x, compiled=True)).
+    `compiled`: for a model that is compiled afterwards: torch.compile fuses around PyTorch's convolutions better than
+    around ours, so the whole model is then measured through it, freshly compiled with and without the swaps. True is
+    its default mode, as in torch.compile(convtune.optimize(model, x, compiled=True)); a mode's name is that mode, as
+    "reduce-overhead" for torch.compile(model, mode="reduce-overhead"). Each contest compiles both sides beyond the
+    budget, and whatever else torch.compile has compiled in this process is compiled again at its next call.
     Under torch.distributed every rank must call it: rank 0 measures and the others take its decisions.
     `restore(model)` undoes it.
     """
@@ -287,6 +273,7 @@ def optimize(
         raise InvalidArgument(
             "optimize takes the model before torch.compile: torch.compile(convtune.optimize(model, x, compiled=True))"
         )
+    mode = compile_mode(compiled)
     args, kwargs = _as_arguments(example)
     restore(model)
     # A wrapper that talks to other ranks in its forward would wait for them.
@@ -299,10 +286,7 @@ def optimize(
     if not together or torch.distributed.get_rank() == 0:
         line = ProgressLine() if progress else None
         try:
-            whole = torch.compile(inner) if compiled else inner
-            result, swaps = _measure(
-                inner, lambda: inner(*args, **kwargs), lambda: whole(*args, **kwargs), budget, min_gain, line
-            )
+            result, swaps = _measure(inner, args, kwargs, mode, budget, min_gain, line)
         except BaseException as error:  # the other ranks wait for an answer
             failure = error
         finally:
@@ -319,7 +303,7 @@ def optimize(
     assert result is not None
     modules = dict(inner.named_modules())
     for name, choices in swaps.items():
-        _swap(modules[name], choices, result.training)
+        swap(modules[name], choices, result.training)
     result.notes += _notes(result)
     model.__dict__["convtune_report"] = result
     if progress and (not together or torch.distributed.get_rank() == 0):
@@ -331,6 +315,12 @@ def _notes(result: OptimizeReport) -> list[str]:
     notes = []
     if "cuda" in result.device and not torch.backends.cudnn.benchmark:
         notes.append("torch.backends.cudnn.benchmark is off; PyTorch may be faster with it, and was measured without")
+    warned = [layer for layer in result.layers if layer.warnings]
+    if warned:
+        notes.append(
+            f"{len(warned)} of {len(result.layers)} kinds of layers were tuned with warnings, the first of them: "
+            f"{warned[0].warnings[0]} (the report's layers have all, in `warnings`)"
+        )
     if result.functional:
         notes.append(f"{result.functional} calls of torch.conv2d outside of torch.nn.Conv2d were left")
     return notes

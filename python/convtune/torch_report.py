@@ -25,12 +25,14 @@ class Layer:
     layout: str = ""  # in which convtune runs it; with copies before and after where that is not the problem's
     swapped: bool = False
     decision: str = ""
+    warnings: list[str] = field(default_factory=list)  # of its tuning
 
 
 @dataclass
 class OptimizeReport:
     """What optimize measured and decided; `print(report)` is the table. Times in microseconds, medians of one run.
-    `before_us` and `after_us`: the whole forward, by the wall clock; 0 where nothing was there to be swapped.
+    `before_us` and `after_us`: the whole forward, by the wall clock, in the last contest that was held; 0 where nothing
+    was there to be swapped.
     `kept`: whether the swaps stayed."""
 
     device: str
@@ -43,6 +45,7 @@ class OptimizeReport:
     high: float = 0.0
     kept: bool = False
     functional: int = 0
+    mode: str = ""  # of torch.compile, through which the whole model was measured; "": eager
     notes: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -64,6 +67,8 @@ class OptimizeReport:
             )
         text = lined_up(header, rows, "llrrrrl") if rows else "no convolution ran\n"
         mode = "training" if self.training else "eval"
+        if self.mode:
+            mode += f", torch.compile {self.mode}"
         if self.before_us > 0:
             text += (
                 f"whole forward ({mode}): {microseconds(self.before_us)} us before, {microseconds(self.after_us)} us "

@@ -33,9 +33,6 @@ _contiguous, _channels_last = torch.contiguous_format, torch.channels_last
 # Of a PyTorch built with CUDA.
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-_fp32_precision: Any = getattr(torch._C, "_get_fp32_precision_getter", None) or (
-    lambda *_: "tf32" if torch.backends.cudnn.allow_tf32 else "none"
-)
 
 # Convolutions that a CUDA graph has recorded stay: nobody says how long the graph may be replayed.
 _recorded: set[Convolution] = set()
@@ -176,10 +173,8 @@ def run(
     if x.is_cuda:
         index, capturing = x.get_device(), _capturing()
         stream = _raw_stream(index)
-        if precision == "auto":
-            precision = "tf32" if _fp32_precision("cuda", "conv") == "tf32" else "fp32"
-    elif precision == "auto":
-        precision = "fp32"
+    if precision == "auto":
+        precision = allowed_precision(index)
     if x.dim() != 4 or weight.dim() != 4:
         functional.problem_of(x.shape, weight.shape, bias is not None)  # raises
     if x.is_contiguous() and weight.is_contiguous() and x.stride(1) != 1 and weight.stride(1) != 1:

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
-__all__ = ["Stopwatch", "wall_us"]
+__all__ = ["Stopwatch", "calls_of_a_sample", "wall_us"]
+
+_SAMPLE_US = 20e3
 
 
 class Stopwatch:
@@ -41,12 +43,23 @@ class Stopwatch:
         return max(1e3 * float(self._start.elapsed_time(self._stop)), 1e-3)
 
 
-def wall_us(run: Callable[[], Any], device: torch.device) -> float:
-    """One run from the call to the device's last result: what a caller waits who waits for it."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = time.perf_counter()
+def wall_us(run: Callable[[], Any], device: torch.device, calls: int = 1) -> float:
+    """Mean of `calls` runs, each from the call to the device's last result: what a caller waits who waits for it. One
+    goes before them untimed, since another's graph or model ran last, and to change over costs."""
+
+    def wait() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
     run()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return 1e6 * (time.perf_counter() - start)
+    wait()
+    start = time.perf_counter()
+    for _ in range(calls):
+        run()
+        wait()
+    return 1e6 * (time.perf_counter() - start) / calls
+
+
+def calls_of_a_sample(one_us: float) -> int:
+    """So many that a sample takes 20 ms, 1 to 10."""
+    return max(1, min(10, round(_SAMPLE_US / max(one_us, 1))))
