@@ -48,8 +48,8 @@ def measure(args):
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
     torch.manual_seed(0)
     with torch.no_grad():
-        model = torchvision.models.get_model(args.models, weights=None).to(args.device).eval()
-        x = torch.randn(args.batch, 3, args.size, args.size, device=args.device)
+        model = torchvision.models.get_model(args.models, weights=None).cuda().eval()
+        x = torch.randn(args.batch, 3, args.size, args.size, device="cuda")
         row = {}
         if args.way == "optimized":
             import convtune
@@ -59,8 +59,9 @@ def measure(args):
             report = model.convtune_report
             swapped = [layer for layer in report.layers if layer.swapped]
             row = {
-                "optimize_seconds": time.perf_counter() - begin, "kept": report.kept, "believed_before_us": report.before_us,
-                "believed_after_us": report.after_us, "kinds": len(report.layers), "kinds_swapped": len(swapped),
+                "optimize_seconds": time.perf_counter() - begin, "kept": report.kept,
+                "believed_before_us": report.before_us, "believed_after_us": report.after_us,
+                "kinds": len(report.layers), "kinds_swapped": len(swapped),
                 "calls_swapped": sum(layer.calls for layer in swapped), "report": str(report),
             }  # fmt: skip
         begin = time.perf_counter()
@@ -122,7 +123,6 @@ def main():
     parser.add_argument("--budget", type=float, default=25, help="seconds of search a model")
     parser.add_argument("--seconds", type=float, default=3, help="of timed forwards a process")
     parser.add_argument("--minutes", type=float, default=9, help="of all; what is left then is not begun")
-    parser.add_argument("--device", default="cuda", help=argparse.SUPPRESS)
     parser.add_argument("--way", choices=("alone", "optimized"), help=argparse.SUPPRESS)
     parser.add_argument("--json")
     args = parser.parse_args()
@@ -132,7 +132,8 @@ def main():
     deadline = time.monotonic() + 60 * args.minutes
     rows = []
     with tempfile.TemporaryDirectory(prefix="convtune-bench-") as folder:
-        os.environ["CONVTUNE_DATA_DIR"] = os.path.join(folder, "data")  # what was tuned before would be another budget's
+        # What was tuned before would be another budget's.
+        os.environ["CONVTUNE_DATA_DIR"] = os.path.join(folder, "data")
         for model in args.models.split(","):
             for number, mode in enumerate(args.modes.split(",")):
                 row = {"model": model, "mode": mode, "batch": args.batch, "budget": args.budget}
@@ -146,8 +147,8 @@ def main():
                 if args.json:  # after each: a run that is cut short leaves what it has
                     date = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
                     with open(args.json, "w", encoding="utf-8") as file:
-                        json.dump({"format": "convtune-torch-compiled", "version": 1, "date": date, "rows": rows}, file,
-                                  indent=1)  # fmt: skip
+                        out = {"format": "convtune-torch-compiled", "version": 1, "date": date, "rows": rows}
+                        json.dump(out, file, indent=1)
     print(table(rows))
     return 1 if any("failure" in row[way] for row in rows for way in ("alone", "optimized")) else 0
 

@@ -223,7 +223,7 @@ def _measure(
             swapped = [layer for layer in result.layers if layer.swapped]
             kept = worth_their_cost(swapped, outcome) if number < _MOST_CONTESTS else []
             for layer in swapped:
-                if layer not in kept:
+                if not any(layer is one for one in kept):
                     layer.swapped, layer.decision = False, "PyTorch: the whole model did not gain by it"
             if not kept:
                 result.notes.append("nothing swapped: the whole model is not proven faster")
@@ -250,8 +250,8 @@ def optimize(
     tuned, unless a record has it: those that take most time first and longest, until `budget` seconds are over (one
     takes 3 at least on a GPU; what is left competes with convtune's first guess; 0: no search). Each is checked against
     PyTorch's answer and measured against it in interleaved rounds. At last the whole model with the swaps runs against
-    the model without. Where it is not proven 1 % faster, the layers go back to PyTorch that save less than they cost the
-    whole, and it is tried again; what is never proven is undone. The same call again goes on with the tuning.
+    the model without. Where it is not proven 1 % faster, the layers go back to PyTorch that save less than they cost
+    the whole, and it is tried again; what is never proven is undone. The same call again goes on with the tuning.
 
     A swapped module runs convtune for the problems that were proven, on that kind of device, and PyTorch for every
     other (another batch size, float16, autocast). What was proven in eval mode is PyTorch's again in training mode;

@@ -81,8 +81,8 @@ class Whole:
     def _compiled(self, swaps: dict[str, str]) -> Contest:
         torch._dynamo.reset()
         self._swap(swaps)
-        # Both models have one code, and so one list of compiled graphs, each tried by its guards. Another option (set to
-        # what it is already) tells the incumbent's apart before that.
+        # Both models have one code, and so one list of compiled graphs, each tried by its guards. Another option, set
+        # to what it is already, tells the incumbent's apart before that.
         inductor: Any = torch._inductor
         options = {**inductor.list_mode_options(self._mode), "trace.enabled": inductor.config.trace.enabled}
         incumbent: Any = torch.compile(self._incumbent, options=options)
