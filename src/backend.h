@@ -16,6 +16,10 @@
 
 namespace convtune {
 
+// At most so much memory is used in turn by what measures, so that caches do not hold it: a virtual machine
+// reports the cache of a whole server, of which it has a share.
+constexpr std::int64_t kMostFlushedBytes = std::int64_t{256} << 20;
+
 // One device of one backend. Shared by everything planned on it; thread-safe.
 class Backend {
  public:

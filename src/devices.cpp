@@ -28,10 +28,7 @@ Probe probe_openmp() {
 
 Probe probe_instruction_set() {
   const DeviceInfo& info = cpu::backend().info();
-  const auto kib = [](std::int64_t bytes) { return std::to_string(bytes / 1024) + " KiB"; };
-  return {"CPU instructions", true,
-          info.isa + " on " + info.name + "; caches " + kib(info.l1_bytes) + " and " + kib(info.l2_bytes) +
-              " a core, " + kib(info.l3_bytes) + " shared"};
+  return {"CPU instructions", true, info.isa + " on " + info.name + "; " + cpu::describe_caches(info)};
 }
 
 Probe probe_onednn() {

@@ -30,7 +30,6 @@ namespace {
 constexpr std::size_t kCanaryBytes = 4096;
 constexpr unsigned char kCanary = 0xCB;
 constexpr std::int64_t kMaxSets = 8;
-constexpr double kMaxSetBytes = 1.5e9;  // of all rotated sets together
 constexpr double kMinSampleUs = 50;
 constexpr std::size_t kBytesASample = 4096;  // an output is copied whole where that takes no longer
 
@@ -116,15 +115,22 @@ Testbed::Testbed(const Conv2dProblem& problem, Backend& backend, TestData data, 
   const auto output_bytes = static_cast<std::size_t>(problem.output_elements()) * sizeof(float);
   const double set_bytes = static_cast<double>(x_host_.size() * sizeof(float) + output_bytes) + 1;
   const double cache_bytes = static_cast<double>(std::max(backend.info().l3_bytes, backend.info().l2_bytes));
-  // Sets of real data are timed: together they must not fit the caches. One set serves a check.
+  // Sets of real data are timed: together they must not fit the caches. One set serves a check, and where
+  // memory is short.
   std::int64_t sets = 1;
   if (data == TestData::real)
-    sets = std::clamp(
-        static_cast<std::int64_t>(std::min(std::ceil(2 * cache_bytes / set_bytes), kMaxSetBytes / set_bytes)),
-        std::int64_t{1}, kMaxSets);
+    sets = std::clamp(static_cast<std::int64_t>(
+                          std::min(std::ceil(2 * cache_bytes / set_bytes), kMostFlushedBytes / set_bytes)),
+                      std::int64_t{1}, kMaxSets);
   for (std::int64_t i = 0; i < sets; ++i) {
-    x_.push_back(to_device(x_host_));
-    y_.push_back(fenced(output_bytes));
+    try {
+      Fenced x = to_device(x_host_), y = fenced(output_bytes);
+      x_.push_back(std::move(x));
+      y_.push_back(std::move(y));
+    } catch (const Error& error) {
+      if (i == 0 || error.kind() != ErrorKind::unsupported) throw;
+      break;
+    }
     poison(y_.back());
   }
   choose_samples(random_bits(seed, 3), samples);

@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "cpu/cpu.h"
+#include "cpu/memory_limit.h"
 
 namespace convtune::cpu {
 namespace {
@@ -81,6 +82,10 @@ void read_caches(DeviceInfo& info) {
   }
 }
 
+std::string kib(std::int64_t bytes) {
+  return std::to_string(bytes / 1024) + " KiB";
+}
+
 // How many processors this process may run on: fewer than the machine has, in a container.
 int usable_processors() {
   cpu_set_t set;
@@ -100,6 +105,7 @@ DeviceInfo look_up() {
   info.isa = instruction_set();
   read_caches(info);
   info.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (const auto limit = memory_limit()) info.memory_bytes = std::min(info.memory_bytes, *limit);
   info.fingerprint = "cpu|" + info.name + "|" + model + "|" + info.isa;
   return info;
 }
@@ -132,9 +138,10 @@ class CpuBackend final : public Backend {
     const bool possible = bytes <= static_cast<std::size_t>(machine_.memory_bytes);
     void* block = possible ? std::aligned_alloc(kPage, (bytes + offset + kPage) / kPage * kPage) : nullptr;
     if (block == nullptr)
-      throw Error(ErrorKind::unsupported,
-                  "not enough memory: " + std::to_string(bytes) + " bytes asked for on a machine with " +
-                      std::to_string(machine_.memory_bytes) + "; use a smaller batch");
+      throw Error(ErrorKind::unsupported, "not enough memory: " + std::to_string(bytes) +
+                                              " bytes asked for of the " +
+                                              std::to_string(machine_.memory_bytes) +
+                                              " that this machine or its container has; use a smaller batch");
     return {static_cast<unsigned char*>(block) + offset, [block](void*) { std::free(block); }};
   }
 
@@ -150,7 +157,7 @@ class CpuBackend final : public Backend {
 
   Ceilings measure_ceilings() override {
     const int threads = info().units;
-    return {measure_flops_per_second(threads), measure_bytes_per_second(threads)};
+    return {measure_flops_per_second(threads), measure_bytes_per_second(threads, *this)};
   }
 
   Precision default_precision() const override { return Precision::fp32; }
@@ -176,6 +183,15 @@ CpuBackend& cpu_backend() {
 
 Backend& backend() {
   return cpu_backend();
+}
+
+std::string describe_caches(const DeviceInfo& info) {
+  std::string text = "caches " + kib(info.l1_bytes) + " and " + kib(info.l2_bytes) + " a core, " +
+                     kib(info.l3_bytes) + " shared";
+  if (info.l3_bytes > kMostFlushedBytes)
+    text += ", more than the " + kib(kMostFlushedBytes) +
+            " that measurements use in turn: what they time may lie in the cache";
+  return text;
 }
 
 void set_threads(int threads) {

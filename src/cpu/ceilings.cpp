@@ -108,6 +108,29 @@ void copy_non_temporal(unsigned char* to, const unsigned char* from) {
 #endif
 }
 
+struct CopyBuffers {
+  int64_t share;  // bytes of each thread, in both
+  std::shared_ptr<void> from, to;
+};
+
+// Together eight times the last-level cache, of which a large machine has several, one for a group of cores;
+// but no more than a quarter of the memory, and less where not so much of it is to be had.
+CopyBuffers copy_buffers(int threads, Backend& on) {
+  const DeviceInfo& info = on.info();
+  int64_t most = kMostFlushedBytes / 2;
+  if (info.memory_bytes > 0) most = std::min(most, info.memory_bytes / 8);
+  const int64_t share = std::min(std::max(4 * info.l3_bytes / threads, int64_t{24} << 20), most / threads);
+  for (int64_t pieces = std::max<int64_t>(share / kPiece, 1);; pieces /= 2) {
+    const int64_t bytes = pieces * kPiece;
+    try {
+      auto from = on.allocate(bytes * threads);
+      return {bytes, std::move(from), on.allocate(bytes * threads)};
+    } catch (const Error&) {
+      if (pieces == 1) throw;
+    }
+  }
+}
+
 }  // namespace
 
 // All threads work at once, and each keeps the time of its own best window: a thread that the system
@@ -137,19 +160,13 @@ double measure_flops_per_second(int threads) {
 
 // All threads copy at once, each round and round its own share of the buffers, and the speed of each
 // is its median window: memory is shared, so a best window would be one in which the others paused.
-double measure_bytes_per_second(int threads) {
+double measure_bytes_per_second(int threads, Backend& on) {
   constexpr double kSeconds = 0.12;
   constexpr std::size_t kMaxWindows = 10'000;
-  const DeviceInfo& info = backend().info();
-  // Source and destination together: eight times the last-level cache, of which a large machine has
-  // several, one for a group of cores; but no more than a quarter of the memory.
-  int64_t share = std::max(4 * info.l3_bytes / threads, int64_t{24} << 20);
-  if (info.memory_bytes > 0) share = std::min(share, info.memory_bytes / 8 / threads);
-  const int64_t pieces = std::max<int64_t>(share / kPiece, 1);
-  share = pieces * kPiece;
-  const auto source = backend().allocate(share * threads), destination = backend().allocate(share * threads);
-  auto* from = static_cast<unsigned char*>(source.get());
-  auto* to = static_cast<unsigned char*>(destination.get());
+  const CopyBuffers buffers = copy_buffers(threads, on);
+  const int64_t share = buffers.share, pieces = share / kPiece;
+  auto* from = static_cast<unsigned char*>(buffers.from.get());
+  auto* to = static_cast<unsigned char*>(buffers.to.get());
   std::vector<std::vector<double>> windows(threads);
   for (auto& own : windows) own.reserve(kMaxWindows);
 

@@ -9,15 +9,17 @@
 
 namespace convtune::cpu {
 
-Backend& backend();             // the CPU, with the number of threads of this moment
-void set_threads(int threads);  // from now on; at least 1
-const Algorithm& direct();      // direct.cpp
-const Algorithm& reference();   // reference.cpp
-const Algorithm* onednn();      // onednn.cpp; null when the build had no oneDNN
-std::string onednn_version();   // "2.6.3", or why there is none
+Backend& backend();                              // the CPU, with the number of threads of this moment
+void set_threads(int threads);                   // from now on; at least 1
+const Algorithm& direct();                       // direct.cpp
+const Algorithm& reference();                    // reference.cpp
+const Algorithm* onednn();                       // onednn.cpp; null when the build had no oneDNN
+std::string onednn_version();                    // "2.6.3", or why there is none
+std::string describe_caches(const DeviceInfo&);  // their sizes, and how far measurements reach past them
 
-// The ceilings: fused multiply-adds a second and copied bytes a second with `threads` threads.
+// The ceilings: fused multiply-adds a second and copied bytes a second with `threads` threads, in memory of
+// `on` and past its caches.
 double measure_flops_per_second(int threads);
-double measure_bytes_per_second(int threads);
+double measure_bytes_per_second(int threads, Backend& on);
 
 }  // namespace convtune::cpu

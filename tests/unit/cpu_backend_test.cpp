@@ -1,14 +1,19 @@
 // The CPU backend: memory, its description of the machine, the ceilings, the number of threads.
 #include <gtest/gtest.h>
 #include <omp.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <numeric>
 #include <set>
 #include <thread>
 
+#include "counted_memory.h"
 #include "cpu/cpu.h"
+#include "cpu/memory_limit.h"
 
 namespace convtune {
 namespace {
@@ -126,6 +131,67 @@ TEST(CpuBackend, CeilingsArePhysicalAndRepeat) {
   const auto ratio = [](double a, double b) { return std::max(a, b) / std::min(a, b); };
   EXPECT_LT(ratio(first.flops_per_second, second.flops_per_second), 2);
   EXPECT_LT(ratio(first.bytes_per_second, second.bytes_per_second), 2);
+}
+
+constexpr std::int64_t kServerCache = std::int64_t{480} << 20;  // as virtual machines report it
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+TEST(CpuBackend, CopyingTakesLittleMemoryBesideALargeCache) {
+  for (const int threads : {1, 2, 16}) {
+    CountedMemory memory(kServerCache);
+    EXPECT_GT(cpu::measure_bytes_per_second(threads, memory), 1e8);
+    EXPECT_LE(memory.peak(), 256 * kMiB) << threads;
+    EXPECT_GE(memory.peak(), 128 * kMiB) << threads;
+  }
+}
+
+TEST(CpuBackend, CopyingTakesLessWhereMemoryIsShort) {
+  CountedMemory memory(kServerCache, 20 * kMiB);
+  EXPECT_GT(cpu::measure_bytes_per_second(1, memory), 1e8);
+  CountedMemory none(kServerCache, kMiB);
+  EXPECT_THROW(cpu::measure_bytes_per_second(1, none), Error);
+}
+
+TEST(CpuBackend, SaysWhereACacheIsLargerThanWhatMeasurementsUse) {
+  DeviceInfo info;
+  info.l1_bytes = 48 << 10, info.l2_bytes = 1 << 20, info.l3_bytes = 32 << 20;
+  EXPECT_EQ(cpu::describe_caches(info), "caches 48 KiB and 1024 KiB a core, 32768 KiB shared");
+  info.l3_bytes = kServerCache;
+  EXPECT_EQ(
+      cpu::describe_caches(info),
+      "caches 48 KiB and 1024 KiB a core, 491520 KiB shared, more than the 262144 KiB that measurements "
+      "use in turn: what they time may lie in the cache");
+}
+
+// Control groups as a folder of files; `own` says which are the process's.
+TEST(CpuBackend, MemoryIsNoMoreThanTheContainersLimit) {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::path(testing::TempDir()) / ("convtune_groups_" + std::to_string(::getpid()));
+  const auto write = [&](const fs::path& name, const char* text) {
+    fs::create_directories((root / name).parent_path());
+    std::ofstream(root / name) << text;
+  };
+  const auto limit = [&](const char* own) {
+    write("own", own);
+    return cpu::memory_limit(root, root / "own");
+  };
+  EXPECT_EQ(limit("0::/pods/one\n"), std::nullopt);
+  write("pods/one/memory.max", "max\n");
+  EXPECT_EQ(limit("0::/pods/one\n"), std::nullopt);
+  write("pods/memory.max", "3000000000\n");
+  EXPECT_EQ(limit("0::/pods/one\n"), 3000000000);
+  write("pods/one/memory.max", "2000000000\n");
+  EXPECT_EQ(limit("0::/pods/one\n"), 2000000000);
+  EXPECT_EQ(limit("0::/pods/one/worker\n"), 2000000000);
+  EXPECT_EQ(limit("0::/\n"), std::nullopt);
+  write("memory.max", "4000000000\n");
+  EXPECT_EQ(limit("0::/of/the/host\n"), 4000000000);  // a container's view: its own group is the root
+
+  write("memory/job/memory.limit_in_bytes", "1000000000\n");
+  EXPECT_EQ(limit("5:cpu,cpuacct:/job\n4:memory:/job\n"), 1000000000);
+  EXPECT_EQ(limit("5:cpu,cpuacct:/job\n"), std::nullopt);
+  fs::remove_all(root);
+  EXPECT_EQ(cpu::memory_limit(root, root / "own"), std::nullopt);
 }
 
 TEST(CpuBackend, ThreadsRaiseTheCeilingUpToTheProcessors) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 
+#include "counted_memory.h"
 #include "cpu/cpu.h"
 
 namespace convtune {
@@ -81,6 +82,22 @@ TEST(Testbed, ErrorLimitsGrowWithRoughnessAndLength) {
   EXPECT_LT(error_limit(Precision::fp32, 27), error_limit(Precision::fp32, 4608));
   EXPECT_LT(error_limit(Precision::fp32, 27), error_limit(Precision::tf32, 27));
   EXPECT_LT(error_limit(Precision::tf32, 27), error_limit(Precision::bf16, 27));
+}
+
+// Of 42 MB a set: a cache of 480 MiB would have all eight of them.
+TEST(Testbed, RotatedSetsAreFewBesideALargeCacheOrWhereMemoryIsShort) {
+  constexpr std::int64_t kServerCache = std::int64_t{480} << 20;
+  const Conv2dProblem large = parse_problem("mb5ic64ih128oc64kh1");
+  const auto peak = [&](std::size_t most) {
+    CountedMemory memory(kServerCache, most);
+    const Testbed bed(large, memory, TestData::real, 1, 1);
+    return memory.peak();
+  };
+  const std::size_t all = std::size_t{1} << 32, set = static_cast<std::size_t>(large.bytes());
+  EXPECT_LE(peak(all), std::size_t{256} << 20);
+  EXPECT_GE(peak(all), 5 * set);
+  EXPECT_LE(peak(2 * set + set / 2), 2 * set + set / 4);
+  EXPECT_THROW(peak(set / 2), Error);
 }
 
 TEST(Testbed, TimesPositively) {
