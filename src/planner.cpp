@@ -3,9 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "algorithms.h"
+#include "recorded_batches.h"
 
 namespace convtune {
 namespace {
@@ -22,19 +21,14 @@ bool holds(const Record& record, const Conv2dProblem& problem, const DeviceInfo&
 // The same layer at another batch size is the near neighbour that is worth following: its best
 // config is nearly always good here too.
 std::optional<Record> nearest_record(const Conv2dProblem& problem, const DeviceInfo& device) {
-  std::optional<Record> nearest;
-  const auto distance = [&](const Record& record) {
-    return std::abs(
-        std::log((static_cast<double>(record.problem.n) + 1) / (static_cast<double>(problem.n) + 1)));
-  };
-  for (const Record& record : Database().list()) {
-    Conv2dProblem same_batch = record.problem;
-    same_batch.n = problem.n;
-    if (record.device != device.fingerprint || same_batch != problem || !holds(record, problem, device))
-      continue;
-    if (!nearest || distance(record) < distance(*nearest)) nearest = record;
+  const Database database;
+  Conv2dProblem other = problem;
+  for (const std::int64_t batch : recorded_batches(database, problem, device.fingerprint)) {
+    other.n = batch;
+    auto record = database.find(other, device.fingerprint);
+    if (record && holds(*record, problem, device)) return record;
   }
-  return nearest;
+  return std::nullopt;
 }
 
 // An algorithm's first guess, and what a model says that it takes.

@@ -263,9 +263,9 @@ class Direct final : public Algorithm {
   double bound_us(const Conv2dProblem& problem, const DeviceInfo& info, const Config& config,
                   const Ceilings& ceilings) const override {
     const auto typed = from_config<DirectConfig>(config);
-    const DirectGeometry geometry(problem, typed, direct_kernels(typed.vector_bits)->lanes);
+    const DirectExtents extents(problem, typed, direct_kernels(typed.vector_bits)->lanes);
     const double share = static_cast<double>(typed.vector_bits) / direct_vector_bits(info);
-    return 2e6 * geometry.issued_multiply_adds / (ceilings.flops_per_second * share);
+    return 2e6 * extents.issued_multiply_adds / (ceilings.flops_per_second * share);
   }
   std::unique_ptr<Executable> build(const Conv2dProblem& problem, const DeviceInfo& info,
                                     const Config& config) const override {
@@ -278,7 +278,7 @@ class Direct final : public Algorithm {
   std::optional<StageView> stage_view(const Conv2dProblem& problem, const DeviceInfo& info,
                                       const Config& config) const override {
     const auto typed = from_config<DirectConfig>(config);
-    const DirectGeometry now(problem, typed, direct_kernels(typed.vector_bits)->lanes);
+    const DirectExtents now(problem, typed, direct_kernels(typed.vector_bits)->lanes);
     const auto parts = [](std::int64_t all, std::int64_t count) { return (all + count - 1) / count; };
     StageView view;
     view.parameters = {"tile_tasks", "passes", {2, 4, 8, 16, 32, 64}, {}, "tasks", "pass"};

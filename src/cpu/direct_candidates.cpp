@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "cpu/direct_kernels.h"
@@ -16,6 +17,7 @@ namespace {
 // than any cache has lost its purpose.
 constexpr double kMaxScratchBytes = 256.0 * 1024 * 1024;
 constexpr std::int64_t kDefaultL2Bytes = 512 * 1024;
+constexpr std::size_t kVaried = 8;  // of a register tile's configs: those of which there are variants
 
 // The scratch bytes of a config, in doubles: extents from outside may overflow integers.
 double scratch_bytes(const Conv2dProblem& problem, const DirectConfig& config, int lanes) {
@@ -41,45 +43,86 @@ struct Ranked {
   bool operator<(const Ranked& other) const { return estimate < other.estimate; }
 };
 
-// An estimate of a config's time, in core cycles over all threads: register tiles at two vector
-// multiply-adds a cycle unless loads or too few accumulators bind, plus what each tile, each staged
-// window and the stores cost. Only the order matters: the tuner measures.
-double estimate(const Conv2dProblem& problem, const DeviceInfo& info, const DirectConfig& config,
-                const DirectGeometry& g) {
-  const double accumulators = config.channels * config.vectors;
-  const double loads = config.channels + 2.0 * config.vectors;  // a window load mostly crosses a cache line
-  const double cycles_a_tap = std::max({accumulators / 2, loads / 2, 4.0});  // 4: latency of a multiply-add
-  const double width = static_cast<double>(direct_vector_bits(info)) / config.vector_bits;
-  const double tile_taps = g.issued_multiply_adds / (static_cast<double>(g.block) * config.channels);
-  const double passes = static_cast<double>((g.taps + g.pass_taps - 1) / g.pass_taps);
-  const double tiles = tile_taps / static_cast<double>(g.taps) * passes;
-  // Going through the buffer costs a store and a load a vector, and the cutting into rows.
-  double cycles = tile_taps * cycles_a_tap * width + tiles * (20 + (g.straight ? 1.5 : 3.5) * accumulators);
+// What a register tile's code takes for `width` of its vectors, in core cycles. Measured on one core of a
+// Zen 5 (docs/notebook.md); only the order matters: the tuner measures.
+struct TileCycles {
+  TileCycles(const DirectConfig& config, std::int64_t width, const DirectExtents& e) {
+    const auto channels = static_cast<double>(config.channels), vectors = static_cast<double>(width);
+    const double accumulators = channels * vectors;
+    // Two multiply-adds or two loads a cycle, of which a window's mostly cross a cache line; no tap is
+    // faster than the latency of a multiply-add.
+    const double loads = (channels + 2 * vectors) / 2;
+    const double tap = std::max({accumulators / 2, loads, 4.0}) + 0.1 * loads + 0.5;
+    const auto passes = static_cast<double>((e.taps - 1) / e.pass_taps + 1);
+    // A call, and between two passes every accumulator stored and loaded.
+    cycles = static_cast<double>(e.taps) * tap + 12 * passes + 2 * accumulators * (passes - 1);
+  }
+  double cycles;
+};
 
-  const double l2 = static_cast<double>(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
-  const double window = 4.0 * static_cast<double>(g.window);
-  const double windows = static_cast<double>(problem.n * problem.groups * g.row_tiles * g.col_tiles);
-  const double restaged = windows * std::max(1.0, static_cast<double>(info.units * g.filter_tasks) /
-                                                      static_cast<double>(g.tasks + 1));
-  cycles +=
-      restaged * static_cast<double>(g.channel * g.group_channels) * (problem.stride_w <= 4 ? 0.3 : 1.2);
-  // A register tile reads its share of the window from whichever cache holds it.
-  const double l1 = static_cast<double>(info.l1_bytes > 0 ? info.l1_bytes : 32 * 1024);
-  const double reach =
-      4.0 * static_cast<double>(std::min<std::int64_t>(g.pass_taps, g.taps)) * static_cast<double>(g.block) /
-      (problem.stride_w == 1 ? static_cast<double>(std::max<std::int64_t>(problem.s, 1)) : 1.0);
-  if (reach > l1) cycles *= 1.05;
-  if (window + 4.0 * static_cast<double>(g.acc) > 0.75 * l2) cycles *= 1.0 + 0.1 * std::log2(1 + window / l2);
+// An estimate of a config's time, in core cycles over all threads.
+double estimate(const Conv2dProblem& problem, const DeviceInfo& info, const DirectConfig& config,
+                const DirectExtents& e, int lanes) {
+  const auto number = [](std::int64_t count) { return static_cast<double>(count); };
+  const double images = number(problem.n) * number(e.groups);
+
+  // The kernels: a line's vectors go by in blocks of nearly equal width, two widths at most.
+  double kernels = 0, pieces = 0, outputs = 0;
+  for (const DirectLines& line : e.lines) {
+    if (line.count == 0) continue;
+    const std::int64_t vectors = (line.length - 1) / lanes + 1, blocks = (vectors - 1) / config.vectors + 1;
+    const std::int64_t width = vectors / blocks, wider = vectors % blocks;
+    kernels += number(line.count) * (number(blocks - wider) * TileCycles(config, width, e).cycles +
+                                     (wider ? number(wider) * TileCycles(config, width + 1, e).cycles : 0));
+    pieces += number(line.count) * number(line.rows + blocks - 1);
+    outputs += number(line.count) * number(vectors);
+  }
+  double cycles = images * number(e.filter_blocks) * kernels;
+
+  // Stores: straight, or through a buffer that is cut into pieces of rows. Past the caches they pay when the
+  // output does not stay there.
+  const double filters = images * number(e.group_filters);
+  if (!e.straight) cycles += 9 * filters * pieces;
+  const bool leaves_cache = 4.0 * number(problem.output_elements()) > number(info.l3_bytes);
+  cycles += (leaves_cache == (config.stream == 1) ? 2.5 : 5.0) * filters * outputs;
+
+  // Staging, and a window brought from the core's second cache to its first for every task. Threads that
+  // share a tile each stage it.
+  const double windows = images * number(e.row_tiles * e.col_tiles);
+  const double rows = number(e.group_channels * (e.tile_rows + e.rows_extent.halo) * e.rows_extent.phases);
+  const double floats = rows * number(e.pitch * e.cols_extent.phases);
+  const bool vectorized = problem.layout == Layout::nchw &&
+                          (problem.stride_w == 1 || ((problem.stride_w == 2 || problem.stride_w == 4) &&
+                                                     e.cols_extent.phases == problem.stride_w));
+  const double shared = std::max(1.0, number(info.units * e.filter_tasks) / number(e.tasks + 1));
+  cycles += shared * windows * (14 * rows + (vectorized ? 0.5 : 1.5) * floats);
+  cycles += windows * number(e.filter_tasks) * floats / 16;
+
+  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+  const double kept = 4.0 * number(e.window + e.acc);
+  if (kept > l2) cycles *= 1 + 0.1 * std::log2(1 + kept / l2);
   // Threads that find no task.
-  const double threads = static_cast<double>(info.units);
-  const double rounds = std::ceil(static_cast<double>(g.tasks) / threads) * threads;
-  if (g.tasks > 0) cycles *= rounds / static_cast<double>(g.tasks);
-  // Stores past the caches pay when the output does not stay in them.
-  const double output = 4.0 * static_cast<double>(problem.output_elements());
-  const bool leaves_cache = output > static_cast<double>(info.l3_bytes);
-  const double store_cycles =
-      output / 4 * (leaves_cache ? (config.stream ? 0.3 : 0.6) : (config.stream ? 0.6 : 0.2));
-  return cycles + store_cycles;
+  const std::int64_t rounds = (e.tasks - 1) / info.units + 1;
+  return e.tasks > 0 ? cycles * number(rounds * info.units) / number(e.tasks) : cycles;
+}
+
+// Configs of one kind are estimated alike and are wrong alike: of each no more than two among the first, from
+// which a search climbs.
+void mix_head(std::vector<Ranked>& ranked) {
+  constexpr std::ptrdiff_t kHead = 12, kOfAKind = 2;
+  const auto same_kind = [](const DirectConfig& a, const DirectConfig& b) {
+    return std::tie(a.vector_bits, a.channels, a.vectors, a.cols, a.flat, a.stream) ==
+           std::tie(b.vector_bits, b.channels, b.vectors, b.cols, b.flat, b.stream);
+  };
+  auto head_end = ranked.begin();
+  for (auto next = ranked.begin(); next != ranked.end() && head_end - ranked.begin() < kHead; ++next) {
+    const auto of_this = std::count_if(ranked.begin(), head_end, [&](const Ranked& one) {
+      return same_kind(one.config, next->config);
+    });
+    if (of_this >= kOfAKind) continue;
+    std::rotate(head_end, next, next + 1);
+    ++head_end;
+  }
 }
 
 }  // namespace
@@ -125,7 +168,7 @@ Support direct_accepts(const Conv2dProblem& problem, const DeviceInfo& info, con
     return Support::no("flat=0 stores rows of NCHW outputs");
   if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
     return Support::no(fmt::format("its staging memory would be {:.0f} MiB a thread", bytes / 1048576));
-  if (config.stream == 1 && !DirectGeometry(problem, config, kernels->lanes).straight)
+  if (config.stream == 1 && !DirectExtents(problem, config, kernels->lanes).straight)
     return Support::no(
         "stream=1 needs outputs that go straight from registers: flat=0, or no halo between rows");
   return Support::yes();
@@ -147,36 +190,47 @@ std::vector<DirectConfig> direct_candidates(const Conv2dProblem& problem, const 
   // The best by estimate of every register tile, fewer of the narrower instruction sets: enough to
   // climb from, few enough to verify whole.
   const int widest = direct_vector_bits(info);
-  std::vector<Ranked> all;
+  std::vector<Ranked> all, of_tile;
   for (int bits = widest; bits >= 128; bits /= 2) {
     const DirectKernels* kernels = direct_kernels(bits);
     if (!kernels) continue;
     const std::size_t quota = bits == widest ? 24 : bits == widest / 2 ? 6 : 2;
+    const auto add = [&](const DirectConfig& config) {
+      const bool smallest = config.rows == 1 && (config.cols == 64 || q <= 64);
+      if (scratch_bytes(problem, config, kernels->lanes) > (smallest ? kMaxScratchBytes : 2 * l2)) return;
+      const DirectExtents extents(problem, config, kernels->lanes);
+      if (config.stream && !extents.straight) return;
+      of_tile.push_back({estimate(problem, info, config, extents, kernels->lanes), config});
+    };
     for (const TileShape& tile : kernels->tiles) {
       // A tile far wider than the filters wastes most of itself.
       if (tile.channels > 1 && tile.channels >= 2 * k) continue;
-      std::vector<Ranked> of_tile;
+      of_tile.clear();
       for (const int rows : row_choices)
         for (const int cols : col_choices)
-          for (const int pass : tap_choices)
-            for (const int filters : {0, tile.channels, 4 * tile.channels})
-              for (const auto& [flat, stream] :
-                   {std::pair{1, 0}, std::pair{0, 0}, std::pair{0, 1}, std::pair{1, 1}}) {
-                if (filters >= k) continue;
-                const DirectConfig config{bits, tile.channels, tile.vectors, rows,  cols,
-                                          pass, filters,       flat,         stream};
-                const bool smallest = rows == 1 && (cols == 64 || q <= 64);
-                if (!smallest && scratch_bytes(problem, config, kernels->lanes) > 2 * l2) continue;
-                if (!direct_accepts(problem, info, config)) continue;
-                const DirectGeometry geometry(problem, config, kernels->lanes);
-                of_tile.push_back({estimate(problem, info, config, geometry), config});
-              }
+          for (const int flat : {1, 0})
+            for (const int stream : {0, 1})
+              if (flat == 1 || problem.layout == Layout::nchw)
+                add({bits, tile.channels, tile.vectors, rows, cols, 0, 0, flat, stream});
+      // Taps in several passes and filters in several tasks matter least: they are varied round the best.
+      std::stable_sort(of_tile.begin(), of_tile.end());
+      of_tile.resize(std::min(of_tile.size(), kVaried));
+      const std::vector<Ranked> best = of_tile;
+      for (const Ranked& whole : best)
+        for (const int pass : tap_choices)
+          for (const int filters : {0, tile.channels, 4 * tile.channels}) {
+            if (filters >= k || (pass == 0 && filters == 0)) continue;
+            DirectConfig config = whole.config;
+            config.taps = pass, config.filters = filters;
+            add(config);
+          }
       std::stable_sort(of_tile.begin(), of_tile.end());
       of_tile.resize(std::min(of_tile.size(), quota));
       all.insert(all.end(), of_tile.begin(), of_tile.end());
     }
   }
   std::stable_sort(all.begin(), all.end());
+  mix_head(all);
   std::vector<DirectConfig> configs;
   for (const Ranked& ranked : all) configs.push_back(ranked.config);
   return configs;

@@ -2,6 +2,7 @@
 #include "cpu/direct_geometry.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace convtune::cpu {
 namespace {
@@ -29,21 +30,24 @@ AxisPhases axis_phases(std::int64_t taps, std::int64_t stride, std::int64_t dila
   return axis;
 }
 
-DirectGeometry::DirectGeometry(const Conv2dProblem& problem, const DirectConfig& config, int lanes)
+AxisExtent::AxisExtent(std::int64_t taps, std::int64_t stride, std::int64_t dilation)
+    : phases(std::min(taps, stride / std::gcd(stride, dilation))), halo((taps - 1) * dilation / stride) {}
+
+DirectExtents::DirectExtents(const Conv2dProblem& problem, const DirectConfig& config, int lanes)
     : groups(problem.groups),
       output_rows(problem.p()),
       output_cols(problem.q()),
       group_channels(problem.c / problem.groups),
       group_filters(problem.k / problem.groups),
       taps(group_channels * problem.r * problem.s),
-      rows_axis(axis_phases(problem.r, problem.stride_h, problem.dilation_h)),
-      cols_axis(axis_phases(problem.s, problem.stride_w, problem.dilation_w)) {
+      rows_extent(problem.r, problem.stride_h, problem.dilation_h),
+      cols_extent(problem.s, problem.stride_w, problem.dilation_w) {
   const std::int64_t p = output_rows, q = output_cols;
   tile_rows = std::min<std::int64_t>(config.rows, p);
   tile_cols = config.cols == 0 ? q : std::min<std::int64_t>(config.cols, q);
   row_tiles = ceil_div(p, tile_rows);
   col_tiles = ceil_div(q, tile_cols);
-  pitch = tile_cols + cols_axis.halo;
+  pitch = tile_cols + cols_extent.halo;
   block = static_cast<std::int64_t>(config.vectors) * lanes;
 
   filter_blocks = ceil_div(group_filters, config.channels);
@@ -54,25 +58,17 @@ DirectGeometry::DirectGeometry(const Conv2dProblem& problem, const DirectConfig&
 
   // An odd number of cache lines a plane keeps planes from meeting in the same L1 sets.
   constexpr std::int64_t kLine = 16;
-  plane = round_up((tile_rows + rows_axis.halo) * pitch, kLine);
+  plane = round_up((tile_rows + rows_extent.halo) * pitch, kLine);
   if (plane / kLine % 2 == 0) plane += kLine;
-  const auto column_phases = static_cast<std::int64_t>(cols_axis.phases.size());
-  channel = plane * column_phases * static_cast<std::int64_t>(rows_axis.phases.size());
+  channel = plane * cols_extent.phases * rows_extent.phases;
   // The last register tile reads past the last position.
   window = round_up(channel * group_channels + 2 * block, kLine);
-
-  tap_offsets.reserve(static_cast<std::size_t>(taps));
-  for (std::int64_t c = 0; c < group_channels; ++c)
-    for (std::size_t r = 0; r < static_cast<std::size_t>(problem.r); ++r)
-      for (std::size_t s = 0; s < static_cast<std::size_t>(problem.s); ++s)
-        tap_offsets.push_back(static_cast<std::int32_t>(
-            c * channel + (rows_axis.tap_phase[r] * column_phases + cols_axis.tap_phase[s]) * plane +
-            rows_axis.tap_unit[r] * pitch + cols_axis.tap_unit[s]));
 
   tasks = problem.n * problem.groups * row_tiles * col_tiles * filter_tasks;
   packed_block = taps * config.channels;
   pass_taps = config.taps == 0 ? taps : std::min<std::int64_t>(config.taps, taps);
-  straight = problem.layout == Layout::nchw && (config.flat == 0 || (tile_cols == q && cols_axis.halo == 0));
+  straight =
+      problem.layout == Layout::nchw && (config.flat == 0 || (tile_cols == q && cols_extent.halo == 0));
   // Accumulators of one register tile suffice when its taps go by in one pass.
   keeps_all = pass_taps < taps;
   const std::int64_t kept = config.flat ? round_up((tile_rows - 1) * pitch + tile_cols, block)
@@ -83,15 +79,33 @@ DirectGeometry::DirectGeometry(const Conv2dProblem& problem, const DirectConfig&
   const std::int64_t last_rows = p - (row_tiles - 1) * tile_rows;
   const std::int64_t last_cols = q - (col_tiles - 1) * tile_cols;
   double issued_positions = 0;
+  auto line = lines.begin();
   for (const auto& [rows, row_count] :
        {std::pair{tile_rows, row_tiles - 1}, std::pair{last_rows, std::int64_t{1}}})
     for (const auto& [cols, col_count] :
-         {std::pair{tile_cols, col_tiles - 1}, std::pair{last_cols, std::int64_t{1}}})
-      issued_positions += static_cast<double>(row_count * col_count) *
-                          static_cast<double>(config.flat ? round_up((rows - 1) * pitch + cols, lanes)
-                                                          : rows * round_up(cols, lanes));
+         {std::pair{tile_cols, col_tiles - 1}, std::pair{last_cols, std::int64_t{1}}}) {
+      const std::int64_t count = row_count * col_count;
+      *line = config.flat ? DirectLines{count, (rows - 1) * pitch + cols, rows}
+                          : DirectLines{count * rows, cols, 1};
+      issued_positions +=
+          static_cast<double>(line->count) * static_cast<double>(round_up(line->length, lanes));
+      ++line;
+    }
   issued_multiply_adds = issued_positions * static_cast<double>(problem.n * problem.groups) *
                          static_cast<double>(filter_blocks * config.channels) * static_cast<double>(taps);
+}
+
+DirectGeometry::DirectGeometry(const Conv2dProblem& problem, const DirectConfig& config, int lanes)
+    : DirectExtents(problem, config, lanes),
+      rows_axis(axis_phases(problem.r, problem.stride_h, problem.dilation_h)),
+      cols_axis(axis_phases(problem.s, problem.stride_w, problem.dilation_w)) {
+  tap_offsets.reserve(static_cast<std::size_t>(taps));
+  for (std::int64_t c = 0; c < group_channels; ++c)
+    for (std::size_t r = 0; r < static_cast<std::size_t>(problem.r); ++r)
+      for (std::size_t s = 0; s < static_cast<std::size_t>(problem.s); ++s)
+        tap_offsets.push_back(static_cast<std::int32_t>(
+            c * channel + (rows_axis.tap_phase[r] * cols_extent.phases + cols_axis.tap_phase[s]) * plane +
+            rows_axis.tap_unit[r] * pitch + cols_axis.tap_unit[s]));
 }
 
 DirectTile DirectGeometry::tile(std::int64_t index) const {

@@ -16,6 +16,7 @@
 // row is for nothing, and results go from registers straight to the output.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -58,6 +59,12 @@ struct AxisPhases {
 };
 AxisPhases axis_phases(std::int64_t taps, std::int64_t stride, std::int64_t dilation);
 
+// The same counted, however many taps there are.
+struct AxisExtent {
+  AxisExtent(std::int64_t taps, std::int64_t stride, std::int64_t dilation);
+  std::int64_t phases, halo;
+};
+
 // One tile of the output.
 struct DirectTile {
   std::int64_t index, n, group;
@@ -65,15 +72,21 @@ struct DirectTile {
   std::int64_t rows, cols;  // what the output plane leaves of it
 };
 
-struct DirectGeometry {
-  DirectGeometry(const Conv2dProblem& problem, const DirectConfig& config, int lanes);
+// Output pixels that vectors run through without a gap: a tile's where flat, else a row of it.
+struct DirectLines {
+  std::int64_t count;   // of one image and group
+  std::int64_t length;  // positions
+  std::int64_t rows;    // output rows that one touches
+};
 
-  DirectTile tile(std::int64_t index) const;  // index = task / filter_tasks
+// The numbers of a config without its list of taps: in no time, as ranking wants them.
+struct DirectExtents {
+  DirectExtents(const Conv2dProblem& problem, const DirectConfig& config, int lanes);
 
   // Problem, per group.
   std::int64_t groups, output_rows, output_cols;
   std::int64_t group_channels, group_filters, taps;
-  AxisPhases rows_axis, cols_axis;
+  AxisExtent rows_extent, cols_extent;
 
   // Tiles of the output plane.
   std::int64_t tile_rows, tile_cols, row_tiles, col_tiles;
@@ -85,7 +98,6 @@ struct DirectGeometry {
 
   // Window, in floats.
   std::int64_t plane, channel, window;  // one phase plane, one input channel, all with the slack at the end
-  std::vector<std::int32_t> tap_offsets;
 
   std::int64_t tasks;         // n * groups * row_tiles * col_tiles * filter_tasks
   std::int64_t packed_block;  // floats of one register tile's weights
@@ -95,9 +107,20 @@ struct DirectGeometry {
   std::int64_t acc_stride;    // floats from one output channel's accumulators to the next's
   std::int64_t acc;           // floats of accumulators that a task keeps
 
+  std::array<DirectLines, 4> lines;  // of full tiles and of those at the right and lower edges
+
   // Vector multiply-adds that the kernel issues for the whole problem, padding and junk included,
   // times lanes: what the arithmetic bound of a config counts.
   double issued_multiply_adds;
+};
+
+struct DirectGeometry : DirectExtents {
+  DirectGeometry(const Conv2dProblem& problem, const DirectConfig& config, int lanes);
+
+  DirectTile tile(std::int64_t index) const;  // index = task / filter_tasks
+
+  AxisPhases rows_axis, cols_axis;
+  std::vector<std::int32_t> tap_offsets;
 };
 
 }  // namespace convtune::cpu

@@ -66,7 +66,7 @@ TEST(DirectGeometry, IssuedWorkIsNeverLessThanTheProblem) {
     const Conv2dProblem problem = random_problem(3, i);
     if (problem.n == 0) continue;
     for (const cpu::DirectConfig& config : cpu::direct_candidates(problem, info())) {
-      const cpu::DirectGeometry geometry(problem, config, config.vector_bits / 32);
+      const cpu::DirectExtents geometry(problem, config, config.vector_bits / 32);
       EXPECT_GE(2 * geometry.issued_multiply_adds, problem.flops()) << to_string(problem);
     }
   }
