@@ -17,7 +17,7 @@ namespace {
 // than any cache has lost its purpose.
 constexpr double kMaxScratchBytes = 256.0 * 1024 * 1024;
 constexpr std::int64_t kDefaultL2Bytes = 512 * 1024;
-constexpr std::size_t kVaried = 8;  // of a register tile's configs: those of which there are variants
+constexpr std::ptrdiff_t kVaried = 8;  // of a register tile's configs: those of which there are variants
 
 // The scratch bytes of a config, in doubles: extents from outside may overflow integers.
 double scratch_bytes(const Conv2dProblem& problem, const DirectConfig& config, int lanes) {
@@ -45,20 +45,17 @@ struct Ranked {
 
 // What a register tile's code takes for `width` of its vectors, in core cycles. Measured on one core of a
 // Zen 5 (docs/notebook.md); only the order matters: the tuner measures.
-struct TileCycles {
-  TileCycles(const DirectConfig& config, std::int64_t width, const DirectExtents& e) {
-    const auto channels = static_cast<double>(config.channels), vectors = static_cast<double>(width);
-    const double accumulators = channels * vectors;
-    // Two multiply-adds or two loads a cycle, of which a window's mostly cross a cache line; no tap is
-    // faster than the latency of a multiply-add.
-    const double loads = (channels + 2 * vectors) / 2;
-    const double tap = std::max({accumulators / 2, loads, 4.0}) + 0.1 * loads + 0.5;
-    const auto passes = static_cast<double>((e.taps - 1) / e.pass_taps + 1);
-    // A call, and between two passes every accumulator stored and loaded.
-    cycles = static_cast<double>(e.taps) * tap + 12 * passes + 2 * accumulators * (passes - 1);
-  }
-  double cycles;
-};
+double tile_cycles(const DirectConfig& config, std::int64_t width, const DirectExtents& e) {
+  const auto channels = static_cast<double>(config.channels), vectors = static_cast<double>(width);
+  const double accumulators = channels * vectors;
+  // Two multiply-adds or two loads a cycle, of which a window's mostly cross a cache line; no tap is
+  // faster than the latency of a multiply-add.
+  const double loads = (channels + 2 * vectors) / 2;
+  const double tap = std::max({accumulators / 2, loads, 4.0}) + 0.1 * loads + 0.5;
+  const auto passes = static_cast<double>((e.taps - 1) / e.pass_taps + 1);
+  // A call, and between two passes every accumulator stored and loaded.
+  return static_cast<double>(e.taps) * tap + 12 * passes + 2 * accumulators * (passes - 1);
+}
 
 // An estimate of a config's time, in core cycles over all threads.
 double estimate(const Conv2dProblem& problem, const DeviceInfo& info, const DirectConfig& config,
@@ -72,8 +69,8 @@ double estimate(const Conv2dProblem& problem, const DeviceInfo& info, const Dire
     if (line.count == 0) continue;
     const std::int64_t vectors = (line.length - 1) / lanes + 1, blocks = (vectors - 1) / config.vectors + 1;
     const std::int64_t width = vectors / blocks, wider = vectors % blocks;
-    kernels += number(line.count) * (number(blocks - wider) * TileCycles(config, width, e).cycles +
-                                     (wider ? number(wider) * TileCycles(config, width + 1, e).cycles : 0));
+    kernels += number(line.count) * (number(blocks - wider) * tile_cycles(config, width, e) +
+                                     (wider ? number(wider) * tile_cycles(config, width + 1, e) : 0));
     pieces += number(line.count) * number(line.rows + blocks - 1);
     outputs += number(line.count) * number(vectors);
   }
@@ -94,13 +91,10 @@ double estimate(const Conv2dProblem& problem, const DeviceInfo& info, const Dire
   const bool vectorized = problem.layout == Layout::nchw &&
                           (problem.stride_w == 1 || ((problem.stride_w == 2 || problem.stride_w == 4) &&
                                                      e.cols_extent.phases == problem.stride_w));
-  const double shared = std::max(1.0, number(info.units * e.filter_tasks) / number(e.tasks + 1));
+  const double shared = std::max(1.0, number(info.units) * number(e.filter_tasks) / number(e.tasks + 1));
   cycles += shared * windows * (14 * rows + (vectorized ? 0.5 : 1.5) * floats);
   cycles += windows * number(e.filter_tasks) * floats / 16;
 
-  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
-  const double kept = 4.0 * number(e.window + e.acc);
-  if (kept > l2) cycles *= 1 + 0.1 * std::log2(1 + kept / l2);
   // Threads that find no task.
   const std::int64_t rounds = (e.tasks - 1) / info.units + 1;
   return e.tasks > 0 ? cycles * number(rounds * info.units) / number(e.tasks) : cycles;
@@ -116,9 +110,8 @@ void mix_head(std::vector<Ranked>& ranked) {
   };
   auto head_end = ranked.begin();
   for (auto next = ranked.begin(); next != ranked.end() && head_end - ranked.begin() < kHead; ++next) {
-    const auto of_this = std::count_if(ranked.begin(), head_end, [&](const Ranked& one) {
-      return same_kind(one.config, next->config);
-    });
+    const auto of_this = std::count_if(
+        ranked.begin(), head_end, [&](const Ranked& one) { return same_kind(one.config, next->config); });
     if (of_this >= kOfAKind) continue;
     std::rotate(head_end, next, next + 1);
     ++head_end;
@@ -214,8 +207,8 @@ std::vector<DirectConfig> direct_candidates(const Conv2dProblem& problem, const 
                 add({bits, tile.channels, tile.vectors, rows, cols, 0, 0, flat, stream});
       // Taps in several passes and filters in several tasks matter least: they are varied round the best.
       std::stable_sort(of_tile.begin(), of_tile.end());
-      of_tile.resize(std::min(of_tile.size(), kVaried));
-      const std::vector<Ranked> best = of_tile;
+      const std::vector<Ranked> best(
+          of_tile.begin(), of_tile.begin() + std::min<std::ptrdiff_t>(kVaried, std::ssize(of_tile)));
       for (const Ranked& whole : best)
         for (const int pass : tap_choices)
           for (const int filters : {0, tile.channels, 4 * tile.channels}) {
