@@ -9,6 +9,7 @@
 
 #include "convtune/error.h"
 #include "flat_json.h"
+#include "named_file.h"
 #include "private_file.h"
 
 namespace convtune {
@@ -19,6 +20,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxRecords = 1'000'000;
 constexpr std::size_t kMaxProblems = 20;  // of an import, said in words
 constexpr std::string_view kExtension = ".json";
+constexpr WayOut kWayOut{"CONVTUNE_DATA_DIR", true};
 
 // FNV-1a: only tells files apart; what is in a file is checked when it is read.
 std::uint64_t hash(std::string_view text) {
@@ -37,12 +39,20 @@ std::string file_name(const Conv2dProblem& problem, const std::string& device) {
   return fmt::format("{}-{:016x}{}", stem, hash(filed_under + '\n' + device), kExtension);
 }
 
-bool is_record_name(std::string_view name) {
+bool is_name_of_ours(std::string_view name, std::string_view extension) {
   constexpr std::size_t kHashDigits = 16;
-  if (!name.ends_with(kExtension)) return false;
-  name.remove_suffix(kExtension.size());
+  if (!name.ends_with(extension)) return false;
+  name.remove_suffix(extension.size());
   if (name.size() <= kHashDigits || name[name.size() - kHashDigits - 1] != '-') return false;
   return name.substr(name.size() - kHashDigits).find_first_not_of("0123456789abcdef") == name.npos;
+}
+
+bool is_record_name(std::string_view name) {
+  return is_name_of_ours(name, kExtension);
+}
+// What a search has tried lies beside its record, as TrialLog names it.
+bool is_trials_name(std::string_view name) {
+  return is_name_of_ours(name, ".jsonl");
 }
 
 std::optional<Record> load(const PrivateFolder& folder, const fs::path& path) {
@@ -56,6 +66,13 @@ std::optional<Record> load(const PrivateFolder& folder, const fs::path& path) {
   } catch (const Error& error) {
     warn_once(path, fmt::format("{}; it is not used", error.what()));
   }
+  return std::nullopt;
+}
+
+std::optional<Record> find_in(const PrivateFolder& folder, const fs::path& path, const Conv2dProblem& problem,
+                              const std::string& device) {
+  std::optional<Record> record = load(folder, path);
+  if (record && record->problem == problem && record->device == device) return record;
   return std::nullopt;
 }
 
@@ -77,16 +94,13 @@ fs::path Database::path_of(const Conv2dProblem& problem, const std::string& devi
 }
 
 std::optional<Record> Database::find(const Conv2dProblem& problem, const std::string& device) const {
-  const auto folder = PrivateFolder::open(folder_);
-  if (!folder) return std::nullopt;
-  std::optional<Record> record = load(*folder, path_of(problem, device));
-  if (record && record->problem == problem && record->device == device) return record;
-  return std::nullopt;
+  const auto folder = PrivateFolder::open(folder_, kWayOut);
+  return folder ? find_in(*folder, path_of(problem, device), problem, device) : std::nullopt;
 }
 
 std::vector<Record> Database::list() const {
   std::vector<std::pair<std::string, Record>> found;  // with the text to sort by
-  if (const auto folder = PrivateFolder::open(folder_)) {
+  if (const auto folder = PrivateFolder::open(folder_, kWayOut)) {
     for (const std::string& name : folder->names()) {
       if (!is_record_name(name) || found.size() == kMaxRecords) continue;
       if (auto record = load(*folder, folder_ / name)) {
@@ -105,22 +119,38 @@ std::vector<Record> Database::list() const {
 
 void Database::store(const Record& record) const {
   const std::string line = to_json_line(record) + '\n';
-  PrivateFolder::create(folder_).replace(file_name(record.problem, record.device), line);
+  const PrivateFolder folder = PrivateFolder::create(folder_, kWayOut);
+  const auto lock = folder.lock();  // so that no import compares with what is just being replaced
+  folder.replace(file_name(record.problem, record.device), line);
 }
 
 std::int64_t Database::erase_all() const {
-  std::int64_t erased = 0;
-  const auto folder = PrivateFolder::open(folder_);
-  if (!folder) return 0;
-  for (const std::string& name : folder->names()) {
-    if (PrivateFolder::is_left_over(name)) folder->remove(name);
-    if (is_record_name(name) && folder->remove(name)) ++erased;
-  }
+  std::int64_t erased = 0, failures = 0;
+  std::string why;  // of the first
+  const auto erase_in = [&](const PrivateFolder& folder, bool (*is_ours)(std::string_view)) {
+    folder.remove_left_overs();
+    std::int64_t count = 0;
+    for (const std::string& name : folder.names()) {
+      try {
+        if (is_ours(name) && folder.remove(name)) ++count;
+      } catch (const Error& error) {
+        if (++failures == 1) why = error.what();
+      }
+    }
+    return count;
+  };
+  if (const auto folder = PrivateFolder::open(folder_, kWayOut)) erased = erase_in(*folder, is_record_name);
+  // The folder of the trials stays: a search that goes on writes into it.
+  if (const auto folder = PrivateFolder::open(folder_ / "trials")) erase_in(*folder, is_trials_name);
+  if (failures > 0)
+    throw Error(ErrorKind::io,
+                fmt::format("{}{}; everything else is deleted, {} records", why,
+                            failures > 1 ? fmt::format(" (and {} more)", failures - 1) : "", erased));
   return erased;
 }
 
 bool Database::erase(const Conv2dProblem& problem, const std::string& device) const {
-  const auto folder = PrivateFolder::open(folder_);
+  const auto folder = PrivateFolder::open(folder_, kWayOut);
   return folder && folder->remove(file_name(problem, device));
 }
 
@@ -133,19 +163,19 @@ void Database::export_pack(const fs::path& file) const {
 }
 
 Database::ImportResult Database::import_pack(const fs::path& file) const {
-  const std::string text = read_named_file(file);
-  std::vector<std::pair<std::size_t, std::string_view>> lines;  // numbered, without the blank ones
-  for (std::size_t begin = 0, number = 1; begin < text.size(); ++number) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = std::string_view(text).substr(begin, end - begin);
-    if (line.find_first_not_of(" \t\r") != line.npos) lines.emplace_back(number, line);
-    begin = end + 1;
-  }
-  if (lines.size() > kMaxRecords)
-    throw Error(ErrorKind::io, fmt::format("{}: has {} records; at most {} are imported at once, so split it",
-                                           file.string(), lines.size(), kMaxRecords));
+  NamedFileLines lines(file);
   ImportResult result;
-  for (const auto& [number, line] : lines) {
+  std::optional<PrivateFolder> folder;  // not made for a file without any record
+  std::size_t records = 0, number = 0;
+  for (std::string line; lines.next(line);) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    if (++records > kMaxRecords)
+      throw Error(
+          ErrorKind::io,
+          fmt::format("{}: has more than {} records; the first {} are looked at, {} of them imported; "
+                      "split it for the others",
+                      file.string(), kMaxRecords, kMaxRecords, result.imported));
     Record record;
     try {
       record = parse_record(line);
@@ -155,10 +185,14 @@ Database::ImportResult Database::import_pack(const fs::path& file) const {
         result.problems.push_back(fmt::format("{}:{}: {}", file.string(), number, error.what()));
       continue;
     }
-    if (const auto own = find(record.problem, record.device); own && own->time_us <= record.time_us) {
+    if (!folder) folder.emplace(PrivateFolder::create(folder_, kWayOut));
+    const auto lock = folder->lock();
+    const fs::path path = path_of(record.problem, record.device);
+    if (const auto own = find_in(*folder, path, record.problem, record.device);
+        own && own->time_us <= record.time_us) {
       ++result.kept;
     } else {
-      store(record);
+      folder->replace(path.filename().string(), to_json_line(record) + '\n');
       ++result.imported;
     }
   }

@@ -11,7 +11,7 @@
 
 #include "convtune/error.h"
 #include "flat_json.h"
-#include "private_file.h"
+#include "named_file.h"
 #include "quoted.h"
 
 namespace convtune {

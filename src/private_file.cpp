@@ -6,130 +6,126 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <pwd.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <system_error>
+#include <thread>
 #include <utility>
 
-#include "convtune/error.h"
+#include "process_identity.h"
 
 namespace convtune {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kLeftOver = ".new-";
-
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  bool ok() const { return fd_ >= 0; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-std::string reason(int error) {
-  return std::generic_category().message(error);
-}
-
-[[noreturn]] void throw_io(const fs::path& path, const std::string& why) {
-  throw Error(ErrorKind::io, fmt::format("{}: {}", path.string(), why));
-}
+constexpr std::chrono::hours kLongestWrite{24};  // so old, a left-over is nobody's
 
 bool is_absent(int error) {
   return error == ENOENT || error == ENOTDIR;
 }
 
-// Why this file or folder cannot be trusted; empty if it can. Root is trusted by everyone already.
-std::string distrust(const struct stat& status) {
+// Why a file or a folder is not used, and what to do about it. Nothing where it is used.
+struct Doubt {
+  std::string why = {}, what_to_do = {};
+  bool is_absent = false;
+
+  explicit operator bool() const { return !why.empty(); }
+  std::string text(std::string_view what_follows) const {
+    return fmt::format("{}{}{}{}", why, what_follows, what_to_do.empty() ? "" : "; ", what_to_do);
+  }
+};
+
+// Whether this file or folder can be trusted. Root is trusted by everyone already. `what_to_do` is about what
+// belongs to others.
+Doubt distrust(const struct stat& status, const std::string& what_to_do) {
   if (status.st_uid != ::geteuid() && status.st_uid != 0)
-    return fmt::format("belongs to another user (id {})", status.st_uid);
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return fmt::format("may be written by other users (mode {:o}); chmod go-w makes it private",
-                       status.st_mode & 07777u);
+    return {fmt::format("belongs to another user (id {})", status.st_uid), what_to_do};
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
+  return {fmt::format("may be written by other users (mode {:o})", status.st_mode & 07777u),
+          status.st_uid == ::geteuid() ? "chmod go-w makes it private" : what_to_do};
+}
+
+// A folder that everybody may write to, above this one: anybody may put another folder in its place, unless a
+// sticky bit forbids it (/tmp). Looked for on the way that the path goes and on the one that its links lead
+// to.
+Doubt distrust_above(const fs::path& path, const WayOut& way_out) {
+  std::error_code ignored;
+  for (const fs::path& way : {fs::absolute(path, ignored), fs::weakly_canonical(path, ignored)})
+    for (fs::path above = way; above.has_relative_path();) {
+      above = above.parent_path();
+      struct stat status {};
+      if (::stat(above.c_str(), &status) == 0 && (status.st_mode & (S_IWOTH | S_ISVTX)) == S_IWOTH)
+        return {fmt::format("may be exchanged by other users: {} above it is everybody's (mode {:o})",
+                            above.string(), status.st_mode & 07777u),
+                fmt::format("chmod o-w or chmod +t on that one, or set {} to a folder elsewhere",
+                            way_out.variable)};
+    }
   return {};
 }
 
-// An open folder that can be trusted, or -1 and why not; `why` stays empty where there is none.
-int open_folder(const fs::path& path, std::string& why) {
+std::string what_to_do(const fs::path& folder, const WayOut& way_out) {
+  std::string text = fmt::format("set {} to a folder of your own", way_out.variable);
+  if (way_out.records)
+    text +=
+        fmt::format(", into which `convtune db import {}/*.json` then takes its records", folder.string());
+  return text;
+}
+
+// An open folder that can be trusted, or -1 and why not.
+int open_folder(const fs::path& path, const WayOut& way_out, Doubt& doubt) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.ok()) {
-    if (!is_absent(errno)) why = reason(errno);
+  struct stat status {};
+  if (!fd.ok() || ::fstat(fd.get(), &status) != 0) {
+    doubt = {reason(errno), what_to_do(path, way_out), is_absent(errno)};
     return -1;
   }
-  struct stat status {};
-  why = ::fstat(fd.get(), &status) != 0 ? reason(errno) : distrust(status);
-  return why.empty() ? fd.release() : -1;
+  doubt = distrust(status, what_to_do(path, way_out));
+  if (!doubt) doubt = distrust_above(path, way_out);
+  return doubt ? -1 : fd.release();
 }
 
-// All of an open file; empty with errno where reading fails, EFBIG where it is longer than max_bytes.
-std::optional<std::string> read_all(int fd, std::size_t max_bytes) {
-  std::string text;
-  char chunk[16384];
-  while (true) {
-    const ssize_t got = ::read(fd, chunk, sizeof chunk);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return std::nullopt;
-    if (got == 0) return text;
-    text.append(chunk, static_cast<std::size_t>(got));
-    if (text.size() > max_bytes) {
-      errno = EFBIG;
-      return std::nullopt;
-    }
+// Makes a folder with those above it. Empty, or what stopped it: the first that could not be made.
+std::string make_folders(const fs::path& path) {
+  fs::path made;
+  for (const fs::path& part : path) {
+    made /= part;
+    if (::mkdir(made.c_str(), 0700) == 0) continue;
+    const int error = errno;
+    struct stat status {};
+    const bool is_there = ::stat(made.c_str(), &status) == 0;
+    if (is_there && S_ISDIR(status.st_mode)) continue;
+    const std::string why = is_there ? "is not a folder" : reason(error);
+    if (made == path) return is_there ? why : "cannot be made: " + why;
+    return fmt::format("cannot be made: {}{} {}", made.string(), is_there ? "" : ":", why);
   }
+  return {};
 }
 
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t put = ::write(fd, text.data(), text.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(put));
-  }
-  return true;
+// Whether this process has not yet come to a folder to write.
+bool is_first_visit(const fs::path& folder) {
+  static std::mutex mutex;
+  static std::set<fs::path> visited;
+  const std::lock_guard lock(mutex);
+  return visited.insert(folder).second;
 }
 
-// Some file systems have no fsync; they say EINVAL, and a rename is the best they can do.
-bool make_durable(int fd) {
-  return ::fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP;
-}
-
-// Writes beside `name` in the folder and renames; leaves nothing behind when it fails.
-void replace_in(int folder, const fs::path& path, const std::string& name, std::string_view text,
-                mode_t mode) {
-  static std::atomic<unsigned> counter{0};
-  std::string beside;
-  int opened = -1;
-  do {  // a name is taken only by what a killed process of the same id has left
-    beside = fmt::format("{}{}-{}", kLeftOver, ::getpid(), counter++);
-    opened = ::openat(folder, beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-  } while (opened < 0 && errno == EEXIST);
-  if (opened < 0) throw_io(path, fmt::format("cannot be written: {}", reason(errno)));
-  Fd file(opened);
-  int error = write_all(file.get(), text) && make_durable(file.get()) ? 0 : errno;
-  if (::close(file.release()) != 0 && error == 0) error = errno;  // a network disk may say no only here
-  if (error == 0 && ::renameat(folder, beside.c_str(), folder, name.c_str()) != 0) error = errno;
-  if (error != 0) {
-    ::unlinkat(folder, beside.c_str(), 0);
-    throw_io(path, fmt::format("cannot be written, and is as it was: {}", reason(error)));
-  }
-  make_durable(folder);  // a crash before this may bring the old text back, whole
+void for_each_name(int folder, const auto& action) {
+  // A second descriptor, since reading a folder moves its place.
+  Fd again(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  DIR* const opened = again.ok() ? ::fdopendir(again.get()) : nullptr;
+  if (opened == nullptr) return;
+  again.release();  // closedir closes it
+  const std::unique_ptr<DIR, int (*)(DIR*)> closer(opened, &::closedir);
+  while (const dirent* entry = ::readdir(opened)) action(std::string(entry->d_name));
 }
 
 // An absolute path in the environment; XDG says that a relative one is to be ignored. Nothing in a
@@ -161,6 +157,12 @@ void warn_once(const fs::path& path, const std::string& why) {
     pending_warnings.push_back(fmt::format("{}: {}", path.string(), why));
 }
 
+void warn_once(const fs::path& path, const Error& error, std::string_view what_follows) {
+  const std::lock_guard lock(warnings_mutex);
+  if (warned_paths.insert(path.string()).second)
+    pending_warnings.push_back(fmt::format("{}; {}", error.what(), what_follows));
+}
+
 std::vector<std::string> take_warnings() {
   const std::lock_guard lock(warnings_mutex);
   return std::exchange(pending_warnings, {});
@@ -174,55 +176,59 @@ fs::path user_folder(const char* own_variable, const char* xdg_variable, const c
   return home ? *home / below_home / "convtune" : fs::path();
 }
 
-PrivateFolder::PrivateFolder(int fd, fs::path path) : fd_(fd), path_(std::move(path)) {}
+PrivateFolder::PrivateFolder(int fd, fs::path path, WayOut way_out)
+    : fd_(fd), path_(std::move(path)), way_out_(way_out) {}
 PrivateFolder::PrivateFolder(PrivateFolder&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)), way_out_(other.way_out_) {}
 PrivateFolder::~PrivateFolder() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-std::optional<PrivateFolder> PrivateFolder::open(const fs::path& path) {
-  std::string why;
-  const int fd = open_folder(path, why);
-  if (fd >= 0) return PrivateFolder(fd, path);
-  if (!why.empty()) warn_once(path, fmt::format("{}; what is in it is not used", why));
+std::optional<PrivateFolder> PrivateFolder::open(const fs::path& path, WayOut way_out) {
+  Doubt doubt;
+  const int fd = open_folder(path, way_out, doubt);
+  if (fd >= 0) return PrivateFolder(fd, path, way_out);
+  if (!doubt.is_absent) warn_once(path, doubt.text("; what is in it is not used"));
   return std::nullopt;
 }
 
-PrivateFolder PrivateFolder::create(const fs::path& path) {
+PrivateFolder PrivateFolder::create(const fs::path& path, WayOut way_out) {
   if (path.empty())
     throw Error(ErrorKind::io, "there is no home folder to keep records in; set CONVTUNE_DATA_DIR");
-  fs::path made;
-  int error = ENOENT;
-  for (const fs::path& part : path)
-    if (::mkdir((made /= part).c_str(), 0700) != 0 && errno != EEXIST) error = errno;
-  std::string why;
-  const int fd = open_folder(path, why);
-  if (fd < 0) throw_io(path, why.empty() ? fmt::format("the folder cannot be made: {}", reason(error)) : why);
-  return PrivateFolder(fd, path);
+  Doubt doubt = distrust_above(path, way_out);
+  if (!doubt) doubt = {make_folders(path), fmt::format("set {} to a folder of your own", way_out.variable)};
+  const int fd = doubt ? -1 : open_folder(path, way_out, doubt);
+  if (fd < 0) throw_io(path, doubt.text(""));
+  return PrivateFolder(fd, path, way_out);
 }
 
 std::optional<std::string> PrivateFolder::read(const std::string& name, std::size_t max_bytes) const {
-  const auto refuse = [&](const std::string& why) -> std::optional<std::string> {
-    warn_once(path_ / name, fmt::format("{}; it is not used", why));
+  const fs::path path = path_ / name;
+  const auto refuse = [&](const Doubt& doubt) -> std::optional<std::string> {
+    warn_once(path, doubt.text("; it is not used"));
     return std::nullopt;
   };
   // Non-blocking, so that a pipe in the place of a file does not hold the caller up.
   const Fd file(::openat(fd_, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!file.ok()) {
     if (is_absent(errno)) return std::nullopt;
-    return refuse(errno == ELOOP ? "is a symbolic link" : reason(errno));
+    return refuse({errno == ELOOP ? "is a symbolic link" : reason(errno)});
   }
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) return refuse(reason(errno));
-  if (!S_ISREG(status.st_mode)) return refuse("is not a regular file");
-  if (const std::string why = distrust(status); !why.empty()) return refuse(why);
+  if (::fstat(file.get(), &status) != 0) return refuse({reason(errno)});
+  if (!S_ISREG(status.st_mode)) return refuse({"is not a regular file"});
+  if (const Doubt doubt = distrust(
+          status,
+          way_out_.records ? fmt::format("`convtune db import {}` takes it over", path.string()) : ""))
+    return refuse(doubt);
   std::optional<std::string> text = read_all(file.get(), max_bytes);
-  if (!text) return refuse(errno == EFBIG ? fmt::format("has more than {} bytes", max_bytes) : reason(errno));
+  if (!text)
+    return refuse({errno == EFBIG ? fmt::format("has more than {} bytes", max_bytes) : reason(errno)});
   return text;
 }
 
 void PrivateFolder::replace(const std::string& name, std::string_view text) const {
+  if (is_first_visit(path_)) remove_left_overs();
   replace_in(fd_, path_ / name, name, text, 0600);
 }
 
@@ -234,7 +240,7 @@ void PrivateFolder::append_line(const std::string& name, std::string_view line) 
   if (!file.ok() || ::fstat(file.get(), &status) != 0)
     throw_io(path, errno == ELOOP ? "is a symbolic link" : reason(errno));
   if (!S_ISREG(status.st_mode)) throw_io(path, "is not a regular file");
-  if (const std::string why = distrust(status); !why.empty()) throw_io(path, why);
+  if (const Doubt doubt = distrust(status, "")) throw_io(path, doubt.text(""));
   char last = '\n';
   if (status.st_size > 0 && ::pread(file.get(), &last, 1, status.st_size - 1) != 1)
     throw_io(path, reason(errno));
@@ -250,48 +256,62 @@ bool PrivateFolder::remove(const std::string& name) const {
   return false;
 }
 
+void PrivateFolder::remove_left_overs() const {
+  for_each_name(fd_, [&](const std::string& name) {
+    if (!name.starts_with(kLeftOver)) return;
+    const std::string_view rest = std::string_view(name).substr(kLeftOver.size());
+    const Life life = life_of(rest.substr(0, rest.rfind('-')));
+    const auto left = facts(name);
+    if (life == Life::living || !left) return;
+    if (life == Life::dead || left->written + kLongestWrite < fs::file_time_type::clock::now())
+      ::unlinkat(fd_, name.c_str(), 0);
+  });
+}
+
 std::vector<std::string> PrivateFolder::names() const {
   std::vector<std::string> names;
-  // A second descriptor, since reading a folder moves its place.
-  Fd again(::openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  DIR* folder = again.ok() ? ::fdopendir(again.get()) : nullptr;
-  if (folder == nullptr) return names;
-  again.release();  // closedir closes it
-  const std::unique_ptr<DIR, int (*)(DIR*)> closer(folder, &::closedir);
-  while (const dirent* entry = ::readdir(folder)) names.emplace_back(entry->d_name);
+  for_each_name(fd_, [&](std::string name) { names.push_back(std::move(name)); });
   std::sort(names.begin(), names.end());
   return names;
 }
 
-bool PrivateFolder::is_left_over(std::string_view name) {
-  return name.starts_with(kLeftOver);
+std::optional<FileFacts> PrivateFolder::facts(const std::string& name) const {
+  struct stat status {};
+  if (::fstatat(fd_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode))
+    return std::nullopt;
+  const auto since_1970 =
+      std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec);
+  return FileFacts{status.st_size, std::chrono::file_clock::from_sys(
+                                       std::chrono::sys_time<std::chrono::nanoseconds>(since_1970))};
 }
 
-std::string read_named_file(const fs::path& path) {
-  const Fd file(::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC));
-  std::optional<std::string> text;
-  if (file.ok()) text = read_all(file.get(), kMaxFileBytes);
-  if (!text)
-    throw_io(path, errno == EFBIG ? fmt::format("has more than {} bytes", kMaxFileBytes)
-                                  : fmt::format("cannot be read: {}", reason(errno)));
-  return *std::move(text);
+void PrivateFolder::touch(const std::string& name) const {
+  ::utimensat(fd_, name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
 }
 
-void write_named_file(const fs::path& path, std::string_view text) {
-  std::error_code ignored;
-  const fs::file_status status = fs::status(path, ignored);
-  if (fs::exists(status) && !fs::is_regular_file(status)) {
-    const Fd file(::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC));
-    if (!file.ok() || !write_all(file.get(), text))
-      throw_io(path, fmt::format("cannot be written: {}", reason(errno)));
-    return;
+PrivateFolder::Lock::~Lock() {
+  if (fd_ >= 0) ::flock(fd_, LOCK_UN);  // not by closing: a child of a fork may hold the folder open
+}
+
+PrivateFolder::Lock PrivateFolder::lock(double seconds) const {
+  const auto start = std::chrono::steady_clock::now();
+  const auto time_is_up = [&] {
+    return std::chrono::steady_clock::now() - start >= std::chrono::duration<double>(seconds);
+  };
+  while (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    const bool is_held = errno == EWOULDBLOCK;
+    if (is_held && !has_waited_ && !time_is_up()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      continue;
+    }
+    has_waited_ = true;
+    warn_once(path_ / "lock",
+              is_held ? "another process keeps the folder locked; written without waiting for it any longer"
+                      : reason(errno) + "; of two that write at once the slower record may stay");
+    return Lock(-1);
   }
-  // Through a link, the file that it points to is replaced, not the link.
-  const fs::path real = fs::exists(status) ? fs::canonical(path, ignored) : path;
-  const fs::path parent = real.has_parent_path() ? real.parent_path() : fs::path(".");
-  const Fd folder(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.ok()) throw_io(path, fmt::format("cannot be written: {}", reason(errno)));
-  replace_in(folder.get(), path, real.filename().string(), text, 0666);
+  return Lock(fd_);
 }
 
 }  // namespace convtune

@@ -9,7 +9,7 @@
 #include "analysis.h"
 #include "convtune/convolution.h"
 #include "convtune/error.h"
-#include "private_file.h"
+#include "named_file.h"
 #include "quoted.h"
 #include "refine_contest.h"
 #include "triton_grid.h"

@@ -3,7 +3,7 @@
 
 #include "convtune/error.h"
 #include "cuda/cuda.h"
-#include "private_file.h"
+#include "named_file.h"
 #include "quoted.h"
 #include "target.h"
 

@@ -125,7 +125,7 @@ bool TrialLog::append(const Trial& trial) {
     PrivateFolder::create(path_.parent_path()).append_line(path_.filename().string(), line);
   } catch (const Error& error) {
     writable_ = false;
-    warn_once(path_, fmt::format("{}; the search goes on, but cannot be resumed", error.what()));
+    warn_once(path_, error, "the search goes on, but cannot be resumed");
   }
   return writable_;
 }
@@ -152,7 +152,7 @@ void TrialLog::finish() {
     else
       folder->replace(path_.filename().string(), lines);
   } catch (const Error& error) {
-    warn_once(path_, error.what());
+    warn_once(path_, error, "what was tried is not tidied up");
   }
 }
 

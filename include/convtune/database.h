@@ -35,7 +35,8 @@ struct Record {
 };
 
 // A folder of records. Reading never fails: an unreadable, truncated, foreign-owned or foreign
-// record is a miss with one warning. Never locks; writes beside and renames.
+// record is a miss with one warning. Writes beside and renames; only writers lock the folder, each for the
+// moment of one record, and none waits for ever.
 class Database {
  public:
   // $XDG_DATA_HOME/convtune (~/.local/share/convtune) unless CONVTUNE_DATA_DIR says otherwise.
@@ -49,7 +50,9 @@ class Database {
   std::vector<Record> list() const;  // sorted by device, then problem text
   // Throws Error{io} with the folder and the reason; what was there before is still there then.
   void store(const Record&) const;
-  std::int64_t erase_all() const;  // how many
+  // Of every record and of what searches have tried; how many records that were. What cannot be deleted holds
+  // nothing else up: Error{io} comes at the end.
+  std::int64_t erase_all() const;
   bool erase(const Conv2dProblem& problem, const std::string& device) const;
 
   // Packs: one record a line, sorted, so that a diff is readable.
@@ -58,7 +61,8 @@ class Database {
     std::int64_t imported = 0, kept = 0 /* an own record was faster or equal */, rejected = 0;
     std::vector<std::string> problems;  // "FILE:LINE: why", the first 20
   };
-  ImportResult import_pack(const std::filesystem::path& file) const;  // Error{io} if it cannot be read
+  // Of any length, up to a million records. Throws Error{io} if it cannot be read.
+  ImportResult import_pack(const std::filesystem::path& file) const;
 
   // Warnings since the last call, each said once: print them, or do not.
   static std::vector<std::string> take_warnings();

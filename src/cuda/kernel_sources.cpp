@@ -11,7 +11,7 @@
 
 #include "convtune/error.h"
 #include "embedded.h"
-#include "private_file.h"
+#include "named_file.h"
 #include "sha256.h"
 
 namespace convtune::cuda {

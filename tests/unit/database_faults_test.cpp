@@ -5,14 +5,31 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <set>
 #include <thread>
 
+#include "private_file.h"
+#include "process_identity.h"
 #include "records_fixture.h"
 
 namespace convtune {
 namespace {
 
 namespace fs = std::filesystem;
+
+std::string identity_of_dead_process() {
+  int told[2];
+  if (::pipe(told) != 0) return {};
+  in_child([&] {
+    const std::string mine = process_identity();
+    return ::write(told[1], mine.data(), mine.size()) > 0 ? 0 : 1;
+  });
+  char text[200];
+  const ssize_t length = ::read(told[0], text, sizeof text);
+  ::close(told[0]);
+  ::close(told[1]);
+  return {text, static_cast<std::size_t>(length)};
+}
 
 TEST_F(DatabaseTest, TruncatedRecordIsAMiss) {
   database_.store(record_);
@@ -131,6 +148,75 @@ TEST_F(DatabaseTest, FolderOfAnotherUserIsNotUsed) {
   io_error([&] { database_.store(record_); });
 }
 
+// As HPC projects and volumes lend them: refused, and the message says how they are taken over.
+TEST_F(DatabaseTest, WhatOthersLendIsRefusedWithAWayOut) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  database_.store(record_);
+  if (::chown(record_path().c_str(), 65534, 65534) != 0) GTEST_SKIP() << "this file system has one owner";
+  expect_miss_with_one_warning("`convtune db import " + record_path().string() + "` takes it over");
+  EXPECT_EQ(database_.import_pack(record_path()).imported, 1);
+  EXPECT_EQ(find(), record_);
+
+  ASSERT_EQ(::chown(database_.folder().c_str(), 65534, 65534), 0);
+  const std::string way_out =
+      "set CONVTUNE_DATA_DIR to a folder of your own, into which `convtune db import " +
+      database_.folder().string() + "/*.json`";
+  EXPECT_EQ(find(), std::nullopt);
+  const std::vector<std::string> warnings = Database::take_warnings();
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find(way_out), std::string::npos) << warnings[0];
+  const std::string message = io_error([&] { database_.store(record_); });
+  EXPECT_NE(message.find(way_out), std::string::npos) << message;
+}
+
+TEST_F(DatabaseTest, FolderThatAnybodyMayExchangeIsNotUsed) {
+  const fs::path everybodys = scratch_.path() / "everybodys", link = scratch_.path() / "link";
+  fs::create_directories(everybodys / "a");
+  fs::create_symlink(everybodys / "a", link);
+  const Database below(everybodys / "a" / "b"), through_link(link / "b");
+  for (const Database* database : {&below, &through_link}) {
+    fs::permissions(everybodys, fs::perms::all);
+    const std::string message = io_error([&] { database->store(record_); });
+    for (const std::string& needle : {database->folder().string(), everybodys.string() + " above it",
+                                      std::string("mode 777"), std::string("chmod +t")})
+      EXPECT_NE(message.find(needle), std::string::npos) << message;
+    EXPECT_FALSE(fs::exists(everybodys / "a" / "b")) << "made where nothing is safe";
+
+    fs::permissions(everybodys, fs::perms::all | fs::perms::sticky_bit);  // as /tmp is
+    database->store(record_);
+    EXPECT_EQ(database->find(record_.problem, record_.device), record_);
+    fs::permissions(everybodys, fs::perms::owner_all | fs::perms::group_all);  // umask 002
+    EXPECT_EQ(database->find(record_.problem, record_.device), record_);
+    EXPECT_TRUE(Database::take_warnings().empty());
+
+    fs::permissions(everybodys, fs::perms::all);
+    EXPECT_EQ(database->find(record_.problem, record_.device), std::nullopt);
+    EXPECT_EQ(Database::take_warnings().size(), 1u);
+    fs::remove_all(everybodys / "a" / "b");
+  }
+}
+
+// The first thing that stopped it, not the last.
+TEST_F(DatabaseTest, FolderThatCannotBeMadeSaysWhy) {
+  const fs::path closed = scratch_.path() / "closed", file = scratch_.path() / "file";
+  fs::create_directory(closed);
+  write_text(file, "not a folder");
+  fs::permissions(scratch_.path(), fs::perms(0755));
+  fs::permissions(closed, fs::perms(0555));
+  const auto message_of = [&](const fs::path& folder) {
+    return io_error([&] { Database(folder).store(record_); });
+  };
+  EXPECT_EQ(in_child([&] {
+              if (::geteuid() == 0 && ::setuid(65534) != 0) return 1;
+              const std::string message = message_of(closed / "a" / "b" / "c");
+              return message.find((closed / "a").string() + ": Permission denied") == message.npos ? 2 : 0;
+            }),
+            0);
+  EXPECT_EQ(message_of(file).find(file.string() + ": is not a folder; set CONVTUNE_DATA_DIR"), 0u)
+      << message_of(file);
+  EXPECT_NE(message_of(file / "data").find(file.string() + " is not a folder"), std::string::npos);
+}
+
 TEST_F(DatabaseTest, ImpossibleHomeIsAMissAndAClearError) {
   const fs::path file = scratch_.path() / "file";
   write_text(file, "not a folder");
@@ -194,6 +280,95 @@ TEST_F(DatabaseTest, KillsLeaveAWholeRecord) {
   EXPECT_TRUE(Database::take_warnings().empty());
   EXPECT_EQ(database_.erase_all(), 1);
   EXPECT_TRUE(fs::is_empty(database_.folder()));
+}
+
+TEST_F(DatabaseTest, EraseAllTakesNothingFromLivingWriters) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    try {
+      for (int i = 0; i < 200; ++i) database_.store(record_);
+    } catch (const Error&) {
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, WNOHANG) == 0) database_.erase_all();
+  EXPECT_EQ(status, 0) << "a living process's file was taken away before it had its name";
+}
+
+// In all of the folders, by erase_all() and by who comes to write.
+TEST_F(DatabaseTest, LeftOversAreThoseOfWhoHasEnded) {
+  const std::string ended = ".new-" + identity_of_dead_process() + "-0";
+  const std::string living = ".new-" + process_identity() + "-x";
+  const std::string young = ".new-12345-1-0123456789abcdef-0", old = ".new-12345-0";
+  const fs::path trials = database_.folder() / "trials";
+  const auto litter = [&] {
+    for (const fs::path& folder : {database_.folder(), trials}) {
+      fs::create_directories(folder);
+      fs::permissions(folder, fs::perms::owner_all);
+      for (const std::string& name : {ended, living, young, old}) write_text(folder / name, "half a rec");
+      fs::last_write_time(folder / old, fs::file_time_type::clock::now() - std::chrono::hours(25));
+    }
+  };
+  const std::set<std::string> expected = {living, young};
+  const auto left_in = [](const fs::path& folder) {
+    std::set<std::string> left;
+    for (const std::string& name : names_in(folder))
+      if (name.starts_with(".new-")) left.insert(name);
+    return left;
+  };
+  litter();
+  EXPECT_EQ(database_.erase_all(), 0);
+  EXPECT_EQ(left_in(database_.folder()), expected);
+  EXPECT_EQ(left_in(trials), expected);
+  litter();
+  database_.store(record_);
+  EXPECT_EQ(left_in(database_.folder()), expected);
+  PrivateFolder::create(trials).replace("any", "text");
+  EXPECT_EQ(left_in(trials), expected);
+}
+
+TEST_F(DatabaseTest, KillsWhileStoringLeaveNothingForLong) {
+  for (int kill = 0; kill < 40; ++kill) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0)
+      while (true) database_.store(record_);
+    std::this_thread::sleep_for(std::chrono::microseconds(200 + 137 * kill));
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  }
+  EXPECT_EQ(in_child([&] {
+              database_.store(record_);
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(names_in(database_.folder()).size(), 1u);
+}
+
+TEST_F(DatabaseTest, NobodyWaitsForEverForALock) {
+  database_.store(record_);
+  const auto folder = PrivateFolder::open(database_.folder()),
+             other = PrivateFolder::open(database_.folder());
+  ASSERT_TRUE(folder && other);
+  {
+    const auto lock = folder->lock();
+    const auto second = other->lock(0);
+    const std::vector<std::string> warnings = Database::take_warnings();
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_NE(warnings[0].find("keeps the folder locked"), std::string::npos) << warnings[0];
+  }
+  EXPECT_EQ(in_child([&] {  // one that is killed holds nothing
+              const auto lock = PrivateFolder::open(database_.folder())->lock(0);
+              ::raise(SIGKILL);
+              return 0;
+            }),
+            -SIGKILL);
+  const auto lock = other->lock(0);
+  database_.erase(record_.problem, record_.device);
+  EXPECT_TRUE(Database::take_warnings().empty());
 }
 
 TEST_F(DatabaseTest, ConcurrentProcessesNeverSeeATornRecord) {

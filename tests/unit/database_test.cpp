@@ -5,7 +5,9 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <barrier>
 #include <chrono>
+#include <thread>
 
 #include "records_fixture.h"
 
@@ -65,10 +67,35 @@ TEST_F(DatabaseTest, FilesArePrivateAndReadableNames) {
 TEST_F(DatabaseTest, EraseAllLeavesForeignFilesAlone) {
   database_.store(record_);
   write_text(database_.folder() / "notes.json", "mine");
-  write_text(database_.folder() / ".new-12345-0", "left by a killed process");
   EXPECT_EQ(database_.list().size(), 1u);
   EXPECT_EQ(database_.erase_all(), 1);
   EXPECT_EQ(names_in(database_.folder()), std::vector<std::string>{"notes.json"});
+}
+
+TEST_F(DatabaseTest, EraseAllForgetsWhatSearchesHaveTried) {
+  database_.store(record_);
+  const fs::path trials = database_.folder() / "trials";
+  fs::create_directory(trials);
+  fs::permissions(trials, fs::perms::owner_all);
+  write_text(trials / record_path().filename().replace_extension(".jsonl"), "{}\n");
+  write_text(trials / "notes.jsonl", "mine");
+  EXPECT_EQ(database_.erase_all(), 1);
+  EXPECT_EQ(names_in(trials), std::vector<std::string>{"notes.jsonl"});
+}
+
+TEST_F(DatabaseTest, EraseAllStopsAtNothing) {
+  fs::create_directories(record_path() / "by mistake");
+  fs::permissions(database_.folder(), fs::perms::owner_all);
+  std::vector<Record> others;
+  for (int n = 1; n < 20; ++n) {  // before it and after it in the folder
+    others.push_back(record_);
+    others.back().problem.n = n;
+    database_.store(others.back());
+  }
+  const std::string message = io_error([&] { database_.erase_all(); });
+  EXPECT_NE(message.find(record_path().string()), std::string::npos) << message;
+  EXPECT_NE(message.find("19 records"), std::string::npos) << message;
+  EXPECT_EQ(names_in(database_.folder()), std::vector<std::string>{record_path().filename()});
 }
 
 TEST_F(DatabaseTest, BadRecordIsNotStored) {
@@ -153,8 +180,49 @@ TEST_F(DatabaseTest, ImportTakesAtMostAMillionRecords) {
   std::string text = to_json_line(record_) + "\n";
   for (int i = 0; i < 1'000'000; ++i) text += "x\n";
   write_text(pack, text);
-  EXPECT_NE(io_error([&] { database_.import_pack(pack); }).find("1000001 records"), std::string::npos);
-  EXPECT_EQ(find(), std::nullopt);  // all or nothing
+  const std::string message = io_error([&] { database_.import_pack(pack); });
+  EXPECT_NE(message.find("more than 1000000 records"), std::string::npos) << message;
+  EXPECT_NE(message.find("1 of them imported"), std::string::npos) << message;
+  EXPECT_EQ(find(), record_);
+}
+
+// 100,000 records are 93 MB.
+TEST_F(DatabaseTest, ImportTakesWhatExportHasWritten) {
+  const fs::path pack = scratch_.path() / "pack.jsonl";
+  const std::string line = to_json_line(record_) + std::string(200'000, ' ') + "\n";
+  std::ofstream out(pack, std::ios::binary);
+  constexpr int kLines = 400;
+  for (int i = 0; i < kLines; ++i) out << line;
+  out.close();
+  ASSERT_GT(fs::file_size(pack), std::uintmax_t{64} << 20);
+  const auto result = database_.import_pack(pack);
+  EXPECT_EQ(result.imported, 1);
+  EXPECT_EQ(result.kept, kLines - 1);
+  EXPECT_EQ(result.rejected, 0);
+  EXPECT_EQ(find(), record_);
+}
+
+// Two at once: whichever comes second sees what the first has written.
+TEST_F(DatabaseTest, ImportsAtOnceKeepTheFasterRecord) {
+  fs::path packs[2];
+  for (int i = 0; i < 2; ++i) {
+    record_.time_us = 5 + i;
+    packs[i] = scratch_.path() / std::to_string(i);
+    write_text(packs[i], to_json_line(record_) + "\n");
+  }
+  for (int round = 0; round < 100; ++round) {
+    std::barrier start(2);
+    const auto import = [&](const fs::path& pack) {
+      start.arrive_and_wait();
+      database_.import_pack(pack);
+    };
+    std::thread other(import, packs[0]);
+    import(packs[1]);
+    other.join();
+    ASSERT_EQ(find()->time_us, 5) << "in round " << round;
+    database_.erase_all();
+  }
+  EXPECT_TRUE(Database::take_warnings().empty());
 }
 
 TEST_F(DatabaseTest, ImportOfWhatCannotBeRead) {

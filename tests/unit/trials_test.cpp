@@ -152,6 +152,8 @@ TEST_F(TrialLogTest, SearchGoesOnWhereNothingCanBeWritten) {
     const std::vector<std::string> warnings = Database::take_warnings();
     ASSERT_EQ(warnings.size(), 1u);
     EXPECT_NE(warnings[0].find(folder.string()), std::string::npos) << warnings[0];
+    const std::string trials = (folder / "trials").string();
+    EXPECT_EQ(warnings[0].find(trials), warnings[0].rfind(trials)) << "said twice: " << warnings[0];
   }
 }
 

@@ -1,0 +1,19 @@
+// The compiled GPU kernels that are kept from one run to the next: how many, how large, and away with them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace convtune {
+
+struct CubinCacheContents {
+  std::filesystem::path folder;  // empty where there is no home for it
+  std::int64_t kernels = 0, bytes = 0;
+  std::int64_t limit_bytes = 0;  // about: what was used longest ago goes first
+};
+CubinCacheContents cubin_cache_contents();
+
+// What was deleted. Whoever wants a kernel again compiles it again. Throws Error{io}.
+CubinCacheContents clean_cubin_cache();
+
+}  // namespace convtune
