@@ -24,6 +24,7 @@ Command add_profile(CLI::App& parent);
 Command add_launch_for_profiler(CLI::App& parent);
 Command add_export(CLI::App& parent);
 Command add_db(CLI::App& parent);
+Command add_cache(CLI::App& parent);
 Command add_devices(CLI::App& parent);
 Command add_doctor(CLI::App& parent);
 

@@ -43,19 +43,13 @@ int run(int argc, char** argv) {
       "  convtune bench --suite stem --batch 8 --json stem.json\n"
       "  convtune plan mb1ic3ih224oc64kh7sh2ph3 act=relu\n\n"
       "Exit codes: 0 ok, 1 wrong answer, 2 bad input, 3 no such device, 4 internal error, 130 interrupted.");
-  const std::vector<Command> commands = {add_tune(app),
-                                         add_bench(app),
-                                         add_verify(app),
-                                         add_plan(app),
-                                         add_profile(app),
-                                         add_analyze(app),
-                                         add_refine(app),
-                                         add_export(app),
-                                         add_cases(app),
-                                         add_db(app),
-                                         add_devices(app),
-                                         add_doctor(app),
-                                         add_launch_for_profiler(app)};
+  const std::vector<Command> commands = {add_tune(app),    add_bench(app),
+                                         add_verify(app),  add_plan(app),
+                                         add_profile(app), add_analyze(app),
+                                         add_refine(app),  add_export(app),
+                                         add_cases(app),   add_db(app),
+                                         add_cache(app),   add_devices(app),
+                                         add_doctor(app),  add_launch_for_profiler(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "convtune/cases.h"
+#include "convtune/cubin_cache.h"
 #include "convtune/database.h"
 #include "convtune/device.h"
 #include "convtune/error.h"
@@ -35,24 +36,33 @@ Probe probe_onednn() {
   return {"oneDNN", cpu::onednn() != nullptr, cpu::onednn_version()};
 }
 
-// Looks without creating: the folder itself, or the nearest one above it that exists.
-Probe probe_records_folder() {
+// Looks without creating: the folder itself, or the nearest one above it that exists. `kept`: what is kept
+// there.
+Probe probe_folder(const std::string& what, const std::filesystem::path& folder, WayOut way_out,
+                   const std::string& kept) {
   namespace fs = std::filesystem;
-  const auto answer = [](bool found, std::string detail) {
-    return Probe{"records folder", found, std::move(detail)};
-  };
-  const fs::path folder = Database::default_folder();
-  if (folder.empty()) return answer(false, "there is no home folder; set CONVTUNE_DATA_DIR");
+  const auto answer = [&](bool found, std::string detail) { return Probe{what, found, std::move(detail)}; };
+  if (folder.empty()) return answer(false, std::string("there is no home folder; set ") + way_out.variable);
   std::error_code ignored;
-  if (fs::exists(folder, ignored) && !PrivateFolder::open(folder))
+  if (fs::exists(folder, ignored) && !PrivateFolder::open(folder, way_out))
     return answer(false, folder.string() + " is not used: it must be a folder that only you can write to");
   fs::path existing = fs::absolute(folder, ignored);
   while (!fs::exists(existing, ignored) && existing.has_relative_path()) existing = existing.parent_path();
   if (!fs::is_directory(existing, ignored))
     return answer(false, folder.string() + " cannot be made: " + existing.string() + " is not a folder");
   if (access(existing.c_str(), W_OK | X_OK) != 0)
-    return answer(false, existing.string() + " is not writable: records are read and not kept");
-  return answer(true, folder.string() + (fs::exists(folder, ignored) ? "" : ", made at the first record"));
+    return answer(false, existing.string() + " is not writable: " + kept + "s are read and not kept");
+  return answer(true, folder.string() + (fs::exists(folder, ignored) ? "" : ", made at the first " + kept));
+}
+
+Probe probe_kernel_cache() {
+  const CubinCacheContents kept = cubin_cache_contents();
+  Probe probe = probe_folder("kernel cache", kept.folder, {"CONVTUNE_CACHE_DIR", false}, "kernel");
+  const auto mib = [](std::int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; };
+  if (kept.kernels > 0)
+    probe.detail += "; " + std::to_string(kept.kernels) + (kept.kernels == 1 ? " kernel, " : " kernels, ") +
+                    mib(kept.bytes) + " of at most " + mib(kept.limit_bytes);
+  return probe;
 }
 
 Probe probe_suites() {
@@ -99,7 +109,9 @@ void set_cpu_threads(int threads) {
 std::vector<Probe> probe_environment() {
   std::vector<Probe> all = {probe_openmp(), probe_instruction_set(), probe_onednn()};
   for (Probe& probe : cuda::probes()) all.push_back(std::move(probe));
-  all.push_back(probe_records_folder());
+  all.push_back(
+      probe_folder("records folder", Database::default_folder(), {"CONVTUNE_DATA_DIR", true}, "record"));
+  all.push_back(probe_kernel_cache());
   all.push_back(probe_suites());
   return all;
 }

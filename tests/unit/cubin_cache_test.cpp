@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <vector>
@@ -148,10 +150,61 @@ TEST_F(CubinCacheTest, TheEnvironmentNamesTheFolder) {
   EXPECT_EQ(CubinCache::default_folder(), "/home/someone/.cache/convtune");
 }
 
-// Processes that store, find, damage and are killed, all over the same keys.
+TEST_F(CubinCacheTest, WhatWasUsedLongestAgoGoesFirst) {
+  constexpr std::int64_t kLimit = 200'000;
+  const CubinCache small(root_ / "cache", kLimit);
+  const std::string content(10'000, 'x');
+  small.store(key_of(0), content);  // in use all the time
+  for (std::uint64_t i = 1; i < 100; ++i) {
+    small.store(key_of(i), content);
+    for (const auto& entry : fs::directory_iterator(root_ / "cache"))  // two hours go by
+      fs::last_write_time(entry.path(), entry.last_write_time() - std::chrono::hours(2));
+    ASSERT_EQ(small.find(key_of(0)), content) << i;
+    ASSERT_LE(small.contents().bytes, kLimit);
+  }
+  EXPECT_GE(small.contents().bytes, kLimit * 8 / 10) << "no more goes than has to";
+  for (std::uint64_t i = 90; i < 100; ++i) EXPECT_EQ(small.find(key_of(i)), content);
+  EXPECT_FALSE(small.find(key_of(1)));
+  EXPECT_TRUE(take_warnings().empty());
+}
+
+TEST_F(CubinCacheTest, StaysNearItsLimitWithoutLookingEachTime) {
+  constexpr std::int64_t kLimit = 50'000;
+  const std::string content(100, 'x');  // about one store in three looks
+  std::int64_t most = 0;
+  for (std::uint64_t i = 0; i < 500; ++i) {
+    const CubinCache small(root_ / "cache", kLimit);
+    small.store(key_of(i), content);
+    if (i % 10 == 0) most = std::max(most, small.contents().bytes);
+  }
+  EXPECT_GE(most, kLimit);
+  EXPECT_LE(most, kLimit * 12 / 10);
+}
+
+TEST_F(CubinCacheTest, ContentsAndClean) {
+  EXPECT_EQ(cache().contents().kernels, 0);
+  EXPECT_EQ(cache().clean().kernels, 0);
+  EXPECT_FALSE(fs::exists(root_ / "cache")) << "looking must not create";
+  for (std::uint64_t i = 0; i < 5; ++i) cache().store(key_of(i), "code");
+  rewrite(root_ / "cache" / "notes.cubin", "mine");
+  const auto kept = cache().contents();
+  EXPECT_EQ(kept.folder, root_ / "cache");
+  EXPECT_EQ(kept.kernels, 5);
+  EXPECT_EQ(kept.bytes, static_cast<std::int64_t>(5 * fs::file_size(file_of(0))));
+  const auto deleted = cache().clean();
+  EXPECT_EQ(deleted.kernels, 5);
+  EXPECT_EQ(deleted.bytes, kept.bytes);
+  EXPECT_EQ(cache().contents().kernels, 0);
+  EXPECT_TRUE(fs::exists(root_ / "cache" / "notes.cubin"));
+  EXPECT_FALSE(cache().find(key_of(1)));
+  EXPECT_TRUE(take_warnings().empty());
+}
+
+// Processes that store, find, damage, delete, push out and are killed, all over the same keys.
 TEST_F(CubinCacheTest, ProcessesNeverReadAWrongEntry) {
   constexpr int kProcesses = 8;
   constexpr std::uint64_t kKeys = 12, kSteps = 150;
+  const CubinCache small(root_ / "cache", 60'000);
   const auto work = [&](std::uint64_t process) {
     for (std::uint64_t step = 0; step < kSteps; ++step) {
       const std::uint64_t bits = random_bits(process, step), i = bits % kKeys;
@@ -162,10 +215,13 @@ TEST_F(CubinCacheTest, ProcessesNeverReadAWrongEntry) {
         case 1:
         case 2:
         case 3:
-          cache().store(key_of(i), content_of(i));
+          small.store(key_of(i), content_of(i));
+          break;
+        case 4:
+          if (step % 16 == 0) small.clean();
           break;
         default:
-          if (const auto found = cache().find(key_of(i)); found && *found != content_of(i)) ::_exit(1);
+          if (const auto found = small.find(key_of(i)); found && *found != content_of(i)) ::_exit(1);
       }
       if (process % 2 == 1 && step == kSteps / 2) ::raise(SIGKILL);
     }
