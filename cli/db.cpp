@@ -24,7 +24,7 @@ int list() {
   const std::vector<Record> records = database.list();
   print_library_warnings();
   if (records.empty()) {
-    fmt::print("no records in {}\n", database.folder().string());
+    fmt::print("no records in {}\n", printable(database.folder().string()));
     return kOk;
   }
   Table table({{"problem"},
@@ -93,13 +93,19 @@ int show(const std::vector<std::string>& words) {
   return kOk;
 }
 
-int import(const std::string& file) {
-  const Database::ImportResult result = Database().import_pack(file);
-  for (const std::string& problem : result.problems) print_warning(problem);
+int import(const std::vector<std::string>& files) {
+  Database::ImportResult all;
+  for (const std::string& file : files) {
+    const Database::ImportResult result = Database().import_pack(file);
+    for (const std::string& problem : result.problems) print_warning(problem);
+    all.imported += result.imported;
+    all.kept += result.kept;
+    all.rejected += result.rejected;
+  }
   print_library_warnings();
-  fmt::print("{} imported, {} kept (an own record was as fast), {} rejected\n", result.imported, result.kept,
-             result.rejected);
-  return result.rejected > 0 ? kUsage : kOk;
+  fmt::print("{} imported, {} kept (an own record was as fast), {} rejected\n", all.imported, all.kept,
+             all.rejected);
+  return all.rejected > 0 ? kUsage : kOk;
 }
 
 int clean(bool yes) {
@@ -112,13 +118,13 @@ int clean(bool yes) {
                             counted(count, "record", "records"), database.folder().string()));
   }
   fmt::print("{} deleted in {}\n", counted(database.erase_all(), "record", "records"),
-             database.folder().string());
+             printable(database.folder().string()));
   print_library_warnings();
   return kOk;
 }
 
 struct DbOptions {
-  std::vector<std::string> words;
+  std::vector<std::string> words, files;
   std::string file;
   bool yes = false;
 };
@@ -136,20 +142,22 @@ Command add_db(CLI::App& parent) {
   export_app->add_option("FILE", options->file, "Where to (- is standard output)")->required();
   CLI::App* import_app =
       app->add_subcommand("import", "Take over records of a file that are faster than one's own");
-  import_app->add_option("FILE", options->file, "What `convtune db export` wrote")->required();
-  CLI::App* clean_app = app->add_subcommand("clean", "Delete every record");
+  import_app->add_option("FILE", options->files, "What `convtune db export` wrote, or single records")
+      ->required();
+  CLI::App* clean_app = app->add_subcommand("clean", "Delete every record, and what searches have tried");
   clean_app->add_flag("--yes", options->yes, "Really delete");
   app->footer(
       "Examples:\n"
       "  convtune db list\n"
       "  convtune db show alexnet_conv1\n"
       "  convtune db export records.jsonl\n"
+      "  convtune db import /project/records/*.json\n"
       "  convtune db clean --yes\n\n"
       "The records lie in $XDG_DATA_HOME/convtune, or where CONVTUNE_DATA_DIR says.");
   return {app, [=]() -> int {
             if (list_app->parsed()) return list();
             if (show_app->parsed()) return show(options->words);
-            if (import_app->parsed()) return import(options->file);
+            if (import_app->parsed()) return import(options->files);
             if (clean_app->parsed()) return clean(options->yes);
             if (!export_app->parsed()) return kUsage;
             Database().export_pack(options->file);

@@ -60,7 +60,8 @@ int run(int argc, char** argv) {
                   "see `convtune --help`");
     const auto* const used = app.get_subcommands().empty() ? nullptr : app.get_subcommands().front();
     const std::string name = used ? " " + used->get_name() : "";
-    return fail(kUsage, error.what(), fmt::format("see `convtune{} --help`", name));
+    // Of one line, whatever line breaks the argument that it quotes has.
+    return fail(kUsage, printable(error.what()), fmt::format("see `convtune{} --help`", name));
   }
   for (const Command& command : commands)
     if (command.app->parsed()) return command.run();

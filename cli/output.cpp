@@ -5,12 +5,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <set>
 
 #include "convtune/database.h"
 #include "convtune/error.h"
+#include "table.h"
 
 namespace convtune::cli {
 namespace {
@@ -37,19 +39,31 @@ int write_all(int fd, std::string_view text) {
   return 0;
 }
 
+// A message may have several lines; nothing else in it steers a terminal, and none of them passes for another
+// message.
+std::string printable_lines(std::string_view message) {
+  std::string lines;
+  for (std::size_t begin = 0; begin <= message.size();) {
+    const std::size_t end = std::min(message.find('\n', begin), message.size());
+    lines += (begin > 0 ? "\n  " : "") + printable(message.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
 }  // namespace
 
 void print_error(std::string_view message) {
-  fmt::print(stderr, "convtune: error: {}\n", message);
+  fmt::print(stderr, "convtune: error: {}\n", printable_lines(message));
 }
 
 void print_hint(std::string_view message) {
-  fmt::print(stderr, "convtune: hint: {}\n", message);
+  fmt::print(stderr, "convtune: hint: {}\n", printable_lines(message));
 }
 
 void print_warning(std::string_view message) {
   static std::set<std::string, std::less<>> said;
-  if (said.emplace(message).second) fmt::print(stderr, "convtune: warning: {}\n", message);
+  if (said.emplace(message).second) fmt::print(stderr, "convtune: warning: {}\n", printable_lines(message));
 }
 
 void print_library_warnings() {

@@ -1,0 +1,149 @@
+"""Drives the real convtune command where files are in the way: folders of others, kernels kept, odd arguments.
+
+Usage: files_test.py PATH_OF_CONVTUNE [unittest options]. Standard library only.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+
+from convtune_command import TINY, CliTest, main
+
+
+RECORD = json.dumps({
+    "schema": 1, "problem": "mb1ic3ih8oc4kh3ph1 precision=fp32", "device": "a device", "algorithm": "direct",
+    "config": "vector_bits=512", "time_us": 5, "mad_us": 0.1, "n": 20, "roofline_fraction": 0.5,
+    "roofline_bound": "memory", "max_error": 1e-7, "runner_up": "", "runner_up_us": 0, "vendor": "", "vendor_us": 0,
+    "decision": "", "kernel_hash": "direct-3", "software": "convtune 0.1.0", "date": "2026-11-22T09:54:47Z"})
+
+
+class Messages(CliTest):
+    def test_no_control_character_reaches_a_terminal(self):
+        """ESC, DEL, a line break that would begin a line of its own, C1 in UTF-8: of any message's making."""
+        odd = "\x1b[31m\x7f\rred\nconvtune: error: no\u009b31m"
+        for args in (["db", "list", odd], ["verify", "--random", "5", "--seed", odd], ["plan", odd], [odd],
+                     ["plan", TINY, "--device", odd], ["plan", TINY, "--threads", odd], ["cases", odd],
+                     ["tune", TINY, "--budget", odd], ["tune", TINY, "--json", odd + "/x"], ["cache", odd],
+                     ["db", "import", odd], ["db", "export", odd + "/x"], ["--" + odd],
+                     ["plan", TINY, "--algorithm", odd], ["plan", TINY, "--config", odd],
+                     ["plan", TINY, "--target", odd], ["analyze", odd], ["refine", odd], ["bench", "--suite", odd]):
+            result = self.run_command(*args)
+            with self.subTest(args=args):
+                self.assertEqual(result.returncode, 2, result.stderr)
+                text = result.stdout + result.stderr
+                self.assertEqual([c for c in text if c != "\n" and not c.isprintable()], [], text)
+                self.assertEqual(sum(line.startswith("convtune: error: ") for line in text.splitlines()), 1, text)
+
+    def test_a_folder_of_odd_name(self):
+        self.data = self.folder / "a\x1b[31mb"
+        self.assertNotIn("\x1b", self.ok("db", "list").stdout)
+        self.assertNotIn("\x1b", self.ok("db", "clean", "--yes").stdout)
+        self.assertNotIn("\x1b", self.ok("doctor").stdout)
+
+
+class Folders(CliTest):
+    def test_a_home_where_nothing_may_be_made(self):
+        """The reason is of the first folder that could not be made: permission, not that the next was missing."""
+        if os.geteuid() != 0:
+            self.skipTest("only root can become another user")
+        command = shutil.copy(self.convtune, self.folder / "convtune")
+        self.folder.chmod(0o755)
+        pack = self.folder / "pack"
+        pack.write_text(RECORD)
+        environment = {key: value for key, value in os.environ.items()
+                       if key not in ("CONVTUNE_DATA_DIR", "XDG_DATA_HOME")}
+        result = subprocess.run([command, "db", "import", pack], env={**environment, "HOME": "/"}, text=True,
+                                capture_output=True, timeout=120, user=12345, group=12345, extra_groups=[])
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("/.local: Permission denied", result.stderr)
+        self.assertIn("set CONVTUNE_DATA_DIR", result.stderr)
+
+    def test_a_file_as_folder(self):
+        self.data.write_text("no folder")
+        pack = self.folder / "pack"
+        pack.write_text(RECORD)
+        self.refused(["db", "import", str(pack)], 2, f"{self.data}: is not a folder; set CONVTUNE_DATA_DIR")
+
+    def test_below_a_folder_of_everybody(self):
+        everybodys = self.folder / "everybodys"
+        everybodys.mkdir()
+        everybodys.chmod(0o777)
+        pack = self.folder / "pack"
+        pack.write_text(RECORD)
+        self.data = everybodys / "data"
+        self.refused(["db", "import", str(pack)], 2, str(self.data), f"{everybodys} above it", "mode 777", "chmod +t")
+        everybodys.chmod(0o1777)
+        self.ok("db", "import", str(pack))
+        self.assertEqual(self.warnings(self.ok("db", "list")), [])
+
+    def test_records_that_others_lend(self):
+        """Refused, with the command that takes them over; and that command does."""
+        if os.geteuid() != 0:
+            self.skipTest("only root can give a file away")
+        lent = self.data
+        for problem in ("mb1", "mb3"):
+            pack = self.folder / problem
+            pack.write_text(RECORD.replace("mb1", problem))
+            self.ok("db", "import", str(pack))
+        for path in (lent, *lent.iterdir()):
+            os.chown(path, 65534, 65534)
+        result = self.ok("db", "list")
+        self.assertIn("no records", result.stdout)
+        way_out = f"set CONVTUNE_DATA_DIR to a folder of your own, into which `convtune db import {lent}/*.json`"
+        self.assertIn(way_out, result.stderr)
+        self.data = self.folder / "own"
+        self.assertIn("2 imported", self.ok("db", "import", *(str(path) for path in lent.glob("*.json"))).stdout)
+
+    def test_clean_comes_to_everything(self):
+        pack = self.folder / "pack"
+        pack.write_text("\n".join(RECORD.replace("mb1", f"mb{n}") for n in range(3, 12)))
+        self.ok("db", "import", str(pack))
+        in_the_way = sorted(self.data.glob("*.json"))[4]
+        in_the_way.unlink()
+        in_the_way.mkdir()
+        trials = self.data / "trials"
+        trials.mkdir(mode=0o700)
+        (trials / in_the_way.with_suffix(".jsonl").name).write_text("{}")
+        result = self.refused(["db", "clean", "--yes"], 2, str(in_the_way), "8 records")
+        self.assertEqual(result.stderr.count(str(in_the_way)), 1)
+        self.assertEqual(sorted(self.data.rglob("*")), sorted([in_the_way, trials]))
+
+
+class Kernels(CliTest):
+    def environment(self):
+        return {**super().environment(), "CONVTUNE_CACHE_DIR": str(self.folder / "kernels")}
+
+    def test_cache(self):
+        kernels = self.folder / "kernels"
+        self.assertIn(f"0 compiled kernels in {kernels}: 0.0 MiB, at most 1024.0 MiB", self.ok("cache").stdout)
+        self.assertIn("0 compiled kernels deleted", self.ok("cache", "clean").stdout)
+        self.assertFalse(kernels.exists(), "looking made a folder")
+        kernels.mkdir(mode=0o700)
+        for number in range(3):
+            key = hashlib.sha256(str(number).encode()).hexdigest()
+            (kernels / f"{key}.cubin").write_bytes(bytes(1 << 20))
+        (kernels / "notes.cubin").write_text("mine")
+        self.assertIn(f"3 compiled kernels in {kernels}: 3.0 MiB", self.ok("cache").stdout)
+        self.assertIn(f"{kernels}; 3 kernels, 3 MiB of at most 1024 MiB", self.ok("doctor").stdout)
+        self.assertIn("3 compiled kernels deleted", self.ok("cache", "clean").stdout)
+        self.assertEqual([path.name for path in kernels.iterdir()], ["notes.cubin"])
+        kernels.chmod(0o777)
+        self.assertIn("chmod go-w", self.ok("cache").stderr)
+
+    def test_without_a_home(self):
+        environment = {key: value for key, value in os.environ.items()
+                       if key not in ("CONVTUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME")}
+        if os.geteuid() != 0:
+            self.skipTest("only root can become a user without a home")
+        command = shutil.copy(self.convtune, self.folder / "convtune")
+        self.folder.chmod(0o755)
+        result = subprocess.run([command, "cache"], env=environment, text=True, capture_output=True, timeout=120,
+                                user=12345, group=12345, extra_groups=[])
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("set CONVTUNE_CACHE_DIR", result.stderr)
+
+
+if __name__ == "__main__":
+    main()
