@@ -70,7 +70,7 @@ class Machine:
 
     def fingerprint(self):
         major, minor = self.properties.major, self.properties.minor
-        isa = f"sm_{major}{minor}{'a' if 9 <= major <= 11 else ''}"
+        isa = f"sm_{major}{minor}{'a' if 9 <= major <= 11 else ''}"  # as src/capability.cpp has it
         return f"cuda|{self.properties.name}|{isa}|{self.properties.multi_processor_count} SMs"
 
     def environment(self):

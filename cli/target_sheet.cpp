@@ -22,7 +22,7 @@ std::string target_sheet(const Target& target) {
     sheet += fmt::format("  {:<41} {}\n", what, value);
   };
   line("Architecture", printable(target.architecture));
-  line("Compute capability", fmt::format("{}.{}", target.capability_major, target.capability_minor));
+  line("Compute capability", to_string(target.capability));
   line("Number of SMs", fmt::format("{}", target.multiprocessors));
   line("Boost clock", fmt::format("{:.6g} MHz", target.clock_mhz));
   line("Memory bandwidth", fmt::format("{:.6g} GB/s", target.bandwidth_gb_s));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "algorithms.h"
+#include "capability.h"
 #include "convtune/error.h"
 #include "convtune/export.h"
 #include "cuda/program_text.h"
@@ -57,8 +58,6 @@ Words words_of(const Conv2dProblem& a, const DeviceInfo& device, const Plan& pla
                const cuda::ProgramText& program, const ExportOptions& options) {
   const auto number = [](std::int64_t value) { return fmt::format("{}", value); };
   const bool nhwc = a.layout == Layout::nhwc;
-  const std::string capability = program.arch.substr(program.arch.find('_') + 1);  // "90a"
-  const std::size_t digits = capability.find_last_of("0123456789");
   const std::string source = program.arch + program.device_code + program.pack + program.run;
   std::string map;
   if (program.has_tensor_maps) map = fill_template("tensor_map.cu", {});
@@ -75,9 +74,9 @@ Words words_of(const Conv2dProblem& a, const DeviceInfo& device, const Plan& pla
                     {"PACKED_FLOATS", number(static_cast<std::int64_t>((program.packed_bytes + 3) / 4))},
                     {"EXTENSION", "conv2d_" + sha256(source).substr(0, 16)},
                     {"ARCH", program.arch},
-                    {"COMPUTE", "compute_" + capability},
-                    {"MAJOR", capability.substr(0, digits)},
-                    {"MINOR", capability.substr(digits, 1)},
+                    {"COMPUTE", virtual_isa_of(device.capability)},
+                    {"MAJOR", number(device.capability.major)},
+                    {"MINOR", number(device.capability.minor)},
                     {"N", number(a.n)},
                     {"H", number(a.h)},
                     {"W", number(a.w)},

@@ -83,7 +83,8 @@ DeviceInfo device_of(const Target& target) {
   DeviceInfo info;
   info.device = {Device::Kind::cuda, 0};
   info.name = target.product;
-  info.isa = isa_of(target.capability_major, target.capability_minor);
+  info.isa = isa_of(target.capability);
+  info.capability = target.capability;
   info.units = target.multiprocessors;
   info.l2_bytes = target.l2_bytes;
   info.fingerprint = "target|" + target.name;

@@ -85,8 +85,7 @@ class Refining {
     result_.interrupted = contest.interrupted;
     if (contest.interrupted) return std::move(result_);
     result_.place = contest.place, result_.changed = contest.accepted;
-    if (const auto of_target = fmt::format("{}.{}", target_.capability_major, target_.capability_minor);
-        of_target != contest.capability)
+    if (const auto of_target = to_string(target_.capability); of_target != contest.capability)
       result_.notes.push_back(
           fmt::format("measured on a GPU of compute capability {}, where the target {} has {}: its own may "
                       "decide otherwise",

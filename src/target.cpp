@@ -24,32 +24,16 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
 }
 
-// "CUDA C++ Programming Guide", table "Technical Specifications per Compute Capability"; the rates are
-// those that the whitepapers' peak figures divide into (peak / multiprocessors / boost clock).
-struct CapabilityRow {
-  int major, minor;
-  CapabilityFacts facts;
-};
-constexpr std::array kCapabilities = {
-    CapabilityRow{8, 0, {"Ampere", 2048, 32, 164, 1024}},
-    CapabilityRow{8, 6, {"Ampere", 1536, 16, 100, 512, true}},
-    CapabilityRow{8, 9, {"Ada Lovelace", 1536, 24, 100, 512, true}},
-    CapabilityRow{9, 0, {"Hopper", 2048, 32, 228, 2048}},
-    CapabilityRow{10, 0, {"Blackwell", 2048, 32, 228, 4096}},
-    CapabilityRow{12, 0, {"Blackwell", 1536, 24, 100, 512, true}},
-};
-
-Target of_capability(int major, int minor) {
-  const CapabilityFacts facts = *capability_facts(major, minor);
-  Target target;
+// What the capability decides.
+void set_limits(Target& target, ComputeCapability capability) {
+  const CapabilityFacts facts = capability_facts(capability);
   target.architecture = facts.architecture;
-  target.capability_major = major, target.capability_minor = minor;
-  target.threads_per_multiprocessor = facts.threads_per_multiprocessor;
-  target.warps_per_multiprocessor = facts.threads_per_multiprocessor / target.warp_size;
-  target.blocks_per_multiprocessor = facts.blocks_per_multiprocessor;
-  target.smem_per_multiprocessor = std::int64_t{facts.smem_per_multiprocessor_kib} << 10;
-  target.smem_per_block = target.smem_per_multiprocessor - target.smem_reserved;
-  return target;
+  target.capability = capability;
+  target.threads_per_multiprocessor = facts.threads;
+  target.warps_per_multiprocessor = facts.threads / target.warp_size;
+  target.blocks_per_multiprocessor = facts.blocks;
+  target.smem_per_multiprocessor = facts.smem_per_multiprocessor();
+  target.smem_per_block = facts.smem_per_block();
 }
 
 struct Product {
@@ -59,8 +43,9 @@ struct Product {
   std::int64_t l2_mib;
 };
 
-Target make(int major, int minor, const Product& product) {
-  Target target = of_capability(major, minor);
+Target make(ComputeCapability capability, const Product& product) {
+  Target target;
+  set_limits(target, capability);
   target.name = product.name, target.product = product.product;
   target.multiprocessors = product.multiprocessors;
   target.clock_mhz = product.clock_mhz, target.bandwidth_gb_s = product.bandwidth_gb_s;
@@ -73,26 +58,26 @@ std::vector<Target> built_in() {
   return {
       // "NVIDIA Ada GPU Architecture" whitepaper, appendix A: 128 SMs, 2520 MHz, 1008 GB/s, L2 73728 KB,
       // tensor TFLOPS dense with fp32 sums: tf32 82.6, bf16 165.2, fp16 165.2.
-      make(8, 9, {"rtx4090", "NVIDIA GeForce RTX 4090", 128, 2520, 1008, 82.6, 165.2, 165.2, 72}),
+      make({8, 9}, {"rtx4090", "NVIDIA GeForce RTX 4090", 128, 2520, 1008, 82.6, 165.2, 165.2, 72}),
       // "NVIDIA A100 Tensor Core GPU" data sheet, 80 GB SXM: 2039 GB/s, tf32 156, bf16 and fp16 312; the
       // Ampere whitepaper: 108 SMs, 1410 MHz, L2 40 MB.
-      make(8, 0, {"a100", "NVIDIA A100 80GB SXM", 108, 1410, 2039, 156, 312, 312, 40}),
+      make({8, 0}, {"a100", "NVIDIA A100 80GB SXM", 108, 1410, 2039, 156, 312, 312, 40}),
       // "NVIDIA L40S" data sheet: 18176 CUDA cores = 142 SMs, 864 GB/s, tf32 183, bf16 and fp16 362.05;
       // 91.6 fp32 TFLOPS make 2520 MHz; L2 98304 KB is the AD102's ("NVIDIA Ada GPU Architecture").
-      make(8, 9, {"l40s", "NVIDIA L40S", 142, 2520, 864, 183, 362.05, 362.05, 96}),
+      make({8, 9}, {"l40s", "NVIDIA L40S", 142, 2520, 864, 183, 362.05, 362.05, 96}),
       // "NVIDIA H100 Tensor Core GPU Architecture" whitepaper, SXM5: 132 SMs, 3352 GB/s, tf32 494.7, bf16
       // and fp16 989.4, L2 50 MB; 494.7 tf32 TFLOPS make 1830 MHz.
-      make(9, 0, {"h100", "NVIDIA H100 80GB SXM5", 132, 1830, 3352, 494.7, 989.4, 989.4, 50}),
+      make({9, 0}, {"h100", "NVIDIA H100 80GB SXM5", 132, 1830, 3352, 494.7, 989.4, 989.4, 50}),
       // "NVIDIA H200" data sheet, SXM: 4.8 TB/s, tf32 989 and bf16, fp16 1979 with sparsity, so half of
       // that dense; the chip is the H100's.
-      make(9, 0, {"h200", "NVIDIA H200 SXM", 132, 1830, 4800, 494.7, 989.4, 989.4, 50}),
+      make({9, 0}, {"h200", "NVIDIA H200 SXM", 132, 1830, 4800, 494.7, 989.4, 989.4, 50}),
       // "NVIDIA RTX Blackwell GPU Architecture" whitepaper, appendix A: 170 SMs, 2407 MHz, 1792 GB/s, tf32
       // 104.8, bf16 and fp16 with fp32 sums 209.5, L2 98304 KB.
-      make(12, 0, {"rtx5090", "NVIDIA GeForce RTX 5090", 170, 2407, 1792, 104.8, 209.5, 209.5, 96}),
+      make({12, 0}, {"rtx5090", "NVIDIA GeForce RTX 5090", 170, 2407, 1792, 104.8, 209.5, 209.5, 96}),
       // "NVIDIA Blackwell" data sheet, HGX B200 for each of its 8 GPUs: 8 TB/s, tf32 2.2 and bf16, fp16
       // 4.5 PFLOPS with sparsity, so half of that dense. 148 SMs and L2 126 MB are what the device
       // reports; 1100 tf32 TFLOPS of 148 SMs make 1815 MHz.
-      make(10, 0, {"b200", "NVIDIA B200 SXM", 148, 1815, 8000, 1100, 2250, 2250, 126}),
+      make({10, 0}, {"b200", "NVIDIA B200 SXM", 148, 1815, 8000, 1100, 2250, 2250, 126}),
   };
 }
 
@@ -129,15 +114,13 @@ void set_capability(Target& target, const std::string& text, const FlatJson& jso
   if (dot == text.npos || !digits(std::string_view(text).substr(0, dot)) ||
       !digits(std::string_view(text).substr(dot + 1)))
     json.fail("capability", "must be a compute capability such as \"8.9\"");
-  target.capability_major = std::stoi(text.substr(0, dot));
-  target.capability_minor = std::stoi(text.substr(dot + 1));
+  target.capability = {std::stoi(text.substr(0, dot)), std::stoi(text.substr(dot + 1))};
 }
 
 }  // namespace
 
 double Target::fp32_tflops() const {
-  const int lanes = capability_major == 8 && capability_minor == 0 ? 64 : 128;  // a multiprocessor's
-  return 2e-6 * lanes * multiprocessors * clock_mhz;
+  return 2e-6 * capability_facts(capability).fp32_lanes * multiprocessors * clock_mhz;
 }
 
 const std::vector<Target>& known_targets() {
@@ -151,14 +134,9 @@ std::optional<Target> known_target(std::string_view name) {
   return std::nullopt;
 }
 
-Target typical_target(int major, int minor, int multiprocessors) {
-  const bool ada = major == 8 && (minor == 6 || minor == 9);
-  Target target = *known_target(major >= 12 ? "rtx5090" : major >= 9 ? "h100" : ada ? "rtx4090" : "a100");
-  for (const Target& known : known_targets())
-    if (known.capability_major == major && known.capability_minor == minor) {
-      target = known;
-      break;
-    }
+Target typical_target(ComputeCapability capability, int multiprocessors) {
+  Target target = *known_target(capability_facts(capability).typical);
+  set_limits(target, capability);
   const double share = static_cast<double>(multiprocessors) / target.multiprocessors;
   target.multiprocessors = multiprocessors;
   target.bandwidth_gb_s *= share;
@@ -166,10 +144,8 @@ Target typical_target(int major, int minor, int multiprocessors) {
   return target;
 }
 
-std::optional<CapabilityFacts> capability_facts(int major, int minor) {
-  for (const CapabilityRow& row : kCapabilities)
-    if (row.major == major && row.minor == minor) return row.facts;
-  return std::nullopt;
+Target target_of(const DeviceInfo& device) {
+  return typical_target(device.capability, device.units);
 }
 
 double tf32_tflops_of(const CapabilityFacts& facts, std::string_view product, int multiprocessors,
@@ -178,16 +154,11 @@ double tf32_tflops_of(const CapabilityFacts& facts, std::string_view product, in
   return 1e-6 * facts.tf32_flop_per_cycle * multiprocessors * clock_mhz / (halved ? 2 : 1);
 }
 
-std::string isa_of(int major, int minor) {
-  return fmt::format("sm_{}{}{}", major, minor, major >= 9 && major <= 11 ? "a" : "");
-}
-
 std::string to_json(const Target& target) {
-  nlohmann::ordered_json json = {
-      {"name", target.name},
-      {"product", target.product},
-      {"architecture", target.architecture},
-      {"capability", fmt::format("{}.{}", target.capability_major, target.capability_minor)}};
+  nlohmann::ordered_json json = {{"name", target.name},
+                                 {"product", target.product},
+                                 {"architecture", target.architecture},
+                                 {"capability", to_string(target.capability)}};
   visit_numbers(target, [&](const char* name, const auto& value, auto, auto) { json[name] = value; });
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
 }

@@ -20,6 +20,8 @@
 #include <cmath>
 #include <utility>
 
+#include "capability.h"
+
 namespace convtune {
 namespace {
 
@@ -40,17 +42,6 @@ constexpr double kSmemBytes = 128;     // a wavefront
 constexpr double kMemoryReached = 0.9;
 // Bytes that memory moves besides: it works in bursts, and a sector written in parts is read first.
 constexpr double kPieceBytes = 24, kPartSectorBytes = 40;
-// mma.sync on Hopper reaches 62 % of the tensor cores' peak: "Benchmarking and Dissecting the Nvidia Hopper
-// GPU Architecture via Microbenchmarking", Luo et al., 2024. Before, it is all there is.
-constexpr double kMmaSyncFromHopperOn = 0.62;
-
-// Bytes a cycle from the L2, and to it. H100: 5.5 TB/s (docs/notebook.md). A100 and Ada: what their published
-// microbenchmarks come to.
-double l2_bytes_a_cycle(const Target& target) {
-  const int capability = 10 * target.capability_major + target.capability_minor;
-  if (capability == 80) return 30;
-  return capability == 86 || capability == 89 || capability >= 120 ? 15 : 22;
-}
 
 double squared(double a, double b, double c = 0, double d = 0) {
   return std::sqrt(a * a + b * b + c * c + d * d);
@@ -72,14 +63,14 @@ double together(int tiles, double busy, double alone) {
 
 double tensor_cycles(const Target& target, bool wgmma) {
   const double peak = 2048 * target.multiprocessors * target.clock_mhz / (1e6 * target.tf32_tflops);
-  return !wgmma && target.capability_major >= 9 ? peak / kMmaSyncFromHopperOn : peak;
+  return wgmma ? peak : peak / capability_facts(target.capability).mma_sync_share;
 }
 
 TimeEstimate estimate_time(const Target& target, const TileWork& work, const BlockShape& block) {
   if (!(work.tiles > 0)) return {kLaunchUs, "latency"};
   const double cycles_a_us = target.clock_mhz, multiprocessors = target.multiprocessors;
   const double product_cycles = tensor_cycles(target, work.wgmma);
-  const double l2 = l2_bytes_a_cycle(target);
+  const double l2 = capability_facts(target.capability).l2_bytes_per_cycle;
   const Phase &load = work.load, &multiply = work.multiply, &store = work.store;
 
   // The whole tile, if nothing ever waited.

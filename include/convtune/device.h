@@ -6,16 +6,18 @@
 #include <string_view>
 #include <vector>
 
+#include "convtune/capability.h"
 #include "convtune/tensor.h"
 
 namespace convtune {
 
 struct DeviceInfo {
   Device device;
-  std::string name;         // "AMD EPYC 9575F", "NVIDIA H100 80GB HBM3"
-  std::string fingerprint;  // what a record depends on: model, instruction set or capability, threads
-  std::string isa;          // "avx512", "avx2", "sse4", "neon"; "sm_90a"
-  int units = 1;            // CPU threads in use, or streaming multiprocessors
+  std::string name;              // "AMD EPYC 9575F", "NVIDIA H100 80GB HBM3"
+  std::string fingerprint;       // what a record depends on: model, instruction set or capability, threads
+  std::string isa;               // "avx512", "avx2", "sse4", "neon"; "sm_90a"
+  ComputeCapability capability;  // of a GPU
+  int units = 1;                 // CPU threads in use, or streaming multiprocessors
   std::int64_t l1_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // l1, l2 a core; l3 shared; 0 = unknown or absent
   std::int64_t memory_bytes = 0;  // of a CPU: no more than its container may use
 };

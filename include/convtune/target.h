@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "convtune/capability.h"
+
 namespace convtune {
 
 // A GPU's limits and peak rates. Rates are dense: without sparsity.
@@ -13,7 +15,7 @@ struct Target {
   std::string name;          // "rtx4090"; of a device in this machine, "cuda:0"
   std::string product;       // "NVIDIA GeForce RTX 4090"
   std::string architecture;  // "Ada Lovelace"
-  int capability_major = 0, capability_minor = 0;
+  ComputeCapability capability;
   int multiprocessors = 0;
   double clock_mhz = 0;  // boost
   double bandwidth_gb_s = 0;

@@ -8,11 +8,11 @@
 #include <mutex>
 #include <optional>
 
+#include "capability.h"
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/driver.h"
 #include "cuda/nvml.h"
-#include "target.h"
 
 namespace convtune::cuda {
 namespace {
@@ -45,17 +45,18 @@ Gpu look_up(int index) {
   check(api.cuDeviceGetName(name, sizeof name, device), "asking for the name of cuda:{}", index);
   std::size_t memory = 0;
   check(api.cuDeviceTotalMem(&memory, device), "asking for the memory of cuda:{}", index);
-  const int major = attribute(kCapabilityMajor), minor = attribute(kCapabilityMinor);
   info.device = {Device::Kind::cuda, index};
   info.name = name;
-  info.isa = isa_of(major, minor);
+  info.capability = {attribute(kCapabilityMajor), attribute(kCapabilityMinor)};
+  info.isa = isa_of(info.capability);
   info.units = attribute(kMultiprocessorCount);
   info.l2_bytes = attribute(kL2CacheSize);
   info.memory_bytes = static_cast<std::int64_t>(memory);
   // Without the driver: its versions are many, and a kernel's machine code is the same under all of them.
   info.fingerprint = fmt::format("cuda|{}|{}|{} SMs", info.name, info.isa, info.units);
-  if (major < 8)
-    gpu.why_not = fmt::format("it has compute capability {}.{}, and convtune needs 8.0", major, minor);
+  if (info.capability < kLeastCapability)
+    gpu.why_not = fmt::format("it has compute capability {}, and convtune needs {}",
+                              to_string(info.capability), to_string(kLeastCapability));
   else if (!has_nvrtc())
     gpu.why_not = "NVRTC, which compiles its kernels, is not found";
   return gpu;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "capability.h"
 #include "cuda/cuda.h"
 #include "cuda/driver.h"
 #include "cuda/kernel.h"
@@ -31,9 +32,9 @@ struct Products {
 };
 
 // Without tensor cores, in tf32, in fp16 (bf16 is as fast: sums are in fp32 for both).
-std::vector<Products> products_of(const std::string& isa) {
+std::vector<Products> products_of(ComputeCapability capability) {
   const Products fp32{"convtune::fma_products", 256, 2.0 * 32 * 256};
-  if (isa == "sm_90a") {
+  if (capability_facts(capability).wgmma) {
     const double flops = 16.0 * 2 * 64 * 128 * 8;
     return {fp32,
             {"convtune::wgmma_products<convtune::Tf32>", 128, flops},
@@ -77,16 +78,16 @@ double measure_bytes_per_second(Backend& backend) {
 
 }  // namespace
 
-CompileJob ceilings_job(const std::string& isa) {
-  const std::vector<Products> products = products_of(isa);
-  CompileJob job = kernel_job("ceilings.cuh", products[0].kernel, isa);
+CompileJob ceilings_job(ComputeCapability capability) {
+  const std::vector<Products> products = products_of(capability);
+  CompileJob job = kernel_job("ceilings.cuh", products[0].kernel, isa_of(capability));
   for (std::size_t i = 1; i < products.size(); ++i) job.kernels.push_back(products[i].kernel);
   return job;
 }
 
 Ceilings measure_ceilings(Backend& backend) {
-  const std::vector<Products> products = products_of(backend.info().isa);
-  const CompiledModule module = compile(ceilings_job(backend.info().isa));
+  const std::vector<Products> products = products_of(backend.info().capability);
+  const CompiledModule module = compile(ceilings_job(backend.info().capability));
   const auto peak = [&](std::size_t which) {
     return measure_flops_per_second(backend, module, products[which]);
   };

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string_view>
 
+#include "capability.h"
 #include "convtune/error.h"
 #include "cuda/cubin_cache.h"
 #include "cuda/library.h"
@@ -25,6 +26,8 @@ struct Nvrtc {
   using Program = struct NvrtcProgram*;
   const char* (*nvrtcGetErrorString)(int result);
   int (*nvrtcVersion)(int* major, int* minor);
+  int (*nvrtcGetNumSupportedArchs)(int* count);
+  int (*nvrtcGetSupportedArchs)(int* archs);
   int (*nvrtcCreateProgram)(Program*, const char* source, const char* name, int headers,
                             const char* const* header_texts, const char* const* header_names);
   int (*nvrtcDestroyProgram)(Program*);
@@ -55,6 +58,8 @@ Found look_for_nvrtc() {
   try {
     library.bind(nvrtc.nvrtcGetErrorString, "nvrtcGetErrorString");
     library.bind(nvrtc.nvrtcVersion, "nvrtcVersion");
+    library.bind(nvrtc.nvrtcGetNumSupportedArchs, "nvrtcGetNumSupportedArchs");
+    library.bind(nvrtc.nvrtcGetSupportedArchs, "nvrtcGetSupportedArchs");
     library.bind(nvrtc.nvrtcCreateProgram, "nvrtcCreateProgram");
     library.bind(nvrtc.nvrtcDestroyProgram, "nvrtcDestroyProgram");
     library.bind(nvrtc.nvrtcAddNameExpression, "nvrtcAddNameExpression");
@@ -214,6 +219,19 @@ bool has_nvrtc() {
 
 std::string describe_nvrtc() {
   return found().detail;
+}
+
+std::vector<ComputeCapability> nvrtc_capabilities() {
+  if (!has_nvrtc()) return {};
+  int count = 0;
+  std::vector<int> archs;
+  if (nvrtc().nvrtcGetNumSupportedArchs(&count) == 0) archs.resize(static_cast<std::size_t>(count));
+  if (nvrtc().nvrtcGetSupportedArchs(archs.data()) != 0) archs.clear();
+  std::vector<ComputeCapability> capabilities;
+  for (const int arch : archs)
+    if (const ComputeCapability capability{arch / 10, arch % 10}; capability >= kLeastCapability)
+      capabilities.push_back(capability);
+  return capabilities;
 }
 
 std::string nvrtc_version() {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "convtune/capability.h"
 #include "cuda/compiled_module.h"
 #include "cuda/kernel_sources.h"
 
@@ -17,7 +18,7 @@ struct CompileJob {
   std::string source;                 // what is compiled: mostly one #include line
   std::vector<KernelSource> headers;  // all that it may include; no folder is ever searched
   std::vector<std::string> options;   // beside those that every kernel is compiled with
-  std::string arch;                   // DeviceInfo::isa: "sm_90a"
+  std::string arch;                   // as isa_of() says it: "sm_90a"
   std::vector<std::string> kernels;   // as C++ writes them: "convtune::copy<Config{.width = 4}>"
 };
 
@@ -35,6 +36,7 @@ void keep_compiled(const CompileJob& job, const CompiledModule& module);
 // Whether NVRTC can be loaded; and for people its version and file, or why not.
 bool has_nvrtc();
 std::string describe_nvrtc();
-std::string nvrtc_version();  // "13.0"; empty without NVRTC
+std::vector<ComputeCapability> nvrtc_capabilities();  // from 8.0 on; none without NVRTC
+std::string nvrtc_version();                          // "13.0"; empty without NVRTC
 
 }  // namespace convtune::cuda

@@ -17,23 +17,12 @@ enum Attribute {
   kMemoryBusBits = 37,
   kL2Bytes = 38,
   kThreadsPerMultiprocessor = 39,
-  kCapabilityMajor = 75,
-  kCapabilityMinor = 76,
   kSmemPerMultiprocessor = 81,
   kRegistersPerMultiprocessor = 82,
   kSmemPerBlock = 97,  // with the opt-in that convtune's kernels make
   kBlocksPerMultiprocessor = 106,
   kSmemReserved = 111,
 };
-
-// Of the capability, or of the nearest below it that is known.
-CapabilityFacts facts_of(int major, int minor) {
-  for (int m = major; m >= 8; --m)
-    for (int n = m == major ? minor : 9; n >= 0; --n)
-      if (const auto facts = capability_facts(m, n)) return *facts;
-  throw Error(ErrorKind::unsupported,
-              fmt::format("nothing is known of compute capability {}.{}", major, minor));
-}
 
 }  // namespace
 
@@ -48,8 +37,8 @@ Target device_target(Device device) {
     return value;
   };
   Target target;
-  target.capability_major = ask(kCapabilityMajor), target.capability_minor = ask(kCapabilityMinor);
-  const CapabilityFacts facts = facts_of(target.capability_major, target.capability_minor);
+  target.capability = info.capability;
+  const CapabilityFacts facts = capability_facts(info.capability);
   target.name = to_string(device);
   target.product = info.name;
   target.architecture = facts.architecture;

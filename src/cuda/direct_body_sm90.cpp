@@ -36,15 +36,17 @@ struct DirectBodyConfig {
 
 DirectBodySm90 with(const Conv2dExtents& extents, const DirectBodyConfig& config) {
   const auto small = [](std::int64_t value) { return static_cast<int>(value); };
-  return {.conv = extents,
-          .filter_groups = small(config.filter_groups),
-          .position_groups = small(config.position_groups),
-          .positions = small(config.positions),
-          .strips = small(config.strips),
-          .channels = small(config.channels),
-          .stages = small(config.stages),
-          .staged = small(config.staged),
-          .producers = small(config.producers)};
+  DirectBodySm90 kernel{.conv = extents,
+                        .filter_groups = small(config.filter_groups),
+                        .position_groups = small(config.position_groups),
+                        .positions = small(config.positions),
+                        .strips = small(config.strips),
+                        .channels = small(config.channels),
+                        .stages = small(config.stages),
+                        .staged = small(config.staged),
+                        .producers = small(config.producers)};
+  if (kernel.possible()) kernel.weight_stages = kernel.most_weight_stages(sm90_smem_per_block());
+  return kernel;
 }
 
 // Clock cycles of the busiest multiprocessor, roughly. Products, loads and stores overlap but for a part.
@@ -143,12 +145,12 @@ class DirectBody final : public KernelAlgorithm {
     constexpr std::int64_t kMost = 1 << 20;
     if (Support support = within(config, 0, kMost); !support) return support;
     const DirectBodySm90 kernel = with(extents_of(a), typed);
-    if (kernel.valid()) return Support::yes();
+    if (kernel.valid(sm90_smem_per_block())) return Support::yes();
     return Support::no(
         fmt::format("{} is not one of its configs for this problem: at most 3 groups in all, positions a "
                     "multiple of 8 up to 256 (160 with 3 groups), strips 1 to {}, channels a multiple of 8 "
                     "up to 64, stages 2 to 8, staged 0, 8 or 16, and {} bytes of shared memory",
-                    to_string(config), kernel.conv.q, DirectBodySm90::kMostSmemBytes));
+                    to_string(config), kernel.conv.q, sm90_smem_per_block()));
   }
 
   std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,
@@ -177,7 +179,8 @@ class DirectBody final : public KernelAlgorithm {
                 const DirectBodyConfig config{filter_groups, position_groups, positions, some,
                                               channels,      stages,          staged,    producers};
                 const DirectBodySm90 kernel = with(extents, config);
-                if (!kernel.valid() || kernel.weight_stages() < (stages > 2 ? 3 : 2)) continue;
+                if (!kernel.valid(sm90_smem_per_block()) || kernel.weight_stages < (stages > 2 ? 3 : 2))
+                  continue;
                 ranked.push_back({estimated_cycles(kernel, multiprocessors), config});
                 break;
               }
@@ -191,9 +194,9 @@ class DirectBody final : public KernelAlgorithm {
 CompileJob direct_body_sm90_job(const DirectBodySm90& a, const std::string& arch) {
   const std::string config = fmt::format(
       "convtune::DirectBodySm90{{.conv={},.filter_groups={},.position_groups={},.positions={},.strips={},"
-      ".channels={},.stages={},.staged={},.producers={}}}",
+      ".channels={},.stages={},.staged={},.producers={},.weight_stages={}}}",
       to_cuda(a.conv), a.filter_groups, a.position_groups, a.positions, a.strips, a.channels, a.stages,
-      a.staged, a.producers);
+      a.staged, a.producers, a.weight_stages);
   return packing_job("direct_body_sm90", config, arch);
 }
 

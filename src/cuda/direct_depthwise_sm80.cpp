@@ -10,7 +10,6 @@
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/extents.h"
-#include "cuda/forecast.h"
 #include "cuda/kernel_algorithm.h"
 #include "cuda/tile_work.h"
 #include "target.h"
@@ -182,7 +181,8 @@ class DirectDepthwise final : public KernelAlgorithm {
 
  private:
   // What can be said without its configs. Every precision: fp32 products are at least as exact.
-  Support takes(const Conv2dProblem& a, const DeviceInfo&) const override {
+  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm80(device); !support) return support;
     if (Support support = takes_f32(a, Layout::nhwc); !support) return support;
     if (a.c != a.groups || a.k != a.groups)
       return Support::no(

@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "capability.h"
 #include "config.h"
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/extents.h"
 #include "cuda/kernel_algorithm.h"
+#include "target.h"
 
 namespace convtune::cuda {
 namespace {
@@ -53,18 +55,6 @@ DirectFmaSm80 with(const Conv2dExtents& problem, const DirectFmaConfig& config) 
           .staged = config.staged != 0};
 }
 
-// What a multiprocessor has, by compute capability.
-struct Multiprocessor {
-  int block_smem_bytes, smem_bytes, threads;
-  double copied_bytes;  // read and written, a clock cycle
-};
-Multiprocessor multiprocessor(const std::string& isa) {
-  const auto is = [&](std::string_view capability) { return isa.starts_with(capability); };
-  if (is("sm_86") || is("sm_89") || is("sm_120")) return {99 << 10, 100 << 10, 1536, 3.5};
-  if (is("sm_80") || is("sm_87")) return {163 << 10, 164 << 10, 2048, 10};
-  return {227 << 10, 228 << 10, 2048, 13};
-}
-
 bool shares_weights(const DirectFmaSm80& a) {
   return a.uniform || a.weight_units() * a.chunks == 1;
 }
@@ -73,8 +63,7 @@ bool uniform_weights(const DirectFmaSm80& a) {
 }
 
 // Clock cycles, roughly: what the processors issue, what shared memory passes on, what memory moves.
-double estimated_cycles(const DirectFmaSm80& a, const DeviceInfo& device) {
-  const Multiprocessor unit = multiprocessor(device.isa);
+double estimated_cycles(const DirectFmaSm80& a, const Target& target) {
   const Conv2dExtents& problem = a.problem;
   const DirectFmaWork strip = direct_fma_sm80_work(a);
   const double warps = a.threads() / 32.0;
@@ -84,11 +73,13 @@ double estimated_cycles(const DirectFmaSm80& a, const DeviceInfo& device) {
   const double smem = warps * a.passes * strip.wavefronts + loads * 2;
   // Blocks beside each other, how well their warps hide latencies, and how evenly blocks fall.
   const double beside =
-      std::max(1.0, std::floor(std::min({static_cast<double>(unit.threads) / a.threads(), 32.0,
-                                         65536.0 / (DirectFmaSm80::round_up(registers, 8) * a.threads()),
-                                         static_cast<double>(unit.smem_bytes) /
-                                             static_cast<double>(a.smem_bytes() + 1024)})));
-  const double blocks = static_cast<double>(a.blocks()) / device.units;
+      std::max(1.0, std::floor(std::min({static_cast<double>(target.threads_per_multiprocessor) / a.threads(),
+                                         1.0 * target.blocks_per_multiprocessor,
+                                         1.0 * target.registers_per_multiprocessor /
+                                             (DirectFmaSm80::round_up(registers, 8) * a.threads()),
+                                         static_cast<double>(target.smem_per_multiprocessor) /
+                                             static_cast<double>(a.smem_bytes() + target.smem_reserved)})));
+  const double blocks = static_cast<double>(a.blocks()) / target.multiprocessors;
   const double at_once = warps * std::min(beside, std::ceil(blocks));
   const double compute = (std::max(issue, smem) + 0.1 * std::min(issue, smem)) / 1.1 * (1 + 1.5 / at_once) *
                          (blocks <= beside ? std::ceil(blocks) : blocks + 0.5 * std::min(1.0, beside / 4));
@@ -97,8 +88,9 @@ double estimated_cycles(const DirectFmaSm80& a, const DeviceInfo& device) {
   const double input = 4.0 * problem.n * problem.c * problem.h * problem.w;
   const double output = 4.0 * problem.n * problem.k * problem.p * problem.q;
   const double moved = std::min(loaded, input) + output + 0.3 * std::max(0.0, loaded - input);
+  const double copied = capability_facts(target.capability).copied_bytes_per_cycle;
   const double on_the_way = std::max(beside - 1, 0.5) * loads * 128;
-  const double memory = moved / device.units / unit.copied_bytes * (1 + 1500 / on_the_way);
+  const double memory = moved / target.multiprocessors / copied * (1 + 1500 / on_the_way);
   // What does not overlap: a block's threads load, compute and store in turns.
   const double alone = 0.15 + 0.6 / (beside + a.passes - 1);
   return std::max(compute, memory) + alone * std::min(compute, memory) + 2500;
@@ -122,13 +114,14 @@ class DirectFma final : public KernelAlgorithm {
 
   Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (Support support = takes(a, device); !support) return support;
-    if (ranked(a, device).empty()) return Support::no(why_none(extents_of(a), device));
+    const Target target = target_of(device);
+    if (ranked(a, target).empty()) return Support::no(why_none(extents_of(a), target));
     return Support::yes();
   }
 
   std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (!takes(a, device)) return {};
-    return to_configs(ranked(a, device));
+    return to_configs(ranked(a, target_of(device)));
   }
 
   double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config&,
@@ -138,7 +131,8 @@ class DirectFma final : public KernelAlgorithm {
 
  private:
   // What can be said without its configs. Every precision: fp32 products are at least as exact.
-  Support takes(const Conv2dProblem& a, const DeviceInfo&) const override {
+  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm80(device); !support) return support;
     if (Support support = takes_f32(a, Layout::nchw); !support) return support;
     if (Support support = fits_extents(a); !support) return support;
     const std::int64_t channels = a.c / a.groups;
@@ -161,13 +155,14 @@ class DirectFma final : public KernelAlgorithm {
         return Support::no(fmt::format("{} must be {} to {}, not {}", name, least, most, value));
     }
     const DirectFmaSm80 kernel = with(extents_of(a), typed);
-    if (fits(kernel, device)) return Support::yes();
+    const Target target = target_of(device);
+    if (fits(kernel, target)) return Support::yes();
     return Support::no(fmt::format(
         "{} is not one of its configs for this problem: at most {} threads (this: {}), about {} registers "
         "(this: "
         "{}) and {} bytes of shared memory (this: {})",
         to_string(config), DirectFmaSm80::kMostThreads, kernel.threads(), DirectFmaSm80::kMostRegisters,
-        kernel.registers(), multiprocessor(device.isa).block_smem_bytes, kernel.smem_bytes()));
+        kernel.registers(), target.smem_per_block, kernel.smem_bytes()));
   }
 
   std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,
@@ -175,19 +170,18 @@ class DirectFma final : public KernelAlgorithm {
     return std::make_unique<DirectFmaExecutable>(direct_fma_sm80_kernel(a, config), device);
   }
 
-  static bool fits(const DirectFmaSm80& kernel, const DeviceInfo& device) {
-    return kernel.valid() && kernel.smem_bytes() <= multiprocessor(device.isa).block_smem_bytes;
+  static bool fits(const DirectFmaSm80& kernel, const Target& target) {
+    return kernel.valid() && kernel.smem_bytes() <= target.smem_per_block;
   }
 
-  static std::string why_none(const Conv2dExtents& problem, const DeviceInfo& device) {
+  static std::string why_none(const Conv2dExtents& problem, const Target& target) {
     const DirectFmaSm80 least{.problem = problem};
     return fmt::format(
         "its least config needs {} bytes of shared memory (of {}), {} products in straight code (of {}), {} "
         "columns "
         "at once (of {}) and {} threads (of {})",
-        least.smem_bytes(), multiprocessor(device.isa).block_smem_bytes, least.products(),
-        DirectFmaSm80::kMostProducts, least.window(), DirectFmaSm80::kMostWindow, least.threads(),
-        DirectFmaSm80::kMostThreads);
+        least.smem_bytes(), target.smem_per_block, least.products(), DirectFmaSm80::kMostProducts,
+        least.window(), DirectFmaSm80::kMostWindow, least.threads(), DirectFmaSm80::kMostThreads);
   }
 
   // All, half, a quarter ... of `all`, and 1.
@@ -200,12 +194,12 @@ class DirectFma final : public KernelAlgorithm {
   }
 
   // The best by the estimate.
-  static std::vector<DirectFmaConfig> ranked(const Conv2dProblem& a, const DeviceInfo& device) {
+  static std::vector<DirectFmaConfig> ranked(const Conv2dProblem& a, const Target& target) {
     std::vector<Ranked<DirectFmaConfig>> all;
     const Conv2dExtents problem = extents_of(a);
     const auto consider = [&](const DirectFmaConfig& config) {
       const DirectFmaSm80 kernel = with(problem, config);
-      if (fits(kernel, device)) all.push_back({estimated_cycles(kernel, device), config});
+      if (fits(kernel, target)) all.push_back({estimated_cycles(kernel, target), config});
     };
     const int strips_across = DirectFmaSm80::ceil_div(problem.q, DirectFmaSm80::kColumns);
     for (const int filters : {1, 2, 4, 8}) {

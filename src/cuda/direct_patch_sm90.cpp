@@ -177,14 +177,14 @@ class DirectPatch final : public KernelAlgorithm {
     const auto typed = from_config<DirectPatchConfig>(config);
     constexpr std::int64_t kMost = 1 << 20;
     if (Support support = within(config, 1, kMost); !support) return support;
-    if (with(extents_of(a), typed).valid()) return Support::yes();
+    if (with(extents_of(a), typed).valid(sm90_smem_per_block())) return Support::yes();
     return Support::no(fmt::format(
         "{} is not one of its configs for this problem: consumers 1 to 3, filters a multiple of 32 up to "
         "256 (192 with 3 consumers), rows that divide {} with at most {} numbers of a sum, a multiple of "
         "16, stages 2 to {}, and {} bytes of "
         "shared memory",
         to_string(config), a.r, DirectPatchSm90::kMostStageNumbers, DirectPatchSm90::kMostStages,
-        DirectPatchSm90::kMostSmemBytes));
+        sm90_smem_per_block()));
   }
 
   std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,
@@ -202,7 +202,7 @@ class DirectPatch final : public KernelAlgorithm {
           for (int stages = DirectPatchSm90::kMostStages; stages >= 2; --stages) {
             const DirectPatchConfig config{consumers, filters, rows, stages};
             const DirectPatchSm90 kernel = with(extents, config);
-            if (!kernel.valid()) continue;
+            if (!kernel.valid(sm90_smem_per_block())) continue;
             ranked.push_back({estimated_cycles(kernel, multiprocessors), config});
             break;
           }

@@ -8,14 +8,15 @@
 #include <cmath>
 #include <optional>
 
+#include "capability.h"
 #include "config.h"
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/direct_stem_sm80_configs.h"
 #include "cuda/extents.h"
-#include "cuda/forecast.h"
 #include "cuda/kernel_algorithm.h"
 #include "cuda/tile_work.h"
+#include "target.h"
 #include "time_model.h"
 
 namespace convtune::cuda {
@@ -77,13 +78,13 @@ class DirectStem final : public KernelAlgorithm {
   Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (Support support = takes(a, device); !support) return support;
     const DirectStemPlanned planned(a);
-    if (!direct_stem_sm80_configs(planned, device).empty()) return Support::yes();
+    if (!direct_stem_sm80_configs(planned, target_of(device)).empty()) return Support::yes();
     DirectStemConfig least{.column_warps = 4, .steps = 2, .stages = 3};
     return Support::no(
         fmt::format("{} bytes of shared memory and {} instructions are about the least that "
                     "it needs here, and it has {} and {}",
                     planned.with(least).smem_bytes(), planned.with(least).instructions(),
-                    DirectStemSm80::kMostSmemBytes, DirectStemSm80::kMostInstructions));
+                    smem_per_block_anywhere(), DirectStemSm80::kMostInstructions));
   }
 
   std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
@@ -91,7 +92,7 @@ class DirectStem final : public KernelAlgorithm {
     std::vector<Ranked<DirectStemConfig>> ranked;
     const DirectStemPlanned planned(a);
     const Target target = target_of(device);
-    for (const DirectStemConfig& config : direct_stem_sm80_configs(planned, device)) {
+    for (const DirectStemConfig& config : direct_stem_sm80_configs(planned, target)) {
       const DirectStemSm80 kernel = planned.with(config);
       // The launch bounds keep `blocks` resident.
       const TileWork work = tile_work(kernel, planned.wavefronts_at(kernel.row_pitch));
@@ -135,7 +136,8 @@ class DirectStem final : public KernelAlgorithm {
 
  private:
   // What can be said without its configs.
-  Support takes(const Conv2dProblem& a, const DeviceInfo&) const override {
+  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm80(device); !support) return support;
     if (Support support = takes_tf32_nchw(a); !support) return support;
     if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
     if (a.dilation_h != 1 || a.dilation_w != 1) return Support::no("it is for dense filters only");
@@ -154,20 +156,20 @@ class DirectStem final : public KernelAlgorithm {
     const auto typed = from_config<DirectStemConfig>(config);
     if (Support support = within(config, 0, 256); !support) return support;
     const DirectStemSm80 kernel = DirectStemPlanned(a).with(typed);
-    const int smem_bytes = direct_stem_sm80_smem_bytes(device);
-    if (kernel.valid(smem_bytes)) return Support::yes();
     if (!kernel.possible())
       return Support::no(fmt::format(
           "{} is no config: warp_filters is a multiple of 16 up to 128, blocks are 1 to 8, staged "
           "is 0 or 1, all others 1 or more with at most {} warps",
           to_string(config), DirectStemSm80::kMostWarps));
+    const Target target = target_of(device);
+    if (direct_stem_sm80_fits(kernel, target)) return Support::yes();
     return Support::no(fmt::format(
         "{} is not one of its configs for this problem: 2 stages or all {} steps in one, {} registers (this: "
         "{}), {} instructions (this: {}), {} bytes of shared memory (this: {}) and {} for all blocks, whole "
         "rows ({} columns) where staged",
         to_string(config), kernel.k_steps(), kernel.register_limit(), kernel.registers(),
-        DirectStemSm80::kMostInstructions, kernel.instructions(), DirectStemSm80::kMostSmemBytes,
-        kernel.smem_bytes(), smem_bytes, kernel.of.q));
+        DirectStemSm80::kMostInstructions, kernel.instructions(), smem_per_block_anywhere(),
+        kernel.smem_bytes(), target.smem_per_multiprocessor, kernel.of.q));
   }
 
   std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,

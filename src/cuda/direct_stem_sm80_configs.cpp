@@ -5,9 +5,9 @@
 #include <set>
 #include <utility>
 
+#include "capability.h"
 #include "cuda/direct_stem_sm80.h"
 #include "cuda/extents.h"
-#include "cuda/forecast.h"
 
 namespace convtune::cuda {
 namespace {
@@ -51,18 +51,18 @@ std::vector<std::pair<int, int>> rings_of(DirectStemSm80 kernel) {
 }
 
 // `wasteful`: those with idle pixels, few warps and few sums too.
-std::vector<DirectStemConfig> configs_of(const DirectStemPlanned& planned, int smem_bytes, bool blackwell,
+std::vector<DirectStemConfig> configs_of(const DirectStemPlanned& planned, const Target& target,
                                          bool wasteful) {
   const Conv2dExtents& of = planned.of();
+  const int spare = wasteful ? 0 : capability_facts(target.capability).spare_registers;
   const int tiles = (of.q + 7) / 8;  // of a row
   std::vector<DirectStemConfig> configs;
   const auto add = [&](DirectStemConfig config) {
-    // For 10.0 ptxas wants more where 8 filters a thread are stored from registers.
-    const int spare_registers = blackwell && !config.staged && config.warp_filters >= 64 ? 48 : 0;
+    const int spare_registers = !config.staged && config.warp_filters >= 64 ? spare : 0;
     if (planned.with(config).body_stages() > kMostBodyStages) return;
     for (config.blocks = 6; config.blocks >= 1; --config.blocks) {
       const DirectStemSm80 kernel = planned.with(config);
-      if (kernel.valid(smem_bytes) &&
+      if (direct_stem_sm80_fits(kernel, target) &&
           kernel.registers() + spare_registers <= std::min(kernel.register_limit(), kMostRegisters))
         break;
     }
@@ -146,16 +146,15 @@ DirectStemSm80 DirectStemPlanned::with(const DirectStemConfig& config) const {
   return kernel;
 }
 
-int direct_stem_sm80_smem_bytes(const DeviceInfo& device) {
-  return static_cast<int>(target_of(device).smem_per_multiprocessor);
+bool direct_stem_sm80_fits(const DirectStemSm80& kernel, const Target& target) {
+  return kernel.valid() && kernel.smem_bytes() <= smem_per_block_anywhere() &&
+         kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks;
 }
 
 std::vector<DirectStemConfig> direct_stem_sm80_configs(const DirectStemPlanned& planned,
-                                                       const DeviceInfo& device) {
-  const int smem_bytes = direct_stem_sm80_smem_bytes(device);
-  const bool blackwell = target_of(device).capability_major == 10;
-  std::vector<DirectStemConfig> configs = configs_of(planned, smem_bytes, blackwell, false);
-  return configs.empty() ? configs_of(planned, smem_bytes, false, true) : configs;
+                                                       const Target& target) {
+  std::vector<DirectStemConfig> configs = configs_of(planned, target, false);
+  return configs.empty() ? configs_of(planned, target, true) : configs;
 }
 
 double direct_stem_sm80_wavefronts(const DirectStemSm80& kernel) {

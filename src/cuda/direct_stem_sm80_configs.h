@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "convtune/convolution.h"
+#include "convtune/target.h"
 #include "cuda/kernels/direct_stem_sm80.h"
 
 namespace convtune::cuda {
@@ -44,11 +45,13 @@ class DirectStemPlanned {
   std::array<double, 32> wavefronts_{};
 };
 
-int direct_stem_sm80_smem_bytes(const DeviceInfo& device);  // of a multiprocessor
+// Whether it is valid, and `blocks` of it have room on a multiprocessor. A block has no more shared memory
+// than every GPU can give it.
+bool direct_stem_sm80_fits(const DirectStemSm80& kernel, const Target& target);
 
-// Every valid config, each with as many blocks on a multiprocessor as fit; where there is no other, those
+// Every config that fits, each with as many blocks on a multiprocessor as fit; where there is no other, those
 // with idle pixels, few warps and few sums too.
 std::vector<DirectStemConfig> direct_stem_sm80_configs(const DirectStemPlanned& planned,
-                                                       const DeviceInfo& device);
+                                                       const Target& target);
 
 }  // namespace convtune::cuda

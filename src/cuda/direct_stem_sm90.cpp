@@ -177,13 +177,12 @@ class DirectStem final : public KernelAlgorithm {
     const auto typed = from_config<DirectStemConfig>(config);
     if (Support support = within(config, 1, kMostExtent); !support) return support;
     const DirectStemSm90 kernel = with(kernel_of(a), typed);
-    if (kernel.valid()) return Support::yes();
+    if (kernel.valid(sm90_smem_per_block())) return Support::yes();
     return Support::no(fmt::format(
         "{} is not one of its configs for this problem: consumers 2 or {}, units {} to {}, filters "
         "32, 64 or 96, at most {} bytes of shared memory (this: {})",
         to_string(config), DirectStemSm90::kMostConsumers, kernel.halo() + 2,
-        kernel.halo() + DirectStemSm90::kMostUnitsBesideHalo, DirectStemSm90::kMostSmemBytes,
-        kernel.smem_bytes()));
+        kernel.halo() + DirectStemSm90::kMostUnitsBesideHalo, sm90_smem_per_block(), kernel.smem_bytes()));
   }
 
   std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,
@@ -200,7 +199,7 @@ class DirectStem final : public KernelAlgorithm {
     return fmt::format(
         "{} products a tile and {} bytes of shared memory are the least that it needs here, and it has {} "
         "and {}",
-        kernel.k_steps(), kernel.smem_bytes(), DirectStemSm90::kMostProducts, DirectStemSm90::kMostSmemBytes);
+        kernel.k_steps(), kernel.smem_bytes(), DirectStemSm90::kMostProducts, sm90_smem_per_block());
   }
 
   // Every valid one: three consumers and many units first.
@@ -212,7 +211,8 @@ class DirectStem final : public KernelAlgorithm {
         for (int units = kernel.halo() + DirectStemSm90::kMostUnitsBesideHalo; units >= kernel.halo() + 2;
              --units) {
           const DirectStemConfig config{consumers, units, filters};
-          if (filters < kernel.k + 32 && with(kernel, config).valid()) configs.push_back(config);
+          if (filters < kernel.k + 32 && with(kernel, config).valid(sm90_smem_per_block()))
+            configs.push_back(config);
         }
     return configs;
   }

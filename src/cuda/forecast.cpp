@@ -30,13 +30,6 @@ int resident(const Target& target, int threads, int registers, std::int64_t smem
 
 }  // namespace
 
-Target target_of(const DeviceInfo& device) {
-  int capability = 0;  // "sm_90a": 90
-  for (const char letter : device.isa)
-    if (letter >= '0' && letter <= '9') capability = 10 * capability + (letter - '0');
-  return typical_target(capability / 10, capability % 10, device.units);
-}
-
 std::optional<LaunchForecast> forecast_launch(std::string_view algorithm, const Conv2dProblem& problem,
                                               const DeviceInfo& device, const Config& config) {
   if (algorithm == "direct_stem_sm80") {

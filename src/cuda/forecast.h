@@ -7,12 +7,8 @@
 #include <string_view>
 
 #include "convtune/convolution.h"
-#include "convtune/target.h"
 
 namespace convtune::cuda {
-
-// A device as the model of time knows it: typical of its compute capability, with as many multiprocessors.
-Target target_of(const DeviceInfo& device);
 
 struct LaunchForecast {
   int threads = 0;                   // of a block

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -19,6 +18,7 @@
 #include "cuda/extents.h"
 #include "cuda/kernel_algorithm.h"
 #include "cuda/rehearsal.h"
+#include "target.h"
 
 namespace convtune::cuda {
 namespace {
@@ -93,36 +93,15 @@ ImplicitGemmSm80 with(const Conv2dProblem& a, const ImplicitGemmConfig& config) 
           .specialized = config.specialized != 0};
 }
 
-int capability(const DeviceInfo& device) {  // "sm_90a" is 90
-  return device.isa.starts_with("sm_") ? std::atoi(device.isa.c_str() + 3) : 0;
-}
-
-// Of one block.
-int most_smem_bytes(const DeviceInfo& device) {
-  switch (capability(device)) {
-    case 80:
-    case 87:
-      return 163 * 1024;
-    case 90:
-    case 100:
-    case 103:
-    case 110:
-      return 227 * 1024;
-    default:
-      return 99 * 1024;
-  }
-}
-
-// Blocks that a multiprocessor holds at once, by registers, threads and shared memory.
-int resident_blocks(const ImplicitGemmSm80& kernel, int smem_bytes) {
-  constexpr int kMostThreads = 1536, kReserved = 1024;
-  const int by_smem = (smem_bytes + kReserved) / (kernel.smem_bytes() + kReserved);
-  return std::max(std::min({kernel.blocks_per_unit(), by_smem, kMostThreads / kernel.threads()}), 1);
+// Blocks that a multiprocessor holds at once, by registers and shared memory.
+int resident_blocks(const ImplicitGemmSm80& kernel, const Target& target) {
+  const std::int64_t by_smem = target.smem_per_multiprocessor / (kernel.smem_bytes() + target.smem_reserved);
+  return static_cast<int>(std::clamp<std::int64_t>(by_smem, 1, kernel.blocks_per_unit()));
 }
 
 // Clock cycles of the busiest multiprocessor, roughly: of products, shared memory, copies and the L2 the
 // slowest and a part of the others, for every block of terms; then what a block begins and ends with.
-double estimated_cycles(const ImplicitGemmSm80& kernel, const DeviceInfo& device) {
+double estimated_cycles(const ImplicitGemmSm80& kernel, const Target& target) {
   constexpr double kMultiplyAddsACycle = 640, kSmemBytesACycle = 128, kL2BytesACycle = 22;
   constexpr double kOverlap = 0.2, kBarrier = 40, kStart = 1500, kStoredBytesACycle = 12;
   const Conv2dExtents& a = kernel.problem;
@@ -138,13 +117,13 @@ double estimated_cycles(const ImplicitGemmSm80& kernel, const DeviceInfo& device
   const double copies = n * k / 32 * (wide ? 2 : kernel.chunked ? 4.5 : 8) + weight_bytes / 64;
   const double reuse = kernel.chunked && a.r * a.s > 1 ? 0.5 : 1;  // of what is in L1
   const double l2 = (weight_bytes + reuse * input_bytes) / kL2BytesACycle;
-  const int resident = resident_blocks(kernel, most_smem_bytes(device));
-  const double blocks = std::ceil(static_cast<double>(kernel.blocks(a)) / device.units);  // each
+  const int resident = resident_blocks(kernel, target);
+  const double blocks = std::ceil(static_cast<double>(kernel.blocks(a)) / target.multiprocessors);  // each
   const double together = std::min<double>(resident, blocks);
   const double slowest = std::max({products, smem, copies, l2});
   const double step = slowest + kOverlap * (products + smem + copies + l2 - slowest) + kBarrier / together;
   // Copies through L1 need lines of it while they are on their way, and shared memory leaves it few.
-  const double used = together * kernel.smem_bytes() / most_smem_bytes(device);
+  const double used = together * kernel.smem_bytes() / static_cast<double>(target.smem_per_block);
   const double small_l1 = 1 + 0.5 * std::max(0.0, used - 0.6);
   const double few_warps = 1 + 0.6 * std::max(0.0, 1 - together * kernel.threads() / 256);
   const double ends =
@@ -224,8 +203,9 @@ class ImplicitGemm final : public KernelAlgorithm {
   std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (!supports(a, device)) return {};
     std::vector<Config> configs;
-    for (const ImplicitGemmConfig& config : ranked(a, device, true)) configs.push_back(to_config(config));
-    for (const ImplicitGemmConfig& config : ranked(a, device, false)) configs.push_back(to_config(config));
+    const Target target = target_of(device);
+    for (const ImplicitGemmConfig& config : ranked(a, target, true)) configs.push_back(to_config(config));
+    for (const ImplicitGemmConfig& config : ranked(a, target, false)) configs.push_back(to_config(config));
     return configs;
   }
 
@@ -264,8 +244,7 @@ class ImplicitGemm final : public KernelAlgorithm {
 
  private:
   Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (capability(device) < 80)
-      return Support::no(fmt::format("it needs compute capability 8.0, and this is {}", device.isa));
+    if (Support support = needs_sm80(device); !support) return support;
     if (a.dtype != DType::f32) return Support::no("it is for f32 tensors only");
     if (Support support = fits_extents(a); !support) return support;
     if (!with(a, {}).fits(extents_of(a)))
@@ -283,7 +262,8 @@ class ImplicitGemm final : public KernelAlgorithm {
         return Support::no(fmt::format("{} must be {}, not {}", name, flag ? "0 or 1" : "1 to 256", value));
     }
     const ImplicitGemmSm80 kernel = with(a, typed);
-    if (!kernel.valid(most_smem_bytes(device)))
+    const std::int64_t most_smem_bytes = target_of(device).smem_per_block;
+    if (!kernel.valid(most_smem_bytes))
       return Support::no(
           fmt::format("{} is none of its configs: block_n 32, 64, 128 or 256; block_k 16 or 32; 2 to 8 "
                       "warps, powers of "
@@ -291,7 +271,7 @@ class ImplicitGemm final : public KernelAlgorithm {
                       "(this: {}); 2 to "
                       "{} stages in {} bytes of shared memory (this: {})",
                       to_string(config), ImplicitGemmSm80::kMostSums, kernel.sums(),
-                      ImplicitGemmSm80::kMostStages, most_smem_bytes(device), kernel.smem_bytes()));
+                      ImplicitGemmSm80::kMostStages, most_smem_bytes, kernel.smem_bytes()));
     if (!kernel.fits(kernel.problem))
       return Support::no("with this tile its blocks are too many to be counted in 31 bits");
     return Support::yes();
@@ -303,7 +283,7 @@ class ImplicitGemm final : public KernelAlgorithm {
   }
 
   // The configs that make sense, best estimate first: those that need no more than twice the best's.
-  static std::vector<ImplicitGemmConfig> ranked(const Conv2dProblem& a, const DeviceInfo& device,
+  static std::vector<ImplicitGemmConfig> ranked(const Conv2dProblem& a, const Target& target,
                                                 bool specialized) {
     constexpr double kHopeless = 2;
     constexpr std::size_t kMostCandidates = 64;
@@ -313,8 +293,8 @@ class ImplicitGemm final : public KernelAlgorithm {
       const ImplicitGemmConfig config{shape.block_m, shape.block_n, block_k, shape.warps_m,
                                       shape.warps_n, stages,        chunked, specialized};
       const ImplicitGemmSm80 kernel = with(a, config);
-      if (!kernel.valid(most_smem_bytes(device)) || !kernel.fits(kernel.problem)) return;
-      all.push_back({estimated_cycles(kernel, device), config});
+      if (!kernel.valid(target.smem_per_block) || !kernel.fits(kernel.problem)) return;
+      all.push_back({estimated_cycles(kernel, target), config});
     };
     for (const bool chunked : {true, false}) {
       if (!specialized)

@@ -3,9 +3,15 @@
 
 #include <fmt/format.h>
 
+#include "capability.h"
 #include "cuda/forecast.h"
 
 namespace convtune::cuda {
+namespace {
+
+constexpr ComputeCapability kSm90 = {9, 0};
+
+}  // namespace
 
 std::string KernelAlgorithm::source_hash() const {
   return kernel_source_hash(name_ + ".cuh");
@@ -48,9 +54,21 @@ Support takes_tf32_nchw(const Conv2dProblem& problem) {
   return Support::yes();
 }
 
+Support needs_sm80(const DeviceInfo& device) {
+  if (device.capability >= kLeastCapability) return Support::yes();
+  return Support::no(fmt::format("it needs compute capability {}, and this is {}",
+                                 to_string(kLeastCapability), to_string(device.capability)));
+}
+
 Support needs_sm90(const DeviceInfo& device) {
-  if (device.isa == "sm_90a") return Support::yes();
-  return Support::no(fmt::format("it needs compute capability 9.0, and this is {}", device.isa));
+  if (device.capability == kSm90) return Support::yes();
+  return Support::no(fmt::format("it needs compute capability {}, and this is {}", to_string(kSm90),
+                                 to_string(device.capability)));
+}
+
+std::int64_t sm90_smem_per_block() {
+  static const std::int64_t bytes = capability_facts(kSm90).smem_per_block();
+  return bytes;
 }
 
 Support within(const Config& config, std::int64_t least, std::int64_t most) {

@@ -45,8 +45,12 @@ class KernelAlgorithm : public Algorithm {
 // Refusals that several of them share.
 Support takes_f32(const Conv2dProblem& problem, Layout layout);
 Support takes_tf32_nchw(const Conv2dProblem& problem);
-Support needs_sm90(const DeviceInfo& device);
+Support needs_sm80(const DeviceInfo& device);                                 // or newer
+Support needs_sm90(const DeviceInfo& device);                                 // and no other
 Support within(const Config& config, std::int64_t least, std::int64_t most);  // every value of it
+
+// Shared memory that a block may have where needs_sm90() is satisfied.
+std::int64_t sm90_smem_per_block();
 
 // A config and what an estimate says that it takes, in whatever unit.
 template <class Typed>

@@ -5,6 +5,7 @@ Usage: export_test.py PATH_OF_CONVTUNE [unittest options]. Standard library only
 """
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -114,6 +115,16 @@ class Export(CliTest):
                      "consumers")
         self.refused([*EXPORT, "alexnet_conv1", "--target", "a100", "--algorithm", "direct_stem_sm90"], 2,
                      "compute capability 9.0")
+
+    def test_a_config_fits_the_capability_of_the_target(self):
+        target = json.loads(self.ok("devices", "--target", "rtx5090", "--json", "-").stdout)
+        target.update(name="gb10", product="NVIDIA GB10", capability="12.1")
+        file = self.folder / "gb10.json"
+        file.write_text(json.dumps(target))
+        large = "rows=4 filters=4 down=1 units=1 chunks=8 passes=2 kept=0 uniform=0 staged=1"  # 119 KiB
+        command = [*EXPORT, "mb1ic3ih224oc64kh3ph1", "--algorithm", "direct_fma_sm80", "--config", large, "--target"]
+        self.refused([*command, str(file)], 2, "101376 bytes of shared memory")
+        self.assertIn("code=sm_80", self.ok(*command, "a100").stdout)
 
     @unittest.skipUnless(shutil.which("nvcc"), "there is no nvcc here")
     def test_nvcc_compiles_the_device_code(self):

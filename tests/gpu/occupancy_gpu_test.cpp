@@ -158,9 +158,7 @@ TEST_F(OccupancyGpu, AgreesForRealCandidates) {
 // Of the table's rows with this device's capability, what the capability decides.
 TEST_F(OccupancyGpu, TheTablesLimitsAreTheDevices) {
   for (const Target& known : known_targets()) {
-    if (known.capability_major != target_.capability_major ||
-        known.capability_minor != target_.capability_minor)
-      continue;
+    if (known.capability != target_.capability) continue;
     EXPECT_EQ(known.registers_per_multiprocessor, target_.registers_per_multiprocessor) << known.name;
     EXPECT_EQ(known.threads_per_block, target_.threads_per_block) << known.name;
     EXPECT_EQ(known.threads_per_multiprocessor, target_.threads_per_multiprocessor) << known.name;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "capability.h"
 #include "convtune/error.h"
 #include "convtune/problem.h"
 #include "cuda/ceilings.h"
@@ -311,8 +312,9 @@ TEST(KernelSources, AreBuiltIn) {
 
 TEST_F(Compiler, TheKernelsOfTheCeilingsSpillNothing) {
   SKIP_WITHOUT_NVRTC();
-  for (const char* arch : {"sm_80", "sm_89", "sm_90a", "sm_120"}) {
-    const CompiledModule module = compile(ceilings_job(arch), false);
+  for (const ComputeCapability capability : nvrtc_capabilities()) {
+    const std::string arch = isa_of(capability);
+    const CompiledModule module = compile(ceilings_job(capability), false);
     EXPECT_EQ(module.kernels.size(), 3u) << arch;
     for (const KernelResources& resources : module.kernels) {
       EXPECT_EQ(resources.spill_bytes, 0) << arch << " " << resources.kernel;

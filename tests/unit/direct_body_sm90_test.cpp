@@ -28,7 +28,7 @@ template <DirectBodySm90 config>
 void check_input() {
   constexpr Conv2dExtents a = config.conv;
   using S = body::Sizes<config>;
-  static_assert(config.valid());
+  static_assert(config.valid(227 * 1024));
   std::vector<int> seen(static_cast<std::size_t>(a.n) * a.p * a.q);
   std::vector<int> loaded(static_cast<std::size_t>(config.channels / 4 * S::kPlane));
   for (int tile = 0; tile < config.position_tiles(); ++tile) {
@@ -241,13 +241,13 @@ TEST(DirectBodySm90, PlansQuicklyAtAnyDilationStrideAndPadding) {
 }
 
 TEST(DirectBodySm90, RefusesWithAReason) {
-  const auto reason = [](const std::string& text, const char* isa = "sm_90a") {
-    return cuda::direct_body_sm90().supports(parse_problem(text), gpu(isa)).reason();
+  const auto reason = [](const std::string& text, ComputeCapability capability = {9, 0}) {
+    return cuda::direct_body_sm90().supports(parse_problem(text), gpu(capability)).reason();
   };
   const std::string good = "mb2ic16ih32oc16kh3ph1 precision=tf32";
   EXPECT_EQ(reason(good), "");
   EXPECT_EQ(reason("mb2ic16ih32oc16kh3ph1 precision=bf16"), "");
-  EXPECT_NE(reason(good, "sm_80").find("this is sm_80"), std::string::npos);
+  EXPECT_NE(reason(good, {8, 0}).find("this is 8.0"), std::string::npos);
   EXPECT_NE(reason("mb2ic16ih32oc16kh3ph1 precision=fp32").find("fp32"), std::string::npos);
   EXPECT_NE(reason(good + " layout=nhwc").find("NCHW"), std::string::npos);
   EXPECT_NE(reason("mb2ic16ih32oc16kh3ph1 dtype=f16 precision=fp16").find("f32"), std::string::npos);

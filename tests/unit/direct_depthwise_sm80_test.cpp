@@ -11,8 +11,8 @@
 namespace convtune {
 namespace {
 
-std::vector<Config> candidates(const Conv2dProblem& problem, const char* isa = "sm_90a") {
-  return cuda::direct_depthwise_sm80().candidates(problem, gpu(isa));
+std::vector<Config> candidates(const Conv2dProblem& problem, ComputeCapability capability = {9, 0}) {
+  return cuda::direct_depthwise_sm80().candidates(problem, gpu(capability));
 }
 
 int number(int i) {
@@ -92,13 +92,13 @@ TEST(DirectDepthwiseSm80, LeavesThePaddingOfWholeImagesOut) {
 }
 
 TEST(DirectDepthwiseSm80, RefusesWithAReason) {
-  const auto reason = [](const std::string& text, const char* isa = "sm_90a") {
-    return cuda::direct_depthwise_sm80().supports(parse_problem(text), gpu(isa)).reason();
+  const auto reason = [](const std::string& text, ComputeCapability capability = {9, 0}) {
+    return cuda::direct_depthwise_sm80().supports(parse_problem(text), gpu(capability)).reason();
   };
   const std::string good = "mb2g32ic32ih32oc32kh3ph1 layout=nhwc";
   for (const char* precision : {"fp32", "tf32", "fp16", "bf16"})
-    for (const char* isa : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"})
-      EXPECT_EQ(reason(good + " precision=" + precision, isa), "");
+    for (const ComputeCapability capability : kCapabilities)
+      EXPECT_EQ(reason(good + " precision=" + precision, capability), "");
   EXPECT_EQ(reason("mb1g8ic8ih40oc8kh31ph15 layout=nhwc"), "");
   EXPECT_NE(reason("mb2g32ic32ih32oc32kh3ph1").find("NHWC"), std::string::npos);
   EXPECT_NE(reason(good + " precision=fp16 dtype=f16").find("f32"), std::string::npos);
@@ -149,9 +149,9 @@ TEST(DirectDepthwiseSm80, CompilesAsPlanned) {
   if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
   std::vector<cuda::CompileJob> jobs;
   std::vector<int> threads;
-  const auto add = [&](const Conv2dProblem& problem, const Config& config, const char* isa) {
+  const auto add = [&](const Conv2dProblem& problem, const Config& config, ComputeCapability capability) {
     const DirectDepthwiseSm80 kernel = cuda::direct_depthwise_sm80_kernel(problem, config);
-    jobs.push_back(cuda::direct_depthwise_sm80_job(kernel, isa));
+    jobs.push_back(cuda::direct_depthwise_sm80_job(kernel, isa_of(capability)));
     threads.push_back(kernel.threads() * kernel.blocks);
   };
   for (const char* text : {"g96mb64ic96ih56oc96kh7ph3", "g96mb64ic96ih112oc96kh3sh2ph1",
@@ -159,7 +159,7 @@ TEST(DirectDepthwiseSm80, CompilesAsPlanned) {
     const Conv2dProblem problem = tf32(std::string(text) + " layout=nhwc");
     const std::vector<Config> configs = candidates(problem);
     ASSERT_FALSE(configs.empty()) << text;
-    add(problem, configs.front(), "sm_90a");
+    add(problem, configs.front(), {9, 0});
     for (const bool ring : {false, true}) {
       const Config* tightest = nullptr;
       int least = 0;
@@ -168,12 +168,12 @@ TEST(DirectDepthwiseSm80, CompilesAsPlanned) {
         const int spare = kernel.register_limit() - kernel.registers();
         if ((kernel.passes > 1) == ring && (!tightest || spare < least)) tightest = &config, least = spare;
       }
-      if (tightest) add(problem, *tightest, "sm_90a");
+      if (tightest) add(problem, *tightest, {9, 0});
     }
   }
-  for (const char* isa : {"sm_80", "sm_86", "sm_89", "sm_100a", "sm_120"}) {
+  for (const ComputeCapability capability : kCapabilities) {
     const Conv2dProblem problem = tf32("g96mb64ic96ih56oc96kh7ph3 layout=nhwc");
-    add(problem, candidates(problem, isa).front(), isa);
+    add(problem, candidates(problem, capability).front(), capability);
   }
   expect_compiles(jobs, threads);
 }

@@ -73,13 +73,13 @@ TEST(DirectFmaSm80, FindsEveryProductInItsSharedMemory) {
 }
 
 TEST(DirectFmaSm80, RefusesWithAReason) {
-  const auto reason = [](const std::string& text, const char* isa = "sm_90a") {
-    return cuda::direct_fma_sm80().supports(parse_problem(text), gpu(isa)).reason();
+  const auto reason = [](const std::string& text, ComputeCapability capability = {9, 0}) {
+    return cuda::direct_fma_sm80().supports(parse_problem(text), gpu(capability)).reason();
   };
   const std::string good = "mb2g32ic32ih32oc32kh3ph1";
   for (const char* precision : {"fp32", "tf32", "fp16", "bf16"})
-    for (const char* isa : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"})
-      EXPECT_EQ(reason(good + " precision=" + precision, isa), "");
+    for (const ComputeCapability capability : kCapabilities)
+      EXPECT_EQ(reason(good + " precision=" + precision, capability), "");
   EXPECT_NE(reason(good + " precision=fp32 layout=nhwc").find("NCHW"), std::string::npos);
   EXPECT_NE(reason(good + " precision=fp16 dtype=f16").find("f32"), std::string::npos);
   EXPECT_NE(reason("mb2ic64ih32oc16kh3ph1 precision=tf32").find("few products"), std::string::npos);
@@ -112,9 +112,9 @@ TEST(DirectFmaSm80, CompilesAsPlanned) {
   if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
   std::vector<cuda::CompileJob> jobs;
   std::vector<int> threads;
-  const auto add = [&](const Conv2dProblem& problem, const Config& config, const char* isa) {
+  const auto add = [&](const Conv2dProblem& problem, const Config& config, ComputeCapability capability) {
     const DirectFmaSm80 kernel = cuda::direct_fma_sm80_kernel(problem, config);
-    jobs.push_back(cuda::direct_fma_sm80_job(kernel, isa));
+    jobs.push_back(cuda::direct_fma_sm80_job(kernel, isa_of(capability)));
     threads.push_back(kernel.threads());
   };
   for (const char* name : {"mobilenet_dw_3x3_144", "mobilenet_dw_3x3_s2_96", "convnext_dw_7x7_96",
@@ -122,19 +122,19 @@ TEST(DirectFmaSm80, CompilesAsPlanned) {
     const Conv2dProblem problem = tf32(name);
     const std::vector<Config> configs = cuda::direct_fma_sm80().candidates(problem, gpu());
     ASSERT_FALSE(configs.empty()) << name;
-    add(problem, configs.front(), "sm_90a");
+    add(problem, configs.front(), {9, 0});
     for (const char* flag : {"kept", "staged", "uniform"}) {
       const Config* most = nullptr;
       for (const Config& config : configs)
         if (config.at(flag) == 1 && (!most || cuda::direct_fma_sm80_kernel(problem, config).registers() >
                                                   cuda::direct_fma_sm80_kernel(problem, *most).registers()))
           most = &config;
-      if (most) add(problem, *most, "sm_90a");
+      if (most) add(problem, *most, {9, 0});
     }
   }
-  for (const char* isa : {"sm_80", "sm_86", "sm_89", "sm_100a", "sm_120"}) {
+  for (const ComputeCapability capability : kCapabilities) {
     const Conv2dProblem problem = tf32("resnext_g32_3x3_128");
-    add(problem, cuda::direct_fma_sm80().candidates(problem, gpu(isa)).front(), isa);
+    add(problem, cuda::direct_fma_sm80().candidates(problem, gpu(capability)).front(), capability);
   }
   expect_compiles(jobs, threads);
 }

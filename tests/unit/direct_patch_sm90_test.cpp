@@ -37,7 +37,7 @@ TEST(DirectPatchSm90, ChunksAreThePatch) {
   for (const int side : {4, 8, 16, 32})
     for (const int rows : {1, 2, 4, 8}) {
       const DirectPatchSm90 kernel{.conv = patches(2, 3, side, 3, 5, 64), .filters = 64, .rows = rows};
-      if (!kernel.valid()) continue;
+      if (!kernel.valid(227 * 1024)) continue;
       std::set<std::pair<int, int>> met;
       for (int step = 0; step < kernel.steps(); ++step)
         for (int column = 0; column < 8; ++column) {
@@ -87,13 +87,12 @@ TEST(DirectPatchSm90, StagingHasNoBankConflicts) {
 }
 
 TEST(DirectPatchSm90, RefusesWithAReason) {
-  const auto reason = [](const std::string& text, const char* isa = "sm_90a") {
-    return cuda::direct_patch_sm90().supports(parse_problem(text), gpu(isa)).reason();
+  const auto reason = [](const std::string& text, ComputeCapability capability = {9, 0}) {
+    return cuda::direct_patch_sm90().supports(parse_problem(text), gpu(capability)).reason();
   };
   EXPECT_EQ(reason("mb2ic3ih64oc64kh16sh16 precision=tf32"), "");
   EXPECT_EQ(reason("mb2ic3ih64oc10kh8sh8 precision=bf16"), "");
-  EXPECT_NE(reason("mb2ic3ih64oc64kh16sh16 precision=tf32", "sm_80").find("this is sm_80"),
-            std::string::npos);
+  EXPECT_NE(reason("mb2ic3ih64oc64kh16sh16 precision=tf32", {8, 0}).find("this is 8.0"), std::string::npos);
   EXPECT_NE(reason("mb2ic3ih64oc64kh16sh16 precision=fp32").find("fp32"), std::string::npos);
   EXPECT_NE(reason("mb2ic3ih64oc64kh16sh16 precision=tf32 layout=nhwc").find("NCHW"), std::string::npos);
   EXPECT_NE(reason("mb2ic3ih64oc64kh16sh16 dtype=f16 precision=fp16").find("f32"), std::string::npos);
@@ -149,7 +148,7 @@ TEST(DirectPatchSm90, CompilesAsPlanned) {
   std::vector<cuda::CompileJob> jobs;
   std::vector<int> threads;
   for (const DirectPatchSm90& kernel : kernels) {
-    ASSERT_TRUE(kernel.valid());
+    ASSERT_TRUE(kernel.valid(227 * 1024));
     jobs.push_back(cuda::direct_patch_sm90_job(kernel, "sm_90a"));
     threads.push_back(kernel.threads());
   }

@@ -10,17 +10,15 @@
 #include "convtune/cases.h"
 #include "cuda/compile_all.h"
 #include "cuda/cuda.h"
+#include "estimate.h"
 #include "random_bits.h"
+#include "target.h"
 
 namespace convtune {
 namespace {
 
-DeviceInfo gpu(const char* isa = "sm_89", int units = 128) {
-  DeviceInfo device;
-  device.device = {Device::Kind::cuda, 0};
-  device.isa = isa;
-  device.units = units;
-  return device;
+DeviceInfo gpu(ComputeCapability capability = {8, 9}) {
+  return device_of(typical_target(capability, 128));
 }
 
 Conv2dProblem stem(const std::string& text) {
@@ -144,12 +142,13 @@ TEST(DirectStemSm80, WindowAndOffsetsMakeAConvolution) {
 }
 
 TEST(DirectStemSm80, RefusesWithAReason) {
-  const auto reason = [](const std::string& text, const char* isa = "sm_89") {
-    return cuda::direct_stem_sm80().supports(parse_problem(text), gpu(isa)).reason();
+  const auto reason = [](const std::string& text, ComputeCapability capability = {8, 9}) {
+    return cuda::direct_stem_sm80().supports(parse_problem(text), gpu(capability)).reason();
   };
   const std::string good = "mb2ic3ih32oc16kh3ph1 precision=tf32";
-  for (const char* isa : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"})
-    EXPECT_EQ(reason(good, isa), "");
+  for (const ComputeCapability capability :
+       {ComputeCapability{8, 0}, {8, 6}, {8, 9}, {9, 0}, {10, 0}, {12, 0}})
+    EXPECT_EQ(reason(good, capability), "");
   EXPECT_EQ(reason("mb2ic3ih32oc16kh3ph1 precision=bf16"), "");
   EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1 precision=fp32").find("fp32"), std::string::npos);
   EXPECT_NE(reason(good + " layout=nhwc").find("NCHW"), std::string::npos);
@@ -184,16 +183,17 @@ TEST(DirectStemSm80, TakesNoConfigFromOutsideThatIsNotItsOwn) {
 
 TEST(DirectStemSm80, TakesEveryStemCaseEverywhere) {
   for (const Conv2dProblem& problem : load_suite("stem"))
-    for (const char* isa : {"sm_80", "sm_89", "sm_90a"}) {
+    for (const ComputeCapability capability : {ComputeCapability{8, 0}, {8, 9}, {9, 0}}) {
       const Conv2dProblem asked = stem(to_string(problem));
-      const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(asked, gpu(isa));
+      const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(asked, gpu(capability));
       ASSERT_FALSE(configs.empty()) << to_string(problem);
       for (const Config& config : configs)
         expect_ring(cuda::direct_stem_sm80_kernel(asked, config),
                     to_string(problem) + " with " + to_string(config));
       if (HasFatalFailure()) return;
       for (std::size_t i = 0; i < configs.size(); i += 1 + configs.size() / 20) {
-        EXPECT_TRUE(cuda::direct_stem_sm80().accepts(asked, gpu(isa), configs[i])) << to_string(configs[i]);
+        EXPECT_TRUE(cuda::direct_stem_sm80().accepts(asked, gpu(capability), configs[i]))
+            << to_string(configs[i]);
         EXPECT_LE(cuda::direct_stem_sm80_kernel(asked, configs[i]).smem_bytes(), 99 * 1024);
       }
     }
@@ -231,22 +231,23 @@ TEST(DirectStemSm80, TakesSmallOutputs) {
 TEST(DirectStemSm80, CompilesAsPlanned) {
   if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
   struct Asked {
-    const char *text, *isa;
+    const char* text;
+    ComputeCapability capability;
   };
   std::vector<DirectStemSm80> kernels;
   std::vector<cuda::CompileJob> jobs;
-  for (const auto& [text, isa] : {Asked{"alexnet_conv1", "sm_80"},
-                                  {"alexnet_conv1", "sm_89"},
-                                  {"alexnet_conv1", "sm_90a"},
-                                  {"resnet_stem", "sm_89"},
-                                  {"vgg_conv1_1", "sm_86"},
-                                  {"vit_b16_patchify", "sm_90a"},
-                                  {"mb3ic2ih33iw41oc13kh5kw3sh2sw3ph1pw2 act=relu bias=0", "sm_120"}}) {
+  for (const auto& [text, capability] : {Asked{"alexnet_conv1", {8, 0}},
+                                         {"alexnet_conv1", {8, 9}},
+                                         {"alexnet_conv1", {9, 0}},
+                                         {"resnet_stem", {8, 9}},
+                                         {"vgg_conv1_1", {8, 6}},
+                                         {"vit_b16_patchify", {9, 0}},
+                                         {"mb3ic2ih33iw41oc13kh5kw3sh2sw3ph1pw2 act=relu bias=0", {12, 0}}}) {
     const Conv2dProblem problem = stem(text);
-    const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(problem, gpu(isa));
+    const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(problem, gpu(capability));
     ASSERT_FALSE(configs.empty()) << text;
     kernels.push_back(cuda::direct_stem_sm80_kernel(problem, configs.front()));
-    jobs.push_back(cuda::direct_stem_sm80_job(kernels.back(), isa));
+    jobs.push_back(cuda::direct_stem_sm80_job(kernels.back(), isa_of(capability)));
   }
   const std::vector<cuda::CompileResult> results = cuda::compile_all(jobs, 2, 60);
   for (std::size_t i = 0; i < jobs.size(); ++i) {

@@ -96,14 +96,14 @@ TEST(DirectStemSm90, RunsAreAllOfAnImage) {
 }
 
 TEST(DirectStemSm90, RefusesWithAReason) {
-  const auto reason = [](const std::string& text, const char* isa = "sm_90a") {
-    return cuda::direct_stem_sm90().supports(parse_problem(text), gpu(isa)).reason();
+  const auto reason = [](const std::string& text, ComputeCapability capability = {9, 0}) {
+    return cuda::direct_stem_sm90().supports(parse_problem(text), gpu(capability)).reason();
   };
   const std::string good = "mb2ic3ih64oc16kh5sh4ph2 precision=tf32";
   EXPECT_EQ(reason(good), "");
   EXPECT_EQ(reason("mb2ic3ih64oc16kh5sh4ph2 precision=bf16"), "");
-  EXPECT_NE(reason(good, "sm_80").find("this is sm_80"), std::string::npos);
-  EXPECT_NE(reason(good, "sm_100a").find("this is sm_100a"), std::string::npos);
+  EXPECT_NE(reason(good, {8, 0}).find("this is 8.0"), std::string::npos);
+  EXPECT_NE(reason(good, {10, 0}).find("this is 10.0"), std::string::npos);
   EXPECT_NE(reason("mb2ic3ih64oc16kh5sh4ph2 precision=fp32").find("fp32"), std::string::npos);
   EXPECT_NE(reason(good + " layout=nhwc").find("NCHW"), std::string::npos);
   EXPECT_NE(reason("mb2ic3ih64oc16kh5sh4ph2 dtype=f16 precision=fp16").find("f32"), std::string::npos);

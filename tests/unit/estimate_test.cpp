@@ -69,8 +69,7 @@ TEST(Estimate, SaysWhyNothingRuns) {
 
 TEST(Rehearsal, StopsAtTheFirstCompileAndForgets) {
   const Algorithm& algorithm = find_algorithm(Device::Kind::cuda, "direct_stem_sm90");
-  DeviceInfo device;
-  device.device = {Device::Kind::cuda, 0}, device.isa = "sm_90a", device.units = 132;
+  const DeviceInfo device = device_of(find_target("h100"));
   const std::vector<Config> configs = algorithm.candidates(kProblem, device);
   ASSERT_FALSE(configs.empty());
   {

@@ -125,13 +125,13 @@ TEST(ImplicitGemmSm80, AsksForAlignment) {
 }
 
 TEST(ImplicitGemmSm80, RefusesWithAReason) {
-  const auto reason = [](const std::string& text, const char* isa = "sm_80") {
-    return gemm().supports(tf32(text), gpu(isa)).reason();
+  const auto reason = [](const std::string& text, ComputeCapability capability = {8, 0}) {
+    return gemm().supports(tf32(text), gpu(capability)).reason();
   };
-  for (const char* isa : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"})
-    EXPECT_EQ(reason("mb2ic3ih32oc16kh3ph1", isa), "");
+  for (const ComputeCapability capability : kCapabilities)
+    EXPECT_EQ(reason("mb2ic3ih32oc16kh3ph1", capability), "");
   EXPECT_EQ(reason("mb2g8ic8ih32oc16kh3ph1 precision=fp32 layout=nhwc"), "");
-  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1", "sm_75").find("8.0"), std::string::npos);
+  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1", {7, 5}).find("8.0"), std::string::npos);
   EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1", "avx2").find("8.0"), std::string::npos);
   EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1 dtype=f16 precision=fp16").find("f32"), std::string::npos);
   EXPECT_NE(reason("mb1ic1ih2000000oc1kh1").find("extent"), std::string::npos);
@@ -140,17 +140,17 @@ TEST(ImplicitGemmSm80, RefusesWithAReason) {
 
 TEST(ImplicitGemmSm80, TakesNoConfigFromOutsideThatIsNotItsOwn) {
   const Conv2dProblem problem = tf32("resnet_3x3_64");
-  const auto accepts = [&](const char* text, const char* isa = "sm_90a") {
-    return static_cast<bool>(gemm().accepts(problem, gpu(isa), parse_config(text)));
+  const auto accepts = [&](const char* text, ComputeCapability capability = {9, 0}) {
+    return static_cast<bool>(gemm().accepts(problem, gpu(capability), parse_config(text)));
   };
   const char* const good =
       "block_m=64 block_n=128 block_k=16 warps_m=1 warps_n=4 stages=4 chunked=1 specialized=1";
   const char* const large =
       "block_m=128 block_n=256 block_k=32 warps_m=2 warps_n=4 stages=3 chunked=1 specialized=1";
   EXPECT_TRUE(accepts(good));
-  EXPECT_TRUE(accepts(good, "sm_86"));
+  EXPECT_TRUE(accepts(good, {8, 6}));
   EXPECT_TRUE(accepts(large));
-  EXPECT_FALSE(accepts(large, "sm_86")) << "99 KB of shared memory are all that it has";
+  EXPECT_FALSE(accepts(large, {8, 6})) << "99 KB of shared memory are all that it has";
   for (const auto& [from, to] : std::map<std::string, std::string>{{"block_m=64", "block_m=72"},
                                                                    {"block_n=128", "block_n=96"},
                                                                    {"block_k=16", "block_k=8"},
@@ -167,29 +167,28 @@ TEST(ImplicitGemmSm80, TakesNoConfigFromOutsideThatIsNotItsOwn) {
 }
 
 TEST(ImplicitGemmSm80, OffersConfigsForEveryCase) {
-  for (const char* isa : {"sm_80", "sm_86", "sm_90a"})
+  for (const ComputeCapability capability : {ComputeCapability{8, 0}, {8, 6}, {9, 0}})
     for (const char* suite : {"stem", "body", "depthwise", "edges"})
       for (const Conv2dProblem& problem : load_suite(suite)) {
         const Conv2dProblem asked = tf32(to_string(problem));
-        const std::vector<Config> configs = gemm().candidates(asked, gpu(isa));
+        const std::vector<Config> configs = gemm().candidates(asked, gpu(capability));
         ASSERT_FALSE(configs.empty()) << to_string(problem);
         for (const Config& config : configs)
-          EXPECT_TRUE(gemm().accepts(asked, gpu(isa), config)) << to_string(config);
+          EXPECT_TRUE(gemm().accepts(asked, gpu(capability), config)) << to_string(config);
         EXPECT_TRUE(gemm().compiles(configs.front()));
         EXPECT_FALSE(gemm().compiles(configs.back()));
         const ImplicitGemmSm80 one = cuda::implicit_gemm_sm80_kernel(asked, configs.back());
         const ImplicitGemmSm80 other = cuda::implicit_gemm_sm80_kernel(
             tf32("mb3ic7ih9oc5kh3" + std::string(asked.layout == Layout::nhwc ? " layout=nhwc" : "")),
             configs.back());
-        EXPECT_EQ(cuda::implicit_gemm_sm80_job(one, isa).kernels[0],
-                  cuda::implicit_gemm_sm80_job(other, isa).kernels[0]);
+        EXPECT_EQ(cuda::implicit_gemm_sm80_job(one, isa_of(capability)).kernels[0],
+                  cuda::implicit_gemm_sm80_job(other, isa_of(capability)).kernels[0]);
       }
 }
 
 // The first guess and one from anywhere, each problem for another architecture.
 TEST(ImplicitGemmSm80, CompilesAsPlanned) {
   if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
-  const char* const architectures[] = {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"};
   const char* const problems[] = {"resnet_3x3_128",
                                   "resnet_3x3_64 layout=nhwc",
                                   "alexnet_conv1",
@@ -201,17 +200,17 @@ TEST(ImplicitGemmSm80, CompilesAsPlanned) {
   std::vector<cuda::CompileJob> jobs;
   std::vector<int> threads;
   for (std::size_t i = 0; i < std::size(problems); ++i) {
-    const std::string isa = architectures[i % std::size(architectures)];
+    const ComputeCapability capability = kCapabilities[i % std::size(kCapabilities)];
     std::string text = problems[i];
     const bool nhwc = text.find(" layout=nhwc") != text.npos;
     Conv2dProblem problem = tf32(text.substr(0, text.find(" layout")));
     if (nhwc) problem.layout = Layout::nhwc;
-    const std::vector<Config> configs = gemm().candidates(problem, gpu(isa));
+    const std::vector<Config> configs = gemm().candidates(problem, gpu(capability));
     ASSERT_FALSE(configs.empty());
     const auto add = [&](const Config& config, bool aligned) {
       ImplicitGemmSm80 kernel = cuda::implicit_gemm_sm80_kernel(problem, config);
       kernel.aligned = aligned;
-      jobs.push_back(cuda::implicit_gemm_sm80_job(kernel, isa));
+      jobs.push_back(cuda::implicit_gemm_sm80_job(kernel, isa_of(capability)));
       threads.push_back(kernel.threads() * kernel.blocks_per_unit());
     };
     for (const Config& config : {configs.front(), configs[configs.size() * (i + 1) / 10], configs.back()})

@@ -10,15 +10,16 @@
 #include "convtune/cases.h"
 #include "cuda/compile_all.h"
 #include "cuda/cuda.h"
+#include "estimate.h"
+#include "target.h"
 
 namespace convtune {
 
-inline DeviceInfo gpu(const std::string& isa = "sm_90a") {
-  DeviceInfo device;
-  device.device = {Device::Kind::cuda, 0};
-  device.isa = isa;
-  device.units = 132;
-  return device;
+// Those with GPUs that the built-in targets are, or are like.
+constexpr ComputeCapability kCapabilities[] = {{8, 0}, {8, 6}, {8, 9}, {9, 0}, {10, 0}, {12, 0}};
+
+inline DeviceInfo gpu(ComputeCapability capability = {9, 0}) {
+  return device_of(typical_target(capability, 132));
 }
 
 // A built-in case or a line; in TF32 where it does not say.

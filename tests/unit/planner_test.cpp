@@ -11,16 +11,14 @@
 #include "convtune/cases.h"
 #include "cuda/compiler.h"
 #include "cuda/rehearsal.h"
+#include "estimate.h"
+#include "target.h"
 
 namespace convtune {
 namespace {
 
-DeviceInfo gpu(const char* isa, int units) {
-  DeviceInfo device;
-  device.device = {Device::Kind::cuda, 0};
-  device.isa = isa, device.units = units;
-  device.fingerprint = std::string("planner_test|") + isa;  // no record is ever of it
-  return device;
+DeviceInfo gpu(ComputeCapability capability, int multiprocessors) {
+  return device_of(typical_target(capability, multiprocessors));
 }
 
 Conv2dProblem tf32(const std::string& text) {
@@ -55,7 +53,7 @@ TEST(Planner, ChoosesAmongFirstGuessesAsAnH100Would) {
       {"resnet_1x1_s2_256_512", pointwise}};
   for (const char* const suite : {"stem", "body", "depthwise"})
     for (const Conv2dProblem& problem : load_suite(suite)) {
-      const Plan plan = choose(tf32(problem.name), gpu("sm_90a", 132));
+      const Plan plan = choose(tf32(problem.name), gpu({9, 0}, 132));
       const auto found = right.find(problem.name);
       const std::set<std::string>& expected = found != right.end()                ? found->second
                                               : std::string(suite) == "depthwise" ? depthwise
@@ -70,17 +68,18 @@ TEST(Planner, ChoosesAmongFirstGuessesAsAnH100Would) {
 // Before 9.0 nothing was measured. Many channels are for the general kernel, which compiles ten times as
 // fast; 64 of them are few enough for the other one.
 TEST(Planner, ManyChannelsBeforeHopperAreForTheGeneralKernel) {
-  for (const char* const isa : {"sm_80", "sm_86", "sm_89", "sm_120"})
+  for (const ComputeCapability capability : {ComputeCapability{8, 0}, {8, 6}, {8, 9}, {12, 0}})
     for (const Conv2dProblem& problem : load_suite("body")) {
       if (problem.c <= 64) continue;
-      EXPECT_EQ(choose(tf32(problem.name), gpu(isa, 108)).algorithm, "implicit_gemm_sm80") << problem.name;
+      EXPECT_EQ(choose(tf32(problem.name), gpu(capability, 108)).algorithm, "implicit_gemm_sm80")
+          << problem.name;
     }
 }
 
 // Same bytes from one compilation to the next, so that a cubin can be signed, compared and packed.
 TEST(Kernels, AreTheSameBytesAgain) {
   if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
-  const DeviceInfo device = gpu("sm_90a", 132);
+  const DeviceInfo device = gpu({9, 0}, 132);
   std::map<std::string_view, int> compiled;
   for (const char* const text :
        {"mb2ic3ih35oc32kh7sh4ph2", "mb1ic16ih9oc16kh3ph1", "g4mb1ic4ih8oc4kh3ph1", "mb1ic3ih32oc32kh8sh8"})

@@ -17,7 +17,7 @@ namespace {
 TEST(Target, TheTableReadsAsPublished) {
   const Target a = find_target("rtx4090");
   EXPECT_EQ(a.architecture, "Ada Lovelace");
-  EXPECT_EQ(a.capability_major * 10 + a.capability_minor, 89);
+  EXPECT_EQ(to_string(a.capability), "8.9");
   EXPECT_EQ(a.multiprocessors, 128);
   EXPECT_EQ(a.bandwidth_gb_s, 1008);
   EXPECT_EQ(a.tf32_tflops, 82.6);
@@ -38,9 +38,8 @@ TEST(Target, TheTableReadsAsPublished) {
 // Peak rates are clock times width: a wrong figure in the table is seen here.
 TEST(Target, RatesFollowFromClocks) {
   for (const Target& target : known_targets()) {
-    const auto facts = capability_facts(target.capability_major, target.capability_minor);
-    ASSERT_TRUE(facts) << target.name;
-    const double tf32 = tf32_tflops_of(*facts, target.product, target.multiprocessors, target.clock_mhz);
+    const CapabilityFacts facts = capability_facts(target.capability);
+    const double tf32 = tf32_tflops_of(facts, target.product, target.multiprocessors, target.clock_mhz);
     EXPECT_NEAR(target.tf32_tflops / tf32, 1, 0.01) << target.name;
     EXPECT_NEAR(target.fp16_tflops / target.tf32_tflops, 2, 0.05) << target.name;
   }
@@ -49,16 +48,17 @@ TEST(Target, RatesFollowFromClocks) {
 }
 
 TEST(Target, TypicalOnesKeepTheRatesOfAMultiprocessor) {
-  const Target h100 = find_target("h100"), half = typical_target(9, 0, 66);
+  const Target h100 = find_target("h100"), half = typical_target({9, 0}, 66);
   EXPECT_EQ(half.multiprocessors, 66);
   EXPECT_DOUBLE_EQ(half.bandwidth_gb_s, h100.bandwidth_gb_s / 2);
   EXPECT_DOUBLE_EQ(half.tf32_tflops, h100.tf32_tflops / 2);
   EXPECT_DOUBLE_EQ(half.clock_mhz, h100.clock_mhz);
-  EXPECT_EQ(typical_target(9, 0, h100.multiprocessors), h100);
-  EXPECT_EQ(typical_target(8, 6, 84).product, find_target("rtx4090").product);
-  EXPECT_EQ(typical_target(8, 7, 16).product, find_target("a100").product);
-  EXPECT_EQ(typical_target(12, 1, 48).product, find_target("rtx5090").product);
-  EXPECT_EQ(typical_target(10, 3, 160).product, find_target("h100").product);
+  EXPECT_EQ(typical_target({9, 0}, h100.multiprocessors), h100);
+  EXPECT_EQ(typical_target({8, 6}, 84).product, find_target("rtx4090").product);
+  EXPECT_EQ(typical_target({8, 7}, 16).product, find_target("a100").product);
+  EXPECT_EQ(typical_target({12, 1}, 48).product, find_target("rtx5090").product);
+  EXPECT_EQ(typical_target({10, 3}, 160).product, find_target("b200").product);
+  for (const CapabilityFacts& facts : capability_table()) EXPECT_TRUE(known_target(facts.typical));
 }
 
 TEST(Target, UnknownNamesListTheKnown) {

@@ -1,6 +1,7 @@
-// Candidates of our kernels compiled for every architecture, no GPU needed: each must compile, spill nothing,
-// and launch what was forecast of it before: threads, shared memory, blocks, and no more registers than let
-// the forecast number of blocks share a multiprocessor. Prints a table and what it found.
+// Candidates of our kernels compiled for every compute capability that NVRTC lists from 8.0 on, no GPU
+// needed: each must compile, spill nothing, and launch what was forecast of it before: threads, shared
+// memory, blocks, and no more registers than let the forecast number of blocks share a multiprocessor. Prints
+// a table and what it found.
 //
 //   candidates_walk [--suite NAME]... [--arch sm_90a]... [--algorithm NAME]...
 //                   [--each N [--seed S]]   N of each list, the first among them; without it all
@@ -16,7 +17,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <set>
@@ -25,25 +25,21 @@
 #include <vector>
 
 #include "algorithms.h"
+#include "capability.h"
 #include "convtune/cases.h"
 #include "cuda/argument_text.h"
 #include "cuda/compiler.h"
 #include "cuda/forecast.h"
 #include "cuda/rehearsal.h"
+#include "estimate.h"
 #include "planner.h"
 #include "random_bits.h"
 #include "statistics.h"
+#include "target.h"
 
 namespace {
 
 using namespace convtune;
-
-struct Architecture {
-  const char* isa;
-  int units;
-};
-constexpr Architecture kArchitectures[] = {{"sm_80", 108},  {"sm_86", 84},    {"sm_89", 128},
-                                           {"sm_90a", 132}, {"sm_100a", 148}, {"sm_120", 170}};
 
 struct Options {
   std::vector<std::string> suites, architectures, algorithms;
@@ -56,14 +52,14 @@ struct Options {
 };
 
 struct Item {
-  std::string isa;
+  DeviceInfo device;
   Conv2dProblem problem;
   const Algorithm* algorithm;
   Config config;
 
   std::string key() const {
-    return fmt::format("{} {} {} {} {}", algorithm->source_hash(), isa, algorithm->name(), problem.name,
-                       to_string(config));
+    return fmt::format("{} {} {} {} {}", algorithm->source_hash(), device.isa, algorithm->name(),
+                       problem.name, to_string(config));
   }
 };
 
@@ -73,19 +69,24 @@ struct Finding {
   std::int64_t spill_bytes = 0;
 };
 
-DeviceInfo device_of(const std::string& isa) {
-  DeviceInfo device;
-  device.device = {Device::Kind::cuda, 0};
-  device.isa = isa;
-  for (const Architecture& one : kArchitectures)
-    if (isa == one.isa) device.units = one.units;
-  if (device.units == 0) throw Error(ErrorKind::invalid_argument, "there is no architecture " + isa);
-  device.fingerprint = "walk|" + isa;  // no record is ever of it
-  return device;
+template <class T>
+bool wanted(const std::vector<std::string>& names, const T& name) {
+  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Of each capability that is wanted a device with the multiprocessors of the built-in target that it is like.
+std::vector<DeviceInfo> devices_of(const Options& options) {
+  std::vector<DeviceInfo> devices;
+  for (const ComputeCapability capability : cuda::nvrtc_capabilities()) {
+    const int multiprocessors = known_target(capability_facts(capability).typical)->multiprocessors;
+    const DeviceInfo device = device_of(typical_target(capability, multiprocessors));
+    if (wanted(options.architectures, device.isa)) devices.push_back(device);
+  }
+  return devices;
 }
 
 Finding check(const Item& item) {
-  const DeviceInfo device = device_of(item.isa);
+  const DeviceInfo& device = item.device;
   try {
     std::optional<cuda::CompileJob> job;
     try {
@@ -110,7 +111,7 @@ Finding check(const Item& item) {
     const auto forecast = cuda::forecast_launch(item.algorithm->name(), item.problem, device, item.config);
     if (!forecast) return {"has no forecast", spills};
     const Occupancy real =
-        occupancy(cuda::target_of(device), {launch.threads, launch.registers, launch.smem_bytes});
+        occupancy(target_of(device), {launch.threads, launch.registers, launch.smem_bytes});
     std::string wrong;
     const auto differ = [&](const char* what, double is, double was, bool fits) {
       if (!fits) wrong += fmt::format("{}{} {}, forecast {}", wrong.empty() ? "" : "; ", what, is, was);
@@ -134,11 +135,6 @@ double median_or_zero(const std::vector<double>& values) {
   return values.empty() ? 0 : median(values);
 }
 
-template <class T>
-bool wanted(const std::vector<std::string>& names, const T& name) {
-  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
-}
-
 std::vector<Conv2dProblem> problems_of(const Options& options) {
   std::vector<Conv2dProblem> problems;
   for (const char* const suite : {"stem", "body", "depthwise"})
@@ -158,34 +154,34 @@ std::vector<Conv2dProblem> problems_of(const Options& options) {
 std::vector<Item> items_of(const Options& options) {
   std::vector<Item> items;
   for (const Conv2dProblem& problem : problems_of(options))
-    for (const Architecture& architecture : kArchitectures)
-      if (wanted(options.architectures, architecture.isa))
-        for (const Algorithm* const algorithm : algorithms(Device::Kind::cuda)) {
-          const DeviceInfo device = device_of(architecture.isa);
-          if (algorithm->vendor() || algorithm->reference() ||
-              !wanted(options.algorithms, algorithm->name()) || !algorithm->supports(problem, device))
-            continue;
-          std::vector<Config> configs = algorithm->candidates(problem, device);
-          std::set<std::size_t> places = {0};
-          for (std::uint64_t draw = 0; places.size() < std::min(options.each, configs.size()); ++draw)
-            places.insert(
-                static_cast<std::size_t>(random_bits(options.seed + items.size(), draw) % configs.size()));
-          for (std::size_t i = 0; i < configs.size(); ++i)
-            if (options.each == 0 || places.contains(i))
-              items.push_back({architecture.isa, problem, algorithm, std::move(configs[i])});
-        }
+    for (const DeviceInfo& device : devices_of(options))
+      for (const Algorithm* const algorithm : algorithms(Device::Kind::cuda)) {
+        if (algorithm->vendor() || algorithm->reference() || !wanted(options.algorithms, algorithm->name()) ||
+            !algorithm->supports(problem, device))
+          continue;
+        std::vector<Config> configs = algorithm->candidates(problem, device);
+        std::set<std::size_t> places = {0};
+        for (std::uint64_t draw = 0; places.size() < std::min(options.each, configs.size()); ++draw)
+          places.insert(
+              static_cast<std::size_t>(random_bits(options.seed + items.size(), draw) % configs.size()));
+        for (std::size_t i = 0; i < configs.size(); ++i)
+          if (options.each == 0 || places.contains(i))
+            items.push_back({device, problem, algorithm, std::move(configs[i])});
+      }
   return items;
 }
 
-// What choose() answers, for an architecture after the other; then some of all lists.
+// What choose() answers, for one capability after the other; then some of all lists.
 std::vector<Item> quick_items(const Options& options) {
   constexpr std::size_t kDrawn = 4;
+  const std::vector<DeviceInfo> devices = devices_of(options);
+  if (devices.empty()) return {};
   std::vector<Item> items;
   std::size_t next = 0;
   for (const Conv2dProblem& problem : problems_of(options)) {
-    const char* const isa = kArchitectures[next++ % std::size(kArchitectures)].isa;
-    const Plan plan = choose(problem, device_of(isa));
-    items.push_back({isa, problem, &find_algorithm(Device::Kind::cuda, plan.algorithm), plan.config});
+    const DeviceInfo& device = devices[next++ % devices.size()];
+    const Plan plan = choose(problem, device);
+    items.push_back({device, problem, &find_algorithm(Device::Kind::cuda, plan.algorithm), plan.config});
   }
   Options drawn = options;
   drawn.each = 2;
@@ -248,22 +244,22 @@ int run(const Options& options) {
         std::replace(text.begin(), text.end(), '\n', ' ');
         keep << fmt::format("{}\t{}\t{}\n", key, finding.spill_bytes, text.substr(0, 300)) << std::flush;
       }
-      Row& row = rows[{std::string(item.algorithm->name()), item.isa}];
+      Row& row = rows[{std::string(item.algorithm->name()), item.device.isa}];
       ++row.walked;
       if (before == known.end()) row.milliseconds.push_back(took * 1000);
       row.spilling += finding.spill_bytes > 0;
       row.other += finding.spill_bytes == 0 && !finding.text.empty();
       row.most_spilled = std::max(row.most_spilled, finding.spill_bytes);
       if (!finding.text.empty())
-        findings.push_back(fmt::format("{} {} {} {}: {}", item.isa, item.problem.name, item.algorithm->name(),
-                                       to_string(item.config), finding.text));
+        findings.push_back(fmt::format("{} {} {} {}: {}", item.device.isa, item.problem.name,
+                                       item.algorithm->name(), to_string(item.config), finding.text));
     }
   };
   std::vector<std::thread> workers;
   for (unsigned i = 0; i < options.processes; ++i) workers.emplace_back(work);
   for (std::thread& worker : workers) worker.join();
 
-  for (const Item& item : items) ++rows[{std::string(item.algorithm->name()), item.isa}].candidates;
+  for (const Item& item : items) ++rows[{std::string(item.algorithm->name()), item.device.isa}].candidates;
   std::sort(findings.begin(), findings.end());
   for (const std::string& finding : findings) fmt::print("{}\n", finding);
   fmt::print("{:<20} {:<8} {:>10} {:>8} {:>9} {:>6} {:>6} {:>6}\n", "algorithm", "arch", "candidates",

@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(config.threads(), 1)
       ptx::mbarrier_init(smem.done + 8 * i, 4 * config.consumers());
       body::store_shared(smem.flags + 4 * i, 0);
     }
-    for (int i = 0; i < config.weight_stages(); ++i) {
+    for (int i = 0; i < config.weight_stages; ++i) {
       ptx::mbarrier_init(smem.weights_full + 8 * i, 1);
       ptx::mbarrier_init(smem.weights_done + 8 * i, 4 * config.consumers());
     }

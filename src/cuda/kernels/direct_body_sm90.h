@@ -14,6 +14,8 @@ struct DirectBodySm90 {
   // are stored, or 0 to store them from registers; warpgroups that load.
   int filter_groups = 1, position_groups = 2, positions = 256, strips = 1, channels = 8, stages = 3;
   int staged = 16, producers = 1;
+  // Set by the host: as many stages of weights as there is room for.
+  int weight_stages = 2;
 
   // ---- The sum ----
   // A chunk is 4 channels of a pixel, 16 bytes. A unit is what is loaded as one: 4 channels with all their
@@ -80,8 +82,9 @@ struct DirectBodySm90 {
   }
   constexpr int weight_stage_bytes() const { return weight_steps() * block_filters() * 32; }
   constexpr int weight_groups() const { return steps() / weight_steps(); }
-  constexpr int weight_stages() const {  // as many as there is room for
-    const long long room = (kMostSmemBytes - smem_bytes_without_weights()) / (weight_stage_bytes() + 16);
+  // Stages for which a block with so much shared memory has room. To be asked of what is possible().
+  constexpr int most_weight_stages(long long smem_per_block) const {
+    const long long room = (smem_per_block - smem_bytes_without_weights()) / (weight_stage_bytes() + 16);
     return room < 0 ? 0 : room < kMostWeightStages ? static_cast<int>(room) : kMostWeightStages;
   }
 
@@ -116,7 +119,7 @@ struct DirectBodySm90 {
            output_table_bytes() + 128;
   }
   constexpr long long smem_bytes() const {
-    return smem_bytes_without_weights() + weight_stages() * (weight_stage_bytes() + 16LL);
+    return smem_bytes_without_weights() + weight_stages * (weight_stage_bytes() + 16LL);
   }
 
   // ---- Packed weights, in floats: in the order of the products, then all as they came, bias, flag ----
@@ -128,22 +131,25 @@ struct DirectBodySm90 {
   constexpr long long flag_at() const { return bias_at() + conv.k; }
   constexpr long long packed_floats() const { return flag_at() + 1; }
 
-  // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it. What is
-  // computed further up is in range only where it is checked here first.
-  constexpr bool valid() const {
+  // Whether what is computed further up is in range.
+  constexpr bool possible() const {
     if (filter_groups < 1 || position_groups < 1 || filter_groups > 3 || position_groups > 2 ||
         consumers() > 3 || positions < 8 || positions > 256 || positions % 8 != 0 || producers < 1 ||
         producers > 2 || threads() > 512 || (threads() == 512 && positions > 160) || strips < 1 ||
         strips > conv.q || channels < 8 || channels > 64 || channels % 8 != 0 || stages < 2 || stages > 8 ||
         (staged != 0 && staged != 8 && staged != 16))
       return false;
-    if (steps() > kMostSteps || static_cast<long long>(row_reach()) * pitch() >= kMostSmemBytes) return false;
+    return steps() <= kMostSteps && static_cast<long long>(row_reach()) * pitch() < kMostReach &&
+           image_positions() < kInt && loader_chunks() <= (threads() > 384 ? 12 : 20);
+  }
+  // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
+  constexpr bool valid(long long smem_per_block) const {
+    if (!possible()) return false;
     const long long image = static_cast<long long>(conv.c) * conv.h * conv.w;
     const long long output = static_cast<long long>(conv.k) * conv.p * conv.q;
     const long long window_images = block_positions() / image_positions() + row_reach() + 3;
-    return image_positions() < kInt && loader_chunks() <= (threads() > 384 ? 12 : 20) &&
-           all_positions() + 2 * window() < kInt && tiles() < kInt && plane_chunks() < (1 << 14) &&
-           smem_bytes_without_weights() <= kMostSmemBytes && weight_stages() >= 2 &&
+    return all_positions() + 2 * window() < kInt && tiles() < kInt && plane_chunks() < (1 << 14) &&
+           weight_stages >= 2 && weight_stages <= kMostWeightStages && smem_bytes() <= smem_per_block &&
            (staged == 0 || most_segments() <= kMostSegments) && image * window_images < kInt &&
            output * window_images < kInt && tiles() * blocks() * weight_groups() < kInt;
   }
@@ -153,7 +159,7 @@ struct DirectBodySm90 {
   static constexpr int kMostWeightStages = 8;
   static constexpr int kMostSegments = 40;
   static constexpr int kMostSteps = 512;
-  static constexpr int kMostSmemBytes = 227 * 1024;
+  static constexpr int kMostReach = 1 << 18;  // so that a window is an int
   static constexpr long long kInt = 1LL << 30;
 
   static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }

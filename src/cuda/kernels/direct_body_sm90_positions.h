@@ -16,7 +16,7 @@ struct Sizes {
   static constexpr int kBlockPositions = config.block_positions(), kWindow = config.window();
   static constexpr int kPlane = config.plane_chunks(), kUnitChunks = config.unit_chunks();
   static constexpr int kStageBytes = config.stage_bytes(), kStages = config.stages;
-  static constexpr int kWeightBytes = config.weight_stage_bytes(), kWeightStages = config.weight_stages();
+  static constexpr int kWeightBytes = config.weight_stage_bytes(), kWeightStages = config.weight_stages;
   static constexpr int kWeightGroups = config.weight_groups(), kWeightSteps = config.weight_steps();
   static constexpr int kBlocks = config.blocks(), kFilterBlocks = config.filter_blocks();
   static constexpr int kTiles = static_cast<int>(config.tiles());

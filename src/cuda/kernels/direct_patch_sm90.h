@@ -100,21 +100,20 @@ struct DirectPatchSm90 {
   constexpr long long packed_floats() const { return flag_at() + 1; }
 
   // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
-  constexpr bool valid() const {
+  constexpr bool valid(long long smem_per_block) const {
     if (!takes(conv) || consumers < 1 || consumers > 3 || filters < 32 ||
         filters > (consumers == 3 ? 192 : 256) || filters % 32 != 0 || rows < 1 || conv.r % rows != 0 ||
         rows > kMostStageNumbers || conv.s > kMostStageNumbers || stage_numbers() > kMostStageNumbers ||
         stage_numbers() % 16 != 0 || stages < 2 || stages > kMostStages)
       return false;
-    return all_positions() < kInt && tiles() < kInt && conv.w < kMostSmemBytes &&
-           conv.w / box_columns() <= 256 && conv.r <= 256 && smem_bytes() <= kMostSmemBytes;
+    return all_positions() < kInt && tiles() < kInt && conv.w < smem_per_block &&
+           conv.w / box_columns() <= 256 && conv.r <= 256 && smem_bytes() <= smem_per_block;
   }
 
   static constexpr int kTile = 64;  // positions of a product
   static constexpr int kStagedFilters = 32, kSlots = 2, kBoxBytes = kStagedFilters * 128;
   static constexpr int kSlotBytes = 2 * kBoxBytes;
   static constexpr int kMostStageNumbers = 64, kMostStages = 8, kInputBoxes = 16;
-  static constexpr int kMostSmemBytes = 227 * 1024;
   static constexpr long long kInt = 1LL << 30;
 
   static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }

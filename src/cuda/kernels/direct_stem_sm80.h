@@ -205,7 +205,6 @@ struct DirectStemSm80 {
     return body_steps() * (filter_tiles() * tiles() + filter_tiles() + 2 * tiles());
   }
 
-  static constexpr int kMostSmemBytes = 99 * 1024;
   static constexpr int kMostWarps = 16;
   static constexpr int kMostRegisters = 255;
   static constexpr int kMostInstructions = 8192;
@@ -220,14 +219,13 @@ struct DirectStemSm80 {
     return warp_filters >= 16 && warp_filters % 16 == 0 && warp_filters <= 128 && blocks >= 1 &&
            blocks <= 8 && staged >= 0 && staged <= 1 && filter_warps * row_warps * column_warps <= kMostWarps;
   }
-  // Whether it compiles without much spilling, and `blocks` of it fit registers and shared memory.
-  constexpr bool valid(int smem_bytes_of_multiprocessor) const {
+  // Whether it compiles without much spilling, and registers suffice for `blocks` of it.
+  constexpr bool valid() const {
     constexpr long long kMostOffset = (1LL << 31) - 1;
     if (!possible()) return false;
     if (staged && splits() > 1) return false;  // a run would not be one piece of the output
     return (resident() || stages >= 2) && registers() <= register_limit() &&
-           instructions() <= kMostInstructions && smem_bytes() <= kMostSmemBytes &&
-           blocks * (smem_bytes() + 1024) <= smem_bytes_of_multiprocessor && all_blocks() <= kMostOffset &&
+           instructions() <= kMostInstructions && all_blocks() <= kMostOffset &&
            static_cast<long long>(of.c) * of.h * of.w <= kMostOffset &&
            static_cast<long long>(of.q + columns()) * of.stride_w + of.s <= kMostOffset &&
            static_cast<long long>(of.p + band()) * of.stride_h + of.r <= kMostOffset;

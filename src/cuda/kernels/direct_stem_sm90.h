@@ -111,11 +111,11 @@ struct DirectStemSm90 {
   constexpr long long packed_floats() const { return flag_at() + 1; }
 
   // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
-  constexpr bool valid() const {
+  constexpr bool valid(long long smem_per_block) const {
     return consumers >= 2 && consumers <= kMostConsumers && filters >= 32 && filters <= kMostFilters &&
            filters % 32 == 0 && units >= halo() + 2 && units <= halo() + kMostUnitsBesideHalo &&
            last_tile() >= kSector && pieces() <= kMostPieces && k_steps() <= kMostProducts &&
-           smem_bytes() <= kMostSmemBytes &&
+           smem_bytes() <= smem_per_block &&
            // Offsets in an image, a plane's group and a block are ints.
            static_cast<long long>(c + 1) * (h + pad_top + stride_h) * w < (1LL << 31) &&
            static_cast<long long>(kPlanes) * p * q < (1LL << 31) &&
@@ -130,7 +130,6 @@ struct DirectStemSm90 {
   static constexpr int kPiece = 3, kMostPieces = 256;
   static constexpr int kMostProducts = 256;
   static constexpr int kMostUnitsBesideHalo = 8;
-  static constexpr int kMostSmemBytes = 227 * 1024;
 
  private:
   static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }

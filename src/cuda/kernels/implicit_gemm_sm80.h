@@ -158,7 +158,7 @@ struct ImplicitGemmSm80 {
   constexpr long long packed_words(const Conv2dExtents& a) const { return bias_at(a) + a.k; }
 
   // ---- Whether the kernel can be compiled without spilling, and launched with so much shared memory ----
-  constexpr bool valid(int most_smem_bytes) const {
+  constexpr bool valid(long long most_smem_bytes) const {
     const auto is_one_of = [](int value, auto... values) { return ((value == values) || ...); };
     return is_one_of(block_n, 32, 64, 128, 256) && is_one_of(block_k, 16, 32) &&
            is_one_of(warps_m, 1, 2, 4) && is_one_of(warps_n, 1, 2, 4, 8) && stages >= 2 &&
