@@ -1,3 +1,4 @@
+// The rows, and where each column comes from.
 #include "capability.h"
 
 #include <fmt/format.h>
@@ -8,16 +9,25 @@
 namespace convtune {
 namespace {
 
-// Limits: "CUDA C++ Programming Guide", table "Technical Specifications per Compute Capability"; as libcu++
-// has them (cuda/__device/arch_traits.h), and cuda_occupancy.h of CUDA 13.0 the blocks. 8.8 is 8.6
-// there. 10.1 is what CUDA 12 calls 11.0. fp32, tf32: what the whitepapers' peak figures divide into (peak /
-// multiprocessors / boost clock); of 8.7 the Jetson AGX Orin's (85 TFLOPS of dense int8, 16
-// multiprocessors, 1.3 GHz: four times its tf32), of 11.0 the Jetson T5000's (517 TFLOPS of dense fp8, 20
-// multiprocessors, 1.575 GHz: four times its tf32). mma.sync: 62 % on Hopper: "Benchmarking and Dissecting
-// the Nvidia Hopper GPU Architecture via Microbenchmarking", Luo et al., 2024; taken for what came after it.
-// Before, it is all there is. L2: H100 5.5 TB/s (docs/notebook.md); A100 and Ada what their published
-// microbenchmarks come to; others as their nearest kin. copied: about what a multiprocessor's share of the
-// memory's published bytes a second is. spare registers: seen to spill without them.
+// Where the columns come from.
+// Limits: "CUDA C++ Programming Guide", table "Technical Specifications per Compute Capability", as libcu++
+// has them (cuda/__device/arch_traits.h, where 8.8 is 8.6) and CUDA 13.0's cuda_occupancy.h. 10.1 is what
+// CUDA 12 calls 11.0.
+//
+// Lanes, tf32: what the whitepapers' peak figures divide into (peak / multiprocessors / boost clock). Of 8.7
+// the Jetson AGX Orin's 85 TOPS of dense int8, four times its tf32. 8.8, 10.1, 10.3, 11.0 and 12.1 are taken
+// to be as 8.6, 10.0 and 12.0.
+//
+// mma.sync: 62 % on Hopper ("Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via
+// Microbenchmarking", Luo et al., 2024), taken for all that came after it. Before, it is all there is.
+//
+// L2: H100 5.5 TB/s (docs/notebook.md), A100 and Ada what their published microbenchmarks come to, the others
+// as those.
+//
+// Copied: about a multiprocessor's share of what its memory can move, as published. 10.0 and 10.3 have the
+// H100's.
+//
+// Spare: 10.0 was seen to spill without them. Its kin are taken to do so too.
 // clang-format off
 constexpr std::array kTable = {
     //                cc      architecture   threads blocks smem lanes  tf32  GeForce mma.sync  L2 copied spare suffix wgmma  typical

@@ -18,13 +18,12 @@ constexpr ComputeCapability kLeastCapability = {8, 0};
 struct CapabilityFacts {
   ComputeCapability capability;
   std::string_view architecture;
-  int threads = 0, blocks = 0;     // at once
-  int smem_kib = 0;                // a block may have one KiB less: the driver's own, of every block
-  int fp32_lanes = 0;              // multiply-adds a clock cycle without tensor cores
-  int tf32_flop_per_cycle = 0;     // of its tensor cores, dense with fp32 sums; fp16 and bf16: twice that
-  bool halved_in_geforce = false;  // consumer boards sum in fp32 at half that rate
-  // The share of that rate that mma.sync reaches.
-  double mma_sync_share = 1;
+  int threads = 0, blocks = 0;        // at once
+  int smem_kib = 0;                   // a block may have one KiB less: the driver's own, of every block
+  int fp32_lanes = 0;                 // multiply-adds a clock cycle without tensor cores
+  int tf32_flop_per_cycle = 0;        // of its tensor cores, dense with fp32 sums; fp16 and bf16: twice that
+  bool halved_in_geforce = false;     // consumer boards sum in fp32 at half that rate
+  double mma_sync_share = 1;          // of that rate, which mma.sync reaches
   double l2_bytes_per_cycle = 0;      // from the L2, and to it
   double copied_bytes_per_cycle = 0;  // from memory and to it, when all multiprocessors copy
   // Registers that ptxas wants beyond what direct_stem_sm80 counts, where 8 filters a thread are stored from

@@ -1,6 +1,6 @@
 // Plans for GPUs that are elsewhere: what the compiler says is what the table holds, occupancy follows from
 // it, and nothing of a rehearsal stays behind.
-#include "convtune/estimate.h"
+#include "estimate.h"
 
 #include <gtest/gtest.h>
 
