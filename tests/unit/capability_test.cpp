@@ -61,7 +61,7 @@ TEST(Capability, NamesForTheCompilers) {
   EXPECT_EQ(to_string(ComputeCapability{12, 1}), "12.1");
 }
 
-// Newer numbers hold what older ones held; but instructions of one capability alone are nobody else's.
+// But instructions of one capability alone are nobody else's.
 TEST(Capability, UnknownOnesAreTheNearestBelow) {
   const auto expect_like = [](ComputeCapability unknown, ComputeCapability known) {
     CapabilityFacts facts = capability_facts(unknown);
