@@ -1,5 +1,7 @@
 // The convtune command: names the subcommands, runs one, and turns errors into messages and exit codes.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <exception>
@@ -68,12 +70,22 @@ int run(int argc, char** argv) {
   return kUsage;
 }
 
+// A stream that was closed before we started: the next file opened would have its number, and messages would
+// be written into it. What is opened here cannot be used, as the closed one could not.
+void fill_closed_streams() {
+  for (int stream = 0; stream < 3; ++stream)
+    if (::fcntl(stream, F_GETFD) < 0) ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  fill_closed_streams();
   catch_interrupts();
   // A file size limit then is an error that can be told, like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
+  // A reader that is gone is no reason to stop: what was found is still recorded.
+  std::signal(SIGPIPE, SIG_IGN);
   // Whoever started us may ignore it, and then no child's exit code would be known.
   std::signal(SIGCHLD, SIG_DFL);
   try {
@@ -87,7 +99,8 @@ int main(int argc, char** argv) {
     return fail(exit_code(error.kind()), error.what());
   } catch (const std::bad_alloc&) {
     return fail(kUsage, "not enough memory", "a smaller --batch needs less");
-  } catch (const std::system_error& error) {  // fmt::print's: the output is full or gone
+  } catch (const std::system_error& error) {  // fmt::print's and flush_stdout's: the output is full or gone
+    if (error.code() == std::errc::broken_pipe) return kUsage;  // a reader that saw enough, as `head` does
     return fail(exit_code(ErrorKind::io), "cannot write standard output: " + error.code().message());
   } catch (const std::exception& error) {
     return fail(kInternal, error.what());

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <set>
+#include <system_error>
 
 #include "convtune/database.h"
 #include "convtune/error.h"
@@ -51,19 +52,28 @@ std::string printable_lines(std::string_view message) {
   return lines;
 }
 
+int stdout_error = 0;  // errno of the first of put()'s writes to standard output that failed
+
 }  // namespace
 
+void put(std::FILE* stream, std::string_view text) {
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), stream) == text.size() && std::fflush(stream) == 0) return;
+  if (stream == stdout && stdout_error == 0) stdout_error = errno;
+}
+
 void print_error(std::string_view message) {
-  fmt::print(stderr, "convtune: error: {}\n", printable_lines(message));
+  put(stderr, fmt::format("convtune: error: {}\n", printable_lines(message)));
 }
 
 void print_hint(std::string_view message) {
-  fmt::print(stderr, "convtune: hint: {}\n", printable_lines(message));
+  put(stderr, fmt::format("convtune: hint: {}\n", printable_lines(message)));
 }
 
 void print_warning(std::string_view message) {
   static std::set<std::string, std::less<>> said;
-  if (said.emplace(message).second) fmt::print(stderr, "convtune: warning: {}\n", printable_lines(message));
+  if (said.emplace(message).second)
+    put(stderr, fmt::format("convtune: warning: {}\n", printable_lines(message)));
 }
 
 void print_library_warnings() {
@@ -116,9 +126,8 @@ std::string counted(std::int64_t count, std::string_view one, std::string_view m
 void flush_stdout() {
   errno = 0;
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return;
-  // The error of a failed fwrite may have been overwritten since; ferror remembers only that it was.
-  const std::string why = errno != 0 ? fmt::format(": {}", std::strerror(errno)) : "";
-  throw Error(ErrorKind::io, "cannot write standard output" + why);
+  const int error = stdout_error != 0 ? stdout_error : errno != 0 ? errno : EIO;
+  throw std::system_error(error, std::generic_category());
 }
 
 }  // namespace convtune::cli

@@ -1,4 +1,4 @@
-// Where words go: messages on stderr, and result files that appear whole or not at all.
+// Where words go: messages on standard error, and result files that appear whole or not at all.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,10 @@
 #include <string_view>
 
 namespace convtune::cli {
+
+// Writes at once, and goes on where that fails: that standard error cannot be written nobody could be told,
+// and of standard output flush_stdout() tells it at the end. For what must not be lost to it, as a search.
+void put(std::FILE* stream, std::string_view text);
 
 void print_error(std::string_view message);
 void print_hint(std::string_view message);
@@ -33,7 +37,8 @@ class OutputFile {
 // "1 case", "2 cases".
 std::string counted(std::int64_t count, std::string_view one, std::string_view many);
 
-// A write to standard output that failed (a full disk, say) is seen here. Throws Error{io}.
+// A write to standard output that failed (a full disk, say) is seen here. Throws std::system_error, as
+// fmt::print does.
 void flush_stdout();
 
 }  // namespace convtune::cli

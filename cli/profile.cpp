@@ -62,11 +62,11 @@ struct ProfileCommand {
       throw;
     }
     if (found.interrupted) {
-      fmt::print(stderr, "convtune: interrupted: nothing is written\n");
+      put(stderr, "convtune: interrupted: nothing is written\n");
       return kInterrupted;
     }
-    fmt::print(stderr, "{}\n", printable(found.plan));
-    for (const std::string& note : found.notes) fmt::print(stderr, "{}\n", printable(note));
+    put(stderr, printable(found.plan) + '\n');
+    for (const std::string& note : found.notes) put(stderr, printable(note) + '\n');
     out.write(to_json(std::vector<KernelMetrics>{found.metrics}));
     return kOk;
   }

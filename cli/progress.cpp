@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "output.h"
+
 namespace convtune::cli {
 namespace {
 
@@ -45,18 +47,16 @@ void ProgressLine::show(std::string_view text) {
   const std::string line = printable(text);
   if (style_.terminal) {
     // One column is left free: some terminals wrap as soon as the last one is written.
-    fmt::print(stream_, "\r{}\033[K", style_.width > 1 ? cut(line, style_.width - 1) : line);
+    put(stream_, fmt::format("\r{}\033[K", style_.width > 1 ? cut(line, style_.width - 1) : line));
     drawn_ = true;
   } else {
-    fmt::print(stream_, "{}\n", line);
+    put(stream_, line + '\n');
   }
-  std::fflush(stream_);
 }
 
 void ProgressLine::clear() {
   if (!drawn_) return;
-  fmt::print(stream_, "\r\033[K");
-  std::fflush(stream_);
+  put(stream_, "\r\033[K");
   drawn_ = false;
 }
 

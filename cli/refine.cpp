@@ -47,22 +47,21 @@ struct Refine {
     }
     progress.clear();
     if (refined.interrupted) {
-      fmt::print(stderr, "convtune: interrupted: nothing is written\n");
+      put(stderr, "convtune: interrupted: nothing is written\n");
       return kInterrupted;
     }
     std::FILE* const report = out.is_stdout() || refined.source.empty() ? stderr : stdout;
-    for (const std::string& note : refined.notes) fmt::print(report, "{}\n", printable(note));
-    for (const std::string& verdict : refined.verdicts) fmt::print(report, "{}\n", printable(verdict));
+    for (const std::string& note : refined.notes) put(report, printable(note) + '\n');
+    for (const std::string& verdict : refined.verdicts) put(report, printable(verdict) + '\n');
     if (refined.source.empty())
       throw Error(ErrorKind::unsupported,
                   fmt::format("{}: the stage has no list to offer (R4 says why); nothing is written",
                               printable(file)));
-    for (const std::string& config : refined.configs) fmt::print(report, "  {}\n", printable(config));
+    for (const std::string& config : refined.configs) put(report, fmt::format("  {}\n", printable(config)));
     if (measure) {
-      fmt::print(report, "on {}\n{}", printable(refined.place), measured_table(refined, report));
-      fmt::print(report, "{}\n",
-                 refined.changed ? "the new list is written: a neighbour is proven faster"
-                                 : "reverted: the list is written as it was");
+      put(report, fmt::format("on {}\n{}", printable(refined.place), measured_table(refined, report)));
+      put(report, refined.changed ? "the new list is written: a neighbour is proven faster\n"
+                                  : "reverted: the list is written as it was\n");
     }
     out.write(refined.source);
     return kOk;

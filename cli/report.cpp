@@ -71,9 +71,8 @@ int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& d
       progress.clear();
       kept = stopped;
       if (!row) break;
-      fmt::print(stream, "{}{}{}", rows.empty() ? "" : "\n", render_comparison(row->comparison, style),
-                 row->tuning ? tuning_line(*row) : "");
-      std::fflush(stream);
+      put(stream, fmt::format("{}{}{}", rows.empty() ? "" : "\n", render_comparison(row->comparison, style),
+                              row->tuning ? tuning_line(*row) : ""));
       rows.push_back(*row);
       if (!own_result(*row) && code == kOk) code = kMismatch;
     } catch (const Error& error) {
@@ -87,7 +86,7 @@ int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& d
     print_library_warnings();
   }
 
-  if (rows.size() > 1) fmt::print(stream, "\n{}", render_summary(rows));
+  if (rows.size() > 1) put(stream, '\n' + render_summary(rows));
   const ReportEnvironment environment = environment_of(device);
   // An interrupted run with nothing measured has nothing to say in a file.
   if (!rows.empty() || !interrupted()) {
@@ -95,9 +94,9 @@ int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& d
     if (files.csv) files.csv.write(report_csv(rows));
   }
   if (!interrupted()) return code;
-  fmt::print(stderr, "convtune: interrupted: {} of {} done{}{}\n", rows.size(),
-             counted(static_cast<std::int64_t>(problems.size()), "case", "cases"), kept.empty() ? "" : "; ",
-             kept);
+  put(stderr, fmt::format("convtune: interrupted: {} of {} done{}{}\n", rows.size(),
+                          counted(static_cast<std::int64_t>(problems.size()), "case", "cases"),
+                          kept.empty() ? "" : "; ", kept));
   return kInterrupted;
 }
 

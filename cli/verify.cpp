@@ -71,7 +71,7 @@ int Verify::run() const {
     progress.show(fmt::format("{}: {}/{}, {} mismatches", name, done, total, mismatches));
   };
   options.stalled = [](const std::string& what) {
-    fmt::print(stderr, "random sweep: {}\n", printable(what));
+    put(stderr, fmt::format("random sweep: {}\n", printable(what)));
   };
   VerifyReport report;
   if (random) report = verify_random(*random, options.seed, where.device, options);
@@ -84,8 +84,7 @@ int Verify::run() const {
   progress.clear();
   print(report);
   print_library_warnings();
-  if (report.interrupted)
-    fmt::print(stderr, "convtune: interrupted: the numbers are those of what was checked\n");
+  if (report.interrupted) put(stderr, "convtune: interrupted: the numbers are those of what was checked\n");
   if (report.checks == 0 && !report.interrupted)
     throw Error(ErrorKind::unsupported,
                 "nothing was checked: no algorithm that was asked for supports the problem");

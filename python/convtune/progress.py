@@ -78,20 +78,27 @@ class ProgressLine:
         elif self._terminal:
             room = shutil.get_terminal_size().columns - 1  # some terminals wrap when the last column is written
             cut = text if len(text) <= room else text[: max(room - 1, 0)] + "…"
-            self._stream.write(f"\r{cut}\033[K")
+            self._write(f"\r{cut}\033[K")
             self._drawn = True
         else:
-            self._stream.write(text + "\n")
-        self._stream.flush()
+            self._write(text + "\n")
 
     def clear(self) -> None:
         """Before other output, so that nothing is left on the line."""
         if self._handle is not None:
             self._show_in_notebook("")
         if self._drawn:
-            self._stream.write("\r\033[K")
-            self._stream.flush()
+            self._write("\r\033[K")
             self._drawn = False
+
+    def _write(self, text: str) -> None:
+        """A stream that is full, gone or closed is no reason to stop the work: the line is given up."""
+        try:
+            if self._stream is not None:
+                self._stream.write(text)
+                self._stream.flush()
+        except (OSError, ValueError):
+            self._stream = None
 
     def _show_in_notebook(self, text: str) -> None:
         bundle = {"text/plain": text}

@@ -256,6 +256,16 @@ def test_a_pipe_gets_lines_now_and_then():
     assert stream.getvalue() == "at 5\nat 10\n"
 
 
+@pytest.mark.parametrize("broken", [OSError(28, "No space left on device"), ValueError("I/O operation on closed file")])
+def test_a_stream_that_cannot_be_written_stops_nothing(broken):
+    class Full(Terminal):
+        def write(self, text):
+            raise broken
+
+    with progress.ProgressLine(Full(), Clock()) as line:
+        line.show("nobody sees it")
+
+
 def test_a_notebook_has_its_own_line(monkeypatch):
     shown = []
 
