@@ -177,7 +177,7 @@ std::vector<Conv2dProblem> ProblemOptions::problems() const {
 
 void DeviceOptions::add_to(CLI::App& app) {
   app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  add_whole_number(app, "--threads", threads, 1, std::numeric_limits<int>::max(),
+  add_whole_number(app, "--threads", threads, 1, kMostCpuThreads,
                    "CPU threads to use (default: all, or OMP_NUM_THREADS)");
 }
 

@@ -5,11 +5,10 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <system_error>
-#include <utility>
 
 #include "convtune/error.h"
+#include "convtune/spelling.h"
 #include "embedded.h"
 #include "quoted.h"
 
@@ -85,38 +84,28 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
-std::string suite_names() {
-  std::string names;
-  for (const Suite& suite : suites()) names += suite.name + ", ";
-  return names + "all";
+std::vector<std::string> suite_names() {
+  std::vector<std::string> names;
+  for (const Suite& suite : suites()) names.push_back(suite.name);
+  names.push_back("all");
+  return names;
 }
 
-// Levenshtein's: insertions, deletions and substitutions from one to the other.
-std::size_t edit_distance(std::string_view from, std::string_view to) {
-  std::vector<std::size_t> row(to.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < to.size(); ++j) {
-      const std::size_t substituted = diagonal + (from[i] == to[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
-// The built-in name that a person may have meant; empty if none is near.
-std::string_view nearest_name(std::string_view text) {
-  std::string_view nearest;
-  std::size_t least = text.size() / 3 + 1;
+std::vector<std::string> case_names() {
+  std::vector<std::string> names;
   for (const Suite& suite : suites())
-    for (const Conv2dProblem& problem : suite.problems)
-      // A distance is never less than the difference in length, so a long line costs nothing here.
-      if (const std::string_view name = problem.name; text.size() < name.size() + least)
-        if (const std::size_t distance = edit_distance(text, name); distance < least)
-          least = distance, nearest = name;
-  return nearest;
+    for (const Conv2dProblem& problem : suite.problems) names.push_back(problem.name);
+  return names;
+}
+
+// Text with one of a line's fields in it, "ic3": no name was meant.
+bool is_line(std::string_view text) {
+  for (const std::string_view field : {"mb", "ic", "ih", "iw", "oc", "kh", "kw"})
+    for (std::size_t at = 0; (at = text.find(field, at)) != text.npos; ++at)
+      if (const std::size_t next = at + field.size();
+          next < text.size() && '0' <= text[next] && text[next] <= '9')
+        return true;
+  return false;
 }
 
 }  // namespace
@@ -141,10 +130,14 @@ std::vector<Conv2dProblem> load_suite(const std::string& name_or_path, std::vect
   if (!problems.empty()) return problems;
 
   std::error_code ignored;
-  if (!std::filesystem::exists(name_or_path, ignored) || std::filesystem::is_directory(name_or_path, ignored))
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("{} is neither a suite ({}) nor a file with problems", quoted(name_or_path, 200),
-                            suite_names()));
+  if (!std::filesystem::exists(name_or_path, ignored) ||
+      std::filesystem::is_directory(name_or_path, ignored)) {
+    const std::string meant = did_you_mean(name_or_path, suite_names());
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("{} is neither a suite ({}) nor a file with problems{}{}", quoted(name_or_path, 200),
+                    fmt::join(suite_names(), ", "), meant.empty() ? "" : "; ", meant));
+  }
   return parse_lines(read_file(name_or_path), name_or_path, left_out);
 }
 
@@ -155,9 +148,10 @@ Conv2dProblem find_problem(std::string_view name_or_text) {
   try {
     return parse_problem(name_or_text);
   } catch (const Error& error) {
-    if (const std::string_view nearest = nearest_name(name_or_text); !nearest.empty())
+    if (const std::string meant = did_you_mean(name_or_text, case_names()); !meant.empty())
       throw Error(ErrorKind::invalid_argument,
-                  fmt::format("no case is named {}; did you mean '{}'?", quoted(name_or_text), nearest));
+                  fmt::format("no case is named {}; {}", quoted(name_or_text), meant));
+    if (name_or_text.empty() || is_line(name_or_text)) throw;
     throw Error(error.kind(), fmt::format("{}; nor is it the name of a case", error.what()));
   }
 }

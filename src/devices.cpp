@@ -17,9 +17,6 @@
 namespace convtune {
 namespace {
 
-// More would only fail later, inside OpenMP, with no chance of a message.
-constexpr int kMaxThreads = 1024;
-
 Probe probe_openmp() {
   const int threads = cpu::backend().info().units;
   return {"OpenMP", true,
@@ -95,14 +92,15 @@ DeviceInfo device_info(Device device) {
   if (device.kind == Device::Kind::cuda)
     for (const Probe& probe : cuda::probes())
       if (!probe.found) why += "; " + probe.what + ": " + probe.detail;
+  if (!why.empty()) why += "; `convtune doctor` has more";
   throw Error(ErrorKind::no_device,
               "there is no device " + to_string(device) + " here; there is " + names + why);
 }
 
 void set_cpu_threads(int threads) {
-  if (threads < 1 || threads > kMaxThreads)
-    throw Error(ErrorKind::invalid_argument,
-                "threads must be 1 to " + std::to_string(kMaxThreads) + ", not " + std::to_string(threads));
+  if (threads < 1 || threads > kMostCpuThreads)
+    throw Error(ErrorKind::invalid_argument, "threads must be 1 to " + std::to_string(kMostCpuThreads) +
+                                                 ", not " + std::to_string(threads));
   cpu::set_threads(threads);
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "convtune/error.h"
+#include "convtune/spelling.h"
 #include "cuda/cuda.h"
 #include "named_file.h"
 #include "quoted.h"
@@ -20,12 +21,14 @@ Target find_target(const std::string& name) {
     }
   }
   if (name.starts_with("cuda")) return cuda::device_target(device_info(parse_device(name)).device);
-  std::string names;
-  for (const Target& target : known_targets()) names += target.name + ", ";
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("there is no target {}; there are {}cuda:N of this machine, and files that end in "
-                          ".json (`convtune devices --target rtx4090 --json -` writes one)",
-                          convtune::quoted(name), names));
+  std::vector<std::string> names;
+  for (const Target& target : known_targets()) names.push_back(target.name);
+  const std::string meant = did_you_mean(name, names);
+  throw Error(
+      ErrorKind::invalid_argument,
+      fmt::format("there is no target {}{}{}; there are {}, cuda:N of this machine, and files that end in "
+                  ".json (`convtune devices --target rtx4090 --json -` writes one)",
+                  convtune::quoted(name), meant.empty() ? "" : "; ", meant, fmt::join(names, ", ")));
 }
 
 }  // namespace convtune

@@ -34,6 +34,8 @@ DeviceInfo device_info(Device);
 // How many CPU threads a convolution may use from now on (OpenMP's pool; OMP_NUM_THREADS sets the
 // start). Plans keep the number they were made with.
 void set_cpu_threads(int threads);
+// More would only fail later, inside OpenMP, with no chance of a message.
+constexpr int kMostCpuThreads = 1024;
 
 // One thing that convtune looked for: a library, an instruction set, a folder.
 struct Probe {

@@ -188,11 +188,12 @@ TEST(LoadSuite, StopsAt64MiB) {
 }
 
 TEST(LoadSuite, UnknownNamesListTheKnown) {
-  for (const char* name : {"steam", "", "/nowhere/suite.txt", "/"})
+  for (const char* name : {"", "/nowhere/suite.txt", "/"})
     EXPECT_EQ(
         refusal([&] { load_suite(name); }),
         fmt::format("'{}' is neither a suite (stem, body, depthwise, edges, all) nor a file with problems",
                     name));
+  EXPECT_THAT(refusal([] { load_suite("steam"); }), HasSubstr("did you mean 'stem'?"));
 }
 
 TEST(LoadSuite, SaysThatAFileCannotBeRead) {
@@ -220,10 +221,15 @@ TEST(FindProblem, NamesTheNearest) {
   EXPECT_EQ(answer("alexnet_conv"), "no case is named 'alexnet_conv'; did you mean 'alexnet_conv1'?");
   EXPECT_EQ(answer("alexnet-conv2"), "no case is named 'alexnet-conv2'; did you mean 'alexnet_conv2'?");
   EXPECT_EQ(answer("Resnet_Stem"), "no case is named 'Resnet_Stem'; did you mean 'resnet_stem'?");
+  EXPECT_EQ(answer("alexnet"),
+            "no case is named 'alexnet'; did you mean 'alexnet_conv1', 'alexnet_conv1_torchvision' or "
+            "'alexnet_conv2'?");
+  EXPECT_THAT(answer("resnet50"), HasSubstr("no case is named 'resnet50'; did you mean 'resnet_stem', "));
   EXPECT_THAT(answer("nothing_like_it_at_all"),
               AllOf(HasSubstr("column 1: 'nothing' is none of"), HasSubstr("nor is it the name of a case")));
-  EXPECT_THAT(answer("mb1ic3ih5oc4kh3zz"), HasSubstr("column 16: 'zz' is none of"));
-  EXPECT_THAT(answer(""), HasSubstr("ic is missing"));
+  EXPECT_THAT(answer("mb1ic3ih5oc4kh3zz"),
+              AllOf(HasSubstr("column 16: 'zz' is none of"), Not(HasSubstr("name of a case"))));
+  EXPECT_THAT(answer(""), AllOf(HasSubstr("ic is missing"), Not(HasSubstr("name of a case"))));
   EXPECT_THAT(answer(std::string(100000, 'a')), HasSubstr("100000 bytes are more than the limit of 4096"));
 }
 
