@@ -45,10 +45,16 @@ Json last_stage_json(const std::optional<MicroTuning>& stage) {
 }
 
 Json tuning_json(const TuningSummary& tuning) {
-  return {{"from_record", tuning.from_record}, {"interrupted", tuning.interrupted},
-          {"trials", tuning.trials},           {"resumed", tuning.resumed},
-          {"pruned", tuning.pruned},           {"wrong", tuning.wrong},
-          {"warnings", tuning.warnings},       {"last_stage", last_stage_json(tuning.last_stage)}};
+  return {{"from_record", tuning.from_record},
+          {"interrupted", tuning.interrupted},
+          {"candidates", tuning.candidates},
+          {"trials", tuning.trials},
+          {"resumed", tuning.resumed},
+          {"pruned", tuning.pruned},
+          {"wrong", tuning.wrong},
+          {"record", tuning.record.empty() ? Json(nullptr) : Json(tuning.record)},
+          {"warnings", tuning.warnings},
+          {"last_stage", last_stage_json(tuning.last_stage)}};
 }
 
 Json row_json(const ReportRow& row) {
@@ -122,10 +128,12 @@ ReportEnvironment environment_of(const DeviceInfo& device) {
 ReportRow report_row(TuningReport report) {
   TuningSummary tuning{report.from_record,
                        report.interrupted,
+                       report.candidates,
                        report.trials,
                        report.resumed,
                        report.pruned,
                        report.wrong,
+                       std::move(report.record),
                        std::move(report.warnings),
                        std::move(report.last_stage)};
   return {std::move(report.comparison), std::move(tuning), {}};

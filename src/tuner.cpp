@@ -142,6 +142,7 @@ class Tuning {
   void search() {
     Search& search = batches_.search();
     const auto total = static_cast<std::int64_t>(search.candidates().size());
+    report_.candidates = total;
     double begun = budget_.spent() - batch_seconds_;
     for (std::int64_t done = 1; !cancelled() && trials_left() > 0; ++done) {
       if (batches_.empty() && done > 1) {
@@ -338,7 +339,9 @@ class Tuning {
       record.runner_up_us = runner_up_.screen_us;
     }
     try {
-      Database().store(record);
+      const Database database;
+      database.store(record);
+      report_.record = database.path_of(problem_, device_.fingerprint).string();
       trials_.finish();
     } catch (const Error& error) {
       report_.warnings.push_back(fmt::format("the result is not recorded: {}", error.what()));

@@ -47,6 +47,7 @@ Record record_of(const Comparison& row, const std::string& kernel_hash) {
 TuningReport report_of(const Record& record, const Conv2dProblem& problem, const DeviceInfo& device) {
   TuningReport report;
   report.from_record = true;
+  report.record = Database().path_of(problem, record.device).string();
   Comparison& row = report.comparison;
   row.problem = problem;
   row.device = device;

@@ -16,7 +16,8 @@ namespace convtune {
 // How a search went: TuningReport without its comparison.
 struct TuningSummary {
   bool from_record = false, interrupted = false;
-  std::int64_t trials = 0, resumed = 0, pruned = 0, wrong = 0;
+  std::int64_t candidates = 0, trials = 0, resumed = 0, pruned = 0, wrong = 0;
+  std::string record;
   std::vector<std::string> warnings;
   std::optional<MicroTuning> last_stage;
 };

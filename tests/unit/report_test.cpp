@@ -78,15 +78,15 @@ TEST(ReportJson, FailuresAreTold) {
 
 TEST(ReportJson, TuningAndInterruptionAppearWhereTheyHappened) {
   ReportRow row = row_of(20, 40);
-  row.tuning = TuningSummary{false, false, 12, 3, 4, 0, {"hot"}, {}};
+  row.tuning = TuningSummary{false, false, 20, 12, 3, 4, 0, "records/a.json", {"hot"}, {}};
   const Json json = Json::parse(report_json({row}, environment(), true));
   EXPECT_EQ(json["interrupted"], true);
   EXPECT_EQ(json["rows"][0]["tuning"]["trials"], 12);
   EXPECT_EQ(json["rows"][0]["tuning"]["resumed"], 3);
   EXPECT_EQ(json["rows"][0]["tuning"]["warnings"].at(0), "hot");
   EXPECT_EQ(keys(json["rows"][0]["tuning"]),
-            (std::set<std::string>{"from_record", "interrupted", "trials", "resumed", "pruned", "wrong",
-                                   "warnings", "last_stage"}));
+            (std::set<std::string>{"from_record", "interrupted", "candidates", "record", "trials", "resumed",
+                                   "pruned", "wrong", "warnings", "last_stage"}));
   EXPECT_TRUE(json["rows"][0]["tuning"]["last_stage"].is_null());
 }
 
