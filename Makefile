@@ -1,8 +1,12 @@
 # Thin doors over scripts/setup and the CMake presets (CMakePresets.json). `make` alone lists them.
-.PHONY: help setup nvrtc python tune test asan tsan check
+.PHONY: help setup nvrtc python tune install test asan tsan check
+
+PREFIX ?= /usr/local
+
 help:
 	@echo 'make setup   install what is missing (Debian packages; nothing is done when all is there)'
 	@echo 'make tune    setup, build, tune AlexNet conv1 on the best device here and print the table'
+	@echo 'make install setup, build, install library, headers and command (PREFIX=$(PREFIX))'
 	@echo 'make test    setup, build, run every test'
 	@echo 'make asan    every test under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make tsan    every test under ThreadSanitizer'
@@ -21,6 +25,12 @@ tune: setup
 	cmake --preset release
 	cmake --build --preset release --target convtune_cli
 	build/release/cli/convtune tune alexnet_conv1
+
+# What is installed, and not the tests.
+install: setup
+	cmake --preset release
+	cmake --build --preset release --target convtune convtune_c convtune_cli
+	cmake --install build/release --prefix $(PREFIX)
 
 test: nvrtc python
 	cmake --preset release
