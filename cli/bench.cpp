@@ -31,7 +31,7 @@ struct Bench {
     return report_cases(
         problems, where, results,
         [&](const Conv2dProblem& asked, const std::string& name, ProgressLine& progress) -> CaseResult {
-          progress.show(fmt::format("{}: measuring for {:g} s", name, seconds));
+          progress.show(fmt::format("measuring for {:g} s: {}", seconds, name));
           ReportRow row;
           row.comparison = compare(asked, where.device, options);
           // Cut short, the numbers rest on too few samples to be shown.

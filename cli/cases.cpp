@@ -13,7 +13,11 @@ namespace convtune::cli {
 namespace {
 
 void print_cases(const std::string& wanted) {
-  Table table({{"suite"}, {"case"}, {"GFLOP", Align::right}, {"MB", Align::right}, {"problem"}});
+  Table table({{"suite", Align::left, 2},
+               {"case"},
+               {"GFLOP", Align::right, 3},
+               {"MB", Align::right, 1},
+               {"problem"}});
   const auto add = [&](const std::string& suite, const Conv2dProblem& problem) {
     table.add_row({suite, problem.name, fmt::format("{:.3g}", problem.flops() / 1e9),
                    fmt::format("{:.3g}", problem.bytes() / 1e6), key(problem)});

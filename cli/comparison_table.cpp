@@ -1,4 +1,4 @@
-// The table of tune and bench.
+// The table of tune and bench, and the sentences under it.
 #include "comparison_table.h"
 
 #include <fmt/format.h>
@@ -7,37 +7,178 @@
 #include <vector>
 
 #include "output.h"
+#include "units.h"
 
 namespace convtune::cli {
 namespace {
 
-// About four digits, whatever the magnitude.
-std::string microseconds(double us) {
-  return us < 10     ? fmt::format("{:.3f}", us)
-         : us < 1000 ? fmt::format("{:.1f}", us)
-                     : fmt::format("{:.0f}", us);
+constexpr int kIndent = 2;  // of a sentence's second line
+
+using Providers = std::vector<const ProviderResult*>;
+
+std::string sentence(const std::string& text, const Style& style) {
+  return wrapped(printable(text), style.width, kIndent) + '\n';
 }
 
-constexpr std::size_t kMostPeers = 8;
+// convtune's own result is a way of the vendor's. A record knows that one's name alone.
+bool same_way(const ProviderResult& own, const ProviderResult& peer) {
+  return peer.name == with_config(own.algorithm, own.config);
+}
 
-// Ours, the fastest peers in their order, and all that failed.
-std::vector<const ProviderResult*> shown(const Comparison& comparison) {
-  std::vector<double> times;
+// A vendor's layout is what its configs name first: "nhwc=1", "blocked=0".
+bool same_layout(const ProviderResult& a, const ProviderResult& b) {
+  const auto first = [](const ProviderResult& one) {
+    return one.config.values.empty() ? std::pair<std::string, std::int64_t>() : one.config.values.front();
+  };
+  return a.algorithm == b.algorithm && first(a) == first(b);
+}
+
+// The vendor's ways that ran, the one left out that is convtune's own row.
+Providers peers_of(const Comparison& comparison) {
+  Providers peers;
   for (std::size_t i = 1; i < comparison.providers.size(); ++i)
-    if (comparison.providers[i].failure.empty()) times.push_back(comparison.providers[i].time_us);
-  std::sort(times.begin(), times.end());
-  std::vector<const ProviderResult*> rows;
-  for (const ProviderResult& provider : comparison.providers)
-    if (&provider == &comparison.providers.front() || !provider.failure.empty() ||
-        times.size() <= kMostPeers || provider.time_us <= times[kMostPeers - 1])
-      rows.push_back(&provider);
-  return rows;
+    if (const ProviderResult& one = comparison.providers[i];
+        one.failure.empty() && !same_way(comparison.providers.front(), one))
+      peers.push_back(&one);
+  return peers;
 }
 
-double best_peer_us(const Comparison& comparison) {
-  for (const ProviderResult& provider : comparison.providers)
-    if (provider.name == comparison.best_peer && provider.failure.empty()) return provider.time_us;
-  return 0;
+// Of each layout the best peer, or else the fastest.
+Providers best_of_layouts(const Providers& peers, const std::string& best_peer) {
+  const auto better = [&](const ProviderResult& a, const ProviderResult& b) {
+    return a.name == best_peer || (b.name != best_peer && a.time_us < b.time_us);
+  };
+  Providers best;
+  for (const ProviderResult* one : peers) {
+    const auto known = std::find_if(best.begin(), best.end(),
+                                    [&](const ProviderResult* other) { return same_layout(*one, *other); });
+    if (known == best.end())
+      best.push_back(one);
+    else if (better(*one, **known))
+      *known = one;
+  }
+  return best;
+}
+
+const ProviderResult* best_peer(const Comparison& comparison) {
+  for (std::size_t i = 1; i < comparison.providers.size(); ++i)
+    if (const ProviderResult& one = comparison.providers[i];
+        one.name == comparison.best_peer && one.failure.empty() && one.time_us > 0)
+      return &one;
+  return nullptr;
+}
+
+std::string table_of(const Comparison& comparison, const Providers& rows, const Style& style) {
+  const Roofline& roof = comparison.roofline;
+  double least_us = 0;
+  for (const ProviderResult* row : rows)
+    if (row->time_us > 0 && (least_us == 0 || row->time_us < least_us)) least_us = row->time_us;
+  const auto rate = [](double work, double us) { return us > 0 ? work / us / 1e3 : 0; };
+  const Scale time = scale_of_us(least_us),
+              flops = scale_of_flops(rate(comparison.problem.flops(), least_us)),
+              bytes = scale_of_bytes(rate(comparison.problem.bytes(), least_us));
+  const ProviderResult* const peer = best_peer(comparison);
+
+  Table table({{"provider"},
+               {std::string("time ") + time.unit, Align::right},
+               {"speed-up", Align::right},
+               {flops.unit, Align::right, 3},
+               {bytes.unit, Align::right, 2},
+               {"of roofline", Align::right, 4},
+               {"max error", Align::right, 1}});
+  for (const ProviderResult* row : rows) {
+    const double us = row->time_us;
+    if (us <= 0) {
+      table.add_row({row->name, "-", "-", "-", "-", "-", "-"}, Tone::bad);
+      continue;
+    }
+    table.add_row({row->name, time(us), peer ? fmt::format("{:.2f}x", peer->time_us / us) : "-",
+                   flops(rate(comparison.problem.flops(), us)), bytes(rate(comparison.problem.bytes(), us)),
+                   roof.floor_us > 0 ? fmt::format("{:.1f} %", 100 * row->roofline_fraction) : "-",
+                   row->n > 0 ? fmt::format("{:.1e}", row->max_error) : "-"},
+                  row == rows.front() ? Tone::strong : Tone::plain);
+  }
+  return table.render(style);
+}
+
+// What is not in the table.
+std::string remainder(const Comparison& comparison, std::size_t hidden, const Style& style, bool all) {
+  std::string out;
+  if (hidden > 0)
+    out += sentence(fmt::format("and {} of the vendor's (--all)",
+                                counted(static_cast<std::int64_t>(hidden), "slower way", "slower ways")),
+                    style);
+  Providers failed;
+  for (const ProviderResult& one : comparison.providers)
+    if (!one.failure.empty()) failed.push_back(&one);
+  for (const ProviderResult* one : failed) {
+    const bool own = one == &comparison.providers.front();
+    if (own || all || failed.size() <= 1) {
+      out += sentence(fmt::format("{} failed: {}", one->name, one->failure), style);
+    } else {
+      out += sentence(fmt::format("{} of the vendor's ways failed (--all), as {}: {}", failed.size(),
+                                  one->name, one->failure),
+                      style);
+      break;
+    }
+  }
+  return out;
+}
+
+// A median, and how far samples lie from it as a rule.
+std::string measured(const ProviderResult& one) {
+  return time_text(one.time_us) +
+         (one.n > 1 ? fmt::format(" ±{:.1f} %", 100 * one.mad_us / one.time_us) : "");
+}
+
+// Who won, and by how much.
+std::string verdict(const Comparison& comparison) {
+  const ProviderResult& own = comparison.providers.front();
+  const ProviderResult* const peer = best_peer(comparison);
+  if (!own.failure.empty() || own.time_us <= 0) return "convtune has no answer here";
+  if (!peer) return "no peer ran here";
+  const std::string numbers = fmt::format("{} against {}", measured(own), measured(*peer));
+  if (same_way(own, *peer))
+    return fmt::format("convtune runs the fastest of the vendor's ways, {}", peer->name);
+  if (comparison.speedup > 1 + kTieShare)
+    return fmt::format("convtune is {:.2f}x faster than the best of the vendor's ways, {}: {}",
+                       comparison.speedup, peer->name, numbers);
+  if (comparison.speedup >= 1 - kTieShare)
+    return fmt::format("convtune and the best of the vendor's ways, {}, are equally fast (±{:g} %): {}",
+                       peer->name, 100 * kTieShare, numbers);
+  return fmt::format("convtune is {:.2f}x slower than the best of the vendor's ways, {}: {}",
+                     1 / comparison.speedup, peer->name, numbers);
+}
+
+// convtune's config has a line of its own, and the decision need not tell it again.
+std::string decision_of(const Comparison& comparison) {
+  const std::string how = with_config(comparison.plan.algorithm, comparison.plan.config);
+  std::string text = comparison.decision.empty() ? comparison.plan.why : comparison.decision;
+  for (const ProviderResult& one : comparison.providers)
+    if (one.name == how) return text;
+  if (comparison.plan.config.values.empty()) return text;
+  for (std::size_t at = 0; (at = text.find(how, at)) != text.npos;) text.replace(at, how.size(), "convtune");
+  return text;
+}
+
+std::string last_stage_line(const MicroTuning& stage) {
+  if (stage.changed)
+    return fmt::format("last stage: {} is proven faster than {}", stage.kept, stage.original);
+  const auto measured = std::count_if(stage.tried.begin(), stage.tried.end(),
+                                      [](const MicroTuning::Tried& one) { return one.time_us > 0; });
+  return measured > 1 ? fmt::format("last stage: {} measured, none is proven faster",
+                                    counted(measured - 1, "neighbour", "neighbours"))
+                      : "last stage: no neighbour was measured (--verbose says why)";
+}
+
+std::string last_stage_rules(const MicroTuning& stage, const Style& style) {
+  std::string out = sentence("last stage, of " + stage.original, style);
+  for (const std::string& verdict : stage.verdicts)
+    out += "  " + wrapped(printable(verdict), style.width, 6, 2) + '\n';
+  for (const MicroTuning::Tried& one : stage.tried)
+    out += fmt::format("    {:>10}  {}{}\n", one.time_us > 0 ? time_text(one.time_us) : "-", one.reason,
+                       one.failure.empty() ? "" : "; failed: " + printable(one.failure));
+  return out;
 }
 
 }  // namespace
@@ -47,72 +188,65 @@ std::string with_config(const std::string& algorithm, const Config& config) {
   return text.empty() ? algorithm : algorithm + ' ' + text;
 }
 
-std::string render_comparison(const Comparison& comparison, const Style& style) {
+std::string render_comparison(const Comparison& comparison, const Style& style, const Detail& detail) {
   const Conv2dProblem& problem = comparison.problem;
   const DeviceInfo& device = comparison.device;
   const Roofline& roof = comparison.roofline;
-  std::string out =
-      printable(problem.name.empty() ? key(problem) : problem.name + ": " + key(problem)) + '\n';
-  out += fmt::format("{}: {}, {} {}, {}", to_string(device.device), printable(device.name), device.units,
-                     device.device.kind == Device::Kind::cpu ? "threads" : "multiprocessors", device.isa);
-  if (roof.floor_us > 0) out += fmt::format("; roofline {} us", microseconds(roof.floor_us));
-  if (roof.floor_us > 0 && !roof.bound.empty()) out += ", bound by " + roof.bound;
-  out += "\n\n";
+  std::string out = sentence(problem.name.empty() ? key(problem) : problem.name + ": " + key(problem), style);
+  const bool cpu = device.device.kind == Device::Kind::cpu;
+  std::string where = fmt::format(
+      "{}: {}, {}, {}", to_string(device.device), device.name,
+      counted(device.units, cpu ? "thread" : "multiprocessor", cpu ? "threads" : "multiprocessors"),
+      device.isa);
+  if (roof.floor_us > 0) where += fmt::format("; roofline {}", time_text(roof.floor_us));
+  if (roof.floor_us > 0 && !roof.bound.empty()) where += ", bound by " + roof.bound;
+  out += sentence(where, style) + '\n';
 
-  const double peer_us = best_peer_us(comparison);
-  Table table({{"provider"},
-               {"us", Align::right},
-               {"vs best peer", Align::right},
-               {"GFLOP/s", Align::right},
-               {"GB/s", Align::right},
-               {"roofline", Align::right},
-               {"max error", Align::right},
-               {"algorithm and config"}});
-  const std::vector<const ProviderResult*> rows = shown(comparison);
-  for (const ProviderResult* row : rows) {
-    const ProviderResult& provider = *row;
-    const std::string how = with_config(provider.algorithm, provider.config);
-    if (!provider.failure.empty()) {
-      table.add_row({provider.name, "-", "-", "-", "-", "-", "-", "failed: " + provider.failure}, Tone::bad);
-      continue;
-    }
-    const double us = provider.time_us;
-    const auto rate = [&](double work) { return us > 0 ? fmt::format("{:.1f}", work / us / 1e3) : "-"; };
-    table.add_row(
-        {provider.name, microseconds(us), peer_us > 0 && us > 0 ? fmt::format("{:.2f}x", peer_us / us) : "-",
-         rate(problem.flops()), rate(problem.bytes()),
-         roof.floor_us > 0 ? fmt::format("{:.1f} % {}", 100 * provider.roofline_fraction, roof.bound) : "-",
-         provider.n > 0 ? fmt::format("{:.1e}", provider.max_error) : "-", how},
-        &provider == &comparison.providers.front() ? Tone::strong : Tone::plain);
+  const Providers peers = peers_of(comparison);
+  const Providers told = detail.all ? peers : best_of_layouts(peers, comparison.best_peer);
+  Providers rows = {&comparison.providers.front()};
+  rows.insert(rows.end(), told.begin(), told.end());
+  out += table_of(comparison, rows, style);
+  out += remainder(comparison, peers.size() - told.size(), style, detail.all) + '\n';
+
+  out += sentence(verdict(comparison), style);
+  const ProviderResult& own = comparison.providers.front();
+  if (const ProviderResult* peer = best_peer(comparison); !peer || !same_way(own, *peer))
+    out += sentence("convtune runs " + with_config(own.algorithm, own.config), style);
+  return out + sentence("decision: " + decision_of(comparison), style);
+}
+
+std::string render_tuning(const TuningSummary& tuning, const Style& style, const Detail& detail) {
+  std::string out;
+  if (tuning.from_record) {
+    out += sentence("search: none, nothing was measured; --retune searches again", style);
+  } else {
+    std::string search = fmt::format("search: {} of {} tried", tuning.trials + tuning.resumed,
+                                     counted(tuning.candidates, "candidate", "candidates"));
+    if (tuning.resumed > 0) search += fmt::format(", {} of them in an earlier search", tuning.resumed);
+    if (tuning.pruned > 0) search += fmt::format("; {} could not have won", tuning.pruned);
+    if (tuning.wrong > 0) search += fmt::format("; {} failed", tuning.wrong);
+    out += sentence(search, style);
   }
-  out += table.render(style);
-  if (const std::size_t slower = comparison.providers.size() - rows.size(); slower > 0)
-    out += fmt::format("and {} that took longer (--json has them all)\n",
-                       counted(static_cast<std::int64_t>(slower), "peer", "peers"));
-  if (comparison.providers.size() == 1) out += "no peer ran here\n";
-  out += fmt::format("\ndecision: {}\n",
-                     printable(comparison.decision.empty() ? comparison.plan.why : comparison.decision));
+  if (tuning.last_stage)
+    out += detail.verbose ? last_stage_rules(*tuning.last_stage, style)
+                          : sentence(last_stage_line(*tuning.last_stage), style);
+  if (!tuning.record.empty())  // a path is not broken: it is copied
+    out += sentence("record: plan, conv2d and Python's convtune.conv2d use it from now on", style) + "  " +
+           printable(tuning.record) + '\n';
   return out;
 }
 
-std::string render_last_stage(const MicroTuning& stage) {
-  std::string out = fmt::format("last stage, of {}\n", printable(stage.original));
-  for (const std::string& verdict : stage.verdicts) out += fmt::format("  {}\n", printable(verdict));
-  for (const MicroTuning::Tried& one : stage.tried)
-    out += fmt::format("    {:>8} us  {}{}\n", one.time_us > 0 ? microseconds(one.time_us) : "-", one.reason,
-                       one.failure.empty() ? "" : "; failed: " + printable(one.failure));
-  return out;
-}
-
-std::string render_summary(const std::vector<ReportRow>& rows) {
+std::string render_summary(const std::vector<ReportRow>& rows, const Style& style) {
   const ReportSummary summary = summarize(rows);
   std::string mean = "no case has a peer to compare with";
   if (summary.compared > 0)
-    mean = fmt::format("geomean speed-up over the best peer {:.2f}x over {}", summary.geomean_speedup,
+    mean = fmt::format("geomean speed-up over the best peer {:.2f}x ({})", summary.geomean_speedup,
                        counted(summary.compared, "case", "cases"));
-  return fmt::format("{}; {}, {}, {} (±{:g} %)\n", mean, counted(summary.wins, "win", "wins"),
-                     counted(summary.ties, "tie", "ties"), counted(summary.losses, "loss", "losses"),
-                     100 * kTieShare);
+  return sentence(fmt::format("{}, {}, {} (±{:g} %); {}", counted(summary.wins, "win", "wins"),
+                              counted(summary.ties, "tie", "ties"), counted(summary.losses, "loss", "losses"),
+                              100 * kTieShare, mean),
+                  style);
 }
 
 }  // namespace convtune::cli

@@ -9,12 +9,18 @@
 
 namespace convtune::cli {
 
-// The case and its roofline, one row a provider, the plan and the decision.
-std::string render_comparison(const Comparison& comparison, const Style& style);
-// What the rules of a search's last stage said, and what was measured.
-std::string render_last_stage(const MicroTuning& stage);
-// "geomean speed-up over the best peer 1.52x over 11 cases; 9 wins, 1 tie, 1 loss (±2 %)".
-std::string render_summary(const std::vector<ReportRow>& rows);
+// How much is told.
+struct Detail {
+  bool all = false;      // every way of the vendor's, rather than the best of each layout
+  bool verbose = false;  // every rule of the last stage, rather than what came of it
+};
+
+// The case and its roofline, one row a provider, who won by how much, and the decision.
+std::string render_comparison(const Comparison& comparison, const Style& style, const Detail& detail = {});
+// How the search went, and where its record lies.
+std::string render_tuning(const TuningSummary& tuning, const Style& style, const Detail& detail = {});
+// "9 wins, 1 tie, 1 loss (±2 %); geomean speed-up over the best peer 1.52x (11 cases)".
+std::string render_summary(const std::vector<ReportRow>& rows, const Style& style);
 // "direct vectors=4": what an algorithm runs with, on one line.
 std::string with_config(const std::string& algorithm, const Config& config);
 

@@ -28,11 +28,11 @@ int list() {
     return kOk;
   }
   Table table({{"problem"},
-               {"device"},
+               {"device", Align::left, 1},
                {"us", Align::right},
-               {"vendor us", Align::right},
+               {"vendor us", Align::right, 3},
                {"speed-up", Align::right},
-               {"date"},
+               {"date", Align::left, 2},
                {"algorithm and config"}});
   for (const Record& record : records)
     table.add_row({key(record.problem), record.device, fmt::format("{:.5g}", record.time_us),
@@ -51,7 +51,8 @@ bool asks_for(Conv2dProblem asked, const Conv2dProblem& recorded) {
 
 void print_record(const Database& database, const Record& record) {
   const auto line = [](std::string_view name, const std::string& value) {
-    fmt::print("{:<12} {}\n", name, value.empty() ? "-" : printable(value));
+    const std::string text = fmt::format("{:<12} {}", name, value.empty() ? "-" : printable(value));
+    fmt::print("{}\n", wrapped(text, style_of(stdout).width, 13));
   };
   line("problem", to_string(record.problem));
   line("device", record.device);

@@ -2,12 +2,15 @@
 // in the middle of what is timed.
 #include "interrupt.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <thread>
 
 #include "exit_code.h"
+#include "output.h"
+#include "table.h"
 
 namespace convtune::cli {
 namespace {
@@ -22,8 +25,11 @@ void catch_interrupts() {
   sigaddset(&interrupts, SIGINT);
   pthread_sigmask(SIG_BLOCK, &interrupts, nullptr);  // of this thread, and of all that it starts
   std::thread([interrupts] {
-    for (int signal = 0; sigwait(&interrupts, &signal) == 0;)
+    for (int signal = 0; sigwait(&interrupts, &signal) == 0;) {
       if (flag.exchange(true)) _exit(kInterrupted);
+      put(stderr, fmt::format("{}convtune: stopping; again Ctrl-C ends it at once\n",
+                              style_of(stderr).terminal ? "\r\033[K" : ""));
+    }
   }).detach();
 }
 

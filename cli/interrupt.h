@@ -1,4 +1,5 @@
-// Ctrl-C: the first one asks the work to stop cleanly, the second one ends the process at once.
+// Ctrl-C: the first one is answered at once and asks the work to stop cleanly, the second one ends the
+// process at once.
 #pragma once
 
 #include <atomic>

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "command.h"
+#include "comparison_table.h"
 #include "convtune/convolution.h"
 #include "convtune/error.h"
 #include "convtune/estimate.h"
@@ -12,6 +13,7 @@
 #include "output.h"
 #include "table.h"
 #include "target_sheet.h"
+#include "units.h"
 
 namespace convtune::cli {
 namespace {
@@ -30,13 +32,26 @@ struct PlanCommand {
     for (std::size_t i = 0; i < problems.size(); ++i) {
       if (i > 0) fmt::print("\n");
       if (algorithm.empty())
-        fmt::print("{}\n{}", convtune::plan(problems[i], where.device).explain(),
+        fmt::print("{}\n{}", sheet(convtune::plan(problems[i], where.device)),
                    answer_table(problems[i], where));
       else
-        fmt::print("{}", convtune::plan(problems[i], where.device, algorithm, forced).explain());
+        fmt::print("{}", sheet(convtune::plan(problems[i], where.device, algorithm, forced)));
     }
     print_library_warnings();
     return 0;
+  }
+
+  static std::string sheet(const Convolution& planned) {
+    std::string text;
+    const auto line = [&](std::string_view name, const std::string& value) {
+      text += wrapped(fmt::format("{:<10} {}", name, printable(value)), style_of(stdout).width, 11) + '\n';
+    };
+    const Plan& plan = planned.plan();
+    line("problem", to_string(planned.problem()));
+    line("device", fmt::format("{} ({})", to_string(planned.device().device), planned.device().name));
+    line("plan", with_config(plan.algorithm, plan.config));
+    line("source", fmt::format("{}: {}", to_string(plan.source), plan.why));
+    return text;
   }
 
   int run_for_target() const {
@@ -47,10 +62,14 @@ struct PlanCommand {
     options.candidates = candidates.value_or(options.candidates);
     for (std::size_t i = 0; i < problems.size(); ++i) {
       const TargetPlan found = plan_for_target(problems[i], on, options);
-      fmt::print("{}{} on {} ({}): compiled for it, not run; times are estimates of a model\n{}",
-                 i > 0 ? "\n" : "", printable(label(found.problem)), printable(on.name),
-                 printable(on.product), estimate_table(found));
-      for (const auto& [name, why] : found.refusals) fmt::print("{} steps aside: {}\n", name, printable(why));
+      const Style style = style_of(stdout);
+      const std::string title =
+          fmt::format("{} on {} ({}): compiled for it, not run; times are estimates of a model",
+                      label(found.problem), on.name, on.product);
+      fmt::print("{}{}\n{}", i > 0 ? "\n" : "", wrapped(printable(title), style.width, 2),
+                 estimate_table(found, style));
+      for (const auto& [name, why] : found.refusals)
+        fmt::print("{}\n", wrapped(fmt::format("{} steps aside: {}", name, printable(why)), style.width, 2));
       if (found.not_tried > 0)
         fmt::print("{} not compiled (--candidates)\n",
                    counted(found.not_tried, "config was", "configs were"));
@@ -59,17 +78,21 @@ struct PlanCommand {
     return 0;
   }
 
-  static std::string estimate_table(const TargetPlan& found) {
-    Table table({{"estimate us", Align::right},
+  static std::string estimate_table(const TargetPlan& found, const Style& style) {
+    double least_us = 0;
+    for (const CandidateEstimate& one : found.candidates)
+      if (one.failure.empty() && (least_us == 0 || one.estimate_us < least_us)) least_us = one.estimate_us;
+    const Scale time = scale_of_us(least_us);
+    Table table({{std::string("estimate ") + time.unit, Align::right},
                  {"algorithm"},
-                 {"registers", Align::right},
-                 {"spills B", Align::right},
-                 {"smem B", Align::right},
-                 {"threads", Align::right},
-                 {"blocks", Align::right},
-                 {"occupancy", Align::right},
-                 {"limiter"},
-                 {"model's bound"},
+                 {"registers", Align::right, 6},
+                 {"spills B", Align::right, 5},
+                 {"smem B", Align::right, 7},
+                 {"threads", Align::right, 4},
+                 {"blocks", Align::right, 3},
+                 {"occupancy", Align::right, 8},
+                 {"limiter", Align::left, 2},
+                 {"model's bound", Align::left, 1},
                  {"config"}});
     for (const CandidateEstimate& one : found.candidates) {
       if (!one.failure.empty()) {
@@ -79,25 +102,30 @@ struct PlanCommand {
             Tone::bad);
         continue;
       }
-      table.add_row({fmt::format("{:.1f}", one.estimate_us), one.algorithm, fmt::format("{}", one.registers),
+      table.add_row({time(one.estimate_us), one.algorithm, fmt::format("{}", one.registers),
                      fmt::format("{}", one.spill_bytes), fmt::format("{}", one.smem_bytes),
                      fmt::format("{}", one.threads), fmt::format("{}", one.blocks),
                      fmt::format("{:.0f} %", 100 * one.occupancy.share),
                      std::string(to_string(one.occupancy.limiter)), one.bound, to_string(one.config)});
     }
-    return table.render(style_of(stdout));
+    return table.render(style);
   }
 
   static std::string answer_table(const Conv2dProblem& asked, const DeviceInfo& where) {
-    Table table({{"algorithm"}, {"answer"}, {"candidates", Align::right}, {"first guess"}, {"because"}});
+    Table table({{"algorithm"},
+                 {"answer"},
+                 {"candidates", Align::right},
+                 {"first guess", Align::left, 1},
+                 {"because"}});
     for (const AlgorithmAnswer& answer : answers(asked, where.device)) {
-      table.add_row({answer.vendor ? answer.algorithm + " (vendor)" : answer.algorithm,
-                     answer.chosen      ? "chosen"
-                     : answer.supported ? "could run"
-                                        : "steps aside",
-                     answer.supported ? fmt::format("{}", answer.candidates) : "-",
-                     answer.supported ? to_string(answer.config) : "-", answer.reason},
-                    answer.chosen ? Tone::strong : Tone::plain);
+      table.add_row(
+          {answer.vendor ? answer.algorithm + " (vendor)" : answer.algorithm,
+           answer.chosen      ? "chosen"
+           : answer.supported ? "could run"
+                              : "steps aside",
+           answer.supported ? fmt::format("{}", answer.candidates) : "-",
+           answer.supported ? to_string(answer.config) : "-", answer.chosen ? "see source" : answer.reason},
+          answer.chosen ? Tone::strong : Tone::plain);
     }
     return table.render(style_of(stdout));
   }

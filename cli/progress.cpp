@@ -4,33 +4,31 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cmath>
 
 #include "output.h"
+#include "units.h"
 
 namespace convtune::cli {
 namespace {
 
 constexpr double kRedrawSeconds = 0.1;  // a terminal: as often as the eye can follow
 constexpr double kLineSeconds = 5;      // a log: rarely enough to stay readable
+constexpr int kLogWidth = 80;           // and short enough
+constexpr int kLabelWidth = 28;         // of a problem without a name: what follows matters more
 
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::string duration(double seconds) {
-  const auto whole = static_cast<long long>(std::ceil(seconds));
-  return whole < 60 ? fmt::format("{} s", whole) : fmt::format("{} min {:02} s", whole / 60, whole % 60);
-}
-
 }  // namespace
 
 std::string progress_text(std::string_view label, const Progress& progress) {
-  std::string text = fmt::format("{}: {}", label, progress.stage);
+  std::string text;
+  if (progress.eta_seconds > 0) text = duration_text(progress.eta_seconds) + " left, ";
+  text += fmt::format("{}: {}", cut(label, kLabelWidth), progress.stage);
   if (progress.total > 0) text += fmt::format(" {}/{}", progress.done, progress.total);
-  if (progress.best_us > 0) text += fmt::format(", best {:.4g} us", progress.best_us);
+  if (progress.best_us > 0) text += ", best " + time_text(progress.best_us);
   if (progress.best_us > 0 && !progress.best.empty()) text += fmt::format(" ({})", progress.best);
-  if (progress.eta_seconds > 0) text += fmt::format(", {} left", duration(progress.eta_seconds));
   return text;
 }
 
@@ -50,7 +48,7 @@ void ProgressLine::show(std::string_view text) {
     put(stream_, fmt::format("\r{}\033[K", style_.width > 1 ? cut(line, style_.width - 1) : line));
     drawn_ = true;
   } else {
-    put(stream_, line + '\n');
+    put(stream_, cut(line, kLogWidth) + '\n');
   }
 }
 

@@ -12,7 +12,7 @@
 
 namespace convtune::cli {
 
-// "alexnet_conv1: screen 34/120, best 1234 us (direct vectors=4), 12 s left"
+// "12 s left, alexnet_conv1: screen 34/120, best 1.234 ms (direct vectors=4)": what may be cut stands last.
 std::string progress_text(std::string_view label, const Progress& progress);
 
 class ProgressLine {

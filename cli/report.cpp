@@ -5,7 +5,6 @@
 
 #include <new>
 
-#include "comparison_table.h"
 #include "exit_code.h"
 #include "interrupt.h"
 #include "options.h"
@@ -26,19 +25,12 @@ struct ReportFiles {
   std::FILE* table_stream() const { return json.is_stdout() || csv.is_stdout() ? stderr : stdout; }
 };
 
-std::string tuning_line(const ReportRow& row) {
-  const TuningSummary& tuning = *row.tuning;
-  if (tuning.from_record) return "search: none, nothing was measured; --retune searches again\n";
-  return fmt::format("search: {} trials here, {} resumed, {} pruned, {} wrong\n{}", tuning.trials,
-                     tuning.resumed, tuning.pruned, tuning.wrong,
-                     tuning.last_stage ? render_last_stage(*tuning.last_stage) : "");
-}
-
 }  // namespace
 
 void ReportOptions::add_to(CLI::App& app) {
   app.add_option("--json", json, "Write the results to this file as JSON (- is standard output)");
   app.add_option("--csv", csv, "Write the results to this file as CSV (- is standard output)");
+  app.add_flag("--all", detail.all, "Show every way of the vendor's, not only the best of each layout");
 }
 
 int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& device,
@@ -71,8 +63,9 @@ int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& d
       progress.clear();
       kept = stopped;
       if (!row) break;
-      put(stream, fmt::format("{}{}{}", rows.empty() ? "" : "\n", render_comparison(row->comparison, style),
-                              row->tuning ? tuning_line(*row) : ""));
+      put(stream, fmt::format("{}{}{}", rows.empty() ? "" : "\n",
+                              render_comparison(row->comparison, style, options.detail),
+                              row->tuning ? render_tuning(*row->tuning, style, options.detail) : ""));
       rows.push_back(*row);
       if (!own_result(*row) && code == kOk) code = kMismatch;
     } catch (const Error& error) {
@@ -86,7 +79,7 @@ int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& d
     print_library_warnings();
   }
 
-  if (rows.size() > 1) put(stream, '\n' + render_summary(rows));
+  if (rows.size() > 1) put(stream, '\n' + render_summary(rows, style));
   const ReportEnvironment environment = environment_of(device);
   // An interrupted run with nothing measured has nothing to say in a file.
   if (!rows.empty() || !interrupted()) {

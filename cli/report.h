@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "comparison_table.h"
 #include "convtune/device.h"
 #include "convtune/problem.h"
 #include "convtune/report.h"
@@ -16,6 +17,7 @@ namespace convtune::cli {
 
 struct ReportOptions {
   std::string json, csv;
+  Detail detail;
 
   void add_to(CLI::App& app);
 };

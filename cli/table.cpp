@@ -6,14 +6,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstdint>
 #include <cstdlib>
 
 namespace convtune::cli {
 namespace {
 
-constexpr int kGap = 2;             // blanks between columns
-constexpr int kNarrowestWrap = 16;  // a last column with less room than this is not wrapped
+constexpr int kGap = 2;          // blanks between columns
+constexpr int kIndentBelow = 4;  // of a last column that stands below its row
 
 struct CodePoint {
   std::uint32_t value = 0xFFFD;
@@ -56,20 +57,19 @@ int width_of(const CodePoint& point) {
   return is_in(point.value, kZeroWidth) ? 0 : is_in(point.value, kDoubleWidth) ? 2 : 1;
 }
 
-// Lines of at most `width` columns, broken at blanks; a longer word stands alone.
-std::vector<std::string> wrap(std::string_view text, int width) {
-  std::vector<std::string> lines(1);
+// Calls `take` for every word between single blanks, the empty ones included.
+void for_each_word(std::string_view text, auto&& take) {
   for (std::size_t start = 0; start <= text.size();) {
     const std::size_t end = std::min(text.find(' ', start), text.size());
-    const std::string_view word = text.substr(start, end - start);
-    if (!lines.back().empty() && display_width(lines.back()) + 1 + display_width(word) > width)
-      lines.emplace_back();
-    else if (!lines.back().empty())
-      lines.back() += ' ';
-    lines.back() += word;
+    take(text.substr(start, end - start));
     start = end + 1;
   }
-  return lines;
+}
+
+int longest_word(std::string_view text) {
+  int longest = 0;
+  for_each_word(text, [&](std::string_view word) { longest = std::max(longest, display_width(word)); });
+  return longest;
 }
 
 std::string pad(const std::string& text, int width, Align align) {
@@ -141,6 +141,24 @@ std::string cut(std::string_view text, int width) {
   return out + "…";
 }
 
+std::string wrapped(std::string_view text, int width, int indent, int begin) {
+  std::string out;
+  int column = begin;
+  for_each_word(text, [&, first = true](std::string_view word) mutable {
+    if (!first && width > 0 && column + 1 + display_width(word) > width) {
+      out += '\n' + std::string(static_cast<std::size_t>(indent), ' ');
+      column = indent;
+    } else if (!first) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += display_width(word);
+    first = false;
+  });
+  return out;
+}
+
 void Table::add_row(std::vector<std::string> cells, Tone tone) {
   cells.resize(columns_.size());
   for (std::string& cell : cells) cell = printable(cell);
@@ -157,31 +175,74 @@ std::vector<int> Table::widths() const {
   return widths;
 }
 
+Table::Layout Table::layout(const std::vector<int>& width, int room) const {
+  Layout all;
+  for (std::size_t i = 0; i < columns_.size(); ++i) all.shown.push_back(i);
+  const std::size_t last = columns_.size() - 1;
+  const auto total = [&](const std::vector<std::size_t>& shown) {
+    int sum = -kGap;
+    for (const std::size_t i : shown) sum += width[i] + kGap;
+    return sum;
+  };
+  if (room <= 0 || total(all.shown) <= room) return all;
+
+  const bool text = columns_[last].align == Align::left;
+  int least = width[last] / 2;  // room for a last column that wraps: more than two lines are hard to follow
+  for (const Row& row : rows_) least = std::max(least, longest_word(row.cells[last]));
+  const auto drop_one = [&](std::vector<std::size_t>& shown) {
+    const auto rank = [&](std::size_t i) { return columns_[i].drop > 0 ? columns_[i].drop : INT_MAX; };
+    const auto first = std::min_element(shown.begin(), shown.end(),
+                                        [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
+    if (first == shown.end() || columns_[*first].drop == 0) return false;
+    shown.erase(first);
+    return true;
+  };
+  for (Layout fewer = all;;) {
+    const int over = total(fewer.shown) - room;
+    if (over <= 0) return fewer;
+    if (text && width[last] - over >= least) {
+      fewer.last = Layout::wraps;
+      return fewer;
+    }
+    if (drop_one(fewer.shown)) continue;
+    if (!text || last == 0) return fewer;  // no more can be done
+    break;
+  }
+  Layout below = all;
+  below.last = Layout::below;
+  below.shown.pop_back();
+  while (total(below.shown) > room && drop_one(below.shown)) continue;
+  return below;
+}
+
 std::string Table::render(const Style& style) const {
   if (columns_.empty()) return {};
   const std::vector<int> width = widths();
-  const std::size_t last = columns_.size() - 1;
-  int indent = 0;
-  for (std::size_t i = 0; i < last; ++i) indent += width[i] + kGap;
-  const int room = style.width - indent;
-  const bool wraps = style.width > 0 && room >= kNarrowestWrap && columns_[last].align == Align::left;
-
+  const auto [shown, last] = layout(width, style.width);
   std::string out;
-  const auto print = [&](const std::vector<std::string>& cells, Tone tone) {
+  const auto print = [&](const std::vector<std::string>& cells, Tone tone, bool header) {
     std::string line;
-    for (std::size_t i = 0; i < last; ++i)
+    for (const std::size_t i : shown) {
+      if (i == columns_.size() - 1 && last == Layout::wraps) {
+        const int indent = display_width(line);
+        line += wrapped(cells[i], style.width, indent, indent);
+        break;
+      }
       line += pad(cells[i], width[i], columns_[i].align) + std::string(kGap, ' ');
-    const auto parts = wraps ? wrap(cells[last], room) : std::vector<std::string>{cells[last]};
-    for (const std::string& part : parts) {
-      line += pad(part, wraps ? 0 : width[last], columns_[last].align);
-      out += paint(trim_right(line), tone, style) + '\n';
-      line.assign(static_cast<std::size_t>(indent), ' ');
+    }
+    if (last == Layout::below && !header)
+      line = trim_right(line) + '\n' + std::string(kIndentBelow, ' ') +
+             wrapped(cells.back(), style.width, kIndentBelow, kIndentBelow);
+    for (std::size_t start = 0; start <= line.size();) {  // a colour ends with its line
+      const std::size_t end = std::min(line.find('\n', start), line.size());
+      out += paint(trim_right(line.substr(start, end - start)), tone, style) + '\n';
+      start = end + 1;
     }
   };
   std::vector<std::string> headers;
   for (const Column& column : columns_) headers.push_back(column.header);
-  print(headers, Tone::strong);
-  for (const Row& row : rows_) print(row.cells, row.tone);
+  print(headers, Tone::strong, true);
+  for (const Row& row : rows_) print(row.cells, row.tone, false);
   return out;
 }
 

@@ -1,5 +1,6 @@
-// A small table printer: columns as wide as they must be, numbers to the right, and a last column
-// that wraps where a terminal is narrow. Without a terminal: plain text, nothing wrapped.
+// A small table printer: columns as wide as they must be, numbers to the right. A terminal that is too narrow
+// gets a last column that wraps, fewer columns in an order that the table states, or the last column on lines
+// of its own below its row. Without a terminal: plain text, all of it, nothing wrapped.
 #pragma once
 
 #include <cstdio>
@@ -24,6 +25,10 @@ std::string printable(std::string_view text);
 // At most `width` columns, the last of them "…" where something was cut off.
 std::string cut(std::string_view text, int width);
 
+// Text broken at blanks into lines of at most `width` columns (0: no limit; a longer word stands alone).
+// Those after the first begin with `indent` blanks; of the first `begin` columns are taken already.
+std::string wrapped(std::string_view text, int width, int indent, int begin = 0);
+
 enum class Align { left, right };
 enum class Tone { plain, strong, bad };
 
@@ -32,6 +37,7 @@ class Table {
   struct Column {
     std::string header;
     Align align = Align::left;
+    int drop = 0;  // on a narrow terminal the column with 1 goes first, then 2, ...; those with 0 stay
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
@@ -43,7 +49,13 @@ class Table {
     std::vector<std::string> cells;
     Tone tone;
   };
+  // What of the table a terminal gets: the columns, and where the last of them stands.
+  struct Layout {
+    std::vector<std::size_t> shown;
+    enum { whole, wraps, below } last = whole;
+  };
   std::vector<int> widths() const;
+  Layout layout(const std::vector<int>& widths, int room) const;
 
   std::vector<Column> columns_;
   std::vector<Row> rows_;

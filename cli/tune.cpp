@@ -27,7 +27,10 @@ struct Tune {
 
 CaseResult Tune::tune_case(const Conv2dProblem& asked, const DeviceInfo& where, TuneOptions options,
                            const std::string& name, ProgressLine& progress) const {
-  options.progress = [&](const Progress& step) { progress.show(progress_text(name, step)); };
+  options.progress = [&](Progress step) {
+    if (options.budget_trials > 0) step.eta_seconds = 0;  // trials are limited, not time
+    progress.show(progress_text(name, step));
+  };
   TuningReport report = convtune::tune(asked, where.device, options);
   progress.clear();
   for (const std::string& warning : report.warnings) print_warning(warning);
@@ -72,6 +75,7 @@ Command add_tune(CLI::App& parent) {
   app->add_flag("--retune", tune->retune, "Search even if a record answers");
   app->add_flag("--no-save", tune->no_save, "Keep neither the record nor the trials");
   tune->results.add_to(*app);
+  app->add_flag("--verbose", tune->results.detail.verbose, "Show every rule of the last stage");
   app->footer(
       "Examples:\n"
       "  convtune tune alexnet_conv1\n"

@@ -68,7 +68,8 @@ int Verify::run() const {
   ProgressLine progress(stderr, style_of(stderr));
   std::string name = "random sweep";
   options.progress = [&](std::int64_t done, std::int64_t total, std::int64_t mismatches) {
-    progress.show(fmt::format("{}: {}/{}, {} mismatches", name, done, total, mismatches));
+    progress.show(
+        fmt::format("{}/{}, {}: {}", done, total, counted(mismatches, "mismatch", "mismatches"), name));
   };
   options.stalled = [](const std::string& what) {
     put(stderr, fmt::format("random sweep: {}\n", printable(what)));

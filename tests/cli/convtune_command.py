@@ -1,13 +1,17 @@
 """What the tests that drive the real convtune command share: a folder of their own, runs, refusals, signals."""
 
 import contextlib
+import fcntl
 import os
+import pty
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 from pathlib import Path
@@ -35,6 +39,18 @@ class CliTest(unittest.TestCase):
         return subprocess.run([self.convtune, *args], env=self.environment(), text=True, timeout=120,
                               stdin=subprocess.DEVNULL,
                               **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
+
+    def on_terminal(self, columns, *args):
+        """Exit code and all that a terminal of so many columns is sent."""
+        child, terminal = pty.fork()
+        if child == 0:
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+            os.execve(self.convtune, [self.convtune, *args], {**self.environment(), "TERM": "xterm", "NO_COLOR": "1"})
+        sent = b""
+        with contextlib.suppress(OSError), open(terminal, "rb", buffering=0) as stream:
+            while block := stream.read(65536):  # an error is its end
+                sent += block
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), sent.decode().replace("\r\n", "\n")
 
     def ok(self, *args, **options):
         result = self.run_command(*args, **options)

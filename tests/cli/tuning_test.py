@@ -48,7 +48,7 @@ class Measuring(CliTest):
         self.assertEqual(report["wins"] + report["ties"] + report["losses"], compared)
         lines = csv.read_text().splitlines()
         self.assertEqual(len(lines), 1 + sum(len(row["providers"]) for row in report["rows"]))
-        for needle in ("first: ", "second: ", "vs best peer", "GFLOP/s", "GB/s", "roofline", "decision: "):
+        for needle in ("first: ", "second: ", "speed-up", "GFLOP/s", "GB/s", "roofline", "decision: "):
             self.assertIn(needle, result.stdout)
         self.assertIn("(±2 %)", result.stdout)
         self.assertEqual(sorted(os.listdir(self.folder)), ["out.csv", "out.json", "suite.txt"])
@@ -56,7 +56,7 @@ class Measuring(CliTest):
     def test_bench_json_on_standard_output_moves_the_table(self):
         result = self.ok("bench", TINY, "--seconds", "0.1", "--json", "-")
         self.check_report(json.loads(result.stdout), SCHEMA_ROW)
-        self.assertIn("vs best peer", result.stderr)
+        self.assertIn("speed-up", result.stderr)
 
     def test_a_case_that_cannot_be_measured_does_not_stop_the_others(self):
         result = self.run_command("bench", "mb0ic3ih8oc4kh3ph1", TINY, "--seconds", "0.1", "--json", "-")
@@ -71,11 +71,14 @@ class Measuring(CliTest):
 class Records(CliTest):
     def test_life_of_a_record(self):
         out = self.folder / "out.json"
-        first = self.ok("tune", TINY, *QUICK, "--json", str(out))
+        first = self.ok("tune", TINY, *QUICK, "--verbose", "--json", str(out))
         self.assertIn("decision: ", first.stdout)
         tuning = json.loads(out.read_text())["rows"][0]["tuning"]
         self.assertFalse(tuning["from_record"])
         self.assertGreater(tuning["trials"], 0)
+        self.assertIn(f"search: {tuning['trials']} of {tuning['candidates']} candidates tried", first.stdout)
+        self.assertEqual(tuning["record"], str(self.record_file()))
+        self.assertIn(f"Python's convtune.conv2d use it from now on\n  {self.record_file()}\n", first.stdout)
         self.check_last_stage(tuning["last_stage"], first.stdout)
 
         start = time.monotonic()
@@ -85,6 +88,7 @@ class Records(CliTest):
         self.assertIn("nothing was measured", again.stdout)
         tuning = json.loads(out.read_text())["rows"][0]["tuning"]
         self.assertTrue(tuning["from_record"])
+        self.assertEqual(tuning["record"], str(self.record_file()))
         self.assertIsNone(tuning["last_stage"], "a recorded search has it behind it")
         self.assertNotIn("last stage", again.stdout)
         self.assertIn("tuned", self.ok("plan", TINY).stdout)
@@ -175,6 +179,26 @@ class Records(CliTest):
         self.assertIn("no records", self.ok("db", "list").stdout)
 
 
+class Terminal(CliTest):
+    def test_a_search_fits_80_columns(self):
+        code, text = self.on_terminal(80, "tune", TINY, "--budget", "100t")
+        self.assertEqual(code, 0, text)
+        drawn, table = text[:text.rindex("\033[K")], text[text.rindex("\033[K"):].splitlines()[1:]
+        self.assertNotIn(" left", drawn, "a budget in trials says nothing of time")
+        for line in drawn.replace("\033[K", "").split("\r"):
+            self.assertLess(len(line), 80, line)
+        for line in table:
+            if str(self.data) not in line:  # a path is not broken
+                self.assertLessEqual(len(line), 80, line)
+        self.assertRegex("\n".join(table), r"convtune is \d+\.\d\dx (fast|slow)er|equally fast|convtune runs the fastest")
+        self.assertEqual(sum(line.startswith("last stage: ") for line in table), 1)
+        self.assertNotIn("R1: ", text)
+
+    def test_the_time_left_stands_first(self):
+        _, text = self.on_terminal(80, "tune", LARGER, "--budget", "5s", "--no-save")
+        self.assertRegex(text, rf"\r\d+ s left, {LARGER}: vendor 1/")
+
+
 class Interrupts(CliTest):
     def trials_kept(self):
         """Of our own candidates, and with a result: what a search goes on from."""
@@ -186,6 +210,7 @@ class Interrupts(CliTest):
         code, stderr = self.interrupt_when(lambda: self.trials_kept() >= 5, "tune", LARGER)
         self.assertEqual(code, 130, stderr)
         self.assertRegex(stderr, r"interrupted: 0 of 1 case done; \d+ trials of .* are kept")
+        self.assertIn("convtune: stopping", stderr)
         self.assertEqual(list(self.data.glob("*.json")), [])
         kept = self.trials_kept()
         self.assertGreaterEqual(kept, 5)

@@ -78,8 +78,34 @@ TEST(Table, WrapsTheLastColumnOnANarrowTerminalOnly) {
             "        rows=2\n");
   const std::string plain = "name    config\ndirect  vectors=4 channels=6 rows=2\n";
   EXPECT_EQ(table.render({}), plain);
-  // Too narrow to be of use: left to the terminal.
-  EXPECT_EQ(table.render({.terminal = true, .color = false, .width = 12}), plain);
+}
+
+TEST(Table, ALastColumnWithoutRoomStandsBelowItsRow) {
+  Table table({{"us", Align::right}, {"name"}, {"config"}});
+  table.add_row({"9.5", "implicit_gemm_sm80", "block_m=96 block_n=128 stages=3"});
+  EXPECT_EQ(table.render({.terminal = true, .color = false, .width = 30}),
+            " us  name\n"
+            "9.5  implicit_gemm_sm80\n"
+            "    block_m=96 block_n=128\n"
+            "    stages=3\n");
+}
+
+TEST(Table, ColumnsGoInTheOrderThatTheTableStates) {
+  Table table({{"suite", Align::left, 2}, {"case"}, {"MB", Align::right, 1}, {"GFLOP", Align::right}});
+  table.add_row({"stem", "alexnet", "452", "54"});
+  const auto at = [&](int width) { return table.render({.terminal = true, .color = false, .width = width}); };
+  EXPECT_EQ(at(26), "suite  case      MB  GFLOP\nstem   alexnet  452     54\n");
+  EXPECT_EQ(at(25), "suite  case     GFLOP\nstem   alexnet     54\n");
+  EXPECT_EQ(at(20), "case     GFLOP\nalexnet     54\n");
+  EXPECT_EQ(at(5), at(20));  // those that stay are left to the terminal
+  EXPECT_EQ(at(0), at(26));
+}
+
+TEST(Wrapped, BreaksAtBlanksAndIndentsWhatFollows) {
+  EXPECT_EQ(wrapped("decision: one two three", 14, 2), "decision: one\n  two three");
+  EXPECT_EQ(wrapped("one two", 0, 2), "one two");
+  EXPECT_EQ(wrapped("alongword b", 4, 1), "alongword\n b");
+  EXPECT_EQ(wrapped("one two", 9, 6, 6), "one\n      two");
 }
 
 TEST(Table, LinesFitTheTerminalWhereWordsAllow) {
@@ -150,11 +176,11 @@ TEST(ProgressText, SaysWhereItStandsAndWhatIsBest) {
   progress.best = "direct vectors=4";
   progress.eta_seconds = 11.2;
   EXPECT_EQ(progress_text("conv", progress),
-            "conv: screen 34/120, best 1234 us (direct vectors=4), 12 s left");
+            "12 s left, conv: screen 34/120, best 1.234 ms (direct vectors=4)");
   progress.eta_seconds = 125;
-  EXPECT_NE(progress_text("conv", progress).find("2 min 05 s left"), std::string::npos);
-  progress.eta_seconds = 59.5;
-  EXPECT_NE(progress_text("conv", progress).find("1 min 00 s left"), std::string::npos);
+  // What is cut off is the config, and a problem's long text.
+  EXPECT_EQ(progress_text("mb8ic64ih56oc64kh3ph1 precision=fp32", progress),
+            "2 min 05 s left, mb8ic64ih56oc64kh3ph1 preci…: screen 34/120, best 1.234 ms (direct vectors=4)");
 }
 
 std::string contents(std::FILE* file) {
@@ -170,12 +196,13 @@ TEST(ProgressLine, ALogGetsALineEveryFewSeconds) {
   double now = 100;
   {
     ProgressLine line(file, {}, [&] { return now; });
-    for (int i = 0; i <= 110; ++i, now += 0.1) line.show(std::to_string(i));
+    for (int i = 0; i <= 110; ++i, now += 0.1) line.show(std::to_string(i) + std::string(200, '.'));
   }
   // 11 seconds in steps of 0.1: two lines, whole, and no control characters.
   const std::string text = contents(file);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
   EXPECT_EQ(text.find_first_of("\r\033"), std::string::npos) << text;
+  EXPECT_EQ(display_width(text.substr(0, text.find('\n'))), 80) << text;
   std::fclose(file);
 }
 
