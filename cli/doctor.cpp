@@ -6,12 +6,13 @@
 #include "exit_code.h"
 #include "output.h"
 #include "table.h"
+#include "version.h"
 
 namespace convtune::cli {
 namespace {
 
 int run_doctor() {
-  fmt::print("convtune {}\n\n", CONVTUNE_VERSION);
+  fmt::print("{}\n\n", version_line());
   Table table({{"looked for"}, {"found"}, {"detail"}});
   for (const Probe& probe : probe_environment())
     table.add_row({probe.what, probe.found ? "yes" : "no", probe.detail});

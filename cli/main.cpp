@@ -3,18 +3,21 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <exception>
 #include <new>
 #include <system_error>
+#include <vector>
 
 #include "command.h"
+#include "command_line.h"
 #include "convtune/error.h"
 #include "exit_code.h"
 #include "interrupt.h"
 #include "options.h"
 #include "output.h"
-#include "table.h"
+#include "version.h"
 
 namespace {
 
@@ -28,18 +31,24 @@ int fail(ExitCode code, const std::string& message, const std::string& hint = ""
   return code;
 }
 
-// CLI11 would say only that a subcommand is required.
-bool is_unknown_command(const CLI::App& app, const std::string& word) {
-  return !word.empty() && word[0] != '-' &&
-         app.get_subcommands([&](const CLI::App* known) { return known->get_name() == word; }).empty();
+// `help`, `help tune` and `version` are other ways to write --help, tune --help and --version.
+std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (words.empty() || (words[0] != "help" && words[0] != "version")) return words;
+  const std::string option = "--" + words[0];
+  words.erase(words.begin());
+  words.push_back(option);
+  return words;
 }
 
 int run(int argc, char** argv) {
   CLI::App app("2-D convolutions as fast as the hardware allows", "convtune");
-  app.set_version_flag("--version", std::string("convtune ") + CONVTUNE_VERSION);
+  app.set_version_flag("--version,-V", version_text,
+                       "Print versions: convtune's, its compiler's, the libraries'");
   app.require_subcommand(1);
   app.footer(
       "A problem is a case name (see `convtune cases`) or a line of benchdnn's convolution grammar.\n\n"
+      "`convtune help COMMAND` says more about one.\n\n"
       "Examples:\n"
       "  convtune tune alexnet_conv1 --batch 8\n"
       "  convtune bench --suite stem --batch 8 --json stem.json\n"
@@ -52,18 +61,17 @@ int run(int argc, char** argv) {
                                          add_cases(app),   add_db(app),
                                          add_cache(app),   add_devices(app),
                                          add_doctor(app),  add_launch_for_profiler(app)};
+  std::vector<std::string> words = words_of(argc, argv);
+  if (words.empty()) return fail(kUsage, "no command given", "see `convtune --help`");
+  if (const Complaint unknown = about_command(app, words[0]); !unknown.message.empty())
+    return fail(kUsage, unknown.message, unknown.hint);
+  std::reverse(words.begin(), words.end());  // as CLI11 takes them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    if (argc < 2) return fail(kUsage, "no command given", "see `convtune --help`");
-    if (is_unknown_command(app, argv[1]))
-      return fail(kUsage, fmt::format("there is no command '{}'", printable(argv[1])),
-                  "see `convtune --help`");
-    const auto* const used = app.get_subcommands().empty() ? nullptr : app.get_subcommands().front();
-    const std::string name = used ? " " + used->get_name() : "";
-    // Of one line, whatever line breaks the argument that it quotes has.
-    return fail(kUsage, printable(error.what()), fmt::format("see `convtune{} --help`", name));
+    const Complaint complaint = about_arguments(app, error);
+    return fail(kUsage, complaint.message, complaint.hint);
   }
   for (const Command& command : commands)
     if (command.app->parsed()) return command.run();

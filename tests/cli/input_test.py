@@ -21,6 +21,39 @@ class BadInput(CliTest):
         for command in ("tune", "bench", "verify", "plan"):
             self.refused([command], 2, "no problem given")
 
+    def test_what_was_meant(self):
+        """Commands, options, targets, suites and cases that are nearly right are answered with the right ones."""
+        for args, needle in [
+            (["tunee", TINY], "there is no command 'tunee'; did you mean 'tune'?"),
+            (["db", "lst"], "there is no command 'convtune db lst'; did you mean 'list'?"),
+            (["tune", TINY, "--buget", "5s"], "there is no option --buget; did you mean '--budget'?"),
+            (["tune", TINY, "--buget=5s"], "did you mean '--budget'?"),
+            (["refine", "--metrcs", "x"], "did you mean '--metrics'?"),  # though FILE is missing, too
+            (["--budget", "5s", "tune", TINY], "--budget belongs behind the command: convtune tune … --budget"),
+            (["plan", TINY, "--target", "RTX4090"], "did you mean 'rtx4090'?"),
+            (["plan", TINY, "--target", "4090"], "did you mean 'rtx4090'?"),
+            (["cases", "steam"], "did you mean 'stem'?"),
+            (["plan", "alexnet"], "did you mean 'alexnet_conv1', 'alexnet_conv1_torchvision' or 'alexnet_conv2'?"),
+            (["plan", "resnet50"], "did you mean 'resnet_stem', "),
+        ]:
+            self.refused(args, 2, needle)
+        self.refused(["alexnet_conv1"], 2, "it is a problem", "convtune tune alexnet_conv1")
+        self.refused(["nosuch", "--help"], 2, "there is no command 'nosuch'")
+        self.assertIn("none of", self.refused(["plan", "foo"], 2, "nor is it the name of a case").stderr)
+        self.assertNotIn("name of a case", self.refused(["plan", "mb1ic3ih8oc4kh3zz9"], 2, "zz9").stderr)
+
+    def test_the_parser_speaks_in_words(self):
+        for args, needle in [
+            (["tune", TINY, "--budget"], "--budget needs a value: How long"),
+            (["tune", TINY, "--budget", "5s", "--budget", "6s"], "--budget is given more than once"),
+            (["db"], "convtune db what? There are list, show, export, import, clean"),
+            (["refine"], "FILE is missing: A Triton source"),
+            (["cases", "stem", "body"], "'body' is one word too many"),
+            (["plan", TINY, "--target", "h100", "--device", "cpu"], "--device cannot be given together with --target"),
+            (["plan", TINY, "--threads", "2000"], "'2000' is not a whole number from 1 to 1024"),
+        ]:
+            self.refused(args, 2, needle, "convtune: hint: see `convtune ")
+
     def test_problems(self):
         for command in ("tune", "bench", "verify", "plan"):
             self.refused([command, "mb1ic3ih8oc4kh3zz9"], 2, "zz9")
@@ -82,7 +115,7 @@ class BadInput(CliTest):
     def test_devices(self):
         self.refused(["plan", TINY, "--device", "tpu"], 2, "tpu")
         for command in ("tune", "bench", "verify", "plan"):
-            self.refused([command, TINY, "--device", "cuda:97"], 3, "cuda:97", "cpu")
+            self.refused([command, TINY, "--device", "cuda:97"], 3, "cuda:97", "cpu", "`convtune doctor` has more")
         for threads in ("0", "-3", "two", "1000000"):
             self.refused(["plan", TINY, "--threads", threads], 2, threads)
 
@@ -128,7 +161,19 @@ class Information(CliTest):
             self.assertIn("Example", help_text)
         for command in ("list", "show", "export", "import", "clean"):
             self.assertIn("Usage", self.ok("db", command, "--help").stdout)
-        self.assertRegex(self.ok("--version").stdout, r"^convtune \d+\.\d+\.\d+\n$")
+        self.assertEqual(self.ok("help").stdout, text)
+        self.assertEqual(self.ok("help", "tune").stdout, self.ok("tune", "--help").stdout)
+        self.assertEqual(self.ok("help", "db", "list").stdout, self.ok("db", "list", "--help").stdout)
+
+    def test_versions(self):
+        """Of convtune, with the commit where there is one, of the compiler, and of the libraries that doctor found."""
+        text = self.ok("--version").stdout
+        self.assertRegex(text, r"^convtune \d+\.\d+\.\d+( \(commit [0-9a-f]{12}( and changes)?\))?\ncompiler: \w+ \d+")
+        doctor = self.ok("doctor").stdout
+        self.assertEqual(doctor.splitlines()[0], text.splitlines()[0])
+        self.assertEqual("\noneDNN: " in text, "oneDNN            yes" in doctor)
+        for other in ("-V", "version"):
+            self.assertEqual(self.ok(other).stdout, text)
 
     def test_the_examples_of_the_help_are_understood(self):
         """Every example is parsed; what it would measure is left out by a device that is not there."""
@@ -149,6 +194,15 @@ class Information(CliTest):
         stem = self.ok("cases", "stem").stdout
         self.assertIn("alexnet_conv1", stem)
         self.assertNotIn("resnet_3x3_64", stem)
+
+    def test_tables_fit_a_terminal(self):
+        for args in (["cases"], ["cases", "edges"], ["plan", "alexnet_conv1"], ["plan", TINY, "--algorithm", "direct"],
+                     ["devices"]):
+            code, text = self.on_terminal(80, *args)
+            self.assertEqual(code, 0, text)
+            for line in text.splitlines():
+                self.assertLessEqual(len(line), 80, f"{args}: {line}")
+        self.assertIn("suite", self.ok("cases").stdout.splitlines()[0])  # a pipe gets every column
 
     def test_devices_and_doctor(self):
         self.assertIn("cpu", self.ok("devices").stdout)

@@ -1,0 +1,117 @@
+// CLI11 tells its errors by class and a text that begins or ends with the option's name.
+#include "command_line.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "convtune/error.h"
+#include "convtune/spelling.h"
+#include "options.h"
+#include "table.h"
+
+namespace convtune::cli {
+namespace {
+
+std::string with_guess(const std::string& message, const std::string& word,
+                       const std::vector<std::string>& names) {
+  const std::string guess = did_you_mean(word, names);
+  return guess.empty() ? message : message + "; " + guess;
+}
+
+// Those that help lists.
+std::vector<std::string> commands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (!command->get_group().empty()) names.push_back(command->get_name());
+  return names;
+}
+
+std::vector<std::string> options_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+// "convtune db list"
+std::string full_name(const CLI::App& app) {
+  return (app.get_parent() ? full_name(*app.get_parent()) + ' ' : "") + app.get_name();
+}
+
+bool is_problem(const std::string& word) {
+  try {
+    parse_problem_words({word});
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// A word that nothing takes.
+std::string unexpected(const CLI::App& used, const std::string& word) {
+  if (!word.starts_with('-'))
+    return commands_of(used).empty()
+               ? fmt::format("'{}' is one word too many", printable(word))
+               : with_guess(fmt::format("there is no command '{} {}'", full_name(used), printable(word)),
+                            word, commands_of(used));
+  const std::string option = word.substr(0, word.find('='));
+  if (used.get_option_no_throw(option))
+    return fmt::format("{} belongs behind the command: {} … {}", option, full_name(used), option);
+  return with_guess(fmt::format("there is no option {}", printable(option)), option, options_of(used));
+}
+
+// "FILE is missing: A Triton source with one @triton.autotune list"
+std::string with_description(const CLI::App& used, const std::string& name, const std::string& what) {
+  const CLI::Option* option = used.get_option_no_throw(name);
+  const std::string description = option ? option->get_description() : "";
+  return name + what + (description.empty() ? "" : ": " + description);
+}
+
+std::string missing(const CLI::App& used, const std::string& text) {
+  if (text.starts_with("A subcommand"))
+    return fmt::format("{} what? There are {}", full_name(used), fmt::join(commands_of(used), ", "));
+  return with_description(used, text.substr(0, text.find(' ')), " is missing");
+}
+
+// "--budget: 1 required TEXT missing", "--budget: At Most 1 required but received 2"
+std::string miscounted(const CLI::App& used, const std::string& text) {
+  const std::string name = text.substr(0, text.find(':'));
+  if (text.find("At Most") != text.npos) return name + " is given more than once";
+  return with_description(used, name, " needs a value");
+}
+
+}  // namespace
+
+Complaint about_command(const CLI::App& app, const std::string& word) {
+  const auto is_it = [&](const CLI::App* command) { return command->get_name() == word; };
+  if (word.empty() || word.starts_with('-') || !app.get_subcommands(is_it).empty()) return {};
+  const std::string what = fmt::format("there is no command '{}'", printable(word));
+  if (is_problem(word))
+    return {
+        what + "; it is a problem",
+        fmt::format("`convtune tune {0}` searches for the fastest way to run it, `convtune plan {0}` shows "
+                    "what would run",
+                    printable(word))};
+  return {with_guess(what, word, commands_of(app)), "see `convtune --help`"};
+}
+
+Complaint about_arguments(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* used = &app;
+  while (!used->get_subcommands().empty()) used = used->get_subcommands().front();
+  const std::string text = error.what(), kind = error.get_name();
+  std::string message = printable(text);  // it may quote an argument
+  // A word that was mistyped is the reason for what is missing.
+  const std::vector<std::string> extras = app.remaining(true);
+  if (!extras.empty())
+    message = unexpected(*used, extras.front());
+  else if (kind == "RequiredError")
+    message = missing(*used, text);
+  else if (kind == "ArgumentMismatch")
+    message = miscounted(*used, text);
+  else if (kind == "ExcludesError")
+    message = std::string(text).replace(text.find(" excludes "), 10, " cannot be given together with ");
+  return {message, fmt::format("see `{} --help`", full_name(*used))};
+}
+
+}  // namespace convtune::cli

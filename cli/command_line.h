@@ -1,0 +1,20 @@
+// What is wrong with a command line, in words: for what CLI11 finds, and for a first word that is no command.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <string>
+
+namespace convtune::cli {
+
+struct Complaint {
+  std::string message;  // empty: nothing is wrong
+  std::string hint;
+};
+
+// About the first word, which is a command or an option.
+Complaint about_command(const CLI::App& app, const std::string& word);
+
+// About what parsing threw.
+Complaint about_arguments(const CLI::App& app, const CLI::ParseError& error);
+
+}  // namespace convtune::cli
