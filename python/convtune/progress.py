@@ -10,10 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TextIO
 
+from .table import time_text
+
 __all__ = ["ProgressLine", "Step"]
 
 _REDRAW_SECONDS = 0.1  # a screen: as often as the eye can follow
 _LINE_SECONDS = 5.0  # a log: rarely enough to stay readable
+_LOG_WIDTH = 80  # and short enough
+_LABEL_WIDTH = 28  # of a problem without a name: what follows matters more
 
 
 class Step(NamedTuple):
@@ -28,15 +32,21 @@ class Step(NamedTuple):
     eta_seconds: float
 
     def text(self, label: str = "") -> str:
-        text = f"{label}: {self.stage}" if label else self.stage
+        """What may be cut off stands last."""
+        text = ""
+        if self.eta_seconds > 0:
+            seconds = int(self.eta_seconds + 0.999)
+            text = f"{seconds} s left, " if seconds < 60 else f"{seconds // 60} min {seconds % 60:02} s left, "
+        text += f"{_cut(label, _LABEL_WIDTH)}: {self.stage}" if label else self.stage
         if self.total > 0:
             text += f" {self.done}/{self.total}"
         if self.best_us > 0:
-            text += f", best {self.best_us:.4g} us" + (f" ({self.best})" if self.best else "")
-        if self.eta_seconds > 0:
-            seconds = int(self.eta_seconds + 0.999)
-            text += f", {seconds} s left" if seconds < 60 else f", {seconds // 60} min {seconds % 60:02} s left"
+            text += f", best {time_text(self.best_us)}" + (f" ({self.best})" if self.best else "")
         return text
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
 
 
 def _notebook() -> Any:
@@ -77,11 +87,10 @@ class ProgressLine:
             self._show_in_notebook(text)
         elif self._terminal:
             room = shutil.get_terminal_size().columns - 1  # some terminals wrap when the last column is written
-            cut = text if len(text) <= room else text[: max(room - 1, 0)] + "…"
-            self._write(f"\r{cut}\033[K")
+            self._write(f"\r{_cut(text, room)}\033[K")
             self._drawn = True
         else:
-            self._write(text + "\n")
+            self._write(_cut(text, _LOG_WIDTH) + "\n")
 
     def clear(self) -> None:
         """Before other output, so that nothing is left on the line."""

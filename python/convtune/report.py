@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .problem import Problem
-from .table import lined_up, microseconds
+from .table import TIMES, lined_up, scale, time_text
 
 __all__ = ["Provider", "Report", "Tuning"]
 
-_MOST_PEERS = 8  # that a table shows
+_TIE = 0.02  # a speed-up this near to 1
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,9 @@ class Provider:
 
 @dataclass(frozen=True)
 class Tuning:
-    """How a search went. `from_record`: answered without measuring. `trials`: configs tried in this call; `resumed`:
-    taken from an earlier search that was stopped; `pruned`: not worth trying; `wrong`: failed the check."""
+    """How a search went. `from_record`: answered without measuring. Of `candidates` configs: `trials`, tried in this call;
+    `resumed`: taken from an earlier search that was stopped; `pruned`: not worth trying; `wrong`: failed the check.
+    `record`: the file of the record, None without one."""
 
     from_record: bool
     interrupted: bool
@@ -50,6 +51,8 @@ class Tuning:
     resumed: int
     pruned: int
     wrong: int
+    candidates: int = 0
+    record: str | None = None
     warnings: tuple[str, ...] = ()
     last_stage: dict[str, Any] | None = field(default=None, hash=False)
 
@@ -104,62 +107,104 @@ class Report:
         return None if first is None or first.failure or self.failure else first
 
     def __str__(self) -> str:
-        floor = f"; roofline {microseconds(self.floor_us)} us, bound by {self.bound}" if self.floor_us > 0 else ""
-        text = f"{self.problem}\n{self.device}{floor}\n\n" + self._table()
+        floor = f"; roofline {time_text(self.floor_us)}, bound by {self.bound}" if self.floor_us > 0 else ""
+        text = f"{self.problem}\n{self.device}{floor}\n\n"
+        if self.providers:
+            text += self._table()
         if self.failure:
             text += f"failed: {self.failure}\n"
+        if self.own is not None:
+            runs = "" if self.best_peer == self.own.how else f"convtune runs {self.own.how}\n"
+            text += f"\n{self._verdict(self.own)}\n{runs}"
         if self.decision:
-            text += f"\ndecision: {self.decision}\n"
+            text += f"decision: {self._without_config(self.decision)}\n"
         if self.tuning is not None:
-            text += self._search()
+            text += self._search(self.tuning)
         return text
 
-    def _table(self) -> str:
-        peers = [one for one in self.providers[1:] if not one.failure]
-        fastest = {one.name for one in sorted(peers, key=lambda one: one.time_us)[:_MOST_PEERS]}
-        peer_us = next((one.time_us for one in peers if one.name == self.best_peer), 0.0)
-        rows = []
-        for i, one in enumerate(self.providers):
-            if one.failure:
-                rows.append([one.name, *["-"] * 6, "failed: " + one.failure])
-            elif i == 0 or one.name in fastest:
-                us = one.time_us
-                rows.append(
-                    [
-                        one.name,
-                        microseconds(us),
-                        f"{peer_us / us:.2f}x" if peer_us > 0 and us > 0 else "-",
-                        f"{self.problem.flops / us / 1e3:.1f}" if us > 0 else "-",
-                        f"{self.problem.bytes / us / 1e3:.1f}" if us > 0 else "-",
-                        f"{100 * one.roofline_fraction:.1f} %" if self.floor_us > 0 else "-",
-                        f"{one.max_error:.1e}" if one.n > 0 else "-",
-                        one.how,
-                    ]
-                )
-        header = [
-            "provider",
-            "us",
-            "vs best peer",
-            "GFLOP/s",
-            "GB/s",
-            "roofline",
-            "max error",
-            "algorithm and config",
-        ]
-        more = len(self.providers) - len(rows)
-        return lined_up(header, rows, " rrrrrr") + (f"and {more} that took longer\n" if more > 0 else "")
+    def _peer(self) -> Provider | None:
+        return next((one for one in self.providers[1:] if one.name == self.best_peer and not one.failure), None)
 
-    def _search(self) -> str:
-        tuning = self.tuning
-        assert tuning is not None
+    def _rows(self) -> list[Provider]:
+        """convtune's own, and of each layout, which the vendor's configs name first, the fastest; its own not again."""
+        own = self.providers[0]
+        best: dict[tuple[str, str], Provider] = {}
+        for one in self.providers[1:]:
+            layout = (one.algorithm, one.config.split(" ")[0])
+            if one.failure or one.name == own.how:
+                continue
+            known = best.setdefault(layout, one)
+            if one.name == self.best_peer or (known.name != self.best_peer and one.time_us < known.time_us):
+                best[layout] = one
+        return [own, *best.values()]
+
+    def _table(self) -> str:
+        rows, peer = self._rows(), self._peer()
+        least = min((one.time_us for one in rows if one.time_us > 0), default=0.0)
+
+        def rate(work: float, us: float) -> float:
+            return work / us / 1e3 if us > 0 else 0.0
+
+        time_unit, time = scale(least, TIMES)
+        flop_unit, flops = scale(rate(self.problem.flops, least), ("GFLOP/s", "TFLOP/s"))
+        byte_unit, bytes_ = scale(rate(self.problem.bytes, least), ("GB/s", "TB/s"))
+        lines = []
+        for one in rows:
+            us = one.time_us
+            numbers = [
+                time(us),
+                f"{peer.time_us / us:.2f}x" if peer is not None and us > 0 else "-",
+                flops(rate(self.problem.flops, us)),
+                bytes_(rate(self.problem.bytes, us)),
+                f"{100 * one.roofline_fraction:.1f} %" if self.floor_us > 0 else "-",
+                f"{one.max_error:.1e}" if one.n > 0 else "-",
+            ]
+            lines.append([one.name, *(numbers if us > 0 else ["-"] * len(numbers))])
+        header = ["provider", f"time {time_unit}", "speed-up", flop_unit, byte_unit, "of roofline", "max error"]
+        text = lined_up(header, lines, " rrrrrr")
+        same = sum(not one.failure for one in self.providers[1:] if one.name == rows[0].how)
+        failed = [one for one in self.providers if one.failure]
+        more = len(self.providers) - len(rows) - same - sum(one is not rows[0] for one in failed)
+        if more > 0:
+            text += f"and {more} slower {'way' if more == 1 else 'ways'} of the vendor's (providers has them)\n"
+        return text + "".join(f"{one.name} failed: {one.failure}\n" for one in failed)
+
+    def _verdict(self, own: Provider) -> str:
+        """Who won, and by how much."""
+        peer = self._peer()
+        if peer is None or not self.speedup:
+            return "no peer ran here"
+        if peer.name == own.how:
+            return f"convtune runs the fastest of the vendor's ways, {peer.name}"
+
+        def measured(one: Provider) -> str:
+            return time_text(one.time_us) + (f" ±{100 * one.mad_us / one.time_us:.1f} %" if one.n > 1 else "")
+
+        numbers = f"{measured(own)} against {measured(peer)}"
+        if abs(self.speedup - 1) <= _TIE:
+            return f"convtune and the best of the vendor's ways, {peer.name}, are equally fast (±2 %): {numbers}"
+        factor = f"{self.speedup:.2f}x faster" if self.speedup > 1 else f"{1 / self.speedup:.2f}x slower"
+        return f"convtune is {factor} than the best of the vendor's ways, {peer.name}: {numbers}"
+
+    def _without_config(self, text: str) -> str:
+        """Its own line tells it."""
+        own = self.own
+        vendors = {one.name for one in self.providers}
+        return text if own is None or not own.config or own.how in vendors else text.replace(own.how, "convtune")
+
+    def _search(self, tuning: Tuning) -> str:
         if tuning.from_record:
-            return "search: none, nothing was measured; retune=True searches again\n"
-        text = (
-            f"search: {tuning.trials} trials here, {tuning.resumed} resumed, {tuning.pruned} pruned, "
-            f"{tuning.wrong} wrong\n"
-        )
-        for verdict in (tuning.last_stage or {}).get("verdicts", ()):
-            text += f"  {verdict}\n"
+            text = "search: none, nothing was measured; retune=True searches again\n"
+        else:
+            text = f"search: {tuning.trials + tuning.resumed} of {tuning.candidates} candidates tried"
+            text += f", {tuning.resumed} of them in an earlier search" if tuning.resumed else ""
+            text += f"; {tuning.pruned} could not have won" if tuning.pruned else ""
+            text += f"; {tuning.wrong} failed\n" if tuning.wrong else "\n"
+        if stage := tuning.last_stage:
+            kept = f"{stage['kept']} is proven faster than" if stage["changed"] else "no neighbour is proven faster than"
+            text += f"last stage: {kept} {stage['original']}\n"
+        if tuning.record:
+            text += f"record: plan and conv2d use it from now on\n  {tuning.record}\n"
         for warning in tuning.warnings:
             text += f"warning: {warning}\n"
         return text

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-__all__ = ["lined_up", "microseconds"]
+__all__ = ["TIMES", "lined_up", "microseconds", "scale", "time_text"]
+
+TIMES = ("us", "ms", "s")
 
 
 def lined_up(header: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> str:
@@ -24,3 +26,19 @@ def lined_up(header: Sequence[str], rows: Sequence[Sequence[str]], right: str = 
 def microseconds(us: float) -> str:
     """About four digits, whatever the magnitude."""
     return f"{us:.3f}" if us < 10 else f"{us:.1f}" if us < 1000 else f"{us:.0f}"
+
+
+def scale(reference: float, units: Sequence[str]) -> tuple[str, Callable[[float], str]]:
+    """The unit that a column of numbers shares, each of `units` being 1000 of the one before, and how they are written
+    in it: with four digits of `reference`, so that their points line up."""
+    step = 0
+    while reference >= 999.95 and step + 1 < len(units):
+        reference, step = reference / 1000, step + 1
+    decimals = 3 if reference < 10 else 2 if reference < 100 else 1 if reference < 1000 else 0
+    return units[step], lambda value: f"{value / 1000**step:.{decimals}f}"
+
+
+def time_text(us: float) -> str:
+    """ "9.368 ms" """
+    unit, text = scale(us, TIMES)
+    return f"{text(us)} {unit}"

@@ -57,8 +57,10 @@ def test_what_was_found_is_used():
     assert lines[0].startswith("mb1ic3ih8oc4kh3") and "roofline" in lines[1]
     header = next(line for line in lines if line.startswith("provider"))
     own = lines[lines.index(header) + 1]
-    assert own.startswith("convtune") and header.index("algorithm") == own.index(report.own.algorithm)
-    assert "3 trials here" in str(report)
+    assert own.startswith("convtune") and len(own) == len(header) and "speed-up" in header
+    assert f"search: 3 of {report.tuning.candidates} candidates tried" in str(report)
+    assert f"\nconvtune runs {report.own.how}\n" in str(report) and report.tuning.candidates > 3
+    assert report.tuning.record == again.tuning.record and report.tuning.record in str(report)
 
 
 def test_bench():
@@ -219,7 +221,7 @@ STEP = convtune.Step("screen", 34, 120, 1234.5, "direct vectors=4", 61.2)
 
 
 def test_the_words_of_a_step():
-    assert STEP.text("x") == "x: screen 34/120, best 1234 us (direct vectors=4), 1 min 02 s left"
+    assert STEP.text("x") == "1 min 02 s left, x: screen 34/120, best 1.234 ms (direct vectors=4)"
     assert convtune.Step("measure", 0, 0, 0.0, "", 0.0).text() == "measure"
 
 
@@ -252,8 +254,8 @@ def test_a_pipe_gets_lines_now_and_then():
     with progress.ProgressLine(stream, clock) as line:
         for second in range(12):
             clock.now = float(second)
-            line.show(f"at {second}")
-    assert stream.getvalue() == "at 5\nat 10\n"
+            line.show(f"at {second}" if second < 10 else "x" * 200)
+    assert stream.getvalue() == "at 5\n" + "x" * 79 + "…\n"
 
 
 @pytest.mark.parametrize("broken", [OSError(28, "No space left on device"), ValueError("I/O operation on closed file")])
@@ -309,9 +311,36 @@ def test_a_report_of_failures():
         "speedup": None,
     }  # fmt: skip
     report = Report.from_json(json)
-    assert report.own.time_us == 2.0 and "failed: broke" in str(report) and hash(report.providers)
+    assert report.own.time_us == 2.0 and "peer failed: broke" in str(report) and hash(report.providers)
     json["failure"] = "out of luck"
     assert Report.from_json(json).own is None and "out of luck" in str(Report.from_json(json))
+
+
+def test_a_report_says_who_won_by_how_much():
+    def engine(nhwc, number, time_us):
+        config = f"nhwc={nhwc} engine={number}"
+        return dict(name=f"cudnn {config}", algorithm="cudnn", config=config, time_us=time_us, mad_us=10, n=9,
+                    roofline_fraction=0.1, max_error=1e-7)  # fmt: skip
+
+    own = {**engine(0, 0, 500.0), "name": "convtune", "algorithm": "direct_stem_sm90", "config": "units=5"}
+    peers = [engine(nhwc, number, 1000.0 + number + nhwc) for number in (33, 11, 2) for nhwc in (1, 0)]
+    json = {
+        "case": "",
+        "problem": "mb256ic3ih224oc96kh11sh4ph2",
+        "device": "d",
+        "roofline": {"floor_us": 100, "bound": "compute"},
+        "providers": [own, *peers],
+        "best_peer": "cudnn nhwc=0 engine=2",
+        "speedup": 1002 / 500,
+        "decision": "direct_stem_sm90 units=5 against cudnn nhwc=0 engine=2: takes 50.1 % less time",
+    }
+    text = str(Report.from_json(json))
+    assert "TFLOP/s" in text and "GFLOP/s" not in text
+    rows = [line for line in text.splitlines() if line.startswith("cudnn ")]
+    assert [row.split("  ")[0] for row in rows] == ["cudnn nhwc=1 engine=2", "cudnn nhwc=0 engine=2"]
+    assert "and 4 slower ways of the vendor's" in text
+    assert "convtune is 2.00x faster than the best of the vendor's ways, cudnn nhwc=0 engine=2: 500.0 us" in text
+    assert "decision: convtune against cudnn" in text
 
 
 def test_the_library_is_looked_for_where_one_says(tmp_path):
