@@ -41,9 +41,9 @@ class Provider:
 
 @dataclass(frozen=True)
 class Tuning:
-    """How a search went. `from_record`: answered without measuring. Of `candidates` configs: `trials`, tried in this call;
-    `resumed`: taken from an earlier search that was stopped; `pruned`: not worth trying; `wrong`: failed the check.
-    `record`: the file of the record, None without one."""
+    """How a search went. `from_record`: answered without measuring. Of `candidates` configs: `trials`, tried in this
+    call; `resumed`: taken from an earlier search that was stopped; `pruned`: not worth trying; `wrong`: failed the
+    check. `record`: the file of the record, None without one."""
 
     from_record: bool
     interrupted: bool
@@ -201,8 +201,8 @@ class Report:
             text += f"; {tuning.pruned} could not have won" if tuning.pruned else ""
             text += f"; {tuning.wrong} failed\n" if tuning.wrong else "\n"
         if stage := tuning.last_stage:
-            kept = f"{stage['kept']} is proven faster than" if stage["changed"] else "no neighbour is proven faster than"
-            text += f"last stage: {kept} {stage['original']}\n"
+            winner = stage["kept"] if stage["changed"] else "no neighbour"
+            text += f"last stage: {winner} is proven faster than {stage['original']}\n"
         if tuning.record:
             text += f"record: plan and conv2d use it from now on\n  {tuning.record}\n"
         for warning in tuning.warnings:
