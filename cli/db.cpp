@@ -15,8 +15,9 @@
 namespace convtune::cli {
 namespace {
 
-std::string times(double vendor_us, double us) {
-  return vendor_us > 0 && us > 0 ? fmt::format("{:.2f}x", vendor_us / us) : "-";
+std::string times(const Record& record) {
+  if (record.vendor_us <= 0 || record.time_us <= 0) return "-";
+  return fmt::format("{:.2f}x{}", record.vendor_us / record.time_us, record.proven() ? "" : ", not proven");
 }
 
 int list() {
@@ -36,9 +37,8 @@ int list() {
                {"algorithm and config"}});
   for (const Record& record : records)
     table.add_row({key(record.problem), record.device, fmt::format("{:.5g}", record.time_us),
-                   record.vendor_us > 0 ? fmt::format("{:.5g}", record.vendor_us) : "-",
-                   times(record.vendor_us, record.time_us), record.date,
-                   with_config(record.algorithm, record.config)});
+                   record.vendor_us > 0 ? fmt::format("{:.5g}", record.vendor_us) : "-", times(record),
+                   record.date, with_config(record.algorithm, record.config)});
   fmt::print("{}", table.render(style_of(stdout)));
   return kOk;
 }

@@ -53,7 +53,8 @@ int run(int argc, char** argv) {
       "  convtune tune alexnet_conv1 --batch 8\n"
       "  convtune bench --suite stem --batch 8 --json stem.json\n"
       "  convtune plan mb1ic3ih224oc64kh7sh2ph3 act=relu\n\n"
-      "Exit codes: 0 ok, 1 wrong answer, 2 bad input, 3 no such device, 4 internal error, 130 interrupted.");
+      "Exit codes: 0 ok, 1 wrong answer, 2 bad input, or the result could not be "
+      "written, 3 no such device, 4 internal error, 130 interrupted.");
   const std::vector<Command> commands = {add_tune(app),    add_bench(app),
                                          add_verify(app),  add_plan(app),
                                          add_profile(app), add_analyze(app),

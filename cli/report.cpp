@@ -68,6 +68,10 @@ int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& d
                               row->tuning ? render_tuning(*row->tuning, style, options.detail) : ""));
       rows.push_back(*row);
       if (!own_result(*row) && code == kOk) code = kMismatch;
+      if (row->tuning && !row->tuning->not_recorded.empty()) {
+        print_error(fmt::format("the result is not recorded: {}", row->tuning->not_recorded));
+        if (code == kOk) code = exit_code(ErrorKind::io);
+      }
     } catch (const Error& error) {
       fail(problem, error.kind(), error.what());
       lost = error.kind() == ErrorKind::device_lost;  // every other case would fail of it, too

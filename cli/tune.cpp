@@ -72,7 +72,8 @@ Command add_tune(CLI::App& parent) {
       ->capture_default_str();
   app->add_option("--min-gain", tune->min_gain, "What a challenger must be faster by, proven")
       ->capture_default_str();
-  app->add_flag("--retune", tune->retune, "Search even if a record answers");
+  app->add_flag("--retune", tune->retune,
+                "Search from the beginning even if a record answers, and try what was quarantined");
   app->add_flag("--no-save", tune->no_save, "Keep neither the record nor the trials");
   tune->results.add_to(*app);
   app->add_flag("--verbose", tune->results.detail.verbose, "Show every rule of the last stage");
@@ -88,7 +89,10 @@ Command add_tune(CLI::App& parent) {
       "contest. What a small budget leaves out is said: the last stage is 'skipped, budget', and so are\n"
       "some of the vendor's ways. Four of those, a first batch of candidates and the contest are always\n"
       "held, so that a GPU takes about 3 s at least; what has begun is finished.\n\n"
-      "Ctrl-C keeps what was tried; the same command then goes on from there.");
+      "Ctrl-C keeps what was tried; the same command then goes on from there. Where a contest was not "
+      "decided\n"
+      "(a busy machine), the same command holds it again. Where the record cannot be written, the table is\n"
+      "printed and the exit code is 2.");
   return {app, [tune] { return tune->run(); }};
 }
 

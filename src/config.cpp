@@ -65,6 +65,8 @@ std::string_view to_string(PlanSource source) {
   switch (source) {
     case PlanSource::tuned:
       return "tuned";
+    case PlanSource::unproven:
+      return "unproven";
     case PlanSource::nearest:
       return "nearest";
     case PlanSource::estimate:

@@ -107,6 +107,10 @@ void FlatJson::fail(std::string_view field, const std::string& why) const {
   throw Error(ErrorKind::invalid_argument, fmt::format("{}: field '{}' {}", what_, field, why));
 }
 
+bool FlatJson::has(std::string_view field) const {
+  return std::any_of(fields_.begin(), fields_.end(), [&](const auto& f) { return f.first == field; });
+}
+
 FlatJson::Value FlatJson::take(std::string_view field) {
   const auto found =
       std::find_if(fields_.begin(), fields_.end(), [&](const auto& f) { return f.first == field; });

@@ -25,6 +25,7 @@ class FlatJson {
   // the field, or the byte where the text stops to be JSON; nothing else is ever thrown.
   FlatJson(std::string_view json, std::string what);
 
+  bool has(std::string_view field) const;
   // Each takes a field out.
   // Text is UTF-8 without control characters, so that printing it cannot steer a terminal.
   std::string take_text(std::string_view field);

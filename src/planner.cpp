@@ -80,9 +80,9 @@ std::optional<Record> find_record(const Conv2dProblem& resolved, const DeviceInf
 
 Plan choose(const Conv2dProblem& resolved, const DeviceInfo& device) {
   if (const auto record = find_record(resolved, device))
-    return {record->algorithm, record->config, PlanSource::tuned,
-            fmt::format("measured {:.1f} us on this device on {}: {}", record->time_us, record->date,
-                        record->decision)};
+    return {record->algorithm, record->config, record->proven() ? PlanSource::tuned : PlanSource::unproven,
+            fmt::format("measured {:.1f} us on this device on {}{}: {}", record->time_us, record->date,
+                        record->proven() ? "" : ", without proof", record->decision)};
   if (const auto record = nearest_record(resolved, device))
     return {record->algorithm, record->config, PlanSource::nearest,
             fmt::format("tuned on this device for batch {}; tune this batch to be sure", record->problem.n)};

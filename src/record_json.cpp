@@ -15,6 +15,7 @@ namespace {
 constexpr std::int64_t kSchema = 1;
 constexpr double kMaxTimeUs = 1e12;  // eleven days
 constexpr double kMaxRatio = 1e6;    // for errors and roofline fractions: nonsense, but a number
+constexpr std::int64_t kMaxContests = 1'000'000;
 constexpr std::int64_t kMaxSamples = 1'000'000'000;
 
 // Two digits at `at` of an ISO 8601 text, within [low, high].
@@ -79,31 +80,36 @@ Record parse_record(std::string_view text) {
   record.software = json.take_text("software");
   record.date = json.take_text("date");
   if (!is_utc_date(record.date)) json.fail("date", "must look like 2026-01-31T23:59:59Z");
+  // Only where they are needed: a version that does not know them refuses what it would take for proven.
+  if (json.has("undecided")) record.undecided = json.take_integer("undecided", 1, kMaxContests);
+  if (json.has("left_out")) record.left_out = json.take_text("left_out");
   json.finish();
   return record;
 }
 
 std::string to_json_line(const Record& record) {
   // Not a number and infinity become null here, which parse_record refuses by the field's name.
-  const nlohmann::ordered_json json = {{"schema", kSchema},
-                                       {"problem", to_string(record.problem)},
-                                       {"device", record.device},
-                                       {"algorithm", record.algorithm},
-                                       {"config", to_string(record.config)},
-                                       {"time_us", record.time_us},
-                                       {"mad_us", record.mad_us},
-                                       {"n", record.n},
-                                       {"roofline_fraction", record.roofline_fraction},
-                                       {"roofline_bound", record.roofline_bound},
-                                       {"max_error", record.max_error},
-                                       {"runner_up", record.runner_up},
-                                       {"runner_up_us", record.runner_up_us},
-                                       {"vendor", record.vendor},
-                                       {"vendor_us", record.vendor_us},
-                                       {"decision", record.decision},
-                                       {"kernel_hash", record.kernel_hash},
-                                       {"software", record.software},
-                                       {"date", record.date}};
+  nlohmann::ordered_json json = {{"schema", kSchema},
+                                 {"problem", to_string(record.problem)},
+                                 {"device", record.device},
+                                 {"algorithm", record.algorithm},
+                                 {"config", to_string(record.config)},
+                                 {"time_us", record.time_us},
+                                 {"mad_us", record.mad_us},
+                                 {"n", record.n},
+                                 {"roofline_fraction", record.roofline_fraction},
+                                 {"roofline_bound", record.roofline_bound},
+                                 {"max_error", record.max_error},
+                                 {"runner_up", record.runner_up},
+                                 {"runner_up_us", record.runner_up_us},
+                                 {"vendor", record.vendor},
+                                 {"vendor_us", record.vendor_us},
+                                 {"decision", record.decision},
+                                 {"kernel_hash", record.kernel_hash},
+                                 {"software", record.software},
+                                 {"date", record.date}};
+  if (record.undecided != 0) json["undecided"] = record.undecided;
+  if (!record.left_out.empty()) json["left_out"] = record.left_out;
   for (const auto& [field, value] : json.items()) {
     try {
       (void)value.dump();

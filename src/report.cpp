@@ -45,16 +45,19 @@ Json last_stage_json(const std::optional<MicroTuning>& stage) {
 }
 
 Json tuning_json(const TuningSummary& tuning) {
-  return {{"from_record", tuning.from_record},
-          {"interrupted", tuning.interrupted},
-          {"candidates", tuning.candidates},
-          {"trials", tuning.trials},
-          {"resumed", tuning.resumed},
-          {"pruned", tuning.pruned},
-          {"wrong", tuning.wrong},
-          {"record", tuning.record.empty() ? Json(nullptr) : Json(tuning.record)},
-          {"warnings", tuning.warnings},
-          {"last_stage", last_stage_json(tuning.last_stage)}};
+  Json json = {{"from_record", tuning.from_record},
+               {"interrupted", tuning.interrupted},
+               {"proven", tuning.proven},
+               {"candidates", tuning.candidates},
+               {"trials", tuning.trials},
+               {"resumed", tuning.resumed},
+               {"pruned", tuning.pruned},
+               {"wrong", tuning.wrong},
+               {"record", tuning.record.empty() ? Json(nullptr) : Json(tuning.record)},
+               {"warnings", tuning.warnings},
+               {"last_stage", last_stage_json(tuning.last_stage)}};
+  if (!tuning.not_recorded.empty()) json["not_recorded"] = tuning.not_recorded;
+  return json;
 }
 
 Json row_json(const ReportRow& row) {
@@ -135,7 +138,9 @@ ReportRow report_row(TuningReport report) {
                        report.wrong,
                        std::move(report.record),
                        std::move(report.warnings),
-                       std::move(report.last_stage)};
+                       std::move(report.last_stage),
+                       report.proven,
+                       std::move(report.not_recorded)};
   return {std::move(report.comparison), std::move(tuning), {}};
 }
 

@@ -37,27 +37,9 @@ Screening::Screening(const Conv2dProblem& problem, const DeviceInfo& device, Tes
       patience_seconds_(patience_seconds) {}
 
 Contender Screening::attempt(const Algorithm& algorithm, const Config& config, double best_us) {
-  Contender one{&algorithm, config, nullptr, 0, {}, 0};
-  const std::string name = name_of(one), hash = algorithm.source_hash();
-  if (trials_.starts(name, config, hash) >= TrialLog::kMostStarts) {
-    one.failure = fmt::format("it was started {} times and never came to an end", TrialLog::kMostStarts);
-    return one;
-  }
-  if (keep_) trials_.start(name, config, hash);
-  try {
-    one = contender(algorithm, config, problem_, device_, bed_);
-    if (!one.failure.empty()) return one;
-    if (!pace_) watch_pace(one);
-    one.screen_us = time_us(one, best_us);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::device_lost) throw;
-    write_down(one, error.what());
-    throw Error(ErrorKind::device_lost,
-                fmt::format("{} broke the device: {}; {}", one.text(), error.what(),
-                            keep_ ? "it is quarantined, and the same command again goes on without it"
-                                  : "let the trials be saved, or it will be tried again"));
-  }
-  return one;
+  const int deaths = trials_.deaths(std::string(algorithm.name()), config, algorithm.source_hash()).processes;
+  if (deaths >= TrialLog::kMostDeaths) return deadly(algorithm, config, deaths);
+  return run(algorithm, config, best_us);
 }
 
 Contender Screening::attempt_once(const Algorithm& algorithm, const Config& config) {
@@ -74,11 +56,50 @@ Contender Screening::attempt_vendor(const Algorithm& algorithm, const Config& co
   const std::string name(algorithm.name()), hash = algorithm.source_hash();
   const Trial* known = trials_.find(name, config, hash);
   if (known && !known->failure.empty()) return {&algorithm, config, nullptr, 0, known->failure, 0};
-  const bool deadly = trials_.starts(name, config, hash) >= TrialLog::kMostStarts;
-  Contender vendor = attempt(algorithm, config, 0);
-  // Any other failure may be of this hour (memory, say): its end is written down, and not that it failed.
-  write_down(vendor, deadly ? vendor.failure : std::string());
+  const auto [processes, searches] = trials_.deaths(name, config, hash);
+  if (processes >= TrialLog::kMostDeaths && searches < processes - 1) {
+    if (keep_) trials_.leave_out(name, config, hash);
+    left_out.push_back(Contender{&algorithm, config, nullptr, 0, {}, 0}.text());
+    return deadly(algorithm, config, processes);
+  }
+  Contender vendor = run(algorithm, config, 0);
+  if (keep_) trials_.end(name, config, hash);  // a failure may be of this hour (memory, say)
   return vendor;
+}
+
+Contender Screening::deadly(const Algorithm& algorithm, const Config& config, int deaths) {
+  return {&algorithm,
+          config,
+          nullptr,
+          0,
+          fmt::format("{} processes began it and died before it came to an end", deaths),
+          0};
+}
+
+Contender Screening::run(const Algorithm& algorithm, const Config& config, double best_us) {
+  const std::string name(algorithm.name()), hash = algorithm.source_hash();
+  Contender one{&algorithm, config, nullptr, 0, {}, 0};
+  if (keep_) trials_.start(name, config, hash);
+  try {
+    one = contender(algorithm, config, problem_, device_, bed_);
+    if (!one.failure.empty()) return one;
+    if (!pace_) watch_pace(one);
+    one.screen_us = time_us(one, best_us);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::device_lost) {
+      if (keep_) trials_.end(name, config, hash);
+      throw;
+    }
+    write_down(one, error.what());
+    throw Error(ErrorKind::device_lost,
+                fmt::format("{} broke the device: {}; {}", one.text(), error.what(),
+                            keep_ ? "it is quarantined, and the same command again goes on without it"
+                                  : "let the trials be saved, or it will be tried again"));
+  } catch (...) {  // no memory, say: this process lives, and may do so for long
+    if (keep_) trials_.end(name, config, hash);
+    throw;
+  }
+  return one;
 }
 
 // What was timed while heat or power slowed the device down is timed again, for as long as there is patience.

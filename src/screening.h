@@ -21,14 +21,15 @@ class Screening {
   Screening(const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed, TrialLog& trials, bool keep,
             double patience_seconds = Pace::kPatienceSeconds);
 
-  // Builds, checks and times a candidate. One that was started too often without an end is not run: it has
+  // Builds, checks and times a candidate. One that too many processes began and died of is not run: it has
   // failed. Throws Error{device_lost} for one that broke the device, when it is in quarantine.
   Contender attempt(const Algorithm& algorithm, const Config& config, double best_us);
   // As attempt(), and writes down what came of it. Where the trials know that already, it is built and
   // checked again, and a failure is not tried.
   Contender attempt_once(const Algorithm& algorithm, const Config& config);
-  // Of what the vendor offers every search tries all, but for what once broke the device or killed its
-  // process.
+  // Of what the vendor offers every search tries all, but for what once broke the device. A way that two
+  // processes began and died of is left out of one search, of which three did of two, and so on, and then
+  // tried again: processes are killed for many reasons, and the promise is against all that the vendor has.
   Contender attempt_vendor(const Algorithm& algorithm, const Config& config);
 
   // What came of a candidate: `failure` quarantines it.
@@ -48,8 +49,12 @@ class Screening {
   void ask_for_slowdown(const char* during);
 
   std::vector<std::string> warnings;  // about the machine's pace
+  std::vector<std::string> left_out;  // of the vendor's ways, for the deaths of earlier searches
 
  private:
+  static Contender deadly(const Algorithm& algorithm, const Config& config, int deaths);
+  // As attempt(), whatever the trials know.
+  Contender run(const Algorithm& algorithm, const Config& config, double best_us);
   void watch_pace(const Contender& reference);
   void time_again(Contender& one);
 

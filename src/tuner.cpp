@@ -1,5 +1,6 @@
-// tune(): candidates -> prune -> check -> screen -> last stage -> contest with the vendor -> record. How the
-// seconds are divided: budget.h.
+// tune(): candidates -> prune -> check -> screen -> last stage -> contest with the vendor -> record. Where a
+// record is without proof, what its search has found goes straight into another contest. How the seconds are
+// divided: budget.h.
 #include "tuner.h"
 
 #include <fmt/format.h>
@@ -44,13 +45,16 @@ using Stage = Budget::Stage;
 class Tuning {
  public:
   Tuning(const Conv2dProblem& problem, Backend& backend, const std::vector<const Algorithm*>& algorithms,
-         const TuneOptions& options, const std::function<double()>& now_seconds)
+         const TuneOptions& options, const std::function<double()>& now_seconds,
+         const std::optional<Record>& unproven)
       : problem_(problem),
         device_(backend.info()),
         algorithms_(algorithms),
         options_(options),
         budget_(options.budget_seconds, now_seconds),
-        trials_(Database().folder(), problem, device_.fingerprint),
+        trials_(open_trials()),
+        undecided_(unproven ? unproven->undecided : 0),
+        known_(unproven ? known() : std::vector<Contender>()),
         batches_(problem, device_, algorithms, rules()),
         ceilings_(measure_ceilings(device_.device)),
         bed_(problem, backend, TestData::real, 1, kSamples),
@@ -62,10 +66,16 @@ class Tuning {
     list_vendors();
     batch_seconds_ = batches_.wait();  // from here on there is measuring
     screen_vendors(Stage::vendor, kFewestVendors);
-    search();
+    if (searched_before()) {
+      screened_ = known_;
+      report_.resumed = static_cast<std::int64_t>(known_.size());
+    } else {
+      search();
+    }
     screen_vendors(Stage::search, 0);
     if (!cancelled()) elect();
-    if (!cancelled() && finalist_.algorithm) tune_finely();  // once, however often it is decided
+    // Once, however often it is decided.
+    if (!cancelled() && finalist_.algorithm && !searched_before()) tune_finely();
     if (!cancelled()) decide();
     if (!cancelled() && screening_.look("the contest was held again") != Pace::Change::none) decide();
     for (std::vector<std::string>* some : {&batches_.warnings, &screening_.warnings})
@@ -83,6 +93,26 @@ class Tuning {
   }
 
  private:
+  TrialLog open_trials() const {
+    TrialLog trials(Database().folder(), problem_, device_.fingerprint);
+    if (options_.retune) trials.begin_anew(options_.save);
+    return trials;
+  }
+
+  // What the search behind an unproven record has found of our own, and is there still.
+  std::vector<Contender> known() const {
+    std::vector<Contender> found;
+    for (const Trial& trial : trials_.results())
+      for (const Algorithm* one : algorithms_)
+        if (one->name() == trial.algorithm && !one->vendor() && one->source_hash() == trial.kernel_hash &&
+            one->accepts(problem_, device_, trial.config))
+          found.push_back({one, trial.config, nullptr, trial.max_error, {}, trial.time_us});
+    return found;
+  }
+
+  // All that is left to do is the contest.
+  bool searched_before() const { return !known_.empty(); }
+
   bool cancelled() const { return options_.cancel && options_.cancel->load(); }
 
   void tell(const char* stage, std::int64_t done, std::int64_t total, double eta_seconds) const {
@@ -173,7 +203,8 @@ class Tuning {
   // How the candidates are dealt. Asked for before there is a search.
   Batches::Rules rules() const {
     const double seconds = std::clamp(options_.budget_seconds, kLeastCompile, kMostCompile);
-    return {seconds, trials_left(), [this](const Algorithm& algorithm, const Config& config, double best_us) {
+    return {seconds, searched_before() ? 0 : trials_left(),
+            [this](const Algorithm& algorithm, const Config& config, double best_us) {
               return !hopeless(algorithm, config, best_us) &&
                      !trials_.find(std::string(algorithm.name()), config, algorithm.source_hash());
             }};
@@ -280,11 +311,14 @@ class Tuning {
 
   void decide() {
     const bool challenged = finalist_.algorithm != nullptr;
+    undecided_in_a_row_ = 0;
     if (!challenged && !incumbent_) {
       settle_for_reference();
     } else if (!incumbent_) {
       chosen_ = finalist_;
-      decision_ = "no vendor library can run this problem here: the fastest of our own is chosen";
+      decision_ = screening_.left_out.empty()
+                      ? "no vendor library can run this problem here: the fastest of our own is chosen"
+                      : "no way of the vendor's was tried: the fastest of our own is chosen";
     } else if (!challenged) {
       chosen_ = *incumbent_;
       decision_ = "no algorithm of our own was tried successfully: the vendor stays";
@@ -298,10 +332,22 @@ class Tuning {
       rules.cancelled = [&] { return cancelled(); };
       rules.late = late_after(budget_.spent() + std::max(budget_.left(), kShortSeconds));
       const ContestResult result =
-          contest([&] { return incumbent.sample_us(); }, [&] { return challenger.sample_us(); }, rules);
-      chosen_ = result.accepted ? finalist_ : *incumbent_;
-      decision_ = fmt::format("{} against {}: {}", finalist_.text(), incumbent_->text(), result.reason);
+          contest([&] { return incumbent.sample_us(); }, [&] { return challenger.sample_us(); },
+                  once_more(rules, undecided_));
+      chosen_ = result.accepted || result.leans_to_challenger ? finalist_ : *incumbent_;
+      decision_ = fmt::format("{} against {}: {}", finalist_.text(), incumbent_->text(),
+                              result.undecided ? result.finding : result.reason);
+      if (result.undecided) {
+        undecided_in_a_row_ = undecided_ + 1;
+        decision_ += fmt::format(
+            ": not decided (a busy machine, a gain near what is asked, or a small budget); {} is used "
+            "meanwhile, without proof, and the next tune holds the contest again",
+            chosen_.text());
+      }
     }
+    if (!screening_.left_out.empty())
+      decision_ += fmt::format("; without proof, since {} had no part in it: a later tune tries {} again",
+                               ways_left_out(), screening_.left_out.size() == 1 ? "it" : "them");
     screening_.ask_for_slowdown("the contest");
     if (const std::size_t untried = vendor_ways_.size() - vendors_.size(); untried > 0)
       decision_ +=
@@ -313,9 +359,19 @@ class Tuning {
         [short_of = late_after(budget_.spent() + kShortSeconds), late = budget_.late(Stage::verdict)] {
           return late() && short_of();
         });
-    report_.comparison.plan = {std::string(chosen_.algorithm->name()), chosen_.config, PlanSource::tuned,
-                               decision_};
+    report_.proven = undecided_in_a_row_ == 0 && screening_.left_out.empty();
+    report_.comparison.plan = {std::string(chosen_.algorithm->name()), chosen_.config,
+                               report_.proven ? PlanSource::tuned : PlanSource::unproven, decision_};
     report_.comparison.decision = decision_;
+  }
+
+  // In so many words as a record has room for.
+  std::string ways_left_out() const {
+    constexpr std::size_t kNamed = 8;
+    const std::vector<std::string>& all = screening_.left_out;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(kNamed, all.size()); ++i) text += (i > 0 ? ", " : "") + all[i];
+    return all.size() > kNamed ? fmt::format("{} and {} more", text, all.size() - kNamed) : text;
   }
 
   std::function<bool()> late_after(double spent_seconds) const {
@@ -338,13 +394,15 @@ class Tuning {
       record.runner_up = runner_up_.text();
       record.runner_up_us = runner_up_.screen_us;
     }
+    record.undecided = undecided_in_a_row_;
+    record.left_out = ways_left_out();
     try {
       const Database database;
       database.store(record);
       report_.record = database.path_of(problem_, device_.fingerprint).string();
-      trials_.finish();
+      trials_.finish(report_.proven);
     } catch (const Error& error) {
-      report_.warnings.push_back(fmt::format("the result is not recorded: {}", error.what()));
+      report_.not_recorded = error.what();
     }
   }
 
@@ -356,6 +414,8 @@ class Tuning {
   const TuneOptions& options_;
   Budget budget_;
   TrialLog trials_;
+  const std::int64_t undecided_;  // contests in a row, before this one
+  const std::vector<Contender> known_;
   TuningReport report_;
   Batches batches_;
   double batch_seconds_ = 0;  // what the last one took, compiled and tried
@@ -367,14 +427,15 @@ class Tuning {
   const Contender* incumbent_ = nullptr;       // of vendors_
   Contender finalist_, runner_up_, chosen_;
   std::string decision_;
+  std::int64_t undecided_in_a_row_ = 0;  // with this one
 };
 
 }  // namespace
 
 TuningReport tune_on(Backend& backend, const std::vector<const Algorithm*>& algorithms,
                      const Conv2dProblem& resolved, const TuneOptions& options,
-                     const std::function<double()>& now_seconds) {
-  return Tuning(resolved, backend, algorithms, options, now_seconds).run();
+                     const std::function<double()>& now_seconds, const std::optional<Record>& unproven) {
+  return Tuning(resolved, backend, algorithms, options, now_seconds, unproven).run();
 }
 
 TuningReport tune(const Conv2dProblem& problem, Device device, const TuneOptions& options) {
@@ -392,9 +453,10 @@ TuningReport tune(const Conv2dProblem& problem, Device device, const TuneOptions
   if (options.budget_trials < 0)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("budget_trials must be 0 or more, not {}", options.budget_trials));
-  if (!options.retune)
-    if (const auto record = find_record(resolved, on.info())) return report_of(*record, resolved, on.info());
-  return tune_on(on, algorithms(device.kind), resolved, options);
+  std::optional<Record> record;
+  if (!options.retune) record = find_record(resolved, on.info());
+  if (record && record->proven()) return report_of(*record, resolved, on.info());
+  return tune_on(on, algorithms(device.kind), resolved, options, {}, record);
 }
 
 }  // namespace convtune

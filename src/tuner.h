@@ -2,16 +2,20 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "backend.h"
+#include "convtune/database.h"
 #include "convtune/tuner.h"
 
 namespace convtune {
 
-// `resolved`: its precision is. `now_seconds`: see Budget.
+// `resolved`: its precision is. `now_seconds`: see Budget. `unproven`: the record whose contest goes on, if
+// any.
 TuningReport tune_on(Backend& backend, const std::vector<const Algorithm*>& algorithms,
                      const Conv2dProblem& resolved, const TuneOptions& options,
-                     const std::function<double()>& now_seconds = {});
+                     const std::function<double()>& now_seconds = {},
+                     const std::optional<Record>& unproven = {});
 
 }  // namespace convtune

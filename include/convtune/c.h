@@ -143,7 +143,7 @@ typedef struct convtune_tune_options {
   size_t struct_size;
   double budget_seconds;      /* the whole of it, contests included. At most a week */
   int64_t budget_trials;      /* 0: no limit */
-  double min_gain;            /* the vendor's answer goes only where this gain is proven */
+  double min_gain;            /* the vendor's answer goes for good only where this gain is proven */
   int32_t retune;             /* 1: search even where a record answers */
   int32_t save;               /* 1: write the record */
   convtune_progress progress; /* or null */
@@ -154,7 +154,9 @@ typedef struct convtune_tune_options {
 
 /* Searches, proves and records; then convtune_plan answers with what was found. The JSON is one of the "rows"
  * of the report that `convtune tune --json` writes. A search that `progress` stopped is no failure: its row
- * has no providers, and "tuning": {"interrupted": true, ...}. `options` may be null. */
+ * has no providers, and "tuning": {"interrupted": true, ...}. "tuning" has "proven": false where the contest
+ * could not decide or one of the vendor's ways was left out, and the next call holds it again; and
+ * "not_recorded", why, where the record could not be written. `options` may be null. */
 CONVTUNE_API convtune_status convtune_tune(const convtune_problem* problem, const char* device,
                                            const convtune_tune_options* options, convtune_text* json);
 

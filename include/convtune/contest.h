@@ -26,14 +26,24 @@ struct ContestOptions {
 struct ContestResult {
   bool accepted = false;
   bool cancelled = false;
+  bool undecided = false;  // the gain may be what was asked, or less: the interval holds both
+  // Of an undecided one: the challenger is the faster side by three to one (the interval of the gain that
+  // holds with 75 % lies above 0). No proof.
+  bool leans_to_challenger = false;
   double gain = 0;  // median over rounds of 1 - challenger/incumbent: 0.10 = challenger takes 10 % less time
   Interval interval;                                // of that median
   std::vector<double> incumbent_us, challenger_us;  // every sample, in order
   int rounds = 0;
-  std::string reason;  // one sentence with the numbers
+  std::string finding;  // the numbers in words
+  std::string reason;   // the same as one sentence that says who stays
 
   double incumbent_median_us() const, challenger_median_us() const;
 };
+
+// For a contest that is held because `undecided` others of the same two sides were: each is asked for half
+// the doubt of the one before, so that all of them together accept a challenger that is no better than the
+// incumbent less than once in 100 times, as one by itself does (contest.cpp).
+ContestOptions once_more(ContestOptions options, std::int64_t undecided);
 
 // One round is A B B A (incumbent, challenger, challenger, incumbent), which cancels a linear drift
 // of the machine within the round. Each side is a callable that runs once and returns microseconds.

@@ -32,6 +32,7 @@ Config parse_config(std::string_view text);
 // Where a plan came from, best first.
 enum class PlanSource {
   tuned,     // measured on this device for this problem, just now or in a record of the user's
+  unproven,  // the same, but the contest with the vendor is not decided, or left some of its ways out
   nearest,   // a record of this device for the nearest problem
   estimate,  // no record: of the algorithms' first guesses the one that a model finds fastest
   forced,    // the caller named algorithm and config

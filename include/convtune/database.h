@@ -30,7 +30,13 @@ struct Record {
   std::string kernel_hash;  // of the kernel sources or the library version that built the winner
   std::string software;     // convtune, compiler and vendor library versions
   std::string date;         // ISO 8601, UTC
+  // Why `decision` proves less than a record's does: contests in a row that could not decide; and the
+  // vendor's ways that had no part in it, since processes had died of them. Either answers plan(), says that
+  // it is without proof, and has the next tune() hold the contest again.
+  std::int64_t undecided = 0;
+  std::string left_out;
 
+  bool proven() const { return undecided == 0 && left_out.empty(); }
   bool operator==(const Record&) const = default;
 };
 

@@ -20,6 +20,8 @@ struct TuningSummary {
   std::string record;
   std::vector<std::string> warnings;
   std::optional<MicroTuning> last_stage;
+  bool proven = true;
+  std::string not_recorded = {};
 };
 
 // One case of a report. `failure`: why there are no measurements.

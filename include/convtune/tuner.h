@@ -74,7 +74,7 @@ struct TuneOptions {
   double budget_seconds = 60;
   std::int64_t budget_trials = 0;  // 0: no limit
   double min_gain = 0.02;          // a challenger must be faster than the incumbent by this much, proven
-  bool retune = false;             // search even if a record answers
+  bool retune = false;             // search from the beginning even if a record answers; no quarantine counts
   bool save = true;                // write the record and the trials
   std::function<void(const Progress&)> progress;
   const std::atomic<bool>* cancel = nullptr;  // set it (from a signal handler, say) to stop cleanly
@@ -97,20 +97,24 @@ struct MicroTuning {
 
 struct TuningReport {
   Comparison comparison;
-  bool from_record = false;               // answered without measuring
-  bool interrupted = false;               // stopped by `cancel`: trials are kept, no record was written
-  std::int64_t candidates = 0;            // configs that there were to try; 0 where nothing was searched
-  std::int64_t trials = 0;                // configs tried in this call
-  std::int64_t resumed = 0;               // configs taken from an earlier, interrupted search
-  std::int64_t pruned = 0;                // configs whose bound was worse than the best time
-  std::int64_t wrong = 0;                 // configs that failed the check (quarantined)
+  bool from_record = false;  // answered without measuring
+  bool proven =
+      true;  // the contest was decided, and all of the vendor's ways that were tried had a part in it
+  std::string not_recorded;  // why the record could not be written; empty where it was, or was not to be
+  bool interrupted = false;  // stopped by `cancel`: trials are kept, no record was written
+  std::int64_t candidates = 0;  // configs that there were to try; 0 where nothing was searched
+  std::int64_t trials = 0;   // configs tried in this call
+  std::int64_t resumed = 0;  // configs taken from an earlier, interrupted search
+  std::int64_t pruned = 0;   // configs whose bound was worse than the best time
+  std::int64_t wrong = 0;    // configs that failed the check (quarantined)
   std::optional<MicroTuning> last_stage;  // nothing where no config of our own was fit for it
   std::string record;                     // the file of the record, from or into; empty if there is none
   std::vector<std::string> warnings;
 };
 
 // Searches for the fastest config of every algorithm, checks each against the oracle before timing
-// it, and lets the best challenge the vendor in interleaved rounds. Records the winner.
+// it, and lets the best challenge the vendor in interleaved rounds. Records the winner. Where a record
+// answers, it measures nothing; where that is without proof, it holds the contest again.
 TuningReport tune(const Conv2dProblem& problem, Device device = best_device(),
                   const TuneOptions& options = {});
 

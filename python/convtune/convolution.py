@@ -34,8 +34,9 @@ _free = _library.library.convtune_convolution_free
 
 @dataclass(frozen=True)
 class Plan:
-    """What was chosen, and why. `source`: "tuned" (measured here), "nearest" (from a record of a like problem),
-    "estimate" (no record) or "forced" (by the caller)."""
+    """What was chosen, and why. `source`: "tuned" (measured here), "unproven" (measured here, but the contest with the
+    vendor is not decided), "nearest" (from a record of a like problem), "estimate" (no record) or "forced" (by the
+    caller)."""
 
     algorithm: str
     config: str

@@ -43,7 +43,9 @@ class Provider:
 class Tuning:
     """How a search went. `from_record`: answered without measuring. Of `candidates` configs: `trials`, tried in this
     call; `resumed`: taken from an earlier search that was stopped; `pruned`: not worth trying; `wrong`: failed the
-    check. `record`: the file of the record, None without one."""
+    check. `record`: the file of the record, None without one. `proven`: the contest was decided, against all of the
+    vendor's ways that were tried; else the next tune holds it again. `not_recorded`: why the record could not be
+    written; empty where it was, or was not to be."""
 
     from_record: bool
     interrupted: bool
@@ -55,6 +57,14 @@ class Tuning:
     record: str | None = None
     warnings: tuple[str, ...] = ()
     last_stage: dict[str, Any] | None = field(default=None, hash=False)
+    proven: bool = True
+    not_recorded: str = ""
+
+    @property
+    def all_warnings(self) -> tuple[str, ...]:
+        """The search's, and that its result is not recorded."""
+        lost = (f"the result is not recorded: {self.not_recorded}",) if self.not_recorded else ()
+        return self.warnings + lost
 
     @classmethod
     def from_json(cls, json: dict[str, Any]) -> Tuning:
@@ -205,6 +215,6 @@ class Report:
             text += f"last stage: {winner} is proven faster than {stage['original']}\n"
         if tuning.record:
             text += f"record: plan and conv2d use it from now on\n  {tuning.record}\n"
-        for warning in tuning.warnings:
+        for warning in tuning.all_warnings:
             text += f"warning: {warning}\n"
         return text

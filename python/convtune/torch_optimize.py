@@ -156,7 +156,7 @@ def _decide(
                 share = min(left, max(_LEAST_SECONDS, left * cost / max(cost_left, 1e-9)))
                 asked = way[0] if way else problem
                 found = search(asked, device, budget=share, min_gain=min_gain, progress=tell)
-                layer.warnings += found.tuning.warnings if found.tuning else []
+                layer.warnings += found.tuning.all_warnings if found.tuning else []
                 way = _way(problem, device, sides, stopwatch)
             cost_left -= cost
             if way is None:
@@ -176,7 +176,7 @@ def _decide(
         layer.decision = "convtune" if result.accepted else f"PyTorch: {100 * min_gain:.3g} % less is not proven"
         if result.accepted:
             layer.decision += f": {plan.algorithm}" + (" with copies" if run_as.layout != problem.layout else "")
-        if plan.source != "tuned":
+        if plan.source not in ("tuned", "unproven"):
             layer.decision += ", not tuned"
 
 

@@ -32,19 +32,22 @@ def tune(
 ) -> Report:
     """Searches for the fastest config of every algorithm, checks each against a double-precision oracle before it is
     timed, and lets the best challenge the vendor's answer, which goes only where a gain of `min_gain` is proven. What
-    was found is recorded: from then on `plan` and `conv2d` use it, in this process and in later ones.
+    was found is recorded: from then on `plan` and `conv2d` use it, in this process and in later ones. Where the record
+    cannot be written a RuntimeWarning and `report.tuning.not_recorded` say why. A contest that could not decide (on a
+    busy machine) leaves a plan "unproven", and the next call holds it again.
 
     `problem`: a Problem, its text, or a built-in case's name. `device`: as plan takes it. `budget`: seconds for
     all of it; the report says what a small one left out, and a GPU takes about 3 at least. `trials`: a limit of
     configs, 0 for none. `progress`: True for a line that tells how far it is, False for silence, or a function that
-    takes each Step; what it raises stops the search and is raised here. `retune`: search even where a record answers.
+    takes each Step; what it raises stops the search and is raised here. `retune`: search from the
+    beginning even where a record answers, and try what was quarantined.
     `save=False` writes nothing.
 
     Ctrl-C stops at the next step and raises KeyboardInterrupt; what was measured is kept (unless save=False), and the
     next call goes on from there. Raises InvalidArgument, Unsupported, NoDevice, DeviceLost.
     """
     report = search(problem, device, budget, min_gain, progress, trials=trials, retune=retune, save=save)
-    for warning in report.tuning.warnings if report.tuning else ():
+    for warning in report.tuning.all_warnings if report.tuning else ():
         warnings.warn(warning, RuntimeWarning, stacklevel=2)
     return report
 

@@ -44,7 +44,8 @@ def test_what_was_found_is_used():
     problem = convtune.Problem(1, 3, 8, 8, 4, 3, 3, name="small")
     assert convtune.plan(problem).plan.source != "tuned"
     steps = []
-    report = convtune.tune(problem, "cpu", budget=20, trials=3, progress=steps.append)
+    # 0.99 is decided at once, however busy the machine.
+    report = convtune.tune(problem, "cpu", budget=20, min_gain=0.99, trials=3, progress=steps.append)
     assert report.tuning.trials == 3 and not report.tuning.from_record and report.own.time_us > 0
     assert report.problem == problem.replace(precision="fp32") and report.problem.name == "small"
     assert steps and steps[0].stage in ("vendor", "screen") and any(step.best_us > 0 for step in steps)
@@ -61,6 +62,14 @@ def test_what_was_found_is_used():
     assert f"search: 3 of {report.tuning.candidates} candidates tried" in str(report)
     assert f"\nconvtune runs {report.own.how}\n" in str(report) and report.tuning.candidates > 3
     assert report.tuning.record == again.tuning.record and report.tuning.record in str(report)
+
+
+def test_what_cannot_be_recorded_is_said(monkeypatch):
+    monkeypatch.setenv("CONVTUNE_DATA_DIR", "/proc/convtune")
+    with pytest.warns(RuntimeWarning, match="the result is not recorded: /proc/convtune"):
+        report = convtune.tune("mb1ic3ih14oc4kh3", "cpu", **SMALL)
+    assert "/proc/convtune" in report.tuning.not_recorded and "is not recorded" in str(report)
+    assert convtune.tune("mb1ic3ih14oc4kh3", "cpu", save=False, **SMALL).tuning.not_recorded == ""
 
 
 def test_bench():

@@ -80,10 +80,10 @@ RC_GTEST_PROP(Config, AnyBytesParseOrAreRefused, (const std::string& text)) {
 
 TEST(PlanSource, HasATextForm) {
   std::set<std::string_view> names;
-  for (const PlanSource source :
-       {PlanSource::tuned, PlanSource::nearest, PlanSource::estimate, PlanSource::forced})
+  for (const PlanSource source : {PlanSource::tuned, PlanSource::unproven, PlanSource::nearest,
+                                  PlanSource::estimate, PlanSource::forced})
     names.insert(to_string(source));
-  EXPECT_EQ(names, (std::set<std::string_view>{"tuned", "nearest", "estimate", "forced"}));
+  EXPECT_EQ(names, (std::set<std::string_view>{"tuned", "unproven", "nearest", "estimate", "forced"}));
 }
 
 }  // namespace

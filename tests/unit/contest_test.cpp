@@ -89,6 +89,57 @@ TEST(Contest, AgainstItselfHoldsForOtherNumbersOfLooks) {
   EXPECT_LT(accepted_share(kContests, {}, 0, out_of_time), 0.01);
 }
 
+// As tune() holds it again while it is undecided: noise has many contests to win.
+TEST(Contest, HeldAgainUntilItIsDecidedItIsAcceptedLessThanOnceIn100) {
+  constexpr int kTunes = 12;
+  const Noise wild{.sigma = 0.05, .spike_chance = 0.3, .drift = 0.3};
+  for (const double true_gain : {0.0, 0.02}) {
+    int accepted = 0, held_again = 0;
+    for (int i = 0; i < 2000; ++i) {
+      for (int undecided = 0; undecided < kTunes; ++undecided) {
+        const ContestResult result =
+            hold(static_cast<std::uint64_t>(i) * 7919 + static_cast<std::uint64_t>(undecided), wild,
+                 true_gain, once_more(asking(0.02), undecided));
+        accepted += result.accepted;
+        held_again += undecided > 0;
+        if (!result.undecided) break;
+      }
+    }
+    EXPECT_LT(accepted, 20) << true_gain;
+    EXPECT_GT(held_again, 500) << true_gain << ": nothing was undecided, which shows nothing";
+  }
+}
+
+TEST(Contest, HeldAgainItFindsATrueGain) {
+  EXPECT_GT(accepted_share(2000, {}, 0.05, once_more(asking(0.02), 1)), 0.9);
+  EXPECT_TRUE(hold(1, {}, 0.3, once_more(asking(0.02), 1000)).accepted);
+}
+
+// Per round of the challenger what it takes, of an incumbent's 100.
+ContestResult hold_pattern(const std::vector<double>& challenger, double min_gain = 0.02) {
+  std::size_t runs = 0;
+  return contest([] { return 100.0; }, [&] { return challenger[runs++ / 2 % challenger.size()]; },
+                 asking(min_gain));
+}
+
+TEST(Contest, IsUndecidedWhereTheIntervalHoldsWhatIsAsked) {
+  for (const auto& [challenger, undecided, leans] : {std::tuple{std::vector<double>{80}, false, false},
+                                                     {{125}, false, false},
+                                                     {{99}, false, false},
+                                                     {{80, 80, 125}, true, true},
+                                                     {{80, 125}, true, false},
+                                                     {{80, 125, 125}, true, false}}) {
+    const ContestResult result = hold_pattern(challenger);
+    EXPECT_EQ(result.undecided, undecided) << result.reason;
+    EXPECT_EQ(result.leans_to_challenger, leans) << result.reason;
+    EXPECT_EQ(result.reason, result.finding + (result.accepted ? "" : ": the incumbent stays"));
+  }
+  EXPECT_FALSE(hold_pattern({100}, 0).undecided);  // a tie is decided
+  ContestOptions cancelled;
+  cancelled.cancelled = [] { return true; };
+  EXPECT_FALSE(contest([] { return 100.0; }, [] { return 90.0; }, cancelled).undecided);
+}
+
 TEST(Contest, FivePercentIsFound) {
   const Noise gaussian{.sigma = 0.02, .spike_chance = 0, .drift = 0};
   EXPECT_GT(accepted_share(kContests, gaussian, 0.05, asking(0.02)), 0.95);

@@ -105,6 +105,28 @@ TEST(RecordJson, EveryFieldIsNeeded) {
   }
 }
 
+// A version that does not know them takes no such record for proven: it refuses what it does not know.
+TEST(RecordJson, WhatIsWithoutProofSaysSoAndNothingElseDoes) {
+  EXPECT_TRUE(sample_record().proven());
+  EXPECT_FALSE(sample_json().contains("undecided"));
+  EXPECT_FALSE(sample_json().contains("left_out"));
+  Record record = sample_record();
+  record.undecided = 2;
+  EXPECT_EQ(parse_record(to_json_line(record)), record);
+  EXPECT_FALSE(record.proven());
+  record.undecided = 0, record.left_out = "onednn blocked=1, onednn blocked=0";
+  EXPECT_EQ(parse_record(to_json_line(record)), record);
+  EXPECT_FALSE(record.proven());
+  for (const Json& wrong : {Json(0), Json(-1), Json(1e300), Json("1"), Json(nullptr), Json(true)}) {
+    Json json = sample_json();
+    json["undecided"] = wrong;
+    expect_refused_field(json.dump(), "undecided");
+  }
+  Json json = sample_json();
+  json["left_out"] = 1;
+  expect_refused_field(json.dump(), "left_out");
+}
+
 TEST(RecordJson, EveryFieldHasOneType) {
   const Json wrong[] = {nullptr, true, Json::array(), Json::object(), Json::array({1, 2}), Json{{"a", 1}}};
   const Json good = sample_json();

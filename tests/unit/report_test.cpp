@@ -85,7 +85,7 @@ TEST(ReportJson, TuningAndInterruptionAppearWhereTheyHappened) {
   EXPECT_EQ(json["rows"][0]["tuning"]["resumed"], 3);
   EXPECT_EQ(json["rows"][0]["tuning"]["warnings"].at(0), "hot");
   EXPECT_EQ(keys(json["rows"][0]["tuning"]),
-            (std::set<std::string>{"from_record", "interrupted", "candidates", "record", "trials", "resumed",
+            (std::set<std::string>{"from_record", "interrupted", "proven", "candidates", "record", "trials", "resumed",
                                    "pruned", "wrong", "warnings", "last_stage"}));
   EXPECT_TRUE(json["rows"][0]["tuning"]["last_stage"].is_null());
 }

@@ -6,13 +6,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <new>
+
 #include "records_fixture.h"
 #include "simulated_device.h"
 
 namespace convtune {
 namespace {
 
-enum class Deed { right, wrong, breaks_the_device, kills_the_process };
+enum class Deed { right, wrong, breaks_the_device, kills_the_process, has_no_memory };
 
 class Play final : public Algorithm {
  public:
@@ -27,6 +29,7 @@ class Play final : public Algorithm {
                                     const Config& config) const override {
     return std::make_unique<SimulatedExecutable>([deed = static_cast<Deed>(config.at("deed"))] {
       if (deed == Deed::kills_the_process) ::_exit(9);
+      if (deed == Deed::has_no_memory) throw std::bad_alloc();
       if (deed == Deed::breaks_the_device) throw Error(ErrorKind::device_lost, "an illegal address");
       return deed != Deed::wrong;
     });
@@ -52,6 +55,11 @@ class ScreeningTest : public testing::Test {
   }
   Contender attempt_vendor(Deed deed) {
     return in_new_search([&](Screening& s) { return s.attempt_vendor(play_, to(deed)); });
+  }
+  // As if somebody killed the process in the middle of it.
+  void kill_while_begun(Deed deed) {
+    TrialLog(scratch_.path(), scaling_problem(), "device").start("play", to(deed), "hash");
+    ::_exit(9);
   }
   static std::string message_of(const std::function<void()>& call) {
     try {
@@ -100,14 +108,14 @@ TEST_F(ScreeningTest, WhatBreaksTheDeviceIsQuarantinedAndSaid) {
 }
 
 TEST_F(ScreeningTest, WhatKillsTheProcessTwiceIsNotTriedAgain) {
-  for (int time = 0; time < TrialLog::kMostStarts; ++time)
+  for (int time = 0; time < TrialLog::kMostDeaths; ++time)
     expect_death([&] { attempt(Deed::kills_the_process); });
-  const Contender third = attempt(Deed::kills_the_process);
-  EXPECT_EQ(third.failure, "it was started 2 times and never came to an end");
+  EXPECT_EQ(attempt(Deed::kills_the_process).failure,
+            "2 processes began it and died before it came to an end");
 }
 
 TEST_F(ScreeningTest, AProcessThatWasKilledOnceDoesNotCondemnItsCandidate) {
-  TrialLog(scratch_.path(), scaling_problem(), "device").start("play", to(Deed::right), "hash");
+  expect_death([&] { kill_while_begun(Deed::right); });
   EXPECT_EQ(attempt(Deed::right).failure, "");
 }
 
@@ -118,10 +126,40 @@ TEST_F(ScreeningTest, VendorsAreTriedEveryTimeUnlessTheyBrokeTheDevice) {
   }
   message_of([&] { attempt_vendor(Deed::breaks_the_device); });
   EXPECT_EQ(attempt_vendor(Deed::breaks_the_device).failure, "an illegal address");
-  for (int time = 0; time < TrialLog::kMostStarts; ++time)
-    expect_death([&] { attempt_vendor(Deed::kills_the_process); });
-  for (int time = 0; time < 2; ++time)
-    EXPECT_NE(attempt_vendor(Deed::kills_the_process).failure.find("2 times"), std::string::npos);
+}
+
+TEST_F(ScreeningTest, AVendorThatProcessesDiedOfIsLeftOutForAWhileAndNeverForGood) {
+  for (int time = 0; time < 2; ++time) expect_death([&] { kill_while_begun(Deed::right); });
+  EXPECT_EQ(attempt_vendor(Deed::right).failure, "2 processes began it and died before it came to an end");
+  for (int time = 0; time < 2; ++time) EXPECT_EQ(attempt_vendor(Deed::right).failure, "");
+
+  const auto left_out = [&] {
+    return in_new_search([&](Screening& screening) {
+      const Contender vendor = screening.attempt_vendor(play_, to(Deed::kills_the_process));
+      EXPECT_EQ(screening.left_out, std::vector<std::string>{"play deed=3"});
+      return vendor;
+    });
+  };
+  const auto dies = [&] { expect_death([&] { attempt_vendor(Deed::kills_the_process); }); };
+  dies();
+  dies();
+  for (int searches = 1; searches <= 3; ++searches) {  // that it is left out of before it is tried again
+    for (int i = 0; i < searches; ++i)
+      EXPECT_NE(left_out().failure.find(std::to_string(searches + 1) + " processes"), std::string::npos);
+    dies();
+  }
+}
+
+TEST_F(ScreeningTest, WhatIsNoFaultOfTheDevicesLeavesNoMark) {
+  for (int time = 0; time < 3; ++time)
+    expect_death([&] {
+      try {
+        attempt(Deed::has_no_memory);
+      } catch (const std::bad_alloc&) {
+        ::_exit(9);
+      }
+    });
+  EXPECT_THROW(attempt(Deed::has_no_memory), std::bad_alloc);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "convtune/error.h"
@@ -24,6 +25,10 @@ class TrialLogTest : public ::testing::Test {
     EXPECT_EQ(names.size(), 1u);
     return scratch_.path() / "trials" / names.at(0);
   }
+  void begin_and_die(const Config& config) const {
+    EXPECT_EQ(in_child([&] { return open().start("direct", config, "hash1") ? 0 : 1; }), 0);
+  }
+  int deaths(const Config& config) const { return open().deaths("direct", config, "hash1").processes; }
   ScratchFolder scratch_;
 };
 
@@ -96,7 +101,7 @@ TEST_F(TrialLogTest, FinishKeepsTheQuarantineOnly) {
   log.append(trial(3, 0, "could not be built"));
   log.append(trial(3, 30));  // and then it could
   open().append(trial(4, 0, "found out by another process"));
-  log.finish();
+  log.finish(true);
   for (const TrialLog& reader : {log, open()}) {
     EXPECT_EQ(find(reader, 1), nullptr);
     ASSERT_NE(find(reader, 2), nullptr);
@@ -106,36 +111,149 @@ TEST_F(TrialLogTest, FinishKeepsTheQuarantineOnly) {
   }
 }
 
-TEST_F(TrialLogTest, StartsAreCountedUntilAnEnd) {
-  const Config config{{{"vectors", 1}}};
-  for (int i = 1; i <= 3; ++i) {
-    EXPECT_TRUE(open().start("direct", config, "hash1"));  // by a process that then dies
-    const TrialLog log = open();
-    EXPECT_EQ(log.starts("direct", config, "hash1"), i);
-    EXPECT_EQ(log.starts("direct", config, "hash2"), 0);
-    EXPECT_EQ(find(log, 1), nullptr);
-  }
+TEST_F(TrialLogTest, FinishWithoutProofKeepsTheResults) {
   TrialLog log = open();
   log.append(trial(1, 10));
-  EXPECT_EQ(log.starts("direct", config, "hash1"), 0);
+  log.append(trial(1, 9));
   log.append(trial(2, 0, "wrong"));
-  log.start("direct", config, "hash1");
-  log.start("direct", Config{{{"vectors", 2}}}, "hash1");
-  EXPECT_EQ(find(log, 1)->time_us, 10);  // what was known stays known
-  EXPECT_EQ(find(log, 2)->failure, "wrong");
-  log.finish();
+  log.finish(false);
   for (const TrialLog& reader : {log, open()}) {
-    EXPECT_EQ(reader.starts("direct", config, "hash1"), 0);
+    ASSERT_EQ(reader.results().size(), 1u);
+    EXPECT_EQ(reader.results()[0].time_us, 9);
     EXPECT_EQ(find(reader, 2)->failure, "wrong");
   }
+  log.finish(true);
+  EXPECT_TRUE(open().results().empty());
+}
+
+TEST_F(TrialLogTest, DeathsAreCountedUntilAnEnd) {
+  const Config config{{{"vectors", 1}}};
+  for (int i = 1; i <= 3; ++i) {
+    begin_and_die(config);
+    EXPECT_EQ(deaths(config), i);
+    EXPECT_EQ(open().deaths("direct", config, "hash2").processes, 0);
+    EXPECT_EQ(find(open(), 1), nullptr);
+  }
+  open().finish(true);
+  EXPECT_EQ(deaths(config), 3) << "no process has outlived it yet";
+  open().append(trial(1, 10));
+  EXPECT_EQ(deaths(config), 0);
+  begin_and_die(config);
+  EXPECT_EQ(deaths(config), 1);
+  EXPECT_EQ(find(open(), 1)->time_us, 10);  // what was known stays known
+  open().end("direct", config, "hash1");
+  EXPECT_EQ(deaths(config), 0);
+  EXPECT_EQ(find(open(), 1)->time_us, 10);
+}
+
+TEST_F(TrialLogTest, NobodyDiesOfWhatLivingProcessesHaveBegun) {
+  const Config config{{{"vectors", 1}}};
+  TrialLog own = open();
+  own.start("direct", config, "hash1");
+  own.start("direct", config, "hash1");
+  int wait[2];
+  ASSERT_EQ(::pipe(wait), 0);
+  std::vector<pid_t> children;
+  for (int i = 0; i < 8; ++i) {
+    children.push_back(::fork());
+    ASSERT_GE(children.back(), 0);
+    if (children.back() == 0) {
+      ::close(wait[1]);
+      open().start("direct", config, "hash1");
+      char end = 0;
+      const ssize_t got = ::read(wait[0], &end, 1);  // until the test closes the other end
+      open().end("direct", config, "hash1");
+      ::_exit(static_cast<int>(got));
+    }
+  }
+  const auto lines = [&] {
+    const std::string text = read_text(file());
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  while (lines() < 10) ::usleep(1000);
+  const TrialLog of_before = open();
+  EXPECT_EQ(of_before.deaths("direct", config, "hash1").processes, 0);
+  ::close(wait[0]);
+  ::close(wait[1]);
+  for (const pid_t child : children) ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  // All are dead by now, but each has said before that it came to an end.
+  EXPECT_EQ(of_before.deaths("direct", config, "hash1").processes, 0);
+}
+
+// A home folder on the network is shared by machines, a volume by containers.
+TEST_F(TrialLogTest, WhatBeganElsewhereIsDeadWhenItBeganLongAgo) {
+  const Config config{{{"vectors", 1}}};
+  begin_and_die(config);
+  std::string line = read_text(file());
+  const std::size_t boot = line.find(R"("process":")") + 11;
+  line.replace(boot, 8, "01234567");  // of another boot, which /proc/sys/kernel/random/boot_id begins with
+  const std::size_t began = line.find(R"("unix_seconds":)") + 15;
+  const std::int64_t now = std::stoll(line.substr(began));
+  for (const auto& [ago, expected] : {std::pair{0, 0}, {600, 0}, {4000, 1}, {-4000, 0}}) {
+    write_text(file(), line.substr(0, began) + std::to_string(now - ago) + "}\n");
+    EXPECT_EQ(deaths(config), expected) << ago << " s ago";
+  }
+}
+
+TEST_F(TrialLogTest, SearchesThatLeftItOutAreCountedSinceTheLastDeath) {
+  const Config config{{{"vectors", 1}}};
+  begin_and_die(config);
+  begin_and_die(config);
+  open().leave_out("direct", config, "hash1");
+  EXPECT_EQ(open().deaths("direct", config, "hash1").left_out, 1);
+  open().finish(true);
+  EXPECT_EQ(open().deaths("direct", config, "hash1").left_out, 1);
+  begin_and_die(config);
+  EXPECT_EQ(open().deaths("direct", config, "hash1").processes, 3);
+  EXPECT_EQ(open().deaths("direct", config, "hash1").left_out, 0);
+}
+
+TEST_F(TrialLogTest, ToBeginAnewForgetsWhatWasKnownButNotWhatItFindsOut) {
+  const Config config{{{"vectors", 1}}};
+  begin_and_die(config);
+  open().append(trial(2, 0, "broke the device"));
+  open().append(trial(3, 30));
+  TrialLog not_kept = open();
+  not_kept.begin_anew(false);
+  EXPECT_EQ(find(not_kept, 2), nullptr);
+  EXPECT_NE(find(open(), 2), nullptr);
+
+  TrialLog anew = open();
+  anew.begin_anew(true);
+  for (const TrialLog& reader : {anew, open()}) {
+    EXPECT_EQ(reader.deaths("direct", config, "hash1").processes, 0);
+    EXPECT_EQ(find(reader, 2), nullptr);
+    EXPECT_EQ(find(reader, 3), nullptr);
+  }
+  anew.append(trial(2, 0, "broke the device"));  // and this process with it: the same command again goes on
+  TrialLog again = open();
+  again.begin_anew(true);
+  EXPECT_NE(find(again, 2), nullptr);
+  again.finish(true);
+  again.begin_anew(true);
+  EXPECT_EQ(find(again, 2), nullptr);
+}
+
+TEST_F(TrialLogTest, WithoutAHomeNothingIsWrittenWhereTheProgramRuns) {
+  const fs::path before = fs::current_path();
+  fs::current_path(scratch_.path());
+  TrialLog log({}, sample_record().problem, sample_record().device);
+  EXPECT_FALSE(log.append(trial(1, 10)));
+  EXPECT_EQ(find(log, 1)->time_us, 10);
+  log.begin_anew(true);
+  log.finish(true);
+  fs::current_path(before);
+  EXPECT_TRUE(fs::is_empty(scratch_.path()));
+  EXPECT_TRUE(Database::take_warnings().empty());  // storing the record says it
 }
 
 TEST_F(TrialLogTest, FinishWithoutFailuresLeavesNoFile) {
   TrialLog log = open();
-  log.finish();
+  log.finish(true);
   EXPECT_TRUE(fs::is_empty(scratch_.path()));
   log.append(trial(1, 10));
-  log.finish();
+  log.start("direct", Config{{{"vectors", 2}}}, "hash1");  // this process outlives it
+  log.finish(true);
   EXPECT_TRUE(fs::is_empty(scratch_.path() / "trials"));
 }
 
@@ -148,7 +266,7 @@ TEST_F(TrialLogTest, SearchGoesOnWhereNothingCanBeWritten) {
     EXPECT_FALSE(log.append(trial(2, 20)));
     EXPECT_EQ(find(log, 1)->time_us, 10);  // this search still knows
     EXPECT_EQ(find(log, 2)->time_us, 20);
-    log.finish();
+    log.finish(true);
     const std::vector<std::string> warnings = Database::take_warnings();
     ASSERT_EQ(warnings.size(), 1u);
     EXPECT_NE(warnings[0].find(folder.string()), std::string::npos) << warnings[0];
