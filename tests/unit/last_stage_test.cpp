@@ -207,11 +207,14 @@ TEST_F(LastStageTest, WrongNeighboursAreQuarantinedAndTheOthersMeasured) {
 }
 
 TEST_F(LastStageTest, WhatKilledTheProcessTwiceIsLeftOut) {
-  for (int time = 0; time < TrialLog::kMostStarts; ++time)
-    TrialLog(scratch_.path(), scaling_problem(), "device").start("staged", with_stages(4), "hash");
+  for (int time = 0; time < TrialLog::kMostDeaths; ++time)
+    in_child([&] {
+      return static_cast<int>(
+          TrialLog(scratch_.path(), scaling_problem(), "device").start("staged", with_stages(4), "hash"));
+    });
   const LastStage stage = run();
   EXPECT_FALSE(stage.accepted);
-  EXPECT_NE(stage.report.tried[1].failure.find("never came to an end"), std::string::npos);
+  EXPECT_NE(stage.report.tried[1].failure.find("died before it came to an end"), std::string::npos);
   EXPECT_GT(stage.report.tried[2].time_us, 0);
 }
 
