@@ -16,6 +16,7 @@
 #include "last_stage.h"
 #include "measure.h"
 #include "planner.h"
+#include "proof.h"
 #include "screening.h"
 #include "stage_contest.h"
 #include "trials.h"
@@ -335,19 +336,12 @@ class Tuning {
           contest([&] { return incumbent.sample_us(); }, [&] { return challenger.sample_us(); },
                   once_more(rules, undecided_));
       chosen_ = result.accepted || result.leans_to_challenger ? finalist_ : *incumbent_;
-      decision_ = fmt::format("{} against {}: {}", finalist_.text(), incumbent_->text(),
-                              result.undecided ? result.finding : result.reason);
-      if (result.undecided) {
-        undecided_in_a_row_ = undecided_ + 1;
-        decision_ += fmt::format(
-            ": not decided (a busy machine, a gain near what is asked, or a small budget); {} is used "
-            "meanwhile, without proof, and the next tune holds the contest again",
-            chosen_.text());
-      }
+      decision_ = outcome(result, finalist_.text(), incumbent_->text(), chosen_.text());
+      if (result.undecided) undecided_in_a_row_ = undecided_ + 1;
     }
     if (!screening_.left_out.empty())
       decision_ += fmt::format("; without proof, since {} had no part in it: a later tune tries {} again",
-                               ways_left_out(), screening_.left_out.size() == 1 ? "it" : "them");
+                               listed(screening_.left_out), screening_.left_out.size() == 1 ? "it" : "them");
     screening_.ask_for_slowdown("the contest");
     if (const std::size_t untried = vendor_ways_.size() - vendors_.size(); untried > 0)
       decision_ +=
@@ -359,19 +353,17 @@ class Tuning {
         [short_of = late_after(budget_.spent() + kShortSeconds), late = budget_.late(Stage::verdict)] {
           return late() && short_of();
         });
+    const std::string better = better_than_incumbent(
+        report_.comparison, incumbent_ ? incumbent_->text() : std::string(), options_.min_gain);
+    if (!better.empty()) {
+      undecided_in_a_row_ = undecided_ + 1;
+      decision_ += fmt::format(
+          "; without proof, since {} was faster afterwards: the next tune holds the contest again", better);
+    }
     report_.proven = undecided_in_a_row_ == 0 && screening_.left_out.empty();
     report_.comparison.plan = {std::string(chosen_.algorithm->name()), chosen_.config,
                                report_.proven ? PlanSource::tuned : PlanSource::unproven, decision_};
     report_.comparison.decision = decision_;
-  }
-
-  // In so many words as a record has room for.
-  std::string ways_left_out() const {
-    constexpr std::size_t kNamed = 8;
-    const std::vector<std::string>& all = screening_.left_out;
-    std::string text;
-    for (std::size_t i = 0; i < std::min(kNamed, all.size()); ++i) text += (i > 0 ? ", " : "") + all[i];
-    return all.size() > kNamed ? fmt::format("{} and {} more", text, all.size() - kNamed) : text;
   }
 
   std::function<bool()> late_after(double spent_seconds) const {
@@ -395,7 +387,7 @@ class Tuning {
       record.runner_up_us = runner_up_.screen_us;
     }
     record.undecided = undecided_in_a_row_;
-    record.left_out = ways_left_out();
+    record.left_out = listed(screening_.left_out);
     try {
       const Database database;
       database.store(record);
