@@ -89,10 +89,9 @@ Command add_tune(CLI::App& parent) {
       "contest. What a small budget leaves out is said: the last stage is 'skipped, budget', and so are\n"
       "some of the vendor's ways. Four of those, a first batch of candidates and the contest are always\n"
       "held, so that a GPU takes about 3 s at least; what has begun is finished.\n\n"
-      "Ctrl-C keeps what was tried; the same command then goes on from there. Where a contest was not "
-      "decided\n"
-      "(a busy machine), the same command holds it again. Where the record cannot be written, the table is\n"
-      "printed and the exit code is 2.");
+      "Ctrl-C keeps what was tried; the same command then goes on from there. Where a contest could not\n"
+      "decide (a busy machine), the same command holds it again. Where the record cannot be written, the\n"
+      "exit code is 2.");
   return {app, [tune] { return tune->run(); }};
 }
 

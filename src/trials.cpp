@@ -219,12 +219,16 @@ bool TrialLog::append(TrialEntry entry) {
 }
 
 void TrialLog::begin_anew(bool keep) {
-  const auto is_retune = [](const TrialEntry& entry) { return entry.event == Event::retune; };
-  if (std::any_of(entries_.begin(), entries_.end(), is_retune)) return;
+  if (begun_anew()) return;
   entries_.clear();
   if (!keep) return;
   replace();  // by nothing
   append({Event::retune, {}, {}, 0});
+}
+
+bool TrialLog::begun_anew() const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const TrialEntry& entry) { return entry.event == Event::retune; });
 }
 
 void TrialLog::finish(bool proven) {

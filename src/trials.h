@@ -69,6 +69,7 @@ class TrialLog {
   // Forgets everything, unless such a search has begun before and never finished: then this one goes on.
   // `keep` false: the file stays as it is.
   void begin_anew(bool keep);
+  bool begun_anew() const;  // and not finished
   // After the record is written: quarantined trials and deaths are worth keeping, and where the record is not
   // `proven`, and the contest goes on some day, all results.
   void finish(bool proven);

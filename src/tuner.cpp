@@ -103,6 +103,7 @@ class Tuning {
   // What the search behind an unproven record has found of our own, and is there still.
   std::vector<Contender> known() const {
     std::vector<Contender> found;
+    if (trials_.begun_anew()) return found;  // they are of another search, which was stopped
     for (const Trial& trial : trials_.results())
       for (const Algorithm* one : algorithms_)
         if (one->name() == trial.algorithm && !one->vendor() && one->source_hash() == trial.kernel_hash &&

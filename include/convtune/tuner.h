@@ -97,19 +97,18 @@ struct MicroTuning {
 
 struct TuningReport {
   Comparison comparison;
-  bool from_record = false;  // answered without measuring
-  bool proven =
-      true;  // the contest was decided, and all of the vendor's ways that were tried had a part in it
-  std::string not_recorded;  // why the record could not be written; empty where it was, or was not to be
-  bool interrupted = false;  // stopped by `cancel`: trials are kept, no record was written
-  std::int64_t candidates = 0;  // configs that there were to try; 0 where nothing was searched
-  std::int64_t trials = 0;   // configs tried in this call
-  std::int64_t resumed = 0;  // configs taken from an earlier, interrupted search
-  std::int64_t pruned = 0;   // configs whose bound was worse than the best time
-  std::int64_t wrong = 0;    // configs that failed the check (quarantined)
+  bool from_record = false;               // answered without measuring
+  bool interrupted = false;               // stopped by `cancel`: trials are kept, no record was written
+  std::int64_t candidates = 0;            // configs that there were to try; 0 where nothing was searched
+  std::int64_t trials = 0;                // configs tried in this call
+  std::int64_t resumed = 0;               // configs taken from an earlier, interrupted search
+  std::int64_t pruned = 0;                // configs whose bound was worse than the best time
+  std::int64_t wrong = 0;                 // configs that failed the check (quarantined)
   std::optional<MicroTuning> last_stage;  // nothing where no config of our own was fit for it
   std::string record;                     // the file of the record, from or into; empty if there is none
   std::vector<std::string> warnings;
+  bool proven = true;        // what the record is to say: see Record::proven
+  std::string not_recorded;  // why the record could not be written; empty where it was, or was not to be
 };
 
 // Searches for the fastest config of every algorithm, checks each against the oracle before timing

@@ -39,9 +39,8 @@ def tune(
     `problem`: a Problem, its text, or a built-in case's name. `device`: as plan takes it. `budget`: seconds for
     all of it; the report says what a small one left out, and a GPU takes about 3 at least. `trials`: a limit of
     configs, 0 for none. `progress`: True for a line that tells how far it is, False for silence, or a function that
-    takes each Step; what it raises stops the search and is raised here. `retune`: search from the
-    beginning even where a record answers, and try what was quarantined.
-    `save=False` writes nothing.
+    takes each Step; what it raises stops the search and is raised here. `retune`: search from the beginning even where
+    a record answers, and try what was quarantined. `save=False` writes nothing.
 
     Ctrl-C stops at the next step and raises KeyboardInterrupt; what was measured is kept (unless save=False), and the
     next call goes on from there. Raises InvalidArgument, Unsupported, NoDevice, DeviceLost.

@@ -184,6 +184,17 @@ TEST_F(TunerUnproven, ToRetuneIsToSearchFromTheBeginning) {
   EXPECT_EQ(recorded()->undecided, 1);
 }
 
+TEST_F(TunerUnproven, WhatAStoppedRetuneHasTriedIsNoSearchToGoOnFrom) {
+  world_.rounds_us = {80, 125};
+  tune_again();
+  TrialLog stopped(Database().folder(), scaling_problem(), backend({}).info().fingerprint);
+  stopped.begin_anew(true);
+  stopped.append({"ours", {{{"way", 1}}}, "hash", 91, 0, {}});
+  const TuningReport report = tune_again();
+  EXPECT_EQ(report.trials, 1);
+  EXPECT_EQ(report.resumed, 1);
+}
+
 TEST_F(TunerUnproven, AWayThatWasLeftOutIsSaidAndTriedAgain) {
   kill_among_the_vendors();
   kill_among_the_vendors();
