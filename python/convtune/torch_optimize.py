@@ -156,7 +156,7 @@ def _decide(
                 share = min(left, max(_LEAST_SECONDS, left * cost / max(cost_left, 1e-9)))
                 asked = way[0] if way else problem
                 found = search(asked, device, budget=share, min_gain=min_gain, progress=tell)
-                layer.warnings += found.tuning.all_warnings if found.tuning else []
+                layer.warnings += found.tuning.all_warnings if found.tuning else ()
                 way = _way(problem, device, sides, stopwatch)
             cost_left -= cost
             if way is None:
