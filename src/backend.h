@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config.h"
 #include "convtune/convolution.h"
 #include "convtune/error.h"
 #include "convtune/tuner.h"
@@ -75,6 +76,8 @@ class Algorithm {
   virtual bool reference() const { return false; }  // an oracle: right, slow, never a candidate to win
 
   virtual Support supports(const Conv2dProblem&, const DeviceInfo&) const = 0;
+  // What each field of a config means.
+  virtual std::vector<ConfigField> fields() const { return {}; }
   // Every valid config, most promising first: the first is the answer when nothing was measured.
   virtual std::vector<Config> candidates(const Conv2dProblem&, const DeviceInfo&) const = 0;
   // No config of this problem can take less time than this (microseconds), whatever the kernel's

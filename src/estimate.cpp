@@ -7,8 +7,8 @@
 
 #include "algorithms.h"
 #include "cuda/compiler.h"
-#include "cuda/cuda.h"
-#include "cuda/tile_work.h"
+#include "cuda/dry_run.h"
+#include "cuda/kernel_algorithm.h"
 #include "quoted.h"
 #include "target.h"
 #include "time_model.h"
@@ -16,25 +16,11 @@
 namespace convtune {
 namespace {
 
-Ceilings ceilings_of(const Target& target) {
-  Ceilings ceilings;
-  ceilings.flops_per_second = 1e12 * target.tf32_tflops;
-  ceilings.bytes_per_second = 1e9 * target.bandwidth_gb_s;
-  ceilings.fp32_flops_per_second = 1e12 * target.fp32_tflops();
-  ceilings.half_flops_per_second = 1e12 * target.fp16_tflops;
-  return ceilings;
-}
-
 void estimate(CandidateEstimate& one, const Conv2dProblem& problem, const Target& target,
-              const Algorithm& algorithm) {
-  const auto work = cuda::tile_work(algorithm.name(), problem, one.config);
-  if (!work) {  // nobody has counted what it does
-    one.estimate_us = algorithm.bound_us(problem, device_of(target), one.config, ceilings_of(target));
-    one.bound = "roofline";
-    return;
-  }
-  const TimeEstimate time = estimate_time(
-      target, *work, {one.threads, one.spill_bytes, static_cast<double>(one.blocks), one.occupancy.blocks});
+              const cuda::KernelAlgorithm& algorithm) {
+  const TimeEstimate time =
+      estimate_time(target, algorithm.work(problem, device_of(target), one.config),
+                    {one.threads, one.spill_bytes, static_cast<double>(one.blocks), one.occupancy.blocks});
   one.estimate_us = time.us;
   one.bound = time.bound;
 }
@@ -54,18 +40,11 @@ std::vector<cuda::Candidate> dealt(const std::vector<std::pair<const Algorithm*,
   }
 }
 
-void fill(CandidateEstimate& one, const cuda::Rehearsed& rehearsed, const Conv2dProblem& problem,
-          const Target& target, const Algorithm& algorithm) {
-  one.failure = rehearsed.failure;
-  if (rehearsed.launches.empty()) {
-    if (one.failure.empty()) one.failure = "it launches nothing";
-    return;
-  }
-  // The kernel that does the work, where others prepare or finish.
-  const cuda::Launch& launch = *std::max_element(rehearsed.launches.begin(), rehearsed.launches.end(),
-                                                 [](const cuda::Launch& a, const cuda::Launch& b) {
-                                                   return a.blocks * a.threads < b.blocks * b.threads;
-                                                 });
+void fill(CandidateEstimate& one, const cuda::DryRun& run, const Conv2dProblem& problem, const Target& target,
+          const Algorithm& algorithm) {
+  one.failure = run.failure;
+  if (!one.failure.empty()) return;
+  const cuda::Launch& launch = run.launch;
   one.registers = launch.registers, one.threads = launch.threads;
   one.spill_bytes = launch.spill_bytes, one.smem_bytes = launch.smem_bytes, one.blocks = launch.blocks;
   one.occupancy = occupancy(target, {launch.threads, launch.registers, launch.smem_bytes});
@@ -74,7 +53,7 @@ void fill(CandidateEstimate& one, const cuda::Rehearsed& rehearsed, const Conv2d
         fmt::format("not one block fits the target: {} threads, {} registers, {} bytes of shared memory",
                     launch.threads, launch.registers, launch.smem_bytes);
   else
-    estimate(one, problem, target, algorithm);
+    estimate(one, problem, target, *cuda::kernel_algorithm(algorithm));
 }
 
 }  // namespace
@@ -94,13 +73,13 @@ DeviceInfo device_of(const Target& target) {
 std::vector<CandidateEstimate> estimate_candidates(const Conv2dProblem& problem, const Target& target,
                                                    const std::vector<cuda::Candidate>& candidates,
                                                    int processes, double seconds_each) {
-  const auto rehearsed = cuda::rehearse(problem, device_of(target), candidates, processes, seconds_each);
+  const auto runs = cuda::dry_run(problem, device_of(target), candidates, processes, seconds_each);
   std::vector<CandidateEstimate> estimates;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     CandidateEstimate one;
     one.algorithm = candidates[i].algorithm->name();
     one.config = candidates[i].config;
-    fill(one, rehearsed[i], problem, target, *candidates[i].algorithm);
+    fill(one, runs[i], problem, target, *candidates[i].algorithm);
     estimates.push_back(std::move(one));
   }
   return estimates;

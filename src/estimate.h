@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "convtune/estimate.h"
-#include "cuda/cuda.h"
+#include "cuda/dry_run.h"
 
 namespace convtune {
 

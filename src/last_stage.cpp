@@ -7,6 +7,7 @@
 
 #include "cuda/compile_ahead.h"
 #include "cuda/cuda.h"
+#include "cuda/dry_run.h"
 #include "stage_contest.h"
 
 namespace convtune {
@@ -19,14 +20,9 @@ constexpr double kCompileSeconds = 30;
 OccupancyEvidence evidence_of(const Algorithm& algorithm, const Config& config, const Conv2dProblem& problem,
                               const DeviceInfo& device) {
   OccupancyEvidence evidence;
-  const std::vector<cuda::Rehearsed> rehearsed =
-      cuda::rehearse(problem, device, {{&algorithm, config}}, 1, kCompileSeconds);
-  const std::vector<cuda::Launch>& launches = rehearsed.front().launches;
-  const auto main =
-      std::max_element(launches.begin(), launches.end(), [](const cuda::Launch& a, const cuda::Launch& b) {
-        return a.blocks * a.threads < b.blocks * b.threads;
-      });
-  if (main != launches.end()) evidence.registers = main->registers, evidence.smem_bytes = main->smem_bytes;
+  const cuda::DryRun run = cuda::dry_run(problem, device, {{&algorithm, config}}, 1, kCompileSeconds).front();
+  if (run.failure.empty())
+    evidence.registers = run.launch.registers, evidence.smem_bytes = run.launch.smem_bytes;
   return evidence;
 }
 

@@ -246,6 +246,7 @@ class Direct final : public Algorithm {
   Support supports(const Conv2dProblem& problem, const DeviceInfo& info) const override {
     return direct_supports(problem, info);
   }
+  std::vector<ConfigField> fields() const override { return config_fields<DirectConfig>(); }
   std::vector<Config> candidates(const Conv2dProblem& problem, const DeviceInfo& info) const override {
     std::vector<Config> configs;
     for (const DirectConfig& config : direct_candidates(problem, info)) configs.push_back(to_config(config));

@@ -26,27 +26,22 @@ namespace convtune::cpu {
 
 // The search space of the direct convolution.
 struct DirectConfig {
-  int vector_bits = 512;  // instruction set: 512, 256 or 128
-  int channels = 6;       // register tile: output channels
-  int vectors = 4;        // register tile: vectors of positions
-  int rows = 1;           // output tile: rows
-  int cols = 0;           // output tile: columns; 0 = the whole width
-  int taps = 0;           // filter taps a pass over the accumulators; 0 = all in one
-  int filters = 0;        // output channels a task works through on one staged window; 0 = all
-  int flat = 1;           // 1: vectors run on from row to row; 0: every row begins a new vector
-  int stream = 0;         // 1: outputs go past the caches, where they go straight from registers
+  int vector_bits = 512, channels = 6, vectors = 4, rows = 1, cols = 0, taps = 0, filters = 0, flat = 1,
+      stream = 0;
 
   template <class Self, class Field>
   static void visit(Self& self, Field&& field) {
-    field("vector_bits", self.vector_bits);
-    field("channels", self.channels);
-    field("vectors", self.vectors);
-    field("rows", self.rows);
-    field("cols", self.cols);
-    field("taps", self.taps);
-    field("filters", self.filters);
-    field("flat", self.flat);
-    field("stream", self.stream);
+    constexpr int kMost = 1 << 30;
+    field("vector_bits", self.vector_bits, 128, 512, "instruction set: 512, 256 or 128");
+    field("channels", self.channels, 1, 64, "register tile: output channels");
+    field("vectors", self.vectors, 1, 64, "register tile: vectors of positions");
+    field("rows", self.rows, 1, kMost, "output tile: rows");
+    field("cols", self.cols, 0, kMost, "output tile: columns; 0: the whole width");
+    field("taps", self.taps, 0, kMost, "filter taps a pass over the accumulators; 0: all in one");
+    field("filters", self.filters, 0, kMost,
+          "output channels that a task works through on one staged window; 0: all");
+    field("flat", self.flat, 0, 1, "vectors run on from row to row; 0: every row begins a new vector");
+    field("stream", self.stream, 0, 1, "outputs go past the caches, where they go straight from registers");
   }
 };
 

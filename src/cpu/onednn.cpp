@@ -35,7 +35,7 @@ struct OnednnConfig {
   std::int64_t blocked = 0;
   template <class Self, class F>
   static void visit(Self& self, F&& field) {
-    field("blocked", self.blocked);
+    field("blocked", self.blocked, 0, 1, "oneDNN chooses the layout, and both conversions are counted");
   }
 };
 
@@ -287,6 +287,7 @@ class Onednn final : public Algorithm {
   }
 
   // NCHW is not oneDNN's own way to lie: converting mostly pays. NHWC mostly is.
+  std::vector<ConfigField> fields() const override { return config_fields<OnednnConfig>(); }
   std::vector<Config> candidates(const Conv2dProblem& problem, const DeviceInfo& device) const override {
     std::vector<Config> configs;
     const std::int64_t first = problem.layout == Layout::nchw ? 1 : 0;
@@ -299,10 +300,7 @@ class Onednn final : public Algorithm {
   Support accepts(const Conv2dProblem& problem, const DeviceInfo& device,
                   const Config& config) const override {
     try {
-      const auto typed = from_config<OnednnConfig>(config);
-      if (typed.blocked != 0 && typed.blocked != 1)
-        return Support::no("blocked is 0 or 1, not " + std::to_string(typed.blocked));
-      return can_create(problem, device, typed);
+      return can_create(problem, device, from_config<OnednnConfig>(config));
     } catch (const Error& error) {
       return Support::no(error.what());
     }

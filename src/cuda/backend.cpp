@@ -11,7 +11,9 @@
 #include "capability.h"
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
+#include "cuda/cudnn_api.h"
 #include "cuda/driver.h"
+#include "cuda/memory.h"
 #include "cuda/nvml.h"
 
 namespace convtune::cuda {
@@ -19,7 +21,6 @@ namespace {
 
 // CUdevice_attribute, by its values in cuda.h.
 constexpr int kMultiprocessorCount = 16, kL2CacheSize = 38, kCapabilityMajor = 75, kCapabilityMinor = 76;
-constexpr CUresult kOutOfMemory = 2;
 
 CUdeviceptr address_of(const void* pointer) {
   return reinterpret_cast<CUdeviceptr>(pointer);
@@ -111,22 +112,7 @@ class CudaBackend final : public Backend {
   const DeviceInfo& info() const override { return info_; }
 
   std::shared_ptr<void> allocate(std::size_t bytes) override {
-    const DeviceScope scope(index());
-    CUdeviceptr memory = 0;
-    const CUresult result = driver().cuMemAlloc(&memory, std::max<std::size_t>(bytes, 1));
-    if (result == kOutOfMemory) {
-      std::size_t free = 0, total = 0;
-      driver().cuMemGetInfo(&free, &total);
-      throw Error(
-          ErrorKind::unsupported,
-          fmt::format("not enough memory on {}: {} bytes asked for, {} of {} free; use a smaller batch",
-                      to_string(info_.device), bytes, free, total));
-    }
-    check(result, "allocating {} bytes on {}", bytes, to_string(info_.device));
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are integers
-    return {reinterpret_cast<void*>(memory), [device = index()](void* pointer) {
-              release_on(device, [&] { driver().cuMemFree(address_of(pointer)); });
-            }};
+    return cuda::allocate(index(), bytes);
   }
 
   void upload(void* device, const void* host, std::size_t bytes) override {

@@ -1,5 +1,4 @@
-// See compile_ahead.h. A child builds as for a GPU that is elsewhere (rehearsal.h), so that it never touches
-// the device, and compiles all that the build asks for.
+// See compile_ahead.h. A child compiles what a plan asks for, so that it never touches the device.
 #include "cuda/compile_ahead.h"
 
 #include <algorithm>
@@ -8,15 +7,15 @@
 
 #include "convtune/error.h"
 #include "cuda/compiling_children.h"
-#include "cuda/rehearsal.h"
+#include "cuda/kernel_algorithm.h"
 
 namespace convtune::cuda {
 namespace {
 
-double build(const Conv2dProblem& problem, const DeviceInfo& device, const Candidate& candidate) {
+double compile_kernels(const Conv2dProblem& problem, const DeviceInfo& device, const Candidate& candidate) {
   const auto begun = std::chrono::steady_clock::now();
-  Rehearsal rehearsal{Rehearsal::Compiling()};
-  candidate.algorithm->build(problem, device, candidate.config);
+  if (const KernelAlgorithm* const algorithm = kernel_algorithm(*candidate.algorithm))
+    compile(algorithm->plan(problem, device, candidate.config));
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
 }
 
@@ -35,7 +34,8 @@ CompileAhead::CompileAhead(const Conv2dProblem& problem, const DeviceInfo& devic
   try {
     for (std::size_t i = 0; i < candidates.size(); ++i, ++children_->begun)
       children_->running.begin(
-          i, [&, i] { return std::to_string(build(problem, device, candidates[i])); }, seconds_each);
+          i, [&, i] { return std::to_string(compile_kernels(problem, device, candidates[i])); },
+          seconds_each);
   } catch (const Error&) {  // no more processes are to be had
   }
 }

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "cuda/cuda.h"
+#include "cuda/dry_run.h"
 
 namespace convtune::cuda {
 

@@ -13,7 +13,6 @@
 #include "convtune/error.h"
 #include "cuda/cubin_cache.h"
 #include "cuda/library.h"
-#include "cuda/rehearsal.h"
 #include "sha256.h"
 
 namespace convtune::cuda {
@@ -204,8 +203,6 @@ CompileJob kernel_job(const std::string& file, const std::string& kernel, const 
 }
 
 CompiledModule compile(const CompileJob& job, bool cached) {
-  if (Rehearsal* const rehearsal = Rehearsal::current())
-    if (auto module = rehearsal->compiled(job)) return *std::move(module);
   if (cached)
     if (auto module = find_compiled(job)) return *std::move(module);
   CompiledModule module = compile_now(job);

@@ -19,25 +19,6 @@ std::vector<Probe> probes();
 
 // A device as a target: its limits as the driver says, its tensor cores' rates by its capability.
 Target device_target(Device device);
-// One launch of a run(): what the compiler says of the kernel, and how it is launched.
-struct Launch {
-  std::string kernel;
-  int registers = 0, threads = 0;                // a thread; of a block
-  std::int64_t spill_bytes = 0, smem_bytes = 0;  // a thread; a block, static and dynamic
-  std::int64_t blocks = 0;
-};
-struct Candidate {
-  const Algorithm* algorithm;
-  Config config;
-};
-struct Rehearsed {
-  std::vector<Launch> launches;
-  std::string failure;  // why there are none
-};
-// Candidates compiled for a device that need not be here, and what each would launch. `processes` compile
-// at once, each for at most `seconds_each`. Throws Error{unsupported} without NVRTC.
-std::vector<Rehearsed> rehearse(const Conv2dProblem& problem, const DeviceInfo& device,
-                                const std::vector<Candidate>& candidates, int processes, double seconds_each);
 
 // The ceilings of a device, measured (ceilings.cpp).
 Ceilings measure_ceilings(Backend& backend);
@@ -50,7 +31,5 @@ const Algorithm& direct_patch_sm90();
 const Algorithm& direct_stem_sm80();
 const Algorithm& implicit_gemm_sm80();
 const Algorithm* cudnn();      // cudnn.cpp; null where cuDNN 9 cannot be loaded
-std::string cudnn_version();   // "9.19.0", or why there is none
-std::string describe_cudnn();  // for people: version and file, or why there is none
 
 }  // namespace convtune::cuda

@@ -11,6 +11,7 @@
 
 #include "config.h"
 #include "cuda/cuda.h"
+#include "cuda/cudnn_api.h"
 #include "cuda/cudnn_executable.h"
 #include "cuda/driver.h"
 #include "cuda/kernel_sources.h"
@@ -22,9 +23,11 @@ struct CudnnConfig {
   std::int64_t nhwc = 0, engine = 0, heuristic = 0;
   template <class Self, class F>
   static void visit(Self& self, F&& field) {
-    field("nhwc", self.nhwc);
-    field("engine", self.engine);
-    field("heuristic", self.heuristic);
+    constexpr int kMost = 1 << 20;
+    field("nhwc", self.nhwc, 0, 1,
+          "channels last; an NCHW problem is converted there and back, which is counted");
+    field("engine", self.engine, 0, kMost, "cuDNN's number of the engine");
+    field("heuristic", self.heuristic, 0, kMost, "place among the offers of cuDNN's heuristics");
   }
 };
 

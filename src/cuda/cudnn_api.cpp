@@ -7,7 +7,6 @@
 #include <array>
 #include <utility>
 
-#include "cuda/cuda.h"
 #include "cuda/library.h"
 
 namespace convtune::cuda {

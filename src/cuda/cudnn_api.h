@@ -173,4 +173,7 @@ class CudnnDescriptor {
   CudnnObject object_ = nullptr;
 };
 
+std::string cudnn_version();   // "9.19.0", or why there is none
+std::string describe_cudnn();  // for people: version and file, or why there is none
+
 }  // namespace convtune::cuda

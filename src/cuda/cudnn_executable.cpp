@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "cuda/cuda.h"
 #include "cuda/driver.h"
 #include "cuda/transpose.h"
 #include "cuda/workspace.h"

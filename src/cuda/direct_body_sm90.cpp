@@ -1,52 +1,29 @@
 // `direct_body_sm90`: many channels on compute capability 9.0 (kernels/direct_body_sm90.cuh).
 // Which problems it takes, its search space, and what runs.
-#include "cuda/direct_body_sm90.h"
+#include "cuda/kernels/direct_body_sm90.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "config.h"
-#include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/extents.h"
 #include "cuda/kernel_algorithm.h"
+#include "cuda/tile_work.h"
 
 namespace convtune::cuda {
 namespace {
 
 constexpr int kMostCandidates = 48;
 
-struct DirectBodyConfig {
-  std::int64_t filter_groups = 1, position_groups = 2, positions = 256, strips = 1, channels = 8, stages = 3,
-               staged = 16, producers = 1;
-  template <class Self, class F>
-  static void visit(Self& self, F&& field) {
-    field("filter_groups", self.filter_groups);
-    field("position_groups", self.position_groups);
-    field("positions", self.positions);
-    field("strips", self.strips);
-    field("channels", self.channels);
-    field("stages", self.stages);
-    field("staged", self.staged);
-    field("producers", self.producers);
-  }
-};
-
-DirectBodySm90 with(const Conv2dExtents& extents, const DirectBodyConfig& config) {
-  const auto small = [](std::int64_t value) { return static_cast<int>(value); };
-  DirectBodySm90 kernel{.conv = extents,
-                        .filter_groups = small(config.filter_groups),
-                        .position_groups = small(config.position_groups),
-                        .positions = small(config.positions),
-                        .strips = small(config.strips),
-                        .channels = small(config.channels),
-                        .stages = small(config.stages),
-                        .staged = small(config.staged),
-                        .producers = small(config.producers)};
+// As many stages of weights as there is room for.
+DirectBodySm90 with_weight_stages(DirectBodySm90 kernel) {
   if (kernel.possible()) kernel.weight_stages = kernel.most_weight_stages(sm90_smem_per_block());
   return kernel;
+}
+DirectBodySm90 kernel_of(const Conv2dProblem& problem, const Config& config) {
+  return with_weight_stages(from_config(config, DirectBodySm90{.conv = extents_of(problem)}));
 }
 
 // Clock cycles of the busiest multiprocessor, roughly. Products, loads and stores overlap but for a part.
@@ -72,20 +49,34 @@ double estimated_cycles(const DirectBodySm90& kernel, int multiprocessors) {
   return std::max(all, bytes / kMemoryBytes / multiprocessors) + 0.1 * all;
 }
 
-class DirectBodyExecutable final : public PackingExecutable<DirectBodySm90> {
- public:
-  DirectBodyExecutable(const DirectBodySm90& kernel, const DeviceInfo& device)
-      : PackingExecutable(kernel, device, direct_body_sm90_job(kernel, device.isa)),
-        blocks_(static_cast<unsigned>(std::min<long long>(kernel.tiles(), device.units))) {}
-
-  void run(const void* x, const void* packed, void* y, Stream stream) const override {
-    launch({blocks_}, stream, static_cast<const float*>(x), static_cast<const float*>(packed),
-           static_cast<float*>(y));
-  }
-
- private:
-  const unsigned blocks_;
-};
+// A tile of filters and positions.
+TileWork work_of(const DirectBodySm90& a) {
+  const double blocks = a.blocks(), positions = a.positions;
+  const double chunks = blocks * a.unit_chunks() * a.stage_units();
+  const double weight_bytes = blocks * a.weight_groups() * a.weight_stage_bytes();
+  const double products = blocks * a.steps() * a.consumers();
+  const double computed = positions * a.consumers() * DirectBodySm90::kTile;
+  TileWork work;
+  work.tiles = static_cast<double>(a.tiles());
+  work.persistent = work.wgmma = true;
+  work.load_warps = a.loaders() / 32.0;
+  work.load_beside = true;
+  work.in_flight_bytes = 16.0 * 20 * a.loaders();
+  work.load.instructions = chunks / 32 * 35;
+  work.load.wavefronts = chunks / 32 * 4;
+  // Columns that no tap meets come along in their sectors.
+  const double along = std::min(1.0 * a.conv.stride_w / a.phases_w(), 8.0);
+  work.load.l2_bytes = chunks * 16 * along + weight_bytes;
+  work.multiply.products = products * positions / 2;
+  work.multiply.instructions = products * 4 * 4;
+  work.multiply.wavefronts = products * (16 + positions / 4) + weight_bytes / 128;
+  work.multiply.waits = blocks * a.weight_groups();
+  work.store.instructions = computed / 32 * 8;
+  work.store.wavefronts = computed / 32 * (a.staged ? 2.5 : 1);
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles,
+                  std::min<double>(positions, static_cast<double>(a.segment_positions())));
+  return work;
+}
 
 class DirectBody final : public KernelAlgorithm {
  public:
@@ -107,7 +98,7 @@ class DirectBody final : public KernelAlgorithm {
 
   double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
                   const Ceilings& ceilings) const override {
-    const DirectBodySm90 kernel = with(extents_of(a), from_config<DirectBodyConfig>(config));
+    const DirectBodySm90 kernel = kernel_of(a, config);
     const double flops = 2.0 * static_cast<double>(kernel.tiles()) * kernel.block_positions() *
                          kernel.block_filters() * kernel.blocks() * kernel.steps() * 8;
     return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
@@ -115,17 +106,17 @@ class DirectBody final : public KernelAlgorithm {
 
   std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
                                       const Config& config) const override {
-    const auto typed = from_config<DirectBodyConfig>(config);
-    return stages_alone(with(extents_of(a), typed).threads() / 32, typed.stages,
-                        [typed](std::int64_t stages) {
-                          DirectBodyConfig other = typed;
-                          other.stages = stages;
-                          return to_config(other);
-                        });
+    const DirectBodySm90 kernel = kernel_of(a, config);
+    return stages_alone(kernel.threads() / 32, kernel.stages, [kernel](std::int64_t stages) {
+      DirectBodySm90 other = kernel;
+      other.stages = static_cast<int>(stages);
+      return to_config(other);
+    });
   }
 
+  std::vector<ConfigField> fields() const override { return config_fields<DirectBodySm90>(); }
+
  private:
-  // What can be said without its configs.
   Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm90(device); !support) return support;
     if (Support support = takes_tf32_nchw(a); !support) return support;
@@ -141,10 +132,7 @@ class DirectBody final : public KernelAlgorithm {
   }
 
   Support takes_config(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
-    const auto typed = from_config<DirectBodyConfig>(config);
-    constexpr std::int64_t kMost = 1 << 20;
-    if (Support support = within(config, 0, kMost); !support) return support;
-    const DirectBodySm90 kernel = with(extents_of(a), typed);
+    const DirectBodySm90 kernel = kernel_of(a, config);
     if (kernel.valid(sm90_smem_per_block())) return Support::yes();
     return Support::no(
         fmt::format("{} is not one of its configs for this problem: at most 3 groups in all, positions a "
@@ -153,15 +141,23 @@ class DirectBody final : public KernelAlgorithm {
                     to_string(config), kernel.conv.q, sm90_smem_per_block()));
   }
 
-  std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,
-                                   const Config& config) const override {
-    return std::make_unique<DirectBodyExecutable>(direct_body_sm90_kernel(a, config), device);
+  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
+                         const Config& config) const override {
+    const DirectBodySm90 kernel = kernel_of(a, config);
+    const auto blocks = static_cast<unsigned>(std::min<long long>(kernel.tiles(), device.units));
+    LaunchPlan plan = plan_of("direct_body_sm90", kernel, device, {blocks}, kTensorArguments);
+    hold_resident(plan, 1);
+    return plan;
+  }
+
+  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
+    return work_of(kernel_of(a, config));
   }
 
   // The best valid ones by the estimate.
-  static std::vector<DirectBodyConfig> configs_of(const Conv2dExtents& extents, int multiprocessors) {
-    std::vector<Ranked<DirectBodyConfig>> ranked;
-    const DirectBodySm90 plain = with(extents, {});
+  static std::vector<DirectBodySm90> configs_of(const Conv2dExtents& extents, int multiprocessors) {
+    std::vector<Ranked<DirectBodySm90>> ranked;
+    const DirectBodySm90 plain{.conv = extents};
     std::vector<int> strips = {1};
     for (const int width : {128, 64, 32, 16})
       if (extents.q > width) strips.push_back(DirectBodySm90::ceil_div(extents.q, width));
@@ -176,12 +172,18 @@ class DirectBody final : public KernelAlgorithm {
               // The others of this size are for where it does not fit.
               for (const auto& [stages, staged] :
                    {std::pair{3, 16}, {3, 8}, {4, 16}, {4, 8}, {2, 8}, {2, 0}}) {
-                const DirectBodyConfig config{filter_groups, position_groups, positions, some,
-                                              channels,      stages,          staged,    producers};
-                const DirectBodySm90 kernel = with(extents, config);
+                const DirectBodySm90 kernel = with_weight_stages({.conv = extents,
+                                                                  .filter_groups = filter_groups,
+                                                                  .position_groups = position_groups,
+                                                                  .positions = positions,
+                                                                  .strips = some,
+                                                                  .channels = channels,
+                                                                  .stages = stages,
+                                                                  .staged = staged,
+                                                                  .producers = producers});
                 if (!kernel.valid(sm90_smem_per_block()) || kernel.weight_stages < (stages > 2 ? 3 : 2))
                   continue;
-                ranked.push_back({estimated_cycles(kernel, multiprocessors), config});
+                ranked.push_back({estimated_cycles(kernel, multiprocessors), kernel});
                 break;
               }
             }
@@ -190,19 +192,6 @@ class DirectBody final : public KernelAlgorithm {
 };
 
 }  // namespace
-
-CompileJob direct_body_sm90_job(const DirectBodySm90& a, const std::string& arch) {
-  const std::string config = fmt::format(
-      "convtune::DirectBodySm90{{.conv={},.filter_groups={},.position_groups={},.positions={},.strips={},"
-      ".channels={},.stages={},.staged={},.producers={},.weight_stages={}}}",
-      to_cuda(a.conv), a.filter_groups, a.position_groups, a.positions, a.strips, a.channels, a.stages,
-      a.staged, a.producers, a.weight_stages);
-  return packing_job("direct_body_sm90", config, arch);
-}
-
-DirectBodySm90 direct_body_sm90_kernel(const Conv2dProblem& problem, const Config& config) {
-  return with(extents_of(problem), from_config<DirectBodyConfig>(config));
-}
 
 const Algorithm& direct_body_sm90() {
   static const DirectBody algorithm;

@@ -1,13 +1,11 @@
 // `direct_depthwise_sm80`: depthwise layers of channels-last tensors on CUDA cores, compute capability 8.0
 // and up (kernels/direct_depthwise_sm80.cuh). Which problems it takes, its search space, and what runs.
-#include "cuda/direct_depthwise_sm80.h"
+#include "cuda/kernels/direct_depthwise_sm80.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "config.h"
-#include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/extents.h"
 #include "cuda/kernel_algorithm.h"
@@ -25,44 +23,52 @@ constexpr double kHopeless = 2;  // times the best estimate
 // for half a second, and estimates are no better than a few percent.
 constexpr double kProductShare = 4e-5;
 
-struct DirectDepthwiseConfig {
-  std::int64_t rows = 1, columns = 1, channels = 4, down = 1, across = 1, passes = 1, ahead = 1, blocks = 1;
-  template <class Self, class F>
-  static void visit(Self& self, F&& field) {
-    field("rows", self.rows);
-    field("columns", self.columns);
-    field("channels", self.channels);
-    field("down", self.down);
-    field("across", self.across);
-    field("passes", self.passes);
-    field("ahead", self.ahead);
-    field("blocks", self.blocks);
-  }
-};
-
-DirectDepthwiseSm80 with(const Conv2dExtents& problem, const DirectDepthwiseConfig& config) {
-  return {.problem = problem,
-          .rows = static_cast<int>(config.rows),
-          .columns = static_cast<int>(config.columns),
-          .channels = static_cast<int>(config.channels),
-          .down = static_cast<int>(config.down),
-          .across = static_cast<int>(config.across),
-          .passes = static_cast<int>(config.passes),
-          .ahead = static_cast<int>(config.ahead),
-          .blocks = static_cast<int>(config.blocks)};
+DirectDepthwiseSm80 kernel_of(const Conv2dProblem& problem, const Config& config) {
+  return from_config(config, DirectDepthwiseSm80{.conv = extents_of(problem)});
 }
 
-class DirectDepthwiseExecutable final : public PackingExecutable<DirectDepthwiseSm80, float> {
- public:
-  DirectDepthwiseExecutable(const DirectDepthwiseSm80& kernel, const DeviceInfo& device)
-      : PackingExecutable(kernel, device, direct_depthwise_sm80_job(kernel, device.isa),
-                          job_for_any_pointer(kernel, device.isa, direct_depthwise_sm80_job)) {}
-
-  void run(const void* x, const void* packed, void* y, Stream stream) const override {
-    launch({static_cast<unsigned>(config_.all_blocks())}, stream, static_cast<const float*>(x),
-           static_cast<const float*>(packed), static_cast<float*>(y));
+// A tile of one image, gone through in passes. All warps load, multiply and store, in turns.
+TileWork work_of(const DirectDepthwiseSm80& a) {
+  const Conv2dExtents& conv = a.conv;
+  const DirectDepthwiseSm80::Work strip = a.work();
+  const double warps = a.threads() / 32.0, outputs = 1.0 * a.rows * a.columns, passes = a.passes;
+  const double floats = 1.0 * a.input_rows() * a.row_floats();
+  const auto inside = [](int first, int count, int extent) {  // of a tile's rows or columns, the image's
+    return std::max(0, std::min(first + count, extent) - std::max(first, 0));
+  };
+  double rows = 0, columns = 0;  // of all tiles
+  for (int band = 0; band < a.bands(); ++band) rows += inside(a.first_row(band), a.input_rows(), conv.h);
+  for (int side = 0; side < a.sides(); ++side)
+    columns += inside(a.first_column(side), a.input_columns(), conv.w);
+  TileWork work;
+  work.tiles = static_cast<double>(a.all_blocks());
+  work.cuda_cores = true;
+  work.load_beside = a.passes > 1;
+  work.load.instructions = floats / 32 * (a.vectors() ? 4 : 14);
+  work.load.wavefronts = floats / 32;
+  work.load.l2_bytes = 4 * rows * columns * a.channels / (1.0 * a.bands() * a.sides());
+  const double under_way = std::min(a.passes == a.ahead ? 1.0 : a.ahead / passes, 1.0);
+  work.in_flight_bytes = std::max(work.load.l2_bytes * under_way, 1.0);
+  const double weights = a.taps() / (a.weights_in_registers() ? passes : 1);  // that are read
+  // Channels that are no whole warp leave bank conflicts.
+  const double conflicts = a.channels % 32 == 0 || a.channels * a.columns * conv.stride_w % 32 == 16 ? 1 : 2;
+  work.multiply.instructions = warps * (60 + passes * (30 + weights + strip.inputs + strip.products));
+  work.multiply.wavefronts = warps * passes * (strip.inputs * conflicts + weights);
+  if (a.passes > 1) {                // the copies are under way meanwhile, the instructions are not
+    constexpr double kSlower = 2.5;  // than multiply-adds, which do not wait for each other
+    work.multiply.instructions += kSlower * work.load.instructions;
+    work.load.instructions = 0;
   }
-};
+  work.multiply.waits = 3 * passes;
+  work.store.instructions = warps * passes * outputs * 2;
+  work.store.wavefronts = warps * passes * outputs;
+  // Of a position. Whole lines, or all channels, are one piece with their neighbours, which are stored at the
+  // same time by this block or by others.
+  const bool whole = a.chunks() == 1 || a.channels % 32 == 0;
+  store_in_pieces(work, outputs_of(conv) / work.tiles, whole ? 1.0 * a.tile_columns() * conv.c : a.channels);
+  work.input_bytes = 4.0 * conv.n * conv.c * conv.h * conv.w;
+  return work;
+}
 
 // ---- The search space ----
 
@@ -104,43 +110,42 @@ int most_blocks(const DirectDepthwiseSm80& kernel, const Target& target) {
 
 // Every valid config. `wasteful`: those with idle outputs and few threads too, for problems that have no
 // other.
-std::vector<DirectDepthwiseConfig> configs_of(const Conv2dExtents& problem, const Target& target,
-                                              bool wasteful = false) {
-  std::vector<DirectDepthwiseConfig> configs;
+std::vector<DirectDepthwiseSm80> configs_of(const Conv2dExtents& conv, const Target& target,
+                                            bool wasteful = false) {
+  std::vector<DirectDepthwiseSm80> configs;
   const auto idle = [&](int tile, int extent) {
     return !wasteful && DirectDepthwiseSm80::ceil_div(extent, tile) * tile > extent + extent / 7;
   };
-  const auto add = [&](DirectDepthwiseConfig config) {
-    DirectDepthwiseSm80 kernel = with(problem, config);
+  const auto add = [&](DirectDepthwiseSm80 kernel) {
     if (!kernel.possible()) return;
     kernel.blocks = most_blocks(kernel, target);
-    config.blocks = kernel.blocks;
-    if (kernel.blocks >= 1 && kernel.valid()) configs.push_back(config);
+    if (kernel.blocks >= 1 && kernel.valid()) configs.push_back(kernel);
   };
-  const std::vector<int> channel_counts = channel_choices(problem.c);
+  const std::vector<int> channel_counts = channel_choices(conv.c);
   // A ring hides rows that come behind products. Where there are few of those, tiles that are under way as a
   // whole, in several blocks beside each other, keep memory busier: 3x3 filters take 2 to 9 % less.
-  const bool ring_pays = problem.r * problem.s >= 16;
+  const bool ring_pays = conv.r * conv.s >= 16;
   for (const int rows : {1, 2, 3, 4, 7, 8, 14}) {
-    if (rows > problem.p || idle(rows, problem.p)) continue;
+    if (rows > conv.p || idle(rows, conv.p)) continue;
     for (const int columns : {1, 2, 3, 4, 5, 7, 8, 14}) {
-      if (columns > problem.q || idle(columns, problem.q)) continue;
+      if (columns > conv.q || idle(columns, conv.q)) continue;
       const int sums = rows * columns;
-      if (sums > 56 || (!wasteful && sums < 7) || !with(problem, {rows, columns}).valid()) continue;
+      if (sums > 56 || (!wasteful && sums < 7) ||
+          !DirectDepthwiseSm80{.conv = conv, .rows = rows, .columns = columns}.valid())
+        continue;
       for (const int channels : channel_counts)
-        for (const int across : parts(DirectDepthwiseSm80::ceil_div(problem.q, columns)))
-          for (const int down : parts(DirectDepthwiseSm80::ceil_div(problem.p, rows))) {
+        for (const int across : parts(DirectDepthwiseSm80::ceil_div(conv.q, columns)))
+          for (const int down : parts(DirectDepthwiseSm80::ceil_div(conv.p, rows))) {
             const int threads = channels * across * down;
-            if (threads > 512 || (!wasteful && threads < 64) || idle(columns * across, problem.q)) continue;
-            for (const int passes : pass_choices(DirectDepthwiseSm80::ceil_div(problem.p, rows * down)))
+            if (threads > 512 || (!wasteful && threads < 64) || idle(columns * across, conv.q)) continue;
+            for (const int passes : pass_choices(DirectDepthwiseSm80::ceil_div(conv.p, rows * down)))
               for (const int ahead : {1, 2, 4, 8})
-                if (ahead <= passes && (ring_pays || ahead == passes) &&
-                    !idle(rows * down * passes, problem.p))
-                  add({rows, columns, channels, down, across, passes, ahead, 1});
+                if (ahead <= passes && (ring_pays || ahead == passes) && !idle(rows * down * passes, conv.p))
+                  add({conv, rows, columns, channels, down, across, passes, ahead, 1});
           }
     }
   }
-  return configs.empty() && !wasteful ? configs_of(problem, target, true) : configs;
+  return configs.empty() && !wasteful ? configs_of(conv, target, true) : configs;
 }
 
 class DirectDepthwise final : public KernelAlgorithm {
@@ -150,7 +155,7 @@ class DirectDepthwise final : public KernelAlgorithm {
   Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (Support support = takes(a, device); !support) return support;
     if (!configs_of(extents_of(a), target_of(device)).empty()) return Support::yes();
-    const DirectDepthwiseSm80 least{.problem = extents_of(a)};
+    const DirectDepthwiseSm80 least{.conv = extents_of(a)};
     return Support::no(fmt::format(
         "its least config needs {} bytes of shared memory (of {}), {} products in straight code (of {}) and "
         "a window of {}x{} (of {})",
@@ -161,15 +166,13 @@ class DirectDepthwise final : public KernelAlgorithm {
 
   std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (!takes(a, device)) return {};
-    std::vector<Ranked<DirectDepthwiseConfig>> ranked;
-    const Conv2dExtents problem = extents_of(a);
+    std::vector<Ranked<DirectDepthwiseSm80>> ranked;
     const Target target = target_of(device);
-    for (const DirectDepthwiseConfig& config : configs_of(problem, target)) {
-      const DirectDepthwiseSm80 kernel = with(problem, config);
-      const TileWork work = tile_work(kernel);
+    for (const DirectDepthwiseSm80& kernel : configs_of(extents_of(a), target)) {
+      const TileWork work = work_of(kernel);
       const BlockShape block = {kernel.threads(), 0, work.tiles, kernel.blocks};
       ranked.push_back(
-          {estimate_time(target, work, block).us * (1 + kProductShare * kernel.work().straight), config});
+          {estimate_time(target, work, block).us * (1 + kProductShare * kernel.work().straight), kernel});
     }
     return to_configs(best_of(std::move(ranked), kMostCandidates, kHopeless));
   }
@@ -179,8 +182,10 @@ class DirectDepthwise final : public KernelAlgorithm {
     return 1e6 * std::max(a.flops() / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
   }
 
+  std::vector<ConfigField> fields() const override { return config_fields<DirectDepthwiseSm80>(); }
+
  private:
-  // What can be said without its configs. Every precision: fp32 products are at least as exact.
+  // Every precision: fp32 products are at least as exact.
   Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm80(device); !support) return support;
     if (Support support = takes_f32(a, Layout::nhwc); !support) return support;
@@ -201,9 +206,7 @@ class DirectDepthwise final : public KernelAlgorithm {
 
   Support takes_config(const Conv2dProblem& a, const DeviceInfo& device,
                        const Config& config) const override {
-    const auto typed = from_config<DirectDepthwiseConfig>(config);
-    if (Support support = within(config, 1, DirectDepthwiseSm80::kMostThreads); !support) return support;
-    const DirectDepthwiseSm80 kernel = with(extents_of(a), typed);
+    const DirectDepthwiseSm80 kernel = kernel_of(a, config);
     if (!kernel.possible())
       return Support::no(fmt::format(
           "{} is no config: rows and columns are 1 to {}, channels are a multiple of 4, ahead is 1 to {}, "
@@ -222,26 +225,22 @@ class DirectDepthwise final : public KernelAlgorithm {
         target.smem_per_multiprocessor));
   }
 
-  std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,
-                                   const Config& config) const override {
-    return std::make_unique<DirectDepthwiseExecutable>(direct_depthwise_sm80_kernel(a, config), device);
+  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
+                         const Config& config) const override {
+    const DirectDepthwiseSm80 kernel = kernel_of(a, config);
+    LaunchPlan plan = plan_of("direct_depthwise_sm80", kernel, device,
+                              {static_cast<unsigned>(kernel.all_blocks())}, kTensorArguments, "float*");
+    add_any_pointer_form(plan, kernel);
+    plan.resident_blocks = kernel.blocks;
+    plan.most_registers = kernel.register_limit();
+    return plan;
+  }
+  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
+    return work_of(kernel_of(a, config));
   }
 };
 
 }  // namespace
-
-CompileJob direct_depthwise_sm80_job(const DirectDepthwiseSm80& a, const std::string& arch) {
-  const std::string config = fmt::format(
-      "convtune::DirectDepthwiseSm80{{.problem={},.rows={},.columns={},.channels={},.down={},"
-      ".across={},.passes={},.ahead={},.blocks={},.aligned={}}}",
-      to_cuda(a.problem), a.rows, a.columns, a.channels, a.down, a.across, a.passes, a.ahead, a.blocks,
-      a.aligned);
-  return packing_job("direct_depthwise_sm80", config, arch);
-}
-
-DirectDepthwiseSm80 direct_depthwise_sm80_kernel(const Conv2dProblem& problem, const Config& config) {
-  return with(extents_of(problem), from_config<DirectDepthwiseConfig>(config));
-}
 
 const Algorithm& direct_depthwise_sm80() {
   static const DirectDepthwise algorithm;

@@ -1,43 +1,24 @@
 // `direct_patch_sm90`: filters that neither overlap nor leave gaps, on compute capability 9.0
 // (kernels/direct_patch_sm90.cuh). Which problems it takes, its search space, and what runs.
-#include "cuda/direct_patch_sm90.h"
+#include "cuda/kernels/direct_patch_sm90.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
-#include "config.h"
-#include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/extents.h"
 #include "cuda/kernel_algorithm.h"
-#include "cuda/tensor_map.h"
+#include "cuda/tile_work.h"
 
 namespace convtune::cuda {
 namespace {
 
 constexpr int kMostCandidates = 32;
 
-struct DirectPatchConfig {
-  std::int64_t consumers = 3, filters = 192, rows = 1, stages = 4;
-  template <class Self, class F>
-  static void visit(Self& self, F&& field) {
-    field("consumers", self.consumers);
-    field("filters", self.filters);
-    field("rows", self.rows);
-    field("stages", self.stages);
-  }
-};
-
-DirectPatchSm90 with(const Conv2dExtents& extents, const DirectPatchConfig& config) {
-  const auto small = [](std::int64_t value) { return static_cast<int>(value); };
-  return {.conv = extents,
-          .consumers = small(config.consumers),
-          .filters = small(config.filters),
-          .rows = small(config.rows),
-          .stages = small(config.stages)};
+DirectPatchSm90 kernel_of(const Conv2dProblem& problem, const Config& config) {
+  return from_config(config, DirectPatchSm90{.conv = extents_of(problem)});
 }
 
 // One a multiprocessor.
@@ -65,62 +46,53 @@ double estimated_cycles(const DirectPatchSm90& kernel, int multiprocessors) {
   return std::max(all, bytes / kMemoryBytes / multiprocessors);
 }
 
-class DirectPatchExecutable final : public PackingExecutable<DirectPatchSm90> {
- public:
-  DirectPatchExecutable(const DirectPatchSm90& kernel, const DeviceInfo& device)
-      : PackingExecutable(kernel, device, direct_patch_sm90_job(kernel, device.isa)),
-        blocks_(static_cast<unsigned>(blocks_of(kernel, device.units))) {}
+// A tile of positions and filters. The copy engine brings rows as they lie; a product of wgmma reads weights
+// from shared memory and positions from registers; boxes are stored once the sums are complete.
+TileWork work_of(const DirectPatchSm90& a) {
+  const double stages = a.sum_stages(), products = stages * a.steps() * a.consumers;
+  const double computed = 1.0 * a.block_positions() * a.filters;
+  const double loaded = stages * static_cast<double>(a.stage_bytes());
+  TileWork work;
+  work.tiles = static_cast<double>(a.tiles());
+  work.persistent = work.wgmma = true;
+  work.load_warps = 1;
+  work.in_flight_bytes = static_cast<double>(a.stages) * static_cast<double>(a.stage_bytes());
+  work.load.instructions = stages * 60;
+  work.load.wavefronts = loaded / 128;
+  work.load.l2_bytes = loaded;
+  work.multiply.products = products * a.filters / 2;
+  work.multiply.instructions = products * 4 * 20;
+  work.multiply.wavefronts = products * (16 + a.filters / 4.0);
+  work.multiply.waits = stages;
+  work.store.instructions = computed / 32 * 4;
+  work.store.wavefronts = computed / 32 * 2;
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles, 32);
+  if (a.conv.p * a.conv.q % 8 != 0) work.part_sectors = work.pieces;  // of every second filter
+  return work;
+}
 
-  void run(const void* x, const void* packed, void* y, Stream stream) const override {
-    DirectPatchSm90Maps maps;
-    const int input_boxes = make_input(maps, x), output_boxes = make_output(maps, y);
-    launch({blocks_}, stream, maps, input_boxes, output_boxes, static_cast<const float*>(x),
-           static_cast<const float*>(packed), static_cast<float*>(y));
-  }
-
- private:
-  // As the kernel has them (kernels/direct_patch_sm90.cuh).
-  struct DirectPatchSm90Maps {
-    std::array<TensorMap, DirectPatchSm90::kInputBoxes> x;
-    TensorMap y;
-    friend std::string to_cuda(const DirectPatchSm90Maps& maps) {
-      std::string inputs;
-      for (const TensorMap& map : maps.x) inputs += (inputs.empty() ? "" : ", ") + to_cuda(map);
-      return fmt::format("convtune::DirectPatchSm90Maps{{{{{}}}, {}}}", inputs, to_cuda(maps.y));
-    }
-  };
-  // Whether they can be used. x as [image and channel][row of patches][filter row][piece][column].
-  bool make_input(DirectPatchSm90Maps& maps, const void* x) const {
-    if (reinterpret_cast<std::uintptr_t>(x) % 16 != 0) return false;
-    const auto wide = [](int value) { return static_cast<std::uint64_t>(value); };
-    const Conv2dExtents& a = config_.conv;
-    const int columns = config_.box_columns(), pieces = a.w / columns;
-    const std::uint64_t row = sizeof(float) * wide(a.w);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(config_.most_box_rows()); ++i) {
-      const auto map =
-          tensor_map(device_, x, {wide(columns), wide(pieces), wide(a.r), wide(a.p), wide(a.n) * wide(a.c)},
-                     {sizeof(float) * wide(columns), row, row * wide(a.r), row * wide(a.h)},
-                     {static_cast<std::uint32_t>(columns), static_cast<std::uint32_t>(pieces),
-                      static_cast<std::uint32_t>(config_.rows), static_cast<std::uint32_t>(i + 1), 1});
-      if (!map) return false;
-      maps.x[i] = *map;
-    }
-    return true;
-  }
-  bool make_output(DirectPatchSm90Maps& maps, void* y) const {
-    if (!config_.has_boxes() || reinterpret_cast<std::uintptr_t>(y) % 16 != 0) return false;
-    const auto n = static_cast<std::uint64_t>(config_.conv.n), k = static_cast<std::uint64_t>(config_.conv.k);
-    const std::uint64_t image =
-        static_cast<std::uint64_t>(config_.conv.p) * static_cast<std::uint64_t>(config_.conv.q);
-    const auto map = tensor_map(device_, y, {image, k, n}, {sizeof(float) * image, sizeof(float) * k * image},
-                                {32, DirectPatchSm90::kStagedFilters, 1}, Swizzle::bytes_128);
-    if (!map) return false;
-    maps.y = *map;
-    return true;
-  }
-
-  const unsigned blocks_;
-};
+// x as [image and channel][row of patches][filter row][piece][column]; a map for each number of filter rows
+// that one copy may take. y as [image][filter][position].
+TensorMaps maps_of(const DirectPatchSm90& kernel) {
+  const auto wide = [](int value) { return static_cast<std::uint64_t>(value); };
+  const auto narrow = [](int value) { return static_cast<std::uint32_t>(value); };
+  const Conv2dExtents& a = kernel.conv;
+  const int columns = kernel.box_columns(), pieces = a.w / columns;
+  const std::uint64_t row = sizeof(float) * wide(a.w);
+  TensorMapGroup x{Operand::x, {}, DirectPatchSm90::kInputBoxes};
+  for (int rows = 1; rows <= kernel.most_box_rows(); ++rows)
+    x.maps.push_back({{wide(columns), wide(pieces), wide(a.r), wide(a.p), wide(a.n) * wide(a.c)},
+                      {sizeof(float) * wide(columns), row, row * wide(a.r), row * wide(a.h)},
+                      {narrow(columns), narrow(pieces), narrow(kernel.rows), narrow(rows), 1}});
+  TensorMapGroup y{Operand::y, {}};
+  const std::uint64_t image = wide(a.p) * wide(a.q);
+  if (kernel.has_boxes())
+    y.maps.push_back({{image, wide(a.k), wide(a.n)},
+                      {sizeof(float) * image, sizeof(float) * wide(a.k) * image},
+                      {32, DirectPatchSm90::kStagedFilters, 1},
+                      Swizzle::bytes_128});
+  return {"convtune::DirectPatchSm90Maps", {x, y}};
+}
 
 class DirectPatch final : public KernelAlgorithm {
  public:
@@ -143,7 +115,7 @@ class DirectPatch final : public KernelAlgorithm {
 
   double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
                   const Ceilings& ceilings) const override {
-    const DirectPatchSm90 kernel = with(extents_of(a), from_config<DirectPatchConfig>(config));
+    const DirectPatchSm90 kernel = kernel_of(a, config);
     const double flops = 2.0 * static_cast<double>(kernel.position_tiles()) * kernel.block_positions() *
                          kernel.filter_blocks() * kernel.filters * kernel.conv.taps();
     return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
@@ -151,17 +123,17 @@ class DirectPatch final : public KernelAlgorithm {
 
   std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
                                       const Config& config) const override {
-    const auto typed = from_config<DirectPatchConfig>(config);
-    return stages_alone(with(extents_of(a), typed).threads() / 32, typed.stages,
-                        [typed](std::int64_t stages) {
-                          DirectPatchConfig other = typed;
-                          other.stages = stages;
-                          return to_config(other);
-                        });
+    const DirectPatchSm90 kernel = kernel_of(a, config);
+    return stages_alone(kernel.threads() / 32, kernel.stages, [kernel](std::int64_t stages) {
+      DirectPatchSm90 other = kernel;
+      other.stages = static_cast<int>(stages);
+      return to_config(other);
+    });
   }
 
+  std::vector<ConfigField> fields() const override { return config_fields<DirectPatchSm90>(); }
+
  private:
-  // What can be said without its configs.
   Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm90(device); !support) return support;
     if (Support support = takes_tf32_nchw(a); !support) return support;
@@ -174,10 +146,7 @@ class DirectPatch final : public KernelAlgorithm {
   }
 
   Support takes_config(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
-    const auto typed = from_config<DirectPatchConfig>(config);
-    constexpr std::int64_t kMost = 1 << 20;
-    if (Support support = within(config, 1, kMost); !support) return support;
-    if (with(extents_of(a), typed).valid(sm90_smem_per_block())) return Support::yes();
+    if (kernel_of(a, config).valid(sm90_smem_per_block())) return Support::yes();
     return Support::no(fmt::format(
         "{} is not one of its configs for this problem: consumers 1 to 3, filters a multiple of 32 up to "
         "256 (192 with 3 consumers), rows that divide {} with at most {} numbers of a sum, a multiple of "
@@ -187,23 +156,33 @@ class DirectPatch final : public KernelAlgorithm {
         sm90_smem_per_block()));
   }
 
-  std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,
-                                   const Config& config) const override {
-    return std::make_unique<DirectPatchExecutable>(direct_patch_sm90_kernel(a, config), device);
+  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
+                         const Config& config) const override {
+    const DirectPatchSm90 kernel = kernel_of(a, config);
+    std::vector<Argument> arguments = {maps_of(kernel), TensorMapsUsable{0}, TensorMapsUsable{1}};
+    arguments.insert(arguments.end(), kTensorArguments.begin(), kTensorArguments.end());
+    const auto blocks = static_cast<unsigned>(blocks_of(kernel, device.units));
+    LaunchPlan plan = plan_of("direct_patch_sm90", kernel, device, {blocks}, std::move(arguments));
+    hold_resident(plan, 1);
+    return plan;
+  }
+
+  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
+    return work_of(kernel_of(a, config));
   }
 
   // The best valid ones by the estimate, each with as many stages as there is room for.
-  static std::vector<DirectPatchConfig> configs_of(const Conv2dExtents& extents, int multiprocessors) {
-    std::vector<Ranked<DirectPatchConfig>> ranked;
+  static std::vector<DirectPatchSm90> configs_of(const Conv2dExtents& extents, int multiprocessors) {
+    std::vector<Ranked<DirectPatchSm90>> ranked;
     for (const int consumers : {3, 2, 1})
       for (int filters = 256; filters >= 32; filters -= 32)
         for (const int rows : {1, 2, 4, 8, 16}) {
           if (filters >= extents.k + 32) continue;
           for (int stages = DirectPatchSm90::kMostStages; stages >= 2; --stages) {
-            const DirectPatchConfig config{consumers, filters, rows, stages};
-            const DirectPatchSm90 kernel = with(extents, config);
+            const DirectPatchSm90 kernel{
+                .conv = extents, .consumers = consumers, .filters = filters, .rows = rows, .stages = stages};
             if (!kernel.valid(sm90_smem_per_block())) continue;
-            ranked.push_back({estimated_cycles(kernel, multiprocessors), config});
+            ranked.push_back({estimated_cycles(kernel, multiprocessors), kernel});
             break;
           }
         }
@@ -212,17 +191,6 @@ class DirectPatch final : public KernelAlgorithm {
 };
 
 }  // namespace
-
-CompileJob direct_patch_sm90_job(const DirectPatchSm90& a, const std::string& arch) {
-  const std::string config =
-      fmt::format("convtune::DirectPatchSm90{{.conv={},.consumers={},.filters={},.rows={},.stages={}}}",
-                  to_cuda(a.conv), a.consumers, a.filters, a.rows, a.stages);
-  return packing_job("direct_patch_sm90", config, arch);
-}
-
-DirectPatchSm90 direct_patch_sm90_kernel(const Conv2dProblem& problem, const Config& config) {
-  return with(extents_of(problem), from_config<DirectPatchConfig>(config));
-}
 
 const Algorithm& direct_patch_sm90() {
   static const DirectPatch algorithm;

@@ -1,23 +1,17 @@
 // `direct_stem_sm80`: few input channels on compute capability 8.0 and up (kernels/direct_stem_sm80.cuh).
 // Which problems it takes, and what runs. The fields of a config: kernels/direct_stem_sm80.h.
-#include "cuda/direct_stem_sm80.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "capability.h"
-#include "config.h"
-#include "cuda/compiler.h"
 #include "cuda/cuda.h"
 #include "cuda/direct_stem_sm80_configs.h"
 #include "cuda/extents.h"
 #include "cuda/kernel_algorithm.h"
 #include "cuda/tile_work.h"
 #include "target.h"
-#include "time_model.h"
 
 namespace convtune::cuda {
 namespace {
@@ -31,45 +25,44 @@ double product_cycles(const DirectStemSm80& kernel, const DeviceInfo& device) {
   return tensor_cycles(target_of(device), false) * kernel.k_steps() * outputs / 128;
 }
 
-struct Compiled {
-  CompileJob job;
-  CompiledModule module;
-  DirectStemSm80 kernel;
-  std::int64_t spill_bytes() const { return module.kernels[0].spill_bytes; }
-};
-// Some configs fill the registers so well that ptxas spills one or two of them by mishap, a few in a hundred:
-// then another order of loads is tried, and the one that spills least is taken.
-Compiled compiled(DirectStemSm80 kernel, const std::string& isa) {
-  std::optional<Compiled> best;
-  for (const int held : {1, 0, 2, 3}) {
-    kernel.held = held;
-    CompileJob job = direct_stem_sm80_job(kernel, isa);
-    CompiledModule module = compile(job);
-    Compiled made{std::move(job), std::move(module), kernel};
-    if (!best || made.spill_bytes() < best->spill_bytes()) best = std::move(made);
-    if (best->spill_bytes() == 0) break;
-  }
-  return *std::move(best);
+constexpr double kBulkBytes = 512;  // that a warp copies by one instruction, 16 a thread
+
+// A block: its window, rounded as it is stored; all k-steps; outputs by way of shared memory, or not.
+TileWork work_of(const DirectStemSm80& a, double pixel_wavefronts) {
+  const double k_steps = a.k_steps(), filters = a.filter_tiles(), pixels = a.tiles();
+  const double window = 1.0 * a.smem_rows() * a.window_columns();
+  const double weight_bytes = 4 * k_steps * a.step_floats();
+  const double computed = 1.0 * a.filters() * a.band() * a.columns();
+  TileWork work;
+  work.tiles = static_cast<double>(a.all_blocks());
+  work.in_flight_bytes = 4.0 * a.threads() * (a.register_limit() - 32) / 2;
+  work.load.instructions = window / 32 * (6 + 4.0 / a.load_width);
+  work.load.wavefronts = window / 32;
+  work.load.l2_bytes = 4 * window;
+  work.multiply.products = computed / 128 * k_steps;
+  work.multiply.instructions =
+      a.warps() * k_steps * (filters * pixels + filters + 2 * pixels) + 3 * weight_bytes / kBulkBytes;
+  work.multiply.wavefronts =
+      a.warps() * k_steps * (4 * filters + 2 * pixels * pixel_wavefronts) + weight_bytes / 128;
+  work.multiply.l2_bytes = weight_bytes;
+  work.multiply.waits = a.resident() ? 0 : a.all_stages();
+  work.store.instructions = computed / 32 * (a.staged ? 5 : 4);
+  // From registers: a fragment of 8 pixels is a sector; or part of two; or it takes two stores, one for the
+  // odd pixels, and then each sector is written in parts.
+  const double sectors = a.conv.q % 8 == 0 ? 4 : a.conv.q % 2 == 0 ? 8 : 16;
+  work.store.wavefronts = computed / 32 * (a.staged ? 2 : sectors);
+  work.store.waits = a.staged ? 2.0 * a.filter_tiles() / a.staged_tiles() : 0;
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles,
+                  a.staged ? a.run() : std::min(a.columns(), a.conv.q));
+  if (!a.staged && a.conv.q % 2 != 0) work.part_sectors = outputs_of(a.conv) / work.tiles / 8;
+  work.input_bytes = 4.0 * a.conv.n * a.conv.c * a.conv.h * a.conv.w;
+  return work;
 }
 
-class DirectStemExecutable final : public PackingExecutable<DirectStemSm80> {
- public:
-  DirectStemExecutable(const DirectStemSm80& kernel, int delay, const DeviceInfo& device)
-      : DirectStemExecutable(delay, device, compiled(kernel, device.isa)) {}
-
-  void run(const void* x, const void* packed, void* y, Stream stream) const override {
-    launch({static_cast<unsigned>(config_.all_blocks())}, stream, static_cast<const float*>(x),
-           static_cast<const float*>(packed), static_cast<float*>(y), multiprocessors_, delay_);
-  }
-
- private:
-  DirectStemExecutable(int delay, const DeviceInfo& device, const Compiled& made)
-      : PackingExecutable(made.kernel, device, made.job, made.module),
-        multiprocessors_(device.units),
-        delay_(delay) {}
-
-  const int multiprocessors_, delay_;
-};
+DirectStemSm80 kernel_of(const Conv2dProblem& problem, const Config& config) {
+  const DirectStemPlanned planned(problem);
+  return planned.laid_out(from_config(config, planned.plain()));
+}
 
 class DirectStem final : public KernelAlgorithm {
  public:
@@ -79,32 +72,33 @@ class DirectStem final : public KernelAlgorithm {
     if (Support support = takes(a, device); !support) return support;
     const DirectStemPlanned planned(a);
     if (!direct_stem_sm80_configs(planned, target_of(device)).empty()) return Support::yes();
-    DirectStemConfig least{.column_warps = 4, .steps = 2, .stages = 3};
+    DirectStemSm80 least = planned.plain();
+    least.column_warps = 4, least.steps = 2, least.stages = 3;
+    least = planned.laid_out(least);
     return Support::no(
         fmt::format("{} bytes of shared memory and {} instructions are about the least that "
                     "it needs here, and it has {} and {}",
-                    planned.with(least).smem_bytes(), planned.with(least).instructions(),
-                    smem_per_block_anywhere(), DirectStemSm80::kMostInstructions));
+                    least.smem_bytes(), least.instructions(), smem_per_block_anywhere(),
+                    DirectStemSm80::kMostInstructions));
   }
 
   std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (!takes(a, device)) return {};
-    std::vector<Ranked<DirectStemConfig>> ranked;
+    std::vector<Ranked<DirectStemSm80>> ranked;
     const DirectStemPlanned planned(a);
     const Target target = target_of(device);
-    for (const DirectStemConfig& config : direct_stem_sm80_configs(planned, target)) {
-      const DirectStemSm80 kernel = planned.with(config);
+    for (const DirectStemSm80& kernel : direct_stem_sm80_configs(planned, target)) {
       // The launch bounds keep `blocks` resident.
-      const TileWork work = tile_work(kernel, planned.wavefronts_at(kernel.row_pitch));
+      const TileWork work = work_of(kernel, planned.wavefronts_at(kernel.row_pitch));
       const BlockShape block = {kernel.threads(), 0, work.tiles, kernel.blocks};
-      ranked.push_back({estimate_time(target, work, block).us, config});
+      ranked.push_back({estimate_time(target, work, block).us, kernel});
     }
     return to_configs(best_of(std::move(ranked), kMostCandidates, kHopeless));
   }
 
   double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
                   const Ceilings& ceilings) const override {
-    const DirectStemSm80 kernel = DirectStemPlanned(a).with(from_config<DirectStemConfig>(config));
+    const DirectStemSm80 kernel = kernel_of(a, config);
     const double flops = 16.0 * kernel.k_steps() * kernel.filters() * kernel.band() * kernel.columns() *
                          static_cast<double>(kernel.all_blocks());
     return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
@@ -113,29 +107,29 @@ class DirectStem final : public KernelAlgorithm {
   // Twice the warps share the same tile: each has half of the filters, rows or columns.
   std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
                                       const Config& config) const override {
-    const auto typed = from_config<DirectStemConfig>(config);
-    const DirectStemSm80 kernel = DirectStemPlanned(a).with(typed);
+    const DirectStemSm80 kernel = kernel_of(a, config);
     StageView view;
     view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
     view.parameters.stages = {1, 2, 3, 4, 5, 6, 7, 8};
     view.config = {kernel.warps(), kernel.used_stages()};  // more would be kept empty
-    view.with = [typed, now = kernel.warps()](const StageConfig& wanted) {
-      DirectStemConfig other = typed;
-      other.stages = wanted.stages;
-      if (wanted.warps != 2 * now) return to_config(other);
-      if (typed.warp_filters % 32 == 0)
+    view.with = [kernel](const StageConfig& wanted) {
+      DirectStemSm80 other = kernel;
+      other.stages = static_cast<int>(wanted.stages);
+      if (wanted.warps != 2 * kernel.warps()) return to_config(other);
+      if (kernel.warp_filters % 32 == 0)
         other.warp_filters /= 2, other.filter_warps *= 2;
-      else if (typed.warp_rows % 2 == 0)
+      else if (kernel.warp_rows % 2 == 0)
         other.warp_rows /= 2, other.row_warps *= 2;
-      else if (typed.warp_columns % 2 == 0)
+      else if (kernel.warp_columns % 2 == 0)
         other.warp_columns /= 2, other.column_warps *= 2;
       return to_config(other);
     };
     return view;
   }
 
+  std::vector<ConfigField> fields() const override { return config_fields<DirectStemSm80>(); }
+
  private:
-  // What can be said without its configs.
   Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm80(device); !support) return support;
     if (Support support = takes_tf32_nchw(a); !support) return support;
@@ -153,9 +147,7 @@ class DirectStem final : public KernelAlgorithm {
 
   Support takes_config(const Conv2dProblem& a, const DeviceInfo& device,
                        const Config& config) const override {
-    const auto typed = from_config<DirectStemConfig>(config);
-    if (Support support = within(config, 0, 256); !support) return support;
-    const DirectStemSm80 kernel = DirectStemPlanned(a).with(typed);
+    const DirectStemSm80 kernel = kernel_of(a, config);
     if (!kernel.possible())
       return Support::no(fmt::format(
           "{} is no config: warp_filters is a multiple of 16 up to 128, blocks are 1 to 8, staged "
@@ -169,32 +161,35 @@ class DirectStem final : public KernelAlgorithm {
         "rows ({} columns) where staged",
         to_string(config), kernel.k_steps(), kernel.register_limit(), kernel.registers(),
         DirectStemSm80::kMostInstructions, kernel.instructions(), smem_per_block_anywhere(),
-        kernel.smem_bytes(), target.smem_per_multiprocessor, kernel.of.q));
+        kernel.smem_bytes(), target.smem_per_multiprocessor, kernel.conv.q));
   }
 
-  std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,
-                                   const Config& config) const override {
-    const DirectStemSm80 kernel = direct_stem_sm80_kernel(a, config);
-    const double delay = product_cycles(kernel, device) * static_cast<double>(config.at("stagger")) / 100;
-    return std::make_unique<DirectStemExecutable>(kernel, static_cast<int>(std::min(delay, 1e6)), device);
+  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
+                         const Config& config) const override {
+    DirectStemSm80 kernel = kernel_of(a, config);
+    const double delay = std::min(product_cycles(kernel, device) * kernel.stagger / 100, 1e6);
+    kernel.stagger = 0;  // said at the launch
+    std::vector<Argument> arguments = kTensorArguments;
+    arguments.insert(arguments.end(), {Argument(device.units), Argument(static_cast<int>(delay))});
+    LaunchPlan plan = plan_of("direct_stem_sm80", kernel, device,
+                              {static_cast<unsigned>(kernel.all_blocks())}, std::move(arguments));
+    // Some configs fill the registers so well that ptxas spills one or two of them by mishap, a few in a
+    // hundred: then another order of loads is tried.
+    plan.configs.clear();
+    for (const int held : {1, 0, 2, 3}) {
+      kernel.held = held;
+      plan.configs.push_back(to_cuda(kernel));
+    }
+    hold_resident(plan, kernel.blocks);
+    return plan;
+  }
+  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
+    const DirectStemSm80 kernel = kernel_of(a, config);
+    return work_of(kernel, direct_stem_sm80_wavefronts(kernel));
   }
 };
 
 }  // namespace
-
-CompileJob direct_stem_sm80_job(const DirectStemSm80& a, const std::string& arch) {
-  const std::string config = fmt::format(
-      "convtune::DirectStemSm80{{.of={},.warp_filters={},.warp_columns={},.warp_rows={},.filter_warps={},"
-      ".row_warps={},.column_warps={},.steps={},.stages={},.blocks={},.staged={},.row_pitch={},"
-      ".pixel_pitch={},.load_width={},.held={}}}",
-      to_cuda(a.of), a.warp_filters, a.warp_columns, a.warp_rows, a.filter_warps, a.row_warps, a.column_warps,
-      a.steps, a.stages, a.blocks, a.staged, a.row_pitch, a.pixel_pitch, a.load_width, a.held);
-  return packing_job("direct_stem_sm80", config, arch);
-}
-
-DirectStemSm80 direct_stem_sm80_kernel(const Conv2dProblem& problem, const Config& config) {
-  return DirectStemPlanned(problem).with(from_config<DirectStemConfig>(config));
-}
 
 const Algorithm& direct_stem_sm80() {
   static const DirectStem algorithm;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "capability.h"
-#include "cuda/direct_stem_sm80.h"
 #include "cuda/extents.h"
 
 namespace convtune::cuda {
@@ -51,25 +50,26 @@ std::vector<std::pair<int, int>> rings_of(DirectStemSm80 kernel) {
 }
 
 // `wasteful`: those with idle pixels, few warps and few sums too.
-std::vector<DirectStemConfig> configs_of(const DirectStemPlanned& planned, const Target& target,
-                                         bool wasteful) {
-  const Conv2dExtents& of = planned.of();
+std::vector<DirectStemSm80> configs_of(const DirectStemPlanned& planned, const Target& target,
+                                       bool wasteful) {
+  const Conv2dExtents& conv = planned.plain().conv;
   const int spare = wasteful ? 0 : capability_facts(target.capability).spare_registers;
-  const int tiles = (of.q + 7) / 8;  // of a row
-  std::vector<DirectStemConfig> configs;
-  const auto add = [&](DirectStemConfig config) {
+  const int tiles = (conv.q + 7) / 8;  // of a row
+  std::vector<DirectStemSm80> configs;
+  const auto add = [&](DirectStemSm80 config) {
     const int spare_registers = !config.staged && config.warp_filters >= 64 ? spare : 0;
-    if (planned.with(config).body_stages() > kMostBodyStages) return;
+    if (planned.laid_out(config).body_stages() > kMostBodyStages) return;
     for (config.blocks = 6; config.blocks >= 1; --config.blocks) {
-      const DirectStemSm80 kernel = planned.with(config);
+      const DirectStemSm80 kernel = planned.laid_out(config);
       if (direct_stem_sm80_fits(kernel, target) &&
-          kernel.registers() + spare_registers <= std::min(kernel.register_limit(), kMostRegisters))
+          kernel.registers() + spare_registers <= std::min(kernel.register_limit(), kMostRegisters)) {
+        configs.push_back(kernel);
         break;
+      }
     }
-    if (config.blocks >= 1) configs.push_back(config);
   };
-  const int k_steps = planned.with({}).k_steps();
-  for (const auto& [warp_filters, filter_warps] : filter_choices(of.k))
+  const int k_steps = planned.plain().k_steps();
+  for (const auto& [warp_filters, filter_warps] : filter_choices(conv.k))
     for (int warp_columns = 1; warp_columns <= 8; ++warp_columns)
       for (const int column_warps : {1, 2, 4, 8}) {
         const int columns = warp_columns * column_warps;
@@ -79,15 +79,18 @@ std::vector<DirectStemConfig> configs_of(const DirectStemPlanned& planned, const
           for (const int row_warps : {1, 2, 4, 8}) {
             const int warps = filter_warps * row_warps * column_warps, band = warp_rows * row_warps;
             const int sums = warp_filters / 4 * warp_rows * warp_columns;
-            if (warps > 8 || (!wasteful && (warps < 4 || sums < 16)) || (band > 1 && band > of.p)) continue;
-            DirectStemConfig config{warp_filters, warp_columns, warp_rows,
-                                    filter_warps, row_warps,    column_warps};
+            if (warps > 8 || (!wasteful && (warps < 4 || sums < 16)) || (band > 1 && band > conv.p)) continue;
+            DirectStemSm80 config = planned.plain();
+            config.warp_filters = warp_filters, config.warp_columns = warp_columns,
+            config.warp_rows = warp_rows;
+            config.filter_warps = filter_warps, config.row_warps = row_warps,
+            config.column_warps = column_warps;
             for (const int staged : {1, 0}) {
               if (staged && splits > 1) continue;
               config.staged = staged, config.stagger = 100;
               config.steps = k_steps, config.stages = 1;
               add(config);
-              for (const auto& [steps, stages] : rings_of(planned.with(config))) {
+              for (const auto& [steps, stages] : rings_of(planned.laid_out(config))) {
                 config.steps = steps, config.stages = stages;
                 add(config);
               }
@@ -100,9 +103,9 @@ std::vector<DirectStemConfig> configs_of(const DirectStemPlanned& planned, const
 }  // namespace
 
 DirectStemPlanned::DirectStemPlanned(const Conv2dProblem& problem) {
-  kernel_.of = extents_of(problem);
+  kernel_.conv = extents_of(problem);
   // Where pixels share no column their distance is free.
-  const int least = kernel_.apart_columns() ? kernel_.of.s : kernel_.of.stride_w;
+  const int least = kernel_.apart_columns() ? kernel_.conv.s : kernel_.conv.stride_w;
   const int most = kernel_.apart_columns() ? least + 8 : least;
   wavefronts_.fill(1e30);
   for (int pitch = least; pitch <= most; ++pitch) {
@@ -117,16 +120,7 @@ DirectStemPlanned::DirectStemPlanned(const Conv2dProblem& problem) {
   }
 }
 
-DirectStemSm80 DirectStemPlanned::with(const DirectStemConfig& config) const {
-  DirectStemSm80 kernel = kernel_;
-  kernel.warp_filters = static_cast<int>(config.warp_filters);
-  kernel.warp_columns = static_cast<int>(config.warp_columns);
-  kernel.warp_rows = static_cast<int>(config.warp_rows);
-  kernel.filter_warps = static_cast<int>(config.filter_warps);
-  kernel.row_warps = static_cast<int>(config.row_warps);
-  kernel.column_warps = static_cast<int>(config.column_warps);
-  kernel.steps = static_cast<int>(config.steps), kernel.stages = static_cast<int>(config.stages);
-  kernel.blocks = static_cast<int>(config.blocks), kernel.staged = static_cast<int>(config.staged);
+DirectStemSm80 DirectStemPlanned::laid_out(DirectStemSm80 kernel) const {
   // Wide loads need rows that begin at multiples: not where that costs more in bank conflicts.
   double best = 1e30;
   if (!kernel.possible()) return kernel;
@@ -151,9 +145,8 @@ bool direct_stem_sm80_fits(const DirectStemSm80& kernel, const Target& target) {
          kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks;
 }
 
-std::vector<DirectStemConfig> direct_stem_sm80_configs(const DirectStemPlanned& planned,
-                                                       const Target& target) {
-  std::vector<DirectStemConfig> configs = configs_of(planned, target, false);
+std::vector<DirectStemSm80> direct_stem_sm80_configs(const DirectStemPlanned& planned, const Target& target) {
+  std::vector<DirectStemSm80> configs = configs_of(planned, target, false);
   return configs.empty() ? configs_of(planned, target, true) : configs;
 }
 

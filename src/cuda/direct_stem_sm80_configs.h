@@ -1,43 +1,23 @@
-// The configs of `direct_stem_sm80`: their fields, the kernel that one means for a problem, and which are
-// worth a try.
+// The configs of `direct_stem_sm80`: how each is laid out for a problem, and which are worth a try.
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <vector>
 
-#include "convtune/convolution.h"
+#include "convtune/problem.h"
 #include "convtune/target.h"
 #include "cuda/kernels/direct_stem_sm80.h"
 
 namespace convtune::cuda {
 
-struct DirectStemConfig {
-  std::int64_t warp_filters = 16, warp_columns = 1, warp_rows = 1;
-  std::int64_t filter_warps = 1, row_warps = 1, column_warps = 1;
-  std::int64_t steps = 1, stages = 2, blocks = 1, staged = 1, stagger = 0;
-  template <class Self, class F>
-  static void visit(Self& self, F&& field) {
-    field("warp_filters", self.warp_filters);
-    field("warp_columns", self.warp_columns);
-    field("warp_rows", self.warp_rows);
-    field("filter_warps", self.filter_warps);
-    field("row_warps", self.row_warps);
-    field("column_warps", self.column_warps);
-    field("steps", self.steps);
-    field("stages", self.stages);
-    field("blocks", self.blocks);
-    field("staged", self.staged);
-    field("stagger", self.stagger);
-  }
-};
-
 // The problem, and how its pixels are best laid out.
 class DirectStemPlanned {
  public:
   explicit DirectStemPlanned(const Conv2dProblem& problem);
-  const Conv2dExtents& of() const { return kernel_.of; }
-  DirectStemSm80 with(const DirectStemConfig& config) const;
+  // The problem, laid out, with no choice made.
+  const DirectStemSm80& plain() const { return kernel_; }
+  // A kernel of the problem with the pitch of rows and the width of loads that suit its choices.
+  DirectStemSm80 laid_out(DirectStemSm80 kernel) const;
   double wavefronts_at(int row_pitch) const { return wavefronts_[static_cast<std::size_t>(row_pitch % 32)]; }
 
  private:
@@ -51,7 +31,10 @@ bool direct_stem_sm80_fits(const DirectStemSm80& kernel, const Target& target);
 
 // Every config that fits, each with as many blocks on a multiprocessor as fit; where there is no other, those
 // with idle pixels, few warps and few sums too.
-std::vector<DirectStemConfig> direct_stem_sm80_configs(const DirectStemPlanned& planned,
-                                                       const Target& target);
+std::vector<DirectStemSm80> direct_stem_sm80_configs(const DirectStemPlanned& planned, const Target& target);
+
+// Wavefronts of a load that reads a group's pixels: 1 where no two threads of a warp want different words of
+// one bank. The average over the groups.
+double direct_stem_sm80_wavefronts(const DirectStemSm80& kernel);
 
 }  // namespace convtune::cuda

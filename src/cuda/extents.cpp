@@ -42,13 +42,4 @@ Conv2dExtents extents_of(const Conv2dProblem& a) {
           .nhwc = a.layout == Layout::nhwc};
 }
 
-std::string to_cuda(const Conv2dExtents& a) {
-  return fmt::format(
-      "convtune::Conv2dExtents{{.n={},.c={},.h={},.w={},.k={},.r={},.s={},.groups={},.stride_h={},.stride_w={"
-      "},"
-      ".dilation_h={},.dilation_w={},.pad_top={},.pad_left={},.p={},.q={},.relu={},.nhwc={}}}",
-      a.n, a.c, a.h, a.w, a.k, a.r, a.s, a.groups, a.stride_h, a.stride_w, a.dilation_h, a.dilation_w,
-      a.pad_top, a.pad_left, a.p, a.q, a.relu, a.nhwc);
-}
-
 }  // namespace convtune::cuda

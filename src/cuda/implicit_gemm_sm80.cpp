@@ -1,43 +1,31 @@
 // `implicit_gemm_sm80`: any problem on tensor cores of compute capability 8.0 and up
 // (kernels/implicit_gemm_sm80.cuh). Its search space, and what runs. Where `specialized` is 0 the kernel
 // serves every problem of its layout: compiled once, it answers at once.
-#include "cuda/implicit_gemm_sm80.h"
+#include "cuda/kernels/implicit_gemm_sm80.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <mutex>
 
-#include "config.h"
-#include "cuda/aligned_kernel.h"
-#include "cuda/compiler.h"
 #include "cuda/cuda.h"
-#include "cuda/driver.h"
 #include "cuda/extents.h"
 #include "cuda/kernel_algorithm.h"
-#include "cuda/rehearsal.h"
+#include "cuda/tile_work.h"
 #include "target.h"
+
+namespace convtune {
+
+// As CUDA C++ spells it: for to_cuda().
+static std::string field_to_cuda(Multiply multiply) {
+  constexpr const char* kNames[] = {"tf32", "f16", "bf16", "fp32"};
+  return fmt::format("convtune::Multiply::{}", kNames[static_cast<std::size_t>(multiply)]);
+}
+
+}  // namespace convtune
 
 namespace convtune::cuda {
 namespace {
-
-struct ImplicitGemmConfig {
-  std::int64_t block_m = 64, block_n = 128, block_k = 16, warps_m = 1, warps_n = 4, stages = 4;
-  std::int64_t chunked = 0, specialized = 1;
-  template <class Self, class F>
-  static void visit(Self& self, F&& field) {
-    field("block_m", self.block_m);
-    field("block_n", self.block_n);
-    field("block_k", self.block_k);
-    field("warps_m", self.warps_m);
-    field("warps_n", self.warps_n);
-    field("stages", self.stages);
-    field("chunked", self.chunked);
-    field("specialized", self.specialized);
-  }
-};
 
 // A block's tile and the warps that share it.
 struct Shape {
@@ -66,31 +54,11 @@ Multiply multiply_of(Precision precision) {
   }
 }
 
-const char* to_cuda(Multiply multiply) {
-  switch (multiply) {
-    case Multiply::fp32:
-      return "convtune::Multiply::fp32";
-    case Multiply::f16:
-      return "convtune::Multiply::f16";
-    case Multiply::bf16:
-      return "convtune::Multiply::bf16";
-    default:
-      return "convtune::Multiply::tf32";
-  }
+ImplicitGemmSm80 kernel_of(const Conv2dProblem& problem) {
+  return {.conv = extents_of(problem), .multiply = multiply_of(problem.precision)};
 }
-
-ImplicitGemmSm80 with(const Conv2dProblem& a, const ImplicitGemmConfig& config) {
-  const auto small = [](std::int64_t value) { return static_cast<int>(value); };
-  return {.problem = extents_of(a),
-          .multiply = multiply_of(a.precision),
-          .block_m = small(config.block_m),
-          .block_n = small(config.block_n),
-          .block_k = small(config.block_k),
-          .warps_m = small(config.warps_m),
-          .warps_n = small(config.warps_n),
-          .stages = small(config.stages),
-          .chunked = config.chunked != 0,
-          .specialized = config.specialized != 0};
+ImplicitGemmSm80 kernel_of(const Conv2dProblem& problem, const Config& config) {
+  return from_config(config, kernel_of(problem));
 }
 
 // Blocks that a multiprocessor holds at once, by registers and shared memory.
@@ -104,7 +72,7 @@ int resident_blocks(const ImplicitGemmSm80& kernel, const Target& target) {
 double estimated_cycles(const ImplicitGemmSm80& kernel, const Target& target) {
   constexpr double kMultiplyAddsACycle = 640, kSmemBytesACycle = 128, kL2BytesACycle = 22;
   constexpr double kOverlap = 0.2, kBarrier = 40, kStart = 1500, kStoredBytesACycle = 12;
-  const Conv2dExtents& a = kernel.problem;
+  const Conv2dExtents& a = kernel.conv;
   const double m = kernel.block_m, n = kernel.block_n, k = kernel.block_k;
   const double speed = kernel.is_half() ? 2 : kernel.multiply == Multiply::fp32 ? 0.3 : 1;
   const double weight_bytes = 4.0 * kernel.weight_words(), input_bytes = n * k * 4;
@@ -131,66 +99,51 @@ double estimated_cycles(const ImplicitGemmSm80& kernel, const Target& target) {
   return blocks * (kernel.k_blocks(a) * step * few_warps * small_l1 + ends);
 }
 
-// Loaded once in a process and device where it serves every problem, else once a plan.
-struct Kernels {
-  Kernels(const ImplicitGemmSm80& kernel, const DeviceInfo& device, const CompileJob& job,
-          const CompiledModule& module)
-      : run(device.device.index, module, job.kernels[0], static_cast<std::size_t>(kernel.smem_bytes()),
-            job_for_any_pointer(kernel, device.isa, implicit_gemm_sm80_job)),
-        pack(device.device.index, module, job.kernels[1]) {}
-  AlignedKernel run;
-  Kernel pack;
-};
-std::shared_ptr<const Kernels> load(const ImplicitGemmSm80& kernel, const DeviceInfo& device) {
-  const auto compile_and_load = [&](const CompileJob& job) {
-    return std::make_shared<const Kernels>(kernel, device, job, compile(job));
-  };
-  const CompileJob job = implicit_gemm_sm80_job(kernel, device.isa);
-  if (kernel.specialized || Rehearsal::current()) return compile_and_load(job);  // not for others to find
-  struct Slot {
-    std::mutex mutex;
-    std::shared_ptr<const Kernels> kernels;
-  };
-  static std::mutex mutex;
-  static auto& slots = *new std::map<std::string, Slot>;  // never destroyed: at exit the driver may be gone
-  Slot* slot = nullptr;
-  {
-    const std::lock_guard lock(mutex);
-    slot = &slots[fmt::format("{} {}", device.device.index, job.kernels[0])];
-  }
-  const std::lock_guard lock(slot->mutex);  // others compile meanwhile
-  if (!slot->kernels) slot->kernels = compile_and_load(job);
-  return slot->kernels;
+constexpr double kBulkBytes = 512;  // that a warp copies by one instruction, 16 a thread
+
+// A tile of filters and positions; the input gathered by copies of 4 bytes, where rows are not as they lie.
+TileWork work_of(const ImplicitGemmSm80& a) {
+  const Conv2dExtents& e = a.conv;
+  const double m = a.block_m, n = a.block_n, k_blocks = a.k_blocks(e), k = k_blocks * a.block_k;
+  const double steps = a.threads() / 32.0 * k / a.k_step();  // of all warps
+  const double tiles_m = a.tiles_m(), tiles_n = a.tiles_n(), times = a.multiply == Multiply::fp32 ? 3 : 1;
+  const bool wide = e.nhwc ? a.chunked && e.c % 4 == 0 && e.group_channels() % 4 == 0
+                           : a.chunked && e.r * e.s * e.stride_h * e.stride_w == 1 &&
+                                 static_cast<long long>(e.p) * e.q % 4 == 0;
+  const double copies = n * k / 32, weight_bytes = 4 * k_blocks * a.weight_words();
+  // Neighbouring taps find in L1 most of what they share.
+  const double shared = e.r * e.s == 1 ? 1 : std::max(1.0 * e.stride_h * e.stride_w / (e.r * e.s), 0.3);
+  TileWork work;
+  work.tiles = static_cast<double>(a.blocks(e));
+  work.load_beside = a.chunked;
+  work.in_flight_bytes = 4.0 * (a.stages - 1) * a.stage_words();
+  work.copies = copies * (wide ? 0.25 : 1);
+  work.load.instructions = n / 32 * 60 +
+                           copies * (wide        ? 0.5
+                                     : a.chunked ? 1.5
+                                                 : 3 + 8 / std::max(1.0, n / 32)) +
+                           2 * weight_bytes / kBulkBytes;
+  work.load.wavefronts = copies + weight_bytes / 128;
+  work.load.l2_bytes = weight_bytes + 4 * k * n * shared;
+  work.multiply.products = m * n / 128 * k / a.k_step() * times;
+  work.multiply.instructions = steps * (times * (tiles_m * tiles_n + tiles_m) + 4.5 * tiles_n + 2);
+  work.multiply.wavefronts = steps * (4 * tiles_m * std::min(times, 2.0) + 2 * tiles_n);
+  work.multiply.waits = k_blocks;
+  work.store.instructions = m * n / 32 * 5;
+  work.store.wavefronts = m * n / 32 * 2;
+  const double image = 1.0 * e.p * e.q, row = a.warp_n();
+  store_in_pieces(work, outputs_of(e) / work.tiles,
+                  e.nhwc                                   ? std::min<double>(m, e.k)
+                  : image >= n && std::fmod(image, 8) != 0 ? row - 1
+                                                           : std::min(row, image));
+  return work;
 }
 
-class ImplicitGemmExecutable final : public Executable {
- public:
-  ImplicitGemmExecutable(const ImplicitGemmSm80& kernel, const DeviceInfo& device)
-      : kernel_(kernel), kernels_(load(kernel, device)) {}
-
-  std::size_t packed_bytes() const override {
-    return static_cast<std::size_t>(kernel_.packed_words(kernel_.problem)) * 4;
-  }
-
-  void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
-    constexpr unsigned kThreads = 256;
-    const auto blocks =
-        static_cast<unsigned>((kernel_.packed_words(kernel_.problem) + kThreads - 1) / kThreads);
-    kernels_->pack.launch({blocks}, {kThreads}, 0, stream, static_cast<const float*>(w),
-                          static_cast<const float*>(bias), static_cast<unsigned*>(packed), kernel_.problem);
-  }
-
-  void run(const void* x, const void* packed, void* y, Stream stream) const override {
-    kernels_->run.launch({static_cast<unsigned>(kernel_.blocks(kernel_.problem))},
-                         {static_cast<unsigned>(kernel_.threads())},
-                         static_cast<std::size_t>(kernel_.smem_bytes()), stream, static_cast<const float*>(x),
-                         static_cast<const unsigned*>(packed), static_cast<float*>(y), kernel_.problem);
-  }
-
- private:
-  const ImplicitGemmSm80 kernel_;
-  const std::shared_ptr<const Kernels> kernels_;
-};
+// Not specialized, the kernel is compiled for a layout alone, and told the problem at every launch.
+ImplicitGemmSm80 compiled(ImplicitGemmSm80 kernel) {
+  if (!kernel.specialized) kernel.conv = Conv2dExtents{.nhwc = kernel.conv.nhwc};
+  return kernel;
+}
 
 class ImplicitGemm final : public KernelAlgorithm {
  public:
@@ -204,34 +157,37 @@ class ImplicitGemm final : public KernelAlgorithm {
     if (!supports(a, device)) return {};
     std::vector<Config> configs;
     const Target target = target_of(device);
-    for (const ImplicitGemmConfig& config : ranked(a, target, true)) configs.push_back(to_config(config));
-    for (const ImplicitGemmConfig& config : ranked(a, target, false)) configs.push_back(to_config(config));
+    for (const bool specialized : {true, false})
+      for (const ImplicitGemmSm80& kernel : ranked(a, target, specialized))
+        configs.push_back(to_config(kernel));
     return configs;
   }
 
   double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
                   const Ceilings& ceilings) const override {
-    const ImplicitGemmSm80 kernel = with(a, from_config<ImplicitGemmConfig>(config));
-    const Conv2dExtents& e = kernel.problem;
+    const ImplicitGemmSm80 kernel = kernel_of(a, config);
+    const Conv2dExtents& e = kernel.conv;
     const double flops = 2.0 * static_cast<double>(kernel.blocks(e)) * kernel.block_m * kernel.block_n *
                          kernel.k_blocks(e) * kernel.block_k;
     const double speed = kernel.is_half() ? 2 : kernel.multiply == Multiply::fp32 ? 1.0 / 3 : 1;
     return 1e6 * std::max(flops / (speed * ceilings.flops_per_second), a.bytes() / ceilings.bytes_per_second);
   }
 
+  std::vector<ConfigField> fields() const override { return config_fields<ImplicitGemmSm80>(); }
+
   bool compiles(const Config& config) const override { return config.at("specialized") != 0; }
 
   // Twice the warps share the same tile along its warps' longer side.
-  std::optional<StageView> stage_view(const Conv2dProblem&, const DeviceInfo&,
+  std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
                                       const Config& config) const override {
-    const auto typed = from_config<ImplicitGemmConfig>(config);
+    const ImplicitGemmSm80 typed = kernel_of(a, config);
     StageView view;
     view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
     view.parameters.stages = {2, 3, 4, 5, 6, 7, 8};
     view.config = {typed.warps_m * typed.warps_n, typed.stages};
     view.with = [typed](const StageConfig& wanted) {
-      ImplicitGemmConfig other = typed;
-      other.stages = wanted.stages;
+      ImplicitGemmSm80 other = typed;
+      other.stages = static_cast<int>(wanted.stages);
       if (wanted.warps == 2 * typed.warps_m * typed.warps_n) {
         const bool along_m = typed.block_m / typed.warps_m >= typed.block_n / typed.warps_n &&
                              typed.block_m % (32 * typed.warps_m) == 0;
@@ -247,7 +203,7 @@ class ImplicitGemm final : public KernelAlgorithm {
     if (Support support = needs_sm80(device); !support) return support;
     if (a.dtype != DType::f32) return Support::no("it is for f32 tensors only");
     if (Support support = fits_extents(a); !support) return support;
-    if (!with(a, {}).fits(extents_of(a)))
+    if (const ImplicitGemmSm80 kernel = kernel_of(a); !kernel.fits(kernel.conv))
       return Support::no(
           "its sums have too many terms, or its output is too large, to be counted in 31 bits");
     return Support::yes();
@@ -255,13 +211,7 @@ class ImplicitGemm final : public KernelAlgorithm {
 
   Support takes_config(const Conv2dProblem& a, const DeviceInfo& device,
                        const Config& config) const override {
-    const auto typed = from_config<ImplicitGemmConfig>(config);
-    for (const auto& [name, value] : config.values) {
-      const bool flag = name == "chunked" || name == "specialized";
-      if (value < (flag ? 0 : 1) || value > (flag ? 1 : 256))
-        return Support::no(fmt::format("{} must be {}, not {}", name, flag ? "0 or 1" : "1 to 256", value));
-    }
-    const ImplicitGemmSm80 kernel = with(a, typed);
+    const ImplicitGemmSm80 kernel = kernel_of(a, config);
     const std::int64_t most_smem_bytes = target_of(device).smem_per_block;
     if (!kernel.valid(most_smem_bytes))
       return Support::no(
@@ -272,29 +222,62 @@ class ImplicitGemm final : public KernelAlgorithm {
                       "{} stages in {} bytes of shared memory (this: {})",
                       to_string(config), ImplicitGemmSm80::kMostSums, kernel.sums(),
                       ImplicitGemmSm80::kMostStages, most_smem_bytes, kernel.smem_bytes()));
-    if (!kernel.fits(kernel.problem))
+    if (!kernel.fits(kernel.conv))
       return Support::no("with this tile its blocks are too many to be counted in 31 bits");
     return Support::yes();
   }
 
-  std::unique_ptr<Executable> make(const Conv2dProblem& a, const DeviceInfo& device,
-                                   const Config& config) const override {
-    return std::make_unique<ImplicitGemmExecutable>(with(a, from_config<ImplicitGemmConfig>(config)), device);
+  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
+                         const Config& config) const override {
+    const ImplicitGemmSm80 kernel = kernel_of(a, config);
+    constexpr unsigned kPackThreads = 256;
+    const auto words = static_cast<std::size_t>(kernel.packed_words(kernel.conv));
+    LaunchPlan plan;
+    plan.name = "implicit_gemm_sm80", plan.arch = device.isa;
+    plan.configs = {to_cuda(compiled(kernel))};
+    if (kernel.asks_alignment()) {
+      ImplicitGemmSm80 any = kernel;
+      any.aligned = false;
+      plan.config_for_any_pointer = to_cuda(compiled(any));
+    }
+    plan.serves_every_problem = !kernel.specialized;
+    plan.packed_bytes = words * sizeof(float);
+    plan.pack.emplace_back(KernelLaunch{
+        LaunchPlan::kPack,
+        {static_cast<unsigned>((words + kPackThreads - 1) / kPackThreads)},
+        {kPackThreads},
+        0,
+        {Pointer{Operand::w}, Pointer{Operand::bias}, Pointer{Operand::packed, "unsigned*"}, kernel.conv}});
+    plan.run.emplace_back(KernelLaunch{LaunchPlan::kRun,
+                                       {static_cast<unsigned>(kernel.blocks(kernel.conv))},
+                                       {static_cast<unsigned>(kernel.threads())},
+                                       static_cast<std::size_t>(kernel.smem_bytes()),
+                                       {Pointer{Operand::x}, Pointer{Operand::packed, "const unsigned*"},
+                                        Pointer{Operand::y, "float*"}, kernel.conv}});
+    hold_resident(plan, kernel.blocks_per_unit());
+    const BlockNeeds block = {kernel.threads(), plan.most_registers, kernel.smem_bytes()};
+    plan.resident_blocks = std::max(occupancy(target_of(device), block).blocks, 1);
+    return plan;
+  }
+  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
+    return work_of(kernel_of(a, config));
   }
 
   // The configs that make sense, best estimate first: those that need no more than twice the best's.
-  static std::vector<ImplicitGemmConfig> ranked(const Conv2dProblem& a, const Target& target,
-                                                bool specialized) {
+  static std::vector<ImplicitGemmSm80> ranked(const Conv2dProblem& a, const Target& target,
+                                              bool specialized) {
     constexpr double kHopeless = 2;
     constexpr std::size_t kMostCandidates = 64;
-    std::vector<Ranked<ImplicitGemmConfig>> all;
+    std::vector<Ranked<ImplicitGemmSm80>> all;
+    const ImplicitGemmSm80 plain = kernel_of(a);
     const auto add = [&](const Shape& shape, int block_k, int stages, bool chunked) {
       if (shape.block_m > 16 && shape.block_m / 2 >= a.k / a.groups) return;  // half of it or more is idle
-      const ImplicitGemmConfig config{shape.block_m, shape.block_n, block_k, shape.warps_m,
-                                      shape.warps_n, stages,        chunked, specialized};
-      const ImplicitGemmSm80 kernel = with(a, config);
-      if (!kernel.valid(target.smem_per_block) || !kernel.fits(kernel.problem)) return;
-      all.push_back({estimated_cycles(kernel, target), config});
+      ImplicitGemmSm80 kernel = plain;
+      kernel.block_m = shape.block_m, kernel.block_n = shape.block_n, kernel.block_k = block_k;
+      kernel.warps_m = shape.warps_m, kernel.warps_n = shape.warps_n, kernel.stages = stages;
+      kernel.chunked = chunked, kernel.specialized = specialized;
+      if (!kernel.valid(target.smem_per_block) || !kernel.fits(kernel.conv)) return;
+      all.push_back({estimated_cycles(kernel, target), kernel});
     };
     for (const bool chunked : {true, false}) {
       if (!specialized)
@@ -309,20 +292,6 @@ class ImplicitGemm final : public KernelAlgorithm {
 };
 
 }  // namespace
-
-CompileJob implicit_gemm_sm80_job(const ImplicitGemmSm80& a, const std::string& arch) {
-  const Conv2dExtents problem = a.specialized ? a.problem : Conv2dExtents{.nhwc = a.problem.nhwc};
-  const std::string config = fmt::format(
-      "convtune::ImplicitGemmSm80{{.problem={},.multiply={},.block_m={},.block_n={},.block_k={},.warps_m={},"
-      ".warps_n={},.stages={},.chunked={},.specialized={},.aligned={}}}",
-      to_cuda(problem), to_cuda(a.multiply), a.block_m, a.block_n, a.block_k, a.warps_m, a.warps_n, a.stages,
-      a.chunked, a.specialized, a.aligned);
-  return packing_job("implicit_gemm_sm80", config, arch);
-}
-
-ImplicitGemmSm80 implicit_gemm_sm80_kernel(const Conv2dProblem& problem, const Config& config) {
-  return with(problem, from_config<ImplicitGemmConfig>(config));
-}
 
 const Algorithm& implicit_gemm_sm80() {
   static const ImplicitGemm algorithm;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "cuda/compiler.h"
-#include "cuda/rehearsal.h"
 #include "cuda/retired_modules.h"
 
 namespace convtune::cuda {
@@ -49,7 +48,6 @@ std::shared_ptr<CUmod_st> load(int device, const std::string& cubin, const std::
 Kernel::Kernel(int device, const CompiledModule& module, const std::string& name,
                std::size_t dynamic_smem_bytes, Loaded loaded)
     : device_(device), resources_(module.kernel(name)) {
-  if (Rehearsal::current()) return;
   const DeviceScope scope(device);
   std::optional<BesideCapture> beside;
   if (loaded == Loaded::in_a_run) beside.emplace();
@@ -81,30 +79,7 @@ void Kernel::launch_with(Extent3 grid, Extent3 block, std::size_t dynamic_smem_b
         resources_.kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, dynamic_smem_bytes);
 }
 
-bool Kernel::is_rehearsed() {
-  return Rehearsal::current() != nullptr;
-}
-
-void Kernel::rehearse(Extent3 grid, Extent3 block, std::size_t dynamic_smem_bytes,
-                      std::vector<std::string> arguments) const {
-  Rehearsal::current()->launches.push_back(
-      {resources_.kernel, resources_.registers, static_cast<int>(block.x * block.y * block.z),
-       resources_.spill_bytes, resources_.static_smem_bytes + static_cast<std::int64_t>(dynamic_smem_bytes),
-       std::int64_t{grid.x} * grid.y * grid.z});
-  Rehearsal::current()->steps.push_back(
-      {resources_.kernel, grid, block, dynamic_smem_bytes, std::move(arguments)});
-}
-
 void fill(int device, void* memory, unsigned word, std::size_t words, Stream stream) {
-  if (Rehearsal* const rehearsal = Rehearsal::current()) {
-    rehearsal->steps.push_back(
-        {{},
-         {},
-         {},
-         0,
-         {argument_text(static_cast<float*>(memory)), argument_text(word), argument_text(words)}});
-    return;
-  }
   const DeviceScope scope(device);
   check(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(memory), word, words,
                                   static_cast<CUstream>(stream)),

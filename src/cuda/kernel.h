@@ -4,18 +4,13 @@
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "convtune/tensor.h"
-#include "cuda/argument_text.h"
 #include "cuda/compiled_module.h"
 #include "cuda/driver.h"
+#include "cuda/launch_plan.h"
 
 namespace convtune::cuda {
-
-struct Extent3 {
-  unsigned x = 1, y = 1, z = 1;
-};
 
 // May be destroyed while launches of its wait on a stream (its module stays loaded), but not while a CUDA
 // graph that recorded one may be replayed.
@@ -37,18 +32,14 @@ class Kernel {
   template <class... Args>
   void launch(Extent3 grid, Extent3 block, std::size_t dynamic_smem_bytes, Stream stream,
               const Args&... args) const {
-    if (is_rehearsed()) return rehearse(grid, block, dynamic_smem_bytes, {argument_text(args)...});
     const void* addresses[] = {static_cast<const void*>(&args)..., nullptr};
     launch_with(grid, block, dynamic_smem_bytes, stream, addresses);
   }
-
- private:
+  // The same, of arguments that lie at these addresses.
   void launch_with(Extent3 grid, Extent3 block, std::size_t dynamic_smem_bytes, Stream stream,
                    const void** arguments) const;
-  static bool is_rehearsed();
-  void rehearse(Extent3 grid, Extent3 block, std::size_t dynamic_smem_bytes,
-                std::vector<std::string> arguments) const;
 
+ private:
   int device_;
   KernelResources resources_;
   std::shared_ptr<CUmod_st> module_;  // retired with the last copy

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include "capability.h"
-#include "cuda/forecast.h"
+#include "cuda/kernel_executable.h"
+#include "cuda/tile_work.h"
+#include "target.h"
 
 namespace convtune::cuda {
 namespace {
@@ -19,7 +21,11 @@ std::string KernelAlgorithm::source_hash() const {
 
 std::optional<double> KernelAlgorithm::estimated_us(const Conv2dProblem& problem, const DeviceInfo& device,
                                                     const Config& config) const {
-  return forecast_us(name_, problem, device, config);
+  const LaunchPlan plan = launch_plan(problem, device, config);
+  const KernelLaunch& launch = plan.kernel_launch();
+  return estimate_time(target_of(device), work(problem, device, config),
+                       {static_cast<int>(launch.block.x), 0, launch.blocks(), plan.resident_blocks})
+      .us;
 }
 
 Support KernelAlgorithm::accepts(const Conv2dProblem& problem, const DeviceInfo& device,
@@ -32,12 +38,28 @@ Support KernelAlgorithm::accepts(const Conv2dProblem& problem, const DeviceInfo&
   }
 }
 
-std::unique_ptr<Executable> KernelAlgorithm::build(const Conv2dProblem& problem, const DeviceInfo& device,
-                                                   const Config& config) const {
+LaunchPlan KernelAlgorithm::plan(const Conv2dProblem& problem, const DeviceInfo& device,
+                                 const Config& config) const {
   if (const Support support = accepts(problem, device, config); !support)
     throw Error(ErrorKind::unsupported,
                 fmt::format("{} cannot run this problem: {}", name_, support.reason()));
-  return make(problem, device, config);
+  return launch_plan(problem, device, config);
+}
+
+TileWork KernelAlgorithm::work(const Conv2dProblem& problem, const DeviceInfo& device,
+                               const Config& config) const {
+  TileWork work = tile_work(problem, device, config);
+  work.input_bytes = read_bytes(problem);
+  return work;
+}
+
+std::unique_ptr<Executable> KernelAlgorithm::build(const Conv2dProblem& problem, const DeviceInfo& device,
+                                                   const Config& config) const {
+  return std::make_unique<KernelExecutable>(plan(problem, device, config), device);
+}
+
+const KernelAlgorithm* kernel_algorithm(const Algorithm& algorithm) {
+  return dynamic_cast<const KernelAlgorithm*>(&algorithm);
 }
 
 Support takes_f32(const Conv2dProblem& problem, Layout layout) {
@@ -71,19 +93,6 @@ std::int64_t sm90_smem_per_block() {
   return bytes;
 }
 
-Support within(const Config& config, std::int64_t least, std::int64_t most) {
-  for (const auto& [name, value] : config.values)
-    if (value < least || value > most)
-      return Support::no(fmt::format("{} must be {} to {}, not {}", name, least, most, value));
-  return Support::yes();
-}
-
-CompileJob packing_job(const std::string& name, const std::string& config, const std::string& arch) {
-  CompileJob job = kernel_job(name + ".cuh", fmt::format("convtune::{}<{}>", name, config), arch);
-  job.kernels.push_back(fmt::format("convtune::pack_{}<{}>", name, config));
-  return job;
-}
-
 StageView stages_alone(std::int64_t warps, std::int64_t stages,
                        std::function<Config(std::int64_t stages)> with_stages) {
   StageView view;
@@ -99,6 +108,11 @@ StageView stages_alone(std::int64_t warps, std::int64_t stages,
                   "multiprocessor for itself",
                   warps)};
   return view;
+}
+
+void hold_resident(LaunchPlan& plan, int blocks) {
+  plan.resident_blocks = blocks;
+  plan.most_registers = registers_for(static_cast<int>(plan.kernel_launch().block.x), blocks);
 }
 
 }  // namespace convtune::cuda

@@ -1,9 +1,9 @@
-// What the algorithms with kernels of our own have in common: answers that are the same for all, refusals,
-// the order of candidates, and an executable that packs its weights.
+// What the algorithms with kernels of our own have in common: each says what it takes, which configs are
+// worth a try, what one launches (launch_plan.h) and what work that is (time_model.h). Everything else
+// follows from these.
 #pragma once
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -13,9 +13,8 @@
 
 #include "backend.h"
 #include "config.h"
-#include "cuda/aligned_kernel.h"
-#include "cuda/compiler.h"
-#include "cuda/kernel.h"
+#include "cuda/launch_plan.h"
+#include "time_model.h"
 
 namespace convtune::cuda {
 
@@ -26,28 +25,37 @@ class KernelAlgorithm : public Algorithm {
   std::string_view name() const final { return name_; }
   Device::Kind device_kind() const final { return Device::Kind::cuda; }
   std::string source_hash() const final;
+  // By the model of time, without a spill: no candidate has one.
   std::optional<double> estimated_us(const Conv2dProblem&, const DeviceInfo&, const Config&) const final;
   Support accepts(const Conv2dProblem&, const DeviceInfo&, const Config&) const final;
   std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&, const Config&) const final;
 
+  // What build() compiles and launches; a config that it does not accept is refused as there.
+  LaunchPlan plan(const Conv2dProblem&, const DeviceInfo&, const Config&) const;
+  // What its kernel does, counted. For a config that it accepts.
+  TileWork work(const Conv2dProblem&, const DeviceInfo&, const Config&) const;
+
  protected:
-  // What can be said without its configs.
+  // Checks that do not depend on the config.
   virtual Support takes(const Conv2dProblem&, const DeviceInfo&) const = 0;
   // For a problem that it takes. May throw, as from_config() does of a config that is not its own.
   virtual Support takes_config(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
-  // For a config that it accepts.
-  virtual std::unique_ptr<Executable> make(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
+  // For a config that it accepts; pure. The input's bytes need not be in the work.
+  virtual LaunchPlan launch_plan(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
+  virtual TileWork tile_work(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
 
  private:
   const std::string name_;
 };
 
+// The algorithm as one of these, or null: of a vendor, which compiles nothing of ours.
+const KernelAlgorithm* kernel_algorithm(const Algorithm& algorithm);
+
 // Refusals that several of them share.
 Support takes_f32(const Conv2dProblem& problem, Layout layout);
 Support takes_tf32_nchw(const Conv2dProblem& problem);
-Support needs_sm80(const DeviceInfo& device);                                 // or newer
-Support needs_sm90(const DeviceInfo& device);                                 // and no other
-Support within(const Config& config, std::int64_t least, std::int64_t most);  // every value of it
+Support needs_sm80(const DeviceInfo& device);  // or newer
+Support needs_sm90(const DeviceInfo& device);  // and no other
 
 // Shared memory that a block may have where needs_sm90() is satisfied.
 std::int64_t sm90_smem_per_block();
@@ -73,73 +81,48 @@ std::vector<Typed> best_of(std::vector<Ranked<Typed>> ranked,
   return best;
 }
 
-template <class Typed>
-std::vector<Config> to_configs(const std::vector<Typed>& typed) {
-  std::vector<Config> configs;
-  for (const Typed& one : typed) configs.push_back(to_config(one));
-  return configs;
-}
-
-// Warps that only the kernel's own roles decide, and 2 to 8 stages.
+// Warps that only the kernel's own roles decide, and 2 to 8 stages in the field `stages`.
 StageView stages_alone(std::int64_t warps, std::int64_t stages,
                        std::function<Config(std::int64_t stages)> with_stages);
 
-// The job of a kernel and of the one that packs its weights, NAME and pack_NAME in NAME.cuh. `config`: the
-// argument of both templates, as C++ writes it.
-CompileJob packing_job(const std::string& name, const std::string& config, const std::string& arch);
-
-// The job of the same kernel for pointers of any alignment, for AlignedKernel; nothing where it would be the
-// same.
-template <class KernelConfig>
-std::function<CompileJob()> job_for_any_pointer(KernelConfig kernel, const std::string& arch,
-                                                CompileJob (*job)(const KernelConfig&, const std::string&)) {
-  if (!kernel.asks_alignment()) return {};
-  kernel.aligned = false;
-  return [kernel, arch, job] { return job(kernel, arch); };
+// The plan of a kernel that reads x and packed weights and writes y, beside one that packs. `Kernel` is its
+// config (src/cuda/kernels/NAME.h): flag_at() is the word of the packed weights where packing notes that one
+// of them is not finite. `packed_type`: what the packing kernel takes for packed weights.
+template <class Kernel>
+LaunchPlan plan_of(const std::string& name, const Kernel& kernel, const DeviceInfo& device, Extent3 grid,
+                   std::vector<Argument> arguments, std::string_view packed_type = "unsigned*") {
+  constexpr unsigned kPackThreads = 256;
+  LaunchPlan plan;
+  plan.name = name, plan.arch = device.isa;
+  plan.configs = {to_cuda(kernel)};
+  plan.packed_bytes = static_cast<std::size_t>(kernel.packed_floats()) * sizeof(float);
+  plan.pack.emplace_back(Clear{{Operand::packed, "float*", kernel.flag_at()}, 1});
+  plan.pack.emplace_back(
+      KernelLaunch{LaunchPlan::kPack,
+                   {static_cast<unsigned>((kernel.flag_at() + kPackThreads - 1) / kPackThreads)},
+                   {kPackThreads},
+                   0,
+                   {Pointer{Operand::w}, Pointer{Operand::bias}, Pointer{Operand::packed, packed_type}}});
+  plan.run.emplace_back(KernelLaunch{LaunchPlan::kRun,
+                                     grid,
+                                     {static_cast<unsigned>(kernel.threads())},
+                                     static_cast<std::size_t>(kernel.smem_bytes()),
+                                     std::move(arguments)});
+  return plan;
 }
+// What most of those kernels are given, behind whatever else.
+inline const std::vector<Argument> kTensorArguments = {Pointer{Operand::x}, Pointer{Operand::packed},
+                                                       Pointer{Operand::y, "float*"}};
 
-// The two of such a job. `KernelConfig` is that argument's type (src/cuda/kernels/NAME.h), whose flag_at() is
-// where packing notes that a weight is not finite; `Word` is what the packing kernel takes for packed
-// weights.
-template <class KernelConfig, class Word = unsigned>
-class PackingExecutable : public Executable {
- public:
-  std::size_t packed_bytes() const final {
-    return static_cast<std::size_t>(config_.packed_floats()) * sizeof(float);
-  }
-  void pack(const void* w, const void* bias, void* packed, Stream stream) const final {
-    fill(device_, static_cast<float*>(packed) + config_.flag_at(), 0, 1, stream);
-    constexpr unsigned kThreads = 256;
-    const auto blocks = static_cast<unsigned>((config_.flag_at() + kThreads - 1) / kThreads);
-    pack_.launch({blocks}, {kThreads}, 0, stream, static_cast<const float*>(w),
-                 static_cast<const float*>(bias), static_cast<Word*>(packed));
-  }
+// Launch bounds of so many blocks a multiprocessor, and the registers that they leave to a thread.
+void hold_resident(LaunchPlan& plan, int blocks);
 
- protected:
-  // `any`: the job of the same kernel for pointers that are aligned badly, where this one is not for them
-  // (aligned_kernel.h).
-  PackingExecutable(const KernelConfig& config, const DeviceInfo& device, const CompileJob& job,
-                    std::function<CompileJob()> any = {})
-      : PackingExecutable(config, device, job, compile(job), std::move(any)) {}
-  PackingExecutable(const KernelConfig& config, const DeviceInfo& device, const CompileJob& job,
-                    const CompiledModule& module, std::function<CompileJob()> any = {})
-      : config_(config),
-        device_(device.device.index),
-        run_(device_, module, job.kernels[0], static_cast<std::size_t>(config.smem_bytes()), std::move(any)),
-        pack_(device_, module, job.kernels[1]) {}
-
-  template <class... Args>
-  void launch(Extent3 grid, Stream stream, const Args&... args) const {
-    run_.launch(grid, {static_cast<unsigned>(config_.threads())},
-                static_cast<std::size_t>(config_.smem_bytes()), stream, args...);
-  }
-
-  const KernelConfig config_;
-  const int device_;
-
- private:
-  const AlignedKernel run_;
-  const Kernel pack_;
-};
+// A second form for tensors that do not begin at multiples of 16 bytes, where the kernel asks for that.
+template <class Kernel>
+void add_any_pointer_form(LaunchPlan& plan, Kernel kernel) {
+  if (!kernel.asks_alignment()) return;
+  kernel.aligned = false;
+  plan.config_for_any_pointer = to_cuda(kernel);
+}
 
 }  // namespace convtune::cuda

@@ -1,5 +1,4 @@
-// program_text(): build(), pack() and run() are rehearsed twice, first for the job and then for its launches;
-// nothing is compiled.
+// program_text(): a launch plan written out; nothing is compiled.
 //
 // nvcc's host code names a template argument's class by its mangled name where that is in a namespace, and
 // g++ knows no such name. So the kernels' template lines go, and what was their argument becomes a constant
@@ -14,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/argument_text.h"
+#include "cuda/extents.h"
+#include "cuda/kernel_algorithm.h"
 #include "cuda/kernel_sources.h"
-#include "cuda/rehearsal.h"
 
 namespace convtune::cuda {
 namespace {
@@ -111,62 +110,96 @@ std::string device_code_of(const CompileJob& job) {
   return text;
 }
 
-std::string statements_of(const std::vector<RehearsedStep>& steps) {
+// "x", "packed + 8", "reinterpret_cast<unsigned*>(packed)": operands are floats there.
+std::string pointer_text(const Pointer& pointer) {
+  std::string text(to_string(pointer.operand));
+  if (pointer.offset > 0) text += fmt::format(" + {}", pointer.offset);
+  if (pointer.type.find("float") != pointer.type.npos) return text;
+  return fmt::format("reinterpret_cast<{}>({})", pointer.type, text);
+}
+
+std::string tensor_map_text(Operand operand, const TensorMapLayout& map) {
+  return fmt::format("tensor_map({}, {{{}}}, {{{}}}, {{{}}}{})", to_string(operand),
+                     fmt::join(map.extents, ", "), fmt::join(map.strides, ", "), fmt::join(map.box, ", "),
+                     map.swizzle == Swizzle::none ? "" : ", CU_TENSOR_MAP_SWIZZLE_128B");
+}
+
+// Arguments as CUDA C++ writes them, for tensors that begin at multiples of 16 bytes.
+struct ArgumentText {
+  const KernelLaunch& launch;
+
+  std::string operator()(const Pointer& pointer) const { return pointer_text(pointer); }
+  std::string operator()(int value) const { return std::to_string(value); }
+  std::string operator()(const Conv2dExtents& extents) const { return to_cuda(extents); }
+  std::string operator()(const TensorMaps& maps) const {
+    std::vector<std::string> groups;
+    for (const TensorMapGroup& group : maps.groups) {
+      std::vector<std::string> texts;
+      for (const TensorMapLayout& map : group.maps) texts.push_back(tensor_map_text(group.operand, map));
+      texts.resize(std::max<std::size_t>(group.places, 1), "convtune::ptx::TensorMap{}");
+      const std::string all = fmt::format("{}", fmt::join(texts, ", "));
+      groups.push_back(group.places > 0 ? "{" + all + "}" : all);
+    }
+    return fmt::format("{}{{{}}}", maps.type, fmt::join(groups, ", "));
+  }
+  std::string operator()(const TensorMapsUsable& usable) const {
+    for (const Argument& argument : launch.arguments)
+      if (const auto* maps = std::get_if<TensorMaps>(&argument))
+        return maps->groups.at(usable.group).maps.empty() ? "0" : "1";
+    return "0";
+  }
+};
+
+std::string statements_of(const std::vector<Step>& steps, const CompileJob& job) {
   std::string text;
   const auto add = [&](const std::string& statement) { text += wrapped(statement, 2); };
-  for (const RehearsedStep& step : steps) {
-    if (step.kernel.empty()) {
-      if (step.arguments[1] != "0") fail("memory is filled with " + step.arguments[1]);
+  for (const Step& step : steps) {
+    if (const auto* clear = std::get_if<Clear>(&step)) {
       add(fmt::format("C10_CUDA_CHECK(cudaMemsetAsync({}, 0, {} * sizeof(float), stream));",
-                      step.arguments[0], step.arguments[2]));
+                      pointer_text(clear->begin), clear->words));
       continue;
     }
-    const std::string name = parts_of(step.kernel).name;
-    if (step.dynamic_smem_bytes > kMostStaticSmemBytes)
+    const auto& launch = std::get<KernelLaunch>(step);
+    const std::string name = parts_of(job.kernels[launch.kernel]).name;
+    if (launch.dynamic_smem_bytes > kMostStaticSmemBytes)
       add(fmt::format(
           "C10_CUDA_CHECK(cudaFuncSetAttribute({}, cudaFuncAttributeMaxDynamicSharedMemorySize, {}));", name,
-          step.dynamic_smem_bytes));
+          launch.dynamic_smem_bytes));
     const auto extent = [](const Extent3& e) { return fmt::format("dim3({}, {}, {})", e.x, e.y, e.z); };
-    add(fmt::format("{}<<<{}, {}, {}, stream>>>({});", name, extent(step.grid), extent(step.block),
-                    step.dynamic_smem_bytes, spaced(fmt::format("{}", fmt::join(step.arguments, ", ")))));
+    std::vector<std::string> arguments;
+    for (const Argument& argument : launch.arguments)
+      arguments.push_back(std::visit(ArgumentText{launch}, argument));
+    add(fmt::format("{}<<<{}, {}, {}, stream>>>({});", name, extent(launch.grid), extent(launch.block),
+                    launch.dynamic_smem_bytes, spaced(fmt::format("{}", fmt::join(arguments, ", ")))));
     add("C10_CUDA_KERNEL_LAUNCH_CHECK();");
   }
   return text;
 }
 
-CompileJob job_of(const Conv2dProblem& problem, const DeviceInfo& device, const Candidate& candidate) {
-  Rehearsal rehearsal(nullptr);
-  try {
-    candidate.algorithm->build(problem, device, candidate.config);
-  } catch (const Rehearsal::StoppedAtCompile&) {
-    return *rehearsal.job;
-  }
-  throw Error(ErrorKind::unsupported,
-              fmt::format("{} has no source to write out", candidate.algorithm->name()));
+bool has_tensor_maps(const LaunchPlan& plan) {
+  const auto& arguments = plan.kernel_launch().arguments;
+  return std::any_of(arguments.begin(), arguments.end(), [](const Argument& argument) {
+    const auto* maps = std::get_if<TensorMaps>(&argument);
+    return maps && std::any_of(maps->groups.begin(), maps->groups.end(),
+                               [](const TensorMapGroup& group) { return !group.maps.empty(); });
+  });
 }
 
 }  // namespace
 
 ProgramText program_text(const Conv2dProblem& problem, const DeviceInfo& device, const Candidate& candidate) {
-  const CompileJob job = job_of(problem, device, candidate);
-  CompiledModule module;  // what its kernels need, nobody asks here
-  for (const std::string& kernel : job.kernels) {
-    KernelResources resources;
-    resources.kernel = kernel;
-    module.kernels.push_back(resources);
-  }
-  Rehearsal rehearsal(&module);
-  const auto executable = candidate.algorithm->build(problem, device, candidate.config);
-  executable->pack(rehearsed_address(Operand::w), problem.bias ? rehearsed_address(Operand::bias) : nullptr,
-                   rehearsed_address(Operand::packed), nullptr);
+  const KernelAlgorithm* const algorithm = kernel_algorithm(*candidate.algorithm);
+  if (!algorithm)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{} has no source to write out", candidate.algorithm->name()));
+  const LaunchPlan plan = algorithm->plan(problem, device, candidate.config);
+  const CompileJob job = compile_job(plan, plan.configs.front());
   ProgramText program;
-  program.arch = job.arch;
-  program.pack = statements_of(std::exchange(rehearsal.steps, {}));
-  executable->run(rehearsed_address(Operand::x), rehearsed_address(Operand::packed),
-                  rehearsed_address(Operand::y), nullptr);
-  program.run = statements_of(rehearsal.steps);
-  program.has_tensor_maps = !rehearsal.tensor_maps.empty();
-  program.packed_bytes = executable->packed_bytes();
+  program.arch = plan.arch;
+  program.pack = statements_of(plan.pack, job);
+  program.run = statements_of(plan.run, job);
+  program.has_tensor_maps = has_tensor_maps(plan);
+  program.packed_bytes = plan.packed_bytes;
   program.device_code = device_code_of(job);
   return program;
 }

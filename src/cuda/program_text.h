@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "cuda/cuda.h"
+#include "cuda/dry_run.h"
 
 namespace convtune::cuda {
 

@@ -1,23 +1,21 @@
-// What the kernels of our algorithms do, counted: for the model that estimates times (time_model.h).
+// What the algorithms count alike of a tile's work (time_model.h). Geometry comes from the kernels' own
+// headers; instructions were counted in their source, by phases: those of the loops that everything hangs on
+// exactly, the others roughly.
 #pragma once
 
-#include <optional>
-#include <string_view>
-
-#include "convtune/convolution.h"
-#include "cuda/kernels/direct_depthwise_sm80.h"
-#include "cuda/kernels/direct_stem_sm80.h"
+#include "convtune/problem.h"
+#include "cuda/kernels/conv2d_extents.h"
 #include "time_model.h"
 
 namespace convtune::cuda {
 
-// For a config that the algorithm accepts; nothing for an algorithm that is not counted.
-std::optional<TileWork> tile_work(std::string_view algorithm, const Conv2dProblem& problem,
-                                  const Config& config);
+// Stores a tile's outputs in pieces of so many floats. Their ends lie anywhere in a sector of 8, unless all
+// pieces are whole sectors.
+void store_in_pieces(TileWork& work, double outputs, double piece);
 
-// The same for those that rank their candidates by the model; `wavefronts` as direct_stem_sm80_wavefronts()
-// counts.
-TileWork tile_work(const DirectDepthwiseSm80& kernel);
-TileWork tile_work(const DirectStemSm80& kernel, double wavefronts);
+// Bytes of the input's rows that some filter row meets.
+double read_bytes(const Conv2dProblem& problem);
+
+double outputs_of(const Conv2dExtents& conv);  // of all images
 
 }  // namespace convtune::cuda

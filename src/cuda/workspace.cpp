@@ -6,8 +6,8 @@
 #include <mutex>
 #include <utility>
 
-#include "cuda/cuda.h"
 #include "cuda/driver.h"
+#include "cuda/memory.h"
 
 namespace convtune::cuda {
 namespace {
@@ -29,7 +29,7 @@ Registry& registry() {
 }  // namespace
 
 Workspace::Block Workspace::allocate(std::size_t bytes) const {
-  return {backend({Device::Kind::cuda, device_}).allocate(bytes), bytes};
+  return {cuda::allocate(device_, bytes), bytes};
 }
 
 void* Workspace::at_least(std::size_t bytes, Stream stream) {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "convtune/cases.h"
-#include "cuda/direct_body_sm90.h"
 #include "kernel_test.h"
 
 namespace convtune {
@@ -11,11 +10,7 @@ namespace {
 
 class DirectBody : public KernelTest {
  protected:
-  DirectBody()
-      : KernelTest(cuda::direct_body_sm90(), "sm_90a",
-                   [](const Conv2dProblem& problem, const Config& config, const std::string& isa) {
-                     return cuda::direct_body_sm90_job(cuda::direct_body_sm90_kernel(problem, config), isa);
-                   }) {}
+  DirectBody() : KernelTest(cuda::direct_body_sm90(), "sm_90a") {}
 };
 
 Conv2dProblem random_body(std::uint64_t index) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "convtune/cases.h"
-#include "cuda/direct_depthwise_sm80.h"
 #include "kernel_test.h"
 
 namespace convtune {
@@ -31,12 +30,7 @@ Conv2dProblem random_problem(std::uint64_t index) {
 
 class DirectDepthwise : public KernelTest {
  protected:
-  DirectDepthwise()
-      : KernelTest(cuda::direct_depthwise_sm80(), "",
-                   [](const Conv2dProblem& problem, const Config& config, const std::string& isa) {
-                     return cuda::direct_depthwise_sm80_job(
-                         cuda::direct_depthwise_sm80_kernel(problem, config), isa);
-                   }) {}
+  DirectDepthwise() : KernelTest(cuda::direct_depthwise_sm80(), "") {}
 };
 
 TEST_F(DirectDepthwise, IsExactOnTheSuites) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "convtune/cases.h"
-#include "cuda/direct_fma_sm80.h"
 #include "kernel_test.h"
 
 namespace convtune {
@@ -33,11 +32,7 @@ Conv2dProblem random_problem(std::uint64_t index) {
 
 class DirectFma : public KernelTest {
  protected:
-  DirectFma()
-      : KernelTest(cuda::direct_fma_sm80(), "",
-                   [](const Conv2dProblem& problem, const Config& config, const std::string& isa) {
-                     return cuda::direct_fma_sm80_job(cuda::direct_fma_sm80_kernel(problem, config), isa);
-                   }) {}
+  DirectFma() : KernelTest(cuda::direct_fma_sm80(), "") {}
   const Algorithm& fma() { return algorithm(); }
 
   // For each problem the first guess and some of all that it accepts, compiled beforehand by all processors.

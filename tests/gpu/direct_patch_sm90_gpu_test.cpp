@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "convtune/cases.h"
-#include "cuda/direct_patch_sm90.h"
 #include "kernel_test.h"
 
 namespace convtune {
@@ -13,11 +12,7 @@ namespace {
 
 class DirectPatch : public KernelTest {
  protected:
-  DirectPatch()
-      : KernelTest(cuda::direct_patch_sm90(), "sm_90a",
-                   [](const Conv2dProblem& problem, const Config& config, const std::string& isa) {
-                     return cuda::direct_patch_sm90_job(cuda::direct_patch_sm90_kernel(problem, config), isa);
-                   }) {}
+  DirectPatch() : KernelTest(cuda::direct_patch_sm90(), "sm_90a") {}
 };
 
 Conv2dProblem random_patches(std::uint64_t index) {

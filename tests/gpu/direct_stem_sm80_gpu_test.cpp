@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "convtune/cases.h"
-#include "cuda/direct_stem_sm80.h"
 #include "kernel_test.h"
 
 namespace convtune {
@@ -11,11 +10,7 @@ namespace {
 
 class DirectStemSm80Gpu : public KernelTest {
  protected:
-  DirectStemSm80Gpu()
-      : KernelTest(cuda::direct_stem_sm80(), "",
-                   [](const Conv2dProblem& problem, const Config& config, const std::string& isa) {
-                     return cuda::direct_stem_sm80_job(cuda::direct_stem_sm80_kernel(problem, config), isa);
-                   }) {}
+  DirectStemSm80Gpu() : KernelTest(cuda::direct_stem_sm80(), "") {}
 };
 
 Conv2dProblem random_stem(std::uint64_t index) {

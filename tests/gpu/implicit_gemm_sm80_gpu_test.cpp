@@ -6,7 +6,6 @@
 
 #include "convtune/cases.h"
 #include "convtune/verify.h"
-#include "cuda/implicit_gemm_sm80.h"
 #include "kernel_test.h"
 
 namespace convtune {
@@ -14,12 +13,7 @@ namespace {
 
 class ImplicitGemm : public KernelTest {
  protected:
-  ImplicitGemm()
-      : KernelTest(cuda::implicit_gemm_sm80(), "",
-                   [](const Conv2dProblem& problem, const Config& config, const std::string& isa) {
-                     return cuda::implicit_gemm_sm80_job(cuda::implicit_gemm_sm80_kernel(problem, config),
-                                                         isa);
-                   }) {}
+  ImplicitGemm() : KernelTest(cuda::implicit_gemm_sm80(), "") {}
 
   // The first guess, and the first of those that serve every problem.
   std::vector<Case> guesses_of(const std::vector<Conv2dProblem>& problems) {

@@ -17,6 +17,7 @@
 #include "cuda/compile_all.h"
 #include "cuda/cuda.h"
 #include "cuda/driver.h"
+#include "cuda/kernel_algorithm.h"
 #include "random_bits.h"
 #include "testbed.h"
 
@@ -51,10 +52,8 @@ inline std::vector<float> integers(std::int64_t elements, std::uint64_t seed) {
 
 class KernelTest : public testing::Test {
  protected:
-  using Job = std::function<cuda::CompileJob(const Conv2dProblem&, const Config&, const std::string& isa)>;
   // `isa`: the only one that the algorithm is for; "" = any.
-  KernelTest(const Algorithm& algorithm, std::string isa, Job job)
-      : algorithm_(algorithm), isa_(std::move(isa)), job_(std::move(job)) {}
+  KernelTest(const Algorithm& algorithm, std::string isa) : algorithm_(algorithm), isa_(std::move(isa)) {}
 
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no NVIDIA GPU: " << cuda::describe_driver();
@@ -89,7 +88,11 @@ class KernelTest : public testing::Test {
   }
   void compile(const std::vector<Case>& cases) {
     std::vector<cuda::CompileJob> jobs;
-    for (const Case& one : cases) jobs.push_back(job_(one.problem, one.config, device().isa));
+    for (const Case& one : cases) {
+      const cuda::LaunchPlan plan =
+          cuda::kernel_algorithm(algorithm_)->plan(one.problem, device(), one.config);
+      jobs.push_back(cuda::compile_job(plan, plan.configs.front()));
+    }
     cuda::compile_all(jobs, static_cast<int>(std::thread::hardware_concurrency()), 60);
   }
   Case first_guess(const Conv2dProblem& problem) {
@@ -218,7 +221,6 @@ class KernelTest : public testing::Test {
 
   const Algorithm& algorithm_;
   const std::string isa_;
-  const Job job_;
 };
 
 }  // namespace convtune

@@ -1,5 +1,5 @@
 // The last stage of a search on a GPU: the winner's resources as compiled decide R1, its neighbours are
-// built, checked and timed, and nothing of the rehearsal stays behind.
+// built, checked and timed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

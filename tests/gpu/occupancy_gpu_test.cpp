@@ -14,7 +14,7 @@
 #include "cuda/cuda.h"
 #include "cuda/driver.h"
 #include "cuda/kernel.h"
-#include "cuda/rehearsal.h"
+#include "cuda/kernel_algorithm.h"
 #include "target.h"
 
 namespace convtune::cuda {
@@ -110,12 +110,7 @@ TEST_F(OccupancyGpu, AgreesWithTheDriver) {
 
 TEST_F(OccupancyGpu, AgreesForRealCandidates) {
   constexpr std::size_t kOfEach = 3;
-  struct Chosen {
-    Conv2dProblem problem;
-    const Algorithm* algorithm;
-    Config config;
-  };
-  std::vector<Chosen> chosen;
+  std::vector<LaunchPlan> chosen;
   std::vector<CompileJob> jobs;
   for (const char* name : {"alexnet_conv1", "resnet_stem", "mobilenet_stem", "convnext_patchify",
                            "mobilenet_dw_3x3_144", "resnet_3x3_128"})
@@ -125,30 +120,18 @@ TEST_F(OccupancyGpu, AgreesForRealCandidates) {
       if (algorithm->vendor() || algorithm->reference() || !algorithm->supports(problem, device_)) continue;
       const std::vector<Config> configs = algorithm->candidates(problem, device_);
       for (std::size_t i = 0; i < std::min(kOfEach, configs.size()); ++i) {
-        Rehearsal rehearsal(nullptr);
-        EXPECT_THROW(algorithm->build(problem, device_, configs[i]), Rehearsal::StoppedAtCompile);
-        chosen.push_back({problem, algorithm, configs[i]});
-        jobs.push_back(*rehearsal.job);
+        chosen.push_back(kernel_algorithm(*algorithm)->plan(problem, device_, configs[i]));
+        jobs.push_back(compile_job(chosen.back(), chosen.back().configs.front()));
       }
     }
   const auto compiled = compile_all(jobs, static_cast<int>(std::thread::hardware_concurrency()), 60);
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     ASSERT_TRUE(compiled[i].module) << compiled[i].failure;
-    std::vector<Launch> launches;
-    {
-      Rehearsal rehearsal(&*compiled[i].module);
-      alignas(256) static char memory[256];
-      chosen[i]
-          .algorithm->build(chosen[i].problem, device_, chosen[i].config)
-          ->run(memory, memory, memory, nullptr);
-      launches = rehearsal.launches;
-    }
-    for (const Launch& launch : launches) {
-      const CompiledModule module = with_kernel(*compiled[i].module, jobs[i], launch.kernel);
-      const std::int64_t dynamic = launch.smem_bytes - module.kernel(launch.kernel).static_smem_bytes;
-      const Kernel kernel(device_.device.index, module, launch.kernel, static_cast<std::size_t>(dynamic));
-      compare(kernel, launch.threads, dynamic);
-    }
+    const KernelLaunch& launch = chosen[i].kernel_launch();
+    const std::string& name = jobs[i].kernels[LaunchPlan::kRun];
+    const CompiledModule module = with_kernel(*compiled[i].module, jobs[i], name);
+    const Kernel kernel(device_.device.index, module, name, launch.dynamic_smem_bytes);
+    compare(kernel, static_cast<int>(launch.block.x), static_cast<std::int64_t>(launch.dynamic_smem_bytes));
   }
   report();
   EXPECT_GE(compared_, 20);

@@ -11,7 +11,7 @@
 #include "convtune/cases.h"
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
-#include "cuda/forecast.h"
+#include "cuda/kernel_algorithm.h"
 #include "estimate.h"
 #include "target.h"
 
@@ -111,10 +111,11 @@ TEST(Capability, NoAlgorithmExceedsTheTable) {
         for (const Config& config : largest)
           if (algorithm->accepts(problem, device, config)) configs.push_back(config);
         for (const Config& config : configs) {
-          const auto launch = cuda::forecast_launch(algorithm->name(), problem, device, config);
-          const bool fits = launch && launch->smem_bytes <= facts.smem_per_block() &&
-                            launch->resident * launch->threads <= facts.threads &&
-                            launch->resident <= facts.blocks;
+          const cuda::LaunchPlan plan = cuda::kernel_algorithm(*algorithm)->plan(problem, device, config);
+          const cuda::KernelLaunch& launch = plan.kernel_launch();
+          const bool fits = static_cast<std::int64_t>(launch.dynamic_smem_bytes) <= facts.smem_per_block() &&
+                            plan.resident_blocks * static_cast<int>(launch.block.x) <= facts.threads &&
+                            plan.resident_blocks <= facts.blocks;
           ASSERT_TRUE(fits) << to_string(capability) << " " << algorithm->name() << " " << to_string(config);
         }
       }

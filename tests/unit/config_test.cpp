@@ -18,10 +18,12 @@ using testing::HasSubstr;
 struct TileConfig {
   int channels = 6;
   std::int64_t vectors = 4;
+  bool aligned = true;  // no choice
   template <class Self, class F>
   static void visit(Self& self, F&& field) {
-    field("channels", self.channels);
-    field("vectors", self.vectors);
+    field("channels", self.channels, 1, 64, "output channels of a tile");
+    field("vectors", self.vectors, 1, 16, "vectors of a tile");
+    field("aligned", self.aligned);
   }
 };
 
@@ -58,6 +60,19 @@ TEST(Config, BecomesATypedConfigAndBack) {
   EXPECT_THAT(refusal([] { from_config<TileConfig>(parse_config("vectors=8")); }), HasSubstr("'channels'"));
   EXPECT_THAT(refusal([] { from_config<TileConfig>(parse_config("vectors=8 channels=2 depth=1")); }),
               HasSubstr("fields that the algorithm does not know"));
+  EXPECT_EQ(refusal([] { from_config<TileConfig>(parse_config("vectors=17 channels=2")); }),
+            "vectors must be 1 to 16, not 17");
+  EXPECT_FALSE(from_config(to_config(typed), TileConfig{.aligned = false}).aligned)
+      << "what is no choice stays";
+}
+
+TEST(Config, FieldsSayWhatTheyMean) {
+  const std::vector<ConfigField> fields = config_fields<TileConfig>();
+  ASSERT_EQ(fields.size(), 2u);
+  EXPECT_EQ(fields[1].name, "vectors");
+  EXPECT_EQ(fields[1].least, 1);
+  EXPECT_EQ(fields[1].most, 16);
+  EXPECT_EQ(fields[1].meaning, "vectors of a tile");
 }
 
 RC_GTEST_PROP(Config, RoundTrip, (const std::vector<std::int64_t>& values)) {

@@ -14,6 +14,8 @@
 #include "cuda/compile_ahead.h"
 #include "cuda/compile_all.h"
 #include "cuda/compiler.h"
+#include "cuda/cuda.h"
+#include "cuda/dry_run.h"
 #include "estimate.h"
 
 namespace convtune::cuda {
@@ -223,7 +225,7 @@ TEST_F(Compiler, AheadLeavesWhatABuildCompilesInTheCache) {
   EXPECT_EQ(ahead.wait(), slowest);
   EXPECT_FALSE(fs::is_empty(folder_));
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_EQ(rehearse(problem, device, {good}, 1, 60).front().failure, "");
+  EXPECT_EQ(dry_run(problem, device, {good}, 1, 60).front().failure, "");
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), slowest)
       << "compiled again";
   EXPECT_EQ(CompileAhead(problem, device, {}).wait(), 0);

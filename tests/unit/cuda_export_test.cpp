@@ -8,8 +8,9 @@
 #include "convtune/cases.h"
 #include "convtune/export.h"
 #include "cuda/compiler.h"
+#include "cuda/dry_run.h"
+#include "cuda/kernel_algorithm.h"
 #include "cuda/program_text.h"
-#include "cuda/rehearsal.h"
 #include "estimate.h"
 #include "refusal.h"
 
@@ -81,12 +82,8 @@ TEST(ProgramText, CompilesToTheSameKernels) {
       if (!problem || tried == most) continue;
       ++tried;
       const Config config = algorithm->candidates(*problem, device).front();
-      cuda::CompileJob job;
-      {
-        cuda::Rehearsal rehearsal(nullptr);
-        EXPECT_THROW(algorithm->build(*problem, device, config), cuda::Rehearsal::StoppedAtCompile);
-        job = *rehearsal.job;
-      }
+      const cuda::LaunchPlan plan = cuda::kernel_algorithm(*algorithm)->plan(*problem, device, config);
+      const cuda::CompileJob job = cuda::compile_job(plan, plan.configs.front());
       const cuda::ProgramText program = cuda::program_text(*problem, device, {algorithm, config});
       cuda::CompileJob alone{program.device_code, {}, {}, program.arch, {}};
       for (const std::string& kernel : job.kernels) alone.kernels.push_back(kernel_name(kernel));
@@ -109,9 +106,9 @@ TEST(ProgramText, LaunchesWhatTheLibraryLaunches) {
   const Conv2dProblem problem = parse_problem("mb8ic3ih224oc96kh11sh4ph2 precision=tf32");
   const Algorithm& algorithm = find_algorithm(Device::Kind::cuda, "direct_stem_sm90");
   const Config config = parse_config("consumers=3 units=5 filters=96");
-  const auto rehearsed = cuda::rehearse(problem, device, {{&algorithm, config}}, 1, 60);
-  ASSERT_EQ(rehearsed[0].launches.size(), 1u) << rehearsed[0].failure;
-  const cuda::Launch& launch = rehearsed[0].launches[0];
+  const auto runs = cuda::dry_run(problem, device, {{&algorithm, config}}, 1, 60);
+  ASSERT_EQ(runs[0].failure, "");
+  const cuda::Launch& launch = runs[0].launch;
   const std::string run = cuda::program_text(problem, device, {&algorithm, config}).run;
   EXPECT_TRUE(
       contains(run, fmt::format("<<<dim3({}, 1, 1), dim3({}, 1, 1), ", launch.blocks, launch.threads)));
@@ -119,17 +116,17 @@ TEST(ProgramText, LaunchesWhatTheLibraryLaunches) {
   EXPECT_TRUE(contains(run, "x, packed, y);"));
 }
 
-TEST(ArgumentText, PointersAreNamesAndOffsets) {
-  auto* const packed = static_cast<float*>(cuda::rehearsed_address(cuda::Operand::packed));
-  EXPECT_EQ(cuda::argument_text(packed), "packed");
-  EXPECT_EQ(cuda::argument_text(packed + 7), "packed + 7");
-  EXPECT_EQ(cuda::argument_text(static_cast<const unsigned*>(cuda::rehearsed_address(cuda::Operand::w))),
-            "reinterpret_cast<const unsigned*>(w)");
-  EXPECT_EQ(cuda::argument_text(static_cast<const float*>(nullptr)), "nullptr");
-  EXPECT_EQ(cuda::argument_text(true), "true");
-  EXPECT_EQ(cuda::argument_text(-3), "-3");
-  const float elsewhere = 0;
-  EXPECT_THROW(cuda::argument_text(&elsewhere), Error);
+TEST(ProgramText, ArgumentsAreNamesAndOffsets) {
+  const DeviceInfo device = device_of(find_target("h100"));
+  const Conv2dProblem problem = parse_problem("mb8ic3ih224oc96kh11sh4ph2 precision=tf32");
+  const Algorithm& algorithm = find_algorithm(Device::Kind::cuda, "direct_stem_sm90");
+  const std::string pack =
+      cuda::program_text(problem, device, {&algorithm, parse_config("consumers=3 units=5 filters=96")}).pack;
+  EXPECT_TRUE(std::regex_search(pack, std::regex(R"(cudaMemsetAsync\(packed \+ [0-9]+, 0, 1 \* sizeof)")))
+      << pack;
+  EXPECT_TRUE(
+      std::regex_search(pack, std::regex(R"(\(w, bias,\s+reinterpret_cast<unsigned\*>\(packed\)\);)")))
+      << pack;
 }
 
 TEST(CudaExport, IsOneFile) {

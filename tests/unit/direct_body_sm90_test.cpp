@@ -1,6 +1,5 @@
 // The direct body kernel without a GPU: geometry, refusals, and that what is offered compiles without spills
 // into the threads and shared memory that were planned.
-#include "cuda/direct_body_sm90.h"
 
 #include <gtest/gtest.h>
 
@@ -312,12 +311,11 @@ TEST(DirectBodySm90, CompilesAsPlanned) {
     const std::vector<Config> configs = candidates(problem);
     ASSERT_FALSE(configs.empty()) << text;
     const auto most = std::max_element(configs.begin(), configs.end(), [&](const auto& a, const auto& b) {
-      return cuda::direct_body_sm90_kernel(problem, a).sums() <
-             cuda::direct_body_sm90_kernel(problem, b).sums();
+      return kernel_of<DirectBodySm90>(problem, a).sums() < kernel_of<DirectBodySm90>(problem, b).sums();
     });
     for (const Config& config : {configs.front(), *most}) {
-      const DirectBodySm90 kernel = cuda::direct_body_sm90_kernel(problem, config);
-      jobs.push_back(cuda::direct_body_sm90_job(kernel, "sm_90a"));
+      const DirectBodySm90 kernel = kernel_of<DirectBodySm90>(problem, config);
+      jobs.push_back(job_of(cuda::direct_body_sm90(), problem, config));
       threads.push_back(kernel.threads());
     }
   }

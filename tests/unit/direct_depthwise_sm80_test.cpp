@@ -1,6 +1,7 @@
 // The depthwise kernel for channels last without a GPU: geometry, refusals, and that what is offered compiles
 // for every architecture without spills into the threads that were planned.
-#include "cuda/direct_depthwise_sm80.h"
+
+#include "cuda/kernels/direct_depthwise_sm80.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +22,7 @@ int number(int i) {
 
 // One output as the kernel computes it, from an input that lies as in its ring of rows.
 long long sum_by_geometry(const DirectDepthwiseSm80& a, int p, int q) {
-  const Conv2dExtents& of = a.problem;
+  const Conv2dExtents& of = a.conv;
   const int band = p / a.tile_rows(), pass = p % a.tile_rows() / a.pass_rows();
   const int down = p % a.pass_rows() / a.rows, row = p % a.rows;
   const int side = q / a.tile_columns(), across = q % a.tile_columns() / a.columns, column = q % a.columns;
@@ -57,7 +58,7 @@ TEST(DirectDepthwiseSm80, FindsEveryProductInItsSharedMemory) {
     const std::vector<Config> configs = candidates(problem);
     ASSERT_FALSE(configs.empty()) << text;
     for (std::size_t c = 0; c < configs.size(); c += 1 + configs.size() / 16) {
-      const DirectDepthwiseSm80 kernel = cuda::direct_depthwise_sm80_kernel(problem, configs[c]);
+      const DirectDepthwiseSm80 kernel = kernel_of<DirectDepthwiseSm80>(problem, configs[c]);
       for (int p = 0; p < problem.p(); ++p)
         for (int q = 0; q < problem.q(); ++q) {
           long long want = 0;
@@ -80,7 +81,7 @@ TEST(DirectDepthwiseSm80, FindsEveryProductInItsSharedMemory) {
 TEST(DirectDepthwiseSm80, LeavesThePaddingOfWholeImagesOut) {
   const Conv2dProblem problem = parse_problem("g64mb1ic64ih7oc64kh7ph3 layout=nhwc");
   const auto kernel = [&](const char* config) {
-    return cuda::direct_depthwise_sm80_kernel(problem, parse_config(config));
+    return kernel_of<DirectDepthwiseSm80>(problem, parse_config(config));
   };
   const auto whole = kernel("rows=7 columns=7 channels=64 down=1 across=1 passes=1 ahead=1 blocks=4");
   EXPECT_EQ(whole.smem_bytes(), 7 * 7 * 64 * 4);
@@ -150,8 +151,8 @@ TEST(DirectDepthwiseSm80, CompilesAsPlanned) {
   std::vector<cuda::CompileJob> jobs;
   std::vector<int> threads;
   const auto add = [&](const Conv2dProblem& problem, const Config& config, ComputeCapability capability) {
-    const DirectDepthwiseSm80 kernel = cuda::direct_depthwise_sm80_kernel(problem, config);
-    jobs.push_back(cuda::direct_depthwise_sm80_job(kernel, isa_of(capability)));
+    const DirectDepthwiseSm80 kernel = kernel_of<DirectDepthwiseSm80>(problem, config);
+    jobs.push_back(job_of(cuda::direct_depthwise_sm80(), problem, config, capability));
     threads.push_back(kernel.threads() * kernel.blocks);
   };
   for (const char* text : {"g96mb64ic96ih56oc96kh7ph3", "g96mb64ic96ih112oc96kh3sh2ph1",
@@ -164,7 +165,7 @@ TEST(DirectDepthwiseSm80, CompilesAsPlanned) {
       const Config* tightest = nullptr;
       int least = 0;
       for (const Config& config : configs) {
-        const DirectDepthwiseSm80 kernel = cuda::direct_depthwise_sm80_kernel(problem, config);
+        const DirectDepthwiseSm80 kernel = kernel_of<DirectDepthwiseSm80>(problem, config);
         const int spare = kernel.register_limit() - kernel.registers();
         if ((kernel.passes > 1) == ring && (!tightest || spare < least)) tightest = &config, least = spare;
       }

@@ -1,6 +1,7 @@
 // The direct kernel on CUDA cores without a GPU: geometry, refusals, and that what is offered compiles for
 // every architecture without spills into the threads that were planned.
-#include "cuda/direct_fma_sm80.h"
+
+#include "cuda/kernels/direct_fma_sm80.h"
 
 #include <gtest/gtest.h>
 
@@ -22,18 +23,18 @@ long long sum_by_geometry(const DirectFmaSm80& a, const std::vector<int>& x, con
     const int r = a.filter_row(from, row);
     if (r < 0) continue;
     EXPECT_TRUE(a.is_used(from));
-    for (int s = 0; s < a.problem.s; ++s) {
-      const int at = q % 4 * a.problem.stride_w + s * a.problem.dilation_w;
+    for (int s = 0; s < a.conv.s; ++s) {
+      const int at = q % 4 * a.conv.stride_w + s * a.conv.dilation_w;
       EXPECT_LT(at, a.window());
-      const int pitch_column = column * a.problem.stride_w + a.first_column() + at;
+      const int pitch_column = column * a.conv.stride_w + a.first_column() + at;
       EXPECT_LT(pitch_column, a.pitch());
-      const int smem_row = first_row * a.problem.stride_h + from;
+      const int smem_row = first_row * a.conv.stride_h + from;
       EXPECT_LT(smem_row, a.input_rows());
-      const int image_row = band * a.band_rows() * a.problem.stride_h - a.problem.pad_top + smem_row;
+      const int image_row = band * a.band_rows() * a.conv.stride_h - a.conv.pad_top + smem_row;
       const int image_column = pitch_column - a.margin();
       const bool stored =
-          image_row >= 0 && image_row < a.problem.h && image_column >= 0 && image_column < a.stored_columns();
-      if (stored) sum += 1LL * x[image_row * a.problem.w + image_column] * w[r * a.problem.s + s];
+          image_row >= 0 && image_row < a.conv.h && image_column >= 0 && image_column < a.stored_columns();
+      if (stored) sum += 1LL * x[image_row * a.conv.w + image_column] * w[r * a.conv.s + s];
     }
   }
   return sum;
@@ -51,7 +52,7 @@ TEST(DirectFmaSm80, FindsEveryProductInItsSharedMemory) {
     const std::vector<Config> configs = cuda::direct_fma_sm80().candidates(problem, gpu());
     ASSERT_FALSE(configs.empty()) << text;
     for (std::size_t c = 0; c < configs.size(); c += 1 + configs.size() / 12) {
-      const DirectFmaSm80 kernel = cuda::direct_fma_sm80_kernel(problem, configs[c]);
+      const DirectFmaSm80 kernel = kernel_of<DirectFmaSm80>(problem, configs[c]);
       EXPECT_EQ(kernel.pitch() % 4, 0);
       EXPECT_LE(kernel.margin() + kernel.stored_columns(), kernel.pitch());
       for (int p = 0; p < problem.p(); ++p)
@@ -113,8 +114,8 @@ TEST(DirectFmaSm80, CompilesAsPlanned) {
   std::vector<cuda::CompileJob> jobs;
   std::vector<int> threads;
   const auto add = [&](const Conv2dProblem& problem, const Config& config, ComputeCapability capability) {
-    const DirectFmaSm80 kernel = cuda::direct_fma_sm80_kernel(problem, config);
-    jobs.push_back(cuda::direct_fma_sm80_job(kernel, isa_of(capability)));
+    const DirectFmaSm80 kernel = kernel_of<DirectFmaSm80>(problem, config);
+    jobs.push_back(job_of(cuda::direct_fma_sm80(), problem, config, capability));
     threads.push_back(kernel.threads());
   };
   for (const char* name : {"mobilenet_dw_3x3_144", "mobilenet_dw_3x3_s2_96", "convnext_dw_7x7_96",
@@ -126,8 +127,8 @@ TEST(DirectFmaSm80, CompilesAsPlanned) {
     for (const char* flag : {"kept", "staged", "uniform"}) {
       const Config* most = nullptr;
       for (const Config& config : configs)
-        if (config.at(flag) == 1 && (!most || cuda::direct_fma_sm80_kernel(problem, config).registers() >
-                                                  cuda::direct_fma_sm80_kernel(problem, *most).registers()))
+        if (config.at(flag) == 1 && (!most || kernel_of<DirectFmaSm80>(problem, config).registers() >
+                                                  kernel_of<DirectFmaSm80>(problem, *most).registers()))
           most = &config;
       if (most) add(problem, *most, {9, 0});
     }

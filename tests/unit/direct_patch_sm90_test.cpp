@@ -1,6 +1,7 @@
 // The direct patch kernel without a GPU: geometry, refusals, and that what is offered compiles without spills
 // into the threads and shared memory that were planned.
-#include "cuda/direct_patch_sm90.h"
+
+#include "cuda/kernels/direct_patch_sm90.h"
 
 #include <gtest/gtest.h>
 
@@ -136,22 +137,21 @@ TEST(DirectPatchSm90, OffersWhatItAccepts) {
 // The first guess and the configs with the most registers of sums and of a stage.
 TEST(DirectPatchSm90, CompilesAsPlanned) {
   if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
-  std::vector<DirectPatchSm90> kernels;
-  const Conv2dProblem vit = tf32("vit_b16_patchify");
-  kernels.push_back(cuda::direct_patch_sm90_kernel(vit, candidates(vit).front()));
+  const Conv2dProblem vit = tf32("vit_b16_patchify"), odd = tf32("mb3ic5ih37iw64oc70kh8sh8 act=relu bias=0");
+  std::vector<cuda::CompileJob> jobs;
+  std::vector<int> threads;
+  const auto add = [&](const Conv2dProblem& problem, const Config& config) {
+    const auto kernel = kernel_of<DirectPatchSm90>(problem, config);
+    ASSERT_TRUE(kernel.valid(227 * 1024));
+    jobs.push_back(job_of(cuda::direct_patch_sm90(), problem, config));
+    threads.push_back(kernel.threads());
+  };
+  add(vit, candidates(vit).front());
   for (const char* config :
        {"consumers=3 filters=192 rows=1 stages=7", "consumers=3 filters=192 rows=2 stages=3",
         "consumers=2 filters=256 rows=2 stages=3"})
-    kernels.push_back(cuda::direct_patch_sm90_kernel(vit, parse_config(config)));
-  const Conv2dProblem odd = tf32("mb3ic5ih37iw64oc70kh8sh8 act=relu bias=0");
-  kernels.push_back(cuda::direct_patch_sm90_kernel(odd, candidates(odd).back()));
-  std::vector<cuda::CompileJob> jobs;
-  std::vector<int> threads;
-  for (const DirectPatchSm90& kernel : kernels) {
-    ASSERT_TRUE(kernel.valid(227 * 1024));
-    jobs.push_back(cuda::direct_patch_sm90_job(kernel, "sm_90a"));
-    threads.push_back(kernel.threads());
-  }
+    add(vit, parse_config(config));
+  add(odd, candidates(odd).back());
   expect_compiles(jobs, threads);
 }
 

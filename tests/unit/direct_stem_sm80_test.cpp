@@ -1,21 +1,28 @@
 // The direct stem kernel of compute capability 8.0 and up without a GPU: that its offsets make a convolution,
 // refusals, and that what is offered compiles without spills into what was planned.
-#include "cuda/direct_stem_sm80.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "config.h"
 #include "convtune/cases.h"
 #include "cuda/compile_all.h"
 #include "cuda/cuda.h"
+#include "cuda/direct_stem_sm80_configs.h"
+#include "cuda/kernel_algorithm.h"
 #include "estimate.h"
 #include "random_bits.h"
 #include "target.h"
 
 namespace convtune {
 namespace {
+
+DirectStemSm80 kernel_of(const Conv2dProblem& problem, const Config& config) {
+  const cuda::DirectStemPlanned planned(problem);
+  return planned.laid_out(from_config(config, planned.plain()));
+}
 
 DeviceInfo gpu(ComputeCapability capability = {8, 9}) {
   return device_of(typical_target(capability, 128));
@@ -32,13 +39,13 @@ std::vector<float> window_of(const DirectStemSm80& kernel, const std::vector<flo
   std::vector<float> window(static_cast<std::size_t>(kernel.smem_rows() * kernel.row_pitch), std::nanf(""));
   for (int row = 0; row < kernel.smem_rows(); ++row)
     for (int chunk = 0; chunk < kernel.window_columns(); chunk += kernel.load_width) {
-      const int input_row = kernel.input_row(p, row / kernel.of.c), channel = row % kernel.of.c;
+      const int input_row = kernel.input_row(p, row / kernel.conv.c), channel = row % kernel.conv.c;
       const int column = kernel.input_column(q, chunk);
-      const bool inside = row < kernel.window_rows() * kernel.of.c && input_row >= 0 &&
-                          input_row < kernel.of.h && column >= 0 && column < kernel.of.w;
+      const bool inside = row < kernel.window_rows() * kernel.conv.c && input_row >= 0 &&
+                          input_row < kernel.conv.h && column >= 0 && column < kernel.conv.w;
       for (int i = 0; i < kernel.load_width; ++i)
         window[static_cast<std::size_t>(row * kernel.row_pitch + chunk + i)] =
-            inside ? image[static_cast<std::size_t>((channel * kernel.of.h + input_row) * kernel.of.w +
+            inside ? image[static_cast<std::size_t>((channel * kernel.conv.h + input_row) * kernel.conv.w +
                                                     column + i)]
                    : 0.0f;
     }
@@ -84,7 +91,7 @@ void expect_ring(const DirectStemSm80& kernel, const std::string& what) {
 // Every output of every block, as its threads read the window, against the definition. What a thread reads
 // must have been written, what it multiplies by zero too.
 void expect_convolution(const DirectStemSm80& kernel, const std::string& what) {
-  const Conv2dExtents& of = kernel.of;
+  const Conv2dExtents& of = kernel.conv;
   std::vector<float> image(static_cast<std::size_t>(of.c * of.h * of.w)),
       weights(static_cast<std::size_t>(of.taps()));
   for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<float>(random_bits(1, i) % 7) - 3;
@@ -132,10 +139,10 @@ TEST(DirectStemSm80, WindowAndOffsetsMakeAConvolution) {
           problem.precision = Precision::tf32;
           const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(problem, gpu());
           for (std::size_t i = 0; i < configs.size(); i += 1 + configs.size() / 2)
-            expect_convolution(cuda::direct_stem_sm80_kernel(problem, configs[i]),
+            expect_convolution(kernel_of(problem, configs[i]),
                                to_string(problem) + " with " + to_string(configs[i]));
           for (std::size_t i = 0; i < configs.size(); i += 1 + configs.size() / 8)
-            expect_ring(cuda::direct_stem_sm80_kernel(problem, configs[i]),
+            expect_ring(kernel_of(problem, configs[i]),
                         to_string(problem) + " with " + to_string(configs[i]));
           if (HasFatalFailure()) return;
         }
@@ -188,13 +195,12 @@ TEST(DirectStemSm80, TakesEveryStemCaseEverywhere) {
       const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(asked, gpu(capability));
       ASSERT_FALSE(configs.empty()) << to_string(problem);
       for (const Config& config : configs)
-        expect_ring(cuda::direct_stem_sm80_kernel(asked, config),
-                    to_string(problem) + " with " + to_string(config));
+        expect_ring(kernel_of(asked, config), to_string(problem) + " with " + to_string(config));
       if (HasFatalFailure()) return;
       for (std::size_t i = 0; i < configs.size(); i += 1 + configs.size() / 20) {
         EXPECT_TRUE(cuda::direct_stem_sm80().accepts(asked, gpu(capability), configs[i]))
             << to_string(configs[i]);
-        EXPECT_LE(cuda::direct_stem_sm80_kernel(asked, configs[i]).smem_bytes(), 99 * 1024);
+        EXPECT_LE(kernel_of(asked, configs[i]).smem_bytes(), 99 * 1024);
       }
     }
 }
@@ -207,8 +213,7 @@ TEST(DirectStemSm80, FindsItsWeightsWithAnyStages) {
       for (int stages = 2; stages <= 9; ++stages) {
         for (auto& [field, value] : config.values)
           if (field == "steps" || field == "stages") value = field == "steps" ? steps : stages;
-        expect_ring(cuda::direct_stem_sm80_kernel(problem, config),
-                    std::string(name) + " with " + to_string(config));
+        expect_ring(kernel_of(problem, config), std::string(name) + " with " + to_string(config));
         if (HasFatalFailure()) return;
       }
   }
@@ -222,8 +227,8 @@ TEST(DirectStemSm80, TakesSmallOutputs) {
     const Conv2dProblem problem = parse_problem(text + std::string(" precision=tf32"));
     const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(problem, gpu());
     ASSERT_FALSE(configs.empty()) << text;
-    expect_convolution(cuda::direct_stem_sm80_kernel(problem, configs.front()), text);
-    expect_convolution(cuda::direct_stem_sm80_kernel(problem, configs.back()), text);
+    expect_convolution(kernel_of(problem, configs.front()), text);
+    expect_convolution(kernel_of(problem, configs.back()), text);
   }
 }
 
@@ -246,8 +251,10 @@ TEST(DirectStemSm80, CompilesAsPlanned) {
     const Conv2dProblem problem = stem(text);
     const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(problem, gpu(capability));
     ASSERT_FALSE(configs.empty()) << text;
-    kernels.push_back(cuda::direct_stem_sm80_kernel(problem, configs.front()));
-    jobs.push_back(cuda::direct_stem_sm80_job(kernels.back(), isa_of(capability)));
+    kernels.push_back(kernel_of(problem, configs.front()));
+    const cuda::LaunchPlan plan =
+        cuda::kernel_algorithm(cuda::direct_stem_sm80())->plan(problem, gpu(capability), configs.front());
+    jobs.push_back(cuda::compile_job(plan, plan.configs.front()));
   }
   const std::vector<cuda::CompileResult> results = cuda::compile_all(jobs, 2, 60);
   for (std::size_t i = 0; i < jobs.size(); ++i) {

@@ -1,6 +1,7 @@
 // The direct stem kernel without a GPU: geometry, refusals, and that what is offered compiles without spills
 // into the threads and shared memory that were planned.
-#include "cuda/direct_stem_sm90.h"
+
+#include "cuda/kernels/direct_stem_sm90.h"
 
 #include <gtest/gtest.h>
 
@@ -22,13 +23,14 @@ TEST(DirectStemSm90, GroupsAreTheFilter) {
   for (const int stride : {1, 2, 4, 5, 16})
     for (const int taps : {1, 3, 7, 11, 16}) {
       DirectStemSm90 kernel;
-      kernel.c = 2, kernel.r = kernel.s = taps, kernel.stride_h = stride, kernel.q = 9, kernel.w = 50;
+      kernel.conv.c = 2, kernel.conv.r = kernel.conv.s = taps, kernel.conv.stride_h = stride,
+      kernel.conv.q = 9, kernel.conv.w = 50;
       std::set<std::tuple<int, int, int>> met;
       for (int i = 0, before = 0; i < kernel.groups(); ++i) {
         const DirectStemSm90::Group group = kernel.group(i);
         const int offset = kernel.group_offset(group);
         EXPECT_GE(offset, 0);
-        EXPECT_LE((offset + kernel.q) * 16, kernel.unit_bytes()) << stride << " " << taps << " " << i;
+        EXPECT_LE((offset + kernel.conv.q) * 16, kernel.unit_bytes()) << stride << " " << taps << " " << i;
         if (i % 2 == 1) {
           EXPECT_EQ(group.unit, kernel.group(i - 1).unit);
           EXPECT_GE(offset, before) << "a descriptor cannot step back";
@@ -65,7 +67,7 @@ TEST(DirectStemSm90, RunsAreAllOfAnImage) {
   for (const int p : {1, 5, 8})
     for (int q = 8; q < 200; ++q) {
       DirectStemSm90 kernel;
-      kernel.p = p, kernel.q = q;
+      kernel.conv.p = p, kernel.conv.q = q;
       if (kernel.last_tile() < DirectStemSm90::kSector) continue;
       for (int plane = 0; plane < DirectStemSm90::kPlanes; ++plane) {
         const int begin = plane * p * q;  // as if y began there
@@ -159,12 +161,11 @@ TEST(DirectStemSm90, CompilesAsPlanned) {
     const std::vector<Config> configs = candidates(problem);
     ASSERT_FALSE(configs.empty()) << text;
     const auto most = std::max_element(configs.begin(), configs.end(), [&](const auto& a, const auto& b) {
-      return cuda::direct_stem_sm90_kernel(problem, a).sums() <
-             cuda::direct_stem_sm90_kernel(problem, b).sums();
+      return kernel_of<DirectStemSm90>(problem, a).sums() < kernel_of<DirectStemSm90>(problem, b).sums();
     });
     for (const Config& config : {configs.front(), *most}) {
-      const DirectStemSm90 kernel = cuda::direct_stem_sm90_kernel(problem, config);
-      jobs.push_back(cuda::direct_stem_sm90_job(kernel, "sm_90a"));
+      const DirectStemSm90 kernel = kernel_of<DirectStemSm90>(problem, config);
+      jobs.push_back(job_of(cuda::direct_stem_sm90(), problem, config));
       threads.push_back(kernel.threads());
     }
   }

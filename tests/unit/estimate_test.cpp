@@ -1,12 +1,12 @@
 // Plans for GPUs that are elsewhere: what the compiler says is what the table holds, occupancy follows from
-// it, and nothing of a rehearsal stays behind.
+// it.
 #include "estimate.h"
 
 #include <gtest/gtest.h>
 
 #include "algorithms.h"
 #include "cuda/compiler.h"
-#include "cuda/rehearsal.h"
+#include "cuda/kernel_algorithm.h"
 #include "refusal.h"
 
 namespace convtune {
@@ -38,7 +38,6 @@ TEST(Estimate, FactsOfEveryCandidate) {
     EXPECT_FALSE(one.bound.empty());
     last = one.estimate_us;
   }
-  EXPECT_EQ(cuda::Rehearsal::current(), nullptr);
 }
 
 TEST(Estimate, OnlyWhatWasAskedFor) {
@@ -67,18 +66,25 @@ TEST(Estimate, SaysWhyNothingRuns) {
   }
 }
 
-TEST(Rehearsal, StopsAtTheFirstCompileAndForgets) {
+// A launch is data: made with neither a compiler nor a device.
+TEST(LaunchPlan, SaysWhatIsCompiledAndLaunched) {
   const Algorithm& algorithm = find_algorithm(Device::Kind::cuda, "direct_stem_sm90");
   const DeviceInfo device = device_of(find_target("h100"));
-  const std::vector<Config> configs = algorithm.candidates(kProblem, device);
-  ASSERT_FALSE(configs.empty());
-  {
-    cuda::Rehearsal rehearsal(nullptr);
-    EXPECT_THROW(algorithm.build(kProblem, device, configs[0]), cuda::Rehearsal::StoppedAtCompile);
-    ASSERT_TRUE(rehearsal.job);
-    EXPECT_EQ(rehearsal.job->arch, "sm_90a");
-  }
-  EXPECT_EQ(cuda::Rehearsal::current(), nullptr);
+  const cuda::LaunchPlan plan =
+      cuda::kernel_algorithm(algorithm)->plan(kProblem, device, algorithm.candidates(kProblem, device).at(0));
+  EXPECT_EQ(plan.name, "direct_stem_sm90");
+  EXPECT_EQ(plan.arch, "sm_90a");
+  ASSERT_EQ(plan.configs.size(), 1u);
+  EXPECT_EQ(
+      plan.configs[0].rfind("convtune::DirectStemSm90{.conv=convtune::Conv2dExtents{.n=2,.c=3,.h=64,", 0),
+      0u);
+  ASSERT_EQ(plan.pack.size(), 2u);
+  EXPECT_EQ(std::get<cuda::Clear>(plan.pack[0]).begin.operand, cuda::Operand::packed);
+  EXPECT_EQ(std::get<cuda::KernelLaunch>(plan.pack[1]).kernel, cuda::LaunchPlan::kPack);
+  const cuda::KernelLaunch& launch = plan.kernel_launch();
+  EXPECT_GT(launch.dynamic_smem_bytes, 0u);
+  EXPECT_EQ(std::get<cuda::TensorMaps>(launch.arguments[0]).groups.size(), 1u);
+  EXPECT_EQ(std::get<cuda::Pointer>(launch.arguments.back()), (cuda::Pointer{cuda::Operand::y, "float*"}));
 }
 
 }  // namespace

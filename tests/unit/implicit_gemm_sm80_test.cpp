@@ -1,6 +1,7 @@
 // The general tensor-core kernel without a GPU: its geometry, refusals, and that what is offered compiles
 // without spills, for every architecture, into the registers and shared memory that were planned.
-#include "cuda/implicit_gemm_sm80.h"
+
+#include "cuda/kernels/implicit_gemm_sm80.h"
 
 #include <gtest/gtest.h>
 
@@ -25,7 +26,7 @@ std::vector<ImplicitGemmSm80> kinds() {
       for (const int block_k : {16, 32})
         for (const int block_m : {32, 96, 128}) {
           ImplicitGemmSm80 kernel;
-          kernel.problem.nhwc = nhwc, kernel.multiply = multiply;
+          kernel.conv.nhwc = nhwc, kernel.multiply = multiply;
           kernel.block_m = block_m, kernel.block_n = 128, kernel.block_k = block_k;
           kernel.warps_m = 2, kernel.warps_n = 2;
           all.push_back(kernel);
@@ -59,17 +60,17 @@ TEST(ImplicitGemmSm80, FragmentsHoldEverythingOnce) {
 // 8 threads that read 16 bytes at once find them in 32 different banks.
 TEST(ImplicitGemmSm80, ReadsInputWithoutBankConflicts) {
   for (const ImplicitGemmSm80& kernel : kinds())
-    for (int step = 0; step < kernel.steps(); step += kernel.problem.nhwc && !kernel.is_half() ? 2 : 1)
+    for (int step = 0; step < kernel.steps(); step += kernel.conv.nhwc && !kernel.is_half() ? 2 : 1)
       for (int first = 0; first < 32; first += 8) {
         std::set<int> banks;
         for (int lane = first; lane < first + 8; ++lane) {
           const int position = kernel.position_of(0, lane / 4), k = kernel.term_of(step, lane % 4, 0, 0);
           const int word =
-              kernel.problem.nhwc ? kernel.input_word(position, k) : k * kernel.input_pitch() + position;
+              kernel.conv.nhwc ? kernel.input_word(position, k) : k * kernel.input_pitch() + position;
           EXPECT_EQ(word % 4, 0);
           banks.insert(word / 4 % 8);
         }
-        EXPECT_EQ(banks.size(), 8u) << kernel.problem.nhwc << kernel.is_half() << kernel.block_k;
+        EXPECT_EQ(banks.size(), 8u) << kernel.conv.nhwc << kernel.is_half() << kernel.block_k;
       }
 }
 
@@ -79,10 +80,10 @@ TEST(ImplicitGemmSm80, TermsAreTheFilter) {
     for (const char* layout : {"", " layout=nhwc"})
       for (const int chunked : {0, 1}) {
         const Conv2dProblem problem = tf32(text + std::string(layout));
-        const ImplicitGemmSm80 kernel = cuda::implicit_gemm_sm80_kernel(
+        const ImplicitGemmSm80 kernel = kernel_of<ImplicitGemmSm80>(
             problem, parse_config("block_m=16 block_n=64 block_k=16 warps_m=1 warps_n=2 stages=3 chunked=" +
                                   std::to_string(chunked) + " specialized=1"));
-        const Conv2dExtents& a = kernel.problem;
+        const Conv2dExtents& a = kernel.conv;
         std::set<std::tuple<int, int, int>> met;
         for (int i = 0; i < kernel.k_blocks(a) * kernel.block_k; ++i) {
           const auto term = kernel.term(a, i / kernel.block_k, i % kernel.block_k);
@@ -102,10 +103,10 @@ TEST(ImplicitGemmSm80, TermsAreTheFilter) {
 // Where it reads or writes 16 bytes at once, another kernel is for tensors that are badly aligned.
 TEST(ImplicitGemmSm80, AsksForAlignment) {
   const auto asks = [](const std::string& text, const std::string& chunked) {
-    ImplicitGemmSm80 kernel = cuda::implicit_gemm_sm80_kernel(
+    ImplicitGemmSm80 kernel = kernel_of<ImplicitGemmSm80>(
         tf32(text), parse_config("block_m=16 block_n=64 block_k=16 warps_m=1 warps_n=2 stages=3 chunked=" +
                                  chunked + " specialized=1"));
-    const Conv2dExtents& a = kernel.problem;
+    const Conv2dExtents& a = kernel.conv;
     const std::string asked =
         std::string(kernel.wide_input(a) ? "x" : "") + (kernel.wide_output(a) ? "y" : "");
     kernel.aligned = false;
@@ -177,12 +178,10 @@ TEST(ImplicitGemmSm80, OffersConfigsForEveryCase) {
           EXPECT_TRUE(gemm().accepts(asked, gpu(capability), config)) << to_string(config);
         EXPECT_TRUE(gemm().compiles(configs.front()));
         EXPECT_FALSE(gemm().compiles(configs.back()));
-        const ImplicitGemmSm80 one = cuda::implicit_gemm_sm80_kernel(asked, configs.back());
-        const ImplicitGemmSm80 other = cuda::implicit_gemm_sm80_kernel(
-            tf32("mb3ic7ih9oc5kh3" + std::string(asked.layout == Layout::nhwc ? " layout=nhwc" : "")),
-            configs.back());
-        EXPECT_EQ(cuda::implicit_gemm_sm80_job(one, isa_of(capability)).kernels[0],
-                  cuda::implicit_gemm_sm80_job(other, isa_of(capability)).kernels[0]);
+        const Conv2dProblem other =
+            tf32("mb3ic7ih9oc5kh3" + std::string(asked.layout == Layout::nhwc ? " layout=nhwc" : ""));
+        EXPECT_EQ(job_of(gemm(), asked, configs.back(), capability).kernels[0],
+                  job_of(gemm(), other, configs.back(), capability).kernels[0]);
       }
 }
 
@@ -208,9 +207,10 @@ TEST(ImplicitGemmSm80, CompilesAsPlanned) {
     const std::vector<Config> configs = gemm().candidates(problem, gpu(capability));
     ASSERT_FALSE(configs.empty());
     const auto add = [&](const Config& config, bool aligned) {
-      ImplicitGemmSm80 kernel = cuda::implicit_gemm_sm80_kernel(problem, config);
-      kernel.aligned = aligned;
-      jobs.push_back(cuda::implicit_gemm_sm80_job(kernel, isa_of(capability)));
+      const cuda::LaunchPlan plan = plan_of(gemm(), problem, config, capability);
+      if (!aligned && plan.config_for_any_pointer.empty()) return;
+      jobs.push_back(cuda::compile_job(plan, aligned ? plan.configs.front() : plan.config_for_any_pointer));
+      const auto kernel = kernel_of<ImplicitGemmSm80>(problem, config);
       threads.push_back(kernel.threads() * kernel.blocks_per_unit());
     };
     for (const Config& config : {configs.front(), configs[configs.size() * (i + 1) / 10], configs.back()})

@@ -18,12 +18,5 @@ TEST(BestOf, LeavesOutWhatIsTooManyOrHopeless) {
   EXPECT_EQ(best_of(ranked, 2, 2), (std::vector<int>{2, 4}));
 }
 
-TEST(Within, NamesTheValue) {
-  const Config config = parse_config("rows=3 stages=9");
-  EXPECT_TRUE(within(config, 3, 9));
-  EXPECT_EQ(within(config, 1, 8).reason(), "stages must be 1 to 8, not 9");
-  EXPECT_EQ(within(config, 4, 9).reason(), "rows must be 4 to 9, not 3");
-}
-
 }  // namespace
 }  // namespace convtune::cuda

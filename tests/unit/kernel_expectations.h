@@ -7,9 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "config.h"
 #include "convtune/cases.h"
 #include "cuda/compile_all.h"
 #include "cuda/cuda.h"
+#include "cuda/extents.h"
+#include "cuda/kernel_algorithm.h"
 #include "estimate.h"
 #include "target.h"
 
@@ -27,6 +30,22 @@ inline Conv2dProblem tf32(const std::string& text) {
   Conv2dProblem problem = find_problem(text);
   if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
   return problem;
+}
+
+// What a config means for a problem, where the problem and the choices are all of it.
+template <class Kernel>
+Kernel kernel_of(const Conv2dProblem& problem, const Config& config) {
+  return from_config(config, Kernel{.conv = cuda::extents_of(problem)});
+}
+
+inline cuda::LaunchPlan plan_of(const Algorithm& algorithm, const Conv2dProblem& problem,
+                                const Config& config, ComputeCapability capability = {9, 0}) {
+  return cuda::kernel_algorithm(algorithm)->plan(problem, gpu(capability), config);
+}
+inline cuda::CompileJob job_of(const Algorithm& algorithm, const Conv2dProblem& problem, const Config& config,
+                               ComputeCapability capability = {9, 0}) {
+  const cuda::LaunchPlan plan = plan_of(algorithm, problem, config, capability);
+  return cuda::compile_job(plan, plan.configs.front());
 }
 
 // Compiled without spills, all shared memory asked for at the launch, and with registers for so many threads

@@ -10,7 +10,7 @@
 #include "algorithms.h"
 #include "convtune/cases.h"
 #include "cuda/compiler.h"
-#include "cuda/rehearsal.h"
+#include "cuda/kernel_algorithm.h"
 #include "estimate.h"
 #include "target.h"
 
@@ -87,16 +87,9 @@ TEST(Kernels, AreTheSameBytesAgain) {
       const Conv2dProblem problem = tf32(text);
       if (algorithm->vendor() || !algorithm->supports(problem, device) || compiled[algorithm->name()]++ > 0)
         continue;
-      cuda::CompileJob job;
-      {
-        cuda::Rehearsal rehearsal(nullptr);
-        try {
-          algorithm->build(problem, device, algorithm->candidates(problem, device).front());
-        } catch (const cuda::Rehearsal::StoppedAtCompile&) {
-        }
-        ASSERT_TRUE(rehearsal.job) << algorithm->name();
-        job = *rehearsal.job;
-      }
+      const Config config = algorithm->candidates(problem, device).front();
+      const cuda::LaunchPlan plan = cuda::kernel_algorithm(*algorithm)->plan(problem, device, config);
+      const cuda::CompileJob job = cuda::compile_job(plan, plan.configs.front());
       EXPECT_TRUE(cuda::compile(job, false).cubin == cuda::compile(job, false).cubin) << job.kernels[0];
     }
   EXPECT_GE(compiled.size(), 5u);

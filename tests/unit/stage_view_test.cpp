@@ -8,6 +8,7 @@
 #include "algorithms.h"
 #include "cuda/compiler.h"
 #include "cuda/cuda.h"
+#include "cuda/dry_run.h"
 #include "estimate.h"
 #include "last_stage.h"
 
@@ -142,12 +143,11 @@ TEST(StageView, CompiledForAGpu) {
     std::vector<cuda::Candidate> candidates;
     for (const StageList::Entry& entry : list.configs)
       candidates.push_back({&algorithm, view->with(entry.config)});
-    const auto rehearsed = cuda::rehearse(body(), device, candidates, 2, 60);
+    const auto runs = cuda::dry_run(body(), device, candidates, 2, 60);
     for (std::size_t i = 0; i < candidates.size(); ++i) {
-      ASSERT_EQ(rehearsed[i].failure, "");
-      ASSERT_EQ(rehearsed[i].launches.size(), 1u);
-      const cuda::Launch& launch = rehearsed[i].launches[0];
-      EXPECT_EQ(launch.blocks, rehearsed[0].launches[0].blocks) << "R3: " << to_string(candidates[i].config);
+      ASSERT_EQ(runs[i].failure, "");
+      const cuda::Launch& launch = runs[i].launch;
+      EXPECT_EQ(launch.blocks, runs[0].launch.blocks) << "R3: " << to_string(candidates[i].config);
       EXPECT_EQ(launch.threads, 32 * list.configs[i].config.warps) << to_string(candidates[i].config);
       EXPECT_EQ(launch.spill_bytes, 0) << to_string(candidates[i].config);
     }

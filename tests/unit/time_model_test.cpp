@@ -9,7 +9,7 @@
 
 #include "algorithms.h"
 #include "convtune/cases.h"
-#include "cuda/tile_work.h"
+#include "cuda/kernel_algorithm.h"
 #include "estimate.h"
 #include "random_bits.h"
 
@@ -118,29 +118,23 @@ TEST(TileWork, HoldsTheWholeProblem) {
         if (algorithm->vendor() || algorithm->reference() || !algorithm->supports(problem, device)) continue;
         const std::vector<Config> configs = algorithm->candidates(problem, device);
         for (std::size_t i = 0; i < configs.size(); i += std::max<std::size_t>(configs.size() / 8, 1)) {
-          const auto work = cuda::tile_work(algorithm->name(), problem, configs[i]);
+          const TileWork work = cuda::kernel_algorithm(*algorithm)->work(problem, device, configs[i]);
           const std::string what =
               to_string(problem) + " " + std::string(algorithm->name()) + " " + to_string(configs[i]);
-          ASSERT_TRUE(work) << what;
           ++counted;
           const double flops =
-              work->cuda_cores ? 64 * work->multiply.instructions : 2048 * work->multiply.products;
-          EXPECT_GE(1.001 * work->tiles * flops, problem.flops()) << what;
-          EXPECT_NEAR(
-              work->tiles * work->stored_bytes / (4.0 * static_cast<double>(problem.output_elements())), 1,
-              0.1)
+              work.cuda_cores ? 64 * work.multiply.instructions : 2048 * work.multiply.products;
+          EXPECT_GE(1.001 * work.tiles * flops, problem.flops()) << what;
+          EXPECT_NEAR(work.tiles * work.stored_bytes / (4.0 * static_cast<double>(problem.output_elements())),
+                      1, 0.1)
               << what;
-          EXPECT_GT(work->in_flight_bytes, 0) << what;
-          EXPECT_GE(work->tiles * work->load.l2_bytes, 0.2 * work->input_bytes) << what;
-          EXPECT_EQ(work->wgmma, algorithm->name().ends_with("sm90")) << what;
+          EXPECT_GT(work.in_flight_bytes, 0) << what;
+          EXPECT_GE(work.tiles * work.load.l2_bytes, 0.2 * work.input_bytes) << what;
+          EXPECT_EQ(work.wgmma, algorithm->name().ends_with("sm90")) << what;
         }
       }
     }
   EXPECT_GT(counted, 200);
-}
-
-TEST(TileWork, NothingForWhatIsNotCounted) {
-  EXPECT_FALSE(cuda::tile_work("direct", find_problem("alexnet_conv1"), {}));
 }
 
 }  // namespace

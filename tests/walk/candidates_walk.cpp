@@ -27,10 +27,9 @@
 #include "algorithms.h"
 #include "capability.h"
 #include "convtune/cases.h"
-#include "cuda/argument_text.h"
 #include "cuda/compiler.h"
-#include "cuda/forecast.h"
-#include "cuda/rehearsal.h"
+#include "cuda/dry_run.h"
+#include "cuda/kernel_algorithm.h"
 #include "estimate.h"
 #include "planner.h"
 #include "random_bits.h"
@@ -88,42 +87,23 @@ std::vector<DeviceInfo> devices_of(const Options& options) {
 Finding check(const Item& item) {
   const DeviceInfo& device = item.device;
   try {
-    std::optional<cuda::CompileJob> job;
-    try {
-      cuda::Rehearsal rehearsal(nullptr);
-      try {
-        item.algorithm->build(item.problem, device, item.config);
-      } catch (const cuda::Rehearsal::StoppedAtCompile&) {
-        job = rehearsal.job;
-      }
-    } catch (const Error& error) {
-      return {std::string("is not built: ") + error.what(), 0};
-    }
-    if (!job) return {"compiles nothing", 0};
-    const cuda::CompiledModule module = cuda::compile(*job, false);
-    cuda::Rehearsal rehearsal(&module);
-    item.algorithm->build(item.problem, device, item.config)
-        ->run(cuda::rehearsed_address(cuda::Operand::x), cuda::rehearsed_address(cuda::Operand::packed),
-              cuda::rehearsed_address(cuda::Operand::y), nullptr);
-    if (rehearsal.launches.size() != 1) return {"does not launch one kernel", 0};
-    const cuda::Launch& launch = rehearsal.launches.front();
+    const cuda::LaunchPlan plan =
+        cuda::kernel_algorithm(*item.algorithm)->plan(item.problem, device, item.config);
+    const cuda::Launch launch = cuda::launch_of(plan, cuda::compile(plan, false).module);
     const std::int64_t spills = launch.spill_bytes;
-    const auto forecast = cuda::forecast_launch(item.algorithm->name(), item.problem, device, item.config);
-    if (!forecast) return {"has no forecast", spills};
     const Occupancy real =
         occupancy(target_of(device), {launch.threads, launch.registers, launch.smem_bytes});
     std::string wrong;
     const auto differ = [&](const char* what, double is, double was, bool fits) {
       if (!fits) wrong += fmt::format("{}{} {}, forecast {}", wrong.empty() ? "" : "; ", what, is, was);
     };
-    differ("threads", launch.threads, forecast->threads, launch.threads == forecast->threads);
-    differ("bytes of shared memory", static_cast<double>(launch.smem_bytes),
-           static_cast<double>(forecast->smem_bytes), launch.smem_bytes == forecast->smem_bytes);
-    differ("blocks", static_cast<double>(launch.blocks), forecast->blocks,
-           static_cast<double>(launch.blocks) == forecast->blocks);
-    differ("registers", launch.registers, forecast->registers, launch.registers <= forecast->registers);
-    differ("blocks on a multiprocessor", real.blocks, forecast->resident,
-           forecast->resident_is_a_guess ? real.blocks >= 1 : real.blocks >= forecast->resident);
+    differ(
+        "static bytes of shared memory",
+        static_cast<double>(launch.smem_bytes) - static_cast<double>(plan.kernel_launch().dynamic_smem_bytes),
+        0, launch.smem_bytes == static_cast<std::int64_t>(plan.kernel_launch().dynamic_smem_bytes));
+    differ("registers", launch.registers, plan.most_registers, launch.registers <= plan.most_registers);
+    differ("blocks on an SM", real.blocks, plan.resident_blocks,
+           plan.resident_is_a_guess ? real.blocks >= 1 : real.blocks >= plan.resident_blocks);
     if (spills > 0) wrong += fmt::format("{}spills {} bytes", wrong.empty() ? "" : "; ", spills);
     return {wrong, spills};
   } catch (const Error& error) {

@@ -9,6 +9,16 @@ struct Conv2dExtents {
   int stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1, pad_top = 0, pad_left = 0;
   int p = 1, q = 1;  // the output's height and width: padding below and to the right is in them
   bool relu = false, nhwc = false;
+  static constexpr const char* kName = "Conv2dExtents";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("n", self.n), field("c", self.c), field("h", self.h), field("w", self.w);
+    field("k", self.k), field("r", self.r), field("s", self.s), field("groups", self.groups);
+    field("stride_h", self.stride_h), field("stride_w", self.stride_w);
+    field("dilation_h", self.dilation_h), field("dilation_w", self.dilation_w);
+    field("pad_top", self.pad_top), field("pad_left", self.pad_left);
+    field("p", self.p), field("q", self.q), field("relu", self.relu), field("nhwc", self.nhwc);
+  }
 
   constexpr int group_channels() const { return c / groups; }  // input channels of a group
   constexpr int group_filters() const { return k / groups; }

@@ -8,14 +8,28 @@ namespace convtune {
 
 struct DirectBodySm90 {
   Conv2dExtents conv;
-  // The choices: warpgroups that multiply, along filters (64 each) and along positions (`positions` each);
-  // vertical strips that an image is cut into; channels of a stage and
-  // stages of input kept at once; filters of a warp whose outputs are gathered in shared memory before they
-  // are stored, or 0 to store them from registers; warpgroups that load.
   int filter_groups = 1, position_groups = 2, positions = 256, strips = 1, channels = 8, stages = 3;
   int staged = 16, producers = 1;
   // Set by the host: as many stages of weights as there is room for.
   int weight_stages = 2;
+  static constexpr const char* kName = "DirectBodySm90";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("conv", self.conv);
+    field("filter_groups", self.filter_groups, 1, 3,
+          "warpgroups that multiply along filters, 64 filters each");
+    field("position_groups", self.position_groups, 1, 2, "warpgroups that multiply along positions");
+    field("positions", self.positions, 8, 256, "positions of a warpgroup, a multiple of 8");
+    field("strips", self.strips, 1, 1 << 20, "vertical strips that an image is cut into");
+    field("channels", self.channels, 8, 64, "input channels of a stage, a multiple of 8");
+    field("stages", self.stages, 2, 8, "stages of input kept at once");
+    field("staged", self.staged, 0, 16,
+          "filters of a warp whose outputs are gathered in shared memory before they are stored: 8, 16, or 0 "
+          "to store "
+          "them from registers");
+    field("producers", self.producers, 1, 2, "warpgroups that load");
+    field("weight_stages", self.weight_stages);
+  }
 
   // ---- The sum ----
   // A chunk is 4 channels of a pixel, 16 bytes. A unit is what is loaded as one: 4 channels with all their

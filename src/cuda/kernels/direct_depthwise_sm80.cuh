@@ -36,7 +36,7 @@ struct Part {
 template <DirectDepthwiseSm80 config>
 __device__ __forceinline__ void load_rows(const float* __restrict__ x, float* ring, const Part<config>& part,
                                           int begin, int end) {
-  constexpr Conv2dExtents a = config.problem;
+  constexpr Conv2dExtents a = config.conv;
   constexpr int kWidth = config.vectors() && config.aligned ? 4 : 1;
   constexpr int kAcross = config.channels / kWidth, kColumns = config.input_columns();
   constexpr bool kKeeps = config.threads() % kAcross == 0;  // a thread its channels
@@ -101,12 +101,12 @@ struct Strip {
 template <DirectDepthwiseSm80 config>
 __device__ __forceinline__ void multiply_row(float (&sums)[config.columns],
                                              const float (&x)[config.strip_columns()],
-                                             const float (&weights)[config.problem.s]) {
+                                             const float (&weights)[config.conv.s]) {
 #pragma unroll
-  for (int s = 0; s < config.problem.s; ++s)
+  for (int s = 0; s < config.conv.s; ++s)
 #pragma unroll
     for (int column = 0; column < config.columns; ++column) {
-      const int at = column * config.problem.stride_w + s * config.problem.dilation_w;
+      const int at = column * config.conv.stride_w + s * config.conv.dilation_w;
       if (config.has_column(at)) sums[column] = fmaf(x[at], weights[s], sums[column]);
     }
 }
@@ -114,12 +114,12 @@ __device__ __forceinline__ void multiply_row(float (&sums)[config.columns],
 // A thread's filter, in registers: input rows go by, each read once.
 template <DirectDepthwiseSm80 config>
 struct KeptFilter {
-  static constexpr int kRow = config.problem.s;
-  float kept[config.problem.r][kRow];
+  static constexpr int kRow = config.conv.s;
+  float kept[config.conv.r][kRow];
 
   __device__ __forceinline__ explicit KeptFilter(const float* packed) {
 #pragma unroll
-    for (int r = 0; r < config.problem.r; ++r)
+    for (int r = 0; r < config.conv.r; ++r)
 #pragma unroll
       for (int s = 0; s < kRow; ++s) kept[r][s] = packed[(r * kRow + s) * config.packed_channels()];
   }
@@ -130,10 +130,10 @@ struct KeptFilter {
       float x[config.strip_columns()];
       strip.read(x, strip.row(config.tile_row(0, from)));
 #pragma unroll
-      for (int r = config.problem.r - 1; r >= 0; --r) {
-        const int distance = from - r * config.problem.dilation_h;  // to the strip's output row
-        if (distance < 0 || distance % config.problem.stride_h != 0) continue;
-        const int output = distance / config.problem.stride_h;
+      for (int r = config.conv.r - 1; r >= 0; --r) {
+        const int distance = from - r * config.conv.dilation_h;  // to the strip's output row
+        if (distance < 0 || distance % config.conv.stride_h != 0) continue;
+        const int output = distance / config.conv.stride_h;
         if (output < config.rows) multiply_row<config>(sums[output], x, kept[r]);
       }
     }
@@ -147,7 +147,7 @@ struct LargeFilter {
 
   __device__ __forceinline__ explicit LargeFilter(const float* from) : packed(from) {}
   __device__ __forceinline__ void multiply(Sums<config>& sums, const Strip<config>& strip) const {
-    constexpr Conv2dExtents a = config.problem;
+    constexpr Conv2dExtents a = config.conv;
 #pragma unroll 1
     for (int r = 0; r < a.r; ++r) {
       float weights[a.s];
@@ -176,13 +176,13 @@ struct FilterOf<true, config> {
 
 template <DirectDepthwiseSm80 config>
 __device__ float finish(float sum) {
-  return config.problem.relu && sum < 0 ? 0.0f : sum;  // NaN stays
+  return config.conv.relu && sum < 0 ? 0.0f : sum;  // NaN stays
 }
 
 // `to`: the strip's first output, which is p, q.
 template <DirectDepthwiseSm80 config>
 __device__ __forceinline__ void store(const Sums<config>& sums, float* __restrict__ to, int p, int q) {
-  constexpr Conv2dExtents a = config.problem;
+  constexpr Conv2dExtents a = config.conv;
 #pragma unroll
   for (int row = 0; row < config.rows; ++row)
 #pragma unroll
@@ -196,7 +196,7 @@ __device__ __forceinline__ void store(const Sums<config>& sums, float* __restric
 template <DirectDepthwiseSm80 config>
 __device__ __noinline__ void compute_exactly(const float* __restrict__ x, const float* __restrict__ packed,
                                              float* __restrict__ y, const Part<config>& part) {
-  constexpr Conv2dExtents a = config.problem;
+  constexpr Conv2dExtents a = config.conv;
 #pragma unroll 1
   for (int i = threadIdx.x; i < config.tile_rows() * config.tile_columns() * config.channels;
        i += config.threads()) {
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
     direct_depthwise_sm80(const float* __restrict__ x, const float* __restrict__ packed,
                           float* __restrict__ y) {
   namespace of = depthwise_sm80;
-  constexpr Conv2dExtents a = config.problem;
+  constexpr Conv2dExtents a = config.conv;
   extern __shared__ __align__(16) float ring[];
   const of::Part<config> part(blockIdx.x);
   const bool finite = packed[config.flag_at()] == 0;
@@ -274,7 +274,7 @@ template <DirectDepthwiseSm80 config>
 __global__ void __launch_bounds__(256)
     pack_direct_depthwise_sm80(const float* __restrict__ w, const float* __restrict__ bias,
                                float* __restrict__ packed) {
-  constexpr Conv2dExtents a = config.problem;
+  constexpr Conv2dExtents a = config.conv;
   const long long i = blockIdx.x * 256LL + threadIdx.x;
   if (i >= config.flag_at()) return;
   float value = 0;

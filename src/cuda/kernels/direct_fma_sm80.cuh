@@ -67,7 +67,7 @@ __device__ __forceinline__ void read(float* to, Address from) {
 template <DirectFmaSm80 config>
 __device__ __forceinline__ void multiply_row(Sums<config>& sums, int row, const float* __restrict__ weights,
                                              const float* __restrict__ x) {
-  constexpr Conv2dExtents a = config.problem;
+  constexpr Conv2dExtents a = config.conv;
 #pragma unroll
   for (int s = 0; s < a.s; ++s)
 #pragma unroll
@@ -84,7 +84,7 @@ __device__ __forceinline__ void multiply_row(Sums<config>& sums, int row, const 
 template <DirectFmaSm80 config, class InputRow>
 __device__ __forceinline__ void multiply_channel(Sums<config>& sums, const InputRow& input_row,
                                                  const float* weights) {
-  constexpr Conv2dExtents a = config.problem;
+  constexpr Conv2dExtents a = config.conv;
   constexpr int kRowFloats = config.weight_row_floats(), kUsed = a.s * config.filters;
   constexpr bool kKept = config.weights_in_registers();  // else read again for each input row
   const unsigned address = ptx::shared_address(weights);
@@ -121,11 +121,11 @@ __device__ __forceinline__ void multiply_channel(Sums<config>& sums, const Input
 // A strip's input, all of it, in registers.
 template <DirectFmaSm80 config>
 struct Window {
-  float rows[config.problem.group_channels()][config.strip_rows()][config.window()];
+  float rows[config.conv.group_channels()][config.strip_rows()][config.window()];
 
   __device__ __forceinline__ Window(const float* input, const Place<config>& place) {
 #pragma unroll
-    for (int channel = 0; channel < config.problem.group_channels(); ++channel)
+    for (int channel = 0; channel < config.conv.group_channels(); ++channel)
 #pragma unroll
       for (int row = 0; row < config.strip_rows(); ++row)
         if (config.is_used(row))
@@ -139,7 +139,7 @@ struct Window {
 template <DirectFmaSm80 config, class SumUp>
 __device__ __forceinline__ void compute_strips(const float* weights, float* staged, float* __restrict__ y,
                                                const Part<config>& part, const SumUp& sum_up) {
-  constexpr Conv2dExtents a = config.problem;
+  constexpr Conv2dExtents a = config.conv;
 #pragma unroll 1
   for (int strip = threadIdx.x; strip < config.strips(); strip += config.threads()) {
     const Place<config> place(strip, part);
@@ -163,7 +163,7 @@ __device__ __forceinline__ void compute_strips(const float* weights, float* stag
 template <DirectFmaSm80 config>
 __device__ __forceinline__ void compute(const float* input, const float* weights, float* staged,
                                         float* __restrict__ y, const Part<config>& part) {
-  constexpr Conv2dExtents a = config.problem;
+  constexpr Conv2dExtents a = config.conv;
   constexpr int kChannelFloats = a.r * config.weight_row_floats();
   if constexpr (config.kept) {
     // No thread may leave: those that are left out still take part in the warp's exchanges, and in barriers.
@@ -197,7 +197,7 @@ __device__ __forceinline__ void compute(const float* input, const float* weights
 template <DirectFmaSm80 config>
 __device__ __noinline__ void compute_exactly(const float* __restrict__ x, const float* __restrict__ packed,
                                              float* __restrict__ y, const Part<config>& part) {
-  constexpr Conv2dExtents a = config.problem;
+  constexpr Conv2dExtents a = config.conv;
   constexpr int kPlane = config.band_rows() * a.q;
 #pragma unroll 1
   for (int i = threadIdx.x; i < config.units * config.block_filters() * kPlane; i += config.threads()) {
@@ -248,7 +248,7 @@ template <DirectFmaSm80 config>
 __global__ void __launch_bounds__(256)
     pack_direct_fma_sm80(const float* __restrict__ w, const float* __restrict__ bias,
                          float* __restrict__ packed) {
-  constexpr Conv2dExtents a = config.problem;
+  constexpr Conv2dExtents a = config.conv;
   const long long i = blockIdx.x * 256LL + threadIdx.x;
   if (i >= config.flag_at()) return;
   float value = 0;

@@ -13,7 +13,7 @@ inline constexpr int kAtOnce = 4;  // copies in straight code
 // What a block computes.
 template <DirectFmaSm80 config>
 struct Part {
-  static constexpr Conv2dExtents a = config.problem;
+  static constexpr Conv2dExtents a = config.conv;
   int filter_block, band;
   long long first_unit;
 
@@ -50,7 +50,7 @@ struct Part {
 template <DirectFmaSm80 config>
 __device__ __forceinline__ void load_input(const float* __restrict__ x, float* input,
                                            const Part<config>& part) {
-  constexpr Conv2dExtents a = config.problem;
+  constexpr Conv2dExtents a = config.conv;
   constexpr int kWidth = config.vectors() && config.aligned ? 4 : 1;
   constexpr int kAcross = config.stored_columns() / kWidth;
   constexpr int kRows = config.planes() * config.input_rows();

@@ -28,9 +28,9 @@ struct Place {
   }
   // A channel's first window in shared memory, less the columns before it in its vector.
   __device__ const float* input(const float* all, int channel) const {
-    const int plane = unit * config.problem.group_channels() + channel;
-    return all + (plane * config.input_rows() + row * config.problem.stride_h) * config.pitch() +
-           column * config.problem.stride_w + config.first_column() / 4 * 4;
+    const int plane = unit * config.conv.group_channels() + channel;
+    return all + (plane * config.input_rows() + row * config.conv.stride_h) * config.pitch() +
+           column * config.conv.stride_w + config.first_column() / 4 * 4;
   }
   __device__ const float* weights(const float* all) const {
     return all + (config.weight_units() == 1 ? chunk : unit * config.chunks + chunk) * config.chunk_floats();
@@ -39,7 +39,7 @@ struct Place {
 
 template <DirectFmaSm80 config>
 __device__ float finish(float sum) {
-  return config.problem.relu && sum < 0 ? 0.0f : sum;  // NaN stays
+  return config.conv.relu && sum < 0 ? 0.0f : sum;  // NaN stays
 }
 
 // 4 neighbours of an output row, to an aligned address, where they are `wanted`: a predicate within the
@@ -60,7 +60,7 @@ __device__ __forceinline__ void store_vector(unsigned to_shared, const float (&s
 template <DirectFmaSm80 config>
 __device__ __forceinline__ void store_staged(const float* staged, float* __restrict__ y,
                                              const Part<config>& part) {
-  constexpr Conv2dExtents a = config.problem;
+  constexpr Conv2dExtents a = config.conv;
   constexpr int kPlane = config.band_rows() * a.q;  // in shared memory
   constexpr bool kWhole = config.band_rows() == a.p && config.block_filters() == a.group_filters();
   constexpr int kAll = config.units * config.block_filters() * kPlane;
@@ -102,7 +102,7 @@ __device__ __forceinline__ void store_staged(const float* staged, float* __restr
 template <DirectFmaSm80 config>
 __device__ __forceinline__ void store_strip(Sums<config>& sums, const Place<config>& place, float* staged,
                                             float* __restrict__ y) {
-  constexpr Conv2dExtents a = config.problem;
+  constexpr Conv2dExtents a = config.conv;
   constexpr int kRow = a.q;
   constexpr long long kPlane = config.staged ? config.band_rows() * a.q : static_cast<long long>(a.p) * a.q;
   constexpr bool kVectors = a.q % 4 == 0 && (config.staged || config.aligned);

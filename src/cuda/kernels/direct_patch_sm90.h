@@ -8,9 +8,16 @@ namespace convtune {
 
 struct DirectPatchSm90 {
   Conv2dExtents conv;
-  // The choices: warpgroups that multiply, 64 positions each; filters of a block; filter rows of a stage and
-  // stages kept at once.
   int consumers = 3, filters = 192, rows = 1, stages = 4;
+  static constexpr const char* kName = "DirectPatchSm90";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("conv", self.conv);
+    field("consumers", self.consumers, 1, 3, "warpgroups that multiply, 64 positions each");
+    field("filters", self.filters, 32, 256, "filters of a block, a multiple of 32");
+    field("rows", self.rows, 1, 1 << 20, "filter rows of a stage, a divisor of the filter's");
+    field("stages", self.stages, 2, kMostStages, "stages kept at once");
+  }
 
   // Patches neither overlap nor leave gaps, and rows of input are multiples of 128 bytes.
   static constexpr bool takes(const Conv2dExtents& a) {

@@ -177,8 +177,8 @@ __global__ void __launch_bounds__(256)
     const int block = static_cast<int>(i / config.step_floats() / config.k_steps());
     const int k = block * config.filters() + tile * 16 + element % 2 * 8 + lane / 4;
     const int weight = config.weight_of(step * 8 + element / 2 * 4 + lane % 4);
-    if (k < config.of.k && weight >= 0) {
-      bits = ptx::cvt_rna_tf32(w[static_cast<long long>(k) * config.of.taps() + weight]);
+    if (k < config.conv.k && weight >= 0) {
+      bits = ptx::cvt_rna_tf32(w[static_cast<long long>(k) * config.conv.taps() + weight]);
       if ((bits & 0x7f800000) == 0x7f800000) packed[config.flag_at()] = 1;
     }
   }

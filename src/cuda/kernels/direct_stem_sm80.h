@@ -7,11 +7,7 @@
 namespace convtune {
 
 struct DirectStemSm80 {
-  Conv2dExtents of;
-  // The choices. A warp has `warp_filters` filters and, of `warp_rows` output rows, `warp_columns` times 8
-  // pixels. A block has filter_warps x row_warps x column_warps of them. Weights come in stages of `steps`
-  // k-steps, `stages` of them at once. `blocks` share a multiprocessor. Results go through shared memory if
-  // `staged`.
+  Conv2dExtents conv;
   int warp_filters = 16, warp_columns = 1, warp_rows = 1;
   int filter_warps = 1, row_warps = 1, column_warps = 1;
   int steps = 1, stages = 2, blocks = 1, staged = 1;
@@ -20,6 +16,27 @@ struct DirectStemSm80 {
   int row_pitch = 1, pixel_pitch = 1, load_width = 1;
   // Set by the host as the compiler likes it: every so many k-steps no load is moved to before it; 0: any is.
   int held = 1;
+  // A choice that the kernel is told at its launch, for which it is not compiled again.
+  int stagger = 0;
+  static constexpr const char* kName = "DirectStemSm80";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("conv", self.conv);
+    field("warp_filters", self.warp_filters, 16, 128, "filters of a warp, a multiple of 16");
+    field("warp_columns", self.warp_columns, 1, 256, "output columns of a warp, 8 pixels each");
+    field("warp_rows", self.warp_rows, 1, 256, "output rows of a warp");
+    field("filter_warps", self.filter_warps, 1, kMostWarps, "warps of a block along filters");
+    field("row_warps", self.row_warps, 1, kMostWarps, "warps of a block along rows");
+    field("column_warps", self.column_warps, 1, kMostWarps, "warps of a block along columns");
+    field("steps", self.steps, 1, 256, "k-steps of a stage of weights");
+    field("stages", self.stages, 1, 256, "stages of weights kept at once");
+    field("blocks", self.blocks, 1, 8, "blocks that an SM shall hold at once, a launch bound");
+    field("staged", self.staged, 0, 1, "outputs go through shared memory");
+    field("row_pitch", self.row_pitch), field("pixel_pitch", self.pixel_pitch);
+    field("load_width", self.load_width), field("held", self.held);
+    field("stagger", self.stagger, 0, 256,
+          "percent of a block's MMA time by which an SM's first blocks start apart");
+  }
 
   // ---- A block: filters, and a band of output rows of one image, or some columns of it ----
   constexpr int warps() const { return filter_warps * row_warps * column_warps; }
@@ -27,64 +44,67 @@ struct DirectStemSm80 {
   constexpr int filters() const { return warp_filters * filter_warps; }
   constexpr int band() const { return warp_rows * row_warps; }
   constexpr int columns() const { return 8 * warp_columns * column_warps; }
-  constexpr int filter_blocks() const { return ceil_div(of.k, filters()); }
-  constexpr int bands() const { return ceil_div(of.p, band()); }
-  constexpr int splits() const { return ceil_div(of.q, columns()); }  // of a row
+  constexpr int filter_blocks() const { return ceil_div(conv.k, filters()); }
+  constexpr int bands() const { return ceil_div(conv.p, band()); }
+  constexpr int splits() const { return ceil_div(conv.q, columns()); }  // of a row
   constexpr long long all_blocks() const {
-    return static_cast<long long>(of.n) * bands() * splits() * filter_blocks();
+    return static_cast<long long>(conv.n) * bands() * splits() * filter_blocks();
   }
 
   // ---- The window: the input that a block needs ----
   // Rows and columns that no filter reaches, where a stride is longer than the filter, are left out.
-  constexpr bool apart_rows() const { return of.stride_h >= of.r; }
-  constexpr bool apart_columns() const { return of.stride_w >= of.s; }
+  constexpr bool apart_rows() const { return conv.stride_h >= conv.r; }
+  constexpr bool apart_columns() const { return conv.stride_w >= conv.s; }
   constexpr int pixel_rows() const {
-    return apart_rows() ? of.r : of.stride_h;
+    return apart_rows() ? conv.r : conv.stride_h;
   }  // from one pixel to the next
-  constexpr int window_rows() const { return (band() - 1) * pixel_rows() + of.r; }
+  constexpr int window_rows() const { return (band() - 1) * pixel_rows() + conv.r; }
   // Neighbouring columns that one load can bring where x is aligned: the window begins and ends at a
   // multiple.
-  constexpr bool gaps() const { return apart_columns() && pixel_pitch != of.stride_w; }
+  constexpr bool gaps() const { return apart_columns() && pixel_pitch != conv.stride_w; }
   constexpr bool loads(int width) const {
-    return of.w % width == 0 &&
-           (!gaps() || (pixel_pitch % width == 0 && of.stride_w % width == 0 && of.pad_left % width == 0));
+    return conv.w % width == 0 && (!gaps() || (pixel_pitch % width == 0 && conv.stride_w % width == 0 &&
+                                               conv.pad_left % width == 0));
   }
   // Columns before the first pixel's first: 8 pixels, so every block, begin a multiple of 8 columns further
   // on.
-  constexpr int lead() const { return gaps() ? 0 : (load_width - of.pad_left % load_width) % load_width; }
+  constexpr int lead() const { return gaps() ? 0 : (load_width - conv.pad_left % load_width) % load_width; }
   constexpr int window_columns() const {
-    return ceil_div(lead() + (columns() - 1) * pixel_pitch + of.s, load_width) * load_width;
+    return ceil_div(lead() + (columns() - 1) * pixel_pitch + conv.s, load_width) * load_width;
   }
   // Of row `y` of the window, for a block whose first output row is `p`; of column `x`, -1 << 30 for none.
   constexpr int input_row(int p, int y) const {
-    return (apart_rows() ? (p + y / of.r) * of.stride_h + y % of.r : p * of.stride_h + y) - of.pad_top;
+    return (apart_rows() ? (p + y / conv.r) * conv.stride_h + y % conv.r : p * conv.stride_h + y) -
+           conv.pad_top;
   }
   constexpr int input_column(int q, int x) const {
-    if (!gaps()) return q * of.stride_w + x - of.pad_left - lead();
-    if (x % pixel_pitch >= of.s) return -1 << 30;
-    return (q + x / pixel_pitch) * of.stride_w + x % pixel_pitch - of.pad_left;
+    if (!gaps()) return q * conv.stride_w + x - conv.pad_left - lead();
+    if (x % pixel_pitch >= conv.s) return -1 << 30;
+    return (q + x / pixel_pitch) * conv.stride_w + x % pixel_pitch - conv.pad_left;
   }
   // Row y of channel c is row y * channels + c in shared memory: so the step from the end of a filter's row
   // to the beginning of the next is always the same. Rows of zeros behind them are what a k that is
   // padding meets.
   constexpr int padding_rows() const {
-    return rolled() ? ceil_div(8 * k_steps() - of.taps(), of.s) : of.taps() % 4 ? ceil_div(3, of.s) : 0;
+    return rolled()          ? ceil_div(8 * k_steps() - conv.taps(), conv.s)
+           : conv.taps() % 4 ? ceil_div(3, conv.s)
+                             : 0;
   }
-  constexpr int smem_rows() const { return window_rows() * of.c + padding_rows(); }
+  constexpr int smem_rows() const { return window_rows() * conv.c + padding_rows(); }
   constexpr int pixel_offset(int row, int column) const {
-    return row * pixel_rows() * of.c * row_pitch + column * pixel_pitch + lead();
+    return row * pixel_rows() * conv.c * row_pitch + column * pixel_pitch + lead();
   }
 
   // ---- The sum: k is the tap, in the order [filter row][channel][filter column] ----
   // 4 taps are a group, of which each of 4 threads has one, and 2 groups a k-step.
-  constexpr int groups() const { return ceil_div(of.taps(), 4); }
+  constexpr int groups() const { return ceil_div(conv.taps(), 4); }
   constexpr int k_steps() const { return ceil_div(groups(), 2); }
-  constexpr int tap_offset(int tap) const { return tap / of.s * row_pitch + tap % of.s; }
+  constexpr int tap_offset(int tap) const { return tap / conv.s * row_pitch + tap % conv.s; }
   // The weight of a tap, in [channel][filter row][filter column]; -1 for padding.
   constexpr int weight_of(int tap) const {
-    if (tap >= of.taps()) return -1;
-    const int column = tap % of.s, channel = tap / of.s % of.c, row = tap / of.s / of.c;
-    return (channel * of.r + row) * of.s + column;
+    if (tap >= conv.taps()) return -1;
+    const int column = tap % conv.s, channel = tap / conv.s % conv.c, row = tap / conv.s / conv.c;
+    return (channel * conv.r + row) * conv.s + column;
   }
   // A group that does not exist has weights of zero; it reads the rows of zeros, or what the first one reads.
   constexpr int group_offset(int group) const {
@@ -93,19 +113,19 @@ struct DirectStemSm80 {
   // Which of a group's threads has the first tap of another row of the filter; 0: none. There are 4 patterns
   // of offsets, and so a thread keeps up to 4 addresses; all else is constant.
   constexpr int pattern(int group) const {
-    const int first = rolled() || group < groups() ? 4 * group % of.s : 0;
-    return of.s == 1 || first + 3 < of.s ? 0 : of.s - first;
+    const int first = rolled() || group < groups() ? 4 * group % conv.s : 0;
+    return conv.s == 1 || first + 3 < conv.s ? 0 : conv.s - first;
   }
   constexpr int thread_offset(int pattern, int thread) const {
-    if (of.s == 1) return thread * row_pitch;
-    return thread + (pattern > 0 && thread >= pattern ? row_pitch - of.s : 0);
+    if (conv.s == 1) return thread * row_pitch;
+    return thread + (pattern > 0 && thread >= pattern ? row_pitch - conv.s : 0);
   }
 
   // The patterns repeat after `period` k-steps, some whole rows further on. So the loop's body is one period
   // or some, not too few products for a loop, and it is left in the middle the last time. Few k-steps are all
   // written out.
   constexpr int period() const {
-    int odd = of.s;
+    int odd = conv.s;
     for (int i = 0; i < 3 && odd % 2 == 0; ++i) odd /= 2;
     return odd;
   }
@@ -125,7 +145,7 @@ struct DirectStemSm80 {
   constexpr int bodies() const { return ceil_div(k_steps(), body_steps()); }
   constexpr bool rolled() const { return bodies() > 1; }
   constexpr int last_steps() const { return k_steps() - (bodies() - 1) * body_steps(); }
-  constexpr int body_offset() const { return 8 * body_steps() / of.s * row_pitch; }
+  constexpr int body_offset() const { return 8 * body_steps() / conv.s * row_pitch; }
 
   // ---- Weights: of each block [k-step][16 filters][lane][4]; then all as they came, bias, flag ----
   // Where they do not stay, the loop's body has stages of nearly the same length.
@@ -163,12 +183,12 @@ struct DirectStemSm80 {
   constexpr long long exact_weights() const {
     return static_cast<long long>(filter_blocks()) * k_steps() * step_floats() + spare_floats();
   }
-  constexpr long long bias_at() const { return exact_weights() + of.weights(); }
-  constexpr long long flag_at() const { return bias_at() + of.k; }
+  constexpr long long bias_at() const { return exact_weights() + conv.weights(); }
+  constexpr long long flag_at() const { return bias_at() + conv.k; }
   constexpr long long packed_floats() const { return flag_at() + 1; }
 
   // ---- Results on their way out: some 16 filters of each warp at a time ----
-  constexpr int run() const { return band() * of.q; }                                 // of a filter
+  constexpr int run() const { return band() * conv.q; }                               // of a filter
   constexpr int staging_pitch() const { return ceil_div(run() + 24, 32) * 32 - 24; }  // 8 modulo 32
   constexpr long long staging_floats(int tiles) const {
     return 16LL * tiles * filter_warps * staging_pitch();
@@ -226,9 +246,9 @@ struct DirectStemSm80 {
     if (staged && splits() > 1) return false;  // a run would not be one piece of the output
     return (resident() || stages >= 2) && registers() <= register_limit() &&
            instructions() <= kMostInstructions && all_blocks() <= kMostOffset &&
-           static_cast<long long>(of.c) * of.h * of.w <= kMostOffset &&
-           static_cast<long long>(of.q + columns()) * of.stride_w + of.s <= kMostOffset &&
-           static_cast<long long>(of.p + band()) * of.stride_h + of.r <= kMostOffset;
+           static_cast<long long>(conv.c) * conv.h * conv.w <= kMostOffset &&
+           static_cast<long long>(conv.q + columns()) * conv.stride_w + conv.s <= kMostOffset &&
+           static_cast<long long>(conv.p + band()) * conv.stride_h + conv.r <= kMostOffset;
   }
 
  private:

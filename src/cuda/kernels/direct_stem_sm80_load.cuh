@@ -75,7 +75,7 @@ struct alignas(4 * kWidth) Chunk {
 // finite, as TF32 too. `kNumbers` of a thread are on their way at once.
 template <DirectStemSm80 config, int kWidth, int kNumbers>
 __device__ __forceinline__ bool load_window(float* window, const float* __restrict__ x, const Place& at) {
-  constexpr Conv2dExtents of = config.of;
+  constexpr Conv2dExtents a = config.conv;
   constexpr int kChunks = config.window_columns() / kWidth;  // of a row
   constexpr int kLanes = kChunks > 16 ? 32 : kChunks > 8 ? 16 : kChunks > 4 ? 8 : 4;
   constexpr int kColumns = (kChunks + kLanes - 1) / kLanes;  // chunks of a thread, in a row
@@ -85,23 +85,23 @@ __device__ __forceinline__ bool load_window(float* window, const float* __restri
   constexpr int kBatches = (kMostRows * kColumns + kInFlight - 1) / kInFlight;
   constexpr int kRows = (kMostRows + kBatches - 1) / kBatches;  // with loads in flight
   const int lane = threadIdx.x % kLanes;
-  const float* image = x + of.input_offset(at.image, 0, 0, 0);
+  const float* image = x + a.input_offset(at.image, 0, 0, 0);
   float largest = 0;
 #pragma unroll 1
   for (int first = threadIdx.x / kLanes; first < config.smem_rows(); first += kStep * kRows) {
     Chunk<kWidth> chunks[kRows][kColumns];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const int row = first + i * kStep, input_row = config.input_row(at.p, row / of.c);
-      const bool inside = row < config.window_rows() * of.c && input_row >= 0 && input_row < of.h;
-      const float* from = image + (row % of.c * of.h + input_row) * static_cast<long long>(of.w);
+      const int row = first + i * kStep, input_row = config.input_row(at.p, row / a.c);
+      const bool inside = row < config.window_rows() * a.c && input_row >= 0 && input_row < a.h;
+      const float* from = image + (row % a.c * a.h + input_row) * static_cast<long long>(a.w);
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
         // Its columns are all inside, or none: the row's width is a multiple of theirs.
         const int column = config.input_column(at.q, (lane + kLanes * j) * kWidth);
         Chunk<kWidth>& chunk = chunks[i][j];
         chunk = {};
-        if (inside && column >= 0 && column < of.w) {
+        if (inside && column >= 0 && column < a.w) {
           if constexpr (kWidth == 4) {
             const float4 got = __ldg(reinterpret_cast<const float4*>(from + column));
             chunk.values[0] = got.x, chunk.values[1] = got.y, chunk.values[2] = got.z,

@@ -15,7 +15,7 @@ using Sums = float[config.filter_tiles()][config.tiles()][4];
 template <DirectStemSm80 config>
 __device__ float finish(float sum, float bias) {
   const float value = sum + bias;
-  return config.of.relu && value < 0 ? 0.0f : value;  // NaN stays
+  return config.conv.relu && value < 0 ? 0.0f : value;  // NaN stays
 }
 
 // Where a warp's part of the block begins.
@@ -34,29 +34,29 @@ __device__ __forceinline__ Part part_of(int warp) {
 template <DirectStemSm80 config>
 __device__ __forceinline__ void store_direct(const Sums<config>& sums, const float* __restrict__ bias,
                                              float* __restrict__ y, const Place& at, int warp, int lane) {
-  constexpr Conv2dExtents of = config.of;
+  constexpr Conv2dExtents a = config.conv;
   const Part part = part_of<config>(warp);
-  const bool aligned = of.q % 2 == 0 && reinterpret_cast<unsigned long long>(y) % 8 == 0;
+  const bool aligned = a.q % 2 == 0 && reinterpret_cast<unsigned long long>(y) % 8 == 0;
 #pragma unroll
   for (int i = 0; i < config.filter_tiles(); ++i)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int filter = at.filter + part.filter + 16 * i + 8 * half + lane / 4;
-      if (of.k % config.filters() != 0 && filter >= of.k) continue;
+      if (a.k % config.filters() != 0 && filter >= a.k) continue;
       const float addend = __ldg(bias + filter);
-      float* const to = y + of.output_offset(at.image, filter, at.p + part.row, at.q + part.column);
+      float* const to = y + a.output_offset(at.image, filter, at.p + part.row, at.q + part.column);
 #pragma unroll
       for (int tile = 0; tile < config.tiles(); ++tile) {
         const int row = tile / config.warp_columns, column = tile % config.warp_columns * 8 + lane % 4 * 2;
-        if (at.p + part.row + row >= of.p || at.q + part.column + column >= of.q) continue;
+        if (at.p + part.row + row >= a.p || at.q + part.column + column >= a.q) continue;
         const float two[] = {finish<config>(sums[i][tile][2 * half], addend),
                              finish<config>(sums[i][tile][2 * half + 1], addend)};
-        float* const pair = to + row * of.q + column;
+        float* const pair = to + row * a.q + column;
         if (aligned) {
           *reinterpret_cast<float2*>(pair) = make_float2(two[0], two[1]);
         } else {
           pair[0] = two[0];
-          if (at.q + part.column + column + 1 < of.q) pair[1] = two[1];
+          if (at.q + part.column + column + 1 < a.q) pair[1] = two[1];
         }
       }
     }
@@ -68,10 +68,10 @@ template <DirectStemSm80 config>
 __device__ __forceinline__ void store_staged(const Sums<config>& sums, float* staging,
                                              const float* __restrict__ bias, float* __restrict__ y,
                                              const Place& at, int warp, int lane) {
-  constexpr Conv2dExtents of = config.of;
+  constexpr Conv2dExtents a = config.conv;
   const Part part = part_of<config>(warp);
   constexpr int kPitch = config.staging_pitch(), kTiles = config.staged_tiles(), kRun = config.run();
-  const int floats = min(config.band(), of.p - at.p) * of.q;  // of a piece
+  const int floats = min(config.band(), a.p - at.p) * a.q;  // of a piece
 #pragma unroll
   for (int first = 0; first < config.filter_tiles(); first += kTiles) {
     __syncthreads();  // what was here is read
@@ -81,18 +81,18 @@ __device__ __forceinline__ void store_staged(const Sums<config>& sums, float* st
       for (int half = 0; half < 2; ++half) {
         const int staged = (part.filter_warp * kTiles + i) * 16 + half * 8 + lane / 4;
         const int filter = at.filter + part.filter + 16 * (first + i) + 8 * half + lane / 4;
-        const float addend = of.k % config.filters() == 0 || filter < of.k ? __ldg(bias + filter) : 0.0f;
-        float* const mine = staging + staged * kPitch + part.row * of.q + part.column + lane % 4 * 2;
+        const float addend = a.k % config.filters() == 0 || filter < a.k ? __ldg(bias + filter) : 0.0f;
+        float* const mine = staging + staged * kPitch + part.row * a.q + part.column + lane % 4 * 2;
 #pragma unroll
         for (int tile = 0; tile < config.tiles(); ++tile) {
           const int column = tile % config.warp_columns * 8;
-          const int left = of.q - part.column - column - lane % 4 * 2;
+          const int left = a.q - part.column - column - lane % 4 * 2;
           const float two[] = {finish<config>(sums[first + i][tile][2 * half], addend),
                                finish<config>(sums[first + i][tile][2 * half + 1], addend)};
-          float* const to = mine + tile / config.warp_columns * of.q + column;
+          float* const to = mine + tile / config.warp_columns * a.q + column;
           // Beyond the row's end only the last 8 pixels can be, or so, and what is known is not asked.
-          const bool whole = column + 8 + config.columns() - of.q <= config.warp_columns * 8;
-          if constexpr (of.q % 2 == 0) {
+          const bool whole = column + 8 + config.columns() - a.q <= config.warp_columns * 8;
+          if constexpr (a.q % 2 == 0) {
             if (whole || left > 0) *reinterpret_cast<float2*>(to) = make_float2(two[0], two[1]);
           } else {
             if (whole || left > 0) to[0] = two[0];
@@ -104,10 +104,10 @@ __device__ __forceinline__ void store_staged(const Sums<config>& sums, float* st
 #pragma unroll 1
     for (int i = warp; i < config.filter_warps * kTiles * 16; i += config.warps()) {
       const int filter = at.filter + i / (kTiles * 16) * config.warp_filters + first * 16 + i % (kTiles * 16);
-      if (of.k % config.filters() != 0 && filter >= of.k) continue;
+      if (a.k % config.filters() != 0 && filter >= a.k) continue;
       const float* const from = staging + i * kPitch;
-      float* const to = y + of.output_offset(at.image, filter, at.p, 0);
-      if (of.q % 4 == 0 && reinterpret_cast<unsigned long long>(y) % 16 == 0) {
+      float* const to = y + a.output_offset(at.image, filter, at.p, 0);
+      if (a.q % 4 == 0 && reinterpret_cast<unsigned long long>(y) % 16 == 0) {
 #pragma unroll
         for (int j = 0; j < kRun; j += 128)
           if (j + lane * 4 < floats)
@@ -129,15 +129,15 @@ __device__ __forceinline__ void store_staged(const Sums<config>& sums, float* st
 template <DirectStemSm80 config>
 __device__ __forceinline__ void store_exact(const float* __restrict__ x, const float* __restrict__ packed,
                                             float* __restrict__ y, const Place& at) {
-  constexpr Conv2dExtents of = config.of;
+  constexpr Conv2dExtents a = config.conv;
   constexpr int kPixels = config.band() * config.columns();
 #pragma unroll 1
   for (int i = threadIdx.x; i < config.filters() * kPixels; i += config.threads()) {
     const int filter = at.filter + i / kPixels, p = at.p + i % kPixels / config.columns(),
               q = at.q + i % config.columns();
-    if (filter >= of.k || p >= of.p || q >= of.q) continue;
-    const float sum = exact_sum(of, x, packed + config.exact_weights(), at.image, filter, p, q);
-    y[of.output_offset(at.image, filter, p, q)] = finish<config>(sum, packed[config.bias_at() + filter]);
+    if (filter >= a.k || p >= a.p || q >= a.q) continue;
+    const float sum = exact_sum(a, x, packed + config.exact_weights(), at.image, filter, p, q);
+    y[a.output_offset(at.image, filter, p, q)] = finish<config>(sum, packed[config.bias_at() + filter]);
   }
 }
 

@@ -105,7 +105,7 @@ __device__ void consume(const Smem<config>& smem, float* __restrict__ y, int con
 #pragma unroll
     for (int sum = 0; sum < config.sums(); ++sum) {
       sums[sum] += bias[sum / 4 * 2 + sum % 2];
-      if (config.relu && sums[sum] < 0) sums[sum] = 0;  // NaN stays
+      if (config.conv.relu && sums[sum] < 0) sums[sum] = 0;  // NaN stays
     }
     if (tile.begins || tile.ends) store_ends<config>(sums, y, tile, thread);
     if (item > 0) ptx::mbarrier_wait(my_turn, (turns - (consumer == 0)) & 1);
@@ -120,29 +120,29 @@ __device__ void consume(const Smem<config>& smem, float* __restrict__ y, int con
 template <DirectStemSm90 config>
 __device__ __noinline__ void repair(const float* __restrict__ x, const float* __restrict__ packed,
                                     float* __restrict__ y, int begin, int end) {
-  constexpr int kTaps = config.c * config.r * config.s;
+  constexpr int kTaps = config.conv.c * config.conv.r * config.conv.s;
   const Rows<config> rows;
 #pragma unroll 1
   for (int i = begin; i < end; ++i)
 #pragma unroll 1
-    for (int e = threadIdx.x; e < config.filters * config.q; e += config.threads()) {
-      const int filter = static_cast<int>(blockIdx.y) * config.filters + e / config.q, q = e % config.q;
-      if (filter >= config.k) break;
+    for (int e = threadIdx.x; e < config.filters * config.conv.q; e += config.threads()) {
+      const int filter = static_cast<int>(blockIdx.y) * config.filters + e / config.conv.q, q = e % config.conv.q;
+      if (filter >= config.conv.k) break;
       const float* weights = packed + config.exact_weights() + static_cast<long long>(filter) * kTaps;
       float sum = 0;
 #pragma unroll 1
       for (int tap = 0; tap < kTaps; ++tap) {
-        const int channel = tap / (config.r * config.s);
-        const int row = rows.input_row(i, 0) + tap / config.s % config.r,
-                  column = q * 4 + tap % config.s - config.pad_left;
-        if (row < 0 || row >= config.h || column < 0 || column >= config.w) continue;
-        const long long line = (static_cast<long long>(rows.image(i)) * config.c + channel) * config.h + row;
-        sum = fmaf(x[line * config.w + column], weights[tap], sum);
+        const int channel = tap / (config.conv.r * config.conv.s);
+        const int row = rows.input_row(i, 0) + tap / config.conv.s % config.conv.r,
+                  column = q * 4 + tap % config.conv.s - config.conv.pad_left;
+        if (row < 0 || row >= config.conv.h || column < 0 || column >= config.conv.w) continue;
+        const long long line = (static_cast<long long>(rows.image(i)) * config.conv.c + channel) * config.conv.h + row;
+        sum = fmaf(x[line * config.conv.w + column], weights[tap], sum);
       }
       sum += packed[config.bias_at() + filter];
-      if (config.relu && sum < 0) sum = 0;  // NaN stays
-      const long long image_filter = static_cast<long long>(rows.image(i)) * config.k + filter;
-      y[(image_filter * config.p + rows.row(i)) * config.q + q] = sum;
+      if (config.conv.relu && sum < 0) sum = 0;  // NaN stays
+      const long long image_filter = static_cast<long long>(rows.image(i)) * config.conv.k + filter;
+      y[(image_filter * config.conv.p + rows.row(i)) * config.conv.q + q] = sum;
     }
 }
 
@@ -172,7 +172,7 @@ __device__ void set_up(const float* __restrict__ packed, const Smem<config>& sme
   for (int i = thread; i < config.filters; i += config.threads()) {
     const int filter = static_cast<int>(blockIdx.y) * config.filters + i;
     store_shared(smem.bias + 4 * i,
-                 filter < config.k ? __float_as_uint(packed[config.bias_at() + filter]) : 0);
+                 filter < config.conv.k ? __float_as_uint(packed[config.bias_at() + filter]) : 0);
   }
   __syncthreads();
 }
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(config.threads(), 1)
   // Registers of a block of five warpgroups are 96 a thread; those that load and store need fewer.
   constexpr bool kShares = config.consumers == DirectStemSm90::kMostConsumers;
   const int warp = __shfl_sync(0xffffffff, thread / 32, 0) - 4 * config.consumers;
-  const bool in_bulk = config.w % 4 == 0 && reinterpret_cast<unsigned long long>(x) % 16 == 0;
+  const bool in_bulk = config.conv.w % 4 == 0 && reinterpret_cast<unsigned long long>(x) % 16 == 0;
   if (warp < 0) {
     if constexpr (kShares) ptx::take_registers<120>();
     stem::consume<config>(smem, y, __shfl_sync(0xffffffff, thread / 128, 0), thread % 128);
@@ -217,7 +217,7 @@ template <DirectStemSm90 config>
 __global__ void __launch_bounds__(256)
     pack_direct_stem_sm90(const float* __restrict__ w, const float* __restrict__ bias,
                           unsigned* __restrict__ packed) {
-  constexpr int kTaps = config.c * config.r * config.s;
+  constexpr int kTaps = config.conv.c * config.conv.r * config.conv.s;
   const long long i = blockIdx.x * 256LL + threadIdx.x;
   if (i >= config.flag_at()) return;
   unsigned bits = 0;
@@ -231,9 +231,9 @@ __global__ void __launch_bounds__(256)
     const int all_groups = static_cast<int>(column_of_group / config.filters);
     const DirectStemSm90::Group group = config.group(all_groups % config.groups());
     const int k = all_groups / config.groups() * config.filters + filter;
-    const int row = group.unit * config.stride_h + group.row, column = group.column_group * 4 + i % 4;
-    if (group.real && k < config.k && column < config.s) {
-      const long long tap = (static_cast<long long>(group.channel) * config.r + row) * config.s + column;
+    const int row = group.unit * config.conv.stride_h + group.row, column = group.column_group * 4 + i % 4;
+    if (group.real && k < config.conv.k && column < config.conv.s) {
+      const long long tap = (static_cast<long long>(group.channel) * config.conv.r + row) * config.conv.s + column;
       bits = ptx::cvt_rna_tf32(w[static_cast<long long>(k) * kTaps + tap]);
       if (!stem::is_finite_tf32(bits)) packed[config.flag_at()] = 1;
     }

@@ -2,27 +2,36 @@
 // it): problem, choices, and what follows from them, shared by the kernel and by the host that plans it.
 #pragma once
 
+#include "conv2d_extents.h"
+
 namespace convtune {
 
 struct DirectStemSm90 {
-  // The problem. Rows may have any stride, columns have one of 4.
-  int n = 1, c = 1, h = 1, w = 1, k = 1, r = 1, s = 1, stride_h = 1, pad_top = 0, pad_left = 0;
-  int p = 1, q = 1;
-  bool relu = false;
-  // The choices: warpgroups that multiply; units of input kept at once; filters of a block.
+  Conv2dExtents conv;  // rows may have any stride, columns have one of 4
   int consumers = 3, units = 3, filters = 32;
+  static constexpr const char* kName = "DirectStemSm90";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("conv", self.conv);
+    field("consumers", self.consumers, 2, kMostConsumers, "warpgroups that multiply");
+    field("units", self.units, 2, 4096,
+          "units of input kept at once, a unit being stride_h rows of all channels");
+    field("filters", self.filters, 32, kMostFilters, "filters of a block, a multiple of 32");
+  }
 
   // ---- The input, in chunks of 4 columns ----
   // A pixel's window begins one chunk behind its neighbour's.
-  constexpr int column_groups() const { return ceil_div(s, 4); }  // of a filter's row
-  constexpr int row_chunks() const { return q + column_groups() - 1; }
-  constexpr int stored_chunks() const { return ceil_div(w, 4); }  // of a row as it lies in x
+  constexpr int column_groups() const { return ceil_div(conv.s, 4); }  // of a filter's row
+  constexpr int row_chunks() const { return conv.q + column_groups() - 1; }
+  constexpr int stored_chunks() const { return ceil_div(conv.w, 4); }  // of a row as it lies in x
   // A unit is stride_h input rows of all channels, or as many of them as any filter row meets. Its buffer
   // holds rows as they lie in x, then as chunks.
-  constexpr int unit_rows() const { return r < stride_h ? r : stride_h; }
-  constexpr int halo() const { return (r - 1) / stride_h; }  // units that an output row needs beside its own
+  constexpr int unit_rows() const { return conv.r < conv.stride_h ? conv.r : conv.stride_h; }
+  constexpr int halo() const {
+    return (conv.r - 1) / conv.stride_h;
+  }  // units that an output row needs beside its own
   constexpr long long unit_bytes() const {
-    return 16LL * c * unit_rows() * (row_chunks() > stored_chunks() ? row_chunks() : stored_chunks());
+    return 16LL * conv.c * unit_rows() * (row_chunks() > stored_chunks() ? row_chunks() : stored_chunks());
   }
 
   // Threads that round take so many chunks of a row each, and hold so many pieces at once.
@@ -31,10 +40,10 @@ struct DirectStemSm90 {
   // ---- The sum, in groups of 4 filter columns ----
   // Two groups are a k-step of the matrix product: an odd one out is given a partner of zeros.
   constexpr int rows_of_unit(int unit) const {
-    const int left = r - unit * stride_h;
-    return left < stride_h ? left : stride_h;
+    const int left = conv.r - unit * conv.stride_h;
+    return left < conv.stride_h ? left : conv.stride_h;
   }
-  constexpr int real_groups(int unit) const { return c * rows_of_unit(unit) * column_groups(); }
+  constexpr int real_groups(int unit) const { return conv.c * rows_of_unit(unit) * column_groups(); }
   constexpr int groups(int unit) const { return ceil_div(real_groups(unit), 2) * 2; }
   constexpr int groups() const {
     int sum = 0;
@@ -63,8 +72,8 @@ struct DirectStemSm90 {
   }
 
   // ---- The output, in runs of whole sectors ----
-  constexpr int tiles() const { return ceil_div(q, kTile); }             // of a row
-  constexpr int last_tile() const { return q - (tiles() - 1) * kTile; }  // its positions
+  constexpr int tiles() const { return ceil_div(conv.q, kTile); }             // of a row
+  constexpr int last_tile() const { return conv.q - (tiles() - 1) * kTile; }  // its positions
   // Filters 8m + j are plane j: their rows begin equally far behind a sector. Column 8i + 2l + e of a product
   // is filter 8 (4t + l) + j with j * (filters / 32) + t = 2i + e, so a thread has whole planes, of one l.
   constexpr int members() const { return filters / kPlanes; }  // of a plane
@@ -86,11 +95,11 @@ struct DirectStemSm90 {
   constexpr int slot_bytes() const { return kPlanesOfSlot * plane_bytes(); }
   constexpr int carry_bytes() const { return filters * kSector * 4; }
   // Whether boxes of y can be stored: its map counts 8 filters at once.
-  constexpr bool has_boxes() const { return k % kPlanes == 0; }
+  constexpr bool has_boxes() const { return conv.k % kPlanes == 0; }
 
   // ---- A block ----
-  constexpr long long rows() const { return static_cast<long long>(n) * p; }  // of all images
-  constexpr int filter_blocks() const { return ceil_div(k, filters); }
+  constexpr long long rows() const { return static_cast<long long>(conv.n) * conv.p; }  // of all images
+  constexpr int filter_blocks() const { return ceil_div(conv.k, filters); }
   // After the consumers: a warpgroup of which two warps load and store, and one that rounds.
   constexpr int threads() const { return 128 * (consumers + 2); }
   constexpr int sums() const { return filters / 2; }  // registers of a thread
@@ -106,8 +115,10 @@ struct DirectStemSm90 {
 
   // ---- Packed weights, in floats: each block's, then all as they came, bias, flag ----
   constexpr long long exact_weights() const { return filter_blocks() * weight_bytes() / 4; }
-  constexpr long long bias_at() const { return exact_weights() + static_cast<long long>(k) * c * r * s; }
-  constexpr long long flag_at() const { return bias_at() + k; }
+  constexpr long long bias_at() const {
+    return exact_weights() + static_cast<long long>(conv.k) * conv.c * conv.r * conv.s;
+  }
+  constexpr long long flag_at() const { return bias_at() + conv.k; }
   constexpr long long packed_floats() const { return flag_at() + 1; }
 
   // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
@@ -117,8 +128,9 @@ struct DirectStemSm90 {
            last_tile() >= kSector && pieces() <= kMostPieces && k_steps() <= kMostProducts &&
            smem_bytes() <= smem_per_block &&
            // Offsets in an image, a plane's group and a block are ints.
-           static_cast<long long>(c + 1) * (h + pad_top + stride_h) * w < (1LL << 31) &&
-           static_cast<long long>(kPlanes) * p * q < (1LL << 31) &&
+           static_cast<long long>(conv.c + 1) * (conv.h + conv.pad_top + conv.stride_h) * conv.w <
+               (1LL << 31) &&
+           static_cast<long long>(kPlanes) * conv.p * conv.q < (1LL << 31) &&
            rows() * (1 + halo()) * tiles() * kPlanes < (1LL << 31);
   }
 

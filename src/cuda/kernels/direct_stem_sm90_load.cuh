@@ -29,11 +29,11 @@ struct Rows {
     count = static_cast<int>(each + (blockIdx.x < longer));
   }
 
-  __device__ int image(int i) const { return (begin + i) / config.p; }
-  __device__ int row(int i) const { return (begin + i) % config.p; }
+  __device__ int image(int i) const { return (begin + i) / config.conv.p; }
+  __device__ int row(int i) const { return (begin + i) % config.conv.p; }
   // Where an image's rows begin and end in this block.
   __device__ bool first(int i) const { return i == 0 || row(i) == 0; }
-  __device__ bool last(int i) const { return i == count - 1 || row(i) == config.p - 1; }
+  __device__ bool last(int i) const { return i == count - 1 || row(i) == config.conv.p - 1; }
   // Units are numbered from 0, too; the first rows of an image have halo() more of them.
   __device__ int first_unit(int i) const { return i + config.halo() * (image(i) - image(0)); }
   // f(i, above, unit) for each in order: the unit `above` behind row i's first. Rows i to i + above use it.
@@ -46,7 +46,7 @@ struct Rows {
       for (int above = first(i) ? 0 : config.halo(); above <= config.halo(); ++above) f(i, above, unit++);
   }
   __device__ int input_row(int i, int above) const {  // the unit's first; may lie outside
-    return (row(i) + above) * config.stride_h - config.pad_top;
+    return (row(i) + above) * config.conv.stride_h - config.conv.pad_top;
   }
 };
 
@@ -88,7 +88,7 @@ template <DirectStemSm90 config>
 __device__ void load(const float* __restrict__ x, const float* __restrict__ packed, const Smem<config>& smem,
                      bool acts, bool in_bulk) {
   constexpr int kAhead = 3;  // units that are fetched into L2 before their place is free
-  constexpr unsigned kRowBytes = config.w * 4, kWeightBytes = static_cast<unsigned>(config.weight_bytes());
+  constexpr unsigned kRowBytes = config.conv.w * 4, kWeightBytes = static_cast<unsigned>(config.weight_bytes());
   const Rows<config> rows;
   int freed = 0;  // rows that are known to be done
   rows.for_units([&](int i, int above, int unit) {
@@ -98,20 +98,20 @@ __device__ void load(const float* __restrict__ x, const float* __restrict__ pack
     for (; freed < rows.count && rows.first_unit(freed) <= unit - config.units; ++freed)
       ptx::mbarrier_wait(smem.done + 8 * (freed % config.units), freed / config.units & 1);
     const int row = rows.input_row(i, above), first = row < 0 ? 0 : row;
-    const int copied = in_bulk ? max(min(row + config.unit_rows(), config.h) - first, 0) : 0;
+    const int copied = in_bulk ? max(min(row + config.unit_rows(), config.conv.h) - first, 0) : 0;
     const bool has_weights = unit == config.halo();
-    ptx::mbarrier_arrive_expect_if(raw, config.c * copied * kRowBytes + (has_weights ? kWeightBytes : 0),
+    ptx::mbarrier_arrive_expect_if(raw, config.conv.c * copied * kRowBytes + (has_weights ? kWeightBytes : 0),
                                    acts);
-    const float* from = x + (static_cast<long long>(rows.image(i)) * config.c * config.h + first) * config.w;
+    const float* from = x + (static_cast<long long>(rows.image(i)) * config.conv.c * config.conv.h + first) * config.conv.w;
     unsigned to = smem.unit(slot) + (first - row) * kRowBytes;
-    const int next = row + kAhead * config.stride_h;
-    const int fetched = in_bulk && next >= 0 ? min(next + config.unit_rows(), config.h) - next : 0;
+    const int next = row + kAhead * config.conv.stride_h;
+    const int fetched = in_bulk && next >= 0 ? min(next + config.unit_rows(), config.conv.h) - next : 0;
 #pragma unroll 1
-    for (int channel = 0; channel < config.c; ++channel) {
+    for (int channel = 0; channel < config.conv.c; ++channel) {
       ptx::bulk_copy_to_shared_if(to, from, copied * kRowBytes, raw, acts && copied > 0);
-      ptx::prefetch_l2_if(from + static_cast<long long>(next - first) * config.w, fetched * kRowBytes,
+      ptx::prefetch_l2_if(from + static_cast<long long>(next - first) * config.conv.w, fetched * kRowBytes,
                           acts && fetched > 0);
-      from += static_cast<long long>(config.h) * config.w;
+      from += static_cast<long long>(config.conv.h) * config.conv.w;
       to += config.unit_rows() * kRowBytes;
     }
     ptx::bulk_copy_to_shared_if(smem.weights, packed + blockIdx.y * (config.weight_bytes() / 4), kWeightBytes,
@@ -149,12 +149,12 @@ __device__ inline void store_rounded_if(unsigned to, const unsigned* values, uns
 // One warpgroup: units from `raw` to `full`. Rows that meet a number that is not finite are noted.
 template <DirectStemSm90 config>
 __device__ void round_units(const float* __restrict__ x, const Smem<config>& smem, int thread, bool in_bulk) {
-  constexpr int kLines = config.c * config.unit_rows(), kStored = config.stored_chunks();
+  constexpr int kLines = config.conv.c * config.unit_rows(), kStored = config.stored_chunks();
   // A piece is so many chunks of a line: an odd number, so that the threads' pieces begin in different banks.
   constexpr int kPiece = DirectStemSm90::kPiece, kPieces = config.pieces();
   // A chunk of the window lies kBefore stored chunks before its own number, and begins kEarly columns into
   // it.
-  constexpr int kBefore = (config.pad_left + 3) / 4, kEarly = kBefore * 4 - config.pad_left;
+  constexpr int kBefore = (config.conv.pad_left + 3) / 4, kEarly = kBefore * 4 - config.conv.pad_left;
   constexpr int kRead = kPiece + (kEarly > 0);
   // So many lines are in registers at once. Lines that grow are moved from the last to the first, others from
   // the first on: so none is written over before it was read.
@@ -173,9 +173,9 @@ __device__ void round_units(const float* __restrict__ x, const Smem<config>& sme
         const int column = e % (kStored * 4), line = e / (kStored * 4);
         const int row = first_row + line % config.unit_rows(), channel = line / config.unit_rows();
         const long long image_row =
-            (static_cast<long long>(rows.image(i)) * config.c + channel) * config.h + row;
-        const bool there = row >= 0 && row < config.h && column < config.w;
-        store_shared(buffer + e * 4, there ? __float_as_uint(__ldg(x + image_row * config.w + column)) : 0);
+            (static_cast<long long>(rows.image(i)) * config.conv.c + channel) * config.conv.h + row;
+        const bool there = row >= 0 && row < config.conv.h && column < config.conv.w;
+        store_shared(buffer + e * 4, there ? __float_as_uint(__ldg(x + image_row * config.conv.w + column)) : 0);
       }
       ptx::bar_sync(kRoundersBarrier, kRounders);
     }
@@ -188,7 +188,7 @@ __device__ void round_units(const float* __restrict__ x, const Smem<config>& sme
       for (int e = 0; e < kEach; ++e) {
         const int piece = thread + kRounders * e, line = first_line + piece / kPieces;
         const int row = first_row + line % config.unit_rows(), chunk = piece % kPieces * kPiece - kBefore;
-        const bool there = piece < kAtOnce * kPieces && line < kLines && row >= 0 && row < config.h;
+        const bool there = piece < kAtOnce * kPieces && line < kLines && row >= 0 && row < config.conv.h;
         const unsigned from = buffer + (line * kStored + chunk) * 16;
 #pragma unroll
         for (int read = 0; read < kRead; ++read)

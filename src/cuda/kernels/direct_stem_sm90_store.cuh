@@ -37,7 +37,7 @@ __device__ Tile tile_of(const Rows<config>& rows, int i, int tile) {
   const bool last = tile == config.tiles() - 1;
   return {i * config.tiles() + tile,
           rows.image(i),
-          rows.row(i) * config.q + tile * DirectStemSm90::kTile,
+          rows.row(i) * config.conv.q + tile * DirectStemSm90::kTile,
           last ? config.last_tile() : DirectStemSm90::kTile,
           rows.first(i) && tile == 0,
           rows.last(i) && last};
@@ -51,7 +51,7 @@ template <DirectStemSm90 config>
 __device__ Run run_of(int plane, const Tile& tile) {
   constexpr unsigned kSector = DirectStemSm90::kSector;
   constexpr int kApart =
-      static_cast<int>(static_cast<long long>(config.p) * config.q % DirectStemSm90::kSector);
+      static_cast<int>(static_cast<long long>(config.conv.p) * config.conv.q % DirectStemSm90::kSector);
   const unsigned carried = static_cast<unsigned>(plane * kApart + tile.first) % kSector;
   return {static_cast<int>(carried),
           static_cast<int>((carried + static_cast<unsigned>(tile.positions)) / kSector * kSector)};
@@ -67,7 +67,7 @@ template <DirectStemSm90 config>
 __device__ void store(const ptx::TensorMap* maps, float* __restrict__ y, const Smem<config>& smem, int lane,
                       bool in_boxes) {
   constexpr int kPlanes = DirectStemSm90::kPlanes, kPlanesOfSlot = DirectStemSm90::kPlanesOfSlot;
-  constexpr int kImage = config.p * config.q;
+  constexpr int kImage = config.conv.p * config.conv.q;
   const Rows<config> rows;
   const bool acts = lane == 0;
   const int first_member = static_cast<int>(blockIdx.y) * config.members();
@@ -97,8 +97,8 @@ __device__ void store(const ptx::TensorMap* maps, float* __restrict__ y, const S
 #pragma unroll 1
             for (int e = lane; e < count; e += 32) {
               const int filter = kPlanes * (first_member + e / run.length) + part + j;
-              if (filter < config.k)
-                y[(static_cast<long long>(tile.image) * config.k + filter) * kImage + tile.first -
+              if (filter < config.conv.k)
+                y[(static_cast<long long>(tile.image) * config.conv.k + filter) * kImage + tile.first -
                   run.carried + e % run.length] =
                     __uint_as_float(load_shared(from + j * config.plane_bytes() + e * 4));
             }
@@ -183,10 +183,10 @@ template <DirectStemSm90 config>
 __device__ __forceinline__ void store_ends(const float (&sums)[config.sums()], float* __restrict__ y,
                                            const Tile& tile, int thread) {
   constexpr int kPairs = config.filters / 32;
-  constexpr long long kImage = config.p * config.q;
+  constexpr long long kImage = config.conv.p * config.conv.q;
   const int at = thread / 32 * 16 + thread % 32 / 4;
   const int filter = static_cast<int>(blockIdx.y) * config.filters + DirectStemSm90::kPlanes * (thread % 4);
-  float* const mine = y + (static_cast<long long>(tile.image) * config.k + filter) * kImage + tile.first + at;
+  float* const mine = y + (static_cast<long long>(tile.image) * config.conv.k + filter) * kImage + tile.first + at;
 #pragma unroll
   for (int plane = 0; plane < DirectStemSm90::kPlanes; ++plane) {
     const Run run = run_of<config>(plane, tile);
@@ -199,11 +199,11 @@ __device__ __forceinline__ void store_ends(const float (&sums)[config.sums()], f
     }
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
-      constexpr bool kAll = config.k % config.filters == 0;
+      constexpr bool kAll = config.conv.k % config.filters == 0;
       const int apart = plane + 4 * DirectStemSm90::kPlanes * pair;
       const int sum = sum_of(plane * kPairs + pair);
-      const bool stores[2] = {here[0] && (kAll || filter + apart < config.k),
-                              here[1] && (kAll || filter + apart < config.k)};
+      const bool stores[2] = {here[0] && (kAll || filter + apart < config.conv.k),
+                              here[1] && (kAll || filter + apart < config.conv.k)};
       store_two_if(mine + apart * kImage, sums[sum], sums[sum + 2], stores);
     }
   }

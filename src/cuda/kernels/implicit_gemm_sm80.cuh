@@ -81,7 +81,7 @@ class Multiplier {
     const unsigned ring = ptx::shared_address(smem.ring);
     weights_ = ring + 16 * (warp_m / 16 * 32 + lane);
     const int position = warp_n + config.position_of(0, group), k = config.term_of(0, thread, 0, 0);
-    input_ = ring + 4 * (config.weight_words() + (config.problem.nhwc ? config.input_word(position, k)
+    input_ = ring + 4 * (config.weight_words() + (config.conv.nhwc ? config.input_word(position, k)
                                                                       : k * config.input_pitch() + position));
     swap_ = config.input_word(position, k + 16) - config.input_word(position, k);
   }
@@ -142,7 +142,7 @@ class Multiplier {
   // Four numbers a load: neighbours in shared memory, which are four positions or four terms. Channels-last,
   // four terms are enough for two steps of 8.
   __device__ __forceinline__ void read_input(unsigned stage, int step) {
-    if constexpr (!config.problem.nhwc) {
+    if constexpr (!config.conv.nhwc) {
 #pragma unroll
       for (int i = 0; i < (config.is_half() ? 4 : 2); ++i)
 #pragma unroll
@@ -173,7 +173,7 @@ class Multiplier {
               rests ? rest(value(tile, step, upper, 0)) : round_tf32(value(tile, step, upper, 0));
   }
   __device__ __forceinline__ float value(int tile, int step, int upper, int element) const {
-    if (!config.problem.nhwc) return x_[tile][upper + 2 * element];
+    if (!config.conv.nhwc) return x_[tile][upper + 2 * element];
     return x_[tile][config.is_half() ? 2 * upper + element : step % 2 * 2 + upper];
   }
 

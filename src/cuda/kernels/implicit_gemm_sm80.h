@@ -14,30 +14,41 @@ enum class Multiply { tf32, f16, bf16, fp32 };
 // pixels of all images in a row. What depends on the problem takes it as an argument: a kernel that is not
 // specialized is told it at every launch.
 struct ImplicitGemmSm80 {
-  Conv2dExtents problem;  // where not specialized: its layout alone
+  Conv2dExtents conv;  // where not specialized: its layout alone
   Multiply multiply = Multiply::tf32;
-  // The choices: a block's tile; its warps; stages of the ring; whether a block of terms is `block_k`
-  // channels of one filter tap (chunked) or all terms in a row; whether the compiler knows the problem.
   int block_m = 64, block_n = 64, block_k = 16, warps_m = 2, warps_n = 2, stages = 3;
   bool chunked = false, specialized = true;
   // Whether x and y begin at multiples of 16 bytes. Not a choice: another kernel is compiled for those that
   // do not.
   bool aligned = true;
+  static constexpr const char* kName = "ImplicitGemmSm80";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("conv", self.conv), field("multiply", self.multiply);
+    field("block_m", self.block_m, 16, 256, "filters of a block's tile");
+    field("block_n", self.block_n, 32, 256, "output positions of a block's tile: 32, 64, 128 or 256");
+    field("block_k", self.block_k, 16, 32, "terms of a stage: 16 or 32");
+    field("warps_m", self.warps_m, 1, 8, "warps along filters, a power of 2");
+    field("warps_n", self.warps_n, 1, 8, "warps along positions, a power of 2");
+    field("stages", self.stages, 2, kMostStages, "stages of the ring");
+    field("chunked", self.chunked, 0, 1, "a stage is channels of one filter tap; else all terms in a row");
+    field("specialized", self.specialized, 0, 1,
+          "compiled for the problem; else for every problem of the layout");
+    field("aligned", self.aligned);
+  }
 
   // ---- 16 bytes at once: where neighbours of the tile are neighbours in the tensor, and aligned ----
   constexpr bool wide_input(const Conv2dExtents& a) const {
-    if (problem.nhwc) return aligned && chunked && a.c % 4 == 0 && a.group_channels() % 4 == 0;
+    if (conv.nhwc) return aligned && chunked && a.c % 4 == 0 && a.group_channels() % 4 == 0;
     const bool pointwise = a.r == 1 && a.s == 1 && a.stride_h == 1 && a.stride_w == 1 && a.pad_top == 0 &&
                            a.pad_left == 0 && a.p == a.h && a.q == a.w;
     return aligned && chunked && pointwise && static_cast<long long>(a.h) * a.w % 4 == 0;
   }
   constexpr bool wide_output(const Conv2dExtents& a) const {
-    if (problem.nhwc) return aligned && a.k % 4 == 0 && a.group_filters() % 4 == 0;
+    if (conv.nhwc) return aligned && a.k % 4 == 0 && a.group_filters() % 4 == 0;
     return aligned && static_cast<long long>(a.p) * a.q % 4 == 0;
   }
-  constexpr bool asks_alignment() const {
-    return !specialized || wide_input(problem) || wide_output(problem);
-  }
+  constexpr bool asks_alignment() const { return !specialized || wide_input(conv) || wide_output(conv); }
 
   // ---- The terms of a sum ----
   constexpr int k_blocks(const Conv2dExtents& a) const {
@@ -55,8 +66,8 @@ struct ImplicitGemmSm80 {
     if (!chunked) {
       const int index = k_block * block_k + k;
       real = index < a.taps();
-      channel = problem.nhwc ? index % a.group_channels() : index / window;
-      tap = problem.nhwc ? index / a.group_channels() : index % window;
+      channel = conv.nhwc ? index % a.group_channels() : index / window;
+      tap = conv.nhwc ? index / a.group_channels() : index % window;
     }
     return {channel, tap / a.s, tap % a.s, real};
   }
@@ -80,21 +91,21 @@ struct ImplicitGemmSm80 {
   // is free as long as both operands agree: channels-last, four neighbours belong to one thread.
   constexpr int term_of(int step, int thread, int upper, int element) const {
     if (is_half())
-      return problem.nhwc ? 16 * step + 4 * thread + 2 * upper + element
-                          : 16 * step + thread + 8 * upper + 4 * element;
-    return problem.nhwc ? step / 2 * 16 + 4 * thread + step % 2 * 2 + upper : 8 * step + thread + 4 * upper;
+      return conv.nhwc ? 16 * step + 4 * thread + 2 * upper + element
+                       : 16 * step + thread + 8 * upper + 4 * element;
+    return conv.nhwc ? step / 2 * 16 + 4 * thread + step % 2 * 2 + upper : 8 * step + thread + 4 * upper;
   }
   // Which filter of a warp's is row `group` (lane / 4), or group + 8, of its product `tile`. Channels-last,
   // a thread has four neighbours in two products: it stores them together.
   constexpr int filter_of(int tile, int upper, int group) const {
-    if (!problem.nhwc) return 16 * tile + 8 * upper + group;
+    if (!conv.nhwc) return 16 * tile + 8 * upper + group;
     if ((tile | 1) < tiles_m()) return tile / 2 * 32 + 4 * group + tile % 2 * 2 + upper;
     return 16 * tile + 2 * group + upper;
   }
   // Which position of a warp's is column `column` of its product `tile`. Channels-first, four neighbours are
   // the same column of four products: they are loaded together, and stored 16 in a row by four threads.
   constexpr int position_of(int tile, int column) const {
-    return problem.nhwc ? 8 * tile + column : tile / 4 * 32 + (column / 2 + column % 2 * 4) * 4 + tile % 4;
+    return conv.nhwc ? 8 * tile + column : tile / 4 * 32 + (column / 2 + column % 2 * 4) * 4 + tile % 4;
   }
 
   // ---- A block ----
@@ -109,7 +120,7 @@ struct ImplicitGemmSm80 {
   // How many the compiler shall leave room for, by registers.
   constexpr int blocks_per_unit() const {
     const int sized = sums() + (specialized ? 0 : 24) + (chunked ? 0 : 24) +  // what addresses take
-                      (problem.nhwc && block_k == 32 ? 8 : 0);
+                      (conv.nhwc && block_k == 32 ? 8 : 0);
     const int registers = sized <= 32 ? 104 : sized <= 64 ? 128 : sized <= 96 ? 168 : 255;
     const int blocks = 65536 / (registers * threads());
     return blocks < 1 ? 1 : blocks;
@@ -130,8 +141,8 @@ struct ImplicitGemmSm80 {
   }
   // Channels-first a row is a term's positions, and 4 words keep the threads of a load off each other's
   // banks.
-  constexpr int input_pitch() const { return problem.nhwc ? block_k : block_n + 4; }
-  constexpr int input_words() const { return input_pitch() * (problem.nhwc ? block_n : block_k); }
+  constexpr int input_pitch() const { return conv.nhwc ? block_k : block_n + 4; }
+  constexpr int input_words() const { return input_pitch() * (conv.nhwc ? block_n : block_k); }
   // Channels-last a row is a position's terms; where it is 128 bytes long, halves of odd rows are swapped.
   constexpr int input_word(int position, int k) const {
     return position * block_k + (block_k == 32 ? k ^ position % 2 * 16 : k);
@@ -139,7 +150,7 @@ struct ImplicitGemmSm80 {
   constexpr int stage_words() const { return weight_words() + input_words(); }
   constexpr int staging_pitch() const { return warp_n() + 16; }
   constexpr int staging_words() const {
-    return problem.nhwc ? 0 : warps_m * warps_n * 16 * staging_pitch();  // in place of the ring
+    return conv.nhwc ? 0 : warps_m * warps_n * 16 * staging_pitch();  // in place of the ring
   }
   constexpr int table_words() const { return 6 * block_n; }
   constexpr int smem_bytes() const {

@@ -12,9 +12,9 @@ namespace convtune::implicit_gemm {
 // The problem: numbers that the compiler knows, or a parameter of the launch.
 template <ImplicitGemmSm80 config>
 __device__ __forceinline__ Conv2dExtents extents(const Conv2dExtents& given) {
-  if constexpr (config.specialized) return config.problem;
+  if constexpr (config.specialized) return config.conv;
   Conv2dExtents a = given;
-  a.nhwc = config.problem.nhwc;
+  a.nhwc = config.conv.nhwc;
   return a;
 }
 
@@ -34,7 +34,7 @@ struct Position {
 };
 template <ImplicitGemmSm80 config>
 __device__ __forceinline__ Position position(const Conv2dExtents& a, long long index) {
-  if constexpr (config.specialized && config.positions(config.problem) < 1LL << 31) {
+  if constexpr (config.specialized && config.positions(config.conv) < 1LL << 31) {
     const unsigned place = static_cast<unsigned>(index), row = place / a.q, image = row / a.p;
     return {static_cast<int>(image), static_cast<int>(row - image * a.p),
             static_cast<int>(place - row * a.q)};
@@ -118,7 +118,7 @@ class Loader {
                (static_cast<long long>(tile.group) * config.m_blocks(a) + tile.m_block) * config.k_blocks(a) *
                    config.weight_words();
     taps_ = reinterpret_cast<const int4*>(packed + config.taps_at(a));
-    if constexpr (!config.problem.nhwc) {
+    if constexpr (!config.conv.nhwc) {
       const bool wide = config.wide_input(a);
       const int row = wide ? thread / (kBlockN / 4) : first_row();
 #pragma unroll
@@ -144,12 +144,12 @@ class Loader {
         ptx::cp_async_16_at<16 * kPiece>(ring_ + at + 16 * kPiece, weights_, 16);
     });
     weights_ += config.weight_words();
-    if constexpr (!config.chunked && config.problem.nhwc)
+    if constexpr (!config.chunked && config.conv.nhwc)
       load_last_flat(at);
     else if constexpr (!config.chunked)
       load_first_flat(at);
     else if constexpr (config.specialized)
-      load_chunk<config.wide_input(config.problem)>(at);
+      load_chunk<config.wide_input(config.conv)>(at);
     else
       config.wide_input(a_) ? load_chunk<true>(at) : load_chunk<false>(at);
     if constexpr (config.chunked)
@@ -174,7 +174,7 @@ class Loader {
 
   // Chunks: the tap, and how far it is from the first term of all.
   __device__ __forceinline__ void next_tap() {
-    const long long step = config.problem.nhwc ? a_.c : 1, width = step * a_.w;
+    const long long step = config.conv.nhwc ? a_.c : 1, width = step * a_.w;
     offset_ += a_.dilation_w * step;
     dw_ += a_.dilation_w;
     if (dw_ < a_.s * a_.dilation_w) return;
@@ -183,7 +183,7 @@ class Loader {
     dh_ += a_.dilation_h;
     if (dh_ < a_.r * a_.dilation_h) return;
     dh_ = 0;
-    offset_ += kBlockK * (config.problem.nhwc ? 1 : plane()) - a_.r * a_.dilation_h * width;
+    offset_ += kBlockK * (config.conv.nhwc ? 1 : plane()) - a_.r * a_.dilation_h * width;
     channel_ += kBlockK;
   }
 
@@ -192,8 +192,8 @@ class Loader {
   __device__ __forceinline__ void copy_rows(unsigned to, const float* from, int first, bool exists) {
     const int channels = a_.group_channels() - channel_;  // left
     const bool whole = a_.group_channels() % kBlockK == 0;
-    constexpr long long kPlane = config.specialized ? 4LL * kStep * config.problem.h * config.problem.w : 0;
-    if constexpr (config.specialized && config.problem.group_channels() % kBlockK == 0 && kCount % 4 == 0 &&
+    constexpr long long kPlane = config.specialized ? 4LL * kStep * config.conv.h * config.conv.w : 0;
+    if constexpr (config.specialized && config.conv.group_channels() % kBlockK == 0 && kCount % 4 == 0 &&
                   kBlockK % kStep == 0 && kCount * kPlane < 1LL << 31) {
       for_constants<0, kCount / 4>([&](auto i) {
         copy_four<kSize, 4 * i.value, 4 * kStep * config.input_pitch(), static_cast<int>(kPlane)>(
@@ -216,7 +216,7 @@ class Loader {
 
   template <bool kWide>
   __device__ __forceinline__ void load_chunk(unsigned at) {
-    if constexpr (config.problem.nhwc)
+    if constexpr (config.conv.nhwc)
       load_last_chunk<kWide>(at);
     else
       load_first_chunk<kWide>(at);

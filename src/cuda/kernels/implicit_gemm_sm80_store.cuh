@@ -28,7 +28,7 @@ class Storer {
   // Every thread of the block must arrive.
   __device__ __forceinline__ void store(Sums<config>& sums) {
     if constexpr (config.specialized)
-      store<config.wide_output(config.problem)>(sums);
+      store<config.wide_output(config.conv)>(sums);
     else
       config.wide_output(a_) ? store<true>(sums) : store<false>(sums);
     if (__syncthreads_or(trace_ != trace_)) repair();
@@ -37,7 +37,7 @@ class Storer {
  private:
   template <bool kWide>
   __device__ __forceinline__ void store(Sums<config>& sums) {
-    if constexpr (config.problem.nhwc)
+    if constexpr (config.conv.nhwc)
       store_last<kWide>(sums);
     else if constexpr (kWide)
       store_first(sums);
@@ -68,7 +68,7 @@ class Storer {
     for_constants<0, kRows>([&](auto row) {
       constexpr int kTile = row.value / 2, kUpper = row.value % 2, kFilter = 8 * row.value;
       constexpr long long kBytes =
-          config.specialized ? 4LL * kFilter * config.problem.p * config.problem.q : 0;
+          config.specialized ? 4LL * kFilter * config.conv.p * config.conv.q : 0;
       constexpr bool kInInstruction = config.specialized && kBytes < 1 << 23;
 #pragma unroll
       for (int i = 0; i < kColumns; ++i) {
@@ -182,7 +182,7 @@ class Storer {
                  "f"(b(3)), __VA_ARGS__                                                                \
                : "memory")
 #define CONVTUNE_FINISH(then, b, ...)                                                                        \
-  if constexpr (config.specialized && !config.problem.relu)                                                  \
+  if constexpr (config.specialized && !config.conv.relu)                                                  \
     CONVTUNE_STATEMENT("", then, b, __VA_ARGS__);                                                            \
   else                                                                                                       \
     CONVTUNE_STATEMENT(CONVTUNE_CUT("v0") CONVTUNE_CUT("v1") CONVTUNE_CUT("v2") CONVTUNE_CUT("v3"), then, b, \
@@ -228,7 +228,7 @@ class Storer {
 
   // Four rows of what is staged, one pixel; `left` of them, from none on.
   __device__ __forceinline__ void copy_rows(float* to, unsigned staged, int left) {
-    constexpr long long kPlane = config.specialized ? 4LL * config.problem.p * config.problem.q : 0;
+    constexpr long long kPlane = config.specialized ? 4LL * config.conv.p * config.conv.q : 0;
     constexpr bool kInInstruction = config.specialized && 3 * kPlane < 1 << 23;
     const long long row = kInInstruction ? 0 : plane_;
     asm volatile(
@@ -251,7 +251,7 @@ class Storer {
       const int filter = tile_.m_block * config.block_m + i / config.block_n, place = i % config.block_n;
       const long long at = smem_.outputs[place];
       if (at < 0 || filter >= a_.group_filters()) continue;
-      float* to = y_ + at + (config.problem.nhwc ? filter : filter * plane_);
+      float* to = y_ + at + (config.conv.nhwc ? filter : filter * plane_);
       if ((__float_as_uint(*to) & 0x7f800000u) != 0x7f800000u) continue;
       const float value = exact_sum(smem_.columns[place], filter) + bias_[filter];
       *to = a_.relu && value < 0 ? 0.0f : value;  // NaN stays
