@@ -15,7 +15,7 @@ namespace convtune::cli {
 namespace {
 
 struct Analyze {
-  std::string metrics, target, problem, source;
+  std::string metrics, target, problem, source, python = "python3";
 
   int run() const {
     const Target on = find_target(target);
@@ -23,6 +23,7 @@ struct Analyze {
     if (!problem.empty()) options.problem = one_problem(problem);
     const std::vector<KernelMetrics> kernels = load_metrics(metrics);
     if (!source.empty()) options.source = load_source(source);
+    options.path = source, options.python = python;
     std::string text;
     for (const KernelMetrics& kernel : kernels) {
       Table table({{"what"}, {"finding"}});
@@ -41,11 +42,13 @@ Command add_analyze(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("analyze", "Say what a profiler's metrics of a kernel mean");
   const auto analyze = std::make_shared<Analyze>();
   app->add_option("METRICS", analyze->metrics,
-                  "JSON: {\"kernel\": {\"metric\": number}}, metrics as Nsight Compute names them")
+                  "JSON: {\"kernel\": {\"metric\": number}}, metrics as Nsight Compute names them; or what "
+                  "`ncu --csv` printed")
       ->required();
   app->add_option("--target", analyze->target, "Where it ran: " + target_help())->required();
   app->add_option("--problem", analyze->problem, "What it computed: a case name or a benchdnn line");
-  app->add_option("--source", analyze->source, "The Triton file with its autotune list");
+  app->add_option("--source", analyze->source, "The Triton file that the kernel is of");
+  app->add_option("--python", analyze->python, "The Python that reads the source")->capture_default_str();
   app->footer(
       "Examples:\n"
       "  convtune analyze metrics.json --target rtx4090 --problem alexnet_conv1\n"

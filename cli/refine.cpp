@@ -1,8 +1,9 @@
-// convtune refine: a Triton source with a renewed autotune list, by the rules of the last tuning stage.
+// convtune refine: a Triton source with renewed autotune lists, by the rules of the last tuning stage.
 #include "convtune/refine.h"
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <memory>
 #include <optional>
 
@@ -20,79 +21,137 @@ namespace convtune::cli {
 namespace {
 
 struct Refine {
-  std::string file, metrics, target, stage = "stage=micro", original, problem, output = "-";
-  bool measure = false;
-  std::string python = "python3", min_gain = "2%";
+  std::string file, document, metrics, target, stage = "stage=micro", original, problem, kernel, output = "-";
+  std::string order = "file";
+  std::vector<std::string> let;
+  bool keep = false, only_original = false, no_import = false, no_compile = false, measure = false;
+  std::string python = "python3", min_gain, call;
   std::optional<std::int64_t> timeout;
 
   int run() const {
     if (stage != "stage=micro")
       throw Error(ErrorKind::invalid_argument,
                   fmt::format("--set '{}' is not known; there is stage=micro", printable(stage)));
-    const Target on = find_target(target);
-    RefineOptions options;
-    options.original = original;
-    if (!problem.empty()) options.problem = one_problem(problem);
-    const std::vector<KernelMetrics> kernels = load_metrics(metrics);
-    const std::string source = load_source(file);
-    const RefineMeasureOptions measuring = measure_options();
+    const std::string& name = document.empty() ? file : document;
+    RefineOptions options = refine_options();
+    RefineDocument asked = document.empty() ? named_files() : load_document(document);
+    if (!document.empty()) {
+      options.in_order = asked.in_order || order == "seed";
+      options.first_of_several = true;
+      options.stage = asked.stage;
+      if (!target.empty()) asked.target = find_target(target);
+      if (!metrics.empty()) asked.metrics = load_metrics(metrics);
+    }
+    if (!min_gain.empty()) options.stage.min_gain = gain();
     const OutputFile out(output);
     ProgressLine progress(stderr, style_of(stderr));
+    options.progress = [&progress](const std::string& what) { progress.show(what); };
     Refined refined;
     try {
-      refined = measure ? refine_measured(file, kernels, on, options, with_progress(measuring, progress))
-                        : refine(source, kernels, on, options);
+      refined = measure
+                    ? refine_measured(asked.source, asked.metrics, asked.target, options, measure_options())
+                    : refine(asked.source, asked.metrics, asked.target, options);
     } catch (const Error& error) {
-      throw Error(error.kind(), fmt::format("{}: {}", printable(file), error.what()));
+      throw Error(error.kind(), fmt::format("{}: {}", printable(name), error.what()));
     }
     progress.clear();
     if (refined.interrupted) {
       put(stderr, "convtune: interrupted: nothing is written\n");
       return kInterrupted;
     }
-    std::FILE* const report = out.is_stdout() || refined.source.empty() ? stderr : stdout;
-    for (const std::string& note : refined.notes) put(report, printable(note) + '\n');
-    for (const std::string& verdict : refined.verdicts) put(report, printable(verdict) + '\n');
-    if (refined.source.empty())
-      throw Error(ErrorKind::unsupported,
-                  fmt::format("{}: the stage has no list to offer (R4 says why); nothing is written",
-                              printable(file)));
-    for (const std::string& config : refined.configs) put(report, fmt::format("  {}\n", printable(config)));
-    if (measure) {
-      put(report, fmt::format("on {}\n{}", printable(refined.place), measured_table(refined, report)));
-      put(report, refined.changed ? "the new list is written: a neighbour is proven faster\n"
-                                  : "reverted: the list is written as it was\n");
-    }
+    std::FILE* const report = out.is_stdout() || !document.empty() ? stderr : stdout;
+    for (const std::string& note : asked.notes) put(report, fmt::format("{}\n", printable(note)));
+    for (const RefinedKernel& done : refined.kernels) print_kernel(done, refined.kernels.size() > 1, report);
+    for (const std::string& note : refined.notes) put(report, fmt::format("{}\n", printable(note)));
     out.write(refined.source);
     return kOk;
   }
 
-  RefineMeasureOptions measure_options() const {
-    RefineMeasureOptions options;
-    options.python = python;
-    options.min_gain = parse_share(min_gain);
-    if (options.min_gain < 0.01)
+  RefineDocument named_files() const {
+    if (file.empty()) throw Error(ErrorKind::invalid_argument, "name a FILE, or a --document");
+    if (target.empty()) throw Error(ErrorKind::invalid_argument, "--target is required: where the file runs");
+    if (metrics.empty() && original.empty() && kernel.empty())
       throw Error(
           ErrorKind::invalid_argument,
-          fmt::format("--min-gain {} is less than 1 %, which is not worth a change", printable(min_gain)));
+          "--metrics is required: what was profiled; or name the --kernel or its --original, without it");
+    RefineDocument asked;
+    asked.target = find_target(target);
+    if (!metrics.empty()) asked.metrics = load_metrics(metrics);
+    asked.source = load_source(file);
+    return asked;
+  }
+
+  RefineOptions refine_options() const {
+    RefineOptions options;
+    options.original = original, options.kernel = kernel, options.path = file;
+    if (!problem.empty()) options.problem = one_problem(problem);
+    for (const std::string& word : let) options.let.push_back(parse_let(word));
+    if (order != "file" && order != "seed")
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("--order '{}' is not known; there are file and seed", printable(order)));
+    options.in_order = order == "seed";
+    options.keep_list = keep, options.only_original = only_original;
+    options.import_file = !no_import, options.compile = !no_compile;
+    options.python = python;
     if (timeout) options.seconds = static_cast<double>(*timeout);
     options.cancel = interrupt_flag();
     return options;
   }
-  static RefineMeasureOptions with_progress(RefineMeasureOptions options, ProgressLine& progress) {
-    options.progress = [&progress](const std::string& what) { progress.show(what); };
+
+  RefineMeasureOptions measure_options() const {
+    RefineMeasureOptions options;
+    options.call = call;
+    if (timeout) options.seconds = static_cast<double>(*timeout);
     return options;
   }
 
-  static std::string measured_table(const Refined& refined, std::FILE* report) {
+  double gain() const {
+    const double share = parse_share(min_gain);
+    if (share < 0.01)
+      throw Error(
+          ErrorKind::invalid_argument,
+          fmt::format("--min-gain {} is less than 1 %, which is not worth a change", printable(min_gain)));
+    return share;
+  }
+
+  static std::pair<std::string, double> parse_let(const std::string& word) {
+    const std::size_t mark = word.find('=');
+    double value = 0;
+    const char* const end = word.data() + word.size();
+    if (mark != word.npos && mark > 0)
+      if (const auto [rest, error] = std::from_chars(word.data() + mark + 1, end, value);
+          error == std::errc() && rest == end)
+        return {word.substr(0, mark), value};
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--let '{}' is not NAME=NUMBER, as in M=4096", printable(word)));
+  }
+
+  void print_kernel(const RefinedKernel& done, bool with_name, std::FILE* report) const {
+    if (with_name) put(report, fmt::format("{} (line {})\n", printable(done.kernel), done.line));
+    if (!document.empty())
+      for (const Finding& finding : done.findings)
+        put(report, fmt::format("{}: {}\n", finding.what, printable(finding.text)));
+    for (const std::string& note : done.notes) put(report, fmt::format("{}\n", printable(note)));
+    for (const std::string& verdict : done.verdicts) put(report, fmt::format("{}\n", printable(verdict)));
+    for (const std::string& config : done.configs) put(report, fmt::format("  {}\n", printable(config)));
+    if (done.configs.empty())
+      put(report, fmt::format("keep: {}{}\n", printable(done.original),
+                              only_original ? "; its list is reduced to it" : "; its list stays as it was"));
+    if (done.measured.empty()) return;
+    put(report, fmt::format("on {}\n{}", printable(done.place), measured_table(done, report)));
+    put(report, fmt::format("{}\n", done.changed ? "the new list is written: a neighbour is proven faster"
+                                                 : "reverted: the list is written as it was"));
+  }
+
+  static std::string measured_table(const RefinedKernel& done, std::FILE* report) {
     Table table({{"config"},
                  {"median us", Align::right},
                  {"deviation", Align::right},
                  {"samples", Align::right},
                  {"of the original", Align::right},
                  {"outputs"}});
-    const double original_us = refined.measured.empty() ? 0 : refined.measured[0].time_us;
-    for (const MeasuredConfig& one : refined.measured) {
+    const double original_us = done.measured[0].time_us;
+    for (const MeasuredConfig& one : done.measured) {
       const std::string config = fmt::format("{} ({})", printable(one.config), one.reason);
       if (!one.failure.empty())
         table.add_row({config, "-", "-", "-", "-", "FAILED: " + printable(one.failure)}, Tone::bad);
@@ -111,51 +170,75 @@ struct Refine {
 
 Command add_refine(CLI::App& parent) {
   CLI::App* app =
-      parent.add_subcommand("refine", "Renew the autotune list of a Triton file from its profile");
+      parent.add_subcommand("refine", "Renew the autotune lists of a Triton file from its profile");
   const auto refine = std::make_shared<Refine>();
-  app->add_option("FILE", refine->file, "A Triton source with one @triton.autotune list")->required();
-  app->add_option("--metrics", refine->metrics, "Its profile, as `convtune analyze` reads it")->required();
-  app->add_option("--target", refine->target, "Where it runs: " + target_help())->required();
+  CLI::Option* file = app->add_option("FILE", refine->file, "A Triton source");
+  app->add_option(
+         "--document", refine->document,
+         "A text that asks for this stage: GPU sheet, stage with its rules, code, metrics; in place of "
+         "FILE, --metrics and --target")
+      ->excludes(file);
+  app->add_option("--metrics", refine->metrics,
+                  "Its profile, as `convtune analyze` reads it; without it occupancy is not measured");
+  app->add_option("--target", refine->target, "Where it runs: " + target_help());
   app->add_option("--set", refine->stage, "The stage: stage=micro changes num_warps and num_stages alone")
       ->capture_default_str();
-  app->add_option(
-      "--original", refine->original,
-      "The config that was profiled, as in \"BLOCK_M=32 num_stages=2\" (default: found by the grid)");
+  app->add_option("--kernel", refine->kernel,
+                  "Which kernel, NAME or NAME:LINE (default: those that the metrics name)");
+  app->add_option("--original", refine->original,
+                  "The config that was profiled, as in \"BLOCK_M=32 num_stages=2\" or as Triton prints it "
+                  "(default: found by the grid)");
   app->add_option(
       "--problem", refine->problem,
       "What it computed: a case name or a benchdnn line (default: the case whose nn.Conv2d the file has)");
+  app->add_option("--let", refine->let, "A value of the wrapper, for the grid: M=4096; may be repeated");
   app->add_option("--output,-o", refine->output, "Where the new file goes (- is standard output)")
+      ->capture_default_str();
+  app->add_option(
+         "--order", refine->order,
+         "file: nothing but the lists changes; seed: imports, constants, kernels, functions, classes, and "
+         "no tests")
+      ->capture_default_str();
+  app->add_flag("--keep", refine->keep, "Add to the list that there is, which may serve other shapes");
+  app->add_flag("--only-original", refine->only_original,
+                "Where the stage keeps the original, leave it alone in the list");
+  app->add_flag("--no-import", refine->no_import, "Never import the file, not even to check what is written");
+  app->add_flag("--no-compile", refine->no_compile, "Do not ask Triton's compiler; infer from the metrics");
+  app->add_option("--python", refine->python, "The Python that reads the file; better one that has Triton")
       ->capture_default_str();
   CLI::Option* measure = app->add_flag(
       "--measure", refine->measure,
       "Run the configs here, beside the original, and keep the list as it was unless one is proven "
       "faster (needs PyTorch, Triton and a GPU)");
-  app->add_option("--python", refine->python, "The Python that has PyTorch and Triton")
-      ->capture_default_str()
+  app->add_option("--call", refine->call,
+                  "What --measure runs: a call of the file's functions, \"matmul(a(512), b(512))\", or a .py "
+                  "file whose "
+                  "prepare(module) returns a function (default: the file's ModelNew)")
       ->needs(measure);
-  app->add_option("--min-gain", refine->min_gain, "The gain that must be proven: 1% or more")
-      ->capture_default_str()
+  app->add_option("--min-gain", refine->min_gain, "The gain that must be proven: 1% or more (default: 2%)")
       ->needs(measure);
   add_whole_number(*app, "--timeout", refine->timeout, 1, 86'400,
-                   "Seconds that a config may take to compile, or to answer (default: 300)")
-      ->needs(measure);
+                   "Seconds that a config may take to compile, or to answer");
   app->footer(
       "Examples:\n"
       "  convtune refine conv.py --metrics metrics.json --target rtx4090 -o refined.py\n"
       "  convtune refine conv.py --metrics metrics.json --target cuda:0 --measure -o refined.py\n"
-      "  convtune refine conv.py --metrics metrics.json --target h100 --original \"BLOCK_M=32 "
-      "BLOCK_N=64\"\n\n"
-      "Only the list changes: 3 to 6 configs, the original first. Triton's autotuner picks among them, "
-      "unless\n"
-      "--measure decides first: each config in Python processes of its own, outputs compared, and the "
-      "fastest "
-      "held\n"
-      "against the original in two contests. It feeds the file's get_inputs(), else the problem's input. "
-      "What the\n"
-      "file has for tests is left out. Exit code 2 and no file where the source is not understood, the "
-      "original "
-      "is\n"
-      "not found, or the rules leave no list; 3 where --measure finds no GPU.");
+      "  convtune refine matmul.py --kernel matmul_kernel --target h100 --original \"BLOCK_M: 128, "
+      "num_warps: 4\"\n"
+      "  convtune refine --document question.txt -o refined.py\n\n"
+      "Only the lists change: 3 to 6 configs each, the original first, and every other byte stays. Where the "
+      "rules\n"
+      "leave fewer, the original is kept, and the report says why. The file is read by Python, and not run; "
+      "where\n"
+      "that Python has Triton, its compiler says what each config needs and which are the same machine code, "
+      "no\n"
+      "GPU needed. Triton's autotuner picks among the new list, unless --measure decides first: each config "
+      "in\n"
+      "Python processes of its own, outputs compared, and the fastest held against the original in two "
+      "contests.\n"
+      "Exit code 2 and no file where the source is not understood or the original is not found; 3 where "
+      "--measure\n"
+      "finds no GPU.");
   return {app, [refine] { return refine->run(); }};
 }
 

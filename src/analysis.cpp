@@ -10,18 +10,27 @@
 
 #include "convtune/error.h"
 #include "quoted.h"
-#include "triton_grid.h"
+#include "refine_original.h"
+#include "triton_file.h"
 
 namespace convtune {
 namespace {
 
-constexpr double kSaturated = 0.8, kBusy = 0.6;  // of a unit's peak
+constexpr double kSaturated = 0.8, kBusy = 0.6;                 // of a unit's peak
+constexpr double kEnoughOccupancy = 0.5, kFullOccupancy = 0.9;  // of the warps
+constexpr double kReadAgain = 1.5;                              // times the bytes that must be moved once
 constexpr std::int64_t kLargestTile = 256;
 
 class Analysis {
  public:
-  Analysis(const KernelMetrics& metrics, const Target& target, const AnalyzeOptions& options)
-      : kernel_(metrics.kernel), metrics_(known_metrics(metrics)), target_(target), options_(options) {}
+  // `file`: null for none.
+  Analysis(const KernelMetrics& metrics, const Target& target, const AnalyzeOptions& options,
+           TritonFile* file)
+      : kernel_(metrics.kernel),
+        metrics_(known_metrics(metrics)),
+        target_(target),
+        options_(options),
+        file_(file) {}
 
   std::vector<Finding> run() {
     config();
@@ -45,42 +54,52 @@ class Analysis {
   void config() {
     if (metrics_.block) warps_ = (*metrics_.block + target_.warp_size - 1) / target_.warp_size;
     if (!metrics_.grid) return missing("config", "launch__grid_size");
-    if (!options_.source.empty()) return listed_config();
+    if (file_) return listed_config(*file_);
     if (options_.problem) return any_tile(*options_.problem);
     say("config",
         fmt::format("a grid of {} blocks; --problem and --source would say of which tile", *metrics_.grid));
   }
 
-  void listed_config() {
-    const TritonSource source(options_.source);
-    if (source.kernel() != kernel_)
-      throw Error(ErrorKind::invalid_argument,
-                  fmt::format("the metrics are of {}, and the source's kernel is {}",
-                              convtune::quoted(kernel_), convtune::quoted(source.kernel())));
-    static_loops_ = source.only_static_loops();
-    const Profiled found =
-        profiled_configs(source, *metrics_.grid,
-                         options_.problem ? std::vector<Conv2dProblem>{*options_.problem} : cases_of(source));
-    if (found.configs.empty()) return say("config", found.why_none);
+  // What the source says of the config that was profiled. A source that does not hold the kernel, or no list,
+  // is said and stops nothing.
+  void listed_config(TritonFile& file) {
+    const TritonKernel* kernel = nullptr;
+    for (const TritonKernel& one : file.kernels())
+      if (is_kernel_name(kernel_, one.name)) kernel = &one;
+    if (!kernel)
+      return say("config",
+                 fmt::format("a grid of {} blocks; the source has no kernel {} that it tunes or launches",
+                             *metrics_.grid, convtune::quoted(kernel_)));
+    loops_ = kernel->loops;
+    if (kernel->configs.empty())
+      return say("config", fmt::format("a grid of {} blocks; the kernel's configs are not known: {}",
+                                       *metrics_.grid, kernel->why));
+    std::optional<Conv2dProblem> problem;
+    std::string why;
+    std::vector<TritonConfig> found = profiled_configs(
+        file, *kernel, *metrics_.grid,
+        options_.problem ? std::vector<Conv2dProblem>{*options_.problem} : file.cases(), {}, problem, why);
+    if (found.empty() && kernel->configs.size() == 1) found = kernel->configs;
+    if (found.empty()) return say("config", fmt::format("a grid of {} blocks: {}", *metrics_.grid, why));
     std::string tile, which;
-    for (const auto& [name, value] : found.configs[0]->meta) tile += fmt::format("{}={} ", name, value);
+    for (const auto& [name, value] : found[0].meta) tile += fmt::format("{}={} ", name, value);
     bool one_tile = true;
-    for (const TritonConfig* config : found.configs) {
-      which += fmt::format("{}{} (line {})", which.empty() ? "" : " or ", to_string(config->stage()),
-                           config->line);
-      one_tile &= config->same_blocks(*found.configs[0]);
-      if (!metrics_.block) warps_ = warps_ == 0 || warps_ == config->num_warps ? config->num_warps : -1;
-      stages_ = config->num_stages;
+    for (const TritonConfig& config : found) one_tile &= config.same_blocks(found[0]);
+    for (const TritonConfig& config : found) {
+      which += fmt::format("{}{} (line {})", which.empty() ? "" : " or ",
+                           one_tile ? to_string(config.stage) : to_string(config), config.line);
+      if (!metrics_.block) warps_ = warps_ == 0 || warps_ == config.stage.warps ? config.stage.warps : -1;
+      stages_ = config.stage.stages;
     }
-    if (!one_tile) {
-      which.clear();
-      for (const TritonConfig* config : found.configs)
-        which += fmt::format("{}{} (line {})", which.empty() ? "" : " or ", to_string(*config), config->line);
-      tile.clear();
-    }
-    say("config", fmt::format("a grid of {} blocks for {} is that of {}{}{}", *metrics_.grid,
-                              found.problem.name.empty() ? to_string(found.problem) : found.problem.name,
-                              tile, tile.empty() ? "" : "and no other tile of the list: ", which));
+    if (kernel->configs.size() == 1)
+      return say("config",
+                 fmt::format("a grid of {} blocks of the only config: {}{}", *metrics_.grid, tile, which));
+    say("config",
+        fmt::format(
+            "a grid of {} blocks{} is that of {}{}{}", *metrics_.grid,
+            problem ? fmt::format(" for {}", problem->name.empty() ? to_string(*problem) : problem->name)
+                    : "",
+            one_tile ? tile : "", one_tile && !tile.empty() ? "and no other tile of the list: " : "", which));
   }
 
   // Without a list: the tiles of an implicit matrix product that make such a grid.
@@ -128,6 +147,20 @@ class Analysis {
           "(sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active)";
     if (options_.problem) text += roofline(*options_.problem);
     say("bound", text);
+    gain(sm, memory);
+  }
+
+  // num_warps and num_stages change how well the work overlaps, and neither the bytes nor the operations.
+  void gain(double sm, double memory) {
+    const double most = std::max(sm, memory);
+    if (most <= 0) return;
+    std::string text = fmt::format(
+        "with {} at {:.1f} % of its peak this stage can gain {:.0f} % at most: the same work at the "
+        "peak would take {:.0f} % of the time",
+        sm >= memory ? "the multiprocessors" : "memory", 100 * most, 100 * std::max(0.0, 1 - most),
+        100 * std::min(1.0, most));
+    if (most >= kSaturated) text += "; more needs less work, which is no matter of these two parameters";
+    say("ceiling", text);
   }
 
   std::string roofline(const Conv2dProblem& problem) const {
@@ -150,8 +183,14 @@ class Analysis {
     if (metrics_.achieved_occupancy)
       text = fmt::format("{:.1f} of {} warps were active ({:.2f} %)", *metrics_.achieved_occupancy * most,
                          most, 100 * *metrics_.achieved_occupancy);
+    if (metrics_.grid && *metrics_.grid < target_.multiprocessors)
+      text += fmt::format("{}a grid of {} blocks leaves {} of {} multiprocessors without anything to do",
+                          text.empty() ? "" : "; ", *metrics_.grid, target_.multiprocessors - *metrics_.grid,
+                          target_.multiprocessors);
     if (warps_ <= 0) {
       if (text.empty()) return missing("occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active");
+      if (metrics_.achieved_occupancy.value_or(0) >= kFullOccupancy)
+        return say("occupancy", text + ": nothing limits it to speak of");
       return say("occupancy", text + "; of blocks of how many warps is not known (launch__block_size)");
     }
     const auto [limit, certain] = known_occupancy(warps_, evidence_of(metrics_), target_);
@@ -204,6 +243,14 @@ class Analysis {
 
   void tail() {
     if (!metrics_.grid) return missing("tail", "launch__grid_size");
+    if (*metrics_.grid <= target_.multiprocessors)
+      return say("tail",
+                 fmt::format("less than one wave: {} of {} multiprocessors have a block{}", *metrics_.grid,
+                             target_.multiprocessors,
+                             *metrics_.grid < target_.multiprocessors
+                                 ? "; a smaller tile, or the work split along another axis, would use "
+                                   "the others, and neither is this stage's"
+                                 : ""));
     if (blocks_ <= 0) return say("tail", "how many blocks run at once is not known");
     const double at_once = static_cast<double>(target_.multiprocessors) * blocks_;
     const double waves = static_cast<double>(*metrics_.grid) / at_once;
@@ -221,13 +268,28 @@ class Analysis {
     if (!metrics_.l2_hit_share) return missing("cache", "lts__t_sector_hit_rate.pct");
     std::string text =
         fmt::format("{:.1f} % of the sectors asked of L2 were there", 100 * *metrics_.l2_hit_share);
+    const double needed = options_.problem ? options_.problem->bytes() : 0;
+    std::optional<double> moved = metrics_.memory_bytes;
+    if (!moved && metrics_.memory_share && metrics_.time_us)
+      moved = *metrics_.memory_share * target_.bandwidth_gb_s * 1e3 * *metrics_.time_us;
+    if (moved && needed > 0)
+      text += fmt::format(
+          "; memory moved {:.0f} MB, {:.2f} times the {:.0f} MB that must be moved once: {}", *moved / 1e6,
+          *moved / needed, needed / 1e6,
+          *moved > kReadAgain * needed ? "much is read from memory again" : "next to nothing is read again");
+    else if (*metrics_.l2_hit_share > kSaturated)
+      text += "; what is asked again is caught on the chip";
+    else
+      text += fmt::format(
+          "; whether the others are read again or are a single pass over the data is not said by that: {}",
+          moved ? fmt::format("memory moved {:.0f} MB, to be held against the size of the tensors",
+                              *moved / 1e6)
+                : "the bytes would say (dram__bytes_read.sum, dram__bytes_write.sum)");
     if (options_.problem) {
       const double input = 4.0 * static_cast<double>(options_.problem->input_elements());
       text += fmt::format("; the input is {:.0f} MB, L2 {:.0f} MB", input / (1 << 20),
                           static_cast<double>(target_.l2_bytes) / (1 << 20));
     }
-    text +=
-        *metrics_.l2_hit_share > 0.8 ? "; reuse is caught on the chip" : "; much is read from memory again";
     say("cache", text);
   }
 
@@ -256,29 +318,35 @@ class Analysis {
   }
 
   void parameters() {
-    if (warps_ > 0 && warps_ * target_.warp_size <= target_.threads_per_block) {
-      const StageList list =
-          micro_tuning({warps_, std::max<std::int64_t>(stages_, 1)}, evidence_of(metrics_), target_);
-      say("num_warps", list.verdicts[0].substr(std::string_view("R1: ").size()));
-    } else {
+    const double achieved = metrics_.achieved_occupancy.value_or(0);
+    if (warps_ > 0 && warps_ * target_.warp_size <= target_.threads_per_block)
+      say("num_warps", suggested_warps(warps_, evidence_of(metrics_), target_, {}).why);
+    else if (achieved >= kEnoughOccupancy)
+      say("num_warps",
+          fmt::format("stays: {:.1f} % of the warps were active, which is enough to hide latency",
+                      100 * achieved));
+    else
       say("num_warps",
           "no change follows: without the block's size it is not known what limits occupancy "
-          "(launch__block_size)");
-    }
-    say("num_stages", static_loops_
-                          ? "one more or one less may be tried; but every loop is a tl.static_range, which "
-                            "Triton unrolls before it pipelines, so that nothing may change"
-                          : "one more or one less may be tried; no metric here says which");
+          "(launch__block_size, or --source)");
+    say("num_stages",
+        loops_ == TritonKernel::Loops::none ? "does nothing: the kernel has no loop that could be pipelined"
+        : loops_ == TritonKernel::Loops::unrolled
+            ? "does nothing: every loop is a tl.static_range, which Triton unrolls before it pipelines"
+        : !file_
+            ? "one more or one less may be tried, unless the kernel has no loop; no metric here says which"
+            : "one more or one less may be tried; no metric here says which");
   }
 
   const std::string& kernel_;
   const KnownMetrics metrics_;
   const Target& target_;
   const AnalyzeOptions& options_;
+  TritonFile* const file_;
   std::vector<Finding> findings_;
   std::int64_t warps_ = 0, stages_ = 0;  // of the profiled config; 0 or less: not known
   int blocks_ = 0;                       // on a multiprocessor at once; 0: not known
-  bool static_loops_ = false;
+  TritonKernel::Loops loops_ = TritonKernel::Loops::any;
 };
 
 }  // namespace
@@ -289,12 +357,20 @@ OccupancyEvidence evidence_of(const KnownMetrics& metrics) {
   evidence.registers = metrics.registers;
   evidence.smem_bytes = metrics.smem_bytes;
   evidence.by_registers = metrics.by_registers, evidence.by_smem = metrics.by_smem;
+  evidence.grid = metrics.grid;
   return evidence;
 }
 
 std::vector<Finding> analyze(const KernelMetrics& metrics, const Target& target,
                              const AnalyzeOptions& options) {
-  return Analysis(metrics, target, options).run();
+  std::optional<TritonFile> file;
+  if (!options.source.empty()) file.emplace(options.source, options.path, target, options.python);
+  return Analysis(metrics, target, options, file ? &*file : nullptr).run();
+}
+
+std::vector<Finding> analyze(const KernelMetrics& metrics, const Target& target,
+                             const AnalyzeOptions& options, TritonFile& file) {
+  return Analysis(metrics, target, options, &file).run();
 }
 
 }  // namespace convtune

@@ -153,7 +153,7 @@ StageList neighbours_of(const StageView& view, const Algorithm& algorithm, const
     if (!back || back->config != wanted) return "cannot be had";  // one less of what is kept full, say
     return {};
   };
-  return micro_tuning(view.config, warps_answer(view, algorithm, config, problem, device, target), {},
+  return micro_tuning(view.config, warps_answer(view, algorithm, config, problem, device, target),
                       view.parameters, refusal);
 }
 

@@ -1,24 +1,27 @@
-// A profile's JSON, read strictly: an object of objects of numbers, nothing else, nothing twice. nlohmann's
-// event parser neither recurses nor throws; the first thing that does not belong stops it.
+// A profile's JSON, read strictly: an object of kernels, each an object of numbers or an array of such, a
+// launch each; or an array of launches that name their kernel. nlohmann's event parser neither recurses nor
+// throws; the first thing that does not belong stops it.
 #include "metrics.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "convtune/error.h"
 #include "flat_json.h"
 #include "named_file.h"
+#include "ncu.h"
 #include "quoted.h"
 
 namespace convtune {
 namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{4} << 20;
-constexpr std::size_t kMaxKernels = 1024, kMaxMetrics = 4096, kMaxNameBytes = 1024;
+constexpr std::size_t kMaxKernels = 1024, kMaxLaunches = 16384, kMaxMetrics = 4096, kMaxNameBytes = 1024;
 
 Error bad(const std::string& why) {
   return Error(ErrorKind::invalid_argument, "metrics: " + why);
@@ -26,32 +29,43 @@ Error bad(const std::string& why) {
 
 // The events of nlohmann::json::sax_parse. `failure` says why it stopped.
 struct Events {
-  std::vector<KernelMetrics> kernels;
-  std::string metric, failure;
-  int depth = 0;
+  enum class In { text, kernels, launches, kernel_launches, metrics, named_metrics };
+  std::vector<KernelMetrics> kernels;  // a launch each
+  std::vector<In> in = {In::text};     // what is open, the innermost last
+  std::string name, metric, failure;   // of the open kernel; of the number to come
+  std::size_t names = 0;
 
   bool stop(std::string why) {
     if (failure.empty()) failure = std::move(why);
     return false;
   }
+  bool of_launch() const { return in.back() == In::metrics || in.back() == In::named_metrics; }
   std::string place() const {
-    if (depth == 0) return "the text";
-    if (depth == 1)
-      return kernels.empty() ? "the object" : "kernel " + convtune::quoted(kernels.back().kernel);
-    if (metric.empty()) return "kernel " + convtune::quoted(kernels.back().kernel);
-    return fmt::format("metric {} of kernel {}", convtune::quoted(metric),
-                       convtune::quoted(kernels.back().kernel));
+    if (in.back() == In::text) return "the text";
+    if (in.back() == In::launches) return "a launch";
+    if (of_launch() && !metric.empty())
+      return fmt::format("metric {} of kernel {}", convtune::quoted(metric), convtune::quoted(name));
+    return name.empty() ? "the object" : "kernel " + convtune::quoted(name);
   }
   bool other(const char* kind) {
-    const char* const wanted = depth == 0   ? "an object of kernels"
-                               : depth == 1 ? "an object of metrics"
-                                            : "a number";
+    const char* const wanted = in.back() == In::text       ? "an object of kernels"
+                               : in.back() == In::launches ? "an object of metrics"
+                               : of_launch()               ? "a number"
+                                                           : "an object of metrics";
     return stop(fmt::format("{} is {}, and must be {}", place(), kind, wanted));
   }
   bool number(double value) {
-    if (depth < 2) return other("a number");
+    if (!of_launch()) return other("a number");
     if (!std::isfinite(value)) return stop(place() + " is not finite");
+    if (kernels.back().values.size() == kMaxMetrics)
+      return stop(fmt::format("has more than {} metrics of one kernel", kMaxMetrics));
     kernels.back().values.emplace_back(std::exchange(metric, {}), value);
+    return true;
+  }
+  bool launch(In kind) {
+    if (kernels.size() == kMaxLaunches) return stop(fmt::format("has more than {} launches", kMaxLaunches));
+    in.push_back(kind);
+    kernels.push_back({name, {}});
     return true;
   }
 
@@ -60,46 +74,102 @@ struct Events {
   bool number_integer(std::int64_t value) { return number(static_cast<double>(value)); }
   bool number_unsigned(std::uint64_t value) { return number(static_cast<double>(value)); }
   bool number_float(double value, const std::string&) { return number(value); }
-  bool string(std::string&) { return other("text"); }
-  bool binary(nlohmann::json::binary_t&) { return other("binary"); }
-  bool start_object(std::size_t) {
-    if (depth == 2) return other("an object");
-    ++depth;
-    return true;
-  }
-  bool end_object() {
-    --depth;
-    return true;
-  }
-  bool start_array(std::size_t) { return other("an array"); }
-  bool end_array() { return true; }
-  bool key(std::string& name) {
-    const bool is_kernel = depth == 1;
-    if (name.empty() || name.size() > kMaxNameBytes)
-      return stop(fmt::format("a {} has a name of {} bytes; 1 to {} are allowed",
-                              is_kernel ? "kernel" : "metric", name.size(), kMaxNameBytes));
-    if (has_control_character(name)) return stop("a name holds a control character");
-    if (is_kernel) {
-      for (const KernelMetrics& known : kernels)
-        if (known.kernel == name)
-          return stop(fmt::format("kernel {} stands there twice", convtune::quoted(name)));
-      if (kernels.size() == kMaxKernels) return stop(fmt::format("has more than {} kernels", kMaxKernels));
-      kernels.push_back({std::move(name), {}});
+  bool string(std::string& value) {
+    if (in.back() != In::named_metrics) return other("text");
+    if (metric != "kernel" && metric != "name" && metric != "kernel_name" && metric != "Kernel Name") {
+      metric.clear();  // a stream, a device: none of the metrics
       return true;
     }
-    if (kernels.back().find(name))
-      return stop(fmt::format("metric {} of kernel {} stands there twice", convtune::quoted(name),
-                              convtune::quoted(kernels.back().kernel)));
-    if (kernels.back().values.size() == kMaxMetrics)
-      return stop(fmt::format("has more than {} metrics of one kernel", kMaxMetrics));
-    metric = std::move(name);
+    if (value.empty() || value.size() > kMaxNameBytes || has_control_character(value))
+      return stop("a launch's kernel has no fit name");
+    name = kernels.back().kernel = value;
+    metric.clear();
+    return true;
+  }
+  bool binary(nlohmann::json::binary_t&) { return other("binary"); }
+  bool start_object(std::size_t) {
+    switch (in.back()) {
+      case In::text:
+        in.push_back(In::kernels);
+        return true;
+      case In::kernels:
+      case In::kernel_launches:
+        return launch(In::metrics);
+      case In::launches:
+        name.clear();
+        return launch(In::named_metrics);
+      default:
+        if (in.back() != In::named_metrics || metric != "metrics") return other("an object");
+        metric.clear();
+        in.push_back(In::named_metrics);  // {"kernel": ..., "metrics": {...}}
+        return true;
+    }
+  }
+  bool end_object() {
+    const In closed = in.back();
+    in.pop_back();
+    if (closed == In::named_metrics && in.back() == In::launches && kernels.back().kernel.empty())
+      return stop("a launch names no kernel: it needs a \"kernel\"");
+    return true;
+  }
+  bool start_array(std::size_t) {
+    if (in.back() != In::text && in.back() != In::kernels) return other("an array");
+    in.push_back(in.back() == In::text ? In::launches : In::kernel_launches);
+    return true;
+  }
+  bool end_array() {
+    in.pop_back();
+    return true;
+  }
+  bool key(std::string& key_name) {
+    const bool is_kernel = in.back() == In::kernels;
+    if (key_name.empty() || key_name.size() > kMaxNameBytes)
+      return stop(fmt::format("a {} has a name of {} bytes; 1 to {} are allowed",
+                              is_kernel ? "kernel" : "metric", key_name.size(), kMaxNameBytes));
+    if (has_control_character(key_name)) return stop("a name holds a control character");
+    if (is_kernel) {
+      for (const KernelMetrics& known : kernels)
+        if (known.kernel == key_name)
+          return stop(fmt::format("kernel {} stands there twice", convtune::quoted(key_name)));
+      if (++names > kMaxKernels) return stop(fmt::format("has more than {} kernels", kMaxKernels));
+      name = key_name;
+      return true;
+    }
+    if (kernels.back().find(key_name))
+      return stop(fmt::format("metric {} of kernel {} stands there twice", convtune::quoted(key_name),
+                              convtune::quoted(name)));
+    metric = key_name;
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) {
-    return stop(
-        fmt::format("is not JSON at byte {}{}", position, depth == 0 ? "" : ", in or after " + place()));
+    return stop(fmt::format("is not JSON at byte {}{}", position,
+                            in.back() == In::text ? "" : ", in or after " + place()));
   }
 };
+
+// Of several launches of a kernel the one of median time, or in the middle where there are no times.
+std::vector<KernelMetrics> one_a_kernel(std::vector<KernelMetrics> launches) {
+  std::map<std::string, std::vector<std::size_t>> places;
+  std::vector<std::string> order;
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    auto& of_name = places[launches[i].kernel];
+    if (of_name.empty()) order.push_back(launches[i].kernel);
+    of_name.push_back(i);
+  }
+  const auto time = [&](std::size_t i) { return launches[i].find("gpu__time_duration.sum").value_or(0); };
+  std::vector<KernelMetrics> kernels;
+  for (const std::string& kernel : order) {
+    auto& of_name = places[kernel];
+    std::stable_sort(of_name.begin(), of_name.end(),
+                     [&](std::size_t a, std::size_t b) { return time(a) < time(b); });
+    kernels.push_back(std::move(launches[of_name[of_name.size() / 2]]));
+  }
+  return kernels;
+}
+
+bool is_table(std::string_view text) {
+  return text.starts_with("==") || text.starts_with("\"ID\"");
+}
 
 class Reader {
  public:
@@ -149,11 +219,16 @@ std::vector<KernelMetrics> parse_metrics(std::string_view json) {
   // nlohmann takes a zero byte for the end of the text, and would not look at what follows.
   if (const auto zero = json.find('\0'); zero != json.npos)
     throw bad(fmt::format("is not JSON at byte {}", zero + 1));
+  if (is_table(json)) {
+    NcuAnswer answer = parse_ncu(json);
+    if (answer.launches.empty()) throw bad("ncu's table holds no launch");
+    return one_a_kernel(std::move(answer.launches));
+  }
   Events events;
   if (!nlohmann::json::sax_parse(json.begin(), json.end(), &events) || !events.failure.empty())
     throw bad(events.failure.empty() ? "is not JSON" : events.failure);
   if (events.kernels.empty()) throw bad("hold no kernel");
-  return std::move(events.kernels);
+  return one_a_kernel(std::move(events.kernels));
 }
 
 std::vector<KernelMetrics> load_metrics(const std::string& path) {
@@ -204,6 +279,10 @@ KnownMetrics known_metrics(const KernelMetrics& metrics) {
   const auto dynamic = read.whole<std::int64_t>({"launch__shared_mem_per_block_dynamic"}, 0, 1 << 30);
   known.smem_bytes = read.whole<std::int64_t>({"launch__shared_mem_per_block"}, 0, 1 << 30);
   if (fixed && dynamic) known.smem_bytes = *fixed + *dynamic;
+  known.memory_bytes = read.number({"dram__bytes.sum"}, 0, kLargest);
+  const auto read_bytes = read.number({"dram__bytes_read.sum"}, 0, kLargest);
+  const auto written_bytes = read.number({"dram__bytes_write.sum"}, 0, kLargest);
+  if (!known.memory_bytes && read_bytes) known.memory_bytes = *read_bytes + written_bytes.value_or(0);
   if (const auto nanoseconds = read.number({"gpu__time_duration.sum"}, 0, kLargest))
     known.time_us = *nanoseconds / 1e3;
   const auto conflicts = read.number({"l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"}, 0, kLargest);

@@ -15,6 +15,7 @@ struct KnownMetrics {
   std::optional<int> registers, by_registers, by_smem;          // a thread; blocks on a multiprocessor
   std::optional<std::int64_t> smem_bytes;                       // a block
   std::optional<double> time_us;
+  std::optional<double> memory_bytes;  // read from memory and written to it
 };
 
 // Throws Error{invalid_argument} for a number that its metric cannot have: -3 registers, half a block.

@@ -19,14 +19,16 @@
 
 namespace convtune {
 
-// The two parameters, by the names that they have where the list goes, and the values that the stage may
-// propose. An original, and what its list already holds, may lie outside. What is no GPU has parameters of
-// the same kinds: how many workers share a tile, and in how many steps each goes through it.
+// The two parameters, by the names that they have where the list goes, and the only values that the stage may
+// propose; the original's own may lie outside. What is no GPU has parameters of the same kinds: how many
+// workers share a tile, and in how many steps each goes through it.
 struct StageParameters {
   std::string warps_name = "num_warps", stages_name = "num_stages";
   std::vector<std::int64_t> warps = {2, 4, 8, 16};
   std::vector<std::int64_t> stages = {2, 3, 4};
   std::string workers = "warps", step = "stage";  // in words: "twice the warps, one stage less"
+  std::int64_t most_steps = 1;                    // R2: the stages change by so much at most
+  std::size_t fewest = 3, most = 6;               // R4
 };
 
 struct StageConfig {
@@ -43,41 +45,64 @@ struct OccupancyEvidence {
   std::optional<std::int64_t> smem_bytes;  // a block
   // Blocks on a multiprocessor that each would allow, where a profiler says so itself.
   std::optional<int> by_registers, by_smem;
+  std::optional<std::int64_t> grid;  // blocks of the launch: fewer than the multiprocessors leave some idle
 };
 
 struct StageList {
   struct Entry {
     StageConfig config;
-    std::string reason;   // "one stage more"
-    bool listed = false;  // the original's own list has it
+    std::string reason;  // "one stage more"
   };
   std::vector<Entry> configs;         // empty: see `none`
-  std::string none;                   // why there is no list
+  std::string none;                   // why the original alone stays
   bool warps_suggested = false;       // R1's answer
   std::vector<std::string> verdicts;  // "R1: ...", one a rule, in order
 };
 
-// R1's answer: the warps to try beside the original's, if any, and why or why not.
+// R1's answer: the warps to try beside the original's, the best first, and why or why not.
 struct WarpsAnswer {
-  std::optional<std::int64_t> warps;
+  std::vector<std::int64_t> warps;
   std::string why;
 };
-// By the occupancy of a GPU.
+// By the occupancy of a GPU. Where nothing says what limits it, achieved occupancy below a half and fewer
+// blocks than warps and slots allow are taken for it; `why` says that this is inferred.
 WarpsAnswer suggested_warps(std::int64_t warps, const OccupancyEvidence& evidence, const Target& target,
                             const StageParameters& parameters);
+
+// What a compiler made of one config.
+struct CompiledConfig {
+  int registers = 0;            // a thread
+  std::int64_t smem_bytes = 0;  // a block
+  std::int64_t spilled_bytes = 0;
+  std::string code;     // equal where the machine code is
+  std::string failure;  // not empty: it does not compile, and nothing else is known
+};
+// By what the compiler made of the original and of the stage's other values.
+WarpsAnswer compiled_warps(const StageConfig& original, const OccupancyEvidence& evidence,
+                           const Target& target, const StageParameters& parameters,
+                           const std::function<CompiledConfig(const StageConfig&)>& compiled);
 // Where `tasks` in equal turns are all that `threads` have to do, and `sharers` of the tasks share a tile.
 WarpsAnswer suggested_sharers(std::int64_t sharers, std::int64_t tasks, std::int64_t threads,
                               const StageParameters& parameters);
 
-// `refusal`: why a config cannot be had, or nothing; asked before R4 counts.
+// `refusal`: why a config cannot be had, or nothing; asked before R4 counts, of one config after the other.
 StageList micro_tuning(const StageConfig& original, const WarpsAnswer& warps,
-                       const std::vector<StageConfig>& listed, const StageParameters& parameters,
+                       const StageParameters& parameters,
                        const std::function<std::string(const StageConfig&)>& refusal);
 
-// On a GPU. `listed`: configs of the same blocks that the original's own list holds; they were worth a place
-// there, so that they are neighbours even where the stage would not propose their values.
+// On a GPU, by metrics alone. `same_code`: why the stages change nothing, or empty.
 StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evidence, const Target& target,
-                       const std::vector<StageConfig>& listed = {}, const StageParameters& parameters = {});
+                       const StageParameters& parameters = {}, const std::string& same_code = {});
+
+// On a GPU, by what the compiler makes of each config: none that is the machine code of another, none that
+// spills where the original does not.
+StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evidence, const Target& target,
+                       const StageParameters& parameters,
+                       const std::function<CompiledConfig(const StageConfig&)>& compiled);
+
+// Every config that the compiled form of micro_tuning() may ask for, so that they can be compiled at once.
+std::vector<StageConfig> stage_candidates(const StageConfig& original, const Target& target,
+                                          const StageParameters& parameters);
 
 // What limits the original, as far as the evidence goes: an upper bound where part of it is missing.
 // `certain` is false where what is missing could limit more than what is known.

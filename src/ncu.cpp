@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kTime = "gpu__time_duration.sum";
 constexpr std::string_view kLoadShare = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct";
 constexpr std::string_view kStoreShare = "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.pct";
-constexpr std::array<std::string_view, 17> kMetrics = {
+constexpr std::array<std::string_view, 19> kMetrics = {
     "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     "launch__grid_size",
     "sm__warps_active.avg.pct_of_peak_sustained_active",
@@ -38,7 +38,9 @@ constexpr std::array<std::string_view, 17> kMetrics = {
     kLoadShare,
     kStoreShare,
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"};
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum"};
 
 Error bad(const std::string& why) {
   return Error(ErrorKind::invalid_argument, "ncu's table: " + why);
@@ -88,6 +90,10 @@ double scale_of(const std::string& unit, const std::string& metric) {
                                                             {"thread", 1},
                                                             {"register/thread", 1},
                                                             {"byte/block", 1},
+                                                            {"byte", 1},
+                                                            {"Kbyte", 1e3},
+                                                            {"Mbyte", 1e6},
+                                                            {"Gbyte", 1e9},
                                                             {"Kbyte/block", 1e3},
                                                             {"ns", 1},
                                                             {"us", 1e3},
@@ -108,14 +114,16 @@ class TableReader {
     Fields fields = fields_of(text);
     if (names_.empty()) {
       names_ = std::move(fields);
-      const auto found = std::find(names_.begin(), names_.end(), "Kernel Name");
-      if (found == names_.end()) throw bad("it has no column \"Kernel Name\"");
-      kernel_ = static_cast<std::size_t>(found - names_.begin());
+      const auto kernel = column("Kernel Name");
+      if (!kernel) throw bad("it has no column \"Kernel Name\"");
+      kernel_ = *kernel;
+      metric_ = column("Metric Name"), unit_ = column("Metric Unit"), value_ = column("Metric Value");
       return;
     }
     if (fields.size() != names_.size())
       throw bad(fmt::format("a line has {} fields, and the first has {}: {}", fields.size(), names_.size(),
                             convtune::quoted(text)));
+    if (metric_ && unit_ && value_) return metric_line(fields, launches);
     if (units_.empty()) {
       if (!fields[0].empty()) throw bad("its second line must be that of the units");
       units_ = std::move(fields);
@@ -123,24 +131,43 @@ class TableReader {
     }
     KernelMetrics launch{fields[kernel_], {}};
     if (launch.kernel.empty()) throw bad("a launch has no kernel's name");
-    for (const std::string_view metric : kMetrics) {
-      const auto found = std::find(names_.begin(), names_.end(), metric);
-      if (found == names_.end()) continue;
-      const auto at = static_cast<std::size_t>(found - names_.begin());
-      const auto value =
-          number(fields[at], fmt::format("{} of kernel {}", metric, convtune::quoted(launch.kernel)));
-      if (!value) continue;
-      // No access of the kind moves no sector at all, and wastes none.
-      if (*value == 0 && (metric == kLoadShare || metric == kStoreShare)) continue;
-      launch.values.emplace_back(metric, *value * scale_of(units_[at], *found));
-    }
+    for (const std::string_view metric : kMetrics)
+      if (const auto at = column(metric)) add(metric, fields[*at], units_[*at], launch);
     launches.push_back(std::move(launch));
   }
   bool began() const { return !names_.empty(); }
 
  private:
+  std::optional<std::size_t> column(std::string_view name) const {
+    const auto found = std::find(names_.begin(), names_.end(), name);
+    return found == names_.end() ? std::nullopt
+                                 : std::optional(static_cast<std::size_t>(found - names_.begin()));
+  }
+
+  // The table's other form, `ncu --csv` without `--page raw`: a line a metric.
+  void metric_line(const Fields& fields, std::vector<KernelMetrics>& launches) {
+    if (fields[kernel_].empty()) throw bad("a launch has no kernel's name");
+    if (launches.empty() || fields[0] != launch_ || launches.back().kernel != fields[kernel_])
+      launches.push_back({fields[kernel_], {}}), launch_ = fields[0];
+    const std::string& metric = fields[*metric_];
+    if (std::find(kMetrics.begin(), kMetrics.end(), metric) != kMetrics.end() &&
+        !launches.back().find(metric))
+      add(metric, fields[*value_], fields[*unit_], launches.back());
+  }
+
+  static void add(std::string_view metric, const std::string& text, const std::string& unit,
+                  KernelMetrics& launch) {
+    const auto value = number(text, fmt::format("{} of kernel {}", metric, convtune::quoted(launch.kernel)));
+    if (!value) return;
+    // No access of the kind moves no sector at all, and wastes none.
+    if (*value == 0 && (metric == kLoadShare || metric == kStoreShare)) return;
+    launch.values.emplace_back(metric, *value * scale_of(unit, std::string(metric)));
+  }
+
   Fields names_, units_;
   std::size_t kernel_ = 0;
+  std::optional<std::size_t> metric_, unit_, value_;  // of the form of a line a metric
+  std::string launch_;                                // its number, as the last line has it
 };
 
 }  // namespace

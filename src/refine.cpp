@@ -1,9 +1,10 @@
-// refine(): a Triton source and its profile -> the same source with the list that the last stage's rules
-// allow. Which config of it wins is Triton's autotuner's to find, on the target; refine_measured() asks first
-// whether any is worth having.
+// refine(): a Triton source and its profile -> the same source with the lists that the last stage's rules
+// allow. Which config of a list wins is Triton's autotuner's to find, on the target; refine_measured() asks
+// first whether any is worth having.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "analysis.h"
@@ -12,206 +13,343 @@
 #include "named_file.h"
 #include "quoted.h"
 #include "refine_contest.h"
-#include "triton_grid.h"
+#include "refine_original.h"
+#include "triton_compiler.h"
+#include "triton_file.h"
 
 namespace convtune {
 namespace {
+
+constexpr std::size_t kShown = 12;  // names of a message
 
 Error bad(const std::string& message) {
   return Error(ErrorKind::invalid_argument, message);
 }
 
-const KernelMetrics& metrics_of(const std::string& kernel, const std::vector<KernelMetrics>& all) {
-  std::string names;
-  for (const KernelMetrics& metrics : all) {
-    if (metrics.kernel == kernel) return metrics;
-    names += (names.empty() ? "" : ", ") + convtune::quoted(metrics.kernel);
-  }
-  throw bad(fmt::format("the metrics hold nothing of the autotuned kernel {}; they are of {}",
-                        convtune::quoted(kernel), names));
+StageParameters parameters_of(const RefineStage& stage) {
+  StageParameters parameters;
+  parameters.warps = stage.warps, parameters.stages = stage.stages;
+  parameters.most_steps = stage.most_steps;
+  parameters.fewest = static_cast<std::size_t>(stage.fewest);
+  parameters.most = static_cast<std::size_t>(stage.most);
+  return parameters;
 }
 
-std::string listing(const std::vector<const TritonConfig*>& configs) {
-  std::string text;
-  for (const TritonConfig* config : configs)
-    text += fmt::format("\n  line {}: {}", config->line, to_string(*config));
-  return text;
-}
-
-// The words of --original that a config must have: "BLOCK_M=32 num_stages=2".
-bool matches(const TritonConfig& config, const Config& wanted) {
-  return std::all_of(wanted.values.begin(), wanted.values.end(), [&](const auto& field) {
-    const std::string& name = field.first;
-    const std::int64_t value = field.second;
-    if (name == "num_warps") return config.num_warps == value;
-    if (name == "num_stages") return config.num_stages == value;
-    const std::string text = fmt::format("{}", value);
-    const auto is = [&](const auto& parameter) {
-      return parameter.first == name && parameter.second == text;
-    };
-    return std::any_of(config.meta.begin(), config.meta.end(), is) ||
-           std::any_of(config.extra.begin(), config.extra.end(), is);
-  });
-}
+// One kernel of the file on its way to a list.
+struct Work {
+  const TritonKernel* kernel = nullptr;
+  std::vector<TritonConfig> configs;  // of its list, as far as it is known
+  KnownMetrics known;                 // what was profiled of it
+  Original original;
+  StageList list;
+  RefinedKernel result;
+};
 
 class Refining {
  public:
-  Refining(std::string_view source, const std::vector<KernelMetrics>& metrics, const Target& target,
+  Refining(const std::string& source, const std::vector<KernelMetrics>& metrics, const Target& target,
            const RefineOptions& options)
-      : source_(source),
-        metrics_(known_metrics(metrics_of(source_.kernel(), metrics))),
+      : file_(source, options.path, target, options.python),
+        metrics_(metrics),
         target_(target),
-        options_(options) {}
+        options_(options),
+        parameters_(parameters_of(options.stage)) {}
 
   Refined run() {
-    make_list();
-    if (!list_.configs.empty()) {
-      write_list(list_.configs);
-      add_configs();
-    }
+    for (const TritonKernel* kernel : chosen()) works_.push_back(begun(*kernel));
+    for (Work& work : works_) make_list(work);
+    write();
     return std::move(result_);
   }
 
-  Refined run_measured(const std::string& file, const RefineMeasureOptions& measuring) {
-    make_list();
-    if (list_.configs.empty()) return std::move(result_);
-    add_configs();
-    TritonRunSpec spec;
-    spec.file = file, spec.kernel = source_.kernel();
-    spec.listed = source_.configs().size();
-    spec.config = static_cast<std::size_t>(original_ - source_.configs().data());
-    spec.problem = fed_;
-    RefineContest contest = refine_contest(spec, list_.configs, source_.configs(), measuring);
-    result_.interrupted = contest.interrupted;
-    if (contest.interrupted) return std::move(result_);
-    result_.place = contest.place, result_.changed = contest.accepted;
-    if (const auto of_target = to_string(target_.capability); of_target != contest.capability)
-      result_.notes.push_back(
-          fmt::format("measured on a GPU of compute capability {}, where the target {} has {}: its own may "
-                      "decide otherwise",
-                      contest.capability, target_.name, of_target));
-    if (!contest.note.empty()) result_.notes.push_back(contest.note);
-    std::vector<StageList::Entry> right;
-    for (std::size_t i = 0; i < list_.configs.size(); ++i) {
-      StageList::Entry entry = list_.configs[i];
-      if (i == contest.best && contest.accepted) entry.reason += ", measured faster than the original";
-      if (contest.measured[i].failure.empty()) right.push_back(entry);
+  Refined run_measured(const RefineMeasureOptions& measuring) {
+    for (const TritonKernel* kernel : chosen()) works_.push_back(begun(*kernel));
+    for (Work& work : works_) {
+      make_list(work);
+      if (work.list.configs.empty()) continue;
+      measure(work, measuring);
+      if (result_.interrupted) return std::move(result_);
     }
-    result_.measured = std::move(contest.measured);
-    result_.verdicts.back() = contest.best == 0
-                                  ? "R6: " + contest.verdict
-                                  : fmt::format("R6: {} ({}) against the original: {}",
-                                                to_string(list_.configs[contest.best].config),
-                                                list_.configs[contest.best].reason, contest.verdict);
-    if (contest.accepted)
-      write_list(right);
-    else
-      result_.source = source_.in_order(result_.notes);
+    write();
     return std::move(result_);
   }
 
  private:
-  void make_list() {
-    original_ = options_.original.empty() ? &from_grid() : &named_original();
-    std::vector<StageConfig> listed;
-    for (const TritonConfig& config : source_.configs())
-      if (config.same_blocks(*original_)) listed.push_back(config.stage());
-    list_ = micro_tuning(original_->stage(), evidence_of(metrics_), target_, listed);
-    result_.verdicts = list_.verdicts;
-    if (source_.only_static_loops())
-      result_.notes.emplace_back(
-          "every loop of the kernel is a tl.static_range, which Triton unrolls before it "
-          "pipelines: num_stages may change nothing");
-  }
-
-  void write_list(const std::vector<StageList::Entry>& list) {
-    std::vector<TritonSource::Listed> entries;
-    for (const StageList::Entry& entry : list) entries.push_back({original_, entry.config, entry.reason});
-    result_.source = source_.with_configs(entries, result_.notes);
-  }
-
-  void add_configs() {
-    for (const StageList::Entry& entry : list_.configs) {
-      TritonConfig config = *original_;
-      config.num_warps = entry.config.warps, config.num_stages = entry.config.stages;
-      result_.configs.push_back(
-          fmt::format("{}: {}{}", to_string(config), entry.reason,
-                      entry.listed && &entry != list_.configs.data() ? ", in the list already" : ""));
+  // Which kernels: the one that is named, else those that the metrics name.
+  std::vector<const TritonKernel*> chosen() const {
+    std::vector<const TritonKernel*> found;
+    std::string names;
+    std::size_t shown = 0;
+    for (const TritonKernel& kernel : file_.kernels()) {
+      const std::string name = fmt::format("{}:{}", kernel.name, kernel.line);
+      if (++shown <= kShown)
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", convtune::quoted(name, 200));
+      if (!options_.kernel.empty() ? options_.kernel == kernel.name || options_.kernel == name
+                                   : metrics_.empty() || metrics_of(kernel))
+        found.push_back(&kernel);
     }
-  }
-
-  const TritonConfig& named_original() {
-    const Config wanted = parse_config(options_.original);
-    std::vector<const TritonConfig*> found;
-    for (const TritonConfig& config : source_.configs())
-      if (matches(config, wanted)) found.push_back(&config);
-    if (found.size() != 1)
-      throw bad(fmt::format("--original {} fits {} configs of the list{}",
-                            convtune::quoted(options_.original, 200), found.size(), listing(found)));
-    check_grid(*found[0]);
-    result_.notes.push_back(
-        fmt::format("the original is the config of line {}, as --original says", found[0]->line));
-    return *found[0];
-  }
-
-  std::vector<Conv2dProblem> problems() const {
-    return options_.problem ? std::vector<Conv2dProblem>{*options_.problem} : cases_of(source_);
-  }
-
-  // The metrics decide R1, and must be the original's own.
-  void check_grid(const TritonConfig& original) {
-    const std::vector<Conv2dProblem> known = problems();
-    if (!known.empty()) fed_ = known[0];
-    if (!metrics_.grid) return;
-    const Profiled found = profiled_configs(source_, *metrics_.grid, known);
-    if (!found.configs.empty()) fed_ = found.problem;
-    if (!found.configs.empty() &&
-        std::find(found.configs.begin(), found.configs.end(), &original) == found.configs.end())
-      throw bad(fmt::format("--original is not what was profiled: a grid of {} is that of{}", *metrics_.grid,
-                            listing(found.configs)));
-  }
-
-  const TritonConfig& from_grid() {
-    if (!metrics_.grid)
+    if (shown > kShown) names += fmt::format(" and {} more", shown - kShown);
+    if (file_.kernels().empty())
+      throw bad("line 1: the file has no kernel with an @triton.autotune list, and none that it launches");
+    if (!options_.kernel.empty() && found.empty())
+      throw bad(fmt::format("--kernel {} is none of the file's: {}", convtune::quoted(options_.kernel, 200),
+                            names));
+    if (found.empty()) {
+      std::string of;
+      for (const KernelMetrics& metrics : metrics_)
+        of += fmt::format("{}{}", of.empty() ? "" : ", ", convtune::quoted(metrics.kernel));
+      throw bad(fmt::format("the metrics hold nothing of the file's kernels {}; they are of {}", names, of));
+    }
+    // Without a list only where nothing with one is meant.
+    if (options_.kernel.empty() &&
+        std::any_of(found.begin(), found.end(), [](const TritonKernel* kernel) { return kernel->listed; }) &&
+        metrics_.empty())
+      std::erase_if(found, [](const TritonKernel* kernel) { return !kernel->listed; });
+    if (found.size() > 1 && (metrics_.empty() || !options_.original.empty() || same_name(found)))
       throw bad(
-          "which config was profiled is not known: the metrics have no launch__grid_size; name it with "
-          "--original");
-    const Profiled found = profiled_configs(source_, *metrics_.grid, problems());
-    if (found.configs.empty()) throw bad("which config was profiled is not known: " + found.why_none);
-    fed_ = found.problem;
-    std::vector<const TritonConfig*> left = found.configs;
-    std::string why = fmt::format("its grid of {} was profiled ({})", *metrics_.grid,
-                                  found.problem.name.empty() ? to_string(found.problem) : found.problem.name);
-    const auto keep = [&](const std::string& because, auto test) {
-      std::vector<const TritonConfig*> kept;
-      std::copy_if(left.begin(), left.end(), std::back_inserter(kept), test);
-      if (kept.empty() || kept.size() == left.size()) return;
-      left = kept;
-      why += ", " + because;
-    };
-    if (metrics_.block)
-      keep(fmt::format("{} threads a block", *metrics_.block), [&](const TritonConfig* config) {
-        return config->num_warps * target_.warp_size == *metrics_.block;
-      });
-    const StageParameters stage;
-    keep("and num_warps and num_stages are values of the stage", [&](const TritonConfig* config) {
-      return std::count(stage.warps.begin(), stage.warps.end(), config->num_warps) > 0 &&
-             std::count(stage.stages.begin(), stage.stages.end(), config->num_stages) > 0;
-    });
-    if (left.size() != 1)
-      throw bad(fmt::format("a grid of {} fits {} configs; name one with --original{}", *metrics_.grid,
-                            left.size(), listing(left)));
-    result_.notes.push_back(fmt::format("the original is the config of line {}: {}", left[0]->line, why));
-    return *left[0];
+          fmt::format("{} kernels are meant: name one with --kernel, as in --kernel {}:{}; there are {}",
+                      found.size(), found[0]->name, found[0]->line, names));
+    return found;
+  }
+  static bool same_name(const std::vector<const TritonKernel*>& kernels) {
+    for (const TritonKernel* a : kernels)
+      for (const TritonKernel* b : kernels)
+        if (a < b && a->name == b->name) return true;
+    return false;
   }
 
-  const TritonSource source_;
-  const KnownMetrics metrics_;
+  const KernelMetrics* metrics_of(const TritonKernel& kernel) const {
+    for (const KernelMetrics& metrics : metrics_)
+      if (is_kernel_name(metrics.kernel, kernel.name)) return &metrics;
+    return nullptr;
+  }
+
+  void say(const std::string& text) const {
+    if (options_.progress) options_.progress(text);
+  }
+
+  // The compiler, where it is wanted and there.
+  TritonCompiler* compiler() {
+    if (!file_.has_triton() || (!options_.compile && !options_.import_file)) return nullptr;
+    if (!compiler_) {
+      say("starting Triton");
+      compiler_.emplace(options_.python, options_.seconds,
+                        [this] { return options_.cancel && options_.cancel->load(); });
+    }
+    return compiler_->version().empty() ? nullptr : &*compiler_;
+  }
+
+  Work begun(const TritonKernel& kernel) {
+    Work work;
+    work.kernel = &kernel, work.configs = kernel.configs;
+    work.result.kernel = kernel.name, work.result.line = kernel.line;
+    std::vector<std::string>& notes = work.result.notes;
+    std::string why = kernel.why;
+    if (!why.empty() && kernel.listed && options_.import_file && compiler()) {
+      say("importing the file");
+      std::string failed;
+      work.configs = compiler()->imported_list(file_, kernel, failed);
+      if (!work.configs.empty()) {
+        notes.push_back(fmt::format("its list of {} configs is what importing the file gives: {}",
+                                    work.configs.size(), why));
+        why.clear();
+      } else {
+        why += fmt::format("; importing the file does not give it either: {}", failed);
+      }
+    } else if (why.empty() && kernel.listed && !kernel.literal) {
+      notes.push_back(fmt::format("its list of {} configs was worked out, for a GPU of compute capability {}",
+                                  work.configs.size(), to_string(target_.capability)));
+    }
+    const KernelMetrics* const measured = metrics_of(kernel) ? metrics_of(kernel)
+                                          : metrics_.size() == 1 && !options_.kernel.empty() ? &metrics_[0]
+                                                                                             : nullptr;
+    if (measured) {
+      work.known = known_metrics(*measured);
+      AnalyzeOptions analysis;
+      analysis.problem = options_.problem;
+      work.result.findings = analyze(*measured, target_, analysis, file_);
+    }
+    if (!measured) notes.emplace_back("the metrics hold nothing of it: what it achieved is not known");
+    work.original =
+        find_original({file_, kernel, work.configs, why, work.known, target_, options_, parameters_});
+    for (const std::string& note : work.original.notes) notes.push_back(note);
+    work.result.original = to_string(work.original.config);
+    return work;
+  }
+
+  void make_list(Work& work) {
+    const TritonKernel& kernel = *work.kernel;
+    std::vector<std::string>& notes = work.result.notes;
+    const OccupancyEvidence evidence = evidence_of(work.known);
+    const StageConfig original = work.original.config.stage;
+    const auto made = compiled(work, original);
+    const std::string same_code = kernel.loops == TritonKernel::Loops::any
+                                      ? std::string()
+                                      : std::string("changes nothing: ") + loops_in_words(kernel);
+    if (!made.empty()) {
+      work.list = micro_tuning(original, evidence, target_, parameters_, [&](const StageConfig& config) {
+        return made.at({config.warps, config.stages});
+      });
+    } else {
+      work.list = micro_tuning(original, evidence, target_, parameters_, same_code);
+      if (!same_code.empty()) notes.push_back(loops_in_words(kernel));
+    }
+    if (!work.list.configs.empty() && work.configs.size() == 1 && kernel.listed && !kernel.in_place.empty() &&
+        !kernel.is_protected && kernel.hooks.empty())
+      keep_for_safety(work);
+    if (kernel.pruned)
+      notes.emplace_back(
+          "its prune_configs_by stays, and decides at each launch which of the list are tried");
+    work.result.verdicts = work.list.verdicts;
+    for (const StageList::Entry& entry : work.list.configs)
+      work.result.configs.push_back(
+          fmt::format("{}: {}", to_string(with_stage(work, entry.config)), entry.reason));
+  }
+
+  static std::string loops_in_words(const TritonKernel& kernel) {
+    return kernel.loops == TritonKernel::Loops::none
+               ? "the kernel has no loop, and num_stages is about pipelining one"
+               : "every loop of the kernel is a tl.static_range, which Triton unrolls before it pipelines";
+  }
+
+  // A list of one config is never tried out; one of several runs the kernel again and again on the same data.
+  static void keep_for_safety(Work& work) {
+    std::string names;
+    for (const std::string& name : work.kernel->in_place) names += (names.empty() ? "" : ", ") + name;
+    work.list.none = fmt::format(
+        "its list had one config, which Triton does not try out; trying several would run the kernel more "
+        "than "
+        "once on {}, which it changes in place: give its autotuner restore_value or reset_to_zero first",
+        names);
+    work.list.configs.clear();
+    work.list.verdicts[3] = "R4: keep: " + work.list.none;
+  }
+
+  static TritonConfig with_stage(const Work& work, const StageConfig& stage) {
+    TritonConfig config = work.original.config;
+    config.stage = stage;
+    return config;
+  }
+
+  using Compiled = std::map<std::pair<std::int64_t, std::int64_t>, CompiledConfig>;
+  // What the compiler makes of every config that the rules may ask for; empty where it cannot be asked.
+  Compiled compiled(Work& work, const StageConfig& original) {
+    Compiled made;
+    if (!options_.compile) return made;
+    TritonCompiler* const by = compiler();
+    if (!by) {
+      work.result.notes.push_back(
+          compiler_ ? fmt::format("Triton does not start: {}", compiler_->why_not())
+                    : fmt::format("{} has no Triton: occupancy is inferred, and nothing is compiled",
+                                  options_.python));
+      return made;
+    }
+    std::vector<TritonConfig> configs;
+    for (const StageConfig& stage : stage_candidates(original, target_, parameters_))
+      configs.push_back(with_stage(work, stage));
+    say(fmt::format("compiling {} configs of {}", configs.size(), work.kernel->name));
+    std::string why;
+    TritonGiven given{work.original.problem, options_.let};
+    const std::vector<CompiledConfig> facts = by->compile(file_, *work.kernel, target_, given, configs, why);
+    if (facts.empty()) {
+      work.result.notes.push_back(
+          fmt::format("Triton {} does not compile it without running the file: {}", by->version(), why));
+      return made;
+    }
+    for (std::size_t i = 0; i < facts.size(); ++i)
+      made[{configs[i].stage.warps, configs[i].stage.stages}] = facts[i];
+    work.result.notes.push_back(fmt::format("compiled by Triton {} for compute capability {}, for {}",
+                                            by->version(), to_string(target_.capability), why));
+    return made;
+  }
+
+  void measure(Work& work, const RefineMeasureOptions& measuring) {
+    TritonRunSpec spec;
+    spec.python = options_.python, spec.path = options_.path, spec.kernel = work.kernel->name;
+    spec.call = measuring.call, spec.problem = work.original.problem, spec.seconds = measuring.seconds;
+    const auto source_of = [&](const TritonConfig& config) {
+      std::vector<std::string> none;
+      return file_.edited({{work.kernel->at, {{config, ""}}, false}}, false, none);
+    };
+    RefineContest contest = refine_contest({spec, file_.source(), work.list.configs, work.original.config,
+                                            work.kernel->listed ? work.configs : std::vector<TritonConfig>(),
+                                            work.kernel->listed, source_of, options_.stage.min_gain,
+                                            options_.progress, options_.cancel, parameters_.fewest});
+    result_.interrupted = contest.interrupted;
+    if (contest.interrupted) return;
+    RefinedKernel& result = work.result;
+    result.place = contest.place, result.changed = contest.accepted;
+    if (const auto of_target = to_string(target_.capability); of_target != contest.capability)
+      result.notes.push_back(
+          fmt::format("measured on a GPU of compute capability {}, where the target {} has {}: its own may "
+                      "decide otherwise",
+                      contest.capability, target_.name, of_target));
+    if (!contest.note.empty()) result.notes.push_back(contest.note);
+    result.verdicts.back() = contest.best == 0
+                                 ? "R6: " + contest.verdict
+                                 : fmt::format("R6: {} ({}) against the original: {}",
+                                               to_string(work.list.configs[contest.best].config),
+                                               work.list.configs[contest.best].reason, contest.verdict);
+    std::vector<StageList::Entry> right;
+    for (std::size_t i = 0; i < work.list.configs.size(); ++i) {
+      StageList::Entry entry = work.list.configs[i];
+      if (i == contest.best && contest.accepted) entry.reason += ", measured faster than the original";
+      if (contest.measured[i].failure.empty()) right.push_back(entry);
+    }
+    result.measured = std::move(contest.measured);
+    if (contest.accepted)
+      work.list.configs = right;
+    else
+      reverted_.push_back(work.kernel->at);
+  }
+
+  void write() {
+    std::vector<TritonFile::List> lists;
+    for (Work& work : works_) {
+      if (std::count(reverted_.begin(), reverted_.end(), work.kernel->at) > 0) continue;
+      TritonFile::List list{work.kernel->at, {}, options_.keep_list};
+      for (const StageList::Entry& entry : work.list.configs) {
+        const TritonConfig config = with_stage(work, entry.config);
+        const bool there = std::any_of(
+            work.configs.begin(), work.configs.end(),
+            [&](const TritonConfig& one) { return one.same_blocks(config) && one.stage == config.stage; });
+        if (!options_.keep_list || !there) list.configs.push_back({config, entry.reason});
+      }
+      if (work.list.configs.empty() && options_.only_original && work.kernel->listed) {
+        list.configs.push_back({work.original.config, "the original, which the stage keeps"});
+        list.keep = false;
+      }
+      if (!list.configs.empty()) lists.push_back(std::move(list));
+    }
+    for (Work& work : works_) result_.kernels.push_back(std::move(work.result));
+    result_.source = lists.empty() && !options_.in_order
+                         ? file_.source()
+                         : file_.edited(lists, options_.in_order, result_.notes);
+    if (result_.source != file_.source()) check_import();
+  }
+
+  // What could be imported must be so still.
+  void check_import() {
+    if (!options_.import_file || !compiler()) return;
+    say("importing the new file");
+    const std::string now = compiler()->import_failure(result_.source, options_.path);
+    if (now.empty()) {
+      result_.notes.emplace_back("the new file was imported in a process of its own");
+      return;
+    }
+    const std::string before = compiler()->import_failure(file_.source(), options_.path);
+    if (before.empty()) throw bad("the new file could not be imported, where the old one can: " + now);
+    result_.notes.push_back("neither file can be imported here: " + before);
+  }
+
+  TritonFile file_;
+  const std::vector<KernelMetrics>& metrics_;
   const Target& target_;
   const RefineOptions& options_;
-  const TritonConfig* original_ = nullptr;
-  std::optional<Conv2dProblem> fed_;  // what was profiled, as far as it is known
-  StageList list_;
+  const StageParameters parameters_;
+  std::optional<TritonCompiler> compiler_;
+  std::vector<Work> works_;
+  std::vector<int> reverted_;  // TritonKernel::at of what measuring did not accept
   Refined result_;
 };
 
@@ -225,16 +363,27 @@ std::string load_source(const std::string& path) {
   return text;
 }
 
-Refined refine(std::string_view source, const std::vector<KernelMetrics>& metrics, const Target& target,
+Refined refine(const std::string& source, const std::vector<KernelMetrics>& metrics, const Target& target,
                const RefineOptions& options) {
-  return Refining(source, metrics, target, options).run();
+  try {
+    return Refining(source, metrics, target, options).run();
+  } catch (const RunCancelled&) {
+    Refined result;
+    result.interrupted = true;
+    return result;
+  }
 }
 
-Refined refine_measured(const std::string& file, const std::vector<KernelMetrics>& metrics,
+Refined refine_measured(const std::string& source, const std::vector<KernelMetrics>& metrics,
                         const Target& target, const RefineOptions& options,
                         const RefineMeasureOptions& measuring) {
-  const std::string source = load_source(file);
-  return Refining(source, metrics, target, options).run_measured(file, measuring);
+  try {
+    return Refining(source, metrics, target, options).run_measured(measuring);
+  } catch (const RunCancelled&) {
+    Refined result;
+    result.interrupted = true;
+    return result;
+  }
 }
 
 }  // namespace convtune

@@ -14,13 +14,13 @@
 
 #include "convtune/contest.h"
 #include "convtune/error.h"
+#include "refine_original.h"
 #include "stage_contest.h"
 #include "statistics.h"
 
 namespace convtune {
 namespace {
 
-constexpr std::size_t kFewestConfigs = 3;  // R4
 constexpr double kContestSeconds = 5;
 
 // A config whose run failed, found out while it was timed.
@@ -30,12 +30,10 @@ struct Failed {
 
 class Contest {
  public:
-  Contest(const TritonRunSpec& spec, const std::vector<StageList::Entry>& list,
-          const std::vector<TritonConfig>& listed, const RefineMeasureOptions& options)
-      : spec_(spec), list_(list), listed_(listed), options_(options), runs_(list.size() + 1) {
-    for (const StageList::Entry& entry : list)
+  explicit Contest(const RefineContestQuestion& question)
+      : q_(question), spec_(question.spec), list_(question.list), runs_(list_.size() + 1) {
+    for (const StageList::Entry& entry : list_)
       result_.measured.push_back({to_string(entry.config), entry.reason, 0, 0, 0, {}, {}});
-    spec_.python = options.python, spec_.seconds = options.seconds;
     spec_.cancelled = [this] { return cancelled(); };
   }
 
@@ -55,9 +53,9 @@ class Contest {
   }
 
  private:
-  bool cancelled() const { return options_.cancel && options_.cancel->load(); }
+  bool cancelled() const { return q_.cancel && q_.cancel->load(); }
   void say(const std::string& text) const {
-    if (options_.progress) options_.progress(text);
+    if (q_.progress) q_.progress(text);
   }
   std::vector<std::size_t> alive() const {
     std::vector<std::size_t> all;
@@ -68,22 +66,45 @@ class Contest {
 
   // Where it is none of the new list.
   void find_old_winner() {
+    if (!q_.has_list || q_.listed.size() == 1) return;
     say("asking Triton's autotuner for the old list's winner");
     try {
-      const TritonConfig& picked = listed_[picked_config(spec_)];
-      const bool in_new = picked.same_blocks(listed_[spec_.config]) &&
-                          std::any_of(list_.begin(), list_.end(), [&](const StageList::Entry& entry) {
-                            return entry.config == picked.stage();
-                          });
-      if (in_new) return;
-      old_winner_ = &picked;
-      result_.measured.push_back({to_string(picked), "the old list's winner here", 0, 0, 0, {}, {}});
+      TritonRunSpec spec = spec_;
+      spec.source = q_.source;
+      const PickedConfig picked = picked_config(spec);
+      const TritonConfig* const known =
+          picked.of == q_.listed.size() && q_.listed[picked.index].hidden.empty() ? &q_.listed[picked.index]
+                                                                                  : nullptr;
+      if (std::any_of(list_.begin(), list_.end(), [&](const StageList::Entry& entry) {
+            return known ? known->same_blocks(q_.original) && known->stage == entry.config
+                         : is_picked(entry.config, picked.words);
+          }))
+        return;
+      // One whose list is not known is the file as it was, and finds its winner again.
+      old_winner_ = picked.words, old_source_ = q_.source;
+      std::string line;
+      if (known) {
+        old_winner_ = to_string(*known), old_source_ = q_.source_of(*known);
+        line = fmt::format("line {}, ", known->line);
+      }
+      result_.measured.push_back({old_winner_, "the old list's winner here", 0, 0, 0, {}, {}});
       result_.note = fmt::format(
-          "on this GPU the old list's winner is line {}, {}, and not what was profiled: metrics of this "
+          "on this GPU the old list's winner is {}{}, and not what was profiled: metrics of this "
           "GPU would begin there",
-          picked.line, to_string(picked));
+          line, old_winner_);
     } catch (const RunFailure& failure) {
       result_.note = fmt::format("the old list's winner on this GPU is not known: {}", failure.what());
+    }
+  }
+
+  // Whether this stage of the original is what Triton's words say.
+  bool is_picked(const StageConfig& stage, const std::string& words) const {
+    TritonConfig config = q_.original;
+    config.stage = stage;
+    try {
+      return is_config(config, parse_config_words(words));
+    } catch (const Error&) {
+      return false;
     }
   }
 
@@ -100,11 +121,9 @@ class Contest {
     for (auto& run : runs_) run.reset();
     for (const std::size_t i : wanted) {
       TritonRunSpec spec = spec_;
-      if (i == list_.size())
-        spec.config = static_cast<std::size_t>(old_winner_ - listed_.data()),
-        spec.stage = old_winner_->stage();
-      else
-        spec.stage = list_[i].config;
+      TritonConfig config = q_.original;
+      if (i < list_.size()) config.stage = list_[i].config;
+      spec.source = i == list_.size() ? old_source_ : q_.source_of(config);
       runs_[i] = std::make_unique<TritonRun>(spec);
     }
     for (const std::size_t i : wanted) try {
@@ -116,26 +135,28 @@ class Contest {
   }
 
   void judge(std::size_t index) {
-    const TritonOutput& original = runs_[0]->output();
+    const std::vector<TritonOutput>& original = runs_[0]->outputs();
     if (index == 0) {
       result_.place = runs_[0]->place(), result_.capability = runs_[0]->capability();
-      if (!original.finite) fail(0, "its output holds what is no finite number");
+      for (const TritonOutput& output : original)
+        if (!output.finite) fail(0, "its output holds what is no finite number");
       result_.measured[0].output = "the original's";
       return;
     }
-    const TritonOutput& output = runs_[index]->output();
-    if (const std::string why = difference(original, output); !why.empty()) return fail(index, why);
-    result_.measured[index].output =
-        output.bits == original.bits ? "the same bit for bit" : "the same but for rounding";
+    const std::vector<TritonOutput>& outputs = runs_[index]->outputs();
+    if (const std::string why = difference(original, outputs); !why.empty()) return fail(index, why);
+    bool same = true;
+    for (std::size_t i = 0; i < outputs.size(); ++i) same &= outputs[i].bits == original[i].bits;
+    result_.measured[index].output = same ? "the same bit for bit" : "the same but for rounding";
   }
 
   // R4 holds for what ran.
   bool enough() {
     const std::size_t left = alive().size();
-    if (left >= kFewestConfigs) return true;
+    if (left >= q_.fewest) return true;
     result_.verdict =
         fmt::format("{} of {} configs ran and were right, fewer than {}: the list stays as it was", left,
-                    list_.size(), kFewestConfigs);
+                    list_.size(), q_.fewest);
     return false;
   }
 
@@ -151,7 +172,7 @@ class Contest {
     try {
       say(fmt::format("measuring {} configs", places.size()));
       const StageContest contest = stage_contest(
-          samplers, std::max(options_.min_gain, 0.01), [this] { return cancelled(); },
+          samplers, std::max(q_.min_gain, 0.01), [this] { return cancelled(); },
           [&](std::size_t best) {
             if (cancelled()) throw RunCancelled();
             renew(places[best]);
@@ -165,7 +186,8 @@ class Contest {
       result_.best = places[contest.best];
       result_.accepted = contest.accepted;
       result_.verdict = contest.reason;
-      if (contest.accepted && old_winner_ && result_.measured.back().failure.empty()) beat_old_winner();
+      if (contest.accepted && !old_winner_.empty() && result_.measured.back().failure.empty())
+        beat_old_winner();
     } catch (const Failed&) {
       result_.accepted = false, result_.best = 0;
       return false;
@@ -191,7 +213,7 @@ class Contest {
     if (!result_.measured[result_.best].failure.empty()) throw Failed{result_.best};
     if (!one.failure.empty()) return;  // it is in the table
     ContestOptions rules;
-    rules.min_gain = std::max(options_.min_gain, 0.01), rules.max_seconds = kContestSeconds;
+    rules.min_gain = std::max(q_.min_gain, 0.01), rules.max_seconds = kContestSeconds;
     rules.cancelled = [this] { return cancelled(); };
     const ContestResult last = contest(sampler(old), sampler(result_.best), rules);
     if (last.cancelled) throw RunCancelled();
@@ -199,7 +221,7 @@ class Contest {
     one.n = static_cast<std::int64_t>(last.incumbent_us.size());
     result_.accepted = last.accepted;
     result_.verdict += fmt::format("{} against the old list's winner here, {}: {}",
-                                   last.accepted ? ";" : ", but", to_string(*old_winner_), last.reason);
+                                   last.accepted ? ";" : ", but", old_winner_, last.reason);
   }
 
   void renew(std::size_t best) {
@@ -208,20 +230,18 @@ class Contest {
     say("original against " + list_[best].reason);
   }
 
+  const RefineContestQuestion& q_;
   TritonRunSpec spec_;
   const std::vector<StageList::Entry>& list_;
-  const std::vector<TritonConfig>& listed_;
-  const RefineMeasureOptions& options_;
-  const TritonConfig* old_winner_ = nullptr;      // of listed_, where it is none of list_
+  std::string old_winner_, old_source_;           // where the old list's winner is none of list_
   std::vector<std::unique_ptr<TritonRun>> runs_;  // as the list, then the old winner's; null: none
   RefineContest result_;
 };
 
 }  // namespace
 
-RefineContest refine_contest(const TritonRunSpec& spec, const std::vector<StageList::Entry>& list,
-                             const std::vector<TritonConfig>& listed, const RefineMeasureOptions& options) {
-  return Contest(spec, list, listed, options).run();
+RefineContest refine_contest(const RefineContestQuestion& question) {
+  return Contest(question).run();
 }
 
 }  // namespace convtune

@@ -2,14 +2,16 @@
 // is held against the original, and against what the old list comes to on this GPU.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "convtune/refine.h"
 #include "micro_tuning.h"
+#include "triton_file.h"
 #include "triton_run.h"
-#include "triton_source.h"
 
 namespace convtune {
 
@@ -22,10 +24,21 @@ struct RefineContest {
   std::string note;  // about the old list's own winner
 };
 
-// `list`: the new one, the original first. `listed`: the old one. `spec`: of the original; the others of the
-// new list differ in their stage alone. Throws what TritonRun::wait() does, and Error{invalid_argument} where
-// the original itself fails.
-RefineContest refine_contest(const TritonRunSpec& spec, const std::vector<StageList::Entry>& list,
-                             const std::vector<TritonConfig>& listed, const RefineMeasureOptions& options);
+struct RefineContestQuestion {
+  TritonRunSpec spec;                         // its source is what each run sets
+  const std::string& source;                  // the file as it is
+  const std::vector<StageList::Entry>& list;  // the new one, the original first
+  const TritonConfig& original;
+  const std::vector<TritonConfig>& listed;                    // the old one, as far as it is known
+  bool has_list = true;                                       // whether there is an old list at all
+  std::function<std::string(const TritonConfig&)> source_of;  // the file with this config alone
+  double min_gain = 0.02;
+  const std::function<void(const std::string&)>& progress;
+  const std::atomic<bool>* cancel = nullptr;
+  std::size_t fewest = 3;  // R4
+};
+
+// Throws what TritonRun::wait() does, and Error{invalid_argument} where the original itself fails.
+RefineContest refine_contest(const RefineContestQuestion& question);
 
 }  // namespace convtune

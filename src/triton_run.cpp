@@ -8,19 +8,12 @@
 #include <nlohmann/json.hpp>
 
 #include "convtune/error.h"
-#include "embedded.h"
 #include "quoted.h"
 
 namespace convtune {
 namespace {
 
 using nlohmann::json;
-
-// The last line of what was said of an error, which in Python is the error itself.
-std::string last_line(std::string text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0
-}
 
 template <class T>
 T get(const json& object, const char* name) {
@@ -37,12 +30,6 @@ double positive(const json& object, const char* name) {
   if (!std::isfinite(value) || value <= 0)
     throw RunFailure(fmt::format("its answer's {} is {:g}", convtune::quoted(name), value));
   return value;
-}
-
-json object_of(const std::string& line) {
-  json answer = json::parse(line, nullptr, false);
-  if (!answer.is_object()) throw RunFailure("it answered " + convtune::quoted(line));
-  return answer;
 }
 
 // What no config of the file can do anything about.
@@ -74,29 +61,15 @@ double tolerance_of(const std::string& dtype) {
   return dtype == "float16" ? 2e-3 : dtype == "bfloat16" ? 2e-2 : 1e-4;
 }
 
-std::vector<std::string> command_of(const TritonRunSpec& spec, bool pick) {
-  const std::string python = find_program(spec.python);
-  if (python.empty())
-    throw Error(ErrorKind::unsupported,
-                fmt::format("there is no {} on PATH to measure with; --python names one that has PyTorch and "
-                            "Triton",
-                            convtune::quoted(spec.python)));
-  json words = {{"kernel", spec.kernel},
-                {"listed", spec.listed},
-                {"config", spec.config},
-                {"num_warps", spec.stage.warps},
-                {"num_stages", spec.stage.stages},
-                {"input", nullptr},
-                {"dtype", "float32"}};
-  if (pick) words["config"] = words["num_warps"] = words["num_stages"] = nullptr;
+json words_of(const TritonRunSpec& spec, bool pick) {
+  json words = {{"names", {spec.kernel}}, {"path", spec.path}, {"source", spec.source}, {"call", spec.call},
+                {"pick", pick},           {"input", nullptr},  {"dtype", "float32"}};
   if (spec.problem) {
     const Conv2dProblem& a = *spec.problem;
     words["input"] = {a.n, a.c, a.h, a.w};
     words["dtype"] = a.dtype == DType::f16 ? "float16" : a.dtype == DType::bf16 ? "bfloat16" : "float32";
   }
-  return {python,    "-u",
-          "-c",      std::string(embedded_runners().front().text),
-          spec.file, words.dump(-1, ' ', false, json::error_handler_t::replace)};
+  return words;
 }
 
 }  // namespace
@@ -124,48 +97,47 @@ std::string difference(const TritonOutput& original, const TritonOutput& other) 
   return {};
 }
 
-std::size_t picked_config(const TritonRunSpec& spec) {
+std::string difference(const std::vector<TritonOutput>& original, const std::vector<TritonOutput>& other) {
+  if (original.size() != other.size())
+    return fmt::format("it has {} outputs and the original {}", other.size(), original.size());
+  for (std::size_t i = 0; i < original.size(); ++i)
+    if (const std::string why = difference(original[i], other[i]); !why.empty()) return why;
+  return {};
+}
+
+PickedConfig picked_config(const TritonRunSpec& spec) {
   TritonRun run(spec, true);
-  const json answer = object_of(run.answer());
-  refuse_if_told(answer);
-  const auto picked = get<std::size_t>(answer, "picked");
-  if (picked >= spec.listed) throw RunFailure(fmt::format("it picked config {} of {}", picked, spec.listed));
+  const json answer = run.answer();
+  PickedConfig picked{get<std::string>(answer, "picked"), get<std::size_t>(answer, "index"),
+                      get<std::size_t>(answer, "of")};
+  if (picked.index >= picked.of)
+    throw RunFailure(fmt::format("it picked config {} of {}", picked.index, picked.of));
   return picked;
 }
 
 TritonRun::TritonRun(TritonRunSpec spec, bool pick)
-    : spec_(std::move(spec)), process_(command_of(spec_, pick)) {}
+    : process_(spec.python, "triton_runner", spec.seconds, spec.cancelled) {
+  process_.write(words_of(spec, pick));
+}
 
-std::string TritonRun::answer() {
-  std::string line;
-  switch (process_.read_line(line, spec_.seconds, spec_.cancelled)) {
-    case ChildProcess::Got::line:
-      return line;
-    case ChildProcess::Got::cancelled:
-      throw RunCancelled();
-    case ChildProcess::Got::late:
-      throw RunFailure(fmt::format("it gave no answer within {:g} s", spec_.seconds));
-    default:
-      break;
-  }
-  const std::string why = last_line(process_.errors());
-  throw RunFailure(fmt::format("its process {}{}", process_.ending(),
-                               why.empty() ? "" : ": " + convtune::quoted(why, 300)));
+json TritonRun::answer() {
+  json found = process_.read();
+  refuse_if_told(found);
+  return found;
 }
 
 void TritonRun::wait() {
-  const json first = object_of(answer());
-  refuse_if_told(first);
+  const json first = answer();
   first_us_ = positive(first, "time_us");
   place_ = fmt::format("{}, PyTorch {}, Triton {}", get<std::string>(first, "device"),
                        get<std::string>(first, "torch"), get<std::string>(first, "triton"));
   capability_ = get<std::string>(first, "capability");
-  output_ = output_of(get<json>(first, "output"));
+  for (const json& output : get<std::vector<json>>(first, "outputs")) outputs_.push_back(output_of(output));
+  if (outputs_.empty()) throw RunFailure("it told of no output");
 }
 
 double TritonRun::sample_us() {
-  process_.write_line("sample");
-  return positive(object_of(answer()), "time_us");
+  return positive(process_.ask("sample"), "time_us");
 }
 
 }  // namespace convtune

@@ -1,38 +1,28 @@
-// One config of a Triton file in a Python process of its own, which runs src/runner/triton_runner.py: its
+// A Triton file with one config in a Python process of its own, which runs src/runner/triton_runner.py: its
 // outputs, and its time whenever it is asked for.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "convtune/problem.h"
-#include "micro_tuning.h"
-#include "process.h"
+#include "python_child.h"
 
 namespace convtune {
 
-// What this config alone did wrong: crashed, took too long, gave no number.
-class RunFailure : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-class RunCancelled {};
-
 struct TritonRunSpec {
-  std::string python = "python3", file, kernel;
-  std::size_t listed = 0;                // how many configs the file's list has,
-  std::size_t config = 0;                // which of them runs,
-  StageConfig stage;                     // and with what instead of its own
+  std::string python = "python3", path, kernel;
+  std::string source;                    // the file's text, with the one config that is to run
+  std::string call;                      // what to run: a call, or a .py file with prepare(module)
   std::optional<Conv2dProblem> problem;  // what to feed it, where the file has no get_inputs()
   double seconds = 300;                  // for the start, and for an answer
   std::function<bool()> cancelled;
 };
 
-// A run's output, as far as it is told: every output counts in one of the sums.
+// An output of a run, as far as it is told: every number counts in one of the sums.
 struct TritonOutput {
   std::vector<std::int64_t> shape;
   std::string dtype;
@@ -44,9 +34,15 @@ struct TritonOutput {
 };
 // Why `other` is not what `original` is, up to the rounding of sums in another order; nothing where it is.
 std::string difference(const TritonOutput& original, const TritonOutput& other);
+std::string difference(const std::vector<TritonOutput>& original, const std::vector<TritonOutput>& other);
 
-// Which config of the list Triton's own autotuner picks here. Throws as TritonRun::wait() does.
-std::size_t picked_config(const TritonRunSpec& spec);
+// Which config of the list that the file has Triton's own autotuner picks here: Triton's words for it, and
+// its place. Throws as TritonRun::wait() does.
+struct PickedConfig {
+  std::string words;
+  std::size_t index = 0, of = 0;
+};
+PickedConfig picked_config(const TritonRunSpec& spec);
 
 class TritonRun {
  public:
@@ -58,19 +54,18 @@ class TritonRun {
   void wait();
   double sample_us();  // throws RunFailure, RunCancelled
 
-  // The next line of its answers. Throws RunFailure, RunCancelled.
-  std::string answer();
-
   double first_us() const { return first_us_; }
-  const TritonOutput& output() const { return output_; }
+  const std::vector<TritonOutput>& outputs() const { return outputs_; }
   const std::string& place() const { return place_; }  // "NVIDIA H100 80GB HBM3, PyTorch 2.11, Triton 3.6"
   const std::string& capability() const { return capability_; }  // of the GPU: "9.0"
 
  private:
-  TritonRunSpec spec_;
-  ChildProcess process_;
+  friend PickedConfig picked_config(const TritonRunSpec& spec);
+  nlohmann::json answer();  // throws Error for what no config of the file can do anything about
+
+  PythonChild process_;
   double first_us_ = 0;
-  TritonOutput output_;
+  std::vector<TritonOutput> outputs_;
   std::string place_, capability_;
 };
 

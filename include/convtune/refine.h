@@ -24,9 +24,11 @@ struct KernelMetrics {
   std::optional<double> find(std::string_view metric) const;
 };
 
-// {"kernel": {"metric": number, ...}, ...}. Throws Error{invalid_argument} that names the kernel and the
-// metric, or the byte where the text stops to be JSON.
-std::vector<KernelMetrics> parse_metrics(std::string_view json);
+// {"kernel": {"metric": number, ...}, ...}; a kernel may be a list of launches, and the whole a list of
+// objects that name their kernel; or the table that `ncu --csv` prints. Of several launches of a kernel the
+// one of median time counts. Throws Error{invalid_argument} that names the kernel and the metric, or the
+// place where the text stops to be what it began as.
+std::vector<KernelMetrics> parse_metrics(std::string_view text);
 std::vector<KernelMetrics> load_metrics(const std::string& path);  // Error{io} too; messages name the file
 
 // Their text, every number as it reads back. Throws Error{invalid_argument} for what parse_metrics() refuses.
@@ -43,18 +45,44 @@ struct Finding {
 struct AnalyzeOptions {
   std::optional<Conv2dProblem> problem;  // what the kernel computed
   std::string source;                    // the text of the Triton file that was profiled; empty: not known
+  std::string path;                      // where it lies, for what it imports
+  std::string python = "python3";        // that reads it
 };
 
-// Bound, occupancy and its limiter, tail, cache, sectors, bank conflicts, the config that was profiled, and
-// what follows for num_warps and num_stages. What the metrics do not hold is said to be missing.
+// Bound and what is left to gain, occupancy and its limiter, tail, cache, sectors, bank conflicts, the config
+// that was profiled, and what follows for num_warps and num_stages. What the metrics do not hold is said to
+// be missing, and what the source does not say too.
 std::vector<Finding> analyze(const KernelMetrics& metrics, const Target& target,
                              const AnalyzeOptions& options = {});
 
+// The last tuning stage: what it may propose, and when it reverts.
+struct RefineStage {
+  std::vector<std::int64_t> warps = {2, 4, 8, 16}, stages = {2, 3, 4};
+  std::int64_t most_steps = 1;        // of num_stages
+  std::int64_t fewest = 3, most = 6;  // configs of a list
+  double min_gain = 0.02;
+};
+
 struct RefineOptions {
   std::optional<Conv2dProblem> problem;  // what was profiled; none: guessed from the built-in cases
-  // The original config, as in "BLOCK_M=32 num_stages=2": enough of it to tell it from the others. Empty: the
-  // one whose grid was profiled.
+  std::vector<std::pair<std::string, double>> let;  // values of names in the wrapper, for the grid
+  // The original config, as in "BLOCK_M=32 num_stages=2" or as Triton prints it: enough of it to tell it from
+  // the others; all of it where the list cannot be worked out. Empty: the one whose grid was profiled.
   std::string original;
+  std::string kernel;  // which one, "name" or "name:line"; empty: those that the metrics name
+  std::string path;    // where the source lies, for what it imports
+  RefineStage stage;
+  bool in_order = false;          // write imports, constants, kernels, other functions, classes, and no tests
+  bool keep_list = false;         // add to the list that there is
+  bool only_original = false;     // where the stage keeps the original, leave it alone in the list
+  bool first_of_several = false;  // where several configs fit what was profiled, take the first and say so
+  bool compile = true;            // with Triton's own compiler, where that Python has one
+  bool import_file =
+      true;  // in a child process, where the list cannot be worked out, and to check what is written
+  std::string python = "python3";
+  double seconds = 120;                              // for one compile, or one import
+  std::function<void(const std::string&)> progress;  // "compiling 12 configs"
+  const std::atomic<bool>* cancel = nullptr;
 };
 
 // A config of the new list, as it ran.
@@ -66,30 +94,40 @@ struct MeasuredConfig {
   std::string failure;             // not empty: it crashed, was late or wrong, and is in no list
 };
 
-struct Refined {
-  std::string source;                 // the file with its new list; empty if the stage has none to offer
-  std::vector<std::string> notes;     // how the original was found, what was left out of the file
+struct RefinedKernel {
+  std::string kernel;
+  int line = 0;
+  std::string original;
+  std::vector<Finding> findings;      // of its metrics, as analyze() has them
+  std::vector<std::string> notes;     // how the original was found, what else is worth knowing
   std::vector<std::string> verdicts;  // of the rules, in order
-  std::vector<std::string> configs;   // of the new list, the original first
+  std::vector<std::string>
+      configs;  // of the new list, the original first; empty: the stage keeps the original
 
   // Of refine_measured() alone:
   std::vector<MeasuredConfig> measured;  // the original first
   std::string place;                     // where it ran: GPU, PyTorch, Triton
-  bool changed = false;      // a neighbour is proven faster; if not, `source` has the list that it had
+  bool changed = false;                  // a neighbour is proven faster; if not, the list is as it was
+};
+
+struct Refined {
+  std::string source;              // the file with its new lists
+  std::vector<std::string> notes;  // about the file
+  std::vector<RefinedKernel> kernels;
   bool interrupted = false;  // by `cancel`: there is no source
 };
 
-// The metrics must hold the autotuned kernel's. Throws Error{invalid_argument} with the line for source that
-// is malformed, has no literal autotune list or several, and where the original cannot be found.
-Refined refine(std::string_view source, const std::vector<KernelMetrics>& metrics, const Target& target,
+// `metrics` may be empty: then the kernel is named, or the file's only one, and nothing is known of what it
+// achieved. Throws Error{invalid_argument} with the line for source that is malformed, and where kernel or
+// original cannot be found; Error{unsupported} where there is no Python to read it with.
+Refined refine(const std::string& source, const std::vector<KernelMetrics>& metrics, const Target& target,
                const RefineOptions& options = {});
 
 struct RefineMeasureOptions {
-  std::string python = "python3";  // with PyTorch and Triton
-  double min_gain = 0.02;          // 0.01 at least
-  double seconds = 300;            // for a process to compile its config, and for any answer of it
-  std::function<void(const std::string&)> progress;  // "measuring 3 configs"
-  const std::atomic<bool>* cancel = nullptr;
+  // What runs: a call, "matmul(a, b)", of the file's names and torch's, or a .py file whose prepare(module)
+  // returns a function. Empty: the file's ModelNew, fed its get_inputs() or the problem's input.
+  std::string call;
+  double seconds = 300;  // for a process to compile its config, and for any answer of it
 };
 
 // refine(), and then rule R6: each config of the list runs in Python processes of its own, is compared with
@@ -97,8 +135,22 @@ struct RefineMeasureOptions {
 // each with fresh processes, and then what Triton's autotuner picks of the old list here, where that is
 // another config. Throws Error{no_device} where PyTorch sees no GPU and Error{unsupported} where there is no
 // PyTorch or Triton.
-Refined refine_measured(const std::string& file, const std::vector<KernelMetrics>& metrics,
+Refined refine_measured(const std::string& source, const std::vector<KernelMetrics>& metrics,
                         const Target& target, const RefineOptions& options,
                         const RefineMeasureOptions& measuring);
+
+// A text that asks for this stage: a sheet of the GPU, the stage with its parameters and rules, the code, the
+// profiler's metrics, and how the answer is to be ordered.
+struct RefineDocument {
+  Target target;
+  RefineStage stage;
+  std::string source;
+  std::vector<KernelMetrics> metrics;  // empty: it has none
+  bool in_order = false;
+  std::vector<std::string> notes;  // what was taken from where
+};
+// Throws Error{invalid_argument} for a text without a sheet, a stage or code, or of another stage.
+RefineDocument parse_document(std::string_view text);
+RefineDocument load_document(const std::string& path);
 
 }  // namespace convtune

@@ -139,17 +139,19 @@ class Profile(Stand):
 
 
 class Measure(Stand):
-    """`refine --measure` of the sample, whose original is num_stages=2; 3 and 1 are its neighbours."""
+    """`refine --measure` of the sample's last config, num_stages=3; 4 and 2 are its neighbours."""
 
     def setUp(self):
         super().setUp()
-        self.out, self.starts = self.folder / "out.py", self.folder / "starts"
+        self.out, self.starts, self.metrics = self.folder / "out.py", self.folder / "starts", self.folder / "m.json"
+        self.metrics.write_text(json.dumps({"conv_kernel": {
+            "launch__grid_size": 24200, "sm__warps_active.avg.pct_of_peak_sustained_active": 80}}))
 
     def args(self, modes, *more):
         python = self.program("python3", sys.executable, str(HERE / "fake_python.py"),
                               json.dumps({**modes, "starts": str(self.starts)}))
-        return ["refine", CONV, "--metrics", METRICS, "--target", "rtx4090", "--measure", "--python", python, "-o",
-                str(self.out), *more]
+        return ["refine", CONV, "--metrics", str(self.metrics), "--target", "rtx4090", "--original", "BLOCK_K=16",
+                "--measure", "--no-import", "--no-compile", "--python", python, "-o", str(self.out), *more]
 
     def started(self):
         return [tuple(map(int, line.split())) for line in self.starts.read_text().splitlines()]
@@ -166,70 +168,70 @@ class Measure(Stand):
         self.assertEqual(self.out.read_text(), Path(CONV).read_text())
 
     def test_a_neighbour_that_is_faster(self):
-        report = self.ok(*self.args({"3": {"us": 900}})).stdout
-        self.assertIn("R6: num_warps=4 num_stages=3 (one stage more) against the original: takes 10.", report)
+        report = self.ok(*self.args({"4": {"us": 900}})).stdout
+        self.assertIn("R6: num_warps=4 num_stages=4 (one stage more) against the original: takes 10.", report)
         self.assertIn("a second contest agrees", report)
         self.assertIn("the same bit for bit", report)
         self.assertIn("on Fake GPU, PyTorch 2, Triton 3\n", report)
-        self.assertEqual(self.stages(), [2, 3, 1])
+        self.assertEqual(self.stages(), [3, 4, 2])
         self.assertIn("# one stage more, measured faster than the original\n", self.out.read_text())
         for rule in range(1, 7):
             self.assertEqual(report.count(f"\nR{rule}: "), 1)
         # Triton's choice; all three; the original and its best neighbour, afresh for each contest.
         self.assertEqual([stage for _, _, stage in self.started()][:1], [0])
-        self.assertEqual(sorted(stage for _, _, stage in self.started()), [0, 1, 2, 2, 2, 3, 3, 3])
-        self.assertEqual({config for _, config, _ in self.started()}, {0, 5})
+        self.assertEqual(sorted(stage for _, _, stage in self.started()), [0, 2, 3, 3, 3, 4, 4, 4])
+        self.assertEqual({config for _, config, _ in self.started()}, {0, 8})
         self.assert_alone(*(process for process, _, _ in self.started()))
 
     def test_slower_or_equal_or_too_little(self):
         for us in (1100, 1000, 985):
-            report = self.ok(*self.args({"3": {"us": us}, "1": {"us": 1200}})).stdout
-            self.assertIn("R6: num_warps=4 num_stages=3 (one stage more) against the original: gain ", report)
+            report = self.ok(*self.args({"4": {"us": us}, "2": {"us": 1200}})).stdout
+            self.assertIn("R6: num_warps=4 num_stages=4 (one stage more) against the original: gain ", report)
             self.assertIn("the incumbent stays", report)
             self.reverted(report)
-        report = self.ok(*self.args({"3": {"us": 985}, "1": {"us": 1200}}, "--min-gain", "1%")).stdout
+        report = self.ok(*self.args({"4": {"us": 985}, "2": {"us": 1200}}, "--min-gain", "1%")).stdout
         self.assertRegex(report, r"takes 1\.[456] % less time")
-        self.assertEqual(self.stages(), [2, 3, 1])
+        self.assertEqual(self.stages(), [3, 4, 2])
 
     def test_an_old_list_with_another_winner_here(self):
-        winner = "BLOCK_M=64 BLOCK_N=64 BLOCK_K=16 num_warps=4 num_stages=3"
-        for us, written in [(700, [1, 2, 1, 2, 1, 2, 1, 2, 3]), (890, [1, 2, 1, 2, 1, 2, 1, 2, 3]), (950, [2, 3, 1])]:
-            report = self.ok(*self.args({"picked": 8, "3": {"us": 900}, "config 8": {"us": us}})).stdout
-            self.assertIn(f"on this GPU the old list's winner is line 29, {winner}, and not what was profiled", report)
+        winner = "BLOCK_M=32 BLOCK_N=64 BLOCK_K=32 num_warps=4 num_stages=2"
+        for us, written in [(700, [1, 2, 1, 2, 1, 2, 1, 2, 3]), (890, [1, 2, 1, 2, 1, 2, 1, 2, 3]), (950, [3, 4, 2])]:
+            report = self.ok(*self.args({"picked": 5, "4": {"us": 900}, "the 32x64 tile": {"us": us}})).stdout
+            self.assertIn(f"on this GPU the old list's winner is line 21, {winner}, and not what was profiled", report)
             self.assertEqual(self.stages(), written, report)
         self.assertIn(f"; against the old list's winner here, {winner}: takes 5.", report)
-        report = self.ok(*self.args({"picked": 8, "3": {"us": 900}, "config 8": {"crash": 1}})).stdout
+        report = self.ok(*self.args({"picked": 5, "4": {"us": 900}, "the 32x64 tile": {"crash": 1}})).stdout
         self.assertIn("FAILED: its process ended", report)
-        self.assertEqual(self.stages(), [2, 3, 1])
-        report = self.ok(*self.args({"picking": {"crash": 1}, "3": {"us": 900}})).stdout
+        self.assertEqual(self.stages(), [3, 4, 2])
+        report = self.ok(*self.args({"picking": {"crash": 1}, "4": {"us": 900}})).stdout
         self.assertIn("the old list's winner on this GPU is not known: its process ended with exit code 1", report)
-        self.assertEqual(self.stages(), [2, 3, 1])
+        self.assertEqual(self.stages(), [3, 4, 2])
         report = self.ok(*self.args({"picked": 9})).stdout
         self.assertIn("is not known: it picked config 9 of 9", report)
-        report = self.ok(*self.args({"picked": 4, "3": {"us": 900}})).stdout  # the same tile with one stage
+        report = self.ok(*self.args({"picked": 8, "4": {"us": 900}})).stdout
         self.assertNotIn("the old list's winner", report)
-        self.assertEqual(self.stages(), [2, 3, 1])
+        self.assertEqual(self.stages(), [3, 4, 2])
 
     def test_times_that_scatter(self):
-        report = self.ok(*self.args({"3": {"us": 700, "noise": 0.06}})).stdout
+        report = self.ok(*self.args({"4": {"us": 700, "noise": 0.06}})).stdout
         self.assertIn("not stable", report)
         self.reverted(report)
 
     def test_a_run_that_is_too_slow(self):
-        report = self.ok(*self.args({"2": {"us": 400_000}})).stdout
+        report = self.ok(*self.args({"3": {"us": 400_000}})).stdout
         self.assertIn("R6: not measured: 40 runs of 400 ms", report)
         self.reverted(report)
 
     def test_wrong_outputs(self):
         for mode, needle in [({"wrong": 5}, "an output is 2.25 and the original's 1.25"),
                              ({"infinite": 1}, "no finite number")]:
-            report = self.ok(*self.args({"3": {"us": 500, **mode}})).stdout
+            report = self.ok(*self.args({"4": {"us": 500, **mode}})).stdout
             self.assertIn("FAILED: " + ("its output holds" if "infinite" in mode else needle), report)
             self.assertIn("R6: 2 of 3 configs ran and were right", report)
             self.reverted(report)
-        report = self.ok(*self.args({"3": {"us": 900, "bits": 8}})).stdout
+        report = self.ok(*self.args({"4": {"us": 900, "bits": 8}})).stdout
         self.assertIn("the same but for rounding", report)
-        self.assertEqual(self.stages(), [2, 3, 1])
+        self.assertEqual(self.stages(), [3, 4, 2])
 
     def test_a_neighbour_that_fails(self):
         for mode, needle in [({"crash": 1}, "ended with exit code 1: 'RuntimeError: out of shared memory'"),
@@ -237,34 +239,35 @@ class Measure(Stand):
                              ({"garbage": "no JSON"}, "it answered 'no JSON'"),
                              ({"garbage": '{"time_us": -3}'}, "'time_us' is -3"),
                              ({"garbage": '{"time": 3}'}, "no fit 'time_us'")]:
-            report = self.ok(*self.args({"3": mode})).stdout
+            report = self.ok(*self.args({"4": mode})).stdout
             self.assertIn(needle, report)
             self.assertIn("R6: 2 of 3 configs ran and were right, fewer than 3", report)
             self.reverted(report)
-        report = self.ok(*self.args({"3": {"silent": 1}}, "--timeout", "5")).stdout
+        report = self.ok(*self.args({"4": {"silent": 1}}, "--timeout", "5")).stdout
         self.assertIn("it gave no answer within 5 s", report)
         self.assert_alone(*(process for process, _, _ in self.started()))
 
     def test_what_stops_it(self):
         for modes, code, needles in [
-            ({"2": {"refused": "device"}}, 3, ["nothing was measured", "as the test asked"]),
-            ({"2": {"refused": "modules"}}, 2, ["nothing was measured"]),
-            ({"2": {"refused": "file"}}, 2, ["conv.py: nothing was measured"]),
-            ({"2": {"crash": 1}}, 2, ["the original config fails", "out of shared memory"]),
-            ({"2": {"infinite": 1}}, 2, ["the original config fails", "finite"]),
-            ({"2": {"dies_after": 3}}, 2, ["the original config fails", "signal 6"]),
+            ({"3": {"refused": "device"}}, 3, ["nothing was measured", "as the test asked"]),
+            ({"3": {"refused": "modules"}}, 2, ["nothing was measured"]),
+            ({"3": {"refused": "file"}}, 2, ["conv.py: nothing was measured"]),
+            ({"3": {"crash": 1}}, 2, ["the original config fails", "out of shared memory"]),
+            ({"3": {"infinite": 1}}, 2, ["the original config fails", "finite"]),
+            ({"3": {"dies_after": 3}}, 2, ["the original config fails", "signal 6"]),
         ]:
             self.refused(self.args(modes), code, *needles)
             self.assertFalse(self.out.exists())
             self.assert_alone(*(process for process, _, _ in self.started()))
         args = self.args({})
         args[args.index("--python") + 1] = "no_such_python"
-        self.refused(args, 2, "no_such_python", "PyTorch")
+        self.refused(args, 2, "no_such_python", "--python")
         args[args.index("--python") + 1] = str(self.folder)
         self.refused(args, 2, "cannot be started")
         self.refused(self.args({}, "--min-gain", "0.5%"), 2, "--min-gain")
-        self.refused([*self.args({})[:-5], "-o", str(self.out), "--min-gain", "3%"], 2, "--min-gain", "--measure")
-        self.refused([*self.args({})[:-5], "-o", str(self.out), "--timeout", "3"], 2, "--timeout", "--measure")
+        args = [word for word in self.args({}) if word != "--measure"]
+        self.refused([*args, "--min-gain", "3%"], 2, "--min-gain", "--measure")
+        self.refused([*args, "--call", "f()"], 2, "--call", "--measure")
 
     def test_this_python_has_no_pytorch_or_no_gpu(self):
         args = self.args({})
@@ -276,14 +279,25 @@ class Measure(Stand):
 
     def test_interrupted(self):
         self.out.write_text("before\n")
-        for modes in ({"2": {"silent": 1}}, {"2": {"sleep": 0.05}}):
+        for modes in ({"3": {"silent": 1}}, {"3": {"sleep": 0.05}}):
             code, stderr = self.interrupt_when(
-                lambda: self.starts.exists() and len(self.started()) >= 3 and not time.sleep(0.3), *self.args(modes))
+                lambda: self.starts.exists() and len(self.started()) >= 2 and not time.sleep(0.3), *self.args(modes))
             self.assertEqual((code, "nothing is written" in stderr), (130, True), stderr)
             self.assertEqual(self.out.read_text(), "before\n")
             self.assert_alone(*(process for process, _, _ in self.started()))
             self.starts.unlink()
-        self.assertEqual(sorted(os.listdir(self.folder)), ["bin", "out.py"])
+        self.assertEqual(sorted(os.listdir(self.folder)), ["bin", "m.json", "out.py"])
+
+    def test_any_call_and_all_its_outputs(self):
+        report = self.ok(*self.args({"call": "f(1)", "4": {"us": 900}}, "--call", "f(1)")).stdout
+        self.assertIn("the new list is written", report)
+        report = self.ok(*self.args({"4": {"us": 900, "outputs": 1}})).stdout
+        self.assertIn("FAILED: it has 1 outputs and the original 2", report)
+        # A list that is not known runs as the file that it stood in, and has to be beaten as well.
+        for us, written in [(850, [1, 2, 1, 2, 1, 2, 1, 2, 3]), (960, [3, 4, 2])]:
+            modes = {"picked": 2, "of": 7, "4": {"us": 900}, "the file as it was": {"us": us}}
+            self.assertIn("winner is as Triton says it, and not", self.ok(*self.args(modes)).stdout)
+            self.assertEqual(self.stages(), written)
 
 
 if __name__ == "__main__":

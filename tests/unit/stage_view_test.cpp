@@ -51,7 +51,7 @@ int check_lists(const Algorithm& algorithm, const Conv2dProblem& problem, const 
     }
     EXPECT_EQ(view->with(view->config), config);
     // As if R1 suggested it wherever it can be had.
-    view->warps = WarpsAnswer{2 * view->config.warps, "may become more"};
+    view->warps = WarpsAnswer{{2 * view->config.warps}, "may become more"};
     const StageList list = neighbours_of(*view, algorithm, config, problem, device, {});
     lists += !list.configs.empty();
     for (const StageList::Entry& entry : list.configs) {

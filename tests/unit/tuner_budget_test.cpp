@@ -66,7 +66,7 @@ class Ways final : public Algorithm {
     if (vendor_) return std::nullopt;
     StageView view;
     view.config = {config.at("warps"), config.at("stages")};
-    view.warps = WarpsAnswer{8, "for the test"};
+    view.warps = WarpsAnswer{{8}, "for the test"};
     view.with = [config](const StageConfig& wanted) {
       return Config{{{"tile", config.at("tile")}, {"stages", wanted.stages}, {"warps", wanted.warps}}};
     };
