@@ -9,11 +9,11 @@
 #include <functional>
 #include <vector>
 
-#include "algorithms.h"
+#include "base/statistics.h"
 #include "convtune/cases.h"
 #include "convtune/tuner.h"
-#include "planner.h"
-#include "statistics.h"
+#include "plan/algorithms.h"
+#include "plan/planner.h"
 
 namespace {
 

@@ -20,16 +20,17 @@
 #include <thread>
 #include <vector>
 
-#include "algorithms.h"
-#include "compare.h"
+#include "base/random_bits.h"
+#include "base/statistics.h"
 #include "convtune/cases.h"
-#include "cuda/compiler.h"
-#include "cuda/driver.h"
-#include "estimate.h"
-#include "measure.h"
-#include "random_bits.h"
-#include "statistics.h"
-#include "testbed.h"
+#include "cuda/backend/cuda.h"
+#include "cuda/compile/compiler.h"
+#include "cuda/device/driver.h"
+#include "measure/measure.h"
+#include "measure/testbed.h"
+#include "plan/algorithms.h"
+#include "plan/estimate.h"
+#include "tune/compare.h"
 
 namespace {
 

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <vector>
 
-#include "algorithms.h"
 #include "convtune/convolution.h"
 #include "convtune/tuner.h"
+#include "plan/algorithms.h"
 
 namespace {
 

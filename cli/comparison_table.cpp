@@ -209,7 +209,8 @@ std::string render_comparison(const Comparison& comparison, const Style& style, 
   out += table_of(comparison, rows, style);
   out += remainder(comparison, peers.size() - told.size(), style, detail.all) + '\n';
 
-  out += sentence(verdict(comparison), style);
+  const bool unproven = comparison.plan.source == PlanSource::unproven;
+  out += sentence(verdict(comparison) + (unproven ? " (not proven)" : ""), style);
   const ProviderResult& own = comparison.providers.front();
   if (const ProviderResult* peer = best_peer(comparison); !peer || !same_way(own, *peer))
     out += sentence("convtune runs " + with_config(own.algorithm, own.config), style);

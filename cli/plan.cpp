@@ -22,6 +22,7 @@ struct PlanCommand {
   ProblemOptions problem;
   DeviceOptions device;
   std::string algorithm, config, target;
+  bool explain_config = false;
   std::optional<std::int64_t> candidates;
 
   int run() const {
@@ -31,11 +32,12 @@ struct PlanCommand {
     const DeviceInfo where = device.select();
     for (std::size_t i = 0; i < problems.size(); ++i) {
       if (i > 0) fmt::print("\n");
-      if (algorithm.empty())
-        fmt::print("{}\n{}", sheet(convtune::plan(problems[i], where.device)),
-                   answer_table(problems[i], where));
-      else
-        fmt::print("{}", sheet(convtune::plan(problems[i], where.device, algorithm, forced)));
+      const Convolution planned = algorithm.empty()
+                                      ? convtune::plan(problems[i], where.device)
+                                      : convtune::plan(problems[i], where.device, algorithm, forced);
+      fmt::print("{}", sheet(planned));
+      if (explain_config) fmt::print("\n{}", planned.explain_config());
+      if (algorithm.empty()) fmt::print("\n{}", answer_table(problems[i], where));
     }
     print_library_warnings();
     return 0;
@@ -141,6 +143,7 @@ Command add_plan(CLI::App& parent) {
   CLI::Option* algorithm = app->add_option("--algorithm", plan->algorithm, "Plan with this algorithm");
   app->add_option("--config", plan->config, "Plan with this config, as in \"vectors=4 channels=6\"")
       ->needs(algorithm);
+  app->add_flag("--explain-config", plan->explain_config, "Say what each field of the config means");
   app->add_option("--target", plan->target, "For a GPU that need not be here: " + target_help())
       ->excludes("--device")
       ->excludes("--threads")

@@ -1,6 +1,6 @@
-# convtune_embed(<name> <file>...): makes one C++ source that holds the files byte for byte and
-# defines std::span<const EmbeddedFile> convtune::<name>() over them (declared in src/embedded.h or
-# a header like it). Sets the variable <name> to the source's path, to be added to a target of the
+# convtune_embed(<name> [BELOW <folder>] <file>...): makes one C++ source that holds the files byte for byte and
+# defines std::span<const EmbeddedFile> convtune::<name>() over them (declared in src/base/embedded.h or
+# a header like it). A file goes by its name, or by its path below the folder. Sets the variable <name> to the source's path, to be added to a target of the
 # same folder. Made anew when a file changes. The second half of this file runs at build time.
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   function(convtune_embed name)
@@ -9,14 +9,15 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
     endif()
     set(output ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
     set(script ${CMAKE_CURRENT_FUNCTION_LIST_FILE})
+    cmake_parse_arguments(PARSE_ARGV 1 embed "" BELOW "")
     set(files)
-    foreach(file IN LISTS ARGN)
+    foreach(file IN LISTS embed_UNPARSED_ARGUMENTS)
       cmake_path(ABSOLUTE_PATH file BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE)
       list(APPEND files ${file})
     endforeach()
     add_custom_command(
       OUTPUT ${output}
-      COMMAND ${CMAKE_COMMAND} -P ${script} ${name} ${output} ${files}
+      COMMAND ${CMAKE_COMMAND} -P ${script} ${name} ${output} "${embed_BELOW}" ${files}
       DEPENDS ${script} ${files}
       COMMENT "Embedding ${name}"
       VERBATIM)
@@ -25,14 +26,19 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
-# cmake -P embed.cmake <name> <output> <file>...
+# cmake -P embed.cmake <name> <output> <folder, or nothing> <file>...
 set(name ${CMAKE_ARGV3})
 set(output ${CMAKE_ARGV4})
+set(below "${CMAKE_ARGV5}")
 set(entries)
 math(EXPR last "${CMAKE_ARGC} - 1")
-foreach(index RANGE 5 ${last})
+foreach(index RANGE 6 ${last})
   set(file ${CMAKE_ARGV${index}})
-  cmake_path(GET file FILENAME file_name)
+  if(below)
+    cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${below} OUTPUT_VARIABLE file_name)
+  else()
+    cmake_path(GET file FILENAME file_name)
+  endif()
   file(SIZE ${file} size)
   # Every byte as \xNN in short adjacent literals: no content can end a literal or start a trigraph.
   file(READ ${file} hex HEX)
@@ -42,7 +48,7 @@ foreach(index RANGE 5 ${last})
   string(APPEND entries "    {\"${file_name}\",\n     {\"${escaped}\", ${size}}},\n")
 endforeach()
 file(WRITE ${output} "// Made by cmake/embed.cmake.
-#include \"embedded.h\"
+#include \"base/embedded.h\"
 
 namespace convtune {
 

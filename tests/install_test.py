@@ -27,7 +27,8 @@ targets = re.search(r"cmake --build .* --target (.*)", recipe)[1].split()
 # What a target's name stands for, and all that goes into it.
 asked = [output("ninja", "-C", str(build), "-t", tool, *targets) for tool in ("query", "inputs")]
 made = {plain_name(build / line.strip()) for line in "\n".join(asked).splitlines()}
-installed = {Path(file) for script in build.rglob("cmake_install.cmake")
+# Projects that tests have built below tests/ install nothing of ours.
+installed = {Path(file) for script in build.rglob("cmake_install.cmake") if build / "tests" not in script.parents
              for file in re.findall(r'"([^"\n]+)"', script.read_text())
              if re.match(rf"{re.escape(str(build))}/(cli/convtune$|.*\.(a|so)[.\d]*$)", file)}
 assert len(installed) >= 3, installed  # the library, the shared one, the command

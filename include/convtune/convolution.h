@@ -99,6 +99,8 @@ class Convolution {
 
   // A few lines: the problem, the plan, where it came from, what the other algorithms answered.
   std::string explain() const;
+  // The fields of the plan's config, a line each: value, range and meaning.
+  std::string explain_config() const;
 
  private:
   friend struct ConvolutionAccess;

@@ -19,7 +19,7 @@ struct DeviceInfo {
   ComputeCapability capability;  // of a GPU
   int units = 1;                 // CPU threads in use, or streaming multiprocessors
   std::int64_t l1_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // l1, l2 a core; l3 shared; 0 = unknown or absent
-  std::int64_t memory_bytes = 0;  // of a CPU: no more than its container may use
+  std::int64_t memory_bytes = 0;                          // of a CPU: no more than its container may use
 };
 
 // Every device, best first; the CPU is always the last.

@@ -99,7 +99,7 @@ struct TuningReport {
   Comparison comparison;
   bool from_record = false;               // answered without measuring
   bool interrupted = false;               // stopped by `cancel`: trials are kept, no record was written
-  std::int64_t candidates = 0;            // configs that there were to try; 0 where nothing was searched
+  std::int64_t candidates = 0;            // configs that there were to try; 0 where nothing was measured
   std::int64_t trials = 0;                // configs tried in this call
   std::int64_t resumed = 0;               // configs taken from an earlier, interrupted search
   std::int64_t pruned = 0;                // configs whose bound was worse than the best time

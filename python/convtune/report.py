@@ -125,7 +125,8 @@ class Report:
             text += f"failed: {self.failure}\n"
         if self.own is not None:
             runs = "" if self.best_peer == self.own.how else f"convtune runs {self.own.how}\n"
-            text += f"\n{self._verdict(self.own)}\n{runs}"
+            unproven = " (not proven)" if self.tuning is not None and not self.tuning.proven else ""
+            text += f"\n{self._verdict(self.own)}{unproven}\n{runs}"
         if self.decision:
             text += f"decision: {self._without_config(self.decision)}\n"
         if self.tuning is not None:

@@ -1,5 +1,5 @@
 // The CPU as a Backend: what it is called, what it can do, its memory and its stopwatch.
-#include "backend.h"
+#include "contract/backend.h"
 
 #include <omp.h>
 #include <sched.h>

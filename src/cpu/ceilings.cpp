@@ -7,9 +7,9 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/statistics.h"
 #include "cpu/cpu.h"
 #include "cpu/parallel.h"
-#include "statistics.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>

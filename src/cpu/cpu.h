@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "backend.h"
+#include "contract/backend.h"
 
 namespace convtune::cpu {
 

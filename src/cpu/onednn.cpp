@@ -14,8 +14,8 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
-#include "config.h"
 #include "cpu/parallel.h"
+#include "problem/config.h"
 
 #if defined(__SANITIZE_THREAD__)
 // ThreadSanitizer sees neither oneDNN's code nor the forks and joins of its loops, only the memset

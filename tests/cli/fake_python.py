@@ -1,4 +1,4 @@
-"""Stands in for the Python that has PyTorch and Triton: where it is given src/runner/triton_runner.py it speaks as that
+"""Stands in for the Python that has PyTorch and Triton: where it is given src/triton/runner/triton_runner.py it speaks as that
 does, and any other program it hands on to the Python that it runs in.
 
 Usage: fake_python.py MODES -u -c START NAME TEXT... MODES is JSON: for a num_stages ("4"), or for the 32x64 tile, what

@@ -47,12 +47,12 @@ class BadInput(CliTest):
             (["tune", TINY, "--budget"], "--budget needs a value: How long"),
             (["tune", TINY, "--budget", "5s", "--budget", "6s"], "--budget is given more than once"),
             (["db"], "convtune db what? There are list, show, export, import, clean"),
-            (["refine"], "FILE is missing: A Triton source"),
             (["cases", "stem", "body"], "'body' is one word too many"),
             (["plan", TINY, "--target", "h100", "--device", "cpu"], "--device cannot be given together with --target"),
             (["plan", TINY, "--threads", "2000"], "'2000' is not a whole number from 1 to 1024"),
         ]:
             self.refused(args, 2, needle, "convtune: hint: see `convtune ")
+        self.refused(["refine"], 2, "name a FILE, or a --document; see `convtune refine --help`")
 
     def test_problems(self):
         for command in ("tune", "bench", "verify", "plan"):
@@ -186,6 +186,10 @@ class Information(CliTest):
                     continue  # for a GPU that need not be here; it asks for NVRTC and takes no device
                 result = self.run_command(*example[1:], "--device", "cuda:97", cwd=self.folder)
                 self.assertEqual(result.returncode, 3, f"{example}: {result.stderr}")
+
+    def test_a_config_is_explained(self):
+        text = self.ok("plan", TINY, "--device", "cpu", "--algorithm", "direct", "--explain-config").stdout
+        self.assertRegex(text, r"rows +\d+  1 to \d+: output tile: rows")
 
     def test_cases(self):
         text = self.ok("cases").stdout

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "convtune/error.h"
-#include "ncu.h"
+#include "profile/ncu.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   try {

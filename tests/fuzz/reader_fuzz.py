@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent.parent / "src" / "runner"))
+sys.path.insert(0, str(HERE.parent.parent / "src" / "triton" / "runner"))
 import triton_reader as reader  # noqa: E402
 
 PIECES = ["[", "]", "(", ")", "{", "}", ",", ":", "=", "*", "**", "\n", "    ", "'", '"', "\\", "#", "lambda", "for", "in", "if",

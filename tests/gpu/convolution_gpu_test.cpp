@@ -10,13 +10,15 @@
 #include <functional>
 #include <iostream>
 
-#include "algorithms.h"
+#include "base/random_bits.h"
+#include "base/statistics.h"
 #include "convtune/database.h"
-#include "cuda/cuda.h"
-#include "cuda/driver.h"
-#include "cuda/library.h"
-#include "random_bits.h"
-#include "statistics.h"
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/backend/cuda.h"
+#include "cuda/cudnn/cudnn.h"
+#include "cuda/device/driver.h"
+#include "cuda/device/library.h"
+#include "plan/algorithms.h"
 
 namespace convtune {
 namespace {

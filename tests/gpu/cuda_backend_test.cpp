@@ -10,13 +10,15 @@
 #include <numeric>
 #include <thread>
 
-#include "algorithms.h"
-#include "cuda/aligned_kernel.h"
-#include "cuda/compile_all.h"
-#include "cuda/cuda.h"
-#include "cuda/driver.h"
-#include "cuda/kernel.h"
-#include "cuda/library.h"
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/backend/cuda.h"
+#include "cuda/compile/compile_all.h"
+#include "cuda/cudnn/cudnn.h"
+#include "cuda/device/driver.h"
+#include "cuda/device/library.h"
+#include "cuda/launch/kernel.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "plan/algorithms.h"
 
 namespace convtune::cuda {
 namespace {
@@ -171,35 +173,43 @@ TEST_F(CudaBackendTest, AKernelForAnyPointerComesAtItsFirstNeedEvenInACapture) {
   library.bind(begin, "cuStreamBeginCapture_v2"), library.bind(end, "cuStreamEndCapture");
   library.bind(instantiate, "cuGraphInstantiateWithFlags"), library.bind(replay, "cuGraphLaunch");
 
-  std::atomic<int> asked = 0;
-  const std::string aligned = "scale<Config{.factor = 3}>", any = "scale<Config{.factor = 5}>";
-  const AlignedKernel kernel(info_.device.index, compile(job(aligned)), aligned, 0, [&] {
-    ++asked;
-    return job(any);
-  });
-  const auto x = on_gpu({1, 2, 3, 4, 5}), y = on_gpu({0, 0, 0, 0});
-  const auto launch = [&](std::size_t shift, CUstream stream) {
-    kernel.launch({1}, {32}, 0, stream, static_cast<float*>(y.get()),
-                  static_cast<const float*>(x.get()) + shift, 4);
-  };
-  launch(0, nullptr);
-  EXPECT_EQ(on_host(y, 4), (std::vector<float>{3, 6, 9, 12}));
-  EXPECT_EQ(asked, 0);
+  const Conv2dProblem problem = parse_problem("mb1ic4ih8oc8kh3ph1 precision=tf32 bias=0");
+  const Algorithm& gemm = implicit_gemm_sm80();
+  const Config config = gemm.candidates(problem, info_).front();
+  ASSERT_FALSE(kernel_algorithm(gemm)->plan(problem, info_, config).config_for_any_pointer.empty());
+  const auto executable_of = [&] { return gemm.build(problem, info_, config); };
+  const auto kernel = executable_of();
+  std::vector<float> input(static_cast<std::size_t>(problem.input_elements()) + 1);
+  for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(i % 7) - 3;
+  const std::vector<float> weights(static_cast<std::size_t>(problem.weight_elements()), 1);
+  const auto outputs = static_cast<std::size_t>(problem.output_elements());
+  // The same input once more, one float behind a multiple of 16 bytes.
+  std::vector<float> shifted = input;
+  shifted.insert(shifted.begin(), 0);
+  const auto x = on_gpu(input), x_shifted = on_gpu(shifted), w = on_gpu(weights);
+  const auto y = on_gpu(std::vector<float>(outputs)), y_captured = on_gpu(std::vector<float>(outputs));
+  const auto packed = gpu().allocate(kernel->packed_bytes());
+  kernel->pack(w.get(), nullptr, packed.get(), nullptr);
+  kernel->run(x.get(), packed.get(), y.get(), nullptr);
+  const std::vector<float> expected = on_host(y, outputs);
   const DeviceScope scope(info_.device.index);
   CUstream stream = nullptr;
   ASSERT_EQ(driver().cuStreamCreate(&stream, 1), 0);
   void *graph = nullptr, *executable = nullptr;
   ASSERT_EQ(begin(stream, 0), 0);  // CU_STREAM_CAPTURE_MODE_GLOBAL, the strictest
-  launch(1, stream);
+  kernel->run(static_cast<float*>(x_shifted.get()) + 1, packed.get(), y_captured.get(), stream);
   ASSERT_EQ(end(stream, &graph), 0);
   ASSERT_EQ(instantiate(&executable, graph, 0), 0);
   ASSERT_EQ(replay(executable, stream), 0);
   ASSERT_EQ(driver().cuStreamSynchronize(stream), 0);
-  EXPECT_EQ(on_host(y, 4), (std::vector<float>{10, 15, 20, 25}));
+  EXPECT_EQ(on_host(y_captured, outputs), expected);
+  const auto other = executable_of();
   std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) threads.emplace_back([&] { launch(1, nullptr); });
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back(
+        [&] { other->run(static_cast<float*>(x_shifted.get()) + 1, packed.get(), y.get(), nullptr); });
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(on_host(y, outputs), expected);
   driver().cuStreamDestroy(stream);
 }
 

@@ -1,5 +1,7 @@
 // cuDNN through our eyes, on a real GPU: both layouts and both precisions against the oracle, exactly;
 // badly aligned pointers, two streams, memory, refusals.
+#include "cuda/cudnn/cudnn.h"
+
 #include <gtest/gtest.h>
 
 #include <array>
@@ -7,10 +9,12 @@
 #include <thread>
 
 #include "convtune/cases.h"
-#include "cuda/cuda.h"
-#include "cuda/driver.h"
-#include "random_problem.h"
-#include "testbed.h"
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/backend/cuda.h"
+#include "cuda/cudnn/cudnn_api.h"
+#include "cuda/device/driver.h"
+#include "measure/testbed.h"
+#include "problem/random_problem.h"
 
 namespace convtune {
 namespace {
@@ -227,7 +231,7 @@ TEST_F(Cudnn, RefusesWithReasons) {
     return support ? "" : support.reason();
   };
   const std::int64_t engine = good.at("engine");
-  EXPECT_NE(reason_for(2, engine, 0).find("nhwc is 0 or 1"), std::string::npos);
+  EXPECT_NE(reason_for(2, engine, 0).find("nhwc must be 0 to 1"), std::string::npos);
   EXPECT_NE(reason_for(1, engine, -1).find("heuristic must be 0 to"), std::string::npos);
   EXPECT_NE(reason_for(1, engine, 100000).find("heuristic must be 0 to"), std::string::npos);
   EXPECT_NE(reason_for(1, 100000, 0).find("offers engine"), std::string::npos);

@@ -13,13 +13,15 @@
 #include <thread>
 #include <vector>
 
+#include "base/random_bits.h"
 #include "cpu/reference.h"
-#include "cuda/compile_all.h"
-#include "cuda/cuda.h"
-#include "cuda/driver.h"
-#include "cuda/kernel_algorithm.h"
-#include "random_bits.h"
-#include "testbed.h"
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/backend/cuda.h"
+#include "cuda/compile/compile_all.h"
+#include "cuda/cudnn/cudnn.h"
+#include "cuda/device/driver.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "measure/testbed.h"
 
 namespace convtune {
 

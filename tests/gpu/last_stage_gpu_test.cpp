@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <iostream>
 
-#include "cuda/cuda.h"
-#include "last_stage.h"
-#include "planner.h"
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/backend/cuda.h"
+#include "cuda/cudnn/cudnn.h"
+#include "plan/planner.h"
+#include "tune/last_stage.h"
 
 namespace convtune {
 namespace {

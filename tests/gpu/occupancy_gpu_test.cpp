@@ -8,14 +8,16 @@
 #include <set>
 #include <thread>
 
-#include "algorithms.h"
 #include "convtune/cases.h"
-#include "cuda/compile_all.h"
-#include "cuda/cuda.h"
-#include "cuda/driver.h"
-#include "cuda/kernel.h"
-#include "cuda/kernel_algorithm.h"
-#include "target.h"
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/backend/cuda.h"
+#include "cuda/compile/compile_all.h"
+#include "cuda/cudnn/cudnn.h"
+#include "cuda/device/driver.h"
+#include "cuda/launch/kernel.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "model/target.h"
+#include "plan/algorithms.h"
 
 namespace convtune::cuda {
 namespace {

@@ -14,11 +14,11 @@
 #include <thread>
 #include <vector>
 
-#include "algorithms.h"
+#include "base/random_bits.h"
 #include "convtune/cases.h"
-#include "planner.h"
-#include "random_bits.h"
-#include "testbed.h"
+#include "measure/testbed.h"
+#include "plan/algorithms.h"
+#include "plan/planner.h"
 
 namespace {
 

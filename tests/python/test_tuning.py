@@ -60,7 +60,7 @@ def test_what_was_found_is_used():
     own = lines[lines.index(header) + 1]
     assert own.startswith("convtune") and len(own) == len(header) and "speed-up" in header
     assert f"search: 3 of {report.tuning.candidates} candidates tried" in str(report)
-    assert f"\nconvtune runs {report.own.how}\n" in str(report) and report.tuning.candidates > 3
+    assert report.own.how in str(report) and report.tuning.candidates > 3
     assert report.tuning.record == again.tuning.record and report.tuning.record in str(report)
 
 
@@ -349,7 +349,10 @@ def test_a_report_says_who_won_by_how_much():
     assert [row.split("  ")[0] for row in rows] == ["cudnn nhwc=1 engine=2", "cudnn nhwc=0 engine=2"]
     assert "and 4 slower ways of the vendor's" in text
     assert "convtune is 2.00x faster than the best of the vendor's ways, cudnn nhwc=0 engine=2: 500.0 us" in text
-    assert "decision: convtune against cudnn" in text
+    assert "decision: convtune against cudnn" in text and "not proven" not in text
+    counts = dict.fromkeys(("trials", "resumed", "pruned", "wrong"), 0)
+    json["tuning"] = {"from_record": False, "interrupted": False, "proven": False, **counts}
+    assert "1.0 % (not proven)\n" in str(Report.from_json(json))
 
 
 def test_the_library_is_looked_for_where_one_says(tmp_path):

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "backend.h"
+#include "contract/backend.h"
 #include "cpu/cpu.h"
 #include "cpu/reference.h"
 

@@ -7,14 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "config.h"
 #include "convtune/cases.h"
-#include "cuda/compile_all.h"
-#include "cuda/cuda.h"
-#include "cuda/extents.h"
-#include "cuda/kernel_algorithm.h"
-#include "estimate.h"
-#include "target.h"
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/backend/cuda.h"
+#include "cuda/compile/compile_all.h"
+#include "cuda/cudnn/cudnn.h"
+#include "cuda/launch/extents.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "model/target.h"
+#include "plan/estimate.h"
+#include "problem/config.h"
 
 namespace convtune {
 

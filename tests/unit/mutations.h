@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "random_bits.h"
+#include "base/random_bits.h"
 
 namespace convtune {
 

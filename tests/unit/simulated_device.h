@@ -5,7 +5,7 @@
 #include <cstring>
 #include <functional>
 
-#include "algorithms.h"
+#include "plan/algorithms.h"
 
 namespace convtune {
 

@@ -24,17 +24,17 @@
 #include <thread>
 #include <vector>
 
-#include "algorithms.h"
-#include "capability.h"
+#include "base/random_bits.h"
+#include "base/statistics.h"
 #include "convtune/cases.h"
-#include "cuda/compiler.h"
-#include "cuda/dry_run.h"
-#include "cuda/kernel_algorithm.h"
-#include "estimate.h"
-#include "planner.h"
-#include "random_bits.h"
-#include "statistics.h"
-#include "target.h"
+#include "cuda/compile/compiler.h"
+#include "cuda/launch/dry_run.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "model/capability.h"
+#include "model/target.h"
+#include "plan/algorithms.h"
+#include "plan/estimate.h"
+#include "plan/planner.h"
 
 namespace {
 

@@ -1,0 +1,109 @@
+// What a backend owes to the rooms above it: devices with memory and a stopwatch, and algorithms
+// that refuse with a reason, list their configs, and build something that runs.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "contract/micro_tuning.h"
+#include "convtune/convolution.h"
+#include "convtune/error.h"
+#include "convtune/tuner.h"
+#include "problem/config.h"
+
+namespace convtune {
+
+// At most so much memory is used in turn by what measures, so that caches do not hold it: a virtual machine
+// reports the cache of a whole server, of which it has a share.
+constexpr std::int64_t kMostFlushedBytes = std::int64_t{256} << 20;
+
+// One device of one backend. Shared by everything planned on it; thread-safe.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const DeviceInfo& info() const = 0;
+
+  // Device memory, 64-byte aligned at least, freed by the shared_ptr.
+  virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
+  virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
+  virtual void download(void* host, const void* device, std::size_t bytes) = 0;
+  virtual void synchronize(Stream stream) = 0;
+  // Single numbers of a tensor on the device, by their offsets in elements.
+  virtual void fill_at(float* tensor, const std::vector<std::int64_t>& offsets, float value);
+  virtual std::vector<float> read_at(const float* tensor, const std::vector<std::int64_t>& offsets);
+
+  // Microseconds that `work` takes on the device, started from a cold state as far as the device
+  // needs that for an honest number (a GPU flushes its L2; a CPU relies on rotated buffers).
+  virtual double time_us(const std::function<void()>& work) = 0;
+  // Why the device is slower at this moment than it could be, in words, where heat or its power supply has it
+  // lower its clock; empty where nothing does or nobody can tell.
+  virtual std::string slowdown() { return {}; }
+  virtual Ceilings measure_ceilings() = 0;
+  // What a Precision::automatic problem means here.
+  virtual Precision default_precision() const = 0;
+};
+
+// A kernel ready for one problem. Immutable: run() may be called by several threads at once.
+// Owned by a Convolution, which checks pointers and batch 0 before it calls.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  virtual std::size_t packed_bytes() const = 0;  // at least 1
+  virtual void pack(const void* w, const void* bias, void* packed, Stream stream) const = 0;
+  virtual void run(const void* x, const void* packed, void* y, Stream stream) const = 0;
+};
+
+// A config as the last stage of a search sees it: its values of the two parameters that the stage may change.
+struct StageView {
+  StageParameters parameters;
+  StageConfig config;
+  // The config with other values of the two and the same grid and tiles. accepts() may say no to it.
+  std::function<Config(const StageConfig&)> with;
+  std::optional<WarpsAnswer> warps;  // R1's answer, where it does not follow from a GPU's occupancy
+};
+
+// One row of the table in algorithms.cpp. Stateless.
+class Algorithm {
+ public:
+  virtual ~Algorithm() = default;
+  virtual std::string_view name() const = 0;
+  virtual Device::Kind device_kind() const = 0;
+  virtual bool vendor() const { return false; }     // the incumbent of every contest
+  virtual bool reference() const { return false; }  // an oracle: right, slow, never a candidate to win
+
+  virtual Support supports(const Conv2dProblem&, const DeviceInfo&) const = 0;
+  // What each field of a config means.
+  virtual std::vector<ConfigField> fields() const { return {}; }
+  // Every valid config, most promising first: the first is the answer when nothing was measured.
+  virtual std::vector<Config> candidates(const Conv2dProblem&, const DeviceInfo&) const = 0;
+  // No config of this problem can take less time than this (microseconds), whatever the kernel's
+  // quality: the work that it must do over the device's ceilings. 0 where nothing is known.
+  virtual double bound_us(const Conv2dProblem&, const DeviceInfo&, const Config&, const Ceilings&) const {
+    return 0;
+  }
+  // What a model says that it takes (microseconds): first guesses of several algorithms are compared by it.
+  // Nothing where there is no model.
+  virtual std::optional<double> estimated_us(const Conv2dProblem&, const DeviceInfo&, const Config&) const {
+    return std::nullopt;
+  }
+  // Whether build() would take this config: records and command lines come from outside.
+  virtual Support accepts(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
+  // Whether build() compiles a kernel for this problem alone: half a second that is not always at hand.
+  virtual bool compiles(const Config&) const { return device_kind() == Device::Kind::cuda && !vendor(); }
+  // Compiles what build() would and leaves it in a cache, without touching the device: child processes do so
+  // ahead of a trial. Throws as build() does.
+  virtual void precompile(const Conv2dProblem&, const DeviceInfo&, const Config&) const {}
+  virtual std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
+  // Of a config that accepts() takes. Nothing where an algorithm has no such parameters.
+  virtual std::optional<StageView> stage_view(const Conv2dProblem&, const DeviceInfo&, const Config&) const {
+    return std::nullopt;
+  }
+  // Changes when the code that build() compiles changes: a record of another hash is a miss.
+  virtual std::string source_hash() const = 0;
+};
+
+}  // namespace convtune

@@ -1,0 +1,311 @@
+// direct: the fast CPU path. NCHW in and out with no layout change of the activations in memory: a
+// tile's input window is staged in the core's cache (direct_geometry.h) and multiplied there.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "cpu/cpu.h"
+#include "cpu/direct/direct_candidates.h"
+#include "cpu/direct/direct_geometry.h"
+#include "cpu/direct/direct_kernels.h"
+#include "cpu/direct/direct_window.h"
+#include "cpu/direct/padding_repair.h"
+#include "cpu/parallel.h"
+#include "problem/config.h"
+
+namespace convtune::cpu {
+namespace {
+
+// A thread's staging memory: kept from call to call, grown when a plan needs more. Zeroed when
+// grown, because kernels multiply the junk between rows and stray denormals there would be slow.
+class Scratch {
+ public:
+  float* reserve(std::int64_t floats) {
+    if (floats > size_) {
+      data_.reset();
+      data_.reset(
+          static_cast<float*>(::operator new(static_cast<std::size_t>(floats) * sizeof(float), kAlignment)));
+      std::memset(data_.get(), 0, static_cast<std::size_t>(floats) * sizeof(float));
+      size_ = floats;
+    }
+    return data_.get();
+  }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  struct Free {
+    void operator()(float* p) const { ::operator delete(p, kAlignment); }
+  };
+  std::unique_ptr<float, Free> data_;
+  std::int64_t size_ = 0;
+};
+
+const TileShape& find_tile(const DirectKernels& kernels, const DirectConfig& config) {
+  return *std::find_if(kernels.tiles.begin(), kernels.tiles.end(), [&](const TileShape& tile) {
+    return tile.channels == config.channels && tile.vectors == config.vectors;
+  });
+}
+
+class DirectExecutable final : public Executable {
+ public:
+  DirectExecutable(const Conv2dProblem& problem, const DirectConfig& config, int threads)
+      : problem_(problem),
+        config_(config),
+        kernels_(*direct_kernels(config.vector_bits)),
+        tile_(find_tile(kernels_, config)),
+        geometry_(problem, config, kernels_.lanes),
+        threads_(threads) {}
+
+  std::size_t packed_bytes() const override {
+    return static_cast<std::size_t>(flag_offset() + 1) * sizeof(float);
+  }
+
+  // [group][register tile][tap][channel of the tile], then the bias in the same padded order, then
+  // whether any weight is infinite or NaN.
+  void pack(const void* w, const void* bias, void* packed, Stream) const override {
+    const DirectGeometry& g = geometry_;
+    const auto* weights = static_cast<const float*>(w);
+    auto* out = static_cast<float*>(packed);
+    for (std::int64_t group = 0; group < problem_.groups; ++group) {
+      for (std::int64_t k = 0; k < g.filter_blocks * config_.channels; ++k) {
+        const std::int64_t filter = group * g.group_filters + k;
+        const bool real = k < g.group_filters;
+        float* tile = out + packed_filter(group, k);
+        for (std::int64_t t = 0; t < g.taps; ++t)
+          tile[t * config_.channels] = real ? weights[filter * g.taps + t] : 0;
+        out[packed_bias(group, k)] = real && bias ? static_cast<const float*>(bias)[filter] : 0;
+      }
+    }
+    out[flag_offset()] = any_non_finite(weights, problem_.weight_elements()) ? 1 : 0;
+  }
+
+  void run(const void* x, const void* packed, void* y, Stream) const override {
+    const auto* input = static_cast<const float*>(x);
+    const auto* weights = static_cast<const float*>(packed);
+    auto* output = static_cast<float*>(y);
+    parallel_for(threads_, geometry_.tasks, [&](int, std::int64_t begin, std::int64_t end) {
+      thread_local Scratch scratch;
+      float* const window = scratch.reserve(geometry_.window + geometry_.acc);
+      std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
+      for (std::int64_t task = begin; task < end; ++task) {
+        const DirectTile tile = geometry_.tile(task / geometry_.filter_tasks);
+        if (staged != tile.index) stage_window(problem_, geometry_, kernels_, tile, input, window);
+        staged = tile.index;
+        compute(tile, task % geometry_.filter_tasks, window, weights, output);
+      }
+      if (config_.stream) kernels_.fence();
+    });
+    if (weights[flag_offset()] != 0) repair(input, weights, output);
+  }
+
+ private:
+  // Where pack() puts tap 0 of filter k of a group, and its bias.
+  std::int64_t packed_filter(std::int64_t group, std::int64_t k) const {
+    return (group * geometry_.filter_blocks + k / config_.channels) * geometry_.packed_block +
+           k % config_.channels;
+  }
+  std::int64_t packed_bias(std::int64_t group, std::int64_t k) const {
+    const std::int64_t padded = geometry_.filter_blocks * config_.channels;
+    return problem_.groups * padded * geometry_.taps + group * padded + k;
+  }
+  std::int64_t flag_offset() const { return packed_bias(problem_.groups, 0); }
+
+  void repair(const float* x, const float* packed, float* y) const {
+    std::vector<float> w(static_cast<std::size_t>(problem_.weight_elements())),
+        bias(static_cast<std::size_t>(problem_.k));
+    for (std::int64_t k = 0; k < problem_.k; ++k) {
+      const std::int64_t group = k / geometry_.group_filters, in_group = k % geometry_.group_filters;
+      for (std::int64_t t = 0; t < geometry_.taps; ++t)
+        w[static_cast<std::size_t>(k * geometry_.taps + t)] =
+            packed[packed_filter(group, in_group) + t * config_.channels];
+      bias[static_cast<std::size_t>(k)] = packed[packed_bias(group, in_group)];
+    }
+    repair_padded_outputs(problem_, x, w.data(), problem_.bias ? bias.data() : nullptr, y);
+  }
+
+  // All outputs of a tile for the filters of one task.
+  void compute(const DirectTile& tile, std::int64_t filter_task, float* window, const float* packed,
+               float* y) const {
+    const DirectGeometry& g = geometry_;
+    const std::int64_t lanes = kernels_.lanes;
+    const std::int64_t lines = config_.flat ? 1 : tile.rows;
+    const std::int64_t length = config_.flat ? (tile.rows - 1) * g.pitch + tile.cols : tile.cols;
+    // A line's vectors in blocks of nearly equal width: 7 are 4 + 3, not 4 + 2 + 1.
+    const std::int64_t vectors = (length - 1) / lanes + 1;
+    const std::int64_t blocks = (vectors - 1) / config_.vectors + 1;
+    for (std::int64_t tap = 0; tap < g.taps; tap += g.pass_taps) {
+      const Pass pass{tap, std::min(g.pass_taps, g.taps - tap), filter_task * g.task_filter_blocks};
+      for (std::int64_t line = 0; line < lines; ++line) {
+        for (std::int64_t b = 0; b < blocks; ++b) {
+          const std::int64_t from = vectors * b / blocks, to = vectors * (b + 1) / blocks;
+          const Block block{
+              line * g.pitch + from * lanes, (line * vectors + from) * lanes, to - from, line, from * lanes,
+              length - from * lanes};
+          multiply(tile, pass, block, window, packed, y);
+        }
+      }
+    }
+  }
+
+  // Taps [tap, tap + count) over the filters from register tile `first_filters` on.
+  struct Pass {
+    std::int64_t tap, count, first_filters;
+  };
+  // The positions of one register tile: where they lie in the window and among the accumulators that a
+  // task keeps, how many vectors, and for outputs that are stored straight from registers the output
+  // pixel of the first and how many follow it.
+  struct Block {
+    std::int64_t position, acc, vectors, row, col, outputs;
+  };
+
+  void multiply(const DirectTile& tile, const Pass& pass, const Block& block, float* window,
+                const float* packed, float* y) const {
+    const DirectGeometry& g = geometry_;
+    const bool last_pass = pass.tap + pass.count == g.taps;
+    const std::int64_t last_filters = std::min(pass.first_filters + g.task_filter_blocks, g.filter_blocks);
+    const std::int64_t plane = g.output_rows * g.output_cols;
+    const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(block.vectors - 1)];
+    float* const accumulators = window + g.window;
+    TileArgs args{.window = window + block.position,
+                  .taps = g.tap_offsets.data() + pass.tap,
+                  .tap_count = pass.count,
+                  .weights = nullptr,
+                  .acc = nullptr,
+                  .acc_stride = g.acc_stride,
+                  .accumulate = pass.tap > 0};
+    for (std::int64_t f = pass.first_filters; f < last_filters; ++f) {
+      const std::int64_t first = f * config_.channels;  // filter, within the group
+      args.weights = packed + packed_filter(tile.group, first) + pass.tap * config_.channels;
+      args.acc = accumulators;
+      if (g.keeps_all) args.acc += (f - pass.first_filters) * config_.channels * g.acc_stride + block.acc;
+      if (last_pass && g.straight) {
+        args.y = y + (tile.n * problem_.k + tile.group * g.group_filters + first) * plane +
+                 (tile.row + block.row) * g.output_cols + tile.col + block.col;
+        args.y_stride = plane;
+        args.y_channels = std::min<std::int64_t>(config_.channels, g.group_filters - first);
+        args.count = block.outputs;
+        args.bias = packed + packed_bias(tile.group, first);
+        args.relu = problem_.activation == Activation::relu;
+        args.stream = config_.stream != 0;
+      }
+      kernel(args);
+      if (last_pass && !g.straight)
+        store(tile, f, block.position, block.position + block.vectors * kernels_.lanes, args.acc, packed, y);
+    }
+  }
+
+  // The filters of one register tile that exist, as f(channel of the tile, filter of the problem, bias).
+  template <class Visit>
+  void for_each_filter(const DirectTile& tile, std::int64_t block, const float* packed, Visit&& visit) const {
+    const DirectGeometry& g = geometry_;
+    const std::int64_t first = block * config_.channels;
+    const float* bias = packed + packed_bias(tile.group, first);
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(config_.channels, g.group_filters - first); ++i)
+      visit(i, tile.group * g.group_filters + first + i, bias[i]);
+  }
+
+  // Adds bias, activates and writes positions [begin, end) of a register tile, row by row.
+  void store(const DirectTile& tile, std::int64_t block, std::int64_t begin, std::int64_t end,
+             const float* acc, const float* packed, float* y) const {
+    const DirectGeometry& g = geometry_;
+    const bool relu = problem_.activation == Activation::relu;
+    const std::int64_t q = g.output_cols, plane = g.output_rows * q;
+    for (std::int64_t row = begin / g.pitch; row < tile.rows && row * g.pitch < end; ++row) {
+      const std::int64_t from = std::max(begin, row * g.pitch);
+      const std::int64_t to = std::min(end, row * g.pitch + tile.cols);
+      if (from >= to) continue;
+      const std::int64_t pixel = (tile.row + row) * q + tile.col + from - row * g.pitch;
+      for_each_filter(tile, block, packed, [&](std::int64_t i, std::int64_t k, float bias) {
+        const float* values = acc + i * g.acc_stride + from - begin;
+        if (problem_.layout == Layout::nchw) {
+          kernels_.finish(values, bias, relu, y + (tile.n * problem_.k + k) * plane + pixel, to - from);
+        } else {
+          float* out = y + (tile.n * plane + pixel) * problem_.k + k;
+          for (std::int64_t j = 0; j < to - from; ++j)
+            kernels_.finish(values + j, bias, relu, out + j * problem_.k, 1);
+        }
+      });
+    }
+  }
+
+  Conv2dProblem problem_;
+  DirectConfig config_;
+  const DirectKernels& kernels_;
+  const TileShape& tile_;
+  DirectGeometry geometry_;
+  int threads_;
+};
+
+class Direct final : public Algorithm {
+ public:
+  std::string_view name() const override { return "direct"; }
+  Device::Kind device_kind() const override { return Device::Kind::cpu; }
+
+  Support supports(const Conv2dProblem& problem, const DeviceInfo& info) const override {
+    return direct_supports(problem, info);
+  }
+  std::vector<ConfigField> fields() const override { return config_fields<DirectConfig>(); }
+  std::vector<Config> candidates(const Conv2dProblem& problem, const DeviceInfo& info) const override {
+    std::vector<Config> configs;
+    for (const DirectConfig& config : direct_candidates(problem, info)) configs.push_back(to_config(config));
+    return configs;
+  }
+  Support accepts(const Conv2dProblem& problem, const DeviceInfo& info, const Config& config) const override {
+    try {
+      return direct_accepts(problem, info, from_config<DirectConfig>(config));
+    } catch (const Error& error) {
+      return Support::no(error.what());
+    }
+  }
+  // The multiply-adds that a config issues, junk included, at the measured peak (at half or a
+  // quarter of it with narrower vectors than the processor has).
+  double bound_us(const Conv2dProblem& problem, const DeviceInfo& info, const Config& config,
+                  const Ceilings& ceilings) const override {
+    const auto typed = from_config<DirectConfig>(config);
+    const DirectExtents extents(problem, typed, direct_kernels(typed.vector_bits)->lanes);
+    const double share = static_cast<double>(typed.vector_bits) / direct_vector_bits(info);
+    return 2e6 * extents.issued_multiply_adds / (ceilings.flops_per_second * share);
+  }
+  std::unique_ptr<Executable> build(const Conv2dProblem& problem, const DeviceInfo& info,
+                                    const Config& config) const override {
+    if (const Support support = accepts(problem, info, config); !support)
+      throw Error(ErrorKind::unsupported,
+                  "direct cannot run with '" + to_string(config) + "': " + support.reason());
+    return std::make_unique<DirectExecutable>(problem, from_config<DirectConfig>(config), info.units);
+  }
+  // Tasks that share a tile and its window, and passes over its accumulators: neither changes a tile.
+  std::optional<StageView> stage_view(const Conv2dProblem& problem, const DeviceInfo& info,
+                                      const Config& config) const override {
+    const auto typed = from_config<DirectConfig>(config);
+    const DirectExtents now(problem, typed, direct_kernels(typed.vector_bits)->lanes);
+    const auto parts = [](std::int64_t all, std::int64_t count) { return (all + count - 1) / count; };
+    StageView view;
+    view.parameters = {"tile_tasks", "passes", {2, 4, 8, 16, 32, 64}, {}, "tasks", "pass"};
+    for (std::int64_t passes = 1; passes <= 64; ++passes) view.parameters.stages.push_back(passes);
+    view.config = {now.filter_tasks, parts(now.taps, now.pass_taps)};
+    view.with = [typed, parts, taps = now.taps, blocks = now.filter_blocks,
+                 original = view.config](const StageConfig& wanted) {
+      DirectConfig other = typed;
+      if (wanted.stages != original.stages)
+        other.taps = wanted.stages == 1 ? 0 : static_cast<int>(parts(taps, wanted.stages));
+      if (wanted.warps != original.warps)
+        other.filters = static_cast<int>(parts(blocks, wanted.warps)) * typed.channels;
+      return to_config(other);
+    };
+    view.warps = suggested_sharers(now.filter_tasks, now.tasks, info.units, view.parameters);
+    return view;
+  }
+  // Raised by hand when the kernels or the meaning of a config field change.
+  std::string source_hash() const override { return "direct-3"; }
+};
+
+}  // namespace
+
+const Algorithm& direct() {
+  static const Direct algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,232 @@
+// See direct_candidates.h.
+#include "cpu/direct/direct_candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "cpu/direct/direct_kernels.h"
+
+namespace convtune::cpu {
+namespace {
+
+// A thread's staging memory may not grow past this: offsets are 32 bits, and a window far larger
+// than any cache has lost its purpose.
+constexpr double kMaxScratchBytes = 256.0 * 1024 * 1024;
+constexpr std::int64_t kDefaultL2Bytes = 512 * 1024;
+constexpr std::ptrdiff_t kVaried = 8;  // of a register tile's configs: those of which there are variants
+
+// The scratch bytes of a config, in doubles: extents from outside may overflow integers.
+double scratch_bytes(const Conv2dProblem& problem, const DirectConfig& config, int lanes) {
+  const double p = static_cast<double>(problem.p()), q = static_cast<double>(problem.q());
+  const double rows = std::min<double>(config.rows, p),
+               cols = config.cols == 0 ? q : std::min<double>(config.cols, q);
+  const double span_h = static_cast<double>((problem.r - 1) * problem.dilation_h / problem.stride_h);
+  const double span_w = static_cast<double>((problem.s - 1) * problem.dilation_w / problem.stride_w);
+  const double phases =
+      static_cast<double>(std::min(problem.r, problem.stride_h) * std::min(problem.s, problem.stride_w));
+  const double plane = (rows + span_h) * (cols + span_w) + 32;
+  const double window = static_cast<double>(problem.c / problem.groups) * phases * plane;
+  const double positions = rows * (cols + span_w) + config.vectors * lanes;
+  const double filters = static_cast<double>(problem.k / problem.groups) + config.channels;
+  const bool keeps_all = config.taps != 0;
+  return 4 * (window + positions * (keeps_all ? filters : config.channels));
+}
+
+struct Ranked {
+  double estimate;
+  DirectConfig config;
+
+  bool operator<(const Ranked& other) const { return estimate < other.estimate; }
+};
+
+// What a register tile's code takes for `width` of its vectors, in core cycles. Measured on one core of a
+// Zen 5 (docs/notebook.md); only the order matters: the tuner measures.
+double tile_cycles(const DirectConfig& config, std::int64_t width, const DirectExtents& e) {
+  const auto channels = static_cast<double>(config.channels), vectors = static_cast<double>(width);
+  const double accumulators = channels * vectors;
+  // Two multiply-adds or two loads a cycle, of which a window's mostly cross a cache line; no tap is
+  // faster than the latency of a multiply-add.
+  const double loads = (channels + 2 * vectors) / 2;
+  const double tap = std::max({accumulators / 2, loads, 4.0}) + 0.1 * loads + 0.5;
+  const auto passes = static_cast<double>((e.taps - 1) / e.pass_taps + 1);
+  // A call, and between two passes every accumulator stored and loaded.
+  return static_cast<double>(e.taps) * tap + 12 * passes + 2 * accumulators * (passes - 1);
+}
+
+// An estimate of a config's time, in core cycles over all threads.
+double estimate(const Conv2dProblem& problem, const DeviceInfo& info, const DirectConfig& config,
+                const DirectExtents& e, int lanes) {
+  const auto number = [](std::int64_t count) { return static_cast<double>(count); };
+  const double images = number(problem.n) * number(e.groups);
+
+  // The kernels: a line's vectors go by in blocks of nearly equal width, two widths at most.
+  double kernels = 0, pieces = 0, outputs = 0;
+  for (const DirectLines& line : e.lines) {
+    if (line.count == 0) continue;
+    const std::int64_t vectors = (line.length - 1) / lanes + 1, blocks = (vectors - 1) / config.vectors + 1;
+    const std::int64_t width = vectors / blocks, wider = vectors % blocks;
+    kernels += number(line.count) * (number(blocks - wider) * tile_cycles(config, width, e) +
+                                     (wider ? number(wider) * tile_cycles(config, width + 1, e) : 0));
+    pieces += number(line.count) * number(line.rows + blocks - 1);
+    outputs += number(line.count) * number(vectors);
+  }
+  double cycles = images * number(e.filter_blocks) * kernels;
+
+  // Stores: straight, or through a buffer that is cut into pieces of rows. Past the caches they pay when the
+  // output does not stay there.
+  const double filters = images * number(e.group_filters);
+  if (!e.straight) cycles += 9 * filters * pieces;
+  const bool leaves_cache = 4.0 * number(problem.output_elements()) > number(info.l3_bytes);
+  cycles += (leaves_cache == (config.stream == 1) ? 2.5 : 5.0) * filters * outputs;
+
+  // Staging, and a window brought from the core's second cache to its first for every task. Threads that
+  // share a tile each stage it.
+  const double windows = images * number(e.row_tiles * e.col_tiles);
+  const double rows = number(e.group_channels * (e.tile_rows + e.rows_extent.halo) * e.rows_extent.phases);
+  const double floats = rows * number(e.pitch * e.cols_extent.phases);
+  const bool vectorized = problem.layout == Layout::nchw &&
+                          (problem.stride_w == 1 || ((problem.stride_w == 2 || problem.stride_w == 4) &&
+                                                     e.cols_extent.phases == problem.stride_w));
+  const double shared = std::max(1.0, number(info.units) * number(e.filter_tasks) / number(e.tasks + 1));
+  cycles += shared * windows * (14 * rows + (vectorized ? 0.5 : 1.5) * floats);
+  cycles += windows * number(e.filter_tasks) * floats / 16;
+
+  // Threads that find no task.
+  const std::int64_t rounds = (e.tasks - 1) / info.units + 1;
+  return e.tasks > 0 ? cycles * number(rounds * info.units) / number(e.tasks) : cycles;
+}
+
+// Configs of one kind are estimated alike and are wrong alike: of each no more than two among the first, from
+// which a search climbs.
+void mix_head(std::vector<Ranked>& ranked) {
+  constexpr std::ptrdiff_t kHead = 12, kOfAKind = 2;
+  const auto same_kind = [](const DirectConfig& a, const DirectConfig& b) {
+    return std::tie(a.vector_bits, a.channels, a.vectors, a.cols, a.flat, a.stream) ==
+           std::tie(b.vector_bits, b.channels, b.vectors, b.cols, b.flat, b.stream);
+  };
+  auto head_end = ranked.begin();
+  for (auto next = ranked.begin(); next != ranked.end() && head_end - ranked.begin() < kHead; ++next) {
+    const auto of_this = std::count_if(
+        ranked.begin(), head_end, [&](const Ranked& one) { return same_kind(one.config, next->config); });
+    if (of_this >= kOfAKind) continue;
+    std::rotate(head_end, next, next + 1);
+    ++head_end;
+  }
+}
+
+}  // namespace
+
+int direct_vector_bits(const DeviceInfo& info) {
+  int bits = 0;
+  if (info.isa == "avx512") bits = 512;
+  if (info.isa == "avx2") bits = 256;
+  if (info.isa == "sse4" || info.isa == "neon") bits = 128;
+  while (bits >= 128 && !direct_kernels(bits)) bits /= 2;
+  return bits >= 128 ? bits : 0;
+}
+
+Support direct_supports(const Conv2dProblem& problem, const DeviceInfo& info) {
+  if (problem.dtype != DType::f32)
+    return Support::no(fmt::format("it reads f32 tensors only, not {}", to_string(problem.dtype)));
+  const int bits = direct_vector_bits(info);
+  if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
+  const DirectConfig smallest{.vector_bits = bits, .channels = 1, .vectors = 8, .rows = 1, .cols = bits / 32};
+  const double bytes = scratch_bytes(problem, smallest, bits / 32);
+  if (bytes > kMaxScratchBytes)
+    return Support::no(
+        fmt::format("the input window of one vector of outputs takes {:.0f} MiB, more than {:.0f} MiB",
+                    bytes / 1048576, kMaxScratchBytes / 1048576));
+  return Support::yes();
+}
+
+Support direct_accepts(const Conv2dProblem& problem, const DeviceInfo& info, const DirectConfig& config) {
+  if (Support support = direct_supports(problem, info); !support) return support;
+  const DirectKernels* kernels =
+      config.vector_bits <= direct_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
+  if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+  const bool known = std::any_of(kernels->tiles.begin(), kernels->tiles.end(), [&](const TileShape& tile) {
+    return tile.channels == config.channels && tile.vectors == config.vectors;
+  });
+  if (!known)
+    return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
+  if (config.rows < 1 || config.cols < 0 || config.taps < 0 || config.filters < 0)
+    return Support::no("rows must be at least 1; cols, taps and filters at least 0");
+  if (config.flat < 0 || config.flat > 1 || config.stream < 0 || config.stream > 1)
+    return Support::no("flat and stream must be 0 or 1");
+  if (config.flat == 0 && problem.layout != Layout::nchw)
+    return Support::no("flat=0 stores rows of NCHW outputs");
+  if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("its staging memory would be {:.0f} MiB a thread", bytes / 1048576));
+  if (config.stream == 1 && !DirectExtents(problem, config, kernels->lanes).straight)
+    return Support::no(
+        "stream=1 needs outputs that go straight from registers: flat=0, or no halo between rows");
+  return Support::yes();
+}
+
+std::vector<DirectConfig> direct_candidates(const Conv2dProblem& problem, const DeviceInfo& info) {
+  const std::int64_t p = problem.p(), q = problem.q(), k = problem.k / problem.groups;
+  const std::int64_t taps = problem.c / problem.groups * problem.r * problem.s;
+  const double l2 = static_cast<double>(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+
+  std::vector<int> row_choices;
+  for (int rows = 1; rows < p && rows <= 64; rows *= 2) row_choices.push_back(rows);
+  if (p <= 256) row_choices.push_back(static_cast<int>(p));
+  std::vector<int> col_choices{0};
+  for (int cols = 64; cols < q && cols <= 256; cols *= 2) col_choices.push_back(cols);
+  std::vector<int> tap_choices{0};
+  for (int pass = 64; pass < taps && pass <= 512; pass *= 2) tap_choices.push_back(pass);
+
+  // The best by estimate of every register tile, fewer of the narrower instruction sets: enough to
+  // climb from, few enough to verify whole.
+  const int widest = direct_vector_bits(info);
+  std::vector<Ranked> all, of_tile;
+  for (int bits = widest; bits >= 128; bits /= 2) {
+    const DirectKernels* kernels = direct_kernels(bits);
+    if (!kernels) continue;
+    const std::size_t quota = bits == widest ? 24 : bits == widest / 2 ? 6 : 2;
+    const auto add = [&](const DirectConfig& config) {
+      const bool smallest = config.rows == 1 && (config.cols == 64 || q <= 64);
+      if (scratch_bytes(problem, config, kernels->lanes) > (smallest ? kMaxScratchBytes : 2 * l2)) return;
+      const DirectExtents extents(problem, config, kernels->lanes);
+      if (config.stream && !extents.straight) return;
+      of_tile.push_back({estimate(problem, info, config, extents, kernels->lanes), config});
+    };
+    for (const TileShape& tile : kernels->tiles) {
+      // A tile far wider than the filters wastes most of itself.
+      if (tile.channels > 1 && tile.channels >= 2 * k) continue;
+      of_tile.clear();
+      for (const int rows : row_choices)
+        for (const int cols : col_choices)
+          for (const int flat : {1, 0})
+            for (const int stream : {0, 1})
+              if (flat == 1 || problem.layout == Layout::nchw)
+                add({bits, tile.channels, tile.vectors, rows, cols, 0, 0, flat, stream});
+      // Taps in several passes and filters in several tasks matter least: they are varied round the best.
+      std::stable_sort(of_tile.begin(), of_tile.end());
+      const std::vector<Ranked> best(
+          of_tile.begin(), of_tile.begin() + std::min<std::ptrdiff_t>(kVaried, std::ssize(of_tile)));
+      for (const Ranked& whole : best)
+        for (const int pass : tap_choices)
+          for (const int filters : {0, tile.channels, 4 * tile.channels}) {
+            if (filters >= k || (pass == 0 && filters == 0)) continue;
+            DirectConfig config = whole.config;
+            config.taps = pass, config.filters = filters;
+            add(config);
+          }
+      std::stable_sort(of_tile.begin(), of_tile.end());
+      of_tile.resize(std::min(of_tile.size(), quota));
+      all.insert(all.end(), of_tile.begin(), of_tile.end());
+    }
+  }
+  std::stable_sort(all.begin(), all.end());
+  mix_head(all);
+  std::vector<DirectConfig> configs;
+  for (const Ranked& ranked : all) configs.push_back(ranked.config);
+  return configs;
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,22 @@
+// The direct convolution's search space: what it can run, which configs are worth trying, in which
+// order.
+#pragma once
+
+#include <vector>
+
+#include "convtune/device.h"
+#include "convtune/error.h"
+#include "cpu/direct/direct_geometry.h"
+
+namespace convtune::cpu {
+
+// Widest vectors that both this processor and this build have: 512, 256, 128, or 0.
+int direct_vector_bits(const DeviceInfo& info);
+
+Support direct_supports(const Conv2dProblem& problem, const DeviceInfo& info);
+Support direct_accepts(const Conv2dProblem& problem, const DeviceInfo& info, const DirectConfig& config);
+
+// Valid configs, by ascending estimate of their time. A few hundred.
+std::vector<DirectConfig> direct_candidates(const Conv2dProblem& problem, const DeviceInfo& info);
+
+}  // namespace convtune::cpu

@@ -1,0 +1,185 @@
+// The vector code of the direct convolution, written once with Highway and compiled by
+// foreach_target.h for SSE4, AVX2 and AVX-512 (or NEON). Highway's own dispatcher is not used, so
+// only its headers are needed: docs/decisions/0004.
+#include "cpu/direct/direct_kernels.h"
+
+#include <utility>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/direct/direct_kernels.cpp"
+// Sizeless vectors (SVE, RVV) cannot stand in the arrays below; those processors take NEON or nothing.
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+// Unrolled early, the accumulators are scalars before GCC assigns registers; unrolled late (by -O3
+// alone) the tile goes through the stack once at entry and once at exit.
+#ifdef __clang__
+#define CONVTUNE_UNROLL _Pragma("unroll")
+#else
+#define CONVTUNE_UNROLL _Pragma("GCC unroll 32")
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace convtune::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::ScalableTag<float>;
+using Vector = hn::Vec<Floats>;
+constexpr int kLanes = HWY_MAX_BYTES / static_cast<int>(sizeof(float));
+
+// max(v, 0) with the operands in the order that keeps a NaN.
+HWY_INLINE Vector activate(Floats d, Vector v, bool relu) {
+  return relu ? hn::IfThenElse(hn::Lt(v, hn::Zero(d)), hn::Zero(d), v) : v;
+}
+
+// The first min(count, lanes) lanes. A masked store touches no neighbour, which another thread may
+// be writing.
+HWY_INLINE void store(Floats d, Vector v, float* y, std::int64_t count, bool stream) {
+  if (count >= kLanes) {
+    if (stream && reinterpret_cast<std::uintptr_t>(y) % (kLanes * sizeof(float)) == 0)
+      hn::Stream(v, d, y);
+    else
+      hn::StoreU(v, d, y);
+  } else if (count > 0) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+    hn::BlendedStore(v, hn::FirstN(d, static_cast<std::size_t>(count)), d, y);
+#else
+    HWY_ALIGN float lanes[kLanes];
+    hn::Store(v, d, lanes);
+    for (std::int64_t i = 0; i < count; ++i) y[i] = lanes[i];
+#endif
+  }
+}
+
+// The loops over i and v have constant bounds and unroll whole, so acc stays in registers; a tap is
+// one broadcast a channel, one load a vector, and channels*vectors multiply-adds.
+template <int channels, int vectors>
+void tile(const TileArgs& shared) {
+  const TileArgs args = shared;  // a copy, so that stores to acc cannot be taken to change it
+  const Floats d;
+  Vector acc[channels][vectors];
+  CONVTUNE_UNROLL
+  for (int i = 0; i < channels; ++i) {
+    CONVTUNE_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      acc[i][v] = args.accumulate ? hn::Load(d, args.acc + i * args.acc_stride + v * kLanes) : hn::Zero(d);
+  }
+  const float* weights = args.weights;
+  const float* const window = args.window;
+  const std::int32_t* tap = args.taps;
+  for (const std::int32_t* const end = tap + args.tap_count; tap != end; ++tap, weights += channels) {
+    const float* const x = window + *tap;
+    Vector value[vectors];
+    CONVTUNE_UNROLL
+    for (int v = 0; v < vectors; ++v) value[v] = hn::LoadU(d, x + v * kLanes);
+    CONVTUNE_UNROLL
+    for (int i = 0; i < channels; ++i) {
+      const Vector weight = hn::Set(d, weights[i]);
+      CONVTUNE_UNROLL
+      for (int v = 0; v < vectors; ++v) acc[i][v] = hn::MulAdd(weight, value[v], acc[i][v]);
+    }
+  }
+  if (!args.y) {
+    CONVTUNE_UNROLL
+    for (int i = 0; i < channels; ++i) {
+      CONVTUNE_UNROLL
+      for (int v = 0; v < vectors; ++v) hn::Store(acc[i][v], d, args.acc + i * args.acc_stride + v * kLanes);
+    }
+    return;
+  }
+  CONVTUNE_UNROLL
+  for (int i = 0; i < channels; ++i) {
+    if (i >= args.y_channels) break;
+    const Vector bias = hn::Set(d, args.bias[i]);
+    CONVTUNE_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      store(d, activate(d, hn::Add(acc[i][v], bias), args.relu), args.y + i * args.y_stride + v * kLanes,
+            args.count - v * kLanes, args.stream);
+  }
+}
+
+void finish(const float* acc, float bias, bool relu, float* y, std::int64_t count) {
+  const Floats d;
+  const Vector b = hn::Set(d, bias);
+  for (std::int64_t i = 0; i < count; i += kLanes)
+    store(d, activate(d, hn::Add(hn::LoadU(d, acc + i), b), relu), y + i, count - i, false);
+}
+
+void fence() {
+  hwy::FlushStream();
+}
+
+void split_phases(const float* from, std::int64_t stride, std::int64_t phases, std::int64_t count, float* to,
+                  std::int64_t to_stride) {
+  const Floats d;
+  std::int64_t i = 0;
+  if (stride == 1) {
+    for (; i + kLanes <= count; i += kLanes) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
+  } else if (stride == 2 && phases == 2) {
+    for (; i + kLanes <= count; i += kLanes) {
+      Vector a, b;
+      hn::LoadInterleaved2(d, from + i * 2, a, b);
+      hn::StoreU(a, d, to + i);
+      hn::StoreU(b, d, to + to_stride + i);
+    }
+  } else if (stride == 4 && phases == 4) {
+    for (; i + kLanes <= count; i += kLanes) {
+      Vector a, b, c, e;
+      hn::LoadInterleaved4(d, from + i * 4, a, b, c, e);
+      hn::StoreU(a, d, to + i);
+      hn::StoreU(b, d, to + to_stride + i);
+      hn::StoreU(c, d, to + 2 * to_stride + i);
+      hn::StoreU(e, d, to + 3 * to_stride + i);
+    }
+  }
+  for (std::int64_t j = 0; j < phases; ++j)
+    for (std::int64_t rest = i; rest < count; ++rest) to[j * to_stride + rest] = from[rest * stride + j];
+}
+
+template <int channels, int vectors, int... fewer>
+constexpr TileShape shape(std::integer_sequence<int, fewer...>) {
+  return {channels, vectors, {tile<channels, fewer + 1>...}};
+}
+template <int channels, int vectors>
+constexpr TileShape kShape = shape<channels, vectors>(std::make_integer_sequence<int, vectors>());
+
+// Accumulators + one vector of window a column + one weight must fit the registers.
+constexpr TileShape kTiles[] = {
+    kShape<1, 8>, kShape<2, 4>,  kShape<4, 3>,  kShape<6, 2>,  kShape<12, 1>,
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
+    kShape<2, 8>, kShape<3, 7>,  kShape<4, 6>,  kShape<5, 5>,  kShape<6, 4>,
+    kShape<8, 3>, kShape<12, 2>, kShape<16, 1>, kShape<24, 1>,
+#endif
+};
+// Unused where direct_kernels() has no width for the target.
+[[maybe_unused]] constexpr DirectKernels kKernels = {kLanes, kTiles, finish, fence, split_phases};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace convtune::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convtune::cpu {
+
+const DirectKernels* direct_kernels(int vector_bits) {
+#if HWY_TARGETS & HWY_AVX3
+  if (vector_bits == 512) return &N_AVX3::kKernels;
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  if (vector_bits == 256) return &N_AVX2::kKernels;
+#endif
+#if HWY_TARGETS & HWY_SSE4
+  if (vector_bits == 128) return &N_SSE4::kKernels;
+#endif
+#if HWY_TARGETS & HWY_NEON
+  if (vector_bits == 128) return &N_NEON::kKernels;
+#endif
+  return nullptr;
+}
+
+}  // namespace convtune::cpu
+#endif

@@ -1,0 +1,16 @@
+// The algorithms with kernels of our own: one function each, defined in its folder.
+#pragma once
+
+#include "contract/backend.h"
+
+namespace convtune::cuda {
+
+const Algorithm& direct_body_sm90();
+const Algorithm& direct_depthwise_sm80();
+const Algorithm& direct_fma_sm80();
+const Algorithm& direct_patch_sm90();
+const Algorithm& direct_stem_sm80();
+const Algorithm& direct_stem_sm90();
+const Algorithm& implicit_gemm_sm80();
+
+}  // namespace convtune::cuda

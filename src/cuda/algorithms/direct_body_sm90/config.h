@@ -1,0 +1,234 @@
+// The direct kernel for many channels on compute capability 9.0 (direct_body_sm90.cuh, which draws it):
+// problem, choices, and what follows from them, shared by the kernel and by the host that plans it.
+#pragma once
+
+#include "cuda/tile/conv2d_extents.h"
+
+namespace convtune {
+
+struct DirectBodySm90 {
+  Conv2dExtents conv;
+  int filter_groups = 1, position_groups = 2, positions = 256, strips = 1, channels = 8, stages = 3;
+  int staged = 16, producers = 1;
+  // Set by the host: as many stages of weights as there is room for.
+  int weight_stages = 2;
+  static constexpr const char* kName = "DirectBodySm90";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("conv", self.conv);
+    field("filter_groups", self.filter_groups, 1, 3,
+          "warpgroups that multiply along filters, 64 filters each");
+    field("position_groups", self.position_groups, 1, 2, "warpgroups that multiply along positions");
+    field("positions", self.positions, 8, 256, "positions of a warpgroup, a multiple of 8");
+    field("strips", self.strips, 1, 1 << 20, "vertical strips that an image is cut into");
+    field("channels", self.channels, 8, 64, "input channels of a stage, a multiple of 8");
+    field("stages", self.stages, 2, 8, "stages of input kept at once");
+    field("staged", self.staged, 0, 16,
+          "filters of a warp whose outputs are gathered in shared memory before they are stored: 8, 16, or 0 "
+          "to store "
+          "them from registers");
+    field("producers", self.producers, 1, 2, "warpgroups that load");
+    field("weight_stages", self.weight_stages);
+  }
+
+  // ---- The sum ----
+  // A chunk is 4 channels of a pixel, 16 bytes. A unit is what is loaded as one: 4 channels with all their
+  // pixels.
+  constexpr int taps() const { return conv.r * conv.s; }
+  constexpr int units() const { return ceil_div(conv.c, 4); }
+  constexpr int stage_units() const { return channels / 4; }
+  constexpr int blocks() const { return ceil_div(units(), stage_units()); }  // stages that a sum takes
+  constexpr int steps() const { return channels / 8 * taps(); }              // of a stage, 8 products each
+
+  // ---- Positions ----
+  // An image is rows of `pitch` positions, one for each output, and some more so that a filter tap is the
+  // same distance from every position. Padding on the right of a row serves as that on the left of the next
+  // where both are zeros; so do rows, from image to image. With strides, input pixels that differ in
+  // y % stride_h or x % stride_w lie in planes of their own (`phases`); those that no tap meets in none.
+  constexpr int strip_width() const { return ceil_div(conv.q, strips); }
+  constexpr int column_reach() const { return (conv.s - 1) * conv.dilation_w / conv.stride_w; }
+  constexpr int row_reach() const { return (conv.r - 1) * conv.dilation_h / conv.stride_h; }
+  constexpr int pitch() const {
+    return strips > 1 ? strip_width() + column_reach()
+                      : run(conv.q, conv.s, conv.dilation_w, conv.stride_w, conv.pad_left, conv.w);
+  }
+  constexpr int image_rows() const {
+    return run(conv.p, conv.r, conv.dilation_h, conv.stride_h, conv.pad_top, conv.h);
+  }
+  constexpr int phases_h() const {
+    return phases_below(conv.stride_h, conv.r, conv.dilation_h, conv.stride_h);
+  }
+  constexpr int phases_w() const {
+    return phases_below(conv.stride_w, conv.s, conv.dilation_w, conv.stride_w);
+  }
+  constexpr int phases() const { return phases_h() * phases_w(); }
+  constexpr int phase_h(int index) const { return nth_phase(index, conv.r, conv.dilation_h, conv.stride_h); }
+  constexpr int phase_w(int index) const { return nth_phase(index, conv.s, conv.dilation_w, conv.stride_w); }
+  constexpr long long image_positions() const { return static_cast<long long>(image_rows()) * pitch(); }
+  constexpr long long all_positions() const { return image_positions() * conv.n * strips; }
+
+  // ---- A stage: [unit][phase][position] chunks ----
+  constexpr int block_positions() const { return positions * position_groups; }
+  constexpr int window() const { return block_positions() + row_reach() * pitch() + column_reach(); }
+  // From unit to unit: 2 modulo 8, so that neighbours do not begin in the same banks.
+  constexpr int plane_chunks() const { return (phases() * window() + 5) / 8 * 8 + 2; }
+  constexpr int stage_bytes() const { return channels / 4 * plane_chunks() * 16; }
+  // Chunks of a unit, numbered as they are loaded: along the input's columns.
+  constexpr int unit_chunks() const { return phases() * window(); }
+  // Chunks from the start of a stage to what position 0 meets in a step.
+  constexpr int step_chunk(int step) const {
+    const int tap = step % taps(), octet = step / taps();
+    const int row = tap / conv.s * conv.dilation_h, column = tap % conv.s * conv.dilation_w;
+    const int phase = phases_below(row % conv.stride_h, conv.r, conv.dilation_h, conv.stride_h) * phases_w() +
+                      phases_below(column % conv.stride_w, conv.s, conv.dilation_w, conv.stride_w);
+    return 2 * octet * plane_chunks() + phase * window() + row / conv.stride_h * pitch() +
+           column / conv.stride_w;
+  }
+
+  // ---- Weights: a stage of theirs is some steps of all filters of a block ----
+  constexpr int block_filters() const { return kTile * filter_groups; }
+  constexpr int filter_blocks() const { return ceil_div(conv.k, block_filters()); }
+  constexpr int weight_steps() const {
+    int best = 1;
+    for (int some = 1; some <= steps() && some * block_filters() * 32 <= kMostWeightStageBytes; ++some)
+      if (steps() % some == 0) best = some;
+    return best;
+  }
+  constexpr int weight_stage_bytes() const { return weight_steps() * block_filters() * 32; }
+  constexpr int weight_groups() const { return steps() / weight_steps(); }
+  // Stages for which a block with so much shared memory has room. To be asked of what is possible().
+  constexpr int most_weight_stages(long long smem_per_block) const {
+    const long long room = (smem_per_block - smem_bytes_without_weights()) / (weight_stage_bytes() + 16);
+    return room < 0 ? 0 : room < kMostWeightStages ? static_cast<int>(room) : kMostWeightStages;
+  }
+
+  // ---- A block ----
+  constexpr int position_tiles() const {
+    return static_cast<int>((all_positions() + block_positions() - 1) / block_positions());
+  }
+  constexpr long long tiles() const { return static_cast<long long>(position_tiles()) * filter_blocks(); }
+  constexpr int consumers() const { return filter_groups * position_groups; }
+  constexpr int threads() const { return 128 * (consumers() + producers); }
+  constexpr int sums() const { return positions / 2; }      // registers of a thread
+  constexpr int loaders() const { return 96 * producers; }  // threads; each fourth warp does other things
+
+  // ---- Outputs on their way through shared memory ----
+  // A segment is what can be stored in one piece: an image's, or where there are strips a row's.
+  constexpr long long segment_positions() const { return strips > 1 ? pitch() : image_positions(); }
+  constexpr int most_segments() const {  // that a warpgroup's positions can meet
+    return static_cast<int>((positions - 2) / segment_positions()) + 2;
+  }
+  // Floats from filter to filter: each segment may begin some further on, so that it is aligned as it is in
+  // y. 8 modulo 32: no two threads of a warp write to one bank.
+  constexpr int staging_pitch() const { return (positions + 8 * (most_segments() + 1) + 23) / 32 * 32 + 8; }
+  constexpr int staging_bytes() const { return 4 * consumers() * staged * staging_pitch() * 4; }
+
+  // ---- Shared memory: stages, weights, staged outputs, tables, barriers, flags ----
+  constexpr int loader_chunks() const {
+    return ceil_div(unit_chunks(), loaders());
+  }  // of a thread and a unit
+  constexpr int output_table_bytes() const { return 4 * consumers() * positions * 4; }
+  constexpr long long smem_bytes_without_weights() const {
+    return static_cast<long long>(stages) * (stage_bytes() + 2 * 8 + 4) + staging_bytes() +
+           output_table_bytes() + 128;
+  }
+  constexpr long long smem_bytes() const {
+    return smem_bytes_without_weights() + weight_stages * (weight_stage_bytes() + 16LL);
+  }
+
+  // ---- Packed weights, in floats: in the order of the products, then all as they came, bias, flag ----
+  constexpr long long block_weights() const {
+    return static_cast<long long>(blocks()) * steps() * block_filters() * 8;
+  }
+  constexpr long long exact_weights() const { return filter_blocks() * block_weights(); }
+  constexpr long long bias_at() const { return exact_weights() + conv.weights(); }
+  constexpr long long flag_at() const { return bias_at() + conv.k; }
+  constexpr long long packed_floats() const { return flag_at() + 1; }
+
+  // Whether what is computed further up is in range.
+  constexpr bool possible() const {
+    if (filter_groups < 1 || position_groups < 1 || filter_groups > 3 || position_groups > 2 ||
+        consumers() > 3 || positions < 8 || positions > 256 || positions % 8 != 0 || producers < 1 ||
+        producers > 2 || threads() > 512 || (threads() == 512 && positions > 160) || strips < 1 ||
+        strips > conv.q || channels < 8 || channels > 64 || channels % 8 != 0 || stages < 2 || stages > 8 ||
+        (staged != 0 && staged != 8 && staged != 16))
+      return false;
+    return steps() <= kMostSteps && static_cast<long long>(row_reach()) * pitch() < kMostReach &&
+           image_positions() < kInt && loader_chunks() <= (threads() > 384 ? 12 : 20);
+  }
+  // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
+  constexpr bool valid(long long smem_per_block) const {
+    if (!possible()) return false;
+    const long long image = static_cast<long long>(conv.c) * conv.h * conv.w;
+    const long long output = static_cast<long long>(conv.k) * conv.p * conv.q;
+    const long long window_images = block_positions() / image_positions() + row_reach() + 3;
+    return all_positions() + 2 * window() < kInt && tiles() < kInt && plane_chunks() < (1 << 14) &&
+           weight_stages >= 2 && weight_stages <= kMostWeightStages && smem_bytes() <= smem_per_block &&
+           (staged == 0 || most_segments() <= kMostSegments) && image * window_images < kInt &&
+           output * window_images < kInt && tiles() * blocks() * weight_groups() < kInt;
+  }
+
+  static constexpr int kTile = 64;  // filters of a product
+  static constexpr int kMostWeightStageBytes = 20 * 1024;
+  static constexpr int kMostWeightStages = 8;
+  static constexpr int kMostSegments = 40;
+  static constexpr int kMostSteps = 512;
+  static constexpr int kMostReach = 1 << 18;  // so that a window is an int
+  static constexpr long long kInt = 1LL << 30;
+
+  static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+ private:
+  // In all that follows, loops are over taps alone: strides, dilations and padding may be of any size, and
+  // planning asks thousands of times.
+
+  // The phases less than `below` that some tap meets: after so many taps they come again.
+  static constexpr int phases_below(int below, int taps, int dilation, int stride) {
+    const int period = stride / gcd(dilation, stride);
+    int count = 0;
+    for (int tap = 0; tap < taps && tap < period; ++tap) count += tap * dilation % stride < below;
+    return count;
+  }
+  static constexpr int gcd(int a, int b) {
+    while (b != 0) {
+      const int rest = a % b;
+      a = b, b = rest;
+    }
+    return a;
+  }
+  static constexpr int nth_phase(int index, int taps, int dilation, int stride) {
+    int phase = 0;  // of the first tap
+    for (; index > 0; --index) {
+      int next = stride;
+      for (int tap = 0; tap < taps; ++tap) {
+        const int other = tap * dilation % stride;
+        if (other > phase && other < next) next = other;
+      }
+      phase = next;
+    }
+    return phase;
+  }
+
+  // The least distance from row to row (or image to image) of positions at which every pixel beyond it is
+  // padding, and so is the pixel of the next row that lies in its place: all that each tap asks for.
+  static constexpr int run(int outputs, int taps, int dilation, int stride, int pad, int extent) {
+    int length = outputs;
+    for (int tap = 0; tap < taps; ++tap) {
+      const int end = outputs + tap * dilation / stride;  // of the tap's positions
+      const int shift = pad - tap * dilation % stride;
+      // Its positions on pixels; all others are padding.
+      const int first = ceil_div(at_least(0, shift), stride);
+      const int last = ceil_div(at_least(0, extent + shift), stride);
+      int least = (end + 1) / 2;  // none lies in the row after the next
+      if (first < last) {
+        if (first < end) least = at_least(least, last);  // beyond the row, padding
+        least = at_least(least, end - first);            // in the next row's first places, padding
+      }
+      length = at_least(length, least < end ? least : end);
+    }
+    return length;
+  }
+  static constexpr int at_least(int least, int value) { return value < least ? least : value; }
+};
+
+}  // namespace convtune

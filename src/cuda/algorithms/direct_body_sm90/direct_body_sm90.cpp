@@ -1,0 +1,200 @@
+// `direct_body_sm90`: many channels on compute capability 9.0 (direct_body_sm90.cuh).
+// Which problems it takes, its search space, and what runs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/algorithms/direct_body_sm90/config.h"
+#include "cuda/launch/extents.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "cuda/launch/tile_work.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr int kMostCandidates = 48;
+
+// As many stages of weights as there is room for.
+DirectBodySm90 with_weight_stages(DirectBodySm90 kernel) {
+  if (kernel.possible()) kernel.weight_stages = kernel.most_weight_stages(sm90_smem_per_block());
+  return kernel;
+}
+DirectBodySm90 kernel_of(const Conv2dProblem& problem, const Config& config) {
+  return with_weight_stages(from_config(config, DirectBodySm90{.conv = extents_of(problem)}));
+}
+
+// Clock cycles of the busiest multiprocessor, roughly. Products, loads and stores overlap but for a part.
+double estimated_cycles(const DirectBodySm90& kernel, int multiprocessors) {
+  constexpr double kL2Bytes = 26, kMemoryBytes = 13;        // that a multiprocessor gets in a cycle
+  constexpr double kOperandBytes = 110, kLoadCycles = 160;  // from shared memory; a warp's 4 loads and store
+  constexpr double kTileCycles = 2500, kStagedCycles = 5;   // to begin a tile; to store a position
+  constexpr double kSegmentCycles = 30, kStageCycles = 200, kGroupCycles = 5;  // of waiting, and of copies
+  const double blocks = kernel.blocks(), columns = kernel.positions;
+  const double product = std::max(columns / 2, (2048 + columns * 32) / kOperandBytes);
+  const double products = blocks * kernel.steps() * kernel.consumers() * product;
+  const double input = blocks * kernel.unit_chunks() * kernel.stage_units();
+  const double weights = blocks * kernel.weight_groups() * kernel.weight_stage_bytes();
+  const double l2 = (input * 16 + weights) / kL2Bytes, loads = input / kernel.loaders() * kLoadCycles;
+  const double outputs = columns * kernel.consumers() * kStagedCycles * (kernel.staged == 0 ? 4 : 1) +
+                         16.0 * kernel.most_segments() * kSegmentCycles;
+  const double stages = blocks * (kStageCycles + kernel.weight_groups() * kGroupCycles);
+  const double waves = std::ceil(static_cast<double>(kernel.tiles()) / multiprocessors);
+  const double all = waves * (std::max({products, l2, loads}) + stages + outputs + kTileCycles);
+  const double bytes = 4.0 * kernel.conv.n *
+                       (static_cast<double>(kernel.conv.c) * kernel.conv.h * kernel.conv.w +
+                        static_cast<double>(kernel.conv.k) * kernel.conv.p * kernel.conv.q);
+  return std::max(all, bytes / kMemoryBytes / multiprocessors) + 0.1 * all;
+}
+
+// A tile of filters and positions.
+TileWork work_of(const DirectBodySm90& a) {
+  const double blocks = a.blocks(), positions = a.positions;
+  const double chunks = blocks * a.unit_chunks() * a.stage_units();
+  const double weight_bytes = blocks * a.weight_groups() * a.weight_stage_bytes();
+  const double products = blocks * a.steps() * a.consumers();
+  const double computed = positions * a.consumers() * DirectBodySm90::kTile;
+  TileWork work;
+  work.tiles = static_cast<double>(a.tiles());
+  work.persistent = work.wgmma = true;
+  work.load_warps = a.loaders() / 32.0;
+  work.load_beside = true;
+  work.in_flight_bytes = 16.0 * 20 * a.loaders();
+  work.load.instructions = chunks / 32 * 35;
+  work.load.wavefronts = chunks / 32 * 4;
+  // Columns that no tap meets come along in their sectors.
+  const double along = std::min(1.0 * a.conv.stride_w / a.phases_w(), 8.0);
+  work.load.l2_bytes = chunks * 16 * along + weight_bytes;
+  work.multiply.products = products * positions / 2;
+  work.multiply.instructions = products * 4 * 4;
+  work.multiply.wavefronts = products * (16 + positions / 4) + weight_bytes / 128;
+  work.multiply.waits = blocks * a.weight_groups();
+  work.store.instructions = computed / 32 * 8;
+  work.store.wavefronts = computed / 32 * (a.staged ? 2.5 : 1);
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles,
+                  std::min<double>(positions, static_cast<double>(a.segment_positions())));
+  return work;
+}
+
+class DirectBody final : public KernelAlgorithm {
+ public:
+  DirectBody() : KernelAlgorithm("direct_body_sm90") {}
+
+  Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = takes(a, device); !support) return support;
+    if (configs_of(extents_of(a), device.units).empty())
+      return Support::no(
+          "no tile of it fits: its window of the input is more than shared memory, or its offsets are more "
+          "than an int");
+    return Support::yes();
+  }
+
+  std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (!takes(a, device)) return {};
+    return to_configs(configs_of(extents_of(a), device.units));
+  }
+
+  double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
+                  const Ceilings& ceilings) const override {
+    const DirectBodySm90 kernel = kernel_of(a, config);
+    const double flops = 2.0 * static_cast<double>(kernel.tiles()) * kernel.block_positions() *
+                         kernel.block_filters() * kernel.blocks() * kernel.steps() * 8;
+    return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
+  }
+
+  std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
+                                      const Config& config) const override {
+    const DirectBodySm90 kernel = kernel_of(a, config);
+    return stages_alone(kernel.threads() / 32, kernel.stages, [kernel](std::int64_t stages) {
+      DirectBodySm90 other = kernel;
+      other.stages = static_cast<int>(stages);
+      return to_config(other);
+    });
+  }
+
+  std::vector<ConfigField> fields() const override { return config_fields<DirectBodySm90>(); }
+
+ private:
+  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm90(device); !support) return support;
+    if (Support support = takes_tf32_nchw(a); !support) return support;
+    if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
+    if (Support support = fits_extents(a); !support) return support;
+    constexpr int kFewChannels = 8;
+    if (a.c < kFewChannels)
+      return Support::no(fmt::format("it is for {} input channels and more, not for {}", kFewChannels, a.c));
+    if (a.r * a.s > DirectBodySm90::kMostSteps)
+      return Support::no(
+          fmt::format("it is for filters of up to {} taps, not {}", DirectBodySm90::kMostSteps, a.r * a.s));
+    return Support::yes();
+  }
+
+  Support takes_config(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
+    const DirectBodySm90 kernel = kernel_of(a, config);
+    if (kernel.valid(sm90_smem_per_block())) return Support::yes();
+    return Support::no(
+        fmt::format("{} is not one of its configs for this problem: at most 3 groups in all, positions a "
+                    "multiple of 8 up to 256 (160 with 3 groups), strips 1 to {}, channels a multiple of 8 "
+                    "up to 64, stages 2 to 8, staged 0, 8 or 16, and {} bytes of shared memory",
+                    to_string(config), kernel.conv.q, sm90_smem_per_block()));
+  }
+
+  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
+                         const Config& config) const override {
+    const DirectBodySm90 kernel = kernel_of(a, config);
+    const auto blocks = static_cast<unsigned>(std::min<long long>(kernel.tiles(), device.units));
+    LaunchPlan plan = plan_of("direct_body_sm90", kernel, device, {blocks}, kTensorArguments);
+    hold_resident(plan, 1);
+    return plan;
+  }
+
+  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
+    return work_of(kernel_of(a, config));
+  }
+
+  // The best valid ones by the estimate.
+  static std::vector<DirectBodySm90> configs_of(const Conv2dExtents& extents, int multiprocessors) {
+    std::vector<Ranked<DirectBodySm90>> ranked;
+    const DirectBodySm90 plain{.conv = extents};
+    std::vector<int> strips = {1};
+    for (const int width : {128, 64, 32, 16})
+      if (extents.q > width) strips.push_back(DirectBodySm90::ceil_div(extents.q, width));
+    for (const auto& [filter_groups, position_groups] : {std::pair{2, 1}, {1, 2}, {1, 1}, {3, 1}})
+      for (const int some : strips)
+        for (const int channels : {8, 16, 32})
+          for (const int producers : {1, 2})
+            for (int positions = 256; positions >= 8; positions -= 8) {
+              if ((filter_groups - 1) * DirectBodySm90::kTile >= extents.k) continue;
+              if (channels > 8 && plain.taps() * channels > 64) continue;
+              if (producers > 1 && plain.taps() > 1) continue;
+              // The others of this size are for where it does not fit.
+              for (const auto& [stages, staged] :
+                   {std::pair{3, 16}, {3, 8}, {4, 16}, {4, 8}, {2, 8}, {2, 0}}) {
+                const DirectBodySm90 kernel = with_weight_stages({.conv = extents,
+                                                                  .filter_groups = filter_groups,
+                                                                  .position_groups = position_groups,
+                                                                  .positions = positions,
+                                                                  .strips = some,
+                                                                  .channels = channels,
+                                                                  .stages = stages,
+                                                                  .staged = staged,
+                                                                  .producers = producers});
+                if (!kernel.valid(sm90_smem_per_block()) || kernel.weight_stages < (stages > 2 ? 3 : 2))
+                  continue;
+                ranked.push_back({estimated_cycles(kernel, multiprocessors), kernel});
+                break;
+              }
+            }
+    return best_of(std::move(ranked), kMostCandidates);
+  }
+};
+
+}  // namespace
+
+const Algorithm& direct_body_sm90() {
+  static const DirectBody algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cuda

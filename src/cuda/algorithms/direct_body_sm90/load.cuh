@@ -1,0 +1,246 @@
+// What a block of direct_body_sm90.cuh works through, its shared memory, and the warpgroups that load: of
+// four warps three bring input, rounded to TF32; the first fourth brings packed weights.
+#pragma once
+
+#include "cuda/tile/constants.cuh"
+#include "cuda/algorithms/direct_body_sm90/positions.h"
+#include "cuda/ptx/wgmma_three.cuh"
+
+namespace convtune {
+namespace body {
+
+// Shared memory, by its addresses there.
+template <DirectBodySm90 config>
+struct Smem {
+  using S = Sizes<config>;
+  unsigned weights, stages, staging, output_table, full, done, weights_full, weights_done, flags;
+  __device__ explicit Smem(unsigned start)
+      : weights(start),
+        stages(weights + S::kWeightStages * S::kWeightBytes),
+        staging(stages + S::kStages * S::kStageBytes),
+        output_table(staging + config.staging_bytes()),
+        full(output_table + config.output_table_bytes()),
+        done(full + 8 * S::kStages),
+        weights_full(done + 8 * S::kStages),
+        weights_done(weights_full + 8 * S::kWeightStages),
+        flags(weights_done + 8 * S::kWeightStages) {}
+};
+
+__device__ inline void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+__device__ inline unsigned load_shared(unsigned address) {
+  unsigned value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+// A slot of a ring and the parity of its phase, counted on without a division.
+template <int kSlots>
+struct Ring {
+  int slot = 0;
+  unsigned parity = 0;
+  __device__ void next() {
+    if (++slot == kSlots) slot = 0, parity ^= 1;
+  }
+};
+
+// Tiles of this block: the filter blocks of the same positions run beside each other.
+template <DirectBodySm90 config>
+struct Walk {
+  using S = Sizes<config>;
+  int tiles = (S::kTiles - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) /
+              static_cast<int>(gridDim.x);
+  __device__ int tile(int index) const {
+    return static_cast<int>(blockIdx.x) + index * static_cast<int>(gridDim.x);
+  }
+  __device__ int filter_block(int index) const { return tile(index) % S::kFilterBlocks; }
+  __device__ int first_position(int index) const {
+    return tile(index) / S::kFilterBlocks * S::kBlockPositions;
+  }
+};
+
+// By one thread: packed weights in the order of the products.
+template <DirectBodySm90 config>
+__device__ void bring_weights(const float* __restrict__ packed, const Smem<config>& smem) {
+  using S = Sizes<config>;
+  const Walk<config> walk;
+  Ring<S::kWeightStages> ring;
+  int filled = 0;
+  for (int tile = 0; tile < walk.tiles; ++tile) {
+    const char* from =
+        reinterpret_cast<const char*>(packed + walk.filter_block(tile) * config.block_weights());
+#pragma unroll 1
+    for (int group = 0; group < S::kBlocks * S::kWeightGroups; ++group) {
+      if (filled < S::kWeightStages)
+        ++filled;
+      else
+        ptx::mbarrier_wait(smem.weights_done + 8 * ring.slot, ring.parity ^ 1);
+      const unsigned full = smem.weights_full + 8 * ring.slot;
+      ptx::mbarrier_arrive_expect(full, S::kWeightBytes);
+      ptx::bulk_copy_to_shared(smem.weights + ring.slot * S::kWeightBytes, from, S::kWeightBytes, full);
+      from += S::kWeightBytes;
+      ring.next();
+    }
+  }
+}
+
+// Batches that a loading thread takes its chunks of a stage in: all but the oldest are on their way. Which
+// batch and which registers are constants in the code of a lap, after which both begin anew. A lap is written
+// out, and compiling waits for it: of the ways to have enough on its way it is the shortest.
+template <DirectBodySm90 config>
+struct Batches {
+  static constexpr int kNeeded = config.loader_chunks() * config.stage_units();
+  static constexpr int kRegisters = (config.threads() > 384 ? 80 : 104) - config.loader_chunks();
+  static constexpr int kMostInFlight = kRegisters / 4, kMostAtOnce = 12, kMostDepth = 8;
+  static constexpr int at_once(int count) { return (kNeeded + count - 1) / count; }
+  static constexpr int lap(int count, int depth) {  // their least common multiple
+    int a = count, b = depth;
+    while (b != 0) {
+      const int rest = a % b;
+      a = b, b = rest;
+    }
+    return count / a * depth;
+  }
+  struct Choice {
+    int count, depth;
+  };
+  static constexpr Choice choose() {
+    constexpr int kEnough = 3 * kMostInFlight / 2;  // twice what is on its way, on average
+    Choice best{0, 0};
+    int most = 0, least = 0;
+    for (int count = (kNeeded + kMostAtOnce - 1) / kMostAtOnce; count <= (kNeeded + 2) / 3; ++count)
+      for (int depth = 2; depth <= kMostDepth; ++depth) {
+        const int some = at_once(count), code = lap(count, depth) * (some + 1);
+        const int flying = lesser((2 * depth - 1) * some, kEnough);
+        if (depth > 2 && some * depth > kMostInFlight) break;
+        if (flying > most || (flying == most && code < least))
+          best = {count, depth}, most = flying, least = code;
+      }
+    return best;
+  }
+  static constexpr Choice kChoice = choose();
+  static constexpr int kCount = kChoice.count, kAtOnce = at_once(kCount);
+  static constexpr int kDepth = kChoice.depth, kLap = lap(kCount, kDepth);
+};
+
+// Four channels of a pixel that lies `sources` further on, or 0 where that is negative. Volatile: a compiler
+// that moves loads to where their values are used would undo what is on its way. One statement, since it is
+// their number that compiling waits for.
+template <long long kPlanePixels>
+__device__ __forceinline__ void load_pixel(unsigned (&to)[4], const float* from, const int (&sources)[4]) {
+  asm volatile(
+      "{\n.reg .pred there;\n.reg .b64 at;\nmad.wide.s32 at, %5, 4, %4;\n"
+      "setp.ge.s32 there, %5, 0;\nmov.b32 %0, 0;\n@there ld.global.nc.b32 %0, [at];\n"
+      "setp.ge.s32 there, %6, 0;\nmov.b32 %1, 0;\n@there ld.global.nc.b32 %1, [at+%9];\n"
+      "setp.ge.s32 there, %7, 0;\nmov.b32 %2, 0;\n@there ld.global.nc.b32 %2, [at+%10];\n"
+      "setp.ge.s32 there, %8, 0;\nmov.b32 %3, 0;\n@there ld.global.nc.b32 %3, [at+%11];\n}"
+      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+      : "l"(from), "r"(sources[0]), "r"(sources[1]), "r"(sources[2]), "r"(sources[3]), "n"(kPlanePixels * 4),
+        "n"(kPlanePixels * 8), "n"(kPlanePixels * 12));
+}
+
+// Stores four numbers, rounded as cvt_rna_tf32 does in what products read of it, in one instruction for each.
+// A NaN may wrap to a number; so `largest` becomes the largest of them and of itself, or NaN.
+__device__ __forceinline__ void store_rounded(unsigned to, int offset, const unsigned (&values)[4],
+                                              float& largest, bool stores) {
+  asm volatile(
+      "{\n.reg .pred stores;\n.reg .f32 size;\n.reg .b32 at, b0, b1, b2, b3;\n"
+      "abs.f32 size, %1;\nmax.NaN.f32 %0, %0, size;\nadd.s32 b0, %1, 4096;\n"
+      "abs.f32 size, %2;\nmax.NaN.f32 %0, %0, size;\nadd.s32 b1, %2, 4096;\n"
+      "abs.f32 size, %3;\nmax.NaN.f32 %0, %0, size;\nadd.s32 b2, %3, 4096;\n"
+      "abs.f32 size, %4;\nmax.NaN.f32 %0, %0, size;\nadd.s32 b3, %4, 4096;\n"
+      "setp.ne.b32 stores, %6, 0;\nadd.s32 at, %5, %7;\n"
+      "@stores st.shared.v4.b32 [at], {b0, b1, b2, b3};\n}"
+      : "+f"(largest)
+      : "r"(values[0]), "r"(values[1]), "r"(values[2]), "r"(values[3]), "r"(to),
+        "r"(static_cast<unsigned>(stores)), "r"(offset)
+      : "memory");
+}
+
+// Everything that a thread that loads input does, one of config.loaders().
+template <DirectBodySm90 config>
+__device__ void load_input(const float* __restrict__ x, const Smem<config>& smem, int thread) {
+  using S = Sizes<config>;
+  using B = Batches<config>;
+  constexpr Conv2dExtents a = config.conv;
+  constexpr int kLoaders = config.loaders(), kPlanePixels = a.h * a.w;
+  constexpr int kChunks = config.loader_chunks();  // of this thread and a unit
+  constexpr int kStageUnits = config.stage_units(), kUnits = config.units();
+  constexpr bool kWholeChannels = a.c % config.channels == 0;
+  const Walk<config> walk;
+  const int steps = walk.tiles * S::kBlocks * B::kCount;
+  unsigned values[B::kDepth][B::kAtOnce][4];
+
+  int load_block = 0, load_tile = 0;
+  const float* from = x;  // of the tile's first image the stage's first channel
+  int sources[kChunks];   // from there on, or -1
+  const auto load = [&](int batch, int slot) {
+    if (batch == 0 && load_block == 0) {
+      const int first = walk.first_position(load_tile);
+      const int first_image = first / S::kImagePositions / S::kStrips;
+      from = x + static_cast<long long>(first_image) * (a.c * kPlanePixels);
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i)
+        sources[i] = chunk_source<config>(thread + kLoaders * i, first, first_image);
+    }
+#pragma unroll
+    for (int i = 0; i < B::kAtOnce; ++i) {
+      const int item = batch * B::kAtOnce + i;
+      if (item < B::kNeeded) {
+        const int in_stage = item / kChunks;
+        const int unit = load_block * kStageUnits + in_stage;
+        const int source = sources[item % kChunks];
+        int channels[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) channels[j] = kWholeChannels || unit * 4 + j < a.c ? source : -1;
+        load_pixel<kPlanePixels>(values[slot][i], from + in_stage * 4LL * kPlanePixels, channels);
+      }
+    }
+    if (batch == B::kCount - 1) {
+      from += static_cast<long long>(config.channels) * kPlanePixels;
+      if (++load_block == S::kBlocks) load_block = 0, ++load_tile;
+    }
+  };
+
+  Ring<S::kStages> ring;
+  int stage = 0;
+  float largest = 0;  // of the stage's numbers; NaN where one is
+  const unsigned mine = smem.stages + thread * 16;
+  const auto store = [&](int batch, int slot) {
+    if (batch == 0 && stage >= S::kStages) ptx::mbarrier_wait(smem.done + 8 * ring.slot, ring.parity ^ 1);
+    const unsigned to = mine + ring.slot * S::kStageBytes;
+#pragma unroll
+    for (int i = 0; i < B::kAtOnce; ++i) {
+      const int item = batch * B::kAtOnce + i;
+      if (item < B::kNeeded) {
+        const int chunk = item % kChunks * kLoaders;
+        const int place = item / kChunks * S::kPlane + chunk;
+        store_rounded(to, place * 16, values[slot][i], largest,
+                      chunk + kLoaders <= S::kUnitChunks || thread + chunk < S::kUnitChunks);
+      }
+    }
+    if (batch < B::kCount - 1) return;
+    // What rounds to infinity is flagged too. No other stage has this number: it is never cleared.
+    if (!(largest < ptx::kTf32Overflow)) store_shared(smem.flags + 4 * ring.slot, stage + 1);
+    ptx::fence_proxy_async();
+    ptx::mbarrier_arrive(smem.full + 8 * ring.slot);
+    largest = 0, ++stage;
+    ring.next();
+  };
+
+  // The first lap only loads.
+  const auto exists = [&](int step) { return static_cast<unsigned>(step) < static_cast<unsigned>(steps); };
+#pragma unroll 1
+  for (int step = -B::kLap; step < steps; step += B::kLap) {
+#pragma unroll
+    for (int i = 0; i < B::kLap; ++i) {
+      const int ahead = i + B::kDepth - 1;
+      if (exists(step + ahead)) load(ahead % B::kCount, ahead % B::kDepth);
+      if (exists(step + i)) store(i % B::kCount, i % B::kDepth);
+    }
+  }
+}
+
+}  // namespace body
+}  // namespace convtune

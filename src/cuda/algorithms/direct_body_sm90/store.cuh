@@ -1,0 +1,170 @@
+// How direct_body_sm90.cuh stores a warpgroup's sums: gathered in shared memory in the order of y, from where
+// bulk copies take whole rows while the next tile is multiplied; or straight from registers.
+#pragma once
+
+#include "cuda/algorithms/direct_body_sm90/load.cuh"
+#include "cuda/tile/exact_sum.cuh"
+
+namespace convtune {
+namespace body {
+
+template <DirectBodySm90 config>
+__device__ float finish(float sum, float bias) {
+  const float value = sum + bias;
+  return config.conv.relu && value < 0 ? 0.0f : value;  // NaN stays
+}
+
+__device__ inline int2 load_shared_pair(unsigned address) {
+  int2 pair;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(pair.x), "=r"(pair.y) : "r"(address) : "memory");
+  return pair;
+}
+
+// Where `condition` is not negative. Without a branch, of which each costs the compiler more than the store.
+__device__ inline void store_shared_if(unsigned address, int offset, float value, int condition) {
+  asm volatile(
+      "{\n.reg .pred stores;\n.reg .b32 at;\nadd.s32 at, %0, %1;\nsetp.ge.s32 stores, %3, 0;\n"
+      "@stores st.shared.f32 [at], %2;\n}" ::"r"(address),
+      "r"(offset), "f"(value), "r"(condition)
+      : "memory");
+}
+
+// The place of y's element in its 16 bytes.
+__device__ inline int phase_of(const float* y) {
+  return static_cast<int>(reinterpret_cast<unsigned long long>(y) / 4 % 4);
+}
+
+// Sums of one warp: filters first_filter to first_filter + 15, from `first_position` on. Half of them lie in
+// registers that the code names, so that it is compiled once for both halves; the others move there.
+template <DirectBodySm90 config>
+__device__ void store_staged(float (&sums)[config.sums()], const float* __restrict__ bias,
+                             float* __restrict__ y, int first_filter, int first_position, unsigned staging,
+                             unsigned table) {
+  using S = Sizes<config>;
+  constexpr Conv2dExtents a = config.conv;
+  constexpr int kOutputs = a.p * a.q, kRows = config.staged;
+  constexpr bool kAlike = kOutputs % 4 == 0;  // all filters begin alike in their 16 bytes
+  const int lane = threadIdx.x % 32, group = lane / 4;
+  const int first_segment = first_position / Segment<config>::kPositions;
+  const int last_segment = (first_position + S::kPositions - 1) / Segment<config>::kPositions;
+  const auto start_of = [&](const Segment<config>& segment) {  // in y, of filter 0
+    return y + static_cast<long long>(segment.image) * a.k * kOutputs + segment.origin + segment.begin;
+  };
+  // For each position 4 * its place in a filter's staging, or -1. What its segment adds to the phase is part
+  // of the place where all filters begin alike, else it is added to that.
+  __syncwarp();
+#pragma unroll 1
+  for (int i = lane; i < S::kPositions; i += 32) {
+    const int position = first_position + i;
+    int entry = -1;
+    if (output_of<config>(position).column < a.q) {
+      const int index = position / Segment<config>::kPositions;
+      const Segment<config> segment(index, first_segment, first_position);
+      const int place = segment.slot - segment.begin +
+                        Segment<config>::before(position - index * Segment<config>::kPositions);
+      entry = place * 4 + phase_of(start_of(segment)) * (kAlike ? 4 : 1);
+    }
+    store_shared(table + 4 * i, static_cast<unsigned>(entry));
+  }
+#pragma unroll 1
+  for (int half = 0; half < 2; ++half) {
+    if (half == 0 || kRows == 8) ptx::bulk_wait_read();  // what was gathered before is on its way
+    __syncwarp();
+    const int filter = first_filter + group + 8 * half;
+    const float addend = filter < a.k ? __ldg(bias + filter) : 0.0f;
+    const int filter_phase = filter * (kOutputs % 4);
+    const unsigned row = staging + (group + (kRows == 8 ? 0 : 8 * half)) * (S::kStagingPitch * 4);
+#pragma unroll
+    for (int j = 0; j < S::kPositions / 8; ++j) {
+      // The upper half of the warp takes its pair in reverse: so no two threads write to one bank.
+      const int2 entries = load_shared_pair(table + (8 * j + lane % 4 * 2) * 4);
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        const bool second = lane < 16 ? b == 1 : b == 0;
+        const int entry = second ? entries.y : entries.x;
+        const float value = finish<config>(second ? sums[4 * j + 1] : sums[4 * j], addend);
+        const int offset = kAlike ? entry : (entry & ~3) + ((entry + filter_phase) & 3) * 4;
+        store_shared_if(row, offset, value, entry);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < S::kPositions / 8; ++j) {
+      sums[4 * j] = sums[4 * j + 2];
+      sums[4 * j + 1] = sums[4 * j + 3];
+    }
+    if (half == 0 && kRows == 16) continue;
+    ptx::fence_proxy_async();
+    __syncwarp();
+#pragma unroll 1
+    for (int item = lane; item < kRows * (last_segment - first_segment + 1); item += 32) {
+      const int k = first_filter + item % kRows + (kRows == 8 ? 8 * half : 0);
+      const Segment<config> segment(first_segment + item / kRows, first_segment, first_position);
+      const int length = segment.end - segment.begin;
+      if (k >= a.k || length <= 0) continue;
+      float* const to = start_of(segment) + static_cast<long long>(k) * kOutputs;
+      const int phase = phase_of(to);
+      const unsigned from = staging + (item % kRows * S::kStagingPitch + segment.slot + phase) * 4;
+      const int head = min(-phase & 3, length), whole = (length - head) / 4 * 4;
+#pragma unroll 1
+      for (int i = 0; i < head; ++i) to[i] = __uint_as_float(load_shared(from + 4 * i));
+#pragma unroll 1
+      for (int i = head + whole; i < length; ++i) to[i] = __uint_as_float(load_shared(from + 4 * i));
+      if (whole > 0) ptx::bulk_copy_to_global(to + head, from + 4 * head, whole * 4);
+    }
+    ptx::bulk_commit_group();
+  }
+}
+
+template <DirectBodySm90 config>
+__device__ void store_direct(const float (&sums)[config.sums()], const float* __restrict__ bias,
+                             float* __restrict__ y, int first_filter, int first_position, unsigned table) {
+  using S = Sizes<config>;
+  constexpr Conv2dExtents a = config.conv;
+  constexpr int kOutputs = a.p * a.q;
+  const int lane = threadIdx.x % 32;
+  const int first_image = output_of<config>(first_position).image;
+  // For each position its output's place behind that of the first image's filter 0, or -1.
+  __syncwarp();
+#pragma unroll 1
+  for (int i = lane; i < S::kPositions; i += 32) {
+    const Output at = output_of<config>(first_position + i);
+    const int place = (at.image - first_image) * (a.k * kOutputs) + at.row * a.q + at.column;
+    store_shared(table + 4 * i, static_cast<unsigned>(at.column < a.q ? place : -1));
+  }
+  __syncwarp();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int filter = first_filter + lane / 4 + 8 * half;
+    if (filter >= a.k) continue;
+    const float addend = __ldg(bias + filter);
+    float* const to = y + (static_cast<long long>(first_image) * a.k + filter) * kOutputs;
+#pragma unroll
+    for (int j = 0; j < S::kPositions / 8; ++j) {
+      const int2 places = load_shared_pair(table + (8 * j + lane % 4 * 2) * 4);
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        const int place = b ? places.y : places.x;
+        if (place >= 0) to[place] = finish<config>(sums[4 * j + 2 * half + b], addend);
+      }
+    }
+  }
+}
+
+// The same outputs again, slowly: for tiles that meet a number that is not finite. By a warp.
+template <DirectBodySm90 config>
+__device__ void store_exact(const float* __restrict__ x, const float* __restrict__ packed,
+                            float* __restrict__ y, int first_filter, int first_position) {
+  constexpr Conv2dExtents a = config.conv;
+#pragma unroll 1
+  for (int i = threadIdx.x % 32; i < 16 * config.positions; i += 32) {
+    const int filter = first_filter + i / config.positions;
+    const Output at = output_of<config>(first_position + i % config.positions);
+    if (filter >= a.k || at.column >= a.q) continue;
+    const float sum = exact_sum(a, x, packed + config.exact_weights(), at.image, filter, at.row, at.column);
+    y[a.output_offset(at.image, filter, at.row, at.column)] =
+        finish<config>(sum, packed[config.bias_at() + filter]);
+  }
+}
+
+}  // namespace body
+}  // namespace convtune

@@ -1,0 +1,249 @@
+// `direct_depthwise_sm80`: depthwise layers of channels-last tensors on CUDA cores, compute capability 8.0
+// and up (direct_depthwise_sm80.cuh). Which problems it takes, its search space, and what runs.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/algorithms/direct_depthwise_sm80/config.h"
+#include "cuda/launch/extents.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "cuda/launch/tile_work.h"
+#include "model/target.h"
+#include "model/time_model.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr std::int64_t kMostTaps = 1024;
+constexpr std::size_t kMostCandidates = 64;
+constexpr double kHopeless = 2;  // times the best estimate
+// Of an estimate, by which a config stands back for each product in straight code: a thousand of them compile
+// for half a second, and estimates are no better than a few percent.
+constexpr double kProductShare = 4e-5;
+
+DirectDepthwiseSm80 kernel_of(const Conv2dProblem& problem, const Config& config) {
+  return from_config(config, DirectDepthwiseSm80{.conv = extents_of(problem)});
+}
+
+// A tile of one image, gone through in passes. All warps load, multiply and store, in turns.
+TileWork work_of(const DirectDepthwiseSm80& a) {
+  const Conv2dExtents& conv = a.conv;
+  const DirectDepthwiseSm80::Work strip = a.work();
+  const double warps = a.threads() / 32.0, outputs = 1.0 * a.rows * a.columns, passes = a.passes;
+  const double floats = 1.0 * a.input_rows() * a.row_floats();
+  const auto inside = [](int first, int count, int extent) {  // of a tile's rows or columns, the image's
+    return std::max(0, std::min(first + count, extent) - std::max(first, 0));
+  };
+  double rows = 0, columns = 0;  // of all tiles
+  for (int band = 0; band < a.bands(); ++band) rows += inside(a.first_row(band), a.input_rows(), conv.h);
+  for (int side = 0; side < a.sides(); ++side)
+    columns += inside(a.first_column(side), a.input_columns(), conv.w);
+  TileWork work;
+  work.tiles = static_cast<double>(a.all_blocks());
+  work.cuda_cores = true;
+  work.load_beside = a.passes > 1;
+  work.load.instructions = floats / 32 * (a.vectors() ? 4 : 14);
+  work.load.wavefronts = floats / 32;
+  work.load.l2_bytes = 4 * rows * columns * a.channels / (1.0 * a.bands() * a.sides());
+  const double under_way = std::min(a.passes == a.ahead ? 1.0 : a.ahead / passes, 1.0);
+  work.in_flight_bytes = std::max(work.load.l2_bytes * under_way, 1.0);
+  const double weights = a.taps() / (a.weights_in_registers() ? passes : 1);  // that are read
+  // Channels that are no whole warp leave bank conflicts.
+  const double conflicts = a.channels % 32 == 0 || a.channels * a.columns * conv.stride_w % 32 == 16 ? 1 : 2;
+  work.multiply.instructions = warps * (60 + passes * (30 + weights + strip.inputs + strip.products));
+  work.multiply.wavefronts = warps * passes * (strip.inputs * conflicts + weights);
+  if (a.passes > 1) {                // the copies are under way meanwhile, the instructions are not
+    constexpr double kSlower = 2.5;  // than multiply-adds, which do not wait for each other
+    work.multiply.instructions += kSlower * work.load.instructions;
+    work.load.instructions = 0;
+  }
+  work.multiply.waits = 3 * passes;
+  work.store.instructions = warps * passes * outputs * 2;
+  work.store.wavefronts = warps * passes * outputs;
+  // Of a position. Whole lines, or all channels, are one piece with their neighbours, which are stored at the
+  // same time by this block or by others.
+  const bool whole = a.chunks() == 1 || a.channels % 32 == 0;
+  store_in_pieces(work, outputs_of(conv) / work.tiles, whole ? 1.0 * a.tile_columns() * conv.c : a.channels);
+  work.input_bytes = 4.0 * conv.n * conv.c * conv.h * conv.w;
+  return work;
+}
+
+// ---- The search space ----
+
+// All, half, a quarter ... of `all`, and 1.
+std::vector<int> parts(int all) {
+  std::vector<int> result;
+  for (int parts = 1; result.empty() || result.back() > 1; parts *= 2)
+    if (const int part = DirectDepthwiseSm80::ceil_div(all, parts); result.empty() || part < result.back())
+      result.push_back(part);
+  return result;
+}
+
+// As they are needed, in parts, and few.
+std::vector<int> pass_choices(int all) {
+  std::vector<int> choices = parts(all);
+  for (const int few : {2, 4})
+    if (few < all && std::find(choices.begin(), choices.end(), few) == choices.end()) choices.push_back(few);
+  return choices;
+}
+
+// Where there are many, half a warp, a whole one or more: others read shared memory with bank conflicts.
+std::vector<int> channel_choices(int c) {
+  if (c <= 16) return {DirectDepthwiseSm80::round_up(c, 4)};
+  std::vector<int> choices = {16};
+  for (int channels = 32; channels < c + 32 && channels <= 128; channels += 32)
+    if (channels != 128 || c % 128 == 0) choices.push_back(channels);
+  return choices;
+}
+
+// Blocks that shared memory and threads allow on a multiprocessor; registers are held to it.
+int most_blocks(const DirectDepthwiseSm80& kernel, const Target& target) {
+  if (kernel.smem_bytes() > target.smem_per_block) return 0;
+  DirectDepthwiseSm80 held = kernel;
+  for (held.blocks = occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks; held.blocks > 0;
+       --held.blocks)
+    if (held.registers() <= held.register_limit()) break;
+  return held.blocks;
+}
+
+// Every valid config. `wasteful`: those with idle outputs and few threads too, for problems that have no
+// other.
+std::vector<DirectDepthwiseSm80> configs_of(const Conv2dExtents& conv, const Target& target,
+                                            bool wasteful = false) {
+  std::vector<DirectDepthwiseSm80> configs;
+  const auto idle = [&](int tile, int extent) {
+    return !wasteful && DirectDepthwiseSm80::ceil_div(extent, tile) * tile > extent + extent / 7;
+  };
+  const auto add = [&](DirectDepthwiseSm80 kernel) {
+    if (!kernel.possible()) return;
+    kernel.blocks = most_blocks(kernel, target);
+    if (kernel.blocks >= 1 && kernel.valid()) configs.push_back(kernel);
+  };
+  const std::vector<int> channel_counts = channel_choices(conv.c);
+  // A ring hides rows that come behind products. Where there are few of those, tiles that are under way as a
+  // whole, in several blocks beside each other, keep memory busier: 3x3 filters take 2 to 9 % less.
+  const bool ring_pays = conv.r * conv.s >= 16;
+  for (const int rows : {1, 2, 3, 4, 7, 8, 14}) {
+    if (rows > conv.p || idle(rows, conv.p)) continue;
+    for (const int columns : {1, 2, 3, 4, 5, 7, 8, 14}) {
+      if (columns > conv.q || idle(columns, conv.q)) continue;
+      const int sums = rows * columns;
+      if (sums > 56 || (!wasteful && sums < 7) ||
+          !DirectDepthwiseSm80{.conv = conv, .rows = rows, .columns = columns}.valid())
+        continue;
+      for (const int channels : channel_counts)
+        for (const int across : parts(DirectDepthwiseSm80::ceil_div(conv.q, columns)))
+          for (const int down : parts(DirectDepthwiseSm80::ceil_div(conv.p, rows))) {
+            const int threads = channels * across * down;
+            if (threads > 512 || (!wasteful && threads < 64) || idle(columns * across, conv.q)) continue;
+            for (const int passes : pass_choices(DirectDepthwiseSm80::ceil_div(conv.p, rows * down)))
+              for (const int ahead : {1, 2, 4, 8})
+                if (ahead <= passes && (ring_pays || ahead == passes) && !idle(rows * down * passes, conv.p))
+                  add({conv, rows, columns, channels, down, across, passes, ahead, 1});
+          }
+    }
+  }
+  return configs.empty() && !wasteful ? configs_of(conv, target, true) : configs;
+}
+
+class DirectDepthwise final : public KernelAlgorithm {
+ public:
+  DirectDepthwise() : KernelAlgorithm("direct_depthwise_sm80") {}
+
+  Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = takes(a, device); !support) return support;
+    if (!configs_of(extents_of(a), target_of(device)).empty()) return Support::yes();
+    const DirectDepthwiseSm80 least{.conv = extents_of(a)};
+    return Support::no(fmt::format(
+        "its least config needs {} bytes of shared memory (of {}), {} products in straight code (of {}) and "
+        "a window of {}x{} (of {})",
+        least.smem_bytes(), target_of(device).smem_per_block, least.taps(),
+        DirectDepthwiseSm80::kMostProducts, least.strip_rows(), least.strip_columns(),
+        DirectDepthwiseSm80::kMostWindow));
+  }
+
+  std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (!takes(a, device)) return {};
+    std::vector<Ranked<DirectDepthwiseSm80>> ranked;
+    const Target target = target_of(device);
+    for (const DirectDepthwiseSm80& kernel : configs_of(extents_of(a), target)) {
+      const TileWork work = work_of(kernel);
+      const BlockShape block = {kernel.threads(), 0, work.tiles, kernel.blocks};
+      ranked.push_back(
+          {estimate_time(target, work, block).us * (1 + kProductShare * kernel.work().straight), kernel});
+    }
+    return to_configs(best_of(std::move(ranked), kMostCandidates, kHopeless));
+  }
+
+  double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config&,
+                  const Ceilings& ceilings) const override {
+    return 1e6 * std::max(a.flops() / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
+  }
+
+  std::vector<ConfigField> fields() const override { return config_fields<DirectDepthwiseSm80>(); }
+
+ private:
+  // Every precision: fp32 products are at least as exact.
+  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm80(device); !support) return support;
+    if (Support support = takes_f32(a, Layout::nhwc); !support) return support;
+    if (a.c != a.groups || a.k != a.groups)
+      return Support::no(
+          fmt::format("it is for one filter a channel: {} channels and {} filters in {} groups "
+                      "are not",
+                      a.c, a.k, a.groups));
+    if (Support support = fits_extents(a); !support) return support;
+    if (a.r > kMostTaps || a.s > kMostTaps || a.r * a.s > kMostTaps)
+      return Support::no(fmt::format("a filter of {}x{} has more than {} taps", a.r, a.s, kMostTaps));
+    constexpr std::int64_t kMostImage = 1 << 30;  // offsets in an image are ints
+    if (a.h * a.w >= kMostImage / a.c || a.p() * a.q() >= kMostImage / a.c)
+      return Support::no(fmt::format("an image of {} numbers, or its output of {}, is too large",
+                                     a.h * a.w * a.c, a.p() * a.q() * a.c));
+    return Support::yes();
+  }
+
+  Support takes_config(const Conv2dProblem& a, const DeviceInfo& device,
+                       const Config& config) const override {
+    const DirectDepthwiseSm80 kernel = kernel_of(a, config);
+    if (!kernel.possible())
+      return Support::no(fmt::format(
+          "{} is no config: rows and columns are 1 to {}, channels are a multiple of 4, ahead is 1 to {}, "
+          "blocks are 1 to 32, with at most {} threads",
+          to_string(config), DirectDepthwiseSm80::kMostStrip, DirectDepthwiseSm80::kMostAhead,
+          DirectDepthwiseSm80::kMostThreads));
+    const Target target = target_of(device);
+    const bool fits = kernel.valid() && kernel.smem_bytes() <= target.smem_per_block &&
+                      kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks;
+    if (fits) return Support::yes();
+    return Support::no(fmt::format(
+        "{} is not one of its configs for this problem: {} products (this: {}), {} registers (this: "
+        "{}), {} bytes of shared memory (this: {}) and {} for all blocks",
+        to_string(config), DirectDepthwiseSm80::kMostProducts, kernel.work().products,
+        kernel.register_limit(), kernel.registers(), target.smem_per_block, kernel.smem_bytes(),
+        target.smem_per_multiprocessor));
+  }
+
+  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
+                         const Config& config) const override {
+    const DirectDepthwiseSm80 kernel = kernel_of(a, config);
+    LaunchPlan plan = plan_of("direct_depthwise_sm80", kernel, device,
+                              {static_cast<unsigned>(kernel.all_blocks())}, kTensorArguments, "float*");
+    add_any_pointer_form(plan, kernel);
+    plan.resident_blocks = kernel.blocks;
+    plan.most_registers = kernel.register_limit();
+    return plan;
+  }
+  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
+    return work_of(kernel_of(a, config));
+  }
+};
+
+}  // namespace
+
+const Algorithm& direct_depthwise_sm80() {
+  static const DirectDepthwise algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cuda

@@ -1,0 +1,280 @@
+// Convolution on CUDA cores, in exact fp32, for sums of few products: depthwise, small groups, one to four
+// input channels. Such layers wait for memory, so what counts is that each input is read once, in long
+// pieces, and that enough reads are on their way; blocks beside each other on a multiprocessor see to that,
+// some loading while others compute.
+//
+//   x in NCHW, a block's planes ------- cp.async ------> shared memory, rows with zeros at the padding
+//   a thread: `rows` x 4 outputs of `filters` filters; input rows go by in registers, and each one is
+//   multiplied for all output rows that it belongs to:
+//
+//     input row 0   a b c d e f       filter row 0 -> output row 0
+//     input row 1   g h i j k l       filter row 1 -> output row 0, filter row 0 -> output row 1
+//     input row 2   ...               ... all 4 columns x `filters` at each
+//
+// Products are real ones, so numbers that are not finite spread as they should; only an infinite weight must
+// not meet the zeros of the padding. pack() flags such weights, and all is then computed by exact_sum.
+#include "cuda/algorithms/direct_fma_sm80/store.cuh"
+#include "cuda/tile/exact_sum.cuh"
+
+namespace convtune {
+namespace fma_sm80 {
+
+// Floats [kBegin, kEnd) of a vector in shared memory: no more than is wanted.
+template <int kBegin, int kEnd>
+__device__ __forceinline__ void read_some(float* to, const float* from) {
+  if constexpr (kEnd - kBegin == 1) {
+    to[0] = from[kBegin];
+  } else if constexpr (kBegin / 2 == (kEnd - 1) / 2) {
+    const float2 pair = *reinterpret_cast<const float2*>(from + kBegin);
+    to[0] = pair.x, to[1] = pair.y;
+  } else {
+    const float4 four = *reinterpret_cast<const float4*>(from);
+    const float all[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int i = kBegin; i < kEnd; ++i) to[i - kBegin] = all[i];
+  }
+}
+// From an address there, in a way that the compiler can neither move nor keep.
+template <int kBegin, int kEnd>
+__device__ __forceinline__ void read_some(float* to, unsigned from) {
+  if constexpr (kEnd - kBegin == 1) {
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(to[0]) : "r"(from + kBegin * 4));
+  } else if constexpr (kBegin / 2 == (kEnd - 1) / 2) {
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(to[0]), "=f"(to[1]) : "r"(from + kBegin * 4));
+  } else {
+    float all[4];
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(all[0]), "=f"(all[1]), "=f"(all[2]), "=f"(all[3])
+                 : "r"(from));
+#pragma unroll
+    for (int i = kBegin; i < kEnd; ++i) to[i - kBegin] = all[i];
+  }
+}
+
+// kCount floats behind the kFirst of a vector, at `from`.
+template <int kFirst, int kCount, class Address>
+__device__ __forceinline__ void read(float* to, Address from) {
+  constexpr int kUnit = sizeof(Address) == sizeof(unsigned) ? 4 : 1;  // what addresses count
+  constexpr int kEnd = kFirst + kCount, kWhole = kFirst > 0 ? 4 : 0;  // where whole vectors begin
+  if constexpr (kFirst > 0) read_some<kFirst, (kEnd < 4 ? kEnd : 4)>(to, from);
+#pragma unroll
+  for (int i = kWhole; i + 4 <= kEnd; i += 4) read_some<0, 4>(to + i - kFirst, from + i * kUnit);
+  if constexpr (kEnd > kWhole && kEnd % 4 > 0)
+    read_some<0, kEnd % 4>(to + kEnd / 4 * 4 - kFirst, from + kEnd / 4 * 4 * kUnit);
+}
+
+// One filter row's products with one input row, for one output row of the strip.
+template <DirectFmaSm80 config>
+__device__ __forceinline__ void multiply_row(Sums<config>& sums, int row, const float* __restrict__ weights,
+                                             const float* __restrict__ x) {
+  constexpr Conv2dExtents a = config.conv;
+#pragma unroll
+  for (int s = 0; s < a.s; ++s)
+#pragma unroll
+    for (int filter = 0; filter < config.filters; ++filter)
+#pragma unroll
+      for (int column = 0; column < DirectFmaSm80::kColumns; ++column)
+        sums[filter][row][column] = fmaf(x[column * a.stride_w + s * a.dilation_w],
+                                         weights[s * config.filters + filter], sums[filter][row][column]);
+}
+
+// A channel's products for a strip; `input_row` gives an input row's window, for which it may use the memory
+// that it gets. Plain loops, which the compiler writes out: with rows that are constants to the language, and
+// so a function each, it takes twice as long.
+template <DirectFmaSm80 config, class InputRow>
+__device__ __forceinline__ void multiply_channel(Sums<config>& sums, const InputRow& input_row,
+                                                 const float* weights) {
+  constexpr Conv2dExtents a = config.conv;
+  constexpr int kRowFloats = config.weight_row_floats(), kUsed = a.s * config.filters;
+  constexpr bool kKept = config.weights_in_registers();  // else read again for each input row
+  const unsigned address = ptx::shared_address(weights);
+  float kept[kKept ? a.r : 1][kUsed];
+  if constexpr (kKept) {
+#pragma unroll
+    for (int r = 0; r < a.r; ++r) {
+      if constexpr (config.kept)
+        read<0, kUsed>(kept[r], address + r * kRowFloats * 4);
+      else
+        read<0, kUsed>(kept[r], weights + r * kRowFloats);
+    }
+  }
+#pragma unroll
+  for (int from = 0; from < config.strip_rows(); ++from) {  // the strip's input row
+    if (!config.is_used(from)) continue;
+    float memory[config.window()];
+    const float* x = input_row(from, memory);
+#pragma unroll
+    for (int r = a.r - 1; r >= 0; --r) {
+      const int distance = from - r * a.dilation_h;  // to the strip's output row
+      if (distance < 0 || distance % a.stride_h != 0 || distance / a.stride_h >= config.rows) continue;
+      if constexpr (kKept) {
+        multiply_row<config>(sums, distance / a.stride_h, kept[r], x);
+      } else {
+        float some[kUsed];
+        read<0, kUsed>(some, address + r * kRowFloats * 4);
+        multiply_row<config>(sums, distance / a.stride_h, some, x);
+      }
+    }
+  }
+}
+
+// A strip's input, all of it, in registers.
+template <DirectFmaSm80 config>
+struct Window {
+  float rows[config.conv.group_channels()][config.strip_rows()][config.window()];
+
+  __device__ __forceinline__ Window(const float* input, const Place<config>& place) {
+#pragma unroll
+    for (int channel = 0; channel < config.conv.group_channels(); ++channel)
+#pragma unroll
+      for (int row = 0; row < config.strip_rows(); ++row)
+        if (config.is_used(row))
+          read<config.first_column() % 4, config.window()>(
+              rows[channel][row],
+              ptx::shared_address(place.input(input, channel)) + row * config.pitch() * 4);
+  }
+};
+
+// Every strip of this thread. `sum_up` adds a strip's products to its sums.
+template <DirectFmaSm80 config, class SumUp>
+__device__ __forceinline__ void compute_strips(const float* weights, float* staged, float* __restrict__ y,
+                                               const Part<config>& part, const SumUp& sum_up) {
+  constexpr Conv2dExtents a = config.conv;
+#pragma unroll 1
+  for (int strip = threadIdx.x; strip < config.strips(); strip += config.threads()) {
+    const Place<config> place(strip, part);
+    if (!place.exists) continue;
+    const float* my_weights = place.weights(weights);
+    Sums<config> sums;
+    float bias[config.filters];
+    read<0, config.filters>(bias, my_weights + a.group_channels() * a.r * config.weight_row_floats());
+#pragma unroll
+    for (int filter = 0; filter < config.filters; ++filter)
+#pragma unroll
+      for (int row = 0; row < config.rows; ++row)
+#pragma unroll
+        for (int column = 0; column < DirectFmaSm80::kColumns; ++column)
+          sums[filter][row][column] = bias[filter];
+    sum_up(sums, place, my_weights);
+    store_strip<config>(sums, place, staged, y);
+  }
+}
+
+template <DirectFmaSm80 config>
+__device__ __forceinline__ void compute(const float* input, const float* weights, float* staged,
+                                        float* __restrict__ y, const Part<config>& part) {
+  constexpr Conv2dExtents a = config.conv;
+  constexpr int kChannelFloats = a.r * config.weight_row_floats();
+  if constexpr (config.kept) {
+    // No thread may leave: those that are left out still take part in the warp's exchanges, and in barriers.
+    const Place<config> place(threadIdx.x, part);
+    const Window<config> window(input, place);
+    compute_strips<config>(
+        weights, staged, y, part, [&](Sums<config>& sums, const Place<config>&, const float* mine) {
+#pragma unroll
+          for (int channel = 0; channel < a.group_channels(); ++channel)
+            multiply_channel<config>(
+                sums, [&](int row, float*) -> const float* { return window.rows[channel][row]; },
+                mine + channel * kChannelFloats);
+        });
+  } else {
+    compute_strips<config>(
+        weights, staged, y, part, [&](Sums<config>& sums, const Place<config>& place, const float* mine) {
+#pragma unroll 1
+          for (int channel = 0; channel < a.group_channels(); ++channel) {
+            const float* first = place.input(input, channel);
+            const auto input_row = [&](int row, float* x) -> const float* {
+              read<config.first_column() % 4, config.window()>(x, first + row * config.pitch());
+              return x;
+            };
+            multiply_channel<config>(sums, input_row, mine + channel * kChannelFloats);
+          }
+        });
+  }
+}
+
+// Everything again, slowly: where a weight is not finite.
+template <DirectFmaSm80 config>
+__device__ __noinline__ void compute_exactly(const float* __restrict__ x, const float* __restrict__ packed,
+                                             float* __restrict__ y, const Part<config>& part) {
+  constexpr Conv2dExtents a = config.conv;
+  constexpr int kPlane = config.band_rows() * a.q;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < config.units * config.block_filters() * kPlane; i += config.threads()) {
+    const int plane = i / kPlane, row = i % kPlane / a.q, column = i % a.q;
+    const int unit = plane / config.block_filters(), filter = plane % config.block_filters();
+    if (!part.has_unit(unit) || !part.has_filter(filter) || !part.has_row(row)) continue;
+    const int group = part.group(unit);
+    const int image = static_cast<int>((part.first_unit + unit) / a.groups);
+    const int k = group * a.group_filters() + part.filter_block * config.block_filters() + filter;
+    const float sum =
+        exact_sum(a, x, packed + config.exact_weights(), image, k, part.first_row() + row, column);
+    y[part.plane(unit, filter) + static_cast<long long>(part.first_row() + row) * a.q + column] =
+        finish<config>(sum + packed[config.bias_at() + k]);
+  }
+}
+
+}  // namespace fma_sm80
+
+template <DirectFmaSm80 config>
+__global__ void __launch_bounds__(config.threads())
+    direct_fma_sm80(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y) {
+  extern __shared__ __align__(16) float memory[];
+  float* input = memory;
+  float* weights = input + config.input_floats();
+  float* staged = weights + config.weight_units() * config.block_weight_floats();
+  const fma_sm80::Part<config> part(blockIdx.x);
+
+  fma_sm80::load_weights<config>(packed, weights, part);
+  fma_sm80::load_input<config>(x, input, part);
+  ptx::cp_async_commit_group();
+  const bool finite = packed[config.flag_at()] == 0;
+  fma_sm80::clear_margins<config>(input);
+  ptx::cp_async_wait_group<0>();
+  __syncthreads();
+  if (!finite) {
+    fma_sm80::compute_exactly<config>(x, packed, y, part);
+    return;
+  }
+  fma_sm80::compute<config>(input, weights, staged, y, part);
+  if constexpr (config.staged) {
+    __syncthreads();
+    fma_sm80::store_staged<config>(staged, y, part);
+  }
+}
+
+// The packed weights. The flag must be 0 before.
+template <DirectFmaSm80 config>
+__global__ void __launch_bounds__(256)
+    pack_direct_fma_sm80(const float* __restrict__ w, const float* __restrict__ bias,
+                         float* __restrict__ packed) {
+  constexpr Conv2dExtents a = config.conv;
+  const long long i = blockIdx.x * 256LL + threadIdx.x;
+  if (i >= config.flag_at()) return;
+  float value = 0;
+  if (i >= config.bias_at()) {
+    value = bias ? bias[i - config.bias_at()] : 0;
+  } else if (i >= config.exact_weights()) {
+    value = w[i - config.exact_weights()];
+    if (!(fabsf(value) < __int_as_float(0x7f800000))) packed[config.flag_at()] = 1;
+  } else {
+    constexpr int kRow = config.weight_row_floats(), kBias = a.group_channels() * a.r * kRow;
+    const int at = static_cast<int>(i % config.chunk_floats());
+    const long long chunk = i / config.chunk_floats();
+    const int group = static_cast<int>(chunk / config.group_chunks());
+    const int first = static_cast<int>(chunk % config.group_chunks()) * config.filters;  // of the group
+    const bool is_bias = at >= kBias;
+    const int filter = first + (is_bias ? at - kBias : at % kRow % config.filters);
+    const int s = at % kRow / config.filters, row = at / kRow;  // row: channel * r + filter row
+    const long long k = static_cast<long long>(group) * a.group_filters() + filter;
+    if (filter < a.group_filters()) {
+      if (is_bias)
+        value = bias && at - kBias < config.filters ? bias[k] : 0;
+      else if (s < a.s)
+        value = w[(k * (a.group_channels() * a.r) + row) * a.s + s];
+    }
+  }
+  packed[i] = value;
+}
+
+}  // namespace convtune

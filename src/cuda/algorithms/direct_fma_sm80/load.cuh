@@ -1,0 +1,124 @@
+// Of direct_fma_sm80.cuh: which part of the problem a block has, and how its input and weights come into
+// shared memory.
+#pragma once
+
+#include "cuda/algorithms/direct_fma_sm80/config.h"
+#include "cuda/ptx/sm80.cuh"
+
+namespace convtune {
+namespace fma_sm80 {
+
+inline constexpr int kAtOnce = 4;  // copies in straight code
+
+// What a block computes.
+template <DirectFmaSm80 config>
+struct Part {
+  static constexpr Conv2dExtents a = config.conv;
+  int filter_block, band;
+  long long first_unit;
+
+  __device__ explicit Part(unsigned block) {
+    filter_block = static_cast<int>(block % config.filter_blocks());
+    block /= config.filter_blocks();
+    band = static_cast<int>(block % config.bands());
+    first_unit = static_cast<long long>(block / config.bands()) * config.units;
+  }
+  // The last block may have less.
+  __device__ bool has_unit(int unit) const {
+    return config.all_units() % config.units == 0 || first_unit + unit < config.all_units();
+  }
+  __device__ int first_row() const { return band * config.band_rows(); }
+  __device__ int group(int unit) const {
+    return static_cast<int>((first_unit + unit) % static_cast<long long>(a.groups));
+  }
+  __device__ bool has_filter(int filter /* of the block */) const {
+    return a.group_filters() % config.block_filters() == 0 ||
+           filter_block * config.block_filters() + filter < a.group_filters();
+  }
+  __device__ bool has_row(int row /* of the band */) const {
+    return a.p % config.band_rows() == 0 || first_row() + row < a.p;
+  }
+  // From y's start to a plane of the output.
+  __device__ long long plane(int unit, int filter) const {
+    return ((first_unit + unit) * a.group_filters() + filter_block * config.block_filters() + filter) *
+           (static_cast<long long>(a.p) * a.q);
+  }
+};
+
+// Input rows into shared memory, a vector of columns at a time where it can be; what lies outside the image
+// is zeros. A thread keeps its column where there are threads enough for a row.
+template <DirectFmaSm80 config>
+__device__ __forceinline__ void load_input(const float* __restrict__ x, float* input,
+                                           const Part<config>& part) {
+  constexpr Conv2dExtents a = config.conv;
+  constexpr int kWidth = config.vectors() && config.aligned ? 4 : 1;
+  constexpr int kAcross = config.stored_columns() / kWidth;
+  constexpr int kRows = config.planes() * config.input_rows();
+  constexpr int kStep = config.threads() / (kAcross > 0 ? kAcross : 1);
+  constexpr bool kInts = static_cast<long long>(config.planes()) * a.h * a.w < (1LL << 31);
+  const int top = part.first_row() * a.stride_h - a.pad_top;
+  const float* planes = x + part.first_unit * a.group_channels() * (static_cast<long long>(a.h) * a.w);
+  const unsigned to = ptx::shared_address(input) + config.margin() * 4;
+  const auto load = [&](int row, int column) {
+    const int plane = config.planes() == 1 ? 0 : row / config.input_rows();
+    const int image_row = top + row - plane * config.input_rows();
+    const bool inside = image_row >= 0 && image_row < a.h && part.has_unit(plane / a.group_channels());
+    const long long from = kInts ? (plane * a.h + image_row) * a.w + column
+                                 : (static_cast<long long>(plane) * a.h + image_row) * a.w + column;
+    const unsigned there = to + (row * config.pitch() + column) * 4;
+    if constexpr (kWidth == 4)
+      ptx::cp_async_16_if(there, planes + (inside ? from : 0), inside ? 16 : 0, row < kRows);
+    else
+      ptx::cp_async_4_if(there, planes + (inside ? from : 0), inside ? 4 : 0, row < kRows);
+  };
+  if constexpr (kStep > 0 && kAcross > 0) {
+    const int column = static_cast<int>(threadIdx.x) % kAcross * kWidth;
+    if (threadIdx.x < kStep * kAcross)
+#pragma unroll 1
+      for (int row = static_cast<int>(threadIdx.x) / kAcross; row < kRows; row += kStep * kAtOnce)
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) load(row + i * kStep, column);
+  } else if constexpr (kAcross > 0) {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kRows * kAcross; i += config.threads() * kAtOnce)
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j)
+        load((i + j * config.threads()) / kAcross, (i + j * config.threads()) % kAcross * kWidth);
+  }
+}
+
+// The columns to the left and right of the image.
+template <DirectFmaSm80 config>
+__device__ __forceinline__ void clear_margins(float* input) {
+  constexpr int kWidth = config.vectors() ? 4 : 1;  // all of their extents are multiples of it
+  constexpr int kMargins = (config.pitch() - config.stored_columns()) / kWidth;
+  if constexpr (kMargins > 0)
+#pragma unroll 4
+    for (int i = threadIdx.x; i < config.planes() * config.input_rows() * kMargins; i += config.threads()) {
+      const int column = i % kMargins * kWidth;
+      float* to = input + i / kMargins * config.pitch() + column +
+                  (column < config.margin() ? 0 : config.stored_columns());
+      if constexpr (kWidth == 4)
+        *reinterpret_cast<float4*>(to) = make_float4(0, 0, 0, 0);
+      else
+        *to = 0;
+    }
+}
+
+template <DirectFmaSm80 config>
+__device__ __forceinline__ void load_weights(const float* __restrict__ packed, float* weights,
+                                             const Part<config>& part) {
+  constexpr int kVectors = config.block_weight_floats() / 4;
+  const unsigned to = ptx::shared_address(weights);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < config.weight_units() * kVectors; i += config.threads()) {
+    const int unit = i / kVectors;
+    const long long from =
+        (static_cast<long long>(part.group(unit)) * config.filter_blocks() + part.filter_block) * kVectors +
+        i % kVectors;
+    ptx::cp_async_16(to + i * 16, packed + from * 4, 16);
+  }
+}
+
+}  // namespace fma_sm80
+}  // namespace convtune

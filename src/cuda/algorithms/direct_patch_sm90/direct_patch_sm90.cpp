@@ -1,0 +1,199 @@
+// `direct_patch_sm90`: filters that neither overlap nor leave gaps, on compute capability 9.0
+// (direct_patch_sm90.cuh). Which problems it takes, its search space, and what runs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/algorithms/direct_patch_sm90/config.h"
+#include "cuda/launch/extents.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "cuda/launch/tile_work.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr int kMostCandidates = 32;
+
+DirectPatchSm90 kernel_of(const Conv2dProblem& problem, const Config& config) {
+  return from_config(config, DirectPatchSm90{.conv = extents_of(problem)});
+}
+
+// One a multiprocessor.
+long long blocks_of(const DirectPatchSm90& kernel, int multiprocessors) {
+  return std::clamp<long long>(kernel.tiles(), 1, std::max(multiprocessors, 1));
+}
+
+// Clock cycles of the busiest multiprocessor, roughly: of products, of the copy engine and of what a stage
+// waits for its loads the slowest, then the outputs, which memory takes from all multiprocessors at once.
+double estimated_cycles(const DirectPatchSm90& kernel, int multiprocessors) {
+  constexpr double kCopyCycles = 100, kCopiedBytes = 75;  // to begin a copy; in a cycle
+  constexpr double kLatency = 1500, kStoredBytes = 10.5, kTileCycles = 1000, kMemoryBytes = 13;
+  const Conv2dExtents& a = kernel.conv;
+  const double products = 1.0 * kernel.steps() * kernel.consumers * kernel.filters / 2;
+  const double copies = 2 + (kernel.patch_rows() - 1) / kernel.most_box_rows();
+  const double engine = kCopyCycles * copies + static_cast<double>(kernel.stage_bytes()) / kCopiedBytes;
+  const double idle = kernel.consumers == 1 ? 0.5 * products : 0;  // between a warpgroup's products
+  const double stage = std::max({products + idle, engine, (kLatency + engine) / (kernel.stages - 1)});
+  const double outputs = 4.0 * kernel.block_positions() * kernel.filters / kStoredBytes;
+  const double waves = std::ceil(static_cast<double>(kernel.tiles()) /
+                                 static_cast<double>(blocks_of(kernel, multiprocessors)));
+  const double all = waves * (stage * kernel.sum_stages() + outputs + kTileCycles);
+  const double bytes =
+      4.0 * a.n * (static_cast<double>(a.c) * a.h * a.w + static_cast<double>(a.k) * a.p * a.q);
+  return std::max(all, bytes / kMemoryBytes / multiprocessors);
+}
+
+// A tile of positions and filters. The copy engine brings rows as they lie; a product of wgmma reads weights
+// from shared memory and positions from registers; boxes are stored once the sums are complete.
+TileWork work_of(const DirectPatchSm90& a) {
+  const double stages = a.sum_stages(), products = stages * a.steps() * a.consumers;
+  const double computed = 1.0 * a.block_positions() * a.filters;
+  const double loaded = stages * static_cast<double>(a.stage_bytes());
+  TileWork work;
+  work.tiles = static_cast<double>(a.tiles());
+  work.persistent = work.wgmma = true;
+  work.load_warps = 1;
+  work.in_flight_bytes = static_cast<double>(a.stages) * static_cast<double>(a.stage_bytes());
+  work.load.instructions = stages * 60;
+  work.load.wavefronts = loaded / 128;
+  work.load.l2_bytes = loaded;
+  work.multiply.products = products * a.filters / 2;
+  work.multiply.instructions = products * 4 * 20;
+  work.multiply.wavefronts = products * (16 + a.filters / 4.0);
+  work.multiply.waits = stages;
+  work.store.instructions = computed / 32 * 4;
+  work.store.wavefronts = computed / 32 * 2;
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles, 32);
+  if (a.conv.p * a.conv.q % 8 != 0) work.part_sectors = work.pieces;  // of every second filter
+  return work;
+}
+
+// x as [image and channel][row of patches][filter row][piece][column]; a map for each number of filter rows
+// that one copy may take. y as [image][filter][position].
+TensorMaps maps_of(const DirectPatchSm90& kernel) {
+  const auto wide = [](int value) { return static_cast<std::uint64_t>(value); };
+  const auto narrow = [](int value) { return static_cast<std::uint32_t>(value); };
+  const Conv2dExtents& a = kernel.conv;
+  const int columns = kernel.box_columns(), pieces = a.w / columns;
+  const std::uint64_t row = sizeof(float) * wide(a.w);
+  TensorMapGroup x{Operand::x, {}, DirectPatchSm90::kInputBoxes};
+  for (int rows = 1; rows <= kernel.most_box_rows(); ++rows)
+    x.maps.push_back({{wide(columns), wide(pieces), wide(a.r), wide(a.p), wide(a.n) * wide(a.c)},
+                      {sizeof(float) * wide(columns), row, row * wide(a.r), row * wide(a.h)},
+                      {narrow(columns), narrow(pieces), narrow(kernel.rows), narrow(rows), 1}});
+  TensorMapGroup y{Operand::y, {}};
+  const std::uint64_t image = wide(a.p) * wide(a.q);
+  if (kernel.has_boxes())
+    y.maps.push_back({{image, wide(a.k), wide(a.n)},
+                      {sizeof(float) * image, sizeof(float) * wide(a.k) * image},
+                      {32, DirectPatchSm90::kStagedFilters, 1},
+                      Swizzle::bytes_128});
+  return {"convtune::DirectPatchSm90Maps", {x, y}};
+}
+
+class DirectPatch final : public KernelAlgorithm {
+ public:
+  DirectPatch() : KernelAlgorithm("direct_patch_sm90") {}
+
+  Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = takes(a, device); !support) return support;
+    if (configs_of(extents_of(a), device.units).empty())
+      return Support::no(
+          fmt::format("two stages of its rows of {} columns are more than shared memory, or its offsets are "
+                      "more than an int",
+                      a.w));
+    return Support::yes();
+  }
+
+  std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (!takes(a, device)) return {};
+    return to_configs(configs_of(extents_of(a), device.units));
+  }
+
+  double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
+                  const Ceilings& ceilings) const override {
+    const DirectPatchSm90 kernel = kernel_of(a, config);
+    const double flops = 2.0 * static_cast<double>(kernel.position_tiles()) * kernel.block_positions() *
+                         kernel.filter_blocks() * kernel.filters * kernel.conv.taps();
+    return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
+  }
+
+  std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
+                                      const Config& config) const override {
+    const DirectPatchSm90 kernel = kernel_of(a, config);
+    return stages_alone(kernel.threads() / 32, kernel.stages, [kernel](std::int64_t stages) {
+      DirectPatchSm90 other = kernel;
+      other.stages = static_cast<int>(stages);
+      return to_config(other);
+    });
+  }
+
+  std::vector<ConfigField> fields() const override { return config_fields<DirectPatchSm90>(); }
+
+ private:
+  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm90(device); !support) return support;
+    if (Support support = takes_tf32_nchw(a); !support) return support;
+    if (Support support = fits_extents(a); !support) return support;
+    if (!DirectPatchSm90::takes(extents_of(a)))
+      return Support::no(
+          "it is for patches only: filters as wide and high as their stride, dense, with no padding and one "
+          "group; 4, 8 or a multiple of 16 columns, in rows of a multiple of 32");
+    return Support::yes();
+  }
+
+  Support takes_config(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
+    if (kernel_of(a, config).valid(sm90_smem_per_block())) return Support::yes();
+    return Support::no(fmt::format(
+        "{} is not one of its configs for this problem: consumers 1 to 3, filters a multiple of 32 up to "
+        "256 (192 with 3 consumers), rows that divide {} with at most {} numbers of a sum, a multiple of "
+        "16, stages 2 to {}, and {} bytes of "
+        "shared memory",
+        to_string(config), a.r, DirectPatchSm90::kMostStageNumbers, DirectPatchSm90::kMostStages,
+        sm90_smem_per_block()));
+  }
+
+  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
+                         const Config& config) const override {
+    const DirectPatchSm90 kernel = kernel_of(a, config);
+    std::vector<Argument> arguments = {maps_of(kernel), TensorMapsUsable{0}, TensorMapsUsable{1}};
+    arguments.insert(arguments.end(), kTensorArguments.begin(), kTensorArguments.end());
+    const auto blocks = static_cast<unsigned>(blocks_of(kernel, device.units));
+    LaunchPlan plan = plan_of("direct_patch_sm90", kernel, device, {blocks}, std::move(arguments));
+    hold_resident(plan, 1);
+    return plan;
+  }
+
+  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
+    return work_of(kernel_of(a, config));
+  }
+
+  // The best valid ones by the estimate, each with as many stages as there is room for.
+  static std::vector<DirectPatchSm90> configs_of(const Conv2dExtents& extents, int multiprocessors) {
+    std::vector<Ranked<DirectPatchSm90>> ranked;
+    for (const int consumers : {3, 2, 1})
+      for (int filters = 256; filters >= 32; filters -= 32)
+        for (const int rows : {1, 2, 4, 8, 16}) {
+          if (filters >= extents.k + 32) continue;
+          for (int stages = DirectPatchSm90::kMostStages; stages >= 2; --stages) {
+            const DirectPatchSm90 kernel{
+                .conv = extents, .consumers = consumers, .filters = filters, .rows = rows, .stages = stages};
+            if (!kernel.valid(sm90_smem_per_block())) continue;
+            ranked.push_back({estimated_cycles(kernel, multiprocessors), kernel});
+            break;
+          }
+        }
+    return best_of(std::move(ranked), kMostCandidates);
+  }
+};
+
+}  // namespace
+
+const Algorithm& direct_patch_sm90() {
+  static const DirectPatch algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cuda

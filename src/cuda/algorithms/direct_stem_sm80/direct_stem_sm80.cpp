@@ -1,0 +1,199 @@
+// `direct_stem_sm80`: few input channels on compute capability 8.0 and up (direct_stem_sm80.cuh).
+// Which problems it takes, and what runs. The fields of a config: config.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/algorithms/direct_stem_sm80/candidates.h"
+#include "cuda/launch/extents.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "cuda/launch/tile_work.h"
+#include "model/capability.h"
+#include "model/target.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr std::size_t kMostCandidates = 64;
+constexpr double kHopeless = 2;  // times the best estimate
+
+// Clock cycles of a block's products, if the tensor cores have nothing else to do.
+double product_cycles(const DirectStemSm80& kernel, const DeviceInfo& device) {
+  const double outputs = 1.0 * kernel.filters() * kernel.band() * kernel.columns();
+  return tensor_cycles(target_of(device), false) * kernel.k_steps() * outputs / 128;
+}
+
+constexpr double kBulkBytes = 512;  // that a warp copies by one instruction, 16 a thread
+
+// A block: its window, rounded as it is stored; all k-steps; outputs by way of shared memory, or not.
+TileWork work_of(const DirectStemSm80& a, double pixel_wavefronts) {
+  const double k_steps = a.k_steps(), filters = a.filter_tiles(), pixels = a.tiles();
+  const double window = 1.0 * a.smem_rows() * a.window_columns();
+  const double weight_bytes = 4 * k_steps * a.step_floats();
+  const double computed = 1.0 * a.filters() * a.band() * a.columns();
+  TileWork work;
+  work.tiles = static_cast<double>(a.all_blocks());
+  work.in_flight_bytes = 4.0 * a.threads() * (a.register_limit() - 32) / 2;
+  work.load.instructions = window / 32 * (6 + 4.0 / a.load_width);
+  work.load.wavefronts = window / 32;
+  work.load.l2_bytes = 4 * window;
+  work.multiply.products = computed / 128 * k_steps;
+  work.multiply.instructions =
+      a.warps() * k_steps * (filters * pixels + filters + 2 * pixels) + 3 * weight_bytes / kBulkBytes;
+  work.multiply.wavefronts =
+      a.warps() * k_steps * (4 * filters + 2 * pixels * pixel_wavefronts) + weight_bytes / 128;
+  work.multiply.l2_bytes = weight_bytes;
+  work.multiply.waits = a.resident() ? 0 : a.all_stages();
+  work.store.instructions = computed / 32 * (a.staged ? 5 : 4);
+  // From registers: a fragment of 8 pixels is a sector; or part of two; or it takes two stores, one for the
+  // odd pixels, and then each sector is written in parts.
+  const double sectors = a.conv.q % 8 == 0 ? 4 : a.conv.q % 2 == 0 ? 8 : 16;
+  work.store.wavefronts = computed / 32 * (a.staged ? 2 : sectors);
+  work.store.waits = a.staged ? 2.0 * a.filter_tiles() / a.staged_tiles() : 0;
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles,
+                  a.staged ? a.run() : std::min(a.columns(), a.conv.q));
+  if (!a.staged && a.conv.q % 2 != 0) work.part_sectors = outputs_of(a.conv) / work.tiles / 8;
+  work.input_bytes = 4.0 * a.conv.n * a.conv.c * a.conv.h * a.conv.w;
+  return work;
+}
+
+DirectStemSm80 kernel_of(const Conv2dProblem& problem, const Config& config) {
+  const DirectStemPlanned planned(problem);
+  return planned.laid_out(from_config(config, planned.plain()));
+}
+
+class DirectStem final : public KernelAlgorithm {
+ public:
+  DirectStem() : KernelAlgorithm("direct_stem_sm80") {}
+
+  Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = takes(a, device); !support) return support;
+    const DirectStemPlanned planned(a);
+    if (!direct_stem_sm80_configs(planned, target_of(device)).empty()) return Support::yes();
+    DirectStemSm80 least = planned.plain();
+    least.column_warps = 4, least.steps = 2, least.stages = 3;
+    least = planned.laid_out(least);
+    return Support::no(
+        fmt::format("{} bytes of shared memory and {} instructions are about the least that "
+                    "it needs here, and it has {} and {}",
+                    least.smem_bytes(), least.instructions(), smem_per_block_anywhere(),
+                    DirectStemSm80::kMostInstructions));
+  }
+
+  std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (!takes(a, device)) return {};
+    std::vector<Ranked<DirectStemSm80>> ranked;
+    const DirectStemPlanned planned(a);
+    const Target target = target_of(device);
+    for (const DirectStemSm80& kernel : direct_stem_sm80_configs(planned, target)) {
+      // The launch bounds keep `blocks` resident.
+      const TileWork work = work_of(kernel, planned.wavefronts_at(kernel.row_pitch));
+      const BlockShape block = {kernel.threads(), 0, work.tiles, kernel.blocks};
+      ranked.push_back({estimate_time(target, work, block).us, kernel});
+    }
+    return to_configs(best_of(std::move(ranked), kMostCandidates, kHopeless));
+  }
+
+  double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
+                  const Ceilings& ceilings) const override {
+    const DirectStemSm80 kernel = kernel_of(a, config);
+    const double flops = 16.0 * kernel.k_steps() * kernel.filters() * kernel.band() * kernel.columns() *
+                         static_cast<double>(kernel.all_blocks());
+    return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
+  }
+
+  // Twice the warps share the same tile: each has half of the filters, rows or columns.
+  std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
+                                      const Config& config) const override {
+    const DirectStemSm80 kernel = kernel_of(a, config);
+    StageView view;
+    view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
+    view.parameters.stages = {1, 2, 3, 4, 5, 6, 7, 8};
+    view.config = {kernel.warps(), kernel.used_stages()};  // more would be kept empty
+    view.with = [kernel](const StageConfig& wanted) {
+      DirectStemSm80 other = kernel;
+      other.stages = static_cast<int>(wanted.stages);
+      if (wanted.warps != 2 * kernel.warps()) return to_config(other);
+      if (kernel.warp_filters % 32 == 0)
+        other.warp_filters /= 2, other.filter_warps *= 2;
+      else if (kernel.warp_rows % 2 == 0)
+        other.warp_rows /= 2, other.row_warps *= 2;
+      else if (kernel.warp_columns % 2 == 0)
+        other.warp_columns /= 2, other.column_warps *= 2;
+      return to_config(other);
+    };
+    return view;
+  }
+
+  std::vector<ConfigField> fields() const override { return config_fields<DirectStemSm80>(); }
+
+ private:
+  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm80(device); !support) return support;
+    if (Support support = takes_tf32_nchw(a); !support) return support;
+    if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
+    if (a.dilation_h != 1 || a.dilation_w != 1) return Support::no("it is for dense filters only");
+    if (Support support = fits_extents(a); !support) return support;
+    constexpr std::int64_t kMost = DirectStemSm80::kMostTaps;
+    if (a.c > kMost || a.r > kMost || a.s > kMost || a.c * a.r * a.s > kMost)
+      return Support::no(fmt::format("it is for few input channels: {}x{}x{} products a sum are more than {}",
+                                     a.c, a.r, a.s, kMost));
+    if (a.c * a.h * a.w >= std::int64_t{1} << 31)  // offsets in an image are ints
+      return Support::no(fmt::format("an image of {} numbers is too large", a.c * a.h * a.w));
+    return Support::yes();
+  }
+
+  Support takes_config(const Conv2dProblem& a, const DeviceInfo& device,
+                       const Config& config) const override {
+    const DirectStemSm80 kernel = kernel_of(a, config);
+    if (!kernel.possible())
+      return Support::no(fmt::format(
+          "{} is no config: warp_filters is a multiple of 16 up to 128, blocks are 1 to 8, staged "
+          "is 0 or 1, all others 1 or more with at most {} warps",
+          to_string(config), DirectStemSm80::kMostWarps));
+    const Target target = target_of(device);
+    if (direct_stem_sm80_fits(kernel, target)) return Support::yes();
+    return Support::no(fmt::format(
+        "{} is not one of its configs for this problem: 2 stages or all {} steps in one, {} registers (this: "
+        "{}), {} instructions (this: {}), {} bytes of shared memory (this: {}) and {} for all blocks, whole "
+        "rows ({} columns) where staged",
+        to_string(config), kernel.k_steps(), kernel.register_limit(), kernel.registers(),
+        DirectStemSm80::kMostInstructions, kernel.instructions(), smem_per_block_anywhere(),
+        kernel.smem_bytes(), target.smem_per_multiprocessor, kernel.conv.q));
+  }
+
+  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
+                         const Config& config) const override {
+    DirectStemSm80 kernel = kernel_of(a, config);
+    const double delay = std::min(product_cycles(kernel, device) * kernel.stagger / 100, 1e6);
+    kernel.stagger = 0;  // said at the launch
+    std::vector<Argument> arguments = kTensorArguments;
+    arguments.insert(arguments.end(), {Argument(device.units), Argument(static_cast<int>(delay))});
+    LaunchPlan plan = plan_of("direct_stem_sm80", kernel, device,
+                              {static_cast<unsigned>(kernel.all_blocks())}, std::move(arguments));
+    // Some configs fill the registers so well that ptxas spills one or two of them by mishap, a few in a
+    // hundred: then another order of loads is tried.
+    plan.configs.clear();
+    for (const int held : {1, 0, 2, 3}) {
+      kernel.held = held;
+      plan.configs.push_back(to_cuda(kernel));
+    }
+    hold_resident(plan, kernel.blocks);
+    return plan;
+  }
+  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
+    const DirectStemSm80 kernel = kernel_of(a, config);
+    return work_of(kernel, direct_stem_sm80_wavefronts(kernel));
+  }
+};
+
+}  // namespace
+
+const Algorithm& direct_stem_sm80() {
+  static const DirectStem algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cuda

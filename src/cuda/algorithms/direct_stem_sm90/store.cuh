@@ -1,0 +1,276 @@
+// How the sums of direct_stem_sm90.cuh get to memory: consumers put them into slots of shared memory, one
+// tile after the other, and a warp sends the slots.
+//
+// Only whole sectors are sent, since a sector that two stores share is read from memory twice. Where a row
+// does not end with a sector, its last values are carried: the next row's run begins with them.
+//
+//   row p     | c c . . . . . . | . . . . . . . . | . . . . .          c: carried from row p - 1
+//   row p + 1                                      c c c c c | . . .
+//
+// Rows of filters 8 apart begin equally far behind a sector: a plane of them is one box for the copy engine.
+// The first values of a block's first row of an image and the last of its last have sectors of their own, and
+// are stored by the consumers.
+#pragma once
+
+#include "cuda/algorithms/direct_stem_sm90/load.cuh"
+
+namespace convtune {
+
+// y as [n][k / 8][8 * p * q], in boxes of a plane's runs: short ones, those a sector longer, those of whole
+// tiles.
+struct DirectStemSm90Maps {
+  ptx::TensorMap y[3];
+};
+
+namespace stem {
+
+// What is known of a tile when it is stored.
+struct Tile {
+  int item;  // its number in the block
+  int image;
+  int first;  // position of its image
+  int positions;
+  bool begins, ends;  // the block's rows of that image
+};
+template <DirectStemSm90 config>
+__device__ Tile tile_of(const Rows<config>& rows, int i, int tile) {
+  const bool last = tile == config.tiles() - 1;
+  return {i * config.tiles() + tile,
+          rows.image(i),
+          rows.row(i) * config.conv.q + tile * DirectStemSm90::kTile,
+          last ? config.last_tile() : DirectStemSm90::kTile,
+          rows.first(i) && tile == 0,
+          rows.last(i) && last};
+}
+
+// A plane's run: `carried` values are there before the tile's first.
+struct Run {
+  int carried, length;
+};
+template <DirectStemSm90 config>
+__device__ Run run_of(int plane, const Tile& tile) {
+  constexpr unsigned kSector = DirectStemSm90::kSector;
+  constexpr int kApart =
+      static_cast<int>(static_cast<long long>(config.conv.p) * config.conv.q % DirectStemSm90::kSector);
+  const unsigned carried = static_cast<unsigned>(plane * kApart + tile.first) % kSector;
+  return {static_cast<int>(carried),
+          static_cast<int>((carried + static_cast<unsigned>(tile.positions)) / kSector * kSector)};
+}
+
+// Whether the consumers have stored it: it would begin within a sector that is not this block's alone.
+__device__ inline bool stored_before(const Tile& tile, const Run& run) {
+  return tile.begins && run.carried > 0;
+}
+
+// One warp, of which one lane acts unless y is stored without boxes.
+template <DirectStemSm90 config>
+__device__ void store(const ptx::TensorMap* maps, float* __restrict__ y, const Smem<config>& smem, int lane,
+                      bool in_boxes) {
+  constexpr int kPlanes = DirectStemSm90::kPlanes, kPlanesOfSlot = DirectStemSm90::kPlanesOfSlot;
+  constexpr int kImage = config.conv.p * config.conv.q;
+  const Rows<config> rows;
+  const bool acts = lane == 0;
+  const int first_member = static_cast<int>(blockIdx.y) * config.members();
+  int slot = 0, phase = 0, before = config.kSlots - 1;  // `before`: the slot before
+#pragma unroll 1
+  for (int i = 0; i < rows.count; ++i)
+#pragma unroll 1
+    for (int t = 0; t < config.tiles(); ++t) {
+      const Tile tile = tile_of<config>(rows, i, t);
+#pragma unroll 1
+      for (int part = 0; part < kPlanes; part += kPlanesOfSlot) {
+        const unsigned from = smem.slots + slot * config.slot_bytes();
+        ptx::mbarrier_wait(smem.filled + 8 * slot, phase);
+        if (in_boxes) {
+#pragma unroll
+          for (int j = 0; j < kPlanesOfSlot; ++j) {
+            const Run run = run_of<config>(part + j, tile);
+            const int map = t < config.tiles() - 1 ? 2 : run.length > config.short_run();
+            ptx::store_box_if(maps + map, (part + j) * kImage + tile.first - run.carried, first_member,
+                              tile.image, from + j * config.plane_bytes(), acts && !stored_before(tile, run));
+          }
+        } else {
+#pragma unroll 1
+          for (int j = 0; j < kPlanesOfSlot; ++j) {
+            const Run run = run_of<config>(part + j, tile);
+            const int count = stored_before(tile, run) ? 0 : config.members() * run.length;
+#pragma unroll 1
+            for (int e = lane; e < count; e += 32) {
+              const int filter = kPlanes * (first_member + e / run.length) + part + j;
+              if (filter < config.conv.k)
+                y[(static_cast<long long>(tile.image) * config.conv.k + filter) * kImage + tile.first -
+                  run.carried + e % run.length] =
+                    __uint_as_float(load_shared(from + j * config.plane_bytes() + e * 4));
+            }
+          }
+        }
+        ptx::bulk_commit_group();
+        ptx::bulk_wait_read_but<1>();
+        ptx::mbarrier_arrive_if(smem.free + 8 * before, (acts || !in_boxes) && tile.item + part > 0);
+        before = slot;
+        if (++slot == config.kSlots) slot = 0, phase ^= 1;
+      }
+    }
+  ptx::bulk_wait();
+}
+
+__device__ inline void store_shared_if(unsigned address, unsigned value, bool stores) {
+  asm volatile(
+      "{\n"
+      ".reg .pred stores;\n"
+      "setp.ne.b32 stores, %2, 0;\n"
+      "@stores st.shared.b32 [%0], %1;\n"
+      "}" ::"r"(address),
+      "r"(value), "r"(static_cast<unsigned>(stores))
+      : "memory");
+}
+
+__device__ inline unsigned load_shared_if(unsigned address, bool loads) {
+  unsigned value;
+  asm volatile(
+      "{\n"
+      ".reg .pred loads;\n"
+      "setp.ne.b32 loads, %2, 0;\n"
+      "mov.b32 %0, 0;\n"
+      "@loads ld.shared.b32 %0, [%1];\n"
+      "}"
+      : "=&r"(value)
+      : "r"(address), "r"(static_cast<unsigned>(loads))
+      : "memory");
+  return value;
+}
+
+// Sums of two positions 8 apart, in one statement: it is their number that compiling waits for.
+__device__ inline void store_two(unsigned to, float first, float second) {
+  asm volatile("st.shared.f32 [%0], %1;\nst.shared.f32 [%0 + 32], %2;" ::"r"(to), "f"(first), "f"(second)
+               : "memory");
+}
+__device__ inline void store_two_if(const unsigned (&to)[2], float first, float second,
+                                    const bool (&stores)[2]) {
+  asm volatile(
+      "{\n"
+      ".reg .pred stores;\n"
+      "setp.ne.b32 stores, %4, 0;\n"
+      "@stores st.shared.f32 [%0], %2;\n"
+      "setp.ne.b32 stores, %5, 0;\n"
+      "@stores st.shared.f32 [%1], %3;\n"
+      "}" ::"r"(to[0]),
+      "r"(to[1]), "f"(first), "f"(second), "r"(static_cast<unsigned>(stores[0])),
+      "r"(static_cast<unsigned>(stores[1]))
+      : "memory");
+}
+__device__ inline void store_two_if(float* to, float first, float second, const bool (&stores)[2]) {
+  asm volatile(
+      "{\n"
+      ".reg .pred stores;\n"
+      "setp.ne.b32 stores, %3, 0;\n"
+      "@stores st.global.f32 [%0], %1;\n"
+      "setp.ne.b32 stores, %4, 0;\n"
+      "@stores st.global.f32 [%0 + 32], %2;\n"
+      "}" ::"l"(to),
+      "f"(first), "f"(second), "r"(static_cast<unsigned>(stores[0])), "r"(static_cast<unsigned>(stores[1]))
+      : "memory");
+}
+
+// Where a plane's pair is in the sums: at the first of two positions, and 2 behind at the second.
+__device__ constexpr int sum_of(int pair) {
+  return pair / 2 * 4 + pair % 2;
+}
+
+// What lies in sectors of its own: of the first tile of a block's rows of an image those runs that would
+// begin within a sector, of the last what is behind its runs.
+template <DirectStemSm90 config>
+__device__ __forceinline__ void store_ends(const float (&sums)[config.sums()], float* __restrict__ y,
+                                           const Tile& tile, int thread) {
+  constexpr int kPairs = config.filters / 32;
+  constexpr long long kImage = config.conv.p * config.conv.q;
+  const int at = thread / 32 * 16 + thread % 32 / 4;
+  const int filter = static_cast<int>(blockIdx.y) * config.filters + DirectStemSm90::kPlanes * (thread % 4);
+  float* const mine = y + (static_cast<long long>(tile.image) * config.conv.k + filter) * kImage + tile.first + at;
+#pragma unroll
+  for (int plane = 0; plane < DirectStemSm90::kPlanes; ++plane) {
+    const Run run = run_of<config>(plane, tile);
+    bool here[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int position = at + 8 * half;
+      here[half] = position < tile.positions &&
+                   (position + run.carried < run.length ? stored_before(tile, run) : tile.ends);
+    }
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+      constexpr bool kAll = config.conv.k % config.filters == 0;
+      const int apart = plane + 4 * DirectStemSm90::kPlanes * pair;
+      const int sum = sum_of(plane * kPairs + pair);
+      const bool stores[2] = {here[0] && (kAll || filter + apart < config.conv.k),
+                              here[1] && (kAll || filter + apart < config.conv.k)};
+      store_two_if(mine + apart * kImage, sums[sum], sums[sum + 2], stores);
+    }
+  }
+}
+
+// A consumer's part of a tile into the slots. The next consumer may begin when `next_turn` is told, after
+// half of the planes. This is why no phase is mistaken and no carried value lost: what it uses then was freed
+// after the slots of this half were filled, and it comes to the second half by slots that this one has filled
+// by then.
+template <DirectStemSm90 config, bool within>
+__device__ __forceinline__ void stage(const float (&sums)[config.sums()], const Smem<config>& smem,
+                                      const Tile& tile, unsigned next_turn, int thread) {
+  constexpr int kPlanes = DirectStemSm90::kPlanes, kSector = DirectStemSm90::kSector;
+  constexpr int kPlanesOfSlot = DirectStemSm90::kPlanesOfSlot, kParts = kPlanes / kPlanesOfSlot;
+  constexpr int kPairs = config.filters / 32, kCarried = config.members() * kSector;  // of a plane
+  static_assert(config.kSlots == 3 && kParts == 4 && kCarried <= 128);
+  const int lane = thread % 32, mine = lane % 4;
+  const int at = thread / 32 * 16 + lane / 4;  // my first position of a tile
+  const unsigned carry_in = smem.carry + (tile.item + 1) % 2 * config.carry_bytes() + thread * 4;
+  const unsigned carry_out = smem.carry + tile.item % 2 * config.carry_bytes() + (mine * kSector + at) * 4;
+  const bool has_carried = (within || !tile.begins) && thread < kCarried;
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    const int use = tile.item * kParts + part, slot = use % config.kSlots;
+    unsigned carried[kPlanesOfSlot];
+#pragma unroll
+    for (int j = 0; j < kPlanesOfSlot; ++j)
+      carried[j] = load_shared_if(carry_in + (part * kPlanesOfSlot + j) * kCarried * 4, has_carried);
+    ptx::mbarrier_wait(smem.free + 8 * slot, (use / config.kSlots & 1) ^ 1);
+#pragma unroll
+    for (int j = 0; j < kPlanesOfSlot; ++j) {
+      const int number = part * kPlanesOfSlot + j;
+      const Run run = run_of<config>(number, tile);
+      const unsigned plane = smem.slots + slot * config.slot_bytes() + j * config.plane_bytes();
+      store_shared_if(plane + (thread / kSector * run.length + thread % kSector) * 4, carried[j],
+                      has_carried && thread % kSector < run.carried);
+      const unsigned inner = plane + (mine * run.length + at + run.carried) * 4;
+      const int first = number * kPairs;
+      if constexpr (within) {
+#pragma unroll
+        for (int pair = 0; pair < kPairs; ++pair)
+          store_two(inner + pair * 16 * run.length, sums[sum_of(first + pair)],
+                    sums[sum_of(first + pair) + 2]);
+      } else {
+        const unsigned behind = carry_out + (number * kCarried + run.carried - run.length) * 4;
+        unsigned to[2], step[2];
+        bool real[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int position = at + 8 * half;
+          const bool inside = position + run.carried < run.length;
+          real[half] = position < tile.positions;
+          to[half] = (inside ? inner : behind) + half * 32;
+          step[half] = inside ? 16 * run.length : 16 * kSector;
+        }
+#pragma unroll
+        for (int pair = 0; pair < kPairs; ++pair) {
+          store_two_if(to, sums[sum_of(first + pair)], sums[sum_of(first + pair) + 2], real);
+          to[0] += step[0], to[1] += step[1];
+        }
+      }
+    }
+    ptx::fence_proxy_async();
+    ptx::mbarrier_arrive(smem.filled + 8 * slot);
+    if (part == kParts / 2 - 1) ptx::mbarrier_arrive(next_turn);
+  }
+}
+
+}  // namespace stem
+}  // namespace convtune

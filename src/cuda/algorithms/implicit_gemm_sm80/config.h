@@ -1,0 +1,196 @@
+// The general convolution for tensor cores of compute capability 8.0 and up (implicit_gemm_sm80.cuh, which
+// draws it): problem, choices, and what follows from them, shared by the kernel and by the host that plans
+// it.
+#pragma once
+
+#include "cuda/tile/conv2d_extents.h"
+
+namespace convtune {
+
+// What the operands of a product are rounded to; fp32 is split into a TF32 number and the rest of it.
+enum class Multiply { tf32, f16, bf16, fp32 };
+
+// A matrix product for each group: filters (m) x terms (k) times terms x output positions (n), which are the
+// pixels of all images in a row. What depends on the problem takes it as an argument: a kernel that is not
+// specialized is told it at every launch.
+struct ImplicitGemmSm80 {
+  Conv2dExtents conv;  // where not specialized: its layout alone
+  Multiply multiply = Multiply::tf32;
+  int block_m = 64, block_n = 64, block_k = 16, warps_m = 2, warps_n = 2, stages = 3;
+  bool chunked = false, specialized = true;
+  // Whether x and y begin at multiples of 16 bytes. Not a choice: another kernel is compiled for those that
+  // do not.
+  bool aligned = true;
+  static constexpr const char* kName = "ImplicitGemmSm80";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("conv", self.conv), field("multiply", self.multiply);
+    field("block_m", self.block_m, 16, 256, "filters of a block's tile");
+    field("block_n", self.block_n, 32, 256, "output positions of a block's tile: 32, 64, 128 or 256");
+    field("block_k", self.block_k, 16, 32, "terms of a stage: 16 or 32");
+    field("warps_m", self.warps_m, 1, 8, "warps along filters, a power of 2");
+    field("warps_n", self.warps_n, 1, 8, "warps along positions, a power of 2");
+    field("stages", self.stages, 2, kMostStages, "stages of the ring");
+    field("chunked", self.chunked, 0, 1, "a stage is channels of one filter tap; else all terms in a row");
+    field("specialized", self.specialized, 0, 1,
+          "compiled for the problem; else for every problem of the layout");
+    field("aligned", self.aligned);
+  }
+
+  // ---- 16 bytes at once: where neighbours of the tile are neighbours in the tensor, and aligned ----
+  constexpr bool wide_input(const Conv2dExtents& a) const {
+    if (conv.nhwc) return aligned && chunked && a.c % 4 == 0 && a.group_channels() % 4 == 0;
+    const bool pointwise = a.r == 1 && a.s == 1 && a.stride_h == 1 && a.stride_w == 1 && a.pad_top == 0 &&
+                           a.pad_left == 0 && a.p == a.h && a.q == a.w;
+    return aligned && chunked && pointwise && static_cast<long long>(a.h) * a.w % 4 == 0;
+  }
+  constexpr bool wide_output(const Conv2dExtents& a) const {
+    if (conv.nhwc) return aligned && a.k % 4 == 0 && a.group_filters() % 4 == 0;
+    return aligned && static_cast<long long>(a.p) * a.q % 4 == 0;
+  }
+  constexpr bool asks_alignment() const { return !specialized || wide_input(conv) || wide_output(conv); }
+
+  // ---- The terms of a sum ----
+  constexpr int k_blocks(const Conv2dExtents& a) const {
+    return chunked ? ceil_div(a.group_channels(), block_k) * a.r * a.s : ceil_div(a.taps(), block_k);
+  }
+  struct Term {
+    int channel, row, column;  // of the filter
+    bool real;                 // otherwise there is none: both operands are zero
+  };
+  // All taps of a chunk of channels follow each other, so that what they share is found in L1.
+  constexpr Term term(const Conv2dExtents& a, int k_block, int k) const {
+    const int window = a.r * a.s;
+    int channel = k_block / window * block_k + k, tap = k_block % window;
+    bool real = channel < a.group_channels();
+    if (!chunked) {
+      const int index = k_block * block_k + k;
+      real = index < a.taps();
+      channel = conv.nhwc ? index % a.group_channels() : index / window;
+      tap = conv.nhwc ? index / a.group_channels() : index % window;
+    }
+    return {channel, tap / a.s, tap % a.s, real};
+  }
+  // Of all those blocks' terms, in order: what is added to a position's place in the input, and to its row
+  // and column.
+  struct Tap {
+    long long offset;
+    int row, column;
+  };
+  constexpr Tap tap(const Conv2dExtents& a, const Term& term) const {
+    if (!term.real) return {0, kOutside, kOutside};
+    const int row = term.row * a.dilation_h, column = term.column * a.dilation_w;
+    return {a.input_offset(0, term.channel, row, column), row, column};
+  }
+
+  // ---- Fragments: which number a thread holds in which register ----
+  constexpr bool is_half() const { return multiply == Multiply::f16 || multiply == Multiply::bf16; }
+  constexpr int k_step() const { return is_half() ? 16 : 8; }  // terms of one matrix product
+  constexpr int steps() const { return block_k / k_step(); }
+  // Which term of a block is element `element` of register `upper` of thread `thread` (lane % 4). The order
+  // is free as long as both operands agree: channels-last, four neighbours belong to one thread.
+  constexpr int term_of(int step, int thread, int upper, int element) const {
+    if (is_half())
+      return conv.nhwc ? 16 * step + 4 * thread + 2 * upper + element
+                       : 16 * step + thread + 8 * upper + 4 * element;
+    return conv.nhwc ? step / 2 * 16 + 4 * thread + step % 2 * 2 + upper : 8 * step + thread + 4 * upper;
+  }
+  // Which filter of a warp's is row `group` (lane / 4), or group + 8, of its product `tile`. Channels-last,
+  // a thread has four neighbours in two products: it stores them together.
+  constexpr int filter_of(int tile, int upper, int group) const {
+    if (!conv.nhwc) return 16 * tile + 8 * upper + group;
+    if ((tile | 1) < tiles_m()) return tile / 2 * 32 + 4 * group + tile % 2 * 2 + upper;
+    return 16 * tile + 2 * group + upper;
+  }
+  // Which position of a warp's is column `column` of its product `tile`. Channels-first, four neighbours are
+  // the same column of four products: they are loaded together, and stored 16 in a row by four threads.
+  constexpr int position_of(int tile, int column) const {
+    return conv.nhwc ? 8 * tile + column : tile / 4 * 32 + (column / 2 + column % 2 * 4) * 4 + tile % 4;
+  }
+
+  // ---- A block ----
+  constexpr int threads() const { return 32 * warps_m * warps_n; }
+  constexpr int warp_m() const { return block_m / warps_m; }
+  constexpr int warp_n() const { return block_n / warps_n; }
+  constexpr int tiles_m() const { return warp_m() / 16; }
+  constexpr int tiles_n() const { return warp_n() / 8; }
+  // Registers of sums. fp32's are added up by the tensor cores within a block of terms only, since those do
+  // not round to nearest.
+  constexpr int sums() const { return tiles_m() * tiles_n() * 4 * (multiply == Multiply::fp32 ? 2 : 1); }
+  // How many the compiler shall leave room for, by registers.
+  constexpr int blocks_per_unit() const {
+    const int sized = sums() + (specialized ? 0 : 24) + (chunked ? 0 : 24) +  // what addresses take
+                      (conv.nhwc && block_k == 32 ? 8 : 0);
+    const int registers = sized <= 32 ? 104 : sized <= 64 ? 128 : sized <= 96 ? 168 : 255;
+    const int blocks = 65536 / (registers * threads());
+    return blocks < 1 ? 1 : blocks;
+  }
+
+  constexpr int m_blocks(const Conv2dExtents& a) const { return ceil_div(a.group_filters(), block_m); }
+  static constexpr long long positions(const Conv2dExtents& a) {
+    return static_cast<long long>(a.n) * a.p * a.q;
+  }
+  constexpr long long n_blocks(const Conv2dExtents& a) const {
+    return (positions(a) + block_n - 1) / block_n;
+  }
+  constexpr long long blocks(const Conv2dExtents& a) const { return a.groups * m_blocks(a) * n_blocks(a); }
+
+  // ---- Shared memory, in 32-bit words: a stage has weights in fragments, then input ----
+  constexpr int weight_words() const {
+    return block_m * block_k * (multiply == Multiply::fp32 ? 2 : 1) / (is_half() ? 2 : 1);
+  }
+  // Channels-first a row is a term's positions, and 4 words keep the threads of a load off each other's
+  // banks.
+  constexpr int input_pitch() const { return conv.nhwc ? block_k : block_n + 4; }
+  constexpr int input_words() const { return input_pitch() * (conv.nhwc ? block_n : block_k); }
+  // Channels-last a row is a position's terms; where it is 128 bytes long, halves of odd rows are swapped.
+  constexpr int input_word(int position, int k) const {
+    return position * block_k + (block_k == 32 ? k ^ position % 2 * 16 : k);
+  }
+  constexpr int stage_words() const { return weight_words() + input_words(); }
+  constexpr int staging_pitch() const { return warp_n() + 16; }
+  constexpr int staging_words() const {
+    return conv.nhwc ? 0 : warps_m * warps_n * 16 * staging_pitch();  // in place of the ring
+  }
+  constexpr int table_words() const { return 6 * block_n; }
+  constexpr int smem_bytes() const {
+    const int ring = stages * stage_words();
+    return 4 * (table_words() + (ring > staging_words() ? ring : staging_words()));
+  }
+
+  // ---- Packed weights, in 32-bit words: fragments, taps, weights as they came, bias ----
+  constexpr long long fragment_words(const Conv2dExtents& a) const {
+    return static_cast<long long>(a.groups) * m_blocks(a) * k_blocks(a) * weight_words();
+  }
+  constexpr long long taps_at(const Conv2dExtents& a) const { return fragment_words(a); }
+  constexpr int taps(const Conv2dExtents& a) const { return chunked ? 0 : k_blocks(a) * block_k; }
+  constexpr long long weights_at(const Conv2dExtents& a) const { return taps_at(a) + 4LL * taps(a); }
+  constexpr long long bias_at(const Conv2dExtents& a) const { return weights_at(a) + a.weights(); }
+  constexpr long long packed_words(const Conv2dExtents& a) const { return bias_at(a) + a.k; }
+
+  // ---- Whether the kernel can be compiled without spilling, and launched with so much shared memory ----
+  constexpr bool valid(long long most_smem_bytes) const {
+    const auto is_one_of = [](int value, auto... values) { return ((value == values) || ...); };
+    return is_one_of(block_n, 32, 64, 128, 256) && is_one_of(block_k, 16, 32) &&
+           is_one_of(warps_m, 1, 2, 4) && is_one_of(warps_n, 1, 2, 4, 8) && stages >= 2 &&
+           stages <= kMostStages && block_m >= 16 * warps_m && block_m <= 256 && warps_m * warps_n >= 2 &&
+           warps_m * warps_n <= 8 && block_m % (16 * warps_m) == 0 && block_n % (32 * warps_n) == 0 &&
+           sums() <= kMostSums && smem_bytes() <= most_smem_bytes;
+  }
+  // Whether its numbers of terms and blocks fit: with `a` of small extents (cuda/extents.h).
+  constexpr bool fits(const Conv2dExtents& a) const {
+    const long long window = static_cast<long long>(a.r) * a.s;
+    return window < kMostTerms && (a.group_channels() + block_k) * window < kMostTerms &&
+           static_cast<double>(a.groups) * m_blocks(a) * static_cast<double>(n_blocks(a)) < kMostTerms;
+  }
+
+  static constexpr int kMostStages = 8;
+  static constexpr int kMostSums = 128;
+  static constexpr long long kMostTerms = (1LL << 31) - 1;
+  static constexpr int kOutside = 1 << 30;  // a row that no image has, whatever is added to it
+
+ private:
+  static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+};
+
+}  // namespace convtune

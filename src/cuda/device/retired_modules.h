@@ -1,0 +1,31 @@
+// Loaded modules that nobody launches any more, until they may be unloaded. Work that they queued may still
+// be waiting, on any stream of anybody's, and the driver does not promise to keep their code for it.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "cuda/device/driver.h"
+
+namespace convtune::cuda {
+
+// Of one device. From any thread.
+class RetiredModules {
+ public:
+  // Up to `bound` stay loaded: tens of kilobytes each.
+  explicit RetiredModules(std::size_t bound) : bound_(bound) {}
+
+  void add(CUmodule) noexcept;
+  // Where there are more than `bound`: waits for the device, and unloads those that were here before. `wait`
+  // says whether the device has nothing left to do; while it does not, all of them stay.
+  void unload_some(const std::function<bool()>& wait, const std::function<void(CUmodule)>& unload);
+
+ private:
+  const std::size_t bound_;
+  std::mutex mutex_;
+  std::vector<CUmodule> modules_;
+};
+
+}  // namespace convtune::cuda

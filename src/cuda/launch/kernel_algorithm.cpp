@@ -1,0 +1,123 @@
+// The parts of KernelAlgorithm that need no template, and the words of shared refusals.
+#include "cuda/launch/kernel_algorithm.h"
+
+#include <fmt/format.h>
+
+#include "cuda/launch/kernel_executable.h"
+#include "cuda/launch/tile_work.h"
+#include "model/capability.h"
+#include "model/target.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr ComputeCapability kSm90 = {9, 0};
+
+}  // namespace
+
+std::string KernelAlgorithm::source_hash() const {
+  return kernel_source_hash(kernel_file(name_));
+}
+
+std::optional<double> KernelAlgorithm::estimated_us(const Conv2dProblem& problem, const DeviceInfo& device,
+                                                    const Config& config) const {
+  const LaunchPlan plan = launch_plan(problem, device, config);
+  const KernelLaunch& launch = plan.kernel_launch();
+  return estimate_time(target_of(device), work(problem, device, config),
+                       {static_cast<int>(launch.block.x), 0, launch.blocks(), plan.resident_blocks})
+      .us;
+}
+
+Support KernelAlgorithm::accepts(const Conv2dProblem& problem, const DeviceInfo& device,
+                                 const Config& config) const {
+  if (Support support = takes(problem, device); !support) return support;
+  try {
+    return takes_config(problem, device, config);
+  } catch (const Error& error) {
+    return Support::no(error.what());
+  }
+}
+
+LaunchPlan KernelAlgorithm::plan(const Conv2dProblem& problem, const DeviceInfo& device,
+                                 const Config& config) const {
+  if (const Support support = accepts(problem, device, config); !support)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{} cannot run this problem: {}", name_, support.reason()));
+  return launch_plan(problem, device, config);
+}
+
+TileWork KernelAlgorithm::work(const Conv2dProblem& problem, const DeviceInfo& device,
+                               const Config& config) const {
+  TileWork work = tile_work(problem, device, config);
+  work.input_bytes = read_bytes(problem);
+  return work;
+}
+
+void KernelAlgorithm::precompile(const Conv2dProblem& problem, const DeviceInfo& device,
+                                 const Config& config) const {
+  compile(plan(problem, device, config));
+}
+
+std::unique_ptr<Executable> KernelAlgorithm::build(const Conv2dProblem& problem, const DeviceInfo& device,
+                                                   const Config& config) const {
+  return std::make_unique<KernelExecutable>(plan(problem, device, config), device);
+}
+
+const KernelAlgorithm* kernel_algorithm(const Algorithm& algorithm) {
+  return dynamic_cast<const KernelAlgorithm*>(&algorithm);
+}
+
+Support takes_f32(const Conv2dProblem& problem, Layout layout) {
+  if (problem.dtype != DType::f32) return Support::no("it is for f32 tensors only");
+  if (problem.layout != layout)
+    return Support::no(layout == Layout::nchw ? "it is for NCHW only" : "it is for NHWC only");
+  return Support::yes();
+}
+
+Support takes_tf32_nchw(const Conv2dProblem& problem) {
+  if (Support support = takes_f32(problem, Layout::nchw); !support) return support;
+  if (problem.precision == Precision::fp32)
+    return Support::no("it multiplies in tf32, which is less than fp32 asks for");
+  return Support::yes();
+}
+
+Support needs_sm80(const DeviceInfo& device) {
+  if (device.capability >= kLeastCapability) return Support::yes();
+  return Support::no(fmt::format("it needs compute capability {}, and this is {}",
+                                 to_string(kLeastCapability), to_string(device.capability)));
+}
+
+Support needs_sm90(const DeviceInfo& device) {
+  if (device.capability == kSm90) return Support::yes();
+  return Support::no(fmt::format("it needs compute capability {}, and this is {}", to_string(kSm90),
+                                 to_string(device.capability)));
+}
+
+std::int64_t sm90_smem_per_block() {
+  static const std::int64_t bytes = capability_facts(kSm90).smem_per_block();
+  return bytes;
+}
+
+StageView stages_alone(std::int64_t warps, std::int64_t stages,
+                       std::function<Config(std::int64_t stages)> with_stages) {
+  StageView view;
+  view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
+  view.parameters.stages = {2, 3, 4, 5, 6, 7, 8};
+  view.config = {warps, stages};
+  view.with = [with_stages = std::move(with_stages)](const StageConfig& wanted) {
+    return with_stages(wanted.stages);
+  };
+  view.warps = {
+      {},
+      fmt::format("warps stays {}: each warpgroup has tiles or a role of its own, and a block has a "
+                  "multiprocessor for itself",
+                  warps)};
+  return view;
+}
+
+void hold_resident(LaunchPlan& plan, int blocks) {
+  plan.resident_blocks = blocks;
+  plan.most_registers = registers_for(static_cast<int>(plan.kernel_launch().block.x), blocks);
+}
+
+}  // namespace convtune::cuda

@@ -1,0 +1,146 @@
+// See kernel_executable.h. A kernel that looks at its pointers while it runs has every load and store twice,
+// and a compiler needs half as long again: so a plan's kernel takes tensors to begin at multiples of 16
+// bytes, which is where allocators put them, and another one is compiled when the first tensor comes that
+// does not.
+#include "cuda/launch/kernel_executable.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <utility>
+
+#include "cuda/launch/tensor_map.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr std::size_t kMostArguments = 8, kMostTensorMaps = 20;
+
+bool is_aligned(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+}
+
+}  // namespace
+
+struct KernelExecutable::Operands {
+  std::array<const void*, 5> addresses{};  // by Operand
+
+  const void* at(const Pointer& pointer) const {
+    const void* address = addresses[static_cast<std::size_t>(pointer.operand)];
+    return address ? static_cast<const float*>(address) + pointer.offset : nullptr;
+  }
+};
+
+// Loaded once in a process and device where they serve every problem, else once a plan.
+struct KernelExecutable::Kernels {
+  Kernels(const LaunchPlan& plan, int index, const CompiledPlan& made)
+      : device(index),
+        smem_bytes(plan.kernel_launch().dynamic_smem_bytes),
+        run(device, made.module, made.job.kernels[LaunchPlan::kRun], smem_bytes),
+        pack(device, made.module, made.job.kernels[LaunchPlan::kPack]) {}
+
+  const Kernel& for_any_pointer(const LaunchPlan& plan) const {
+    const std::lock_guard lock(mutex);
+    if (!any) {
+      const CompileJob job = compile_job(plan, plan.config_for_any_pointer);
+      any.emplace(device, compile(job), job.kernels[LaunchPlan::kRun], smem_bytes, Kernel::Loaded::in_a_run);
+    }
+    return *any;
+  }
+
+  const int device;
+  const std::size_t smem_bytes;
+  const Kernel run, pack;
+  mutable std::mutex mutex;
+  mutable std::optional<Kernel> any;
+};
+
+std::shared_ptr<const KernelExecutable::Kernels> KernelExecutable::load(const LaunchPlan& plan,
+                                                                        const DeviceInfo& device) {
+  const int index = device.device.index;
+  const auto compile_and_load = [&] { return std::make_shared<const Kernels>(plan, index, compile(plan)); };
+  if (!plan.serves_every_problem) return compile_and_load();
+  struct Slot {
+    std::mutex mutex;
+    std::shared_ptr<const Kernels> kernels;
+  };
+  static std::mutex mutex;
+  static auto& slots = *new std::map<std::string, Slot>;  // never destroyed: at exit the driver may be gone
+  Slot* slot = nullptr;
+  {
+    const std::lock_guard lock(mutex);
+    slot = &slots[fmt::format("{} {} {}", index, plan.name, plan.configs.front())];
+  }
+  const std::lock_guard lock(slot->mutex);  // others compile meanwhile
+  if (!slot->kernels) slot->kernels = compile_and_load();
+  return slot->kernels;
+}
+
+KernelExecutable::KernelExecutable(LaunchPlan plan, const DeviceInfo& device)
+    : plan_(std::move(plan)), device_(device.device.index), kernels_(load(plan_, device)) {}
+
+KernelExecutable::~KernelExecutable() = default;
+
+void KernelExecutable::pack(const void* w, const void* bias, void* packed, Stream stream) const {
+  Operands operands;
+  operands.addresses = {nullptr, w, bias, packed, nullptr};
+  take(plan_.pack, operands, stream);
+}
+
+void KernelExecutable::run(const void* x, const void* packed, void* y, Stream stream) const {
+  Operands operands;
+  operands.addresses = {x, nullptr, nullptr, packed, y};
+  take(plan_.run, operands, stream);
+}
+
+void KernelExecutable::take(const std::vector<Step>& steps, const Operands& operands, Stream stream) const {
+  for (const Step& step : steps) {
+    if (const auto* clear = std::get_if<Clear>(&step))
+      fill(device_, const_cast<void*>(operands.at(clear->begin)), 0, clear->words, stream);
+    else
+      launch(std::get<KernelLaunch>(step), operands, stream);
+  }
+}
+
+void KernelExecutable::launch(const KernelLaunch& step, const Operands& operands, Stream stream) const {
+  // Values first, since the driver is given their addresses.
+  std::array<const void*, kMostArguments> pointers{}, addresses{};
+  std::array<int, kMostArguments> usable{};
+  std::optional<std::array<TensorMap, kMostTensorMaps>> maps;
+  std::array<bool, kMostTensorMaps> usable_groups{};
+  bool aligned = true;
+  std::size_t count = 0;
+  for (const Argument& argument : step.arguments) {
+    const std::size_t i = count++;
+    if (const auto* pointer = std::get_if<Pointer>(&argument)) {
+      pointers[i] = operands.at(*pointer);
+      aligned = aligned && is_aligned(pointers[i]);
+      addresses[i] = &pointers[i];
+    } else if (const auto* some = std::get_if<TensorMaps>(&argument)) {
+      maps.emplace();
+      std::size_t place = 0, group_index = 0;
+      for (const TensorMapGroup& group : some->groups) {
+        const void* const data = operands.at({group.operand});
+        bool can = !group.maps.empty() && is_aligned(data);
+        for (std::size_t m = 0; can && m < group.maps.size(); ++m)
+          can = make_tensor_map(device_, data, group.maps[m], maps->at(place + m));
+        usable_groups[group_index++] = can;
+        place += std::max<std::size_t>(group.places, 1);
+      }
+      addresses[i] = maps->data();
+    } else if (const auto* of_maps = std::get_if<TensorMapsUsable>(&argument)) {
+      usable[i] = usable_groups[of_maps->group];
+      addresses[i] = &usable[i];
+    } else {
+      addresses[i] = std::visit([](const auto& value) -> const void* { return &value; }, argument);
+    }
+  }
+  const bool any = step.kernel == LaunchPlan::kRun && !aligned && !plan_.config_for_any_pointer.empty();
+  const Kernel& kernel = any                               ? kernels_->for_any_pointer(plan_)
+                         : step.kernel == LaunchPlan::kRun ? kernels_->run
+                                                           : kernels_->pack;
+  kernel.launch_with(step.grid, step.block, step.dynamic_smem_bytes, stream, addresses.data());
+}
+
+}  // namespace convtune::cuda

@@ -1,0 +1,38 @@
+// The one executable of all kernels of ours: compiles what a launch plan says, binds pointers, launches.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "contract/backend.h"
+#include "cuda/launch/kernel.h"
+#include "cuda/launch/launch_plan.h"
+
+namespace convtune::cuda {
+
+class KernelExecutable final : public Executable {
+ public:
+  // Throws what compile() and Kernel throw.
+  KernelExecutable(LaunchPlan plan, const DeviceInfo& device);
+  ~KernelExecutable() override;
+
+  std::size_t packed_bytes() const override { return plan_.packed_bytes; }
+  void pack(const void* w, const void* bias, void* packed, Stream stream) const override;
+  // From any thread, also while a stream is being captured. Throws what compile() throws where a tensor
+  // begins at no multiple of 16 bytes and the kernel for such tensors cannot be had.
+  void run(const void* x, const void* packed, void* y, Stream stream) const override;
+
+ private:
+  struct Kernels;
+  struct Operands;
+  static std::shared_ptr<const Kernels> load(const LaunchPlan& plan, const DeviceInfo& device);
+  void take(const std::vector<Step>& steps, const Operands& operands, Stream stream) const;
+  void launch(const KernelLaunch& step, const Operands& operands, Stream stream) const;
+
+  const LaunchPlan plan_;
+  const int device_;
+  const std::shared_ptr<const Kernels> kernels_;
+};
+
+}  // namespace convtune::cuda

@@ -1,0 +1,58 @@
+// See launch_plan.h.
+#include "cuda/launch/launch_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "convtune/error.h"
+
+namespace convtune::cuda {
+
+std::string_view to_string(Operand operand) {
+  constexpr std::array<std::string_view, 5> kNames = {"x", "w", "bias", "packed", "y"};
+  return kNames[static_cast<std::size_t>(operand)];
+}
+
+const KernelLaunch& LaunchPlan::kernel_launch() const {
+  for (const Step& step : run)
+    if (const auto* launch = std::get_if<KernelLaunch>(&step); launch && launch->kernel == kRun)
+      return *launch;
+  throw Error(ErrorKind::internal, name + " launches no kernel");
+}
+
+int registers_for(int threads, int blocks) {
+  constexpr int kRegisters = 65536, kMostRegisters = 255, kStep = 8;  // of an SM; a thread; handed out by
+  return std::min(kRegisters / (threads * blocks) / kStep * kStep, kMostRegisters);
+}
+
+std::string kernel_file(const std::string& name) {
+  return fmt::format("cuda/algorithms/{0}/{0}.cuh", name);
+}
+
+CompileJob compile_job(const LaunchPlan& plan, const std::string& config) {
+  CompileJob job =
+      kernel_job(kernel_file(plan.name), fmt::format("convtune::{}<{}>", plan.name, config), plan.arch);
+  job.kernels.push_back(fmt::format("convtune::pack_{}<{}>", plan.name, config));
+  return job;
+}
+
+CompiledPlan compile(const LaunchPlan& plan, bool cached) {
+  std::optional<CompiledPlan> best;
+  const auto spills = [](const CompiledPlan& one) {
+    return one.module.kernels[LaunchPlan::kRun].spill_bytes;
+  };
+  for (const std::string& config : plan.configs) {
+    CompileJob job = compile_job(plan, config);
+    CompiledModule module = compile(job, cached);
+    CompiledPlan made{std::move(job), std::move(module)};
+    if (!best || spills(made) < spills(*best)) best = std::move(made);
+    if (spills(*best) == 0) break;
+  }
+  return *std::move(best);
+}
+
+}  // namespace convtune::cuda

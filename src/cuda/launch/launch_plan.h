@@ -1,0 +1,126 @@
+// What an algorithm of ours compiles and launches for one config, as data: made on any host, with neither a
+// device nor a compiler. One executable compiles and launches it (kernel_executable.h); the dry run, the
+// forecast and the exported program read the same value, so that none of them can drift from what runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "cuda/compile/compiler.h"
+#include "cuda/tile/conv2d_extents.h"
+
+namespace convtune::cuda {
+
+struct Extent3 {
+  unsigned x = 1, y = 1, z = 1;
+  bool operator==(const Extent3&) const = default;
+};
+
+// The memory that steps work on.
+enum class Operand { x, w, bias, packed, y };
+std::string_view to_string(Operand operand);  // "packed"
+
+// A pointer argument: words of 4 bytes, from so many behind the operand's first.
+struct Pointer {
+  Operand operand = Operand::x;
+  std::string_view type = "const float*";  // as the kernel declares it
+  std::int64_t offset = 0;
+  bool operator==(const Pointer&) const = default;
+};
+
+// How a box lies in shared memory: its rows one after the other; or, for rows of 128 bytes, with the 16-byte
+// pieces of each exchanged by the row's number modulo 8, which spreads a column over all banks.
+enum class Swizzle { none, bytes_128 };
+
+// A dense tensor of floats and the box of it that TMA copies at once, the innermost extent first; `strides`
+// in bytes, of all but that one. At most five extents; strides are multiples of 16.
+struct TensorMapLayout {
+  std::vector<std::uint64_t> extents, strides;
+  std::vector<std::uint32_t> box;
+  Swizzle swizzle = Swizzle::none;
+  bool operator==(const TensorMapLayout&) const = default;
+};
+
+// Tensor maps of one operand, which can be used together or not at all. An array of `places` in the argument
+// that holds them, the last of which may stay empty; with 0 places one map that is no array.
+struct TensorMapGroup {
+  Operand operand = Operand::x;
+  std::vector<TensorMapLayout> maps;
+  std::size_t places = 0;
+  bool operator==(const TensorMapGroup&) const = default;
+};
+// An argument that is a struct of tensor maps. A launch has one at most.
+struct TensorMaps {
+  std::string_view type;  // "convtune::DirectStemSm90Maps"
+  std::vector<TensorMapGroup> groups;
+  bool operator==(const TensorMaps&) const = default;
+};
+// An int: 1 where that group of the launch's tensor maps can be used, else 0. It can where it has maps, its
+// operand begins at a multiple of 16 bytes, and the driver makes tensor maps.
+struct TensorMapsUsable {
+  std::size_t group = 0;
+  bool operator==(const TensorMapsUsable&) const = default;
+};
+
+using Argument = std::variant<Pointer, int, Conv2dExtents, TensorMaps, TensorMapsUsable>;
+
+struct KernelLaunch {
+  std::size_t kernel = 0;  // of the plan's job
+  Extent3 grid, block;
+  std::size_t dynamic_smem_bytes = 0;
+  std::vector<Argument> arguments;
+
+  double blocks() const { return static_cast<double>(grid.x) * grid.y * grid.z; }  // of the grid
+};
+// Words of an operand set to zero.
+struct Clear {
+  Pointer begin;
+  std::size_t words = 0;
+};
+using Step = std::variant<Clear, KernelLaunch>;
+
+struct LaunchPlan {
+  static constexpr std::size_t kRun = 0, kPack = 1;  // the job's kernels
+
+  std::string name;  // NAME and pack_NAME, kernels in NAME.cuh
+  std::string arch;  // "sm_90a"
+  // The template argument of both, as C++ writes it. Where ptxas spills registers in the kernel of the first,
+  // the others are compiled in turn, and the one that spills least is taken.
+  std::vector<std::string> configs;
+  // That of a kernel for tensors that do not begin at multiples of 16 bytes, which is compiled when the first
+  // one comes. Empty: the kernel takes any.
+  std::string config_for_any_pointer;
+  // The kernels are those of every problem of a kind: loaded once in a process.
+  bool serves_every_problem = false;
+
+  std::size_t packed_bytes = 0;
+  std::vector<Step> pack, run;
+
+  // What the launch bounds make of it: registers of a thread, at most, and blocks that an SM holds at once. A
+  // guess where the kernel has no bound on blocks.
+  int most_registers = 0, resident_blocks = 1;
+  bool resident_is_a_guess = false;
+
+  const KernelLaunch& kernel_launch() const;  // of the convolution's kernel
+};
+
+// The file of an algorithm's kernels, below src/.
+std::string kernel_file(const std::string& name);
+
+// Registers that so many blocks of so many threads on an SM leave to a thread.
+int registers_for(int threads, int blocks);
+
+CompileJob compile_job(const LaunchPlan& plan, const std::string& config);
+
+// The plan's kernels compiled, and what it took to do so without spills.
+struct CompiledPlan {
+  CompileJob job;
+  CompiledModule module;
+};
+CompiledPlan compile(const LaunchPlan& plan, bool cached = true);
+
+}  // namespace convtune::cuda

@@ -1,0 +1,207 @@
+// program_text(): a launch plan written out; nothing is compiled.
+//
+// nvcc's host code names a template argument's class by its mangled name where that is in a namespace, and
+// g++ knows no such name. So the kernels' template lines go, and what was their argument becomes a constant
+// of the same name; device functions keep theirs.
+#include "cuda/launch/program_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cuda/compile/kernel_sources.h"
+#include "cuda/launch/extents.h"
+#include "cuda/launch/kernel_algorithm.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr std::size_t kColumns = 108, kMostStaticSmemBytes = 48 << 10;
+
+[[noreturn]] void fail(const std::string& what) {
+  throw Error(ErrorKind::internal, "a kernel cannot be written out: " + what);
+}
+
+// Broken behind commas, where a line is long.
+std::string wrapped(std::string_view text, std::size_t indent) {
+  std::string result(indent, ' ');
+  for (std::size_t column = indent; !text.empty();) {
+    const std::size_t comma = text.find(", ");
+    const std::string_view piece = text.substr(0, comma == text.npos ? comma : comma + 2);
+    if (column > indent && column + piece.size() > kColumns) {
+      result.back() = '\n';  // it was a blank
+      result.append(column = indent + 4, ' ');
+    }
+    result += piece;
+    column += piece.size();
+    text.remove_prefix(piece.size());
+  }
+  return result + "\n";
+}
+
+// "a,b" as "a, b".
+std::string spaced(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    result += text[i];
+    if (text[i] == ',' && text.substr(i + 1, 1) != " ") result += ' ';
+  }
+  return result;
+}
+
+// "convtune::stem<convtune::Stem{.n=1,.c=3}>" is a name, a type and its value.
+struct KernelName {
+  std::string name, type, value;
+};
+KernelName parts_of(const std::string& kernel) {
+  const std::size_t open = kernel.find('<'), brace = kernel.find('{');
+  if (open == kernel.npos || brace == kernel.npos || brace < open || !kernel.ends_with("}>"))
+    fail(kernel + " has no config");
+  return {kernel.substr(0, open), kernel.substr(open + 1, brace - open - 1),
+          spaced(kernel.substr(brace, kernel.size() - 1 - brace))};
+}
+
+// Lines of a file that stay in one text of all: its own includes are there already.
+std::string body_of(const std::string& text) {
+  std::string result;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size() - 1) + 1;
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    if (!line.starts_with("#include \"") && !line.starts_with("#pragma once")) result += line;
+    begin = end;
+  }
+  return result;
+}
+
+// A file and all that it includes, each behind what it needs itself.
+void append_in_order(const std::string& file, std::vector<KernelSource>& ordered) {
+  if (std::any_of(ordered.begin(), ordered.end(), [&](const KernelSource& one) { return one.name == file; }))
+    return;
+  const std::vector<KernelSource> sources = kernel_sources(file);
+  for (std::size_t i = 1; i < sources.size(); ++i) append_in_order(sources[i].name, ordered);
+  ordered.push_back(sources.front());
+}
+
+std::string device_code_of(const CompileJob& job) {
+  const KernelName kernel = parts_of(job.kernels.front());
+  for (const std::string& other : job.kernels)
+    if (parts_of(other).value != kernel.value) fail("its kernels have different configs");
+  const std::string type = kernel.type.substr(kernel.type.rfind(':') + 1);
+  const std::string config = fmt::format(
+      "// ---- The problem, and what was chosen for it ----\n"
+      "namespace convtune {{\n\n{}\n}}  // namespace convtune\n\n",
+      wrapped(fmt::format("__device__ constexpr {} config{};", type, kernel.value), 0));
+  std::vector<KernelSource> ordered;
+  append_in_order(job.headers.front().name, ordered);
+  std::string text;
+  for (const KernelSource& source : ordered) {
+    if (&source == &ordered.back()) text += config;
+    text += fmt::format("// ---- {} ----\n{}\n", source.name, body_of(source.text));
+  }
+  const std::string templated = fmt::format("template <{} config>\n__global__ ", type);
+  std::size_t kernels = 0;
+  for (std::size_t at = 0; (at = text.find(templated, at)) != text.npos; ++kernels)
+    text.replace(at, templated.size(), "__global__ ");
+  if (kernels != job.kernels.size()) fail(fmt::format("{} of {} kernels found", kernels, job.kernels.size()));
+  return text;
+}
+
+// "x", "packed + 8", "reinterpret_cast<unsigned*>(packed)": operands are floats there.
+std::string pointer_text(const Pointer& pointer) {
+  std::string text(to_string(pointer.operand));
+  if (pointer.offset > 0) text += fmt::format(" + {}", pointer.offset);
+  if (pointer.type.find("float") != pointer.type.npos) return text;
+  return fmt::format("reinterpret_cast<{}>({})", pointer.type, text);
+}
+
+std::string tensor_map_text(Operand operand, const TensorMapLayout& map) {
+  return fmt::format("tensor_map({}, {{{}}}, {{{}}}, {{{}}}{})", to_string(operand),
+                     fmt::join(map.extents, ", "), fmt::join(map.strides, ", "), fmt::join(map.box, ", "),
+                     map.swizzle == Swizzle::none ? "" : ", CU_TENSOR_MAP_SWIZZLE_128B");
+}
+
+// Arguments as CUDA C++ writes them, for tensors that begin at multiples of 16 bytes.
+struct ArgumentText {
+  const KernelLaunch& launch;
+
+  std::string operator()(const Pointer& pointer) const { return pointer_text(pointer); }
+  std::string operator()(int value) const { return std::to_string(value); }
+  std::string operator()(const Conv2dExtents& extents) const { return to_cuda(extents); }
+  std::string operator()(const TensorMaps& maps) const {
+    std::vector<std::string> groups;
+    for (const TensorMapGroup& group : maps.groups) {
+      std::vector<std::string> texts;
+      for (const TensorMapLayout& map : group.maps) texts.push_back(tensor_map_text(group.operand, map));
+      texts.resize(std::max<std::size_t>(group.places, 1), "convtune::ptx::TensorMap{}");
+      const std::string all = fmt::format("{}", fmt::join(texts, ", "));
+      groups.push_back(group.places > 0 ? "{" + all + "}" : all);
+    }
+    return fmt::format("{}{{{}}}", maps.type, fmt::join(groups, ", "));
+  }
+  std::string operator()(const TensorMapsUsable& usable) const {
+    for (const Argument& argument : launch.arguments)
+      if (const auto* maps = std::get_if<TensorMaps>(&argument))
+        return maps->groups.at(usable.group).maps.empty() ? "0" : "1";
+    return "0";
+  }
+};
+
+std::string statements_of(const std::vector<Step>& steps, const CompileJob& job) {
+  std::string text;
+  const auto add = [&](const std::string& statement) { text += wrapped(statement, 2); };
+  for (const Step& step : steps) {
+    if (const auto* clear = std::get_if<Clear>(&step)) {
+      add(fmt::format("C10_CUDA_CHECK(cudaMemsetAsync({}, 0, {} * sizeof(float), stream));",
+                      pointer_text(clear->begin), clear->words));
+      continue;
+    }
+    const auto& launch = std::get<KernelLaunch>(step);
+    const std::string name = parts_of(job.kernels[launch.kernel]).name;
+    if (launch.dynamic_smem_bytes > kMostStaticSmemBytes)
+      add(fmt::format(
+          "C10_CUDA_CHECK(cudaFuncSetAttribute({}, cudaFuncAttributeMaxDynamicSharedMemorySize, {}));", name,
+          launch.dynamic_smem_bytes));
+    const auto extent = [](const Extent3& e) { return fmt::format("dim3({}, {}, {})", e.x, e.y, e.z); };
+    std::vector<std::string> arguments;
+    for (const Argument& argument : launch.arguments)
+      arguments.push_back(std::visit(ArgumentText{launch}, argument));
+    add(fmt::format("{}<<<{}, {}, {}, stream>>>({});", name, extent(launch.grid), extent(launch.block),
+                    launch.dynamic_smem_bytes, spaced(fmt::format("{}", fmt::join(arguments, ", ")))));
+    add("C10_CUDA_KERNEL_LAUNCH_CHECK();");
+  }
+  return text;
+}
+
+bool has_tensor_maps(const LaunchPlan& plan) {
+  const auto& arguments = plan.kernel_launch().arguments;
+  return std::any_of(arguments.begin(), arguments.end(), [](const Argument& argument) {
+    const auto* maps = std::get_if<TensorMaps>(&argument);
+    return maps && std::any_of(maps->groups.begin(), maps->groups.end(),
+                               [](const TensorMapGroup& group) { return !group.maps.empty(); });
+  });
+}
+
+}  // namespace
+
+ProgramText program_text(const Conv2dProblem& problem, const DeviceInfo& device, const Candidate& candidate) {
+  const KernelAlgorithm* const algorithm = kernel_algorithm(*candidate.algorithm);
+  if (!algorithm)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{} has no source to write out", candidate.algorithm->name()));
+  const LaunchPlan plan = algorithm->plan(problem, device, candidate.config);
+  const CompileJob job = compile_job(plan, plan.configs.front());
+  ProgramText program;
+  program.arch = plan.arch;
+  program.pack = statements_of(plan.pack, job);
+  program.run = statements_of(plan.run, job);
+  program.has_tensor_maps = has_tensor_maps(plan);
+  program.packed_bytes = plan.packed_bytes;
+  program.device_code = device_code_of(job);
+  return program;
+}
+
+}  // namespace convtune::cuda

@@ -1,0 +1,24 @@
+// An algorithm's kernels for one problem as CUDA C++ that stands alone.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "cuda/launch/dry_run.h"
+
+namespace convtune::cuda {
+
+struct ProgramText {
+  std::string arch;         // "sm_90a"
+  std::string device_code;  // needs C++20 and constexpr functions that are device functions too
+  // What pack() and run() do, as statements of a host function that has const float *x, *w, *bias; float
+  // *packed, *y; and the cudaStream_t stream. x must begin at a multiple of 16 bytes.
+  std::string pack, run;
+  bool has_tensor_maps = false;  // then they call tensor_map(address, extents, strides, box) too
+  std::size_t packed_bytes = 0;
+};
+
+// Needs neither a GPU nor a compiler. Throws Error{unsupported} for an algorithm that compiles nothing.
+ProgramText program_text(const Conv2dProblem& problem, const DeviceInfo& device, const Candidate& candidate);
+
+}  // namespace convtune::cuda

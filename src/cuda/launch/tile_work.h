@@ -1,0 +1,21 @@
+// What the algorithms count alike of a tile's work (time_model.h). Geometry comes from the kernels' own
+// headers; instructions were counted in their source, by phases: those of the loops that everything hangs on
+// exactly, the others roughly.
+#pragma once
+
+#include "convtune/problem.h"
+#include "cuda/tile/conv2d_extents.h"
+#include "model/time_model.h"
+
+namespace convtune::cuda {
+
+// Stores a tile's outputs in pieces of so many floats. Their ends lie anywhere in a sector of 8, unless all
+// pieces are whole sectors.
+void store_in_pieces(TileWork& work, double outputs, double piece);
+
+// Bytes of the input's rows that some filter row meets.
+double read_bytes(const Conv2dProblem& problem);
+
+double outputs_of(const Conv2dExtents& conv);  // of all images
+
+}  // namespace convtune::cuda

@@ -1,0 +1,44 @@
+// THE table of algorithms. The order is the order in which an unmeasured problem is offered round.
+#include "plan/algorithms.h"
+
+#include "base/quoted.h"
+#include "cpu/cpu.h"
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/backend/cuda.h"
+#include "cuda/cudnn/cudnn.h"
+
+namespace convtune {
+
+const std::vector<const Algorithm*>& algorithms(Device::Kind kind) {
+  static const std::vector<const Algorithm*> cpu_table = [] {
+    std::vector<const Algorithm*> table = {&cpu::direct(), cpu::onednn(), &cpu::reference()};
+    std::erase(table, nullptr);  // oneDNN, in a build without it
+    return table;
+  }();
+  static const std::vector<const Algorithm*> cuda_table = [] {
+    std::vector<const Algorithm*> table = {&cuda::direct_fma_sm80(),    &cuda::direct_depthwise_sm80(),
+                                           &cuda::direct_patch_sm90(),  &cuda::direct_body_sm90(),
+                                           &cuda::direct_stem_sm90(),   &cuda::direct_stem_sm80(),
+                                           &cuda::implicit_gemm_sm80(), cuda::cudnn()};
+    std::erase(table, nullptr);  // cuDNN, where it is not found
+    return table;
+  }();
+  return kind == Device::Kind::cpu ? cpu_table : cuda_table;
+}
+
+const Algorithm& find_algorithm(Device::Kind kind, std::string_view name) {
+  std::string known;
+  for (const Algorithm* algorithm : algorithms(kind)) {
+    if (algorithm->name() == name) return *algorithm;
+    known += (known.empty() ? "" : ", ") + std::string(algorithm->name());
+  }
+  throw Error(ErrorKind::invalid_argument, "unknown algorithm '" + std::string(name) +
+                                               "'; known are: " + (known.empty() ? "none" : known));
+}
+
+Backend& backend(Device device) {
+  device_info(device);  // throws where there is no such device
+  return device.kind == Device::Kind::cuda ? cuda::backend(device) : cpu::backend();
+}
+
+}  // namespace convtune

@@ -1,0 +1,21 @@
+// THE table: every algorithm of every backend, best first within a device kind, reference last.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "contract/backend.h"
+
+namespace convtune {
+
+// The algorithms of one kind of device, in table order.
+const std::vector<const Algorithm*>& algorithms(Device::Kind);
+
+// Throws Error{invalid_argument} that lists the known names.
+const Algorithm& find_algorithm(Device::Kind, std::string_view name);
+
+// The backend of a device, made once in a process. Throws Error{no_device}.
+Backend& backend(Device);
+
+}  // namespace convtune

@@ -1,0 +1,178 @@
+// The library's face: a plan made into something that runs.
+#include "convtune/convolution.h"
+
+#include <fmt/format.h>
+
+#include "plan/algorithms.h"
+#include "plan/planner.h"
+
+namespace convtune {
+
+struct Convolution::State {
+  Conv2dProblem problem;
+  DeviceInfo device;
+  Plan plan;
+  Backend* backend = nullptr;
+  std::unique_ptr<Executable> executable;
+
+  void check_weights(const void* w, const void* bias) const {
+    if (!w) throw Error(ErrorKind::invalid_argument, "pack: w is null");
+    if (problem.bias && !bias)
+      throw Error(ErrorKind::invalid_argument,
+                  "pack: bias is null, but the problem has a bias (bias=0 says that there is none)");
+  }
+  void check_packed(const char* what, const void* packed) const {
+    const std::size_t alignment = packed_alignment(device.device.kind);
+    if (packed && reinterpret_cast<std::uintptr_t>(packed) % alignment == 0) [[likely]]
+      return;
+    throw Error(ErrorKind::invalid_argument,
+                packed ? fmt::format("{}: packed ({}) is not aligned to {} bytes", what, packed, alignment)
+                       : fmt::format("{}: packed is null", what));
+  }
+};
+
+struct ConvolutionAccess {
+  static Convolution make(const Conv2dProblem& resolved, Backend& backend, Plan plan) {
+    auto state = std::make_shared<Convolution::State>();
+    state->problem = resolved;
+    state->device = backend.info();
+    state->backend = &backend;
+    state->executable =
+        find_algorithm(state->device.device.kind, plan.algorithm).build(resolved, state->device, plan.config);
+    state->plan = std::move(plan);
+    Convolution convolution;
+    convolution.state_ = std::move(state);
+    return convolution;
+  }
+};
+
+Convolution plan(const Conv2dProblem& problem, Device device) {
+  Backend& on = backend(device);
+  const Conv2dProblem resolved = resolve(problem, on);
+  return ConvolutionAccess::make(resolved, on, choose(resolved, on.info()));
+}
+
+Convolution plan(const Conv2dProblem& problem, Device device, const std::string& algorithm_name,
+                 const Config& config) {
+  Backend& on = backend(device);
+  const Conv2dProblem resolved = resolve(problem, on);
+  const Algorithm& algorithm = find_algorithm(device.kind, algorithm_name);
+  if (const Support support = algorithm.supports(resolved, on.info()); !support)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{} cannot run {}: {}", algorithm_name, to_string(resolved), support.reason()));
+  const Config chosen = config.values.empty() ? algorithm.candidates(resolved, on.info()).front() : config;
+  if (const Support support = algorithm.accepts(resolved, on.info(), chosen); !support)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{} does not take the config '{}': {}", algorithm_name, to_string(chosen),
+                            support.reason()));
+  return ConvolutionAccess::make(resolved, on,
+                                 {algorithm_name, chosen, PlanSource::forced, "named by the caller"});
+}
+
+std::vector<AlgorithmAnswer> answers(const Conv2dProblem& problem, Device device) {
+  Backend& on = backend(device);
+  const Conv2dProblem resolved = resolve(problem, on);
+  std::optional<Plan> chosen;
+  try {
+    chosen = choose(resolved, on.info());
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::unsupported) throw;  // nobody can: the reasons below say why
+  }
+  std::vector<AlgorithmAnswer> all;
+  for (const Algorithm* algorithm : algorithms(device.kind)) {
+    AlgorithmAnswer answer;
+    answer.algorithm = algorithm->name();
+    answer.vendor = algorithm->vendor();
+    const Support support = algorithm->supports(resolved, on.info());
+    answer.supported = static_cast<bool>(support);
+    answer.reason = support.reason();
+    if (support) {
+      const std::vector<Config> candidates = algorithm->candidates(resolved, on.info());
+      answer.candidates = static_cast<std::int64_t>(candidates.size());
+      answer.config = candidates.front();
+      answer.chosen = chosen && chosen->algorithm == answer.algorithm;
+      if (answer.chosen) {
+        answer.config = chosen->config;
+        answer.reason = chosen->why;
+      } else {
+        answer.reason =
+            algorithm->reference() ? "the oracle: right, and slow" : "can run it; another was chosen";
+      }
+    }
+    all.push_back(std::move(answer));
+  }
+  return all;
+}
+
+const Conv2dProblem& Convolution::problem() const {
+  return state_->problem;
+}
+const DeviceInfo& Convolution::device() const {
+  return state_->device;
+}
+const Plan& Convolution::plan() const {
+  return state_->plan;
+}
+
+PackedWeights Convolution::pack(const void* w, const void* bias, Stream stream) const {
+  state_->check_weights(w, bias);
+  PackedWeights packed;
+  packed.data_ = state_->backend->allocate(state_->executable->packed_bytes());
+  packed.owner_ = state_.get();
+  state_->executable->pack(w, state_->problem.bias ? bias : nullptr, packed.data_.get(), stream);
+  return packed;
+}
+
+void Convolution::run(const void* x, const PackedWeights& weights, void* y, Stream stream) const {
+  if (state_->problem.n == 0) return;
+  if (!x || !y) throw Error(ErrorKind::invalid_argument, x ? "run: y is null" : "run: x is null");
+  if (weights.owner_ != state_.get())
+    throw Error(ErrorKind::invalid_argument, weights ? "run: the weights were packed by another Convolution"
+                                                     : "run: the weights are empty; pack() makes them");
+  state_->executable->run(x, weights.data_.get(), y, stream);
+}
+
+std::size_t Convolution::packed_bytes() const {
+  return state_->executable->packed_bytes();
+}
+
+void Convolution::pack_into(const void* w, const void* bias, void* packed, Stream stream) const {
+  state_->check_weights(w, bias);
+  state_->check_packed("pack", packed);
+  state_->executable->pack(w, state_->problem.bias ? bias : nullptr, packed, stream);
+}
+
+void Convolution::run_packed(const void* x, const void* packed, void* y, Stream stream) const {
+  if (state_->problem.n == 0) return;
+  if (!x || !y) throw Error(ErrorKind::invalid_argument, x ? "run: y is null" : "run: x is null");
+  state_->check_packed("run", packed);
+  state_->executable->run(x, packed, y, stream);
+}
+
+void Convolution::run(const void* x, const void* w, const void* bias, void* y, Stream stream) const {
+  run(x, pack(w, bias, stream), y, stream);
+}
+
+std::string Convolution::explain_config() const {
+  const Plan& p = state_->plan;
+  std::string text;
+  for (const ConfigField& field : find_algorithm(state_->device.device.kind, p.algorithm).fields())
+    text += fmt::format("{:<16} {:>6}  {} to {}: {}\n", field.name, p.config.at(field.name), field.least,
+                        field.most, field.meaning);
+  return text;
+}
+
+std::string Convolution::explain() const {
+  const Plan& p = state_->plan;
+  std::string text =
+      fmt::format("problem    {}\ndevice     {} ({})\nplan       {} {}\nsource     {}: {}\n",
+                  to_string(state_->problem), to_string(state_->device.device), state_->device.name,
+                  p.algorithm, to_string(p.config), to_string(p.source), p.why);
+  for (const AlgorithmAnswer& answer : answers(state_->problem, state_->device.device))
+    if (answer.algorithm != p.algorithm)
+      text += fmt::format("{:<10} {}: {}\n", answer.algorithm,
+                          answer.supported ? "stood by" : "stepped aside", answer.reason);
+  return text;
+}
+
+}  // namespace convtune

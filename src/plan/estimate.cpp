@@ -1,0 +1,130 @@
+// Candidates compiled for a target, what each would launch, and the model's time for it (time_model.h).
+#include "plan/estimate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/quoted.h"
+#include "cuda/compile/compiler.h"
+#include "cuda/launch/dry_run.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "model/target.h"
+#include "model/time_model.h"
+#include "plan/algorithms.h"
+
+namespace convtune {
+namespace {
+
+void estimate(CandidateEstimate& one, const Conv2dProblem& problem, const Target& target,
+              const cuda::KernelAlgorithm& algorithm) {
+  const TimeEstimate time =
+      estimate_time(target, algorithm.work(problem, device_of(target), one.config),
+                    {one.threads, one.spill_bytes, static_cast<double>(one.blocks), one.occupancy.blocks});
+  one.estimate_us = time.us;
+  one.bound = time.bound;
+}
+
+// Each algorithm's next best guess in turns, until the limit.
+std::vector<cuda::Candidate> dealt(const std::vector<std::pair<const Algorithm*, std::vector<Config>>>& all,
+                                   std::size_t limit) {
+  std::vector<cuda::Candidate> candidates;
+  for (std::size_t i = 0;; ++i) {
+    bool any = false;
+    for (const auto& [algorithm, configs] : all)
+      if (i < configs.size() && candidates.size() < limit) {
+        candidates.push_back({algorithm, configs[i]});
+        any = true;
+      }
+    if (!any) return candidates;
+  }
+}
+
+void fill(CandidateEstimate& one, const cuda::DryRun& run, const Conv2dProblem& problem, const Target& target,
+          const Algorithm& algorithm) {
+  one.failure = run.failure;
+  if (!one.failure.empty()) return;
+  const cuda::Launch& launch = run.launch;
+  one.registers = launch.registers, one.threads = launch.threads;
+  one.spill_bytes = launch.spill_bytes, one.smem_bytes = launch.smem_bytes, one.blocks = launch.blocks;
+  one.occupancy = occupancy(target, {launch.threads, launch.registers, launch.smem_bytes});
+  if (one.occupancy.blocks == 0)
+    one.failure =
+        fmt::format("not one block fits the target: {} threads, {} registers, {} bytes of shared memory",
+                    launch.threads, launch.registers, launch.smem_bytes);
+  else
+    estimate(one, problem, target, *cuda::kernel_algorithm(algorithm));
+}
+
+}  // namespace
+
+DeviceInfo device_of(const Target& target) {
+  DeviceInfo info;
+  info.device = {Device::Kind::cuda, 0};
+  info.name = target.product;
+  info.isa = isa_of(target.capability);
+  info.capability = target.capability;
+  info.units = target.multiprocessors;
+  info.l2_bytes = target.l2_bytes;
+  info.fingerprint = "target|" + target.name;
+  return info;
+}
+
+std::vector<CandidateEstimate> estimate_candidates(const Conv2dProblem& problem, const Target& target,
+                                                   const std::vector<cuda::Candidate>& candidates,
+                                                   int processes, double seconds_each) {
+  const auto runs = cuda::dry_run(problem, device_of(target), candidates, processes, seconds_each);
+  std::vector<CandidateEstimate> estimates;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    CandidateEstimate one;
+    one.algorithm = candidates[i].algorithm->name();
+    one.config = candidates[i].config;
+    fill(one, runs[i], problem, target, *candidates[i].algorithm);
+    estimates.push_back(std::move(one));
+  }
+  return estimates;
+}
+
+TargetPlan plan_for_target(const Conv2dProblem& problem, const Target& target,
+                           const TargetPlanOptions& options) {
+  validate(problem);
+  if (!cuda::has_nvrtc())
+    throw Error(ErrorKind::unsupported, "candidates cannot be compiled for a target: NVRTC is not found (" +
+                                            cuda::describe_nvrtc() + ")");
+  TargetPlan plan;
+  plan.problem = problem;
+  if (problem.precision == Precision::automatic) plan.problem.precision = Precision::tf32;
+  const DeviceInfo device = device_of(target);
+  if (!options.algorithm.empty()) find_algorithm(Device::Kind::cuda, options.algorithm);
+
+  std::vector<std::pair<const Algorithm*, std::vector<Config>>> all;
+  std::int64_t configs = 0;
+  for (const Algorithm* algorithm : algorithms(Device::Kind::cuda)) {
+    if (algorithm->vendor() || algorithm->reference()) continue;
+    if (!options.algorithm.empty() && algorithm->name() != options.algorithm) continue;
+    if (const Support support = algorithm->supports(plan.problem, device); !support) {
+      plan.refusals.emplace_back(algorithm->name(), support.reason());
+      continue;
+    }
+    all.emplace_back(algorithm, algorithm->candidates(plan.problem, device));
+    configs += static_cast<std::int64_t>(all.back().second.size());
+  }
+  if (configs == 0) {
+    std::string reasons;
+    for (const auto& [name, why] : plan.refusals) reasons += fmt::format("\n  {}: {}", name, why);
+    throw Error(ErrorKind::unsupported, fmt::format("no algorithm of ours runs {} on {}:{}",
+                                                    to_string(problem), target.name, reasons));
+  }
+  const auto candidates = dealt(all, static_cast<std::size_t>(std::max<std::int64_t>(options.candidates, 1)));
+  plan.not_tried = configs - static_cast<std::int64_t>(candidates.size());
+  plan.candidates =
+      estimate_candidates(plan.problem, target, candidates, options.processes, options.seconds_each);
+  std::stable_sort(plan.candidates.begin(), plan.candidates.end(),
+                   [](const CandidateEstimate& a, const CandidateEstimate& b) {
+                     if (a.failure.empty() != b.failure.empty()) return a.failure.empty();
+                     return a.estimate_us < b.estimate_us;
+                   });
+  return plan;
+}
+
+}  // namespace convtune

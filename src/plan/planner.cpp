@@ -1,0 +1,111 @@
+// See planner.h.
+#include "plan/planner.h"
+
+#include <fmt/format.h>
+
+#include "plan/algorithms.h"
+#include "plan/recorded_batches.h"
+
+namespace convtune {
+namespace {
+
+// A config that one row of the table would build today.
+bool holds(const Record& record, const Conv2dProblem& problem, const DeviceInfo& device) {
+  for (const Algorithm* algorithm : algorithms(device.device.kind))
+    if (algorithm->name() == record.algorithm)
+      return algorithm->source_hash() == record.kernel_hash &&
+             static_cast<bool>(algorithm->accepts(problem, device, record.config));
+  return false;
+}
+
+// The same layer at another batch size is the near neighbour that is worth following: its best
+// config is nearly always good here too.
+std::optional<Record> nearest_record(const Conv2dProblem& problem, const DeviceInfo& device) {
+  const Database database;
+  Conv2dProblem other = problem;
+  for (const std::int64_t batch : recorded_batches(database, problem, device.fingerprint)) {
+    other.n = batch;
+    auto record = database.find(other, device.fingerprint);
+    if (record && holds(*record, problem, device)) return record;
+  }
+  return std::nullopt;
+}
+
+// An algorithm's first guess, and what a model says that it takes.
+struct Guess {
+  const Algorithm* algorithm;
+  Config config;
+  std::optional<double> estimated_us;
+};
+
+// The table's first that can; but where it has an estimate, the least of all that have one. Estimates that
+// are nearly the same say nothing: then it is the last in the table, a general kernel, compiled in no time.
+Plan best_of(const std::vector<Guess>& guesses) {
+  constexpr double kNear = 1.05;
+  const Guess* best = &guesses.front();
+  std::string others;
+  for (const Guess& guess : guesses)
+    if (guess.estimated_us && *guess.estimated_us < *best->estimated_us) best = &guess;
+  if (best->estimated_us) {
+    const double most = kNear * *best->estimated_us;
+    for (const Guess& guess : guesses)
+      if (guess.estimated_us && *guess.estimated_us <= most) best = &guess;
+  }
+  for (const Guess& guess : guesses)
+    if (guess.estimated_us && &guess != best)
+      others += fmt::format("{}{} {:.1f}", others.empty() ? "" : ", ", guess.algorithm->name(),
+                            *guess.estimated_us);
+  const std::string why =
+      !best->estimated_us ? "no record: the first guess of the first algorithm that can"
+                          : fmt::format("no record: the first guess that a model finds fastest, {:.1f} us{}",
+                                        *best->estimated_us, others.empty() ? "" : " (" + others + ")");
+  return {std::string(best->algorithm->name()), best->config, PlanSource::estimate,
+          why + "; `convtune tune` finds better"};
+}
+
+}  // namespace
+
+Conv2dProblem resolve(const Conv2dProblem& problem, const Backend& backend) {
+  validate(problem);
+  Conv2dProblem resolved = problem;
+  if (resolved.precision == Precision::automatic) resolved.precision = backend.default_precision();
+  return resolved;
+}
+
+std::optional<Record> find_record(const Conv2dProblem& resolved, const DeviceInfo& device) {
+  std::optional<Record> record = Database().find(resolved, device.fingerprint);
+  if (record && !holds(*record, resolved, device)) record.reset();
+  return record;
+}
+
+Plan choose(const Conv2dProblem& resolved, const DeviceInfo& device) {
+  if (const auto record = find_record(resolved, device))
+    return {record->algorithm, record->config, record->proven() ? PlanSource::tuned : PlanSource::unproven,
+            fmt::format("measured {:.1f} us on this device on {}{}: {}", record->time_us, record->date,
+                        record->proven() ? "" : ", without proof", record->decision)};
+  if (const auto record = nearest_record(resolved, device))
+    return {record->algorithm, record->config, PlanSource::nearest,
+            fmt::format("tuned on this device for batch {}; tune this batch to be sure", record->problem.n)};
+  return first_guess(resolved, device);
+}
+
+Plan first_guess(const Conv2dProblem& resolved, const DeviceInfo& device, bool ours_only) {
+  std::string reasons;
+  std::vector<Guess> guesses;
+  for (const Algorithm* algorithm : algorithms(device.device.kind)) {
+    if (ours_only && (algorithm->vendor() || algorithm->reference())) continue;
+    if (const Support support = algorithm->supports(resolved, device); !support) {
+      reasons += fmt::format("\n  {}: {}", algorithm->name(), support.reason());
+      continue;
+    }
+    const Config config = algorithm->candidates(resolved, device).front();
+    guesses.push_back({algorithm, config, algorithm->estimated_us(resolved, device, config)});
+    if (!guesses.front().estimated_us) break;  // nothing to compare it with
+  }
+  if (!guesses.empty()) return best_of(guesses);
+  throw Error(ErrorKind::unsupported,
+              fmt::format("no algorithm of {} can run {}:{}", ours_only ? "ours" : to_string(device.device),
+                          to_string(resolved), reasons));
+}
+
+}  // namespace convtune

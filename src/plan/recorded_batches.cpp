@@ -1,0 +1,117 @@
+// See recorded_batches.h. The names of a folder are read once and again when it has changed: with 100,000 of
+// them that takes a fraction of a second, a look-up microseconds.
+#include "plan/recorded_batches.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/private_file.h"
+
+namespace convtune {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One file of a layer.
+struct Entry {
+  std::int64_t batch;
+  std::string name;
+
+  bool operator<(const Entry& other) const { return batch < other.batch; }
+};
+
+// A name begins with the problem's key, cut to a length: "g4mb256ic8ih14..." where mb2 goes without saying.
+// Without its batch it begins as those of all batches do, for as long as the longest batch leaves of it.
+struct Stem {
+  std::string layer;
+  std::int64_t batch;
+};
+
+std::optional<Stem> parse(std::string_view name) {
+  constexpr std::size_t kLayerLength = 27;
+  constexpr std::string_view kDigits = "0123456789", kBatch = "mb";
+  std::string_view rest = name.substr(0, name.find('-'));
+  std::string layer;
+  if (rest.starts_with('g')) {
+    const std::size_t end = std::min(rest.find_first_not_of(kDigits, 1), rest.size());
+    layer = rest.substr(0, end);
+    rest.remove_prefix(end);
+  }
+  std::int64_t batch = 2;
+  if (rest.starts_with(kBatch)) {
+    rest.remove_prefix(kBatch.size());
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), batch);
+    if (error != std::errc()) return std::nullopt;
+    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+  }
+  return Stem{layer.append(rest).substr(0, kLayerLength), batch};
+}
+
+class Names {
+ public:
+  // The files of a layer, by ascending batch.
+  const std::vector<Entry>& of(const fs::path& folder, const std::string& layer) {
+    static const std::vector<Entry> none;
+    std::error_code error;
+    const auto changed = fs::last_write_time(folder, error);
+    if (error) return none;
+    // What is written within one tick of the clock changes the folder's time once: a list that was made right
+    // after a change may lack what came right after the list.
+    constexpr auto kTick = std::chrono::seconds(1);
+    if (folder != folder_ || changed != changed_ || listed_ < changed + kTick) list(folder, changed);
+    const auto found = layers_.find(layer);
+    return found == layers_.end() ? none : found->second;
+  }
+
+ private:
+  void list(const fs::path& folder, fs::file_time_type changed) {
+    folder_ = folder, changed_ = changed, listed_ = fs::file_time_type::clock::now();
+    layers_.clear();
+    const auto open = PrivateFolder::open(folder);
+    if (!open) return;
+    for (std::string& name : open->names())
+      if (const auto stem = parse(name)) layers_[stem->layer].push_back({stem->batch, std::move(name)});
+    for (auto& [layer, entries] : layers_) std::sort(entries.begin(), entries.end());
+  }
+
+  fs::path folder_;
+  fs::file_time_type changed_, listed_;
+  std::unordered_map<std::string, std::vector<Entry>> layers_;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> recorded_batches(const Database& database, const Conv2dProblem& problem,
+                                           const std::string& device) {
+  constexpr int kMostNames = 500;  // of other devices, mostly: what is farther is no neighbour
+  static std::mutex mutex;
+  static Names names;
+  const std::lock_guard lock(mutex);
+
+  Conv2dProblem other = problem;
+  const auto name_of = [&] { return database.path_of(other, device).filename().string(); };
+  const std::vector<Entry>& entries = names.of(database.folder(), parse(name_of())->layer);
+  // From this batch outwards to both sides, always to the nearer by ratio.
+  auto above = std::lower_bound(entries.begin(), entries.end(), Entry{problem.n, {}}), below = above;
+  const auto ratio = [](std::int64_t larger, std::int64_t smaller) {
+    return (static_cast<double>(larger) + 1) / (static_cast<double>(smaller) + 1);
+  };
+  std::vector<std::int64_t> batches;
+  for (int looked_at = 0; looked_at < kMostNames && (below != entries.begin() || above != entries.end());
+       ++looked_at) {
+    const bool down =
+        above == entries.end() ||
+        (below != entries.begin() && ratio(problem.n, (below - 1)->batch) <= ratio(above->batch, problem.n));
+    const Entry& nearest = down ? *--below : *above++;
+    other.n = nearest.batch;
+    if (nearest.batch != problem.n && nearest.name == name_of()) batches.push_back(nearest.batch);
+  }
+  return batches;
+}
+
+}  // namespace convtune

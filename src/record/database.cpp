@@ -1,0 +1,206 @@
+// The folder of records: which file a record lies in, and what to believe of a file that is there.
+#include "convtune/database.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <tuple>
+
+#include "base/flat_json.h"
+#include "base/named_file.h"
+#include "base/private_file.h"
+#include "convtune/error.h"
+
+namespace convtune {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxRecords = 1'000'000;
+constexpr std::size_t kMaxProblems = 20;  // of an import, said in words
+constexpr std::string_view kExtension = ".json";
+constexpr WayOut kWayOut{"CONVTUNE_DATA_DIR", true};
+
+// FNV-1a: only tells files apart; what is in a file is checked when it is read.
+std::uint64_t hash(std::string_view text) {
+  std::uint64_t value = 0xcbf29ce484222325u;
+  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return value;
+}
+
+// "mb256ic3ih224oc96kh11sh4ph2-0123456789abcdef.json": the first part is for people.
+std::string file_name(const Conv2dProblem& problem, const std::string& device) {
+  constexpr std::size_t kMaxStem = 48;
+  const std::string filed_under = key(problem);
+  std::string stem = filed_under.substr(0, kMaxStem);
+  for (char& c : stem)
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'))) c = '_';
+  return fmt::format("{}-{:016x}{}", stem, hash(filed_under + '\n' + device), kExtension);
+}
+
+bool is_name_of_ours(std::string_view name, std::string_view extension) {
+  constexpr std::size_t kHashDigits = 16;
+  if (!name.ends_with(extension)) return false;
+  name.remove_suffix(extension.size());
+  if (name.size() <= kHashDigits || name[name.size() - kHashDigits - 1] != '-') return false;
+  return name.substr(name.size() - kHashDigits).find_first_not_of("0123456789abcdef") == name.npos;
+}
+
+bool is_record_name(std::string_view name) {
+  return is_name_of_ours(name, kExtension);
+}
+// What a search has tried lies beside its record, as TrialLog names it.
+bool is_trials_name(std::string_view name) {
+  return is_name_of_ours(name, ".jsonl");
+}
+
+std::optional<Record> load(const PrivateFolder& folder, const fs::path& path) {
+  const std::string name = path.filename().string();
+  const std::optional<std::string> text = folder.read(name, FlatJson::kMaxBytes);
+  if (!text) return std::nullopt;
+  try {
+    Record record = parse_record(*text);
+    if (file_name(record.problem, record.device) == name) return record;
+    warn_once(path, "holds the record of another problem or device; it is not used");
+  } catch (const Error& error) {
+    warn_once(path, fmt::format("{}; it is not used", error.what()));
+  }
+  return std::nullopt;
+}
+
+std::optional<Record> find_in(const PrivateFolder& folder, const fs::path& path, const Conv2dProblem& problem,
+                              const std::string& device) {
+  std::optional<Record> record = load(folder, path);
+  if (record && record->problem == problem && record->device == device) return record;
+  return std::nullopt;
+}
+
+}  // namespace
+
+fs::path Database::default_folder() {
+  // Where it is empty every look-up is a miss, and store says what to set.
+  return user_folder("CONVTUNE_DATA_DIR", "XDG_DATA_HOME", ".local/share");
+}
+
+Database::Database(fs::path folder) : folder_(std::move(folder)) {
+  std::error_code ignored;  // an absolute path outlives a change of the working folder
+  if (!folder_.empty())
+    if (fs::path absolute = fs::absolute(folder_, ignored); !absolute.empty()) folder_ = std::move(absolute);
+}
+
+fs::path Database::path_of(const Conv2dProblem& problem, const std::string& device) const {
+  return folder_ / file_name(problem, device);
+}
+
+std::optional<Record> Database::find(const Conv2dProblem& problem, const std::string& device) const {
+  const auto folder = PrivateFolder::open(folder_, kWayOut);
+  return folder ? find_in(*folder, path_of(problem, device), problem, device) : std::nullopt;
+}
+
+std::vector<Record> Database::list() const {
+  std::vector<std::pair<std::string, Record>> found;  // with the text to sort by
+  if (const auto folder = PrivateFolder::open(folder_, kWayOut)) {
+    for (const std::string& name : folder->names()) {
+      if (!is_record_name(name) || found.size() == kMaxRecords) continue;
+      if (auto record = load(*folder, folder_ / name)) {
+        std::string text = to_string(record->problem);
+        found.emplace_back(std::move(text), *std::move(record));
+      }
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.second.device, a.first) < std::tie(b.second.device, b.first);
+  });
+  std::vector<Record> records;
+  for (auto& [text, record] : found) records.push_back(std::move(record));
+  return records;
+}
+
+void Database::store(const Record& record) const {
+  const std::string line = to_json_line(record) + '\n';
+  const PrivateFolder folder = PrivateFolder::create(folder_, kWayOut);
+  const auto lock = folder.lock();  // so that no import compares with what is just being replaced
+  folder.replace(file_name(record.problem, record.device), line);
+}
+
+std::int64_t Database::erase_all() const {
+  std::int64_t erased = 0, failures = 0;
+  std::string why;  // of the first
+  const auto erase_in = [&](const PrivateFolder& folder, bool (*is_ours)(std::string_view)) {
+    folder.remove_left_overs();
+    std::int64_t count = 0;
+    for (const std::string& name : folder.names()) {
+      try {
+        if (is_ours(name) && folder.remove(name)) ++count;
+      } catch (const Error& error) {
+        if (++failures == 1) why = error.what();
+      }
+    }
+    return count;
+  };
+  if (const auto folder = PrivateFolder::open(folder_, kWayOut)) erased = erase_in(*folder, is_record_name);
+  // The folder of the trials stays: a search that goes on writes into it.
+  if (const auto folder = PrivateFolder::open(folder_ / "trials")) erase_in(*folder, is_trials_name);
+  if (failures > 0)
+    throw Error(ErrorKind::io,
+                fmt::format("{}{}; everything else is deleted, {} records", why,
+                            failures > 1 ? fmt::format(" (and {} more)", failures - 1) : "", erased));
+  return erased;
+}
+
+bool Database::erase(const Conv2dProblem& problem, const std::string& device) const {
+  const auto folder = PrivateFolder::open(folder_, kWayOut);
+  return folder && folder->remove(file_name(problem, device));
+}
+
+void Database::export_pack(const fs::path& file) const {
+  std::string lines;
+  for (const Record& record : list()) lines += to_json_line(record) + '\n';
+  if (file != "-") return write_named_file(file, lines);
+  if (std::fwrite(lines.data(), 1, lines.size(), stdout) != lines.size() || std::fflush(stdout) != 0)
+    throw Error(ErrorKind::io, "standard output: the records cannot be written");
+}
+
+Database::ImportResult Database::import_pack(const fs::path& file) const {
+  NamedFileLines lines(file);
+  ImportResult result;
+  std::optional<PrivateFolder> folder;  // not made for a file without any record
+  std::size_t records = 0, number = 0;
+  for (std::string line; lines.next(line);) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    if (++records > kMaxRecords)
+      throw Error(
+          ErrorKind::io,
+          fmt::format("{}: has more than {} records; the first {} are looked at, {} of them imported; "
+                      "split it for the others",
+                      file.string(), kMaxRecords, kMaxRecords, result.imported));
+    Record record;
+    try {
+      record = parse_record(line);
+    } catch (const Error& error) {
+      ++result.rejected;
+      if (result.problems.size() < kMaxProblems)
+        result.problems.push_back(fmt::format("{}:{}: {}", file.string(), number, error.what()));
+      continue;
+    }
+    if (!folder) folder.emplace(PrivateFolder::create(folder_, kWayOut));
+    const auto lock = folder->lock();
+    const fs::path path = path_of(record.problem, record.device);
+    if (const auto own = find_in(*folder, path, record.problem, record.device);
+        own && own->time_us <= record.time_us) {
+      ++result.kept;
+    } else {
+      folder->replace(path.filename().string(), to_json_line(record) + '\n');
+      ++result.imported;
+    }
+  }
+  return result;
+}
+
+std::vector<std::string> Database::take_warnings() {
+  return convtune::take_warnings();
+}
+
+}  // namespace convtune

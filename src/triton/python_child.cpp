@@ -1,0 +1,87 @@
+// See python_child.h. The programs are built into the library and given on the command line, so that nothing
+// is left in any folder.
+#include "triton/python_child.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/embedded.h"
+#include "base/quoted.h"
+#include "convtune/error.h"
+
+namespace convtune {
+namespace {
+
+// Makes modules of pairs of name and text, and runs the last one. The folder that it was started in is not
+// searched for modules: a file there may be called json.py.
+constexpr const char* kStart = R"(import sys
+sys.path = [folder for folder in sys.path if folder]
+from types import ModuleType
+words, sys.argv = sys.argv[1:], ["convtune"]
+for name, text in zip(words[::2], words[1::2]):
+    module = sys.modules[name] = ModuleType(name)
+    exec(compile(text, f"<{name}>", "exec"), vars(module))
+module.main()
+)";
+
+std::vector<std::string> command_of(const std::string& python, const std::string& program) {
+  const std::string file = find_program(python);
+  if (file.empty())
+    throw Error(ErrorKind::unsupported,
+                fmt::format("there is no {} on PATH, which reads and runs Triton files; --python names one",
+                            convtune::quoted(python)));
+  std::vector<std::string> words = {file, "-u", "-c", kStart};
+  for (const EmbeddedFile& module : embedded_runners()) {  // in an order in which each finds what it imports
+    const std::string_view name = module.name.substr(0, module.name.rfind('.'));
+    if (name != program && name.starts_with("triton_") && name != "triton_reader") continue;
+    words.emplace_back(name);
+    words.emplace_back(module.text);
+    if (name == program) break;
+  }
+  return words;
+}
+
+// The last line of what was said of an error, which in Python is the error itself.
+std::string last_line(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0
+}
+
+}  // namespace
+
+PythonChild::PythonChild(const std::string& python, const std::string& program, double seconds,
+                         std::function<bool()> cancelled)
+    : seconds_(seconds), cancelled_(std::move(cancelled)), process_(command_of(python, program)) {}
+
+void PythonChild::write(const nlohmann::json& request) {
+  process_.write_line(request.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+}
+
+nlohmann::json PythonChild::read() {
+  std::string line;
+  switch (process_.read_line(line, seconds_, cancelled_)) {
+    case ChildProcess::Got::line: {
+      nlohmann::json answer = nlohmann::json::parse(line, nullptr, false);
+      if (!answer.is_object()) throw RunFailure("it answered " + convtune::quoted(line));
+      return answer;
+    }
+    case ChildProcess::Got::cancelled:
+      throw RunCancelled();
+    case ChildProcess::Got::late:
+      throw RunFailure(fmt::format("it gave no answer within {:g} s", seconds_));
+    default:
+      break;
+  }
+  const std::string why = last_line(process_.errors());
+  throw RunFailure(fmt::format("its process {}{}", process_.ending(),
+                               why.empty() ? "" : ": " + convtune::quoted(why, 300)));
+}
+
+nlohmann::json PythonChild::ask(const nlohmann::json& request) {
+  write(request);
+  return read();
+}
+
+}  // namespace convtune

@@ -1,0 +1,389 @@
+// refine(): a Triton source and its profile -> the same source with the lists that the last stage's rules
+// allow. Which config of a list wins is Triton's autotuner's to find, on the target; refine_measured() asks
+// first whether any is worth having.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "base/named_file.h"
+#include "base/quoted.h"
+#include "convtune/convolution.h"
+#include "convtune/error.h"
+#include "triton/analysis.h"
+#include "triton/refine_contest.h"
+#include "triton/refine_original.h"
+#include "triton/triton_compiler.h"
+#include "triton/triton_file.h"
+
+namespace convtune {
+namespace {
+
+constexpr std::size_t kShown = 12;  // names of a message
+
+Error bad(const std::string& message) {
+  return Error(ErrorKind::invalid_argument, message);
+}
+
+StageParameters parameters_of(const RefineStage& stage) {
+  StageParameters parameters;
+  parameters.warps = stage.warps, parameters.stages = stage.stages;
+  parameters.most_steps = stage.most_steps;
+  parameters.fewest = static_cast<std::size_t>(stage.fewest);
+  parameters.most = static_cast<std::size_t>(stage.most);
+  return parameters;
+}
+
+// One kernel of the file on its way to a list.
+struct Work {
+  const TritonKernel* kernel = nullptr;
+  std::vector<TritonConfig> configs;  // of its list, as far as it is known
+  KnownMetrics known;                 // what was profiled of it
+  Original original;
+  StageList list;
+  RefinedKernel result;
+};
+
+class Refining {
+ public:
+  Refining(const std::string& source, const std::vector<KernelMetrics>& metrics, const Target& target,
+           const RefineOptions& options)
+      : file_(source, options.path, target, options.python),
+        metrics_(metrics),
+        target_(target),
+        options_(options),
+        parameters_(parameters_of(options.stage)) {}
+
+  Refined run() {
+    for (const TritonKernel* kernel : chosen()) works_.push_back(begun(*kernel));
+    for (Work& work : works_) make_list(work);
+    write();
+    return std::move(result_);
+  }
+
+  Refined run_measured(const RefineMeasureOptions& measuring) {
+    for (const TritonKernel* kernel : chosen()) works_.push_back(begun(*kernel));
+    for (Work& work : works_) {
+      make_list(work);
+      if (work.list.configs.empty()) continue;
+      measure(work, measuring);
+      if (result_.interrupted) return std::move(result_);
+    }
+    write();
+    return std::move(result_);
+  }
+
+ private:
+  // Which kernels: the one that is named, else those that the metrics name.
+  std::vector<const TritonKernel*> chosen() const {
+    std::vector<const TritonKernel*> found;
+    std::string names;
+    std::size_t shown = 0;
+    for (const TritonKernel& kernel : file_.kernels()) {
+      const std::string name = fmt::format("{}:{}", kernel.name, kernel.line);
+      if (++shown <= kShown)
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", convtune::quoted(name, 200));
+      if (!options_.kernel.empty() ? options_.kernel == kernel.name || options_.kernel == name
+                                   : metrics_.empty() || metrics_of(kernel))
+        found.push_back(&kernel);
+    }
+    if (shown > kShown) names += fmt::format(" and {} more", shown - kShown);
+    if (file_.kernels().empty())
+      throw bad("line 1: the file has no kernel with an @triton.autotune list, and none that it launches");
+    if (!options_.kernel.empty() && found.empty())
+      throw bad(fmt::format("--kernel {} is none of the file's: {}", convtune::quoted(options_.kernel, 200),
+                            names));
+    if (found.empty()) {
+      std::string of;
+      for (const KernelMetrics& metrics : metrics_)
+        of += fmt::format("{}{}", of.empty() ? "" : ", ", convtune::quoted(metrics.kernel));
+      throw bad(fmt::format("the metrics hold nothing of the file's kernels {}; they are of {}", names, of));
+    }
+    // Without a list only where nothing with one is meant.
+    if (options_.kernel.empty() &&
+        std::any_of(found.begin(), found.end(), [](const TritonKernel* kernel) { return kernel->listed; }) &&
+        metrics_.empty())
+      std::erase_if(found, [](const TritonKernel* kernel) { return !kernel->listed; });
+    if (found.size() > 1 && (metrics_.empty() || !options_.original.empty() || same_name(found)))
+      throw bad(
+          fmt::format("{} kernels are meant: name one with --kernel, as in --kernel {}:{}; there are {}",
+                      found.size(), found[0]->name, found[0]->line, names));
+    return found;
+  }
+  static bool same_name(const std::vector<const TritonKernel*>& kernels) {
+    for (const TritonKernel* a : kernels)
+      for (const TritonKernel* b : kernels)
+        if (a < b && a->name == b->name) return true;
+    return false;
+  }
+
+  const KernelMetrics* metrics_of(const TritonKernel& kernel) const {
+    for (const KernelMetrics& metrics : metrics_)
+      if (is_kernel_name(metrics.kernel, kernel.name)) return &metrics;
+    return nullptr;
+  }
+
+  void say(const std::string& text) const {
+    if (options_.progress) options_.progress(text);
+  }
+
+  // The compiler, where it is wanted and there.
+  TritonCompiler* compiler() {
+    if (!file_.has_triton() || (!options_.compile && !options_.import_file)) return nullptr;
+    if (!compiler_) {
+      say("starting Triton");
+      compiler_.emplace(options_.python, options_.seconds,
+                        [this] { return options_.cancel && options_.cancel->load(); });
+    }
+    return compiler_->version().empty() ? nullptr : &*compiler_;
+  }
+
+  Work begun(const TritonKernel& kernel) {
+    Work work;
+    work.kernel = &kernel, work.configs = kernel.configs;
+    work.result.kernel = kernel.name, work.result.line = kernel.line;
+    std::vector<std::string>& notes = work.result.notes;
+    std::string why = kernel.why;
+    if (!why.empty() && kernel.listed && options_.import_file && compiler()) {
+      say("importing the file");
+      std::string failed;
+      work.configs = compiler()->imported_list(file_, kernel, failed);
+      if (!work.configs.empty()) {
+        notes.push_back(fmt::format("its list of {} configs is what importing the file gives: {}",
+                                    work.configs.size(), why));
+        why.clear();
+      } else {
+        why += fmt::format("; importing the file does not give it either: {}", failed);
+      }
+    } else if (why.empty() && kernel.listed && !kernel.literal) {
+      notes.push_back(fmt::format("its list of {} configs was worked out, for a GPU of compute capability {}",
+                                  work.configs.size(), to_string(target_.capability)));
+    }
+    const KernelMetrics* const measured = metrics_of(kernel) ? metrics_of(kernel)
+                                          : metrics_.size() == 1 && !options_.kernel.empty() ? &metrics_[0]
+                                                                                             : nullptr;
+    if (measured) {
+      work.known = known_metrics(*measured);
+      AnalyzeOptions analysis;
+      analysis.problem = options_.problem;
+      work.result.findings = analyze(*measured, target_, analysis, file_);
+    }
+    if (!measured) notes.emplace_back("the metrics hold nothing of it: what it achieved is not known");
+    work.original =
+        find_original({file_, kernel, work.configs, why, work.known, target_, options_, parameters_});
+    for (const std::string& note : work.original.notes) notes.push_back(note);
+    work.result.original = to_string(work.original.config);
+    return work;
+  }
+
+  void make_list(Work& work) {
+    const TritonKernel& kernel = *work.kernel;
+    std::vector<std::string>& notes = work.result.notes;
+    const OccupancyEvidence evidence = evidence_of(work.known);
+    const StageConfig original = work.original.config.stage;
+    const auto made = compiled(work, original);
+    const std::string same_code = kernel.loops == TritonKernel::Loops::any
+                                      ? std::string()
+                                      : std::string("changes nothing: ") + loops_in_words(kernel);
+    if (!made.empty()) {
+      work.list = micro_tuning(original, evidence, target_, parameters_, [&](const StageConfig& config) {
+        return made.at({config.warps, config.stages});
+      });
+    } else {
+      work.list = micro_tuning(original, evidence, target_, parameters_, same_code);
+      if (!same_code.empty()) notes.push_back(loops_in_words(kernel));
+    }
+    if (!work.list.configs.empty() && work.configs.size() == 1 && kernel.listed && !kernel.in_place.empty() &&
+        !kernel.is_protected && kernel.hooks.empty())
+      keep_for_safety(work);
+    if (kernel.pruned)
+      notes.emplace_back(
+          "its prune_configs_by stays, and decides at each launch which of the list are tried");
+    work.result.verdicts = work.list.verdicts;
+    for (const StageList::Entry& entry : work.list.configs)
+      work.result.configs.push_back(
+          fmt::format("{}: {}", to_string(with_stage(work, entry.config)), entry.reason));
+  }
+
+  static std::string loops_in_words(const TritonKernel& kernel) {
+    return kernel.loops == TritonKernel::Loops::none
+               ? "the kernel has no loop, and num_stages is about pipelining one"
+               : "every loop of the kernel is a tl.static_range, which Triton unrolls before it pipelines";
+  }
+
+  // A list of one config is never tried out; one of several runs the kernel again and again on the same data.
+  static void keep_for_safety(Work& work) {
+    std::string names;
+    for (const std::string& name : work.kernel->in_place) names += (names.empty() ? "" : ", ") + name;
+    work.list.none = fmt::format(
+        "its list had one config, which Triton does not try out; trying several would run the kernel more "
+        "than "
+        "once on {}, which it changes in place: give its autotuner restore_value or reset_to_zero first",
+        names);
+    work.list.configs.clear();
+    work.list.verdicts[3] = "R4: keep: " + work.list.none;
+  }
+
+  static TritonConfig with_stage(const Work& work, const StageConfig& stage) {
+    TritonConfig config = work.original.config;
+    config.stage = stage;
+    return config;
+  }
+
+  using Compiled = std::map<std::pair<std::int64_t, std::int64_t>, CompiledConfig>;
+  // What the compiler makes of every config that the rules may ask for; empty where it cannot be asked.
+  Compiled compiled(Work& work, const StageConfig& original) {
+    Compiled made;
+    if (!options_.compile) return made;
+    TritonCompiler* const by = compiler();
+    if (!by) {
+      work.result.notes.push_back(
+          compiler_ ? fmt::format("Triton does not start: {}", compiler_->why_not())
+                    : fmt::format("{} has no Triton: occupancy is inferred, and nothing is compiled",
+                                  options_.python));
+      return made;
+    }
+    std::vector<TritonConfig> configs;
+    for (const StageConfig& stage : stage_candidates(original, target_, parameters_))
+      configs.push_back(with_stage(work, stage));
+    say(fmt::format("compiling {} configs of {}", configs.size(), work.kernel->name));
+    std::string why;
+    TritonGiven given{work.original.problem, options_.let};
+    const std::vector<CompiledConfig> facts = by->compile(file_, *work.kernel, target_, given, configs, why);
+    if (facts.empty()) {
+      work.result.notes.push_back(
+          fmt::format("Triton {} does not compile it without running the file: {}", by->version(), why));
+      return made;
+    }
+    for (std::size_t i = 0; i < facts.size(); ++i)
+      made[{configs[i].stage.warps, configs[i].stage.stages}] = facts[i];
+    work.result.notes.push_back(fmt::format("compiled by Triton {} for compute capability {}, for {}",
+                                            by->version(), to_string(target_.capability), why));
+    return made;
+  }
+
+  void measure(Work& work, const RefineMeasureOptions& measuring) {
+    TritonRunSpec spec;
+    spec.python = options_.python, spec.path = options_.path, spec.kernel = work.kernel->name;
+    spec.call = measuring.call, spec.problem = work.original.problem, spec.seconds = measuring.seconds;
+    const auto source_of = [&](const TritonConfig& config) {
+      std::vector<std::string> none;
+      return file_.edited({{work.kernel->at, {{config, ""}}, false}}, false, none);
+    };
+    RefineContest contest = refine_contest({spec, file_.source(), work.list.configs, work.original.config,
+                                            work.kernel->listed ? work.configs : std::vector<TritonConfig>(),
+                                            work.kernel->listed, source_of, options_.stage.min_gain,
+                                            options_.progress, options_.cancel, parameters_.fewest});
+    result_.interrupted = contest.interrupted;
+    if (contest.interrupted) return;
+    RefinedKernel& result = work.result;
+    result.place = contest.place, result.changed = contest.accepted;
+    if (const auto of_target = to_string(target_.capability); of_target != contest.capability)
+      result.notes.push_back(
+          fmt::format("measured on a GPU of compute capability {}, where the target {} has {}: its own may "
+                      "decide otherwise",
+                      contest.capability, target_.name, of_target));
+    if (!contest.note.empty()) result.notes.push_back(contest.note);
+    result.verdicts.back() = contest.best == 0
+                                 ? "R6: " + contest.verdict
+                                 : fmt::format("R6: {} ({}) against the original: {}",
+                                               to_string(work.list.configs[contest.best].config),
+                                               work.list.configs[contest.best].reason, contest.verdict);
+    std::vector<StageList::Entry> right;
+    for (std::size_t i = 0; i < work.list.configs.size(); ++i) {
+      StageList::Entry entry = work.list.configs[i];
+      if (i == contest.best && contest.accepted) entry.reason += ", measured faster than the original";
+      if (contest.measured[i].failure.empty()) right.push_back(entry);
+    }
+    result.measured = std::move(contest.measured);
+    if (contest.accepted)
+      work.list.configs = right;
+    else
+      reverted_.push_back(work.kernel->at);
+  }
+
+  void write() {
+    std::vector<TritonFile::List> lists;
+    for (Work& work : works_) {
+      if (std::count(reverted_.begin(), reverted_.end(), work.kernel->at) > 0) continue;
+      TritonFile::List list{work.kernel->at, {}, options_.keep_list};
+      for (const StageList::Entry& entry : work.list.configs) {
+        const TritonConfig config = with_stage(work, entry.config);
+        const bool there = std::any_of(
+            work.configs.begin(), work.configs.end(),
+            [&](const TritonConfig& one) { return one.same_blocks(config) && one.stage == config.stage; });
+        if (!options_.keep_list || !there) list.configs.push_back({config, entry.reason});
+      }
+      if (work.list.configs.empty() && options_.only_original && work.kernel->listed) {
+        list.configs.push_back({work.original.config, "the original, which the stage keeps"});
+        list.keep = false;
+      }
+      if (!list.configs.empty()) lists.push_back(std::move(list));
+    }
+    for (Work& work : works_) result_.kernels.push_back(std::move(work.result));
+    result_.source = lists.empty() && !options_.in_order
+                         ? file_.source()
+                         : file_.edited(lists, options_.in_order, result_.notes);
+    if (result_.source != file_.source()) check_import();
+  }
+
+  // What could be imported must be so still.
+  void check_import() {
+    if (!options_.import_file || !compiler()) return;
+    say("importing the new file");
+    const std::string now = compiler()->import_failure(result_.source, options_.path);
+    if (now.empty()) {
+      result_.notes.emplace_back("the new file was imported in a process of its own");
+      return;
+    }
+    const std::string before = compiler()->import_failure(file_.source(), options_.path);
+    if (before.empty()) throw bad("the new file could not be imported, where the old one can: " + now);
+    result_.notes.push_back("neither file can be imported here: " + before);
+  }
+
+  TritonFile file_;
+  const std::vector<KernelMetrics>& metrics_;
+  const Target& target_;
+  const RefineOptions& options_;
+  const StageParameters parameters_;
+  std::optional<TritonCompiler> compiler_;
+  std::vector<Work> works_;
+  std::vector<int> reverted_;  // TritonKernel::at of what measuring did not accept
+  Refined result_;
+};
+
+}  // namespace
+
+std::string load_source(const std::string& path) {
+  std::string text = read_named_file(path);
+  if (text.size() > kMaxPythonBytes)
+    throw bad(fmt::format("{} has {} bytes; at most {} are read", convtune::quoted(path, 200), text.size(),
+                          kMaxPythonBytes));
+  return text;
+}
+
+Refined refine(const std::string& source, const std::vector<KernelMetrics>& metrics, const Target& target,
+               const RefineOptions& options) {
+  try {
+    return Refining(source, metrics, target, options).run();
+  } catch (const RunCancelled&) {
+    Refined result;
+    result.interrupted = true;
+    return result;
+  }
+}
+
+Refined refine_measured(const std::string& source, const std::vector<KernelMetrics>& metrics,
+                        const Target& target, const RefineOptions& options,
+                        const RefineMeasureOptions& measuring) {
+  try {
+    return Refining(source, metrics, target, options).run_measured(measuring);
+  } catch (const RunCancelled&) {
+    Refined result;
+    result.interrupted = true;
+    return result;
+  }
+}
+
+}  // namespace convtune

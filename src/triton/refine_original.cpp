@@ -1,0 +1,314 @@
+// See refine_original.h.
+#include "triton/refine_original.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/quoted.h"
+#include "convtune/convolution.h"
+#include "convtune/error.h"
+
+namespace convtune {
+namespace {
+
+constexpr std::size_t kShown = 12;  // configs of a message
+
+Error bad(const std::string& message) {
+  return Error(ErrorKind::invalid_argument, message);
+}
+
+std::string listing(const std::vector<const TritonConfig*>& configs) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(configs.size(), kShown); ++i)
+    text += fmt::format("\n  line {}: {}", configs[i]->line, to_string(*configs[i]));
+  if (configs.size() > kShown) text += fmt::format("\n  and {} more", configs.size() - kShown);
+  return text;
+}
+
+std::string name_of(const Conv2dProblem& problem) {
+  return problem.name.empty() ? to_string(problem) : problem.name;
+}
+
+// "'fast'" and "fast" are the same value.
+std::string_view bare(std::string_view text) {
+  if (text.size() > 1 && (text.front() == '\'' || text.front() == '"') && text.front() == text.back())
+    return text.substr(1, text.size() - 2);
+  return text;
+}
+
+bool says_nothing(const std::string& name, const std::string& value) {  // Triton prints these always
+  return (name == "num_ctas" && value == "1") || value == "None";
+}
+
+std::optional<std::int64_t> whole(const std::string& text) {
+  if (text.empty() || text.size() > 6 ||
+      !std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }))
+    return std::nullopt;
+  return std::stoll(text);
+}
+
+// A config whose list is not known, as --original has the whole of it.
+TritonConfig named_whole(const std::vector<std::pair<std::string, std::string>>& words) {
+  TritonConfig config;
+  for (const auto& [name, value] : words) {
+    const auto number = whole(value);
+    if (name == "num_warps" || name == "num_stages") {
+      if (!number)
+        throw bad(
+            fmt::format("--original's {} is {}, and must be a whole number", name, convtune::quoted(value)));
+      (name == "num_warps" ? config.stage.warps : config.stage.stages) = *number;
+    } else if (name == "num_ctas" || name == "maxnreg") {
+      if (!says_nothing(name, value)) config.others.emplace_back(name, value);
+    } else if (name == "pre_hook" || name == "ir_override") {
+      if (value != "None") config.others.emplace_back(name, value);
+    } else {
+      const bool word = std::all_of(value.begin(), value.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+      });
+      const bool is_text = word && !number && value != "True" && value != "False" && value != "None" &&
+                           !(value[0] >= '0' && value[0] <= '9');
+      config.meta.emplace_back(name, is_text ? fmt::format("'{}'", value) : value);
+    }
+  }
+  return config;
+}
+
+class Finder {
+ public:
+  explicit Finder(const OriginalQuestion& question) : q_(question) {
+    if (q_.options.problem)
+      problems_ = {*q_.options.problem};
+    else
+      problems_ = q_.file.cases();
+    if (!problems_.empty()) result_.problem = problems_[0];
+  }
+
+  Original run() {
+    if (q_.configs.empty() && q_.why.empty())
+      throw at_kernel("its list of configs is empty: there is nothing to refine");
+    if (!q_.options.original.empty()) return named();
+    if (q_.configs.empty())
+      throw at_kernel(
+          q_.kernel.listed
+              ? fmt::format(
+                    "its list of configs is not known: {}; name the whole config that was profiled, as in "
+                    "--original \"BLOCK_M: 64, num_warps: 4, num_stages: 3\"",
+                    q_.why)
+              : fmt::format("{}; name what was profiled, as in --original \"num_warps=4 num_stages=2\"",
+                            q_.why));
+    return from_metrics();
+  }
+
+ private:
+  Error at_kernel(const std::string& why) const {
+    return bad(fmt::format("line {}: {}: {}", q_.kernel.line, convtune::quoted(q_.kernel.name), why));
+  }
+
+  Original named() {
+    const auto words = parse_config_words(q_.options.original);
+    if (q_.configs.empty()) {
+      if (q_.kernel.listed && !q_.kernel.hooks.empty())
+        throw at_kernel(
+            fmt::format("its list of configs is not known ({}), and its configs have a {}, which "
+                        "--original cannot say",
+                        q_.why, q_.kernel.hooks[0]));
+      result_.notes.push_back(fmt::format(
+          "the original is what --original says; the list that it stood in is not known: {}", q_.why));
+      result_.config = named_whole(words);
+      if (!q_.kernel.listed) result_.config.meta.clear(), result_.config.others.clear();
+      return std::move(result_);
+    }
+    std::vector<const TritonConfig*> found;
+    for (const TritonConfig& config : q_.configs)
+      if (is_config(config, words)) found.push_back(&config);
+    drop_equal(found);
+    if (found.size() != 1)
+      throw bad(fmt::format("--original {} fits {} configs of the list of {}{}",
+                            convtune::quoted(q_.options.original, 200), found.size(), q_.kernel.name,
+                            found.empty() ? listing(all()) : listing(found)));
+    check_grid(*found[0]);
+    result_.notes.push_back(
+        fmt::format("the original is the config of line {}, as --original says", found[0]->line));
+    return taken(*found[0]);
+  }
+
+  std::vector<const TritonConfig*> all() const {
+    std::vector<const TritonConfig*> every;
+    for (const TritonConfig& config : q_.configs) every.push_back(&config);
+    return every;
+  }
+
+  Original taken(const TritonConfig& config) {
+    if (!config.hidden.empty())
+      throw bad(fmt::format("line {}: this config cannot be written again: {}", config.line, config.hidden));
+    result_.config = config;
+    return std::move(result_);
+  }
+
+  // The same config twice is one config.
+  void drop_equal(std::vector<const TritonConfig*>& configs) {
+    if (configs.size() < 2 || configs.size() > 512) return;
+    std::vector<const TritonConfig*> kept;
+    for (const TritonConfig* config : configs)
+      if (std::none_of(kept.begin(), kept.end(), [&](const TritonConfig* other) {
+            return other->same_blocks(*config) && other->stage == config->stage;
+          }))
+        kept.push_back(config);
+    if (kept.size() < configs.size())
+      result_.notes.push_back(
+          fmt::format("the config of line {} stands in its list more than once", configs[0]->line));
+    configs = kept;
+  }
+
+  // The metrics decide R1, and must be the original's own.
+  void check_grid(const TritonConfig& original) {
+    if (!q_.metrics.grid || q_.configs != q_.kernel.configs) return;
+    std::string why;
+    const std::vector<TritonConfig> found = profiled_configs(q_.file, q_.kernel, *q_.metrics.grid, problems_,
+                                                             q_.options.let, result_.problem, why);
+    if (found.empty()) return;
+    std::vector<const TritonConfig*> fitting;
+    for (const TritonConfig& config : found) fitting.push_back(&config);
+    if (std::none_of(found.begin(), found.end(), [&](const TritonConfig& config) {
+          return config.same_blocks(original) && config.stage == original.stage;
+        }))
+      throw bad(fmt::format("--original is not what was profiled: a grid of {} is that of{}",
+                            *q_.metrics.grid, listing(fitting)));
+  }
+
+  Original from_metrics() {
+    std::vector<const TritonConfig*> left = all();
+    drop_equal(left);
+    if (left.size() == 1) {
+      result_.notes.push_back(
+          q_.kernel.listed ? fmt::format("the original is its list's only config, line {}", left[0]->line)
+                           : fmt::format("the original is what line {} launches it with", left[0]->line));
+      return taken(*left[0]);
+    }
+    std::string why_not, because;
+    std::vector<TritonConfig> fitting;
+    if (q_.metrics.grid) {
+      if (q_.configs == q_.kernel.configs)
+        fitting = profiled_configs(q_.file, q_.kernel, *q_.metrics.grid, problems_, q_.options.let,
+                                   result_.problem, why_not);
+      else
+        why_not = "the list is known by importing the file alone";
+    } else {
+      why_not = "the metrics have no launch__grid_size";
+    }
+    if (!fitting.empty()) {
+      left.clear();
+      for (const TritonConfig& config : fitting) left.push_back(&config);
+      drop_equal(left);
+      because = fmt::format("its grid of {} was profiled{}", *q_.metrics.grid,
+                            result_.problem ? fmt::format(" ({})", name_of(*result_.problem)) : "");
+    }
+    const auto keep = [&](const std::string& reason, auto test) {
+      std::vector<const TritonConfig*> kept;
+      std::copy_if(left.begin(), left.end(), std::back_inserter(kept), test);
+      if (kept.empty() || kept.size() == left.size()) return;
+      left = kept;
+      because += (because.empty() ? "" : ", ") + reason;
+    };
+    if (q_.metrics.block)
+      keep(fmt::format("{} threads a block", *q_.metrics.block), [&](const TritonConfig* config) {
+        return config->stage.warps * q_.target.warp_size == *q_.metrics.block;
+      });
+    if (!fitting.empty() || left.size() <= 2 || q_.options.first_of_several)
+      keep("and num_warps and num_stages are values of the stage", [&](const TritonConfig* config) {
+        const auto &warps = q_.parameters.warps, &stages = q_.parameters.stages;
+        return std::count(warps.begin(), warps.end(), config->stage.warps) > 0 &&
+               std::count(stages.begin(), stages.end(), config->stage.stages) > 0;
+      });
+    if (left.size() != 1 && !q_.options.first_of_several)
+      throw bad(
+          because.empty() || fitting.empty()
+              ? fmt::format("which config of {} was profiled is not known: {}; name it with --original, or "
+                            "what the grid is made of with --let or --problem{}",
+                            convtune::quoted(q_.kernel.name), why_not, listing(left))
+              : fmt::format("a grid of {} fits {} configs; name one with --original{}", *q_.metrics.grid,
+                            left.size(), listing(left)));
+    if (left.size() != 1)
+      result_.notes.push_back(
+          fmt::format("which of {} configs was profiled is not known{}: the first is taken, line {}; "
+                      "--original names another",
+                      left.size(), why_not.empty() ? "" : " (" + why_not + ")", left[0]->line));
+    else
+      result_.notes.push_back(
+          fmt::format("the original is the config of line {}: {}", left[0]->line, because));
+    return taken(*left[0]);
+  }
+
+  const OriginalQuestion& q_;
+  std::vector<Conv2dProblem> problems_;
+  Original result_;
+};
+
+}  // namespace
+
+Original find_original(const OriginalQuestion& question) {
+  return Finder(question).run();
+}
+
+std::vector<TritonConfig> profiled_configs(TritonFile& file, const TritonKernel& kernel, std::int64_t grid,
+                                           const std::vector<Conv2dProblem>& problems,
+                                           const std::vector<std::pair<std::string, double>>& let,
+                                           std::optional<Conv2dProblem>& problem, std::string& why) {
+  std::vector<TritonConfig> found;
+  std::vector<std::optional<Conv2dProblem>> asked(problems.begin(), problems.end());
+  if (asked.empty()) asked.emplace_back();  // what is launched may not depend on it
+  for (const auto& one : asked) {
+    std::string why_none;
+    const std::vector<std::int64_t> grids = file.grids(kernel, {one, let}, why_none);
+    if (grids.empty()) {
+      why = "the grid cannot be worked out from the file: " + why_none;
+      if (!one && let.empty()) why += ", and what it computed is not known";
+      return {};
+    }
+    std::vector<TritonConfig> fitting;
+    std::string launched;
+    for (std::size_t i = 0; i < grids.size(); ++i) {
+      if (grids[i] == grid) fitting.push_back(kernel.configs[i]);
+      const std::string text = fmt::format("{}", grids[i]);
+      if (launched.find(text) == launched.npos && launched.size() < 100)
+        launched += (launched.empty() ? "" : ", ") + text;
+    }
+    if (fitting.empty()) {
+      if (found.empty())
+        why = fmt::format("no config launches {} blocks{}; they launch {}", grid,
+                          one ? " for " + name_of(*one) : "", launched);
+    } else if (found.empty()) {
+      found = fitting, problem = one, why.clear();
+    } else if (found != fitting) {
+      why = fmt::format("a grid of {} fits other configs for {} than for {}: say which with --problem", grid,
+                        problem ? name_of(*problem) : "", one ? name_of(*one) : "");
+      return {};
+    }
+  }
+  return found;
+}
+
+bool is_config(const TritonConfig& config, const std::vector<std::pair<std::string, std::string>>& words) {
+  return std::all_of(words.begin(), words.end(), [&](const auto& word) {
+    const auto& [name, value] = word;
+    if (name == "num_warps" && fmt::format("{}", config.stage.warps) == value) return true;
+    if (name == "num_stages" && fmt::format("{}", config.stage.stages) == value) return true;
+    for (const auto* fields : {&config.meta, &config.others})
+      for (const auto& [own, text] : *fields)
+        if (own == name) return bare(text) == bare(value);
+    return name != "num_warps" && name != "num_stages" && says_nothing(name, value);
+  });
+}
+
+bool is_kernel_name(std::string_view profiled, std::string_view kernel) {
+  if (profiled == kernel) return true;
+  if (!profiled.starts_with(kernel) || profiled.size() < kernel.size() + 2 || profiled[kernel.size()] != '_')
+    return false;
+  const std::string_view rest = profiled.substr(kernel.size() + 1);
+  return rest[0] >= '0' && rest[0] <= '9' && std::all_of(rest.begin(), rest.end(), [](char c) {
+           return (c >= '0' && c <= '9') || c == 'd' || c == 'e' || c == 'c';
+         });
+}
+
+}  // namespace convtune

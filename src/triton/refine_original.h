@@ -1,0 +1,47 @@
+// Which config of a list was profiled: the one that is named, else the one whose launch the metrics are of.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convtune/refine.h"
+#include "profile/metrics.h"
+#include "triton/triton_file.h"
+
+namespace convtune {
+
+struct Original {
+  TritonConfig config;
+  std::optional<Conv2dProblem> problem;  // what was profiled, as far as it is known
+  std::vector<std::string> notes;        // how it was found
+};
+
+struct OriginalQuestion {
+  TritonFile& file;
+  const TritonKernel& kernel;
+  const std::vector<TritonConfig>& configs;  // of its list
+  const std::string& why;                    // not empty: why there are none
+  const KnownMetrics& metrics;
+  const Target& target;
+  const RefineOptions& options;
+  const StageParameters& parameters;
+};
+// Throws Error{invalid_argument} where it cannot be told.
+Original find_original(const OriginalQuestion& question);
+
+// The config among those that a grid was launched by, for an analysis; empty, with `why`, where it cannot be
+// told.
+std::vector<TritonConfig> profiled_configs(TritonFile& file, const TritonKernel& kernel, std::int64_t grid,
+                                           const std::vector<Conv2dProblem>& problems,
+                                           const std::vector<std::pair<std::string, double>>& let,
+                                           std::optional<Conv2dProblem>& problem, std::string& why);
+
+// Whether the words, "BLOCK_M" "32", are this config's.
+bool is_config(const TritonConfig& config, const std::vector<std::pair<std::string, std::string>>& words);
+
+// Whether a profiler's name is this kernel's: Triton adds "_0d1d2de" to some.
+bool is_kernel_name(std::string_view profiled, std::string_view kernel);
+
+}  // namespace convtune

@@ -1,0 +1,174 @@
+// See compare.h.
+#include "tune/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <numeric>
+
+#include "measure/measure.h"
+#include "plan/algorithms.h"
+#include "plan/planner.h"
+
+namespace convtune {
+namespace {
+
+constexpr std::size_t kMostPeersInTurns = 8;
+constexpr int kFewestRounds = 5, kMostRounds = 5000;
+constexpr std::int64_t kSamples = 2048;  // output elements that the oracle computes for a check
+
+bool same(const Contender& a, const Contender& b) {
+  return a.algorithm == b.algorithm && a.config == b.config;
+}
+
+}  // namespace
+
+std::string Contender::text() const {
+  return config.values.empty() ? std::string(algorithm->name())
+                               : fmt::format("{} {}", algorithm->name(), to_string(config));
+}
+
+double Ceilings::peak(Precision precision) const {
+  const bool half = precision == Precision::fp16 || precision == Precision::bf16;
+  const double own = half ? half_flops_per_second : precision == Precision::fp32 ? fp32_flops_per_second : 0;
+  return own > 0 ? own : flops_per_second;
+}
+
+Roofline roofline(const Conv2dProblem& problem, const Ceilings& ceilings) {
+  const double compute_us = 1e6 * problem.flops() / ceilings.peak(problem.precision);
+  const double memory_us = 1e6 * problem.bytes() / ceilings.bytes_per_second;
+  return {std::max(compute_us, memory_us), compute_us >= memory_us ? "compute" : "memory"};
+}
+
+const Ceilings& measure_ceilings(Device device) {
+  Backend& on = backend(device);
+  static std::mutex mutex;
+  static std::map<std::string, Ceilings> measured;  // by fingerprint: the number of threads is part of it
+  const std::lock_guard lock(mutex);
+  const auto [entry, first] = measured.try_emplace(on.info().fingerprint);
+  if (first) entry->second = on.measure_ceilings();
+  return entry->second;
+}
+
+Contender contender(const Algorithm& algorithm, const Config& config, const Conv2dProblem& problem,
+                    const DeviceInfo& device, Testbed& bed) {
+  Contender result{&algorithm, config, nullptr, 0, {}, 0};
+  try {
+    result.executable = algorithm.build(problem, device, config);
+    const CheckResult check = bed.check(*result.executable);
+    result.max_error = check.max_error;
+    result.failure = check.failure;
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::device_lost) throw;
+    backend(device.device)
+        .synchronize(nullptr);  // a vendor's library may have hidden that the device is lost
+    result.failure = error.what();
+  }
+  return result;
+}
+
+std::vector<Contender> vendor_contenders(const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed,
+                                         const std::function<bool()>& cancelled) {
+  std::vector<Contender> vendors;
+  for (const Algorithm* algorithm : algorithms(device.device.kind))
+    if (algorithm->vendor() && algorithm->supports(problem, device))
+      for (const Config& config : algorithm->candidates(problem, device)) {
+        if (cancelled()) return vendors;
+        vendors.push_back(contender(*algorithm, config, problem, device, bed));
+      }
+  return vendors;
+}
+
+Comparison measure_comparison(const Conv2dProblem& problem, const DeviceInfo& device, const Contender& ours,
+                              const std::vector<Contender>& vendors, Testbed& bed, double seconds,
+                              const std::function<bool()>& cancelled, const std::function<bool()>& late) {
+  Comparison row;
+  row.problem = problem;
+  row.device = device;
+  row.roofline = roofline(problem, measure_ceilings(device.device));
+
+  std::vector<const Contender*> order{&ours};
+  for (const Contender& vendor : vendors) order.push_back(&vendor);
+  // Each distinct, healthy contender is timed once a round.
+  std::vector<const Contender*> timed;
+  for (const Contender* one : order)
+    if (one->failure.empty() &&
+        std::none_of(timed.begin(), timed.end(), [&](const Contender* t) { return same(*t, *one); }))
+      timed.push_back(one);
+  std::vector<Testbed::Timed> runs;
+  for (const Contender* one : timed) runs.push_back(bed.prepare(*one->executable));
+  // A library that offers dozens of ways is asked once for each; the time goes to the nearest.
+  std::vector<Measurement> results(timed.size());
+  std::vector<std::size_t> near(timed.size());
+  std::iota(near.begin(), near.end(), std::size_t{0});
+  if (timed.size() > 1 + kMostPeersInTurns) {
+    for (std::size_t i = 1; i < timed.size() && !(cancelled && cancelled()); ++i)
+      results[i] = {runs[i].sample_us(), 0, 1};
+    std::sort(near.begin() + 1, near.end(),
+              [&](std::size_t a, std::size_t b) { return results[a].median_us < results[b].median_us; });
+    near.resize(1 + kMostPeersInTurns);
+  }
+  std::vector<std::function<double()>> samplers;
+  for (const std::size_t i : near) samplers.emplace_back([&run = runs[i]] { return run.sample_us(); });
+  const std::vector<Measurement> of_near =
+      measure_in_turns(samplers, seconds, cancelled, kFewestRounds, kMostRounds, late);
+  for (std::size_t i = 0; i < near.size(); ++i) results[near[i]] = of_near[i];
+
+  for (const Contender* one : order) {
+    ProviderResult provider;
+    provider.name = one == &ours ? "convtune" : one->text();
+    provider.algorithm = one->algorithm->name();
+    provider.config = one->config;
+    provider.max_error = one->max_error;
+    provider.failure = one->failure;
+    for (std::size_t i = 0; i < timed.size() && one->failure.empty(); ++i)
+      if (same(*timed[i], *one)) {
+        provider.time_us = results[i].median_us;
+        provider.mad_us = results[i].mad_us;
+        provider.n = results[i].n;
+        if (provider.time_us > 0) provider.roofline_fraction = row.roofline.floor_us / provider.time_us;
+      }
+    row.providers.push_back(std::move(provider));
+  }
+  const ProviderResult* best = nullptr;
+  for (std::size_t i = 1; i < row.providers.size(); ++i) {
+    const ProviderResult& peer = row.providers[i];
+    const bool in_turns = peer.n > 1 || timed.size() == near.size();
+    if (in_turns && peer.failure.empty() && peer.time_us > 0 && (!best || peer.time_us < best->time_us))
+      best = &peer;
+  }
+  if (best) {
+    row.best_peer = best->name;
+    if (row.providers.front().time_us > 0) row.speedup = best->time_us / row.providers.front().time_us;
+  }
+  return row;
+}
+
+Comparison compare(const Conv2dProblem& problem, Device device, const CompareOptions& options) {
+  Backend& on = backend(device);
+  const DeviceInfo info = on.info();
+  const Conv2dProblem resolved = resolve(problem, on);
+  if (resolved.n == 0)
+    throw Error(ErrorKind::invalid_argument, "a batch of 0 has nothing to measure: " + to_string(resolved));
+  if (!(options.seconds_per_case > 0 && options.seconds_per_case <= 86400))  // so written, it refuses NaN too
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("seconds_per_case must be above 0 and at most a day, not {}", options.seconds_per_case));
+  const Plan plan = choose(resolved, info);
+  Testbed bed(resolved, on, TestData::real, 1, kSamples);
+  const Contender ours =
+      contender(find_algorithm(device.kind, plan.algorithm), plan.config, resolved, info, bed);
+  const auto cancelled = [&] {
+    if (options.progress) options.progress({"measure", 0, 0, 0, "", 0});
+    return options.cancel && options.cancel->load();
+  };
+  Comparison row = measure_comparison(resolved, info, ours, vendor_contenders(resolved, info, bed, cancelled),
+                                      bed, options.seconds_per_case, cancelled);
+  row.plan = plan;
+  row.decision = fmt::format("{} ({}): {}", ours.text(), to_string(plan.source), plan.why);
+  return row;
+}
+
+}  // namespace convtune

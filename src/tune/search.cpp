@@ -1,0 +1,96 @@
+// See search.h.
+#include "tune/search.h"
+
+#include <cmath>
+#include <utility>
+
+namespace convtune {
+namespace {
+
+// A first guess that is forecast to take so many times the best one's time has no place before the others:
+// the model was never wrong by as much between algorithms, and some such kernels take seconds to compile.
+constexpr double kFarOff = 2;
+
+// Another algorithm is farther than any config of the same one.
+double distance(const Candidate& a, const Candidate& b) {
+  if (a.algorithm != b.algorithm || a.config.values.size() != b.config.values.size()) return 1e9;
+  double sum = 0;
+  for (std::size_t i = 0; i < a.config.values.size(); ++i) {
+    const auto x = static_cast<double>(a.config.values[i].second),
+               y = static_cast<double>(b.config.values[i].second);
+    if (x != y) sum += 1 + 0.01 * std::abs(std::log2((x + 1) / (y + 1)));
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::vector<Candidate> deal(const std::vector<std::vector<Forecast>>& of_each) {
+  std::vector<std::size_t> next(of_each.size(), 0);
+  std::optional<double> best_us;
+  bool blind = false;
+  for (const std::vector<Forecast>& list : of_each) {
+    if (list.empty()) continue;
+    const auto us = list.front().estimated_us;
+    blind = blind || !us;
+    if (us && (!best_us || *us < *best_us)) best_us = us;
+  }
+  const auto us = [&](std::size_t i) { return of_each[i][next[i]].estimated_us.value_or(0); };
+  // Lower goes first: who was not dealt yet and is not far off; and where there are no forecasts, who was
+  // dealt less often.
+  const auto turn = [&](std::size_t i) -> std::size_t {
+    if (blind) return next[i];
+    return next[i] == 0 && us(i) <= kFarOff * *best_us ? 0 : 1;
+  };
+  std::vector<Candidate> all;
+  while (true) {
+    std::optional<std::size_t> chosen;
+    for (std::size_t i = 0; i < of_each.size(); ++i) {
+      if (next[i] == of_each[i].size()) continue;
+      if (!chosen || turn(i) < turn(*chosen) || (turn(i) == turn(*chosen) && !blind && us(i) < us(*chosen)))
+        chosen = i;
+    }
+    if (!chosen) return all;
+    all.push_back(of_each[*chosen][next[*chosen]++].candidate);
+  }
+}
+
+Search::Search(std::vector<Candidate> candidates, std::size_t first_guesses)
+    : candidates_(std::move(candidates)), seen_(candidates_.size(), false), first_guesses_(first_guesses) {}
+
+std::optional<std::size_t> Search::nearest_untried() const {
+  std::optional<std::size_t> nearest;
+  double smallest = 0;
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    if (seen_[i]) continue;
+    const double d = best_ ? distance(candidates_[i], candidates_[*best_]) : 0;
+    if (!nearest || d < smallest) {
+      nearest = i;
+      smallest = d;
+    }
+  }
+  return nearest;
+}
+
+std::optional<std::size_t> Search::next() {
+  std::optional<std::size_t> choice;
+  if (tried_ < first_guesses_) {
+    if (tried_ < candidates_.size()) choice = tried_;  // in the given order
+  } else {
+    choice = nearest_untried();
+  }
+  if (choice) {
+    seen_[*choice] = true;
+    ++tried_;
+  }
+  return choice;
+}
+
+void Search::report(std::size_t index, std::optional<double> time_us) {
+  if (time_us && (!best_ || *time_us < best_us_)) {
+    best_ = index;
+    best_us_ = *time_us;
+  }
+}
+
+}  // namespace convtune

@@ -1,0 +1,233 @@
+// The direct convolution: every register tile of every instruction set, and the promises of floats.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "base/random_bits.h"
+#include "convtune/cases.h"
+#include "cpu/cpu.h"
+#include "cpu/direct/direct_candidates.h"
+#include "cpu/direct/direct_geometry.h"
+#include "cpu/direct/direct_kernels.h"
+#include "cpu/reference.h"
+#include "measure/testbed.h"
+#include "problem/config.h"
+#include "problem/random_problem.h"
+
+namespace convtune {
+namespace {
+
+const DeviceInfo& info() {
+  return cpu::backend().info();
+}
+
+std::string check(const Conv2dProblem& problem, const cpu::DirectConfig& config) {
+  Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
+  return bed.check(*cpu::direct().build(problem, info(), to_config(config))).failure;
+}
+
+// All host memory of one problem, filled with small reals; `shift` floats off any alignment.
+struct Host {
+  explicit Host(const Conv2dProblem& problem, int shift = 0)
+      : x_memory(static_cast<std::size_t>(problem.input_elements() + shift)),
+        w_memory(static_cast<std::size_t>(problem.weight_elements() + shift)),
+        bias_memory(static_cast<std::size_t>(problem.k + shift)),
+        y_memory(static_cast<std::size_t>(problem.output_elements() + shift)),
+        x(x_memory.data() + shift),
+        w(w_memory.data() + shift),
+        bias(bias_memory.data() + shift),
+        y(y_memory.data() + shift) {
+    std::uint64_t stream = 0;
+    for (auto* memory : {&x_memory, &w_memory, &bias_memory}) {
+      for (std::size_t i = 0; i < memory->size(); ++i)
+        (*memory)[i] = static_cast<float>(random_bits(stream, i) % 2001) / 1000.0f - 1.0f;
+      ++stream;
+    }
+  }
+  std::vector<float> x_memory, w_memory, bias_memory, y_memory;
+  float *x, *w, *bias, *y;
+};
+
+TEST(DirectGeometry, PhasesOfAStridedDilatedAxis) {
+  const cpu::AxisPhases axis = cpu::axis_phases(4, 4, 3);  // taps at 0, 3, 6, 9
+  EXPECT_EQ(axis.phases, (std::vector<std::int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(axis.tap_phase, (std::vector<std::int64_t>{0, 3, 2, 1}));
+  EXPECT_EQ(axis.tap_unit, (std::vector<std::int64_t>{0, 0, 1, 2}));
+  EXPECT_EQ(axis.halo, 2);
+  EXPECT_EQ(cpu::axis_phases(1, 5, 1).phases.size(), 1u);  // a 1-tap filter reads one phase only
+}
+
+TEST(DirectGeometry, IssuedWorkIsNeverLessThanTheProblem) {
+  for (std::uint64_t i = 0; i < 500; ++i) {
+    const Conv2dProblem problem = random_problem(3, i);
+    if (problem.n == 0) continue;
+    for (const cpu::DirectConfig& config : cpu::direct_candidates(problem, info())) {
+      const cpu::DirectExtents geometry(problem, config, config.vector_bits / 32);
+      EXPECT_GE(2 * geometry.issued_multiply_adds, problem.flops()) << to_string(problem);
+    }
+  }
+}
+
+TEST(Direct, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
+  int checked = 0;
+  for (int bits = cpu::direct_vector_bits(info()); bits >= 128; bits /= 2) {
+    const cpu::DirectKernels* kernels = cpu::direct_kernels(bits);
+    ASSERT_NE(kernels, nullptr) << bits;
+    for (const cpu::TileShape& tile : kernels->tiles) {
+      for (const Conv2dProblem& problem : load_suite("edges")) {
+        cpu::DirectConfig config{bits, tile.channels, tile.vectors};
+        const std::uint64_t draw = random_bits(11, static_cast<std::uint64_t>(checked));
+        config.rows = 1 + static_cast<int>(draw % 5);
+        config.cols = draw / 8 % 2 == 0 ? 0 : 5 + static_cast<int>(draw / 16 % 30);
+        config.taps = draw / 512 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 1024 % 9);
+        config.filters = draw / 16384 % 2 == 0 ? 0 : tile.channels;
+        config.flat = problem.layout == Layout::nchw ? static_cast<int>(draw / 65536 % 2) : 1;
+        config.stream = config.flat ? 0 : static_cast<int>(draw / 131072 % 2);
+        EXPECT_EQ(check(problem, config), "")
+            << to_string(problem) << " with " << to_string(to_config(config));
+        ++checked;
+      }
+    }
+  }
+  EXPECT_GT(checked, 100);
+}
+
+TEST(Direct, NanAndInfSpreadExactlyAsInTheOracle) {
+  const Conv2dProblem problem = parse_problem("mb1ic3ih9iw11oc7kh3sh2ph1 act=relu");
+  const auto executable =
+      cpu::direct().build(problem, info(), cpu::direct().candidates(problem, info()).front());
+  Host host(problem);
+  std::vector<std::byte> packed(executable->packed_bytes());
+  executable->pack(host.w, host.bias, packed.data(), nullptr);
+  const float specials[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity()};
+  for (const float special : specials) {
+    for (const std::int64_t row : {0, 4, 8}) {
+      for (const std::int64_t col : {0, 5, 10}) {
+        float& spot = host.x[(problem.h + row) * problem.w + col];  // channel 1
+        const float before = spot;
+        spot = special;
+        executable->run(host.x, packed.data(), host.y, nullptr);
+        for (std::int64_t i = 0; i < problem.output_elements(); ++i) {
+          const std::int64_t q = i % problem.q(), p = i / problem.q() % problem.p(),
+                             k = i / (problem.q() * problem.p());
+          const double expected = cpu::oracle(problem, host.x, host.w, host.bias, 0, k, p, q).value;
+          EXPECT_EQ(std::isnan(expected), std::isnan(host.y[i]));
+          EXPECT_EQ(std::isinf(expected), std::isinf(host.y[i]));
+        }
+        spot = before;
+      }
+    }
+  }
+}
+
+TEST(Direct, NonFiniteWeightsDoNotSpreadThroughThePadding) {
+  for (const char* text : {"mb2ic2ih6iw7oc5kh3ph1", "g2mb1ic4ih6oc6kh3sh2ph2dh1 bias=0 layout=nhwc"}) {
+    const Conv2dProblem problem = parse_problem(text);
+    const auto executable =
+        cpu::direct().build(problem, info(), cpu::direct().candidates(problem, info()).front());
+    Host host(problem);
+    host.w[0] = std::numeric_limits<float>::infinity();
+    host.w[problem.weight_elements() - 1] = std::numeric_limits<float>::quiet_NaN();
+    std::vector<std::byte> packed(executable->packed_bytes());
+    executable->pack(host.w, problem.bias ? host.bias : nullptr, packed.data(), nullptr);
+    executable->run(host.x, packed.data(), host.y, nullptr);
+    for (std::int64_t n = 0; n < problem.n; ++n)
+      for (std::int64_t k = 0; k < problem.k; ++k)
+        for (std::int64_t p = 0; p < problem.p(); ++p)
+          for (std::int64_t q = 0; q < problem.q(); ++q) {
+            const float* bias = problem.bias ? host.bias : nullptr;
+            const double expected = cpu::oracle(problem, host.x, host.w, bias, n, k, p, q).value;
+            const float got = problem.layout == Layout::nchw
+                                  ? host.y[((n * problem.k + k) * problem.p() + p) * problem.q() + q]
+                                  : host.y[((n * problem.p() + p) * problem.q() + q) * problem.k + k];
+            EXPECT_EQ(std::isnan(expected), std::isnan(got)) << text;
+            if (std::isfinite(expected)) {
+              EXPECT_NEAR(expected, got, 1e-4) << text;
+            }
+          }
+  }
+}
+
+TEST(Direct, PointersNeedNoAlignmentBeyondAFloat) {
+  for (const char* text :
+       {"mb2ic3ih17oc9kh5sh2ph2", "g4mb1ic8ih12oc8kh3ph1", "mb2ic5ih9oc6kh3ph1 layout=nhwc"}) {
+    const Conv2dProblem problem = parse_problem(text);
+    Host aligned(problem), shifted(problem, 1);
+    std::memcpy(shifted.x, aligned.x, static_cast<std::size_t>(problem.input_elements()) * sizeof(float));
+    std::memcpy(shifted.w, aligned.w, static_cast<std::size_t>(problem.weight_elements()) * sizeof(float));
+    std::memcpy(shifted.bias, aligned.bias, static_cast<std::size_t>(problem.k) * sizeof(float));
+    const auto executable =
+        cpu::direct().build(problem, info(), cpu::direct().candidates(problem, info()).front());
+    std::vector<std::byte> packed(executable->packed_bytes());
+    for (Host* host : {&aligned, &shifted}) {
+      executable->pack(host->w, host->bias, packed.data(), nullptr);
+      executable->run(host->x, packed.data(), host->y, nullptr);
+    }
+    EXPECT_EQ(std::memcmp(aligned.y, shifted.y,
+                          static_cast<std::size_t>(problem.output_elements()) * sizeof(float)),
+              0);
+  }
+}
+
+TEST(Direct, HundredRunsFromSeveralThreadsAreBitEqual) {
+  const Conv2dProblem problem = parse_problem("mb3ic4ih20oc10kh3ph1");
+  const auto executable =
+      cpu::direct().build(problem, info(), cpu::direct().candidates(problem, info()).front());
+  Host first(problem);
+  std::vector<std::byte> packed(executable->packed_bytes());
+  executable->pack(first.w, first.bias, packed.data(), nullptr);
+  executable->run(first.x, packed.data(), first.y, nullptr);
+  std::atomic<int> differences = 0;
+  const auto repeat = [&] {
+    std::vector<float> y(static_cast<std::size_t>(problem.output_elements()));
+    for (int i = 0; i < 50; ++i) {
+      executable->run(first.x, packed.data(), y.data(), nullptr);
+      differences += std::memcmp(y.data(), first.y, y.size() * sizeof(float)) != 0;
+    }
+  };
+  std::thread other(repeat);
+  repeat();
+  other.join();
+  EXPECT_EQ(differences, 0);
+}
+
+TEST(Direct, RefusesConfigsThatMakeNoSense) {
+  const Conv2dProblem problem = parse_problem("mb1ic3ih8oc8kh3ph1");
+  const int bits = cpu::direct_vector_bits(info());
+  const cpu::DirectConfig good{bits, 1, 8};
+  EXPECT_TRUE(cpu::direct_accepts(problem, info(), good));
+  const auto refused = [&](auto change) {
+    cpu::DirectConfig config = good;
+    change(config);
+    const Support support = cpu::direct_accepts(problem, info(), config);
+    EXPECT_FALSE(support) << to_string(to_config(config));
+    EXPECT_NE(support.reason(), "");
+  };
+  refused([](auto& c) { c.vector_bits = 64; });
+  refused([](auto& c) { c.vector_bits = 1024; });
+  refused([](auto& c) { c.channels = 7, c.vectors = 9; });
+  refused([](auto& c) { c.rows = 0; });
+  refused([](auto& c) { c.cols = -1; });
+  refused([](auto& c) { c.stream = 2; });
+  refused([](auto& c) { c.flat = 1, c.stream = 1; });
+  refused([](auto& c) { c.flat = -1; });
+  EXPECT_FALSE(cpu::direct().accepts(problem, info(), parse_config("channels=1")));
+  const Conv2dProblem channels_last = parse_problem("mb1ic3ih8oc8kh3ph1 layout=nhwc");
+  EXPECT_FALSE(cpu::direct_accepts(channels_last, info(),
+                                   {.vector_bits = bits, .channels = 1, .vectors = 8, .flat = 0}));
+}
+
+TEST(Direct, StepsAsideWithAReason) {
+  Conv2dProblem problem = parse_problem("mb1ic3ih8oc8kh3ph1 dtype=f16");
+  EXPECT_NE(cpu::direct().supports(problem, info()).reason().find("f16"), std::string::npos);
+  problem = parse_problem("mb1ic100000ih40oc1kh40ph20");
+  EXPECT_NE(cpu::direct().supports(problem, info()).reason().find("MiB"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace convtune

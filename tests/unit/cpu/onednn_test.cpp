@@ -1,0 +1,157 @@
+// oneDNN through our eyes: both variants against the oracle, exactly; concurrent runs; refusals.
+#include <gtest/gtest.h>
+#include <sys/time.h>
+
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include "host_tensors.h"
+#include "problem/random_problem.h"
+
+namespace convtune {
+namespace {
+
+class Onednn : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cpu::onednn() == nullptr) GTEST_SKIP() << "oneDNN: " << cpu::onednn_version();
+  }
+  const DeviceInfo& device() { return cpu::backend().info(); }
+};
+
+Config blocked(std::int64_t value) {
+  return Config{{{"blocked", value}}};
+}
+
+TEST_F(Onednn, BothVariantsEqualTheOracleOnRandomProblems) {
+  int runs = 0, nhwc = 0;
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    Conv2dProblem problem = random_problem(21, i, 1e5);
+    if (i % 2 == 1) problem.layout = Layout::nhwc;
+    const HostTensors tensors = small_integers(problem, i);
+    const std::vector<float> expected = oracle_output(problem, tensors);
+    for (const Config& config : cpu::onednn()->candidates(problem, device())) {
+      const auto executable = cpu::onednn()->build(problem, device(), config);
+      const auto packed = pack(*executable, tensors);
+      if (problem.n == 0) continue;  // never reaches run()
+      ASSERT_EQ(run(problem, *executable, tensors, packed.get()), expected)
+          << to_string(problem) << " with " << config.at("blocked");
+      ++runs;
+      nhwc += problem.layout == Layout::nhwc;
+    }
+  }
+  EXPECT_GT(runs, 400);
+  EXPECT_GT(nhwc, 150);
+}
+
+// One executable, four threads of the program, two sets of weights and an input each.
+TEST_F(Onednn, RunsConcurrently) {
+  const Conv2dProblem problem{.n = 2,
+                              .c = 19,
+                              .h = 23,
+                              .w = 17,
+                              .k = 37,
+                              .r = 3,
+                              .s = 3,
+                              .pad_top = 1,
+                              .pad_left = 1,
+                              .pad_bottom = 1,
+                              .pad_right = 1,
+                              .activation = Activation::relu};
+  for (const std::int64_t variant : {0, 1}) {
+    const auto executable = cpu::onednn()->build(problem, device(), blocked(variant));
+    std::vector<HostTensors> tensors;
+    std::vector<std::vector<float>> expected;
+    std::vector<std::shared_ptr<void>> packed;
+    for (int i = 0; i < 4; ++i) {
+      tensors.push_back(small_integers(problem, 100 + i));
+      expected.push_back(oracle_output(problem, tensors[i]));
+      packed.push_back(pack(*executable, tensors[i]));
+    }
+    std::vector<int> wrong(4);
+    std::vector<std::thread> threads;
+    threads.reserve(4);
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&, i] {
+        for (int repeat = 0; repeat < 25; ++repeat) {
+          const int which = (i + repeat) % 4;
+          wrong[i] += run(problem, *executable, tensors[which], packed[which].get()) != expected[which];
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong, std::vector<int>(4)) << "blocked=" << variant;
+  }
+}
+
+// A plan keeps its number of threads, whatever the number is where it runs.
+TEST_F(Onednn, RunsWithTheThreadsItWasPlannedWith) {
+  const Conv2dProblem problem{.n = 3, .c = 16, .h = 20, .w = 20, .k = 32, .r = 3, .s = 3};
+  const HostTensors tensors = small_integers(problem, 7);
+  const std::vector<float> expected = oracle_output(problem, tensors);
+  DeviceInfo other = device();
+  for (const int threads : {1, 2, 3, 5}) {
+    other.units = threads;
+    for (const std::int64_t variant : {0, 1}) {
+      const auto executable = cpu::onednn()->build(problem, other, blocked(variant));
+      EXPECT_EQ(run(problem, *executable, tensors, pack(*executable, tensors).get()), expected);
+    }
+  }
+}
+
+// Programs have handlers: an interpreter for Ctrl-C, a server for its end, a profiler for its clock.
+TEST_F(Onednn, IsNotDisturbedBySignals) {
+  static std::atomic<int> heard;
+  heard = 0;
+  struct sigaction before = {}, count = {};
+  count.sa_handler = [](int) { ++heard; };
+  ASSERT_EQ(sigaction(SIGALRM, &count, &before), 0);
+  const itimerval often = {{0, 100}, {0, 100}}, never = {};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    Conv2dProblem problem{.n = 1, .c = 3, .h = 131, .w = 131, .k = 96, .r = 11, .s = 11};
+    problem.stride_h = problem.stride_w = 4;
+    if (i % 2 == 1) problem = {.n = 2, .c = 64, .h = 40, .w = 40, .k = 64, .r = 3, .s = 3};
+    const HostTensors tensors = small_integers(problem, i);
+    const std::vector<float> expected = oracle_output(problem, tensors);
+    for (const Config& config : cpu::onednn()->candidates(problem, device())) {
+      const auto executable = cpu::onednn()->build(problem, device(), config);
+      const auto packed = pack(*executable, tensors);
+      for (int repeat = 0; repeat < 5; ++repeat)
+        EXPECT_EQ(run(problem, *executable, tensors, packed.get()), expected) << to_string(problem);
+    }
+  }
+  setitimer(ITIMER_REAL, &never, nullptr);
+  sigaction(SIGALRM, &before, nullptr);
+  EXPECT_GT(heard, 20);
+}
+
+TEST_F(Onednn, RefusesWithAReason) {
+  Conv2dProblem problem{.h = 3, .w = 3};
+  const Algorithm& onednn = *cpu::onednn();
+  EXPECT_TRUE(onednn.vendor());
+  EXPECT_TRUE(onednn.supports(problem, device()));
+  EXPECT_NE(onednn.accepts(problem, device(), blocked(2)).reason().find("not 2"), std::string::npos);
+  EXPECT_NE(onednn.accepts(problem, device(), Config{{{"blokced", 1}}}).reason().find("blocked"),
+            std::string::npos);
+  EXPECT_THROW(static_cast<void>(onednn.build(problem, device(), blocked(2))), Error);
+
+  // What oneDNN itself cannot create: an output that would have no size.
+  Conv2dProblem impossible{.h = 3, .w = 3, .r = 5, .s = 5};
+  EXPECT_NE(onednn.supports(impossible, device()).reason().find("oneDNN"), std::string::npos);
+
+  problem.dtype = DType::f16;
+  EXPECT_NE(onednn.supports(problem, device()).reason().find("f16"), std::string::npos);
+  EXPECT_TRUE(onednn.candidates(problem, device()).empty());
+}
+
+TEST_F(Onednn, TriesItsOwnFormatsFirstForNchwOnly) {
+  Conv2dProblem problem{.c = 16, .h = 8, .w = 8, .k = 16, .r = 3, .s = 3};
+  EXPECT_EQ(cpu::onednn()->candidates(problem, device()), (std::vector<Config>{blocked(1), blocked(0)}));
+  problem.layout = Layout::nhwc;
+  EXPECT_EQ(cpu::onednn()->candidates(problem, device()), (std::vector<Config>{blocked(0), blocked(1)}));
+}
+
+}  // namespace
+}  // namespace convtune

@@ -1,0 +1,326 @@
+// The direct body kernel without a GPU: geometry, refusals, and that what is offered compiles without spills
+// into the threads and shared memory that were planned.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "base/random_bits.h"
+#include "convtune/cases.h"
+#include "cuda/algorithms/direct_body_sm90/positions.h"
+#include "cuda/launch/extents.h"
+#include "kernel_expectations.h"
+
+namespace convtune {
+namespace {
+
+std::vector<Config> candidates(const Conv2dProblem& problem) {
+  return cuda::direct_body_sm90().candidates(problem, gpu());
+}
+
+// ---- Geometry: which pixel each position, tap and channel meets, and where its output goes --------
+
+// Every output is computed once, and each of its products meets the pixel that it should, or a zero.
+template <DirectBodySm90 config>
+void check_input() {
+  constexpr Conv2dExtents a = config.conv;
+  using S = body::Sizes<config>;
+  static_assert(config.valid(227 * 1024));
+  std::vector<int> seen(static_cast<std::size_t>(a.n) * a.p * a.q);
+  std::vector<int> loaded(static_cast<std::size_t>(config.channels / 4 * S::kPlane));
+  for (int tile = 0; tile < config.position_tiles(); ++tile) {
+    const int first = tile * S::kBlockPositions;
+    const int first_image = first / S::kImagePositions / S::kStrips;
+    // A stage, as it is loaded: what is in unit 0, and in the others as far behind as their planes.
+    std::fill(loaded.begin(), loaded.end(), -2);
+    for (int chunk = 0; chunk < S::kUnitChunks; ++chunk)
+      loaded[static_cast<std::size_t>(chunk)] = body::chunk_source<config>(chunk, first, first_image);
+    for (int position = 0; position < S::kBlockPositions; ++position) {
+      const body::Output at = body::output_of<config>(first + position);
+      if (at.column >= a.q) continue;
+      ++seen[static_cast<std::size_t>((at.image * a.p + at.row) * a.q + at.column)];
+      for (int step = 0; step < config.taps(); ++step) {
+        const int row = at.row * a.stride_h - a.pad_top + step / a.s * a.dilation_h;
+        const int column = at.column * a.stride_w - a.pad_left + step % a.s * a.dilation_w;
+        const bool inside = row >= 0 && row < a.h && column >= 0 && column < a.w;
+        const int want = inside ? (at.image - first_image) * a.c * a.h * a.w + row * a.w + column : -1;
+        ASSERT_EQ(loaded[static_cast<std::size_t>(config.step_chunk(step) + position)], want)
+            << "tile " << tile << ", position " << position << ", step " << step;
+      }
+    }
+  }
+  for (const int times : seen) ASSERT_EQ(times, 1);
+}
+
+// Every output has a place of its own in the staging, in the order of y, and in whole 16 bytes with it.
+template <DirectBodySm90 config>
+void check_output() {
+  constexpr Conv2dExtents a = config.conv;
+  using S = body::Sizes<config>;
+  using Segment = body::Segment<config>;
+  for (int first = 0; first < config.position_tiles() * S::kBlockPositions; first += S::kPositions) {
+    const int first_segment = first / Segment::kPositions;
+    const int last_segment = (first + S::kPositions - 1) / Segment::kPositions;
+    ASSERT_LT(last_segment - first_segment, config.most_segments());
+    int free_from = 0, outputs = 0;
+    for (int index = first_segment; index <= last_segment; ++index) {
+      const Segment segment(index, first_segment, first);
+      ASSERT_EQ(segment.slot % 4, 0);
+      ASSERT_GE(segment.slot, free_from) << "after what may be shifted by 3";
+      if (segment.end <= segment.begin) continue;
+      free_from = segment.slot + 3 + segment.end - segment.begin;
+      ASSERT_LE(free_from, S::kStagingPitch);
+      outputs += segment.end - segment.begin;
+    }
+    for (int position = first; position < first + S::kPositions; ++position) {
+      const body::Output at = body::output_of<config>(position);
+      if (at.column >= a.q) continue;
+      --outputs;
+      const int index = position / Segment::kPositions;
+      const Segment segment(index, first_segment, first);
+      const int output = Segment::before(position - index * Segment::kPositions);
+      ASSERT_EQ(segment.image, at.image);
+      ASSERT_EQ(segment.origin + output, at.row * a.q + at.column);
+      ASSERT_GE(output, segment.begin);
+      ASSERT_LT(output, segment.end);
+    }
+    ASSERT_EQ(outputs, 0) << "segments are those outputs and no more";
+  }
+}
+
+template <DirectBodySm90 config>
+void check_geometry() {
+  check_input<config>();
+  check_output<config>();
+}
+
+TEST(DirectBodySm90, PositionsMeetTheirPixels) {
+  constexpr Conv2dExtents k3x3{
+      .n = 3, .c = 8, .h = 9, .w = 11, .k = 64, .r = 3, .s = 3, .pad_top = 1, .pad_left = 1, .p = 9, .q = 11};
+  check_geometry<DirectBodySm90{.conv = k3x3, .positions = 64}>();
+  check_geometry<DirectBodySm90{.conv = k3x3, .positions = 8}>();
+  check_geometry<DirectBodySm90{.conv = k3x3, .positions = 40, .strips = 3}>();
+  EXPECT_EQ((DirectBodySm90{.conv = k3x3}.pitch()), 12) << "one column of padding serves two rows";
+  EXPECT_EQ((DirectBodySm90{.conv = k3x3}.image_rows()), 10);
+  constexpr Conv2dExtents uneven{
+      .n = 2, .c = 8, .h = 8, .w = 9, .k = 64, .r = 5, .s = 4, .pad_top = 3, .pad_left = 0, .p = 9, .q = 8};
+  check_geometry<DirectBodySm90{.conv = uneven, .positions = 64}>();
+  constexpr Conv2dExtents unpadded{.n = 2, .c = 8, .h = 8, .w = 9, .k = 64, .r = 3, .s = 3, .p = 6, .q = 7};
+  check_geometry<DirectBodySm90{.conv = unpadded, .positions = 32}>();
+  constexpr Conv2dExtents much_padding{
+      .n = 2, .c = 8, .h = 3, .w = 2, .k = 64, .r = 3, .s = 3, .pad_top = 4, .pad_left = 5, .p = 9, .q = 10};
+  check_geometry<DirectBodySm90{.conv = much_padding, .positions = 56}>();
+  constexpr Conv2dExtents one_pixel{
+      .n = 50, .c = 8, .h = 1, .w = 1, .k = 64, .r = 3, .s = 3, .pad_top = 1, .pad_left = 1, .p = 1, .q = 1};
+  check_geometry<DirectBodySm90{.conv = one_pixel, .positions = 64}>();
+}
+
+TEST(DirectBodySm90, PositionsMeetTheirPixelsAtAnyStrideAndDilation) {
+  constexpr Conv2dExtents stride2{.n = 2,
+                                  .c = 8,
+                                  .h = 12,
+                                  .w = 14,
+                                  .k = 64,
+                                  .r = 3,
+                                  .s = 3,
+                                  .stride_h = 2,
+                                  .stride_w = 2,
+                                  .pad_top = 1,
+                                  .pad_left = 1,
+                                  .p = 6,
+                                  .q = 7};
+  check_geometry<DirectBodySm90{.conv = stride2, .positions = 64}>();
+  check_geometry<DirectBodySm90{.conv = stride2, .positions = 24, .strips = 2}>();
+  constexpr Conv2dExtents wide_padding{.n = 2,
+                                       .c = 8,
+                                       .h = 5,
+                                       .w = 6,
+                                       .k = 64,
+                                       .r = 5,
+                                       .s = 4,
+                                       .stride_h = 3,
+                                       .stride_w = 2,
+                                       .pad_top = 4,
+                                       .pad_left = 3,
+                                       .p = 4,
+                                       .q = 5};
+  check_geometry<DirectBodySm90{.conv = wide_padding, .positions = 32}>();
+  constexpr Conv2dExtents pointwise{
+      .n = 2, .c = 8, .h = 9, .w = 8, .k = 64, .stride_h = 2, .stride_w = 2, .p = 5, .q = 4};
+  check_geometry<DirectBodySm90{.conv = pointwise, .positions = 32}>();
+  EXPECT_EQ(DirectBodySm90{.conv = pointwise}.phases(), 1) << "pixels that no tap meets are not loaded";
+  constexpr Conv2dExtents dilated{.n = 2,
+                                  .c = 8,
+                                  .h = 10,
+                                  .w = 9,
+                                  .k = 64,
+                                  .r = 3,
+                                  .s = 3,
+                                  .dilation_h = 2,
+                                  .dilation_w = 3,
+                                  .pad_top = 2,
+                                  .pad_left = 3,
+                                  .p = 10,
+                                  .q = 9};
+  check_geometry<DirectBodySm90{.conv = dilated, .positions = 64}>();
+  constexpr Conv2dExtents both{.n = 2,
+                               .c = 8,
+                               .h = 13,
+                               .w = 12,
+                               .k = 64,
+                               .r = 2,
+                               .s = 3,
+                               .stride_h = 3,
+                               .stride_w = 3,
+                               .dilation_h = 2,
+                               .dilation_w = 2,
+                               .pad_top = 1,
+                               .pad_left = 2,
+                               .p = 4,
+                               .q = 4};
+  check_geometry<DirectBodySm90{.conv = both, .positions = 16}>();
+}
+
+// A pixel of tap `tap` at place `index` of a row (or at row `index` of an image) is padding.
+bool is_padding(const Conv2dExtents& a, int tap, int index) {
+  const int at = index * a.stride_w + tap * a.dilation_w % a.stride_w - a.pad_left;
+  return at < 0 || at >= a.w;
+}
+
+// Whether rows can follow each other at this distance: what a tap meets beyond a row's own places is padding,
+// both for that row and for the next.
+bool rows_fit(const Conv2dExtents& a, int pitch) {
+  for (int tap = 0; tap < a.s; ++tap)
+    for (int index = pitch; index < a.q + tap * a.dilation_w / a.stride_w; ++index)
+      if (index - pitch >= pitch || !is_padding(a, tap, index) || !is_padding(a, tap, index - pitch))
+        return false;
+  return true;
+}
+
+TEST(DirectBodySm90, RowsAreAsCloseAsTheirPaddingAllows) {
+  int wrapped = 0;
+  for (std::uint64_t i = 0; i < 20000; ++i) {
+    std::uint64_t at = 16 * i;
+    const auto between = [&at](int low, int high) {
+      return low + static_cast<int>(random_bits(3, at++) % static_cast<unsigned>(high - low + 1));
+    };
+    Conv2dExtents a{.w = 1, .s = 1};
+    a.w = between(1, 20), a.s = between(1, 7), a.stride_w = between(1, 4), a.dilation_w = between(1, 9);
+    a.pad_left = between(0, 12), a.q = between(1, 20);
+    const DirectBodySm90 kernel{.conv = a};
+    int pitch = a.q;
+    while (!rows_fit(a, pitch)) ++pitch;
+    ASSERT_EQ(kernel.pitch(), pitch) << cuda::to_cuda(a);
+    wrapped += pitch < a.q + kernel.column_reach();
+    std::vector<bool> met(static_cast<std::size_t>(a.stride_w));
+    for (int tap = 0; tap < a.s; ++tap) met[static_cast<std::size_t>(tap * a.dilation_w % a.stride_w)] = true;
+    ASSERT_EQ(kernel.phases_w(), std::count(met.begin(), met.end(), true)) << cuda::to_cuda(a);
+    for (int index = 0, phase = -1; index < kernel.phases_w(); ++index) {
+      phase = static_cast<int>(std::find(met.begin() + phase + 1, met.end(), true) - met.begin());
+      ASSERT_EQ(kernel.phase_w(index), phase) << cuda::to_cuda(a);
+    }
+  }
+  EXPECT_GT(wrapped, 1000);
+}
+
+// Planning asks for a pitch thousands of times: the first of these, from the random sweep, took it hours.
+TEST(DirectBodySm90, PlansQuicklyAtAnyDilationStrideAndPadding) {
+  for (const char* text : {"mb1ic16ih5iw138oc3kh5kw138sh2sw1ph2pw6131dh0dw138 pad_right=12775",
+                           "mb1ic16ih5iw138oc3kh3kw138sh2sw1ph2pw6131dh0dw138 pad_right=12775",
+                           "mb1ic16ih5iw8oc3kh1kw11pw99999dw9998", "mb1ic16ih99999iw1oc3kh3kw1sh33333"}) {
+    Conv2dProblem problem = parse_problem(text);
+    problem.precision = Precision::tf32;
+    const auto start = std::chrono::steady_clock::now();
+    const bool supported = static_cast<bool>(cuda::direct_body_sm90().supports(problem, gpu()));
+    EXPECT_EQ(candidates(problem).empty(), !supported) << text;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << text;
+  }
+}
+
+TEST(DirectBodySm90, RefusesWithAReason) {
+  const auto reason = [](const std::string& text, ComputeCapability capability = {9, 0}) {
+    return cuda::direct_body_sm90().supports(parse_problem(text), gpu(capability)).reason();
+  };
+  const std::string good = "mb2ic16ih32oc16kh3ph1 precision=tf32";
+  EXPECT_EQ(reason(good), "");
+  EXPECT_EQ(reason("mb2ic16ih32oc16kh3ph1 precision=bf16"), "");
+  EXPECT_NE(reason(good, {8, 0}).find("this is 8.0"), std::string::npos);
+  EXPECT_NE(reason("mb2ic16ih32oc16kh3ph1 precision=fp32").find("fp32"), std::string::npos);
+  EXPECT_NE(reason(good + " layout=nhwc").find("NCHW"), std::string::npos);
+  EXPECT_NE(reason("mb2ic16ih32oc16kh3ph1 dtype=f16 precision=fp16").find("f32"), std::string::npos);
+  EXPECT_NE(reason("mb2g2ic16ih32oc16kh3ph1 precision=tf32").find("group"), std::string::npos);
+  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1 precision=tf32").find("input channels"), std::string::npos);
+  EXPECT_NE(reason("mb1ic16ih64oc16kh32 precision=tf32").find("512 taps, not 1024"), std::string::npos);
+  EXPECT_NE(reason("mb1ic64ih8192oc16kh3ph1 precision=tf32").find("no tile of it fits"), std::string::npos);
+}
+
+TEST(DirectBodySm90, TakesNoConfigFromOutsideThatIsNotItsOwn) {
+  const Conv2dProblem problem = tf32("resnet_3x3_64");
+  const auto accepts = [&](const std::string& text) {
+    return static_cast<bool>(cuda::direct_body_sm90().accepts(problem, gpu(), parse_config(text)));
+  };
+  EXPECT_TRUE(accepts(
+      "filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=3 staged=8 producers=1"));
+  for (
+      const char* bad : {
+          "filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=3 staged=8 producers=0",
+          "filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=3 staged=8 producers=2",
+          "filter_groups=0 position_groups=2 positions=200 strips=1 channels=8 stages=3 staged=8 producers=1",
+          "filter_groups=2 position_groups=2 positions=200 strips=1 channels=8 stages=3 staged=8 producers=1",
+          "filter_groups=3 position_groups=1 positions=168 strips=1 channels=8 stages=3 staged=8 producers=1",
+          "filter_groups=1 position_groups=2 positions=204 strips=1 channels=8 stages=3 staged=8 producers=1",
+          "filter_groups=1 position_groups=2 positions=264 strips=1 channels=8 stages=3 staged=8 producers=1",
+          "filter_groups=1 position_groups=2 positions=200 strips=0 channels=8 stages=3 staged=8 producers=1",
+          "filter_groups=1 position_groups=2 positions=200 strips=57 channels=8 stages=3 staged=8 "
+          "producers=1",
+          "filter_groups=1 position_groups=2 positions=200 strips=1 channels=12 stages=3 staged=8 "
+          "producers=1",
+          "filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=1 staged=8 producers=1",
+          "filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=8 staged=16 "
+          "producers=1",
+          "filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=3 staged=4 producers=1",
+          "filter_groups=1 position_groups=2 positions=4294967496 strips=1 channels=8 stages=3 staged=8 "
+          "producers=1",
+          "filter_groups=1 position_groups=2 positions=200 strips=1 channels=8 stages=3 producers=1",
+      })
+    EXPECT_FALSE(accepts(bad)) << bad;
+}
+
+TEST(DirectBodySm90, TakesEveryBodyCase) {
+  std::vector<Conv2dProblem> problems = load_suite("body");
+  for (Conv2dProblem& problem : problems) {
+    problem.precision = Precision::tf32;
+    const std::vector<Config> configs = candidates(problem);
+    ASSERT_FALSE(configs.empty()) << to_string(problem);
+    for (const Config& config : configs)
+      EXPECT_TRUE(cuda::direct_body_sm90().accepts(problem, gpu(), config)) << to_string(config);
+  }
+}
+
+// For each problem its first guess and the config with the most registers of sums.
+TEST(DirectBodySm90, CompilesAsPlanned) {
+  if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
+  std::vector<cuda::CompileJob> jobs;
+  std::vector<int> threads;
+  for (const char* text :
+       {"alexnet_conv2", "resnet_3x3_s2_128", "resnet_1x1_1024_256", "resnet_3x3_256_batch1",
+        "mb3ic21ih33iw41oc13kh5kw3sh2sw3ph1pw2 act=relu bias=0"}) {
+    const Conv2dProblem problem = tf32(text);
+    const std::vector<Config> configs = candidates(problem);
+    ASSERT_FALSE(configs.empty()) << text;
+    const auto most = std::max_element(configs.begin(), configs.end(), [&](const auto& a, const auto& b) {
+      return kernel_of<DirectBodySm90>(problem, a).sums() < kernel_of<DirectBodySm90>(problem, b).sums();
+    });
+    for (const Config& config : {configs.front(), *most}) {
+      const DirectBodySm90 kernel = kernel_of<DirectBodySm90>(problem, config);
+      jobs.push_back(job_of(cuda::direct_body_sm90(), problem, config));
+      threads.push_back(kernel.threads());
+    }
+  }
+  expect_compiles(jobs, threads);
+}
+
+}  // namespace
+}  // namespace convtune

@@ -1,0 +1,143 @@
+// The direct kernel on CUDA cores without a GPU: geometry, refusals, and that what is offered compiles for
+// every architecture without spills into the threads that were planned.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "cuda/algorithms/direct_fma_sm80/config.h"
+#include "kernel_expectations.h"
+
+namespace convtune {
+namespace {
+
+// What the kernel computes, in its order of loops, from an input laid out as in its shared memory.
+long long sum_by_geometry(const DirectFmaSm80& a, const std::vector<int>& x, const std::vector<int>& w, int p,
+                          int q) {
+  const int band = p / a.band_rows(), row = p % a.band_rows() % a.rows;
+  const int first_row = p % a.band_rows() / a.rows * a.rows, column = q / 4 * 4;
+  long long sum = 0;
+  for (int from = 0; from < a.strip_rows(); ++from) {
+    const int r = a.filter_row(from, row);
+    if (r < 0) continue;
+    EXPECT_TRUE(a.is_used(from));
+    for (int s = 0; s < a.conv.s; ++s) {
+      const int at = q % 4 * a.conv.stride_w + s * a.conv.dilation_w;
+      EXPECT_LT(at, a.window());
+      const int pitch_column = column * a.conv.stride_w + a.first_column() + at;
+      EXPECT_LT(pitch_column, a.pitch());
+      const int smem_row = first_row * a.conv.stride_h + from;
+      EXPECT_LT(smem_row, a.input_rows());
+      const int image_row = band * a.band_rows() * a.conv.stride_h - a.conv.pad_top + smem_row;
+      const int image_column = pitch_column - a.margin();
+      const bool stored =
+          image_row >= 0 && image_row < a.conv.h && image_column >= 0 && image_column < a.stored_columns();
+      if (stored) sum += 1LL * x[image_row * a.conv.w + image_column] * w[r * a.conv.s + s];
+    }
+  }
+  return sum;
+}
+
+TEST(DirectFmaSm80, FindsEveryProductInItsSharedMemory) {
+  for (const char* text : {"mb1g1ic1ih9iw11oc1kh3ph1", "mb1g1ic1ih9iw12oc1kh3ph1",
+                           "mb1ic1ih20iw16oc1kh5kw3sh2sw3ph2pw0", "mb1ic1ih15iw23oc1kh3kw4sh3sw2ph3pw4dh1dw2",
+                           "mb1ic1ih12iw12oc1kh2sh4", "mb1ic1ih8iw8oc1kh7ph6", "mb1ic1ih4iw28oc1kh1sh5"}) {
+    const Conv2dProblem problem = parse_problem(text);
+    const auto number = [](int i) { return i * 7 % 11 - 5; };
+    std::vector<int> x, w;
+    for (int i = 0; i < problem.h * problem.w; ++i) x.push_back(number(i));
+    for (int i = 0; i < problem.r * problem.s; ++i) w.push_back(number(i + 3));
+    const std::vector<Config> configs = cuda::direct_fma_sm80().candidates(problem, gpu());
+    ASSERT_FALSE(configs.empty()) << text;
+    for (std::size_t c = 0; c < configs.size(); c += 1 + configs.size() / 12) {
+      const DirectFmaSm80 kernel = kernel_of<DirectFmaSm80>(problem, configs[c]);
+      EXPECT_EQ(kernel.pitch() % 4, 0);
+      EXPECT_LE(kernel.margin() + kernel.stored_columns(), kernel.pitch());
+      for (int p = 0; p < problem.p(); ++p)
+        for (int q = 0; q < problem.q(); ++q) {
+          long long want = 0;
+          for (int r = 0; r < problem.r; ++r)
+            for (int s = 0; s < problem.s; ++s) {
+              const auto row = p * problem.stride_h + r * problem.dilation_h - problem.pad_top;
+              const auto column = q * problem.stride_w + s * problem.dilation_w - problem.pad_left;
+              if (row >= 0 && row < problem.h && column >= 0 && column < problem.w)
+                want += 1LL * x[static_cast<std::size_t>(row * problem.w + column)] *
+                        w[static_cast<std::size_t>(r * problem.s + s)];
+            }
+          ASSERT_EQ(sum_by_geometry(kernel, x, w, p, q), want)
+              << text << " with " << to_string(configs[c]) << " at " << p << ", " << q;
+        }
+    }
+  }
+}
+
+TEST(DirectFmaSm80, RefusesWithAReason) {
+  const auto reason = [](const std::string& text, ComputeCapability capability = {9, 0}) {
+    return cuda::direct_fma_sm80().supports(parse_problem(text), gpu(capability)).reason();
+  };
+  const std::string good = "mb2g32ic32ih32oc32kh3ph1";
+  for (const char* precision : {"fp32", "tf32", "fp16", "bf16"})
+    for (const ComputeCapability capability : kCapabilities)
+      EXPECT_EQ(reason(good + " precision=" + precision, capability), "");
+  EXPECT_NE(reason(good + " precision=fp32 layout=nhwc").find("NCHW"), std::string::npos);
+  EXPECT_NE(reason(good + " precision=fp16 dtype=f16").find("f32"), std::string::npos);
+  EXPECT_NE(reason("mb2ic64ih32oc16kh3ph1 precision=tf32").find("few products"), std::string::npos);
+  EXPECT_NE(reason("mb2g2ic2ih64oc2kh40 precision=tf32").find("few products"), std::string::npos);
+  EXPECT_NE(reason("mb2g2ic2ih2000000iw1oc2kh3ph1pw1 precision=tf32").find("2000000"), std::string::npos);
+  EXPECT_NE(reason("mb1ic4ih8iw100000oc16kh3ph1 precision=tf32").find("shared memory"), std::string::npos);
+  EXPECT_NE(reason("mb1ic1ih512oc1kh1sh64 precision=tf32").find("columns"), std::string::npos);
+}
+
+TEST(DirectFmaSm80, TakesNoConfigFromOutsideThatIsNotItsOwn) {
+  const Conv2dProblem problem = tf32("mnist_conv1");
+  const auto accepts = [&](const char* text) {
+    return static_cast<bool>(cuda::direct_fma_sm80().accepts(problem, gpu(), parse_config(text)));
+  };
+  EXPECT_TRUE(accepts("rows=7 filters=1 down=4 units=1 chunks=32 passes=4 kept=1 uniform=1 staged=0"));
+  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=1 chunks=32 passes=4 kept=1 uniform=1"));
+  EXPECT_FALSE(accepts("rows=0 filters=1 down=4 units=1 chunks=32 passes=4 kept=1 uniform=1 staged=0"));
+  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=1 chunks=32 passes=4 kept=2 uniform=1 staged=0"));
+  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=1 chunks=16 passes=3 kept=1 uniform=0 staged=0"))
+      << "28 places do not divide the threads";
+  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=2 chunks=32 passes=4 kept=1 uniform=1 staged=0"));
+  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=1 chunks=32 passes=60 kept=0 uniform=1 staged=0"))
+      << "passes without work";
+  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=4096 chunks=4096 passes=1 kept=0 uniform=0 staged=0"));
+  EXPECT_FALSE(accepts("rows=16 filters=16 down=1 units=1 chunks=1 passes=1 kept=0 uniform=0 staged=0"));
+}
+
+// The first guess and, of those that keep, stage and do neither, the one with the most registers.
+TEST(DirectFmaSm80, CompilesAsPlanned) {
+  if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
+  std::vector<cuda::CompileJob> jobs;
+  std::vector<int> threads;
+  const auto add = [&](const Conv2dProblem& problem, const Config& config, ComputeCapability capability) {
+    const DirectFmaSm80 kernel = kernel_of<DirectFmaSm80>(problem, config);
+    jobs.push_back(job_of(cuda::direct_fma_sm80(), problem, config, capability));
+    threads.push_back(kernel.threads());
+  };
+  for (const char* name : {"mobilenet_dw_3x3_144", "mobilenet_dw_3x3_s2_96", "convnext_dw_7x7_96",
+                           "resnext_g32_3x3_128", "mnist_conv1", "sd_unet_conv_in"}) {
+    const Conv2dProblem problem = tf32(name);
+    const std::vector<Config> configs = cuda::direct_fma_sm80().candidates(problem, gpu());
+    ASSERT_FALSE(configs.empty()) << name;
+    add(problem, configs.front(), {9, 0});
+    for (const char* flag : {"kept", "staged", "uniform"}) {
+      const Config* most = nullptr;
+      for (const Config& config : configs)
+        if (config.at(flag) == 1 && (!most || kernel_of<DirectFmaSm80>(problem, config).registers() >
+                                                  kernel_of<DirectFmaSm80>(problem, *most).registers()))
+          most = &config;
+      if (most) add(problem, *most, {9, 0});
+    }
+  }
+  for (const ComputeCapability capability : kCapabilities) {
+    const Conv2dProblem problem = tf32("resnext_g32_3x3_128");
+    add(problem, cuda::direct_fma_sm80().candidates(problem, gpu(capability)).front(), capability);
+  }
+  expect_compiles(jobs, threads);
+}
+
+}  // namespace
+}  // namespace convtune

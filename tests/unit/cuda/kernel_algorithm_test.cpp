@@ -1,0 +1,22 @@
+// What the algorithms with kernels of our own share: the order of candidates, and refusals.
+#include "cuda/launch/kernel_algorithm.h"
+
+#include <gtest/gtest.h>
+
+namespace convtune::cuda {
+namespace {
+
+TEST(BestOf, KeepsTheOrderOfEquals) {
+  EXPECT_EQ(best_of<int>({{2, 1}, {1, 2}, {2, 3}, {1, 4}}), (std::vector<int>{2, 4, 1, 3}));
+  EXPECT_EQ(best_of<int>({}), std::vector<int>{});
+}
+
+TEST(BestOf, LeavesOutWhatIsTooManyOrHopeless) {
+  const std::vector<Ranked<int>> ranked = {{4, 1}, {2, 2}, {4.1, 3}, {3, 4}};
+  EXPECT_EQ(best_of(ranked, 3), (std::vector<int>{2, 4, 1}));
+  EXPECT_EQ(best_of(ranked, 9, 2), (std::vector<int>{2, 4, 1}));
+  EXPECT_EQ(best_of(ranked, 2, 2), (std::vector<int>{2, 4}));
+}
+
+}  // namespace
+}  // namespace convtune::cuda

@@ -1,0 +1,221 @@
+// Exported kernels without a GPU: every algorithm of ours stands alone, compiles to what the library's own
+// compiles to, and is launched as the library launches it.
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "convtune/cases.h"
+#include "convtune/export.h"
+#include "cuda/compile/compiler.h"
+#include "cuda/launch/dry_run.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "cuda/launch/program_text.h"
+#include "plan/algorithms.h"
+#include "plan/estimate.h"
+#include "refusal.h"
+
+namespace convtune {
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++found;
+  return found;
+}
+
+std::vector<const Algorithm*> ours() {
+  std::vector<const Algorithm*> all;
+  for (const Algorithm* algorithm : algorithms(Device::Kind::cuda))
+    if (!algorithm->vendor() && !algorithm->reference()) all.push_back(algorithm);
+  return all;
+}
+
+// The case that an algorithm is first asked for where it is the only one asked.
+std::optional<Conv2dProblem> case_of(const Algorithm& algorithm, const DeviceInfo& device) {
+  for (const Suite& suite : suites())
+    for (Conv2dProblem problem : suite.problems) {
+      if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
+      if (problem.n > 0 && algorithm.supports(problem, device)) return problem;
+    }
+  return std::nullopt;
+}
+
+std::string kernel_name(const std::string& kernel) {
+  return kernel.substr(0, kernel.find('<'));
+}
+
+TEST(ProgramText, StandsAlone) {
+  const DeviceInfo device = device_of(find_target("h100"));
+  for (const Algorithm* algorithm : ours()) {
+    SCOPED_TRACE(algorithm->name());
+    const auto problem = case_of(*algorithm, device);
+    ASSERT_TRUE(problem);
+    const Config config = algorithm->candidates(*problem, device).front();
+    const cuda::ProgramText program = cuda::program_text(*problem, device, {algorithm, config});
+    EXPECT_EQ(program.arch, "sm_90a");
+    EXPECT_GT(program.packed_bytes, 0u);
+    EXPECT_FALSE(contains(program.device_code, "#include"));
+    EXPECT_FALSE(contains(program.device_code, "#pragma once"));
+    EXPECT_FALSE(contains(program.device_code, "config>\n__global__"));
+    EXPECT_EQ(count(program.device_code, "\n__global__ "), 2u) << "the kernel, and its packing";
+    EXPECT_TRUE(contains(program.run, fmt::format("convtune::{}<<<", algorithm->name()))) << program.run;
+    EXPECT_TRUE(contains(program.pack, "<<<dim3(")) << program.pack;
+    EXPECT_EQ(program.has_tensor_maps, contains(program.run, "tensor_map("));
+    // KernelBench's forbidden words, in comments too.
+    EXPECT_FALSE(std::regex_search(program.device_code, std::regex("\\b(try|except|pass|eval|exec)\\b")));
+  }
+}
+
+// By NVRTC, which compiles the exported text as it does the library's.
+TEST(ProgramText, CompilesToTheSameKernels) {
+  if (!cuda::has_nvrtc()) GTEST_SKIP() << cuda::describe_nvrtc();
+  for (const auto& [target, most] : {std::pair{"h100", 10}, {"rtx4090", 1}}) {
+    const DeviceInfo device = device_of(find_target(target));
+    int tried = 0;
+    for (const Algorithm* algorithm : ours()) {
+      SCOPED_TRACE(fmt::format("{} on {}", algorithm->name(), target));
+      const auto problem = case_of(*algorithm, device);
+      if (!problem || tried == most) continue;
+      ++tried;
+      const Config config = algorithm->candidates(*problem, device).front();
+      const cuda::LaunchPlan plan = cuda::kernel_algorithm(*algorithm)->plan(*problem, device, config);
+      const cuda::CompileJob job = cuda::compile_job(plan, plan.configs.front());
+      const cuda::ProgramText program = cuda::program_text(*problem, device, {algorithm, config});
+      cuda::CompileJob alone{program.device_code, {}, {}, program.arch, {}};
+      for (const std::string& kernel : job.kernels) alone.kernels.push_back(kernel_name(kernel));
+      const cuda::CompiledModule exported = cuda::compile(alone), library = cuda::compile(job);
+      for (std::size_t i = 0; i < job.kernels.size(); ++i) {
+        const cuda::KernelResources& a = exported.kernels[i];
+        const cuda::KernelResources& b = library.kernels[i];
+        EXPECT_LE(a.registers, b.registers);
+        EXPECT_LE(a.spill_bytes, b.spill_bytes);
+        EXPECT_EQ(a.static_smem_bytes, b.static_smem_bytes);
+      }
+    }
+    EXPECT_GT(tried, 0);
+  }
+}
+
+TEST(ProgramText, LaunchesWhatTheLibraryLaunches) {
+  if (!cuda::has_nvrtc()) GTEST_SKIP() << cuda::describe_nvrtc();
+  const DeviceInfo device = device_of(find_target("h100"));
+  const Conv2dProblem problem = parse_problem("mb8ic3ih224oc96kh11sh4ph2 precision=tf32");
+  const Algorithm& algorithm = find_algorithm(Device::Kind::cuda, "direct_stem_sm90");
+  const Config config = parse_config("consumers=3 units=5 filters=96");
+  const auto runs = cuda::dry_run(problem, device, {{&algorithm, config}}, 1, 60);
+  ASSERT_EQ(runs[0].failure, "");
+  const cuda::Launch& launch = runs[0].launch;
+  const std::string run = cuda::program_text(problem, device, {&algorithm, config}).run;
+  EXPECT_TRUE(
+      contains(run, fmt::format("<<<dim3({}, 1, 1), dim3({}, 1, 1), ", launch.blocks, launch.threads)));
+  EXPECT_TRUE(contains(run, "tensor_map(y, {24200, 12, 8}, {96800, 1161600}, {48, ")) << run;
+  EXPECT_TRUE(contains(run, "x, packed, y);"));
+}
+
+TEST(ProgramText, ArgumentsAreNamesAndOffsets) {
+  const DeviceInfo device = device_of(find_target("h100"));
+  const Conv2dProblem problem = parse_problem("mb8ic3ih224oc96kh11sh4ph2 precision=tf32");
+  const Algorithm& algorithm = find_algorithm(Device::Kind::cuda, "direct_stem_sm90");
+  const std::string pack =
+      cuda::program_text(problem, device, {&algorithm, parse_config("consumers=3 units=5 filters=96")}).pack;
+  EXPECT_TRUE(std::regex_search(pack, std::regex(R"(cudaMemsetAsync\(packed \+ [0-9]+, 0, 1 \* sizeof)")))
+      << pack;
+  EXPECT_TRUE(
+      std::regex_search(pack, std::regex(R"(\(w, bias,\s+reinterpret_cast<unsigned\*>\(packed\)\);)")))
+      << pack;
+}
+
+TEST(CudaExport, IsOneFile) {
+  CudaExportOptions options;
+  options.module_name = "Stem";
+  const Conv2dProblem problem = parse_problem("mb2ic3ih64oc32kh7sh2ph3 act=relu bias=0");
+  const CudaExport exported = export_cuda(problem, find_target("rtx4090"), options);
+  EXPECT_EQ(exported.plan.source, PlanSource::estimate);
+  EXPECT_EQ(exported.note, "");
+  const std::string& text = exported.text;
+  EXPECT_TRUE(contains(text, "class Stem(nn.Module):"));
+  EXPECT_TRUE(contains(text, "-gencode=arch=compute_89,code=sm_89"));
+  EXPECT_TRUE(contains(text, "== (8, 9), "));
+  EXPECT_TRUE(contains(text, "return self.conv1(x).relu()"));
+  EXPECT_TRUE(contains(text, "bias=False,"));
+  EXPECT_TRUE(contains(text, "x.shape == (2, 3, 64, 64)"));
+  EXPECT_TRUE(contains(text, "at::empty({2, 32, 32, 32}"));
+  EXPECT_TRUE(contains(text, exported.plan.algorithm + " " + to_string(exported.plan.config)));
+  EXPECT_EQ(count(text, "r\"\"\""), 2u);
+  EXPECT_FALSE(std::regex_search(text, std::regex("@[A-Z_]+@")));
+  EXPECT_EQ(export_cuda(problem, find_target("rtx4090"), options).text, text) << "not the same bytes again";
+}
+
+TEST(CudaExport, NamesFromOutsideStayInTheirComment) {
+  Conv2dProblem problem = parse_problem("mb2ic3ih64oc32kh7sh2ph3");
+  Target target = find_target("h100");
+  problem.name = "a\nimport os\r";
+  EXPECT_TRUE(contains(refusal([&] { export_cuda(problem, target); }), "control character"));
+  problem.name =
+      "gr\xc3\xb6\xc3\x9f"
+      "er\xff\\";
+  target.product = "b\nimport sys\r";
+  const std::string text = export_cuda(problem, target).text;
+  EXPECT_TRUE(contains(text,
+                       "n\"gr\xc3\xb6\xc3\x9f"
+                       "er\xef\xbf\xbd\\\""))
+      << "no UTF-8, which Python needs";
+  EXPECT_TRUE(contains(text, "b import sys "));
+  EXPECT_FALSE(contains(text, "\r"));
+}
+
+TEST(CudaExport, NameOfTheExtensionIsTheKernels) {
+  const Target target = find_target("h100");
+  const auto name = [&](const char* problem) {
+    const std::string text = export_cuda(parse_problem(problem), target).text;
+    return text.substr(text.find("name='conv2d_"), 32);
+  };
+  EXPECT_EQ(name("mb2ic3ih64oc32kh7sh2ph3"), name("mb2ic3ih64oc32kh7sh2ph3"));
+  EXPECT_NE(name("mb2ic3ih64oc32kh7sh2ph3"), name("mb4ic3ih64oc32kh7sh2ph3"));
+}
+
+TEST(CudaExport, ChannelsLast) {
+  const CudaExport exported =
+      export_cuda(parse_problem("mb2ic32ih16oc32kh3ph1 layout=nhwc"), find_target("a100"));
+  EXPECT_EQ(exported.plan.algorithm, "implicit_gemm_sm80");
+  EXPECT_TRUE(contains(exported.text, "x.contiguous(memory_format=torch.channels_last)"));
+  EXPECT_TRUE(contains(exported.text, ".memory_format(at::MemoryFormat::ChannelsLast)"));
+}
+
+TEST(CudaExport, Refusals) {
+  const Target target = find_target("h100");
+  const auto unsupported = [&](const char* problem, const CudaExportOptions& options = {}) -> std::string {
+    try {
+      export_cuda(parse_problem(problem), target, options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unsupported) << error.what();
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_TRUE(contains(unsupported("mb1ic3ih8oc4kh3ph0 pad_bottom=1"), "both ends"));
+  EXPECT_TRUE(contains(unsupported("mb0ic3ih8oc4kh3"), "batch of 0"));
+  EXPECT_TRUE(contains(unsupported("mb1ic3ih8oc4kh3 dtype=f16"), "f32"));
+  CudaExportOptions options;
+  options.algorithm = "direct_stem_sm90";
+  EXPECT_TRUE(contains(unsupported("mb1ic3ih8oc4kh3", options), "stride of 4"));
+  const Conv2dProblem problem = parse_problem("mb1ic3ih224oc96kh11sh4ph2");
+  options.config = parse_config("consumers=9 units=5 filters=96");
+  EXPECT_TRUE(contains(refusal([&] { export_cuda(problem, target, options); }), "consumers=9"));
+  options.config = {};
+  options.algorithm = "direct_stem";
+  EXPECT_TRUE(contains(refusal([&] { export_cuda(problem, target, options); }), "direct_stem_sm90"));
+  options.algorithm = "";
+  for (const char* name : {"class", "a b", "", "1st", "conv2d", "pack", "torch", "super"}) {
+    options.module_name = name;
+    EXPECT_TRUE(contains(refusal([&] { export_cuda(problem, target, options); }), "module's name")) << name;
+  }
+  EXPECT_TRUE(contains(refusal([&] { export_cuda(problem, Device{}); }), "NVIDIA GPU"));
+}
+
+}  // namespace
+}  // namespace convtune

@@ -1,0 +1,99 @@
+// What an unmeasured problem gets: the first guess of the algorithm that the model of time finds fastest,
+// held against what was measured; and that the compiler makes the same bytes of a kernel again.
+#include "plan/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "convtune/cases.h"
+#include "cuda/compile/compiler.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "model/target.h"
+#include "plan/algorithms.h"
+#include "plan/estimate.h"
+
+namespace convtune {
+namespace {
+
+DeviceInfo gpu(ComputeCapability capability, int multiprocessors) {
+  return device_of(typical_target(capability, multiprocessors));
+}
+
+Conv2dProblem tf32(const std::string& text) {
+  Conv2dProblem problem = find_problem(text);
+  problem.precision = Precision::tf32;
+  return problem;
+}
+
+// Of each built-in case the algorithms whose first guess took no more than 1.1 times as long on an H100 as
+// the fastest one's (bench/results/nvidia-h100, docs/notebook.md): what is chosen unmeasured is one of them.
+TEST(Planner, ChoosesAmongFirstGuessesAsAnH100Would) {
+  const std::set<std::string> few = {"direct_stem_sm80"}, stride_4 = {"direct_stem_sm90"};
+  const std::set<std::string> many = {"direct_body_sm90"}, pointwise = {"implicit_gemm_sm80"};
+  const std::set<std::string> depthwise = {"direct_fma_sm80"};
+  const std::map<std::string, std::set<std::string>> right = {
+      {"alexnet_conv1", stride_4},
+      {"alexnet_conv1_torchvision", stride_4},
+      {"resnet_stem", few},
+      {"vgg_conv1_1", {"direct_stem_sm80", "direct_fma_sm80"}},
+      {"mobilenet_stem", few},
+      {"yolo_stem", few},
+      {"convnext_patchify",
+       {"direct_stem_sm80", "direct_stem_sm90", "direct_body_sm90", "direct_patch_sm90",
+        "implicit_gemm_sm80"}},
+      {"vit_b16_patchify", {"direct_body_sm90", "direct_patch_sm90"}},
+      {"vae_conv_in", {"direct_stem_sm80", "direct_fma_sm80", "implicit_gemm_sm80"}},
+      {"sd_unet_conv_in", few},
+      {"mnist_conv1", few},
+      {"resnet_1x1_64_256", {"implicit_gemm_sm80", "direct_body_sm90"}},
+      {"resnet_1x1_256_64", pointwise},
+      {"resnet_1x1_1024_256", {"implicit_gemm_sm80", "direct_body_sm90"}},
+      {"resnet_1x1_s2_256_512", pointwise}};
+  for (const char* const suite : {"stem", "body", "depthwise"})
+    for (const Conv2dProblem& problem : load_suite(suite)) {
+      const Plan plan = choose(tf32(problem.name), gpu({9, 0}, 132));
+      const auto found = right.find(problem.name);
+      const std::set<std::string>& expected = found != right.end()                ? found->second
+                                              : std::string(suite) == "depthwise" ? depthwise
+                                                                                  : many;
+      EXPECT_TRUE(expected.contains(plan.algorithm))
+          << problem.name << ": " << plan.algorithm << ": " << plan.why;
+      EXPECT_EQ(plan.source, PlanSource::estimate);
+      EXPECT_NE(plan.why.find("a model finds fastest"), std::string::npos) << plan.why;
+    }
+}
+
+// Before 9.0 nothing was measured. Many channels are for the general kernel, which compiles ten times as
+// fast; 64 of them are few enough for the other one.
+TEST(Planner, ManyChannelsBeforeHopperAreForTheGeneralKernel) {
+  for (const ComputeCapability capability : {ComputeCapability{8, 0}, {8, 6}, {8, 9}, {12, 0}})
+    for (const Conv2dProblem& problem : load_suite("body")) {
+      if (problem.c <= 64) continue;
+      EXPECT_EQ(choose(tf32(problem.name), gpu(capability, 108)).algorithm, "implicit_gemm_sm80")
+          << problem.name;
+    }
+}
+
+// Same bytes from one compilation to the next, so that a cubin can be signed, compared and packed.
+TEST(Kernels, AreTheSameBytesAgain) {
+  if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
+  const DeviceInfo device = gpu({9, 0}, 132);
+  std::map<std::string_view, int> compiled;
+  for (const char* const text :
+       {"mb2ic3ih35oc32kh7sh4ph2", "mb1ic16ih9oc16kh3ph1", "g4mb1ic4ih8oc4kh3ph1", "mb1ic3ih32oc32kh8sh8"})
+    for (const Algorithm* const algorithm : algorithms(Device::Kind::cuda)) {
+      const Conv2dProblem problem = tf32(text);
+      if (algorithm->vendor() || !algorithm->supports(problem, device) || compiled[algorithm->name()]++ > 0)
+        continue;
+      const Config config = algorithm->candidates(problem, device).front();
+      const cuda::LaunchPlan plan = cuda::kernel_algorithm(*algorithm)->plan(problem, device, config);
+      const cuda::CompileJob job = cuda::compile_job(plan, plan.configs.front());
+      EXPECT_TRUE(cuda::compile(job, false).cubin == cuda::compile(job, false).cubin) << job.kernels[0];
+    }
+  EXPECT_GE(compiled.size(), 5u);
+}
+
+}  // namespace
+}  // namespace convtune

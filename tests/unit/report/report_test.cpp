@@ -1,0 +1,207 @@
+// The reports of tune and bench: the JSON schema that scripts read, CSV quoting, the footer's sums.
+#include "convtune/report.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "report_rows.h"
+
+namespace convtune {
+namespace {
+
+using Json = nlohmann::json;
+
+ReportEnvironment environment() {
+  return {{}, 2, {{"convtune", "1.2.3"}}, "2024-05-06T07:08:09Z"};
+}
+
+std::set<std::string> keys(const Json& json) {
+  std::set<std::string> names;
+  for (const auto& item : json.items()) names.insert(item.key());
+  return names;
+}
+
+TEST(ReportJson, HasExactlyTheSchemasKeys) {
+  const Json json = Json::parse(report_json({row_of(20, 40)}, environment()));
+  EXPECT_EQ(keys(json), (std::set<std::string>{"schema", "environment", "rows", "geomean_speedup", "wins",
+                                               "ties", "losses"}));
+  EXPECT_EQ(json["schema"], 1);
+  EXPECT_EQ(json["environment"]["threads"], 2);
+  EXPECT_EQ(json["environment"]["versions"]["convtune"], "1.2.3");
+  EXPECT_EQ(json["environment"]["date"], "2024-05-06T07:08:09Z");
+  const Json& row = json["rows"].at(0);
+  EXPECT_EQ(keys(row), (std::set<std::string>{"case", "problem", "device", "roofline", "providers",
+                                              "best_peer", "speedup", "decision"}));
+  EXPECT_EQ(row["case"], "a case");
+  EXPECT_EQ(row["device"], "cpu-test");
+  EXPECT_EQ(keys(row["roofline"]), (std::set<std::string>{"floor_us", "bound"}));
+  EXPECT_EQ(row["best_peer"], "onednn blocked=0");
+  EXPECT_EQ(row["speedup"], 2.0);
+  ASSERT_EQ(row["providers"].size(), 2u);
+  const Json& own = row["providers"][0];
+  EXPECT_EQ(keys(own), (std::set<std::string>{"name", "algorithm", "config", "time_us", "mad_us", "n",
+                                              "roofline_fraction", "max_error"}));
+  EXPECT_EQ(own["config"], "vectors=4");
+  EXPECT_EQ(own["time_us"], 20.0);
+  EXPECT_EQ(own["n"], 20);
+}
+
+TEST(ReportJson, TheProblemReadsBackAsTheSameProblem) {
+  const ReportRow row = row_of(20, 40);
+  const Json json = Json::parse(report_json({row}, environment()));
+  EXPECT_EQ(parse_problem(json["rows"][0]["problem"].get<std::string>()), row.comparison.problem);
+}
+
+TEST(ReportJson, WithoutAPeerThereIsNoSpeedup) {
+  const Json json = Json::parse(report_json({row_of(20, 0)}, environment()));
+  EXPECT_TRUE(json["rows"][0]["best_peer"].is_null());
+  EXPECT_TRUE(json["rows"][0]["speedup"].is_null());
+  EXPECT_TRUE(json["geomean_speedup"].is_null());
+  EXPECT_EQ(json["wins"].get<int>() + json["ties"].get<int>() + json["losses"].get<int>(), 0);
+}
+
+TEST(ReportJson, FailuresAreTold) {
+  ReportRow wrong_peer = row_of(20, 40);
+  wrong_peer.comparison.providers[1].failure = "wrong";
+  ReportRow failed;
+  failed.failure = "out of memory";
+  const Json json = Json::parse(report_json({wrong_peer, failed}, environment()));
+  EXPECT_EQ(json["rows"][0]["providers"][1]["failure"], "wrong");
+  EXPECT_FALSE(json["rows"][0]["providers"][0].contains("failure"));
+  EXPECT_EQ(json["rows"][1]["failure"], "out of memory");
+  EXPECT_TRUE(json["rows"][1]["providers"].empty());
+}
+
+TEST(ReportJson, TuningAndInterruptionAppearWhereTheyHappened) {
+  ReportRow row = row_of(20, 40);
+  row.tuning = TuningSummary{false, false, 20, 12, 3, 4, 0, "records/a.json", {"hot"}, {}};
+  const Json json = Json::parse(report_json({row}, environment(), true));
+  EXPECT_EQ(json["interrupted"], true);
+  EXPECT_EQ(json["rows"][0]["tuning"]["trials"], 12);
+  EXPECT_EQ(json["rows"][0]["tuning"]["resumed"], 3);
+  EXPECT_EQ(json["rows"][0]["tuning"]["warnings"].at(0), "hot");
+  EXPECT_EQ(keys(json["rows"][0]["tuning"]),
+            (std::set<std::string>{"from_record", "interrupted", "proven", "candidates", "record", "trials",
+                                   "resumed", "pruned", "wrong", "warnings", "last_stage"}));
+  EXPECT_TRUE(json["rows"][0]["tuning"]["last_stage"].is_null());
+}
+
+TEST(ReportJson, TheLastStagesVerdictsAndTimes) {
+  ReportRow row = row_of(20, 40);
+  row.tuning.emplace().last_stage = last_stage();
+  const Json json = Json::parse(report_json({row}, environment()))["rows"][0]["tuning"]["last_stage"];
+  EXPECT_EQ(keys(json), (std::set<std::string>{"original", "kept", "changed", "tried", "verdicts"}));
+  EXPECT_EQ(json["original"], "direct stages=3");
+  EXPECT_EQ(json["kept"], "direct stages=4");
+  EXPECT_EQ(json["changed"], true);
+  EXPECT_EQ(json["verdicts"].at(1), "R6: takes 5 % less time");
+  ASSERT_EQ(json["tried"].size(), 3u);
+  EXPECT_EQ(keys(json["tried"][0]), (std::set<std::string>{"config", "reason", "time_us"}));
+  EXPECT_EQ(json["tried"][1]["config"], "stages=4");
+  EXPECT_EQ(json["tried"][1]["time_us"], 19.0);
+  EXPECT_EQ(json["tried"][2]["failure"], "wrote outside y");
+}
+
+TEST(ReportJson, ARowAloneIsTheReportsOnOneLine) {
+  TuningReport tuning;
+  tuning.comparison = row_of(20, 40, "bad\xff\"name\"\n").comparison;
+  tuning.trials = 12, tuning.resumed = 3, tuning.pruned = 4, tuning.wrong = 1;
+  tuning.interrupted = true;
+  tuning.warnings = {"hot"};
+  tuning.last_stage = last_stage();
+  const ReportRow row = report_row(tuning);
+  const std::string text = to_json(row);
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  EXPECT_EQ(Json::parse(text), Json::parse(report_json({row}, environment()))["rows"][0]);
+  const Json json = Json::parse(text)["tuning"];
+  EXPECT_EQ(json["from_record"], false);
+  EXPECT_EQ(json["interrupted"], true);
+  EXPECT_EQ(json["trials"], 12);
+  EXPECT_EQ(json["resumed"], 3);
+  EXPECT_EQ(json["pruned"], 4);
+  EXPECT_EQ(json["wrong"], 1);
+  EXPECT_EQ(json["warnings"].at(0), "hot");
+  EXPECT_EQ(json["last_stage"]["kept"], "direct stages=4");
+}
+
+TEST(ReportJson, OddBytesAndOddNumbersStayJson) {
+  ReportRow row = row_of(20, 40, "bad\xff\"name\"\n");
+  row.comparison.providers[0].max_error = std::numeric_limits<double>::quiet_NaN();
+  const Json json = Json::parse(report_json({row}, environment()));
+  EXPECT_EQ(json["rows"][0]["case"], "bad\uFFFD\"name\"\n");
+  EXPECT_TRUE(json["rows"][0]["providers"][0]["max_error"].is_null());
+}
+
+TEST(Summarize, CountsWithTwoPercentOfTolerance) {
+  const auto summary = summarize({row_of(100, 400), row_of(100, 100), row_of(100, 101.9), row_of(100, 98.1),
+                                  row_of(100, 102.1), row_of(100, 97.9), row_of(100, 0)});
+  EXPECT_EQ(summary.wins, 2);
+  EXPECT_EQ(summary.ties, 3);
+  EXPECT_EQ(summary.losses, 1);
+  EXPECT_EQ(summary.compared, 6);
+  EXPECT_NEAR(summary.geomean_speedup, std::pow(4 * 1.019 * 0.981 * 1.021 * 0.979, 1 / 6.0), 1e-12);
+}
+
+TEST(Summarize, AFailedAnswerIsALoss) {
+  ReportRow wrong = row_of(20, 40);
+  wrong.comparison.providers[0].failure = "wrong";
+  ReportRow failed;
+  failed.failure = "refused";
+  const auto summary = summarize({wrong, failed, row_of(100, 400)});
+  EXPECT_EQ(summary.losses, 2);
+  EXPECT_EQ(summary.wins, 1);
+  EXPECT_DOUBLE_EQ(summary.geomean_speedup, 4);
+}
+
+// A reader of RFC 4180, so that the writer is not its own judge.
+std::vector<std::vector<std::string>> read_csv(const std::string& text) {
+  std::vector<std::vector<std::string>> lines(1, {""});
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"' && quoted && i + 1 < text.size() && text[i + 1] == '"') {
+      lines.back().back() += text[++i];
+    } else if (c == '"') {
+      quoted = !quoted;
+    } else if (!quoted && c == ',') {
+      lines.back().emplace_back();
+    } else if (!quoted && c == '\n') {
+      lines.push_back({""});
+    } else {
+      lines.back().back() += c;
+    }
+  }
+  lines.pop_back();  // the text ends with a line end
+  return lines;
+}
+
+TEST(ReportCsv, HasALineAProviderAndEqualColumns) {
+  ReportRow failed = row_of(20, 40);
+  failed.failure = "refused";
+  failed.comparison.providers.clear();
+  const auto lines = read_csv(report_csv({row_of(20, 40), row_of(20, 0), failed}));
+  ASSERT_EQ(lines.size(), 1u + 2 + 1 + 1);
+  for (const auto& line : lines) EXPECT_EQ(line.size(), lines[0].size());
+  EXPECT_EQ(lines[0][8], "time_us");
+  EXPECT_EQ(lines[1][8], "20");
+  EXPECT_EQ(lines[2][5], "onednn blocked=0");
+  EXPECT_EQ(lines[4].back(), "refused");
+}
+
+TEST(ReportCsv, QuotesWhatNeedsIt) {
+  const std::string name = "comma, \"quote\"\nand line";
+  const auto lines = read_csv(report_csv({row_of(20, 40, name)}));
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[1][0], name);
+  // An unnamed case keeps its empty first field.
+  const auto unnamed = read_csv(report_csv({row_of(20, 40, "")}));
+  EXPECT_EQ(unnamed[1][0], "");
+  EXPECT_EQ(unnamed[1].size(), unnamed[0].size());
+}
+
+}  // namespace
+}  // namespace convtune

@@ -1,0 +1,92 @@
+// The order of a search, on a made-up landscape.
+#include "tune/search.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace convtune {
+namespace {
+
+// A 20 x 20 grid; candidates in row order, so that the estimate's order says nothing.
+std::vector<Candidate> grid() {
+  std::vector<Candidate> candidates;
+  for (int a = 0; a < 20; ++a)
+    for (int b = 0; b < 20; ++b) candidates.push_back({"bowl", {{{"a", a}, {"b", b}}}});
+  return candidates;
+}
+
+double bowl(const Candidate& c) {
+  const double a = static_cast<double>(c.config.at("a")) - 13, b = static_cast<double>(c.config.at("b")) - 7;
+  return 100 + a * a + b * b;
+}
+
+TEST(Search, ClimbsToTheBottomOfABowlWithFewTrials) {
+  Search search(grid(), 4);
+  while (const auto index = search.next()) {
+    search.report(*index, bowl(search.candidates()[*index]));
+    if (search.best_us() == 100) break;
+  }
+  EXPECT_EQ(to_string(search.candidates()[*search.best()].config), "a=13 b=7");
+  EXPECT_LT(search.tried(), 120u);  // of 400
+}
+
+TEST(Search, TriesEveryCandidateOnce) {
+  Search search(grid(), 4);
+  std::set<std::size_t> seen;
+  while (const auto index = search.next()) {
+    EXPECT_TRUE(seen.insert(*index).second);
+    search.report(*index, std::nullopt);
+  }
+  EXPECT_EQ(seen.size(), 400u);
+  EXPECT_FALSE(search.best());
+}
+
+TEST(Search, StaysWithTheBestAlgorithmFirst) {
+  std::vector<Candidate> candidates = {{"x", {{{"a", 1}}}}, {"y", {{{"a", 2}}}}, {"x", {{{"a", 2}}}}};
+  Search search(candidates, 1);
+  EXPECT_EQ(search.next(), 0u);
+  search.report(0, 5.0);
+  EXPECT_EQ(search.next(), 2u);  // the neighbour first, although it stands last
+  search.report(2, 6.0);
+  EXPECT_EQ(search.next(), 1u);
+  EXPECT_EQ(search.next(), std::nullopt);
+}
+
+std::vector<Forecast> forecasts(const std::string& algorithm,
+                                const std::vector<std::optional<double>>& estimates) {
+  std::vector<Forecast> list;
+  for (const auto& us : estimates)
+    list.push_back({{algorithm, {{{"n", static_cast<std::int64_t>(list.size())}}}}, us});
+  return list;
+}
+
+std::string dealt(const std::vector<std::vector<Forecast>>& lists) {
+  std::string text;
+  for (const Candidate& one : deal(lists))
+    text += (text.empty() ? "" : " ") + one.algorithm + std::to_string(one.config.at("n"));
+  return text;
+}
+
+TEST(Search, DealsTheFirstOfEveryAlgorithmThenByForecast) {
+  EXPECT_EQ(dealt({forecasts("a", {90, 95, 400}), forecasts("b", {200, 210}), forecasts("c", {50, 60, 300})}),
+            "c0 a0 c1 a1 b0 b1 c2 a2");  // b is far off
+  EXPECT_EQ(dealt({forecasts("a", {90, 95, 400}), forecasts("b", {99, 210}), forecasts("c", {50, 60, 300})}),
+            "c0 a0 b0 c1 a1 b1 c2 a2");
+}
+
+TEST(Search, DealsInTheOrderOfTheListsThatItIsGiven) {
+  EXPECT_EQ(dealt({forecasts("a", {50, 200, 10}), forecasts("b", {60, 100})}), "a0 b0 b1 a1 a2");
+}
+
+TEST(Search, DealsInTurnsWithoutForecasts) {
+  EXPECT_EQ(dealt({forecasts("a", {{}, {}, {}}), {}, forecasts("b", {{}, {}})}), "a0 b0 a1 b1 a2");
+  EXPECT_EQ(dealt({}), "");
+}
+
+TEST(Search, NoCandidatesNoSearch) {
+  EXPECT_EQ(Search({}).next(), std::nullopt);
+}
+
+}  // namespace
+}  // namespace convtune

@@ -1,0 +1,232 @@
+// What tune() makes of a contest that cannot decide, and of a vendor's way that it has to leave out: on a
+// simulated machine that is quiet, but for what a contest's rounds are told to take.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "convtune/database.h"
+#include "record/trials.h"
+#include "records_fixture.h"
+#include "simulated_device.h"
+#include "tune/tuner.h"
+
+namespace convtune {
+namespace {
+
+struct World {
+  double now_us = 0;
+  // Per round of a contest, in turn, what our own takes there; else it takes 90.
+  std::vector<double> rounds_us;
+  bool contest = false;
+  double second_us = 101;  // of the vendor, while the table is measured
+  bool table = false;
+  std::size_t runs = 0;
+};
+
+// The vendor's ways take 100 and 101.
+class Ways final : public Algorithm {
+ public:
+  Ways(World& world, bool vendor) : world_(world), vendor_(vendor) {}
+  std::string_view name() const override { return vendor_ ? "theirs" : "ours"; }
+  Device::Kind device_kind() const override { return Device::Kind::cpu; }
+  bool vendor() const override { return vendor_; }
+  Support supports(const Conv2dProblem&, const DeviceInfo&) const override { return Support::yes(); }
+  std::vector<Config> candidates(const Conv2dProblem&, const DeviceInfo&) const override {
+    return {{{{"way", 0}}}, {{{"way", 1}}}};
+  }
+  Support accepts(const Conv2dProblem&, const DeviceInfo&, const Config&) const override {
+    return Support::yes();
+  }
+  std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&,
+                                    const Config& config) const override {
+    return std::make_unique<SimulatedExecutable>([this, way = static_cast<double>(config.at("way"))] {
+      double us = (vendor_ ? 100 : 90) + way;
+      if (!vendor_ && world_.contest && !world_.rounds_us.empty())
+        us = world_.rounds_us[world_.runs++ / 2 % world_.rounds_us.size()];
+      if (vendor_ && world_.table && way == 1) us = world_.second_us;
+      world_.now_us += us;
+      return true;
+    });
+  }
+  std::string source_hash() const override { return "hash"; }
+
+ private:
+  World& world_;
+  const bool vendor_;
+};
+
+class TunerUnproven : public testing::Test {
+ protected:
+  TunerUnproven() { setenv("CONVTUNE_DATA_DIR", scratch_.path().c_str(), 1); }
+
+  // As tune() does it with a record that is not proven, if there is one.
+  TuningReport tune_again(bool retune = false) {
+    TuneOptions options;
+    options.retune = retune;
+    options.progress = [this](const Progress& step) {
+      world_.contest = step.stage == "contest";
+      world_.table = step.stage == "measure";
+      world_.runs = 0;
+    };
+    const auto record = retune ? std::nullopt : recorded();
+    EXPECT_TRUE(!record || !record->proven()) << "tune() would have answered from it";
+    return tune_on(
+        device_, {&ours_, &theirs_}, scaling_problem(), options, [this] { return world_.now_us * 1e-6; },
+        record);
+  }
+  static std::optional<Record> recorded() {
+    return Database().find(scaling_problem(), backend({}).info().fingerprint);
+  }
+  static void expect_says(const TuningReport& report, const std::string& words) {
+    EXPECT_NE(report.comparison.decision.find(words), std::string::npos) << report.comparison.decision;
+  }
+  // A process begins the vendor's first way and is killed.
+  static void kill_among_the_vendors() {
+    EXPECT_EQ(in_child([] {
+                TrialLog(Database().folder(), scaling_problem(), backend({}).info().fingerprint)
+                    .start("theirs", {{{"way", 0}}}, "hash");
+                return 9;
+              }),
+              9);
+  }
+
+  ScratchFolder scratch_;
+  World world_;
+  SimulatedDevice device_{world_.now_us};
+  Ways ours_{world_, false}, theirs_{world_, true};
+};
+
+TEST_F(TunerUnproven, AQuietMachineDecides) {
+  const TuningReport report = tune_again();
+  EXPECT_TRUE(report.proven);
+  EXPECT_EQ(report.comparison.plan.algorithm, "ours");
+  EXPECT_EQ(report.comparison.plan.source, PlanSource::tuned);
+  EXPECT_TRUE(recorded()->proven());
+}
+
+TEST_F(TunerUnproven, WhatLeansOneWayIsUsedMeanwhileAndTheContestGoesOn) {
+  world_.rounds_us = {80, 80, 125};  // two rounds won by 20 %, one lost by 25 %
+  const TuningReport busy = tune_again();
+  EXPECT_GT(busy.trials, 0);
+  EXPECT_FALSE(busy.proven);
+  EXPECT_EQ(busy.comparison.plan.algorithm, "ours");
+  EXPECT_EQ(busy.comparison.plan.source, PlanSource::unproven);
+  expect_says(
+      busy,
+      "gain 20.0 % (99 % interval -25.0..20.0 %) over 40 rounds is not proven to reach 2 %: not decided");
+  expect_says(busy, "ours way=0 is used meanwhile, without proof, and the next tune holds the contest again");
+  ASSERT_TRUE(recorded());
+  EXPECT_EQ(recorded()->undecided, 1);
+  EXPECT_EQ(recorded()->algorithm, "ours");
+
+  const TuningReport as_busy = tune_again();
+  EXPECT_EQ(as_busy.trials, 0);
+  EXPECT_EQ(as_busy.resumed, 2);
+  EXPECT_EQ(as_busy.candidates, 2);
+  EXPECT_FALSE(as_busy.proven);
+  expect_says(as_busy, "(99.5 % interval");  // half the doubt
+  EXPECT_EQ(recorded()->undecided, 2);
+
+  world_.rounds_us = {};
+  const TuningReport quiet = tune_again();
+  EXPECT_EQ(quiet.trials, 0);
+  EXPECT_TRUE(quiet.proven);
+  EXPECT_EQ(quiet.comparison.plan.source, PlanSource::tuned);
+  EXPECT_TRUE(recorded()->proven());
+  EXPECT_TRUE(std::filesystem::is_empty(scratch_.path() / "trials")) << "nothing is left to go on with";
+}
+
+TEST_F(TunerUnproven, WhatLeansNoWayStaysWithTheVendorUntilItIsDecided) {
+  world_.rounds_us = {80, 125};
+  const TuningReport busy = tune_again();
+  EXPECT_FALSE(busy.proven);
+  EXPECT_EQ(busy.comparison.plan.algorithm, "theirs");
+  expect_says(busy, "theirs way=0 is used meanwhile, without proof");
+  world_.rounds_us = {};
+  const TuningReport quiet = tune_again();
+  EXPECT_EQ(quiet.trials, 0);
+  EXPECT_TRUE(quiet.proven);
+  EXPECT_EQ(recorded()->algorithm, "ours");
+}
+
+TEST_F(TunerUnproven, ALostContestIsDecided) {
+  world_.rounds_us = {125};
+  EXPECT_TRUE(tune_again().proven);
+  EXPECT_EQ(recorded()->algorithm, "theirs");
+}
+
+TEST_F(TunerUnproven, AContestWithAnotherThanTheVendorsBestIsNoProof) {
+  world_.second_us = 95;
+  const TuningReport report = tune_again();
+  EXPECT_FALSE(report.proven);
+  EXPECT_EQ(report.comparison.plan.algorithm, "ours");
+  expect_says(report, "without proof, since theirs way=1 was faster afterwards");
+  EXPECT_EQ(recorded()->undecided, 1);
+  world_.second_us = 99;  // as good as the first
+  EXPECT_TRUE(tune_again().proven);
+}
+
+TEST_F(TunerUnproven, WithoutItsTrialsItSearchesAgain) {
+  world_.rounds_us = {80, 125};
+  tune_again();
+  std::filesystem::remove_all(scratch_.path() / "trials");
+  world_.rounds_us = {};
+  const TuningReport report = tune_again();
+  EXPECT_GT(report.trials, 0);
+  EXPECT_TRUE(report.proven);
+}
+
+TEST_F(TunerUnproven, ToRetuneIsToSearchFromTheBeginning) {
+  world_.rounds_us = {80, 125};
+  tune_again();
+  const TuningReport report = tune_again(true);
+  EXPECT_GT(report.trials, 0);
+  EXPECT_EQ(report.resumed, 0);
+  EXPECT_EQ(recorded()->undecided, 1);
+}
+
+TEST_F(TunerUnproven, WhatAStoppedRetuneHasTriedIsNoSearchToGoOnFrom) {
+  world_.rounds_us = {80, 125};
+  tune_again();
+  TrialLog stopped(Database().folder(), scaling_problem(), backend({}).info().fingerprint);
+  stopped.begin_anew(true);
+  stopped.append({"ours", {{{"way", 1}}}, "hash", 91, 0, {}});
+  const TuningReport report = tune_again();
+  EXPECT_EQ(report.trials, 1);
+  EXPECT_EQ(report.resumed, 1);
+}
+
+TEST_F(TunerUnproven, AWayThatWasLeftOutIsSaidAndTriedAgain) {
+  kill_among_the_vendors();
+  kill_among_the_vendors();
+  const TuningReport without = tune_again();
+  EXPECT_FALSE(without.proven);
+  EXPECT_EQ(without.comparison.plan.source, PlanSource::unproven);
+  expect_says(without, "against theirs way=1");
+  expect_says(without, "without proof, since theirs way=0 had no part in it");
+  EXPECT_EQ(recorded()->left_out, "theirs way=0");
+
+  const TuningReport with = tune_again();
+  EXPECT_EQ(with.trials, 0);
+  EXPECT_TRUE(with.proven);
+  EXPECT_TRUE(with.warnings.empty());
+  expect_says(with, "against theirs way=0");
+  EXPECT_TRUE(recorded()->proven());
+}
+
+TEST_F(TunerUnproven, ToRetuneForgetsWhoDied) {
+  kill_among_the_vendors();
+  kill_among_the_vendors();
+  const TuningReport report = tune_again(true);
+  EXPECT_TRUE(report.proven);
+  EXPECT_TRUE(report.warnings.empty());
+}
+
+TEST_F(TunerUnproven, WhatCannotBeRecordedIsSaid) {
+  EXPECT_EQ(tune_again().not_recorded, "");
+  setenv("CONVTUNE_DATA_DIR", "/proc/convtune", 1);
+  EXPECT_NE(tune_again().not_recorded.find("/proc/convtune"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace convtune
