@@ -145,9 +145,8 @@ class Cudnn final : public Algorithm {
   static Support can_ask(const Conv2dProblem& a, std::int64_t nhwc) {
     if (a.dtype != DType::f32)
       return Support::no("it is used for f32 tensors only, and these are " + std::string(to_string(a.dtype)));
-    if (nhwc != 1 && (nhwc != 0 || a.layout == Layout::nhwc))
-      return Support::no(a.layout == Layout::nhwc ? "nhwc must be 1 for a problem that lies so"
-                                                  : "nhwc is 0 or 1, not " + std::to_string(nhwc));
+    if (nhwc != 1 && a.layout == Layout::nhwc)
+      return Support::no("nhwc must be 1 for a problem that lies so");
     return Support::yes();
   }
 

@@ -85,6 +85,15 @@ std::vector<Typed> best_of(std::vector<Ranked<Typed>> ranked,
 // Warps that only the kernel's own roles decide, and 2 to 8 stages in the field `stages`.
 StageView stages_alone(std::int64_t warps, std::int64_t stages,
                        std::function<Config(std::int64_t stages)> with_stages);
+// The same of a kernel that has its stages in a field of that name.
+template <class Kernel>
+StageView stages_alone(const Kernel& kernel) {
+  return stages_alone(kernel.threads() / 32, kernel.stages, [kernel](std::int64_t stages) {
+    Kernel other = kernel;
+    other.stages = static_cast<int>(stages);
+    return to_config(other);
+  });
+}
 
 // The plan of a kernel that reads x and packed weights and writes y, beside one that packs. `Kernel` is its
 // config (its config.h): flag_at() is the word of the packed weights where packing notes that one

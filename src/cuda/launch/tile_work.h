@@ -9,6 +9,8 @@
 
 namespace convtune::cuda {
 
+constexpr double kBulkBytes = 512;  // that a warp copies by one instruction, 16 a thread
+
 // Stores a tile's outputs in pieces of so many floats. Their ends lie anywhere in a sector of 8, unless all
 // pieces are whole sectors.
 void store_in_pieces(TileWork& work, double outputs, double piece);

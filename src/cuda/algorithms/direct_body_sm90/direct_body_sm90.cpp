@@ -105,12 +105,7 @@ class DirectBody final : public KernelAlgorithm {
 
   std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
                                       const Config& config) const override {
-    const DirectBodySm90 kernel = kernel_of(a, config);
-    return stages_alone(kernel.threads() / 32, kernel.stages, [kernel](std::int64_t stages) {
-      DirectBodySm90 other = kernel;
-      other.stages = static_cast<int>(stages);
-      return to_config(other);
-    });
+    return stages_alone(kernel_of(a, config));
   }
 
   std::vector<ConfigField> fields() const override { return config_fields<DirectBodySm90>(); }

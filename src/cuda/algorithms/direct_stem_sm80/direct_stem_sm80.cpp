@@ -25,8 +25,6 @@ double product_cycles(const DirectStemSm80& kernel, const DeviceInfo& device) {
   return tensor_cycles(target_of(device), false) * kernel.k_steps() * outputs / 128;
 }
 
-constexpr double kBulkBytes = 512;  // that a warp copies by one instruction, 16 a thread
-
 // A block: its window, rounded as it is stored; all k-steps; outputs by way of shared memory, or not.
 TileWork work_of(const DirectStemSm80& a, double pixel_wavefronts) {
   const double k_steps = a.k_steps(), filters = a.filter_tiles(), pixels = a.tiles();

@@ -98,8 +98,6 @@ double estimated_cycles(const ImplicitGemmSm80& kernel, const Target& target) {
   return blocks * (kernel.k_blocks(a) * step * few_warps * small_l1 + ends);
 }
 
-constexpr double kBulkBytes = 512;  // that a warp copies by one instruction, 16 a thread
-
 // A tile of filters and positions; the input gathered by copies of 4 bytes, where rows are not as they lie.
 TileWork work_of(const ImplicitGemmSm80& a) {
   const Conv2dExtents& e = a.conv;
