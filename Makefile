@@ -35,12 +35,12 @@ install: setup
 test: nvrtc python
 	cmake --preset release
 	cmake --build --preset release
-	ctest --preset release
+	ctest --preset release --parallel $$(nproc)
 
 asan tsan: nvrtc python
 	cmake --preset $@
 	cmake --build --preset $@
-	ctest --preset $@
+	ctest --preset $@ --parallel $$(nproc)
 
 check: setup
 	scripts/check

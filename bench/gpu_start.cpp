@@ -52,7 +52,7 @@ struct Candidate {
 };
 
 // The first three of every algorithm of our own.
-std::vector<Candidate> some_candidates(const Conv2dProblem& problem, const DeviceInfo& device) {
+std::vector<Candidate> some_candidates(const ConvProblem& problem, const DeviceInfo& device) {
   std::vector<Candidate> some;
   for (const Algorithm* algorithm : algorithms(device.device.kind)) {
     if (algorithm->vendor() || algorithm->reference() || !algorithm->supports(problem, device)) continue;
@@ -71,7 +71,7 @@ int measure(const std::string& text, double budget_seconds) {
   }
   const EmptyFolders folders;
   Backend& on = backend(device);
-  const Conv2dProblem problem = resolve(find_problem(text), on);
+  const ConvProblem problem = resolve(find_problem(text), on);
   on.allocate(1);  // the device's context is made at its first use, and is nobody's here
   std::vector<double> cold, cached;
   const std::vector<Candidate> candidates = some_candidates(problem, on.info());

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -54,17 +55,17 @@ struct Row {
 
 struct Case {
   std::string name;
-  Conv2dProblem problem;
+  ConvProblem problem;
   std::vector<Row> rows;
 };
 
-Conv2dProblem problem_of(const std::string& name) {
-  Conv2dProblem problem = find_problem(name);
+ConvProblem problem_of(const std::string& name) {
+  ConvProblem problem = find_problem(name);
   if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
   return problem;
 }
 
-std::vector<Row> chosen(const Conv2dProblem& problem, const DeviceInfo& device, std::size_t each,
+std::vector<Row> chosen(const ConvProblem& problem, const DeviceInfo& device, std::size_t each,
                         std::uint64_t seed) {
   std::vector<Row> rows;
   for (const Algorithm* algorithm : algorithms(Device::Kind::cuda)) {
@@ -88,7 +89,7 @@ void measure(Case& one) {
   const DeviceInfo device = cuda::devices().at(0);
   Testbed bed(one.problem, backend(device.device), TestData::real, 1, 64);
   std::vector<Contender> contenders;
-  std::vector<Testbed::Timed> timed;
+  std::vector<std::function<double()>> samplers;
   std::vector<Row*> rows;
   for (Row& row : one.rows) {
     contenders.push_back(contender(*row.candidate.algorithm, row.candidate.config, one.problem, device, bed));
@@ -96,11 +97,9 @@ void measure(Case& one) {
       fmt::print(stderr, "{}: {}: {}\n", one.name, contenders.back().text(), contenders.back().failure);
       continue;
     }
-    timed.push_back(bed.prepare(*contenders.back().executable));
+    samplers.push_back(bed.sampler(*contenders.back().executable));
     rows.push_back(&row);
   }
-  std::vector<std::function<double()>> samplers;
-  for (Testbed::Timed& run : timed) samplers.push_back([&run] { return run.sample_us(); });
   measure_in_turns(samplers, 0, {}, 1);  // the clock rises
   const std::vector<Measurement> measured = measure_in_turns(samplers, 0, {}, 9);
   for (std::size_t i = 0; i < rows.size(); ++i)
@@ -132,7 +131,7 @@ std::vector<Case> cases_of(const Options& options, const DeviceInfo& device) {
   std::vector<Case> cases;
   if (options.from.empty()) {
     for (const std::string& name : options.cases) {
-      const Conv2dProblem problem = problem_of(name);
+      const ConvProblem problem = problem_of(name);
       cases.push_back({name, problem, chosen(problem, device, options.each, options.seed)});
     }
     return cases;

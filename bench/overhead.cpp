@@ -15,7 +15,7 @@ namespace {
 
 using namespace convtune;
 
-const Conv2dProblem kProblem = parse_problem("mb1ic1ih4oc1kh1 precision=fp32");
+const ConvProblem kProblem = parse_problem("mb1ic1ih4oc1kh1 precision=fp32");
 
 struct Tensors {
   std::vector<float> x = std::vector<float>(static_cast<std::size_t>(kProblem.input_elements()), 1.0f);
@@ -31,7 +31,7 @@ void bare_executable(benchmark::State& state) {
   const auto executable = direct.build(kProblem, on.info(), direct.candidates(kProblem, on.info()).front());
   const auto packed = on.allocate(executable->packed_bytes());
   executable->pack(t.w.data(), t.bias.data(), packed.get(), nullptr);
-  for (auto _ : state) executable->run(t.x.data(), packed.get(), t.y.data(), nullptr);
+  for (auto _ : state) executable->run({.x = t.x.data(), .y = t.y.data()}, packed.get(), nullptr);
 }
 BENCHMARK(bare_executable);
 
@@ -39,7 +39,7 @@ void convolution_run(benchmark::State& state) {
   Tensors t;
   const Convolution conv = plan(kProblem, {}, "direct");
   const PackedWeights weights = conv.pack(t.w.data(), t.bias.data());
-  for (auto _ : state) conv.run(t.x.data(), weights, t.y.data());
+  for (auto _ : state) conv.run({.x = t.x.data(), .y = t.y.data()}, weights);
 }
 BENCHMARK(convolution_run);
 
@@ -58,7 +58,7 @@ BENCHMARK(plan_from_record)->Unit(benchmark::kMicrosecond);
 
 void plan_without_record(benchmark::State& state) {
   setenv("CONVTUNE_DATA_DIR", "/nonexistent/convtune", 1);
-  const Conv2dProblem problem = parse_problem("mb256ic3ih224oc96kh11sh4ph2");
+  const ConvProblem problem = parse_problem("mb256ic3ih224oc96kh11sh4ph2");
   for (auto _ : state) benchmark::DoNotOptimize(plan(problem));
 }
 BENCHMARK(plan_without_record)->Unit(benchmark::kMicrosecond);

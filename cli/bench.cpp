@@ -20,7 +20,7 @@ struct Bench {
   double seconds = 3;
 
   int run() const {
-    const std::vector<Conv2dProblem> problems = problem.problems();
+    const std::vector<ConvProblem> problems = problem.problems();
     if (!(seconds > 0 && seconds <= 86400))  // so written, it refuses NaN too
       throw Error(ErrorKind::invalid_argument,
                   fmt::format("--seconds {} is not above 0 and at most a day", seconds));
@@ -30,7 +30,7 @@ struct Bench {
     options.cancel = interrupt_flag();
     return report_cases(
         problems, where, results,
-        [&](const Conv2dProblem& asked, const std::string& name, ProgressLine& progress) -> CaseResult {
+        [&](const ConvProblem& asked, const std::string& name, ProgressLine& progress) -> CaseResult {
           progress.show(fmt::format("measuring for {:g} s: {}", seconds, name));
           ReportRow row;
           row.comparison = compare(asked, where.device, options);

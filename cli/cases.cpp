@@ -18,15 +18,15 @@ void print_cases(const std::string& wanted) {
                {"GFLOP", Align::right, 3},
                {"MB", Align::right, 1},
                {"problem"}});
-  const auto add = [&](const std::string& suite, const Conv2dProblem& problem) {
+  const auto add = [&](const std::string& suite, const ConvProblem& problem) {
     table.add_row({suite, problem.name, fmt::format("{:.3g}", problem.flops() / 1e9),
                    fmt::format("{:.3g}", problem.bytes() / 1e6), key(problem)});
   };
   if (wanted.empty()) {
     for (const Suite& suite : suites())
-      for (const Conv2dProblem& problem : suite.problems) add(suite.name, problem);
+      for (const ConvProblem& problem : suite.problems) add(suite.name, problem);
   } else {
-    for (const Conv2dProblem& problem : suite_problems(wanted)) add(wanted, problem);
+    for (const ConvProblem& problem : suite_problems(wanted)) add(wanted, problem);
   }
   fmt::print("{}", table.render(style_of(stdout)));
 }
@@ -36,7 +36,7 @@ void print_cases(const std::string& wanted) {
 Command add_cases(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("cases", "List the named problems");
   const auto suite = std::make_shared<std::string>();
-  app->add_option("SUITE", *suite, "Only this suite: stem, body, depthwise, edges, all, or a file");
+  app->add_option("SUITE", *suite, "Only this suite: stem, body, depthwise, half, edges, all, or a file");
   app->footer("Examples:\n  convtune cases\n  convtune cases stem");
   return {app, [suite] {
             print_cases(*suite);

@@ -19,6 +19,14 @@ std::string with_guess(const std::string& message, const std::string& word,
   return guess.empty() ? message : message + "; " + guess;
 }
 
+// A word that must be one of these commands, and is none.
+std::string no_command(const std::string& name, const std::string& word,
+                       const std::vector<std::string>& names) {
+  const std::string message = fmt::format("there is no command '{}'", printable(name)),
+                    guessed = with_guess(message, word, names);
+  return guessed == message ? fmt::format("{}; there are {}", message, fmt::join(names, ", ")) : guessed;
+}
+
 // Those that help lists.
 std::vector<std::string> commands_of(const CLI::App& app) {
   std::vector<std::string> names;
@@ -51,10 +59,8 @@ bool is_problem(const std::string& word) {
 // A word that nothing takes.
 std::string unexpected(const CLI::App& used, const std::string& word) {
   if (!word.starts_with('-'))
-    return commands_of(used).empty()
-               ? fmt::format("'{}' is one word too many", printable(word))
-               : with_guess(fmt::format("there is no command '{} {}'", full_name(used), printable(word)),
-                            word, commands_of(used));
+    return commands_of(used).empty() ? fmt::format("'{}' is one word too many", printable(word))
+                                     : no_command(full_name(used) + ' ' + word, word, commands_of(used));
   const std::string option = word.substr(0, word.find('='));
   if (used.get_option_no_throw(option))
     return fmt::format("{} belongs behind the command: {} … {}", option, full_name(used), option);
@@ -86,19 +92,22 @@ std::string miscounted(const CLI::App& used, const std::string& text) {
 Complaint about_command(const CLI::App& app, const std::string& word) {
   const auto is_it = [&](const CLI::App* command) { return command->get_name() == word; };
   if (word.empty() || word.starts_with('-') || !app.get_subcommands(is_it).empty()) return {};
-  const std::string what = fmt::format("there is no command '{}'", printable(word));
   if (is_problem(word))
     return {
-        what + "; it is a problem",
+        fmt::format("there is no command '{}'; it is a problem", printable(word)),
         fmt::format("`convtune tune {0}` searches for the fastest way to run it, `convtune plan {0}` shows "
                     "what would run",
                     printable(word))};
-  return {with_guess(what, word, commands_of(app)), "see `convtune --help`"};
+  return {no_command(word, word, commands_of(app)), "see `convtune --help`"};
 }
 
 Complaint about_arguments(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* used = &app;
   while (!used->get_subcommands().empty()) used = used->get_subcommands().front();
+  if (error.get_exit_code() == 0) {  // --help or --version, of a command that there must be
+    const std::vector<std::string> extras = app.remaining(true);
+    if (commands_of(*used).empty() || extras.empty() || extras.front().starts_with('-')) return {};
+  }
   const std::string text = error.what(), kind = error.get_name();
   std::string message = printable(text);  // it may quote an argument
   // A word that was mistyped is the reason for what is missing.

@@ -14,7 +14,7 @@ struct Complaint {
 // About the first word, which is a command or an option.
 Complaint about_command(const CLI::App& app, const std::string& word);
 
-// About what parsing threw.
+// About what parsing threw. --help and --version are thrown, too, and nothing is wrong with them.
 Complaint about_arguments(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace convtune::cli

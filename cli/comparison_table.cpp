@@ -189,7 +189,7 @@ std::string with_config(const std::string& algorithm, const Config& config) {
 }
 
 std::string render_comparison(const Comparison& comparison, const Style& style, const Detail& detail) {
-  const Conv2dProblem& problem = comparison.problem;
+  const ConvProblem& problem = comparison.problem;
   const DeviceInfo& device = comparison.device;
   const Roofline& roof = comparison.roofline;
   std::string out = sentence(problem.name.empty() ? key(problem) : problem.name + ": " + key(problem), style);

@@ -44,7 +44,7 @@ int list() {
 }
 
 // A problem that leaves the precision open means the records of every precision.
-bool asks_for(Conv2dProblem asked, const Conv2dProblem& recorded) {
+bool asks_for(ConvProblem asked, const ConvProblem& recorded) {
   if (asked.precision == Precision::automatic) asked.precision = recorded.precision;
   return asked == recorded;
 }
@@ -72,12 +72,12 @@ void print_record(const Database& database, const Record& record) {
 }
 
 int show(const std::vector<std::string>& words) {
-  const std::vector<Conv2dProblem> problems = parse_problem_words(words);
+  const std::vector<ConvProblem> problems = parse_problem_words(words);
   const Database database;
   const std::vector<Record> records = database.list();
   print_library_warnings();
   bool first = true;
-  for (const Conv2dProblem& problem : problems) {
+  for (const ConvProblem& problem : problems) {
     bool found = false;
     for (const Record& record : records) {
       if (!asks_for(problem, record.problem)) continue;

@@ -32,7 +32,7 @@ struct Export {
       throw bad(
           "--device, --target and --algorithm are for --format cuda; a Triton file is for any GPU that "
           "Triton knows");
-    const std::vector<Conv2dProblem> problems = problem.problems();
+    const std::vector<ConvProblem> problems = problem.problems();
     if (problems.size() != 1)
       throw bad(fmt::format("{} problems are too many for one file; name one", problems.size()));
     const OutputFile out(output);
@@ -40,7 +40,7 @@ struct Export {
     return kOk;
   }
 
-  std::string cuda(const Conv2dProblem& of) const {
+  std::string cuda(const ConvProblem& of) const {
     CudaExportOptions all = options;
     all.config = parse_config(config);
     const CudaExport exported =

@@ -42,7 +42,7 @@ std::vector<std::string> words_of(int argc, char** argv) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("2-D convolutions as fast as the hardware allows", "convtune");
+  CLI::App app("Convolutions as fast as the hardware allows", "convtune");
   app.set_version_flag("--version,-V", version_text,
                        "Print versions: convtune's, its compiler's, the libraries'");
   app.require_subcommand(1);
@@ -70,8 +70,8 @@ int run(int argc, char** argv) {
   try {
     app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     const Complaint complaint = about_arguments(app, error);
+    if (complaint.message.empty()) return app.exit(error);  // --help, --version
     return fail(kUsage, complaint.message, complaint.hint);
   }
   for (const Command& command : commands)

@@ -51,9 +51,9 @@ bool is_key_value(const std::string& word) {
 
 std::int64_t left_out_by_now = 0;
 
-const Conv2dProblem* built_in_case(std::string_view name) {
+const ConvProblem* built_in_case(std::string_view name) {
   for (const Suite& suite : suites())
-    for (const Conv2dProblem& problem : suite.problems)
+    for (const ConvProblem& problem : suite.problems)
       if (problem.name == name) return &problem;
   return nullptr;
 }
@@ -104,36 +104,36 @@ double parse_share(std::string_view text) {
   return share;
 }
 
-std::vector<Conv2dProblem> parse_problem_words(const std::vector<std::string>& words) {
-  std::vector<Conv2dProblem> problems;
+std::vector<ConvProblem> parse_problem_words(const std::vector<std::string>& words) {
+  std::vector<ConvProblem> problems;
   for (std::size_t i = 0; i < words.size();) {
     const std::string& head = words[i++];
     std::string extras;
     while (i < words.size() && is_key_value(words[i])) extras += ' ' + words[i++];
     // A problem line is parsed together with its words, which may be what makes it valid.
-    const Conv2dProblem* known = extras.empty() ? nullptr : built_in_case(head);
+    const ConvProblem* known = extras.empty() ? nullptr : built_in_case(head);
     problems.push_back(known ? parse_problem(to_string(*known) + extras) : find_problem(head + extras));
   }
   return problems;
 }
 
-Conv2dProblem one_problem(const std::string& text) {
+ConvProblem one_problem(const std::string& text) {
   std::vector<std::string> words;
   for (std::size_t begin = 0; (begin = text.find_first_not_of(' ', begin)) != text.npos;) {
     const std::size_t end = std::min(text.find(' ', begin), text.size());
     words.push_back(text.substr(begin, end - begin));
     begin = end;
   }
-  const std::vector<Conv2dProblem> problems = parse_problem_words(words);
+  const std::vector<ConvProblem> problems = parse_problem_words(words);
   if (problems.size() != 1)
     throw bad(fmt::format("'{}' names {} problems; one is expected", text, problems.size()));
   return problems[0];
 }
 
-std::vector<Conv2dProblem> suite_problems(const std::string& name_or_path) {
+std::vector<ConvProblem> suite_problems(const std::string& name_or_path) {
   constexpr std::size_t kSaid = 20;
   std::vector<std::string> left_out;
-  std::vector<Conv2dProblem> problems = load_suite(name_or_path, &left_out);
+  std::vector<ConvProblem> problems = load_suite(name_or_path, &left_out);
   for (std::size_t i = 0; i < std::min(left_out.size(), kSaid); ++i) print_warning(printable(left_out[i]));
   if (left_out.size() > kSaid)
     print_warning(
@@ -146,28 +146,28 @@ std::int64_t lines_left_out() {
   return left_out_by_now;
 }
 
-std::string label(const Conv2dProblem& problem) {
+std::string label(const ConvProblem& problem) {
   return problem.name.empty() ? to_string(problem) : problem.name;
 }
 
 void ProblemOptions::add_to(CLI::App& app) {
   app.add_option("PROBLEM", words,
                  "Case names or benchdnn lines; words like precision=tf32 act=relu belong to the one before");
-  app.add_option("--suite", suite, "All problems of stem, body, depthwise, edges, all, or of a file");
+  app.add_option("--suite", suite, "All problems of stem, body, depthwise, half, edges, all, or of a file");
   add_whole_number(app, "--batch", batch, 0, kLargest, "Use this batch size instead of the problem's (mb)");
 }
 
-std::vector<Conv2dProblem> ProblemOptions::problems() const {
+std::vector<ConvProblem> ProblemOptions::problems() const {
   if (empty())
     throw bad("no problem given: name a case (see `convtune cases`), write a benchdnn line, or use --suite");
-  std::vector<Conv2dProblem> all = parse_problem_words(words);
+  std::vector<ConvProblem> all = parse_problem_words(words);
   if (!suite.empty()) {
-    const std::vector<Conv2dProblem> listed = suite_problems(suite);
+    const std::vector<ConvProblem> listed = suite_problems(suite);
     if (listed.empty()) throw bad(fmt::format("suite '{}' has no problems", suite));
     all.insert(all.end(), listed.begin(), listed.end());
   }
   if (batch) {
-    for (Conv2dProblem& problem : all) {
+    for (ConvProblem& problem : all) {
       problem.n = *batch;
       validate(problem);
     }

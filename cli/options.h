@@ -22,7 +22,7 @@ struct ProblemOptions {
   void add_to(CLI::App& app);
   bool empty() const { return words.empty() && suite.empty(); }
   // The words' problems, then the suite's, with the batch put in. Throws Error if there is none.
-  std::vector<Conv2dProblem> problems() const;
+  std::vector<ConvProblem> problems() const;
 };
 
 struct DeviceOptions {
@@ -52,17 +52,17 @@ double parse_share(std::string_view text);
 
 // Problems out of command-line words: `key=value` words belong to the problem before them. A
 // problem is a case name or a benchdnn line.
-std::vector<Conv2dProblem> parse_problem_words(const std::vector<std::string>& words);
+std::vector<ConvProblem> parse_problem_words(const std::vector<std::string>& words);
 
 // Exactly one, out of the text of an option: "alexnet_conv1", "mb1ic3ih224oc64kh7 act=relu".
-Conv2dProblem one_problem(const std::string& text);
+ConvProblem one_problem(const std::string& text);
 
 // load_suite(), saying on stderr which lines of a file are left out, and why.
-std::vector<Conv2dProblem> suite_problems(const std::string& name_or_path);
+std::vector<ConvProblem> suite_problems(const std::string& name_or_path);
 // How many lines were left out by now. A command that has done the rest then still ends with kUsage.
 std::int64_t lines_left_out();
 
 // "alexnet_conv1", or the problem's text if it has no name.
-std::string label(const Conv2dProblem& problem);
+std::string label(const ConvProblem& problem);
 
 }  // namespace convtune::cli

@@ -27,7 +27,7 @@ struct PlanCommand {
 
   int run() const {
     if (!target.empty()) return run_for_target();
-    const std::vector<Conv2dProblem> problems = problem.problems();
+    const std::vector<ConvProblem> problems = problem.problems();
     const Config forced = parse_config(config);
     const DeviceInfo where = device.select();
     for (std::size_t i = 0; i < problems.size(); ++i) {
@@ -57,7 +57,7 @@ struct PlanCommand {
   }
 
   int run_for_target() const {
-    const std::vector<Conv2dProblem> problems = problem.problems();
+    const std::vector<ConvProblem> problems = problem.problems();
     const Target on = find_target(target);
     TargetPlanOptions options;
     options.algorithm = algorithm;
@@ -113,7 +113,7 @@ struct PlanCommand {
     return table.render(style);
   }
 
-  static std::string answer_table(const Conv2dProblem& asked, const DeviceInfo& where) {
+  static std::string answer_table(const ConvProblem& asked, const DeviceInfo& where) {
     Table table({{"algorithm"},
                  {"answer"},
                  {"candidates", Align::right},

@@ -25,8 +25,8 @@ struct ProfileCommand {
   ProblemOptions problem;
   std::string device = "cuda:0", algorithm, config, output = "-";
 
-  Conv2dProblem one() const {
-    const std::vector<Conv2dProblem> all = problem.problems();
+  ConvProblem one() const {
+    const std::vector<ConvProblem> all = problem.problems();
     if (all.size() != 1)
       throw Error(ErrorKind::invalid_argument,
                   fmt::format("{} problems are given; profile takes one", all.size()));

@@ -68,7 +68,8 @@ struct Refine {
   }
 
   RefineDocument named_files() const {
-    if (file.empty()) throw Error(ErrorKind::invalid_argument, "name a FILE, or a --document; see `convtune refine --help`");
+    if (file.empty())
+      throw Error(ErrorKind::invalid_argument, "name a FILE, or a --document; see `convtune refine --help`");
     if (target.empty()) throw Error(ErrorKind::invalid_argument, "--target is required: where the file runs");
     if (metrics.empty() && original.empty() && kernel.empty())
       throw Error(

@@ -33,7 +33,7 @@ void ReportOptions::add_to(CLI::App& app) {
   app.add_flag("--all", detail.all, "Show every way of the vendor's, not only the best of each layout");
 }
 
-int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& device,
+int report_cases(const std::vector<ConvProblem>& problems, const DeviceInfo& device,
                  const ReportOptions& options, const MeasureCase& measure) {
   const ReportFiles files(options);
   std::FILE* const stream = files.table_stream();
@@ -44,7 +44,7 @@ int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& d
   int code = kOk;
   bool lost = false;
 
-  const auto fail = [&](const Conv2dProblem& problem, ErrorKind kind, const std::string& why) {
+  const auto fail = [&](const ConvProblem& problem, ErrorKind kind, const std::string& why) {
     progress.clear();
     print_error(problems.size() == 1 ? why : fmt::format("{}: {}", label(problem), why));
     if (code == kOk) code = exit_code(kind);
@@ -56,7 +56,7 @@ int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& d
   };
 
   for (std::size_t i = 0; i < problems.size() && !interrupted() && !lost; ++i) {
-    const Conv2dProblem& problem = problems[i];
+    const ConvProblem& problem = problems[i];
     const std::string position = problems.size() == 1 ? "" : fmt::format("[{}/{}] ", i + 1, problems.size());
     try {
       const auto [row, stopped] = measure(problem, position + label(problem), progress);

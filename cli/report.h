@@ -29,11 +29,11 @@ struct CaseResult {
 };
 
 // Measures one case; `label` starts its progress lines.
-using MeasureCase = std::function<CaseResult(const Conv2dProblem&, const std::string& label, ProgressLine&)>;
+using MeasureCase = std::function<CaseResult(const ConvProblem&, const std::string& label, ProgressLine&)>;
 
 // Measures case after case, prints each as it is done and writes the files at the end. A case that
 // fails becomes a row that says why; the others go on. Returns the exit code: that of the first failure.
-int report_cases(const std::vector<Conv2dProblem>& problems, const DeviceInfo& device,
+int report_cases(const std::vector<ConvProblem>& problems, const DeviceInfo& device,
                  const ReportOptions& options, const MeasureCase& measure);
 
 }  // namespace convtune::cli

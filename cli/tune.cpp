@@ -21,11 +21,11 @@ struct Tune {
   bool retune = false, no_save = false;
 
   int run() const;
-  CaseResult tune_case(const Conv2dProblem& problem, const DeviceInfo& where, TuneOptions options,
+  CaseResult tune_case(const ConvProblem& problem, const DeviceInfo& where, TuneOptions options,
                        const std::string& name, ProgressLine& progress) const;
 };
 
-CaseResult Tune::tune_case(const Conv2dProblem& asked, const DeviceInfo& where, TuneOptions options,
+CaseResult Tune::tune_case(const ConvProblem& asked, const DeviceInfo& where, TuneOptions options,
                            const std::string& name, ProgressLine& progress) const {
   options.progress = [&](Progress step) {
     if (options.budget_trials > 0) step.eta_seconds = 0;  // trials are limited, not time
@@ -44,7 +44,7 @@ CaseResult Tune::tune_case(const Conv2dProblem& asked, const DeviceInfo& where, 
 }
 
 int Tune::run() const {
-  const std::vector<Conv2dProblem> problems = problem.problems();
+  const std::vector<ConvProblem> problems = problem.problems();
   TuneOptions options;
   const Budget limit = parse_budget(budget);
   options.budget_seconds = limit.seconds;
@@ -55,7 +55,7 @@ int Tune::run() const {
   options.cancel = interrupt_flag();
   const DeviceInfo where = device.select();
   return report_cases(problems, where, results,
-                      [&](const Conv2dProblem& asked, const std::string& name, ProgressLine& progress) {
+                      [&](const ConvProblem& asked, const std::string& name, ProgressLine& progress) {
                         return tune_case(asked, where, options, name, progress);
                       });
 }

@@ -57,7 +57,7 @@ int Verify::run() const {
                 "--random makes its own problems: leave out PROBLEM and --suite");
   if (random && problem.batch)
     throw Error(ErrorKind::invalid_argument, "--random makes its own problems: leave out --batch");
-  const std::vector<Conv2dProblem> problems = random ? std::vector<Conv2dProblem>{} : problem.problems();
+  const std::vector<ConvProblem> problems = random ? std::vector<ConvProblem>{} : problem.problems();
   VerifyOptions options;
   options.algorithm = algorithm;
   options.config = parse_config(config);
@@ -76,7 +76,7 @@ int Verify::run() const {
   };
   VerifyReport report;
   if (random) report = verify_random(*random, options.seed, where.device, options);
-  for (const Conv2dProblem& asked : problems) {
+  for (const ConvProblem& asked : problems) {
     if (interrupted()) break;
     name = label(asked);
     add(report, convtune::verify(asked, where.device, options));

@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 /* Raised when a caller compiled against an older header would misread this library. */
-#define CONVTUNE_C_VERSION 2
+#define CONVTUNE_C_VERSION 3
 CONVTUNE_API int32_t convtune_c_version(void);   /* of the library: compare it with CONVTUNE_C_VERSION */
 CONVTUNE_API const char* convtune_version(void); /* "0.1.0" */
 
@@ -71,7 +71,23 @@ typedef enum convtune_precision {
   CONVTUNE_FP16 = 3,
   CONVTUNE_BF16_PRODUCTS = 4
 } convtune_precision;
-typedef enum convtune_activation { CONVTUNE_NO_ACTIVATION = 0, CONVTUNE_RELU = 1 } convtune_activation;
+typedef enum convtune_activation {
+  CONVTUNE_NO_ACTIVATION = 0,
+  CONVTUNE_RELU = 1,
+  CONVTUNE_CLIP = 2, /* alpha: the lower bound, beta: the upper one */
+  CONVTUNE_SILU = 3,
+  CONVTUNE_GELU_ERF = 4,
+  CONVTUNE_GELU_TANH = 5,
+  CONVTUNE_HARDSWISH = 6,
+  CONVTUNE_LEAKY_RELU = 7, /* alpha: the slope below 0 */
+  CONVTUNE_SIGMOID = 8
+} convtune_activation;
+typedef enum convtune_direction {
+  CONVTUNE_FORWARD = 0,
+  CONVTUNE_BACKWARD_DATA = 1,
+  CONVTUNE_BACKWARD_WEIGHTS = 2
+} convtune_direction;
+typedef enum convtune_rounding { CONVTUNE_ROUND_ONCE = 0, CONVTUNE_ROUND_EAGERLY = 1 } convtune_rounding;
 
 /* What is asked. The fields mean what they mean in convtune/problem.h; dilations are counted from 1. */
 typedef struct convtune_problem {
@@ -82,12 +98,22 @@ typedef struct convtune_problem {
   int64_t stride_h, stride_w;
   int64_t dilation_h, dilation_w;
   int64_t pad_top, pad_left, pad_bottom, pad_right;
-  int32_t dtype, layout, precision, activation; /* of the enums above */
+  int32_t dtype, layout, precision, activation; /* of the enums above; dtype: of x */
   int32_t bias;                                 /* 1: there is one, 0: there is none */
   int32_t reserved;                             /* 0; here so that no byte of the struct is padding */
+  /* Since C face 3. */
+  int64_t d, t;                 /* input depth, filter depth: 0 means 1 */
+  int64_t stride_d, dilation_d; /* 0 means 1 */
+  int64_t pad_front, pad_back;
+  int32_t w_dtype, y_dtype, bias_dtype; /* 1 + the enum's value; 0: of x's type */
+  int32_t direction, residual, rounding;
+  float alpha, beta; /* the activation's parameters */
 } convtune_problem;
-#define CONVTUNE_PROBLEM_INIT \
-  { sizeof(convtune_problem), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0 }
+#define CONVTUNE_PROBLEM_INIT                                                                               \
+  {                                                                                                         \
+    sizeof(convtune_problem), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                                        \
+  }
 
 /* A line of benchdnn's grammar, or the name of a built-in case; problem.h has the grammar. Writes into a
  * struct that _INIT has begun. A name ("alexnet_conv1") is no part of the struct. */
@@ -95,6 +121,9 @@ CONVTUNE_API convtune_status convtune_problem_parse(const char* text, convtune_p
 CONVTUNE_API convtune_status convtune_problem_text(const convtune_problem* problem, convtune_text* text);
 /* Checks the problem, and tells the output's height and width. */
 CONVTUNE_API convtune_status convtune_output_size(const convtune_problem* problem, int64_t* p, int64_t* q);
+/* The same with the depth. */
+CONVTUNE_API convtune_status convtune_output_size_3d(const convtune_problem* problem, int64_t* z, int64_t* p,
+                                                     int64_t* q);
 
 /* {"devices": [{"device": "cuda:0", "name": ..., "fingerprint": ..., "isa": ..., "units": ...,
  * "memory_bytes": ...}, ...]}, best first. */
@@ -131,6 +160,24 @@ CONVTUNE_API convtune_status convtune_pack(const convtune_convolution* convoluti
                                            const void* bias, void* packed, void* stream);
 CONVTUNE_API convtune_status convtune_run(const convtune_convolution* convolution, const void* x,
                                           const void* packed, void* y, void* stream);
+
+/* The same for every problem. What it has no use for, or what has no elements, may be null; so may `packed`
+ * in backward weights. */
+typedef struct convtune_tensors {
+  size_t struct_size;
+  const void* x;        /* read: forward and backward weights */
+  const void* residual; /* read: forward, where the problem has one */
+  const void* dy;       /* read: backward */
+  void* y;              /* written: forward */
+  void* dx;             /* written: backward data */
+  void* dw;             /* written: backward weights */
+  void* dbias;          /* written: backward weights, where the problem has a bias */
+} convtune_tensors;
+#define CONVTUNE_TENSORS_INIT \
+  { sizeof(convtune_tensors), 0, 0, 0, 0, 0, 0, 0 }
+CONVTUNE_API convtune_status convtune_run_tensors(const convtune_convolution* convolution,
+                                                  const convtune_tensors* tensors, const void* packed,
+                                                  void* stream);
 
 /* Called between the steps of a search or of a measurement, from the thread that called convtune_tune or
  * convtune_bench; anything but 0 stops it cleanly (what a search measured is kept, and the next one resumes).

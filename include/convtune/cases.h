@@ -10,8 +10,8 @@
 namespace convtune {
 
 struct Suite {
-  std::string name;  // "stem", "body", "depthwise", "edges"
-  std::vector<Conv2dProblem> problems;
+  std::string name;  // "stem", "body", "depthwise", "half", "edges"
+  std::vector<ConvProblem> problems;
 };
 
 // The built-in suites in the order in which `all` runs them.
@@ -21,11 +21,11 @@ const std::vector<Suite>& suites();
 // ('#' starts a comment), benchdnn's input files for one. Throws Error: unknown names list the known ones;
 // lines that cannot be used say FILE:LINE and why. With `left_out` they are put there instead, and only a
 // file of which no line can be used throws.
-std::vector<Conv2dProblem> load_suite(const std::string& name_or_path,
-                                      std::vector<std::string>* left_out = nullptr);
+std::vector<ConvProblem> load_suite(const std::string& name_or_path,
+                                    std::vector<std::string>* left_out = nullptr);
 
 // A built-in case's name, else a problem line. Throws Error{invalid_argument}; a name that is
 // nearly right is answered with the nearest one.
-Conv2dProblem find_problem(std::string_view name_or_text);
+ConvProblem find_problem(std::string_view name_or_text);
 
 }  // namespace convtune

@@ -3,7 +3,7 @@
 //   auto problem = convtune::parse_problem("mb1ic3ih224oc96kh11sh4ph2");
 //   auto conv = convtune::plan(problem);
 //   auto weights = conv.pack(w, bias);   // once, and again when the weights change
-//   conv.run(x, weights, y);
+//   conv.run({.x = x, .y = y}, weights);
 #pragma once
 
 #include <cstddef>
@@ -60,6 +60,18 @@ class PackedWeights {
   const void* owner_ = nullptr;
 };
 
+// What a run reads and writes; what the problem has no use for, or what has no elements, may be null.
+// Pointers are device pointers of the convolution's device: host memory on a CPU.
+struct Tensors {
+  const void* x = nullptr;         // read: forward and backward weights
+  const void* residual = nullptr;  // read: forward, where the problem has one
+  const void* dy = nullptr;        // read: backward
+  void* y = nullptr;               // written: forward
+  void* dx = nullptr;              // written: backward data
+  void* dw = nullptr;              // written: backward weights
+  void* dbias = nullptr;           // written: backward weights, where the problem has a bias
+};
+
 // What packed weights in memory of the caller's must be aligned to: cudaMalloc's own on a GPU.
 constexpr std::size_t packed_alignment(Device::Kind kind) {
   return kind == Device::Kind::cuda ? 256 : 64;
@@ -67,14 +79,14 @@ constexpr std::size_t packed_alignment(Device::Kind kind) {
 
 // Immutable after plan(): copies share one executable, and any number of threads may run it. The last copy
 // may go while work that it queued waits on a stream, but not while a CUDA graph that recorded it may be
-// replayed. Pointers are device pointers of device(): host memory on a CPU. x, y: n*c*h*w and n*k*p*q
-// elements in the problem's layout; w: [K][C/groups][R][S]; bias: [K], null when problem().bias is
-// false. x, w and bias need the alignment of their element type only; y must not overlap them. On a GPU the
-// first run where x or y does not begin at a multiple of 16 bytes may compile a kernel for such: half a
-// second, once, and Error{unsupported} where NVRTC is gone.
+// replayed. x, dx: n*c*d*h*w and y, dy, residual: n*k*z*p*q elements in the problem's layout; w, dw:
+// [K][C/groups][T][R][S]; bias, dbias: [K], null when problem().bias is false. All need the alignment of
+// their element type only; what is written must not overlap what is read, but for y and a residual that are
+// the same tensor. On a GPU the first run with a tensor that does not begin at a multiple of 16 bytes may
+// compile a kernel for such: half a second, once, and Error{unsupported} where NVRTC is gone.
 class Convolution {
  public:
-  const Conv2dProblem& problem() const;  // precision resolved to the device's default
+  const ConvProblem& problem() const;  // precision resolved to the device's default
   const DeviceInfo& device() const;
   const Plan& plan() const;
 
@@ -82,11 +94,12 @@ class Convolution {
   PackedWeights pack(const void* w, const void* bias, Stream stream = nullptr) const;
 
   // Throws Error{invalid_argument} on a null pointer or on weights packed by another Convolution.
-  // A batch of 0 returns at once. Never tunes; allocates device memory, if any, in the first call for a
-  // stream and in the first that is captured.
-  void run(const void* x, const PackedWeights& weights, void* y, Stream stream = nullptr) const;
+  // A batch of 0 returns at once (backward weights: with gradients of 0). Never tunes; allocates device
+  // memory, if any, in the first call for a stream and in the first that is captured. Backward weights reads
+  // no weights: PackedWeights() will do.
+  void run(const Tensors& tensors, const PackedWeights& weights, Stream stream = nullptr) const;
   // pack, then run: for weights that change at every call.
-  void run(const void* x, const void* w, const void* bias, void* y, Stream stream = nullptr) const;
+  void run(const Tensors& tensors, const void* w, const void* bias, Stream stream = nullptr) const;
 
   // The same with packed weights in memory of the caller's, where another allocator owns the device:
   // packed_bytes() of it, aligned to packed_alignment(). The caller keeps it until the work that
@@ -95,7 +108,7 @@ class Convolution {
   // that is not aligned.
   std::size_t packed_bytes() const;  // at least 1
   void pack_into(const void* w, const void* bias, void* packed, Stream stream = nullptr) const;
-  void run_packed(const void* x, const void* packed, void* y, Stream stream = nullptr) const;
+  void run_packed(const Tensors& tensors, const void* packed, Stream stream = nullptr) const;
 
   // A few lines: the problem, the plan, where it came from, what the other algorithms answered.
   std::string explain() const;
@@ -109,12 +122,12 @@ class Convolution {
 };
 
 // Chooses from records and estimates; never measures. Throws Error for a bad problem or device.
-Convolution plan(const Conv2dProblem& problem, Device device = best_device());
+Convolution plan(const ConvProblem& problem, Device device = best_device());
 
 // As above with the choice made by the caller. Throws Error{invalid_argument} for an unknown
 // algorithm or config, Error{unsupported} with the algorithm's own reason. An empty config means
 // the algorithm's first guess.
-Convolution plan(const Conv2dProblem& problem, Device device, const std::string& algorithm,
+Convolution plan(const ConvProblem& problem, Device device, const std::string& algorithm,
                  const Config& config = {});
 
 // Each algorithm's answer for a problem, in the order of the table.
@@ -127,6 +140,6 @@ struct AlgorithmAnswer {
   Config config;                // its first guess, where it supports the problem
   std::int64_t candidates = 0;  // size of its search space for this problem
 };
-std::vector<AlgorithmAnswer> answers(const Conv2dProblem& problem, Device device = best_device());
+std::vector<AlgorithmAnswer> answers(const ConvProblem& problem, Device device = best_device());
 
 }  // namespace convtune

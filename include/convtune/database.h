@@ -13,7 +13,7 @@ namespace convtune {
 
 // What a search found, and everything needed to judge whether it still holds.
 struct Record {
-  Conv2dProblem problem;
+  ConvProblem problem;
   std::string device;  // DeviceInfo::fingerprint
   std::string algorithm;
   Config config;
@@ -50,16 +50,16 @@ class Database {
   explicit Database(std::filesystem::path folder = default_folder());
 
   const std::filesystem::path& folder() const { return folder_; }
-  std::filesystem::path path_of(const Conv2dProblem& problem, const std::string& device) const;
+  std::filesystem::path path_of(const ConvProblem& problem, const std::string& device) const;
 
-  std::optional<Record> find(const Conv2dProblem& problem, const std::string& device) const;
+  std::optional<Record> find(const ConvProblem& problem, const std::string& device) const;
   std::vector<Record> list() const;  // sorted by device, then problem text
   // Throws Error{io} with the folder and the reason; what was there before is still there then.
   void store(const Record&) const;
   // Of every record and of what searches have tried; how many records that were. What cannot be deleted holds
   // nothing else up: Error{io} comes at the end.
   std::int64_t erase_all() const;
-  bool erase(const Conv2dProblem& problem, const std::string& device) const;
+  bool erase(const ConvProblem& problem, const std::string& device) const;
 
   // Packs: one record a line, sorted, so that a diff is readable.
   void export_pack(const std::filesystem::path& file) const;  // "-" is standard output

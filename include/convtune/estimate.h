@@ -26,7 +26,7 @@ struct CandidateEstimate {
 };
 
 struct TargetPlan {
-  Conv2dProblem problem;                                      // precision resolved
+  ConvProblem problem;                                        // precision resolved
   std::vector<CandidateEstimate> candidates;                  // best estimate first, failures last
   std::vector<std::pair<std::string, std::string>> refusals;  // algorithm, why it steps aside
   std::int64_t not_tried = 0;                                 // configs beyond the limit
@@ -41,7 +41,7 @@ struct TargetPlanOptions {
 };
 
 // Throws Error{unsupported} without NVRTC, or where nothing supports the problem on the target.
-TargetPlan plan_for_target(const Conv2dProblem& problem, const Target& target,
+TargetPlan plan_for_target(const ConvProblem& problem, const Target& target,
                            const TargetPlanOptions& options = {});
 
 }  // namespace convtune

@@ -17,7 +17,7 @@ struct ExportOptions {
 // `conv1` and computes it by PyTorch off the GPU. Its autotune list is a start that was not measured for the
 // problem; refine() goes on from a profile. Throws Error{unsupported} for what it cannot say: groups, NHWC,
 // paddings that differ at the two ends.
-std::string export_triton(const Conv2dProblem& problem, const ExportOptions& options = {});
+std::string export_triton(const ConvProblem& problem, const ExportOptions& options = {});
 
 struct CudaExportOptions : ExportOptions {
   std::string algorithm;  // of ours; empty: as plan() chooses
@@ -36,9 +36,9 @@ struct CudaExport {
 // library, which has no source, it is our first guess. Nothing is compiled and nothing runs. Throws
 // Error{unsupported} where no algorithm of ours runs the problem, and for paddings that differ at the two
 // ends.
-CudaExport export_cuda(const Conv2dProblem& problem, Device device, const CudaExportOptions& options = {});
+CudaExport export_cuda(const ConvProblem& problem, Device device, const CudaExportOptions& options = {});
 // For a GPU that need not be here: no record speaks of it.
-CudaExport export_cuda(const Conv2dProblem& problem, const Target& target,
+CudaExport export_cuda(const ConvProblem& problem, const Target& target,
                        const CudaExportOptions& options = {});
 
 }  // namespace convtune

@@ -1,4 +1,4 @@
-// Conv2dProblem: what is asked. A plain value; nothing in it depends on a device or an algorithm.
+// ConvProblem: what is asked. A plain value; nothing in it depends on a device or an algorithm.
 #pragma once
 
 #include <cstdint>
@@ -9,54 +9,73 @@
 
 namespace convtune {
 
-// A forward 2-D convolution (cross-correlation, as every deep-learning framework means it):
+// A convolution of 1 to 3 spatial dimensions (cross-correlation, as every deep-learning framework means it).
+// Forward:
 //
-//   y[n][k][p][q] = act(bias[k] + sum over c, r, s of
-//                       x[n][g*C/G + c][p*stride_h + r*dilation_h - pad_top]
-//                                      [q*stride_w + s*dilation_w - pad_left] * w[k][c][r][s])
+//   y[n][k][z][p][q] = act(bias[k] + residual[n][k][z][p][q] + sum over c, t, r, s of
+//                          x[n][g*C/G + c][z*stride_d + t*dilation_d - pad_front]
+//                                         [p*stride_h + r*dilation_h - pad_top]
+//                                         [q*stride_w + s*dilation_w - pad_left] * w[k][c][t][r][s])
 //
-// with g = k / (K/G), c in [0, C/G), and x read as 0 outside the image.
+// with g = k / (K/G), c in [0, C/G), and x read as 0 outside the image. A 2-D problem has d = t = 1, a 1-D
+// one h = r = 1 too. Backward data: dx, backward weights: dw (and dbias, where the problem has a bias), the
+// gradients of sum(y * dy) for a forward problem without residual and activation; the fields stay those of
+// the forward problem.
 //
 // Text form: benchdnn's convolution grammar, then optional `key=value` words for what that grammar
 // has no letters for, e.g.
 //
 //   mb256ic3ih224oc96oh55kh11sh4ph2n"alexnet_conv1" precision=tf32 act=relu
 //
-// Letters: mb n | g groups | ic c | ih h | iw w | oc k | oh, ow output size | kh r | kw s |
-// sh, sw strides | ph, pw top and left padding | dh, dw dilation COUNTED FROM 0 | n"name", the last of them.
-// As in benchdnn: mb defaults to 2, groups and strides to 1, dilations and paddings to 0; heights alone are
-// square, widths alone 1-D (height 1), a depth (id, kd, od, …) is 1; padding that a stated output asks for is
-// derived. Otherwise bottom and right equal top and left. See docs/decisions/0019-benchdnns-lines.md.
-// Words: precision=auto|fp32|tf32|fp16|bf16  layout=nchw|nhwc  dtype=f32|f16|bf16
-//        act=none|relu  bias=0|1 (default 1)  pad_bottom=N  pad_right=N
-struct Conv2dProblem {
-  std::int64_t n = 1, c = 1, h = 1, w = 1;  // input: batch, channels, height, width
-  std::int64_t k = 1, r = 1, s = 1;         // output channels, filter height, filter width
+// Letters: mb n | g groups | ic c | id d, ih h, iw w | oc k | od, oh, ow output size | kd t, kh r, kw s |
+// sd, sh, sw strides | pd, ph, pw front, top and left padding | dd, dh, dw dilation COUNTED FROM 0 |
+// n"name", the last of them. As in benchdnn: mb defaults to 2, groups and strides to 1, dilations and
+// paddings to 0; depths alone are cubes, heights alone square, widths alone 1-D (height 1); padding that a
+// stated output asks for is derived. Otherwise back, bottom and right equal front, top and left. See
+// docs/decisions/0019-benchdnns-lines.md. Words: precision=auto|fp32|tf32|fp16|bf16  layout=nchw|nhwc
+// dtype=T, X:W:Y or X:W:Y:BIAS of f32|f16|bf16
+//        dir=fwd|bwd_d|bwd_w  act=none|relu|clip:LOW:HIGH|silu|gelu_erf|gelu_tanh|hardswish|leaky_relu:SLOPE|
+//        sigmoid  bias=0|1 (default 1, and 0 for bwd_d)  residual=0|1  rounding=once|eager
+//        pad_back=N  pad_bottom=N  pad_right=N
+// benchdnn's own --dt=, --dir= and --attr-post-ops= are read as words too, and written as ours.
+struct ConvProblem {
+  std::int64_t n = 1, c = 1, d = 1, h = 1, w = 1;  // input: batch, channels, depth, height, width
+  std::int64_t k = 1, t = 1, r = 1, s = 1;         // output channels, filter depth, height, width
   std::int64_t groups = 1;
-  std::int64_t stride_h = 1, stride_w = 1;
-  std::int64_t dilation_h = 1, dilation_w = 1;  // counted from 1, as PyTorch does: 1 = dense
-  std::int64_t pad_top = 0, pad_left = 0, pad_bottom = 0, pad_right = 0;
-  DType dtype = DType::f32;
+  std::int64_t stride_d = 1, stride_h = 1, stride_w = 1;
+  std::int64_t dilation_d = 1, dilation_h = 1, dilation_w = 1;  // counted from 1, as PyTorch does: 1 = dense
+  std::int64_t pad_front = 0, pad_top = 0, pad_left = 0;
+  std::int64_t pad_back = 0, pad_bottom = 0, pad_right = 0;
+  DTypes dtype = DType::f32;
   Layout layout = Layout::nchw;
   Precision precision = Precision::automatic;
-  Activation activation = Activation::none;
+  Direction direction = Direction::forward;
+  // The epilogue, in this order. Backward problems have none, but that backward weights with a bias computes
+  // the bias's gradient.
   bool bias = true;
+  bool residual = false;  // a tensor of the output's shape, layout and type is added
+  Activation activation = Activation::none;
+  float alpha = 0, beta = 0;  // the activation's parameters: clip's bounds, leaky_relu's slope; else 0
+  Rounding rounding = Rounding::once;
   std::string name{};  // a label for people; no part of equality or of key()
 
+  bool has_depth() const;  // 3-D: neither image nor filter is a single plane without padding
+  std::int64_t z() const;  // output depth; see output_size
   std::int64_t p() const;  // output height; see output_size
   std::int64_t q() const;  // output width
 
-  std::int64_t input_elements() const;   // n*c*h*w
-  std::int64_t weight_elements() const;  // k*(c/groups)*r*s
-  std::int64_t output_elements() const;  // n*k*p*q
+  std::int64_t input_elements() const;   // n*c*d*h*w
+  std::int64_t weight_elements() const;  // k*(c/groups)*t*r*s
+  std::int64_t output_elements() const;  // n*k*z*p*q
 
-  // Multiplies and adds: 2*n*k*p*q*(c/groups)*r*s. Products with padding count, as everywhere.
+  // Multiplies and adds: 2*n*k*z*p*q*(c/groups)*t*r*s in every direction. Products with padding count, as
+  // everywhere.
   double flops() const;
-  // Bytes that must move at least once: input + weights + bias + output.
+  // Bytes that must move at least once: input + weights + bias + residual + output, or their gradients.
   double bytes() const;
 
   // Everything but the name: two problems with the same key are the same work.
-  bool operator==(const Conv2dProblem&) const;
+  bool operator==(const ConvProblem&) const;
 };
 
 // Output extent along one axis: floor((size + pad_before + pad_after - (dilation*(filter-1) + 1))
@@ -66,15 +85,16 @@ std::int64_t output_size(std::int64_t size, std::int64_t filter, std::int64_t st
 
 // Throws Error{invalid_argument} that names the field and the numbers: extents < 1 (n may be 0),
 // groups that do not divide c and k, negative padding, strides, dilations or paddings of 2^31 or more,
-// an output of no size, tensors of more than 2^62 bytes, a name of more than 2048 bytes or with a '"' or
-// a control character in it. Every public function that takes a problem calls it.
-void validate(const Conv2dProblem&);
+// an output of no size, tensors of more than 2^62 bytes, a depth's stride or dilation where there is no
+// depth, parameters that the activation does not have, an epilogue of a backward problem, a name of more than
+// 2048 bytes or with a '"' or a control character in it. Every public function that takes a problem calls it.
+void validate(const ConvProblem&);
 
 // The text form; throws Error{invalid_argument} that names the position, and validates.
-Conv2dProblem parse_problem(std::string_view text);
+ConvProblem parse_problem(std::string_view text);
 // Shortest text that parse_problem takes back to an equal problem, name included.
-std::string to_string(const Conv2dProblem&);
+std::string to_string(const ConvProblem&);
 // to_string without the name: what records and caches are filed under.
-std::string key(const Conv2dProblem&);
+std::string key(const ConvProblem&);
 
 }  // namespace convtune

@@ -30,7 +30,7 @@ Profile profile(const std::vector<std::string>& command, const ProfileOptions& o
 
 // Plans the problem (with the algorithm's first guess where no config is named, and as plan() does where no
 // algorithm is), runs it a few times with random data and checks the answers. Returns a line for profile().
-std::string launch_for_profiler(const Conv2dProblem& problem, Device device,
-                                const std::string& algorithm = {}, const Config& config = {});
+std::string launch_for_profiler(const ConvProblem& problem, Device device, const std::string& algorithm = {},
+                                const Config& config = {});
 
 }  // namespace convtune

@@ -43,10 +43,10 @@ struct Finding {
 };
 
 struct AnalyzeOptions {
-  std::optional<Conv2dProblem> problem;  // what the kernel computed
-  std::string source;                    // the text of the Triton file that was profiled; empty: not known
-  std::string path;                      // where it lies, for what it imports
-  std::string python = "python3";        // that reads it
+  std::optional<ConvProblem> problem;  // what the kernel computed
+  std::string source;                  // the text of the Triton file that was profiled; empty: not known
+  std::string path;                    // where it lies, for what it imports
+  std::string python = "python3";      // that reads it
 };
 
 // Bound and what is left to gain, occupancy and its limiter, tail, cache, sectors, bank conflicts, the config
@@ -64,7 +64,7 @@ struct RefineStage {
 };
 
 struct RefineOptions {
-  std::optional<Conv2dProblem> problem;  // what was profiled; none: guessed from the built-in cases
+  std::optional<ConvProblem> problem;  // what was profiled; none: guessed from the built-in cases
   std::vector<std::pair<std::string, double>> let;  // values of names in the wrapper, for the grid
   // The original config, as in "BLOCK_M=32 num_stages=2" or as Triton prints it: enough of it to tell it from
   // the others; all of it where the list cannot be worked out. Empty: the one whose grid was profiled.

@@ -8,11 +8,29 @@
 
 namespace convtune {
 
-// Element type of the input, weights, bias and output in memory.
+// Element type of a tensor in memory.
 enum class DType { f32, f16, bf16 };
 
-// How activations (input and output) lie in memory. Weights always lie as [K][C/groups][R][S].
+// The element types of a problem's tensors. A residual has the output's type; a gradient has that of the
+// tensor that it is the gradient of.
+struct DTypes {
+  DType x = DType::f32, w = DType::f32, y = DType::f32, bias = DType::f32;
+
+  constexpr DTypes() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): one type is how most problems say theirs
+  constexpr DTypes(DType all) : x(all), w(all), y(all), bias(all) {}
+  constexpr DTypes(DType of_x, DType of_w, DType of_y) : DTypes(of_x, of_w, of_y, of_w) {}
+  constexpr DTypes(DType of_x, DType of_w, DType of_y, DType of_bias)
+      : x(of_x), w(of_w), y(of_y), bias(of_bias) {}
+  bool operator==(const DTypes&) const = default;
+};
+
+// How activations (input and output) lie in memory: N[D]HWC or NC[D]HW, with the depth where there is one.
+// Weights always lie as [K][C/groups][T][R][S].
 enum class Layout { nchw, nhwc };
+
+// What is computed of a convolution y = x * w: y itself, or, from y's gradient dy, that of x or of w.
+enum class Direction { forward, backward_data, backward_weights };
 
 // The least precise multiply that the caller accepts; sums are always kept in fp32.
 // A backend may be more exact than asked: a CPU multiplies in fp32 whatever is allowed.
@@ -24,19 +42,37 @@ enum class Precision {
   bf16,       // operands rounded to nearest bfloat16
 };
 
-// Applied to the sum after the bias. ReLU keeps NaN: max(v, 0) that returns v when v is NaN.
-enum class Activation { none, relu };
+// Applied last, to the sum with bias and residual. The formulas are PyTorch's, and so is what becomes of NaN:
+//   relu        max(v, 0), NaN for NaN
+//   clip        min(max(v, alpha), beta), NaN for NaN; ReLU6 is clip:0:6
+//   silu        v / (1 + exp(-v))
+//   gelu_erf    v/2 * (1 + erf(v / sqrt 2))
+//   gelu_tanh   v/2 * (1 + tanh(sqrt(2/pi) * (v + 0.044715 v^3)))
+//   hardswish   v * min(max(v + 3, 0), 6) / 6
+//   leaky_relu  v where v > 0, else alpha * v
+//   sigmoid     1 / (1 + exp(-v))
+enum class Activation { none, relu, clip, silu, gelu_erf, gelu_tanh, hardswish, leaky_relu, sigmoid };
+
+// When an output is rounded to its element type: once, after the activation; or after each of sum, bias,
+// residual and activation, as frameworks do that run them one by one.
+enum class Rounding { once, eager };
 
 std::string_view to_string(DType);
+std::string to_string(const DTypes&);  // "bf16", "bf16:bf16:f32", "bf16:bf16:bf16:f32": x:w:y:bias
 std::string_view to_string(Layout);
+std::string_view to_string(Direction);  // "fwd", "bwd_d", "bwd_w"
 std::string_view to_string(Precision);  // automatic is "auto"
 std::string_view to_string(Activation);
+std::string_view to_string(Rounding);
 
 // The inverse of to_string. Throws Error{invalid_argument} that lists the accepted names.
 DType parse_dtype(std::string_view);
-Layout parse_layout(std::string_view);
+DTypes parse_dtypes(std::string_view);
+Layout parse_layout(std::string_view);  // "ncw", "ncdhw" and their like too
+Direction parse_direction(std::string_view);
 Precision parse_precision(std::string_view);
 Activation parse_activation(std::string_view);
+Rounding parse_rounding(std::string_view);
 
 std::int64_t size_of(DType);  // bytes an element
 

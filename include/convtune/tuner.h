@@ -28,7 +28,7 @@ struct Roofline {
   double floor_us = 0;
   std::string bound;  // "compute" or "memory"
 };
-Roofline roofline(const Conv2dProblem&, const Ceilings&);
+Roofline roofline(const ConvProblem&, const Ceilings&);
 
 // Measures the ceilings of a device, about half a second. Measured once in a process and kept.
 const Ceilings& measure_ceilings(Device);
@@ -48,7 +48,7 @@ struct ProviderResult {
 
 // One line of every table: convtune's answer beside the vendor's, in one run.
 struct Comparison {
-  Conv2dProblem problem;
+  ConvProblem problem;
   DeviceInfo device;
   Roofline roofline;
   Plan plan;                              // what convtune runs
@@ -114,8 +114,7 @@ struct TuningReport {
 // Searches for the fastest config of every algorithm, checks each against the oracle before timing
 // it, and lets the best challenge the vendor in interleaved rounds. Records the winner. Where a record
 // answers, it measures nothing; where that is without proof, it holds the contest again.
-TuningReport tune(const Conv2dProblem& problem, Device device = best_device(),
-                  const TuneOptions& options = {});
+TuningReport tune(const ConvProblem& problem, Device device = best_device(), const TuneOptions& options = {});
 
 struct CompareOptions {
   double seconds_per_case = 3;  // shared by the providers of a case
@@ -125,7 +124,7 @@ struct CompareOptions {
 
 // Times what plan() answers beside every vendor variant, interleaved. Stopped by `cancel`, it answers with
 // the few samples that it has.
-Comparison compare(const Conv2dProblem& problem, Device device = best_device(),
+Comparison compare(const ConvProblem& problem, Device device = best_device(),
                    const CompareOptions& options = {});
 
 }  // namespace convtune

@@ -13,7 +13,7 @@ namespace convtune {
 
 // One wrong answer, with the line that shows it again.
 struct Mismatch {
-  Conv2dProblem problem;
+  ConvProblem problem;
   std::string algorithm;
   Config config;
   std::string what;   // "y[0,3,1,2] = 5, expected 4", "wrote outside y", ...
@@ -44,7 +44,7 @@ struct VerifyOptions {
 // Every candidate config of every algorithm that supports the problem: small-integer data, so sums
 // are exact and every output element (a sample of a large output) must be equal; canaries round
 // every buffer.
-VerifyReport verify(const Conv2dProblem& problem, Device device, const VerifyOptions& options = {});
+VerifyReport verify(const ConvProblem& problem, Device device, const VerifyOptions& options = {});
 
 // The property sweep: problems number 0 .. count-1 of the sequence that `seed` starts, biased to
 // edges, each with several configs. On a GPU, kernels that must be compiled for their problem are

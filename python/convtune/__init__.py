@@ -1,4 +1,4 @@
-"""convtune: 2-D convolutions as fast as the hardware allows, on NumPy, PyTorch, CuPy and JAX arrays.
+"""convtune: convolutions as fast as the hardware allows, on NumPy, PyTorch, CuPy and JAX arrays.
 
     import convtune
     y = convtune.conv2d(x, w, bias, stride=4, padding=2)
@@ -27,10 +27,12 @@ from .errors import (
     OutOfMemory,
     Unsupported,
 )
-from .functional import Device, PackedWeights, conv2d, devices, pack, plan, run, set_cpu_threads
+from .functional import conv2d, plan
+from .machine import Device, devices, set_cpu_threads
 from .problem import Problem
 from .progress import Step
 from .report import Provider, Report, Tuning
+from .running import PackedWeights, backward_data, backward_weights, pack, run
 from .tuning import bench, tune
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ __all__ = [
     "Tuning",
     "Unsupported",
     "__version__",
+    "backward_data",
+    "backward_weights",
     "bench",
     "clear_caches",
     "conv2d",

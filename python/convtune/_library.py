@@ -10,20 +10,22 @@ import ctypes
 import json
 import os
 import sys
-from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any, NoReturn
 
 from . import errors
 
 # What this file declares; a library with another number would misread our structs.
-C_VERSION = 2
+C_VERSION = 3
 
 # The enums of c.h, by the words that problem lines and JSON use.
 DTYPES = ("f32", "f16", "bf16")
 LAYOUTS = ("nchw", "nhwc")
 PRECISIONS = ("auto", "fp32", "tf32", "fp16", "bf16")
-ACTIVATIONS = ("none", "relu")
+ACTIVATIONS = ("none", "relu", "clip", "silu", "gelu_erf", "gelu_tanh", "hardswish", "leaky_relu", "sigmoid")
+DIRECTIONS = ("fwd", "bwd_d", "bwd_w")
+ROUNDINGS = ("once", "eager")
 
 _ERRORS: dict[int, type[errors.Error]] = {
     1: errors.InvalidArgument,
@@ -51,7 +53,18 @@ class CProblem(ctypes.Structure):
         + [(name, c_int64) for name in ("stride_h", "stride_w", "dilation_h", "dilation_w")]
         + [(name, c_int64) for name in ("pad_top", "pad_left", "pad_bottom", "pad_right")]
         + [(name, c_int32) for name in ("dtype", "layout", "precision", "activation", "bias", "reserved")]
+        + [(name, c_int64) for name in ("d", "t", "stride_d", "dilation_d", "pad_front", "pad_back")]
+        + [(name, c_int32) for name in ("w_dtype", "y_dtype", "bias_dtype", "direction", "residual", "rounding")]
+        + [(name, c_float) for name in ("alpha", "beta")]
     )
+
+
+class CTensors(ctypes.Structure):
+    """convtune_tensors."""
+
+    _fields_ = [("struct_size", c_size_t)] + [
+        (name, c_void_p) for name in ("x", "residual", "dy", "y", "dx", "dw", "dbias")
+    ]
 
 
 # int32_t (*)(void* context, stage, done, total, best_us, best, eta_seconds)
@@ -146,7 +159,7 @@ def _declare(library: ctypes.CDLL) -> None:
         "text_free": (None, [text]),
         "problem_parse": (status, [c_char_p, problem]),
         "problem_text": (status, [problem, text]),
-        "output_size": (status, [problem, POINTER(c_int64), POINTER(c_int64)]),
+        "output_size_3d": (status, [problem, *[POINTER(c_int64)] * 3]),
         "devices": (status, [text]),
         "set_cpu_threads": (status, [c_int32]),
         "plan": (status, [problem, c_char_p, c_char_p, c_char_p, POINTER(c_void_p)]),
@@ -156,6 +169,7 @@ def _declare(library: ctypes.CDLL) -> None:
         "packed_bytes": (c_size_t, [c_void_p]),
         "pack": (status, [c_void_p] * 5),
         "run": (status, [c_void_p] * 5),
+        "run_tensors": (status, [c_void_p, POINTER(CTensors), c_void_p, c_void_p]),
         "tune": (status, [problem, c_char_p, POINTER(CTuneOptions), text]),
         "bench": (status, [problem, c_char_p, POINTER(CBenchOptions), text]),
         "contest": (status, [SIDE, c_void_p, POINTER(CContestOptions), POINTER(CContestResult)]),

@@ -13,6 +13,7 @@ memory by DLPack or __array_interface__.
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import sys
 from dataclasses import dataclass
@@ -21,9 +22,10 @@ from typing import Any, Protocol
 from . import dlpack
 from .errors import Error, InvalidArgument, Unsupported
 
-__all__ = ["Array", "Library", "describe", "library_of", "overlap", "read", "write"]
+__all__ = ["Array", "Library", "describe", "floats", "library_of", "overlap", "read", "write"]
 
 ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "uint8": 1}
+_FLOATS = ("float32", "float16", "bfloat16")
 
 
 class Library(Protocol):
@@ -83,6 +85,16 @@ def _name_of_numpy_type(dtype: Any) -> str:
     return str(dtype.name) if dtype.isnative else f"{dtype.name} of swapped bytes"
 
 
+def _type_for_numpy(dtype: str) -> Any:
+    """NumPy and those like it know a bfloat16 by ml_dtypes alone."""
+    if dtype != "bfloat16":
+        return dtype
+    try:
+        return importlib.import_module("ml_dtypes").bfloat16
+    except ImportError:
+        raise Unsupported("a bfloat16 result is an array of NumPy's only where ml_dtypes is installed") from None
+
+
 class _NumPy:
     name = "numpy"
 
@@ -103,7 +115,7 @@ class _NumPy:
     def empty(self, shape: tuple[int, ...], dtype: str, device: str) -> Array:
         import numpy
 
-        return _of_numpy(numpy.empty(shape, dtype), self)
+        return _of_numpy(numpy.empty(shape, _type_for_numpy(dtype)), self)
 
     def finish(self, array: Array) -> Any:
         return array.keep
@@ -158,7 +170,7 @@ class _CuPy:
     def empty(self, shape: tuple[int, ...], dtype: str, device: str) -> Array:
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(_index(device)):
-            return self.describe(cupy.empty(shape, dtype))
+            return self.describe(cupy.empty(shape, _type_for_numpy(dtype)))
 
     def finish(self, array: Array) -> Any:
         return array.keep
@@ -185,9 +197,8 @@ class _HostOnly(_NumPy):
                     "torch.from_dlpack or cupy.from_dlpack takes it without a copy"
                 )
             capsule = dlpack.Capsule(array)
-            contiguous = capsule.contiguous and capsule.pointer % 4 == 0
             place = capsule.pointer, capsule.shape, capsule.dtype, "cpu"
-            return Array(capsule, self, *place, contiguous, capsule.writable and self.name != "jax")
+            return Array(capsule, self, *place, capsule.contiguous, capsule.writable and self.name != "jax")
         if hasattr(array, "__cuda_array_interface__"):
             raise Unsupported(f"a {kind} on a GPU: cupy.asarray takes it without a copy, and convtune takes that")
         if hasattr(array, "__array_interface__"):
@@ -219,10 +230,13 @@ class _Jax(_HostOnly):
         size = math.prod(shape) * ELEMENT_BYTES[dtype]
         block = numpy.empty(size + 64, numpy.uint8)
         start = -int(block.__array_interface__["data"][0]) % 64
-        return _of_numpy(block[start : start + size].view(dtype).reshape(shape), self)
+        return _of_numpy(block[start : start + size].view(_type_for_numpy(dtype)).reshape(shape), self)
 
     def finish(self, array: Array) -> Any:
-        return sys.modules["jax"].dlpack.from_dlpack(array.keep)
+        jax = sys.modules["jax"]
+        if array.dtype == "bfloat16":  # NumPy has no DLPack for it
+            return jax.numpy.asarray(array.keep)
+        return jax.dlpack.from_dlpack(array.keep)
 
 
 def _of_numpy(array: Any, library: Library) -> Array:
@@ -271,17 +285,23 @@ def describe(array: Any, name: str) -> Array:
         raise InvalidArgument(f"{name} cannot be read: {why}") from why
 
 
-def _described(array: Any, name: str, dtype: str) -> Array:
+def floats(array: Any, name: str) -> Array:
+    """`describe`, of an array of a type that there are convolutions of."""
+    return _described(array, name, _FLOATS)
+
+
+def _described(array: Any, name: str, dtypes: tuple[str, ...]) -> Array:
     found = describe(array, name)
-    if found.dtype != dtype:
-        raise InvalidArgument(f"{name} is {found}; it must be {dtype}, and is not converted in silence")
+    if found.dtype not in dtypes:
+        known = " or ".join(dtypes)
+        raise InvalidArgument(f"{name} is {found}; it must be {known}, and is not converted in silence")
     return found
 
 
-def read(array: Any, name: str, dtype: str = "float32", like: Array | None = None) -> Array:
-    """An input called `name`, contiguous and aligned: itself, or a copy made by its library. `like`: the array whose
-    library and device it must share."""
-    found = _described(array, name, dtype)
+def read(array: Any, name: str, dtype: str | None = None, like: Array | None = None) -> Array:
+    """An input called `name`, contiguous and aligned: itself, or a copy made by its library. `dtype`: None for any type
+    that there are convolutions of. `like`: the array whose library and device it must share."""
+    found = _described(array, name, (dtype,) if dtype else _FLOATS)
     if like is not None and found.device != like.device:
         raise InvalidArgument(f"{name} is on {found.device} ({found}), the input on {like.device} ({like})")
     if like is not None and found.device != "cpu" and found.library is not like.library:
@@ -289,7 +309,7 @@ def read(array: Any, name: str, dtype: str = "float32", like: Array | None = Non
             f"{name} is an array of {found.library.name}, the input of {like.library.name}: on a GPU they must share "
             "a library, whose stream the work is queued on"
         )
-    if found.contiguous and found.pointer % ELEMENT_BYTES[dtype] == 0:
+    if found.contiguous and found.pointer % ELEMENT_BYTES[found.dtype] == 0:
         return found
     copied = found.library.contiguous(array)
     return (found.library if library_of(copied) is found.library else _NUMPY).describe(copied)
@@ -297,7 +317,7 @@ def read(array: Any, name: str, dtype: str = "float32", like: Array | None = Non
 
 def write(array: Any, name: str, dtype: str, like: Array) -> Array:
     """An output of the caller's: contiguous, writable and in its place, or refused."""
-    found = _described(array, name, dtype)
+    found = _described(array, name, (dtype,))
     if found.device != like.device or found.library is not like.library:
         raise InvalidArgument(
             f"{name} is an array of {found.library.name} on {found.device}, the input of {like.library.name} on "

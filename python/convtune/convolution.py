@@ -1,4 +1,4 @@
-"""Convolution: a problem planned once and run often. Here: the handle, its facts, and the two calls of the hot
+"""Convolution: a problem planned once and run often. Here: the handle, its facts, and the calls of the hot
 path that take plain addresses; what takes arrays is in functional.py.
 
 For those who build on it (convtune.torch does):
@@ -7,6 +7,7 @@ For those who build on it (convtune.torch does):
     packed = torch.empty(conv.packed_bytes, dtype=torch.uint8, device="cuda:0")
     conv.pack_raw(w.data_ptr(), bias.data_ptr(), packed.data_ptr(), stream)
     conv.run_raw(x.data_ptr(), packed.data_ptr(), y.data_ptr(), stream)
+    conv.run_tensors_raw(dy=dy.data_ptr(), dx=dx.data_ptr(), packed=packed.data_ptr(), stream=stream)
 
 All is queued on `stream` (an int: a CUstream, 0 the default stream) and nothing waits. The memory must live until
 the stream has passed: an allocator that frees in the order of that stream (PyTorch's, CuPy's) may be given it
@@ -16,19 +17,21 @@ back at once. A Convolution must live as long as a CUDA graph that recorded it; 
 from __future__ import annotations
 
 import json
-from ctypes import byref, c_void_p
+from ctypes import byref, c_void_p, sizeof
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from . import _library
-from ._library import fail
+from ._library import CTensors, fail
 from .problem import Problem, as_problem
 
 __all__ = ["Convolution", "Plan"]
 
 _pack = _library.library.convtune_pack
 _run = _library.library.convtune_run
+_run_tensors = _library.library.convtune_run_tensors
+_SIZE_OF_TENSORS = sizeof(CTensors)
 _free = _library.library.convtune_convolution_free
 
 
@@ -90,22 +93,44 @@ class Convolution:
         self._handle = handle.value
         self.plan_key = _library.take_text(_library.library.convtune_plan_json, handle)
         facts: dict[str, Any] = json.loads(self.plan_key)
-        self.problem = Problem.parse(facts["problem"]).replace(name=asked.name)
+        resolved = Problem.parse(facts["problem"])
+        self.problem = resolved.replace(name=asked.name) if asked.name else resolved
         self.device = facts["device"]
         self.plan = Plan(facts["algorithm"], facts["config"], facts["source"], facts["why"])
         self.packed_bytes = _library.library.convtune_packed_bytes(handle)
 
     def pack_raw(self, w: int, bias: int, packed: int, stream: int = 0) -> None:
-        """Queues the packing of weights [K][C/groups][R][S] and bias [K] (0 where there is none), both fp32 and
-        contiguous on the device, into `packed_bytes` of memory there, aligned to 256 bytes (64 on a CPU)."""
+        """Queues the packing of weights [K][C/groups][T][R][S] and bias [K] (0 where there is none), both of the
+        problem's types and contiguous on the device, into `packed_bytes` of memory there, aligned to 256 bytes (64 on a
+        CPU)."""
         status = _pack(self._handle, w, bias, packed, stream)
         if status:
             fail(status)
 
     def run_raw(self, x: int, packed: int, y: int, stream: int = 0) -> None:
-        """Queues y = act(conv(x, w) + bias) on contiguous tensors of the problem's shapes and layout; y must not
+        """Queues y = act(conv(x, w) + bias) on contiguous tensors of the problem's shapes, types and layout; y must not
         overlap the others. Nothing is checked but null pointers."""
         status = _run(self._handle, x, packed, y, stream)
+        if status:
+            fail(status)
+
+    def run_tensors_raw(
+        self,
+        *,
+        x: int = 0,
+        residual: int = 0,
+        dy: int = 0,
+        y: int = 0,
+        dx: int = 0,
+        dw: int = 0,
+        dbias: int = 0,
+        packed: int = 0,
+        stream: int = 0,
+    ) -> None:
+        """The same for every problem: with a residual (which may be y), or a gradient from dy. What the problem has no
+        use for is left out; backward weights has no packed weights."""
+        tensors = CTensors(_SIZE_OF_TENSORS, x, residual, dy, y, dx, dw, dbias)
+        status = _run_tensors(self._handle, tensors, packed, stream)
         if status:
             fail(status)
 
@@ -114,7 +139,7 @@ class Convolution:
         return _library.take_text(_library.library.convtune_explain, self._handle)
 
     @cached_property
-    def output_shape(self) -> tuple[int, int, int, int]:
+    def output_shape(self) -> tuple[int, ...]:
         return self.problem.output_shape
 
     def __repr__(self) -> str:

@@ -3,107 +3,46 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 import re
 from collections.abc import Sequence
 from ctypes import byref, c_int64, sizeof
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
 
 from . import _library
-from ._library import ACTIVATIONS, DTYPES, LAYOUTS, PRECISIONS, CProblem
+from ._library import ACTIVATIONS, DIRECTIONS, DTYPES, LAYOUTS, PRECISIONS, ROUNDINGS, CProblem
 from .errors import InvalidArgument
+from .geometry import Padding, Steps, padding_of, steps_of, whole
+from .words import NAMES, activation_of, activation_text, one_of, parameters_of, types_of, types_text
 
-__all__ = ["Padding", "Pair", "Problem", "as_problem"]
-
-Pair = int | Sequence[int]
-# An int, a pair (vertical, horizontal), four (top, left, bottom, right), "valid" or "same".
-Padding = int | Sequence[int] | str
+__all__ = ["Problem", "as_problem", "problem_of"]
 
 _MAX_NAME_BYTES = 2048
 # The letters of a line, and its name with or without quotes; a case's name is no such thing.
 _LETTERS = re.compile(r"\s*(?:_|(?:mb|g|[io]c|[iokspd][dhw])\d+)+(?:n(?:\"([^\"]*)\"|(\S*)))?(?=\s|$)")
-_INT64 = range(-(2**63), 2**63)
-
-
-def whole(value: Any, what: str) -> int:
-    """An int of 64 bits, from anything that is a whole number (numpy's too)."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise InvalidArgument(f"{what} needs whole numbers, not {value!r}") from None
-    if isinstance(value, bool):
-        raise InvalidArgument(f"{what} needs whole numbers, not {value!r}")
-    if number not in _INT64:
-        raise InvalidArgument(f"{what} is {number}; it does not fit in 64 bits")
-    return number
-
-
-def real(value: Any, what: str) -> float:
-    """A float, from anything that is a number (numpy's too); text is none."""
-    try:
-        if not isinstance(value, (str, bytes, bytearray)):
-            return float(value)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise InvalidArgument(f"{what} is {value!r}; it must be a number")
-
-
-def pair_of(value: Pair, what: str) -> tuple[int, int]:
-    """(vertical, horizontal) of an int or of two."""
-    if not isinstance(value, Sequence):
-        number = whole(value, what)
-        return number, number
-    if len(value) == 1:
-        return whole(value[0], what), whole(value[0], what)
-    if len(value) != 2:
-        raise InvalidArgument(f"{what} takes a number or two (vertical, horizontal), not {tuple(value)!r}")
-    return whole(value[0], what), whole(value[1], what)
-
-
-def padding_of(
-    value: Padding, filter_size: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
-) -> tuple[int, int, int, int]:
-    """(top, left, bottom, right) of any of the forms. "same" keeps the image's size at stride 1; an odd row or
-    column goes to the bottom or right, as in PyTorch."""
-    if isinstance(value, str):
-        if value == "valid":
-            return 0, 0, 0, 0
-        if value != "same":
-            raise InvalidArgument(f"padding is {value!r}; as a word it is 'same' or 'valid'")
-        if stride != (1, 1):
-            raise InvalidArgument(f"padding='same' needs stride 1, not {stride[0]} x {stride[1]}")
-        both = [step * (size - 1) for size, step in zip(filter_size, dilation)]
-        top, left = both[0] // 2, both[1] // 2
-        return top, left, both[0] - top, both[1] - left
-    if isinstance(value, Sequence) and len(value) == 4:
-        top, left, bottom, right = (whole(one, "padding") for one in value)
-        return top, left, bottom, right
-    if isinstance(value, Sequence) and len(value) not in (1, 2):
-        raise InvalidArgument(
-            "padding takes a number, two (vertical, horizontal), four (top, left, bottom, right), 'same' or "
-            f"'valid', not {tuple(value)!r}"
-        )
-    vertical, horizontal = pair_of(value, "padding")
-    return vertical, horizontal, vertical, horizontal
-
-
-def _word(value: str, words: tuple[str, ...], what: str) -> str:
-    if value not in words:
-        raise InvalidArgument(f"{what} is {value!r}; it is one of {', '.join(words)}")
-    return value
+_ELEMENT_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 
 
 @dataclass(frozen=True, init=False)
 class Problem:
-    """A forward 2-D convolution (cross-correlation, as in every framework).
+    """A convolution of one to three dimensions (cross-correlation, as in every framework), or its gradient.
 
     `n, c, h, w`: batch, input channels, image height and width; `k, r, s`: output channels, filter height and
-    width; `groups` divides `c` and `k`. `stride` and `dilation` take a number or (vertical, horizontal);
-    dilations count from 1. `padding` takes a number, a pair, (top, left, bottom, right), "same" or "valid".
-    `dtype`: f32, f16, bf16; `layout`: nchw, nhwc; `precision` of the products: auto, fp32, tf32, fp16, bf16;
-    `activation`: none, relu. `name` is a label for people, and no part of equality.
+    width; `d` and `t`: depth of image and filter, where the problem is 3-D. A 1-D problem has a height of 1. `groups`
+    divides `c` and `k`. `stride` and `dilation` take a number, (vertical, horizontal), or, of a 3-D problem, (depth,
+    vertical, horizontal); dilations count from 1. `padding` takes the same, or (top, left, bottom, right), or (front,
+    top, left, back, bottom, right), or "same" or "valid".
+
+    `dtype`: f32, f16, bf16, or "x:w:y" or "x:w:y:bias" of those ("bf16:bf16:f32"); `layout` of x and y: nchw, nhwc,
+    with the depth before the height; `precision` of the products: auto, fp32, tf32, fp16, bf16. `direction`: fwd;
+    bwd_d and bwd_w are the gradients of x and of w, of the forward problem that the other fields describe.
+
+    Added to the sum, in this order: `bias` (the default, but for bwd_d, which has none; in bwd_w: its gradient is
+    asked too), `residual` (of y's shape and type), `activation`: none, relu, clip:LOW:HIGH, silu, gelu_erf, gelu_tanh,
+    hardswish, leaky_relu:SLOPE, sigmoid. `rounding` to y's type: once, at the end, or eager, after each of them.
+    `name` is a label for people, and no part of equality.
 
     A Problem is valid: making a wrong one raises InvalidArgument that names the field and the numbers. It is
     immutable and hashable; `str` gives the text that `Problem.parse` and the command take back.
@@ -111,20 +50,25 @@ class Problem:
 
     n: int
     c: int
+    d: int
     h: int
     w: int
     k: int
+    t: int
     r: int
     s: int
     groups: int
-    stride: tuple[int, int]
-    padding: tuple[int, int, int, int]
-    dilation: tuple[int, int]
+    stride: tuple[int, ...]  # three of each, and six paddings, where there is a depth
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
     bias: bool
     dtype: str
     layout: str
     precision: str
     activation: str
+    direction: str
+    residual: bool
+    rounding: str
     name: str = field(compare=False)
 
     def __init__(
@@ -137,26 +81,43 @@ class Problem:
         r: int,
         s: int,
         groups: int = 1,
-        stride: Pair = 1,
+        stride: Steps = 1,
         padding: Padding = 0,
-        dilation: Pair = 1,
-        bias: bool = True,
+        dilation: Steps = 1,
+        bias: bool | None = None,
         dtype: str = "f32",
         layout: str = "nchw",
         precision: str = "auto",
         activation: str = "none",
         name: str = "",
+        *,
+        d: int = 1,
+        t: int = 1,
+        direction: str = "fwd",
+        residual: bool = False,
+        rounding: str = "once",
     ) -> None:
-        sizes = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, groups=groups)
+        sizes = dict(n=n, c=c, d=d, h=h, w=w, k=k, t=t, r=r, s=s, groups=groups)
         values: dict[str, Any] = {letter: whole(size, letter) for letter, size in sizes.items()}
-        values["stride"] = pair_of(stride, "stride")
-        values["dilation"] = pair_of(dilation, "dilation")
-        values["padding"] = padding_of(padding, (values["r"], values["s"]), values["stride"], values["dilation"])
-        values["bias"] = bool(bias)
-        values["dtype"] = _word(dtype, DTYPES, "dtype")
-        values["layout"] = _word(layout, LAYOUTS, "layout")
-        values["precision"] = _word(precision, PRECISIONS, "precision")
-        values["activation"] = _word(activation, ACTIVATIONS, "activation")
+        # Six paddings are a depth's, too: padding alone makes one of a single plane.
+        axes = 3 if d != 1 or t != 1 or (isinstance(padding, (tuple, list)) and len(padding) == 6) else 2
+        filter_size = (values["t"], values["r"], values["s"])[-axes:]
+        steps, holes = steps_of(stride, "stride", axes), steps_of(dilation, "dilation", axes)
+        edges = padding_of(padding, filter_size, steps, holes)
+        if axes == 3 and (d, t, steps[0], holes[0], edges[0], edges[3]) == (1, 1, 1, 1, 0, 0):  # no depth after all
+            steps, holes, edges = steps[1:], holes[1:], edges[1:3] + edges[4:]
+        depth = {"d (id)": d, "t (kd)": t, "stride_d (sd)": steps[-3:][0], "dilation_d (dd + 1)": holes[-3:][0]}
+        for what in [what for what, value in depth.items() if value == 0 and axes == 3]:  # the library takes 0 for 1
+            raise InvalidArgument(f"{what} is 0; it must be at least 1")
+        values["stride"], values["dilation"], values["padding"] = steps, holes, edges
+        values["direction"] = one_of(direction, DIRECTIONS, "direction")
+        values["bias"] = direction != "bwd_d" if bias is None else bool(bias)
+        values["residual"] = bool(residual)
+        values["dtype"] = types_text(*types_of(dtype))
+        values["layout"] = one_of(layout, LAYOUTS, "layout")
+        values["precision"] = one_of(precision, PRECISIONS, "precision")
+        values["activation"] = activation_text(*activation_of(activation))
+        values["rounding"] = one_of(rounding, ROUNDINGS, "rounding")
         if len(name.encode("utf-8", "replace")) > _MAX_NAME_BYTES or re.search(r"[\x00-\x1f\x7f\"]", name):
             raise InvalidArgument(
                 f"the name {name!r} is longer than {_MAX_NAME_BYTES} bytes, or holds a double quote or a control "
@@ -180,6 +141,10 @@ class Problem:
 
     @classmethod
     def from_c(cls, raw: CProblem, name: str = "") -> Problem:
+        def own(number: int) -> str:  # 0: of x's type
+            return DTYPES[number - 1 if number else raw.dtype]
+
+        activation = ACTIVATIONS[raw.activation]
         return cls(
             raw.n,
             raw.c,
@@ -189,67 +154,92 @@ class Problem:
             raw.r,
             raw.s,
             raw.groups,
-            (raw.stride_h, raw.stride_w),
-            (raw.pad_top, raw.pad_left, raw.pad_bottom, raw.pad_right),
-            (raw.dilation_h, raw.dilation_w),
+            (raw.stride_d or 1, raw.stride_h, raw.stride_w),
+            (raw.pad_front, raw.pad_top, raw.pad_left, raw.pad_back, raw.pad_bottom, raw.pad_right),
+            (raw.dilation_d or 1, raw.dilation_h, raw.dilation_w),
             bool(raw.bias),
-            DTYPES[raw.dtype],
+            types_text(DTYPES[raw.dtype], own(raw.w_dtype), own(raw.y_dtype), own(raw.bias_dtype)),
             LAYOUTS[raw.layout],
             PRECISIONS[raw.precision],
-            ACTIVATIONS[raw.activation],
+            activation_text(activation, parameters_of(activation, raw.alpha, raw.beta)),
             name,
+            d=raw.d or 1,
+            t=raw.t or 1,
+            direction=DIRECTIONS[raw.direction],
+            residual=bool(raw.residual),
+            rounding=ROUNDINGS[raw.rounding],
         )
 
     def to_c(self) -> CProblem:
+        front, top, left, back, bottom, right = self._with_depth(self.padding, 0)
+        (stride_d, *stride), (dilation_d, *dilation) = self._with_depth(self.stride), self._with_depth(self.dilation)
+        x, w, y, bias = (DTYPES.index(one) for one in self.dtypes)
+        activation, parameters = activation_of(self.activation)
         return CProblem(
             sizeof(CProblem),
             *(self.n, self.c, self.h, self.w, self.k, self.r, self.s, self.groups),
-            *self.stride,
-            *self.dilation,
-            *self.padding,
-            DTYPES.index(self.dtype),
+            *stride,
+            *dilation,
+            *(top, left, bottom, right),
+            x,
             LAYOUTS.index(self.layout),
             PRECISIONS.index(self.precision),
-            ACTIVATIONS.index(self.activation),
+            ACTIVATIONS.index(activation),
             int(self.bias),
+            0,
+            *(self.d, self.t, stride_d, dilation_d, front, back),
+            *(1 + w, 1 + y, 1 + bias),
+            DIRECTIONS.index(self.direction),
+            int(self.residual),
+            ROUNDINGS.index(self.rounding),
+            *(*parameters, 0.0, 0.0)[:2],
         )
 
+    @property
+    def has_depth(self) -> bool:
+        """3-D: neither image nor filter is a single plane without padding."""
+        return len(self.stride) == 3
+
     @cached_property
-    def output_size(self) -> tuple[int, int]:
-        """(p, q): the output's height and width."""
-        p, q = c_int64(), c_int64()
+    def dtypes(self) -> tuple[str, str, str, str]:
+        """Of x, w, y and bias."""
+        return types_of(self.dtype)
+
+    @cached_property
+    def output_size(self) -> tuple[int, ...]:
+        """(p, q): the output's height and width; with its depth before them where there is one: (z, p, q)."""
+        z, p, q = c_int64(), c_int64(), c_int64()
         raw = self.to_c()
-        _library.check(_library.library.convtune_output_size(byref(raw), byref(p), byref(q)))
-        return p.value, q.value
+        _library.check(_library.library.convtune_output_size_3d(byref(raw), byref(z), byref(p), byref(q)))
+        return (z.value, p.value, q.value) if self.has_depth else (p.value, q.value)
 
-    @property
-    def input_shape(self) -> tuple[int, int, int, int]:
-        """In the order of the layout: (n, c, h, w), or (n, h, w, c)."""
-        return self._ordered(self.c, self.h, self.w)
+    @cached_property
+    def input_shape(self) -> tuple[int, ...]:
+        """In the order of the layout: (n, c, h, w), or (n, h, w, c); with d before h where there is a depth."""
+        return self._ordered(self.c, *self._planes(self.d, self.h, self.w))
 
-    @property
-    def weight_shape(self) -> tuple[int, int, int, int]:
-        """(k, c / groups, r, s), whatever the layout."""
-        return self.k, self.c // self.groups, self.r, self.s
+    @cached_property
+    def weight_shape(self) -> tuple[int, ...]:
+        """(k, c / groups, r, s), whatever the layout; with t before r where there is a depth."""
+        return self.k, self.c // self.groups, *self._planes(self.t, self.r, self.s)
 
-    @property
-    def output_shape(self) -> tuple[int, int, int, int]:
-        """In the order of the layout: (n, k, p, q), or (n, p, q, k)."""
+    @cached_property
+    def output_shape(self) -> tuple[int, ...]:
+        """In the order of the layout: (n, k, p, q), or (n, p, q, k); with z before p where there is a depth."""
         return self._ordered(self.k, *self.output_size)
 
     @property
     def flops(self) -> int:
-        """Multiplies and adds: 2*n*k*p*q*(c/groups)*r*s; products with padding count."""
-        p, q = self.output_size
-        return 2 * self.n * self.k * p * q * (self.c // self.groups) * self.r * self.s
+        """Multiplies and adds: 2*n*k*z*p*q*(c/groups)*t*r*s in every direction; products with padding count."""
+        return 2 * prod(self.output_shape) * prod(self.weight_shape[1:])
 
     @property
     def bytes(self) -> int:
-        """Bytes that must move at least once: input, weights, bias and output."""
-        p, q = self.output_size
-        elements = self.n * self.c * self.h * self.w + self.k * (self.c // self.groups) * self.r * self.s
-        elements += self.n * self.k * p * q + (self.k if self.bias else 0)
-        return elements * (4 if self.dtype == "f32" else 2)
+        """Bytes that must move at least once: input, weights, bias, residual and output, or their gradients."""
+        x, w, y, bias = (_ELEMENT_BYTES[one] for one in self.dtypes)
+        bytes_of_bias = self.k * bias if self.bias else 0
+        outputs = prod(self.output_shape) * (2 if self.residual else 1)
+        return prod(self.input_shape) * x + prod(self.weight_shape) * w + bytes_of_bias + outputs * y
 
     @property
     def key(self) -> str:
@@ -264,11 +254,53 @@ class Problem:
         letters, blank, words = self.key.partition(" ")
         return letters + (f'n"{self.name}"' if self.name else "") + blank + words
 
-    def _ordered(self, channels: int, height: int, width: int) -> tuple[int, int, int, int]:
-        if self.layout == "nchw":
-            return self.n, channels, height, width
-        return self.n, height, width, channels
+    def _ordered(self, channels: int, *image: int) -> tuple[int, ...]:
+        return (self.n, channels, *image) if self.layout == "nchw" else (self.n, *image, channels)
+
+    def _planes(self, depth: int, height: int, width: int) -> tuple[int, ...]:
+        return (depth, height, width) if self.has_depth else (height, width)
+
+    def _with_depth(self, values: tuple[int, ...], usual: int = 1) -> tuple[int, ...]:
+        """Those of a depth that is none with them."""
+        if self.has_depth:
+            return values
+        return (usual, *values) if len(values) == 2 else (usual, *values[:2], usual, *values[2:])
 
 
 def as_problem(problem: Problem | str) -> Problem:
     return problem if isinstance(problem, Problem) else Problem.parse(problem)
+
+
+def problem_of(
+    x_shape: Sequence[int],
+    w_shape: Sequence[int],
+    has_bias: bool,
+    stride: Steps = 1,
+    padding: Padding = 0,
+    dilation: Steps = 1,
+    groups: int = 1,
+    precision: str | None = None,
+    activation: str | None = None,
+    dtype: str = "float32",
+    residual: bool = False,
+) -> Problem:
+    """The problem of conv2d's arguments: x (N, C, H, W), w (K, C/groups, R, S), of the type that array libraries call
+    `dtype`. Raises InvalidArgument with the numbers."""
+    if len(x_shape) != 4:
+        more = "; x[None] adds a batch of 1" if len(x_shape) == 3 else ""
+        raise InvalidArgument(f"x has the shape {tuple(x_shape)}; it must be (N, C, H, W){more}")
+    if len(w_shape) != 4:
+        raise InvalidArgument(f"w has the shape {tuple(w_shape)}; it must be (K, C/groups, R, S)")
+    n, c, h, w = (int(extent) for extent in x_shape)
+    k, c_of_group, r, s = (int(extent) for extent in w_shape)
+    steps, holes = steps_of(stride, "stride"), steps_of(dilation, "dilation")
+    problem = Problem(
+        n, c, h, w, k, r, s, groups, steps, padding_of(padding, (r, s), steps, holes), holes, has_bias, NAMES[dtype],
+        precision=precision or "auto", activation=activation or "none", residual=residual,
+    )  # fmt: skip
+    if c_of_group * problem.groups != c:
+        raise InvalidArgument(
+            f"x has {c} channels, but w has {c_of_group} for each of {problem.groups} groups: x {tuple(x_shape)}, "
+            f"w {tuple(w_shape)}"
+        )
+    return problem

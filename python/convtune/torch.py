@@ -26,9 +26,9 @@ from torch import Tensor
 
 from .caches import PACKS
 from .errors import InvalidArgument
-from .problem import Padding, Pair, padding_of, pair_of
+from .geometry import Padding, Steps, padding_of, steps_of
 from .tensors import check_like
-from .torch_run import convolution_of, kernel, output_format, problem_of, pytorch_conv2d, run
+from .torch_run import activated, convolution_of, kernel, output_format, problem_of, pytorch_conv2d, run
 
 __all__ = ["conv2d", "convolution_of", "forget_packed", "problem_of"]
 
@@ -114,6 +114,16 @@ class _Convolution(torch.autograd.Function):
 _apply: Any = _Convolution.apply
 
 
+def _with_gradients(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str, activation: str, choices: str, reuse: bool, forward: Any,
+) -> Tensor:  # fmt: skip
+    """An activation whose gradient does not follow from y is PyTorch's own, after a convolution without one."""
+    inside = activation if activation == "relu" else "none"
+    y = _apply(x, weight, bias, stride, padding, dilation, groups, precision, inside, choices, reuse, forward)
+    return y if inside == activation else activated(y, activation)
+
+
 def _records_gradients(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     return x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
 
@@ -136,7 +146,7 @@ def _autograd(
 ) -> Tensor:  # fmt: skip
     rest = stride, padding, dilation, groups, precision, activation, choices, reuse
     if _is_grad_enabled() and _records_gradients(x, weight, bias):
-        return _apply(x, weight, bias, *rest, _below)  # type: ignore[no-any-return]
+        return _with_gradients(x, weight, bias, *rest, _below)
     if _is_ordinary(x, weight):  # past the dispatcher, which would call Python a second time
         return kernel(x, weight, bias, *rest)
     return _below(x, weight, bias, *rest)
@@ -184,7 +194,7 @@ def call(
         return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
     if _is_grad_enabled() and _records_gradients(x, weight, bias):
         rest = stride, padding, dilation, groups, precision, activation, choices, reuse
-        return _apply(x, weight, bias, *rest, run)  # type: ignore[no-any-return]
+        return _with_gradients(x, weight, bias, *rest, run)
     return run(x, weight, bias, stride, padding, dilation, groups, precision, activation, choices, reuse)
 
 
@@ -193,12 +203,12 @@ _warned: set[torch.dtype] = set()
 _geometries: dict[Any, tuple[Any, Any, Any]] = {}
 
 
-def _geometry(kernel: Any, stride: Pair, padding: Padding, dilation: Pair) -> tuple[Any, Any, Any]:
-    steps, holes = pair_of(stride, "stride"), pair_of(dilation, "dilation")
+def _geometry(kernel: Any, stride: Steps, padding: Padding, dilation: Steps) -> tuple[Any, Any, Any]:
+    steps, holes = steps_of(stride, "stride"), steps_of(dilation, "dilation")
     return steps, padding_of(padding, tuple(kernel), steps, holes), holes
 
 
-def _remembered_geometry(weight: Tensor, stride: Pair, padding: Padding, dilation: Pair) -> tuple[Any, Any, Any]:
+def _remembered_geometry(weight: Tensor, stride: Steps, padding: Padding, dilation: Steps) -> tuple[Any, Any, Any]:
     key = (stride, padding, dilation, weight.shape) if type(padding) is str else (stride, padding, dilation)
     try:
         found = _geometries.get(key)
@@ -225,7 +235,7 @@ def _check_types(x: Any, weight: Any, bias: Any) -> None:
 
 def conv2d_of_tensors(
     x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, precision: Any,
-    activation: Any, reuse: bool = True,
+    activation: Any, residual: Any = None, reuse: bool = True,
 ) -> Tensor:  # fmt: skip
     """convtune.conv2d, where x is a tensor."""
     if _is_compiling():
@@ -235,29 +245,38 @@ def conv2d_of_tensors(
             _check_types(x, weight, bias)
         geometry = _remembered_geometry(weight, stride, padding, dilation)
     steps, edges, holes = geometry
-    return call(x, weight, bias, steps, edges, holes, groups, precision or "auto", activation or "none", "", reuse)
+    if residual is None:
+        return call(x, weight, bias, steps, edges, holes, groups, precision or "auto", activation or "none", "", reuse)
+    # PyTorch's too, like the activation after it: no kernel here adds one.
+    y = call(x, weight, bias, steps, edges, holes, groups, precision or "auto", "none", "", reuse)
+    check_like(residual, "residual", y)
+    if residual.shape != y.shape:
+        raise InvalidArgument(f"residual has the shape {tuple(residual.shape)}; it must be {tuple(y.shape)}")
+    return activated(y + residual, activation or "none")
 
 
 def conv2d(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: Pair = 1,
+    stride: Steps = 1,
     padding: Padding = 0,
-    dilation: Pair = 1,
+    dilation: Steps = 1,
     groups: int = 1,
     *,
     precision: str | None = None,
     activation: str | None = None,
+    residual: Tensor | None = None,
     reuse: bool = True,
 ) -> Tensor:
-    """activation(conv2d(x, weight) + bias) by convtune's plan for this problem, differentiable. The arguments are
-    convtune.conv2d's. `reuse=False` packs the weights in this call: for writes that `_version` does not count.
+    """activation(conv2d(x, weight) + bias + residual) by convtune's plan for this problem, differentiable. The arguments
+    are convtune.conv2d's. `reuse=False` packs the weights in this call: for writes that `_version` does not count.
 
-    Tensors that are not float32 are computed by PyTorch's own convolution, with one warning. Raises InvalidArgument
-    with the numbers where shapes, types or devices do not fit each other.
+    Tensors that are not float32 are computed by PyTorch's own convolution, with one warning; residuals, and activations
+    that no kernel of ours has, by PyTorch after ours. Raises InvalidArgument with the numbers where shapes, types or
+    devices do not fit each other.
     """
-    return conv2d_of_tensors(x, weight, bias, stride, padding, dilation, groups, precision, activation, reuse)
+    return conv2d_of_tensors(x, weight, bias, stride, padding, dilation, groups, precision, activation, residual, reuse)
 
 
 def forget_packed(module: Any) -> None:

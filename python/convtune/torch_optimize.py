@@ -155,7 +155,7 @@ def _decide(
             if left > 0 and (way is None or way[1].source != "tuned"):
                 share = min(left, max(_LEAST_SECONDS, left * cost / max(cost_left, 1e-9)))
                 asked = way[0] if way else problem
-                found = search(asked, device, budget=share, min_gain=min_gain, progress=tell)
+                found = search(asked, device, share, min_gain, tell, trials=0, retune=False, save=True)
                 layer.warnings += found.tuning.all_warnings if found.tuning else ()
                 way = _way(problem, device, sides, stopwatch)
             cost_left -= cost

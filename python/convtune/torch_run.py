@@ -8,14 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import functional
 from .caches import PLANS
 from .convolution import Convolution
 from .errors import Error, InvalidArgument, Unsupported
-from .problem import Padding, Pair, Problem
+from .geometry import Padding, Steps
+from .machine import devices
+from .problem import Problem
+from .problem import problem_of as problem_of_shapes
 from .tensors import allowed_precision, check_like, pack, packed_weights
+from .words import activation_of
 
 __all__ = [
+    "activated",
     "choice",
     "choice_line",
     "convolution_of",
@@ -51,6 +55,26 @@ def wants_channels_last(tensor: Tensor) -> bool:
     return of_n >= image and image != of_c  # N x 1 x 1 x 1 lies both ways, and is taken for channels first
 
 
+_functional = torch.nn.functional
+_ACTIVATIONS: dict[str, Any] = {
+    "none": lambda y: y,
+    "relu": torch.relu,
+    "clip": torch.clamp,
+    "silu": _functional.silu,
+    "gelu_erf": _functional.gelu,
+    "gelu_tanh": lambda y: _functional.gelu(y, approximate="tanh"),
+    "hardswish": _functional.hardswish,
+    "leaky_relu": _functional.leaky_relu,
+    "sigmoid": torch.sigmoid,
+}
+
+
+def activated(y: Tensor, activation: str) -> Tensor:
+    """By PyTorch, with its gradients."""
+    name, parameters = activation_of(activation)
+    return _ACTIVATIONS[name](y, *parameters)  # type: ignore[no-any-return]
+
+
 def pytorch_conv2d(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     activation: str = "none",
@@ -60,19 +84,20 @@ def pytorch_conv2d(
     if top == bottom and left == right:
         y = torch.conv2d(x, weight, bias, stride, (top, left), dilation, groups)
     else:
-        x = torch.nn.functional.pad(x, (left, right, top, bottom))
+        x = _functional.pad(x, (left, right, top, bottom))
         y = torch.conv2d(x, weight, bias, stride, 0, dilation, groups)
-    return torch.relu(y) if activation == "relu" else y
+    return activated(y, activation)
 
 
 class _Planned:
-    """A convolution, and what a call must know of it. `convolution` is None where PyTorch's own is to run; `format`: in
-    which memory format it reads and writes."""
+    """A convolution, and what a call must know of it. `convolution` is None where PyTorch's own is to run, or, where
+    `apart`, what runs without the activation, and PyTorch's activation after it; `format`: in which memory format it
+    reads and writes."""
 
-    __slots__ = ("convolution", "format", "output_shape")
+    __slots__ = ("apart", "convolution", "format", "output_shape")
 
-    def __init__(self, convolution: Convolution | None, problem: Problem) -> None:
-        self.convolution = convolution
+    def __init__(self, convolution: Convolution | None, problem: Problem, apart: bool = False) -> None:
+        self.convolution, self.apart = convolution, apart
         self.output_shape = (problem.n, problem.k, *problem.output_size)
         nhwc = convolution is not None and convolution.problem.layout == "nhwc"
         self.format = _channels_last if nhwc else _contiguous
@@ -84,7 +109,7 @@ _fingerprints: dict[str, str] = {}
 def fingerprint(device: str) -> str:
     """What records of that device are kept under; "" where convtune does not see it."""
     if device not in _fingerprints:
-        _fingerprints.update({one.device: one.fingerprint for one in functional.devices()})
+        _fingerprints.update({one.device: one.fingerprint for one in devices()})
     return _fingerprints.get(device, "")
 
 
@@ -105,11 +130,11 @@ def choice(choices: str, device: str, problem: Problem) -> tuple[Problem, str, s
 
 
 def problem_of(
-    x: Tensor, weight: Tensor, has_bias: bool, stride: Pair, padding: Padding, dilation: Pair, groups: int,
+    x: Tensor, weight: Tensor, has_bias: bool, stride: Steps, padding: Padding, dilation: Steps, groups: int,
     precision: str = "auto", activation: str = "none",
 ) -> Problem:  # fmt: skip
     """What is asked of convtune by a call with those tensors: of them only shape, memory format and device count."""
-    problem = functional.problem_of(
+    problem = problem_of_shapes(
         x.shape, weight.shape, has_bias, stride, padding, dilation, groups, precision, activation
     )
     if precision == "auto":
@@ -140,11 +165,16 @@ def _plan(
             "which cannot be recorded. Call the convolution (or Conv2d.prepare) once before"
         )
     try:
-        return _Planned(Convolution(plan[0], device, *plan[1:]), problem)
-    except (InvalidArgument, Unsupported):
-        if choices:  # proven by another version of convtune, whose configs were others
-            return _Planned(None, problem)
-        raise
+        convolution = Convolution(plan[0], device, *plan[1:])
+    except Unsupported:
+        pass
+    except InvalidArgument:
+        if not choices:  # else proven by another version of convtune, whose configs were others
+            raise
+    else:
+        if convolution.plan.algorithm != "reference":  # right, and slower than anything of PyTorch's
+            return _Planned(convolution, problem)
+    return _Planned(None, problem, apart=activation != "none")
 
 
 def convolution_of(
@@ -176,7 +206,7 @@ def run(
     if precision == "auto":
         precision = allowed_precision(index)
     if x.dim() != 4 or weight.dim() != 4:
-        functional.problem_of(x.shape, weight.shape, bias is not None)  # raises
+        problem_of_shapes(x.shape, weight.shape, bias is not None)  # raises
     if x.is_contiguous() and weight.is_contiguous() and x.stride(1) != 1 and weight.stride(1) != 1:
         lies, format = True, _contiguous
     else:
@@ -192,6 +222,9 @@ def run(
         how = stride, padding, dilation, groups, precision, activation, choices, index
         planned = PLANS.get_or_make(key, lambda: _plan(x, weight, bias, *how))
     convolution = planned.convolution
+    if planned.apart:
+        rest = stride, padding, dilation, groups, precision, "none", choices, reuse
+        return activated(run(x, weight, bias, *rest), activation)
     # cuDNN's workspace is ours and of one stream: a graph takes PyTorch's, from the graph's own memory.
     if convolution is None or (capturing and convolution.plan.algorithm == "cudnn"):
         y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)

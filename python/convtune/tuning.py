@@ -11,7 +11,8 @@ from typing import Any
 from . import _library
 from ._library import PROGRESS, CBenchOptions, CTuneOptions
 from .caches import PLANS
-from .problem import Problem, as_problem, real, whole
+from .geometry import real, whole
+from .problem import Problem, as_problem
 from .progress import ProgressLine, Step
 from .report import Report
 from .stopping import stoppable
@@ -45,22 +46,14 @@ def tune(
     Ctrl-C stops at the next step and raises KeyboardInterrupt; what was measured is kept (unless save=False), and the
     next call goes on from there. Raises InvalidArgument, Unsupported, NoDevice, DeviceLost.
     """
-    report = search(problem, device, budget, min_gain, progress, trials=trials, retune=retune, save=save)
+    report = search(problem, device, budget, min_gain, progress, trials, retune, save)
     for warning in report.tuning.all_warnings if report.tuning else ():
         warnings.warn(warning, RuntimeWarning, stacklevel=2)
     return report
 
 
 def search(
-    problem: Problem | str,
-    device: Any = None,
-    budget: float = 60,
-    min_gain: float = 0.02,
-    progress: bool | Callable[[Step], object] = True,
-    *,
-    trials: int = 0,
-    retune: bool = False,
-    save: bool = True,
+    problem: Any, device: Any, budget: float, min_gain: float, progress: Any, trials: int, retune: bool, save: bool
 ) -> Report:
     """tune, which leaves the warnings in the report."""
     asked = as_problem(problem)

@@ -16,9 +16,12 @@ constexpr std::size_t kMaxFileBytes = std::size_t{64} << 20;
 
 class Fd {
  public:
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
+  explicit Fd(int fd = -1) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
   ~Fd();
   int get() const { return fd_; }
   bool ok() const { return fd_ >= 0; }

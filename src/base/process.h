@@ -1,13 +1,13 @@
-// Child processes that are talked to by lines: started with pipes, waited for within limits, and never left
-// behind. For programs that are not ours: a profiler, Python.
+// Programs that are not ours, a profiler or Python: found, started, and talked to by lines within limits.
 #pragma once
-
-#include <sys/types.h>
 
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/child.h"
+#include "base/file_calls.h"
 
 namespace convtune {
 
@@ -17,15 +17,10 @@ std::string find_program(const std::string& name, const std::vector<std::string>
 
 class ChildProcess {
  public:
-  // command[0] is a file (find_program). Of a group of its own, so that Ctrl-C is ours to answer.
-  // `variables`: "NAME=value" beside those of this process. Killed when the thread that starts it ends.
-  // Throws Error{io} for what cannot be started.
+  // command[0] is a file (find_program). `variables`: "NAME=value" beside those of this process. Throws
+  // Error{io} for what cannot be started.
   explicit ChildProcess(const std::vector<std::string>& command,
                         const std::vector<std::string>& variables = {});
-  ChildProcess(ChildProcess&& other) noexcept;
-  ChildProcess& operator=(ChildProcess&&) = delete;
-  ~ChildProcess();  // ends it and all that it started in its group
-
   // One line to its standard input. A child that has gone is noticed at the next read.
   void write_line(std::string_view line);
 
@@ -33,19 +28,19 @@ class ChildProcess {
   // The next line of its standard output, without its end. Ended: there is no other, and ending() says how.
   Got read_line(std::string& line, double seconds, const std::function<bool()>& cancelled = {});
 
-  const std::string& errors() const { return errors_; }  // the end of its standard error, so far
-  bool succeeded() const { return status_ == 0; }        // it ended, with exit code 0
-  std::string ending() const;                            // "ended with exit code 1", "was ended by signal 9"
+  const std::string& errors() const {
+    return child_.received(kErr);
+  }                                                      // the end of its standard error, so far
+  bool succeeded() const { return child_.succeeded(); }  // it ended, with exit code 0
+  std::string ending() const { return child_.ending(); }
 
  private:
-  void receive(int milliseconds);
-  bool has_ended() const;
-  void end();
+  enum Pipe : std::size_t { kOut, kErr, kWhyNot, kPipes };
+  static Child start(const std::vector<std::string>& command, const std::vector<std::string>& variables,
+                     Fd& in);
 
-  pid_t process_ = -1;
-  int in_ = -1, out_ = -1, err_ = -1;
-  int status_ = -1;  // of waitpid; -1 while it runs, or where it was not told
-  std::string output_, errors_;
+  Fd in_;
+  Child child_;  // ended, with all that it started in its group, before anything else goes
 };
 
 }  // namespace convtune

@@ -114,7 +114,7 @@ Device device_of(const char* text) {
   return text ? parse_device(text) : best_device();
 }
 
-Convolution plan_of(const Conv2dProblem& problem, Device device, const char* algorithm, const char* config) {
+Convolution plan_of(const ConvProblem& problem, Device device, const char* algorithm, const char* config) {
   if (algorithm) return plan(problem, device, algorithm, config ? parse_config(config) : Config{});
   if (config)
     throw Error(ErrorKind::invalid_argument,
@@ -172,7 +172,19 @@ convtune_status convtune_output_size(const convtune_problem* problem, int64_t* p
   return guarded([&] {
     require(p, "p");
     require(q, "q");
-    const convtune::Conv2dProblem read = read_problem(problem);
+    const convtune::ConvProblem read = read_problem(problem);
+    *p = read.p();
+    *q = read.q();
+  });
+}
+
+convtune_status convtune_output_size_3d(const convtune_problem* problem, int64_t* z, int64_t* p, int64_t* q) {
+  return guarded([&] {
+    require(z, "z");
+    require(p, "p");
+    require(q, "q");
+    const convtune::ConvProblem read = read_problem(problem);
+    *z = read.z();
     *p = read.p();
     *q = read.q();
   });
@@ -201,7 +213,7 @@ convtune_status convtune_plan(const convtune_problem* problem, const char* devic
   if (convolution) *convolution = nullptr;
   return guarded([&] {
     require(convolution, "convolution");
-    const convtune::Conv2dProblem asked = read_problem(problem);
+    const convtune::ConvProblem asked = read_problem(problem);
     *convolution = new convtune_convolution{plan_of(asked, device_of(device), algorithm, config)};
   });
 }
@@ -248,13 +260,21 @@ convtune_status convtune_run(const convtune_convolution* convolution, const void
                              void* y, void* stream) {
   if (!convolution) [[unlikely]]
     return fail(CONVTUNE_INVALID_ARGUMENT, "convolution is null");
-  return guarded([&] { convolution->convolution.run_packed(x, packed, y, stream); });
+  return guarded([&] { convolution->convolution.run_packed({.x = x, .y = y}, packed, stream); });
+}
+
+convtune_status convtune_run_tensors(const convtune_convolution* convolution, const convtune_tensors* tensors,
+                                     const void* packed, void* stream) {
+  return guarded([&] {
+    require(convolution, "convolution");
+    convolution->convolution.run_packed(read_tensors(tensors), packed, stream);
+  });
 }
 
 convtune_status convtune_tune(const convtune_problem* problem, const char* device,
                               const convtune_tune_options* options, convtune_text* json) {
   return text_of(json, "json", [&] {
-    const convtune::Conv2dProblem asked = read_problem(problem);
+    const convtune::ConvProblem asked = read_problem(problem);
     const convtune_tune_options from = read_tune_options(options);
     std::atomic<bool> stopped = false;
     convtune::TuneOptions to;
@@ -272,7 +292,7 @@ convtune_status convtune_tune(const convtune_problem* problem, const char* devic
 convtune_status convtune_bench(const convtune_problem* problem, const char* device,
                                const convtune_bench_options* options, convtune_text* json) {
   return text_of(json, "json", [&] {
-    const convtune::Conv2dProblem asked = read_problem(problem);
+    const convtune::ConvProblem asked = read_problem(problem);
     const convtune_bench_options from = read_bench_options(options);
     std::atomic<bool> stopped = false;
     convtune::CompareOptions to;

@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t kLargest = 4096;  // no struct of any version: what struct_size says is garbage
 
 const convtune_problem kProblem = CONVTUNE_PROBLEM_INIT;
+const convtune_tensors kTensors = CONVTUNE_TENSORS_INIT;
 const convtune_tune_options kTuneOptions = CONVTUNE_TUNE_OPTIONS_INIT;
 const convtune_bench_options kBenchOptions = CONVTUNE_BENCH_OPTIONS_INIT;
 const convtune_contest_options kContestOptions = CONVTUNE_CONTEST_OPTIONS_INIT;
@@ -75,8 +76,21 @@ static_assert(CONVTUNE_AUTOMATIC == static_cast<int>(Precision::automatic) &&
               CONVTUNE_FP16 == static_cast<int>(Precision::fp16) &&
               CONVTUNE_BF16_PRODUCTS == static_cast<int>(Precision::bf16));
 static_assert(CONVTUNE_NO_ACTIVATION == static_cast<int>(Activation::none) &&
-              CONVTUNE_RELU == static_cast<int>(Activation::relu));
-static_assert(std::has_unique_object_representations_v<convtune_problem>,
+              CONVTUNE_RELU == static_cast<int>(Activation::relu) &&
+              CONVTUNE_CLIP == static_cast<int>(Activation::clip) &&
+              CONVTUNE_SILU == static_cast<int>(Activation::silu) &&
+              CONVTUNE_GELU_ERF == static_cast<int>(Activation::gelu_erf) &&
+              CONVTUNE_GELU_TANH == static_cast<int>(Activation::gelu_tanh) &&
+              CONVTUNE_HARDSWISH == static_cast<int>(Activation::hardswish) &&
+              CONVTUNE_LEAKY_RELU == static_cast<int>(Activation::leaky_relu) &&
+              CONVTUNE_SIGMOID == static_cast<int>(Activation::sigmoid));
+static_assert(CONVTUNE_FORWARD == static_cast<int>(Direction::forward) &&
+              CONVTUNE_BACKWARD_DATA == static_cast<int>(Direction::backward_data) &&
+              CONVTUNE_BACKWARD_WEIGHTS == static_cast<int>(Direction::backward_weights));
+static_assert(CONVTUNE_ROUND_ONCE == static_cast<int>(Rounding::once) &&
+              CONVTUNE_ROUND_EAGERLY == static_cast<int>(Rounding::eager));
+static_assert(sizeof(convtune_problem) == sizeof(std::size_t) + 22 * sizeof(std::int64_t) +
+                                              12 * sizeof(std::int32_t) + 2 * sizeof(float),
               "padding would be compared and read");
 
 }  // namespace
@@ -85,26 +99,41 @@ void require(const void* pointer, const char* name) {
   if (!pointer) throw bad(fmt::format("{} is null", name));
 }
 
-Conv2dProblem read_problem(const convtune_problem* problem) {
+ConvProblem read_problem(const convtune_problem* problem) {
   const convtune_problem from = read(problem, kProblem, "problem");
-  Conv2dProblem to;
+  ConvProblem to;
   to.n = from.n, to.c = from.c, to.h = from.h, to.w = from.w;
   to.k = from.k, to.r = from.r, to.s = from.s, to.groups = from.groups;
   to.stride_h = from.stride_h, to.stride_w = from.stride_w;
   to.dilation_h = from.dilation_h, to.dilation_w = from.dilation_w;
   to.pad_top = from.pad_top, to.pad_left = from.pad_left;
   to.pad_bottom = from.pad_bottom, to.pad_right = from.pad_right;
+  // What a shorter struct lacks is 0, which means the usual.
+  const auto or_1 = [](std::int64_t value) { return value == 0 ? 1 : value; };
+  to.d = or_1(from.d), to.t = or_1(from.t);
+  to.stride_d = or_1(from.stride_d), to.dilation_d = or_1(from.dilation_d);
+  to.pad_front = from.pad_front, to.pad_back = from.pad_back;
   to.dtype = checked("problem: dtype", from.dtype, DType::bf16);
+  const auto own_type = [&](const char* field, std::int32_t value, DType& type) {
+    if (value != 0) type = checked(field, value - 1, DType::bf16);
+  };
+  own_type("problem: w_dtype - 1", from.w_dtype, to.dtype.w);
+  own_type("problem: y_dtype - 1", from.y_dtype, to.dtype.y);
+  own_type("problem: bias_dtype - 1", from.bias_dtype, to.dtype.bias);
+  to.direction = checked("problem: direction", from.direction, Direction::backward_weights);
+  to.residual = checked_flag("problem: residual", from.residual);
+  to.rounding = checked("problem: rounding", from.rounding, Rounding::eager);
+  to.alpha = from.alpha, to.beta = from.beta;
   to.layout = checked("problem: layout", from.layout, Layout::nhwc);
   to.precision = checked("problem: precision", from.precision, Precision::bf16);
-  to.activation = checked("problem: activation", from.activation, Activation::relu);
+  to.activation = checked("problem: activation", from.activation, Activation::sigmoid);
   to.bias = checked_flag("problem: bias", from.bias);
   if (from.reserved != 0) throw bad(fmt::format("problem: reserved is {}; it must be 0", from.reserved));
   validate(to);
   return to;
 }
 
-void write_problem(const Conv2dProblem& problem, convtune_problem* to) {
+void write_problem(const ConvProblem& problem, convtune_problem* to) {
   convtune_problem from = kProblem;
   from.struct_size = size_of_struct(to, "problem");
   from.n = problem.n, from.c = problem.c, from.h = problem.h, from.w = problem.w;
@@ -113,7 +142,18 @@ void write_problem(const Conv2dProblem& problem, convtune_problem* to) {
   from.dilation_h = problem.dilation_h, from.dilation_w = problem.dilation_w;
   from.pad_top = problem.pad_top, from.pad_left = problem.pad_left;
   from.pad_bottom = problem.pad_bottom, from.pad_right = problem.pad_right;
-  from.dtype = static_cast<std::int32_t>(problem.dtype);
+  const auto unless_1 = [](std::int64_t value) { return value == 1 ? 0 : value; };
+  from.d = unless_1(problem.d), from.t = unless_1(problem.t);
+  from.stride_d = unless_1(problem.stride_d), from.dilation_d = unless_1(problem.dilation_d);
+  from.pad_front = problem.pad_front, from.pad_back = problem.pad_back;
+  const DTypes& types = problem.dtype;
+  const auto own_type = [&](DType type) { return type == types.x ? 0 : 1 + static_cast<std::int32_t>(type); };
+  from.dtype = static_cast<std::int32_t>(types.x);
+  from.w_dtype = own_type(types.w), from.y_dtype = own_type(types.y), from.bias_dtype = own_type(types.bias);
+  from.direction = static_cast<std::int32_t>(problem.direction);
+  from.residual = problem.residual ? 1 : 0;
+  from.rounding = static_cast<std::int32_t>(problem.rounding);
+  from.alpha = problem.alpha, from.beta = problem.beta;
   from.layout = static_cast<std::int32_t>(problem.layout);
   from.precision = static_cast<std::int32_t>(problem.precision);
   from.activation = static_cast<std::int32_t>(problem.activation);
@@ -126,6 +166,11 @@ void write_problem(const Conv2dProblem& problem, convtune_problem* to) {
     throw bad(fmt::format("problem: {} has fields that a struct of {} bytes lacks; they take {}",
                           to_string(problem), from.struct_size, sizeof from));
   std::memcpy(to, &from, fits);
+}
+
+Tensors read_tensors(const convtune_tensors* tensors) {
+  const convtune_tensors from = read(tensors, kTensors, "tensors");
+  return {from.x, from.residual, from.dy, from.y, from.dx, from.dw, from.dbias};
 }
 
 convtune_tune_options read_tune_options(const convtune_tune_options* options) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "convtune/c.h"
+#include "convtune/convolution.h"
 #include "convtune/problem.h"
 #include "convtune/tuner.h"
 
@@ -11,9 +12,11 @@ namespace convtune::c {
 // A pointer that must not be null; `name` is the parameter's.
 void require(const void* pointer, const char* name);
 
-Conv2dProblem read_problem(const convtune_problem* problem);
+ConvProblem read_problem(const convtune_problem* problem);
 // Keeps the caller's struct_size, and says so where a field that its struct lacks would be lost.
-void write_problem(const Conv2dProblem& problem, convtune_problem* to);
+void write_problem(const ConvProblem& problem, convtune_problem* to);
+
+Tensors read_tensors(const convtune_tensors* tensors);
 
 // Checked and with its defaults filled in; null is all defaults.
 convtune_tune_options read_tune_options(const convtune_tune_options* options);

@@ -32,29 +32,36 @@ class Backend {
   virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
   virtual void download(void* host, const void* device, std::size_t bytes) = 0;
   virtual void synchronize(Stream stream) = 0;
-  // Single numbers of a tensor on the device, by their offsets in elements.
-  virtual void fill_at(float* tensor, const std::vector<std::int64_t>& offsets, float value);
-  virtual std::vector<float> read_at(const float* tensor, const std::vector<std::int64_t>& offsets);
+  // Single elements of a tensor on the device, by their offsets in elements; `element`: the bytes of one.
+  virtual void fill_at(void* tensor, const std::vector<std::int64_t>& offsets,
+                       const std::vector<unsigned char>& element);
+  // Their bytes, one element after the other.
+  virtual std::vector<unsigned char> read_at(const void* tensor, const std::vector<std::int64_t>& offsets,
+                                             std::size_t element_bytes);
 
   // Microseconds that `work` takes on the device, started from a cold state as far as the device
   // needs that for an honest number (a GPU flushes its L2; a CPU relies on rotated buffers).
   virtual double time_us(const std::function<void()>& work) = 0;
-  // Why the device is slower at this moment than it could be, in words, where heat or its power supply has it
-  // lower its clock; empty where nothing does or nobody can tell.
-  virtual std::string slowdown() { return {}; }
+  // Clock drift: why the device's clock is lower at this moment than it could be, in words, where heat or its
+  // power supply is the reason; empty where neither is or nobody can tell.
+  virtual std::string clock_drift() { return {}; }
   virtual Ceilings measure_ceilings() = 0;
-  // What a Precision::automatic problem means here.
+  // What a Precision::automatic problem of f32 tensors means here.
   virtual Precision default_precision() const = 0;
 };
 
 // A kernel ready for one problem. Immutable: run() may be called by several threads at once.
-// Owned by a Convolution, which checks pointers and batch 0 before it calls.
+// Owned by a Convolution, which checks pointers and batch 0 before it calls. Backward weights packs nothing:
+// pack() is not called, and `packed` is null.
 class Executable {
  public:
   virtual ~Executable() = default;
   virtual std::size_t packed_bytes() const = 0;  // at least 1
   virtual void pack(const void* w, const void* bias, void* packed, Stream stream) const = 0;
-  virtual void run(const void* x, const void* packed, void* y, Stream stream) const = 0;
+  virtual void run(const Tensors& tensors, const void* packed, Stream stream) const = 0;
+  // Whether the sum is rounded to the output's type before the epilogue, as a vendor's sequence of kernels
+  // does that stores it: such an answer is judged by the oracle's of a rounded sum.
+  virtual bool rounds_sum() const { return false; }
 };
 
 // A config as the last stage of a search sees it: its values of the two parameters that the stage may change.
@@ -75,31 +82,31 @@ class Algorithm {
   virtual bool vendor() const { return false; }     // the incumbent of every contest
   virtual bool reference() const { return false; }  // an oracle: right, slow, never a candidate to win
 
-  virtual Support supports(const Conv2dProblem&, const DeviceInfo&) const = 0;
+  virtual Support supports(const ConvProblem&, const DeviceInfo&) const = 0;
   // What each field of a config means.
   virtual std::vector<ConfigField> fields() const { return {}; }
   // Every valid config, most promising first: the first is the answer when nothing was measured.
-  virtual std::vector<Config> candidates(const Conv2dProblem&, const DeviceInfo&) const = 0;
+  virtual std::vector<Config> candidates(const ConvProblem&, const DeviceInfo&) const = 0;
   // No config of this problem can take less time than this (microseconds), whatever the kernel's
   // quality: the work that it must do over the device's ceilings. 0 where nothing is known.
-  virtual double bound_us(const Conv2dProblem&, const DeviceInfo&, const Config&, const Ceilings&) const {
+  virtual double bound_us(const ConvProblem&, const DeviceInfo&, const Config&, const Ceilings&) const {
     return 0;
   }
   // What a model says that it takes (microseconds): first guesses of several algorithms are compared by it.
   // Nothing where there is no model.
-  virtual std::optional<double> estimated_us(const Conv2dProblem&, const DeviceInfo&, const Config&) const {
+  virtual std::optional<double> estimated_us(const ConvProblem&, const DeviceInfo&, const Config&) const {
     return std::nullopt;
   }
   // Whether build() would take this config: records and command lines come from outside.
-  virtual Support accepts(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
+  virtual Support accepts(const ConvProblem&, const DeviceInfo&, const Config&) const = 0;
   // Whether build() compiles a kernel for this problem alone: half a second that is not always at hand.
   virtual bool compiles(const Config&) const { return device_kind() == Device::Kind::cuda && !vendor(); }
   // Compiles what build() would and leaves it in a cache, without touching the device: child processes do so
   // ahead of a trial. Throws as build() does.
-  virtual void precompile(const Conv2dProblem&, const DeviceInfo&, const Config&) const {}
-  virtual std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
+  virtual void precompile(const ConvProblem&, const DeviceInfo&, const Config&) const {}
+  virtual std::unique_ptr<Executable> build(const ConvProblem&, const DeviceInfo&, const Config&) const = 0;
   // Of a config that accepts() takes. Nothing where an algorithm has no such parameters.
-  virtual std::optional<StageView> stage_view(const Conv2dProblem&, const DeviceInfo&, const Config&) const {
+  virtual std::optional<StageView> stage_view(const ConvProblem&, const DeviceInfo&, const Config&) const {
     return std::nullopt;
   }
   // Changes when the code that build() compiles changes: a record of another hash is a miss.

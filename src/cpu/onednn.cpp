@@ -3,7 +3,10 @@
 // the conversions of input and output. Weights are in oneDNN's own order in both: packed once.
 //
 // Less strict than convtune's own kernels (seen with 2.6.3, on AVX-512): the ReLU of its JIT kernels
-// turns NaN into 0, and its GEMM path multiplies padding, so an Inf weight makes NaN at the edges.
+// turns NaN into 0, and its GEMM path multiplies padding, so an Inf weight makes NaN at the edges. Where a
+// window is longer than the image, or sees nothing of it, its JIT kernels add another image's residual
+// (binary post-op) or crash (sum).
+#include "contract/abilities.h"
 #include "cpu/cpu.h"
 
 #if CONVTUNE_HAS_ONEDNN
@@ -76,24 +79,46 @@ class Execution {
 
 // ---- The problem in oneDNN's words -------------------------------------------------------------
 
-memory::desc input_desc(const Conv2dProblem& a, memory::format_tag tag) {
-  return {{a.n, a.c, a.h, a.w}, memory::data_type::f32, tag};
+memory::data_type data_type(DType type) {
+  switch (type) {
+    case DType::f16:
+      return memory::data_type::f16;
+    case DType::bf16:
+      return memory::data_type::bf16;
+    default:
+      return memory::data_type::f32;
+  }
 }
-memory::desc output_desc(const Conv2dProblem& a, memory::format_tag tag) {
-  return {{a.n, a.k, a.p(), a.q()}, memory::data_type::f32, tag};
+
+// Of two spatial axes, or of three.
+memory::dims with_depth(const ConvProblem& a, memory::dims front, std::int64_t depth, memory::dims plane) {
+  if (a.has_depth()) front.push_back(depth);
+  front.insert(front.end(), plane.begin(), plane.end());
+  return front;
 }
-memory::desc weights_desc(const Conv2dProblem& a, bool plain) {
+memory::format_tag plain_tag(const ConvProblem& a) {
   using tag = memory::format_tag;
-  if (a.groups == 1) return {{a.k, a.c, a.r, a.s}, memory::data_type::f32, plain ? tag::oihw : tag::any};
-  return {{a.groups, a.k / a.groups, a.c / a.groups, a.r, a.s},
-          memory::data_type::f32,
-          plain ? tag::goihw : tag::any};
+  if (a.has_depth()) return a.layout == Layout::nchw ? tag::ncdhw : tag::ndhwc;
+  return a.layout == Layout::nchw ? tag::nchw : tag::nhwc;
 }
-memory::desc bias_desc(const Conv2dProblem& a) {
-  return a.bias ? memory::desc({a.k}, memory::data_type::f32, memory::format_tag::a) : memory::desc();
+
+memory::desc input_desc(const ConvProblem& a, memory::format_tag tag) {
+  return {with_depth(a, {a.n, a.c}, a.d, {a.h, a.w}), data_type(a.dtype.x), tag};
 }
-memory::format_tag plain_tag(const Conv2dProblem& a) {
-  return a.layout == Layout::nchw ? memory::format_tag::nchw : memory::format_tag::nhwc;
+// Of the residual too.
+memory::desc output_desc(const ConvProblem& a, memory::format_tag tag) {
+  return {with_depth(a, {a.n, a.k}, a.z(), {a.p(), a.q()}), data_type(a.dtype.y), tag};
+}
+memory::desc weights_desc(const ConvProblem& a, bool plain) {
+  using tag = memory::format_tag;
+  const bool grouped = a.groups > 1;
+  const tag order = a.has_depth() ? (grouped ? tag::goidhw : tag::oidhw) : (grouped ? tag::goihw : tag::oihw);
+  const memory::dims filters =
+      grouped ? memory::dims{a.groups, a.k / a.groups, a.c / a.groups} : memory::dims{a.k, a.c};
+  return {with_depth(a, filters, a.t, {a.r, a.s}), data_type(a.dtype.w), plain ? order : tag::any};
+}
+memory::desc bias_desc(const ConvProblem& a) {
+  return a.bias ? memory::desc({a.k}, data_type(a.dtype.bias), memory::format_tag::a) : memory::desc();
 }
 
 // Scratch memory comes from us, so that one primitive may run on several threads at once; multiplies
@@ -105,31 +130,97 @@ dnnl::primitive_attr attributes() {
   return attr;
 }
 
+void append(dnnl::post_ops& post_ops, dnnl::algorithm function, float alpha, float beta) {
+#if DNNL_VERSION_MAJOR >= 3
+  post_ops.append_eltwise(function, alpha, beta);
+#else
+  post_ops.append_eltwise(1, function, alpha, beta);
+#endif
+}
+
+void append(dnnl::post_ops& post_ops, const ConvProblem& a) {
+  using function = dnnl::algorithm;
+  switch (a.activation) {
+    case Activation::none:
+      return;
+    case Activation::relu:
+      return append(post_ops, function::eltwise_relu, 0, 0);
+    case Activation::leaky_relu:
+      return append(post_ops, function::eltwise_relu, a.alpha, 0);
+    case Activation::clip:
+      return append(post_ops, function::eltwise_clip, a.alpha, a.beta);
+    case Activation::silu:
+      return append(post_ops, function::eltwise_swish, 1, 0);
+    case Activation::gelu_erf:
+      return append(post_ops, function::eltwise_gelu_erf, 0, 0);
+    case Activation::gelu_tanh:
+      return append(post_ops, function::eltwise_gelu_tanh, 0, 0);
+    case Activation::hardswish:
+      return append(post_ops, function::eltwise_hardswish, 1.0F / 6, 0.5F);  // oneDNN 2 has no others
+    case Activation::sigmoid:
+      return append(post_ops, function::eltwise_logistic, 0, 0);
+  }
+}
+
 using ConvolutionDesc = dnnl::convolution_forward::primitive_desc;
 
 // Throws dnnl::error where oneDNN has no implementation. Direct convolution only: Winograd would
-// answer with larger errors than fp32 fused multiply-adds make.
-ConvolutionDesc describe(const Conv2dProblem& a, const OnednnConfig& config) {
-  const auto tag = config.blocked ? memory::format_tag::any : plain_tag(a);
-  const auto x = input_desc(a, tag), w = weights_desc(a, false), bias = bias_desc(a), y = output_desc(a, tag);
-  const memory::dims strides = {a.stride_h, a.stride_w};
-  const memory::dims dilations = {a.dilation_h - 1, a.dilation_w - 1};  // oneDNN counts from 0
-  const memory::dims pad_before = {a.pad_top, a.pad_left}, pad_after = {a.pad_bottom, a.pad_right};
+// answer with larger errors than fp32 fused multiply-adds make. `residual`: null, or how it lies.
+ConvolutionDesc describe(const ConvProblem& a, const memory::desc& x, const memory::desc& y,
+                         const memory::desc* residual) {
+  const auto w = weights_desc(a, false), bias = bias_desc(a);
+  const memory::dims strides = with_depth(a, {}, a.stride_d, {a.stride_h, a.stride_w});
+  const memory::dims dilations =  // oneDNN counts from 0
+      with_depth(a, {}, a.dilation_d - 1, {a.dilation_h - 1, a.dilation_w - 1});
+  const memory::dims pad_before = with_depth(a, {}, a.pad_front, {a.pad_top, a.pad_left});
+  const memory::dims pad_after = with_depth(a, {}, a.pad_back, {a.pad_bottom, a.pad_right});
   const auto kind = dnnl::prop_kind::forward_inference;
-  const auto direct = dnnl::algorithm::convolution_direct, relu = dnnl::algorithm::eltwise_relu;
+  const auto direct = dnnl::algorithm::convolution_direct;
   dnnl::primitive_attr attr = attributes();
   dnnl::post_ops post_ops;
-#if DNNL_VERSION_MAJOR >= 3
-  if (a.activation == Activation::relu) post_ops.append_eltwise(relu, 0, 0);
+  if (residual != nullptr) post_ops.append_binary(dnnl::algorithm::binary_add, *residual);
+  append(post_ops, a);
   attr.set_post_ops(post_ops);
+#if DNNL_VERSION_MAJOR >= 3
   if (!a.bias) return {engine(), kind, direct, x, w, y, strides, dilations, pad_before, pad_after, attr};
   return {engine(), kind, direct, x, w, bias, y, strides, dilations, pad_before, pad_after, attr};
 #else
-  if (a.activation == Activation::relu) post_ops.append_eltwise(1, relu, 0, 0);
-  attr.set_post_ops(post_ops);
   // A bias of no dimensions means none.
   return {{kind, direct, x, w, bias, y, strides, dilations, pad_before, pad_after}, attr, engine()};
 #endif
+}
+
+// A residual lies as the output does, so where oneDNN chooses that, it is asked twice.
+ConvolutionDesc describe(const ConvProblem& a, const OnednnConfig& config) {
+  const auto tag = config.blocked ? memory::format_tag::any : plain_tag(a);
+  memory::desc x = input_desc(a, tag), y = output_desc(a, tag);
+  if (!a.residual) return describe(a, x, y, nullptr);
+  if (config.blocked) {
+    const ConvolutionDesc chosen = describe(a, x, y, nullptr);
+    x = chosen.src_desc();
+    y = chosen.dst_desc();
+  }
+  return describe(a, x, y, &y);
+}
+
+// Whether a window along one axis is longer than the image, or one of them sees nothing of it.
+bool mostly_padding(std::int64_t outputs, std::int64_t size, std::int64_t filter, std::int64_t stride,
+                    std::int64_t dilation, std::int64_t padding) {
+  if ((filter - 1) * dilation >= size) return true;
+  for (std::int64_t output = 0; output < outputs; ++output) {
+    bool sees = false;
+    for (std::int64_t tap = 0; tap < filter; ++tap) {
+      const std::int64_t at = output * stride + tap * dilation - padding;
+      sees = sees || (at >= 0 && at < size);
+    }
+    if (!sees) return true;
+  }
+  return false;
+}
+bool mostly_padding(const ConvProblem& a) {
+  return mostly_padding(a.z(), a.d, a.t, a.stride_d, a.dilation_d, a.pad_front) ||
+         mostly_padding(a.p(), a.h, a.r, a.stride_h, a.dilation_h, a.pad_top) ||
+         mostly_padding(a.q(), a.w, a.s, a.stride_w, a.dilation_w, a.pad_left);
 }
 
 // ---- What runs ---------------------------------------------------------------------------------
@@ -160,22 +251,25 @@ class Conversion {
 // Everything that a run writes to besides y: one for each thread that is inside run().
 struct Workspace {
   dnnl::stream stream{engine()};
-  memory x, y, weights, bias;
-  Arguments convert_input, convolve, convert_output;
+  memory x, residual, y, weights, bias;
+  Arguments convert_input, convert_residual, convolve, convert_output;
+  std::vector<unsigned char> kept_residual;  // of a run whose residual is y itself
 };
 
 class OnednnExecutable final : public Executable {
  public:
-  OnednnExecutable(const Conv2dProblem& problem, ConvolutionDesc desc, int threads)
+  OnednnExecutable(const ConvProblem& problem, ConvolutionDesc desc, int threads)
       : threads_(threads),
         desc_(std::move(desc)),
         x_desc_(input_desc(problem, plain_tag(problem))),
         y_desc_(output_desc(problem, plain_tag(problem))),
         w_desc_(weights_desc(problem, true)),
         bias_desc_(bias_desc(problem)),
+        residual_(problem.residual),
         convolution_(desc_),
         convert_weights_(w_desc_, desc_.weights_desc()),
         convert_input_(x_desc_, desc_.src_desc()),
+        convert_residual_(y_desc_, residual_ ? desc_.dst_desc() : y_desc_),
         convert_output_(desc_.dst_desc(), y_desc_) {}
 
   // The weights in oneDNN's order, then the bias on the next cache line.
@@ -196,11 +290,11 @@ class OnednnExecutable final : public Executable {
     std::copy_n(static_cast<const unsigned char*>(bias), bias_desc_.get_size(), bytes + bias_offset());
   }
 
-  void run(const void* x, const void* packed, void* y, Stream) const override {
+  void run(const Tensors& tensors, const void* packed, Stream) const override {
     const Execution scope(threads_);
     try {
       std::unique_ptr<Workspace> workspace = take();
-      execute(*workspace, x, packed, y);
+      execute(*workspace, tensors, packed);
       give_back(std::move(workspace));
     } catch (const dnnl::error& error) {
       throw Error(ErrorKind::internal, std::string("oneDNN failed to run a convolution: ") + error.message);
@@ -210,9 +304,18 @@ class OnednnExecutable final : public Executable {
  private:
   std::size_t bias_offset() const { return (desc_.weights_desc().get_size() + 63) / 64 * 64; }
 
-  void execute(Workspace& workspace, const void* x, const void* packed, void* y) const {
-    workspace.x.set_data_handle(const_cast<void*>(x));
-    workspace.y.set_data_handle(y);
+  // Not y itself, where partial sums would be written over it.
+  void* residual_of(Workspace& workspace, const Tensors& tensors) const {
+    if (tensors.residual != tensors.y || convert_residual_) return const_cast<void*>(tensors.residual);
+    const auto* const bytes = static_cast<const unsigned char*>(tensors.residual);
+    workspace.kept_residual.assign(bytes, bytes + y_desc_.get_size());
+    return workspace.kept_residual.data();
+  }
+
+  void execute(Workspace& workspace, const Tensors& tensors, const void* packed) const {
+    workspace.x.set_data_handle(const_cast<void*>(tensors.x));
+    workspace.y.set_data_handle(tensors.y);
+    if (residual_) workspace.residual.set_data_handle(residual_of(workspace, tensors));
     // Only when they change: oneDNN 2 writes the zeros of a padded format at every call of this.
     if (workspace.weights.get_data_handle() != packed) {
       auto* bytes = static_cast<unsigned char*>(const_cast<void*>(packed));
@@ -220,6 +323,7 @@ class OnednnExecutable final : public Executable {
       if (workspace.bias) workspace.bias.set_data_handle(bytes + bias_offset());
     }
     if (convert_input_) convert_input_.execute(workspace.stream, workspace.convert_input);
+    if (convert_residual_) convert_residual_.execute(workspace.stream, workspace.convert_residual);
     convolution_.execute(workspace.stream, workspace.convolve);
     if (convert_output_) convert_output_.execute(workspace.stream, workspace.convert_output);
     workspace.stream.wait();
@@ -259,6 +363,14 @@ class OnednnExecutable final : public Executable {
                       {DNNL_ARG_WEIGHTS, made->weights},
                       {DNNL_ARG_DST, output},
                       {DNNL_ARG_SCRATCHPAD, memory(desc_.scratchpad_desc(), engine())}};
+    if (residual_) {
+      memory added = made->residual = memory(y_desc_, engine(), DNNL_MEMORY_NONE);
+      if (convert_residual_) {
+        added = memory(desc_.dst_desc(), engine());
+        made->convert_residual = convert_residual_.arguments(made->residual, added);
+      }
+      made->convolve[DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1] = added;
+    }
     if (bias_desc_.get_size() > 0) {
       made->bias = memory(bias_desc_, engine(), DNNL_MEMORY_NONE);
       made->convolve[DNNL_ARG_BIAS] = made->bias;
@@ -269,8 +381,9 @@ class OnednnExecutable final : public Executable {
   const int threads_;
   const ConvolutionDesc desc_;
   const memory::desc x_desc_, y_desc_, w_desc_, bias_desc_;
+  const bool residual_;
   const dnnl::convolution_forward convolution_;
-  const Conversion convert_weights_, convert_input_, convert_output_;
+  const Conversion convert_weights_, convert_input_, convert_residual_, convert_output_;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Workspace>> idle_;
 };
@@ -281,14 +394,14 @@ class Onednn final : public Algorithm {
   Device::Kind device_kind() const override { return Device::Kind::cpu; }
   bool vendor() const override { return true; }
 
-  Support supports(const Conv2dProblem& problem, const DeviceInfo& device) const override {
+  Support supports(const ConvProblem& problem, const DeviceInfo& device) const override {
     const Support plain = can_create(problem, device, {.blocked = 0});
     return plain ? plain : can_create(problem, device, {.blocked = 1});
   }
 
   // NCHW is not oneDNN's own way to lie: converting mostly pays. NHWC mostly is.
   std::vector<ConfigField> fields() const override { return config_fields<OnednnConfig>(); }
-  std::vector<Config> candidates(const Conv2dProblem& problem, const DeviceInfo& device) const override {
+  std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device) const override {
     std::vector<Config> configs;
     const std::int64_t first = problem.layout == Layout::nchw ? 1 : 0;
     for (const std::int64_t blocked : {first, 1 - first})
@@ -297,8 +410,7 @@ class Onednn final : public Algorithm {
     return configs;
   }
 
-  Support accepts(const Conv2dProblem& problem, const DeviceInfo& device,
-                  const Config& config) const override {
+  Support accepts(const ConvProblem& problem, const DeviceInfo& device, const Config& config) const override {
     try {
       return can_create(problem, device, from_config<OnednnConfig>(config));
     } catch (const Error& error) {
@@ -306,13 +418,13 @@ class Onednn final : public Algorithm {
     }
   }
 
-  std::unique_ptr<Executable> build(const Conv2dProblem& problem, const DeviceInfo& device,
+  std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& device,
                                     const Config& config) const override {
     if (const Support support = accepts(problem, device, config); !support)
       throw Error(ErrorKind::unsupported, "onednn cannot run this problem: " + support.reason());
     const ThreadCount scope(device.units);
     try {
-      const Conv2dProblem stand_in = not_empty(problem);
+      const ConvProblem stand_in = not_empty(problem);
       return std::make_unique<OnednnExecutable>(
           stand_in, describe(stand_in, from_config<OnednnConfig>(config)), device.units);
     } catch (const dnnl::error& error) {
@@ -325,16 +437,26 @@ class Onednn final : public Algorithm {
 
  private:
   // A batch of 0 is never run, but its weights are packed: as for a batch of 1.
-  static Conv2dProblem not_empty(Conv2dProblem problem) {
+  static ConvProblem not_empty(ConvProblem problem) {
     problem.n = std::max<std::int64_t>(problem.n, 1);
     return problem;
   }
 
-  static Support can_create(const Conv2dProblem& problem, const DeviceInfo& device,
+  static Support can_create(const ConvProblem& problem, const DeviceInfo& device,
                             const OnednnConfig& config) {
-    if (problem.dtype != DType::f32)
-      return Support::no("it is used for f32 tensors only, and these are " +
-                         std::string(to_string(problem.dtype)));
+    const Abilities abilities{
+        .types = {DType::f32, DType::f16, DType::bf16},
+        .mixed_types = true,
+        .activations = {Activation::none, Activation::relu, Activation::clip, Activation::silu,
+                        Activation::gelu_erf, Activation::gelu_tanh, Activation::hardswish,
+                        Activation::leaky_relu, Activation::sigmoid},
+        .residual = true,
+        .depth = true};
+    if (Support support = within(abilities, problem); !support) return support;
+    if (problem.residual && mostly_padding(problem))
+      return Support::no("beside a residual, it is wrong where a window sees little but padding");
+    if (problem.residual && problem.groups > 1 && problem.groups == problem.c)
+      return Support::no("beside a residual, its depthwise kernels are wrong at the image's edge");
     const ThreadCount scope(device.units);
     try {
       describe(not_empty(problem), config);

@@ -17,18 +17,14 @@
 namespace convtune {
 namespace {
 
-void check(const Conv2dProblem& a, const ExportOptions& options) {
-  validate(a);
-  const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorKind::unsupported, fmt::format("{} cannot be exported: {}", to_string(a), why));
-  };
-  if (a.n == 0) refuse("a batch of 0 has nothing to run");
-  if (a.pad_top != a.pad_bottom || a.pad_left != a.pad_right) refuse("nn.Conv2d pads both ends alike");
-  check_module_name(options.module_name, {"torch", "nn", "load_inline", "CUDA_SOURCE", "CPP_SOURCE",
-                                          "extension", "pack", "conv2d", "object", "id"});
+void check(const ConvProblem& a, const ExportOptions& options) {
+  check_layer(a, {DType::f32}, options.module_name,
+              {"torch", "nn", "load_inline", "CUDA_SOURCE", "CPP_SOURCE", "extension", "pack", "conv2d",
+               "object", "id"});
+  if (a.n == 0) refuse_export(a, "a batch of 0 has nothing to run");
 }
 
-Plan named_plan(const Conv2dProblem& problem, const DeviceInfo& device, const CudaExportOptions& options) {
+Plan named_plan(const ConvProblem& problem, const DeviceInfo& device, const CudaExportOptions& options) {
   const Algorithm& algorithm = find_algorithm(Device::Kind::cuda, options.algorithm);
   if (algorithm.vendor() || algorithm.reference())
     throw Error(ErrorKind::invalid_argument,
@@ -54,7 +50,7 @@ std::string one_line(std::string text) {
   return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
 }
 
-Words words_of(const Conv2dProblem& a, const DeviceInfo& device, const Plan& plan,
+Words words_of(const ConvProblem& a, const DeviceInfo& device, const Plan& plan,
                const cuda::ProgramText& program, const ExportOptions& options) {
   const auto number = [](std::int64_t value) { return fmt::format("{}", value); };
   const bool nhwc = a.layout == Layout::nhwc;
@@ -91,7 +87,7 @@ Words words_of(const Conv2dProblem& a, const DeviceInfo& device, const Plan& pla
   return words;
 }
 
-CudaExport written(const Conv2dProblem& problem, const DeviceInfo& device, Plan plan, std::string note,
+CudaExport written(const ConvProblem& problem, const DeviceInfo& device, Plan plan, std::string note,
                    const ExportOptions& options) {
   const cuda::ProgramText program =
       cuda::program_text(problem, device, {&find_algorithm(Device::Kind::cuda, plan.algorithm), plan.config});
@@ -103,23 +99,24 @@ CudaExport written(const Conv2dProblem& problem, const DeviceInfo& device, Plan 
 
 }  // namespace
 
-CudaExport export_cuda(const Conv2dProblem& problem, const Target& target, const CudaExportOptions& options) {
+CudaExport export_cuda(const ConvProblem& problem, const Target& target, const CudaExportOptions& options) {
   check(problem, options);
-  Conv2dProblem resolved = problem;
-  if (resolved.precision == Precision::automatic) resolved.precision = Precision::tf32;
+  ConvProblem resolved = problem;
+  if (resolved.precision == Precision::automatic)
+    resolved.precision = automatic_precision(problem, Precision::tf32);
   const DeviceInfo device = device_of(target);
   Plan plan =
       options.algorithm.empty() ? first_guess(resolved, device, true) : named_plan(resolved, device, options);
   return written(resolved, device, std::move(plan), {}, options);
 }
 
-CudaExport export_cuda(const Conv2dProblem& problem, Device device, const CudaExportOptions& options) {
+CudaExport export_cuda(const ConvProblem& problem, Device device, const CudaExportOptions& options) {
   check(problem, options);
   if (device.kind != Device::Kind::cuda)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("a CUDA kernel is for an NVIDIA GPU, not for {}", to_string(device)));
   Backend& on = backend(device);
-  const Conv2dProblem resolved = resolve(problem, on);
+  const ConvProblem resolved = resolve(problem, on);
   if (!options.algorithm.empty())
     return written(resolved, on.info(), named_plan(resolved, on.info(), options), {}, options);
   Plan plan = choose(resolved, on.info());

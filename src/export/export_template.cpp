@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/embedded.h"
 #include "base/quoted.h"
+#include "contract/abilities.h"
 #include "convtune/error.h"
 
 namespace convtune {
@@ -48,7 +50,7 @@ std::string fill_template(std::string_view file, const Words& words) {
   return text.append(left);
 }
 
-Words layer_words(const Conv2dProblem& a) {
+Words layer_words(const ConvProblem& a) {
   const auto number = [](std::int64_t value) { return fmt::format("{}", value); };
   return {{"K", number(a.k)},
           {"C", number(a.c)},
@@ -63,7 +65,18 @@ Words layer_words(const Conv2dProblem& a) {
           {"BIAS", a.bias ? "True" : "False"}};
 }
 
-void check_module_name(const std::string& name, std::initializer_list<std::string_view> taken) {
+void refuse_export(const ConvProblem& a, const std::string& why) {
+  throw Error(ErrorKind::unsupported,
+              fmt::format("{} cannot be exported as a PyTorch layer: {}", to_string(a), why));
+}
+
+void check_layer(const ConvProblem& a, std::vector<DType> types, const std::string& name,
+                 std::initializer_list<std::string_view> taken) {
+  validate(a);
+  if (const Support support = within({.types = std::move(types)}, a); !support)
+    refuse_export(a, support.reason());
+  if (a.pad_top != a.pad_bottom || a.pad_left != a.pad_right)
+    refuse_export(a, "nn.Conv2d pads both ends alike");
   if (!is_class_name(name) || std::find(taken.begin(), taken.end(), name) != taken.end())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("{} cannot be a module's name; ModelNew can", convtune::quoted(name)));

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "convtune/problem.h"
 
@@ -15,9 +16,15 @@ using Words = std::map<std::string, std::string, std::less<>>;
 std::string fill_template(std::string_view file, const Words& words);
 
 // Those of the layer as nn.Conv2d has it, by a problem's extents.
-Words layer_words(const Conv2dProblem& problem);
+Words layer_words(const ConvProblem& problem);
 
-// Throws Error{invalid_argument} unless it can name a class beside those names of the file.
-void check_module_name(const std::string& name, std::initializer_list<std::string_view> taken);
+// Throws Error{unsupported} where the file, which has an nn.Conv2d and a kernel for tensors of those types,
+// cannot be the problem; Error{invalid_argument} unless the name can be a class's beside the other names of
+// the file.
+void check_layer(const ConvProblem& problem, std::vector<DType> types, const std::string& name,
+                 std::initializer_list<std::string_view> taken);
+
+// How refusals of a problem begin.
+[[noreturn]] void refuse_export(const ConvProblem& problem, const std::string& why);
 
 }  // namespace convtune

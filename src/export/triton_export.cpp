@@ -8,21 +8,16 @@
 namespace convtune {
 namespace {
 
-void check(const Conv2dProblem& a, const ExportOptions& options) {
-  validate(a);
-  const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorKind::unsupported, fmt::format("{} cannot be exported: {}", to_string(a), why));
-  };
-  if (a.groups != 1) refuse(fmt::format("the Triton kernel is for one group, not {}", a.groups));
-  if (a.layout != Layout::nchw) refuse("the Triton kernel is for NCHW");
-  if (a.pad_top != a.pad_bottom || a.pad_left != a.pad_right) refuse("nn.Conv2d pads both ends alike");
-  check_module_name(options.module_name,
-                    {"torch", "nn", "triton", "tl", "conv2d", "conv2d_kernel", "round_tf32", "round_kernel"});
+void check(const ConvProblem& a, const ExportOptions& options) {
+  check_layer(a, {DType::f32, DType::f16, DType::bf16}, options.module_name,
+              {"torch", "nn", "triton", "tl", "conv2d", "conv2d_kernel", "round_tf32", "round_kernel"});
+  if (a.groups != 1) refuse_export(a, fmt::format("the Triton kernel is for one group, not {}", a.groups));
+  if (a.layout != Layout::nchw) refuse_export(a, "the Triton kernel is for NCHW");
 }
 
 }  // namespace
 
-std::string export_triton(const Conv2dProblem& a, const ExportOptions& options) {
+std::string export_triton(const ConvProblem& a, const ExportOptions& options) {
   check(a, options);
   const auto number = [](std::int64_t value) { return fmt::format("{}", value); };
   const std::string dtype = a.dtype == DType::f32   ? "torch.float32"

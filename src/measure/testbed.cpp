@@ -6,58 +6,84 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "base/random_bits.h"
 #include "cpu/cpu.h"
 #include "cpu/parallel.h"
-#include "cpu/reference.h"
+#include "problem/element.h"
 
 namespace convtune {
 
-void Backend::fill_at(float* tensor, const std::vector<std::int64_t>& offsets, float value) {
-  for (const std::int64_t offset : offsets) upload(tensor + offset, &value, sizeof value);
+void Backend::fill_at(void* tensor, const std::vector<std::int64_t>& offsets,
+                      const std::vector<unsigned char>& element) {
+  for (const std::int64_t offset : offsets)
+    upload(static_cast<unsigned char*>(tensor) + static_cast<std::size_t>(offset) * element.size(),
+           element.data(), element.size());
 }
 
-std::vector<float> Backend::read_at(const float* tensor, const std::vector<std::int64_t>& offsets) {
-  std::vector<float> values(offsets.size());
-  for (std::size_t i = 0; i < offsets.size(); ++i) download(&values[i], tensor + offsets[i], sizeof(float));
-  return values;
+std::vector<unsigned char> Backend::read_at(const void* tensor, const std::vector<std::int64_t>& offsets,
+                                            std::size_t element_bytes) {
+  std::vector<unsigned char> bytes(offsets.size() * element_bytes);
+  for (std::size_t i = 0; i < offsets.size(); ++i)
+    download(&bytes[i * element_bytes],
+             static_cast<const unsigned char*>(tensor) + static_cast<std::size_t>(offsets[i]) * element_bytes,
+             element_bytes);
+  return bytes;
 }
 
 namespace {
 
 constexpr std::size_t kCanaryBytes = 4096;
 constexpr unsigned char kCanary = 0xCB;
+constexpr unsigned char kNaN = 0xFF;  // of every byte: NaN in every element type
 constexpr std::int64_t kMaxSets = 8;
 constexpr double kMinSampleUs = 50;
 constexpr std::size_t kBytesASample = 4096;  // an output is copied whole where that takes no longer
 
-void fill(std::vector<float>& values, std::uint64_t seed, TestData data) {
+// Numbers that the type holds exactly.
+std::vector<float> random_values(std::int64_t count, DType type, std::uint64_t seed, TestData data) {
+  std::vector<float> values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::uint64_t bits = random_bits(seed, i);
-    values[i] = data == TestData::integer
-                    ? static_cast<float>(static_cast<int>(bits % 7) - 3)
-                    : static_cast<float>(static_cast<std::int64_t>(bits >> 40) - (1 << 23)) / (1 << 23);
+    values[i] =
+        data == TestData::integer
+            ? static_cast<float>(static_cast<int>(bits % 7) - 3)
+            : static_cast<float>(rounded(
+                  type, static_cast<double>(static_cast<std::int64_t>(bits >> 40) - (1 << 23)) / (1 << 23)));
+  }
+  return values;
+}
+
+// Whether numbers of the type are exact in products of the precision.
+bool is_exact(DType type, Precision precision) {
+  switch (precision) {
+    case Precision::tf32:
+      return type != DType::f32;
+    case Precision::fp16:
+      return type == DType::f16;
+    case Precision::bf16:
+      return type == DType::bf16;
+    default:
+      return true;  // fp32 products: the sum's own rounding covers them
   }
 }
 
-double unit_roundoff(Precision precision) {
-  switch (precision) {
-    case Precision::tf32:
-    case Precision::fp16:
-      return std::ldexp(1.0, -11);
-    case Precision::bf16:
-      return std::ldexp(1.0, -8);
-    default:
-      return 0;  // fp32 products: the sum's own rounding covers them
-  }
+// Whether the activation of an exact sum is exact.
+bool is_exact(Activation activation) {
+  return activation == Activation::none || activation == Activation::relu || activation == Activation::clip;
 }
 
 }  // namespace
 
-double error_limit(Precision precision, std::int64_t terms) {
-  return 2 * unit_roundoff(precision) + 8 * std::ldexp(1.0, -24) * std::sqrt(static_cast<double>(terms) + 1);
+double error_limit(const ConvProblem& problem) {
+  const ConvProblem& a = problem;
+  // Both directions' other operand is dy.
+  const DType one = a.direction == Direction::backward_data ? a.dtype.y : a.dtype.x;
+  const DType other = a.direction == Direction::backward_weights ? a.dtype.y : a.dtype.w;
+  const bool exact = is_exact(one, a.precision) && is_exact(other, a.precision);
+  const double operands = exact ? 0 : 2 * std::ldexp(1.0, a.precision == Precision::bf16 ? -8 : -11);
+  return operands +
+         8 * std::ldexp(1.0, -24) * std::sqrt(static_cast<double>(cpu::result_of(problem).terms) + 1);
 }
 
 void* Testbed::Fenced::data() const {
@@ -73,12 +99,11 @@ Testbed::Fenced Testbed::fenced(std::size_t bytes) {
 }
 
 // NaN everywhere: what nobody writes shows, and no timed run is the first to touch a page.
-void Testbed::poison(const Fenced& output) {
-  const std::vector<float> nan(std::min(output.bytes / sizeof(float), std::size_t{1} << 18),
-                               std::numeric_limits<float>::quiet_NaN());
-  for (std::size_t done = 0; done < output.bytes;) {
-    const std::size_t bytes = std::min(nan.size() * sizeof(float), output.bytes - done);
-    backend_.upload(static_cast<unsigned char*>(output.data()) + done, nan.data(), bytes);
+void Testbed::poison(const Fenced& result) {
+  const std::vector<unsigned char> nan(std::min(result.bytes, std::size_t{1} << 20), kNaN);
+  for (std::size_t done = 0; done < result.bytes;) {
+    const std::size_t bytes = std::min(nan.size(), result.bytes - done);
+    backend_.upload(static_cast<unsigned char*>(result.data()) + done, nan.data(), bytes);
     done += bytes;
   }
 }
@@ -93,27 +118,65 @@ bool Testbed::intact(const Fenced& fenced) const {
   return true;
 }
 
-Testbed::Testbed(const Conv2dProblem& problem, Backend& backend, TestData data, std::uint64_t seed,
-                 std::int64_t samples)
-    : problem_(problem), backend_(backend), data_(data) {
-  x_host_.resize(static_cast<std::size_t>(problem.input_elements()));
-  w_host_.resize(static_cast<std::size_t>(problem.weight_elements()));
-  fill(x_host_, random_bits(seed, 0), data);
-  fill(w_host_, random_bits(seed, 1), data);
-  if (problem.bias) {
-    bias_host_.resize(static_cast<std::size_t>(problem.k));
-    fill(bias_host_, random_bits(seed, 2), data);
-  }
-  const auto to_device = [&](const std::vector<float>& host) {
-    Fenced device = fenced(host.size() * sizeof(float));
-    backend_.upload(device.data(), host.data(), device.bytes);
-    return device;
-  };
-  w_ = to_device(w_host_);
-  bias_ = to_device(bias_host_);
+Testbed::Fenced Testbed::to_device(DType type, const std::vector<float>& values) {
+  const std::vector<unsigned char> bytes = to_bytes(type, values);
+  Fenced device = fenced(bytes.size());
+  backend_.upload(device.data(), bytes.data(), bytes.size());
+  return device;
+}
 
-  const auto output_bytes = static_cast<std::size_t>(problem.output_elements()) * sizeof(float);
-  const double set_bytes = static_cast<double>(x_host_.size() * sizeof(float) + output_bytes) + 1;
+Testbed::Set Testbed::make_set() {
+  const auto bytes = [](std::int64_t elements, DType type) {
+    return static_cast<std::size_t>(elements * size_of(type));
+  };
+  const DTypes& types = problem_.dtype;
+  Set set;
+  set.x = to_device(types.x, x_host_);
+  set.residual = to_device(types.y, residual_host_);
+  set.dy = to_device(types.y, dy_host_);
+  set.result = fenced(bytes(result_.elements, result_.type));
+  set.dbias = fenced(bytes(result_.bias_elements, result_.bias_type));
+  const auto used = [](const Fenced& tensor) { return tensor.bytes > 0 ? tensor.data() : nullptr; };
+  set.tensors = {
+      .x = used(set.x), .residual = used(set.residual), .dy = used(set.dy), .dbias = used(set.dbias)};
+  switch (problem_.direction) {
+    case Direction::forward:
+      set.tensors.y = used(set.result);
+      break;
+    case Direction::backward_data:
+      set.tensors.dx = used(set.result);
+      break;
+    case Direction::backward_weights:
+      set.tensors.dw = used(set.result);
+      break;
+  }
+  poison(set.result);
+  poison(set.dbias);
+  return set;
+}
+
+Testbed::Testbed(const ConvProblem& problem, Backend& backend, TestData data, std::uint64_t seed,
+                 std::int64_t samples)
+    : problem_(problem), backend_(backend), data_(data), result_(cpu::result_of(problem)) {
+  const bool forward = problem.direction == Direction::forward;
+  const DTypes& types = problem.dtype;
+  // Each tensor's numbers come of a seed of its own.
+  const auto values = [&](bool used, std::int64_t elements, DType type, std::uint64_t stream) {
+    return random_values(used ? elements : 0, type, random_bits(seed, stream), data);
+  };
+  x_host_ = values(problem.direction != Direction::backward_data, problem.input_elements(), types.x, 0);
+  w_host_ = values(problem.direction != Direction::backward_weights, problem.weight_elements(), types.w, 1);
+  bias_host_ = values(forward && problem.bias, problem.k, types.bias, 2);
+  residual_host_ = values(problem.residual, problem.output_elements(), types.y, 4);
+  dy_host_ = values(!forward, problem.output_elements(), types.y, 5);
+  w_ = to_device(types.w, w_host_);
+  bias_ = to_device(types.bias, bias_host_);
+
+  sets_.push_back(make_set());
+  const Set& first = sets_.front();
+  const double set_bytes = static_cast<double>(first.x.bytes + first.residual.bytes + first.dy.bytes +
+                                               first.result.bytes + first.dbias.bytes) +
+                           1;
   const double cache_bytes = static_cast<double>(std::max(backend.info().l3_bytes, backend.info().l2_bytes));
   // Sets of real data are timed: together they must not fit the caches. One set serves a check, and where
   // memory is short.
@@ -122,99 +185,136 @@ Testbed::Testbed(const Conv2dProblem& problem, Backend& backend, TestData data, 
     sets = std::clamp(static_cast<std::int64_t>(
                           std::min(std::ceil(2 * cache_bytes / set_bytes), kMostFlushedBytes / set_bytes)),
                       std::int64_t{1}, kMaxSets);
-  for (std::int64_t i = 0; i < sets; ++i) {
+  while (std::ssize(sets_) < sets) {
     try {
-      Fenced x = to_device(x_host_), y = fenced(output_bytes);
-      x_.push_back(std::move(x));
-      y_.push_back(std::move(y));
+      sets_.push_back(make_set());
     } catch (const Error& error) {
-      if (i == 0 || error.kind() != ErrorKind::unsupported) throw;
+      if (error.kind() != ErrorKind::unsupported) throw;
       break;
     }
-    poison(y_.back());
   }
   choose_samples(random_bits(seed, 3), samples);
 }
 
 void Testbed::choose_samples(std::uint64_t seed, std::int64_t samples) {
-  const std::int64_t total = problem_.output_elements(), p = problem_.p(), q = problem_.q();
+  const std::int64_t total = result_.elements + result_.bias_elements;
   const bool all = samples == 0 || samples >= total;
   samples_.resize(static_cast<std::size_t>(all ? total : samples));
   for (std::size_t i = 0; i < samples_.size(); ++i) {
-    // The corners of the output, where padding and tails meet, then anywhere.
+    // The ends of the result, where padding and tails meet, then anywhere.
     std::int64_t index = static_cast<std::int64_t>(i);
     if (!all)
       index = i == 0   ? 0
               : i == 1 ? total - 1
                        : static_cast<std::int64_t>(random_bits(seed, i) % static_cast<std::uint64_t>(total));
-    samples_[i] = {
-        index / (q * p * problem_.k), index / (q * p) % problem_.k, index / q % p, index % q, 0, 0};
+    samples_[i].index = index;
   }
+  const cpu::HostValues values{x_host_.data(), w_host_.data(), bias_host_.data(), residual_host_.data(),
+                               dy_host_.data()};
   cpu::parallel_for(cpu::backend().info().units, static_cast<std::int64_t>(samples_.size()),
                     [&](int, std::int64_t begin, std::int64_t end) {
                       for (std::int64_t i = begin; i < end; ++i) {
                         Sample& sample = samples_[static_cast<std::size_t>(i)];
-                        const cpu::OracleValue oracle =
-                            cpu::oracle(problem_, x_host_.data(), w_host_.data(),
-                                        problem_.bias ? bias_host_.data() : nullptr, sample.n, sample.k,
-                                        sample.p, sample.q);
-                        sample.value = oracle.value;
-                        sample.magnitude = oracle.magnitude;
+                        sample.oracle = cpu::oracle(problem_, values, sample.index);
                       }
                     });
   double squares = 0;
-  for (const Sample& sample : samples_) squares += sample.value * sample.value;
+  for (const Sample& sample : samples_) squares += sample.oracle.value * sample.oracle.value;
   oracle_rms_ = samples_.empty() ? 0 : std::sqrt(squares / static_cast<double>(samples_.size()));
 }
 
-std::int64_t Testbed::output_offset(const Sample& s) const {
-  const std::int64_t p = problem_.p(), q = problem_.q();
-  return problem_.layout == Layout::nchw ? ((s.n * problem_.k + s.k) * p + s.p) * q + s.q
-                                         : ((s.n * p + s.p) * q + s.q) * problem_.k + s.k;
+// By the sum's error, which no activation here makes more than half as large again, and the rounding of the
+// result; an eager problem rounds up to four times. `sum_rounded`: see Executable::rounds_sum().
+bool Testbed::is_right(const Sample& sample, float got, bool sum_rounded) const {
+  const DType type = sample.index < result_.elements ? result_.type : result_.bias_type;
+  const auto& [once, magnitude, sum, of_rounded_sum] = sample.oracle;
+  const double value = sum_rounded ? of_rounded_sum : once;
+  const double expected = rounded(type, value), error = std::abs(static_cast<double>(got) - expected);
+  if (static_cast<double>(got) == expected) return true;  // infinities too
+  const bool exact_sum = data_ == TestData::integer;
+  if (exact_sum && is_exact(problem_.activation)) return false;
+  constexpr double kFunctions = 0x1p-20;  // of expf, erff, tanhf and what is made of them
+  const double roundings = problem_.rounding == Rounding::eager && !exact_sum ? 4 * magnitude
+                           : sum_rounded && !exact_sum ? std::abs(value) + std::abs(sum)
+                                                       : std::abs(value);
+  const bool exact_activation = is_exact(problem_.activation);
+  const double of_sum = (exact_sum ? 0 : (exact_activation ? 1 : 1.5) * error_limit(problem_)) +
+                        (exact_activation ? 0 : kFunctions);
+  // A sigmoid of nothing is a half: its own last place counts, however small the sum is. Two of them.
+  const double of_type = type != DType::f32 || !exact_activation ? 2 * unit_roundoff(type) : 0;
+  return error <=
+         of_sum * magnitude + of_type * roundings + (type == DType::f16 ? 0x1p-24 : 0);  // NaN: false
 }
 
-std::string Testbed::locate(const Sample& s, float got) const {
-  return fmt::format("y[n={}, k={}, p={}, q={}] is {}, the oracle says {}", s.n, s.k, s.p, s.q, got, s.value);
+void Testbed::pack(const Executable& executable, void* packed) const {
+  if (problem_.direction != Direction::backward_weights)
+    executable.pack(w_.data(), bias_.bytes > 0 ? bias_.data() : nullptr, packed, nullptr);
+}
+
+// The samples as they stand in the result.
+std::vector<float> Testbed::read_samples(const Set& set) {
+  std::vector<float> values(samples_.size());
+  const auto read = [&](const Fenced& tensor, DType type, std::int64_t first, std::int64_t elements) {
+    std::vector<std::int64_t> offsets;
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < samples_.size(); ++i)
+      if (const std::int64_t offset = samples_[i].index - first; offset >= 0 && offset < elements)
+        offsets.push_back(offset), places.push_back(i);
+    const bool whole = tensor.bytes <= offsets.size() * kBytesASample;
+    std::vector<unsigned char> bytes(whole ? tensor.bytes : 0);
+    if (whole)
+      backend_.download(bytes.data(), tensor.data(), bytes.size());
+    else
+      bytes = backend_.read_at(tensor.data(), offsets, static_cast<std::size_t>(size_of(type)));
+    for (std::size_t i = 0; i < places.size(); ++i)
+      values[places[i]] = load(type, bytes.data(), whole ? offsets[i] : static_cast<std::int64_t>(i));
+  };
+  read(set.result, result_.type, 0, result_.elements);
+  read(set.dbias, result_.bias_type, result_.elements, result_.bias_elements);
+  return values;
 }
 
 CheckResult Testbed::check(const Executable& executable) {
   Fenced packed = fenced(executable.packed_bytes());
-  executable.pack(w_.data(), problem_.bias ? bias_.data() : nullptr, packed.data(), nullptr);
+  pack(executable, packed.data());
 
-  auto* y = static_cast<float*>(y_[0].data());
-  const bool whole = y_[0].bytes <= samples_.size() * kBytesASample;
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  std::vector<std::int64_t> offsets;
-  for (const Sample& sample : samples_) offsets.push_back(output_offset(sample));
-  if (whole)
-    poison(y_[0]);
-  else
-    backend_.fill_at(y, offsets, nan);
-  if (problem_.n > 0) executable.run(x_[0].data(), packed.data(), y, nullptr);
+  const Set& set = sets_[0];
+  const Fenced& result_tensor = set.result;
+  if (result_tensor.bytes <= samples_.size() * kBytesASample) {
+    poison(result_tensor);
+  } else {
+    std::vector<std::int64_t> offsets;
+    for (const Sample& sample : samples_)
+      if (sample.index < result_.elements) offsets.push_back(sample.index);
+    backend_.fill_at(result_tensor.data(), offsets,
+                     std::vector<unsigned char>(static_cast<std::size_t>(size_of(result_.type)), kNaN));
+  }
+  poison(set.dbias);
+  if (problem_.n > 0 || problem_.direction == Direction::backward_weights)
+    executable.run(set.tensors, packed.data(), nullptr);
   backend_.synchronize(nullptr);
-  std::vector<float> all(whole ? y_[0].bytes / sizeof(float) : 0);
-  backend_.download(all.data(), y, all.size() * sizeof(float));
-  const std::vector<float> sampled = whole ? std::vector<float>() : backend_.read_at(y, offsets);
+  const std::vector<float> results = read_samples(set);
 
   CheckResult result;
-  const double limit =
-      error_limit(problem_.precision, problem_.c / problem_.groups * problem_.r * problem_.s);
   double worst = 0;
   for (std::size_t i = 0; i < samples_.size(); ++i) {
     const Sample& sample = samples_[i];
-    const float got = whole ? all[static_cast<std::size_t>(offsets[i])] : sampled[i];
-    const double error = std::abs(static_cast<double>(got) - sample.value);
-    const bool right =
-        data_ == TestData::integer ? error == 0 : error <= limit * sample.magnitude;  // NaN: false
-    if (!right && result.failure.empty()) result.failure = locate(sample, got);
-    worst = std::max(worst, error);
+    if (!is_right(sample, results[i], executable.rounds_sum()) && result.failure.empty())
+      result.failure =
+          fmt::format("{} is {}, the oracle says {}", cpu::name_of_element(problem_, sample.index),
+                      results[i], sample.oracle.value);
+    worst = std::max(worst, std::abs(static_cast<double>(results[i]) - sample.oracle.value));
   }
   result.max_error = oracle_rms_ > 0 ? worst / oracle_rms_ : worst;
-  const std::pair<const Fenced*, const char*> fences[] = {{&x_[0], "the input"},
-                                                          {&w_, "the weights"},
-                                                          {&bias_, "the bias"},
-                                                          {&packed, "the packed weights"},
-                                                          {&y_[0], "the output"}};
+  const std::pair<const Fenced*, const char*> fences[] = {
+      {&set.x, "the input"},
+      {&w_, "the weights"},
+      {&bias_, "the bias"},
+      {&set.residual, "the residual"},
+      {&set.dy, "the output's gradient"},
+      {&packed, "the packed weights"},
+      {&set.result, problem_.direction == Direction::forward ? "the output" : "the gradient"},
+      {&set.dbias, "the bias's gradient"}};
   for (const auto& [fence, name] : fences)
     if (result.failure.empty() && !intact(*fence)) result.failure = fmt::format("it wrote outside {}", name);
   return result;
@@ -225,16 +325,15 @@ Testbed::Timed Testbed::prepare(const Executable& executable) {
   timed.bed_ = this;
   timed.executable_ = &executable;
   timed.packed_ = backend_.allocate(executable.packed_bytes());
-  executable.pack(w_.data(), problem_.bias ? bias_.data() : nullptr, timed.packed_.get(), nullptr);
+  pack(executable, timed.packed_.get());
   return timed;
 }
 
 double Testbed::Timed::sample_us() {
   const auto backend_time = [this](const auto& work) { return bed_->backend_.time_us(work); };
   const auto run = [&] {
-    bed_->next_set_ = (bed_->next_set_ + 1) % bed_->x_.size();
-    executable_->run(bed_->x_[bed_->next_set_].data(), packed_.get(), bed_->y_[bed_->next_set_].data(),
-                     nullptr);
+    bed_->next_set_ = (bed_->next_set_ + 1) % bed_->sets_.size();
+    executable_->run(bed_->sets_[bed_->next_set_].tensors, packed_.get(), nullptr);
   };
   if (repeats_ == 0) {
     const double once = backend_time(run);  // the check before has loaded the code and grown the buffers

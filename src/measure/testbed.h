@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "contract/backend.h"
+#include "cpu/reference.h"
 
 namespace convtune {
 
@@ -20,19 +22,20 @@ struct CheckResult {
   std::string failure;   // empty: right
 };
 
-// Largest |y - oracle| that rounding explains, over the sum of |x*w|: operands rounded to
-// `precision`, sums of `terms` in fp32 in any order (random-walk bound, 8 standard deviations).
-double error_limit(Precision precision, std::int64_t terms);
+// Largest error of a sum that rounding explains, over the sum of |x*w|: operands rounded to the problem's
+// precision where their types are wider, sums in fp32 in any order (random-walk bound, 8 standard
+// deviations).
+double error_limit(const ConvProblem& problem);
 
 class Testbed {
  public:
-  // `samples`: how many output elements the oracle computes; 0 = all of them. Rotated sets of input
-  // and output are made so that repeated runs do not find them in the caches of a CPU.
-  Testbed(const Conv2dProblem& problem, Backend& backend, TestData data, std::uint64_t seed,
+  // `samples`: how many elements of the result the oracle computes; 0 = all of them. Rotated sets of inputs
+  // and results are made so that repeated runs do not find them in the caches of a CPU.
+  Testbed(const ConvProblem& problem, Backend& backend, TestData data, std::uint64_t seed,
           std::int64_t samples);
 
-  // Packs the weights for an executable, poisons the sampled outputs, runs, and looks: the samples,
-  // then every canary. Never throws for a wrong answer.
+  // Packs the weights for an executable, poisons the sampled elements of the result, runs, and looks: the
+  // samples, then every canary. Never throws for a wrong answer.
   CheckResult check(const Executable& executable);
 
   // A packed executable, ready to be timed again and again.
@@ -48,8 +51,11 @@ class Testbed {
     std::int64_t repeats_ = 0;  // chosen at the first sample
   };
   Timed prepare(const Executable& executable);
-  // Why the device is slower now than it could be; empty where it is not.
-  std::string slowdown() { return backend_.slowdown(); }
+  // A sample at each call; executable and testbed must outlive it.
+  std::function<double()> sampler(const Executable& executable) {
+    return [timed = prepare(executable)]() mutable { return timed.sample_us(); };
+  }
+  std::string clock_drift() { return backend_.clock_drift(); }
 
  private:
   // Device memory with kCanaryBytes of a known pattern on both sides.
@@ -59,22 +65,34 @@ class Testbed {
     void* data() const;
   };
   Fenced fenced(std::size_t bytes);
-  void poison(const Fenced& output);
+  Fenced to_device(DType type, const std::vector<float>& values);
+  void poison(const Fenced& result);
   bool intact(const Fenced& fenced) const;
-  struct Sample {
-    std::int64_t n, k, p, q;
-    double value, magnitude;
-  };
-  std::int64_t output_offset(const Sample& sample) const;
-  void choose_samples(std::uint64_t seed, std::int64_t samples);
-  std::string locate(const Sample& sample, float got) const;
 
-  Conv2dProblem problem_;
+  // The tensors of one run. What the problem has no use for is fenced memory of no size, which is checked
+  // too.
+  struct Set {
+    Fenced x, residual, dy, result, dbias;
+    Tensors tensors;
+  };
+  Set make_set();
+  void pack(const Executable& executable, void* packed) const;
+
+  struct Sample {
+    std::int64_t index;  // see cpu::oracle
+    cpu::OracleValue oracle;
+  };
+  void choose_samples(std::uint64_t seed, std::int64_t samples);
+  std::vector<float> read_samples(const Set& set);
+  bool is_right(const Sample& sample, float got, bool sum_rounded) const;
+
+  ConvProblem problem_;
   Backend& backend_;
   TestData data_;
-  std::vector<float> x_host_, w_host_, bias_host_;
+  cpu::ResultShape result_;
+  std::vector<float> x_host_, w_host_, bias_host_, residual_host_, dy_host_;
   Fenced w_, bias_;
-  std::vector<Fenced> x_, y_;  // rotated sets
+  std::vector<Set> sets_;  // used in turn
   std::size_t next_set_ = 0;
   std::vector<Sample> samples_;
   double oracle_rms_ = 0;

@@ -9,18 +9,52 @@
 namespace convtune {
 
 struct Convolution::State {
-  Conv2dProblem problem;
+  ConvProblem problem;
   DeviceInfo device;
   Plan plan;
   Backend* backend = nullptr;
   std::unique_ptr<Executable> executable;
 
+  // What a run must be given. Without images x and dy are empty, and may lie nowhere.
+  struct Needs {
+    bool x, residual, dy, y, dx, dw, dbias;
+  } needs{};
+
+  bool packs() const { return problem.direction != Direction::backward_weights; }
+
   void check_weights(const void* w, const void* bias) const {
+    if (!packs()) throw Error(ErrorKind::invalid_argument, "pack: backward weights reads no weights");
     if (!w) throw Error(ErrorKind::invalid_argument, "pack: w is null");
     if (problem.bias && !bias)
       throw Error(ErrorKind::invalid_argument,
                   "pack: bias is null, but the problem has a bias (bias=0 says that there is none)");
   }
+  void set_needs() {
+    const bool forward = problem.direction == Direction::forward;
+    const bool data = problem.direction == Direction::backward_data, images = problem.n > 0;
+    needs = {.x = !data && images,
+             .residual = problem.residual,
+             .dy = !forward && images,
+             .y = forward,
+             .dx = data,
+             .dw = !packs(),
+             .dbias = !packs() && problem.bias};
+  }
+  // On the way of every run.
+  void check_tensors(const Tensors& tensors) const {
+    const char* const missing = needs.x && !tensors.x                 ? "x"
+                                : needs.residual && !tensors.residual ? "residual"
+                                : needs.dy && !tensors.dy             ? "dy"
+                                : needs.y && !tensors.y               ? "y"
+                                : needs.dx && !tensors.dx             ? "dx"
+                                : needs.dw && !tensors.dw             ? "dw"
+                                : needs.dbias && !tensors.dbias       ? "dbias"
+                                                                      : nullptr;
+    if (missing) [[unlikely]]
+      throw Error(ErrorKind::invalid_argument, fmt::format("run: {} is null", missing));
+  }
+  // A batch of 0 has no work, but a gradient over all images is 0 then.
+  bool has_work() const { return problem.n > 0 || !packs(); }
   void check_packed(const char* what, const void* packed) const {
     const std::size_t alignment = packed_alignment(device.device.kind);
     if (packed && reinterpret_cast<std::uintptr_t>(packed) % alignment == 0) [[likely]]
@@ -32,9 +66,10 @@ struct Convolution::State {
 };
 
 struct ConvolutionAccess {
-  static Convolution make(const Conv2dProblem& resolved, Backend& backend, Plan plan) {
+  static Convolution make(const ConvProblem& resolved, Backend& backend, Plan plan) {
     auto state = std::make_shared<Convolution::State>();
     state->problem = resolved;
+    state->set_needs();
     state->device = backend.info();
     state->backend = &backend;
     state->executable =
@@ -46,16 +81,16 @@ struct ConvolutionAccess {
   }
 };
 
-Convolution plan(const Conv2dProblem& problem, Device device) {
+Convolution plan(const ConvProblem& problem, Device device) {
   Backend& on = backend(device);
-  const Conv2dProblem resolved = resolve(problem, on);
+  const ConvProblem resolved = resolve(problem, on);
   return ConvolutionAccess::make(resolved, on, choose(resolved, on.info()));
 }
 
-Convolution plan(const Conv2dProblem& problem, Device device, const std::string& algorithm_name,
+Convolution plan(const ConvProblem& problem, Device device, const std::string& algorithm_name,
                  const Config& config) {
   Backend& on = backend(device);
-  const Conv2dProblem resolved = resolve(problem, on);
+  const ConvProblem resolved = resolve(problem, on);
   const Algorithm& algorithm = find_algorithm(device.kind, algorithm_name);
   if (const Support support = algorithm.supports(resolved, on.info()); !support)
     throw Error(ErrorKind::unsupported,
@@ -69,9 +104,9 @@ Convolution plan(const Conv2dProblem& problem, Device device, const std::string&
                                  {algorithm_name, chosen, PlanSource::forced, "named by the caller"});
 }
 
-std::vector<AlgorithmAnswer> answers(const Conv2dProblem& problem, Device device) {
+std::vector<AlgorithmAnswer> answers(const ConvProblem& problem, Device device) {
   Backend& on = backend(device);
-  const Conv2dProblem resolved = resolve(problem, on);
+  const ConvProblem resolved = resolve(problem, on);
   std::optional<Plan> chosen;
   try {
     chosen = choose(resolved, on.info());
@@ -104,7 +139,7 @@ std::vector<AlgorithmAnswer> answers(const Conv2dProblem& problem, Device device
   return all;
 }
 
-const Conv2dProblem& Convolution::problem() const {
+const ConvProblem& Convolution::problem() const {
   return state_->problem;
 }
 const DeviceInfo& Convolution::device() const {
@@ -123,13 +158,13 @@ PackedWeights Convolution::pack(const void* w, const void* bias, Stream stream) 
   return packed;
 }
 
-void Convolution::run(const void* x, const PackedWeights& weights, void* y, Stream stream) const {
-  if (state_->problem.n == 0) return;
-  if (!x || !y) throw Error(ErrorKind::invalid_argument, x ? "run: y is null" : "run: x is null");
-  if (weights.owner_ != state_.get())
+void Convolution::run(const Tensors& tensors, const PackedWeights& weights, Stream stream) const {
+  if (!state_->has_work()) return;
+  state_->check_tensors(tensors);
+  if (weights.owner_ != state_.get() && state_->packs())
     throw Error(ErrorKind::invalid_argument, weights ? "run: the weights were packed by another Convolution"
                                                      : "run: the weights are empty; pack() makes them");
-  state_->executable->run(x, weights.data_.get(), y, stream);
+  state_->executable->run(tensors, weights.data_.get(), stream);
 }
 
 std::size_t Convolution::packed_bytes() const {
@@ -142,15 +177,15 @@ void Convolution::pack_into(const void* w, const void* bias, void* packed, Strea
   state_->executable->pack(w, state_->problem.bias ? bias : nullptr, packed, stream);
 }
 
-void Convolution::run_packed(const void* x, const void* packed, void* y, Stream stream) const {
-  if (state_->problem.n == 0) return;
-  if (!x || !y) throw Error(ErrorKind::invalid_argument, x ? "run: y is null" : "run: x is null");
-  state_->check_packed("run", packed);
-  state_->executable->run(x, packed, y, stream);
+void Convolution::run_packed(const Tensors& tensors, const void* packed, Stream stream) const {
+  if (!state_->has_work()) return;
+  state_->check_tensors(tensors);
+  if (state_->packs()) state_->check_packed("run", packed);
+  state_->executable->run(tensors, packed, stream);
 }
 
-void Convolution::run(const void* x, const void* w, const void* bias, void* y, Stream stream) const {
-  run(x, pack(w, bias, stream), y, stream);
+void Convolution::run(const Tensors& tensors, const void* w, const void* bias, Stream stream) const {
+  run(tensors, pack(w, bias, stream), stream);
 }
 
 std::string Convolution::explain_config() const {

@@ -12,11 +12,12 @@
 #include "model/target.h"
 #include "model/time_model.h"
 #include "plan/algorithms.h"
+#include "plan/planner.h"
 
 namespace convtune {
 namespace {
 
-void estimate(CandidateEstimate& one, const Conv2dProblem& problem, const Target& target,
+void estimate(CandidateEstimate& one, const ConvProblem& problem, const Target& target,
               const cuda::KernelAlgorithm& algorithm) {
   const TimeEstimate time =
       estimate_time(target, algorithm.work(problem, device_of(target), one.config),
@@ -40,7 +41,7 @@ std::vector<cuda::Candidate> dealt(const std::vector<std::pair<const Algorithm*,
   }
 }
 
-void fill(CandidateEstimate& one, const cuda::DryRun& run, const Conv2dProblem& problem, const Target& target,
+void fill(CandidateEstimate& one, const cuda::DryRun& run, const ConvProblem& problem, const Target& target,
           const Algorithm& algorithm) {
   one.failure = run.failure;
   if (!one.failure.empty()) return;
@@ -70,7 +71,7 @@ DeviceInfo device_of(const Target& target) {
   return info;
 }
 
-std::vector<CandidateEstimate> estimate_candidates(const Conv2dProblem& problem, const Target& target,
+std::vector<CandidateEstimate> estimate_candidates(const ConvProblem& problem, const Target& target,
                                                    const std::vector<cuda::Candidate>& candidates,
                                                    int processes, double seconds_each) {
   const auto runs = cuda::dry_run(problem, device_of(target), candidates, processes, seconds_each);
@@ -85,7 +86,7 @@ std::vector<CandidateEstimate> estimate_candidates(const Conv2dProblem& problem,
   return estimates;
 }
 
-TargetPlan plan_for_target(const Conv2dProblem& problem, const Target& target,
+TargetPlan plan_for_target(const ConvProblem& problem, const Target& target,
                            const TargetPlanOptions& options) {
   validate(problem);
   if (!cuda::has_nvrtc())
@@ -93,7 +94,8 @@ TargetPlan plan_for_target(const Conv2dProblem& problem, const Target& target,
                                             cuda::describe_nvrtc() + ")");
   TargetPlan plan;
   plan.problem = problem;
-  if (problem.precision == Precision::automatic) plan.problem.precision = Precision::tf32;
+  if (problem.precision == Precision::automatic)
+    plan.problem.precision = automatic_precision(problem, Precision::tf32);
   const DeviceInfo device = device_of(target);
   if (!options.algorithm.empty()) find_algorithm(Device::Kind::cuda, options.algorithm);
 

@@ -13,7 +13,7 @@ namespace convtune {
 DeviceInfo device_of(const Target& target);
 
 // In the candidates' order. The problem's precision must be resolved.
-std::vector<CandidateEstimate> estimate_candidates(const Conv2dProblem& problem, const Target& target,
+std::vector<CandidateEstimate> estimate_candidates(const ConvProblem& problem, const Target& target,
                                                    const std::vector<cuda::Candidate>& candidates,
                                                    int processes, double seconds_each);
 

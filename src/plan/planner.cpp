@@ -10,7 +10,7 @@ namespace convtune {
 namespace {
 
 // A config that one row of the table would build today.
-bool holds(const Record& record, const Conv2dProblem& problem, const DeviceInfo& device) {
+bool holds(const Record& record, const ConvProblem& problem, const DeviceInfo& device) {
   for (const Algorithm* algorithm : algorithms(device.device.kind))
     if (algorithm->name() == record.algorithm)
       return algorithm->source_hash() == record.kernel_hash &&
@@ -20,9 +20,9 @@ bool holds(const Record& record, const Conv2dProblem& problem, const DeviceInfo&
 
 // The same layer at another batch size is the near neighbour that is worth following: its best
 // config is nearly always good here too.
-std::optional<Record> nearest_record(const Conv2dProblem& problem, const DeviceInfo& device) {
+std::optional<Record> nearest_record(const ConvProblem& problem, const DeviceInfo& device) {
   const Database database;
-  Conv2dProblem other = problem;
+  ConvProblem other = problem;
   for (const std::int64_t batch : recorded_batches(database, problem, device.fingerprint)) {
     other.n = batch;
     auto record = database.find(other, device.fingerprint);
@@ -55,6 +55,9 @@ Plan best_of(const std::vector<Guess>& guesses) {
     if (guess.estimated_us && &guess != best)
       others += fmt::format("{}{} {:.1f}", others.empty() ? "" : ", ", guess.algorithm->name(),
                             *guess.estimated_us);
+  if (best->algorithm->reference())
+    return {std::string(best->algorithm->name()), best->config, PlanSource::estimate,
+            "no other algorithm takes the problem: the reference is right, and slow"};
   const std::string why =
       !best->estimated_us ? "no record: the first guess of the first algorithm that can"
                           : fmt::format("no record: the first guess that a model finds fastest, {:.1f} us{}",
@@ -65,20 +68,30 @@ Plan best_of(const std::vector<Guess>& guesses) {
 
 }  // namespace
 
-Conv2dProblem resolve(const Conv2dProblem& problem, const Backend& backend) {
+Precision automatic_precision(const ConvProblem& problem, Precision of_f32) {
+  const DTypes& types = problem.dtype;
+  const DType one = problem.direction == Direction::backward_data ? types.y : types.x;
+  const DType other = problem.direction == Direction::backward_weights ? types.y : types.w;
+  if (one != other) return Precision::fp32;
+  if (one == DType::f16) return Precision::fp16;
+  return one == DType::bf16 ? Precision::bf16 : of_f32;
+}
+
+ConvProblem resolve(const ConvProblem& problem, const Backend& backend) {
   validate(problem);
-  Conv2dProblem resolved = problem;
-  if (resolved.precision == Precision::automatic) resolved.precision = backend.default_precision();
+  ConvProblem resolved = problem;
+  if (resolved.precision == Precision::automatic)
+    resolved.precision = automatic_precision(problem, backend.default_precision());
   return resolved;
 }
 
-std::optional<Record> find_record(const Conv2dProblem& resolved, const DeviceInfo& device) {
+std::optional<Record> find_record(const ConvProblem& resolved, const DeviceInfo& device) {
   std::optional<Record> record = Database().find(resolved, device.fingerprint);
   if (record && !holds(*record, resolved, device)) record.reset();
   return record;
 }
 
-Plan choose(const Conv2dProblem& resolved, const DeviceInfo& device) {
+Plan choose(const ConvProblem& resolved, const DeviceInfo& device) {
   if (const auto record = find_record(resolved, device))
     return {record->algorithm, record->config, record->proven() ? PlanSource::tuned : PlanSource::unproven,
             fmt::format("measured {:.1f} us on this device on {}{}: {}", record->time_us, record->date,
@@ -89,7 +102,7 @@ Plan choose(const Conv2dProblem& resolved, const DeviceInfo& device) {
   return first_guess(resolved, device);
 }
 
-Plan first_guess(const Conv2dProblem& resolved, const DeviceInfo& device, bool ours_only) {
+Plan first_guess(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only) {
   std::string reasons;
   std::vector<Guess> guesses;
   for (const Algorithm* algorithm : algorithms(device.device.kind)) {

@@ -8,16 +8,20 @@
 
 namespace convtune {
 
+// What Precision::automatic means where it means `of_f32` for f32 tensors: products of half-precision ones
+// are exact in their own precision, and fastest so.
+Precision automatic_precision(const ConvProblem& problem, Precision of_f32);
+
 // The problem as the device will run it: validated, Precision::automatic replaced.
-Conv2dProblem resolve(const Conv2dProblem& problem, const Backend& backend);
+ConvProblem resolve(const ConvProblem& problem, const Backend& backend);
 
 // The record that answers this problem on this device, if one still holds: its algorithm exists,
 // accepts the config and has the same source hash.
-std::optional<Record> find_record(const Conv2dProblem& resolved, const DeviceInfo& device);
+std::optional<Record> find_record(const ConvProblem& resolved, const DeviceInfo& device);
 
 // Never measures. Throws Error{unsupported} with every algorithm's reason when none can do it.
-Plan choose(const Conv2dProblem& resolved, const DeviceInfo& device);
+Plan choose(const ConvProblem& resolved, const DeviceInfo& device);
 // The same as if there were no records. `ours_only`: of the algorithms that have a source.
-Plan first_guess(const Conv2dProblem& resolved, const DeviceInfo& device, bool ours_only = false);
+Plan first_guess(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only = false);
 
 }  // namespace convtune

@@ -86,14 +86,14 @@ class Names {
 
 }  // namespace
 
-std::vector<std::int64_t> recorded_batches(const Database& database, const Conv2dProblem& problem,
+std::vector<std::int64_t> recorded_batches(const Database& database, const ConvProblem& problem,
                                            const std::string& device) {
   constexpr int kMostNames = 500;  // of other devices, mostly: what is farther is no neighbour
   static std::mutex mutex;
   static Names names;
   const std::lock_guard lock(mutex);
 
-  Conv2dProblem other = problem;
+  ConvProblem other = problem;
   const auto name_of = [&] { return database.path_of(other, device).filename().string(); };
   const std::vector<Entry>& entries = names.of(database.folder(), parse(name_of())->layer);
   // From this batch outwards to both sides, always to the nearer by ratio.

@@ -1,8 +1,9 @@
-// Conv2dProblem's arithmetic, validation and equality. After validate() every extent, element count
+// ConvProblem's arithmetic, validation and equality. After validate() every extent, element count
 // and byte count, and every index into the padded image, fits in 64 bits.
 #include "convtune/problem.h"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <tuple>
 
@@ -75,10 +76,43 @@ void check_name(const std::string& name) {
 }
 
 // Every field but the name, in one place for equality.
-auto fields(const Conv2dProblem& x) {
-  return std::tie(x.n, x.c, x.h, x.w, x.k, x.r, x.s, x.groups, x.stride_h, x.stride_w, x.dilation_h,
-                  x.dilation_w, x.pad_top, x.pad_left, x.pad_bottom, x.pad_right, x.dtype, x.layout,
-                  x.precision, x.activation, x.bias);
+auto fields(const ConvProblem& x) {
+  return std::tie(x.n, x.c, x.d, x.h, x.w, x.k, x.t, x.r, x.s, x.groups, x.stride_d, x.stride_h, x.stride_w,
+                  x.dilation_d, x.dilation_h, x.dilation_w, x.pad_front, x.pad_top, x.pad_left, x.pad_back,
+                  x.pad_bottom, x.pad_right, x.dtype, x.layout, x.precision, x.direction, x.bias, x.residual,
+                  x.activation, x.alpha, x.beta, x.rounding);
+}
+
+// A depth that is none has one text form only.
+void check_depth(const ConvProblem& x) {
+  if (!x.has_depth() && (x.stride_d != 1 || x.dilation_d != 1))
+    refuse(fmt::format(
+        "stride_d (sd) is {} and dilation_d (dd + 1) is {}, but there is no depth: both must be 1",
+        x.stride_d, x.dilation_d));
+}
+
+void check_epilogue(const ConvProblem& x) {
+  const auto name = to_string(x.activation);
+  switch (x.activation) {
+    case Activation::clip:
+      if (!(x.alpha <= x.beta))  // NaN is refused too
+        refuse(fmt::format("clip's bounds are {} and {}; the first must not be above the second", x.alpha,
+                           x.beta));
+      break;
+    case Activation::leaky_relu:
+      if (!std::isfinite(x.alpha) || x.beta != 0)
+        refuse(fmt::format("leaky_relu has one parameter, a finite slope, not {} and {}", x.alpha, x.beta));
+      break;
+    default:
+      if (x.alpha != 0 || x.beta != 0)
+        refuse(fmt::format("{} has no parameters: alpha and beta must be 0, not {} and {}", name, x.alpha,
+                           x.beta));
+  }
+  if (x.direction == Direction::forward) return;
+  if (x.activation != Activation::none || x.residual || x.rounding != Rounding::once)
+    refuse("a backward problem has no activation, no residual and no eager rounding");
+  if (x.bias && x.direction == Direction::backward_data)
+    refuse("backward data (bwd_d) has no bias: it must be 0");
 }
 
 }  // namespace
@@ -91,54 +125,65 @@ std::int64_t output_size(std::int64_t size, std::int64_t filter, std::int64_t st
   return static_cast<std::int64_t>((padded - span) / stride + 1);
 }
 
-std::int64_t Conv2dProblem::p() const {
+bool ConvProblem::has_depth() const {
+  return d != 1 || t != 1 || pad_front != 0 || pad_back != 0;
+}
+std::int64_t ConvProblem::z() const {
+  return output_size(d, t, stride_d, dilation_d, pad_front, pad_back);
+}
+std::int64_t ConvProblem::p() const {
   return output_size(h, r, stride_h, dilation_h, pad_top, pad_bottom);
 }
-std::int64_t Conv2dProblem::q() const {
+std::int64_t ConvProblem::q() const {
   return output_size(w, s, stride_w, dilation_w, pad_left, pad_right);
 }
 
-std::int64_t Conv2dProblem::input_elements() const {
-  return n * c * h * w;
+std::int64_t ConvProblem::input_elements() const {
+  return n * c * d * h * w;
 }
-std::int64_t Conv2dProblem::weight_elements() const {
-  return k * (c / groups) * r * s;
+std::int64_t ConvProblem::weight_elements() const {
+  return k * (c / groups) * t * r * s;
 }
-std::int64_t Conv2dProblem::output_elements() const {
-  return n * k * p() * q();
+std::int64_t ConvProblem::output_elements() const {
+  return n * k * z() * p() * q();
 }
 
-double Conv2dProblem::flops() const {
+double ConvProblem::flops() const {
   return 2.0 * static_cast<double>(output_elements()) * static_cast<double>(c / groups) *
-         static_cast<double>(r) * static_cast<double>(s);
+         static_cast<double>(t) * static_cast<double>(r) * static_cast<double>(s);
 }
 
-double Conv2dProblem::bytes() const {
-  const double elements = static_cast<double>(input_elements()) + static_cast<double>(weight_elements()) +
-                          static_cast<double>(output_elements()) + (bias ? static_cast<double>(k) : 0.0);
-  return elements * static_cast<double>(size_of(dtype));
+double ConvProblem::bytes() const {
+  const auto of = [](std::int64_t elements, DType type) {
+    return static_cast<double>(elements) * static_cast<double>(size_of(type));
+  };
+  return of(input_elements(), dtype.x) + of(weight_elements(), dtype.w) +
+         of((residual ? 2 : 1) * output_elements(), dtype.y) + (bias ? of(k, dtype.bias) : 0.0);
 }
 
-bool Conv2dProblem::operator==(const Conv2dProblem& other) const {
+bool ConvProblem::operator==(const ConvProblem& other) const {
   return fields(*this) == fields(other);
 }
 
-void validate(const Conv2dProblem& problem) {
-  const Conv2dProblem& x = problem;
+void validate(const ConvProblem& problem) {
+  const ConvProblem& x = problem;
   check_range("n (mb)", x.n, 0, kMaxTensorBytes);
   check_range("c (ic)", x.c, 1, kMaxTensorBytes);
   check_range("k (oc)", x.k, 1, kMaxTensorBytes);
   check_range("groups (g)", x.groups, 1, kMaxTensorBytes);
   check_groups("c (ic)", x.c, x.groups);
   check_groups("k (oc)", x.k, x.groups);
+  check_axis({"depth", "d (id)", "t (kd)", "stride_d (sd)", "dilation_d (dd + 1)", "pad_front (pd)",
+              "pad_back", x.d, x.t, x.stride_d, x.dilation_d, x.pad_front, x.pad_back});
   check_axis({"height", "h (ih)", "r (kh)", "stride_h (sh)", "dilation_h (dh + 1)", "pad_top (ph)",
               "pad_bottom", x.h, x.r, x.stride_h, x.dilation_h, x.pad_top, x.pad_bottom});
   check_axis({"width", "w (iw)", "s (kw)", "stride_w (sw)", "dilation_w (dw + 1)", "pad_left (pw)",
               "pad_right", x.w, x.s, x.stride_w, x.dilation_w, x.pad_left, x.pad_right});
-  const std::int64_t element_bytes = size_of(x.dtype);
-  check_bytes("input", "n*c*h*w", {x.n, x.c, x.h, x.w}, element_bytes);
-  check_bytes("filter", "k*(c/groups)*r*s", {x.k, x.c / x.groups, x.r, x.s}, element_bytes);
-  check_bytes("output", "n*k*p*q", {x.n, x.k, x.p(), x.q()}, element_bytes);
+  check_depth(x);
+  check_bytes("input", "n*c*d*h*w", {x.n, x.c, x.d, x.h, x.w}, size_of(x.dtype.x));
+  check_bytes("filter", "k*(c/groups)*t*r*s", {x.k, x.c / x.groups, x.t, x.r, x.s}, size_of(x.dtype.w));
+  check_bytes("output", "n*k*z*p*q", {x.n, x.k, x.z(), x.p(), x.q()}, size_of(x.dtype.y));
+  check_epilogue(x);
   check_name(x.name);
 }
 

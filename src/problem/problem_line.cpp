@@ -16,8 +16,10 @@ constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::array<std::string_view, 22> kLetters = {"mb", "g",  "ic", "id", "ih", "iw", "oc", "od",
                                                        "oh", "ow", "kd", "kh", "kw", "sd", "sh", "sw",
                                                        "pd", "ph", "pw", "dd", "dh", "dw"};
-constexpr std::array<std::string_view, 7> kKeys = {"precision", "layout",     "dtype",    "act",
-                                                   "bias",      "pad_bottom", "pad_right"};
+// The last three are benchdnn's own.
+constexpr std::array<std::string_view, 14> kKeys = {
+    "precision", "layout",   "dtype",      "dir",       "act",  "bias",  "residual",
+    "rounding",  "pad_back", "pad_bottom", "pad_right", "--dt", "--dir", "--attr-post-ops"};
 
 template <class List>
 bool contains(const List& list, std::string_view item) {

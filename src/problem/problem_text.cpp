@@ -1,4 +1,4 @@
-// The text form of Conv2dProblem: what a line leaves out is filled in as benchdnn fills it in. See problem.h
+// The text form of ConvProblem: what a line leaves out is filled in as benchdnn fills it in. See problem.h
 // for the grammar, docs/decisions/0019-benchdnns-lines.md for its reasons.
 #include <algorithm>
 #include <array>
@@ -9,6 +9,7 @@
 #include "convtune/error.h"
 #include "convtune/problem.h"
 #include "problem/problem_line.h"
+#include "problem/problem_words.h"
 
 namespace convtune {
 namespace {
@@ -48,18 +49,10 @@ void check_complete(const ProblemLine& line, const Axis& axis, std::string_view 
   if (axis.filter == 0) line.fail_missing(filter);
 }
 
-// A depth of 1 changes nothing, whatever its stride and dilation.
-void check_depth(const ProblemLine& line, const Axis& depth) {
-  if (!depth.is_there() || (depth.image == 1 && depth.filter == 1 && depth.output <= 1 &&
-                            depth.before.value_or(0) == 0 && depth.stride > 0))
-    return;
-  for (const std::string_view letters : {"id", "od", "kd", "sd", "pd", "dd"})
-    if (const auto number = line.number(letters))
-      line.fail_at(
-          number->position,
-          fmt::format("'{}{}' belongs to a 3-D convolution; convtune has 2-D ones, whose depth is none, "
-                      "or id1kd1od1pd0",
-                      letters, number->value));
+// Whether a depth that a line speaks of is none: a single plane, whatever its stride and dilation.
+bool is_flat(const Axis& depth) {
+  return !depth.is_there() || (depth.image == 1 && depth.filter == 1 && depth.output <= 1 &&
+                               depth.before.value_or(0) == 0 && depth.stride > 0);
 }
 
 // Where a line has widths, benchdnn wants both sizes. Beyond it, what to_string writes where the image or the
@@ -79,18 +72,20 @@ void complete_short_width(const ProblemLine& line, const Axis& height, Axis& wid
   if (!line.number("dw")) width.dilation = height.dilation;
 }
 
-// benchdnn takes sw1, pw0 and dw0 for not written and copies the height's; whoever wrote them meant them.
-void check_square(const ProblemLine& line, const Axis& height) {
-  const auto check = [&](std::string_view letters, std::int64_t copied) {
+// benchdnn takes steps of 1, 0 and 0 for not written and copies another axis's; whoever wrote them meant
+// them.
+void check_copied(const ProblemLine& line, char axis, const Axis& from) {
+  const auto check = [&](char what, std::int64_t copied) {
+    const std::string letters{what, axis};
     if (const auto own = line.number(letters); own && own->value != copied)
       line.fail_at(own->position,
-                   fmt::format("benchdnn reads {}{} for {}{} where there is neither iw nor kw: "
+                   fmt::format("benchdnn reads {0}{1} for {0}{2} where there is neither i{3} nor k{3}: "
                                "write them too",
-                               letters, copied, letters, own->value));
+                               letters, copied, own->value, axis));
   };
-  check("sw", height.stride);
-  check("pw", height.before.value_or(0));
-  check("dw", height.dilation - 1);
+  check('s', from.stride);
+  check('p', from.before.value_or(0));
+  check('d', from.dilation - 1);
 }
 
 // From a stated output follows the padding that is not written: half of what it needs before the image, the
@@ -112,26 +107,6 @@ void derive_padding(const ProblemLine& line, std::string_view word, Axis& axis) 
     axis.after = at_least_0(needed - *axis.before);
 }
 
-void apply_words(const ProblemLine& line, Conv2dProblem& problem) {
-  for (const auto& [key, word] : line.words) {
-    try {
-      if (key == "precision") problem.precision = parse_precision(word.value);
-      if (key == "layout") problem.layout = parse_layout(word.value);
-      if (key == "dtype") problem.dtype = parse_dtype(word.value);
-      if (key == "act") problem.activation = parse_activation(word.value);
-    } catch (const Error& error) {
-      line.fail_at(word.position, error.what());
-    }
-    if (key == "bias") {
-      if (word.value != "0" && word.value != "1")
-        line.fail_at(word.position, fmt::format("bias is 0 or 1, not {}", quoted(word.value)));
-      problem.bias = word.value == "1";
-    }
-    if (key == "pad_bottom") problem.pad_bottom = line.parse_number(word.value, key, word.position);
-    if (key == "pad_right") problem.pad_right = line.parse_number(word.value, key, word.position);
-  }
-}
-
 // An output size that the line states must be the one that follows from the rest.
 void check_output(const ProblemLine& line, std::string_view letters, std::int64_t actual,
                   std::string_view word) {
@@ -144,33 +119,43 @@ void check_output(const ProblemLine& line, std::string_view letters, std::int64_
 }
 
 struct Axes {
-  Axis height, width;
+  Axis depth, height, width;
 };
 
-// Both complete, as benchdnn completes them: widths alone are 1-D, heights alone square, a depth alone a
-// cube.
+// All complete, as benchdnn completes them: widths alone are 1-D, heights alone square, depths alone cubes.
 Axes read_axes(const ProblemLine& line) {
-  const Axis depth = read_axis(line, 'd');
-  Axis height = read_axis(line, 'h'), width = read_axis(line, 'w');
-  check_depth(line, depth);
-  const bool has_height = height.is_there(), has_width = width.is_there();
-  if (!has_height && has_width && !depth.is_there()) {
+  Axis depth = read_axis(line, 'd'), height = read_axis(line, 'h'), width = read_axis(line, 'w');
+  const bool has_depth = depth.is_there(), has_height = height.is_there(), has_width = width.is_there();
+  const bool flat = is_flat(depth) && !line.words.contains("pad_back");
+  if (has_depth) {
+    check_complete(line, depth, "id", "kd");
+    if (has_height || has_width) {
+      check_complete(line, height, "ih", "kh");
+      check_complete(line, width, "iw", "kw");
+    } else {
+      height = width = depth;
+    }
+  } else if (has_height || !has_width) {
+    check_complete(line, height, "ih", "kh");
+    if (!has_width) {
+      width = height;
+    } else if (width.image == 0 || width.filter == 0) {
+      complete_short_width(line, height, width);
+    }
+  } else {
     check_complete(line, width, "iw", "kw");
     height.image = height.filter = 1;
-  } else {
-    if (!has_height && !has_width) height = depth;
-    check_complete(line, height, "ih", "kh");
   }
-  if (!has_width) {
-    if (has_height && depth.is_there()) line.fail_missing("iw");
-    width = height;
-  } else if (width.image == 0 || width.filter == 0) {
-    complete_short_width(line, height, width);
+  if (flat) {
+    depth = {};
+    depth.image = depth.filter = 1;
   }
+  derive_padding(line, "pad_back", depth);
   derive_padding(line, "pad_bottom", height);
   derive_padding(line, "pad_right", width);
-  if (!has_width) check_square(line, height);
-  return {height, width};
+  if (has_depth && !has_height && !has_width) check_copied(line, 'h', height);
+  if (!has_width && (has_height || has_depth)) check_copied(line, 'w', width);
+  return {depth, height, width};
 }
 
 struct Pair {
@@ -193,20 +178,23 @@ bool needs_widths(Pair image, Pair filter, const std::array<Pair, 3>& steps) {
 
 }  // namespace
 
-Conv2dProblem parse_problem(std::string_view text) {
+ConvProblem parse_problem(std::string_view text) {
   const ProblemLine line(text);
   const auto value = [&](std::string_view letters, std::int64_t otherwise) {
     return line.number(letters).value_or(Number{otherwise}).value;
   };
   for (const std::string_view letters : {"ic", "oc"})
     if (!line.number(letters)) line.fail_missing(letters);
-  const auto [height, width] = read_axes(line);
+  const auto [depth, height, width] = read_axes(line);
 
-  Conv2dProblem problem;
+  ConvProblem problem;
   problem.n = value("mb", 2);
   problem.groups = value("g", 1);
   problem.c = value("ic", 0);
   problem.k = value("oc", 0);
+  problem.d = depth.image, problem.t = depth.filter;
+  problem.stride_d = depth.stride, problem.dilation_d = depth.dilation;
+  problem.pad_front = *depth.before, problem.pad_back = depth.after;
   problem.h = height.image, problem.w = width.image;
   problem.r = height.filter, problem.s = width.filter;
   problem.stride_h = height.stride, problem.stride_w = width.stride;
@@ -221,54 +209,56 @@ Conv2dProblem parse_problem(std::string_view text) {
   } catch (const Error& error) {
     line.fail(error.what());
   }
+  check_output(line, "od", problem.z(), "pad_back");
   check_output(line, "oh", problem.p(), "pad_bottom");
   check_output(line, "ow", problem.q(), "pad_right");
   return problem;
 }
 
-std::string to_string(const Conv2dProblem& problem) {
-  const Conv2dProblem standard;
-  std::string letters, words;
+std::string to_string(const ConvProblem& problem) {
+  std::string letters;
   const auto add = [&](std::string_view name, std::int64_t value) {
     letters += fmt::format("{}{}", name, value);
   };
   const std::array<Pair, 3> steps = {{{problem.stride_h, problem.stride_w},
                                       {problem.pad_top, problem.pad_left},
                                       {problem.dilation_h - 1, problem.dilation_w - 1}}};
+  const bool depth = problem.has_depth();
   const bool widths = needs_widths({problem.h, problem.w}, {problem.r, problem.s}, steps);
   // A width is said only where it differs from its height or would be taken for something else, and a pair
-  // only where it is not the default.
+  // only where it is not the default. A depth needs all sizes, and takes them for what is not said.
   const auto add_pair = [&](std::string_view h, std::string_view w, Pair value,
                             std::optional<std::int64_t> usual) {
     if (value.h == value.w && value.h == usual) return;
+    if (depth) {
+      if (value.h != usual) add(h, value.h);
+      if (value.w != usual) add(w, value.w);
+      return;
+    }
     add(h, value.h);
     if (value.w != value.h || widths) add(w, value.w);
   };
-  const auto add_word = [&](std::string_view key, auto value) { words += fmt::format(" {}={}", key, value); };
-
   if (problem.groups != 1) add("g", problem.groups);
   if (problem.n != 2) add("mb", problem.n);
   add("ic", problem.c);
+  if (depth) add("id", problem.d);
   add_pair("ih", "iw", {problem.h, problem.w}, std::nullopt);
   add("oc", problem.k);
+  if (depth) add("kd", problem.t);
   add_pair("kh", "kw", {problem.r, problem.s}, std::nullopt);
+  if (problem.stride_d != 1) add("sd", problem.stride_d);
   add_pair("sh", "sw", steps[0], 1);
+  if (problem.pad_front != 0) add("pd", problem.pad_front);
   add_pair("ph", "pw", steps[1], 0);
+  if (problem.dilation_d != 1) add("dd", problem.dilation_d - 1);
   add_pair("dh", "dw", steps[2], 0);
   if (!problem.name.empty()) letters += fmt::format("n\"{}\"", problem.name);
 
-  if (problem.precision != standard.precision) add_word("precision", to_string(problem.precision));
-  if (problem.layout != standard.layout) add_word("layout", to_string(problem.layout));
-  if (problem.dtype != standard.dtype) add_word("dtype", to_string(problem.dtype));
-  if (problem.activation != standard.activation) add_word("act", to_string(problem.activation));
-  if (problem.bias != standard.bias) add_word("bias", problem.bias ? 1 : 0);
-  if (problem.pad_bottom != problem.pad_top) add_word("pad_bottom", problem.pad_bottom);
-  if (problem.pad_right != problem.pad_left) add_word("pad_right", problem.pad_right);
-  return letters + words;
+  return letters + words_of(problem);
 }
 
-std::string key(const Conv2dProblem& problem) {
-  Conv2dProblem nameless = problem;
+std::string key(const ConvProblem& problem) {
+  ConvProblem nameless = problem;
   nameless.name.clear();
   return to_string(nameless);
 }

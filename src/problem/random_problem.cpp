@@ -107,7 +107,7 @@ Axis draw_axis(Random& random, std::int64_t limit, bool pointwise) {
   return axis;
 }
 
-void draw_channels(Random& random, std::int64_t limit, Conv2dProblem& problem) {
+void draw_channels(Random& random, std::int64_t limit, ConvProblem& problem) {
   switch (random.between(0, 7)) {
     case 0:
     case 1:  // depthwise, at times with a channel multiplier
@@ -127,8 +127,57 @@ void draw_channels(Random& random, std::int64_t limit, Conv2dProblem& problem) {
   }
 }
 
-Conv2dProblem draw(Random& random, std::int64_t limit) {
-  Conv2dProblem problem;
+// What most kernels have no word for yet.
+void draw_rarities(Random& random, std::int64_t limit, ConvProblem& problem) {
+  constexpr std::array kActivations = {Activation::clip,      Activation::silu,      Activation::gelu_erf,
+                                       Activation::gelu_tanh, Activation::hardswish, Activation::leaky_relu,
+                                       Activation::sigmoid};
+  constexpr std::array<std::int64_t, 4> kBounds = {-1, 0, 1, 6};
+  if (random.one_in(3)) {
+    const Axis planes = draw_axis(random, std::min<std::int64_t>(limit, 6), false);
+    problem.d = planes.size, problem.t = planes.filter;
+    problem.pad_front = planes.before, problem.pad_back = planes.after;
+    if (problem.has_depth()) problem.stride_d = planes.stride, problem.dilation_d = planes.dilation;
+  }
+  switch (random.between(0, 7)) {
+    case 0:
+    case 1:
+      problem.dtype = DType::bf16;
+      break;
+    case 2:
+    case 3:
+      problem.dtype = DType::f16;
+      break;
+    case 4: {
+      constexpr std::array kTypes = {DType::f32, DType::f16, DType::bf16};
+      const auto pick = [&] { return kTypes[static_cast<std::size_t>(random.between(0, 2))]; };
+      const DType x = pick(), w = pick(), y = pick();  // in this order: arguments have none
+      problem.dtype = {x, w, y, random.one_in(2) ? w : DType::f32};
+      break;
+    }
+    default:
+      break;
+  }
+  if (random.one_in(4)) {
+    problem.direction = random.one_in(2) ? Direction::backward_data : Direction::backward_weights;
+    problem.activation = Activation::none;
+    if (problem.direction == Direction::backward_data) problem.bias = false;
+    return;
+  }
+  problem.residual = random.one_in(2);
+  if (random.one_in(4)) problem.rounding = Rounding::eager;
+  if (!random.one_in(3)) return;
+  problem.activation = kActivations[static_cast<std::size_t>(random.between(0, kActivations.size() - 1))];
+  if (problem.activation == Activation::leaky_relu)
+    problem.alpha = 0.125F * static_cast<float>(random.between(0, 8));
+  if (problem.activation == Activation::clip) {
+    const std::int64_t low = random.pick(kBounds);
+    problem.alpha = static_cast<float>(low), problem.beta = static_cast<float>(low + random.between(0, 6));
+  }
+}
+
+ConvProblem draw(Random& random, std::int64_t limit) {
+  ConvProblem problem;
   constexpr std::array<std::int64_t, 12> kBatches = {1, 1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5};
   problem.n = random.one_in(32) ? 0 : std::min(random.pick(kBatches), limit);
   draw_channels(random, limit, problem);
@@ -149,25 +198,38 @@ Conv2dProblem draw(Random& random, std::int64_t limit) {
   return problem;
 }
 
-bool small_enough(const Conv2dProblem& problem, double max_macs) {
-  Conv2dProblem filled = problem;
+bool small_enough(const ConvProblem& problem, double max_macs) {
+  ConvProblem filled = problem;
   filled.n = std::max<std::int64_t>(problem.n, 1);  // a batch of 0 must not hide a large image
   return filled.flops() / 2 <= max_macs && filled.input_elements() <= kMaxElements &&
          filled.weight_elements() <= kMaxElements && filled.output_elements() <= kMaxElements;
 }
 
-}  // namespace
-
-Conv2dProblem random_problem(std::uint64_t seed, std::uint64_t index, double max_macs) {
+template <class Draw>
+ConvProblem small_problem(std::uint64_t seed, std::uint64_t index, double max_macs, Draw&& draw) {
   // Mixed once before the index goes in, so that neighbouring seeds do not share problems.
   Random random(random_bits(seed, 0) + index * 0xd1342543de82ef95);
   // Small problems fit more often: without a lower bound for some, few would fill a tile.
   const double min_macs = random.one_in(3) ? max_macs / 16 : 0;
   for (std::int64_t limit = 256;; limit = std::max<std::int64_t>(limit * 7 / 8, 1)) {
-    Conv2dProblem problem = draw(random, limit);
+    ConvProblem problem = draw(random, limit);
     const bool large_enough = problem.flops() / 2 >= min_macs || limit < 32;
     if (limit == 1 || (large_enough && small_enough(problem, max_macs))) return problem;
   }
+}
+
+}  // namespace
+
+ConvProblem random_problem(std::uint64_t seed, std::uint64_t index, double max_macs) {
+  return small_problem(seed, index, max_macs, draw);
+}
+
+ConvProblem random_problem_of_any_kind(std::uint64_t seed, std::uint64_t index, double max_macs) {
+  return small_problem(seed, index, max_macs, [](Random& random, std::int64_t limit) {
+    ConvProblem problem = draw(random, limit);
+    if (random.one_in(2)) draw_rarities(random, limit, problem);
+    return problem;
+  });
 }
 
 }  // namespace convtune

@@ -11,7 +11,11 @@ namespace convtune {
 // an oracle in double keeps up. Depends on (seed, index) alone, on every machine.
 // Biased to: extents of 1, powers of two and vector widths ± 1, primes, pad >= filter, stride >
 // filter, dilation that leaves one tap inside the image, groups = c (depthwise), groups of a few
-// channels, batch 0, asymmetric padding, 1x1, NHWC, no bias, ReLU.
-Conv2dProblem random_problem(std::uint64_t seed, std::uint64_t index, double max_macs = 3e5);
+// channels, batch 0, asymmetric padding, 1x1, NHWC, no bias, ReLU. Forward, 2-D and of f32.
+ConvProblem random_problem(std::uint64_t seed, std::uint64_t index, double max_macs = 3e5);
+
+// The same, and every second one also has some of: a depth, half precision and mixed types, backward
+// directions, a residual, eager rounding, the other activations.
+ConvProblem random_problem_of_any_kind(std::uint64_t seed, std::uint64_t index, double max_macs = 3e5);
 
 }  // namespace convtune

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <utility>
+#include <vector>
 
 #include "base/quoted.h"
 #include "convtune/error.h"
@@ -15,13 +16,24 @@ template <class Enum>
 using Name = std::pair<Enum, std::string_view>;
 
 constexpr Name<DType> kDTypes[] = {{DType::f32, "f32"}, {DType::f16, "f16"}, {DType::bf16, "bf16"}};
-constexpr Name<Layout> kLayouts[] = {{Layout::nchw, "nchw"}, {Layout::nhwc, "nhwc"}};
+// The first name of a value is the one that is written.
+constexpr Name<Layout> kLayouts[] = {{Layout::nchw, "nchw"},  {Layout::nhwc, "nhwc"},
+                                     {Layout::nchw, "ncw"},   {Layout::nhwc, "nwc"},
+                                     {Layout::nchw, "ncdhw"}, {Layout::nhwc, "ndhwc"}};
+constexpr Name<Direction> kDirections[] = {
+    {Direction::forward, "fwd"}, {Direction::backward_data, "bwd_d"}, {Direction::backward_weights, "bwd_w"}};
 constexpr Name<Precision> kPrecisions[] = {{Precision::automatic, "auto"},
                                            {Precision::fp32, "fp32"},
                                            {Precision::tf32, "tf32"},
                                            {Precision::fp16, "fp16"},
                                            {Precision::bf16, "bf16"}};
-constexpr Name<Activation> kActivations[] = {{Activation::none, "none"}, {Activation::relu, "relu"}};
+constexpr Name<Activation> kActivations[] = {
+    {Activation::none, "none"},           {Activation::relu, "relu"},
+    {Activation::clip, "clip"},           {Activation::silu, "silu"},
+    {Activation::gelu_erf, "gelu_erf"},   {Activation::gelu_tanh, "gelu_tanh"},
+    {Activation::hardswish, "hardswish"}, {Activation::leaky_relu, "leaky_relu"},
+    {Activation::sigmoid, "sigmoid"}};
+constexpr Name<Rounding> kRoundings[] = {{Rounding::once, "once"}, {Rounding::eager, "eager"}};
 
 template <class Enum, std::size_t count>
 std::string_view name_of(const Name<Enum> (&names)[count], Enum value) {
@@ -48,6 +60,18 @@ Enum parse(const Name<Enum> (&names)[count], std::string_view what, std::string_
 std::string_view to_string(DType dtype) {
   return name_of(kDTypes, dtype);
 }
+std::string to_string(const DTypes& types) {
+  if (types == DTypes(types.x)) return std::string(to_string(types.x));
+  std::string text = fmt::format("{}:{}:{}", to_string(types.x), to_string(types.w), to_string(types.y));
+  if (types.bias != types.w) text += fmt::format(":{}", to_string(types.bias));
+  return text;
+}
+std::string_view to_string(Direction direction) {
+  return name_of(kDirections, direction);
+}
+std::string_view to_string(Rounding rounding) {
+  return name_of(kRoundings, rounding);
+}
 std::string_view to_string(Layout layout) {
   return name_of(kLayouts, layout);
 }
@@ -60,6 +84,26 @@ std::string_view to_string(Activation activation) {
 
 DType parse_dtype(std::string_view text) {
   return parse(kDTypes, "dtype", text);
+}
+DTypes parse_dtypes(std::string_view text) {
+  std::vector<DType> types;
+  for (std::string_view rest = text;;) {
+    const std::size_t colon = rest.find(':');
+    types.push_back(parse_dtype(rest.substr(0, colon)));
+    if (colon == rest.npos) break;
+    rest.remove_prefix(colon + 1);
+  }
+  if (types.size() == 1) return types[0];
+  if (types.size() == 3) return {types[0], types[1], types[2]};
+  if (types.size() == 4) return {types[0], types[1], types[2], types[3]};
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("dtype {} is not one type, x:w:y or x:w:y:bias", quoted(text)));
+}
+Direction parse_direction(std::string_view text) {
+  return parse(kDirections, "dir", text);
+}
+Rounding parse_rounding(std::string_view text) {
+  return parse(kRoundings, "rounding", text);
 }
 Layout parse_layout(std::string_view text) {
   return parse(kLayouts, "layout", text);

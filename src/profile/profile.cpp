@@ -80,7 +80,7 @@ Profile profile(const std::vector<std::string>& command, const ProfileOptions& o
   return result;
 }
 
-std::string launch_for_profiler(const Conv2dProblem& problem, Device device, const std::string& algorithm,
+std::string launch_for_profiler(const ConvProblem& problem, Device device, const std::string& algorithm,
                                 const Config& config) {
   const Convolution planned =
       algorithm.empty() ? plan(problem, device) : plan(problem, device, algorithm, config);

@@ -30,7 +30,7 @@ std::uint64_t hash(std::string_view text) {
 }
 
 // "mb256ic3ih224oc96kh11sh4ph2-0123456789abcdef.json": the first part is for people.
-std::string file_name(const Conv2dProblem& problem, const std::string& device) {
+std::string file_name(const ConvProblem& problem, const std::string& device) {
   constexpr std::size_t kMaxStem = 48;
   const std::string filed_under = key(problem);
   std::string stem = filed_under.substr(0, kMaxStem);
@@ -69,7 +69,7 @@ std::optional<Record> load(const PrivateFolder& folder, const fs::path& path) {
   return std::nullopt;
 }
 
-std::optional<Record> find_in(const PrivateFolder& folder, const fs::path& path, const Conv2dProblem& problem,
+std::optional<Record> find_in(const PrivateFolder& folder, const fs::path& path, const ConvProblem& problem,
                               const std::string& device) {
   std::optional<Record> record = load(folder, path);
   if (record && record->problem == problem && record->device == device) return record;
@@ -89,11 +89,11 @@ Database::Database(fs::path folder) : folder_(std::move(folder)) {
     if (fs::path absolute = fs::absolute(folder_, ignored); !absolute.empty()) folder_ = std::move(absolute);
 }
 
-fs::path Database::path_of(const Conv2dProblem& problem, const std::string& device) const {
+fs::path Database::path_of(const ConvProblem& problem, const std::string& device) const {
   return folder_ / file_name(problem, device);
 }
 
-std::optional<Record> Database::find(const Conv2dProblem& problem, const std::string& device) const {
+std::optional<Record> Database::find(const ConvProblem& problem, const std::string& device) const {
   const auto folder = PrivateFolder::open(folder_, kWayOut);
   return folder ? find_in(*folder, path_of(problem, device), problem, device) : std::nullopt;
 }
@@ -149,7 +149,7 @@ std::int64_t Database::erase_all() const {
   return erased;
 }
 
-bool Database::erase(const Conv2dProblem& problem, const std::string& device) const {
+bool Database::erase(const ConvProblem& problem, const std::string& device) const {
   const auto folder = PrivateFolder::open(folder_, kWayOut);
   return folder && folder->remove(file_name(problem, device));
 }

@@ -53,7 +53,7 @@ Record parse_record(std::string_view text) {
   json.take_integer("schema", kSchema, kSchema);
   Record record;
   record.problem = parse_field(json, "problem", [](const std::string& line) {
-    Conv2dProblem problem = parse_problem(line);
+    ConvProblem problem = parse_problem(line);
     // An earlier version's line may have meant another problem.
     if (const std::string today = to_string(problem); today != line)
       throw Error(ErrorKind::invalid_argument, fmt::format("{} would be written {}: tune it again",

@@ -135,7 +135,7 @@ bool died(const TrialEntry& start) {
 
 }  // namespace
 
-TrialLog::TrialLog(const std::filesystem::path& folder, const Conv2dProblem& problem,
+TrialLog::TrialLog(const std::filesystem::path& folder, const ConvProblem& problem,
                    const std::string& device) {
   const Database database(folder);
   if (database.folder().empty()) {  // there is no home folder: storing the record says so

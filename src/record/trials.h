@@ -44,7 +44,7 @@ class TrialLog {
 
   // `folder` is a Database's folder; nothing is kept where it is empty. Reads what is there; nothing is
   // created before the first line.
-  TrialLog(const std::filesystem::path& folder, const Conv2dProblem& problem, const std::string& device);
+  TrialLog(const std::filesystem::path& folder, const ConvProblem& problem, const std::string& device);
 
   // The last result of this config by this kernel hash, if any.
   const Trial* find(const std::string& algorithm, const Config& config, const std::string& kernel_hash) const;

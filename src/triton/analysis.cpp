@@ -74,11 +74,11 @@ class Analysis {
     if (kernel->configs.empty())
       return say("config", fmt::format("a grid of {} blocks; the kernel's configs are not known: {}",
                                        *metrics_.grid, kernel->why));
-    std::optional<Conv2dProblem> problem;
+    std::optional<ConvProblem> problem;
     std::string why;
     std::vector<TritonConfig> found = profiled_configs(
         file, *kernel, *metrics_.grid,
-        options_.problem ? std::vector<Conv2dProblem>{*options_.problem} : file.cases(), {}, problem, why);
+        options_.problem ? std::vector<ConvProblem>{*options_.problem} : file.cases(), {}, problem, why);
     if (found.empty() && kernel->configs.size() == 1) found = kernel->configs;
     if (found.empty()) return say("config", fmt::format("a grid of {} blocks: {}", *metrics_.grid, why));
     std::string tile, which;
@@ -103,7 +103,7 @@ class Analysis {
   }
 
   // Without a list: the tiles of an implicit matrix product that make such a grid.
-  void any_tile(const Conv2dProblem& problem) {
+  void any_tile(const ConvProblem& problem) {
     const std::int64_t rows = problem.n * problem.p() * problem.q(), columns = problem.k / problem.groups;
     std::string tiles;
     for (std::int64_t m = 1; m <= kLargestTile; m *= 2)
@@ -163,7 +163,7 @@ class Analysis {
     say("ceiling", text);
   }
 
-  std::string roofline(const Conv2dProblem& problem) const {
+  std::string roofline(const ConvProblem& problem) const {
     const double rate = problem.precision == Precision::fp32 ? target_.fp32_tflops()
                         : problem.dtype == DType::f32        ? target_.tf32_tflops
                                                              : target_.fp16_tflops;

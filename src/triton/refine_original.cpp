@@ -26,7 +26,7 @@ std::string listing(const std::vector<const TritonConfig*>& configs) {
   return text;
 }
 
-std::string name_of(const Conv2dProblem& problem) {
+std::string name_of(const ConvProblem& problem) {
   return problem.name.empty() ? to_string(problem) : problem.name;
 }
 
@@ -241,7 +241,7 @@ class Finder {
   }
 
   const OriginalQuestion& q_;
-  std::vector<Conv2dProblem> problems_;
+  std::vector<ConvProblem> problems_;
   Original result_;
 };
 
@@ -252,11 +252,11 @@ Original find_original(const OriginalQuestion& question) {
 }
 
 std::vector<TritonConfig> profiled_configs(TritonFile& file, const TritonKernel& kernel, std::int64_t grid,
-                                           const std::vector<Conv2dProblem>& problems,
+                                           const std::vector<ConvProblem>& problems,
                                            const std::vector<std::pair<std::string, double>>& let,
-                                           std::optional<Conv2dProblem>& problem, std::string& why) {
+                                           std::optional<ConvProblem>& problem, std::string& why) {
   std::vector<TritonConfig> found;
-  std::vector<std::optional<Conv2dProblem>> asked(problems.begin(), problems.end());
+  std::vector<std::optional<ConvProblem>> asked(problems.begin(), problems.end());
   if (asked.empty()) asked.emplace_back();  // what is launched may not depend on it
   for (const auto& one : asked) {
     std::string why_none;

@@ -14,8 +14,8 @@ namespace convtune {
 
 struct Original {
   TritonConfig config;
-  std::optional<Conv2dProblem> problem;  // what was profiled, as far as it is known
-  std::vector<std::string> notes;        // how it was found
+  std::optional<ConvProblem> problem;  // what was profiled, as far as it is known
+  std::vector<std::string> notes;      // how it was found
 };
 
 struct OriginalQuestion {
@@ -34,9 +34,9 @@ Original find_original(const OriginalQuestion& question);
 // The config among those that a grid was launched by, for an analysis; empty, with `why`, where it cannot be
 // told.
 std::vector<TritonConfig> profiled_configs(TritonFile& file, const TritonKernel& kernel, std::int64_t grid,
-                                           const std::vector<Conv2dProblem>& problems,
+                                           const std::vector<ConvProblem>& problems,
                                            const std::vector<std::pair<std::string, double>>& let,
-                                           std::optional<Conv2dProblem>& problem, std::string& why);
+                                           std::optional<ConvProblem>& problem, std::string& why);
 
 // Whether the words, "BLOCK_M" "32", are this config's.
 bool is_config(const TritonConfig& config, const std::vector<std::pair<std::string, std::string>>& words);

@@ -59,9 +59,9 @@ TritonKernel kernel_from_json(const json& object) {
   return kernel;
 }
 
-Conv2dProblem layer_from_json(const json& object) {
+ConvProblem layer_from_json(const json& object) {
   const auto pair = [&](const char* name) { return object.at(name).get<std::array<std::int64_t, 2>>(); };
-  Conv2dProblem layer;
+  ConvProblem layer;
   layer.c = pair("in_channels")[0], layer.k = pair("out_channels")[0];
   layer.r = pair("kernel_size")[0], layer.s = pair("kernel_size")[1];
   layer.stride_h = pair("stride")[0], layer.stride_w = pair("stride")[1];
@@ -72,8 +72,8 @@ Conv2dProblem layer_from_json(const json& object) {
   return layer;
 }
 
-bool same_layer(const Conv2dProblem& problem, const Conv2dProblem& layer) {
-  Conv2dProblem here = layer;
+bool same_layer(const ConvProblem& problem, const ConvProblem& layer) {
+  ConvProblem here = layer;
   here.n = problem.n, here.h = problem.h, here.w = problem.w;
   here.dtype = problem.dtype, here.layout = problem.layout, here.precision = problem.precision;
   here.activation = problem.activation;
@@ -111,7 +111,7 @@ TritonConfig config_from_json(const json& object) {
 json to_json(const TritonGiven& given) {
   json tensors = json::object(), values = json::object();
   if (given.problem) {
-    const Conv2dProblem& a = *given.problem;
+    const ConvProblem& a = *given.problem;
     const json x = a.layout == Layout::nchw ? json{a.n, a.c, a.h, a.w} : json{a.n, a.h, a.w, a.c};
     for (const char* name : {"x", "input", "inp", "inputs", "input_tensor"}) tensors[name] = x;
     for (const char* name : {"w", "weight", "weights"}) tensors[name] = {a.k, a.c / a.groups, a.r, a.s};
@@ -217,8 +217,9 @@ TritonFile::TritonFile(std::string source, std::string path, const Target& targe
     for (const json& kernel : answer.at("kernels")) kernels_.push_back(kernel_from_json(kernel));
     for (const json& layer : answer.at("layers"))
       for (const Suite& suite : suites())
-        for (const Conv2dProblem& problem : suite.problems)
-          if (same_layer(problem, layer_from_json(layer))) cases_.push_back(problem);
+        for (const ConvProblem& problem : suite.problems)
+          // The suite half has the others' layers again.
+          if (suite.name != "half" && same_layer(problem, layer_from_json(layer))) cases_.push_back(problem);
   } catch (const json::exception& error) {
     throw bad(fmt::format("Python could not read the file: {}", error.what()));
   }

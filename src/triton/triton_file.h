@@ -54,7 +54,7 @@ struct TritonKernel {
 
 // What is known beside the file: the problem that a wrapper is called for, and values of its names.
 struct TritonGiven {
-  std::optional<Conv2dProblem> problem;
+  std::optional<ConvProblem> problem;
   std::vector<std::pair<std::string, double>> values;
 };
 nlohmann::json to_json(const TritonGiven& given);
@@ -71,7 +71,7 @@ class TritonFile {
   bool has_triton() const { return has_triton_; }  // whether that Python could import it
 
   // The built-in cases whose convolution is a literal nn.Conv2d of the file.
-  const std::vector<Conv2dProblem>& cases() const { return cases_; }
+  const std::vector<ConvProblem>& cases() const { return cases_; }
 
   // Blocks that each config of the kernel launches; empty, with `why`, where they cannot be worked out.
   std::vector<std::int64_t> grids(const TritonKernel& kernel, const TritonGiven& given, std::string& why);
@@ -95,7 +95,7 @@ class TritonFile {
   std::string source_, path_;
   std::unique_ptr<PythonChild> reader_;
   std::vector<TritonKernel> kernels_;
-  std::vector<Conv2dProblem> cases_;
+  std::vector<ConvProblem> cases_;
   bool has_triton_ = false;
 };
 

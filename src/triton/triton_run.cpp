@@ -65,7 +65,7 @@ json words_of(const TritonRunSpec& spec, bool pick) {
   json words = {{"names", {spec.kernel}}, {"path", spec.path}, {"source", spec.source}, {"call", spec.call},
                 {"pick", pick},           {"input", nullptr},  {"dtype", "float32"}};
   if (spec.problem) {
-    const Conv2dProblem& a = *spec.problem;
+    const ConvProblem& a = *spec.problem;
     words["input"] = {a.n, a.c, a.h, a.w};
     words["dtype"] = a.dtype == DType::f16 ? "float16" : a.dtype == DType::bf16 ? "bfloat16" : "float32";
   }

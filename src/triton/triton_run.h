@@ -15,10 +15,10 @@ namespace convtune {
 
 struct TritonRunSpec {
   std::string python = "python3", path, kernel;
-  std::string source;                    // the file's text, with the one config that is to run
-  std::string call;                      // what to run: a call, or a .py file with prepare(module)
-  std::optional<Conv2dProblem> problem;  // what to feed it, where the file has no get_inputs()
-  double seconds = 300;                  // for the start, and for an answer
+  std::string source;                  // the file's text, with the one config that is to run
+  std::string call;                    // what to run: a call, or a .py file with prepare(module)
+  std::optional<ConvProblem> problem;  // what to feed it, where the file has no get_inputs()
+  double seconds = 300;                // for the start, and for an answer
   std::function<bool()> cancelled;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kMostAtOnce = 16;
 
-std::vector<Candidate> all_candidates(const Conv2dProblem& problem, const DeviceInfo& device,
+std::vector<Candidate> all_candidates(const ConvProblem& problem, const DeviceInfo& device,
                                       const std::vector<const Algorithm*>& algorithms) {
   std::vector<std::vector<Forecast>> of_each;
   for (const Algorithm* algorithm : algorithms) {
@@ -27,7 +27,7 @@ std::vector<Candidate> all_candidates(const Conv2dProblem& problem, const Device
 
 }  // namespace
 
-Batches::Batches(const Conv2dProblem& problem, const DeviceInfo& device,
+Batches::Batches(const ConvProblem& problem, const DeviceInfo& device,
                  const std::vector<const Algorithm*>& algorithms, Rules rules)
     : problem_(problem),
       device_(device),

@@ -27,7 +27,7 @@ class Batches {
   };
 
   // Lists what these algorithms offer, and begins to compile the first batch.
-  Batches(const Conv2dProblem& problem, const DeviceInfo& device,
+  Batches(const ConvProblem& problem, const DeviceInfo& device,
           const std::vector<const Algorithm*>& algorithms, Rules rules);
 
   // The first batch is compiled when this returns; nothing may be measured before. What its slowest
@@ -49,7 +49,7 @@ class Batches {
   std::vector<cuda::Candidate> choose(std::int64_t most);
   void leave_out(const std::vector<std::size_t>& late);
 
-  const Conv2dProblem problem_;
+  const ConvProblem problem_;
   const DeviceInfo device_;
   const std::vector<const Algorithm*> algorithms_;
   const Rules rules_;

@@ -36,7 +36,7 @@ double Ceilings::peak(Precision precision) const {
   return own > 0 ? own : flops_per_second;
 }
 
-Roofline roofline(const Conv2dProblem& problem, const Ceilings& ceilings) {
+Roofline roofline(const ConvProblem& problem, const Ceilings& ceilings) {
   const double compute_us = 1e6 * problem.flops() / ceilings.peak(problem.precision);
   const double memory_us = 1e6 * problem.bytes() / ceilings.bytes_per_second;
   return {std::max(compute_us, memory_us), compute_us >= memory_us ? "compute" : "memory"};
@@ -52,7 +52,7 @@ const Ceilings& measure_ceilings(Device device) {
   return entry->second;
 }
 
-Contender contender(const Algorithm& algorithm, const Config& config, const Conv2dProblem& problem,
+Contender contender(const Algorithm& algorithm, const Config& config, const ConvProblem& problem,
                     const DeviceInfo& device, Testbed& bed) {
   Contender result{&algorithm, config, nullptr, 0, {}, 0};
   try {
@@ -69,7 +69,7 @@ Contender contender(const Algorithm& algorithm, const Config& config, const Conv
   return result;
 }
 
-std::vector<Contender> vendor_contenders(const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed,
+std::vector<Contender> vendor_contenders(const ConvProblem& problem, const DeviceInfo& device, Testbed& bed,
                                          const std::function<bool()>& cancelled) {
   std::vector<Contender> vendors;
   for (const Algorithm* algorithm : algorithms(device.device.kind))
@@ -81,7 +81,7 @@ std::vector<Contender> vendor_contenders(const Conv2dProblem& problem, const Dev
   return vendors;
 }
 
-Comparison measure_comparison(const Conv2dProblem& problem, const DeviceInfo& device, const Contender& ours,
+Comparison measure_comparison(const ConvProblem& problem, const DeviceInfo& device, const Contender& ours,
                               const std::vector<Contender>& vendors, Testbed& bed, double seconds,
                               const std::function<bool()>& cancelled, const std::function<bool()>& late) {
   Comparison row;
@@ -97,21 +97,21 @@ Comparison measure_comparison(const Conv2dProblem& problem, const DeviceInfo& de
     if (one->failure.empty() &&
         std::none_of(timed.begin(), timed.end(), [&](const Contender* t) { return same(*t, *one); }))
       timed.push_back(one);
-  std::vector<Testbed::Timed> runs;
-  for (const Contender* one : timed) runs.push_back(bed.prepare(*one->executable));
+  std::vector<std::function<double()>> runs;
+  for (const Contender* one : timed) runs.push_back(bed.sampler(*one->executable));
   // A library that offers dozens of ways is asked once for each; the time goes to the nearest.
   std::vector<Measurement> results(timed.size());
   std::vector<std::size_t> near(timed.size());
   std::iota(near.begin(), near.end(), std::size_t{0});
   if (timed.size() > 1 + kMostPeersInTurns) {
     for (std::size_t i = 1; i < timed.size() && !(cancelled && cancelled()); ++i)
-      results[i] = {runs[i].sample_us(), 0, 1};
+      results[i] = {runs[i](), 0, 1};
     std::sort(near.begin() + 1, near.end(),
               [&](std::size_t a, std::size_t b) { return results[a].median_us < results[b].median_us; });
     near.resize(1 + kMostPeersInTurns);
   }
   std::vector<std::function<double()>> samplers;
-  for (const std::size_t i : near) samplers.emplace_back([&run = runs[i]] { return run.sample_us(); });
+  for (const std::size_t i : near) samplers.push_back(runs[i]);
   const std::vector<Measurement> of_near =
       measure_in_turns(samplers, seconds, cancelled, kFewestRounds, kMostRounds, late);
   for (std::size_t i = 0; i < near.size(); ++i) results[near[i]] = of_near[i];
@@ -146,10 +146,10 @@ Comparison measure_comparison(const Conv2dProblem& problem, const DeviceInfo& de
   return row;
 }
 
-Comparison compare(const Conv2dProblem& problem, Device device, const CompareOptions& options) {
+Comparison compare(const ConvProblem& problem, Device device, const CompareOptions& options) {
   Backend& on = backend(device);
   const DeviceInfo info = on.info();
-  const Conv2dProblem resolved = resolve(problem, on);
+  const ConvProblem resolved = resolve(problem, on);
   if (resolved.n == 0)
     throw Error(ErrorKind::invalid_argument, "a batch of 0 has nothing to measure: " + to_string(resolved));
   if (!(options.seconds_per_case > 0 && options.seconds_per_case <= 86400))  // so written, it refuses NaN too

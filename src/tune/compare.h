@@ -25,17 +25,17 @@ struct Contender {
 
 // Builds and checks; never throws for a contender that cannot be built or is wrong, but Error{device_lost}
 // for one after which nothing runs any more.
-Contender contender(const Algorithm& algorithm, const Config& config, const Conv2dProblem& problem,
+Contender contender(const Algorithm& algorithm, const Config& config, const ConvProblem& problem,
                     const DeviceInfo& device, Testbed& bed);
 
 // Every variant of every vendor algorithm that supports the problem, checked; as many as come before it is
 // cancelled.
-std::vector<Contender> vendor_contenders(const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed,
+std::vector<Contender> vendor_contenders(const ConvProblem& problem, const DeviceInfo& device, Testbed& bed,
                                          const std::function<bool()>& cancelled);
 
 // Times `ours` and the vendors in turns and fills everything but plan and decision. Where `ours` is
 // one of the vendors' variants the two rows are one measurement. `late`: from then on few rounds must do.
-Comparison measure_comparison(const Conv2dProblem& problem, const DeviceInfo& device, const Contender& ours,
+Comparison measure_comparison(const ConvProblem& problem, const DeviceInfo& device, const Contender& ours,
                               const std::vector<Contender>& vendors, Testbed& bed, double seconds,
                               const std::function<bool()>& cancelled, const std::function<bool()>& late = {});
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cuda/backend/cuda.h"
 #include "cuda/launch/compile_ahead.h"
@@ -17,7 +18,7 @@ constexpr double kLeastGain = 0.01;  // a smaller one is not worth a config that
 constexpr double kCompileSeconds = 30;
 
 // What the compiler says of the winner, which it has compiled before.
-OccupancyEvidence evidence_of(const Algorithm& algorithm, const Config& config, const Conv2dProblem& problem,
+OccupancyEvidence evidence_of(const Algorithm& algorithm, const Config& config, const ConvProblem& problem,
                               const DeviceInfo& device) {
   OccupancyEvidence evidence;
   const cuda::DryRun run = cuda::dry_run(problem, device, {{&algorithm, config}}, 1, kCompileSeconds).front();
@@ -27,7 +28,7 @@ OccupancyEvidence evidence_of(const Algorithm& algorithm, const Config& config, 
 }
 
 WarpsAnswer warps_answer(const StageView& view, const Algorithm& algorithm, const Config& config,
-                         const Conv2dProblem& problem, const DeviceInfo& device,
+                         const ConvProblem& problem, const DeviceInfo& device,
                          const std::optional<Target>& target) {
   if (view.warps) return *view.warps;
   if (!target)
@@ -38,113 +39,69 @@ WarpsAnswer warps_answer(const StageView& view, const Algorithm& algorithm, cons
                          view.parameters);
 }
 
-class Stage {
- public:
-  Stage(const Contender& winner, const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed,
-        Screening& screening, const Budget& budget, const std::function<bool()>& cancelled)
-      : winner_(winner),
-        problem_(problem),
-        device_(device),
-        bed_(bed),
-        screening_(screening),
-        budget_(budget),
-        cancelled_(cancelled) {
-    stage_.report.original = stage_.report.kept = winner.text();
-  }
+// The list is there: why nothing of it is measured, or nothing.
+std::string why_not_measured(const StageList& list, const Contender& winner, const Budget& budget) {
+  if (list.configs.empty()) return "not measured: there is no list";
+  if (const std::string slow = too_slow_for_contest(winner.screen_us); !slow.empty())
+    return fmt::format("not measured: {}: the original stays", slow);
+  if (!budget.last_stage_fits())
+    return fmt::format(
+        "skipped, budget: it takes about {:.1f} s, and of {:g} s there are {:.1f} s for it: the original "
+        "stays",
+        budget.expected_last_stage(), budget.total(), budget.left(Budget::Stage::last_stage));
+  return {};
+}
 
-  LastStage run(double min_gain) {
-    MicroTuning& report = stage_.report;
-    const auto view = winner_.algorithm->stage_view(problem_, device_, winner_.config);
-    if (!view) {
-      report.verdicts.push_back(
-          fmt::format("no list: {} has no parameters that this stage may change", winner_.algorithm->name()));
-      return std::move(stage_);
-    }
-    std::optional<Target> target;
-    if (device_.device.kind == Device::Kind::cuda && !view->warps)
-      target = cuda::device_target(device_.device);
-    const StageList list =
-        neighbours_of(*view, *winner_.algorithm, winner_.config, problem_, device_, target);
-    report.verdicts = list.verdicts;
-    if (list.configs.empty()) return verdict("not measured: there is no list");
-    if (const std::string slow = too_slow_for_contest(winner_.screen_us); !slow.empty())
-      return verdict(fmt::format("not measured: {}: the original stays", slow));
-    if (!budget_.last_stage_fits())
-      return verdict(fmt::format(
-          "skipped, budget: it takes about {:.1f} s, and of {:g} s there are {:.1f} s for it: the original "
-          "stays",
-          budget_.expected_last_stage(), budget_.total(), budget_.left(Budget::Stage::last_stage)));
-    for (const StageList::Entry& entry : list.configs)
-      report.tried.push_back({view->with(entry.config),
-                              fmt::format("{}: {}", to_string(entry.config, view->parameters), entry.reason),
-                              0,
-                              {}});
-    build_neighbours();
-    if (contenders_.empty()) return verdict("no neighbour ran: the original stays");
-    if (!cancelled_()) measure(std::max(min_gain, kLeastGain));
-    return std::move(stage_);
+// The neighbours that run, as candidates of any search: compiled together, checked, kept in the trials. The
+// others are null.
+std::vector<std::optional<Contender>> build(const Algorithm& algorithm,
+                                            std::vector<MicroTuning::Tried>& tried,
+                                            const SearchContext& with) {
+  std::vector<cuda::Candidate> to_compile;
+  for (std::size_t i = 1; i < tried.size(); ++i)
+    if (algorithm.compiles(tried[i].config)) to_compile.push_back({&algorithm, tried[i].config});
+  cuda::CompileAhead(with.problem, with.device, to_compile).wait();
+  std::vector<std::optional<Contender>> built(tried.size());
+  for (std::size_t i = 1; i < tried.size() && !with.cancelled(); ++i) {
+    Contender one = with.screening.attempt_once(algorithm, tried[i].config);
+    tried[i].failure = one.failure;
+    if (one.failure.empty()) built[i] = std::move(one);
   }
+  return built;
+}
 
- private:
-  LastStage verdict(const std::string& r6) {
-    stage_.report.verdicts.back() = "R6: " + r6;
-    return std::move(stage_);
+// R6: the best of those that run against the original, which is the first of what was tried.
+void measure(const Contender& winner, std::vector<std::optional<Contender>> built, LastStage& stage,
+             const SearchContext& with) {
+  std::vector<std::function<double()>> samplers = {with.bed.sampler(*winner.executable)};
+  std::vector<std::size_t> places = {0};
+  for (std::size_t i = 1; i < built.size(); ++i)
+    if (built[i]) samplers.push_back(with.bed.sampler(*built[i]->executable)), places.push_back(i);
+  MicroTuning& report = stage.report;
+  std::string& verdict = report.verdicts.back();
+  if (places.size() == 1) {
+    verdict = "R6: no neighbour ran: the original stays";
+    return;
   }
-
-  void build_neighbours() {
-    std::vector<MicroTuning::Tried>& tried = stage_.report.tried;
-    std::vector<cuda::Candidate> to_compile;
-    for (std::size_t i = 1; i < tried.size(); ++i)
-      if (winner_.algorithm->compiles(tried[i].config))
-        to_compile.push_back({winner_.algorithm, tried[i].config});
-    cuda::CompileAhead(problem_, device_, to_compile).wait();
-    for (std::size_t i = 1; i < tried.size() && !cancelled_(); ++i) {
-      Contender one = screening_.attempt_once(*winner_.algorithm, tried[i].config);
-      tried[i].failure = one.failure;
-      if (!one.failure.empty()) continue;
-      contenders_.push_back(std::move(one));
-      places_.push_back(i);
-    }
-  }
-
-  void measure(double min_gain) {
-    std::vector<Testbed::Timed> runs = {bed_.prepare(*winner_.executable)};
-    for (const Contender& one : contenders_) runs.push_back(bed_.prepare(*one.executable));
-    std::vector<std::function<double()>> samplers;
-    for (Testbed::Timed& run : runs) samplers.emplace_back([&run] { return run.sample_us(); });
-    const StageContest contest = stage_contest(
-        samplers, min_gain, cancelled_, {}, [this] { return budget_.left(Budget::Stage::last_stage) <= 0; });
-    MicroTuning& report = stage_.report;
-    report.tried[0].time_us = contest.in_turns[0].median_us;
-    for (std::size_t i = 0; i < places_.size(); ++i) {
-      report.tried[places_[i]].time_us = contest.in_turns[i + 1].median_us;
-      contenders_[i].screen_us = contest.in_turns[i + 1].median_us;
-    }
-    const Contender& best = contenders_[contest.best - 1];
-    report.verdicts.back() = fmt::format("R6: {} against the original: {}",
-                                         report.tried[places_[contest.best - 1]].reason, contest.reason);
-    if (!contest.accepted) return;
-    report.changed = true;
-    report.kept = best.text();
-    stage_.accepted = best;
-  }
-
-  const Contender& winner_;
-  const Conv2dProblem& problem_;
-  const DeviceInfo& device_;
-  Testbed& bed_;
-  Screening& screening_;
-  const Budget& budget_;
-  const std::function<bool()>& cancelled_;
-  std::vector<Contender> contenders_;  // that ran
-  std::vector<std::size_t> places_;    // theirs among what was tried
-  LastStage stage_;
-};
+  if (with.cancelled()) return;
+  const StageContest contest =
+      stage_contest(samplers, std::max(with.min_gain, kLeastGain), with.cancelled, {},
+                    [&] { return with.budget.left(Budget::Stage::last_stage) <= 0; });
+  for (std::size_t i = 0; i < places.size(); ++i)
+    report.tried[places[i]].time_us = contest.in_turns[i].median_us;
+  const std::size_t best = places[contest.best];
+  verdict = fmt::format("R6: {} against the original: {}", report.tried[best].reason, contest.reason);
+  if (!contest.accepted) return;
+  stage.accepted = std::move(built[best]);
+  stage.accepted->screen_us = report.tried[best].time_us;
+  report.changed = true;
+  report.kept = stage.accepted->text();
+}
 
 }  // namespace
 
 StageList neighbours_of(const StageView& view, const Algorithm& algorithm, const Config& config,
-                        const Conv2dProblem& problem, const DeviceInfo& device,
+                        const ConvProblem& problem, const DeviceInfo& device,
                         const std::optional<Target>& target) {
   const auto refusal = [&](const StageConfig& wanted) -> std::string {
     const Config other = view.with(wanted);
@@ -157,10 +114,34 @@ StageList neighbours_of(const StageView& view, const Algorithm& algorithm, const
                       view.parameters, refusal);
 }
 
-LastStage last_stage(const Contender& winner, const Conv2dProblem& problem, const DeviceInfo& device,
-                     Testbed& bed, Screening& screening, double min_gain, const Budget& budget,
-                     const std::function<bool()>& cancelled) {
-  return Stage(winner, problem, device, bed, screening, budget, cancelled).run(min_gain);
+LastStage last_stage(const Contender& winner, const SearchContext& with) {
+  with.tell("last stage", 1);
+  LastStage stage;
+  MicroTuning& report = stage.report;
+  report.original = report.kept = winner.text();
+  const auto view = winner.algorithm->stage_view(with.problem, with.device, winner.config);
+  if (!view) {
+    report.verdicts.push_back(
+        fmt::format("no list: {} has no parameters that this stage may change", winner.algorithm->name()));
+    return stage;
+  }
+  std::optional<Target> target;
+  if (with.device.device.kind == Device::Kind::cuda && !view->warps)
+    target = cuda::device_target(with.device.device);
+  const StageList list =
+      neighbours_of(*view, *winner.algorithm, winner.config, with.problem, with.device, target);
+  report.verdicts = list.verdicts;
+  if (const std::string why = why_not_measured(list, winner, with.budget); !why.empty()) {
+    report.verdicts.back() = "R6: " + why;
+    return stage;
+  }
+  for (const StageList::Entry& entry : list.configs)
+    report.tried.push_back({view->with(entry.config),
+                            fmt::format("{}: {}", to_string(entry.config, view->parameters), entry.reason),
+                            0,
+                            {}});
+  measure(winner, build(*winner.algorithm, report.tried, with), stage, with);
+  return stage;
 }
 
 }  // namespace convtune

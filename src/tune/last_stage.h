@@ -2,20 +2,18 @@
 // candidate is, and the best of them against the winner. Called once by tune().
 #pragma once
 
-#include <functional>
 #include <optional>
 
 #include "contract/micro_tuning.h"
 #include "convtune/target.h"
-#include "tune/budget.h"
-#include "tune/screening.h"
+#include "tune/search_context.h"
 
 namespace convtune {
 
 // R1 to R5 for a config of an algorithm, whose StageView is `view`. `target`: where the algorithm leaves R1
 // to the occupancy of a GPU.
 StageList neighbours_of(const StageView& view, const Algorithm& algorithm, const Config& config,
-                        const Conv2dProblem& problem, const DeviceInfo& device,
+                        const ConvProblem& problem, const DeviceInfo& device,
                         const std::optional<Target>& target);
 
 struct LastStage {
@@ -23,10 +21,8 @@ struct LastStage {
   std::optional<Contender> accepted;  // in the winner's place
 };
 
-// `winner` is built and checked. What comes of its neighbours is kept in the trials. Where `budget` has no
+// `winner` is built and checked. What comes of its neighbours is kept in the trials. Where the budget has no
 // time for what it is expected to take, the neighbours are listed and not tried, and R6's verdict says so.
-LastStage last_stage(const Contender& winner, const Conv2dProblem& problem, const DeviceInfo& device,
-                     Testbed& bed, Screening& screening, double min_gain, const Budget& budget,
-                     const std::function<bool()>& cancelled);
+LastStage last_stage(const Contender& winner, const SearchContext& with);
 
 }  // namespace convtune

@@ -5,21 +5,16 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <thread>
-#include <utility>
 
 #include "base/statistics.h"
 
 namespace convtune {
 namespace {
 
-constexpr int kSamples = 3;             // short runs of a candidate
-constexpr double kHopeless = 1.3;       // one sample this many times the best ends a candidate's screening
-constexpr double kCoolSeconds = 0.25;   // before what was timed on a slowed device is timed again
-constexpr double kLookSeconds = 1;      // between looks at the machine's pace,
-constexpr double kLookShare = 0.05;     // of which no more than this share is spent looking
-constexpr std::size_t kTimedAgain = 8;  // of the best, when the machine has another pace for good
+constexpr int kSamples = 3;            // short runs of a candidate
+constexpr double kHopeless = 1.3;      // one sample this many times the best ends a candidate's screening
+constexpr double kCoolSeconds = 0.25;  // before what was timed while the clock drifted is timed again
 
 std::string name_of(const Contender& one) {
   return std::string(one.algorithm->name());
@@ -27,7 +22,7 @@ std::string name_of(const Contender& one) {
 
 }  // namespace
 
-Screening::Screening(const Conv2dProblem& problem, const DeviceInfo& device, Testbed& bed, TrialLog& trials,
+Screening::Screening(const ConvProblem& problem, const DeviceInfo& device, Testbed& bed, TrialLog& trials,
                      bool keep, double patience_seconds)
     : problem_(problem),
       device_(device),
@@ -83,7 +78,6 @@ Contender Screening::run(const Algorithm& algorithm, const Config& config, doubl
   try {
     one = contender(algorithm, config, problem_, device_, bed_);
     if (!one.failure.empty()) return one;
-    if (!pace_) watch_pace(one);
     one.screen_us = time_us(one, best_us);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::device_lost) {
@@ -102,7 +96,7 @@ Contender Screening::run(const Algorithm& algorithm, const Config& config, doubl
   return one;
 }
 
-// What was timed while heat or power slowed the device down is timed again, for as long as there is patience.
+// What was timed while the clock drifted is timed again, for as long as there is patience.
 double Screening::time_us(const Contender& one, double best_us) {
   Testbed::Timed timed = bed_.prepare(*one.executable);
   while (true) {
@@ -111,79 +105,22 @@ double Screening::time_us(const Contender& one, double best_us) {
       samples.push_back(timed.sample_us());
       if (best_us > 0 && samples.back() > kHopeless * best_us) break;
     }
-    const std::string why = bed_.slowdown();
-    if (why.empty()) return median(samples);
     const bool patient = patience_seconds_ >= kCoolSeconds;
-    if (patient && !std::exchange(slowed_, true))
-      warnings.push_back(fmt::format("{} was slowed down: {}; what was timed meanwhile was timed again",
-                                     to_string(device_.device), why));
-    if (!patient) {
-      if (!std::exchange(slowed_for_long_, true))
-        warnings.push_back(fmt::format(
-            "{} was slowed down for longer than it was waited for: {}; some times are of a slower "
-            "machine",
-            to_string(device_.device), why));
+    if (!clock_drifts(patient ? "what was timed meanwhile was timed again"
+                              : "it lasted, and some times are of a slower machine") ||
+        !patient)
       return median(samples);
-    }
     std::this_thread::sleep_for(std::chrono::duration<double>(kCoolSeconds));
     patience_seconds_ -= kCoolSeconds;
   }
 }
 
-void Screening::ask_for_slowdown(const char* during) {
-  if (const std::string why = bed_.slowdown(); !why.empty())
-    warnings.push_back(fmt::format(
-        "{} was slowed down during {}: {}; both sides took turns, but the times are of a slower machine",
-        to_string(device_.device), during, why));
-}
-
-// On a GPU, whose clock falls with heat and power. (A CPU's pace changes with every neighbour: there rounds
-// in turns must do.) Returns when the clock is steady.
-void Screening::watch_pace(const Contender& reference) {
-  if (device_.device.kind == Device::Kind::cpu) return;
-  reference_ = reference;
-  reference_run_ = bed_.prepare(*reference_.executable);
-  pace_.emplace([this] { return reference_run_.sample_us(); },
-                [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); },
-                patience_seconds_);
-}
-
-Pace::Change Screening::look(const char* consequence) {
-  const Pace::Change change = pace_ ? pace_->look() : Pace::Change::none;
-  if (change != Pace::Change::none) {
-    const std::string why = bed_.slowdown();
-    warnings.push_back(fmt::format("{} changed its speed: {} took {:.0f} % {} time than before{}{}; {}",
-                                   to_string(device_.device), reference_.text(),
-                                   100 * std::abs(pace_->slowdown()), pace_->slowdown() > 0 ? "more" : "less",
-                                   change == Pace::Change::passing ? ", for a while" : "",
-                                   why.empty() ? "" : ", since " + why, consequence));
-  }
-  return change;
-}
-
-void Screening::keep_pace(std::vector<Contender>& screened, double now_seconds,
-                          const std::function<bool()>& cancelled) {
-  if (!pace_ || now_seconds < next_look_seconds_) return;
-  const Pace::Change change = look("what was measured meanwhile was measured again");
-  next_look_seconds_ = now_seconds + std::max(kLookSeconds, pace_->look_us() * 1e-6 / kLookShare);
-  if (change != Pace::Change::none) {
-    std::size_t of_before = 0;
-    if (change == Pace::Change::lasting) {
-      of_before = std::min(kTimedAgain, in_pace_);
-      std::sort(screened.begin(), screened.begin() + static_cast<std::ptrdiff_t>(in_pace_),
-                [](const Contender& a, const Contender& b) { return a.screen_us < b.screen_us; });
-    }
-    for (std::size_t i = 0; i < screened.size() && !cancelled(); ++i)
-      if (i < of_before || i >= in_pace_) time_again(screened[i]);
-  }
-  in_pace_ = screened.size();
-}
-
-void Screening::time_again(Contender& one) {
-  const Contender built = contender(*one.algorithm, one.config, problem_, device_, bed_);
-  if (!built.failure.empty()) return;
-  one.screen_us = time_us(built, 0);
-  write_down(one, {});
+bool Screening::clock_drifts(const char* consequence) {
+  const std::string why = bed_.clock_drift();
+  if (!why.empty() && std::none_of(warnings.begin(), warnings.end(),
+                                   [&](const std::string& one) { return one.ends_with(consequence); }))
+    warnings.push_back(fmt::format("clock drift of {}: {}; {}", to_string(device_.device), why, consequence));
+  return !why.empty();
 }
 
 void Screening::write_down(const Contender& one, const std::string& failure) {

@@ -8,16 +8,14 @@
 #include <algorithm>
 #include <limits>
 
-#include "convtune/contest.h"
-#include "measure/measure.h"
 #include "plan/algorithms.h"
 #include "plan/planner.h"
 #include "record/trials.h"
 #include "tune/batches.h"
 #include "tune/budget.h"
-#include "tune/compare.h"
+#include "tune/decision.h"
+#include "tune/election.h"
 #include "tune/last_stage.h"
-#include "tune/proof.h"
 #include "tune/screening.h"
 #include "tune/stage_contest.h"
 #include "tune/tuning_record.h"
@@ -26,26 +24,19 @@ namespace convtune {
 namespace {
 
 constexpr std::int64_t kSamples = 2048;  // output elements that the oracle computes for a check
-constexpr double kNear = 1.3;            // what may turn out the fastest vendor, measured once
 constexpr double kBoundMargin =
     1.2;  // the ceilings behind a bound are measured, too: not trusted to the last
-constexpr std::size_t kFewestVendors = 4;  // of its ways, however small the budget
-constexpr std::size_t kFinalists = 8;      // measured again in turns before one of them may challenge
-constexpr double kFinalSeconds = 4, kContestSeconds = 10, kComparisonSeconds = 3;
-// What a contest, and a table, may take however late it is: few microseconds are 40 rounds by then.
-constexpr double kShortSeconds = 0.2;
-constexpr int kFewestRounds = 5, kMostRounds = 400;           // of the final
-constexpr double kPatienceShare = 0.1, kLeastPatience = 0.3;  // with the machine's pace
+constexpr std::size_t kFewestVendors = 4;                     // of its ways, however small the budget
+constexpr double kPatienceShare = 0.1, kLeastPatience = 0.3;  // with a clock that drifts
 constexpr double kNeighbours = 5, kLastStageRuns = 250;       // of a last stage, at most as a rule
-
-constexpr double kLeastCompile = 5, kMostCompile = 30;  // seconds that a candidate may be compiled
+constexpr double kLeastCompile = 5, kMostCompile = 30;        // seconds that a candidate may be compiled
 
 using Stage = Budget::Stage;
 
 // One search, from the first candidate to the record.
 class Tuning {
  public:
-  Tuning(const Conv2dProblem& problem, Backend& backend, const std::vector<const Algorithm*>& algorithms,
+  Tuning(const ConvProblem& problem, Backend& backend, const std::vector<const Algorithm*>& algorithms,
          const TuneOptions& options, const std::function<double()>& now_seconds,
          const std::optional<Record>& unproven)
       : problem_(problem),
@@ -61,7 +52,7 @@ class Tuning {
         bed_(problem, backend, TestData::real, 1, kSamples),
         screening_(
             problem, device_, bed_, trials_, options.save,
-            std::clamp(kPatienceShare * options.budget_seconds, kLeastPatience, Pace::kPatienceSeconds)) {}
+            std::clamp(kPatienceShare * options.budget_seconds, kLeastPatience, Screening::kMostPatience)) {}
 
   TuningReport run() {
     list_vendors();
@@ -75,11 +66,10 @@ class Tuning {
       search();
     }
     screen_vendors(Stage::search, 0);
-    if (!cancelled()) elect();
-    // Once, however often it is decided.
-    if (!cancelled() && finalist_.algorithm && !searched_before()) tune_finely();
-    if (!cancelled()) decide();
-    if (!cancelled() && screening_.look("the contest was held again") != Pace::Change::none) decide();
+    if (!cancelled()) elected_ = elect(vendors_, screened_, with_);
+    if (!cancelled() && elected_.finalist.algorithm && !searched_before()) tune_finely();
+    Decision decision;
+    if (!cancelled()) decision = decide(elected_, vendors_, vendor_ways_.size(), undecided_, with_);
     for (std::vector<std::string>* some : {&batches_.warnings, &screening_.warnings})
       for (std::string& warning : *some) report_.warnings.push_back(std::move(warning));
     if (cancelled()) {
@@ -88,8 +78,9 @@ class Tuning {
       report_.comparison.device = device_;
       report_.comparison.decision =
           "interrupted: no decision, no record; the next tune resumes from the trials kept";
-    } else if (options_.save) {
-      record();
+    } else {
+      report_.comparison = decision.comparison, report_.proven = decision.proven;
+      if (options_.save) record(decision);
     }
     return std::move(report_);
   }
@@ -155,21 +146,6 @@ class Tuning {
     }
   }
 
-  static bool faster(const Contender* a, const Contender* b) { return a->screen_us < b->screen_us; }
-
-  // Replaces screening times by medians of rounds in turns.
-  void measure_again(const std::vector<Contender*>& contenders) {
-    std::vector<Testbed::Timed> runs;
-    for (const Contender* one : contenders) runs.push_back(bed_.prepare(*one->executable));
-    std::vector<std::function<double()>> samplers;
-    for (Testbed::Timed& run : runs) samplers.emplace_back([&run] { return run.sample_us(); });
-    const auto results = measure_in_turns(
-        samplers, kFinalSeconds, [&] { return cancelled(); }, kFewestRounds, kMostRounds,
-        budget_.late(Stage::final));
-    for (std::size_t i = 0; i < contenders.size(); ++i)
-      if (results[i].n > 0) contenders[i]->screen_us = results[i].median_us;
-  }
-
   // A batch is compiled, where that is needed, and then tried, all of it: trying is cheap beside it. It
   // begins only if there is time for another like the one before; the first always does.
   void search() {
@@ -191,7 +167,6 @@ class Tuning {
       const auto [algorithm, config] = batches_.way(index);
       search.report(index, try_candidate(*algorithm, config, search.best_us()));
       keep_finalists_built();
-      screening_.keep_pace(screened_, budget_.spent(), [this] { return cancelled(); });
       const double each = budget_.spent() / static_cast<double>(done);
       tell("screen", done, total, std::min(budget_.left(), each * static_cast<double>(total - done)));
     }
@@ -261,133 +236,27 @@ class Tuning {
     report_.warnings.push_back(fmt::format("{} was wrong and is quarantined: {}", candidate, failure));
   }
 
-  // The fastest of the best few, ours and the vendor's, measured again in turns: a lucky sample wins no place
-  // in the contest. Who is near the fastest vendor may be the fastest: the promise is against the best of
-  // them.
-  void elect() {
-    std::vector<Contender*> near, ours;
-    for (Contender& vendor : vendors_)
-      if (vendor.failure.empty() && (near.empty() || faster(&vendor, near.front()))) near.assign({&vendor});
-    for (Contender& vendor : vendors_)
-      if (vendor.failure.empty() && &vendor != near.front() &&
-          vendor.screen_us <= kNear * near.front()->screen_us)
-        near.push_back(&vendor);
-    std::sort(screened_.begin(), screened_.end(),
-              [](const Contender& a, const Contender& b) { return a.screen_us < b.screen_us; });
-    for (Contender& one : screened_) {
-      if (ours.size() == kFinalists || cancelled()) break;
-      if (!one.executable) {
-        Contender built = contender(*one.algorithm, one.config, problem_, device_, bed_);
-        built.screen_us = one.screen_us;
-        one = std::move(built);
-      }
-      if (one.failure.empty()) ours.push_back(&one);
-    }
-    tell("final", 0, static_cast<std::int64_t>(near.size() + ours.size()), budget_.left());
-    if (near.size() > 1 || ours.size() > 1) {
-      std::vector<Contender*> all = near;
-      all.insert(all.end(), ours.begin(), ours.end());
-      measure_again(all);
-    }
-    std::sort(near.begin(), near.end(), faster);
-    std::sort(ours.begin(), ours.end(), faster);
-    if (!near.empty()) incumbent_ = near[0];
-    if (!ours.empty()) finalist_ = *ours[0];
-    if (ours.size() > 1) runner_up_ = *ours[1];
-  }
-
   // The finalist, or one of its neighbours that is proven better.
   void tune_finely() {
-    tell("last stage", 0, 1, budget_.left());
-    LastStage stage = last_stage(finalist_, problem_, device_, bed_, screening_, options_.min_gain, budget_,
-                                 [this] { return cancelled(); });
+    LastStage stage = last_stage(elected_.finalist, with_);
     for (const MicroTuning::Tried& one : stage.report.tried)
       if (!one.failure.empty())
-        quarantined(fmt::format("{} {}", finalist_.algorithm->name(), to_string(one.config)), one.failure);
+        quarantined(fmt::format("{} {}", elected_.finalist.algorithm->name(), to_string(one.config)),
+                    one.failure);
     if (stage.accepted) {
-      runner_up_ = finalist_;
-      finalist_ = *stage.accepted;
+      elected_.runner_up = elected_.finalist;
+      elected_.finalist = *stage.accepted;
     }
     report_.last_stage = std::move(stage.report);
   }
 
-  void decide() {
-    const bool challenged = finalist_.algorithm != nullptr;
-    undecided_in_a_row_ = 0;
-    if (!challenged && !incumbent_) {
-      settle_for_reference();
-    } else if (!incumbent_) {
-      chosen_ = finalist_;
-      decision_ = screening_.left_out.empty()
-                      ? "no vendor library can run this problem here: the fastest of our own is chosen"
-                      : "no way of the vendor's was tried: the fastest of our own is chosen";
-    } else if (!challenged) {
-      chosen_ = *incumbent_;
-      decision_ = "no algorithm of our own was tried successfully: the vendor stays";
-    } else {
-      tell("contest", 0, 1, budget_.left());
-      Testbed::Timed incumbent = bed_.prepare(*incumbent_->executable),
-                     challenger = bed_.prepare(*finalist_.executable);
-      ContestOptions rules;
-      rules.min_gain = options_.min_gain;
-      rules.max_seconds = kContestSeconds;
-      rules.cancelled = [&] { return cancelled(); };
-      rules.late = late_after(budget_.spent() + std::max(budget_.left(), kShortSeconds));
-      const ContestResult result =
-          contest([&] { return incumbent.sample_us(); }, [&] { return challenger.sample_us(); },
-                  once_more(rules, undecided_));
-      chosen_ = result.accepted || result.leans_to_challenger ? finalist_ : *incumbent_;
-      decision_ = outcome(result, finalist_.text(), incumbent_->text(), chosen_.text());
-      if (result.undecided) undecided_in_a_row_ = undecided_ + 1;
+  void record(const Decision& decision) {
+    Record record = record_of(report_.comparison, decision.chosen.algorithm->source_hash());
+    if (elected_.runner_up.algorithm) {
+      record.runner_up = elected_.runner_up.text();
+      record.runner_up_us = elected_.runner_up.screen_us;
     }
-    if (!screening_.left_out.empty())
-      decision_ += fmt::format("; without proof, since {} had no part in it: a later tune tries {} again",
-                               listed(screening_.left_out), screening_.left_out.size() == 1 ? "it" : "them");
-    screening_.ask_for_slowdown("the contest");
-    if (const std::size_t untried = vendor_ways_.size() - vendors_.size(); untried > 0)
-      decision_ +=
-          fmt::format("; {} of the vendor's {} ways were not tried, budget", untried, vendor_ways_.size());
-    if (cancelled()) return;
-    tell("measure", 0, 1, budget_.left());
-    report_.comparison = measure_comparison(
-        problem_, device_, chosen_, vendors_, bed_, kComparisonSeconds, [&] { return cancelled(); },
-        [short_of = late_after(budget_.spent() + kShortSeconds), late = budget_.late(Stage::verdict)] {
-          return late() && short_of();
-        });
-    const std::string better = better_than_incumbent(
-        report_.comparison, incumbent_ ? incumbent_->text() : std::string(), options_.min_gain);
-    if (!better.empty()) {
-      undecided_in_a_row_ = undecided_ + 1;
-      decision_ += fmt::format(
-          "; without proof, since {} was faster afterwards: the next tune holds the contest again", better);
-    }
-    report_.proven = undecided_in_a_row_ == 0 && screening_.left_out.empty();
-    report_.comparison.plan = {std::string(chosen_.algorithm->name()), chosen_.config,
-                               report_.proven ? PlanSource::tuned : PlanSource::unproven, decision_};
-    report_.comparison.decision = decision_;
-  }
-
-  std::function<bool()> late_after(double spent_seconds) const {
-    return [this, spent_seconds] { return budget_.spent() >= spent_seconds; };
-  }
-
-  void settle_for_reference() {
-    const Plan plan = choose(problem_, device_);
-    chosen_ =
-        contender(find_algorithm(device_.device.kind, plan.algorithm), plan.config, problem_, device_, bed_);
-    if (!chosen_.failure.empty())
-      throw Error(ErrorKind::unsupported,
-                  fmt::format("nothing here runs {} rightly: {}", to_string(problem_), chosen_.failure));
-    decision_ = "no fast algorithm can run this problem here";
-  }
-
-  void record() {
-    Record record = record_of(report_.comparison, chosen_.algorithm->source_hash());
-    if (runner_up_.algorithm) {
-      record.runner_up = runner_up_.text();
-      record.runner_up_us = runner_up_.screen_us;
-    }
-    record.undecided = undecided_in_a_row_;
+    record.undecided = decision.undecided;
     record.left_out = listed(screening_.left_out);
     try {
       const Database database;
@@ -401,7 +270,7 @@ class Tuning {
 
   // In the order in which they begin: the first batch compiles while the ceilings are measured, by
   // what takes milliseconds, tensors are made and cuDNN is asked.
-  const Conv2dProblem problem_;
+  const ConvProblem problem_;
   const DeviceInfo device_;
   const std::vector<const Algorithm*>& algorithms_;
   const TuneOptions& options_;
@@ -417,23 +286,46 @@ class Tuning {
   Screening screening_;
   std::vector<Batches::Way> vendor_ways_;
   std::vector<Contender> vendors_, screened_;  // the first so many of the ways; and ours
-  const Contender* incumbent_ = nullptr;       // of vendors_
-  Contender finalist_, runner_up_, chosen_;
-  std::string decision_;
-  std::int64_t undecided_in_a_row_ = 0;  // with this one
+  Election elected_;
+  const SearchContext with_{
+      problem_,
+      device_,
+      options_.min_gain,
+      budget_,
+      bed_,
+      screening_,
+      [this] { return cancelled(); },
+      [this](const char* stage, std::int64_t steps) { tell(stage, 0, steps, budget_.left()); }};
 };
 
 }  // namespace
 
 TuningReport tune_on(Backend& backend, const std::vector<const Algorithm*>& algorithms,
-                     const Conv2dProblem& resolved, const TuneOptions& options,
+                     const ConvProblem& resolved, const TuneOptions& options,
                      const std::function<double()>& now_seconds, const std::optional<Record>& unproven) {
   return Tuning(resolved, backend, algorithms, options, now_seconds, unproven).run();
 }
 
-TuningReport tune(const Conv2dProblem& problem, Device device, const TuneOptions& options) {
+namespace {
+
+// What only the reference runs is not recorded: a later version may have something to choose from.
+void check_choice(const ConvProblem& problem, const DeviceInfo& device) {
+  std::string reasons;
+  for (const Algorithm* algorithm : algorithms(device.device.kind)) {
+    if (algorithm->reference()) continue;
+    const Support support = algorithm->supports(problem, device);
+    if (support) return;
+    reasons += fmt::format("\n  {}: {}", algorithm->name(), support.reason());
+  }
+  throw Error(ErrorKind::unsupported, fmt::format("there is nothing to tune: no fast algorithm runs {}:{}",
+                                                  to_string(problem), reasons));
+}
+
+}  // namespace
+
+TuningReport tune(const ConvProblem& problem, Device device, const TuneOptions& options) {
   Backend& on = backend(device);
-  const Conv2dProblem resolved = resolve(problem, on);
+  const ConvProblem resolved = resolve(problem, on);
   if (resolved.n == 0)
     throw Error(ErrorKind::invalid_argument, "a batch of 0 has nothing to tune: " + to_string(resolved));
   if (!(options.min_gain >= 0 && options.min_gain < 1))
@@ -446,6 +338,7 @@ TuningReport tune(const Conv2dProblem& problem, Device device, const TuneOptions
   if (options.budget_trials < 0)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("budget_trials must be 0 or more, not {}", options.budget_trials));
+  check_choice(resolved, on.info());
   std::optional<Record> record;
   if (!options.retune) record = find_record(resolved, on.info());
   if (record && record->proven()) return report_of(*record, resolved, on.info());

@@ -14,7 +14,7 @@ namespace convtune {
 // `resolved`: its precision is. `now_seconds`: see Budget. `unproven`: the record whose contest goes on, if
 // any.
 TuningReport tune_on(Backend& backend, const std::vector<const Algorithm*>& algorithms,
-                     const Conv2dProblem& resolved, const TuneOptions& options,
+                     const ConvProblem& resolved, const TuneOptions& options,
                      const std::function<double()>& now_seconds = {},
                      const std::optional<Record>& unproven = {});
 

@@ -44,7 +44,7 @@ Record record_of(const Comparison& row, const std::string& kernel_hash) {
   return record;
 }
 
-TuningReport report_of(const Record& record, const Conv2dProblem& problem, const DeviceInfo& device) {
+TuningReport report_of(const Record& record, const ConvProblem& problem, const DeviceInfo& device) {
   TuningReport report;
   report.from_record = true;
   report.record = Database().path_of(problem, record.device).string();

@@ -8,6 +8,6 @@ namespace convtune {
 
 // Without the runner-up; dated now. `row` has its plan, and its first provider is what the plan names.
 Record record_of(const Comparison& row, const std::string& kernel_hash);
-TuningReport report_of(const Record& record, const Conv2dProblem& problem, const DeviceInfo& device);
+TuningReport report_of(const Record& record, const ConvProblem& problem, const DeviceInfo& device);
 
 }  // namespace convtune

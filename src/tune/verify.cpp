@@ -97,8 +97,7 @@ struct Built {
   std::string failure;  // why there is none
 };
 
-Built build(const Algorithm& algorithm, const Config& config, const Conv2dProblem& problem,
-            const Backend& on) {
+Built build(const Algorithm& algorithm, const Config& config, const ConvProblem& problem, const Backend& on) {
   Built built{&algorithm, config, nullptr, {}};
   try {
     built.executable = algorithm.build(problem, on.info(), config);
@@ -108,7 +107,7 @@ Built build(const Algorithm& algorithm, const Config& config, const Conv2dProble
   return built;
 }
 
-void check(const Built& built, const Conv2dProblem& problem, const Backend& on, Testbed& bed,
+void check(const Built& built, const ConvProblem& problem, const Backend& on, Testbed& bed,
            std::uint64_t seed, VerifyReport& report) {
   std::string what = built.failure;
   try {
@@ -128,7 +127,7 @@ void check(const Built& built, const Conv2dProblem& problem, const Backend& on, 
                      to_string(problem), to_string(on.info().device), name, to_string(built.config), seed)});
 }
 
-Testbed testbed(const Conv2dProblem& problem, Backend& on, std::uint64_t seed) {
+Testbed testbed(const ConvProblem& problem, Backend& on, std::uint64_t seed) {
   return {problem, on, TestData::integer, seed, problem.output_elements() <= kAllOutputs ? 0 : kSamples};
 }
 
@@ -162,7 +161,7 @@ std::uint64_t build_ahead(const Backend& on) {
 
 // The algorithms that the options ask for and that can run the problem. One that is not asked for is not even
 // asked whether it can: the vendor's library answers slowly.
-std::vector<const Algorithm*> chosen_algorithms(const Conv2dProblem& problem, const Backend& on,
+std::vector<const Algorithm*> chosen_algorithms(const ConvProblem& problem, const Backend& on,
                                                 const VerifyOptions& options, bool with_vendor = true) {
   std::vector<const Algorithm*> chosen;
   for (const Algorithm* algorithm : algorithms(on.info().device.kind))
@@ -175,12 +174,12 @@ std::vector<const Algorithm*> chosen_algorithms(const Conv2dProblem& problem, co
 
 // What the sweep checks of one problem.
 struct Draw {
-  Conv2dProblem problem;
+  ConvProblem problem;
   std::vector<Built> built;
 };
 Draw draw(std::uint64_t seed, std::uint64_t index, const Backend& on, const VerifyOptions& options,
           StallWatch& stalls) {
-  Draw drawn{resolve(random_problem(seed, index), on), {}};
+  Draw drawn{resolve(random_problem_of_any_kind(seed, index), on), {}};
   const std::string problem = to_string(drawn.problem);
   stalls.doing(index, fmt::format("a list of the algorithms that run {}", problem));
   const std::uint64_t vendor_every =
@@ -218,9 +217,9 @@ bool cancelled(const VerifyOptions& options) {
 
 }  // namespace
 
-VerifyReport verify(const Conv2dProblem& problem, Device device, const VerifyOptions& options) {
+VerifyReport verify(const ConvProblem& problem, Device device, const VerifyOptions& options) {
   Backend& on = backend(device);
-  const Conv2dProblem resolved = resolve(problem, on);
+  const ConvProblem resolved = resolve(problem, on);
   if (!options.algorithm.empty()) {
     const Algorithm& named = find_algorithm(device.kind, options.algorithm);  // throws for an unknown name
     Support support = named.supports(resolved, on.info());

@@ -55,7 +55,7 @@ class Lines(unittest.TestCase):
         for line in ("", "mb1", "mb1ic3oc4kh3", "ic3ih8oc4kh9", "ic3ih8oc4kh3ic3", "ic3id8oc4kh3", "g2ic3ih8oc4kh3",
                      "ic3ih8oc4kh3oh4", "ic3ih8oc4kh3 bias=2", "ic3ih8oc4kh3 what=1", "ic3ih8oc4kh3 act",
                      "ic3ih16oc4kh3sw2", "ic3ih8oc4ow8kh3ph1", "ic3ih8oc4kh3sh2sw1", "ic3iw8oc4", "ic3ih10oc4oh4kh3",
-                     "ic3id1kd1ih8kh3oc4", "ic3id1ih5iw5oc4od1kd3kh3kw3pd1", 'ic3ih8oc4kh3n"x"sh2', "--dir=FWD_B",
+                     "ic3id1kd1ih8kh3oc4", 'ic3ih8oc4kh3n"x"sh2', "--dir=FWD_B",
                      "ic3ih8oc4kh3 pad_right=x", "ic3ih8oc4kh0", "ic3ih8oc4kh3!", "ic3ih8oc4kh3 act=relu act=relu"):
             with self.subTest(line=line), tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
                 file.write(line + "\n")
@@ -64,6 +64,12 @@ class Lines(unittest.TestCase):
                 self.assertEqual(done.returncode, 2, done.stdout)
                 with self.assertRaises(BadInput):
                     load_suite(file.name)
+
+    def test_what_peers_have_no_like_of_is_refused(self):
+        for line in ("ic3id1ih5iw5oc4od1kd3kh3kw3pd1", "ic3id8oc4kd3", "ic3ih8oc4kh3 dir=bwd_d", "ic3ih8oc4kh3 residual=1",
+                     "ic3ih8oc4kh3 act=silu", "ic3ih8oc4kh3 dtype=bf16:bf16:f32", "ic3ih8oc4kh3 rounding=eager"):
+            with self.subTest(line=line), self.assertRaises(BadInput):
+                parse(line)
 
     def test_lines_that_cannot_be_used_are_left_out(self):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:

@@ -63,7 +63,7 @@ class Export(CliTest):
                 cuda, cpp = source_of(text)
                 self.assertIn("__global__", without_comments(cuda))
                 self.assertIn("load_inline(", text)
-                self.assertIn(f"convtune::{algorithm}<<<", cuda)
+                self.assertIn(f"convtune::{algorithm}::{algorithm}<<<", cuda)
                 self.assertIn("at::Tensor conv2d_run(", cpp)
                 # As KernelBench's checker goes by words; here in comments too.
                 for word in ("try", "except", "pass", "eval", "exec", "threading", "multiprocessing"):

@@ -33,12 +33,14 @@ class BadInput(CliTest):
             (["plan", TINY, "--target", "RTX4090"], "did you mean 'rtx4090'?"),
             (["plan", TINY, "--target", "4090"], "did you mean 'rtx4090'?"),
             (["cases", "steam"], "did you mean 'stem'?"),
-            (["plan", "alexnet"], "did you mean 'alexnet_conv1', 'alexnet_conv1_torchvision' or 'alexnet_conv2'?"),
+            (["plan", "alexnet"], "did you mean 'alexnet_conv1', 'alexnet_conv1_torchvision' or 'alexnet_conv2', or another of 6?"),
             (["plan", "resnet50"], "did you mean 'resnet_stem', "),
         ]:
             self.refused(args, 2, needle)
         self.refused(["alexnet_conv1"], 2, "it is a problem", "convtune tune alexnet_conv1")
-        self.refused(["nosuch", "--help"], 2, "there is no command 'nosuch'")
+        self.refused(["nosuch", "--help"], 2, "there is no command 'nosuch'; there are tune, bench, ")
+        self.refused(["db", "nosuch", "--help"], 2, "there is no command 'convtune db nosuch'; there are list, show, ")
+        self.assertIn("Subcommands:", self.ok("db", "--help").stdout)
         self.assertIn("none of", self.refused(["plan", "foo"], 2, "nor is it the name of a case").stderr)
         self.assertNotIn("name of a case", self.refused(["plan", "mb1ic3ih8oc4kh3zz9"], 2, "zz9").stderr)
 
@@ -70,7 +72,7 @@ class BadInput(CliTest):
             ("alexnet_conv11", "alexnet_conv1"),
         ]:
             self.refused(["plan", line], 2, needle)
-        self.refused(["plan", TINY, "act=sigmoid"], 2, "sigmoid", "relu")
+        self.refused(["plan", TINY, "act=tanh"], 2, "tanh", "sigmoid")
         self.refused(["plan", TINY, "precision=fp8"], 2, "fp8", "tf32")
         self.refused(["plan", "act=relu"], 2, "act=relu")
         self.refused(["plan", "alexnet_conv1", "--batch", "-1"], 2, "--batch", "-1")
@@ -94,7 +96,7 @@ class BadInput(CliTest):
 
     def test_lines_of_a_suite_that_are_left_out(self):
         suite = self.folder / "shapes"
-        suite.write_text(f"--reset --dir=FWD_B\n{TINY}\nic3id9ih9iw9oc4kd3kh3kw3n\"three\"\nmb1ic3iw9oc4kw3n\"one\"\n")
+        suite.write_text(f"--reset --dir=FWD_B\n{TINY}\nic3id9ih9iw9oc4kd3kh3kw3sd0n\"three\"\nmb1ic3iw9oc4kw3n\"one\"\n")
         result = self.run_command("cases", str(suite))
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertEqual(len(result.stdout.splitlines()), 3)
@@ -102,15 +104,35 @@ class BadInput(CliTest):
         first, second = self.warnings(result)
         self.assertIn("shapes:1: benchdnn's option '--reset'", first)
         self.assertIn("shapes:3: ", second)
-        self.assertIn("3-D", second)
+        self.assertIn("stride_d (sd) is 0", second)
         self.assertIn("error: 2 lines were left out", result.stderr)
         result = self.run_command("verify", "--suite", str(suite), "--algorithm", "reference", "--threads", "1")
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertIn("2 problems, 2 checks, 0 mismatches", result.stdout)
-        suite.write_text(TINY + "\n" + "ic3id9oc4kd3\n" * 30)
+        suite.write_text(TINY + "\n" + "ic3id9oc4kd0\n" * 30)
         result = self.run_command("cases", str(suite))
         self.assertEqual(len(self.warnings(result)), 21)
         self.assertIn("... and 10 more lines of", result.stderr)
+
+    def test_what_the_reference_alone_runs(self):
+        for words in ["dir=bwd_d", "dir=bwd_w", "dir=bwd_w dtype=bf16"]:
+            planned = self.ok("plan", TINY, words, "--device", "cpu").stdout
+            self.assertIn("the reference is right, and slow", planned)
+            self.assertRegex(planned, r"direct +steps aside .* (it|its) ")
+            self.assertIn("1 problem, 1 check, 0 mismatches", self.ok("verify", TINY, words, "--device", "cpu").stdout)
+            timed = self.ok("bench", TINY, words, "--device", "cpu", "--seconds", "0.02").stdout
+            self.assertIn("convtune runs reference", timed)
+            why = "there is nothing to tune: no fast algorithm runs"
+            self.refused(["tune", TINY, words, "--device", "cpu"], 2, why, "direct: it")
+            self.refused(["export", TINY, words], 2, "cannot be exported as a PyTorch layer: it")
+            self.refused(["export", "--format", "cuda", "--target", "h100", TINY, words], 2, "as a PyTorch layer: it")
+        self.assertFalse(list(self.data.glob("*.json")), "nothing is recorded")
+        suite = self.folder / "shapes"
+        suite.write_text(f"{TINY} dir=bwd_d\n{TINY}\n")
+        result = self.run_command("tune", "--suite", str(suite), "--device", "cpu", "--budget", "2t")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("nothing to tune", result.stderr)
+        self.assertIn("decision: ", result.stdout, "the other one is tuned")
 
     def test_devices(self):
         self.refused(["plan", TINY, "--device", "tpu"], 2, "tpu")

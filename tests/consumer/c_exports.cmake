@@ -6,8 +6,8 @@ list(TRANSFORM exported REPLACE " .*" "")
 list(SORT exported)
 
 file(READ ${HEADER} header)
-string(REGEX MATCHALL "CONVTUNE_API [^;(]*convtune_[a-z_]+\\(" declared "${header}")
-list(TRANSFORM declared REPLACE ".*(convtune_[a-z_]+)\\($" "\\1")
+string(REGEX MATCHALL "CONVTUNE_API [^;(]*convtune_[a-z0-9_]+\\(" declared "${header}")
+list(TRANSFORM declared REPLACE ".*(convtune_[a-z0-9_]+)\\($" "\\1")
 list(SORT declared)
 
 list(LENGTH declared count)

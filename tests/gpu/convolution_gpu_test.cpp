@@ -77,14 +77,16 @@ class Work {
  public:
   Work(const Convolution& convolution, std::uint64_t seed)
       : convolution_(convolution), gpu_(backend(convolution.device().device)) {
-    const Conv2dProblem& a = convolution.problem();
+    const ConvProblem& a = convolution.problem();
     x_ = random(a.input_elements(), seed);
     const auto w = random(a.weight_elements(), 1000), bias = random(a.k, 1001);
     weights_ = convolution.pack(w.get(), a.bias ? bias.get() : nullptr);
     y_ = gpu_.allocate(bytes());
     gpu_.synchronize(nullptr);
   }
-  void run(Stream stream = nullptr) const { convolution_.run(x_.get(), weights_, y_.get(), stream); }
+  void run(Stream stream = nullptr) const {
+    convolution_.run({.x = x_.get(), .y = y_.get()}, weights_, stream);
+  }
   void clear() const {
     const std::vector<float> zeros(bytes() / sizeof(float), -7.0f);
     gpu_.upload(y_.get(), zeros.data(), bytes());
@@ -157,7 +159,7 @@ class ConvolutionOnAGpu : public testing::Test {
     for (const Algorithm* algorithm : algorithms(Device::Kind::cuda)) {
       int problems = 0;
       for (const char* line : kProblems) {
-        const Conv2dProblem problem = parse_problem(line);
+        const ConvProblem problem = parse_problem(line);
         if (!algorithm->supports(resolve_on_first(problem), device_info(kFirst))) continue;
         ++problems;
         SCOPED_TRACE(std::string(algorithm->name()) + " on " + line);
@@ -166,7 +168,7 @@ class ConvolutionOnAGpu : public testing::Test {
       std::cout << algorithm->name() << ": " << problems << " problems\n";
     }
   }
-  static Conv2dProblem resolve_on_first(Conv2dProblem problem) {
+  static ConvProblem resolve_on_first(ConvProblem problem) {
     if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
     return problem;
   }

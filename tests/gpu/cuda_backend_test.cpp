@@ -173,7 +173,7 @@ TEST_F(CudaBackendTest, AKernelForAnyPointerComesAtItsFirstNeedEvenInACapture) {
   library.bind(begin, "cuStreamBeginCapture_v2"), library.bind(end, "cuStreamEndCapture");
   library.bind(instantiate, "cuGraphInstantiateWithFlags"), library.bind(replay, "cuGraphLaunch");
 
-  const Conv2dProblem problem = parse_problem("mb1ic4ih8oc8kh3ph1 precision=tf32 bias=0");
+  const ConvProblem problem = parse_problem("mb1ic4ih8oc8kh3ph1 precision=tf32 bias=0");
   const Algorithm& gemm = implicit_gemm_sm80();
   const Config config = gemm.candidates(problem, info_).front();
   ASSERT_FALSE(kernel_algorithm(gemm)->plan(problem, info_, config).config_for_any_pointer.empty());
@@ -190,14 +190,14 @@ TEST_F(CudaBackendTest, AKernelForAnyPointerComesAtItsFirstNeedEvenInACapture) {
   const auto y = on_gpu(std::vector<float>(outputs)), y_captured = on_gpu(std::vector<float>(outputs));
   const auto packed = gpu().allocate(kernel->packed_bytes());
   kernel->pack(w.get(), nullptr, packed.get(), nullptr);
-  kernel->run(x.get(), packed.get(), y.get(), nullptr);
+  kernel->run({.x = x.get(), .y = y.get()}, packed.get(), nullptr);
   const std::vector<float> expected = on_host(y, outputs);
   const DeviceScope scope(info_.device.index);
   CUstream stream = nullptr;
   ASSERT_EQ(driver().cuStreamCreate(&stream, 1), 0);
   void *graph = nullptr, *executable = nullptr;
   ASSERT_EQ(begin(stream, 0), 0);  // CU_STREAM_CAPTURE_MODE_GLOBAL, the strictest
-  kernel->run(static_cast<float*>(x_shifted.get()) + 1, packed.get(), y_captured.get(), stream);
+  kernel->run({.x = static_cast<float*>(x_shifted.get()) + 1, .y = y_captured.get()}, packed.get(), stream);
   ASSERT_EQ(end(stream, &graph), 0);
   ASSERT_EQ(instantiate(&executable, graph, 0), 0);
   ASSERT_EQ(replay(executable, stream), 0);
@@ -206,8 +206,9 @@ TEST_F(CudaBackendTest, AKernelForAnyPointerComesAtItsFirstNeedEvenInACapture) {
   const auto other = executable_of();
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i)
-    threads.emplace_back(
-        [&] { other->run(static_cast<float*>(x_shifted.get()) + 1, packed.get(), y.get(), nullptr); });
+    threads.emplace_back([&] {
+      other->run({.x = static_cast<float*>(x_shifted.get()) + 1, .y = y.get()}, packed.get(), nullptr);
+    });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(on_host(y, outputs), expected);
   driver().cuStreamDestroy(stream);

@@ -1,10 +1,11 @@
-// cuDNN through our eyes, on a real GPU: both layouts and both precisions against the oracle, exactly;
-// badly aligned pointers, two streams, memory, refusals.
+// cuDNN through our eyes, on a real GPU: every form, type and epilogue against the oracle; badly aligned
+// pointers, two streams, memory, refusals.
 #include "cuda/cudnn/cudnn.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -19,6 +20,10 @@
 namespace convtune {
 namespace {
 
+bool has_bias_or_more(const ConvProblem& problem) {
+  return problem.bias || problem.residual || problem.activation != Activation::none;
+}
+
 class Cudnn : public testing::Test {
  protected:
   void SetUp() override {
@@ -29,7 +34,7 @@ class Cudnn : public testing::Test {
   const DeviceInfo& device() { return gpu().info(); }
   const Algorithm& cudnn() { return *cuda::cudnn(); }
 
-  std::string check(const Conv2dProblem& problem, const Config& config, TestData data) {
+  std::string check(const ConvProblem& problem, const Config& config, TestData data) {
     Testbed bed(problem, gpu(), data, 5, 1000);
     return bed.check(*cudnn().build(problem, device(), config)).failure;
   }
@@ -39,7 +44,7 @@ TEST_F(Cudnn, EqualsTheOracleOnRandomProblems) {
   std::array<int, 2> by_nhwc{};
   int nhwc_problems = 0, fp32 = 0, unsupported = 0;
   for (std::uint64_t i = 0; i < 100; ++i) {
-    Conv2dProblem problem = random_problem(33, i);
+    ConvProblem problem = random_problem(33, i);
     problem.precision = i % 2 == 0 ? Precision::tf32 : Precision::fp32;
     if (!cudnn().supports(problem, device())) {
       ++unsupported;
@@ -68,8 +73,104 @@ TEST_F(Cudnn, EqualsTheOracleOnRandomProblems) {
   EXPECT_LT(unsupported, 10);
 }
 
+// Half precision, mixed types, three dimensions, residuals, every activation; fused and not.
+// Says what cuDNN refuses, so that a descriptor that it does not understand shows.
+TEST_F(Cudnn, EqualsTheOracleOnProblemsOfAnyKind) {
+  std::map<std::string, int> refusals;
+  std::map<Activation, int> activations;
+  std::array<int, 2> by_fused{};
+  int halves = 0, residuals = 0, depths = 0;
+  for (std::uint64_t i = 0; i < 240; ++i) {  // what is compiled takes a second or more each
+    ConvProblem problem = random_problem_of_any_kind(34, 2 * i + 1);
+    problem.direction = Direction::forward;
+    if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
+    const Support support = cudnn().supports(problem, device());
+    if (!support) {
+      ++refusals[support.reason()];
+      continue;
+    }
+    const std::vector<Config> configs = cudnn().candidates(problem, device());
+    ASSERT_FALSE(configs.empty()) << to_string(problem);
+    std::set<std::size_t> chosen;
+    for (std::size_t at = 0; at < std::min<std::size_t>(3, configs.size()); ++at) chosen.insert(at);
+    for (const TestData data : {TestData::integer, TestData::real}) {
+      Testbed bed(problem, gpu(), data, i, 2000);
+      for (const std::size_t index : chosen) {
+        std::unique_ptr<Executable> executable;
+        try {
+          executable = cudnn().build(problem, device(), configs[index]);
+        } catch (const Error& error) {
+          ++refusals[error.what()];  // believed until it was compiled
+          continue;
+        }
+        EXPECT_EQ(bed.check(*executable).failure, "")
+            << to_string(problem) << " with " << to_string(configs[index]);
+        ++by_fused[static_cast<std::size_t>(configs[index].at("fused"))];
+      }
+    }
+    ++activations[problem.activation];
+    halves += problem.dtype.x != DType::f32;
+    residuals += problem.residual;
+    depths += problem.has_depth();
+  }
+  for (const auto& [reason, count] : refusals) std::cout << count << " times: " << reason << "\n";
+  EXPECT_GT(by_fused[0], 10);
+  EXPECT_GT(by_fused[1], 20);
+  EXPECT_GT(activations.size(), 5U);
+  EXPECT_GT(halves, 10);
+  EXPECT_GT(residuals, 5);
+  EXPECT_GT(depths, 2);
+}
+
+// Every form for layers of real networks: which of them cuDNN has, and all of its first offers are right.
+TEST_F(Cudnn, RunsHalfPrecisionInEveryForm) {
+  struct Case {
+    const char* shape;
+    std::vector<const char*> epilogues;
+  };
+  const Case cases[] = {
+      {"mb4ic64ih28oc96kh3ph1 dtype=f16 layout=nhwc",
+       {"bias=0", "act=relu", "act=relu residual=1", "act=silu", "act=hardswish", "act=clip:-1:2",
+        "act=gelu_erf", "act=gelu_tanh", "act=leaky_relu:0.1", "act=sigmoid",
+        "act=silu residual=1 rounding=eager"}},
+      {"mb4ic64ih28oc96kh3ph1 dtype=bf16",
+       {"bias=0", "act=relu residual=1", "act=silu residual=1", "act=hardswish"}},
+      {"mb4ic3ih64oc64kh7sh2ph3 dtype=bf16 layout=nhwc", {"act=relu", "act=silu"}},
+      {"g96mb4ic96ih28oc96kh3ph1 dtype=f16 layout=nhwc", {"act=relu", "act=clip:0:6"}},
+      {"g96mb4ic96ih28oc96kh3ph1 dtype=bf16", {"bias=1", "act=silu"}},
+      {"mb1ic32id6ih28iw28oc64kd3kh3kw3ph1pw1 dtype=bf16 layout=nhwc", {"bias=1", "act=silu"}},
+      {"mb1ic32id6ih28iw28oc64kd3kh3kw3ph1pw1 dtype=f16", {"bias=1", "residual=1"}},
+  };
+  for (const auto& [shape, epilogues] : cases)
+    for (const char* epilogue : epilogues) {
+      ConvProblem problem = parse_problem(std::string(shape) + " " + epilogue);
+      problem.precision = problem.dtype.x == DType::f16 ? Precision::tf32 : Precision::bf16;
+      const Support support = cudnn().supports(problem, device());
+      EXPECT_TRUE(support) << to_string(problem) << ": " << support.reason();
+      if (!support) continue;
+      std::map<std::pair<std::int64_t, std::int64_t>, int> forms;
+      Testbed integers(problem, gpu(), TestData::integer, 3, 2000);
+      Testbed reals(problem, gpu(), TestData::real, 3, 2000);
+      for (const Config& config : cudnn().candidates(problem, device())) {
+        if (++forms[{config.at("nhwc"), config.at("fused")}] > 2) continue;
+        try {
+          const auto executable = cudnn().build(problem, device(), config);
+          EXPECT_EQ(integers.check(*executable).failure, "")
+              << to_string(problem) << " with " << to_string(config);
+          EXPECT_EQ(reals.check(*executable).failure, "")
+              << to_string(problem) << " with " << to_string(config);
+        } catch (const Error& error) {
+          std::cout << to_string(problem) << " with " << to_string(config) << ": " << error.what() << "\n";
+        }
+      }
+      if (has_bias_or_more(problem) && problem.rounding == Rounding::once) {
+        EXPECT_TRUE(forms.contains({1, 0})) << to_string(problem) << " has no sequence";
+      }
+    }
+}
+
 TEST_F(Cudnn, RunsEveryOfferForAlexNetsFirstLayer) {
-  Conv2dProblem problem = find_problem("alexnet_conv1");
+  ConvProblem problem = find_problem("alexnet_conv1");
   problem.n = 32;
   ASSERT_TRUE(problem.bias);
   for (const Precision precision : {Precision::tf32, Precision::fp32}) {
@@ -91,7 +192,7 @@ TEST_F(Cudnn, OffersNoEngineThatAnswersWrongly) {
   for (const std::string bias : {"0", "1"})
     for (const char* text : {"mb2ic3ih9oc4kh3ph1", "mb2ic3ih9oc7kh3ph1", "mb2ic8ih9oc6kh3ph1",
                              "mb5ic29ih4oc5kh7ph9dh1 pad_bottom=0 pad_right=0"}) {
-      const Conv2dProblem problem = parse_problem(std::string(text) + " precision=tf32 bias=" + bias);
+      const ConvProblem problem = parse_problem(std::string(text) + " precision=tf32 bias=" + bias);
       for (const Config& config : cudnn().candidates(problem, device()))
         ASSERT_EQ(check(problem, config, TestData::integer), "")
             << to_string(problem) << " with " << to_string(config);
@@ -100,7 +201,7 @@ TEST_F(Cudnn, OffersNoEngineThatAnswersWrongly) {
 
 // TF32 would err by 1e-4: what is offered for fp32 must not.
 TEST_F(Cudnn, KeepsFp32Exact) {
-  const Conv2dProblem problem = parse_problem("mb4ic32ih28oc48kh3ph1 precision=fp32");
+  const ConvProblem problem = parse_problem("mb4ic32ih28oc48kh3ph1 precision=fp32");
   Testbed bed(problem, gpu(), TestData::real, 9, 2000);
   const std::vector<Config> configs = cudnn().candidates(problem, device());
   ASSERT_FALSE(configs.empty());
@@ -114,7 +215,7 @@ TEST_F(Cudnn, KeepsFp32Exact) {
 // x and y need the alignment of float only, though cuDNN's engines want 16 bytes.
 TEST_F(Cudnn, TakesBadlyAlignedPointers) {
   for (const char* text : {"mb2ic64ih14oc64kh3ph1", "mb2ic64ih14oc64kh3ph1 layout=nhwc"}) {
-    Conv2dProblem problem = parse_problem(text);
+    ConvProblem problem = parse_problem(text);
     problem.precision = Precision::tf32;
     const auto elements = static_cast<std::size_t>(problem.output_elements());
     std::vector<float> x(static_cast<std::size_t>(problem.input_elements())), w(64 * 64 * 9), bias(64);
@@ -137,7 +238,7 @@ TEST_F(Cudnn, TakesBadlyAlignedPointers) {
         executable->pack(static_cast<float*>(w_device.get()) + shift,
                          static_cast<float*>(bias_device.get()) + shift, packed.get(), nullptr);
         float* const y = static_cast<float*>(y_device.get()) + shift;
-        executable->run(static_cast<float*>(x_device.get()) + shift, packed.get(), y, nullptr);
+        executable->run({.x = static_cast<float*>(x_device.get()) + shift, .y = y}, packed.get(), nullptr);
         gpu().synchronize(nullptr);
         outputs[shift].resize(elements);
         gpu().download(outputs[shift].data(), y, elements * sizeof(float));
@@ -149,7 +250,7 @@ TEST_F(Cudnn, TakesBadlyAlignedPointers) {
 
 // Two threads with a stream each, one executable that converts and so owns a workspace.
 TEST_F(Cudnn, RunsOnTwoStreamsAtOnce) {
-  const Conv2dProblem problem = parse_problem("mb8ic16ih56oc64kh3ph1 precision=tf32");
+  const ConvProblem problem = parse_problem("mb8ic16ih56oc64kh3ph1 precision=tf32");
   const std::vector<Config> configs = cudnn().candidates(problem, device());
   ASSERT_EQ(configs.front().at("nhwc"), 1);
   const auto executable = cudnn().build(problem, device(), configs.front());
@@ -183,14 +284,14 @@ TEST_F(Cudnn, RunsOnTwoStreamsAtOnce) {
     return y;
   };
   for (Lane& lane : lanes) {  // each alone
-    executable->run(lane.x.get(), lane.packed.get(), lane.y.get(), lane.stream);
+    executable->run({.x = lane.x.get(), .y = lane.y.get()}, lane.packed.get(), lane.stream);
     lane.first = output_of(lane);
   }
   std::vector<std::thread> threads;
   for (Lane& lane : lanes)
     threads.emplace_back([&] {
       for (int repeat = 0; repeat < 200; ++repeat)
-        executable->run(lane.x.get(), lane.packed.get(), lane.y.get(), lane.stream);
+        executable->run({.x = lane.x.get(), .y = lane.y.get()}, lane.packed.get(), lane.stream);
     });
   for (std::thread& thread : threads) thread.join();
   for (Lane& lane : lanes) {
@@ -202,8 +303,7 @@ TEST_F(Cudnn, RunsOnTwoStreamsAtOnce) {
 
 // Plans of a network run one after the other: they take the memory of the largest, not of all.
 TEST_F(Cudnn, PlansShareTheirWorkspace) {
-  const Conv2dProblem problem =
-      parse_problem("mb64ic64ih56oc64kh3ph1 precision=tf32");  // 51 MB each, x and y
+  const ConvProblem problem = parse_problem("mb64ic64ih56oc64kh3ph1 precision=tf32");  // 51 MB each, x and y
   const Config config = cudnn().candidates(problem, device()).front();
   ASSERT_EQ(config.at("nhwc"), 1);
   const cuda::DeviceScope scope(0);
@@ -220,11 +320,12 @@ TEST_F(Cudnn, PlansShareTheirWorkspace) {
 }
 
 TEST_F(Cudnn, RefusesWithReasons) {
-  Conv2dProblem problem = parse_problem("mb2ic16ih14oc32kh3ph1 precision=tf32");
+  ConvProblem problem = parse_problem("mb2ic16ih14oc32kh3ph1 precision=tf32");
   const Config good = cudnn().candidates(problem, device()).front();
   EXPECT_TRUE(cudnn().accepts(problem, device(), good));
-  const auto reason_for = [&](std::int64_t nhwc, std::int64_t engine, std::int64_t heuristic) {
-    const Config config{{{"nhwc", nhwc}, {"engine", engine}, {"heuristic", heuristic}}};
+  const auto reason_for = [&](std::int64_t nhwc, std::int64_t engine, std::int64_t heuristic,
+                              std::int64_t fused = 1) {
+    const Config config{{{"nhwc", nhwc}, {"fused", fused}, {"engine", engine}, {"heuristic", heuristic}}};
     const Support support = cudnn().accepts(problem, device(), config);
     EXPECT_FALSE(support) << to_string(config);
     EXPECT_THROW((void)cudnn().build(problem, device(), config), Error);
@@ -238,8 +339,10 @@ TEST_F(Cudnn, RefusesWithReasons) {
   EXPECT_FALSE(cudnn().accepts(problem, device(), Config{{{"nhwc", 1}}}));
   problem.layout = Layout::nhwc;
   EXPECT_NE(reason_for(0, engine, 0).find("nhwc must be 1"), std::string::npos);
-  problem.dtype = DType::f16;
-  EXPECT_FALSE(cudnn().supports(problem, device()));
+  problem.bias = false;
+  EXPECT_NE(reason_for(1, engine, 0, 0).find("fused must be 1"), std::string::npos);
+  problem.direction = Direction::backward_data;
+  EXPECT_NE(cudnn().supports(problem, device()).reason().find("forward"), std::string::npos);
 }
 
 }  // namespace

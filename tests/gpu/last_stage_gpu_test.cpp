@@ -23,7 +23,7 @@ TEST(LastStageOnAGpu, EveryAlgorithmWithParameters) {
   Backend& backend = cuda::backend(device.device);
   int measured = 0;
   for (const char* text : {"mb8ic64ih56oc64kh3ph1", "mb8ic3ih224oc96kh11sh4ph2"}) {
-    const Conv2dProblem problem = resolve(parse_problem(text), backend);
+    const ConvProblem problem = resolve(parse_problem(text), backend);
     Testbed bed(problem, backend, TestData::real, 1, 512);
     TrialLog trials(folder, problem, device.fingerprint);
     Screening screening(problem, device, bed, trials, true);
@@ -34,8 +34,9 @@ TEST(LastStageOnAGpu, EveryAlgorithmWithParameters) {
       Contender winner = contender(*algorithm, config, problem, device, bed);
       ASSERT_EQ(winner.failure, "") << winner.text();
       winner.screen_us = screening.time_us(winner, 0);
+      const Budget budget(60);
       const LastStage stage =
-          last_stage(winner, problem, device, bed, screening, 0.02, Budget(60), [] { return false; });
+          last_stage(winner, {problem, device, 0.02, budget, bed, screening, [] { return false; }});
       std::cout << stage.report.original << "\n";
       for (const std::string& verdict : stage.report.verdicts) std::cout << "  " << verdict << "\n";
       EXPECT_EQ(stage.report.verdicts.size(), 6u);

@@ -117,7 +117,7 @@ TEST_F(OccupancyGpu, AgreesForRealCandidates) {
   for (const char* name : {"alexnet_conv1", "resnet_stem", "mobilenet_stem", "convnext_patchify",
                            "mobilenet_dw_3x3_144", "resnet_3x3_128"})
     for (const Algorithm* algorithm : algorithms(Device::Kind::cuda)) {
-      Conv2dProblem problem = find_problem(name);
+      ConvProblem problem = find_problem(name);
       if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
       if (algorithm->vendor() || algorithm->reference() || !algorithm->supports(problem, device_)) continue;
       const std::vector<Config> configs = algorithm->candidates(problem, device_);

@@ -15,6 +15,13 @@ from convtune import Problem
         'ic3ih9iw8oc4kh3kw2n"a b" precision=tf32 act=relu bias=0 pad_bottom=1 pad_right=0',
         "g4mb0ic8ih5oc12kh2dh1dw3 layout=nhwc dtype=bf16",
         "alexnet_conv1",
+        "mb1ic4id6ih8iw9oc6kd2kh3kw3sd2pd1ph1dd1 layout=nhwc dtype=bf16:bf16:f32 act=clip:-1:6 residual=1 pad_back=3",
+        "ic3id1ih9iw9oc4kd1kh3kw3pd1",
+        "mb1ic3ih9oc4kh3 act=leaky_relu:0.01 rounding=eager dtype=f16:f16:f16:f32",
+        "mb1ic3ih9oc4kh3 act=clip:-inf:0.333333343",
+        "mb1ic3ih9oc4kh3 dir=bwd_d",
+        "mb1ic3ih9oc4kh3 dir=bwd_w bias=0",
+        "mb1ic3ih9oc4kh3 --dt=bf16 --dir=FWD_D --attr-post-ops=sum+swish:1",
     ],
 )
 def test_text_goes_both_ways(text):
@@ -40,7 +47,7 @@ def test_the_letters_are_understood():
     "text, key, name",
     [
         ("mb1ic3iw16oc8kw3pw1nconv_1d*5", "mb1ic3ih1iw16oc8kh1kw3ph0pw1", "conv_1d*5"),
-        ("mb1_ic3oc4_id1od1kd1_ih8oh8kh3_iw8ow8kw3_n\"a b\" act=relu", "mb1ic3ih8oc4kh3ph1 act=relu", "a b"),
+        ('mb1_ic3oc4_id1od1kd1_ih8oh8kh3_iw8ow8kw3_n"a b" act=relu', "mb1ic3ih8oc4kh3ph1 act=relu", "a b"),
         ("ic3ih300oc4oh150kh3sh2n", "ic3ih300oc4kh3sh2 pad_bottom=1 pad_right=1", ""),
         ("ic3ih8oc4kh3n" + "x" * 600, "ic3ih8oc4kh3", "x" * 600),
     ],
@@ -49,6 +56,47 @@ def test_benchdnns_lines(text, key, name):
     problem = Problem.parse(text)
     assert (problem.key, problem.name) == (key, name)
     assert Problem.parse(str(problem)) == problem and Problem.parse(str(problem)).name == name
+
+
+def test_a_depth_is_understood():
+    problem = Problem.parse("mb1g2ic4id6ih8iw9oc6kd2kh3kw3sd2pd1ph1dd1 dtype=bf16:bf16:f32 residual=1 pad_back=3")
+    assert problem.has_depth and (problem.d, problem.t) == (6, 2)
+    assert problem.stride == (2, 1, 1) and problem.dilation == (2, 1, 1) and problem.padding == (1, 1, 0, 3, 1, 0)
+    assert problem.output_size == (4, 8, 7) and problem.dtypes == ("bf16", "bf16", "f32", "bf16")
+    assert problem.input_shape == (1, 4, 6, 8, 9) and problem.weight_shape == (6, 2, 2, 3, 3)
+    assert problem.output_shape == (1, 6, 4, 8, 7)
+    assert problem.replace(layout="nhwc").input_shape == (1, 6, 8, 9, 4)
+    assert problem.flops == 2 * 6 * 4 * 8 * 7 * 2 * 2 * 3 * 3
+    assert problem.bytes == 2 * (4 * 6 * 8 * 9 + 6 * 2 * 2 * 9 + 6) + 4 * 2 * (6 * 4 * 8 * 7)
+    assert eval(repr(problem)) == problem
+
+
+def test_a_depth_is_said():
+    cube = Problem(1, 3, 9, 9, 4, 3, 3, d=9, t=3, stride=2, padding=1)
+    assert cube == Problem.parse("mb1ic3id9oc4kd3sd2pd1")
+    assert cube == Problem(1, 3, 9, 9, 4, 3, 3, d=9, t=3, stride=(2, 2, 2), padding=(1, 1, 1))
+    same = Problem(1, 3, 9, 7, 4, 4, 3, d=5, t=2, padding="same")
+    assert same.padding == (0, 1, 1, 1, 2, 1) and same.output_size == (5, 9, 7)
+    assert Problem(1, 3, 9, 9, 4, 3, 3, d=9, t=3, padding="valid").output_size == (7, 7, 7)
+    # One plane without padding is none, however it is said; with padding it is one.
+    flat = Problem(1, 3, 9, 9, 4, 3, 3, stride=(1, 2, 2), padding=(0, 1, 2, 0, 3, 4))
+    assert flat == Problem(1, 3, 9, 9, 4, 3, 3, stride=2, padding=(1, 2, 3, 4)) and not flat.has_depth
+    assert flat.stride == (2, 2) and flat.output_shape == (1, 4, 6, 7)
+    assert Problem(1, 3, 9, 9, 4, 3, 3, padding=(1, 0, 0, 1, 0, 0)).output_size == (3, 7, 7)
+
+
+def test_words_have_one_form():
+    def asked(**words):
+        return Problem(1, 3, 9, 9, 4, 3, 3, **words)
+
+    assert asked(activation="clip:0:6.0") == asked(activation="clip:-0:6")
+    assert asked(activation="leaky_relu:1e-2").activation == "leaky_relu:0.01"
+    assert asked(activation="clip:-inf:1e30").activation == "clip:-inf:1e+30"
+    assert (
+        asked(dtype="bf16:bf16:bf16:bf16").dtype == "bf16" and asked(dtype="f16:bf16:f32:bf16").dtype == "f16:bf16:f32"
+    )
+    assert asked(direction="bwd_d").bias is False and asked(direction="bwd_w").bias is True
+    assert asked(residual=1).residual is True and asked(rounding="eager") != asked()
 
 
 def test_the_case_has_its_name():
@@ -101,6 +149,23 @@ def test_it_is_a_value():
         (dict(activation="gelu"), "'gelu'"),
         (dict(dtype="f64"), "'f64'"),
         (dict(layout="chwn"), "'chwn'"),
+        (dict(dtype="f32:f32"), "x:w:y or x:w:y:bias"),
+        (dict(dtype="f32:f32:f64"), "'f64'"),
+        (dict(activation=3), "activation is 3"),
+        (dict(activation="clip"), "it must be clip:LOW:HIGH"),
+        (dict(activation="clip:6:0"), "clip's bounds are 6 and 0"),
+        (dict(activation="relu:1"), "it must be relu"),
+        (dict(activation="leaky_relu:nan"), "a finite slope"),
+        (dict(direction="bwd"), "'bwd'"),
+        (dict(direction="bwd_d", bias=True), "has no bias"),
+        (dict(direction="bwd_w", residual=True), "no residual"),
+        (dict(rounding="twice"), "'twice'"),
+        (dict(d=0), "d (id) is 0"),
+        (dict(t=2), "the output has no depth"),
+        (dict(d=4, t=2, stride=(1, 2)), "three (depth, vertical, horizontal), not (1, 2)"),
+        (dict(d=4, t=2, padding=(1, 2, 3, 4)), "six (front, top, left, back, bottom, right)"),
+        (dict(d=4, t=2, padding="same", stride=(2, 1, 1)), "stride 1, not 2 x 1 x 1"),
+        (dict(padding=(0, 1, 1, 0, 1, 1), stride=(2, 1, 1)), "there is no depth"),
         (dict(name='a"b'), "double quote"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The examples that need PyTorch, and the README's, run as a person would; and without PyTorch, what they say."""
+"""The examples that need PyTorch, and that of docs/pytorch.md, run as a person would; and without PyTorch, what they say."""
 
 import os
 import pathlib
@@ -44,9 +44,9 @@ def test_a_model_by_import_path(tmp_path):
     assert ran.returncode != 0 and "nobodys is not installed here" in ran.stderr
 
 
-def test_readme():
-    program = re.search(r"\n```python\n(import torch.*?)\n```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert program, "README.md has no PyTorch program"
+def test_the_documents_program():
+    program = re.search(r"\n```python\n(import torch.*?)\n```", (ROOT / "docs" / "pytorch.md").read_text(), re.DOTALL)
+    assert program, "docs/pytorch.md has no PyTorch program"
     ran = python("-c", program.group(1))
     assert ran.returncode == 0, ran.stderr
     assert "whole forward" in ran.stdout or "not proven" in ran.stdout

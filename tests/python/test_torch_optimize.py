@@ -334,7 +334,7 @@ def test_only_the_layers_stay_that_are_worth_their_cost(monkeypatch):
 def test_warnings_of_the_tuning_are_one_line(decided, monkeypatch):
     def search(problem, *_, **__):
         changed = [f"cpu changed its speed {turn} times" for turn in range(40)]
-        return types.SimpleNamespace(tuning=types.SimpleNamespace(warnings=changed))
+        return types.SimpleNamespace(tuning=types.SimpleNamespace(all_warnings=changed))
 
     monkeypatch.setattr(optimizing, "search", search)
     with warnings.catch_warnings():

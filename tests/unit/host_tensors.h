@@ -18,7 +18,7 @@ struct HostTensors {
   std::vector<float> x, w, bias;
 };
 
-inline HostTensors small_integers(const Conv2dProblem& problem, std::uint64_t seed) {
+inline HostTensors small_integers(const ConvProblem& problem, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto fill = [&](std::int64_t elements) {
     std::vector<float> values(elements);
@@ -38,35 +38,21 @@ inline std::shared_ptr<void> pack(const Executable& executable, const HostTensor
 }
 
 // The output of one run; it starts as NaN, so that an element that is not written shows.
-inline std::vector<float> run(const Conv2dProblem& problem, const Executable& executable,
+inline std::vector<float> run(const ConvProblem& problem, const Executable& executable,
                               const HostTensors& tensors, const void* packed) {
   std::vector<float> y(problem.output_elements(), std::numeric_limits<float>::quiet_NaN());
-  executable.run(tensors.x.data(), packed, y.data(), nullptr);
+  executable.run({.x = tensors.x.data(), .y = y.data()}, packed, nullptr);
   return y;
 }
 
 // Every element by the oracle, in the problem's layout.
-inline std::vector<float> oracle_output(const Conv2dProblem& problem, const HostTensors& tensors) {
+inline std::vector<float> oracle_output(const ConvProblem& problem, const HostTensors& tensors) {
+  const cpu::HostValues values{.x = tensors.x.data(),
+                               .w = tensors.w.data(),
+                               .bias = tensors.bias.empty() ? nullptr : tensors.bias.data()};
   std::vector<float> y(problem.output_elements());
-  const std::int64_t p_size = problem.p(), q_size = problem.q();
-  std::int64_t index = 0;
-  const auto at = [&](std::int64_t n, std::int64_t k, std::int64_t p, std::int64_t q) {
-    y[index++] =
-        static_cast<float>(cpu::oracle(problem, tensors.x.data(), tensors.w.data(),
-                                       tensors.bias.empty() ? nullptr : tensors.bias.data(), n, k, p, q)
-                               .value);
-  };
-  for (std::int64_t n = 0; n < problem.n; ++n) {
-    if (problem.layout == Layout::nchw) {
-      for (std::int64_t k = 0; k < problem.k; ++k)
-        for (std::int64_t p = 0; p < p_size; ++p)
-          for (std::int64_t q = 0; q < q_size; ++q) at(n, k, p, q);
-    } else {
-      for (std::int64_t p = 0; p < p_size; ++p)
-        for (std::int64_t q = 0; q < q_size; ++q)
-          for (std::int64_t k = 0; k < problem.k; ++k) at(n, k, p, q);
-    }
-  }
+  for (std::size_t i = 0; i < y.size(); ++i)
+    y[i] = static_cast<float>(cpu::oracle(problem, values, static_cast<std::int64_t>(i)).value);
   return y;
 }
 

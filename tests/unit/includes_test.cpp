@@ -229,7 +229,7 @@ TEST(Includes, RulesCanSayNo) {
       {"src/cpu/direct/direct.cpp", "cuda_runtime.h"},
       {"src/cuda/device/driver.cpp", "src/cpu/cpu.h"},
       {"src/cuda/device/driver.cpp", "hwy/highway.h"},
-      {"src/cuda/tile/conv2d_extents.h", "cstdint"},
+      {"src/cuda/tile/conv_extents.h", "cstdint"},
       {"src/cuda/algorithms/direct_body_sm90/load.cuh", "src/problem/config.h"},
       {"src/record/database.cpp", "src/contract/backend.h"},
       {"src/record/trials.cpp", "src/cpu/cpu.h"},

@@ -1,19 +1,19 @@
-// What the tests of our kernels share that need no GPU: one that is elsewhere, problems for tensor cores, and
-// what is expected of every compiled kernel.
+// What the tests of our kernels share that need no GPU: one that is elsewhere, refusals, configs from
+// outside, and what is expected of every compiled kernel.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
-#include "convtune/cases.h"
 #include "cuda/algorithms/algorithms.h"
-#include "cuda/backend/cuda.h"
 #include "cuda/compile/compile_all.h"
-#include "cuda/cudnn/cudnn.h"
+#include "cuda/compile/compiler.h"
+#include "cuda/launch/dry_run.h"
 #include "cuda/launch/extents.h"
-#include "cuda/launch/kernel_algorithm.h"
+#include "kernel_problems.h"
 #include "model/target.h"
 #include "plan/estimate.h"
 #include "problem/config.h"
@@ -27,43 +27,84 @@ inline DeviceInfo gpu(ComputeCapability capability = {9, 0}) {
   return device_of(typical_target(capability, 132));
 }
 
-// A built-in case or a line; in TF32 where it does not say.
-inline Conv2dProblem tf32(const std::string& text) {
-  Conv2dProblem problem = find_problem(text);
-  if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
-  return problem;
-}
-
 // What a config means for a problem, where the problem and the choices are all of it.
 template <class Kernel>
-Kernel kernel_of(const Conv2dProblem& problem, const Config& config) {
+Kernel kernel_of(const ConvProblem& problem, const Config& config) {
   return from_config(config, Kernel{.conv = cuda::extents_of(problem)});
 }
 
-inline cuda::LaunchPlan plan_of(const Algorithm& algorithm, const Conv2dProblem& problem,
-                                const Config& config, ComputeCapability capability = {9, 0}) {
-  return cuda::kernel_algorithm(algorithm)->plan(problem, gpu(capability), config);
-}
-inline cuda::CompileJob job_of(const Algorithm& algorithm, const Conv2dProblem& problem, const Config& config,
-                               ComputeCapability capability = {9, 0}) {
-  const cuda::LaunchPlan plan = plan_of(algorithm, problem, config, capability);
-  return cuda::compile_job(plan, plan.configs.front());
+// A problem that is refused, and words of the reason.
+struct Refusal {
+  std::string problem, words;
+  ComputeCapability capability = {9, 0};
+};
+inline void expect_refusals(const Algorithm& algorithm, const std::vector<Refusal>& refusals) {
+  for (const Refusal& one : refusals) {
+    const std::string reason = algorithm.supports(tf32(one.problem), gpu(one.capability)).reason();
+    EXPECT_NE(reason.find(one.words), std::string::npos) << one.problem << ": '" << reason << "'";
+  }
 }
 
-// Compiled without spills, all shared memory asked for at the launch, and with registers for so many threads
-// of a multiprocessor.
-inline void expect_compiles(const std::vector<cuda::CompileJob>& jobs, const std::vector<int>& threads) {
+// Changes of some fields ("stages=1 blocks=9") of a config that is accepted, with which it is not.
+inline void expect_config_refusals(const Algorithm& algorithm, const ConvProblem& problem,
+                                   const std::string& good, const std::vector<std::string>& changes) {
+  ASSERT_TRUE(algorithm.accepts(problem, gpu(), parse_config(good))) << good;
+  for (const std::string& change : changes) {
+    Config config = parse_config(good);
+    for (const auto& [name, value] : parse_config(change).values)
+      for (auto& [field, old] : config.values)
+        if (field == name) old = value;
+    ASSERT_NE(config, parse_config(good)) << change;
+    EXPECT_FALSE(algorithm.accepts(problem, gpu(), config)) << change;
+  }
+}
+
+// The config for which `measure`, of what it means, is largest.
+template <class Kernel, class Measure>
+Config most(const ConvProblem& problem, const std::vector<Config>& configs, const Measure& measure) {
+  return *std::max_element(configs.begin(), configs.end(), [&](const Config& a, const Config& b) {
+    return measure(kernel_of<Kernel>(problem, a)) < measure(kernel_of<Kernel>(problem, b));
+  });
+}
+
+struct PlannedKernel {
+  ConvProblem problem;
+  Config config;
+  ComputeCapability capability = {9, 0};
+  bool any_pointer = false;  // that form of it, where there is one
+};
+// Compiled without spills, into no more registers and shared memory than were planned, so that as many blocks
+// as were planned share an SM.
+inline void expect_compiles_as_planned(const cuda::KernelAlgorithm& algorithm,
+                                       const std::vector<PlannedKernel>& kernels) {
+  if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
+  std::vector<cuda::LaunchPlan> plans;
+  std::vector<cuda::CompileJob> jobs;
+  for (const PlannedKernel& one : kernels) {
+    plans.push_back(algorithm.plan(one.problem, gpu(one.capability), one.config));
+    const bool other = one.any_pointer && !plans.back().config_for_any_pointer.empty();
+    jobs.push_back(compile_job(plans.back(),
+                               other ? plans.back().config_for_any_pointer : plans.back().configs.front()));
+  }
   const std::vector<cuda::CompileResult> results = cuda::compile_all(jobs, 2, 60);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    ASSERT_TRUE(results[i].module) << results[i].failure;
-    const cuda::KernelResources& resources = results[i].module->kernels[0];
-    const std::string name = jobs[i].arch + " " + resources.kernel;
+    const std::string name =
+        jobs[i].arch + " " + to_string(kernels[i].problem) + " with " + to_string(kernels[i].config);
+    ASSERT_TRUE(results[i].module) << name << ": " << results[i].failure;
+    // A plan with several ways to be compiled is taken by the one that spills least.
+    const bool again = results[i].module->kernels[0].spill_bytes > 0 && plans[i].configs.size() > 1;
+    const cuda::CompiledModule module = again ? compile(plans[i]).module : *results[i].module;
+    const cuda::KernelResources& resources = module.kernels[0];
     EXPECT_EQ(resources.spill_bytes, 0) << name;
-    EXPECT_LE(resources.stack_bytes, 16) << name;  // a frame, and no array
-    EXPECT_EQ(resources.static_smem_bytes, 0) << name;
-    EXPECT_LE(resources.registers * threads[i], 65536) << name;
+    EXPECT_LE(resources.stack_bytes, 16) << name << ": a frame, and no array";
+    EXPECT_EQ(resources.static_smem_bytes, 0) << name << ": all of it is asked for at the launch";
+    EXPECT_LE(resources.registers, plans[i].most_registers) << name;
+    const cuda::Launch launch = launch_of(plans[i], module);
+    const Occupancy held = occupancy(target_of(gpu(kernels[i].capability)),
+                                     {launch.threads, launch.registers, launch.smem_bytes});
+    EXPECT_GE(held.blocks, plans[i].resident_is_a_guess ? 1 : plans[i].resident_blocks) << name;
     // ptxas says so where it had to serialise the products of warpgroups.
-    EXPECT_EQ(results[i].module->log.find("serializ"), std::string::npos) << results[i].module->log;
+    EXPECT_EQ(module.log.find("serializ"), std::string::npos) << module.log;
   }
 }
 

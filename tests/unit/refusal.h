@@ -9,13 +9,13 @@
 
 namespace convtune {
 
-// The message of the Error{invalid_argument} that `function` throws, or "accepted".
+// The message of the Error{kind} that `function` throws, or "accepted".
 template <class Function>
-std::string refusal(Function function) {
+std::string refusal(Function function, ErrorKind kind = ErrorKind::invalid_argument) {
   try {
     function();
   } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+    EXPECT_EQ(error.kind(), kind);
     return error.what();
   }
   return "accepted";

@@ -10,8 +10,8 @@
 namespace convtune {
 
 // Four outputs: the input times the one weight.
-inline const Conv2dProblem& scaling_problem() {
-  static const Conv2dProblem one = parse_problem("mb1ic1ih2oc1kh1 precision=fp32 bias=0");
+inline const ConvProblem& scaling_problem() {
+  static const ConvProblem one = parse_problem("mb1ic1ih2oc1kh1 precision=fp32 bias=0");
   return one;
 }
 
@@ -50,11 +50,11 @@ class SimulatedExecutable final : public Executable {
   void pack(const void* w, const void*, void* packed, Stream) const override {
     std::memcpy(packed, w, sizeof(float));
   }
-  void run(const void* x, const void* packed, void* y, Stream) const override {
+  void run(const Tensors& tensors, const void* packed, Stream) const override {
     const bool right = run_();
     for (int i = 0; i < 4; ++i)
-      static_cast<float*>(y)[i] =
-          right ? static_cast<const float*>(x)[i] * *static_cast<const float*>(packed) : 1e9f;
+      static_cast<float*>(tensors.y)[i] =
+          right ? static_cast<const float*>(tensors.x)[i] * *static_cast<const float*>(packed) : 1e9f;
   }
 
  private:

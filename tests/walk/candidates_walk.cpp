@@ -52,7 +52,7 @@ struct Options {
 
 struct Item {
   DeviceInfo device;
-  Conv2dProblem problem;
+  ConvProblem problem;
   const Algorithm* algorithm;
   Config config;
 
@@ -115,25 +115,26 @@ double median_or_zero(const std::vector<double>& values) {
   return values.empty() ? 0 : median(values);
 }
 
-std::vector<Conv2dProblem> problems_of(const Options& options) {
-  std::vector<Conv2dProblem> problems;
-  for (const char* const suite : {"stem", "body", "depthwise"})
+std::vector<ConvProblem> problems_of(const Options& options) {
+  std::vector<ConvProblem> problems;
+  for (const char* const suite : {"stem", "body", "depthwise", "half"})
     if (wanted(options.suites, suite))
-      for (Conv2dProblem& problem : load_suite(suite)) problems.push_back(std::move(problem));
+      for (ConvProblem& problem : load_suite(suite)) problems.push_back(std::move(problem));
   if (wanted(options.suites, "depthwise"))  // channels last have a kernel of their own
-    for (Conv2dProblem& problem : load_suite("depthwise")) {
+    for (ConvProblem& problem : load_suite("depthwise")) {
       problem.layout = Layout::nhwc;
       problem.name += "_nhwc";
       problems.push_back(std::move(problem));
     }
-  for (Conv2dProblem& problem : problems) problem.precision = Precision::tf32;
+  for (ConvProblem& problem : problems)
+    if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
   return problems;
 }
 
 // A part of each list spread over it at random, or all.
 std::vector<Item> items_of(const Options& options) {
   std::vector<Item> items;
-  for (const Conv2dProblem& problem : problems_of(options))
+  for (const ConvProblem& problem : problems_of(options))
     for (const DeviceInfo& device : devices_of(options))
       for (const Algorithm* const algorithm : algorithms(Device::Kind::cuda)) {
         if (algorithm->vendor() || algorithm->reference() || !wanted(options.algorithms, algorithm->name()) ||
@@ -158,7 +159,7 @@ std::vector<Item> quick_items(const Options& options) {
   if (devices.empty()) return {};
   std::vector<Item> items;
   std::size_t next = 0;
-  for (const Conv2dProblem& problem : problems_of(options)) {
+  for (const ConvProblem& problem : problems_of(options)) {
     const DeviceInfo& device = devices[next++ % devices.size()];
     const Plan plan = choose(problem, device);
     items.push_back({device, problem, &find_algorithm(Device::Kind::cuda, plan.algorithm), plan.config});

@@ -48,11 +48,18 @@ const TileShape& find_tile(const DirectKernels& kernels, const DirectConfig& con
   });
 }
 
+Bounds bounds_of(const ConvProblem& problem) {
+  if (problem.activation == Activation::relu) return {.lower = 0};
+  if (problem.activation == Activation::clip) return {.lower = problem.alpha, .upper = problem.beta};
+  return {};
+}
+
 class DirectExecutable final : public Executable {
  public:
-  DirectExecutable(const Conv2dProblem& problem, const DirectConfig& config, int threads)
+  DirectExecutable(const ConvProblem& problem, const DirectConfig& config, int threads)
       : problem_(problem),
         config_(config),
+        bounds_(bounds_of(problem)),
         kernels_(*direct_kernels(config.vector_bits)),
         tile_(find_tile(kernels_, config)),
         geometry_(problem, config, kernels_.lanes),
@@ -81,10 +88,10 @@ class DirectExecutable final : public Executable {
     out[flag_offset()] = any_non_finite(weights, problem_.weight_elements()) ? 1 : 0;
   }
 
-  void run(const void* x, const void* packed, void* y, Stream) const override {
-    const auto* input = static_cast<const float*>(x);
+  void run(const Tensors& tensors, const void* packed, Stream) const override {
+    const auto* input = static_cast<const float*>(tensors.x);
     const auto* weights = static_cast<const float*>(packed);
-    auto* output = static_cast<float*>(y);
+    auto* output = static_cast<float*>(tensors.y);
     parallel_for(threads_, geometry_.tasks, [&](int, std::int64_t begin, std::int64_t end) {
       thread_local Scratch scratch;
       float* const window = scratch.reserve(geometry_.window + geometry_.acc);
@@ -187,7 +194,7 @@ class DirectExecutable final : public Executable {
         args.y_channels = std::min<std::int64_t>(config_.channels, g.group_filters - first);
         args.count = block.outputs;
         args.bias = packed + packed_bias(tile.group, first);
-        args.relu = problem_.activation == Activation::relu;
+        args.bounds = bounds_;
         args.stream = config_.stream != 0;
       }
       kernel(args);
@@ -210,7 +217,6 @@ class DirectExecutable final : public Executable {
   void store(const DirectTile& tile, std::int64_t block, std::int64_t begin, std::int64_t end,
              const float* acc, const float* packed, float* y) const {
     const DirectGeometry& g = geometry_;
-    const bool relu = problem_.activation == Activation::relu;
     const std::int64_t q = g.output_cols, plane = g.output_rows * q;
     for (std::int64_t row = begin / g.pitch; row < tile.rows && row * g.pitch < end; ++row) {
       const std::int64_t from = std::max(begin, row * g.pitch);
@@ -220,18 +226,19 @@ class DirectExecutable final : public Executable {
       for_each_filter(tile, block, packed, [&](std::int64_t i, std::int64_t k, float bias) {
         const float* values = acc + i * g.acc_stride + from - begin;
         if (problem_.layout == Layout::nchw) {
-          kernels_.finish(values, bias, relu, y + (tile.n * problem_.k + k) * plane + pixel, to - from);
+          kernels_.finish(values, bias, bounds_, y + (tile.n * problem_.k + k) * plane + pixel, to - from);
         } else {
           float* out = y + (tile.n * plane + pixel) * problem_.k + k;
           for (std::int64_t j = 0; j < to - from; ++j)
-            kernels_.finish(values + j, bias, relu, out + j * problem_.k, 1);
+            kernels_.finish(values + j, bias, bounds_, out + j * problem_.k, 1);
         }
       });
     }
   }
 
-  Conv2dProblem problem_;
+  ConvProblem problem_;
   DirectConfig config_;
+  Bounds bounds_;
   const DirectKernels& kernels_;
   const TileShape& tile_;
   DirectGeometry geometry_;
@@ -243,16 +250,16 @@ class Direct final : public Algorithm {
   std::string_view name() const override { return "direct"; }
   Device::Kind device_kind() const override { return Device::Kind::cpu; }
 
-  Support supports(const Conv2dProblem& problem, const DeviceInfo& info) const override {
+  Support supports(const ConvProblem& problem, const DeviceInfo& info) const override {
     return direct_supports(problem, info);
   }
   std::vector<ConfigField> fields() const override { return config_fields<DirectConfig>(); }
-  std::vector<Config> candidates(const Conv2dProblem& problem, const DeviceInfo& info) const override {
+  std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& info) const override {
     std::vector<Config> configs;
     for (const DirectConfig& config : direct_candidates(problem, info)) configs.push_back(to_config(config));
     return configs;
   }
-  Support accepts(const Conv2dProblem& problem, const DeviceInfo& info, const Config& config) const override {
+  Support accepts(const ConvProblem& problem, const DeviceInfo& info, const Config& config) const override {
     try {
       return direct_accepts(problem, info, from_config<DirectConfig>(config));
     } catch (const Error& error) {
@@ -261,14 +268,14 @@ class Direct final : public Algorithm {
   }
   // The multiply-adds that a config issues, junk included, at the measured peak (at half or a
   // quarter of it with narrower vectors than the processor has).
-  double bound_us(const Conv2dProblem& problem, const DeviceInfo& info, const Config& config,
+  double bound_us(const ConvProblem& problem, const DeviceInfo& info, const Config& config,
                   const Ceilings& ceilings) const override {
     const auto typed = from_config<DirectConfig>(config);
     const DirectExtents extents(problem, typed, direct_kernels(typed.vector_bits)->lanes);
     const double share = static_cast<double>(typed.vector_bits) / direct_vector_bits(info);
     return 2e6 * extents.issued_multiply_adds / (ceilings.flops_per_second * share);
   }
-  std::unique_ptr<Executable> build(const Conv2dProblem& problem, const DeviceInfo& info,
+  std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& info,
                                     const Config& config) const override {
     if (const Support support = accepts(problem, info, config); !support)
       throw Error(ErrorKind::unsupported,
@@ -276,7 +283,7 @@ class Direct final : public Algorithm {
     return std::make_unique<DirectExecutable>(problem, from_config<DirectConfig>(config), info.units);
   }
   // Tasks that share a tile and its window, and passes over its accumulators: neither changes a tile.
-  std::optional<StageView> stage_view(const Conv2dProblem& problem, const DeviceInfo& info,
+  std::optional<StageView> stage_view(const ConvProblem& problem, const DeviceInfo& info,
                                       const Config& config) const override {
     const auto typed = from_config<DirectConfig>(config);
     const DirectExtents now(problem, typed, direct_kernels(typed.vector_bits)->lanes);
@@ -298,7 +305,7 @@ class Direct final : public Algorithm {
     return view;
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "direct-3"; }
+  std::string source_hash() const override { return "direct-4"; }
 };
 
 }  // namespace

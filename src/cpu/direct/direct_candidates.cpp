@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "contract/abilities.h"
 #include "cpu/direct/direct_kernels.h"
 
 namespace convtune::cpu {
@@ -20,7 +21,7 @@ constexpr std::int64_t kDefaultL2Bytes = 512 * 1024;
 constexpr std::ptrdiff_t kVaried = 8;  // of a register tile's configs: those of which there are variants
 
 // The scratch bytes of a config, in doubles: extents from outside may overflow integers.
-double scratch_bytes(const Conv2dProblem& problem, const DirectConfig& config, int lanes) {
+double scratch_bytes(const ConvProblem& problem, const DirectConfig& config, int lanes) {
   const double p = static_cast<double>(problem.p()), q = static_cast<double>(problem.q());
   const double rows = std::min<double>(config.rows, p),
                cols = config.cols == 0 ? q : std::min<double>(config.cols, q);
@@ -58,7 +59,7 @@ double tile_cycles(const DirectConfig& config, std::int64_t width, const DirectE
 }
 
 // An estimate of a config's time, in core cycles over all threads.
-double estimate(const Conv2dProblem& problem, const DeviceInfo& info, const DirectConfig& config,
+double estimate(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config,
                 const DirectExtents& e, int lanes) {
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
   const double images = number(problem.n) * number(e.groups);
@@ -129,9 +130,9 @@ int direct_vector_bits(const DeviceInfo& info) {
   return bits >= 128 ? bits : 0;
 }
 
-Support direct_supports(const Conv2dProblem& problem, const DeviceInfo& info) {
-  if (problem.dtype != DType::f32)
-    return Support::no(fmt::format("it reads f32 tensors only, not {}", to_string(problem.dtype)));
+Support direct_supports(const ConvProblem& problem, const DeviceInfo& info) {
+  const Abilities abilities{.activations = {Activation::none, Activation::relu, Activation::clip}};
+  if (Support support = within(abilities, problem); !support) return support;
   const int bits = direct_vector_bits(info);
   if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
   const DirectConfig smallest{.vector_bits = bits, .channels = 1, .vectors = 8, .rows = 1, .cols = bits / 32};
@@ -143,7 +144,7 @@ Support direct_supports(const Conv2dProblem& problem, const DeviceInfo& info) {
   return Support::yes();
 }
 
-Support direct_accepts(const Conv2dProblem& problem, const DeviceInfo& info, const DirectConfig& config) {
+Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config) {
   if (Support support = direct_supports(problem, info); !support) return support;
   const DirectKernels* kernels =
       config.vector_bits <= direct_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
@@ -167,7 +168,7 @@ Support direct_accepts(const Conv2dProblem& problem, const DeviceInfo& info, con
   return Support::yes();
 }
 
-std::vector<DirectConfig> direct_candidates(const Conv2dProblem& problem, const DeviceInfo& info) {
+std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const DeviceInfo& info) {
   const std::int64_t p = problem.p(), q = problem.q(), k = problem.k / problem.groups;
   const std::int64_t taps = problem.c / problem.groups * problem.r * problem.s;
   const double l2 = static_cast<double>(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);

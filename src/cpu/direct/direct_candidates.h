@@ -13,10 +13,10 @@ namespace convtune::cpu {
 // Widest vectors that both this processor and this build have: 512, 256, 128, or 0.
 int direct_vector_bits(const DeviceInfo& info);
 
-Support direct_supports(const Conv2dProblem& problem, const DeviceInfo& info);
-Support direct_accepts(const Conv2dProblem& problem, const DeviceInfo& info, const DirectConfig& config);
+Support direct_supports(const ConvProblem& problem, const DeviceInfo& info);
+Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config);
 
 // Valid configs, by ascending estimate of their time. A few hundred.
-std::vector<DirectConfig> direct_candidates(const Conv2dProblem& problem, const DeviceInfo& info);
+std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const DeviceInfo& info);
 
 }  // namespace convtune::cpu

@@ -33,7 +33,7 @@ AxisPhases axis_phases(std::int64_t taps, std::int64_t stride, std::int64_t dila
 AxisExtent::AxisExtent(std::int64_t taps, std::int64_t stride, std::int64_t dilation)
     : phases(std::min(taps, stride / std::gcd(stride, dilation))), halo((taps - 1) * dilation / stride) {}
 
-DirectExtents::DirectExtents(const Conv2dProblem& problem, const DirectConfig& config, int lanes)
+DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& config, int lanes)
     : groups(problem.groups),
       output_rows(problem.p()),
       output_cols(problem.q()),
@@ -95,7 +95,7 @@ DirectExtents::DirectExtents(const Conv2dProblem& problem, const DirectConfig& c
                          static_cast<double>(filter_blocks * config.channels) * static_cast<double>(taps);
 }
 
-DirectGeometry::DirectGeometry(const Conv2dProblem& problem, const DirectConfig& config, int lanes)
+DirectGeometry::DirectGeometry(const ConvProblem& problem, const DirectConfig& config, int lanes)
     : DirectExtents(problem, config, lanes),
       rows_axis(axis_phases(problem.r, problem.stride_h, problem.dilation_h)),
       cols_axis(axis_phases(problem.s, problem.stride_w, problem.dilation_w)) {

@@ -76,7 +76,7 @@ struct DirectLines {
 
 // The numbers of a config without its list of taps: in no time, as ranking wants them.
 struct DirectExtents {
-  DirectExtents(const Conv2dProblem& problem, const DirectConfig& config, int lanes);
+  DirectExtents(const ConvProblem& problem, const DirectConfig& config, int lanes);
 
   // Problem, per group.
   std::int64_t groups, output_rows, output_cols;
@@ -110,7 +110,7 @@ struct DirectExtents {
 };
 
 struct DirectGeometry : DirectExtents {
-  DirectGeometry(const Conv2dProblem& problem, const DirectConfig& config, int lanes);
+  DirectGeometry(const ConvProblem& problem, const DirectConfig& config, int lanes);
 
   DirectTile tile(std::int64_t index) const;  // index = task / filter_tasks
 

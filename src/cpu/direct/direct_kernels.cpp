@@ -31,9 +31,11 @@ using Floats = hn::ScalableTag<float>;
 using Vector = hn::Vec<Floats>;
 constexpr int kLanes = HWY_MAX_BYTES / static_cast<int>(sizeof(float));
 
-// max(v, 0) with the operands in the order that keeps a NaN.
-HWY_INLINE Vector activate(Floats d, Vector v, bool relu) {
-  return relu ? hn::IfThenElse(hn::Lt(v, hn::Zero(d)), hn::Zero(d), v) : v;
+// A comparison with NaN is false, which keeps it.
+HWY_INLINE Vector activate(Floats d, Vector v, Bounds bounds) {
+  const Vector lower = hn::Set(d, bounds.lower), upper = hn::Set(d, bounds.upper);
+  v = hn::IfThenElse(hn::Lt(v, lower), lower, v);
+  return hn::IfThenElse(hn::Gt(v, upper), upper, v);
 }
 
 // The first min(count, lanes) lanes. A masked store touches no neighbour, which another thread may
@@ -97,16 +99,16 @@ void tile(const TileArgs& shared) {
     const Vector bias = hn::Set(d, args.bias[i]);
     CONVTUNE_UNROLL
     for (int v = 0; v < vectors; ++v)
-      store(d, activate(d, hn::Add(acc[i][v], bias), args.relu), args.y + i * args.y_stride + v * kLanes,
+      store(d, activate(d, hn::Add(acc[i][v], bias), args.bounds), args.y + i * args.y_stride + v * kLanes,
             args.count - v * kLanes, args.stream);
   }
 }
 
-void finish(const float* acc, float bias, bool relu, float* y, std::int64_t count) {
+void finish(const float* acc, float bias, Bounds bounds, float* y, std::int64_t count) {
   const Floats d;
   const Vector b = hn::Set(d, bias);
   for (std::int64_t i = 0; i < count; i += kLanes)
-    store(d, activate(d, hn::Add(hn::LoadU(d, acc + i), b), relu), y + i, count - i, false);
+    store(d, activate(d, hn::Add(hn::LoadU(d, acc + i), b), bounds), y + i, count - i, false);
 }
 
 void fence() {

@@ -4,9 +4,15 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 namespace convtune::cpu {
+
+// The activations of these kernels: what is below or above is the bound, NaN stays.
+struct Bounds {
+  float lower = -std::numeric_limits<float>::infinity(), upper = std::numeric_limits<float>::infinity();
+};
 
 // sum[i][l] = (acc[i][l] if accumulate, else 0) + sum over t of weights[t][i] * window[taps[t] + l]
 //   i in [0, channels): output channels, l in [0, vectors * lanes): positions of the staged window.
@@ -25,7 +31,7 @@ struct TileArgs {
   float* y = nullptr;
   std::int64_t y_stride = 0, y_channels = 0, count = 0;
   const float* bias = nullptr;
-  bool relu = false;
+  Bounds bounds;
   bool stream = false;  // whole, aligned vectors go past the caches
 };
 using TileKernel = void (*)(const TileArgs&);
@@ -42,7 +48,7 @@ struct DirectKernels {
   int lanes;  // floats in a vector
   std::span<const TileShape> tiles;
   // y[i] = act(acc[i] + bias): one run of an output row. acc must be readable a vector past its end.
-  void (*finish)(const float* acc, float bias, bool relu, float* y, std::int64_t count);
+  void (*finish)(const float* acc, float bias, Bounds bounds, float* y, std::int64_t count);
   // Orders stores past the caches before whatever follows.
   void (*fence)();
   // to[j][i] = from[i * stride + j] for i in [0, count), j in [0, phases): one row split by column

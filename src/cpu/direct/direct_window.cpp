@@ -14,7 +14,7 @@ struct PhaseRange {
 };
 
 struct Staging {
-  Staging(const Conv2dProblem& p, const DirectGeometry& g, const DirectKernels& k, std::int64_t first_col)
+  Staging(const ConvProblem& p, const DirectGeometry& g, const DirectKernels& k, std::int64_t first_col)
       : geometry(g), kernels(k), stride(p.stride_w), step(p.layout == Layout::nchw ? 1 : p.c) {
     for (const std::int64_t phase : g.cols_axis.phases) {
       const std::int64_t origin = first_col * stride + phase - p.pad_left;
@@ -68,7 +68,7 @@ struct Staging {
 
 }  // namespace
 
-void stage_window(const Conv2dProblem& problem, const DirectGeometry& geometry, const DirectKernels& kernels,
+void stage_window(const ConvProblem& problem, const DirectGeometry& geometry, const DirectKernels& kernels,
                   const DirectTile& tile, const float* x, float* window) {
   const bool nchw = problem.layout == Layout::nchw;
   const std::int64_t step = nchw ? 1 : problem.c;

@@ -9,7 +9,7 @@
 namespace convtune::cpu {
 
 // Fills geometry.window floats at `window` for the tile, zeros where it reaches past the image.
-void stage_window(const Conv2dProblem& problem, const DirectGeometry& geometry, const DirectKernels& kernels,
+void stage_window(const ConvProblem& problem, const DirectGeometry& geometry, const DirectKernels& kernels,
                   const DirectTile& tile, const float* x, float* window);
 
 }  // namespace convtune::cpu

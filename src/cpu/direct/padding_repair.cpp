@@ -12,7 +12,7 @@ bool any_non_finite(const float* values, std::int64_t count) {
   return std::any_of(values, values + count, [](float v) { return !std::isfinite(v); });
 }
 
-void repair_padded_outputs(const Conv2dProblem& problem, const float* x, const float* w, const float* bias,
+void repair_padded_outputs(const ConvProblem& problem, const float* x, const float* w, const float* bias,
                            float* y) {
   const std::int64_t p = problem.p(), q = problem.q();
   const auto outside = [](std::int64_t first, std::int64_t taps, std::int64_t dilation, std::int64_t size) {
@@ -26,10 +26,11 @@ void repair_padded_outputs(const Conv2dProblem& problem, const float* x, const f
           !outside(col * problem.stride_w - problem.pad_left, problem.s, problem.dilation_w, problem.w))
         continue;
       for (std::int64_t n = 0; n < problem.n; ++n)
-        for (std::int64_t k = 0; k < problem.k; ++k)
-          y[problem.layout == Layout::nchw ? ((n * problem.k + k) * p + row) * q + col
-                                           : ((n * p + row) * q + col) * problem.k + k] =
-              static_cast<float>(oracle(problem, x, w, bias, n, k, row, col).value);
+        for (std::int64_t k = 0; k < problem.k; ++k) {
+          const std::int64_t at = problem.layout == Layout::nchw ? ((n * problem.k + k) * p + row) * q + col
+                                                                 : ((n * p + row) * q + col) * problem.k + k;
+          y[at] = static_cast<float>(oracle(problem, {.x = x, .w = w, .bias = bias}, at).value);
+        }
     }
   }
 }

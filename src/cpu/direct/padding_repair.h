@@ -13,7 +13,7 @@ namespace convtune::cpu {
 bool any_non_finite(const float* values, std::int64_t count);
 
 // Recomputes, by the oracle, every output whose filter window reaches past the image.
-void repair_padded_outputs(const Conv2dProblem& problem, const float* x, const float* w, const float* bias,
+void repair_padded_outputs(const ConvProblem& problem, const float* x, const float* w, const float* bias,
                            float* y);
 
 }  // namespace convtune::cpu

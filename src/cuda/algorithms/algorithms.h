@@ -9,8 +9,11 @@ const Algorithm& direct_body_sm90();
 const Algorithm& direct_depthwise_sm80();
 const Algorithm& direct_fma_sm80();
 const Algorithm& direct_patch_sm90();
+const Algorithm& direct_stem_half();
 const Algorithm& direct_stem_sm80();
 const Algorithm& direct_stem_sm90();
+const Algorithm& general_sm80();  // takes everything
+const Algorithm& implicit_gemm_half_sm90();
 const Algorithm& implicit_gemm_sm80();
 
 }  // namespace convtune::cuda

@@ -134,27 +134,30 @@ class CudaBackend final : public Backend {
           to_string(info_.device));
   }
 
-  // Queued one after the other and waited for once: 2048 numbers one by one took most of a check.
-  void fill_at(float* tensor, const std::vector<std::int64_t>& offsets, float value) override {
+  // Queued one after the other and waited for once: 2048 elements one by one took most of a check.
+  void fill_at(void* tensor, const std::vector<std::int64_t>& offsets,
+               const std::vector<unsigned char>& element) override {
+    const std::shared_ptr<void> one = allocate(element.size());
+    upload(one.get(), element.data(), element.size());
     const DeviceScope scope(index());
     for (const std::int64_t offset : offsets)
-      check(
-          driver().cuMemsetD32Async(address_of(tensor + offset), std::bit_cast<unsigned>(value), 1, nullptr),
-          "writing a number to {}", to_string(info_.device));
+      copy(address_of(tensor) + static_cast<std::size_t>(offset) * element.size(), address_of(one.get()),
+           element.size());
+    check(driver().cuStreamSynchronize(nullptr), "writing elements to {}", to_string(info_.device));
   }
 
-  std::vector<float> read_at(const float* tensor, const std::vector<std::int64_t>& offsets) override {
-    const std::shared_ptr<void> gathered = allocate(offsets.size() * sizeof(float));
+  std::vector<unsigned char> read_at(const void* tensor, const std::vector<std::int64_t>& offsets,
+                                     std::size_t element_bytes) override {
+    const std::shared_ptr<void> gathered = allocate(offsets.size() * element_bytes);
     {
       const DeviceScope scope(index());
       for (std::size_t i = 0; i < offsets.size(); ++i)
-        check(driver().cuMemcpyDtoDAsync(address_of(gathered.get()) + i * sizeof(float),
-                                         address_of(tensor + offsets[i]), sizeof(float), nullptr),
-              "reading a number from {}", to_string(info_.device));
+        copy(address_of(gathered.get()) + i * element_bytes,
+             address_of(tensor) + static_cast<std::size_t>(offsets[i]) * element_bytes, element_bytes);
     }
-    std::vector<float> values(offsets.size());
-    download(values.data(), gathered.get(), values.size() * sizeof(float));
-    return values;
+    std::vector<unsigned char> bytes(offsets.size() * element_bytes);
+    download(bytes.data(), gathered.get(), bytes.size());
+    return bytes;
   }
 
   // Of work on the default stream. Writing twice the L2 before it leaves nothing of its data there, and the
@@ -175,9 +178,9 @@ class CudaBackend final : public Backend {
     return watch.stop.us_since(watch.start);
   }
 
-  std::string slowdown() override {
+  std::string clock_drift() override {
     const auto events = nvml().clock_events(pci_bus_id_);
-    return events ? slowdown_in_words(*events) : std::string();
+    return events ? clock_drift_in_words(*events) : std::string();
   }
 
   Ceilings measure_ceilings() override { return cuda::measure_ceilings(*this); }
@@ -198,6 +201,11 @@ class CudaBackend final : public Backend {
   };
 
   int index() const { return info_.device.index; }
+  // Queued; within a DeviceScope.
+  void copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) const {
+    check(driver().cuMemcpyDtoDAsync(to, from, bytes, nullptr), "copying {} bytes on {}", bytes,
+          to_string(info_.device));
+  }
   // As NVML knows the device, whose order of devices is another. Empty: nobody says.
   static std::string pci_bus_id(int index) {
     char id[32] = {};

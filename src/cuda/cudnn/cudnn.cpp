@@ -1,8 +1,9 @@
 // The vendor's answer on an NVIDIA GPU: cuDNN 9, when it can be loaded. The incumbent of every contest.
-// Convolution, bias and ReLU are one fused operation graph. `nhwc=0` gives cuDNN the problem's NCHW tensors
-// as they lie; `nhwc=1` has it run channels-last, and counts the conversions of an NCHW problem's input and
-// output (an NHWC problem's tensors lie right already). `heuristic` is a position in the list of
-// cudnn_graph.h, `engine` the engine that must stand there.
+// `fused=1` is one operation graph for the whole problem, `fused=0` cuDNN's best sequence, counted whole: the
+// convolution, then a graph of pointwise operations. `nhwc=0` gives cuDNN the problem's NCHW tensors as they
+// lie; `nhwc=1` has it run channels-last, and counts the conversions of an NCHW problem's tensors (an NHWC
+// problem's lie right already). `heuristic` is a position in the list of cudnn_offers.h, `engine` the engine
+// of the convolution that must stand there.
 //
 // Less strict than convtune's own kernels (seen with 9.19.0 on an H100): all engines but 0 multiply padding,
 // so that an Inf weight makes NaN at the edges, and the ReLU of engine 0 turns NaN into 0.
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <list>
 
+#include "contract/abilities.h"
 #include "cuda/compile/kernel_sources.h"
 #include "cuda/cudnn/cudnn_api.h"
 #include "cuda/cudnn/cudnn_executable.h"
@@ -21,15 +23,18 @@ namespace convtune::cuda {
 namespace {
 
 struct CudnnConfig {
-  std::int64_t nhwc = 0, engine = 0, heuristic = 0;
+  std::int64_t nhwc = 0, fused = 1, engine = 0, heuristic = 0;
   template <class Self, class F>
   static void visit(Self& self, F&& field) {
     constexpr int kMost = 1 << 20;
     field("nhwc", self.nhwc, 0, 1,
           "channels last; an NCHW problem is converted there and back, which is counted");
+    field("fused", self.fused, 0, 1,
+          "bias, residual and activation in the convolution's graph; else in graphs of their own after it");
     field("engine", self.engine, 0, kMost, "cuDNN's number of the engine");
     field("heuristic", self.heuristic, 0, kMost, "place among the offers of cuDNN's heuristics");
   }
+  CudnnForm form() const { return {nhwc == 1, fused == 1}; }
 };
 
 // The offers for the problems asked about last: search asks about one problem many times.
@@ -37,16 +42,16 @@ class RecentOffers {
  public:
   // What `question` answers to the offers, with the session's mutex held.
   template <class Question>
-  auto ask(const Conv2dProblem& problem, const DeviceInfo& device, bool channels_last, Question&& question) {
+  auto ask(const ConvProblem& problem, const DeviceInfo& device, const CudnnForm& form, Question&& question) {
     CudnnSession& session = cudnn_session(device.device.index);
     const DeviceScope scope(device.device.index);
     const std::scoped_lock lock(mutex_, session.mutex);
     const auto same = [&](const Entry& entry) {
-      return entry.session == &session && entry.channels_last == channels_last && entry.problem == problem;
+      return entry.session == &session && entry.form == form && entry.problem == problem;
     };
     auto entry = std::find_if(entries_.begin(), entries_.end(), same);
     if (entry == entries_.end()) {
-      entries_.push_front({problem, &session, channels_last, {problem, channels_last, session}});
+      entries_.push_front({problem, &session, form, {problem, form, session}});
       if (entries_.size() > kKept) entries_.pop_back();
       entry = entries_.begin();
     }
@@ -54,11 +59,11 @@ class RecentOffers {
   }
 
  private:
-  static constexpr std::size_t kKept = 4;  // two problems, both layouts
+  static constexpr std::size_t kKept = 8;  // two problems, all forms
   struct Entry {
-    Conv2dProblem problem;
+    ConvProblem problem;
     CudnnSession* session;
-    bool channels_last;
+    CudnnForm form;
     CudnnOffers offers;
   };
   std::mutex mutex_;
@@ -76,22 +81,22 @@ class Cudnn final : public Algorithm {
   Device::Kind device_kind() const override { return Device::Kind::cuda; }
   bool vendor() const override { return true; }
 
-  Support supports(const Conv2dProblem& problem, const DeviceInfo& device) const override {
+  Support supports(const ConvProblem& problem, const DeviceInfo& device) const override {
     Support answer = Support::yes();
-    for (const std::int64_t nhwc : layouts(problem)) {
-      answer = has_plan(problem, device, nhwc);
+    for (const CudnnForm& form : forms(problem)) {
+      answer = has_plan(problem, device, form);
       if (answer) break;
     }
     return answer;
   }
 
-  // The layouts in turns, each in the order of cuDNN's heuristics.
-  std::vector<Config> candidates(const Conv2dProblem& problem, const DeviceInfo& device) const override {
+  // The forms in turns, each in the order of cuDNN's heuristics.
+  std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device) const override {
     std::vector<std::vector<Config>> lists;
     std::size_t longest = 0;
-    for (const std::int64_t nhwc : layouts(problem)) {
-      if (!can_ask(problem, nhwc)) continue;
-      lists.push_back(candidates(problem, device, nhwc));
+    for (const CudnnForm& form : forms(problem)) {
+      if (!can_ask(problem, form)) continue;
+      lists.push_back(candidates(problem, device, form));
       longest = std::max(longest, lists.back().size());
     }
     std::vector<Config> configs;
@@ -101,8 +106,7 @@ class Cudnn final : public Algorithm {
     return configs;
   }
 
-  Support accepts(const Conv2dProblem& problem, const DeviceInfo& device,
-                  const Config& config) const override {
+  Support accepts(const ConvProblem& problem, const DeviceInfo& device, const Config& config) const override {
     try {
       return find_plan(problem, device, from_config<CudnnConfig>(config)).support;
     } catch (const Error& error) {
@@ -110,13 +114,13 @@ class Cudnn final : public Algorithm {
     }
   }
 
-  std::unique_ptr<Executable> build(const Conv2dProblem& problem, const DeviceInfo& device,
+  std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& device,
                                     const Config& config) const override {
     const auto typed = from_config<CudnnConfig>(config);
     CudnnOffers::Answer answer = find_plan(problem, device, typed);
     if (!answer.support)
       throw Error(ErrorKind::unsupported, "cudnn cannot run this problem: " + answer.support.reason());
-    return cudnn_executable(not_empty(problem), device, typed.nhwc == 1, std::move(answer.plan));
+    return cudnn_executable(not_empty(problem), device, typed.form(), std::move(answer.plan));
   }
 
   std::vector<ConfigField> fields() const override { return config_fields<CudnnConfig>(); }
@@ -126,34 +130,60 @@ class Cudnn final : public Algorithm {
 
  private:
   // A batch of 0 is never run, but its weights are packed: as for a batch of 1.
-  static Conv2dProblem not_empty(Conv2dProblem problem) {
+  static ConvProblem not_empty(ConvProblem problem) {
     problem.n = std::max<std::int64_t>(problem.n, 1);
     return problem;
   }
 
-  // The values that `nhwc` may have, the more promising first. TF32 runs best channels-last, and on an H100
-  // that earned the conversions back where a sum has many terms, 1x1 filters excepted.
-  static std::vector<std::int64_t> layouts(const Conv2dProblem& a) {
-    if (a.layout == Layout::nhwc) return {1};
+  static Abilities abilities() {
+    return {.types = {DType::f32, DType::f16, DType::bf16},
+            .mixed_types = true,
+            .activations = {Activation::none, Activation::relu, Activation::clip, Activation::silu,
+                            Activation::gelu_erf, Activation::gelu_tanh, Activation::hardswish,
+                            Activation::leaky_relu, Activation::sigmoid},
+            .residual = true,
+            .eager_rounding = true,
+            .depth = true};
+  }
+
+  // The forms that a problem may have, the more promising first. TF32 and half precision run best
+  // channels-last, and on an H100 that earned the conversions back where a sum has many terms, 1x1 filters
+  // excepted. A depthwise convolution's fused engines are ten times slower than those for it alone.
+  static std::vector<CudnnForm> forms(const ConvProblem& a) {
+    std::vector<CudnnForm> forms;
+    const bool depthwise = a.groups > 1 && a.groups == a.c;
+    for (const bool fused : {!depthwise, depthwise})
+      for (const bool channels_last : layouts(a))
+        if (can_ask(a, {channels_last, fused})) forms.push_back({channels_last, fused});
+    return forms.empty() ? std::vector<CudnnForm>{{true, true}} : forms;  // which then says why not
+  }
+  static std::vector<bool> layouts(const ConvProblem& a) {
+    if (a.layout == Layout::nhwc) return {true};
     constexpr std::int64_t kManyTerms = 100;
-    const bool pays = a.r * a.s > 1 && a.c / a.groups * a.r * a.s >= kManyTerms;
-    if (pays && a.precision != Precision::fp32) return {1, 0};
-    return {0, 1};
+    const std::int64_t taps = a.t * a.r * a.s;
+    const bool pays = taps > 1 && a.c / a.groups * taps >= kManyTerms;
+    if (pays && (a.precision != Precision::fp32 || a.dtype.x != DType::f32)) return {true, false};
+    return {false, true};
   }
 
   // What can be said before cuDNN is asked.
-  static Support can_ask(const Conv2dProblem& a, std::int64_t nhwc) {
-    if (a.dtype != DType::f32)
-      return Support::no("it is used for f32 tensors only, and these are " + std::string(to_string(a.dtype)));
-    if (nhwc != 1 && a.layout == Layout::nhwc)
+  static Support can_ask(const ConvProblem& a, const CudnnForm& form) {
+    if (Support support = within(abilities(), a); !support) return support;
+    if (!form.channels_last && a.layout == Layout::nhwc)
       return Support::no("nhwc must be 1 for a problem that lies so");
+    if (!form.fused && !has_epilogue(a))
+      return Support::no("fused must be 1 for a convolution that nothing follows");
+    if (!form.fused && !sequence_is_right(a, form))
+      return Support::no("its operations by element are right for channels last in eights alone");
+    if (form.fused && rounds_eagerly(a))
+      return Support::no("fused must be 0 for a problem that rounds eagerly");
     return Support::yes();
   }
 
-  static Support has_plan(const Conv2dProblem& problem, const DeviceInfo& device, std::int64_t nhwc) {
-    if (Support support = can_ask(problem, nhwc); !support) return support;
+  static Support has_plan(const ConvProblem& problem, const DeviceInfo& device, const CudnnForm& form) {
+    if (Support support = can_ask(problem, form); !support) return support;
     try {
-      return recent_offers().ask(not_empty(problem), device, nhwc == 1, [](CudnnOffers& offers) {
+      return recent_offers().ask(not_empty(problem), device, form, [](CudnnOffers& offers) {
         Support last = Support::no("there are none");
         for (std::size_t i = 0; i < offers.size(); ++i) {
           last = offers.plan(i).support;
@@ -167,21 +197,22 @@ class Cudnn final : public Algorithm {
     }
   }
 
-  static std::vector<Config> candidates(const Conv2dProblem& problem, const DeviceInfo& device,
-                                        std::int64_t nhwc) {
-    return recent_offers().ask(not_empty(problem), device, nhwc == 1, [&](CudnnOffers& offers) {
+  static std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device,
+                                        const CudnnForm& form) {
+    return recent_offers().ask(not_empty(problem), device, form, [&](CudnnOffers& offers) {
       std::vector<Config> configs;
       for (std::size_t i = 0; i < offers.size(); ++i)
-        if (offers.plan(i).support)
-          configs.push_back(to_config(CudnnConfig{nhwc, offers.engine(i), static_cast<std::int64_t>(i)}));
+        if (offers.promises(i))
+          configs.push_back(to_config(
+              CudnnConfig{form.channels_last, form.fused, offers.engine(i), static_cast<std::int64_t>(i)}));
       return configs;
     });
   }
 
-  static CudnnOffers::Answer find_plan(const Conv2dProblem& problem, const DeviceInfo& device,
+  static CudnnOffers::Answer find_plan(const ConvProblem& problem, const DeviceInfo& device,
                                        const CudnnConfig& config) {
-    if (Support support = can_ask(problem, config.nhwc); !support) return {std::move(support)};
-    return recent_offers().ask(not_empty(problem), device, config.nhwc == 1, [&](CudnnOffers& offers) {
+    if (Support support = can_ask(problem, config.form()); !support) return {std::move(support)};
+    return recent_offers().ask(not_empty(problem), device, config.form(), [&](CudnnOffers& offers) {
       const auto size = static_cast<std::int64_t>(offers.size());
       if (config.heuristic < 0 || config.heuristic >= size)
         return CudnnOffers::Answer{Support::no("heuristic must be 0 to " + std::to_string(size - 1) +

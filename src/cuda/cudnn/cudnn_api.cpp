@@ -82,7 +82,7 @@ std::string describe_cudnn() {
   return loaded().found ? cudnn_version() + "; " + loaded().path : loaded().found.reason();
 }
 
-void check_cudnn(CudnnStatus status, const char* doing) {
+void check_cudnn(CudnnStatus status, std::string_view doing) {
   if (status == 0) return;
   const CudnnFunctions& cudnn = cudnn_functions();
   std::array<char, 512> detail{};
@@ -93,7 +93,7 @@ void check_cudnn(CudnnStatus status, const char* doing) {
                           cudnn.cudnnGetErrorString(status), detail[0] != '\0' ? ", " : "", detail.data()));
 }
 
-CudnnDescriptor::CudnnDescriptor(CudnnKind kind) {
+CudnnDescriptor::CudnnDescriptor(CudnnKind kind) : kind_(kind) {
   check_cudnn(cudnn_functions().cudnnBackendCreateDescriptor(static_cast<int>(kind), &object_),
               "create a descriptor");
 }
@@ -103,18 +103,21 @@ CudnnDescriptor::~CudnnDescriptor() {
 }
 
 CudnnDescriptor::CudnnDescriptor(CudnnDescriptor&& other) noexcept
-    : object_(std::exchange(other.object_, nullptr)) {}
+    : kind_(other.kind_), object_(std::exchange(other.object_, nullptr)) {}
 
 CudnnDescriptor& CudnnDescriptor::operator=(CudnnDescriptor&& other) noexcept {
+  std::swap(kind_, other.kind_);
   std::swap(object_, other.object_);
   return *this;
 }
 
 void CudnnDescriptor::set(CudnnAttribute attribute, CudnnType type, std::size_t count, const void* elements) {
-  check_cudnn(
+  const CudnnStatus status =
       cudnn_functions().cudnnBackendSetAttribute(object_, static_cast<int>(attribute), static_cast<int>(type),
-                                                 static_cast<std::int64_t>(count), elements),
-      "set an attribute");
+                                                 static_cast<std::int64_t>(count), elements);
+  if (status != 0)
+    check_cudnn(status, fmt::format("set attribute {} of a descriptor of type {}",
+                                    static_cast<int>(attribute), static_cast<int>(kind_)));
 }
 
 void CudnnDescriptor::set(CudnnAttribute attribute, const std::vector<std::int64_t>& values) {
@@ -139,8 +142,20 @@ void CudnnDescriptor::set(CudnnAttribute attribute, CudnnHandle handle) {
   set(attribute, CudnnType::handle, 1, &handle);
 }
 
+void CudnnDescriptor::set(CudnnAttribute attribute, CudnnData type) {
+  set_enum(attribute, CudnnType::data_type, static_cast<int>(type));
+}
+
 void CudnnDescriptor::set_float(CudnnAttribute attribute, float value) {
   set(attribute, CudnnType::float32, 1, &value);
+}
+
+void CudnnDescriptor::set_double(CudnnAttribute attribute, double value) {
+  set(attribute, CudnnType::float64, 1, &value);
+}
+
+void CudnnDescriptor::set_text(CudnnAttribute attribute, std::string_view text) {
+  set(attribute, CudnnType::character, text.size(), text.data());
 }
 
 void CudnnDescriptor::set_true(CudnnAttribute attribute) {
@@ -153,7 +168,8 @@ void CudnnDescriptor::set_enum(CudnnAttribute attribute, CudnnType type, int val
 }
 
 void CudnnDescriptor::finalize() {
-  check_cudnn(cudnn_functions().cudnnBackendFinalize(object_), "finalize a descriptor");
+  if (const CudnnStatus status = cudnn_functions().cudnnBackendFinalize(object_); status != 0)
+    check_cudnn(status, fmt::format("finalize a descriptor of type {}", static_cast<int>(kind_)));
 }
 
 std::int64_t CudnnDescriptor::get_int64(CudnnAttribute attribute) const {

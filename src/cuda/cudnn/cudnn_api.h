@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "convtune/error.h"
@@ -25,6 +26,7 @@ enum class CudnnKind : int {  // cudnnBackendDescriptorType_t
   operation_graph = 15,
   variant_pack = 16,
   tensor = 17,
+  device_properties = 38,
 };
 
 enum class CudnnType : int {  // cudnnBackendAttributeType_t
@@ -33,6 +35,7 @@ enum class CudnnType : int {  // cudnnBackendAttributeType_t
   boolean = 2,
   int64 = 3,
   float32 = 4,
+  float64 = 5,
   void_pointer = 6,
   convolution_mode = 7,
   heuristic_mode = 8,
@@ -41,11 +44,16 @@ enum class CudnnType : int {  // cudnnBackendAttributeType_t
   pointwise_mode = 14,
   descriptor = 15,
   behavior_note = 19,
+  character = 24,
 };
 
 enum class CudnnAttribute : int {  // cudnnBackendAttributeName_t
   pointwise_mode = 0,
   pointwise_math_precision = 1,
+  pointwise_relu_lower_clip = 3,
+  pointwise_relu_upper_clip = 4,
+  pointwise_relu_lower_clip_slope = 5,
+  pointwise_swish_beta = 8,
   convolution_compute_type = 100,
   convolution_mode = 101,
   convolution_dilations = 102,
@@ -56,11 +64,13 @@ enum class CudnnAttribute : int {  // cudnnBackendAttributeName_t
   engine_heuristics_mode = 200,
   engine_heuristics_operation_graph = 201,
   engine_heuristics_results = 202,
+  engine_heuristics_device_properties = 204,
   engine_config_engine = 300,
   engine_config_knob_choices = 302,
   execution_plan_handle = 400,
   execution_plan_engine_config = 401,
   execution_plan_workspace_size = 402,
+  execution_plan_device_properties = 407,
   knob_choice_type = 600,
   knob_choice_value = 601,
   operation_convolution_forward_alpha = 700,
@@ -81,12 +91,14 @@ enum class CudnnAttribute : int {  // cudnnBackendAttributeName_t
   tensor_strides = 903,
   tensor_unique_id = 906,
   tensor_is_virtual = 907,
+  tensor_is_by_value = 908,
   variant_pack_unique_ids = 1000,
   variant_pack_data_pointers = 1001,
   variant_pack_workspace = 1003,
   engine_global_index = 1301,
   engine_numerical_note = 1303,
   engine_behavior_note = 1305,
+  device_properties_json = 2702,
 };
 
 enum class CudnnNote : int {  // cudnnBackendNumericalNote_t
@@ -106,10 +118,19 @@ constexpr int kCudnnRuntimeCompilation = 0;  // CUDNN_BEHAVIOR_NOTE_RUNTIME_COMP
 
 enum class CudnnHeuristic : int { b = 1, fallback = 2, a = 3 };  // cudnnBackendHeurMode_t
 
-constexpr int kCudnnFloat = 0;             // CUDNN_DATA_FLOAT
+enum class CudnnData : int { f32 = 0, f16 = 2, bf16 = 9 };  // cudnnDataType_t
+
+enum class CudnnPointwise : int {  // cudnnPointwiseMode_t; the activations' names end in _FWD there
+  add = 0,
+  mul = 1,
+  relu = 100,
+  sigmoid = 102,
+  gelu = 104,  // by erf
+  swish = 106,
+  gelu_approx_tanh = 107,
+};
+
 constexpr int kCudnnCrossCorrelation = 1;  // CUDNN_CROSS_CORRELATION
-constexpr int kCudnnAdd = 0;               // CUDNN_POINTWISE_ADD
-constexpr int kCudnnRelu = 100;            // CUDNN_POINTWISE_RELU_FWD
 
 using CudnnHandle = struct CudnnContext*;       // cudnnHandle_t
 using CudnnObject = struct CudnnOpaqueObject*;  // cudnnBackendDescriptor_t
@@ -138,7 +159,7 @@ const CudnnFunctions& cudnn_functions();
 
 // Throws where `status` is not success: Error{unsupported} where cuDNN says that it does not support what
 // was asked, Error{internal} else. `doing` as in "cuDNN failed to create a handle".
-void check_cudnn(CudnnStatus status, const char* doing);
+void check_cudnn(CudnnStatus status, std::string_view doing);
 
 // One object of the backend API, owned. Set attributes, finalize(), then use or get().
 class CudnnDescriptor {
@@ -157,7 +178,10 @@ class CudnnDescriptor {
   void set(CudnnAttribute attribute, const std::vector<const CudnnDescriptor*>& descriptors);
   void set(CudnnAttribute attribute, const CudnnDescriptor& descriptor);
   void set(CudnnAttribute attribute, CudnnHandle handle);
+  void set(CudnnAttribute attribute, CudnnData type);
   void set_float(CudnnAttribute attribute, float value);
+  void set_double(CudnnAttribute attribute, double value);
+  void set_text(CudnnAttribute attribute, std::string_view text);
   void set_true(CudnnAttribute attribute);
   void set_enum(CudnnAttribute attribute, CudnnType type, int value);
   void finalize();
@@ -170,6 +194,7 @@ class CudnnDescriptor {
 
  private:
   void set(CudnnAttribute attribute, CudnnType type, std::size_t count, const void* elements);
+  CudnnKind kind_;
   CudnnObject object_ = nullptr;
 };
 

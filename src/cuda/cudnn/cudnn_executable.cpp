@@ -1,6 +1,7 @@
 // See cudnn_executable.h.
 #include "cuda/cudnn/cudnn_executable.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "cuda/device/driver.h"
@@ -10,124 +11,181 @@
 namespace convtune::cuda {
 namespace {
 
+std::size_t in_lines(std::int64_t bytes) {
+  return (static_cast<std::size_t>(bytes) + 255) / 256 * 256;
+}
+
 class CudnnExecutable final : public Executable {
  public:
-  CudnnExecutable(const Conv2dProblem& problem, const DeviceInfo& device, bool channels_last,
+  CudnnExecutable(const ConvProblem& problem, const DeviceInfo& device, const CudnnForm& form,
                   std::shared_ptr<const CudnnPlan> plan)
       : problem_(problem),
+        form_(form),
         device_(device.device.index),
         session_(cudnn_session(device_)),
         plan_(std::move(plan)),
-        convert_weights_(
-            conversion(device, channels_last, problem.k, problem.c / problem.groups, problem.r * problem.s)),
-        convert_input_(conversion(device, channels_last && problem.layout == Layout::nchw, problem.n,
-                                  problem.c, problem.h * problem.w)),
-        convert_output_(conversion(device, channels_last && problem.layout == Layout::nchw, problem.n,
-                                   problem.p() * problem.q(), problem.k)),
+        convert_weights_(conversion(device, form.channels_last, problem.k, problem.c / problem.groups,
+                                    problem.t * problem.r * problem.s, problem.dtype.w)),
+        convert_input_(conversion(device, moves(), problem.n, problem.c, problem.d * problem.h * problem.w,
+                                  problem.dtype.x)),
+        convert_residual_(conversion(device, moves(), problem.n, problem.k,
+                                     problem.z() * problem.p() * problem.q(), problem.dtype.y)),
+        convert_output_(conversion(device, moves(), problem.n, problem.z() * problem.p() * problem.q(),
+                                   problem.k, problem.dtype.y)),
         workspace_(device_) {
-    workspace_.at_least(needs(false, false).bytes,
-                        nullptr);  // where memory is short this is better than a run
+    workspace_.at_least(places_for({}).bytes, nullptr);  // where memory is short this is better than a run
   }
 
-  std::size_t packed_bytes() const override {
-    return bias_offset() + (has_cudnn_bias(problem_) ? bias_bytes() : 0);
-  }
+  std::size_t packed_bytes() const override { return bias_offset() + bias_bytes(); }
 
   void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
     const DeviceScope scope(device_);
     convert_weights_.run(w, packed, stream);
-    const auto packed_bias = reinterpret_cast<CUdeviceptr>(packed) + bias_offset();
     auto* const on = static_cast<CUstream>(stream);
-    if (problem_.bias)
-      check(driver().cuMemcpyDtoDAsync(packed_bias, reinterpret_cast<CUdeviceptr>(bias), bias_bytes(), on),
-            "copying the bias");
-    else if (has_cudnn_bias(problem_))
-      check(driver().cuMemsetD32Async(packed_bias, 0, bias_bytes() / sizeof(float), on), "clearing the bias");
+    const auto to = reinterpret_cast<CUdeviceptr>(packed) + bias_offset();
+    if (!problem_.bias) {
+      if (bias_bytes() > 0) check(driver().cuMemsetD8Async(to, 0, bias_bytes(), on), "clearing the bias");
+      return;
+    }
+    check(driver().cuMemcpyDtoDAsync(to, reinterpret_cast<CUdeviceptr>(bias), bias_bytes(), on),
+          "copying the bias");
   }
 
   // Work is put on the stream under the session's mutex: cuDNN's handle serves one thread at a time, and
   // the parts of two runs on one stream, which share their workspace, must not mix.
-  void run(const void* x, const void* packed, void* y, Stream stream) const override {
+  void run(const Tensors& tensors, const void* packed, Stream stream) const override {
     const DeviceScope scope(device_);
     const std::lock_guard lock(session_.mutex);
-    const Needs needed = needs(!aligned(x), !aligned(y));
-    auto* const memory = static_cast<unsigned char*>(workspace_.at_least(needed.bytes, stream));
-    const void* const input = needed.copies_x ? memory + needed.x_at : x;
-    void* const output = needed.copies_y ? memory + needed.y_at : y;
-    if (needed.copies_x) convert_input_.run(x, memory + needed.x_at, stream);
-    execute(input, packed, output, memory, stream);
-    if (needed.copies_y) convert_output_.run(output, y, stream);
+    const Places places = places_for(
+        {.x = !aligned(tensors.x), .residual = !aligned(tensors.residual), .y = !aligned(tensors.y)});
+    auto* const memory = static_cast<unsigned char*>(workspace_.at_least(places.bytes, stream));
+    const auto* const weights = static_cast<const unsigned char*>(packed);
+    const Pointers pointers{.x = places.copied.x ? memory + places.x : tensors.x,
+                            .w = weights,
+                            .bias = weights + bias_offset(),
+                            .residual = places.copied.residual ? memory + places.residual : tensors.residual,
+                            .y = places.copied.y ? memory + places.y : tensors.y,
+                            .sum = memory + places.sum,
+                            .partial = memory + places.partial};
+    if (places.copied.x) convert_input_.run(tensors.x, memory + places.x, stream);
+    if (places.copied.residual) convert_residual_.run(tensors.residual, memory + places.residual, stream);
+    check_cudnn(cudnn_functions().cudnnSetStream(session_.handle, stream), "set a stream");
+    for (const auto& step : plan_->steps) execute(*step, pointers, memory);
+    if (places.copied.y) convert_output_.run(memory + places.y, tensors.y, stream);
   }
 
+  bool rounds_sum() const override { return plan_->steps.size() > 1 && problem_.dtype.y != DType::f32; }
+
  private:
+  bool moves() const { return form_.channels_last && problem_.layout == Layout::nchw; }
   // Between channels first and last, or the copy that takes its place.
   static Transpose conversion(const DeviceInfo& device, bool moves, std::int64_t batch, std::int64_t rows,
-                              std::int64_t cols) {
-    return moves ? Transpose(device, batch, rows, cols) : Transpose(device, 1, 1, batch * rows * cols);
+                              std::int64_t cols, DType type) {
+    const std::int64_t bytes = size_of(type);
+    return moves ? Transpose(device, batch, rows, cols, bytes)
+                 : Transpose(device, 1, 1, batch * rows * cols, bytes);
   }
   // Some engines fail in a way that breaks the device for the process where a pointer is less aligned.
   static bool aligned(const void* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer) % kCudnnAlignment == 0;
   }
-  std::size_t bias_offset() const {
-    const auto bytes = static_cast<std::size_t>(problem_.weight_elements()) * sizeof(float);
-    return (bytes + 255) / 256 * 256;
+  std::size_t bias_offset() const { return in_lines(problem_.weight_elements() * size_of(problem_.dtype.w)); }
+  std::size_t bias_bytes() const {
+    return static_cast<std::size_t>(cudnn_bias_elements(problem_, form_) *
+                                    size_of(cudnn_bias_type(problem_)));
   }
-  std::size_t bias_bytes() const { return static_cast<std::size_t>(problem_.k) * sizeof(float); }
 
-  void execute(const void* x, const void* packed, void* y, void* scratch, Stream stream) const {
-    auto* weights = static_cast<unsigned char*>(const_cast<void*>(packed));
+  struct Pointers {
+    const void *x, *w, *bias, *residual, *y, *sum, *partial;
+    const void* operator[](CudnnTensor tensor) const {
+      static constexpr float kThree = 3, kSixth = 1.0F / 6;
+      switch (tensor) {
+        case CudnnTensor::x:
+          return x;
+        case CudnnTensor::w:
+          return w;
+        case CudnnTensor::bias:
+          return bias;
+        case CudnnTensor::y:
+          return y;
+        case CudnnTensor::residual:
+          return residual;
+        case CudnnTensor::sum:
+          return sum;
+        case CudnnTensor::partial:
+          return partial;
+        case CudnnTensor::three:
+          return &kThree;
+        case CudnnTensor::sixth:
+          return &kSixth;
+      }
+      return nullptr;
+    }
+  };
+  void execute(const CudnnStep& step, const Pointers& pointers, void* scratch) const {
     std::vector<std::int64_t> ids;
-    std::vector<void*> pointers;
-    const auto bind = [&](CudnnTensor tensor, const void* pointer) {
+    std::vector<void*> values;
+    for (const CudnnTensor tensor : step.tensors) {
       ids.push_back(static_cast<std::int64_t>(tensor));
-      pointers.push_back(const_cast<void*>(pointer));
-    };
-    bind(CudnnTensor::x, x);
-    bind(CudnnTensor::w, weights);
-    bind(CudnnTensor::y, y);
-    if (has_cudnn_bias(problem_)) bind(CudnnTensor::bias, weights + bias_offset());
+      values.push_back(const_cast<void*>(pointers[tensor]));
+    }
     CudnnDescriptor pack(CudnnKind::variant_pack);
     pack.set(CudnnAttribute::variant_pack_unique_ids, ids);
-    pack.set(CudnnAttribute::variant_pack_data_pointers, pointers);
+    pack.set(CudnnAttribute::variant_pack_data_pointers, values);
     pack.set(CudnnAttribute::variant_pack_workspace, std::vector<void*>{scratch});
     pack.finalize();
-    check_cudnn(cudnn_functions().cudnnSetStream(session_.handle, stream), "set a stream");
-    check_cudnn(cudnn_functions().cudnnBackendExecute(session_.handle, plan_->descriptor.get(), pack.get()),
+    check_cudnn(cudnn_functions().cudnnBackendExecute(session_.handle, step.descriptor.get(), pack.get()),
                 "run a convolution");
   }
 
-  // Of the workspace: cuDNN's own part, then copies of x and y in cuDNN's layout and alignment.
-  struct Needs {
-    bool copies_x, copies_y;
-    std::size_t x_at, y_at, bytes;
+  // Of the workspace: cuDNN's own part, copies of the tensors in cuDNN's layout and alignment, then what one
+  // step leaves for the next.
+  struct Copied {
+    bool x = false, residual = false, y = false;
   };
-  Needs needs(bool moves_x, bool moves_y) const {
-    Needs needed{moves_x || !convert_input_.is_copy(), moves_y || !convert_output_.is_copy(), 0, 0, 0};
-    const auto room = [](bool wanted, std::int64_t bytes) {
-      return wanted ? (static_cast<std::size_t>(bytes) + 255) / 256 * 256 : 0;
+  struct Places {
+    Copied copied;
+    std::size_t x = 0, residual = 0, y = 0, sum = 0, partial = 0, bytes = 0;
+  };
+  // `badly_aligned`: what must be copied though it lies right.
+  Places places_for(const Copied& badly_aligned) const {
+    Places places;
+    places.copied = {
+        .x = badly_aligned.x || !convert_input_.is_copy(),
+        .residual = problem_.residual && (badly_aligned.residual || !convert_residual_.is_copy()),
+        .y = badly_aligned.y || !convert_output_.is_copy()};
+    std::size_t end = in_lines(plan_->workspace_bytes());
+    const auto place = [&](bool wanted, std::int64_t elements, DType type) {
+      const std::size_t at = end;
+      if (wanted) end += in_lines(elements * size_of(type));
+      return at;
     };
-    constexpr std::int64_t kBytes = sizeof(float);
-    needed.x_at = room(true, plan_->workspace_bytes);
-    needed.y_at = needed.x_at + room(needed.copies_x, problem_.input_elements() * kBytes);
-    needed.bytes = needed.y_at + room(needed.copies_y, problem_.output_elements() * kBytes);
-    return needed;
+    const std::int64_t outputs = problem_.output_elements();
+    const DType y = problem_.dtype.y;
+    places.x = place(places.copied.x, problem_.input_elements(), problem_.dtype.x);
+    places.residual = place(places.copied.residual, outputs, y);
+    places.y = place(places.copied.y, outputs, y);
+    places.sum = place(plan_->steps.size() > 1, outputs, y);
+    places.partial = place(plan_->steps.size() > 2, outputs, y);
+    places.bytes = end;
+    return places;
   }
 
-  const Conv2dProblem problem_;
+  const ConvProblem problem_;
+  const CudnnForm form_;
   const int device_;
   CudnnSession& session_;
   const std::shared_ptr<const CudnnPlan> plan_;
-  const Transpose convert_weights_, convert_input_, convert_output_;
+  const Transpose convert_weights_, convert_input_, convert_residual_, convert_output_;
   mutable Workspace workspace_;  // guarded by the session's mutex
 };
 
 }  // namespace
 
-std::unique_ptr<Executable> cudnn_executable(const Conv2dProblem& problem, const DeviceInfo& device,
-                                             bool channels_last, std::shared_ptr<const CudnnPlan> plan) {
+std::unique_ptr<Executable> cudnn_executable(const ConvProblem& problem, const DeviceInfo& device,
+                                             const CudnnForm& form, std::shared_ptr<const CudnnPlan> plan) {
   const DeviceScope scope(device.device.index);
-  return std::make_unique<CudnnExecutable>(problem, device, channels_last, std::move(plan));
+  return std::make_unique<CudnnExecutable>(problem, device, form, std::move(plan));
 }
 
 }  // namespace convtune::cuda

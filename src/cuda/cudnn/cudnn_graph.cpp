@@ -1,50 +1,78 @@
 // See cudnn_graph.h.
 #include "cuda/cudnn/cudnn_graph.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <map>
-#include <memory>
-
-#include "cuda/device/driver.h"
+#include <limits>
 
 namespace convtune::cuda {
 namespace {
 
 using Dimensions = std::vector<std::int64_t>;
 
-// ---- The problem in cuDNN's words -----------------------------------------------------------------
-
-// Dimensions are always given as N, C, H, W; strides say how they lie. A virtual tensor is never stored.
-CudnnDescriptor tensor(std::int64_t id, const Dimensions& n_c_h_w, bool channels_last, bool is_virtual) {
-  const std::int64_t c = n_c_h_w[1], h = n_c_h_w[2], w = n_c_h_w[3];
-  CudnnDescriptor tensor(CudnnKind::tensor);
-  tensor.set_enum(CudnnAttribute::tensor_data_type, CudnnType::data_type, kCudnnFloat);
-  tensor.set(CudnnAttribute::tensor_dimensions, n_c_h_w);
-  tensor.set(CudnnAttribute::tensor_strides,
-             channels_last ? Dimensions{c * h * w, 1, w * c, c} : Dimensions{c * h * w, h * w, w, 1});
-  tensor.set(CudnnAttribute::tensor_unique_id, Dimensions{id});
-  tensor.set(CudnnAttribute::tensor_byte_alignment, Dimensions{kCudnnAlignment});
-  if (is_virtual) tensor.set_true(CudnnAttribute::tensor_is_virtual);
-  tensor.finalize();
-  return tensor;
+CudnnData data_type(DType type) {
+  switch (type) {
+    case DType::f16:
+      return CudnnData::f16;
+    case DType::bf16:
+      return CudnnData::bf16;
+    default:
+      return CudnnData::f32;
+  }
 }
 
-CudnnDescriptor tensor(CudnnTensor id, const Dimensions& n_c_h_w, bool channels_last) {
-  return tensor(static_cast<std::int64_t>(id), n_c_h_w, channels_last, false);
+// ---- Where tensors lie --------------------------------------------------------------------------------
+
+// Extents as cuDNN wants them, batch and channels first whatever the layout; strides say how they lie.
+struct Shape {
+  Dimensions extents, strides;
+};
+
+Shape packed(const Dimensions& extents, bool channels_last) {
+  Shape shape{extents, Dimensions(extents.size())};
+  std::int64_t step = 1;
+  const auto place = [&](std::size_t axis) {
+    shape.strides[axis] = step;
+    step *= extents[axis];
+  };
+  if (channels_last) place(1);
+  for (std::size_t axis = extents.size() - 1; axis > 1; --axis) place(axis);
+  if (!channels_last) place(1);
+  place(0);
+  return shape;
 }
 
-CudnnDescriptor convolution(const Conv2dProblem& a, const CudnnDescriptor& x, const CudnnDescriptor& w,
+// Of two spatial axes, or of three.
+Dimensions with_depth(const ConvProblem& a, Dimensions front, std::int64_t depth, const Dimensions& plane) {
+  if (a.has_depth()) front.push_back(depth);
+  front.insert(front.end(), plane.begin(), plane.end());
+  return front;
+}
+
+Shape output(const ConvProblem& a, bool channels_last) {
+  return packed(with_depth(a, {a.n, a.k}, a.z(), {a.p(), a.q()}), channels_last);
+}
+
+// The same memory for a pointwise graph, whose engines look at rows of channels.
+Shape flat_output(const ConvProblem& a) {
+  return packed({1, a.k, a.n * a.z() * a.p() * a.q(), 1}, true);
+}
+
+// ---- Operations ---------------------------------------------------------------------------------------
+
+CudnnDescriptor convolution(const ConvProblem& a, const CudnnDescriptor& x, const CudnnDescriptor& w,
                             const CudnnDescriptor& y) {
   CudnnDescriptor shape(CudnnKind::convolution);
-  shape.set_enum(CudnnAttribute::convolution_compute_type, CudnnType::data_type, kCudnnFloat);
+  shape.set(CudnnAttribute::convolution_compute_type, CudnnData::f32);
   shape.set_enum(CudnnAttribute::convolution_mode, CudnnType::convolution_mode, kCudnnCrossCorrelation);
-  shape.set(CudnnAttribute::convolution_spatial_dimensions, Dimensions{2});
-  shape.set(CudnnAttribute::convolution_dilations, Dimensions{a.dilation_h, a.dilation_w});
-  shape.set(CudnnAttribute::convolution_filter_strides, Dimensions{a.stride_h, a.stride_w});
-  shape.set(CudnnAttribute::convolution_pre_paddings, Dimensions{a.pad_top, a.pad_left});
-  shape.set(CudnnAttribute::convolution_post_paddings, Dimensions{a.pad_bottom, a.pad_right});
+  shape.set(CudnnAttribute::convolution_spatial_dimensions, Dimensions{a.has_depth() ? 3 : 2});
+  shape.set(CudnnAttribute::convolution_dilations,
+            with_depth(a, {}, a.dilation_d, {a.dilation_h, a.dilation_w}));
+  shape.set(CudnnAttribute::convolution_filter_strides,
+            with_depth(a, {}, a.stride_d, {a.stride_h, a.stride_w}));
+  shape.set(CudnnAttribute::convolution_pre_paddings,
+            with_depth(a, {}, a.pad_front, {a.pad_top, a.pad_left}));
+  shape.set(CudnnAttribute::convolution_post_paddings,
+            with_depth(a, {}, a.pad_back, {a.pad_bottom, a.pad_right}));
   shape.finalize();
 
   CudnnDescriptor operation(CudnnKind::operation_convolution_forward);
@@ -58,186 +86,234 @@ CudnnDescriptor convolution(const Conv2dProblem& a, const CudnnDescriptor& x, co
   return operation;
 }
 
-// y = mode(x), or mode(x, b) where there is a b.
-CudnnDescriptor pointwise(int mode, const CudnnDescriptor& x, const CudnnDescriptor* b,
-                          const CudnnDescriptor& y) {
-  CudnnDescriptor function(CudnnKind::pointwise);
-  function.set_enum(CudnnAttribute::pointwise_mode, CudnnType::pointwise_mode, mode);
-  function.set_enum(CudnnAttribute::pointwise_math_precision, CudnnType::data_type, kCudnnFloat);
-  function.finalize();
+// Of CudnnPointwise::relu: lower where v < lower, with a slope below it; upper where v > upper.
+struct Bounds {
+  double lower = 0, upper = std::numeric_limits<float>::max(), slope = 0;
+};
 
-  CudnnDescriptor operation(CudnnKind::operation_pointwise);
-  operation.set(CudnnAttribute::operation_pointwise_pointwise, function);
-  operation.set(CudnnAttribute::operation_pointwise_x, x);
-  if (b != nullptr) operation.set(CudnnAttribute::operation_pointwise_b, *b);
-  operation.set(CudnnAttribute::operation_pointwise_y, y);
-  operation.finalize();
-  return operation;
-}
+// The operations of one graph, and the tensors that they name.
+class Operations {
+ public:
+  Operations(const ConvProblem& problem, Shape result) : problem_(problem), result_(std::move(result)) {}
 
-CudnnDescriptor operation_graph(const Conv2dProblem& a, bool channels_last, CudnnHandle handle) {
-  // What lies between two operations has the shape of y.
-  const Dimensions output = {a.n, a.k, a.p(), a.q()};
-  std::int64_t next_id = 10;
-  const auto between = [&] { return tensor(next_id++, output, channels_last, true); };
-  const CudnnDescriptor x = tensor(CudnnTensor::x, {a.n, a.c, a.h, a.w}, channels_last);
-  const CudnnDescriptor w = tensor(CudnnTensor::w, {a.k, a.c / a.groups, a.r, a.s}, channels_last);
-  const CudnnDescriptor y = tensor(CudnnTensor::y, output, channels_last);
+  CudnnDescriptor tensor(CudnnTensor id, DType type, const Shape& shape) {
+    tensors_.push_back(id);
+    CudnnDescriptor made = unfinished(static_cast<std::int64_t>(id), type, shape);
+    made.finalize();
+    return made;
+  }
+  // Lies between two operations and is never stored: float, whatever is stored.
+  CudnnDescriptor between() {
+    CudnnDescriptor made = unfinished(next_id_++, DType::f32, result_);
+    made.set_true(CudnnAttribute::tensor_is_virtual);
+    made.finalize();
+    return made;
+  }
 
-  std::vector<CudnnDescriptor> operations;
-  if (!has_cudnn_bias(a)) {
-    operations.push_back(convolution(a, x, w, y));
-  } else {
-    const CudnnDescriptor bias = tensor(CudnnTensor::bias, {1, a.k, 1, 1}, channels_last);
-    const CudnnDescriptor sums = between();
-    operations.push_back(convolution(a, x, w, sums));
-    if (a.activation == Activation::none) {
-      operations.push_back(pointwise(kCudnnAdd, sums, &bias, y));
-    } else {
-      const CudnnDescriptor biased = between();
-      operations.push_back(pointwise(kCudnnAdd, sums, &bias, biased));
-      operations.push_back(pointwise(kCudnnRelu, biased, nullptr, y));
+  void convolve(const CudnnDescriptor& x, const CudnnDescriptor& w, const CudnnDescriptor& y) {
+    operations_.push_back(convolution(problem_, x, w, y));
+  }
+
+  // One after the other, from `from` to `to`.
+  enum class Step { bias, residual, activation };
+  void append(const std::vector<Step>& steps, const CudnnDescriptor& from, const CudnnDescriptor& to) {
+    std::vector<CudnnDescriptor> values;
+    for (std::size_t i = 0; i + 1 < steps.size(); ++i) values.push_back(between());
+    for (std::size_t i = 0; i < steps.size(); ++i)
+      append(steps[i], i == 0 ? from : values[i - 1], i + 1 == steps.size() ? to : values[i]);
+  }
+  // Channels of the bias are those of the result as this graph sees it.
+  void append(Step step, const CudnnDescriptor& from, const CudnnDescriptor& to) {
+    Dimensions channels(result_.extents.size(), 1);
+    channels[1] = result_.extents[1];
+    switch (step) {
+      case Step::bias:
+        return binary(CudnnPointwise::add, from,
+                      tensor(CudnnTensor::bias, cudnn_bias_type(problem_), packed(channels, true)), to);
+      case Step::residual:
+        return binary(CudnnPointwise::add, from, tensor(CudnnTensor::residual, problem_.dtype.y, result_),
+                      to);
+      case Step::activation:
+        return activate(from, to);
     }
   }
-  std::vector<const CudnnDescriptor*> pointers;
-  for (const CudnnDescriptor& operation : operations) pointers.push_back(&operation);
 
-  CudnnDescriptor graph(CudnnKind::operation_graph);
-  graph.set(CudnnAttribute::operation_graph_handle, handle);
-  graph.set(CudnnAttribute::operation_graph_operations, pointers);
-  graph.finalize();
-  return graph;
-}
-
-// ---- What it offers --------------------------------------------------------------------------------
-
-constexpr std::int64_t kMaxOffers = 256, kMaxKnobs = 64, kMaxNotes = 32;
-
-// The knobs of an engine configuration as pairs: two with the same engine and knobs are one.
-std::vector<std::int64_t> knobs_of(const CudnnDescriptor& config) {
-  std::vector<std::int64_t> knobs;
-  for (const CudnnDescriptor& choice : config.get_descriptors(CudnnAttribute::engine_config_knob_choices,
-                                                              CudnnKind::knob_choice, kMaxKnobs)) {
-    for (const int type : choice.get_enums(CudnnAttribute::knob_choice_type, CudnnType::knob_type, 1))
-      knobs.push_back(type);
-    knobs.push_back(choice.get_int64(CudnnAttribute::knob_choice_value));
+  CudnnGraph graph(const CudnnSession& session) {
+    std::vector<const CudnnDescriptor*> pointers;
+    for (const CudnnDescriptor& operation : operations_) pointers.push_back(&operation);
+    CudnnGraph graph{CudnnDescriptor(CudnnKind::operation_graph), tensors_};
+    if (session.handle != nullptr)
+      graph.descriptor.set(CudnnAttribute::operation_graph_handle, session.handle);
+    graph.descriptor.set(CudnnAttribute::operation_graph_operations, pointers);
+    graph.descriptor.finalize();
+    return graph;
   }
-  return knobs;
-}
 
-// Winograd and FFT make larger errors than the products that they save, atomics another answer each time.
-Support computes_as_asked(const std::vector<int>& notes, bool tensor_cores_allowed) {
-  for (const int number : notes) {
-    switch (static_cast<CudnnNote>(number)) {
-      case CudnnNote::tensor_core:
-      case CudnnNote::down_convert_inputs:
-        if (!tensor_cores_allowed) return Support::no("it multiplies in TF32, and the problem asks for fp32");
-        break;
-      case CudnnNote::reduced_precision_reduction:
-        return Support::no("it sums in less than fp32");
-      case CudnnNote::nondeterministic:
-        return Support::no("it answers differently from run to run");
-      case CudnnNote::fft:
-      case CudnnNote::winograd:
-      case CudnnNote::winograd_tile_4x4:
-      case CudnnNote::winograd_tile_6x6:
-      case CudnnNote::winograd_tile_13x13:
-        return Support::no("it transforms its input, with larger errors than the problem allows");
-      case CudnnNote::strict_nan_propagation:
-        break;
+ private:
+  static CudnnDescriptor unfinished(std::int64_t id, DType type, const Shape& shape) {
+    CudnnDescriptor tensor(CudnnKind::tensor);
+    tensor.set(CudnnAttribute::tensor_data_type, data_type(type));
+    tensor.set(CudnnAttribute::tensor_dimensions, shape.extents);
+    tensor.set(CudnnAttribute::tensor_strides, shape.strides);
+    tensor.set(CudnnAttribute::tensor_unique_id, Dimensions{id});
+    tensor.set(CudnnAttribute::tensor_byte_alignment, Dimensions{kCudnnAlignment});
+    return tensor;
+  }
+  // A number that the host passes with each run.
+  CudnnDescriptor number(CudnnTensor id) {
+    tensors_.push_back(id);
+    CudnnDescriptor made = unfinished(static_cast<std::int64_t>(id), DType::f32,
+                                      packed(Dimensions(result_.extents.size(), 1), true));
+    made.set_true(CudnnAttribute::tensor_is_by_value);
+    made.finalize();
+    return made;
+  }
+
+  static CudnnDescriptor function(CudnnPointwise mode) {
+    CudnnDescriptor function(CudnnKind::pointwise);
+    function.set_enum(CudnnAttribute::pointwise_mode, CudnnType::pointwise_mode, static_cast<int>(mode));
+    function.set(CudnnAttribute::pointwise_math_precision, CudnnData::f32);
+    return function;
+  }
+  void add(CudnnDescriptor function, const CudnnDescriptor& x, const CudnnDescriptor* b,
+           const CudnnDescriptor& y) {
+    function.finalize();
+    CudnnDescriptor operation(CudnnKind::operation_pointwise);
+    operation.set(CudnnAttribute::operation_pointwise_pointwise, function);
+    operation.set(CudnnAttribute::operation_pointwise_x, x);
+    if (b != nullptr) operation.set(CudnnAttribute::operation_pointwise_b, *b);
+    operation.set(CudnnAttribute::operation_pointwise_y, y);
+    operation.finalize();
+    operations_.push_back(std::move(operation));
+  }
+  void unary(CudnnPointwise mode, const CudnnDescriptor& x, const CudnnDescriptor& y) {
+    add(function(mode), x, nullptr, y);
+  }
+  void binary(CudnnPointwise mode, const CudnnDescriptor& x, const CudnnDescriptor& b,
+              const CudnnDescriptor& y) {
+    add(function(mode), x, &b, y);
+  }
+  void relu(const Bounds& bounds, const CudnnDescriptor& x, const CudnnDescriptor& y) {
+    constexpr double kMost = std::numeric_limits<float>::max();
+    CudnnDescriptor relu = function(CudnnPointwise::relu);
+    relu.set_double(CudnnAttribute::pointwise_relu_lower_clip, std::clamp(bounds.lower, -kMost, kMost));
+    relu.set_double(CudnnAttribute::pointwise_relu_upper_clip, std::clamp(bounds.upper, -kMost, kMost));
+    relu.set_double(CudnnAttribute::pointwise_relu_lower_clip_slope, bounds.slope);
+    add(std::move(relu), x, nullptr, y);
+  }
+
+  void activate(const CudnnDescriptor& x, const CudnnDescriptor& y) {
+    const auto alpha = static_cast<double>(problem_.alpha), beta = static_cast<double>(problem_.beta);
+    switch (problem_.activation) {
+      case Activation::none:
+        return;  // is no step
+      case Activation::relu:
+        return unary(CudnnPointwise::relu, x, y);  // without bounds: precompiled engines take no others
+      case Activation::clip:
+        return relu({.lower = alpha, .upper = beta}, x, y);
+      case Activation::leaky_relu:
+        return relu({.slope = alpha}, x, y);
+      case Activation::sigmoid:
+        return unary(CudnnPointwise::sigmoid, x, y);
+      case Activation::gelu_erf:
+        return unary(CudnnPointwise::gelu, x, y);
+      case Activation::gelu_tanh:
+        return unary(CudnnPointwise::gelu_approx_tanh, x, y);
+      case Activation::silu: {
+        CudnnDescriptor swish = function(CudnnPointwise::swish);
+        swish.set_double(CudnnAttribute::pointwise_swish_beta, 1);
+        return add(std::move(swish), x, nullptr, y);
+      }
+      case Activation::hardswish: {  // x * min(max(x + 3, 0), 6) / 6
+        const CudnnDescriptor shifted = between(), gate = between(), product = between();
+        binary(CudnnPointwise::add, x, number(CudnnTensor::three), shifted);
+        relu({.upper = 6}, shifted, gate);
+        binary(CudnnPointwise::mul, x, gate, product);
+        return binary(CudnnPointwise::mul, product, number(CudnnTensor::sixth), y);
+      }
     }
   }
-  return Support::yes();
-}
 
-// What was seen to go wrong on integer data: cuDNN 9.19.0 on an H100, docs/notebook.md.
-Support answers_rightly(std::int64_t engine, const std::vector<int>& behavior, const Conv2dProblem& a) {
-  if (std::find(behavior.begin(), behavior.end(), kCudnnRuntimeCompilation) != behavior.end())
-    return Support::no("it is compiled at run time: such engines answered wrongly, or broke the device");
-  if ((engine == 26 || engine == 29) && has_cudnn_bias(a) && a.k % 4 != 0)
-    return Support::no("its bias is wrong by 2^-11 where the output channels are no multiple of 4");
-  return Support::yes();
-}
+  const ConvProblem& problem_;
+  const Shape result_;
+  std::int64_t next_id_ = 100;
+  std::vector<CudnnDescriptor> operations_;
+  std::vector<CudnnTensor> tensors_;
+};
+
+using Step = Operations::Step;
 
 }  // namespace
 
-CudnnSession& cudnn_session(int device) {
-  static std::mutex mutex;
-  // Never destroyed: at the end of a process the driver may be gone before cuDNN.
-  static auto& sessions = *new std::map<int, std::unique_ptr<CudnnSession>>;
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<CudnnSession>& session = sessions[device];
-  if (session == nullptr) {
-    const DeviceScope scope(device);
-    auto made = std::make_unique<CudnnSession>();
-    check_cudnn(cudnn_functions().cudnnCreate(&made->handle), "create a handle");
-    session = std::move(made);
-  }
-  return *session;
+// cuDNN 9.19.0's pointwise engines are compiled at run time. On an H200 they left elements unwritten or wrote
+// behind the last where rows were no whole vectors, and took another channel's bias where channels came first
+// (docs/notebook.md).
+bool sequence_is_right(const ConvProblem& a, const CudnnForm& form) {
+  constexpr std::int64_t kVector = 8;
+  const Shape shape = flat_output(a);
+  return form.channels_last && shape.extents[1] % kVector == 0 && shape.extents[2] % kVector == 0;
 }
 
-CudnnOffers::CudnnOffers(const Conv2dProblem& problem, bool channels_last, CudnnSession& session)
-    : problem_(problem), session_(session) {
-  const CudnnDescriptor graph = operation_graph(problem, channels_last, session.handle);
-  std::vector<std::vector<std::int64_t>> seen;
-  for (const CudnnHeuristic mode : {CudnnHeuristic::a, CudnnHeuristic::b, CudnnHeuristic::fallback})
-    add(graph, mode, seen);
+std::int64_t cudnn_bias_elements(const ConvProblem& a, const CudnnForm& form) {
+  return a.bias || (form.fused && has_epilogue(a)) ? a.k : 0;
 }
 
-void CudnnOffers::add(const CudnnDescriptor& graph, CudnnHeuristic mode,
-                      std::vector<std::vector<std::int64_t>>& seen) {
-  CudnnDescriptor heuristics(CudnnKind::engine_heuristics);
-  heuristics.set(CudnnAttribute::engine_heuristics_operation_graph, graph);
-  heuristics.set_enum(CudnnAttribute::engine_heuristics_mode, CudnnType::heuristic_mode,
-                      static_cast<int>(mode));
-  try {
-    heuristics.finalize();
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::unsupported) return;  // this mode has nothing to say
-    throw;
-  }
-  for (CudnnDescriptor& config : heuristics.get_descriptors(CudnnAttribute::engine_heuristics_results,
-                                                            CudnnKind::engine_config, kMaxOffers)) {
-    const std::vector<CudnnDescriptor> engines =
-        config.get_descriptors(CudnnAttribute::engine_config_engine, CudnnKind::engine, 1);
-    if (engines.empty()) continue;
-    Offer offer{.engine = engines.front().get_int64(CudnnAttribute::engine_global_index),
-                .config = std::move(config),
-                .notes = engines.front().get_enums(CudnnAttribute::engine_numerical_note,
-                                                   CudnnType::numerical_note, kMaxNotes),
-                .behavior = engines.front().get_enums(CudnnAttribute::engine_behavior_note,
-                                                      CudnnType::behavior_note, kMaxNotes)};
-    std::vector<std::int64_t> identity = knobs_of(offer.config);
-    identity.push_back(offer.engine);
-    if (std::find(seen.begin(), seen.end(), identity) != seen.end()) continue;
-    seen.push_back(std::move(identity));
-    offers_.push_back(std::move(offer));
-  }
+DType cudnn_bias_type(const ConvProblem& a) {
+  return a.bias ? a.dtype.bias : a.dtype.y;
 }
 
-const CudnnOffers::Answer& CudnnOffers::plan(std::size_t position) {
-  Offer& offer = offers_[position];
-  if (!offer.answer) offer.answer = build(offer);
-  return *offer.answer;
+CudnnGraph convolution_graph(const ConvProblem& a, const CudnnForm& form, const CudnnSession& session) {
+  const bool last = form.channels_last;
+  const Shape shape = output(a, last);
+  Operations operations(a, shape);
+  const CudnnDescriptor x =
+      operations.tensor(CudnnTensor::x, a.dtype.x, packed(with_depth(a, {a.n, a.c}, a.d, {a.h, a.w}), last));
+  const CudnnDescriptor w = operations.tensor(
+      CudnnTensor::w, a.dtype.w, packed(with_depth(a, {a.k, a.c / a.groups}, a.t, {a.r, a.s}), last));
+  const bool stores_sum = !form.fused && has_epilogue(a);
+  const CudnnDescriptor y =
+      operations.tensor(stores_sum ? CudnnTensor::sum : CudnnTensor::y, a.dtype.y, shape);
+  if (stores_sum || !has_epilogue(a)) {
+    operations.convolve(x, w, y);
+    return operations.graph(session);
+  }
+  // The one order, and always a bias: what precompiled engines fuse.
+  std::vector<Step> steps;
+  if (a.residual) steps.push_back(Step::residual);
+  steps.push_back(Step::bias);
+  if (a.activation != Activation::none) steps.push_back(Step::activation);
+  const CudnnDescriptor sums = operations.between();
+  operations.convolve(x, w, sums);
+  operations.append(steps, sums, y);
+  return operations.graph(session);
 }
 
-CudnnOffers::Answer CudnnOffers::build(const Offer& offer) const {
-  if (Support fit = computes_as_asked(offer.notes, problem_.precision != Precision::fp32); !fit)
-    return {std::move(fit)};
-  if (Support fit = answers_rightly(offer.engine, offer.behavior, problem_); !fit) return {std::move(fit)};
-  try {
-    CudnnPlan plan{CudnnDescriptor(CudnnKind::execution_plan)};
-    plan.descriptor.set(CudnnAttribute::execution_plan_handle, session_.handle);
-    plan.descriptor.set(CudnnAttribute::execution_plan_engine_config, offer.config);
-    plan.descriptor.finalize();
-    plan.workspace_bytes = plan.descriptor.get_int64(CudnnAttribute::execution_plan_workspace_size);
-    if (plan.workspace_bytes > kCudnnWorkspaceBytes)
-      return {Support::no(fmt::format("it wants {} bytes of workspace, and {} are allowed",
-                                      plan.workspace_bytes, kCudnnWorkspaceBytes))};
-    return {Support::yes(), std::make_shared<const CudnnPlan>(std::move(plan))};
-  } catch (const Error& error) {
-    return {Support::no(error.what())};
+std::vector<CudnnGraph> epilogue_graphs(const ConvProblem& a, const CudnnForm& form,
+                                        const CudnnSession& session) {
+  std::vector<Step> steps;
+  if (a.bias) steps.push_back(Step::bias);
+  if (a.residual) steps.push_back(Step::residual);
+  if (a.activation != Activation::none) steps.push_back(Step::activation);
+  if (form.fused || steps.empty()) return {};
+
+  std::vector<std::vector<Step>> parts = {steps};
+  if (rounds_eagerly(a)) {
+    parts.clear();
+    for (const Step step : steps) parts.push_back({step});
   }
+  const Shape shape = flat_output(a);
+  std::vector<CudnnGraph> graphs;
+  CudnnTensor from = CudnnTensor::sum, other = CudnnTensor::partial;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    Operations operations(a, shape);
+    const CudnnTensor to = i + 1 == parts.size() ? CudnnTensor::y : other;
+    const CudnnDescriptor input = operations.tensor(from, a.dtype.y, shape);
+    const CudnnDescriptor result = operations.tensor(to, a.dtype.y, shape);
+    operations.append(parts[i], input, result);
+    graphs.push_back(operations.graph(session));
+    std::swap(from, other);
+  }
+  return graphs;
 }
 
 }  // namespace convtune::cuda

@@ -1,74 +1,56 @@
-// One convolution as cuDNN is asked for it: an operation graph (convolution, then bias, then ReLU, fused),
-// the engine configurations that its heuristics offer for it, and the plans made of them.
+// One convolution as cuDNN is asked for it: operation graphs. Fused, it is one graph (convolution, residual,
+// bias, activation); else the convolution alone stores its sums, and what follows is a graph of pointwise
+// operations, or one for each step where the problem rounds eagerly.
 #pragma once
 
-#include <memory>
-#include <mutex>
-#include <optional>
+#include <cstdint>
 #include <vector>
 
 #include "convtune/problem.h"
-#include "cuda/cudnn/cudnn_api.h"
+#include "cuda/cudnn/cudnn_session.h"
 
 namespace convtune::cuda {
 
-// cuDNN on one device. A handle serves one thread at a time: whoever calls cuDNN holds the mutex.
-struct CudnnSession {
-  std::mutex mutex;
-  CudnnHandle handle = nullptr;
+// All tensors (weights too) channels-last or first; one graph or several.
+struct CudnnForm {
+  bool channels_last = false, fused = true;
+  bool operator==(const CudnnForm&) const = default;
 };
-// Made at the first call and kept. Throws Error where cuDNN or the device is not to be had.
-CudnnSession& cudnn_session(int device);
 
-// The tensors of the graph, by the numbers that a variant pack names them with.
-enum class CudnnTensor : std::int64_t { x = 1, w = 2, bias = 3, y = 4 };
+// The tensors of the graphs, by the numbers that a variant pack names them with. `sum` is what an unfused
+// convolution stores, `partial` what an eager step does; `three` and `sixth` are numbers of the host.
+enum class CudnnTensor : std::int64_t { x = 1, w, bias, y, residual, sum, partial, three, sixth };
 
-constexpr std::int64_t kCudnnAlignment = 16;              // of every pointer, in bytes
-constexpr std::int64_t kCudnnWorkspaceBytes = 1LL << 30;  // the most that a plan may ask for
+constexpr std::int64_t kCudnnAlignment = 16;  // of every pointer, in bytes
 
-// cuDNN fuses ReLU behind a bias only: a problem that has ReLU and no bias is given one of zeros.
-inline bool has_cudnn_bias(const Conv2dProblem& problem) {
-  return problem.bias || problem.activation == Activation::relu;
+inline bool has_epilogue(const ConvProblem& problem) {
+  return problem.bias || problem.residual || problem.activation != Activation::none;
 }
 
-struct CudnnPlan {
+// An eager problem, where that makes a difference.
+inline bool rounds_eagerly(const ConvProblem& problem) {
+  return problem.rounding == Rounding::eager && problem.dtype.y != DType::f32 && has_epilogue(problem);
+}
+
+// Elements of the bias that the graphs read, 0 where they have none; k of them, or those again for each
+// image: a pointwise graph knows no NCHW, and is given an image for each channel of each image.
+std::int64_t cudnn_bias_elements(const ConvProblem& problem, const CudnnForm& form);
+// Of the problem's bias, or of the zeros in its place: precompiled engines fuse residual and activation with
+// a bias only.
+DType cudnn_bias_type(const ConvProblem& problem);
+
+struct CudnnGraph {
   CudnnDescriptor descriptor;
-  std::int64_t workspace_bytes = 0;
+  std::vector<CudnnTensor> tensors;
 };
 
-// What cuDNN offers for a problem with all its tensors (weights too) channels-last, or not: the engine
-// configurations of heuristic mode A, then B, then the fallback, each once. The same cuDNN on the same kind
-// of device lists them in the same order every time, so that a position names one of them. Making one and
-// planning call cuDNN: hold the session's mutex.
-class CudnnOffers {
- public:
-  CudnnOffers(const Conv2dProblem& problem, bool channels_last, CudnnSession& session);
+// Whether the operations that follow an unfused convolution answer rightly.
+bool sequence_is_right(const ConvProblem& problem, const CudnnForm& form);
 
-  std::size_t size() const { return offers_.size(); }
-  std::int64_t engine(std::size_t position) const { return offers_[position].engine; }
-
-  // The plan of an offer, made at the first call, or why there is none: the engine computes with less
-  // precision than the problem allows, is known to answer wrongly, wants too much workspace, or cannot be
-  // built after all.
-  struct Answer {
-    Support support;
-    std::shared_ptr<const CudnnPlan> plan = nullptr;  // where supported
-  };
-  const Answer& plan(std::size_t position);
-
- private:
-  struct Offer {
-    std::int64_t engine = 0;
-    CudnnDescriptor config;
-    std::vector<int> notes, behavior;             // CudnnNote; cudnnBackendBehaviorNote_t
-    std::optional<Answer> answer = std::nullopt;  // where it was asked for
-  };
-  void add(const CudnnDescriptor& graph, CudnnHeuristic mode, std::vector<std::vector<std::int64_t>>& seen);
-  Answer build(const Offer& offer) const;
-
-  Conv2dProblem problem_;
-  CudnnSession& session_;
-  std::vector<Offer> offers_;
-};
+// The convolution: all of the problem where fused, else x and w to `sum`; where there is no epilogue, to y.
+CudnnGraph convolution_graph(const ConvProblem& problem, const CudnnForm& form, const CudnnSession& session);
+// What follows an unfused convolution, in order.
+std::vector<CudnnGraph> epilogue_graphs(const ConvProblem& problem, const CudnnForm& form,
+                                        const CudnnSession& session);
 
 }  // namespace convtune::cuda

@@ -81,6 +81,7 @@ std::string bind_all(Driver& driver, GetProcAddress* get) {
   bind(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
   bind(driver.cuLaunchKernel, "cuLaunchKernel");
   bind(driver.cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled", false);
+  bind(driver.cuTensorMapEncodeIm2col, "cuTensorMapEncodeIm2col", false);
   return missing;
 }
 

@@ -69,11 +69,17 @@ struct Driver {
   CUresult (*cuLaunchKernel)(CUfunction, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                              unsigned block_y, unsigned block_z, unsigned dynamic_smem_bytes, CUstream,
                              void** arguments, void** extra);
-  // A tensor map for TMA; the enums of cuda.h as int. Null with a driver that has none.
+  // Tensor maps for TMA; the enums of cuda.h as int. Null with a driver that has none.
   CUresult (*cuTensorMapEncodeTiled)(void* map_of_128_bytes, int data_type, std::uint32_t rank, void* address,
                                      const std::uint64_t* extents, const std::uint64_t* strides_bytes,
                                      const std::uint32_t* box, const std::uint32_t* element_strides,
                                      int interleave, int swizzle, int l2_promotion, int out_of_bounds_fill);
+  CUresult (*cuTensorMapEncodeIm2col)(void* map_of_128_bytes, int data_type, std::uint32_t rank,
+                                      void* address, const std::uint64_t* extents,
+                                      const std::uint64_t* strides_bytes, const int* lower_corner,
+                                      const int* upper_corner, std::uint32_t channels_per_pixel,
+                                      std::uint32_t pixels_per_column, const std::uint32_t* element_strides,
+                                      int interleave, int swizzle, int l2_promotion, int out_of_bounds_fill);
 
   int version = 0;  // the newest CUDA that it runs: 13000 for 13.0
 };

@@ -24,7 +24,7 @@ constexpr Reason kOfHeatOrPower[] = {
 
 }  // namespace
 
-std::string slowdown_in_words(const ClockEvents& events) {
+std::string clock_drift_in_words(const ClockEvents& events) {
   std::string words;
   for (const Reason& reason : kOfHeatOrPower)
     if ((events.reasons & reason.bit) != 0) words += (words.empty() ? "" : ", ") + std::string(reason.words);

@@ -1,5 +1,5 @@
 // NVIDIA's management library, found while the program runs and never linked: why a GPU's clock is lower than
-// it could be. Without it nobody asks; a change of speed is then noticed by its work alone (src/pace.h).
+// it could be. Without it nobody asks, and rounds in turns must do.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct ClockEvents {
 
 // Of those reasons the ones that are a fault of the machine: too hot, or short of power. A power limit that
 // the work reaches by itself is none; every fast kernel does. Empty: none of them.
-std::string slowdown_in_words(const ClockEvents& events);
+std::string clock_drift_in_words(const ClockEvents& events);
 
 class Nvml {
  public:

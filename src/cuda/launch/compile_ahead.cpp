@@ -11,7 +11,7 @@
 namespace convtune::cuda {
 namespace {
 
-double precompile(const Conv2dProblem& problem, const DeviceInfo& device, const Candidate& candidate) {
+double precompile(const ConvProblem& problem, const DeviceInfo& device, const Candidate& candidate) {
   const auto begun = std::chrono::steady_clock::now();
   candidate.algorithm->precompile(problem, device, candidate.config);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
@@ -26,7 +26,7 @@ struct CompileAhead::Children {
   double slowest = 0;
 };
 
-CompileAhead::CompileAhead(const Conv2dProblem& problem, const DeviceInfo& device,
+CompileAhead::CompileAhead(const ConvProblem& problem, const DeviceInfo& device,
                            const std::vector<Candidate>& candidates, double seconds_each)
     : children_(std::make_unique<Children>()) {
   try {

@@ -14,8 +14,8 @@ class CompileAhead {
  public:
   // All children are begun when this returns. Each has `seconds_each`, and is ended then; what it did not
   // leave is compiled where it is needed, and a failure is found there.
-  CompileAhead(const Conv2dProblem& problem, const DeviceInfo& device,
-               const std::vector<Candidate>& candidates, double seconds_each = 30);
+  CompileAhead(const ConvProblem& problem, const DeviceInfo& device, const std::vector<Candidate>& candidates,
+               double seconds_each = 30);
   CompileAhead(const CompileAhead&) = delete;
   CompileAhead& operator=(const CompileAhead&) = delete;
   ~CompileAhead();  // ends what still runs

@@ -18,7 +18,7 @@ Launch launch_of(const LaunchPlan& plan, const CompiledModule& module) {
           std::int64_t{launch.grid.x} * launch.grid.y * launch.grid.z};
 }
 
-std::vector<DryRun> dry_run(const Conv2dProblem& problem, const DeviceInfo& device,
+std::vector<DryRun> dry_run(const ConvProblem& problem, const DeviceInfo& device,
                             const std::vector<Candidate>& candidates, int processes, double seconds_each) {
   std::vector<DryRun> results(candidates.size());
   std::vector<LaunchPlan> plans(candidates.size());

@@ -30,7 +30,7 @@ struct DryRun {
 Launch launch_of(const LaunchPlan& plan, const CompiledModule& module);
 
 // `processes` compile at once, each for at most `seconds_each`. Throws Error{unsupported} without NVRTC.
-std::vector<DryRun> dry_run(const Conv2dProblem& problem, const DeviceInfo& device,
+std::vector<DryRun> dry_run(const ConvProblem& problem, const DeviceInfo& device,
                             const std::vector<Candidate>& candidates, int processes, double seconds_each);
 
 }  // namespace convtune::cuda

@@ -11,7 +11,43 @@ constexpr std::int64_t kMostExtent = 1 << 20;  // so that no product of three ov
 
 }  // namespace
 
-Support fits_extents(const Conv2dProblem& a) {
+// Device code includes nothing of the host's, and so has an enum of its own.
+ConvActivation activation_of(Activation activation) {
+  switch (activation) {
+    case Activation::none:
+      return ConvActivation::none;
+    case Activation::relu:
+      return ConvActivation::relu;
+    case Activation::clip:
+      return ConvActivation::clip;
+    case Activation::silu:
+      return ConvActivation::silu;
+    case Activation::gelu_erf:
+      return ConvActivation::gelu_erf;
+    case Activation::gelu_tanh:
+      return ConvActivation::gelu_tanh;
+    case Activation::hardswish:
+      return ConvActivation::hardswish;
+    case Activation::leaky_relu:
+      return ConvActivation::leaky_relu;
+    case Activation::sigmoid:
+      return ConvActivation::sigmoid;
+  }
+  return ConvActivation::none;
+}
+
+ElementType element_type_of(DType type) {
+  switch (type) {
+    case DType::f16:
+      return ElementType::f16;
+    case DType::bf16:
+      return ElementType::bf16;
+    default:
+      return ElementType::f32;
+  }
+}
+
+Support fits_extents(const ConvProblem& a) {
   for (const std::int64_t extent :
        {a.n, a.c, a.h, a.w, a.k, a.r, a.s, a.stride_h, a.stride_w, a.dilation_h, a.dilation_w, a.pad_top,
         a.pad_left, a.pad_bottom, a.pad_right, a.p(), a.q()})
@@ -20,7 +56,7 @@ Support fits_extents(const Conv2dProblem& a) {
   return Support::yes();
 }
 
-Conv2dExtents extents_of(const Conv2dProblem& a) {
+ConvExtents extents_of(const ConvProblem& a) {
   const auto small = [](std::int64_t value) { return static_cast<int>(value); };
   return {.n = std::max(small(a.n), 1),
           .c = small(a.c),
@@ -38,8 +74,27 @@ Conv2dExtents extents_of(const Conv2dProblem& a) {
           .pad_left = small(a.pad_left),
           .p = small(a.p()),
           .q = small(a.q()),
-          .relu = a.activation == Activation::relu,
-          .nhwc = a.layout == Layout::nhwc};
+          .nhwc = a.layout == Layout::nhwc,
+          .activation = activation_of(a.activation),
+          .alpha = a.alpha,
+          .beta = a.beta,
+          .residual = a.residual,
+          .eager = a.rounding == Rounding::eager && a.dtype.y != DType::f32,
+          .x_type = element_type_of(a.dtype.x),
+          .y_type = element_type_of(a.dtype.y),
+          .bias_type = element_type_of(a.dtype.bias)};
+}
+
+ConvNumbers numbers_of(const ConvProblem& a) {
+  return {.n = a.n,
+          .c = a.c,
+          .k = a.k,
+          .groups = a.groups,
+          .depth = {a.d, a.z(), a.t, a.stride_d, a.dilation_d, a.pad_front},
+          .height = {a.h, a.p(), a.r, a.stride_h, a.dilation_h, a.pad_top},
+          .width = {a.w, a.q(), a.s, a.stride_w, a.dilation_w, a.pad_left},
+          .alpha = a.alpha,
+          .beta = a.beta};
 }
 
 }  // namespace convtune::cuda

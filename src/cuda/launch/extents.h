@@ -1,22 +1,29 @@
-// A problem as device code wants it (tile/conv2d_extents.h), and values of device structs as NVRTC reads
+// A problem as device code wants it (tile/conv_extents.h), and values of device structs as NVRTC reads
 // them.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <string>
 
 #include "convtune/error.h"
 #include "convtune/problem.h"
-#include "cuda/tile/conv2d_extents.h"
+#include "cuda/tile/conv_extents.h"
+#include "cuda/tile/conv_numbers.h"
 
 namespace convtune::cuda {
 
 // Whether every extent is small enough for ints: otherwise a refusal that names it.
-Support fits_extents(const Conv2dProblem& problem);
+Support fits_extents(const ConvProblem& problem);
 
 // For a problem that fits. A batch of 0 is planned and packed for as 1, and never run.
-Conv2dExtents extents_of(const Conv2dProblem& problem);
+ConvExtents extents_of(const ConvProblem& problem);
+
+// For every problem.
+ConvNumbers numbers_of(const ConvProblem& problem);
+ElementType element_type_of(DType type);
+ConvActivation activation_of(Activation activation);
 
 inline std::string field_to_cuda(bool value) {
   return value ? "true" : "false";
@@ -24,9 +31,23 @@ inline std::string field_to_cuda(bool value) {
 inline std::string field_to_cuda(int value) {
   return std::to_string(value);
 }
-inline std::string field_to_cuda(const Conv2dExtents& value);
+inline std::string field_to_cuda(long long value) {
+  return fmt::format("{}ll", value);
+}
+inline std::string field_to_cuda(float value) {
+  if (std::isinf(value)) return value < 0 ? "-__builtin_huge_valf()" : "__builtin_huge_valf()";
+  return fmt::format("{:a}f", value);
+}
+inline std::string field_to_cuda(ConvActivation value) {
+  return fmt::format("convtune::ConvActivation({})", static_cast<int>(value));
+}
+inline std::string field_to_cuda(ElementType value) {
+  return fmt::format("convtune::ElementType({})", static_cast<int>(value));
+}
+inline std::string field_to_cuda(const ConvExtents& value);
+inline std::string field_to_cuda(const ConvAxis& value);
 
-// "convtune::Conv2dExtents{.n=256,...}": of a struct that lists its fields (config.h) and has a name for
+// "convtune::ConvExtents{.n=256,...}": of a struct that lists its fields (config.h) and has a name for
 // this. Enums among them have a field_to_cuda() in their own namespace.
 template <class T>
 std::string to_cuda(const T& value) {
@@ -37,7 +58,10 @@ std::string to_cuda(const T& value) {
   return fmt::format("convtune::{}{{{}}}", T::kName, fields);
 }
 
-inline std::string field_to_cuda(const Conv2dExtents& value) {
+inline std::string field_to_cuda(const ConvExtents& value) {
+  return to_cuda(value);
+}
+inline std::string field_to_cuda(const ConvAxis& value) {
   return to_cuda(value);
 }
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "contract/abilities.h"
 #include "cuda/launch/kernel_executable.h"
 #include "cuda/launch/tile_work.h"
 #include "model/capability.h"
@@ -13,13 +14,27 @@ namespace {
 
 constexpr ComputeCapability kSm90 = {9, 0};
 
+Support lies_as(const ConvProblem& problem, Layout layout) {
+  if (problem.layout == layout) return Support::yes();
+  return Support::no(layout == Layout::nchw ? "it is for NCHW only" : "it is for NHWC only");
+}
+
 }  // namespace
+
+const Abilities kHalfAbilities = {
+    .types = {DType::f16, DType::bf16},
+    .f32_bias = true,
+    .activations = {Activation::none, Activation::relu, Activation::clip, Activation::silu,
+                    Activation::gelu_erf, Activation::gelu_tanh, Activation::hardswish,
+                    Activation::leaky_relu, Activation::sigmoid},
+    .residual = true,
+    .eager_rounding = true};
 
 std::string KernelAlgorithm::source_hash() const {
   return kernel_source_hash(kernel_file(name_));
 }
 
-std::optional<double> KernelAlgorithm::estimated_us(const Conv2dProblem& problem, const DeviceInfo& device,
+std::optional<double> KernelAlgorithm::estimated_us(const ConvProblem& problem, const DeviceInfo& device,
                                                     const Config& config) const {
   const LaunchPlan plan = launch_plan(problem, device, config);
   const KernelLaunch& launch = plan.kernel_launch();
@@ -28,7 +43,7 @@ std::optional<double> KernelAlgorithm::estimated_us(const Conv2dProblem& problem
       .us;
 }
 
-Support KernelAlgorithm::accepts(const Conv2dProblem& problem, const DeviceInfo& device,
+Support KernelAlgorithm::accepts(const ConvProblem& problem, const DeviceInfo& device,
                                  const Config& config) const {
   if (Support support = takes(problem, device); !support) return support;
   try {
@@ -38,7 +53,7 @@ Support KernelAlgorithm::accepts(const Conv2dProblem& problem, const DeviceInfo&
   }
 }
 
-LaunchPlan KernelAlgorithm::plan(const Conv2dProblem& problem, const DeviceInfo& device,
+LaunchPlan KernelAlgorithm::plan(const ConvProblem& problem, const DeviceInfo& device,
                                  const Config& config) const {
   if (const Support support = accepts(problem, device, config); !support)
     throw Error(ErrorKind::unsupported,
@@ -46,19 +61,19 @@ LaunchPlan KernelAlgorithm::plan(const Conv2dProblem& problem, const DeviceInfo&
   return launch_plan(problem, device, config);
 }
 
-TileWork KernelAlgorithm::work(const Conv2dProblem& problem, const DeviceInfo& device,
+TileWork KernelAlgorithm::work(const ConvProblem& problem, const DeviceInfo& device,
                                const Config& config) const {
   TileWork work = tile_work(problem, device, config);
   work.input_bytes = read_bytes(problem);
   return work;
 }
 
-void KernelAlgorithm::precompile(const Conv2dProblem& problem, const DeviceInfo& device,
+void KernelAlgorithm::precompile(const ConvProblem& problem, const DeviceInfo& device,
                                  const Config& config) const {
   compile(plan(problem, device, config));
 }
 
-std::unique_ptr<Executable> KernelAlgorithm::build(const Conv2dProblem& problem, const DeviceInfo& device,
+std::unique_ptr<Executable> KernelAlgorithm::build(const ConvProblem& problem, const DeviceInfo& device,
                                                    const Config& config) const {
   return std::make_unique<KernelExecutable>(plan(problem, device, config), device);
 }
@@ -67,14 +82,27 @@ const KernelAlgorithm* kernel_algorithm(const Algorithm& algorithm) {
   return dynamic_cast<const KernelAlgorithm*>(&algorithm);
 }
 
-Support takes_f32(const Conv2dProblem& problem, Layout layout) {
-  if (problem.dtype != DType::f32) return Support::no("it is for f32 tensors only");
-  if (problem.layout != layout)
-    return Support::no(layout == Layout::nchw ? "it is for NCHW only" : "it is for NHWC only");
-  return Support::yes();
+Support takes_f32(const ConvProblem& problem) {
+  static const Abilities abilities = {.activations = kHalfAbilities.activations};
+  return within(abilities, problem);
 }
 
-Support takes_tf32_nchw(const Conv2dProblem& problem) {
+Support takes_f32(const ConvProblem& problem, Layout layout) {
+  if (Support support = takes_f32(problem); !support) return support;
+  return lies_as(problem, layout);
+}
+
+Support takes_one_type(const ConvProblem& problem, Layout layout) {
+  static const Abilities abilities = [] {
+    Abilities of_all = kHalfAbilities;
+    of_all.types.push_back(DType::f32);
+    return of_all;
+  }();
+  if (Support support = within(abilities, problem); !support) return support;
+  return lies_as(problem, layout);
+}
+
+Support takes_tf32_nchw(const ConvProblem& problem) {
   if (Support support = takes_f32(problem, Layout::nchw); !support) return support;
   if (problem.precision == Precision::fp32)
     return Support::no("it multiplies in tf32, which is less than fp32 asks for");

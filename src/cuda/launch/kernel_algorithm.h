@@ -11,8 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "contract/abilities.h"
 #include "contract/backend.h"
+#include "cuda/launch/extents.h"
 #include "cuda/launch/launch_plan.h"
+#include "cuda/tile/arithmetic.h"
+#include "cuda/tile/packed.h"
 #include "model/time_model.h"
 #include "problem/config.h"
 
@@ -26,24 +30,24 @@ class KernelAlgorithm : public Algorithm {
   Device::Kind device_kind() const final { return Device::Kind::cuda; }
   std::string source_hash() const final;
   // By the model of time, without a spill: no candidate has one.
-  std::optional<double> estimated_us(const Conv2dProblem&, const DeviceInfo&, const Config&) const final;
-  Support accepts(const Conv2dProblem&, const DeviceInfo&, const Config&) const final;
-  void precompile(const Conv2dProblem&, const DeviceInfo&, const Config&) const final;
-  std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&, const Config&) const final;
+  std::optional<double> estimated_us(const ConvProblem&, const DeviceInfo&, const Config&) const final;
+  Support accepts(const ConvProblem&, const DeviceInfo&, const Config&) const final;
+  void precompile(const ConvProblem&, const DeviceInfo&, const Config&) const final;
+  std::unique_ptr<Executable> build(const ConvProblem&, const DeviceInfo&, const Config&) const final;
 
   // What build() compiles and launches; a config that it does not accept is refused as there.
-  LaunchPlan plan(const Conv2dProblem&, const DeviceInfo&, const Config&) const;
+  LaunchPlan plan(const ConvProblem&, const DeviceInfo&, const Config&) const;
   // What its kernel does, counted. For a config that it accepts.
-  TileWork work(const Conv2dProblem&, const DeviceInfo&, const Config&) const;
+  TileWork work(const ConvProblem&, const DeviceInfo&, const Config&) const;
 
  protected:
   // Checks that do not depend on the config.
-  virtual Support takes(const Conv2dProblem&, const DeviceInfo&) const = 0;
+  virtual Support takes(const ConvProblem&, const DeviceInfo&) const = 0;
   // For a problem that it takes. May throw, as from_config() does of a config that is not its own.
-  virtual Support takes_config(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
+  virtual Support takes_config(const ConvProblem&, const DeviceInfo&, const Config&) const = 0;
   // For a config that it accepts; pure. The input's bytes need not be in the work.
-  virtual LaunchPlan launch_plan(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
-  virtual TileWork tile_work(const Conv2dProblem&, const DeviceInfo&, const Config&) const = 0;
+  virtual LaunchPlan launch_plan(const ConvProblem&, const DeviceInfo&, const Config&) const = 0;
+  virtual TileWork tile_work(const ConvProblem&, const DeviceInfo&, const Config&) const = 0;
 
  private:
   const std::string name_;
@@ -53,8 +57,11 @@ class KernelAlgorithm : public Algorithm {
 const KernelAlgorithm* kernel_algorithm(const Algorithm& algorithm);
 
 // Refusals that several of them share.
-Support takes_f32(const Conv2dProblem& problem, Layout layout);
-Support takes_tf32_nchw(const Conv2dProblem& problem);
+Support takes_f32(const ConvProblem& problem);  // forward, 2-D
+Support takes_f32(const ConvProblem& problem, Layout layout);
+Support takes_tf32_nchw(const ConvProblem& problem);
+// Forward, 2-D; x, w and y of one type, the bias of it or f32; with a residual, and eager.
+Support takes_one_type(const ConvProblem& problem, Layout layout);
 Support needs_sm80(const DeviceInfo& device);  // or newer
 Support needs_sm90(const DeviceInfo& device);  // and no other
 
@@ -95,34 +102,16 @@ StageView stages_alone(const Kernel& kernel) {
   });
 }
 
-// The plan of a kernel that reads x and packed weights and writes y, beside one that packs. `Kernel` is its
-// config (its config.h): flag_at() is the word of the packed weights where packing notes that one
-// of them is not finite. `packed_type`: what the packing kernel takes for packed weights.
-template <class Kernel>
-LaunchPlan plan_of(const std::string& name, const Kernel& kernel, const DeviceInfo& device, Extent3 grid,
-                   std::vector<Argument> arguments, std::string_view packed_type = "unsigned*") {
-  constexpr unsigned kPackThreads = 256;
-  LaunchPlan plan;
-  plan.name = name, plan.arch = device.isa;
-  plan.configs = {to_cuda(kernel)};
-  plan.packed_bytes = static_cast<std::size_t>(kernel.packed_floats()) * sizeof(float);
-  plan.pack.emplace_back(Clear{{Operand::packed, "float*", kernel.flag_at()}, 1});
-  plan.pack.emplace_back(
-      KernelLaunch{LaunchPlan::kPack,
-                   {static_cast<unsigned>((kernel.flag_at() + kPackThreads - 1) / kPackThreads)},
-                   {kPackThreads},
-                   0,
-                   {Pointer{Operand::w}, Pointer{Operand::bias}, Pointer{Operand::packed, packed_type}}});
-  plan.run.emplace_back(KernelLaunch{LaunchPlan::kRun,
-                                     grid,
-                                     {static_cast<unsigned>(kernel.threads())},
-                                     static_cast<std::size_t>(kernel.smem_bytes()),
-                                     std::move(arguments)});
-  return plan;
-}
-// What most of those kernels are given, behind whatever else.
+// What most kernels are given, behind whatever else.
 inline const std::vector<Argument> kTensorArguments = {Pointer{Operand::x}, Pointer{Operand::packed},
                                                        Pointer{Operand::y, "float*"}};
+
+// The same of kernels for half precision, which add a residual too.
+inline const std::vector<Argument> kHalfArguments = {
+    Pointer{Operand::x, "const void*"}, Pointer{Operand::packed}, Pointer{Operand::residual, "const void*"},
+    Pointer{Operand::y, "void*"}};
+// What they all do: fp16 or bf16 for x, w and y, sums in fp32, every epilogue.
+extern const Abilities kHalfAbilities;
 
 // Launch bounds of so many blocks a multiprocessor, and the registers that they leave to a thread.
 void hold_resident(LaunchPlan& plan, int blocks);
@@ -134,5 +123,91 @@ void add_any_pointer_form(LaunchPlan& plan, Kernel kernel) {
   kernel.aligned = false;
   plan.config_for_any_pointer = to_cuda(kernel);
 }
+
+// The shape that they all have: of an algorithm whose config is the struct `Kernel` (its config.h).
+template <class Kernel>
+class KernelAlgorithmOf : public KernelAlgorithm {
+ public:
+  using KernelAlgorithm::KernelAlgorithm;
+  Support supports(const ConvProblem& problem, const DeviceInfo& device) const final {
+    if (Support support = takes(problem, device); !support) return support;
+    return offers(problem, device);
+  }
+  std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device) const final {
+    return takes(problem, device) ? to_configs(configs(problem, device)) : std::vector<Config>{};
+  }
+  double bound_us(const ConvProblem& problem, const DeviceInfo&, const Config& config,
+                  const Ceilings& ceilings) const final {
+    return 1e6 * std::max(flops(problem, kernel_of(problem, config)) / (problem.dtype.x == DType::f32
+                                                                            ? ceilings.flops_per_second
+                                                                            : ceilings.half_flops_per_second),
+                          problem.bytes() / ceilings.bytes_per_second);
+  }
+  std::optional<StageView> stage_view(const ConvProblem& problem, const DeviceInfo&,
+                                      const Config& config) const final {
+    return stages(kernel_of(problem, config));
+  }
+  std::vector<ConfigField> fields() const final { return config_fields<Kernel>(); }
+
+ protected:
+  virtual Kernel kernel_of(const ConvProblem& problem, const Config& config) const {
+    return from_config(config, Kernel{.conv = extents_of(problem)});
+  }
+  // Of a problem that it takes: whether it has a config, and those worth a try, best first.
+  virtual Support offers(const ConvProblem&, const DeviceInfo&) const = 0;
+  virtual std::vector<Kernel> configs(const ConvProblem&, const DeviceInfo&) const = 0;
+  // Refusals say what is wrong with the config alone.
+  virtual Support takes_kernel(const Kernel&, const DeviceInfo&) const = 0;
+  virtual LaunchPlan launch(const Kernel&, const DeviceInfo&) const = 0;
+  virtual TileWork counted(const Kernel&) const = 0;
+  // What it multiplies, with all that is idle.
+  virtual double flops(const ConvProblem& problem, const Kernel&) const { return problem.flops(); }
+  virtual std::optional<StageView> stages(const Kernel&) const { return {}; }
+
+  // The plan of a kernel that reads x and packed weights and writes y, beside one that packs.
+  LaunchPlan plan_of(const Kernel& kernel, const Packed& packed, const DeviceInfo& device, Extent3 grid,
+                     std::vector<Argument> arguments, const std::vector<Argument>& more_to_pack = {}) const {
+    constexpr unsigned kPackThreads = 256;  // tile/pack.cuh
+    LaunchPlan plan;
+    plan.name = name(), plan.arch = device.isa;
+    plan.configs = {to_cuda(kernel)};
+    plan.packed_bytes = static_cast<std::size_t>(packed.words()) * sizeof(float);
+    if (packed.flagged) plan.pack.emplace_back(Clear{{Operand::packed, "float*", packed.flag_at()}, 1});
+    std::vector<Argument> to_pack = {Pointer{Operand::w}, Pointer{Operand::bias},
+                                     Pointer{Operand::packed, "unsigned*"}};
+    to_pack.insert(to_pack.end(), more_to_pack.begin(), more_to_pack.end());
+    plan.pack.emplace_back(KernelLaunch{LaunchPlan::kPack,
+                                        {static_cast<unsigned>(ceil_div(packed.flag_at(), kPackThreads))},
+                                        {kPackThreads},
+                                        0,
+                                        std::move(to_pack)});
+    plan.run.emplace_back(KernelLaunch{LaunchPlan::kRun,
+                                       grid,
+                                       {static_cast<unsigned>(kernel.threads())},
+                                       static_cast<std::size_t>(kernel.smem_bytes()),
+                                       std::move(arguments)});
+    return plan;
+  }
+  LaunchPlan plan_of(const Kernel& kernel, const DeviceInfo& device, Extent3 grid,
+                     std::vector<Argument> arguments = kTensorArguments) const {
+    return plan_of(kernel, kernel.packed(), device, grid, std::move(arguments));
+  }
+
+ private:
+  Support takes_config(const ConvProblem& problem, const DeviceInfo& device,
+                       const Config& config) const final {
+    const Support support = takes_kernel(kernel_of(problem, config), device);
+    if (support) return support;
+    return Support::no(to_string(config) +
+                       " is not one of its configs for this problem: " + support.reason());
+  }
+  LaunchPlan launch_plan(const ConvProblem& problem, const DeviceInfo& device,
+                         const Config& config) const final {
+    return launch(kernel_of(problem, config), device);
+  }
+  TileWork tile_work(const ConvProblem& problem, const DeviceInfo&, const Config& config) const final {
+    return counted(kernel_of(problem, config));
+  }
+};
 
 }  // namespace convtune::cuda

@@ -24,8 +24,9 @@ bool is_aligned(const void* pointer) {
 }  // namespace
 
 struct KernelExecutable::Operands {
-  std::array<const void*, 5> addresses{};  // by Operand
+  std::array<const void*, kOperands> addresses{};
 
+  const void*& operator[](Operand operand) { return addresses[static_cast<std::size_t>(operand)]; }
   const void* at(const Pointer& pointer) const {
     const void* address = addresses[static_cast<std::size_t>(pointer.operand)];
     return address ? static_cast<const float*>(address) + pointer.offset : nullptr;
@@ -84,13 +85,16 @@ KernelExecutable::~KernelExecutable() = default;
 
 void KernelExecutable::pack(const void* w, const void* bias, void* packed, Stream stream) const {
   Operands operands;
-  operands.addresses = {nullptr, w, bias, packed, nullptr};
+  operands[Operand::w] = w, operands[Operand::bias] = bias, operands[Operand::packed] = packed;
   take(plan_.pack, operands, stream);
 }
 
-void KernelExecutable::run(const void* x, const void* packed, void* y, Stream stream) const {
+void KernelExecutable::run(const Tensors& tensors, const void* packed, Stream stream) const {
   Operands operands;
-  operands.addresses = {x, nullptr, nullptr, packed, y};
+  operands[Operand::x] = tensors.x, operands[Operand::y] = tensors.y, operands[Operand::packed] = packed;
+  operands[Operand::residual] = tensors.residual, operands[Operand::dy] = tensors.dy;
+  operands[Operand::dx] = tensors.dx, operands[Operand::dw] = tensors.dw;
+  operands[Operand::dbias] = tensors.dbias;
   take(plan_.run, operands, stream);
 }
 
@@ -125,6 +129,8 @@ void KernelExecutable::launch(const KernelLaunch& step, const Operands& operands
         bool can = !group.maps.empty() && is_aligned(data);
         for (std::size_t m = 0; can && m < group.maps.size(); ++m)
           can = make_tensor_map(device_, data, group.maps[m], maps->at(place + m));
+        // A plan with a kernel for any pointer has one that asks for its maps.
+        aligned = aligned && (can || group.maps.empty());
         usable_groups[group_index++] = can;
         place += std::max<std::size_t>(group.places, 1);
       }

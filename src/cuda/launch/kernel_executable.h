@@ -21,7 +21,7 @@ class KernelExecutable final : public Executable {
   void pack(const void* w, const void* bias, void* packed, Stream stream) const override;
   // From any thread, also while a stream is being captured. Throws what compile() throws where a tensor
   // begins at no multiple of 16 bytes and the kernel for such tensors cannot be had.
-  void run(const void* x, const void* packed, void* y, Stream stream) const override;
+  void run(const Tensors& tensors, const void* packed, Stream stream) const override;
 
  private:
   struct Kernels;

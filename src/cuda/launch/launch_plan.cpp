@@ -13,7 +13,8 @@
 namespace convtune::cuda {
 
 std::string_view to_string(Operand operand) {
-  constexpr std::array<std::string_view, 5> kNames = {"x", "w", "bias", "packed", "y"};
+  constexpr std::array<std::string_view, kOperands> kNames = {"x",        "w",  "bias", "packed", "y",
+                                                              "residual", "dy", "dx",   "dw",     "dbias"};
   return kNames[static_cast<std::size_t>(operand)];
 }
 
@@ -34,9 +35,11 @@ std::string kernel_file(const std::string& name) {
 }
 
 CompileJob compile_job(const LaunchPlan& plan, const std::string& config) {
-  CompileJob job =
-      kernel_job(kernel_file(plan.name), fmt::format("convtune::{}<{}>", plan.name, config), plan.arch);
-  job.kernels.push_back(fmt::format("convtune::pack_{}<{}>", plan.name, config));
+  const auto kernel = [&](std::string_view prefix) {
+    return fmt::format("convtune::{0}::{1}{0}<{2}>", plan.name, prefix, config);
+  };
+  CompileJob job = kernel_job(kernel_file(plan.name), kernel(""), plan.arch);
+  job.kernels.push_back(kernel("pack_"));
   return job;
 }
 

@@ -5,13 +5,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "cuda/compile/compiler.h"
-#include "cuda/tile/conv2d_extents.h"
+#include "cuda/tile/conv_extents.h"
+#include "cuda/tile/conv_numbers.h"
 
 namespace convtune::cuda {
 
@@ -21,7 +23,8 @@ struct Extent3 {
 };
 
 // The memory that steps work on.
-enum class Operand { x, w, bias, packed, y };
+enum class Operand { x, w, bias, packed, y, residual, dy, dx, dw, dbias };
+constexpr std::size_t kOperands = 10;
 std::string_view to_string(Operand operand);  // "packed"
 
 // A pointer argument: words of 4 bytes, from so many behind the operand's first.
@@ -34,14 +37,27 @@ struct Pointer {
 
 // How a box lies in shared memory: its rows one after the other; or, for rows of 128 bytes, with the 16-byte
 // pieces of each exchanged by the row's number modulo 8, which spreads a column over all banks.
-enum class Swizzle { none, bytes_128 };
+// For rows of 64 bytes: by half of the number, modulo 4.
+enum class Swizzle { none, bytes_64, bytes_128 };
 
-// A dense tensor of floats and the box of it that TMA copies at once, the innermost extent first; `strides`
-// in bytes, of all but that one. At most five extents; strides are multiples of 16.
+// How TMA walks over channels-last images: along columns, then rows, then images, between corners that are so
+// far from the image's own (below 0: outside before it, inside behind it), by steps of `strides` pixels.
+// Columns first.
+struct ImageWalk {
+  std::vector<int> first_corner, last_corner;
+  std::vector<std::uint32_t> strides;
+  bool operator==(const ImageWalk&) const = default;
+};
+
+// A dense tensor and the box of it that TMA copies at once, the innermost extent first; `strides` in bytes,
+// of all but that one. At most five extents; strides are multiples of 16. Of a walk the box is channels and
+// pixels.
 struct TensorMapLayout {
   std::vector<std::uint64_t> extents, strides;
   std::vector<std::uint32_t> box;
   Swizzle swizzle = Swizzle::none;
+  ElementType type = ElementType::f32;
+  std::optional<ImageWalk> walk = {};
   bool operator==(const TensorMapLayout&) const = default;
 };
 
@@ -55,7 +71,7 @@ struct TensorMapGroup {
 };
 // An argument that is a struct of tensor maps. A launch has one at most.
 struct TensorMaps {
-  std::string_view type;  // "convtune::DirectStemSm90Maps"
+  std::string_view type;  // "convtune::direct_stem_sm90::Maps"
   std::vector<TensorMapGroup> groups;
   bool operator==(const TensorMaps&) const = default;
 };
@@ -66,7 +82,7 @@ struct TensorMapsUsable {
   bool operator==(const TensorMapsUsable&) const = default;
 };
 
-using Argument = std::variant<Pointer, int, Conv2dExtents, TensorMaps, TensorMapsUsable>;
+using Argument = std::variant<Pointer, int, ConvExtents, ConvNumbers, TensorMaps, TensorMapsUsable>;
 
 struct KernelLaunch {
   std::size_t kernel = 0;  // of the plan's job
@@ -86,7 +102,7 @@ using Step = std::variant<Clear, KernelLaunch>;
 struct LaunchPlan {
   static constexpr std::size_t kRun = 0, kPack = 1;  // the job's kernels
 
-  std::string name;  // NAME and pack_NAME, kernels in NAME.cuh
+  std::string name;  // NAME and pack_NAME, kernels of namespace NAME in NAME.cuh
   std::string arch;  // "sm_90a"
   // The template argument of both, as C++ writes it. Where ptxas spills registers in the kernel of the first,
   // the others are compiled in turn, and the one that spills least is taken.

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -112,6 +113,8 @@ std::string device_code_of(const CompileJob& job) {
 
 // "x", "packed + 8", "reinterpret_cast<unsigned*>(packed)": operands are floats there.
 std::string pointer_text(const Pointer& pointer) {
+  constexpr std::array kHas = {Operand::x, Operand::w, Operand::bias, Operand::packed, Operand::y};
+  if (std::find(kHas.begin(), kHas.end(), pointer.operand) == kHas.end()) return "nullptr";
   std::string text(to_string(pointer.operand));
   if (pointer.offset > 0) text += fmt::format(" + {}", pointer.offset);
   if (pointer.type.find("float") != pointer.type.npos) return text;
@@ -130,7 +133,8 @@ struct ArgumentText {
 
   std::string operator()(const Pointer& pointer) const { return pointer_text(pointer); }
   std::string operator()(int value) const { return std::to_string(value); }
-  std::string operator()(const Conv2dExtents& extents) const { return to_cuda(extents); }
+  std::string operator()(const ConvExtents& extents) const { return to_cuda(extents); }
+  std::string operator()(const ConvNumbers& numbers) const { return to_cuda(numbers); }
   std::string operator()(const TensorMaps& maps) const {
     std::vector<std::string> groups;
     for (const TensorMapGroup& group : maps.groups) {
@@ -187,11 +191,14 @@ bool has_tensor_maps(const LaunchPlan& plan) {
 
 }  // namespace
 
-ProgramText program_text(const Conv2dProblem& problem, const DeviceInfo& device, const Candidate& candidate) {
+ProgramText program_text(const ConvProblem& problem, const DeviceInfo& device, const Candidate& candidate) {
   const KernelAlgorithm* const algorithm = kernel_algorithm(*candidate.algorithm);
   if (!algorithm)
     throw Error(ErrorKind::unsupported,
                 fmt::format("{} has no source to write out", candidate.algorithm->name()));
+  if (problem.dtype != DType::f32 || problem.direction != Direction::forward || problem.residual)
+    throw Error(ErrorKind::unsupported,
+                "only forward problems of f32 tensors without a residual are written out");
   const LaunchPlan plan = algorithm->plan(problem, device, candidate.config);
   const CompileJob job = compile_job(plan, plan.configs.front());
   ProgramText program;

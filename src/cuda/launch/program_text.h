@@ -19,6 +19,6 @@ struct ProgramText {
 };
 
 // Needs neither a GPU nor a compiler. Throws Error{unsupported} for an algorithm that compiles nothing.
-ProgramText program_text(const Conv2dProblem& problem, const DeviceInfo& device, const Candidate& candidate);
+ProgramText program_text(const ConvProblem& problem, const DeviceInfo& device, const Candidate& candidate);
 
 }  // namespace convtune::cuda

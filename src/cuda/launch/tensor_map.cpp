@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "cuda/device/driver.h"
@@ -11,22 +12,40 @@
 namespace convtune::cuda {
 namespace {
 
-constexpr int kFloat32 = 7;  // CU_TENSOR_MAP_DATA_TYPE_FLOAT32
-constexpr int kNone = 0;     // interleave, swizzle, promotion in L2; zeros outside
-constexpr int kSwizzle128Bytes = 3;
+constexpr int kNone = 0;  // interleave, promotion in L2; zeros outside
+
+int data_type_of(ElementType type) {
+  constexpr int kFloat16 = 6, kFloat32 = 7, kBfloat16 = 9;  // CU_TENSOR_MAP_DATA_TYPE_*
+  return type == ElementType::f16 ? kFloat16 : type == ElementType::bf16 ? kBfloat16 : kFloat32;
+}
+int swizzle_of(Swizzle swizzle) {
+  constexpr int kNoSwizzle = 0, kSwizzle64Bytes = 2, kSwizzle128Bytes = 3;
+  return swizzle == Swizzle::bytes_128  ? kSwizzle128Bytes
+         : swizzle == Swizzle::bytes_64 ? kSwizzle64Bytes
+                                        : kNoSwizzle;
+}
 
 }  // namespace
 
 bool make_tensor_map(int device, const void* data, const TensorMapLayout& layout, TensorMap& map) {
-  const auto encode = driver().cuTensorMapEncodeTiled;
-  if (!encode) return false;
+  const Driver& api = driver();
+  if (layout.walk ? !api.cuTensorMapEncodeIm2col : !api.cuTensorMapEncodeTiled) return false;
   const DeviceScope scope(device);
-  const std::vector<std::uint32_t> every(layout.extents.size(), 1);
-  check(encode(map.opaque.data(), kFloat32, static_cast<std::uint32_t>(layout.extents.size()),
-               const_cast<void*>(data), layout.extents.data(), layout.strides.data(), layout.box.data(),
-               every.data(), kNone, layout.swizzle == Swizzle::none ? kNone : kSwizzle128Bytes, kNone, kNone),
-        "describing a tensor of {} floats, the innermost extent first, for boxes of {}",
-        fmt::join(layout.extents, "x"), fmt::join(layout.box, "x"));
+  const auto rank = static_cast<std::uint32_t>(layout.extents.size());
+  const int type = data_type_of(layout.type), swizzle = swizzle_of(layout.swizzle);
+  void* const address = const_cast<void*>(data);
+  std::vector<std::uint32_t> every(layout.extents.size(), 1);
+  if (layout.walk) std::copy(layout.walk->strides.begin(), layout.walk->strides.end(), every.begin() + 1);
+  const CUresult result =
+      layout.walk ? api.cuTensorMapEncodeIm2col(map.opaque.data(), type, rank, address, layout.extents.data(),
+                                                layout.strides.data(), layout.walk->first_corner.data(),
+                                                layout.walk->last_corner.data(), layout.box[0], layout.box[1],
+                                                every.data(), kNone, swizzle, kNone, kNone)
+                  : api.cuTensorMapEncodeTiled(map.opaque.data(), type, rank, address, layout.extents.data(),
+                                               layout.strides.data(), layout.box.data(), every.data(), kNone,
+                                               swizzle, kNone, kNone);
+  check(result, "describing a tensor of {} elements, the innermost extent first, for {} of {}",
+        fmt::join(layout.extents, "x"), layout.walk ? "walks" : "boxes", fmt::join(layout.box, "x"));
   return true;
 }
 

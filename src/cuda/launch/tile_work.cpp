@@ -5,18 +5,19 @@
 
 namespace convtune::cuda {
 
-void store_in_pieces(TileWork& work, double outputs, double piece) {
-  work.stored_bytes = 4 * outputs;
+void store_in_pieces(TileWork& work, double outputs, double piece, double bytes) {
+  constexpr double kSectorBytes = 32;
+  work.stored_bytes = bytes * outputs;
   work.pieces = outputs / piece;
-  work.part_sectors = std::fmod(piece, 8) == 0 ? 0 : work.pieces * 2 * 7 / 8;
+  work.part_sectors = std::fmod(piece * bytes, kSectorBytes) == 0 ? 0 : work.pieces * 2 * 7 / 8;
 }
 
-double read_bytes(const Conv2dProblem& a) {
+double read_bytes(const ConvProblem& a) {
   const double rows = std::min(static_cast<double>(a.h), static_cast<double>(a.p() * a.r));
-  return 4.0 * static_cast<double>(a.n * a.c * a.w) * rows;
+  return static_cast<double>(size_of(a.dtype.x) * a.n * a.c * a.d * a.w) * rows;
 }
 
-double outputs_of(const Conv2dExtents& a) {
+double outputs_of(const ConvExtents& a) {
   return static_cast<double>(a.n) * a.k * a.p * a.q;
 }
 

@@ -4,20 +4,20 @@
 #pragma once
 
 #include "convtune/problem.h"
-#include "cuda/tile/conv2d_extents.h"
+#include "cuda/tile/conv_extents.h"
 #include "model/time_model.h"
 
 namespace convtune::cuda {
 
 constexpr double kBulkBytes = 512;  // that a warp copies by one instruction, 16 a thread
 
-// Stores a tile's outputs in pieces of so many floats. Their ends lie anywhere in a sector of 8, unless all
-// pieces are whole sectors.
-void store_in_pieces(TileWork& work, double outputs, double piece);
+// Stores a tile's outputs in pieces of so many, each of `bytes`. Their ends lie anywhere in a sector of 32,
+// unless all pieces are whole sectors.
+void store_in_pieces(TileWork& work, double outputs, double piece, double bytes = sizeof(float));
 
 // Bytes of the input's rows that some filter row meets.
-double read_bytes(const Conv2dProblem& problem);
+double read_bytes(const ConvProblem& problem);
 
-double outputs_of(const Conv2dExtents& conv);  // of all images
+double outputs_of(const ConvExtents& conv);  // of all images
 
 }  // namespace convtune::cuda

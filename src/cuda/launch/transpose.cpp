@@ -12,8 +12,9 @@
 
 namespace convtune::cuda {
 
-Transpose::Transpose(const DeviceInfo& device, std::int64_t batch, std::int64_t rows, std::int64_t cols)
-    : rows_(rows), cols_(cols), bytes_(static_cast<std::size_t>(batch * rows * cols) * sizeof(float)) {
+Transpose::Transpose(const DeviceInfo& device, std::int64_t batch, std::int64_t rows, std::int64_t cols,
+                     std::int64_t element_bytes)
+    : rows_(rows), cols_(cols), bytes_(static_cast<std::size_t>(batch * rows * cols * element_bytes)) {
   if (rows == 1 || cols == 1) return;
   const TransposeConfig config = TransposeConfig::for_matrix(rows, cols);
   const std::int64_t row_tiles = (rows + config.tile_rows - 1) / config.tile_rows;
@@ -28,16 +29,16 @@ Transpose::Transpose(const DeviceInfo& device, std::int64_t batch, std::int64_t 
   col_tiles_ = static_cast<unsigned>(col_tiles);
   blocks_ = static_cast<unsigned>(batch) * row_tiles_ * col_tiles_;
   const std::string name =
-      fmt::format("convtune::transpose<convtune::TransposeConfig{{.tile_rows={},.tile_cols={}}}>",
-                  config.tile_rows, config.tile_cols);
+      fmt::format("convtune::transpose<convtune::TransposeConfig{{.tile_rows={},.tile_cols={}}},{}>",
+                  config.tile_rows, config.tile_cols, element_bytes == 2 ? "unsigned short" : "unsigned");
   kernel_.emplace(device.device.index,
                   compile(kernel_job("cuda/launch/transpose_tile.cuh", name, device.isa)), name);
 }
 
 void Transpose::run(const void* input, void* output, Stream stream) const {
   if (kernel_)
-    kernel_->launch({blocks_}, {TransposeConfig::kThreads}, 0, stream, static_cast<const float*>(input),
-                    static_cast<float*>(output), rows_, cols_, row_tiles_, col_tiles_);
+    kernel_->launch({blocks_}, {TransposeConfig::kThreads}, 0, stream, input, output, rows_, cols_,
+                    row_tiles_, col_tiles_);
   else
     check(driver().cuMemcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(output),
                                      reinterpret_cast<CUdeviceptr>(input), bytes_,

@@ -12,14 +12,15 @@ namespace convtune::cuda {
 // Made for one shape, safe to run from any thread.
 class Transpose {
  public:
-  // `batch` float matrices, [rows][cols] to [cols][rows]. Compiles a kernel where anything moves; throws
-  // Error{unsupported} where a launch cannot have as many blocks.
-  Transpose(const DeviceInfo& device, std::int64_t batch, std::int64_t rows, std::int64_t cols);
+  // `batch` matrices of elements of 2 or 4 bytes, [rows][cols] to [cols][rows]. Compiles a kernel where
+  // anything moves; throws Error{unsupported} where a launch cannot have as many blocks.
+  Transpose(const DeviceInfo& device, std::int64_t batch, std::int64_t rows, std::int64_t cols,
+            std::int64_t element_bytes);
 
   // Output and input are the same sequence of numbers: one row, or one column.
   bool is_copy() const { return !kernel_; }
 
-  // On the stream; the device must be current (DeviceScope). Pointers need the alignment of float only.
+  // On the stream; the device must be current (DeviceScope). Pointers need the alignment of an element only.
   void run(const void* input, void* output, Stream stream) const;
 
  private:

@@ -3,12 +3,9 @@
 // bites. In fragments `group` is lane / 4 and `thread` is lane % 4.
 #pragma once
 
-namespace convtune::ptx {
+#include "cuda/ptx/shared.cuh"
 
-// Shared memory is addressed by 32-bit offsets in most instructions; a generic pointer there traps.
-__device__ inline unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
+namespace convtune::ptx {
 
 // ---- Asynchronous copies -----------------------------------------------------------------------
 // What `source_bytes` leaves of the copy's size is filled with zeros; with 0 nothing is read. Both addresses
@@ -97,6 +94,16 @@ __device__ inline void st_global_if(float* to, float value, bool wanted) {
                "r"(static_cast<int>(wanted))
                : "memory");
 }
+// Four in a row, kBytes behind `to`: a sum of its own would take two instructions more.
+template <int kBytes = 0>
+__device__ inline void st_global_v4_if(float* to, const float (&values)[4], bool wanted) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.s32 p, %5, 0;\n@p st.global.v4.f32 [%0 + %6], {%1, %2, %3, %4};\n}" ::"l"(
+          to),
+      "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3]), "r"(static_cast<int>(wanted)),
+      "n"(kBytes)
+      : "memory");
+}
 
 // ---- Matrix loads ------------------------------------------------------------------------------
 
@@ -162,9 +169,6 @@ __device__ inline unsigned cvt_rna_tf32(float value) {
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
   return bits;
 }
-
-// The least number whose nearest TF32 is infinity. (Inline, or a random number becomes part of its name.)
-inline constexpr float kTf32Overflow = 0x1.ffep127f;
 
 // Two floats to the nearest even; the instruction takes the upper half first. Beyond 65504 it is Inf.
 __device__ inline unsigned cvt_rn_f16x2(float low, float high) {

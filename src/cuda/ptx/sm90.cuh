@@ -162,6 +162,37 @@ __device__ inline void load_box_if(unsigned to, const TensorMap* map, int x0, in
       : "memory");
 }
 
+// The same of two extents.
+__device__ inline void load_rows_if(unsigned to, const TensorMap* map, int x0, int x1, unsigned barrier,
+                                    bool loads) {
+  asm volatile(
+      "{\n"
+      ".reg .pred loads;\n"
+      "setp.ne.b32 loads, %5, 0;\n"
+      "@loads cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%2, %3}], [%4];\n"
+      "}" ::"r"(to),
+      "l"(map), "r"(x0), "r"(x1), "r"(barrier), "r"(static_cast<unsigned>(loads))
+      : "memory");
+}
+
+// Pixels of channels-last images by a map for that (cuTensorMapEncodeIm2col): from `channel` on, of the pixel
+// at (image, row, column) and of those that follow in the map's walk, over rows and images; each so far
+// behind where the walk is. What lies outside of the image is zero.
+__device__ inline void load_pixels_if(unsigned to, const TensorMap* map, int channel, int column, int row,
+                                      int image, int columns_on, int rows_on, unsigned barrier, bool loads) {
+  asm volatile(
+      "{\n"
+      ".reg .pred loads;\n"
+      "setp.ne.b32 loads, %9, 0;\n"
+      "@loads cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%2, %3, %4, %5}], [%8], {%6, %7};\n"
+      "}" ::"r"(to),
+      "l"(map), "r"(channel), "r"(column), "r"(row), "r"(image), "h"(static_cast<unsigned short>(columns_on)),
+      "h"(static_cast<unsigned short>(rows_on)), "r"(barrier), "r"(static_cast<unsigned>(loads))
+      : "memory");
+}
+
 // ---- Registers, and barriers by number ---------------------------------------------------------
 // Registers of a thread from here on, a multiple of 8: all warps of a warpgroup. Some leave what others take,
 // and those wait for it.
@@ -177,6 +208,11 @@ __device__ inline void leave_registers() {
 // One of the block's 16 barriers, for some of its warps; 0 is __syncthreads()'.
 __device__ inline void bar_sync(unsigned id, unsigned threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// The same without waiting, for warps that others wait for: all are counted.
+__device__ inline void bar_arrive(unsigned id, unsigned threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 // What this thread wrote to shared memory becomes visible to matrix products: by the writer, before it

@@ -49,6 +49,37 @@ static int holds(convtune_text* text, const char* words) {
   return found && !text->data && text->size == 0;
 }
 
+static void problem_of_every_field(void) {
+  const char* line =
+      "mb1ic4id6ih8iw9oc6kd2kh3kw3sd2pd1ph1dd1 layout=nhwc dtype=bf16:bf16:f32 act=clip:-1:6 residual=1 "
+      "rounding=eager pad_back=3";
+  convtune_problem problem = parsed(line), again = CONVTUNE_PROBLEM_INIT;
+  convtune_text text = {NULL, 0};
+  int64_t z = 0, p = 0, q = 0;
+  CHECK(problem.d == 6 && problem.t == 2 && problem.stride_d == 2 && problem.dilation_d == 2);
+  CHECK(problem.pad_front == 1 && problem.pad_back == 3 && problem.residual == 1);
+  CHECK(problem.dtype == CONVTUNE_BF16 && problem.w_dtype == 0 && problem.y_dtype == 1 + CONVTUNE_F32);
+  CHECK(problem.bias_dtype == 0 && problem.rounding == CONVTUNE_ROUND_EAGERLY);
+  CHECK(problem.activation == CONVTUNE_CLIP && problem.alpha == -1 && problem.beta == 6);
+  CHECK(problem.direction == CONVTUNE_FORWARD);
+  CHECK(convtune_output_size_3d(&problem, &z, &p, &q) == CONVTUNE_OK && z == 4 && p == 8 && q == 7);
+  CHECK(convtune_output_size(&problem, &p, &q) == CONVTUNE_OK && p == 8 && q == 7);
+  CHECK(convtune_problem_text(&problem, &text) == CONVTUNE_OK && strcmp(text.data, line) == 0);
+  CHECK(convtune_problem_parse(text.data, &again) == CONVTUNE_OK);
+  CHECK(memcmp(&problem, &again, sizeof problem) == 0);
+  convtune_text_free(&text);
+  /* A type that is said though it is x's, and a depth of 1 that is said, are the same problem. */
+  problem = parsed("mb1ic4ih8oc6kh3");
+  CHECK(problem.d == 0 && problem.t == 0 && problem.stride_d == 0 && problem.dilation_d == 0);
+  problem.d = problem.t = problem.stride_d = problem.dilation_d = 1;
+  problem.w_dtype = problem.y_dtype = problem.bias_dtype = 1 + CONVTUNE_F32;
+  CHECK(convtune_problem_text(&problem, &text) == CONVTUNE_OK);
+  CHECK(holds(&text, "mb1ic4ih8oc6kh3"));
+  CHECK(convtune_output_size_3d(&problem, &z, &p, &q) == CONVTUNE_OK && z == 1 && p == 6 && q == 6);
+  problem = parsed("mb1ic4ih8oc6kh3 dir=bwd_w");
+  CHECK(problem.direction == CONVTUNE_BACKWARD_WEIGHTS && problem.bias == 1);
+}
+
 static void texts_and_sizes(void) {
   convtune_problem problem = parsed("alexnet_conv1"), again = CONVTUNE_PROBLEM_INIT;
   convtune_text text = {NULL, 0};
@@ -65,6 +96,7 @@ static void texts_and_sizes(void) {
   CHECK(convtune_problem_parse(text.data, &again) == CONVTUNE_OK);
   CHECK(memcmp(&problem, &again, sizeof problem) == 0);
   CHECK(holds(&text, "g2mb1ic4ih8iw9oc6"));
+  problem_of_every_field();
   convtune_text_free(&text);
   convtune_text_free(NULL);
   CHECK(convtune_devices(&text) == CONVTUNE_OK);
@@ -74,6 +106,7 @@ static void texts_and_sizes(void) {
 /* Structs of other versions: shorter, longer, and not of any. */
 static void sized_structs(void) {
   const size_t without_padding = offsetof(convtune_problem, pad_top);
+  const size_t of_face_2 = offsetof(convtune_problem, d);
   struct {
     convtune_problem problem;
     int64_t later[2];
@@ -92,6 +125,21 @@ static void sized_structs(void) {
   CHECK(text.data && strcmp(text.data, "mb1ic3ih8oc4kh3") == 0);
   convtune_text_free(&text);
   REFUSED("lacks", convtune_problem_parse("mb1ic3ih8oc4kh3ph1", &older));
+
+  /* As a caller of C face 2 has it: it knows no depth, and reads none. */
+  older = (convtune_problem)CONVTUNE_PROBLEM_INIT;
+  older.struct_size = of_face_2;
+  older.d = -7;
+  older.activation = CONVTUNE_SILU;
+  CHECK(convtune_problem_text(&older, &text) == CONVTUNE_OK);
+  CHECK(holds(&text, "act=silu"));
+  CHECK(convtune_problem_parse("mb1ic3ih8oc4kh3ph1 dtype=f16 act=relu", &older) == CONVTUNE_OK);
+  CHECK(older.struct_size == of_face_2 && older.pad_right == 1 && older.dtype == CONVTUNE_F16 &&
+        older.d == -7);
+  REFUSED("a struct of 160 bytes lacks", convtune_problem_parse("mb1ic3id8oc4kd3", &older));
+  REFUSED("lacks", convtune_problem_parse("mb1ic3ih8oc4kh3 dir=bwd_w", &older));
+  REFUSED("lacks", convtune_problem_parse("mb1ic3ih8oc4kh3 act=clip:0:6", &older));
+  REFUSED("lacks", convtune_problem_parse("mb1ic3ih8oc4kh3 dtype=f16:f16:f32", &older));
 
   newer.problem.struct_size = sizeof newer;
   CHECK(convtune_problem_parse("mb1ic3ih8oc4kh3ph1", &newer.problem) == CONVTUNE_OK);
@@ -125,7 +173,7 @@ static void fields_out_of_range(void) {
   WITH(dtype, -1, "dtype is -1");
   WITH(layout, 2, "layout is 2");
   WITH(precision, 5, "precision is 5");
-  WITH(activation, 2, "activation is 2");
+  WITH(activation, 9, "activation is 9");
   WITH(bias, 2, "bias is 2");
   WITH(reserved, 9, "reserved is 9");
   WITH(groups, 3, "groups");
@@ -134,6 +182,18 @@ static void fields_out_of_range(void) {
   WITH(dilation_h, INT64_MAX, "dilation");
   WITH(pad_left, -1, "pad");
   WITH(r, 9, "");
+  WITH(d, -1, "d (id) is -1");
+  WITH(t, 2, "the output has no depth");
+  WITH(stride_d, 2, "there is no depth");
+  WITH(pad_front, -1, "pad_front");
+  WITH(w_dtype, 4, "w_dtype - 1 is 3");
+  WITH(y_dtype, -1, "y_dtype - 1 is -2");
+  WITH(bias_dtype, 9, "bias_dtype - 1 is 8");
+  WITH(direction, 3, "direction is 3");
+  WITH(direction, CONVTUNE_BACKWARD_DATA, "bwd_d) has no bias");
+  WITH(residual, 2, "residual is 2");
+  WITH(rounding, 2, "rounding is 2");
+  WITH(alpha, 1, "none has no parameters");
 #undef WITH
   CHECK(!conv);
 }
@@ -167,6 +227,11 @@ static void null_pointers(const convtune_convolution* conv) {
   REFUSED("p is null", convtune_output_size(&problem, NULL, &size));
   REFUSED("q is null", convtune_output_size(&problem, &size, NULL));
   REFUSED("json is null", convtune_devices(NULL));
+  REFUSED("problem is null", convtune_output_size_3d(NULL, &size, &size, &size));
+  REFUSED("z is null", convtune_output_size_3d(&problem, NULL, &size, &size));
+  REFUSED("q is null", convtune_output_size_3d(&problem, &size, &size, NULL));
+  REFUSED("tensors is null", convtune_run_tensors(conv, NULL, &number, NULL));
+  REFUSED("convolution is null", convtune_run_tensors(NULL, NULL, &number, NULL));
   REFUSED("problem is null", convtune_plan(NULL, "cpu", NULL, NULL, &planned));
   REFUSED("convolution is null", convtune_plan(&problem, "cpu", NULL, NULL, NULL));
   REFUSED("convolution is null", convtune_plan_json(NULL, &text));
@@ -251,6 +316,66 @@ static void planned_packed_run(const char* algorithm) {
   convtune_convolution_free(conv);
 }
 
+/* One channel of 1x3, a filter of 1x2: y = (1 2 3) * (10 20) and both its gradients, by hand. */
+static void every_direction(void) {
+  const float x[3] = {1, 2, 3}, w[2] = {10, 20}, bias[1] = {100}, residual[2] = {-1000, 1}, dy[2] = {1, 2};
+  float y[2] = {0}, dx[3] = {0}, dw[2] = {0}, dbias[1] = {0};
+  char block[4096];
+  char* const packed = block + (64 - (size_t)block % 64) % 64;
+  convtune_tensors tensors = CONVTUNE_TENSORS_INIT;
+  convtune_problem problem = parsed("mb1ic1ih1iw3oc1kh1kw2 act=clip:0:175 residual=1");
+  convtune_convolution* conv = NULL;
+  CHECK(convtune_plan(&problem, "cpu", NULL, NULL, &conv) == CONVTUNE_OK &&
+        convtune_packed_bytes(conv) < 4032);
+  CHECK(convtune_pack(conv, w, bias, packed, NULL) == CONVTUNE_OK);
+  REFUSED("residual is null", convtune_run(conv, x, packed, y, NULL));
+  tensors.x = x;
+  tensors.y = y;
+  REFUSED("residual is null", convtune_run_tensors(conv, &tensors, packed, NULL));
+  tensors.residual = residual;
+  REFUSED("packed is null", convtune_run_tensors(conv, &tensors, NULL, NULL));
+  CHECK(convtune_run_tensors(conv, &tensors, packed, NULL) == CONVTUNE_OK);
+  CHECK(y[0] == 0 && y[1] == 175); /* 150 - 1000 and 180 + 1 */
+  y[0] = -1, y[1] = -2;
+  tensors.residual = y; /* in its place */
+  CHECK(convtune_run_tensors(conv, &tensors, packed, NULL) == CONVTUNE_OK && y[0] == 149 && y[1] == 175);
+  tensors.struct_size = offsetof(convtune_tensors, dbias); /* an older caller's */
+  CHECK(convtune_run_tensors(conv, &tensors, packed, NULL) == CONVTUNE_OK);
+  tensors.struct_size = 3;
+  REFUSED("tensors: struct_size", convtune_run_tensors(conv, &tensors, packed, NULL));
+  convtune_convolution_free(conv);
+
+  tensors = (convtune_tensors)CONVTUNE_TENSORS_INIT;
+  problem = parsed("mb1ic1ih1iw3oc1kh1kw2 dir=bwd_d");
+  CHECK(convtune_plan(&problem, "cpu", NULL, NULL, &conv) == CONVTUNE_OK);
+  CHECK(convtune_pack(conv, w, NULL, packed, NULL) == CONVTUNE_OK);
+  tensors.dy = dy;
+  REFUSED("dx is null", convtune_run_tensors(conv, &tensors, packed, NULL));
+  tensors.dx = dx;
+  CHECK(convtune_run_tensors(conv, &tensors, packed, NULL) == CONVTUNE_OK);
+  CHECK(dx[0] == 10 && dx[1] == 40 && dx[2] == 40);
+  REFUSED("dy is null", convtune_run(conv, x, packed, y, NULL));
+  convtune_convolution_free(conv);
+
+  problem = parsed("mb1ic1ih1iw3oc1kh1kw2 dir=bwd_w");
+  CHECK(convtune_plan(&problem, "cpu", NULL, NULL, &conv) == CONVTUNE_OK);
+  REFUSED("reads no weights", convtune_pack(conv, w, bias, packed, NULL));
+  tensors.x = x;
+  tensors.dw = dw;
+  REFUSED("dbias is null", convtune_run_tensors(conv, &tensors, NULL, NULL));
+  tensors.dbias = dbias;
+  CHECK(convtune_run_tensors(conv, &tensors, NULL, NULL) == CONVTUNE_OK);
+  CHECK(dw[0] == 5 && dw[1] == 8 && dbias[0] == 3);
+  convtune_convolution_free(conv);
+
+  problem = parsed("mb0ic1ih1iw3oc1kh1kw2 dir=bwd_w"); /* of no images the gradient is 0 */
+  CHECK(convtune_plan(&problem, "cpu", NULL, NULL, &conv) == CONVTUNE_OK);
+  tensors.x = tensors.dy = NULL;
+  CHECK(convtune_run_tensors(conv, &tensors, NULL, NULL) == CONVTUNE_OK);
+  CHECK(dw[0] == 0 && dw[1] == 0 && dbias[0] == 0);
+  convtune_convolution_free(conv);
+}
+
 static int32_t stop_at_the_third(void* context, const char* stage, int64_t done, int64_t total,
                                  double best_us, const char* best, double eta_seconds) {
   int* calls = context;
@@ -288,6 +413,11 @@ static void searched_and_stopped(void) {
   CHECK(convtune_bench(&problem, "cpu", &bench, &json) == CONVTUNE_OK);
   CHECK(calls == 3);
 
+  {
+    const convtune_problem slow = parsed("mb1ic3ih8oc4kh3ph1 dir=bwd_d");
+    options.budget_seconds = 1;
+    SAYS(CONVTUNE_UNSUPPORTED, "nothing to tune", convtune_tune(&slow, "cpu", &options, &json));
+  }
   REFUSED("batch of 0", convtune_tune(&none, "cpu", &options, &json));
   REFUSED("batch of 0", convtune_bench(&none, "cpu", NULL, &json));
   options.min_gain = 1;
@@ -348,6 +478,7 @@ int main(void) {
   plans_that_cannot_be();
   planned_packed_run(NULL);
   planned_packed_run("reference");
+  every_direction();
   searched_and_stopped();
   contests();
   printf("%d failures\n", failures);

@@ -63,7 +63,7 @@ TEST(ParseProblemWords, KeyValueWordsBelongToTheProblemBeforeThem) {
   EXPECT_EQ(problems[0], parse_problem("mb2ic3ih8oc4kh3 act=relu bias=0"));
   EXPECT_EQ(problems[1].name, "alexnet_conv1");
   EXPECT_EQ(problems[1].activation, Activation::relu);
-  Conv2dProblem named = find_problem("alexnet_conv1");
+  ConvProblem named = find_problem("alexnet_conv1");
   named.activation = Activation::relu;
   EXPECT_EQ(problems[1], named);
   EXPECT_EQ(problems[2], parse_problem("mb1ic1ih4oc1kh1"));

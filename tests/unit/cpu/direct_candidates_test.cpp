@@ -43,7 +43,7 @@ DeviceInfo zen5(int threads) {
   return info;
 }
 
-std::vector<std::string> first_ten(const Conv2dProblem& problem, int threads) {
+std::vector<std::string> first_ten(const ConvProblem& problem, int threads) {
   std::vector<std::string> texts;
   for (const cpu::DirectConfig& config : cpu::direct_candidates(problem, zen5(threads)))
     if (texts.size() < 10) texts.push_back(to_string(to_config(config)));
@@ -85,7 +85,7 @@ TEST(DirectCandidates, AGoodOneIsAmongTheFirstTen) {
 
 // 36864 taps: a list of them for every config that is ranked would be gigabytes.
 TEST(DirectCandidates, ListsOfTapsAreNotMadeToRank) {
-  const Conv2dProblem problem = parse_problem("mb1ic4096ih14oc4096kh3ph1");
+  const ConvProblem problem = parse_problem("mb1ic4096ih14oc4096kh3ph1");
   allocated_bytes = 0;
   EXPECT_GT(cpu::direct_candidates(problem, zen5(2)).size(), 50U);
   EXPECT_LT(allocated_bytes, std::size_t{1} << 20);
@@ -93,7 +93,7 @@ TEST(DirectCandidates, ListsOfTapsAreNotMadeToRank) {
 
 TEST(DirectCandidates, AreAcceptedAndDistinct) {
   for (std::uint64_t i = 0; i < 300; ++i) {
-    const Conv2dProblem problem = random_problem(5, i);
+    const ConvProblem problem = random_problem(5, i);
     if (!cpu::direct_supports(problem, zen5(2))) continue;
     std::set<std::string> texts;
     const auto configs = cpu::direct_candidates(problem, zen5(2));

@@ -25,14 +25,14 @@ const DeviceInfo& info() {
   return cpu::backend().info();
 }
 
-std::string check(const Conv2dProblem& problem, const cpu::DirectConfig& config) {
+std::string check(const ConvProblem& problem, const cpu::DirectConfig& config) {
   Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
   return bed.check(*cpu::direct().build(problem, info(), to_config(config))).failure;
 }
 
 // All host memory of one problem, filled with small reals; `shift` floats off any alignment.
 struct Host {
-  explicit Host(const Conv2dProblem& problem, int shift = 0)
+  explicit Host(const ConvProblem& problem, int shift = 0)
       : x_memory(static_cast<std::size_t>(problem.input_elements() + shift)),
         w_memory(static_cast<std::size_t>(problem.weight_elements() + shift)),
         bias_memory(static_cast<std::size_t>(problem.k + shift)),
@@ -63,7 +63,7 @@ TEST(DirectGeometry, PhasesOfAStridedDilatedAxis) {
 
 TEST(DirectGeometry, IssuedWorkIsNeverLessThanTheProblem) {
   for (std::uint64_t i = 0; i < 500; ++i) {
-    const Conv2dProblem problem = random_problem(3, i);
+    const ConvProblem problem = random_problem(3, i);
     if (problem.n == 0) continue;
     for (const cpu::DirectConfig& config : cpu::direct_candidates(problem, info())) {
       const cpu::DirectExtents geometry(problem, config, config.vector_bits / 32);
@@ -78,7 +78,8 @@ TEST(Direct, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
     const cpu::DirectKernels* kernels = cpu::direct_kernels(bits);
     ASSERT_NE(kernels, nullptr) << bits;
     for (const cpu::TileShape& tile : kernels->tiles) {
-      for (const Conv2dProblem& problem : load_suite("edges")) {
+      for (ConvProblem problem : load_suite("edges")) {
+        if (checked % 4 == 0) problem.activation = Activation::clip, problem.alpha = -3, problem.beta = 5;
         cpu::DirectConfig config{bits, tile.channels, tile.vectors};
         const std::uint64_t draw = random_bits(11, static_cast<std::uint64_t>(checked));
         config.rows = 1 + static_cast<int>(draw % 5);
@@ -97,7 +98,7 @@ TEST(Direct, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
 }
 
 TEST(Direct, NanAndInfSpreadExactlyAsInTheOracle) {
-  const Conv2dProblem problem = parse_problem("mb1ic3ih9iw11oc7kh3sh2ph1 act=relu");
+  const ConvProblem problem = parse_problem("mb1ic3ih9iw11oc7kh3sh2ph1 act=relu");
   const auto executable =
       cpu::direct().build(problem, info(), cpu::direct().candidates(problem, info()).front());
   Host host(problem);
@@ -111,11 +112,9 @@ TEST(Direct, NanAndInfSpreadExactlyAsInTheOracle) {
         float& spot = host.x[(problem.h + row) * problem.w + col];  // channel 1
         const float before = spot;
         spot = special;
-        executable->run(host.x, packed.data(), host.y, nullptr);
+        executable->run({.x = host.x, .y = host.y}, packed.data(), nullptr);
         for (std::int64_t i = 0; i < problem.output_elements(); ++i) {
-          const std::int64_t q = i % problem.q(), p = i / problem.q() % problem.p(),
-                             k = i / (problem.q() * problem.p());
-          const double expected = cpu::oracle(problem, host.x, host.w, host.bias, 0, k, p, q).value;
+          const double expected = cpu::oracle(problem, {host.x, host.w, host.bias}, i).value;
           EXPECT_EQ(std::isnan(expected), std::isnan(host.y[i]));
           EXPECT_EQ(std::isinf(expected), std::isinf(host.y[i]));
         }
@@ -127,7 +126,7 @@ TEST(Direct, NanAndInfSpreadExactlyAsInTheOracle) {
 
 TEST(Direct, NonFiniteWeightsDoNotSpreadThroughThePadding) {
   for (const char* text : {"mb2ic2ih6iw7oc5kh3ph1", "g2mb1ic4ih6oc6kh3sh2ph2dh1 bias=0 layout=nhwc"}) {
-    const Conv2dProblem problem = parse_problem(text);
+    const ConvProblem problem = parse_problem(text);
     const auto executable =
         cpu::direct().build(problem, info(), cpu::direct().candidates(problem, info()).front());
     Host host(problem);
@@ -135,28 +134,23 @@ TEST(Direct, NonFiniteWeightsDoNotSpreadThroughThePadding) {
     host.w[problem.weight_elements() - 1] = std::numeric_limits<float>::quiet_NaN();
     std::vector<std::byte> packed(executable->packed_bytes());
     executable->pack(host.w, problem.bias ? host.bias : nullptr, packed.data(), nullptr);
-    executable->run(host.x, packed.data(), host.y, nullptr);
-    for (std::int64_t n = 0; n < problem.n; ++n)
-      for (std::int64_t k = 0; k < problem.k; ++k)
-        for (std::int64_t p = 0; p < problem.p(); ++p)
-          for (std::int64_t q = 0; q < problem.q(); ++q) {
-            const float* bias = problem.bias ? host.bias : nullptr;
-            const double expected = cpu::oracle(problem, host.x, host.w, bias, n, k, p, q).value;
-            const float got = problem.layout == Layout::nchw
-                                  ? host.y[((n * problem.k + k) * problem.p() + p) * problem.q() + q]
-                                  : host.y[((n * problem.p() + p) * problem.q() + q) * problem.k + k];
-            EXPECT_EQ(std::isnan(expected), std::isnan(got)) << text;
-            if (std::isfinite(expected)) {
-              EXPECT_NEAR(expected, got, 1e-4) << text;
-            }
-          }
+    executable->run({.x = host.x, .y = host.y}, packed.data(), nullptr);
+    for (std::int64_t i = 0; i < problem.output_elements(); ++i) {
+      const float* bias = problem.bias ? host.bias : nullptr;
+      const double expected = cpu::oracle(problem, {host.x, host.w, bias}, i).value;
+      const float got = host.y[i];
+      EXPECT_EQ(std::isnan(expected), std::isnan(got)) << text;
+      if (std::isfinite(expected)) {
+        EXPECT_NEAR(expected, got, 1e-4) << text;
+      }
+    }
   }
 }
 
 TEST(Direct, PointersNeedNoAlignmentBeyondAFloat) {
   for (const char* text :
        {"mb2ic3ih17oc9kh5sh2ph2", "g4mb1ic8ih12oc8kh3ph1", "mb2ic5ih9oc6kh3ph1 layout=nhwc"}) {
-    const Conv2dProblem problem = parse_problem(text);
+    const ConvProblem problem = parse_problem(text);
     Host aligned(problem), shifted(problem, 1);
     std::memcpy(shifted.x, aligned.x, static_cast<std::size_t>(problem.input_elements()) * sizeof(float));
     std::memcpy(shifted.w, aligned.w, static_cast<std::size_t>(problem.weight_elements()) * sizeof(float));
@@ -166,7 +160,7 @@ TEST(Direct, PointersNeedNoAlignmentBeyondAFloat) {
     std::vector<std::byte> packed(executable->packed_bytes());
     for (Host* host : {&aligned, &shifted}) {
       executable->pack(host->w, host->bias, packed.data(), nullptr);
-      executable->run(host->x, packed.data(), host->y, nullptr);
+      executable->run({.x = host->x, .y = host->y}, packed.data(), nullptr);
     }
     EXPECT_EQ(std::memcmp(aligned.y, shifted.y,
                           static_cast<std::size_t>(problem.output_elements()) * sizeof(float)),
@@ -175,18 +169,18 @@ TEST(Direct, PointersNeedNoAlignmentBeyondAFloat) {
 }
 
 TEST(Direct, HundredRunsFromSeveralThreadsAreBitEqual) {
-  const Conv2dProblem problem = parse_problem("mb3ic4ih20oc10kh3ph1");
+  const ConvProblem problem = parse_problem("mb3ic4ih20oc10kh3ph1");
   const auto executable =
       cpu::direct().build(problem, info(), cpu::direct().candidates(problem, info()).front());
   Host first(problem);
   std::vector<std::byte> packed(executable->packed_bytes());
   executable->pack(first.w, first.bias, packed.data(), nullptr);
-  executable->run(first.x, packed.data(), first.y, nullptr);
+  executable->run({.x = first.x, .y = first.y}, packed.data(), nullptr);
   std::atomic<int> differences = 0;
   const auto repeat = [&] {
     std::vector<float> y(static_cast<std::size_t>(problem.output_elements()));
     for (int i = 0; i < 50; ++i) {
-      executable->run(first.x, packed.data(), y.data(), nullptr);
+      executable->run({.x = first.x, .y = y.data()}, packed.data(), nullptr);
       differences += std::memcmp(y.data(), first.y, y.size() * sizeof(float)) != 0;
     }
   };
@@ -197,7 +191,7 @@ TEST(Direct, HundredRunsFromSeveralThreadsAreBitEqual) {
 }
 
 TEST(Direct, RefusesConfigsThatMakeNoSense) {
-  const Conv2dProblem problem = parse_problem("mb1ic3ih8oc8kh3ph1");
+  const ConvProblem problem = parse_problem("mb1ic3ih8oc8kh3ph1");
   const int bits = cpu::direct_vector_bits(info());
   const cpu::DirectConfig good{bits, 1, 8};
   EXPECT_TRUE(cpu::direct_accepts(problem, info(), good));
@@ -217,13 +211,13 @@ TEST(Direct, RefusesConfigsThatMakeNoSense) {
   refused([](auto& c) { c.flat = 1, c.stream = 1; });
   refused([](auto& c) { c.flat = -1; });
   EXPECT_FALSE(cpu::direct().accepts(problem, info(), parse_config("channels=1")));
-  const Conv2dProblem channels_last = parse_problem("mb1ic3ih8oc8kh3ph1 layout=nhwc");
+  const ConvProblem channels_last = parse_problem("mb1ic3ih8oc8kh3ph1 layout=nhwc");
   EXPECT_FALSE(cpu::direct_accepts(channels_last, info(),
                                    {.vector_bits = bits, .channels = 1, .vectors = 8, .flat = 0}));
 }
 
 TEST(Direct, StepsAsideWithAReason) {
-  Conv2dProblem problem = parse_problem("mb1ic3ih8oc8kh3ph1 dtype=f16");
+  ConvProblem problem = parse_problem("mb1ic3ih8oc8kh3ph1 dtype=f16");
   EXPECT_NE(cpu::direct().supports(problem, info()).reason().find("f16"), std::string::npos);
   problem = parse_problem("mb1ic100000ih40oc1kh40ph20");
   EXPECT_NE(cpu::direct().supports(problem, info()).reason().find("MiB"), std::string::npos);

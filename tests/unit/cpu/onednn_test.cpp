@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <csignal>
+#include <map>
 #include <thread>
 
 #include "host_tensors.h"
+#include "measure/testbed.h"
 #include "problem/random_problem.h"
 
 namespace convtune {
@@ -27,7 +29,7 @@ Config blocked(std::int64_t value) {
 TEST_F(Onednn, BothVariantsEqualTheOracleOnRandomProblems) {
   int runs = 0, nhwc = 0;
   for (std::uint64_t i = 0; i < 300; ++i) {
-    Conv2dProblem problem = random_problem(21, i, 1e5);
+    ConvProblem problem = random_problem(21, i, 1e5);
     if (i % 2 == 1) problem.layout = Layout::nhwc;
     const HostTensors tensors = small_integers(problem, i);
     const std::vector<float> expected = oracle_output(problem, tensors);
@@ -45,20 +47,48 @@ TEST_F(Onednn, BothVariantsEqualTheOracleOnRandomProblems) {
   EXPECT_GT(nhwc, 150);
 }
 
+// Half precision where the processor has it, three dimensions, residuals, every activation.
+TEST_F(Onednn, EqualsTheOracleOnProblemsOfAnyKind) {
+  std::map<Activation, int> activations;
+  int halves = 0, residuals = 0, depths = 0;
+  for (std::uint64_t i = 0; i < 1600; ++i) {
+    ConvProblem problem = random_problem_of_any_kind(22, i, 1e5);
+    problem.direction = Direction::forward;
+    problem.rounding = Rounding::once;
+    if (problem.precision == Precision::automatic) problem.precision = Precision::fp32;
+    const std::vector<Config> configs = cpu::onednn()->candidates(problem, device());
+    if (configs.empty()) continue;
+    for (const TestData data : {TestData::integer, TestData::real}) {
+      Testbed bed(problem, cpu::backend(), data, i, 500);
+      for (const Config& config : configs)
+        EXPECT_EQ(bed.check(*cpu::onednn()->build(problem, device(), config)).failure, "")
+            << to_string(problem) << " with " << to_string(config);
+    }
+    ++activations[problem.activation];
+    halves += problem.dtype.x != DType::f32;
+    residuals += problem.residual;
+    depths += problem.has_depth();
+  }
+  EXPECT_EQ(activations.size(), 9U);
+  EXPECT_GT(residuals, 20);
+  EXPECT_GT(depths, 20);
+  RecordProperty("halves", halves);  // none before AVX-512
+}
+
 // One executable, four threads of the program, two sets of weights and an input each.
 TEST_F(Onednn, RunsConcurrently) {
-  const Conv2dProblem problem{.n = 2,
-                              .c = 19,
-                              .h = 23,
-                              .w = 17,
-                              .k = 37,
-                              .r = 3,
-                              .s = 3,
-                              .pad_top = 1,
-                              .pad_left = 1,
-                              .pad_bottom = 1,
-                              .pad_right = 1,
-                              .activation = Activation::relu};
+  const ConvProblem problem{.n = 2,
+                            .c = 19,
+                            .h = 23,
+                            .w = 17,
+                            .k = 37,
+                            .r = 3,
+                            .s = 3,
+                            .pad_top = 1,
+                            .pad_left = 1,
+                            .pad_bottom = 1,
+                            .pad_right = 1,
+                            .activation = Activation::relu};
   for (const std::int64_t variant : {0, 1}) {
     const auto executable = cpu::onednn()->build(problem, device(), blocked(variant));
     std::vector<HostTensors> tensors;
@@ -87,7 +117,7 @@ TEST_F(Onednn, RunsConcurrently) {
 
 // A plan keeps its number of threads, whatever the number is where it runs.
 TEST_F(Onednn, RunsWithTheThreadsItWasPlannedWith) {
-  const Conv2dProblem problem{.n = 3, .c = 16, .h = 20, .w = 20, .k = 32, .r = 3, .s = 3};
+  const ConvProblem problem{.n = 3, .c = 16, .h = 20, .w = 20, .k = 32, .r = 3, .s = 3};
   const HostTensors tensors = small_integers(problem, 7);
   const std::vector<float> expected = oracle_output(problem, tensors);
   DeviceInfo other = device();
@@ -110,7 +140,7 @@ TEST_F(Onednn, IsNotDisturbedBySignals) {
   const itimerval often = {{0, 100}, {0, 100}}, never = {};
   setitimer(ITIMER_REAL, &often, nullptr);
   for (std::uint64_t i = 0; i < 10; ++i) {
-    Conv2dProblem problem{.n = 1, .c = 3, .h = 131, .w = 131, .k = 96, .r = 11, .s = 11};
+    ConvProblem problem{.n = 1, .c = 3, .h = 131, .w = 131, .k = 96, .r = 11, .s = 11};
     problem.stride_h = problem.stride_w = 4;
     if (i % 2 == 1) problem = {.n = 2, .c = 64, .h = 40, .w = 40, .k = 64, .r = 3, .s = 3};
     const HostTensors tensors = small_integers(problem, i);
@@ -128,7 +158,7 @@ TEST_F(Onednn, IsNotDisturbedBySignals) {
 }
 
 TEST_F(Onednn, RefusesWithAReason) {
-  Conv2dProblem problem{.h = 3, .w = 3};
+  ConvProblem problem{.h = 3, .w = 3};
   const Algorithm& onednn = *cpu::onednn();
   EXPECT_TRUE(onednn.vendor());
   EXPECT_TRUE(onednn.supports(problem, device()));
@@ -138,16 +168,17 @@ TEST_F(Onednn, RefusesWithAReason) {
   EXPECT_THROW(static_cast<void>(onednn.build(problem, device(), blocked(2))), Error);
 
   // What oneDNN itself cannot create: an output that would have no size.
-  Conv2dProblem impossible{.h = 3, .w = 3, .r = 5, .s = 5};
+  ConvProblem impossible{.h = 3, .w = 3, .r = 5, .s = 5};
   EXPECT_NE(onednn.supports(impossible, device()).reason().find("oneDNN"), std::string::npos);
 
-  problem.dtype = DType::f16;
-  EXPECT_NE(onednn.supports(problem, device()).reason().find("f16"), std::string::npos);
+  problem.dtype = DTypes(DType::bf16, DType::bf16, DType::bf16);
+  problem.rounding = Rounding::eager;
+  EXPECT_NE(onednn.supports(problem, device()).reason().find("eagerly"), std::string::npos);
   EXPECT_TRUE(onednn.candidates(problem, device()).empty());
 }
 
 TEST_F(Onednn, TriesItsOwnFormatsFirstForNchwOnly) {
-  Conv2dProblem problem{.c = 16, .h = 8, .w = 8, .k = 16, .r = 3, .s = 3};
+  ConvProblem problem{.c = 16, .h = 8, .w = 8, .k = 16, .r = 3, .s = 3};
   EXPECT_EQ(cpu::onednn()->candidates(problem, device()), (std::vector<Config>{blocked(1), blocked(0)}));
   problem.layout = Layout::nhwc;
   EXPECT_EQ(cpu::onednn()->candidates(problem, device()), (std::vector<Config>{blocked(0), blocked(1)}));

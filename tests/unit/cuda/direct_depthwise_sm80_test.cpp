@@ -1,5 +1,5 @@
-// The depthwise kernel for channels last without a GPU: geometry, refusals, and that what is offered compiles
-// for every architecture without spills into the threads that were planned.
+// The depthwise kernel for channels last without a GPU: its geometry, its refusals, and its tightest configs
+// compiled.
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace convtune {
 namespace {
 
-std::vector<Config> candidates(const Conv2dProblem& problem, ComputeCapability capability = {9, 0}) {
+std::vector<Config> candidates(const ConvProblem& problem, ComputeCapability capability = {9, 0}) {
   return cuda::direct_depthwise_sm80().candidates(problem, gpu(capability));
 }
 
@@ -21,7 +21,7 @@ int number(int i) {
 
 // One output as the kernel computes it, from an input that lies as in its ring of rows.
 long long sum_by_geometry(const DirectDepthwiseSm80& a, int p, int q) {
-  const Conv2dExtents& of = a.conv;
+  const ConvExtents& of = a.conv;
   const int band = p / a.tile_rows(), pass = p % a.tile_rows() / a.pass_rows();
   const int down = p % a.pass_rows() / a.rows, row = p % a.rows;
   const int side = q / a.tile_columns(), across = q % a.tile_columns() / a.columns, column = q % a.columns;
@@ -48,16 +48,38 @@ long long sum_by_geometry(const DirectDepthwiseSm80& a, int p, int q) {
   return sum;
 }
 
+// Of a position: each channel of the tensor is one thread's, which reads it where its word was copied to.
+void expect_each_channel_once(const DirectDepthwiseSm80& a) {
+  std::vector<int> times(static_cast<std::size_t>(a.conv.c));
+  std::vector<int> byte_of(static_cast<std::size_t>(a.channels));  // in the ring
+  const int size = size_of(a.conv.x_type);
+  for (int word = 0; word < a.words_abreast(); ++word)
+    for (int i = 0; i < a.word(); ++i)
+      byte_of[static_cast<std::size_t>(word * a.word() + i)] = 4 * word + i * size;
+  for (int chunk = 0; chunk < a.chunks(); ++chunk)
+    for (int lane = 0; lane < a.lanes(); ++lane)
+      for (int i = 0; i < a.width; ++i) {
+        const int channel = lane * a.width + i, k = chunk * a.channels + channel;
+        EXPECT_EQ(byte_of[static_cast<std::size_t>(channel)], lane * a.width * size + i * size);
+        EXPECT_LT(k, a.packed_channels());
+        if (k < a.conv.c) ++times[static_cast<std::size_t>(k)];
+      }
+  EXPECT_EQ(times, std::vector<int>(times.size(), 1));
+  EXPECT_EQ(a.position_bytes(), 4 * a.words_abreast());
+}
+
 TEST(DirectDepthwiseSm80, FindsEveryProductInItsSharedMemory) {
   for (const char* text :
        {"g8mb1ic8ih9iw11oc8kh3ph1", "g5mb1ic5ih20iw16oc5kh5kw3sh2sw3ph2pw0", "g8mb1ic8ih7oc8kh7ph3",
         "g8mb1ic8ih15iw23oc8kh3kw4sh3sw2ph3pw4dh1dw2", "g4mb1ic4ih12oc4kh2sh4", "g4mb1ic4ih8oc4kh7ph6",
-        "g4mb1ic4ih4iw28oc4kh1sh5", "g4mb1ic4ih2oc4kh3ph5", "g4mb1ic4ih9oc4kh3sh2 pad_bottom=3"}) {
-    const Conv2dProblem problem = parse_problem(std::string(text) + " layout=nhwc");
+        "g4mb1ic4ih4iw28oc4kh1sh5", "g4mb1ic4ih2oc4kh3ph5", "g4mb1ic4ih9oc4kh3sh2 pad_bottom=3",
+        "g37mb1ic37ih9iw11oc37kh3ph1 dtype=f16", "g96mb1ic96ih12oc96kh7ph3 dtype=bf16"}) {
+    const ConvProblem problem = parse_problem(std::string(text) + " layout=nhwc");
     const std::vector<Config> configs = candidates(problem);
     ASSERT_FALSE(configs.empty()) << text;
     for (std::size_t c = 0; c < configs.size(); c += 1 + configs.size() / 16) {
       const DirectDepthwiseSm80 kernel = kernel_of<DirectDepthwiseSm80>(problem, configs[c]);
+      expect_each_channel_once(kernel);
       for (int p = 0; p < problem.p(); ++p)
         for (int q = 0; q < problem.q(); ++q) {
           long long want = 0;
@@ -78,104 +100,75 @@ TEST(DirectDepthwiseSm80, FindsEveryProductInItsSharedMemory) {
 
 // Where one strip is a whole image its padding is neither stored nor multiplied.
 TEST(DirectDepthwiseSm80, LeavesThePaddingOfWholeImagesOut) {
-  const Conv2dProblem problem = parse_problem("g64mb1ic64ih7oc64kh7ph3 layout=nhwc");
+  const ConvProblem problem = parse_problem("g64mb1ic64ih7oc64kh7ph3 layout=nhwc");
   const auto kernel = [&](const char* config) {
     return kernel_of<DirectDepthwiseSm80>(problem, parse_config(config));
   };
-  const auto whole = kernel("rows=7 columns=7 channels=64 down=1 across=1 passes=1 ahead=1 blocks=4");
+  const auto whole = kernel("rows=7 columns=7 channels=64 width=1 down=1 across=1 passes=1 ahead=1 blocks=4");
   EXPECT_EQ(whole.smem_bytes(), 7 * 7 * 64 * 4);
   EXPECT_EQ(whole.work().products, 37 * 37);
   EXPECT_EQ(whole.work().inputs, 7 * 7);
-  const auto high = kernel("rows=7 columns=2 channels=64 down=1 across=4 passes=1 ahead=1 blocks=4");
+  const auto high = kernel("rows=7 columns=2 channels=64 width=1 down=1 across=4 passes=1 ahead=1 blocks=4");
   EXPECT_EQ(high.smem_bytes(), 7 * 14 * 64 * 4);
   EXPECT_EQ(high.work().products, 37 * 14);
 }
 
-TEST(DirectDepthwiseSm80, RefusesWithAReason) {
-  const auto reason = [](const std::string& text, ComputeCapability capability = {9, 0}) {
-    return cuda::direct_depthwise_sm80().supports(parse_problem(text), gpu(capability)).reason();
-  };
-  const std::string good = "mb2g32ic32ih32oc32kh3ph1 layout=nhwc";
+TEST(DirectDepthwiseSm80, TakesAnyPrecisionEverywhere) {
   for (const char* precision : {"fp32", "tf32", "fp16", "bf16"})
     for (const ComputeCapability capability : kCapabilities)
-      EXPECT_EQ(reason(good + " precision=" + precision, capability), "");
-  EXPECT_EQ(reason("mb1g8ic8ih40oc8kh31ph15 layout=nhwc"), "");
-  EXPECT_NE(reason("mb2g32ic32ih32oc32kh3ph1").find("NHWC"), std::string::npos);
-  EXPECT_NE(reason(good + " precision=fp16 dtype=f16").find("f32"), std::string::npos);
-  EXPECT_NE(reason("mb2g32ic32ih32oc64kh3ph1 layout=nhwc").find("one filter a channel"), std::string::npos);
-  EXPECT_NE(reason("mb2g16ic32ih32oc32kh3ph1 layout=nhwc").find("one filter a channel"), std::string::npos);
-  EXPECT_NE(reason("mb2g2ic2ih64oc2kh40 layout=nhwc").find("1024 taps"), std::string::npos);
-  EXPECT_NE(reason("mb2g2ic2ih2000000iw1oc2kh3ph1pw1 layout=nhwc").find("2000000"), std::string::npos);
-  EXPECT_NE(reason("mb1g64ic64ih9000oc64kh3ph1 layout=nhwc").find("too large"), std::string::npos);
-  EXPECT_NE(reason("mb1g8ic8ih900oc8kh2dh400 layout=nhwc").find("window"), std::string::npos);
+      EXPECT_TRUE(cuda::direct_depthwise_sm80().supports(
+          tf32(std::string("mb2g32ic32ih32oc32kh3ph1 layout=nhwc precision=") + precision), gpu(capability)));
+  for (const char* text : {"g1mb1ic1ih1oc1kh1", "g17mb1ic17ih9oc17kh3sh2ph1", "g3mb1ic3ih40oc3kh31ph15",
+                           "g8mb1ic8ih5iw300oc8kh3ph1dh1"})
+    EXPECT_FALSE(candidates(tf32(text + std::string(" layout=nhwc"))).empty()) << text;
 }
 
-TEST(DirectDepthwiseSm80, TakesNoConfigFromOutsideThatIsNotItsOwn) {
-  const Conv2dProblem problem = tf32("g96mb64ic96ih56oc96kh7ph3 layout=nhwc");
-  const auto accepts = [&](const char* text) {
-    return static_cast<bool>(cuda::direct_depthwise_sm80().accepts(problem, gpu(), parse_config(text)));
-  };
-  EXPECT_TRUE(accepts("rows=7 columns=4 channels=32 down=2 across=2 passes=1 ahead=1 blocks=4"));
-  for (const char* bad :
-       {"rows=7 columns=4 channels=32 down=2 across=2",
-        "rows=0 columns=4 channels=32 down=2 across=2 passes=1 ahead=1 blocks=4",
-        "rows=7 columns=4 channels=30 down=2 across=2 passes=1 ahead=1 blocks=4",
-        "rows=7 columns=4 channels=32 down=2 across=2 passes=1 ahead=1 blocks=9",  // registers
-        "rows=7 columns=4 channels=96 down=4 across=4 passes=1 ahead=1 blocks=1",  // threads
-        "rows=8 columns=8 channels=32 down=1 across=2 passes=1 ahead=1 blocks=1",  // products
-        "rows=4 columns=4 channels=32 down=1 across=2 passes=2 ahead=3 blocks=1",
-        "rows=4 columns=4 channels=32 down=7 across=4 passes=1 ahead=1 blocks=3",  // shared memory
-        "rows=7 columns=4 channels=32 down=1000 across=1000 passes=1 ahead=1 blocks=1",
-        "rows=7 columns=4 channels=32 down=2 across=4294967297 passes=1 ahead=1 blocks=4"})
-    EXPECT_FALSE(accepts(bad)) << bad;
+TEST(DirectDepthwiseSm80, RefusesWithAReason) {
+  expect_refusals(cuda::direct_depthwise_sm80(),
+                  {{"mb2g32ic32ih32oc32kh3ph1", "NHWC"},
+                   {"mb2g32ic32ih32oc32kh3ph1 layout=nhwc dtype=f16:f16:f32", "of one type"},
+                   {"mb2g32ic32ih32oc64kh3ph1 layout=nhwc", "one filter a channel"},
+                   {"mb2g16ic32ih32oc32kh3ph1 layout=nhwc", "one filter a channel"},
+                   {"mb2g2ic2ih64oc2kh40 layout=nhwc", "1024 taps"},
+                   {"mb2g2ic2ih2000000iw1oc2kh3ph1pw1 layout=nhwc", "2000000"},
+                   {"mb1g64ic64ih9000oc64kh3ph1 layout=nhwc", "too large"},
+                   {"mb1g8ic8ih900oc8kh2dh400 layout=nhwc", "window"}});
+  const ConvProblem problem = tf32("g96mb64ic96ih56oc96kh7ph3 layout=nhwc");
+  expect_config_refusals(cuda::direct_depthwise_sm80(), problem,
+                         "rows=7 columns=4 channels=32 width=1 down=2 across=2 passes=1 ahead=1 blocks=4",
+                         {"rows=0", "channels=30", "width=2", "blocks=9",  // registers
+                          "channels=96 down=4 across=4 blocks=1",          // threads
+                          "rows=8 columns=8 down=1 blocks=1",              // products
+                          "rows=4 down=1 passes=2 ahead=3 blocks=1",
+                          "rows=4 down=7 across=4 blocks=3",  // shared memory
+                          "down=1000 across=1000 blocks=1"});
 }
 
-TEST(DirectDepthwiseSm80, OffersWhatItAccepts) {
-  for (const char* text :
-       {"g96mb64ic96ih56oc96kh7ph3", "g144mb64ic144ih56oc144kh3ph1", "g1mb1ic1ih1oc1kh1",
-        "g17mb1ic17ih9oc17kh3sh2ph1", "g3mb1ic3ih40oc3kh31ph15", "g8mb1ic8ih5iw300oc8kh3ph1dh1"}) {
-    const Conv2dProblem problem = tf32(std::string(text) + " layout=nhwc");
-    const std::vector<Config> configs = candidates(problem);
-    ASSERT_FALSE(configs.empty()) << text;
-    for (const Config& config : configs)
-      EXPECT_TRUE(cuda::direct_depthwise_sm80().accepts(problem, gpu(), config))
-          << text << " " << to_string(config);
-  }
-}
-
-// The first guess and, of those with several passes and with one, the config with the least registers to
-// spare.
-TEST(DirectDepthwiseSm80, CompilesAsPlanned) {
-  if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
-  std::vector<cuda::CompileJob> jobs;
-  std::vector<int> threads;
-  const auto add = [&](const Conv2dProblem& problem, const Config& config, ComputeCapability capability) {
-    const DirectDepthwiseSm80 kernel = kernel_of<DirectDepthwiseSm80>(problem, config);
-    jobs.push_back(job_of(cuda::direct_depthwise_sm80(), problem, config, capability));
-    threads.push_back(kernel.threads() * kernel.blocks);
-  };
+// Of those with several passes and with one, the config with the least registers to spare.
+TEST(DirectDepthwiseSm80, CompilesWithTheLeastToSpare) {
+  std::vector<PlannedKernel> kernels;
   for (const char* text : {"g96mb64ic96ih56oc96kh7ph3", "g96mb64ic96ih112oc96kh3sh2ph1",
-                           "g17mb2ic17ih14oc17kh5sh2ph2dh1", "g4mb1ic4ih30oc4kh13ph6"}) {
-    const Conv2dProblem problem = tf32(std::string(text) + " layout=nhwc");
-    const std::vector<Config> configs = candidates(problem);
-    ASSERT_FALSE(configs.empty()) << text;
-    add(problem, configs.front(), {9, 0});
+                           "g17mb2ic17ih14oc17kh5sh2ph2dh1", "g4mb1ic4ih30oc4kh13ph6",
+                           "g96mb64ic96ih56oc96kh7ph3 dtype=bf16", "g144mb64ic144ih56oc144kh3ph1 dtype=f16",
+                           "g17mb2ic17ih14oc17kh5sh2ph2dh1 dtype=f16 act=silu residual=1 rounding=eager"})
     for (const bool ring : {false, true}) {
-      const Config* tightest = nullptr;
-      int least = 0;
-      for (const Config& config : configs) {
-        const DirectDepthwiseSm80 kernel = kernel_of<DirectDepthwiseSm80>(problem, config);
-        const int spare = kernel.register_limit() - kernel.registers();
-        if ((kernel.passes > 1) == ring && (!tightest || spare < least)) tightest = &config, least = spare;
-      }
-      if (tightest) add(problem, *tightest, {9, 0});
+      const ConvProblem problem = tf32(std::string(text) + " layout=nhwc");
+      std::vector<Config> configs = candidates(problem);
+      std::erase_if(configs, [&](const Config& config) { return (config.at("passes") > 1) != ring; });
+      if (configs.empty()) continue;
+      kernels.push_back({problem, most<DirectDepthwiseSm80>(problem, configs, [](const auto& a) {
+                           return a.registers() - a.register_limit();
+                         })});
     }
-  }
-  for (const ComputeCapability capability : kCapabilities) {
-    const Conv2dProblem problem = tf32("g96mb64ic96ih56oc96kh7ph3 layout=nhwc");
-    add(problem, candidates(problem, capability).front(), capability);
-  }
-  expect_compiles(jobs, threads);
+  // Halves one by one, and words that are no whole vectors.
+  for (const char* text :
+       {"g37mb1ic37ih9iw11oc37kh3ph1 dtype=f16 residual=1", "g36mb1ic36ih9oc36kh3ph1 dtype=bf16",
+        "g64mb1ic64ih14oc64kh7ph3 dtype=bf16 residual=1"})
+    for (const bool any_pointer : {false, true}) {
+      const ConvProblem problem = tf32(std::string(text) + " layout=nhwc");
+      kernels.push_back({problem, candidates(problem).front(), {8, 0}, any_pointer});
+    }
+  expect_compiles_as_planned(*cuda::kernel_algorithm(cuda::direct_depthwise_sm80()), kernels);
 }
 
 }  // namespace

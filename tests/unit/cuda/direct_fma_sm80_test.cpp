@@ -1,5 +1,5 @@
-// The direct kernel on CUDA cores without a GPU: geometry, refusals, and that what is offered compiles for
-// every architecture without spills into the threads that were planned.
+// The direct kernel on CUDA cores without a GPU: its geometry, its refusals, and its largest configs
+// compiled.
 
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ TEST(DirectFmaSm80, FindsEveryProductInItsSharedMemory) {
   for (const char* text : {"mb1g1ic1ih9iw11oc1kh3ph1", "mb1g1ic1ih9iw12oc1kh3ph1",
                            "mb1ic1ih20iw16oc1kh5kw3sh2sw3ph2pw0", "mb1ic1ih15iw23oc1kh3kw4sh3sw2ph3pw4dh1dw2",
                            "mb1ic1ih12iw12oc1kh2sh4", "mb1ic1ih8iw8oc1kh7ph6", "mb1ic1ih4iw28oc1kh1sh5"}) {
-    const Conv2dProblem problem = parse_problem(text);
+    const ConvProblem problem = parse_problem(text);
     const auto number = [](int i) { return i * 7 % 11 - 5; };
     std::vector<int> x, w;
     for (int i = 0; i < problem.h * problem.w; ++i) x.push_back(number(i));
@@ -72,71 +72,45 @@ TEST(DirectFmaSm80, FindsEveryProductInItsSharedMemory) {
   }
 }
 
-TEST(DirectFmaSm80, RefusesWithAReason) {
-  const auto reason = [](const std::string& text, ComputeCapability capability = {9, 0}) {
-    return cuda::direct_fma_sm80().supports(parse_problem(text), gpu(capability)).reason();
-  };
-  const std::string good = "mb2g32ic32ih32oc32kh3ph1";
+TEST(DirectFmaSm80, TakesAnyPrecisionEverywhere) {
   for (const char* precision : {"fp32", "tf32", "fp16", "bf16"})
     for (const ComputeCapability capability : kCapabilities)
-      EXPECT_EQ(reason(good + " precision=" + precision, capability), "");
-  EXPECT_NE(reason(good + " precision=fp32 layout=nhwc").find("NCHW"), std::string::npos);
-  EXPECT_NE(reason(good + " precision=fp16 dtype=f16").find("f32"), std::string::npos);
-  EXPECT_NE(reason("mb2ic64ih32oc16kh3ph1 precision=tf32").find("few products"), std::string::npos);
-  EXPECT_NE(reason("mb2g2ic2ih64oc2kh40 precision=tf32").find("few products"), std::string::npos);
-  EXPECT_NE(reason("mb2g2ic2ih2000000iw1oc2kh3ph1pw1 precision=tf32").find("2000000"), std::string::npos);
-  EXPECT_NE(reason("mb1ic4ih8iw100000oc16kh3ph1 precision=tf32").find("shared memory"), std::string::npos);
-  EXPECT_NE(reason("mb1ic1ih512oc1kh1sh64 precision=tf32").find("columns"), std::string::npos);
+      EXPECT_TRUE(cuda::direct_fma_sm80().supports(
+          tf32(std::string("mb2g32ic32ih32oc32kh3ph1 precision=") + precision), gpu(capability)));
 }
 
-TEST(DirectFmaSm80, TakesNoConfigFromOutsideThatIsNotItsOwn) {
-  const Conv2dProblem problem = tf32("mnist_conv1");
-  const auto accepts = [&](const char* text) {
-    return static_cast<bool>(cuda::direct_fma_sm80().accepts(problem, gpu(), parse_config(text)));
-  };
-  EXPECT_TRUE(accepts("rows=7 filters=1 down=4 units=1 chunks=32 passes=4 kept=1 uniform=1 staged=0"));
-  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=1 chunks=32 passes=4 kept=1 uniform=1"));
-  EXPECT_FALSE(accepts("rows=0 filters=1 down=4 units=1 chunks=32 passes=4 kept=1 uniform=1 staged=0"));
-  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=1 chunks=32 passes=4 kept=2 uniform=1 staged=0"));
-  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=1 chunks=16 passes=3 kept=1 uniform=0 staged=0"))
-      << "28 places do not divide the threads";
-  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=2 chunks=32 passes=4 kept=1 uniform=1 staged=0"));
-  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=1 chunks=32 passes=60 kept=0 uniform=1 staged=0"))
-      << "passes without work";
-  EXPECT_FALSE(accepts("rows=7 filters=1 down=4 units=4096 chunks=4096 passes=1 kept=0 uniform=0 staged=0"));
-  EXPECT_FALSE(accepts("rows=16 filters=16 down=1 units=1 chunks=1 passes=1 kept=0 uniform=0 staged=0"));
+TEST(DirectFmaSm80, RefusesWithAReason) {
+  expect_refusals(cuda::direct_fma_sm80(), {{"mb2g32ic32ih32oc32kh3ph1 layout=nhwc", "NCHW"},
+                                            {"mb2g32ic32ih32oc32kh3ph1 precision=fp16 dtype=f16", "f32"},
+                                            {"mb2ic64ih32oc16kh3ph1", "few products"},
+                                            {"mb2g2ic2ih64oc2kh40", "few products"},
+                                            {"mb2g2ic2ih2000000iw1oc2kh3ph1pw1", "2000000"},
+                                            {"mb1ic4ih8iw100000oc16kh3ph1", "shared memory"},
+                                            {"mb1ic1ih512oc1kh1sh64", "columns"}});
+  expect_config_refusals(cuda::direct_fma_sm80(), tf32("mnist_conv1"),
+                         "rows=7 filters=1 down=4 units=1 chunks=32 passes=4 kept=1 uniform=1 staged=0",
+                         {"rows=0", "kept=2",
+                          "chunks=16 passes=3 uniform=0",  // 28 places do not divide the threads
+                          "units=2",
+                          "passes=60 kept=0",  // passes without work
+                          "units=4096 chunks=4096 passes=1 kept=0 uniform=0",
+                          "rows=16 filters=16 down=1 chunks=1 passes=1 kept=0 uniform=0"});
 }
 
-// The first guess and, of those that keep, stage and do neither, the one with the most registers.
-TEST(DirectFmaSm80, CompilesAsPlanned) {
-  if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
-  std::vector<cuda::CompileJob> jobs;
-  std::vector<int> threads;
-  const auto add = [&](const Conv2dProblem& problem, const Config& config, ComputeCapability capability) {
-    const DirectFmaSm80 kernel = kernel_of<DirectFmaSm80>(problem, config);
-    jobs.push_back(job_of(cuda::direct_fma_sm80(), problem, config, capability));
-    threads.push_back(kernel.threads());
-  };
+// Of those that keep, stage and share weights in a warp, the one with the most registers.
+TEST(DirectFmaSm80, CompilesWithTheMostRegisters) {
+  std::vector<PlannedKernel> kernels;
   for (const char* name : {"mobilenet_dw_3x3_144", "mobilenet_dw_3x3_s2_96", "convnext_dw_7x7_96",
-                           "resnext_g32_3x3_128", "mnist_conv1", "sd_unet_conv_in"}) {
-    const Conv2dProblem problem = tf32(name);
-    const std::vector<Config> configs = cuda::direct_fma_sm80().candidates(problem, gpu());
-    ASSERT_FALSE(configs.empty()) << name;
-    add(problem, configs.front(), {9, 0});
+                           "resnext_g32_3x3_128", "mnist_conv1", "sd_unet_conv_in"})
     for (const char* flag : {"kept", "staged", "uniform"}) {
-      const Config* most = nullptr;
-      for (const Config& config : configs)
-        if (config.at(flag) == 1 && (!most || kernel_of<DirectFmaSm80>(problem, config).registers() >
-                                                  kernel_of<DirectFmaSm80>(problem, *most).registers()))
-          most = &config;
-      if (most) add(problem, *most, {9, 0});
+      const ConvProblem problem = tf32(name);
+      std::vector<Config> configs = cuda::direct_fma_sm80().candidates(problem, gpu());
+      std::erase_if(configs, [&](const Config& config) { return config.at(flag) == 0; });
+      if (configs.empty()) continue;
+      kernels.push_back({problem, most<DirectFmaSm80>(problem, configs,
+                                                      [](const DirectFmaSm80& a) { return a.registers(); })});
     }
-  }
-  for (const ComputeCapability capability : kCapabilities) {
-    const Conv2dProblem problem = tf32("resnext_g32_3x3_128");
-    add(problem, cuda::direct_fma_sm80().candidates(problem, gpu(capability)).front(), capability);
-  }
-  expect_compiles(jobs, threads);
+  expect_compiles_as_planned(*cuda::kernel_algorithm(cuda::direct_fma_sm80()), kernels);
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// The direct patch kernel without a GPU: geometry, refusals, and that what is offered compiles without spills
-// into the threads and shared memory that were planned.
+// The direct patch kernel without a GPU: its geometry, its refusals, and its largest configs compiled.
 
 #include <gtest/gtest.h>
 
@@ -13,11 +12,11 @@
 namespace convtune {
 namespace {
 
-std::vector<Config> candidates(const Conv2dProblem& problem) {
+std::vector<Config> candidates(const ConvProblem& problem) {
   return cuda::direct_patch_sm90().candidates(problem, gpu());
 }
 
-Conv2dExtents patches(int n, int c, int side, int p, int q, int k) {
+ConvExtents patches(int n, int c, int side, int p, int q, int k) {
   return {.n = n,
           .c = c,
           .h = p * side + 1,
@@ -87,71 +86,40 @@ TEST(DirectPatchSm90, StagingHasNoBankConflicts) {
 }
 
 TEST(DirectPatchSm90, RefusesWithAReason) {
-  const auto reason = [](const std::string& text, ComputeCapability capability = {9, 0}) {
-    return cuda::direct_patch_sm90().supports(parse_problem(text), gpu(capability)).reason();
-  };
-  EXPECT_EQ(reason("mb2ic3ih64oc64kh16sh16 precision=tf32"), "");
-  EXPECT_EQ(reason("mb2ic3ih64oc10kh8sh8 precision=bf16"), "");
-  EXPECT_NE(reason("mb2ic3ih64oc64kh16sh16 precision=tf32", {8, 0}).find("this is 8.0"), std::string::npos);
-  EXPECT_NE(reason("mb2ic3ih64oc64kh16sh16 precision=fp32").find("fp32"), std::string::npos);
-  EXPECT_NE(reason("mb2ic3ih64oc64kh16sh16 precision=tf32 layout=nhwc").find("NCHW"), std::string::npos);
-  EXPECT_NE(reason("mb2ic3ih64oc64kh16sh16 dtype=f16 precision=fp16").find("f32"), std::string::npos);
+  std::vector<Refusal> refusals = {{"mb2ic3ih64oc64kh16sh16", "this is 8.0", {8, 0}},
+                                   {"mb2ic3ih64oc64kh16sh16 precision=fp32", "fp32"},
+                                   {"mb2ic3ih64oc64kh16sh16 layout=nhwc", "NCHW"},
+                                   {"mb2ic3ih64oc64kh16sh16 dtype=f16 precision=fp16", "f32"},
+                                   {"mb2ic3ih64iw200000oc64kh16sh16", "rows of 200000"}};
+  for (const char* text : {"mb2ic3ih64oc64kh16sh8", "mb2ic3ih64oc64kh16sh16ph1", "g3mb2ic3ih64oc66kh16sh16",
+                           "mb2ic3ih70oc64kh14sh14", "mb2ic3ih65oc64kh16sh16", "mb2ic3ih64oc64kh16sh16dh1"})
+    refusals.push_back({text, "patches"});
+  expect_refusals(cuda::direct_patch_sm90(), refusals);
+  expect_config_refusals(
+      cuda::direct_patch_sm90(), tf32("vit_b16_patchify"), "consumers=3 filters=192 rows=1 stages=7",
+      {"consumers=4 stages=4", "consumers=0 stages=4", "filters=224 stages=4",
+       "consumers=2 filters=288 stages=4", "consumers=2 filters=100 stages=4",
+       "consumers=2 filters=0 stages=4", "consumers=2 filters=64 rows=3 stages=4",
+       "consumers=2 filters=64 rows=8 stages=2", "stages=8", "consumers=2 filters=64 stages=1"});
+}
+
+TEST(DirectPatchSm90, TakesVisionTransformers) {
   for (const char* text :
-       {"mb2ic3ih64oc64kh16sh8 precision=tf32", "mb2ic3ih64oc64kh16sh16ph1 precision=tf32",
-        "g3mb2ic3ih64oc66kh16sh16 precision=tf32", "mb2ic3ih70oc64kh14sh14 precision=tf32",
-        "mb2ic3ih65oc64kh16sh16 precision=tf32", "mb2ic3ih64oc64kh16sh16dh1 precision=tf32"})
-    EXPECT_NE(reason(text).find("patches"), std::string::npos) << text;
-  EXPECT_NE(reason("mb2ic3ih64iw200000oc64kh16sh16 precision=tf32").find("rows of 200000"),
-            std::string::npos);
+       {"vit_b16_patchify", "convnext_patchify", "mb9ic3ih224oc768kh32sh32", "mb3ic3ih384oc1024kh16sh16",
+        "mb2ic3ih1024oc768kh16sh16", "mb1ic3ih32oc16kh16sh16"})
+    EXPECT_FALSE(candidates(tf32(text)).empty()) << text;
 }
 
-TEST(DirectPatchSm90, TakesNoConfigFromOutsideThatIsNotItsOwn) {
-  const Conv2dProblem problem = tf32("vit_b16_patchify");
-  const auto accepts = [&](const std::string& text) {
-    return static_cast<bool>(cuda::direct_patch_sm90().accepts(problem, gpu(), parse_config(text)));
-  };
-  EXPECT_TRUE(accepts("consumers=3 filters=192 rows=1 stages=7"));
-  for (const char* bad :
-       {"consumers=4 filters=192 rows=1 stages=4", "consumers=0 filters=192 rows=1 stages=4",
-        "consumers=3 filters=224 rows=1 stages=4", "consumers=2 filters=288 rows=1 stages=4",
-        "consumers=2 filters=100 rows=1 stages=4", "consumers=2 filters=0 rows=1 stages=4",
-        "consumers=2 filters=64 rows=3 stages=4", "consumers=2 filters=64 rows=8 stages=2",
-        "consumers=3 filters=192 rows=1 stages=8", "consumers=2 filters=64 rows=1 stages=1",
-        "consumers=2 filters=64 rows=1 stages=4 slots=2", "consumers=2 filters=64 rows=1",
-        "consumers=2 filters=64 rows=4294967297 stages=4"})
-    EXPECT_FALSE(accepts(bad)) << bad;
-}
-
-TEST(DirectPatchSm90, OffersWhatItAccepts) {
-  for (const char* text : {"vit_b16_patchify", "convnext_patchify", "mb1ic3ih32oc16kh16sh16",
-                           "mb64ic3ih224oc768kh32sh32", "mb2ic3ih384oc1024kh16sh16"}) {
-    const Conv2dProblem problem = tf32(text);
-    const std::vector<Config> configs = candidates(problem);
-    ASSERT_FALSE(configs.empty()) << text;
-    for (const Config& config : configs)
-      EXPECT_TRUE(cuda::direct_patch_sm90().accepts(problem, gpu(), config)) << to_string(config);
-  }
-}
-
-// The first guess and the configs with the most registers of sums and of a stage.
-TEST(DirectPatchSm90, CompilesAsPlanned) {
-  if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
-  const Conv2dProblem vit = tf32("vit_b16_patchify"), odd = tf32("mb3ic5ih37iw64oc70kh8sh8 act=relu bias=0");
-  std::vector<cuda::CompileJob> jobs;
-  std::vector<int> threads;
-  const auto add = [&](const Conv2dProblem& problem, const Config& config) {
-    const auto kernel = kernel_of<DirectPatchSm90>(problem, config);
-    ASSERT_TRUE(kernel.valid(227 * 1024));
-    jobs.push_back(job_of(cuda::direct_patch_sm90(), problem, config));
-    threads.push_back(kernel.threads());
-  };
-  add(vit, candidates(vit).front());
+// The configs with the most registers of sums and of a stage.
+TEST(DirectPatchSm90, CompilesWithTheMostRegisters) {
+  std::vector<PlannedKernel> kernels;
   for (const char* config :
        {"consumers=3 filters=192 rows=1 stages=7", "consumers=3 filters=192 rows=2 stages=3",
         "consumers=2 filters=256 rows=2 stages=3"})
-    add(vit, parse_config(config));
-  add(odd, candidates(odd).back());
-  expect_compiles(jobs, threads);
+    kernels.push_back({tf32("vit_b16_patchify"), parse_config(config)});
+  const ConvProblem odd = tf32("mb3ic5ih37iw64oc70kh8sh8 act=relu bias=0");
+  kernels.push_back({odd, candidates(odd).back()});
+  expect_compiles_as_planned(*cuda::kernel_algorithm(cuda::direct_patch_sm90()), kernels);
 }
 
 }  // namespace

@@ -1,39 +1,20 @@
 // The direct stem kernel of compute capability 8.0 and up without a GPU: that its offsets make a convolution,
-// refusals, and that what is offered compiles without spills into what was planned.
+// and its refusals.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "base/random_bits.h"
-#include "convtune/cases.h"
-#include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/direct_stem_sm80/candidates.h"
-#include "cuda/backend/cuda.h"
-#include "cuda/compile/compile_all.h"
-#include "cuda/cudnn/cudnn.h"
-#include "cuda/launch/kernel_algorithm.h"
-#include "model/target.h"
-#include "plan/estimate.h"
-#include "problem/config.h"
+#include "kernel_expectations.h"
 
 namespace convtune {
 namespace {
 
-DirectStemSm80 kernel_of(const Conv2dProblem& problem, const Config& config) {
+DirectStemSm80 stem_of(const ConvProblem& problem, const Config& config) {
   const cuda::DirectStemPlanned planned(problem);
   return planned.laid_out(from_config(config, planned.plain()));
-}
-
-DeviceInfo gpu(ComputeCapability capability = {8, 9}) {
-  return device_of(typical_target(capability, 128));
-}
-
-Conv2dProblem stem(const std::string& text) {
-  Conv2dProblem problem = find_problem(text);
-  problem.precision = Precision::tf32;
-  return problem;
 }
 
 // The window of a block as the kernel fills it; NaN where nothing is written.
@@ -93,7 +74,7 @@ void expect_ring(const DirectStemSm80& kernel, const std::string& what) {
 // Every output of every block, as its threads read the window, against the definition. What a thread reads
 // must have been written, what it multiplies by zero too.
 void expect_convolution(const DirectStemSm80& kernel, const std::string& what) {
-  const Conv2dExtents& of = kernel.conv;
+  const ConvExtents& of = kernel.conv;
   std::vector<float> image(static_cast<std::size_t>(of.c * of.h * of.w)),
       weights(static_cast<std::size_t>(of.taps()));
   for (std::size_t i = 0; i < image.size(); ++i) image[i] = static_cast<float>(random_bits(1, i) % 7) - 3;
@@ -133,7 +114,7 @@ TEST(DirectStemSm80, WindowAndOffsetsMakeAConvolution) {
     for (const int s : {1, 2, 3, 4, 5, 7, 11, 16})
       for (const int width : {24, 27, 30})
         for (const int pad : {0, 1, 4}) {
-          Conv2dProblem problem;
+          ConvProblem problem;
           problem.c = 1 + s % 3, problem.h = 11, problem.w = width, problem.k = 16;
           problem.r = 1 + (s + stride) % 5, problem.s = s;
           problem.stride_h = 1 + stride % 4, problem.stride_w = stride;
@@ -141,81 +122,23 @@ TEST(DirectStemSm80, WindowAndOffsetsMakeAConvolution) {
           problem.precision = Precision::tf32;
           const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(problem, gpu());
           for (std::size_t i = 0; i < configs.size(); i += 1 + configs.size() / 2)
-            expect_convolution(kernel_of(problem, configs[i]),
+            expect_convolution(stem_of(problem, configs[i]),
                                to_string(problem) + " with " + to_string(configs[i]));
           for (std::size_t i = 0; i < configs.size(); i += 1 + configs.size() / 8)
-            expect_ring(kernel_of(problem, configs[i]),
-                        to_string(problem) + " with " + to_string(configs[i]));
+            expect_ring(stem_of(problem, configs[i]), to_string(problem) + " with " + to_string(configs[i]));
           if (HasFatalFailure()) return;
         }
 }
 
-TEST(DirectStemSm80, RefusesWithAReason) {
-  const auto reason = [](const std::string& text, ComputeCapability capability = {8, 9}) {
-    return cuda::direct_stem_sm80().supports(parse_problem(text), gpu(capability)).reason();
-  };
-  const std::string good = "mb2ic3ih32oc16kh3ph1 precision=tf32";
-  for (const ComputeCapability capability :
-       {ComputeCapability{8, 0}, {8, 6}, {8, 9}, {9, 0}, {10, 0}, {12, 0}})
-    EXPECT_EQ(reason(good, capability), "");
-  EXPECT_EQ(reason("mb2ic3ih32oc16kh3ph1 precision=bf16"), "");
-  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1 precision=fp32").find("fp32"), std::string::npos);
-  EXPECT_NE(reason(good + " layout=nhwc").find("NCHW"), std::string::npos);
-  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1 dtype=f16 precision=fp16").find("f32"), std::string::npos);
-  EXPECT_NE(reason("mb2g2ic4ih32oc16kh3ph1 precision=tf32").find("group"), std::string::npos);
-  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1dh1 precision=tf32").find("dense"), std::string::npos);
-  EXPECT_NE(reason("mb2ic512ih32oc16kh3ph1 precision=tf32").find("few input channels"), std::string::npos);
-  EXPECT_NE(reason("mb1ic4ih40000oc16kh3ph1 precision=tf32").find("too large"), std::string::npos);
-}
-
-TEST(DirectStemSm80, TakesNoConfigFromOutsideThatIsNotItsOwn) {
-  const auto accepts = [](const std::string& change) {
-    Config config = parse_config(
-        "warp_filters=48 warp_columns=7 warp_rows=1 filter_warps=2 row_warps=4 column_warps=1 steps=2 "
-        "stages=3 "
-        "blocks=1 staged=1 stagger=0");
-    const Config other = change.empty() ? Config{} : parse_config(change);
-    for (auto& [name, value] : config.values)
-      for (const auto& [changed, to] : other.values)
-        if (name == changed) value = to;
-    return static_cast<bool>(cuda::direct_stem_sm80().accepts(stem("alexnet_conv1"), gpu(), config));
-  };
-  EXPECT_TRUE(accepts(""));
-  for (const char* change :
-       {"warp_filters=0", "warp_filters=40", "warp_filters=144", "warp_columns=0", "warp_columns=200",
-        "filter_warps=256", "row_warps=9", "stages=1", "stages=30", "steps=0", "blocks=0", "blocks=2",
-        "blocks=9", "staged=2", "stagger=257", "warp_rows=4294967297", "warp_columns=4"})
-    EXPECT_FALSE(accepts(change)) << change;
-  EXPECT_FALSE(
-      cuda::direct_stem_sm80().accepts(stem("alexnet_conv1"), gpu(), parse_config("warp_filters=48")));
-}
-
-TEST(DirectStemSm80, TakesEveryStemCaseEverywhere) {
-  for (const Conv2dProblem& problem : load_suite("stem"))
-    for (const ComputeCapability capability : {ComputeCapability{8, 0}, {8, 9}, {9, 0}}) {
-      const Conv2dProblem asked = stem(to_string(problem));
-      const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(asked, gpu(capability));
-      ASSERT_FALSE(configs.empty()) << to_string(problem);
-      for (const Config& config : configs)
-        expect_ring(kernel_of(asked, config), to_string(problem) + " with " + to_string(config));
-      if (HasFatalFailure()) return;
-      for (std::size_t i = 0; i < configs.size(); i += 1 + configs.size() / 20) {
-        EXPECT_TRUE(cuda::direct_stem_sm80().accepts(asked, gpu(capability), configs[i]))
-            << to_string(configs[i]);
-        EXPECT_LE(kernel_of(asked, configs[i]).smem_bytes(), 99 * 1024);
-      }
-    }
-}
-
 TEST(DirectStemSm80, FindsItsWeightsWithAnyStages) {
   for (const char* name : {"alexnet_conv1", "resnet_stem", "yolo_stem", "vit_b16_patchify", "mnist_conv1"}) {
-    const Conv2dProblem problem = stem(name);
+    const ConvProblem problem = tf32(name);
     Config config = cuda::direct_stem_sm80().candidates(problem, gpu()).front();
     for (int steps = 1; steps <= 20; ++steps)
       for (int stages = 2; stages <= 9; ++stages) {
         for (auto& [field, value] : config.values)
           if (field == "steps" || field == "stages") value = field == "steps" ? steps : stages;
-        expect_ring(kernel_of(problem, config), std::string(name) + " with " + to_string(config));
+        expect_ring(stem_of(problem, config), std::string(name) + " with " + to_string(config));
         if (HasFatalFailure()) return;
       }
   }
@@ -226,47 +149,41 @@ TEST(DirectStemSm80, TakesSmallOutputs) {
        {"mb3ic1ih5iw32oc24kh1kw5sh2sw5ph1pw5 pad_bottom=0 pad_right=3",
         "ic4ih6iw5oc131kh3kw4sh5sw2ph1pw0 pad_right=4", "mb1ic4ih13iw20oc25kh4kw9sh3sw4ph1pw8 pad_right=7",
         "mb1ic1ih1oc1kh1", "mb1ic1ih3oc5kh3"}) {
-    const Conv2dProblem problem = parse_problem(text + std::string(" precision=tf32"));
+    const ConvProblem problem = tf32(text);
     const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(problem, gpu());
     ASSERT_FALSE(configs.empty()) << text;
-    expect_convolution(kernel_of(problem, configs.front()), text);
-    expect_convolution(kernel_of(problem, configs.back()), text);
+    expect_convolution(stem_of(problem, configs.front()), text);
+    expect_convolution(stem_of(problem, configs.back()), text);
   }
 }
 
-// The first guess of some problems, for each architecture.
-TEST(DirectStemSm80, CompilesAsPlanned) {
-  if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
-  struct Asked {
-    const char* text;
-    ComputeCapability capability;
-  };
-  std::vector<DirectStemSm80> kernels;
-  std::vector<cuda::CompileJob> jobs;
-  for (const auto& [text, capability] : {Asked{"alexnet_conv1", {8, 0}},
-                                         {"alexnet_conv1", {8, 9}},
-                                         {"alexnet_conv1", {9, 0}},
-                                         {"resnet_stem", {8, 9}},
-                                         {"vgg_conv1_1", {8, 6}},
-                                         {"vit_b16_patchify", {9, 0}},
-                                         {"mb3ic2ih33iw41oc13kh5kw3sh2sw3ph1pw2 act=relu bias=0", {12, 0}}}) {
-    const Conv2dProblem problem = stem(text);
-    const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(problem, gpu(capability));
-    ASSERT_FALSE(configs.empty()) << text;
-    kernels.push_back(kernel_of(problem, configs.front()));
-    const cuda::LaunchPlan plan =
-        cuda::kernel_algorithm(cuda::direct_stem_sm80())->plan(problem, gpu(capability), configs.front());
-    jobs.push_back(cuda::compile_job(plan, plan.configs.front()));
-  }
-  const std::vector<cuda::CompileResult> results = cuda::compile_all(jobs, 2, 60);
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    ASSERT_TRUE(results[i].module) << results[i].failure;
-    const cuda::KernelResources& resources = results[i].module->kernels[0];
-    EXPECT_EQ(resources.spill_bytes, 0) << resources.kernel;
-    EXPECT_EQ(resources.stack_bytes, 0) << resources.kernel;
-    EXPECT_EQ(resources.static_smem_bytes, 0) << resources.kernel << ": all of it is asked for at the launch";
-    EXPECT_LE(resources.registers, kernels[i].register_limit()) << resources.kernel;
-  }
+TEST(DirectStemSm80, RefusesWithAReason) {
+  expect_refusals(cuda::direct_stem_sm80(), {{"mb2ic3ih32oc16kh3ph1 precision=fp32", "fp32"},
+                                             {"mb2ic3ih32oc16kh3ph1 layout=nhwc", "NCHW"},
+                                             {"mb2ic3ih32oc16kh3ph1 dtype=f16 precision=fp16", "f32"},
+                                             {"mb2g2ic4ih32oc16kh3ph1", "group"},
+                                             {"mb2ic3ih32oc16kh3ph1dh1", "dense"},
+                                             {"mb2ic512ih32oc16kh3ph1", "few input channels"},
+                                             {"mb1ic4ih40000oc16kh3ph1", "too large"}});
+  expect_config_refusals(
+      cuda::direct_stem_sm80(), tf32("alexnet_conv1"),
+      "warp_filters=48 warp_columns=7 warp_rows=1 filter_warps=2 row_warps=4 "
+      "column_warps=1 steps=2 stages=3 blocks=1 staged=1 stagger=0",
+      {"warp_filters=0", "warp_filters=40", "warp_filters=144", "warp_columns=0", "warp_columns=200",
+       "filter_warps=256", "row_warps=9", "stages=1", "stages=30", "steps=0", "blocks=0", "blocks=2",
+       "blocks=9", "staged=2", "stagger=257", "warp_columns=4"});
+}
+
+TEST(DirectStemSm80, TakesEveryStemCaseEverywhere) {
+  for (const ConvProblem& problem : load_suite("stem"))
+    for (const ComputeCapability capability : kCapabilities) {
+      const ConvProblem asked = tf32(to_string(problem));
+      const std::vector<Config> configs = cuda::direct_stem_sm80().candidates(asked, gpu(capability));
+      ASSERT_FALSE(configs.empty()) << to_string(problem);
+      for (const Config& config : configs)
+        expect_ring(stem_of(asked, config), to_string(problem) + " with " + to_string(config));
+      if (HasFatalFailure()) return;
+    }
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// The direct stem kernel without a GPU: geometry, refusals, and that what is offered compiles without spills
-// into the threads and shared memory that were planned.
+// The direct stem kernel without a GPU: its geometry, its refusals, and its largest configs compiled.
 
 #include <gtest/gtest.h>
 
@@ -13,7 +12,7 @@
 namespace convtune {
 namespace {
 
-std::vector<Config> candidates(const Conv2dProblem& problem) {
+std::vector<Config> candidates(const ConvProblem& problem) {
   return cuda::direct_stem_sm90().candidates(problem, gpu());
 }
 
@@ -97,78 +96,43 @@ TEST(DirectStemSm90, RunsAreAllOfAnImage) {
 }
 
 TEST(DirectStemSm90, RefusesWithAReason) {
-  const auto reason = [](const std::string& text, ComputeCapability capability = {9, 0}) {
-    return cuda::direct_stem_sm90().supports(parse_problem(text), gpu(capability)).reason();
-  };
-  const std::string good = "mb2ic3ih64oc16kh5sh4ph2 precision=tf32";
-  EXPECT_EQ(reason(good), "");
-  EXPECT_EQ(reason("mb2ic3ih64oc16kh5sh4ph2 precision=bf16"), "");
-  EXPECT_NE(reason(good, {8, 0}).find("this is 8.0"), std::string::npos);
-  EXPECT_NE(reason(good, {10, 0}).find("this is 10.0"), std::string::npos);
-  EXPECT_NE(reason("mb2ic3ih64oc16kh5sh4ph2 precision=fp32").find("fp32"), std::string::npos);
-  EXPECT_NE(reason(good + " layout=nhwc").find("NCHW"), std::string::npos);
-  EXPECT_NE(reason("mb2ic3ih64oc16kh5sh4ph2 dtype=f16 precision=fp16").find("f32"), std::string::npos);
-  EXPECT_NE(reason("mb2g2ic4ih64oc16kh5sh4ph2 precision=tf32").find("group"), std::string::npos);
-  EXPECT_NE(reason("mb2ic3ih64oc16kh3sh4ph1dh1 precision=tf32").find("dense"), std::string::npos);
-  EXPECT_NE(reason("mb2ic3ih64oc16kh5sh2ph2 precision=tf32").find("stride of 4"), std::string::npos);
-  EXPECT_NE(reason("mb2ic3ih20oc16kh5sh4ph2 precision=tf32").find("rows of 5 outputs"), std::string::npos);
-  EXPECT_NE(reason("mb2ic512ih64oc16kh5sh4ph2 precision=tf32").find("few input channels"), std::string::npos);
-  EXPECT_NE(reason("mb2ic128ih64oc16kh4sh4 precision=tf32").find("products"), std::string::npos);
-  EXPECT_NE(reason("mb1ic4ih8iw20060oc16kh5sh4 precision=tf32").find("shared memory"), std::string::npos);
-}
-
-TEST(DirectStemSm90, TakesNoConfigFromOutsideThatIsNotItsOwn) {
-  const Conv2dProblem problem = tf32("alexnet_conv1");
-  const auto accepts = [&](const char* text) {
-    return static_cast<bool>(cuda::direct_stem_sm90().accepts(problem, gpu(), parse_config(text)));
-  };
-  EXPECT_TRUE(accepts("consumers=3 units=5 filters=96"));
-  EXPECT_FALSE(accepts("consumers=1 units=5 filters=96"));
-  EXPECT_FALSE(accepts("consumers=4 units=5 filters=96"));
-  EXPECT_FALSE(accepts("consumers=3 units=6 filters=96"));
-  EXPECT_FALSE(accepts("consumers=3 units=50 filters=32"));
-  EXPECT_FALSE(accepts("consumers=3 units=3 filters=96"));
-  EXPECT_FALSE(accepts("consumers=3 units=5 filters=97"));
-  EXPECT_FALSE(accepts("consumers=3 units=5 filters=128"));
-  EXPECT_FALSE(accepts("consumers=3 units=4294967301 filters=96"));
-  EXPECT_FALSE(accepts("consumers=3 units=5"));
+  expect_refusals(cuda::direct_stem_sm90(), {{"mb2ic3ih64oc16kh5sh4ph2", "this is 8.0", {8, 0}},
+                                             {"mb2ic3ih64oc16kh5sh4ph2", "this is 10.0", {10, 0}},
+                                             {"mb2ic3ih64oc16kh5sh4ph2 precision=fp32", "fp32"},
+                                             {"mb2ic3ih64oc16kh5sh4ph2 layout=nhwc", "NCHW"},
+                                             {"mb2ic3ih64oc16kh5sh4ph2 dtype=f16 precision=fp16", "f32"},
+                                             {"mb2g2ic4ih64oc16kh5sh4ph2", "group"},
+                                             {"mb2ic3ih64oc16kh3sh4ph1dh1", "dense"},
+                                             {"mb2ic3ih64oc16kh5sh2ph2", "stride of 4"},
+                                             {"mb2ic3ih20oc16kh5sh4ph2", "rows of 5 outputs"},
+                                             {"mb2ic512ih64oc16kh5sh4ph2", "few input channels"},
+                                             {"mb2ic128ih64oc16kh4sh4", "products"},
+                                             {"mb1ic4ih8iw20060oc16kh5sh4", "shared memory"}});
+  expect_config_refusals(cuda::direct_stem_sm90(), tf32("alexnet_conv1"), "consumers=3 units=5 filters=96",
+                         {"consumers=1", "consumers=4", "units=6", "units=50 filters=32", "units=3",
+                          "filters=97", "filters=128"});
 }
 
 TEST(DirectStemSm90, TakesEveryStemOfStride4) {
   int taken = 0;
-  for (const Conv2dProblem& problem : load_suite("stem")) {
-    if (problem.stride_w != 4) continue;
-    ++taken;
-    const std::vector<Config> configs = candidates(tf32(to_string(problem)));
-    ASSERT_FALSE(configs.empty()) << to_string(problem);
-    for (const Config& config : configs)
-      EXPECT_TRUE(cuda::direct_stem_sm90().accepts(tf32(to_string(problem)), gpu(), config))
-          << to_string(config);
-  }
+  for (const ConvProblem& problem : load_suite("stem"))
+    if (problem.stride_w == 4) {
+      EXPECT_FALSE(candidates(tf32(to_string(problem))).empty()) << to_string(problem);
+      ++taken;
+    }
   EXPECT_EQ(taken, 3);
   EXPECT_EQ(to_string(candidates(tf32("alexnet_conv1")).front()), "consumers=3 units=5 filters=96");
 }
 
-// For each problem its first guess and the config with the most registers of sums.
-TEST(DirectStemSm90, CompilesAsPlanned) {
-  if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
-  std::vector<cuda::CompileJob> jobs;
-  std::vector<int> threads;
+TEST(DirectStemSm90, CompilesWithTheMostSums) {
+  std::vector<PlannedKernel> kernels;
   for (const char* text : {"alexnet_conv1", "convnext_patchify", "mb1ic8ih40iw700oc70kh3kw6sh2sw4pw1",
                            "mb3ic2ih33iw41oc13kh5kw3sh2sw4ph1pw2 act=relu bias=0"}) {
-    const Conv2dProblem problem = tf32(text);
-    const std::vector<Config> configs = candidates(problem);
-    ASSERT_FALSE(configs.empty()) << text;
-    const auto most = std::max_element(configs.begin(), configs.end(), [&](const auto& a, const auto& b) {
-      return kernel_of<DirectStemSm90>(problem, a).sums() < kernel_of<DirectStemSm90>(problem, b).sums();
-    });
-    for (const Config& config : {configs.front(), *most}) {
-      const DirectStemSm90 kernel = kernel_of<DirectStemSm90>(problem, config);
-      jobs.push_back(job_of(cuda::direct_stem_sm90(), problem, config));
-      threads.push_back(kernel.threads());
-    }
+    const ConvProblem problem = tf32(text);
+    kernels.push_back({problem, most<DirectStemSm90>(problem, candidates(problem),
+                                                     [](const DirectStemSm90& a) { return a.sums(); })});
   }
-  expect_compiles(jobs, threads);
+  expect_compiles_as_planned(*cuda::kernel_algorithm(cuda::direct_stem_sm90()), kernels);
 }
 
 }  // namespace

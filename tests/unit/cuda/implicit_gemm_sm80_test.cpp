@@ -1,9 +1,7 @@
-// The general tensor-core kernel without a GPU: its geometry, refusals, and that what is offered compiles
-// without spills, for every architecture, into the registers and shared memory that were planned.
+// The general tensor-core kernel without a GPU: its geometry, its refusals, and that it serves every problem.
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <set>
 
 #include "convtune/cases.h"
@@ -78,11 +76,11 @@ TEST(ImplicitGemmSm80, TermsAreTheFilter) {
   for (const char* text : {"mb2ic5ih9iw11oc3kh3kw2ph1", "mb2g2ic34ih9oc4kh3kw5dh1", "mb1ic16ih7oc8kh1"})
     for (const char* layout : {"", " layout=nhwc"})
       for (const int chunked : {0, 1}) {
-        const Conv2dProblem problem = tf32(text + std::string(layout));
+        const ConvProblem problem = tf32(text + std::string(layout));
         const ImplicitGemmSm80 kernel = kernel_of<ImplicitGemmSm80>(
             problem, parse_config("block_m=16 block_n=64 block_k=16 warps_m=1 warps_n=2 stages=3 chunked=" +
                                   std::to_string(chunked) + " specialized=1"));
-        const Conv2dExtents& a = kernel.conv;
+        const ConvExtents& a = kernel.conv;
         std::set<std::tuple<int, int, int>> met;
         for (int i = 0; i < kernel.k_blocks(a) * kernel.block_k; ++i) {
           const auto term = kernel.term(a, i / kernel.block_k, i % kernel.block_k);
@@ -105,7 +103,7 @@ TEST(ImplicitGemmSm80, AsksForAlignment) {
     ImplicitGemmSm80 kernel = kernel_of<ImplicitGemmSm80>(
         tf32(text), parse_config("block_m=16 block_n=64 block_k=16 warps_m=1 warps_n=2 stages=3 chunked=" +
                                  chunked + " specialized=1"));
-    const Conv2dExtents& a = kernel.conv;
+    const ConvExtents& a = kernel.conv;
     const std::string asked =
         std::string(kernel.wide_input(a) ? "x" : "") + (kernel.wide_output(a) ? "y" : "");
     kernel.aligned = false;
@@ -125,98 +123,57 @@ TEST(ImplicitGemmSm80, AsksForAlignment) {
 }
 
 TEST(ImplicitGemmSm80, RefusesWithAReason) {
-  const auto reason = [](const std::string& text, ComputeCapability capability = {8, 0}) {
-    return gemm().supports(tf32(text), gpu(capability)).reason();
-  };
-  for (const ComputeCapability capability : kCapabilities)
-    EXPECT_EQ(reason("mb2ic3ih32oc16kh3ph1", capability), "");
-  EXPECT_EQ(reason("mb2g8ic8ih32oc16kh3ph1 precision=fp32 layout=nhwc"), "");
-  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1", {7, 5}).find("8.0"), std::string::npos);
-  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1", {}).find("8.0"), std::string::npos);
-  EXPECT_NE(reason("mb2ic3ih32oc16kh3ph1 dtype=f16 precision=fp16").find("f32"), std::string::npos);
-  EXPECT_NE(reason("mb1ic1ih2000000oc1kh1").find("extent"), std::string::npos);
-  EXPECT_NE(reason("mb1ic1000ih3000oc1kh2000").find("31 bits"), std::string::npos);
+  expect_refusals(gemm(), {{"mb2ic3ih32oc16kh3ph1", "8.0", {7, 5}},
+                           {"mb2ic3ih32oc16kh3ph1", "8.0", {}},
+                           {"mb2ic3ih32oc16kh3ph1 dtype=f16 precision=fp16", "f32"},
+                           {"mb1ic1ih2000000oc1kh1", "extent"},
+                           {"mb1ic1000ih3000oc1kh2000", "31 bits"}});
+  const ConvProblem problem = tf32("resnet_3x3_64");
+  expect_config_refusals(
+      gemm(), problem,
+      "block_m=64 block_n=128 block_k=16 warps_m=1 warps_n=4 stages=4 chunked=1 specialized=1",
+      {"block_m=72", "block_n=96", "block_k=8", "warps_n=16", "warps_n=3", "stages=1", "chunked=2"});
+  const Config large =
+      parse_config("block_m=128 block_n=256 block_k=32 warps_m=2 warps_n=4 stages=3 chunked=1 specialized=1");
+  EXPECT_TRUE(gemm().accepts(problem, gpu(), large));
+  EXPECT_FALSE(gemm().accepts(problem, gpu({8, 6}), large)) << "99 KB of shared memory are all that it has";
 }
 
-TEST(ImplicitGemmSm80, TakesNoConfigFromOutsideThatIsNotItsOwn) {
-  const Conv2dProblem problem = tf32("resnet_3x3_64");
-  const auto accepts = [&](const char* text, ComputeCapability capability = {9, 0}) {
-    return static_cast<bool>(gemm().accepts(problem, gpu(capability), parse_config(text)));
-  };
-  const char* const good =
-      "block_m=64 block_n=128 block_k=16 warps_m=1 warps_n=4 stages=4 chunked=1 specialized=1";
-  const char* const large =
-      "block_m=128 block_n=256 block_k=32 warps_m=2 warps_n=4 stages=3 chunked=1 specialized=1";
-  EXPECT_TRUE(accepts(good));
-  EXPECT_TRUE(accepts(good, {8, 6}));
-  EXPECT_TRUE(accepts(large));
-  EXPECT_FALSE(accepts(large, {8, 6})) << "99 KB of shared memory are all that it has";
-  for (const auto& [from, to] : std::map<std::string, std::string>{{"block_m=64", "block_m=72"},
-                                                                   {"block_n=128", "block_n=96"},
-                                                                   {"block_k=16", "block_k=8"},
-                                                                   {"warps_n=4", "warps_n=16"},
-                                                                   {"warps_n=4", "warps_n=3"},
-                                                                   {"stages=4", "stages=1"},
-                                                                   {"stages=4", "stages=4294967300"},
-                                                                   {"chunked=1", "chunked=2"},
-                                                                   {" specialized=1", ""}}) {
-    std::string bad = good;
-    bad.replace(bad.find(from), from.size(), to);
-    EXPECT_FALSE(accepts(bad.c_str())) << bad;
-  }
-}
-
+// One kernel at least needs no compiling for a problem, because it is that of every problem.
 TEST(ImplicitGemmSm80, OffersConfigsForEveryCase) {
-  for (const ComputeCapability capability : {ComputeCapability{8, 0}, {8, 6}, {9, 0}})
+  for (const ComputeCapability capability : kCapabilities)
     for (const char* suite : {"stem", "body", "depthwise", "edges"})
-      for (const Conv2dProblem& problem : load_suite(suite)) {
-        const Conv2dProblem asked = tf32(to_string(problem));
+      for (const ConvProblem& problem : load_suite(suite)) {
+        const ConvProblem asked = tf32(to_string(problem));
         const std::vector<Config> configs = gemm().candidates(asked, gpu(capability));
         ASSERT_FALSE(configs.empty()) << to_string(problem);
-        for (const Config& config : configs)
-          EXPECT_TRUE(gemm().accepts(asked, gpu(capability), config)) << to_string(config);
         EXPECT_TRUE(gemm().compiles(configs.front()));
         EXPECT_FALSE(gemm().compiles(configs.back()));
-        const Conv2dProblem other =
+        const ConvProblem other =
             tf32("mb3ic7ih9oc5kh3" + std::string(asked.layout == Layout::nhwc ? " layout=nhwc" : ""));
-        EXPECT_EQ(job_of(gemm(), asked, configs.back(), capability).kernels[0],
-                  job_of(gemm(), other, configs.back(), capability).kernels[0]);
+        const auto kernel = [&](const ConvProblem& of) {
+          const cuda::LaunchPlan plan =
+              cuda::kernel_algorithm(gemm())->plan(of, gpu(capability), configs.back());
+          return compile_job(plan, plan.configs.front()).kernels[0];
+        };
+        EXPECT_EQ(kernel(asked), kernel(other));
       }
 }
 
-// The first guess and one from anywhere, each problem for another architecture.
-TEST(ImplicitGemmSm80, CompilesAsPlanned) {
-  if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
-  const char* const problems[] = {"resnet_3x3_128",
-                                  "resnet_3x3_64 layout=nhwc",
-                                  "alexnet_conv1",
-                                  "alexnet_conv2 layout=nhwc",
-                                  "mb4ic64ih14oc96kh3ph1 precision=fp32",
-                                  "mb4ic64ih14oc96kh3ph1 precision=fp16 layout=nhwc",
-                                  "mobilenet_dw_3x3_144",
-                                  "mb2ic3ih17oc48kh5ph2 precision=bf16 act=relu bias=0"};
-  std::vector<cuda::CompileJob> jobs;
-  std::vector<int> threads;
-  for (std::size_t i = 0; i < std::size(problems); ++i) {
-    const ComputeCapability capability = kCapabilities[i % std::size(kCapabilities)];
-    std::string text = problems[i];
-    const bool nhwc = text.find(" layout=nhwc") != text.npos;
-    Conv2dProblem problem = tf32(text.substr(0, text.find(" layout")));
-    if (nhwc) problem.layout = Layout::nhwc;
+// Each precision and layout, on one architecture after the other, in both forms.
+TEST(ImplicitGemmSm80, CompilesForEveryPrecisionAndLayout) {
+  std::vector<PlannedKernel> kernels;
+  for (const char* text :
+       {"resnet_3x3_128", "mb64ic64ih56oc64kh3ph1 layout=nhwc", "mb4ic64ih14oc96kh3ph1 precision=fp32",
+        "mb4ic64ih14oc96kh3ph1 precision=fp16 layout=nhwc", "mobilenet_dw_3x3_144",
+        "mb2ic3ih17oc48kh5ph2 precision=bf16 act=relu bias=0"}) {
+    const ComputeCapability capability = kCapabilities[kernels.size() / 2 % std::size(kCapabilities)];
+    const ConvProblem problem = tf32(text);
     const std::vector<Config> configs = gemm().candidates(problem, gpu(capability));
-    ASSERT_FALSE(configs.empty());
-    const auto add = [&](const Config& config, bool aligned) {
-      const cuda::LaunchPlan plan = plan_of(gemm(), problem, config, capability);
-      if (!aligned && plan.config_for_any_pointer.empty()) return;
-      jobs.push_back(cuda::compile_job(plan, aligned ? plan.configs.front() : plan.config_for_any_pointer));
-      const auto kernel = kernel_of<ImplicitGemmSm80>(problem, config);
-      threads.push_back(kernel.threads() * kernel.blocks_per_unit());
-    };
-    for (const Config& config : {configs.front(), configs[configs.size() * (i + 1) / 10], configs.back()})
-      add(config, true);
-    add(i % 2 == 0 ? configs.front() : configs.back(), false);
+    kernels.push_back({problem, configs[configs.size() / 2], capability});
+    kernels.push_back({problem, configs.back(), capability, true});
   }
-  expect_compiles(jobs, threads);
+  expect_compiles_as_planned(*cuda::kernel_algorithm(gemm()), kernels);
 }
 
 }  // namespace

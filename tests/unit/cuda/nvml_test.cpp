@@ -37,7 +37,7 @@ class NvmlTest : public testing::TestWithParam<const char*> {
   std::string words(unsigned long long reasons) const {
     *reasons_ = reasons;
     const auto events = Nvml::open().clock_events(kGpu);
-    return events ? slowdown_in_words(*events) : "nothing is known";
+    return events ? clock_drift_in_words(*events) : "nothing is known";
   }
 
   int *init_ = nullptr, *fails_ = nullptr;

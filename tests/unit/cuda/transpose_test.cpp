@@ -47,9 +47,9 @@ TEST(Transpose, CompilesForEveryArchitecture) {
     std::vector<TransposeConfig> configs;
     for (const auto& [rows, cols] : {std::pair{3, 1000}, {31, 1000}, {1000, 3}, {1000, 1000}}) {
       configs.push_back(TransposeConfig::for_matrix(rows, cols));
-      job.kernels.push_back(
-          fmt::format("convtune::transpose<convtune::TransposeConfig{{.tile_rows={},.tile_cols={}}}>",
-                      configs.back().tile_rows, configs.back().tile_cols));
+      job.kernels.push_back(fmt::format(
+          "convtune::transpose<convtune::TransposeConfig{{.tile_rows={},.tile_cols={}}},{}>",
+          configs.back().tile_rows, configs.back().tile_cols, rows < cols ? "unsigned short" : "unsigned"));
     }
     const cuda::CompiledModule module = cuda::compile(job, false);
     for (std::size_t i = 0; i < configs.size(); ++i) {

@@ -8,11 +8,12 @@
 
 #include "counted_memory.h"
 #include "cpu/cpu.h"
+#include "problem/element.h"
 
 namespace convtune {
 namespace {
 
-const Conv2dProblem kProblem = parse_problem("mb2ic3ih10oc5kh3ph1");
+const ConvProblem kProblem = parse_problem("mb2ic3ih10oc5kh3ph1");
 
 // The reference's answer, then a vandal's hand on it.
 class Vandal final : public Executable {
@@ -24,10 +25,10 @@ class Vandal final : public Executable {
   void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
     honest_->pack(w, bias, packed, stream);
   }
-  void run(const void* x, const void* packed, void* y, Stream stream) const override {
-    honest_->run(x, packed, y, stream);
-    deed_(static_cast<const float*>(x), static_cast<float*>(const_cast<void*>(packed)),
-          static_cast<float*>(y));
+  void run(const Tensors& tensors, const void* packed, Stream stream) const override {
+    honest_->run(tensors, packed, stream);
+    deed_(static_cast<const float*>(tensors.x), static_cast<float*>(const_cast<void*>(packed)),
+          static_cast<float*>(tensors.y));
   }
 
  private:
@@ -77,17 +78,61 @@ TEST(Testbed, CatchesWritesOutsideEveryBuffer) {
             "it wrote outside the packed weights");
 }
 
+// A sequence of two kernels, which stores the sum in bf16 between them, and says so or not.
+class Sequence final : public Executable {
+ public:
+  Sequence(const ConvProblem& problem, bool says_so)
+      : problem_(problem),
+        honest_(cpu::reference().build(problem, cpu::backend().info(), {})),
+        says_so_(says_so) {}
+  std::size_t packed_bytes() const override { return honest_->packed_bytes(); }
+  void pack(const void* w, const void* bias, void* packed, Stream stream) const override {
+    honest_->pack(w, bias, packed, stream);
+  }
+  void run(const Tensors& tensors, const void* packed, Stream) const override {
+    const std::vector<float> x = to_floats(problem_.dtype.x, tensors.x, problem_.input_elements());
+    const auto* const w = static_cast<const float*>(packed);
+    const cpu::HostValues values{.x = x.data(), .w = w, .bias = w + problem_.weight_elements()};
+    for (std::int64_t i = 0; i < problem_.output_elements(); ++i)
+      store(problem_.dtype.y, tensors.y, i, cpu::oracle(problem_, values, i).of_rounded_sum);
+  }
+  bool rounds_sum() const override { return says_so_; }
+
+ private:
+  ConvProblem problem_;
+  std::unique_ptr<Executable> honest_;
+  bool says_so_;
+};
+
+TEST(Testbed, AllowsForARoundedSumWhereAnExecutableSaysSo) {
+  const ConvProblem problem = parse_problem("mb1ic200ih8oc5kh3ph1 dtype=bf16 precision=bf16 act=relu");
+  for (const TestData data : {TestData::integer, TestData::real}) {
+    Testbed bed(problem, cpu::backend(), data, 1, 0);
+    EXPECT_EQ(bed.check(Sequence(problem, true)).failure, "");
+    const auto reference = cpu::reference().build(problem, cpu::backend().info(), {});
+    EXPECT_EQ(bed.check(*reference).failure, "");
+    if (data == TestData::integer) {
+      EXPECT_NE(bed.check(Sequence(problem, false)).failure, "");
+    }
+  }
+}
+
 TEST(Testbed, ErrorLimitsGrowWithRoughnessAndLength) {
-  EXPECT_LT(error_limit(Precision::fp32, 27), 1e-5);
-  EXPECT_LT(error_limit(Precision::fp32, 27), error_limit(Precision::fp32, 4608));
-  EXPECT_LT(error_limit(Precision::fp32, 27), error_limit(Precision::tf32, 27));
-  EXPECT_LT(error_limit(Precision::tf32, 27), error_limit(Precision::bf16, 27));
+  const auto limit = [](const char* text) { return error_limit(parse_problem(text)); };
+  EXPECT_LT(limit("ic3ih8oc4kh3 precision=fp32"), 1e-5);
+  EXPECT_LT(limit("ic3ih8oc4kh3 precision=fp32"), limit("ic512ih8oc4kh3 precision=fp32"));
+  EXPECT_LT(limit("ic3ih8oc4kh3 precision=fp32"), limit("ic3ih8oc4kh3 precision=tf32"));
+  EXPECT_LT(limit("ic3ih8oc4kh3 precision=tf32"), limit("ic3ih8oc4kh3 precision=bf16"));
+  // Half-precision operands lose nothing in products of their own precision, nor in wider ones.
+  EXPECT_EQ(limit("ic3ih8oc4kh3 dtype=bf16 precision=bf16"), limit("ic3ih8oc4kh3 precision=fp32"));
+  EXPECT_EQ(limit("ic3ih8oc4kh3 dtype=f16 precision=tf32"), limit("ic3ih8oc4kh3 precision=fp32"));
+  EXPECT_LT(limit("ic3ih8oc4kh3 dtype=bf16 precision=bf16"), limit("ic3ih8oc4kh3 dtype=bf16 precision=fp16"));
 }
 
 // Of 42 MB a set: a cache of 480 MiB would have all eight of them.
 TEST(Testbed, RotatedSetsAreFewBesideALargeCacheOrWhereMemoryIsShort) {
   constexpr std::int64_t kServerCache = std::int64_t{480} << 20;
-  const Conv2dProblem large = parse_problem("mb5ic64ih128oc64kh1");
+  const ConvProblem large = parse_problem("mb5ic64ih128oc64kh1");
   const auto peak = [&](std::size_t most) {
     CountedMemory memory(kServerCache, most);
     const Testbed bed(large, memory, TestData::real, 1, 1);

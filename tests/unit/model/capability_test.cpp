@@ -92,7 +92,7 @@ TEST(Capability, NoAlgorithmExceedsTheTable) {
   std::set<ComputeCapability> capabilities = {{8, 5}, {9, 9}, {13, 0}};
   for (const CapabilityFacts& facts : capability_table()) capabilities.insert(facts.capability);
   for (const ComputeCapability capability : cuda::nvrtc_capabilities()) capabilities.insert(capability);
-  std::vector<Conv2dProblem> problems;
+  std::vector<ConvProblem> problems;
   for (const char* const text :
        {"alexnet_conv1", "resnet_3x3_128", "vit_b16_patchify", "mobilenet_dw_3x3_144", "vgg_conv1_1"}) {
     problems.push_back(find_problem(text));
@@ -100,7 +100,7 @@ TEST(Capability, NoAlgorithmExceedsTheTable) {
   }
   problems.push_back(problems[3]);
   problems.back().layout = Layout::nhwc;
-  for (const Conv2dProblem& problem : problems)
+  for (const ConvProblem& problem : problems)
     for (const Algorithm* const algorithm : algorithms(Device::Kind::cuda)) {
       if (algorithm->vendor() || algorithm->reference()) continue;
       const std::vector<Config> largest = algorithm->candidates(problem, gpu({9, 0}));
@@ -126,7 +126,7 @@ TEST(Capability, NoAlgorithmExceedsTheTable) {
 
 // 114 KiB of staged outputs.
 TEST(Capability, DirectFmaSm80GoesByTheSharedMemoryOfABlock) {
-  const Conv2dProblem problem = parse_problem("mb1ic3ih224oc64kh3ph1 precision=fp32");
+  const ConvProblem problem = parse_problem("mb1ic3ih224oc64kh3ph1 precision=fp32");
   const Config config =
       parse_config("rows=4 filters=4 down=1 units=1 chunks=8 passes=2 kept=0 uniform=0 staged=1");
   const auto support = [&](ComputeCapability capability) {

@@ -112,7 +112,7 @@ TEST(TileWork, HoldsTheWholeProblem) {
   const DeviceInfo device = device_of(find_target("h100"));
   int counted = 0;
   for (const char* suite : {"stem", "body", "depthwise"})
-    for (Conv2dProblem problem : load_suite(suite)) {
+    for (ConvProblem problem : load_suite(suite)) {
       if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
       for (const Algorithm* algorithm : algorithms(Device::Kind::cuda)) {
         if (algorithm->vendor() || algorithm->reference() || !algorithm->supports(problem, device)) continue;

@@ -19,7 +19,7 @@
 namespace convtune {
 namespace {
 
-const Conv2dProblem kProblem = parse_problem("mb2ic3ih9oc4kh3ph1");
+const ConvProblem kProblem = parse_problem("mb2ic3ih9oc4kh3ph1");
 
 class ConvolutionTest : public testing::Test {
  protected:
@@ -44,11 +44,12 @@ TEST_F(ConvolutionTest, EveryAlgorithmGivesTheSameAnswer) {
     ASSERT_TRUE(answer.supported) << answer.reason;
     const Convolution conv = plan(kProblem, {}, answer.algorithm);
     EXPECT_EQ(conv.plan().source, PlanSource::forced);
-    conv.run(x_.data(), w_.data(), bias_.data(), y_.data());
+    conv.run({.x = x_.data(), .y = y_.data()}, w_.data(), bias_.data());
     for (std::int64_t k = 0; k < kProblem.k; ++k)
-      EXPECT_FLOAT_EQ(
-          y_[static_cast<std::size_t>(k * 81)],
-          static_cast<float>(cpu::oracle(kProblem, x_.data(), w_.data(), bias_.data(), 0, k, 0, 0).value));
+      EXPECT_FLOAT_EQ(y_[static_cast<std::size_t>(k * 81)],
+                      static_cast<float>(cpu::oracle(kProblem, {x_.data(), w_.data(), bias_.data()},
+                                                     k * kProblem.p() * kProblem.q())
+                                             .value));
   }
 }
 
@@ -60,20 +61,22 @@ TEST_F(ConvolutionTest, PackedWeightsOutliveTheirSourceAndServeCopies) {
     packed = conv.pack(w.data(), bias_.data());
   }
   const Convolution copy = conv;
-  copy.run(x_.data(), packed, y_.data());
+  copy.run({.x = x_.data(), .y = y_.data()}, packed);
   EXPECT_FLOAT_EQ(y_[40], 27 * 0.125f + 1);  // the middle of the first plane
 }
 
 TEST_F(ConvolutionTest, SaysWhatIsWrongWithAnArgument) {
   const Convolution conv = plan(kProblem);
   const PackedWeights packed = conv.pack(w_.data(), bias_.data());
-  EXPECT_NE(message_of([&] { conv.run(nullptr, packed, y_.data()); }).find("x is null"), std::string::npos);
-  EXPECT_NE(message_of([&] { conv.run(x_.data(), packed, nullptr); }).find("y is null"), std::string::npos);
-  EXPECT_NE(message_of([&] { conv.run(x_.data(), PackedWeights(), y_.data()); }).find("empty"),
+  EXPECT_NE(message_of([&] { conv.run({.y = y_.data()}, packed); }).find("x is null"), std::string::npos);
+  EXPECT_NE(message_of([&] { conv.run({.x = x_.data()}, packed); }).find("y is null"), std::string::npos);
+  EXPECT_NE(message_of([&] { conv.run({.x = x_.data(), .y = y_.data()}, PackedWeights()); }).find("empty"),
             std::string::npos);
   EXPECT_NE(message_of([&] { conv.pack(nullptr, bias_.data()); }).find("w is null"), std::string::npos);
   EXPECT_NE(message_of([&] { conv.pack(w_.data(), nullptr); }).find("bias is null"), std::string::npos);
-  EXPECT_NE(message_of([&] { plan(kProblem).run(x_.data(), packed, y_.data()); }).find("another Convolution"),
+  EXPECT_NE(message_of([&] {
+              plan(kProblem).run({.x = x_.data(), .y = y_.data()}, packed);
+            }).find("another Convolution"),
             std::string::npos);
 }
 
@@ -102,8 +105,8 @@ TEST_F(ConvolutionTest, PackedWeightsMayBeTheCallersMemory) {
     // They serve another Convolution of an equal plan, too.
     const Convolution twin = plan(kProblem, {}, conv.plan().algorithm, conv.plan().config);
     std::vector<float> other(y_.size(), -1);
-    conv.run(x_.data(), w_.data(), bias_.data(), y_.data());
-    twin.run_packed(x_.data(), block.data(), other.data());
+    conv.run({.x = x_.data(), .y = y_.data()}, w_.data(), bias_.data());
+    twin.run_packed({.x = x_.data(), .y = other.data()}, block.data());
     EXPECT_EQ(other, y_) << answer.algorithm;
   }
 }
@@ -120,18 +123,43 @@ TEST_F(ConvolutionTest, SaysWhatIsWrongWithTheCallersMemory) {
   says([&] { conv.pack_into(w_.data(), bias_.data(), nullptr); }, "pack: packed is null");
   says([&] { conv.pack_into(w_.data(), bias_.data(), odd); }, "not aligned to 64 bytes");
   conv.pack_into(w_.data(), bias_.data(), block.data());
-  says([&] { conv.run_packed(nullptr, block.data(), y_.data()); }, "x is null");
-  says([&] { conv.run_packed(x_.data(), block.data(), nullptr); }, "y is null");
-  says([&] { conv.run_packed(x_.data(), nullptr, y_.data()); }, "run: packed is null");
-  says([&] { conv.run_packed(x_.data(), odd, y_.data()); }, "not aligned to 64 bytes");
+  says([&] { conv.run_packed({.y = y_.data()}, block.data()); }, "x is null");
+  says([&] { conv.run_packed({.x = x_.data()}, block.data()); }, "y is null");
+  says([&] { conv.run_packed({.x = x_.data(), .y = y_.data()}, nullptr); }, "run: packed is null");
+  says([&] { conv.run_packed({.x = x_.data(), .y = y_.data()}, odd); }, "not aligned to 64 bytes");
+}
+
+// What only the reference takes says so, and names the tensor that is missing.
+TEST_F(ConvolutionTest, RunsEveryDirection) {
+  const Convolution data = plan(parse_problem("mb1ic1ih2iw2oc1kh1 dir=bwd_d"));
+  EXPECT_EQ(data.plan().algorithm, "reference");
+  EXPECT_NE(data.plan().why.find("right, and slow"), std::string::npos);
+  const float w = 3, dy[] = {1, 2, 3, 4};
+  float dx[4] = {}, dw = 0, dbias = 0;
+  EXPECT_NE(message_of([&] { data.run({.dx = dx}, &w, nullptr); }).find("dy is null"), std::string::npos);
+  EXPECT_NE(message_of([&] { data.run({.dy = dy}, &w, nullptr); }).find("dx is null"), std::string::npos);
+  data.run({.dy = dy, .dx = dx}, &w, nullptr);
+  EXPECT_EQ(dx[3], 12);
+  const Convolution weights = plan(parse_problem("mb1ic1ih2iw2oc1kh1 dir=bwd_w"));
+  EXPECT_NE(
+      message_of([&] { weights.run({.x = dx, .dy = dy, .dw = &dw}, PackedWeights()); }).find("dbias is null"),
+      std::string::npos);
+  EXPECT_NE(message_of([&] { static_cast<void>(weights.pack(&w, nullptr)); }).find("reads no weights"),
+            std::string::npos);
+  weights.run({.x = dx, .dy = dy, .dw = &dw, .dbias = &dbias}, PackedWeights());
+  EXPECT_EQ(dw, 3 * (1 + 4 + 9 + 16));
+  EXPECT_EQ(dbias, 10);
+  const Convolution none = plan(parse_problem("mb0ic1ih2iw2oc1kh1 dir=bwd_w bias=0"));
+  none.run({.dw = &dw}, PackedWeights());
+  EXPECT_EQ(dw, 0);  // of no image
 }
 
 TEST_F(ConvolutionTest, RefusesBadPlans) {
   EXPECT_NE(message_of([] { plan(kProblem, {}, "winograd"); }).find("direct"), std::string::npos);
   EXPECT_NE(message_of([] { plan(kProblem, {}, "direct", parse_config("rows=1")); }), "");
-  EXPECT_NE(message_of([] { plan(parse_problem("mb1ic3ih8oc4kh3 dtype=bf16")); }).find("bf16"),
+  EXPECT_NE(message_of([] { plan(parse_problem("mb1ic3ih8oc4kh3 dtype=bf16"), {}, "direct"); }).find("bf16"),
             std::string::npos);
-  Conv2dProblem bad = kProblem;
+  ConvProblem bad = kProblem;
   bad.groups = 2;
   EXPECT_NE(message_of([&] { plan(bad); }).find("groups"), std::string::npos);
   try {
@@ -144,8 +172,8 @@ TEST_F(ConvolutionTest, RefusesBadPlans) {
 
 TEST_F(ConvolutionTest, ABatchOfNoneIsNoWork) {
   const Convolution conv = plan(parse_problem("mb0ic3ih9oc4kh3ph1"));
-  conv.run(nullptr, conv.pack(w_.data(), bias_.data()), nullptr);
-  conv.run_packed(nullptr, nullptr, nullptr);
+  conv.run({}, conv.pack(w_.data(), bias_.data()));
+  conv.run_packed({}, nullptr);
 }
 
 TEST_F(ConvolutionTest, ExplainsItself) {

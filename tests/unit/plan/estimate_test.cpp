@@ -12,7 +12,7 @@
 namespace convtune {
 namespace {
 
-const Conv2dProblem kProblem = parse_problem("mb2ic3ih64oc32kh5sh4ph2");
+const ConvProblem kProblem = parse_problem("mb2ic3ih64oc32kh5sh4ph2");
 
 TEST(Estimate, FactsOfEveryCandidate) {
   if (!cuda::has_nvrtc()) GTEST_SKIP() << cuda::describe_nvrtc();
@@ -75,9 +75,8 @@ TEST(LaunchPlan, SaysWhatIsCompiledAndLaunched) {
   EXPECT_EQ(plan.name, "direct_stem_sm90");
   EXPECT_EQ(plan.arch, "sm_90a");
   ASSERT_EQ(plan.configs.size(), 1u);
-  EXPECT_EQ(
-      plan.configs[0].rfind("convtune::DirectStemSm90{.conv=convtune::Conv2dExtents{.n=2,.c=3,.h=64,", 0),
-      0u);
+  EXPECT_EQ(plan.configs[0].rfind("convtune::DirectStemSm90{.conv=convtune::ConvExtents{.n=2,.c=3,.h=64,", 0),
+            0u);
   ASSERT_EQ(plan.pack.size(), 2u);
   EXPECT_EQ(std::get<cuda::Clear>(plan.pack[0]).begin.operand, cuda::Operand::packed);
   EXPECT_EQ(std::get<cuda::KernelLaunch>(plan.pack[1]).kernel, cuda::LaunchPlan::kPack);

@@ -21,8 +21,8 @@ DeviceInfo gpu(ComputeCapability capability, int multiprocessors) {
   return device_of(typical_target(capability, multiprocessors));
 }
 
-Conv2dProblem tf32(const std::string& text) {
-  Conv2dProblem problem = find_problem(text);
+ConvProblem tf32(const std::string& text) {
+  ConvProblem problem = find_problem(text);
   problem.precision = Precision::tf32;
   return problem;
 }
@@ -52,7 +52,7 @@ TEST(Planner, ChoosesAmongFirstGuessesAsAnH100Would) {
       {"resnet_1x1_1024_256", {"implicit_gemm_sm80", "direct_body_sm90"}},
       {"resnet_1x1_s2_256_512", pointwise}};
   for (const char* const suite : {"stem", "body", "depthwise"})
-    for (const Conv2dProblem& problem : load_suite(suite)) {
+    for (const ConvProblem& problem : load_suite(suite)) {
       const Plan plan = choose(tf32(problem.name), gpu({9, 0}, 132));
       const auto found = right.find(problem.name);
       const std::set<std::string>& expected = found != right.end()                ? found->second
@@ -69,7 +69,7 @@ TEST(Planner, ChoosesAmongFirstGuessesAsAnH100Would) {
 // fast; 64 of them are few enough for the other one.
 TEST(Planner, ManyChannelsBeforeHopperAreForTheGeneralKernel) {
   for (const ComputeCapability capability : {ComputeCapability{8, 0}, {8, 6}, {8, 9}, {12, 0}})
-    for (const Conv2dProblem& problem : load_suite("body")) {
+    for (const ConvProblem& problem : load_suite("body")) {
       if (problem.c <= 64) continue;
       EXPECT_EQ(choose(tf32(problem.name), gpu(capability, 108)).algorithm, "implicit_gemm_sm80")
           << problem.name;
@@ -84,7 +84,7 @@ TEST(Kernels, AreTheSameBytesAgain) {
   for (const char* const text :
        {"mb2ic3ih35oc32kh7sh4ph2", "mb1ic16ih9oc16kh3ph1", "g4mb1ic4ih8oc4kh3ph1", "mb1ic3ih32oc32kh8sh8"})
     for (const Algorithm* const algorithm : algorithms(Device::Kind::cuda)) {
-      const Conv2dProblem problem = tf32(text);
+      const ConvProblem problem = tf32(text);
       if (algorithm->vendor() || !algorithm->supports(problem, device) || compiled[algorithm->name()]++ > 0)
         continue;
       const Config config = algorithm->candidates(problem, device).front();

@@ -80,7 +80,7 @@ TEST_F(RecordedBatches, APlanOpensNoOtherRecord) {
     plant("mb8ic3ih9oc" + std::to_string(i) + "kh3ph1", cpu.fingerprint);
     plant("mb" + std::to_string(i) + "ic3ih9oc4kh3", "another device");
   }
-  const Conv2dProblem problem = resolve(parse_problem("mb8ic3ih9oc4kh3"), backend({}));
+  const ConvProblem problem = resolve(parse_problem("mb8ic3ih9oc4kh3"), backend({}));
   EXPECT_EQ(choose(problem, cpu).source, PlanSource::estimate);
   EXPECT_EQ(Database::take_warnings(), std::vector<std::string>{});
 

@@ -63,7 +63,7 @@ std::string suite_refusal(const std::string& text) {
 }
 
 TEST(Embedded, HoldsTheFilesByteForByte) {
-  ASSERT_EQ(embedded_cases().size(), 4u);
+  ASSERT_EQ(embedded_cases().size(), 5u);
   for (const EmbeddedFile& file : embedded_cases())
     EXPECT_EQ(file.text, read(CONVTUNE_SOURCE_DIR "/cases/" + std::string(file.name))) << file.name;
 }
@@ -89,24 +89,24 @@ TEST(Suites, AreInOrderNamedAndUnique) {
   std::size_t count = 0;
   for (const Suite& suite : suites()) {
     names.push_back(suite.name);
-    for (const Conv2dProblem& problem : suite.problems) {
+    for (const ConvProblem& problem : suite.problems) {
       EXPECT_FALSE(problem.name.empty()) << to_string(problem);
       cases.insert(problem.name);
       keys.insert(key(problem));
       ++count;
     }
   }
-  EXPECT_THAT(names, ElementsAre("stem", "body", "depthwise", "edges"));
+  EXPECT_THAT(names, ElementsAre("stem", "body", "depthwise", "half", "edges"));
   EXPECT_EQ(cases.size(), count);
   EXPECT_EQ(keys.size(), count);
 }
 
 TEST(Suites, EdgesAreSmallAndCoverTheEdges) {
-  const std::vector<Conv2dProblem> edges = load_suite("edges");
+  const std::vector<ConvProblem> edges = load_suite("edges");
   EXPECT_GE(edges.size(), 40u);
   bool batch_zero = false, depthwise = false, multiplier = false, asymmetric = false, skips = false,
        nhwc = false;
-  for (const Conv2dProblem& x : edges) {
+  for (const ConvProblem& x : edges) {
     EXPECT_LE(x.flops() / 2, 1e7) << x.name;
     batch_zero |= x.n == 0;
     depthwise |= x.groups > 1 && x.groups == x.c && x.k == x.c;
@@ -121,7 +121,7 @@ TEST(Suites, EdgesAreSmallAndCoverTheEdges) {
 TEST(LoadSuite, AllIsEverythingButTheEdges) {
   const std::size_t count =
       load_suite("stem").size() + load_suite("body").size() + load_suite("depthwise").size();
-  const std::vector<Conv2dProblem> all = load_suite("all");
+  const std::vector<ConvProblem> all = load_suite("all");
   EXPECT_EQ(all.size(), count);
   EXPECT_EQ(all.size(), 30u);
   EXPECT_EQ(all.front().name, "alexnet_conv1");
@@ -134,7 +134,7 @@ TEST(LoadSuite, ReadsAFile) {
       "ic3ih5oc4kh3n\"a # b\"   # behind a problem\r\n"
       "   mb1ic3ih5oc4kh3 act=relu\n"
       "ic3ih6oc4kh3");
-  const std::vector<Conv2dProblem> problems = load_suite(file.path());
+  const std::vector<ConvProblem> problems = load_suite(file.path());
   ASSERT_EQ(problems.size(), 3u);
   EXPECT_EQ(problems[0].name, "a # b");
   EXPECT_EQ(problems[1], parse_problem("mb1ic3ih5oc4kh3 act=relu"));
@@ -142,10 +142,8 @@ TEST(LoadSuite, ReadsAFile) {
 }
 
 TEST(LoadSuite, NamesFileAndLine) {
-  EXPECT_EQ(
-      suite_refusal("# one\nic3ih5oc4kh3\nic3id5oc4\n"),
-      "FILE:3: problem 'ic3id5oc4': column 4: 'id5' belongs to a 3-D convolution; convtune has 2-D ones, "
-      "whose depth is none, or id1kd1od1pd0");
+  EXPECT_EQ(suite_refusal("# one\nic3ih5oc4kh3\nic3id5oc4\n"),
+            "FILE:3: problem 'ic3id5oc4': kd is missing, and has no default");
   EXPECT_THAT(suite_refusal("ic3ih5oc4kh3n\"open # end"), HasSubstr("FILE:1: problem"));
   EXPECT_EQ(suite_refusal("# nothing\n\n"), "FILE holds no problem");
   EXPECT_EQ(suite_refusal(""), "FILE holds no problem");
@@ -157,22 +155,22 @@ TEST(LoadSuite, LeavesOutWhatItCannotUse) {
   const SuiteFile file(
       "--reset --dt=f32  # as in benchdnn's input files\n"
       "ic3ih5oc4kh3\n"
-      "ic3id5oc4kd3\n"
+      "ic3id5oc4kd3ih4\n"
       "  --batch=shapes_1d\n"
       "ic3iw5oc4kw3n\"--no option\"\n");
   std::vector<std::string> left_out;
-  const std::vector<Conv2dProblem> problems = load_suite(file.path(), &left_out);
+  const std::vector<ConvProblem> problems = load_suite(file.path(), &left_out);
   ASSERT_EQ(problems.size(), 2u);
   EXPECT_EQ(problems[1].name, "--no option");
   EXPECT_THAT(left_out,
               ElementsAre(file.path() + ":1: benchdnn's option '--reset' is not heeded",
-                          AllOf(HasSubstr(file.path() + ":3: problem"), HasSubstr("3-D")),
+                          AllOf(HasSubstr(file.path() + ":3: problem"), HasSubstr("kh is missing")),
                           file.path() + ":4: benchdnn's option '--batch=shapes_1d' is not heeded; give the "
                                         "file to --suite"));
 }
 
 TEST(LoadSuite, NeedsOneLineThatCanBeUsed) {
-  const SuiteFile file("--dt=u8:s8:s8\nic3id5oc4kd3\n");
+  const SuiteFile file("--dt=u8:s8:s8\nic3id5oc4\n");
   std::vector<std::string> left_out;
   EXPECT_EQ(
       refusal([&] { load_suite(file.path(), &left_out); }),
@@ -191,8 +189,9 @@ TEST(LoadSuite, UnknownNamesListTheKnown) {
   for (const char* name : {"", "/nowhere/suite.txt", "/"})
     EXPECT_EQ(
         refusal([&] { load_suite(name); }),
-        fmt::format("'{}' is neither a suite (stem, body, depthwise, edges, all) nor a file with problems",
-                    name));
+        fmt::format(
+            "'{}' is neither a suite (stem, body, depthwise, half, edges, all) nor a file with problems",
+            name));
   EXPECT_THAT(refusal([] { load_suite("steam"); }), HasSubstr("did you mean 'stem'?"));
 }
 
@@ -209,7 +208,7 @@ TEST(LoadSuite, SaysThatAFileCannotBeRead) {
 
 TEST(FindProblem, TakesNamesAndLines) {
   for (const Suite& suite : suites())
-    for (const Conv2dProblem& problem : suite.problems) {
+    for (const ConvProblem& problem : suite.problems) {
       EXPECT_EQ(find_problem(problem.name), problem);
       EXPECT_EQ(find_problem(problem.name).name, problem.name);
       EXPECT_EQ(find_problem(to_string(problem)), problem);
@@ -223,7 +222,7 @@ TEST(FindProblem, NamesTheNearest) {
   EXPECT_EQ(answer("Resnet_Stem"), "no case is named 'Resnet_Stem'; did you mean 'resnet_stem'?");
   EXPECT_EQ(answer("alexnet"),
             "no case is named 'alexnet'; did you mean 'alexnet_conv1', 'alexnet_conv1_torchvision' or "
-            "'alexnet_conv2'?");
+            "'alexnet_conv2', or another of 6?");
   EXPECT_THAT(answer("resnet50"), HasSubstr("no case is named 'resnet50'; did you mean 'resnet_stem', "));
   EXPECT_THAT(answer("nothing_like_it_at_all"),
               AllOf(HasSubstr("column 1: 'nothing' is none of"), HasSubstr("nor is it the name of a case")));

@@ -1,4 +1,4 @@
-// Conv2dProblem's arithmetic against brute force, and every refusal of validate().
+// ConvProblem's arithmetic against brute force, and every refusal of validate().
 #include "convtune/problem.h"
 
 #include <gmock/gmock.h>
@@ -15,8 +15,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-Conv2dProblem alexnet_conv1() {
-  Conv2dProblem problem;
+ConvProblem alexnet_conv1() {
+  ConvProblem problem;
   problem.n = 256, problem.c = 3, problem.h = problem.w = 224;
   problem.k = 96, problem.r = problem.s = 11;
   problem.stride_h = problem.stride_w = 4;
@@ -24,7 +24,7 @@ Conv2dProblem alexnet_conv1() {
   return problem;
 }
 
-std::string refusal(const Conv2dProblem& problem) {
+std::string refusal(const ConvProblem& problem) {
   try {
     validate(problem);
   } catch (const Error& error) {
@@ -72,7 +72,7 @@ TEST(OutputSize, DoesNotOverflow) {
 }
 
 TEST(Problem, AlexnetConv1HasItsKnownSize) {
-  const Conv2dProblem problem = alexnet_conv1();
+  const ConvProblem problem = alexnet_conv1();
   validate(problem);
   EXPECT_EQ(problem.p(), 55);
   EXPECT_EQ(problem.q(), 55);
@@ -84,7 +84,7 @@ TEST(Problem, AlexnetConv1HasItsKnownSize) {
 }
 
 TEST(Problem, BytesFollowTypeAndBias) {
-  Conv2dProblem problem = alexnet_conv1();
+  ConvProblem problem = alexnet_conv1();
   problem.bias = false;
   EXPECT_EQ(problem.bytes(), 451650048 - 96 * 4);
   problem.dtype = DType::bf16;
@@ -92,76 +92,76 @@ TEST(Problem, BytesFollowTypeAndBias) {
 }
 
 TEST(Problem, GroupsDivideTheWork) {
-  Conv2dProblem problem = alexnet_conv1();
+  ConvProblem problem = alexnet_conv1();
   problem.c = problem.k = problem.groups = 96;
   EXPECT_EQ(problem.weight_elements(), 96 * 11 * 11);
   EXPECT_EQ(problem.flops(), 2.0 * 256 * 96 * 55 * 55 * 11 * 11);
 }
 
 TEST(Problem, EqualityHeedsEveryFieldButTheName) {
-  const Conv2dProblem original = alexnet_conv1();
-  Conv2dProblem renamed = original;
+  const ConvProblem original = alexnet_conv1();
+  ConvProblem renamed = original;
   renamed.name = "other";
   EXPECT_EQ(renamed, original);
 
-  using Member = std::int64_t Conv2dProblem::*;
-  for (const Member member : {&Conv2dProblem::n, &Conv2dProblem::c, &Conv2dProblem::h, &Conv2dProblem::w,
-                              &Conv2dProblem::k, &Conv2dProblem::r, &Conv2dProblem::s, &Conv2dProblem::groups,
-                              &Conv2dProblem::stride_h, &Conv2dProblem::stride_w, &Conv2dProblem::dilation_h,
-                              &Conv2dProblem::dilation_w, &Conv2dProblem::pad_top, &Conv2dProblem::pad_left,
-                              &Conv2dProblem::pad_bottom, &Conv2dProblem::pad_right}) {
-    Conv2dProblem other = original;
+  using Member = std::int64_t ConvProblem::*;
+  for (const Member member :
+       {&ConvProblem::n, &ConvProblem::c, &ConvProblem::h, &ConvProblem::w, &ConvProblem::k, &ConvProblem::r,
+        &ConvProblem::s, &ConvProblem::groups, &ConvProblem::stride_h, &ConvProblem::stride_w,
+        &ConvProblem::dilation_h, &ConvProblem::dilation_w, &ConvProblem::pad_top, &ConvProblem::pad_left,
+        &ConvProblem::pad_bottom, &ConvProblem::pad_right}) {
+    ConvProblem other = original;
     ++(other.*member);
     EXPECT_FALSE(other == original);
   }
-  std::vector<Conv2dProblem> others(5, original);
+  std::vector<ConvProblem> others(5, original);
   others[0].dtype = DType::f16;
   others[1].layout = Layout::nhwc;
   others[2].precision = Precision::tf32;
   others[3].activation = Activation::relu;
   others[4].bias = false;
-  for (const Conv2dProblem& other : others) EXPECT_FALSE(other == original);
+  for (const ConvProblem& other : others) EXPECT_FALSE(other == original);
 }
 
 TEST(Validate, NamesTheFieldAndTheNumber) {
   struct Case {
-    std::int64_t Conv2dProblem::*member;
+    std::int64_t ConvProblem::*member;
     const char* name;
     std::int64_t low;
   };
   const Case cases[] = {
-      {&Conv2dProblem::n, "n (mb)", 0},
-      {&Conv2dProblem::c, "c (ic)", 1},
-      {&Conv2dProblem::h, "h (ih)", 1},
-      {&Conv2dProblem::w, "w (iw)", 1},
-      {&Conv2dProblem::k, "k (oc)", 1},
-      {&Conv2dProblem::r, "r (kh)", 1},
-      {&Conv2dProblem::s, "s (kw)", 1},
-      {&Conv2dProblem::groups, "groups (g)", 1},
-      {&Conv2dProblem::stride_h, "stride_h (sh)", 1},
-      {&Conv2dProblem::stride_w, "stride_w (sw)", 1},
-      {&Conv2dProblem::dilation_h, "dilation_h (dh + 1)", 1},
-      {&Conv2dProblem::dilation_w, "dilation_w (dw + 1)", 1},
-      {&Conv2dProblem::pad_top, "pad_top (ph)", 0},
-      {&Conv2dProblem::pad_left, "pad_left (pw)", 0},
-      {&Conv2dProblem::pad_bottom, "pad_bottom", 0},
-      {&Conv2dProblem::pad_right, "pad_right", 0},
+      {&ConvProblem::n, "n (mb)", 0},
+      {&ConvProblem::c, "c (ic)", 1},
+      {&ConvProblem::h, "h (ih)", 1},
+      {&ConvProblem::w, "w (iw)", 1},
+      {&ConvProblem::k, "k (oc)", 1},
+      {&ConvProblem::r, "r (kh)", 1},
+      {&ConvProblem::s, "s (kw)", 1},
+      {&ConvProblem::groups, "groups (g)", 1},
+      {&ConvProblem::stride_h, "stride_h (sh)", 1},
+      {&ConvProblem::stride_w, "stride_w (sw)", 1},
+      {&ConvProblem::dilation_h, "dilation_h (dh + 1)", 1},
+      {&ConvProblem::dilation_w, "dilation_w (dw + 1)", 1},
+      {&ConvProblem::pad_top, "pad_top (ph)", 0},
+      {&ConvProblem::pad_left, "pad_left (pw)", 0},
+      {&ConvProblem::pad_bottom, "pad_bottom", 0},
+      {&ConvProblem::pad_right, "pad_right", 0},
   };
   for (const Case& item : cases) {
     for (const std::int64_t value : {item.low - 1, std::numeric_limits<std::int64_t>::min()}) {
-      Conv2dProblem problem = alexnet_conv1();
+      ConvProblem problem = alexnet_conv1();
       problem.*item.member = value;
       EXPECT_EQ(refusal(problem), std::string(item.name) + " is " + std::to_string(value) +
                                       "; it must be at least " + std::to_string(item.low));
     }
-    Conv2dProblem problem = alexnet_conv1();
+    ConvProblem problem = alexnet_conv1();
     problem.*item.member = std::numeric_limits<std::int64_t>::max();
     EXPECT_THAT(refusal(problem), AllOf(HasSubstr(item.name), HasSubstr("must be at most")));
   }
 }
 
 TEST(Validate, GroupsDivideBothChannelCounts) {
-  Conv2dProblem problem = alexnet_conv1();
+  ConvProblem problem = alexnet_conv1();
   problem.groups = 2;
   EXPECT_EQ(refusal(problem), "groups (g) is 2; it must divide c (ic), which is 3");
   problem.groups = 3, problem.k = 97;
@@ -169,7 +169,7 @@ TEST(Validate, GroupsDivideBothChannelCounts) {
 }
 
 TEST(Validate, TheFilterFitsThePaddedImage) {
-  Conv2dProblem problem = alexnet_conv1();
+  ConvProblem problem = alexnet_conv1();
   problem.h = 6;
   EXPECT_EQ(refusal(problem),
             "the output has no height: r (kh) 11 at dilation_h (dh + 1) 1 spans more than h (ih) 6 + "
@@ -181,7 +181,7 @@ TEST(Validate, TheFilterFitsThePaddedImage) {
 }
 
 TEST(Validate, BatchZeroIsFine) {
-  Conv2dProblem problem = alexnet_conv1();
+  ConvProblem problem = alexnet_conv1();
   problem.n = 0;
   EXPECT_EQ(refusal(problem), "accepted");
   EXPECT_EQ(problem.output_elements(), 0);
@@ -189,15 +189,16 @@ TEST(Validate, BatchZeroIsFine) {
 }
 
 TEST(Validate, TensorsStopAt2To62Bytes) {
-  Conv2dProblem problem;  // 1x1, f32
+  ConvProblem problem;  // 1x1, f32
   problem.h = problem.w = std::int64_t{1} << 30;
   EXPECT_EQ(refusal(problem), "accepted");
   EXPECT_EQ(problem.input_elements(), std::int64_t{1} << 60);
   EXPECT_EQ(problem.output_elements(), std::int64_t{1} << 60);
   problem.w += 1;
-  EXPECT_EQ(refusal(problem),
-            "the input is too large: n*c*h*w = 1*1*1073741824*1073741825 elements of 4 bytes are more than "
-            "2^62 bytes");
+  EXPECT_EQ(
+      refusal(problem),
+      "the input is too large: n*c*d*h*w = 1*1*1*1073741824*1073741825 elements of 4 bytes are more than "
+      "2^62 bytes");
   problem.dtype = DType::f16;
   EXPECT_EQ(refusal(problem), "accepted");
   problem.w = std::int64_t{1} << 40;
@@ -205,22 +206,22 @@ TEST(Validate, TensorsStopAt2To62Bytes) {
   problem.n = 0;  // one image is still too large
   EXPECT_THAT(refusal(problem), HasSubstr("the input is too large"));
 
-  Conv2dProblem filter;
+  ConvProblem filter;
   filter.c = filter.k = std::int64_t{1} << 31;
-  EXPECT_THAT(refusal(filter), HasSubstr("the filter is too large: k*(c/groups)*r*s"));
+  EXPECT_THAT(refusal(filter), HasSubstr("the filter is too large: k*(c/groups)*t*r*s"));
   filter.groups = filter.c;
   EXPECT_EQ(refusal(filter), "accepted");
 
-  Conv2dProblem output;
+  ConvProblem output;
   output.h = output.w = std::int64_t{1} << 20;
   output.k = (std::int64_t{1} << 20) + 1;
-  EXPECT_THAT(refusal(output), HasSubstr("the output is too large: n*k*p*q"));
+  EXPECT_THAT(refusal(output), HasSubstr("the output is too large: n*k*z*p*q"));
   output.k -= 1;
   EXPECT_EQ(refusal(output), "accepted");
 }
 
 TEST(Validate, StepsStayBelow2To31) {
-  Conv2dProblem problem;
+  ConvProblem problem;
   problem.stride_h = problem.dilation_w = (std::int64_t{1} << 31) - 1;
   EXPECT_EQ(refusal(problem), "accepted");
   problem.stride_h += 1;
@@ -228,7 +229,7 @@ TEST(Validate, StepsStayBelow2To31) {
 }
 
 TEST(Validate, NamesCanBeQuoted) {
-  Conv2dProblem problem;
+  ConvProblem problem;
   problem.name = "größer # than_1";
   EXPECT_EQ(refusal(problem), "accepted");
   problem.name = "a\"b";

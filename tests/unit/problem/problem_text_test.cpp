@@ -1,4 +1,4 @@
-// The text form of Conv2dProblem: grammar, defaults, every refusal, and the round trip.
+// The text form of ConvProblem: grammar, defaults, every refusal, and the round trip.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -28,9 +28,9 @@ std::string refusal(std::string_view text) {
 }
 
 TEST(ParseProblem, ReadsTheExampleOfTheHeader) {
-  const Conv2dProblem problem =
+  const ConvProblem problem =
       parse_problem("mb256ic3ih224oc96oh55kh11sh4ph2n\"alexnet_conv1\" precision=tf32 act=relu");
-  Conv2dProblem expected;
+  ConvProblem expected;
   expected.n = 256, expected.c = 3, expected.h = expected.w = 224;
   expected.k = 96, expected.r = expected.s = 11;
   expected.stride_h = expected.stride_w = 4;
@@ -42,8 +42,8 @@ TEST(ParseProblem, ReadsTheExampleOfTheHeader) {
 }
 
 TEST(ParseProblem, LeavesOutWhatBenchdnnLeavesOut) {
-  const Conv2dProblem problem = parse_problem("ic3ih5oc4kh3");
-  Conv2dProblem expected;
+  const ConvProblem problem = parse_problem("ic3ih5oc4kh3");
+  ConvProblem expected;
   expected.n = 2, expected.c = 3, expected.h = expected.w = 5, expected.k = 4, expected.r = expected.s = 3;
   EXPECT_EQ(problem, expected);
   EXPECT_EQ(problem.name, "");
@@ -92,7 +92,7 @@ TEST(ParseProblem, FillsInWhatBenchdnnFillsIn) {
   };
   for (const Case& item : cases) {
     SCOPED_TRACE(item.line);
-    const Conv2dProblem x = parse_problem(item.line);
+    const ConvProblem x = parse_problem(item.line);
     EXPECT_EQ((Ints{x.h, x.w}), item.image);
     EXPECT_EQ((Ints{x.r, x.s}), item.filter);
     EXPECT_EQ((Ints{x.stride_h, x.stride_w}), item.stride);
@@ -133,13 +133,13 @@ TEST(ParseProblem, ReadsShortLines) {
 }
 
 TEST(ParseProblem, TakesAnyOrderUnderscoresAndBlanks) {
-  const Conv2dProblem problem = parse_problem("g2mb3ic4ih9oc6kh3ph1n\"x\" act=relu bias=0");
+  const ConvProblem problem = parse_problem("g2mb3ic4ih9oc6kh3ph1n\"x\" act=relu bias=0");
   EXPECT_EQ(parse_problem("ph1_kh3oc6_ih9_ic4_mb3_g2n\"x\" bias=0 act=relu"), problem);
   EXPECT_EQ(parse_problem(" \t__g2__mb3ic4ih9oc6kh3ph1_n\"x\"  act=relu\tbias=0 \r\n"), problem);
 }
 
 TEST(ParseProblem, ReadsEveryWord) {
-  const Conv2dProblem problem = parse_problem(
+  const ConvProblem problem = parse_problem(
       "ic3ih9iw10oc4kh3ph1 pad_bottom=0 pad_right=2 dtype=bf16 layout=nhwc precision=fp16 act=relu bias=0");
   EXPECT_EQ(problem.pad_top, 1);
   EXPECT_EQ(problem.pad_left, 1);
@@ -197,15 +197,86 @@ TEST(ParseProblem, RefusesNumbersPastInt64) {
   EXPECT_THAT(refusal("ic1ih3oc1kh1 pad_right=99999999999999999999"), HasSubstr("is over 2^63 - 1"));
 }
 
-TEST(ParseProblem, RefusesThreeDimensions) {
-  for (const std::string letters : {"id", "od", "kd", "sd", "pd", "dd"})
-    EXPECT_THAT(
-        refusal("mb1ic3" + letters + "5ih5oc4kh3"),
-        HasSubstr("column 7: '" + letters + "5' belongs to a 3-D convolution; convtune has 2-D ones"));
-  // The filter's depth is 3, though one slice of it is all that is used.
-  EXPECT_THAT(refusal("ic3id1ih5iw5oc4od1kd3kh3kw3pd1"), HasSubstr("3-D"));
-  EXPECT_THAT(refusal("ic3id1ih5iw5oc4od3kd1kh3kw3pd1"), HasSubstr("3-D"));
-  EXPECT_THAT(refusal("ic3id1ih5iw5oc4kd1kh3kw3sd0"), HasSubstr("3-D"));
+TEST(ParseProblem, ReadsThreeDimensions) {
+  const ConvProblem x = parse_problem("mb1ic3id16ih32iw30oc8kd3kh5kw7sd2sh1sw3pd1ph2pw3dd0dh1dw0");
+  using Ints = std::vector<std::int64_t>;
+  EXPECT_EQ((Ints{x.d, x.h, x.w, x.t, x.r, x.s}), (Ints{16, 32, 30, 3, 5, 7}));
+  EXPECT_EQ((Ints{x.stride_d, x.stride_h, x.stride_w}), (Ints{2, 1, 3}));
+  EXPECT_EQ((Ints{x.pad_front, x.pad_top, x.pad_left}), (Ints{1, 2, 3}));
+  EXPECT_EQ((Ints{x.dilation_d, x.dilation_h, x.dilation_w}), (Ints{1, 2, 1}));
+  EXPECT_EQ((Ints{x.z(), x.p(), x.q()}), (Ints{8, 28, 10}));
+  EXPECT_EQ(parse_problem("ic3id8oc4kd3sd2pd1"),
+            parse_problem("ic3id8ih8iw8oc4kd3kh3kw3sd2sh2sw2pd1ph1pw1"));  // a cube
+  EXPECT_EQ(parse_problem("ic3id8ih9iw9oc4od8kd3kh3kw3").pad_front, 1);    // derived
+  EXPECT_EQ(parse_problem("ic3id1ih5iw5oc4od3kd1kh3kw3pd1").z(), 3);
+  EXPECT_EQ(parse_problem("ic3id1ih5iw5oc4od1kd3kh3kw3pd1").t, 3);  // one slice of it is all that is used
+  EXPECT_EQ(parse_problem("ic3id4ih5iw5oc4kd2kh3kw3 pad_back=1").z(), 4);
+  EXPECT_EQ(to_string(x), "mb1ic3id16ih32iw30oc8kd3kh5kw7sd2sw3pd1ph2pw3dh1");
+  for (const std::string letters : {"od", "kd", "sd", "pd", "dd"})
+    EXPECT_THAT(refusal("mb1ic3" + letters + "5ih5oc4kh3"), HasSubstr("id is missing"));
+  EXPECT_THAT(refusal("ic3id5ih5iw5oc4kh3kw3"), HasSubstr("kd is missing"));
+  EXPECT_THAT(refusal("ic3id5ih5oc4kd3kh3"), HasSubstr("iw is missing"));
+  EXPECT_THAT(refusal("ic3id5ih5iw5oc4od2kd3kh3kw3pd0"), HasSubstr("od2 is stated"));
+  EXPECT_THAT(refusal("ic3id8oc4kd3sd2sh1"), HasSubstr("benchdnn reads sh2 for sh1"));
+  EXPECT_THAT(refusal("ic3id1ih5iw5oc4kd1kh3kw3sd0"), HasSubstr("stride_d (sd) is 0"));
+}
+
+TEST(ParseProblem, ReadsTypesDirectionsAndEpilogues) {
+  const std::string line = "mb1ic3ih9oc4kh3";
+  EXPECT_EQ(parse_problem(line + " dtype=bf16").dtype, DTypes(DType::bf16));
+  EXPECT_EQ(parse_problem(line + " dtype=bf16:bf16:f32").dtype, DTypes(DType::bf16, DType::bf16, DType::f32));
+  EXPECT_EQ(parse_problem(line + " dtype=f16:f16:f16:f32").dtype.bias, DType::f32);
+  EXPECT_EQ(parse_problem(line + " dir=bwd_d"), parse_problem(line + " dir=bwd_d bias=0"));
+  EXPECT_TRUE(parse_problem(line + " dir=bwd_w").bias);
+  const ConvProblem clip = parse_problem(line + " act=clip:-1:6 residual=1 rounding=eager");
+  EXPECT_EQ(clip.activation, Activation::clip);
+  EXPECT_EQ(clip.alpha, -1);
+  EXPECT_EQ(clip.beta, 6);
+  EXPECT_TRUE(clip.residual);
+  EXPECT_EQ(clip.rounding, Rounding::eager);
+  EXPECT_EQ(to_string(clip), line + " act=clip:-1:6 residual=1 rounding=eager");
+  EXPECT_EQ(parse_problem(line + " act=leaky_relu:0.01").alpha, 0.01F);
+  EXPECT_EQ(to_string(parse_problem(line + " act=clip:-0:6")), line + " act=clip:0:6");
+  EXPECT_EQ(parse_problem(line + " layout=ndhwc").layout, Layout::nhwc);
+}
+
+TEST(ParseProblem, ReadsBenchdnnsWords) {
+  const std::string line = "mb1ic3ih9oc4kh3";
+  const auto same = [&](const std::string& theirs, const std::string& ours) {
+    EXPECT_EQ(to_string(parse_problem(line + theirs)), line + ours);
+  };
+  same(" --dt=bf16:bf16:f32", " dtype=bf16:bf16:f32");
+  same(" --dir=FWD_B", "");
+  same(" --dir=FWD_D", " bias=0");
+  same(" --dir=BWD_D", " dir=bwd_d");
+  same(" --dir=BWD_W", " dir=bwd_w bias=0");
+  same(" --dir=BWD_WB", " dir=bwd_w");
+  same(" --attr-post-ops=sum+relu", " act=relu residual=1");
+  same(" --attr-post-ops=relu:0.1", " act=leaky_relu:0.1");
+  same(" --attr-post-ops=clip:0:6", " act=clip:0:6");
+  same(" --attr-post-ops=swish:1", " act=silu");
+  same(" --attr-post-ops=hardswish:0.16667:0.5", " act=hardswish");
+  same(" --attr-post-ops=logistic", " act=sigmoid");
+  same(" --attr-post-ops=gelu_erf --dt=f16", " dtype=f16 act=gelu_erf");
+  EXPECT_THAT(refusal(line + " --dir=FWD"), HasSubstr("is not one of FWD_B, FWD_D"));
+  EXPECT_THAT(refusal(line + " --attr-post-ops=relu+sum"), HasSubstr("room for a sum, then one activation"));
+  EXPECT_THAT(refusal(line + " --attr-post-ops=swish"), HasSubstr("is none of relu"));
+  EXPECT_THAT(refusal(line + " --dt=bf16 dtype=bf16"), HasSubstr("'dtype' is given too"));
+  EXPECT_THAT(refusal(line + " --dt=s8:s8:s32"), HasSubstr("is not one of f32, f16, bf16"));
+}
+
+TEST(ParseProblem, RefusesEpiloguesThatAreNone) {
+  const std::string line = "mb1ic3ih9oc4kh3";
+  EXPECT_THAT(refusal(line + " act=clip"), HasSubstr("act clip has 2 parameters behind colons, not 0"));
+  EXPECT_THAT(refusal(line + " act=relu:1"), HasSubstr("act relu has 0 parameters"));
+  EXPECT_THAT(refusal(line + " act=clip:6:0"), HasSubstr("clip's bounds are 6 and 0"));
+  EXPECT_THAT(refusal(line + " act=clip:0:nan"), HasSubstr("'nan' is not a number"));
+  EXPECT_THAT(refusal(line + " act=leaky_relu:inf"), HasSubstr("a finite slope"));
+  EXPECT_THAT(refusal(line + " dir=bwd_d act=relu"), HasSubstr("a backward problem has no activation"));
+  EXPECT_THAT(refusal(line + " dir=bwd_w residual=1"), HasSubstr("a backward problem has no activation"));
+  EXPECT_THAT(refusal(line + " dir=bwd_d bias=1"), HasSubstr("backward data (bwd_d) has no bias"));
+  EXPECT_THAT(refusal(line + " dtype=f32:f32"), HasSubstr("is not one type, x:w:y or x:w:y:bias"));
+  EXPECT_THAT(refusal(line + " residual=2"), HasSubstr("residual is 0 or 1, not '2'"));
 }
 
 TEST(ParseProblem, RefusesBadWords) {
@@ -213,8 +284,8 @@ TEST(ParseProblem, RefusesBadWords) {
   EXPECT_THAT(refusal(line + " junk"), HasSubstr("column 14: after a blank comes key=value, not 'junk'"));
   EXPECT_THAT(refusal(line + " mb4"), HasSubstr("not 'mb4'"));
   EXPECT_THAT(refusal(line + " color=red"),
-              HasSubstr("column 14: 'color' is none of the keys precision layout dtype act bias pad_bottom "
-                        "pad_right"));
+              HasSubstr("column 14: 'color' is none of the keys precision layout dtype dir act bias residual "
+                        "rounding pad_back pad_bottom pad_right --dt --dir --attr-post-ops"));
   EXPECT_THAT(refusal(line + " bias=1 bias=1"), HasSubstr("column 21: 'bias' is given twice"));
   EXPECT_THAT(refusal(line + " bias=2"), HasSubstr("column 14: bias is 0 or 1, not '2'"));
   EXPECT_THAT(refusal(line + " precision=fp8"),
@@ -284,27 +355,26 @@ TEST(ToString, WritesWidthsThatBenchdnnWouldReadOtherwise) {
 }
 
 TEST(Key, HasNoName) {
-  const Conv2dProblem problem = parse_problem("ic3ih5oc4kh3n\"x\" act=relu");
+  const ConvProblem problem = parse_problem("ic3ih5oc4kh3n\"x\" act=relu");
   EXPECT_EQ(key(problem), "ic3ih5oc4kh3 act=relu");
   EXPECT_EQ(parse_problem(key(problem)), problem);
 }
 
 TEST(ToString, TheLongestStillFits) {
-  Conv2dProblem problem;
+  ConvProblem problem;
   problem.n = problem.c = problem.k = problem.h = problem.w = 999;
   problem.stride_h = problem.stride_w = problem.dilation_h = problem.dilation_w = 2147483647;
   problem.stride_w = problem.dilation_w = problem.pad_top = 2147483646;
   problem.name = std::string(2048, 'x');
-  const Conv2dProblem again = parse_problem(to_string(problem));
+  const ConvProblem again = parse_problem(to_string(problem));
   EXPECT_EQ(again, problem);
   EXPECT_EQ(again.name, problem.name);
 }
 
-// A small random problem with the fields that random_problem leaves alone set too.
-Conv2dProblem any_problem() {
-  Conv2dProblem problem =
-      random_problem(*rc::gen::arbitrary<std::uint64_t>(), *rc::gen::arbitrary<std::uint64_t>());
-  problem.dtype = *rc::gen::element(DType::f32, DType::f16, DType::bf16);
+// A small random problem with a precision and a name.
+ConvProblem any_problem() {
+  ConvProblem problem =
+      random_problem_of_any_kind(*rc::gen::arbitrary<std::uint64_t>(), *rc::gen::arbitrary<std::uint64_t>());
   problem.precision = *rc::gen::element(Precision::automatic, Precision::fp32, Precision::tf32,
                                         Precision::fp16, Precision::bf16);
   problem.name = *rc::gen::container<std::string>(
@@ -314,8 +384,8 @@ Conv2dProblem any_problem() {
 }
 
 RC_GTEST_PROP(RoundTrip, ProblemToTextAndBack, ()) {
-  const Conv2dProblem problem = any_problem();
-  const Conv2dProblem again = parse_problem(to_string(problem));
+  const ConvProblem problem = any_problem();
+  const ConvProblem again = parse_problem(to_string(problem));
   RC_ASSERT(again == problem);
   RC_ASSERT(again.name == problem.name);
   RC_ASSERT(key(again) == key(problem));
@@ -324,7 +394,7 @@ RC_GTEST_PROP(RoundTrip, ProblemToTextAndBack, ()) {
 
 TEST(RoundTrip, TwentyThousandRandomProblems) {
   for (std::uint64_t index = 0; index < 20000; ++index) {
-    const Conv2dProblem problem = random_problem(7, index);
+    const ConvProblem problem = random_problem_of_any_kind(7, index);
     ASSERT_EQ(to_string(parse_problem(to_string(problem))), to_string(problem));
     ASSERT_EQ(parse_problem(to_string(problem)), problem) << to_string(problem);
   }
@@ -335,9 +405,9 @@ TEST(RoundTrip, TwentyThousandRandomProblems) {
 TEST(RoundTrip, NoTokenCanBeLeftOut) {
   const std::regex kDefault("s[hw]1|[pd][hw]0"), kDefaultOrWidth("s[hw]1|[pd][hw]0|[ik]w.*");
   for (std::uint64_t index = 0; index < 2000; ++index) {
-    const Conv2dProblem problem = random_problem(3, index);
+    const ConvProblem problem = random_problem_of_any_kind(3, index);
     const std::string text = to_string(problem);
-    const bool square = problem.h == problem.w && problem.r == problem.s;
+    const bool square = problem.h == problem.w && problem.r == problem.s && !problem.has_depth();
     const std::size_t words = std::min(text.find(' '), text.size());
     for (std::size_t begin = 0; begin < text.size();) {
       std::size_t end = begin + 1;
@@ -361,7 +431,7 @@ TEST(RoundTrip, NoTokenCanBeLeftOut) {
 // Whatever happens to a line, it is a problem that survives its own text form, or an Error.
 void check_survival(const std::string& text) {
   try {
-    const Conv2dProblem problem = parse_problem(text);
+    const ConvProblem problem = parse_problem(text);
     RC_ASSERT(parse_problem(to_string(problem)) == problem);
     RC_ASSERT(problem.p() >= 1);
     RC_ASSERT(problem.q() >= 1);
@@ -410,7 +480,7 @@ RC_GTEST_PROP(Mutation, AnyBytesParseOrAreRefused, (const std::string& text)) {
 
 TEST(Mutation, EveryTruncationOfEveryCaseParsesOrIsRefused) {
   for (const Suite& suite : suites())
-    for (const Conv2dProblem& problem : suite.problems) {
+    for (const ConvProblem& problem : suite.problems) {
       const std::string text = to_string(problem);
       for (std::size_t size = 0; size <= text.size(); ++size) check_survival(text.substr(0, size));
     }

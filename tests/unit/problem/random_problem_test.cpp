@@ -17,7 +17,7 @@ TEST(RandomProblem, IsValidAndBounded) {
   constexpr std::int64_t kMaxElements = std::int64_t{1} << 20;
   std::set<std::string> texts;
   for (std::uint64_t index = 0; index < kCount; ++index) {
-    Conv2dProblem problem = random_problem(1, index);
+    ConvProblem problem = random_problem(1, index);
     ASSERT_NO_THROW(validate(problem)) << index << ": " << to_string(problem);
     texts.insert(key(problem));
     problem.n = std::max<std::int64_t>(problem.n, 1);
@@ -32,7 +32,7 @@ TEST(RandomProblem, IsValidAndBounded) {
 TEST(RandomProblem, HoldsOtherBoundsToo) {
   for (const double max_macs : {1e3, 1e4, 1e6, 1e7})
     for (std::uint64_t index = 0; index < 1000; ++index) {
-      const Conv2dProblem problem = random_problem(2, index, max_macs);
+      const ConvProblem problem = random_problem(2, index, max_macs);
       ASSERT_NO_THROW(validate(problem)) << to_string(problem);
       ASSERT_LE(problem.flops() / 2, max_macs) << to_string(problem);
     }
@@ -54,7 +54,7 @@ TEST(RandomProblem, LeansToTheEdges) {
   struct Class {
     const char* name;
     double least_percent;
-    std::function<bool(const Conv2dProblem&)> holds;
+    std::function<bool(const ConvProblem&)> holds;
   };
   const auto near_vector_width = [](std::int64_t extent) {
     for (const std::int64_t width : {4, 8, 16, 32, 64})
@@ -66,7 +66,7 @@ TEST(RandomProblem, LeansToTheEdges) {
       if (extent % factor == 0) return false;
     return extent > 6;
   };
-  using P = const Conv2dProblem&;
+  using P = const ConvProblem&;
   const std::vector<Class> classes = {
       {"batch 0", 1, [](P x) { return x.n == 0; }},
       {"an extent of 1", 20, [](P x) { return x.h == 1 || x.w == 1; }},

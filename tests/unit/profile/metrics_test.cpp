@@ -123,7 +123,7 @@ TEST(Metrics, LaunchesAndTablesAreProfilesToo) {
 }
 
 TEST(Analysis, BytesSayWhatIsReadAgain) {
-  const Conv2dProblem problem = parse_problem("mb256ic3ih224oc96kh11sh4ph2");
+  const ConvProblem problem = parse_problem("mb256ic3ih224oc96kh11sh4ph2");
   AnalyzeOptions options;
   options.problem = problem;
   const auto cache = [&](double bytes) {

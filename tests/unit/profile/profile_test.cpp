@@ -1,10 +1,9 @@
-// Child processes, what ncu prints (recorded on an H100 in tests/refine/ncu_*.csv), and profile() over a
+// What ncu prints (recorded on an H100 in tests/refine/ncu_*.csv), and profile() over a
 // program that stands in for ncu.
 #include "convtune/profile.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -12,7 +11,6 @@
 #include <fstream>
 #include <functional>
 
-#include "base/process.h"
 #include "mutations.h"
 #include "profile/metrics.h"
 #include "profile/ncu.h"
@@ -22,7 +20,6 @@ namespace convtune {
 namespace {
 
 const std::string kFolder = CONVTUNE_SOURCE_DIR "/tests/refine/";
-using Got = ChildProcess::Got;
 
 void expect_in(const std::string& text, std::initializer_list<const char*> needles) {
   for (const char* needle : needles)
@@ -38,89 +35,6 @@ std::string failure(ErrorKind kind, const std::function<void()>& function) {
     return error.what();
   }
   return "accepted";
-}
-
-ChildProcess shell(const std::string& script, const std::vector<std::string>& variables = {}) {
-  return ChildProcess({"/bin/sh", "-c", script}, variables);
-}
-
-TEST(Process, LinesGoBothWays) {
-  ChildProcess child = shell(
-      "while read line; do echo \"got $line $WORD\"; done; echo last >&2; printf end; exit 3", {"WORD=word"});
-  std::string line;
-  for (const char* text : {"one", "two"}) {
-    child.write_line(text);
-    ASSERT_EQ(child.read_line(line, 60), Got::line);
-    EXPECT_EQ(line, fmt::format("got {} word", text));
-  }
-  EXPECT_EQ(child.read_line(line, 0.05), Got::late);
-  EXPECT_EQ(child.read_line(line, 60, [] { return true; }), Got::cancelled);
-  EXPECT_EQ(child.ending(), "is still running");
-}
-
-TEST(Process, EndsAreToldAndWhatWasSaidBefore) {
-  ChildProcess child = shell("echo last >&2; printf end; exit 3");
-  std::string line;
-  ASSERT_EQ(child.read_line(line, 60), Got::line);
-  EXPECT_EQ(line, "end");
-  ASSERT_EQ(child.read_line(line, 60), Got::ended);
-  EXPECT_EQ(child.ending(), "ended with exit code 3");
-  EXPECT_EQ(child.errors(), "last\n");
-  EXPECT_FALSE(child.succeeded());
-  child.write_line("nobody reads this");
-
-  ChildProcess killed = shell("kill -9 $$");
-  EXPECT_EQ(killed.read_line(line, 60), Got::ended);
-  EXPECT_EQ(killed.ending(), "was ended by signal 9");
-
-  ChildProcess deaf = shell("exec 1>&- 2>&-; sleep 0.2");  // it closes all, and lives on for a while
-  EXPECT_EQ(deaf.read_line(line, 60), Got::ended);
-  EXPECT_TRUE(deaf.succeeded());
-}
-
-TEST(Process, WhereChildrenAreNotWaitedFor) {
-  const auto before = ::signal(SIGCHLD, SIG_IGN);
-  {
-    ChildProcess child = shell("echo one");
-    std::string line;
-    ASSERT_EQ(child.read_line(line, 60), Got::line);
-    EXPECT_EQ(line, "one");
-    EXPECT_EQ(child.read_line(line, 60), Got::ended);
-    EXPECT_FALSE(child.succeeded());
-    expect_in(child.ending(), {"SIGCHLD"});
-  }
-  ::signal(SIGCHLD, before);
-}
-
-TEST(Process, MuchOutputOnBothSides) {
-  ChildProcess child = shell("i=0; while [ $i -lt 20000 ]; do echo $i; echo error $i >&2; i=$((i+1)); done");
-  std::string line;
-  int lines = 0;
-  while (child.read_line(line, 60) == Got::line) EXPECT_EQ(line, std::to_string(lines++));
-  EXPECT_EQ(lines, 20000);
-  EXPECT_TRUE(child.errors().ends_with("error 19999\n"));
-  EXPECT_LE(child.errors().size(), std::size_t{64} << 10);
-}
-
-TEST(Process, NothingIsLeftBehind) {
-  std::string line;
-  {
-    ChildProcess child = shell("sleep 1000 & echo $!; wait");
-    ASSERT_EQ(child.read_line(line, 60), Got::line);
-  }
-  const pid_t grandchild = std::stoi(line);
-  for (int i = 0; i < 100 && ::kill(grandchild, 0) == 0; ++i) ::usleep(20'000);
-  std::ifstream status(fmt::format("/proc/{}/stat", grandchild));  // who adopts it may be slow to notice
-  std::string text;
-  if (std::getline(status, text)) expect_in(text, {") Z "});
-}
-
-TEST(Process, WhatCannotStart) {
-  expect_in(failure(ErrorKind::io, [] { ChildProcess({"/no/such/program"}); }),
-            {"/no/such/program", "No such file"});
-  EXPECT_EQ(find_program("no_such_program_at_all"), "");
-  EXPECT_EQ(find_program("./x"), "./x");
-  EXPECT_EQ(find_program("sh").substr(find_program("sh").rfind('/')), "/sh");
 }
 
 std::string read(const std::string& name) {

@@ -63,7 +63,7 @@ TEST_F(TrialLogTest, LaterProcessFindsWhatWasTried) {
   }
   EXPECT_EQ(fs::status(file()).permissions(), fs::perms::owner_read | fs::perms::owner_write);
   EXPECT_EQ(fs::status(file().parent_path()).permissions(), fs::perms::owner_all);
-  Conv2dProblem other = sample_record().problem;
+  ConvProblem other = sample_record().problem;
   other.n = 1;
   EXPECT_EQ(find(TrialLog(scratch_.path(), other, sample_record().device), 1), nullptr);
   EXPECT_EQ(find(TrialLog(scratch_.path(), sample_record().problem, "other device"), 1), nullptr);

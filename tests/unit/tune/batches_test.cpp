@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
-const Conv2dProblem& problem() {
-  static const Conv2dProblem one = parse_problem("mb1ic1ih2oc1kh1 precision=fp32 bias=0");
+const ConvProblem& problem() {
+  static const ConvProblem one = parse_problem("mb1ic1ih2oc1kh1 precision=fp32 bias=0");
   return one;
 }
 
@@ -26,20 +26,20 @@ class Compiled final : public Algorithm {
   explicit Compiled(std::int64_t count) : count_(count) {}
   std::string_view name() const override { return "compiled"; }
   Device::Kind device_kind() const override { return Device::Kind::cuda; }
-  Support supports(const Conv2dProblem&, const DeviceInfo&) const override { return Support::yes(); }
-  std::vector<Config> candidates(const Conv2dProblem&, const DeviceInfo&) const override {
+  Support supports(const ConvProblem&, const DeviceInfo&) const override { return Support::yes(); }
+  std::vector<Config> candidates(const ConvProblem&, const DeviceInfo&) const override {
     std::vector<Config> all;
     for (std::int64_t n = 0; n < count_; ++n) all.push_back({{{"n", n}}});
     return all;
   }
-  Support accepts(const Conv2dProblem&, const DeviceInfo&, const Config&) const override {
+  Support accepts(const ConvProblem&, const DeviceInfo&, const Config&) const override {
     return Support::yes();
   }
-  void precompile(const Conv2dProblem&, const DeviceInfo&, const Config& config) const override {
+  void precompile(const ConvProblem&, const DeviceInfo&, const Config& config) const override {
     if (config.at("n") % 3 == 1) std::this_thread::sleep_for(std::chrono::seconds(20));
     if (config.at("n") % 4 == 2) throw Error(ErrorKind::internal, "it does not compile");
   }
-  std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&, const Config&) const override {
+  std::unique_ptr<Executable> build(const ConvProblem&, const DeviceInfo&, const Config&) const override {
     return nullptr;
   }
   std::string source_hash() const override { return "hash"; }

@@ -30,12 +30,12 @@ class Staged final : public Algorithm {
   explicit Staged(World& world) : world_(world) {}
   std::string_view name() const override { return "staged"; }
   Device::Kind device_kind() const override { return Device::Kind::cpu; }
-  Support supports(const Conv2dProblem&, const DeviceInfo&) const override { return Support::yes(); }
-  std::vector<Config> candidates(const Conv2dProblem&, const DeviceInfo&) const override { return {}; }
-  Support accepts(const Conv2dProblem&, const DeviceInfo&, const Config& config) const override {
+  Support supports(const ConvProblem&, const DeviceInfo&) const override { return Support::yes(); }
+  std::vector<Config> candidates(const ConvProblem&, const DeviceInfo&) const override { return {}; }
+  Support accepts(const ConvProblem&, const DeviceInfo&, const Config& config) const override {
     return world_.stage_us.count(config.at("stages")) ? Support::yes() : Support::no("no time is known");
   }
-  std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&,
+  std::unique_ptr<Executable> build(const ConvProblem&, const DeviceInfo&,
                                     const Config& config) const override {
     return std::make_unique<SimulatedExecutable>([this, us = world_.stage_us.at(config.at("stages"))] {
       ++world_.runs;
@@ -43,7 +43,7 @@ class Staged final : public Algorithm {
       return us > 0;
     });
   }
-  std::optional<StageView> stage_view(const Conv2dProblem&, const DeviceInfo&,
+  std::optional<StageView> stage_view(const ConvProblem&, const DeviceInfo&,
                                       const Config& config) const override {
     if (!has_parameters) return std::nullopt;
     StageView view;
@@ -78,8 +78,9 @@ class LastStageTest : public testing::Test {
     EXPECT_EQ(winner.failure, "");
     winner.screen_us = world_.stage_us.at(3);
     world_.runs = 0;
-    return last_stage(winner, scaling_problem(), bed_.info(), testbed_, screening, min_gain, budget_,
-                      cancelled);
+    const ConvProblem problem = scaling_problem();
+    const DeviceInfo device = bed_.info();
+    return last_stage(winner, {problem, device, min_gain, budget_, testbed_, screening, cancelled});
   }
   static void expect_verdict(const LastStage& stage, std::size_t rule, const std::string& needle) {
     ASSERT_GE(stage.report.verdicts.size(), rule);

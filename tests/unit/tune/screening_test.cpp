@@ -20,12 +20,12 @@ class Play final : public Algorithm {
  public:
   std::string_view name() const override { return "play"; }
   Device::Kind device_kind() const override { return Device::Kind::cpu; }
-  Support supports(const Conv2dProblem&, const DeviceInfo&) const override { return Support::yes(); }
-  std::vector<Config> candidates(const Conv2dProblem&, const DeviceInfo&) const override { return {}; }
-  Support accepts(const Conv2dProblem&, const DeviceInfo&, const Config&) const override {
+  Support supports(const ConvProblem&, const DeviceInfo&) const override { return Support::yes(); }
+  std::vector<Config> candidates(const ConvProblem&, const DeviceInfo&) const override { return {}; }
+  Support accepts(const ConvProblem&, const DeviceInfo&, const Config&) const override {
     return Support::yes();
   }
-  std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&,
+  std::unique_ptr<Executable> build(const ConvProblem&, const DeviceInfo&,
                                     const Config& config) const override {
     return std::make_unique<SimulatedExecutable>([deed = static_cast<Deed>(config.at("deed"))] {
       if (deed == Deed::kills_the_process) ::_exit(9);

@@ -19,12 +19,12 @@ namespace {
 
 using Names = std::set<std::string>;
 
-const Conv2dProblem& stem() {
-  static const Conv2dProblem one = parse_problem("mb8ic3ih224oc96kh11sh4ph2 precision=tf32");
+const ConvProblem& stem() {
+  static const ConvProblem one = parse_problem("mb8ic3ih224oc96kh11sh4ph2 precision=tf32");
   return one;
 }
-const Conv2dProblem& body() {
-  static const Conv2dProblem one = parse_problem("mb8ic64ih56oc64kh3ph1 precision=tf32");
+const ConvProblem& body() {
+  static const ConvProblem one = parse_problem("mb8ic64ih56oc64kh3ph1 precision=tf32");
   return one;
 }
 
@@ -39,7 +39,7 @@ Names fields_that_differ(const Config& one, const Config& other) {
 using TileOf = std::function<std::vector<std::int64_t>(const Config&)>;
 
 // All lists that the rules leave for what the algorithm offers; returns how many there are.
-int check_lists(const Algorithm& algorithm, const Conv2dProblem& problem, const DeviceInfo& device,
+int check_lists(const Algorithm& algorithm, const ConvProblem& problem, const DeviceInfo& device,
                 const Names& may_differ, const TileOf& tile_of) {
   int lists = 0;
   const std::vector<Config> candidates = algorithm.candidates(problem, device);
@@ -71,7 +71,7 @@ TEST(StageView, Direct) {
   const Algorithm& direct = find_algorithm(Device::Kind::cpu, "direct");
   int lists = 0;
   for (const char* text : {"mb1ic3ih224oc96kh11sh4ph2", "mb2ic64ih28oc64kh3ph1", "g8mb1ic64ih14oc64kh3ph1"}) {
-    Conv2dProblem problem = parse_problem(text);
+    ConvProblem problem = parse_problem(text);
     problem.precision = Precision::fp32;
     lists += check_lists(direct, problem, device_info({}), {"taps", "filters"},
                          [](const Config&) { return std::vector<std::int64_t>(); });
@@ -82,7 +82,7 @@ TEST(StageView, Direct) {
 TEST(StageView, ThreadsWithoutWorkSuggestSmallerTasks) {
   DeviceInfo device = device_info({});
   device.units = 5;
-  Conv2dProblem problem = parse_problem("mb1ic64ih14oc64kh3ph1");
+  ConvProblem problem = parse_problem("mb1ic64ih14oc64kh3ph1");
   problem.precision = Precision::fp32;
   const Algorithm& direct = find_algorithm(Device::Kind::cpu, "direct");
   Config config = direct.candidates(problem, device).front();
@@ -126,7 +126,9 @@ TEST(StageView, OnGpus) {
                                              product(config, {"warp_columns", "column_warps"})};
                         }),
             0);
-  EXPECT_FALSE(of("direct_fma_sm80").stage_view(stem(), h100, {}));
+  const Algorithm& fma = of("direct_fma_sm80");
+  const ConvProblem few = parse_problem("mb2ic1ih16iw32oc8kh3ph1 precision=fp32");
+  EXPECT_FALSE(fma.stage_view(few, h100, fma.candidates(few, h100).at(0)));
 }
 
 // What the compiler says of the original decides R1, and R3 holds for what would be launched.

@@ -24,7 +24,7 @@ constexpr double kOverheadUs = 100;  // a cold cache, waiting
 class Simulated final : public SimulatedDevice {
  public:
   explicit Simulated(World& world) : SimulatedDevice(world.now_us, kOverheadUs), world_(world) {}
-  std::string slowdown() override {
+  std::string clock_drift() override {
     world_.now_us += 1000;
     return world_.now_us < world_.hot_until_us ? "it is too hot" : "";
   }
@@ -41,16 +41,16 @@ class Ways final : public Algorithm {
   std::string_view name() const override { return vendor_ ? "theirs" : "ours"; }
   Device::Kind device_kind() const override { return Device::Kind::cpu; }
   bool vendor() const override { return vendor_; }
-  Support supports(const Conv2dProblem&, const DeviceInfo&) const override { return Support::yes(); }
-  std::vector<Config> candidates(const Conv2dProblem&, const DeviceInfo&) const override {
+  Support supports(const ConvProblem&, const DeviceInfo&) const override { return Support::yes(); }
+  std::vector<Config> candidates(const ConvProblem&, const DeviceInfo&) const override {
     std::vector<Config> all;
     for (int tile = 0; tile < count_; ++tile) all.push_back({{{"tile", tile}, {"stages", 2}, {"warps", 4}}});
     return all;
   }
-  Support accepts(const Conv2dProblem&, const DeviceInfo&, const Config& config) const override {
+  Support accepts(const ConvProblem&, const DeviceInfo&, const Config& config) const override {
     return config.at("stages") <= 4 ? Support::yes() : Support::no("too many stages");
   }
-  std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&,
+  std::unique_ptr<Executable> build(const ConvProblem&, const DeviceInfo&,
                                     const Config& config) const override {
     world_.now_us += 1e6 * (vendor_ ? world_.vendor_seconds : world_.build_seconds);
     const auto tile = static_cast<double>(config.at("tile"));
@@ -61,7 +61,7 @@ class Ways final : public Algorithm {
           return true;
         });
   }
-  std::optional<StageView> stage_view(const Conv2dProblem&, const DeviceInfo&,
+  std::optional<StageView> stage_view(const ConvProblem&, const DeviceInfo&,
                                       const Config& config) const override {
     if (vendor_) return std::nullopt;
     StageView view;
@@ -172,7 +172,7 @@ TEST_F(TunerBudget, WhatWasTimedOnASlowedDeviceIsTimedAgain) {
   const TuningReport report = tune_for(0.3);
   ASSERT_EQ(report.warnings.size(), 1u);
   EXPECT_EQ(report.warnings[0],
-            "cpu was slowed down: it is too hot; what was timed meanwhile was timed again");
+            "clock drift of cpu: it is too hot; what was timed meanwhile was timed again");
 }
 
 TEST_F(TunerBudget, ADeviceThatStaysSlowedIsNotWaitedForAndTheReportSaysSo) {
@@ -180,10 +180,10 @@ TEST_F(TunerBudget, ADeviceThatStaysSlowedIsNotWaitedForAndTheReportSaysSo) {
   const TuningReport report = tune_for(3);
   ASSERT_EQ(report.warnings.size(), 3u);
   EXPECT_NE(report.warnings[0].find("timed again"), std::string::npos) << report.warnings[0];
-  EXPECT_NE(report.warnings[1].find("for longer than it was waited for: it is too hot; some times are"),
+  EXPECT_NE(report.warnings[1].find("it is too hot; it lasted, and some times are of a slower machine"),
             std::string::npos)
       << report.warnings[1];
-  EXPECT_NE(report.warnings[2].find("during the contest: it is too hot"), std::string::npos)
+  EXPECT_NE(report.warnings[2].find("it is too hot; both sides of the contest took turns"), std::string::npos)
       << report.warnings[2];
 }
 

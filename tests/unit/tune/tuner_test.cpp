@@ -1,6 +1,7 @@
 // tune(), plan() and the record between them, on problems small enough for a test.
 #include "convtune/tuner.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -10,12 +11,13 @@
 
 #include "convtune/database.h"
 #include "convtune/error.h"
+#include "refusal.h"
 
 namespace convtune {
 namespace {
 
 namespace fs = std::filesystem;
-const Conv2dProblem kProblem = parse_problem("mb2ic3ih32oc16kh5sh2ph2");
+const ConvProblem kProblem = parse_problem("mb2ic3ih32oc16kh5sh2ph2");
 
 class Tuner : public testing::Test {
  protected:
@@ -61,7 +63,7 @@ TEST_F(Tuner, FindsRecordsAndAnswersFromTheRecordWithoutMeasuring) {
 
 TEST_F(Tuner, AnotherBatchIsAnsweredByTheNearestRecord) {
   tune(kProblem, {}, quick_);
-  Conv2dProblem other = kProblem;
+  ConvProblem other = kProblem;
   other.n = 5;
   EXPECT_EQ(plan(other).plan().source, PlanSource::nearest);
   other.k = 17;
@@ -151,6 +153,21 @@ TEST_F(Tuner, RefusesWhatHasNothingToMeasure) {
   EXPECT_THROW(tune(kProblem, {Device::Kind::cuda, 7}, quick_), Error);
 }
 
+TEST_F(Tuner, RecordsNothingThatTheReferenceAloneRuns) {
+  for (const char* words : {" dir=bwd_d", " dir=bwd_w", " dir=bwd_w dtype=bf16"}) {
+    const ConvProblem problem = parse_problem(std::string("mb1ic3ih8oc4kh3") + words);
+    const std::string why = refusal([&] { tune(problem, {}, quick_); }, ErrorKind::unsupported);
+    EXPECT_THAT(why, testing::HasSubstr("there is nothing to tune: no fast algorithm runs mb1ic3ih8oc4kh3"));
+    EXPECT_THAT(why, testing::HasSubstr("\n  direct: it "));
+    CompareOptions options;
+    options.seconds_per_case = 0.02;
+    const Comparison row = compare(problem, {}, options);
+    EXPECT_EQ(row.plan.algorithm, "reference");
+    EXPECT_EQ(row.providers.front().failure, "");
+  }
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
 TEST_F(Tuner, CompareMeasuresWhatIsPlannedBesideTheVendor) {
   CompareOptions options;
   options.seconds_per_case = 0.05;
@@ -168,7 +185,7 @@ TEST_F(Tuner, CompareMeasuresWhatIsPlannedBesideTheVendor) {
 }
 
 TEST(Roofline, IsTheLargerOfBothTimes) {
-  const Conv2dProblem problem = parse_problem("mb1ic1ih8oc1kh1");
+  const ConvProblem problem = parse_problem("mb1ic1ih8oc1kh1");
   EXPECT_EQ(roofline(problem, {1e6, 1e12}).bound, "compute");
   EXPECT_EQ(roofline(problem, {1e12, 1e6}).bound, "memory");
   EXPECT_DOUBLE_EQ(roofline(problem, {1e6, 1e12}).floor_us, problem.flops());
@@ -176,7 +193,7 @@ TEST(Roofline, IsTheLargerOfBothTimes) {
 
 TEST(Roofline, KnowsThePeakOfThePrecision) {
   const Ceilings gpu{4e6, 1e12, 2e6, 8e6}, cpu{4e6, 1e12};
-  Conv2dProblem problem = parse_problem("mb1ic1ih8oc1kh1");
+  ConvProblem problem = parse_problem("mb1ic1ih8oc1kh1");
   for (const auto& [precision, peak] : {std::pair{Precision::automatic, 4e6},
                                         {Precision::tf32, 4e6},
                                         {Precision::fp32, 2e6},

@@ -30,14 +30,14 @@ class Ways final : public Algorithm {
   std::string_view name() const override { return vendor_ ? "theirs" : "ours"; }
   Device::Kind device_kind() const override { return Device::Kind::cpu; }
   bool vendor() const override { return vendor_; }
-  Support supports(const Conv2dProblem&, const DeviceInfo&) const override { return Support::yes(); }
-  std::vector<Config> candidates(const Conv2dProblem&, const DeviceInfo&) const override {
+  Support supports(const ConvProblem&, const DeviceInfo&) const override { return Support::yes(); }
+  std::vector<Config> candidates(const ConvProblem&, const DeviceInfo&) const override {
     return {{{{"way", 0}}}, {{{"way", 1}}}};
   }
-  Support accepts(const Conv2dProblem&, const DeviceInfo&, const Config&) const override {
+  Support accepts(const ConvProblem&, const DeviceInfo&, const Config&) const override {
     return Support::yes();
   }
-  std::unique_ptr<Executable> build(const Conv2dProblem&, const DeviceInfo&,
+  std::unique_ptr<Executable> build(const ConvProblem&, const DeviceInfo&,
                                     const Config& config) const override {
     return std::make_unique<SimulatedExecutable>([this, way = static_cast<double>(config.at("way"))] {
       double us = (vendor_ ? 100 : 90) + way;

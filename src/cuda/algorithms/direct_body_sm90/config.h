@@ -2,12 +2,15 @@
 // problem, choices, and what follows from them, shared by the kernel and by the host that plans it.
 #pragma once
 
-#include "cuda/tile/conv2d_extents.h"
+#include "cuda/tile/arithmetic.h"
+#include "cuda/tile/conv_extents.h"
+#include "cuda/tile/packed.h"
+#include "cuda/tile/smem.h"
 
 namespace convtune {
 
 struct DirectBodySm90 {
-  Conv2dExtents conv;
+  ConvExtents conv;
   int filter_groups = 1, position_groups = 2, positions = 256, strips = 1, channels = 8, stages = 3;
   int staged = 16, producers = 1;
   // Set by the host: as many stages of weights as there is room for.
@@ -98,7 +101,9 @@ struct DirectBodySm90 {
   constexpr int weight_groups() const { return steps() / weight_steps(); }
   // Stages for which a block with so much shared memory has room. To be asked of what is possible().
   constexpr int most_weight_stages(long long smem_per_block) const {
-    const long long room = (smem_per_block - smem_bytes_without_weights()) / (weight_stage_bytes() + 16);
+    DirectBodySm90 without = *this;
+    without.weight_stages = 0;
+    const long long room = (smem_per_block - without.smem_bytes()) / (weight_stage_bytes() + 16LL);
     return room < 0 ? 0 : room < kMostWeightStages ? static_cast<int>(room) : kMostWeightStages;
   }
 
@@ -123,27 +128,48 @@ struct DirectBodySm90 {
   constexpr int staging_pitch() const { return (positions + 8 * (most_segments() + 1) + 23) / 32 * 32 + 8; }
   constexpr int staging_bytes() const { return 4 * consumers() * staged * staging_pitch() * 4; }
 
-  // ---- Shared memory: stages, weights, staged outputs, tables, barriers, flags ----
+  // ---- Shared memory ----
   constexpr int loader_chunks() const {
     return ceil_div(unit_chunks(), loaders());
   }  // of a thread and a unit
-  constexpr int output_table_bytes() const { return 4 * consumers() * positions * 4; }
-  constexpr long long smem_bytes_without_weights() const {
-    return static_cast<long long>(stages) * (stage_bytes() + 2 * 8 + 4) + staging_bytes() +
-           output_table_bytes() + 128;
+  // Where each region begins, in bytes. Barriers: a stage of input is `full` or `done`, and one of weights.
+  struct Smem {
+    int weights, stages, staging, output_table, full, done, weights_full, weights_done, flags;
+    long long end;
+  };
+  constexpr Smem smem() const {
+    SmemPlan plan;
+    return {.weights = plan.take(1LL * weight_stages * weight_stage_bytes()),
+            .stages = plan.take(1LL * stages * stage_bytes()),
+            .staging = plan.take(staging_bytes()),
+            .output_table = plan.take(4 * consumers() * positions * 4),
+            .full = plan.take(8 * stages),
+            .done = plan.take(8 * stages),
+            .weights_full = plan.take(8 * weight_stages),
+            .weights_done = plan.take(8 * weight_stages),
+            .flags = plan.take(4 * stages),
+            .end = plan.end};
   }
-  constexpr long long smem_bytes() const {
-    return smem_bytes_without_weights() + weight_stages * (weight_stage_bytes() + 16LL);
-  }
+  constexpr long long smem_bytes() const { return smem().end; }
 
-  // ---- Packed weights, in floats: in the order of the products, then all as they came, bias, flag ----
+  // ---- Packed weights: [filter block][block of the sum][step][filter group][chunk of the step][filter]
+  // [number of the chunk] ----
   constexpr long long block_weights() const {
     return static_cast<long long>(blocks()) * steps() * block_filters() * 8;
   }
-  constexpr long long exact_weights() const { return filter_blocks() * block_weights(); }
-  constexpr long long bias_at() const { return exact_weights() + conv.weights(); }
-  constexpr long long flag_at() const { return bias_at() + conv.k; }
-  constexpr long long packed_floats() const { return flag_at() + 1; }
+  constexpr Packed packed() const { return {filter_blocks() * block_weights(), conv.weights(), conv.k}; }
+  constexpr long long source_of(long long i) const {
+    constexpr int kStep = kTile * 8;
+    const int in_step = static_cast<int>(i % kStep);
+    const int filter_group = static_cast<int>(i / kStep % filter_groups);
+    const int step = static_cast<int>(i / (kStep * filter_groups) % steps());
+    const int block = static_cast<int>(i / (kStep * filter_groups * steps()) % blocks());
+    const int filter_block = static_cast<int>(i / block_weights());
+    const int k = (filter_block * filter_groups + filter_group) * kTile + in_step / 4 % kTile;
+    const int channel = block * channels + step / taps() * 8 + in_step / 256 * 4 + in_step % 4;
+    if (k >= conv.k || channel >= conv.c) return -1;
+    return (static_cast<long long>(k) * conv.c + channel) * taps() + step % taps();
+  }
 
   // Whether what is computed further up is in range.
   constexpr bool possible() const {
@@ -176,8 +202,6 @@ struct DirectBodySm90 {
   static constexpr int kMostReach = 1 << 18;  // so that a window is an int
   static constexpr long long kInt = 1LL << 30;
 
-  static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
-
  private:
   // In all that follows, loops are over taps alone: strides, dilations and padding may be of any size, and
   // planning asks thousands of times.
@@ -188,13 +212,6 @@ struct DirectBodySm90 {
     int count = 0;
     for (int tap = 0; tap < taps && tap < period; ++tap) count += tap * dilation % stride < below;
     return count;
-  }
-  static constexpr int gcd(int a, int b) {
-    while (b != 0) {
-      const int rest = a % b;
-      a = b, b = rest;
-    }
-    return a;
   }
   static constexpr int nth_phase(int index, int taps, int dilation, int stride) {
     int phase = 0;  // of the first tap
@@ -217,18 +234,17 @@ struct DirectBodySm90 {
       const int end = outputs + tap * dilation / stride;  // of the tap's positions
       const int shift = pad - tap * dilation % stride;
       // Its positions on pixels; all others are padding.
-      const int first = ceil_div(at_least(0, shift), stride);
-      const int last = ceil_div(at_least(0, extent + shift), stride);
+      const int first = ceil_div(greater(0, shift), stride);
+      const int last = ceil_div(greater(0, extent + shift), stride);
       int least = (end + 1) / 2;  // none lies in the row after the next
       if (first < last) {
-        if (first < end) least = at_least(least, last);  // beyond the row, padding
-        least = at_least(least, end - first);            // in the next row's first places, padding
+        if (first < end) least = greater(least, last);  // beyond the row, padding
+        least = greater(least, end - first);            // in the next row's first places, padding
       }
-      length = at_least(length, least < end ? least : end);
+      length = greater(length, least < end ? least : end);
     }
     return length;
   }
-  static constexpr int at_least(int least, int value) { return value < least ? least : value; }
 };
 
 }  // namespace convtune

@@ -21,10 +21,6 @@ DirectBodySm90 with_weight_stages(DirectBodySm90 kernel) {
   if (kernel.possible()) kernel.weight_stages = kernel.most_weight_stages(sm90_smem_per_block());
   return kernel;
 }
-DirectBodySm90 kernel_of(const Conv2dProblem& problem, const Config& config) {
-  return with_weight_stages(from_config(config, DirectBodySm90{.conv = extents_of(problem)}));
-}
-
 // Clock cycles of the busiest multiprocessor, roughly. Products, loads and stores overlap but for a part.
 double estimated_cycles(const DirectBodySm90& kernel, int multiprocessors) {
   constexpr double kL2Bytes = 26, kMemoryBytes = 13;        // that a multiprocessor gets in a cycle
@@ -77,41 +73,12 @@ TileWork work_of(const DirectBodySm90& a) {
   return work;
 }
 
-class DirectBody final : public KernelAlgorithm {
+class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
  public:
-  DirectBody() : KernelAlgorithm("direct_body_sm90") {}
-
-  Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (Support support = takes(a, device); !support) return support;
-    if (configs_of(extents_of(a), device.units).empty())
-      return Support::no(
-          "no tile of it fits: its window of the input is more than shared memory, or its offsets are more "
-          "than an int");
-    return Support::yes();
-  }
-
-  std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (!takes(a, device)) return {};
-    return to_configs(configs_of(extents_of(a), device.units));
-  }
-
-  double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
-                  const Ceilings& ceilings) const override {
-    const DirectBodySm90 kernel = kernel_of(a, config);
-    const double flops = 2.0 * static_cast<double>(kernel.tiles()) * kernel.block_positions() *
-                         kernel.block_filters() * kernel.blocks() * kernel.steps() * 8;
-    return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
-  }
-
-  std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
-                                      const Config& config) const override {
-    return stages_alone(kernel_of(a, config));
-  }
-
-  std::vector<ConfigField> fields() const override { return config_fields<DirectBodySm90>(); }
+  DirectBody() : KernelAlgorithmOf("direct_body_sm90") {}
 
  private:
-  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
+  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm90(device); !support) return support;
     if (Support support = takes_tf32_nchw(a); !support) return support;
     if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
@@ -125,36 +92,46 @@ class DirectBody final : public KernelAlgorithm {
     return Support::yes();
   }
 
-  Support takes_config(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
-    const DirectBodySm90 kernel = kernel_of(a, config);
-    if (kernel.valid(sm90_smem_per_block())) return Support::yes();
-    return Support::no(
-        fmt::format("{} is not one of its configs for this problem: at most 3 groups in all, positions a "
-                    "multiple of 8 up to 256 (160 with 3 groups), strips 1 to {}, channels a multiple of 8 "
-                    "up to 64, stages 2 to 8, staged 0, 8 or 16, and {} bytes of shared memory",
-                    to_string(config), kernel.conv.q, sm90_smem_per_block()));
+  DirectBodySm90 kernel_of(const ConvProblem& a, const Config& config) const override {
+    return with_weight_stages(KernelAlgorithmOf::kernel_of(a, config));
   }
-
-  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
-                         const Config& config) const override {
-    const DirectBodySm90 kernel = kernel_of(a, config);
+  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (!configs(a, device).empty()) return Support::yes();
+    return Support::no(
+        "no tile of it fits: its window of the input is more than shared memory, or its offsets are more "
+        "than an int");
+  }
+  Support takes_kernel(const DirectBodySm90& kernel, const DeviceInfo&) const override {
+    if (kernel.valid(sm90_smem_per_block())) return Support::yes();
+    return Support::no(fmt::format(
+        "at most 3 groups in all, positions a multiple of 8 up to 256 (160 with 3 groups), strips "
+        "1 to {}, channels a multiple of 8 up to 64, stages 2 to 8, staged 0, 8 or 16, and {} "
+        "bytes of shared memory",
+        kernel.conv.q, sm90_smem_per_block()));
+  }
+  LaunchPlan launch(const DirectBodySm90& kernel, const DeviceInfo& device) const override {
     const auto blocks = static_cast<unsigned>(std::min<long long>(kernel.tiles(), device.units));
-    LaunchPlan plan = plan_of("direct_body_sm90", kernel, device, {blocks}, kTensorArguments);
+    LaunchPlan plan = plan_of(kernel, device, {blocks});
     hold_resident(plan, 1);
     return plan;
   }
-
-  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
-    return work_of(kernel_of(a, config));
+  TileWork counted(const DirectBodySm90& kernel) const override { return work_of(kernel); }
+  double flops(const ConvProblem&, const DirectBodySm90& a) const override {
+    return 2.0 * static_cast<double>(a.tiles()) * a.block_positions() * a.block_filters() * a.blocks() *
+           a.steps() * 8;
+  }
+  std::optional<StageView> stages(const DirectBodySm90& kernel) const override {
+    return stages_alone(kernel);
   }
 
   // The best valid ones by the estimate.
-  static std::vector<DirectBodySm90> configs_of(const Conv2dExtents& extents, int multiprocessors) {
+  std::vector<DirectBodySm90> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    const ConvExtents extents = extents_of(a);
     std::vector<Ranked<DirectBodySm90>> ranked;
     const DirectBodySm90 plain{.conv = extents};
     std::vector<int> strips = {1};
     for (const int width : {128, 64, 32, 16})
-      if (extents.q > width) strips.push_back(DirectBodySm90::ceil_div(extents.q, width));
+      if (extents.q > width) strips.push_back(ceil_div(extents.q, width));
     for (const auto& [filter_groups, position_groups] : {std::pair{2, 1}, {1, 2}, {1, 1}, {3, 1}})
       for (const int some : strips)
         for (const int channels : {8, 16, 32})
@@ -177,7 +154,7 @@ class DirectBody final : public KernelAlgorithm {
                                                                   .producers = producers});
                 if (!kernel.valid(sm90_smem_per_block()) || kernel.weight_stages < (stages > 2 ? 3 : 2))
                   continue;
-                ranked.push_back({estimated_cycles(kernel, multiprocessors), kernel});
+                ranked.push_back({estimated_cycles(kernel, device.units), kernel});
                 break;
               }
             }

@@ -20,39 +20,42 @@
 // A stage in which a number is not finite is flagged: the tile is computed again from the tensors as they
 // came, in fp32 and with no padding. So are all where a weight is not finite.
 #include "cuda/algorithms/direct_body_sm90/store.cuh"
+#include "cuda/tile/pack.cuh"
 
-namespace convtune {
-namespace body {
+namespace convtune::direct_body_sm90 {
 
 template <DirectBodySm90 config>
 __device__ void consume(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y,
-                        const Smem<config>& smem, int consumer) {
+                        unsigned smem, int consumer) {
   using S = Sizes<config>;
+  constexpr Packed kPacked = config.packed();
   const Walk<config> walk;
   const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
   const int filter_group = consumer % config.filter_groups;
   const int position_group = consumer / config.filter_groups;
-  const unsigned staging = smem.staging + (consumer * 4 + warp) * (config.staged * S::kStagingPitch * 4);
-  const unsigned table = smem.output_table + (consumer * 4 + warp) * (S::kPositions * 4);
-  const bool weights_finite = packed[config.flag_at()] == 0;
+  const unsigned staging =
+      smem + S::kAt.staging + (consumer * 4 + warp) * (config.staged * S::kStagingPitch * 4);
+  const unsigned table = smem + S::kAt.output_table + (consumer * 4 + warp) * (S::kPositions * 4);
+  const bool weights_finite = packed[kPacked.flag_at()] == 0;
   const unsigned long long weights =
-      ptx::wgmma_descriptor(smem.weights / 16 + filter_group * 128, DirectBodySm90::kTile, 8);
+      ptx::wgmma_descriptor((smem + S::kAt.weights) / 16 + filter_group * 128, DirectBodySm90::kTile, 8);
   const unsigned long long window =
-      ptx::wgmma_descriptor(smem.stages / 16 + position_group * S::kPositions, S::kPlane, 8);
+      ptx::wgmma_descriptor((smem + S::kAt.stages) / 16 + position_group * S::kPositions, S::kPlane, 8);
   Ring<S::kStages> ring;
   Ring<S::kWeightStages> weight_ring;
   int stage = 0;
   float sums[config.sums()];
-  for (int tile = 0; tile < walk.tiles; ++tile) {
+  for (int tile = walk.first; tile < walk.kTiles; tile += walk.step) {
     bool finite = weights_finite;  // as thread 0 of the warp saw it, who also releases
-    unsigned done = smem.done, weights_done = smem.weights_done;  // of what the products before read
+    unsigned done = smem + S::kAt.done,
+             weights_done = smem + S::kAt.weights_done;  // of what the products before read
 #pragma unroll 1
     for (int block = 0; block < S::kBlocks; ++block) {
-      ptx::mbarrier_wait(smem.full + 8 * ring.slot, ring.parity);
+      ring.wait_full(smem + S::kAt.full);
       const unsigned long long here = window + static_cast<unsigned>(ring.slot) * (S::kStageBytes / 16);
       for_constants<0, S::kWeightGroups>([&](auto group) {
         constexpr int kGroup = decltype(group)::value;
-        ptx::mbarrier_wait(smem.weights_full + 8 * weight_ring.slot, weight_ring.parity);
+        weight_ring.wait_full(smem + S::kAt.weights_full);
         const unsigned long long filters =
             weights + static_cast<unsigned>(weight_ring.slot) * (S::kWeightBytes / 16);
         ptx::wgmma_fence();
@@ -72,14 +75,15 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
         });
         ptx::wgmma_commit();
         if (kGroup == 0)
-          finite = finite && load_shared(smem.flags + 4 * ring.slot) != static_cast<unsigned>(stage + 1);
+          finite = finite &&
+                   ptx::ld_shared(smem + S::kAt.flags + 4 * ring.slot) != static_cast<unsigned>(stage + 1);
         ptx::wgmma_wait<1>();  // what was before is done
         ptx::mbarrier_arrive_if(weights_done, lane == 0 && (kGroup > 0 || block > 0));
         if (kGroup == 0) ptx::mbarrier_arrive_if(done, lane == 0 && block > 0);
-        weights_done = smem.weights_done + 8 * weight_ring.slot;
+        weights_done = weight_ring.barrier(smem + S::kAt.weights_done);
         weight_ring.next();
       });
-      done = smem.done + 8 * ring.slot;
+      done = ring.barrier(smem + S::kAt.done);
       ring.next();
       ++stage;
     }
@@ -93,75 +97,44 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
     if (!finite)
       store_exact<config>(x, packed, y, first_filter, first_position);
     else if constexpr (config.staged > 0)
-      store_staged<config>(sums, packed + config.bias_at(), y, first_filter, first_position, staging, table);
+      store_staged<config>(sums, packed + kPacked.bias_at(), y, first_filter, first_position, staging, table);
     else
-      store_direct<config>(sums, packed + config.bias_at(), y, first_filter, first_position, table);
+      store_direct<config>(sums, packed + kPacked.bias_at(), y, first_filter, first_position, table);
   }
   ptx::bulk_wait_read();
 }
-
-}  // namespace body
 
 template <DirectBodySm90 config>
 __global__ void __launch_bounds__(config.threads(), 1)
     direct_body_sm90(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y) {
   extern __shared__ __align__(128) unsigned char memory[];
-  const body::Smem<config> smem(ptx::shared_address(memory));
+  using S = Sizes<config>;
+  const unsigned smem = ptx::shared_address(memory);
   const int thread = threadIdx.x;
   if (thread == 0) {
-    for (int i = 0; i < config.stages; ++i) {
-      ptx::mbarrier_init(smem.full + 8 * i, config.loaders());
-      ptx::mbarrier_init(smem.done + 8 * i, 4 * config.consumers());
-      body::store_shared(smem.flags + 4 * i, 0);
-    }
-    for (int i = 0; i < config.weight_stages; ++i) {
-      ptx::mbarrier_init(smem.weights_full + 8 * i, 1);
-      ptx::mbarrier_init(smem.weights_done + 8 * i, 4 * config.consumers());
-    }
+    Ring<S::kStages>::init(smem + S::kAt.full, config.loaders(), smem + S::kAt.done, 4 * config.consumers());
+    Ring<S::kWeightStages>::init(smem + S::kAt.weights_full, 1, smem + S::kAt.weights_done,
+                                 4 * config.consumers());
+    for (int i = 0; i < config.stages; ++i) ptx::st_shared(smem + S::kAt.flags + 4 * i, 0u);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
   const int warpgroup = __shfl_sync(0xffffffff, thread / 128, 0);
   if (warpgroup < config.consumers())
-    body::consume<config>(x, packed, y, smem, warpgroup);
+    consume<config>(x, packed, y, smem, warpgroup);
   else if (thread / 32 % 4 < 3) {
     const int loader = (warpgroup - config.consumers()) * 96 + thread % 128;
-    body::load_input<config>(x, smem, loader);
+    load_input<config>(x, smem, loader);
   } else if (thread == 128 * config.consumers() + 96)
-    body::bring_weights<config>(packed, smem);
+    bring_weights<config>(packed, smem);
 }
 
 // The packed weights. The flag must be 0 before.
 template <DirectBodySm90 config>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(kPackThreads)
     pack_direct_body_sm90(const float* __restrict__ w, const float* __restrict__ bias,
                           unsigned* __restrict__ packed) {
-  constexpr Conv2dExtents a = config.conv;
-  const long long i = blockIdx.x * 256LL + threadIdx.x;
-  if (i >= config.flag_at()) return;
-  unsigned bits = 0;
-  if (i >= config.bias_at()) {
-    bits = bias ? __float_as_uint(bias[i - config.bias_at()]) : 0;
-  } else if (i >= config.exact_weights()) {
-    bits = __float_as_uint(w[i - config.exact_weights()]);
-  } else {
-    // [filter block][block of the sum][step][filter group][chunk of the step][filter][number of the chunk]
-    constexpr int kStep = DirectBodySm90::kTile * 8;
-    const int in_step = static_cast<int>(i % kStep);
-    const int filter_group = static_cast<int>(i / kStep % config.filter_groups);
-    const int step = static_cast<int>(i / (kStep * config.filter_groups) % config.steps());
-    const int block = static_cast<int>(i / (kStep * config.filter_groups * config.steps()) % config.blocks());
-    const int filter_block = static_cast<int>(i / config.block_weights());
-    const int k =
-        (filter_block * config.filter_groups + filter_group) * DirectBodySm90::kTile + in_step / 4 % 64;
-    const int number = block * config.channels + step / config.taps() * 8 + in_step / 256 * 4 + in_step % 4;
-    if (k < a.k && number < a.c) {
-      bits = ptx::cvt_rna_tf32(
-          w[static_cast<long long>(k) * a.taps() + number * config.taps() + step % config.taps()]);
-      if ((bits & 0x7f800000) == 0x7f800000) packed[config.flag_at()] = 1;
-    }
-  }
-  packed[i] = bits;
+  pack<config>(w, bias, packed, ptx::cvt_rna_tf32);
 }
 
-}  // namespace convtune
+}  // namespace convtune::direct_body_sm90

@@ -1,84 +1,32 @@
-// What a block of direct_body_sm90.cuh works through, its shared memory, and the warpgroups that load: of
-// four warps three bring input, rounded to TF32; the first fourth brings packed weights.
+// The warpgroups of direct_body_sm90.cuh that load: of four warps three bring input, rounded to TF32; the
+// first fourth brings packed weights.
 #pragma once
 
-#include "cuda/tile/constants.cuh"
 #include "cuda/algorithms/direct_body_sm90/positions.h"
 #include "cuda/ptx/wgmma_three.cuh"
+#include "cuda/tile/constants.cuh"
+#include "cuda/tile/ring.cuh"
+#include "cuda/tile/tf32.cuh"
+#include "cuda/tile/walk.cuh"
 
-namespace convtune {
-namespace body {
-
-// Shared memory, by its addresses there.
-template <DirectBodySm90 config>
-struct Smem {
-  using S = Sizes<config>;
-  unsigned weights, stages, staging, output_table, full, done, weights_full, weights_done, flags;
-  __device__ explicit Smem(unsigned start)
-      : weights(start),
-        stages(weights + S::kWeightStages * S::kWeightBytes),
-        staging(stages + S::kStages * S::kStageBytes),
-        output_table(staging + config.staging_bytes()),
-        full(output_table + config.output_table_bytes()),
-        done(full + 8 * S::kStages),
-        weights_full(done + 8 * S::kStages),
-        weights_done(weights_full + 8 * S::kWeightStages),
-        flags(weights_done + 8 * S::kWeightStages) {}
-};
-
-__device__ inline void store_shared(unsigned address, unsigned value) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-__device__ inline unsigned load_shared(unsigned address) {
-  unsigned value;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
-
-// A slot of a ring and the parity of its phase, counted on without a division.
-template <int kSlots>
-struct Ring {
-  int slot = 0;
-  unsigned parity = 0;
-  __device__ void next() {
-    if (++slot == kSlots) slot = 0, parity ^= 1;
-  }
-};
-
-// Tiles of this block: the filter blocks of the same positions run beside each other.
-template <DirectBodySm90 config>
-struct Walk {
-  using S = Sizes<config>;
-  int tiles = (S::kTiles - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) /
-              static_cast<int>(gridDim.x);
-  __device__ int tile(int index) const {
-    return static_cast<int>(blockIdx.x) + index * static_cast<int>(gridDim.x);
-  }
-  __device__ int filter_block(int index) const { return tile(index) % S::kFilterBlocks; }
-  __device__ int first_position(int index) const {
-    return tile(index) / S::kFilterBlocks * S::kBlockPositions;
-  }
-};
+namespace convtune::direct_body_sm90 {
 
 // By one thread: packed weights in the order of the products.
 template <DirectBodySm90 config>
-__device__ void bring_weights(const float* __restrict__ packed, const Smem<config>& smem) {
+__device__ void bring_weights(const float* __restrict__ packed, unsigned smem) {
   using S = Sizes<config>;
   const Walk<config> walk;
   Ring<S::kWeightStages> ring;
-  int filled = 0;
-  for (int tile = 0; tile < walk.tiles; ++tile) {
+  for (int tile = walk.first; tile < walk.kTiles; tile += walk.step) {
     const char* from =
         reinterpret_cast<const char*>(packed + walk.filter_block(tile) * config.block_weights());
 #pragma unroll 1
     for (int group = 0; group < S::kBlocks * S::kWeightGroups; ++group) {
-      if (filled < S::kWeightStages)
-        ++filled;
-      else
-        ptx::mbarrier_wait(smem.weights_done + 8 * ring.slot, ring.parity ^ 1);
-      const unsigned full = smem.weights_full + 8 * ring.slot;
+      ring.wait_empty(smem + S::kAt.weights_done);
+      const unsigned full = ring.barrier(smem + S::kAt.weights_full);
       ptx::mbarrier_arrive_expect(full, S::kWeightBytes);
-      ptx::bulk_copy_to_shared(smem.weights + ring.slot * S::kWeightBytes, from, S::kWeightBytes, full);
+      ptx::bulk_copy_to_shared(smem + S::kAt.weights + ring.slot * S::kWeightBytes, from, S::kWeightBytes,
+                               full);
       from += S::kWeightBytes;
       ring.next();
     }
@@ -93,14 +41,9 @@ struct Batches {
   static constexpr int kNeeded = config.loader_chunks() * config.stage_units();
   static constexpr int kRegisters = (config.threads() > 384 ? 80 : 104) - config.loader_chunks();
   static constexpr int kMostInFlight = kRegisters / 4, kMostAtOnce = 12, kMostDepth = 8;
-  static constexpr int at_once(int count) { return (kNeeded + count - 1) / count; }
+  static constexpr int at_once(int count) { return ceil_div(kNeeded, count); }
   static constexpr int lap(int count, int depth) {  // their least common multiple
-    int a = count, b = depth;
-    while (b != 0) {
-      const int rest = a % b;
-      a = b, b = rest;
-    }
-    return count / a * depth;
+    return count / gcd(count, depth) * depth;
   }
   struct Choice {
     int count, depth;
@@ -109,7 +52,7 @@ struct Batches {
     constexpr int kEnough = 3 * kMostInFlight / 2;  // twice what is on its way, on average
     Choice best{0, 0};
     int most = 0, least = 0;
-    for (int count = (kNeeded + kMostAtOnce - 1) / kMostAtOnce; count <= (kNeeded + 2) / 3; ++count)
+    for (int count = ceil_div(kNeeded, kMostAtOnce); count <= (kNeeded + 2) / 3; ++count)
       for (int depth = 2; depth <= kMostDepth; ++depth) {
         const int some = at_once(count), code = lap(count, depth) * (some + 1);
         const int flying = lesser((2 * depth - 1) * some, kEnough);
@@ -140,39 +83,21 @@ __device__ __forceinline__ void load_pixel(unsigned (&to)[4], const float* from,
         "n"(kPlanePixels * 8), "n"(kPlanePixels * 12));
 }
 
-// Stores four numbers, rounded as cvt_rna_tf32 does in what products read of it, in one instruction for each.
-// A NaN may wrap to a number; so `largest` becomes the largest of them and of itself, or NaN.
-__device__ __forceinline__ void store_rounded(unsigned to, int offset, const unsigned (&values)[4],
-                                              float& largest, bool stores) {
-  asm volatile(
-      "{\n.reg .pred stores;\n.reg .f32 size;\n.reg .b32 at, b0, b1, b2, b3;\n"
-      "abs.f32 size, %1;\nmax.NaN.f32 %0, %0, size;\nadd.s32 b0, %1, 4096;\n"
-      "abs.f32 size, %2;\nmax.NaN.f32 %0, %0, size;\nadd.s32 b1, %2, 4096;\n"
-      "abs.f32 size, %3;\nmax.NaN.f32 %0, %0, size;\nadd.s32 b2, %3, 4096;\n"
-      "abs.f32 size, %4;\nmax.NaN.f32 %0, %0, size;\nadd.s32 b3, %4, 4096;\n"
-      "setp.ne.b32 stores, %6, 0;\nadd.s32 at, %5, %7;\n"
-      "@stores st.shared.v4.b32 [at], {b0, b1, b2, b3};\n}"
-      : "+f"(largest)
-      : "r"(values[0]), "r"(values[1]), "r"(values[2]), "r"(values[3]), "r"(to),
-        "r"(static_cast<unsigned>(stores)), "r"(offset)
-      : "memory");
-}
-
 // Everything that a thread that loads input does, one of config.loaders().
 template <DirectBodySm90 config>
-__device__ void load_input(const float* __restrict__ x, const Smem<config>& smem, int thread) {
+__device__ void load_input(const float* __restrict__ x, unsigned smem, int thread) {
   using S = Sizes<config>;
   using B = Batches<config>;
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   constexpr int kLoaders = config.loaders(), kPlanePixels = a.h * a.w;
   constexpr int kChunks = config.loader_chunks();  // of this thread and a unit
   constexpr int kStageUnits = config.stage_units(), kUnits = config.units();
   constexpr bool kWholeChannels = a.c % config.channels == 0;
   const Walk<config> walk;
-  const int steps = walk.tiles * S::kBlocks * B::kCount;
+  const int steps = walk.tiles() * S::kBlocks * B::kCount;
   unsigned values[B::kDepth][B::kAtOnce][4];
 
-  int load_block = 0, load_tile = 0;
+  int load_block = 0, load_tile = walk.first;
   const float* from = x;  // of the tile's first image the stage's first channel
   int sources[kChunks];   // from there on, or -1
   const auto load = [&](int batch, int slot) {
@@ -199,16 +124,16 @@ __device__ void load_input(const float* __restrict__ x, const Smem<config>& smem
     }
     if (batch == B::kCount - 1) {
       from += static_cast<long long>(config.channels) * kPlanePixels;
-      if (++load_block == S::kBlocks) load_block = 0, ++load_tile;
+      if (++load_block == S::kBlocks) load_block = 0, load_tile += walk.step;
     }
   };
 
   Ring<S::kStages> ring;
   int stage = 0;
   float largest = 0;  // of the stage's numbers; NaN where one is
-  const unsigned mine = smem.stages + thread * 16;
+  const unsigned mine = smem + S::kAt.stages + thread * 16;
   const auto store = [&](int batch, int slot) {
-    if (batch == 0 && stage >= S::kStages) ptx::mbarrier_wait(smem.done + 8 * ring.slot, ring.parity ^ 1);
+    if (batch == 0) ring.wait_empty(smem + S::kAt.done);
     const unsigned to = mine + ring.slot * S::kStageBytes;
 #pragma unroll
     for (int i = 0; i < B::kAtOnce; ++i) {
@@ -216,15 +141,16 @@ __device__ void load_input(const float* __restrict__ x, const Smem<config>& smem
       if (item < B::kNeeded) {
         const int chunk = item % kChunks * kLoaders;
         const int place = item / kChunks * S::kPlane + chunk;
-        store_rounded(to, place * 16, values[slot][i], largest,
-                      chunk + kLoaders <= S::kUnitChunks || thread + chunk < S::kUnitChunks);
+        st_shared_rounded_if(to, place * 16, values[slot][i], largest,
+                             chunk + kLoaders <= S::kUnitChunks || thread + chunk < S::kUnitChunks);
       }
     }
     if (batch < B::kCount - 1) return;
     // What rounds to infinity is flagged too. No other stage has this number: it is never cleared.
-    if (!(largest < ptx::kTf32Overflow)) store_shared(smem.flags + 4 * ring.slot, stage + 1);
+    if (!(largest < kTf32Overflow))
+      ptx::st_shared(smem + S::kAt.flags + 4 * ring.slot, static_cast<unsigned>(stage + 1));
     ptx::fence_proxy_async();
-    ptx::mbarrier_arrive(smem.full + 8 * ring.slot);
+    ptx::mbarrier_arrive(ring.barrier(smem + S::kAt.full));
     largest = 0, ++stage;
     ring.next();
   };
@@ -242,5 +168,4 @@ __device__ void load_input(const float* __restrict__ x, const Smem<config>& smem
   }
 }
 
-}  // namespace body
-}  // namespace convtune
+}  // namespace convtune::direct_body_sm90

@@ -4,8 +4,7 @@
 
 #include "cuda/algorithms/direct_body_sm90/config.h"
 
-namespace convtune {
-namespace body {
+namespace convtune::direct_body_sm90 {
 
 // The numbers that device code divides by and multiplies with, as constants for certain.
 template <DirectBodySm90 config>
@@ -13,28 +12,21 @@ struct Sizes {
   static constexpr int kPitch = config.pitch(), kImageRows = config.image_rows();
   static constexpr int kImagePositions = static_cast<int>(config.image_positions());
   static constexpr int kStripWidth = config.strip_width(), kStrips = config.strips;
-  static constexpr int kBlockPositions = config.block_positions(), kWindow = config.window();
+  static constexpr int kWindow = config.window();
   static constexpr int kPlane = config.plane_chunks(), kUnitChunks = config.unit_chunks();
   static constexpr int kStageBytes = config.stage_bytes(), kStages = config.stages;
   static constexpr int kWeightBytes = config.weight_stage_bytes(), kWeightStages = config.weight_stages;
   static constexpr int kWeightGroups = config.weight_groups(), kWeightSteps = config.weight_steps();
-  static constexpr int kBlocks = config.blocks(), kFilterBlocks = config.filter_blocks();
-  static constexpr int kTiles = static_cast<int>(config.tiles());
+  static constexpr int kBlocks = config.blocks();
   static constexpr int kPositions = config.positions, kStagingPitch = config.staging_pitch();
+  static constexpr auto kAt = config.smem();  // from the start of shared memory
 };
-
-constexpr int lesser(int a, int b) {
-  return a < b ? a : b;
-}
-constexpr int greater(int a, int b) {
-  return a > b ? a : b;
-}
 
 // Where a chunk of a unit is in x, from the first image of the tile on, or -1 where it is padding.
 template <DirectBodySm90 config>
 constexpr int chunk_source(int chunk, int first_position, int first_image) {
   using S = Sizes<config>;
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   constexpr int kPhasesH = config.phases_h(), kPhasesW = config.phases_w();
   // One phase, or all of them: numbered as they are. Registers are too few to work it out.
   constexpr bool kPlainH = kPhasesH == 1 || kPhasesH == a.stride_h;
@@ -78,7 +70,7 @@ struct Segment {
   int slot /* floats from the start of a filter's staging */;
 
   constexpr Segment(int index, int first_index, int first_position) {
-    constexpr Conv2dExtents a = config.conv;
+    constexpr ConvExtents a = config.conv;
     const int start = index * kPositions, from = greater(first_position - start, 0);
     const int to = lesser(first_position + S::kPositions - start, kPositions);
     slot = (greater(start - first_position, 0) + 3) / 4 * 4 + 8 * (index - first_index);
@@ -105,5 +97,4 @@ struct Segment {
   }
 };
 
-}  // namespace body
-}  // namespace convtune
+}  // namespace convtune::direct_body_sm90

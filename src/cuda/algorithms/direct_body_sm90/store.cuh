@@ -3,22 +3,9 @@
 #pragma once
 
 #include "cuda/algorithms/direct_body_sm90/load.cuh"
-#include "cuda/tile/exact_sum.cuh"
+#include "cuda/tile/exact.cuh"
 
-namespace convtune {
-namespace body {
-
-template <DirectBodySm90 config>
-__device__ float finish(float sum, float bias) {
-  const float value = sum + bias;
-  return config.conv.relu && value < 0 ? 0.0f : value;  // NaN stays
-}
-
-__device__ inline int2 load_shared_pair(unsigned address) {
-  int2 pair;
-  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(pair.x), "=r"(pair.y) : "r"(address) : "memory");
-  return pair;
-}
+namespace convtune::direct_body_sm90 {
 
 // Where `condition` is not negative. Without a branch, of which each costs the compiler more than the store.
 __device__ inline void store_shared_if(unsigned address, int offset, float value, int condition) {
@@ -41,7 +28,7 @@ __device__ void store_staged(float (&sums)[config.sums()], const float* __restri
                              float* __restrict__ y, int first_filter, int first_position, unsigned staging,
                              unsigned table) {
   using S = Sizes<config>;
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   constexpr int kOutputs = a.p * a.q, kRows = config.staged;
   constexpr bool kAlike = kOutputs % 4 == 0;  // all filters begin alike in their 16 bytes
   const int lane = threadIdx.x % 32, group = lane / 4;
@@ -64,7 +51,7 @@ __device__ void store_staged(float (&sums)[config.sums()], const float* __restri
                         Segment<config>::before(position - index * Segment<config>::kPositions);
       entry = place * 4 + phase_of(start_of(segment)) * (kAlike ? 4 : 1);
     }
-    store_shared(table + 4 * i, static_cast<unsigned>(entry));
+    ptx::st_shared(table + 4 * i, static_cast<unsigned>(entry));
   }
 #pragma unroll 1
   for (int half = 0; half < 2; ++half) {
@@ -77,12 +64,13 @@ __device__ void store_staged(float (&sums)[config.sums()], const float* __restri
 #pragma unroll
     for (int j = 0; j < S::kPositions / 8; ++j) {
       // The upper half of the warp takes its pair in reverse: so no two threads write to one bank.
-      const int2 entries = load_shared_pair(table + (8 * j + lane % 4 * 2) * 4);
+      int entries[2];
+      ptx::ld_shared_v2(entries[0], entries[1], table + (8 * j + lane % 4 * 2) * 4);
 #pragma unroll
       for (int b = 0; b < 2; ++b) {
         const bool second = lane < 16 ? b == 1 : b == 0;
-        const int entry = second ? entries.y : entries.x;
-        const float value = finish<config>(second ? sums[4 * j + 1] : sums[4 * j], addend);
+        const int entry = second ? entries[1] : entries[0];
+        const float value = finish<config.conv>(second ? sums[4 * j + 1] : sums[4 * j], addend);
         const int offset = kAlike ? entry : (entry & ~3) + ((entry + filter_phase) & 3) * 4;
         store_shared_if(row, offset, value, entry);
       }
@@ -106,9 +94,9 @@ __device__ void store_staged(float (&sums)[config.sums()], const float* __restri
       const unsigned from = staging + (item % kRows * S::kStagingPitch + segment.slot + phase) * 4;
       const int head = min(-phase & 3, length), whole = (length - head) / 4 * 4;
 #pragma unroll 1
-      for (int i = 0; i < head; ++i) to[i] = __uint_as_float(load_shared(from + 4 * i));
+      for (int i = 0; i < head; ++i) to[i] = __uint_as_float(ptx::ld_shared(from + 4 * i));
 #pragma unroll 1
-      for (int i = head + whole; i < length; ++i) to[i] = __uint_as_float(load_shared(from + 4 * i));
+      for (int i = head + whole; i < length; ++i) to[i] = __uint_as_float(ptx::ld_shared(from + 4 * i));
       if (whole > 0) ptx::bulk_copy_to_global(to + head, from + 4 * head, whole * 4);
     }
     ptx::bulk_commit_group();
@@ -119,7 +107,7 @@ template <DirectBodySm90 config>
 __device__ void store_direct(const float (&sums)[config.sums()], const float* __restrict__ bias,
                              float* __restrict__ y, int first_filter, int first_position, unsigned table) {
   using S = Sizes<config>;
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   constexpr int kOutputs = a.p * a.q;
   const int lane = threadIdx.x % 32;
   const int first_image = output_of<config>(first_position).image;
@@ -129,7 +117,7 @@ __device__ void store_direct(const float (&sums)[config.sums()], const float* __
   for (int i = lane; i < S::kPositions; i += 32) {
     const Output at = output_of<config>(first_position + i);
     const int place = (at.image - first_image) * (a.k * kOutputs) + at.row * a.q + at.column;
-    store_shared(table + 4 * i, static_cast<unsigned>(at.column < a.q ? place : -1));
+    ptx::st_shared(table + 4 * i, static_cast<unsigned>(at.column < a.q ? place : -1));
   }
   __syncwarp();
 #pragma unroll
@@ -140,11 +128,11 @@ __device__ void store_direct(const float (&sums)[config.sums()], const float* __
     float* const to = y + (static_cast<long long>(first_image) * a.k + filter) * kOutputs;
 #pragma unroll
     for (int j = 0; j < S::kPositions / 8; ++j) {
-      const int2 places = load_shared_pair(table + (8 * j + lane % 4 * 2) * 4);
+      int places[2];
+      ptx::ld_shared_v2(places[0], places[1], table + (8 * j + lane % 4 * 2) * 4);
 #pragma unroll
       for (int b = 0; b < 2; ++b) {
-        const int place = b ? places.y : places.x;
-        if (place >= 0) to[place] = finish<config>(sums[4 * j + 2 * half + b], addend);
+        if (places[b] >= 0) to[places[b]] = finish<config.conv>(sums[4 * j + 2 * half + b], addend);
       }
     }
   }
@@ -154,17 +142,15 @@ __device__ void store_direct(const float (&sums)[config.sums()], const float* __
 template <DirectBodySm90 config>
 __device__ void store_exact(const float* __restrict__ x, const float* __restrict__ packed,
                             float* __restrict__ y, int first_filter, int first_position) {
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
 #pragma unroll 1
   for (int i = threadIdx.x % 32; i < 16 * config.positions; i += 32) {
     const int filter = first_filter + i / config.positions;
     const Output at = output_of<config>(first_position + i % config.positions);
     if (filter >= a.k || at.column >= a.q) continue;
-    const float sum = exact_sum(a, x, packed + config.exact_weights(), at.image, filter, at.row, at.column);
     y[a.output_offset(at.image, filter, at.row, at.column)] =
-        finish<config>(sum, packed[config.bias_at() + filter]);
+        exact_output<config>(x, packed, at.image, filter, at.row, at.column);
   }
 }
 
-}  // namespace body
-}  // namespace convtune
+}  // namespace convtune::direct_body_sm90

@@ -2,24 +2,27 @@
 // what follows from them, shared by the kernel and by the host that plans it.
 #pragma once
 
-#include "cuda/tile/conv2d_extents.h"
+#include "cuda/tile/arithmetic.h"
+#include "cuda/tile/conv_extents.h"
+#include "cuda/tile/packed.h"
 
 namespace convtune {
 
-// A block has `channels` channels of a tile of one image's output, and a thread has one channel of strips,
-// each of `rows` by `columns` outputs. The tile is gone through from its top in `passes`, `down` by `across`
-// strips a turn; input rows are on their way for `ahead` passes, into a ring of rows.
+// A block has `channels` channels of a tile of one image's output, and a thread has `width` of them of
+// strips, each of `rows` by `columns` outputs. The tile is gone through from its top in `passes`, `down` by
+// `across` strips a turn; input rows are on their way for `ahead` passes, into a ring of rows.
 struct DirectDepthwiseSm80 {
-  Conv2dExtents conv;
-  int rows = 1, columns = 1, channels = 4, down = 1, across = 1, passes = 1, ahead = 1, blocks = 1;
-  bool aligned = true;  // not a choice: x begins at a multiple of 16 bytes
+  ConvExtents conv;
+  int rows = 1, columns = 1, channels = 4, width = 1, down = 1, across = 1, passes = 1, ahead = 1, blocks = 1;
+  bool aligned = true;  // not a choice: tensors begin at multiples of 16 bytes
   static constexpr const char* kName = "DirectDepthwiseSm80";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
     field("conv", self.conv);
     field("rows", self.rows, 1, kMostStrip, "rows of a thread's strip of outputs");
     field("columns", self.columns, 1, kMostStrip, "columns of a thread's strip of outputs");
-    field("channels", self.channels, 4, kMostThreads, "channels of a block, a multiple of 4");
+    field("channels", self.channels, 4, kMostThreads, "channels of a block, a multiple of 4, or of 8 halves");
+    field("width", self.width, 1, 2, "channels of a thread: one, or a word of two halves");
     field("down", self.down, 1, kMostThreads, "strips below each other in each of the passes");
     field("across", self.across, 1, kMostThreads, "strips beside each other in each of the passes");
     field("passes", self.passes, 1, kMostPasses, "passes from a tile's top to its bottom");
@@ -27,7 +30,19 @@ struct DirectDepthwiseSm80 {
     field("blocks", self.blocks, 1, 32, "blocks that an SM shall hold at once, a launch bound");
     field("aligned", self.aligned);
   }
-  constexpr bool asks_alignment() const { return vectors(); }
+  constexpr bool asks_alignment() const { return word() == 1 ? vectors() : conv.c % word() == 0; }
+
+  // The least of blocks.
+  static constexpr DirectDepthwiseSm80 least(const ConvExtents& conv, int rows = 1, int columns = 1) {
+    return {.conv = conv, .rows = rows, .columns = columns, .channels = 16 / size_of(conv.x_type)};
+  }
+
+  // ---- Words of 4 bytes, which are what is copied ----
+  constexpr int word() const { return 4 / size_of(conv.x_type); }  // channels of one
+  constexpr int words_abreast() const { return channels / word(); }
+  constexpr int position_bytes() const { return channels * size_of(conv.x_type); }
+  // Whether words of a tensor are read and written as they are; else element by element.
+  constexpr bool words() const { return word() == 1 || (aligned && conv.c % word() == 0); }
 
   // ---- A block's part of the output ----
   constexpr int pass_rows() const { return rows * down; }
@@ -39,7 +54,8 @@ struct DirectDepthwiseSm80 {
   constexpr long long all_blocks() const {
     return static_cast<long long>(conv.n) * bands() * sides() * chunks();
   }
-  constexpr int used_threads() const { return channels * down * across; }
+  constexpr int lanes() const { return channels / width; }
+  constexpr int used_threads() const { return lanes() * down * across; }
   constexpr int threads() const { return round_up(used_threads(), 32); }
 
   // ---- A strip's input ----
@@ -93,38 +109,37 @@ struct DirectDepthwiseSm80 {
   }
   constexpr int input_columns() const {
     const int end = tile_column(across - 1, strip_columns() - 1) + 1;
-    return !all_columns() || end < conv.w ? at_least_0(end) : conv.w;
+    return !all_columns() || end < conv.w ? greater(end, 0) : conv.w;
   }
   // Rows that must have come for the first passes.
   constexpr int rows_for(int some_passes) const {
     const int end = tile_row(some_passes * down - 1, strip_rows() - 1) + 1;
-    return !all_rows() || end < conv.h ? at_least_0(end) : conv.h;
+    return !all_rows() || end < conv.h ? greater(end, 0) : conv.h;
   }
   constexpr int input_rows() const { return rows_for(passes); }
 
-  // ---- In shared memory: a ring of rows, [row of the tile % ring rows][column][channel] ----
+  // ---- In shared memory: a ring of rows, [row of the tile % ring rows][column][word] ----
   constexpr int pass_input_rows() const { return pass_rows() * conv.stride_h; }  // that a turn leaves behind
-  constexpr int ring_rows() const {
-    const int most = input_rows(), needed = rows_for(1) + ahead * pass_input_rows();
-    return needed < most ? needed : most;
-  }
-  constexpr int row_floats() const { return input_columns() * channels; }
-  constexpr long long smem_bytes() const { return 4LL * ring_rows() * row_floats(); }
-  constexpr bool vectors() const { return conv.c % 4 == 0; }  // 16 bytes at once where `aligned`
+  constexpr int ring_rows() const { return lesser(rows_for(1) + ahead * pass_input_rows(), input_rows()); }
+  constexpr int row_words() const { return input_columns() * words_abreast(); }
+  constexpr long long smem_bytes() const { return 4LL * ring_rows() * row_words(); }
+  constexpr bool vectors() const { return conv.c % (4 * word()) == 0; }  // 16 bytes at once where `aligned`
 
-  // ---- Packed: weights [tap][channel of all chunks], biases, all weights as they came, and whether any is
-  // not finite ----
+  // ---- Packed weights, as floats: [tap][channel of all chunks]. Biases of all channels of the chunks ----
   constexpr int taps() const { return conv.r * conv.s; }
   constexpr int packed_channels() const { return chunks() * channels; }
-  constexpr long long bias_at() const { return static_cast<long long>(taps()) * packed_channels(); }
-  constexpr long long exact_weights() const { return bias_at() + packed_channels(); }
-  constexpr long long flag_at() const { return exact_weights() + conv.weights(); }
-  constexpr long long packed_floats() const { return flag_at() + 1; }
+  constexpr Packed packed() const {
+    return {1LL * taps() * packed_channels(), conv.weights(), packed_channels()};
+  }
+  constexpr long long source_of(long long i) const {
+    const long long channel = i % packed_channels();
+    return channel < conv.c ? channel * taps() + i / packed_channels() : -1;
+  }
   // Else a row of the filter at a time, for which the input is read again.
-  constexpr bool weights_in_registers() const { return taps() <= kMostWeights; }
+  constexpr bool weights_in_registers() const { return taps() * width <= kMostWeights; }
 
   // ---- Cost ----
-  // Of a strip: input numbers read, filter rows met, and multiply-adds.
+  // Of a strip and a channel: input numbers read, filter rows met, and multiply-adds.
   struct Work {
     int inputs = 0, filter_rows = 0, products = 0, straight = 0;  // `straight`: products written out
   };
@@ -149,25 +164,24 @@ struct DirectDepthwiseSm80 {
   constexpr int registers() const {  // about: ptxas decides
     int used_columns = 0;
     for (int input = 0; input < strip_columns(); ++input) used_columns += uses_column(input);
-    return 30 + rows * columns + (weights_in_registers() ? taps() : conv.s) + used_columns;
+    return 30 + width * (rows * columns + (weights_in_registers() ? taps() : conv.s) + used_columns);
   }
   constexpr int register_limit() const {  // by the launch bound
     // A quarter of the registers belongs to every fourth warp.
-    const int limit = 65536 / round_up(threads() * blocks, 128) / 8 * 8;
-    return limit < 255 ? limit : 255;
+    return lesser(65536 / round_up(threads() * blocks, 128) / 8 * 8, 255);
   }
 
   constexpr bool possible() const {
     return rows >= 1 && columns >= 1 && rows <= kMostStrip && columns <= kMostStrip && channels >= 4 &&
-           channels % 4 == 0 && channels <= kMostThreads && down >= 1 && down <= kMostThreads &&
-           across >= 1 && across <= kMostThreads && passes >= 1 && passes <= kMostPasses && ahead >= 1 &&
-           ahead <= kMostAhead && blocks >= 1 && blocks <= 32 &&
-           static_cast<long long>(channels) * down * across <= kMostThreads;
+           channels % (4 * word()) == 0 && (width == 1 || width == word()) && channels <= kMostThreads &&
+           down >= 1 && down <= kMostThreads && across >= 1 && across <= kMostThreads && passes >= 1 &&
+           passes <= kMostPasses && ahead >= 1 && ahead <= kMostAhead && blocks >= 1 && blocks <= 32 &&
+           static_cast<long long>(lanes()) * down * across <= kMostThreads;
   }
   constexpr bool valid() const {
     return possible() && ahead <= passes && strip_rows() <= kMostWindow && strip_columns() <= kMostWindow &&
            work().straight <= kMostProducts && registers() <= register_limit() &&
-           all_blocks() < (1LL << 31) && packed_floats() / 256 < (1LL << 31) - 1 &&
+           all_blocks() < (1LL << 31) && packed().words() / 256 < (1LL << 31) - 1 &&
            // Offsets in an image are ints, and so are those in shared memory.
            static_cast<long long>(conv.h) * conv.w < (1LL << 30) / conv.c &&
            static_cast<long long>(conv.p) * conv.q < (1LL << 30) / conv.c &&
@@ -179,9 +193,6 @@ struct DirectDepthwiseSm80 {
   static constexpr int kMostWeights = 100;    // in registers
   static constexpr int kMostProducts = 1400;  // in straight code: more compile for long
 
-  static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
-  static constexpr int round_up(int a, int b) { return ceil_div(a, b) * b; }
-  static constexpr int at_least_0(int a) { return a < 0 ? 0 : a; }
   static constexpr bool is_inside(int a, int extent) { return a >= 0 && a < extent; }
   static constexpr int window(int outputs, int stride, int filter, int dilation) {
     return (outputs - 1) * stride + (filter - 1) * dilation + 1;

@@ -1,5 +1,6 @@
-// `direct_depthwise_sm80`: depthwise layers of channels-last tensors on CUDA cores, compute capability 8.0
-// and up (direct_depthwise_sm80.cuh). Which problems it takes, its search space, and what runs.
+// `direct_depthwise_sm80`: depthwise layers of channels-last tensors, of floats or of halves, on CUDA cores,
+// compute capability 8.0 and up (direct_depthwise_sm80.cuh). Which problems it takes, its search space, and
+// what runs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,16 +23,12 @@ constexpr double kHopeless = 2;  // times the best estimate
 // for half a second, and estimates are no better than a few percent.
 constexpr double kProductShare = 4e-5;
 
-DirectDepthwiseSm80 kernel_of(const Conv2dProblem& problem, const Config& config) {
-  return from_config(config, DirectDepthwiseSm80{.conv = extents_of(problem)});
-}
-
 // A tile of one image, gone through in passes. All warps load, multiply and store, in turns.
 TileWork work_of(const DirectDepthwiseSm80& a) {
-  const Conv2dExtents& conv = a.conv;
+  const ConvExtents& conv = a.conv;
   const DirectDepthwiseSm80::Work strip = a.work();
   const double warps = a.threads() / 32.0, outputs = 1.0 * a.rows * a.columns, passes = a.passes;
-  const double floats = 1.0 * a.input_rows() * a.row_floats();
+  const double words = 1.0 * a.input_rows() * a.row_words(), width = a.width, word = a.word();
   const auto inside = [](int first, int count, int extent) {  // of a tile's rows or columns, the image's
     return std::max(0, std::min(first + count, extent) - std::max(first, 0));
   };
@@ -43,29 +40,33 @@ TileWork work_of(const DirectDepthwiseSm80& a) {
   work.tiles = static_cast<double>(a.all_blocks());
   work.cuda_cores = true;
   work.load_beside = a.passes > 1;
-  work.load.instructions = floats / 32 * (a.vectors() ? 4 : 14);
-  work.load.wavefronts = floats / 32;
-  work.load.l2_bytes = 4 * rows * columns * a.channels / (1.0 * a.bands() * a.sides());
+  work.load.instructions = words / 32 * (a.vectors() ? 4 : a.words() ? 14 : 20);
+  work.load.wavefronts = words / 32;
+  work.load.l2_bytes = 4 * rows * columns * a.words_abreast() / (1.0 * a.bands() * a.sides());
   const double under_way = std::min(a.passes == a.ahead ? 1.0 : a.ahead / passes, 1.0);
   work.in_flight_bytes = std::max(work.load.l2_bytes * under_way, 1.0);
   const double weights = a.taps() / (a.weights_in_registers() ? passes : 1);  // that are read
   // Channels that are no whole warp leave bank conflicts.
-  const double conflicts = a.channels % 32 == 0 || a.channels * a.columns * conv.stride_w % 32 == 16 ? 1 : 2;
-  work.multiply.instructions = warps * (60 + passes * (30 + weights + strip.inputs + strip.products));
-  work.multiply.wavefronts = warps * passes * (strip.inputs * conflicts + weights);
+  const int abreast = a.words_abreast();
+  const double conflicts = abreast % 32 == 0 || abreast * a.columns * conv.stride_w % 32 == 16 ? 1 : 2;
+  // Halves are widened by an instruction each.
+  const double read = strip.inputs * (word == 1 ? 1 : 1 + width), products = width * strip.products;
+  work.multiply.instructions = warps * (60 + passes * (30 + weights + read + products));
+  work.multiply.wavefronts = warps * passes * (strip.inputs * conflicts + width * weights);
   if (a.passes > 1) {                // the copies are under way meanwhile, the instructions are not
     constexpr double kSlower = 2.5;  // than multiply-adds, which do not wait for each other
     work.multiply.instructions += kSlower * work.load.instructions;
     work.load.instructions = 0;
   }
   work.multiply.waits = 3 * passes;
-  work.store.instructions = warps * passes * outputs * 2;
+  work.store.instructions = warps * passes * outputs * (1 + width);
   work.store.wavefronts = warps * passes * outputs;
   // Of a position. Whole lines, or all channels, are one piece with their neighbours, which are stored at the
   // same time by this block or by others.
-  const bool whole = a.chunks() == 1 || a.channels % 32 == 0;
-  store_in_pieces(work, outputs_of(conv) / work.tiles, whole ? 1.0 * a.tile_columns() * conv.c : a.channels);
-  work.input_bytes = 4.0 * conv.n * conv.c * conv.h * conv.w;
+  const bool whole = a.chunks() == 1 || abreast % 32 == 0;
+  store_in_pieces(work, outputs_of(conv) / word / work.tiles,
+                  whole ? 1.0 * a.tile_columns() * conv.c / word : abreast);
+  work.input_bytes = 4 / word * conv.n * conv.c * conv.h * conv.w;
   return work;
 }
 
@@ -75,8 +76,7 @@ TileWork work_of(const DirectDepthwiseSm80& a) {
 std::vector<int> parts(int all) {
   std::vector<int> result;
   for (int parts = 1; result.empty() || result.back() > 1; parts *= 2)
-    if (const int part = DirectDepthwiseSm80::ceil_div(all, parts); result.empty() || part < result.back())
-      result.push_back(part);
+    if (const int part = ceil_div(all, parts); result.empty() || part < result.back()) result.push_back(part);
   return result;
 }
 
@@ -89,11 +89,26 @@ std::vector<int> pass_choices(int all) {
 }
 
 // Where there are many, half a warp, a whole one or more: others read shared memory with bank conflicts.
-std::vector<int> channel_choices(int c) {
-  if (c <= 16) return {DirectDepthwiseSm80::round_up(c, 4)};
+std::vector<int> word_choices(int words) {
+  if (words <= 16) return {round_up(words, 4)};
   std::vector<int> choices = {16};
-  for (int channels = 32; channels < c + 32 && channels <= 128; channels += 32)
-    if (channels != 128 || c % 128 == 0) choices.push_back(channels);
+  for (int some = 32; some < words + 32 && some <= 128; some += 32)
+    if (some != 128 || words % 128 == 0) choices.push_back(some);
+  return choices;
+}
+// Half precision leaves shared memory half as busy, and channels are half as many words: what counts is that
+// few threads are idle, in chunks of about all, 72 or 36 words.
+std::vector<int> channel_choices(const ConvExtents& conv) {
+  const int word = DirectDepthwiseSm80::least(conv).word(), words = ceil_div(conv.c, word);
+  std::vector<int> choices = word_choices(words);
+  if (word > 1 && words > 16) {
+    std::erase_if(choices, [&](int some) { return round_up(words, some) > words + words / 7; });
+    for (const int most : {128, 72, 36})
+      if (const int some = round_up(ceil_div(words, ceil_div(words, most)), 4);
+          std::find(choices.begin(), choices.end(), some) == choices.end())
+        choices.push_back(some);
+  }
+  for (int& some : choices) some *= word;
   return choices;
 }
 
@@ -109,85 +124,58 @@ int most_blocks(const DirectDepthwiseSm80& kernel, const Target& target) {
 
 // Every valid config. `wasteful`: those with idle outputs and few threads too, for problems that have no
 // other.
-std::vector<DirectDepthwiseSm80> configs_of(const Conv2dExtents& conv, const Target& target,
+std::vector<DirectDepthwiseSm80> configs_of(const ConvExtents& conv, const Target& target,
                                             bool wasteful = false) {
   std::vector<DirectDepthwiseSm80> configs;
   const auto idle = [&](int tile, int extent) {
-    return !wasteful && DirectDepthwiseSm80::ceil_div(extent, tile) * tile > extent + extent / 7;
+    return !wasteful && ceil_div(extent, tile) * tile > extent + extent / 7;
   };
   const auto add = [&](DirectDepthwiseSm80 kernel) {
     if (!kernel.possible()) return;
     kernel.blocks = most_blocks(kernel, target);
     if (kernel.blocks >= 1 && kernel.valid()) configs.push_back(kernel);
   };
-  const std::vector<int> channel_counts = channel_choices(conv.c);
+  const std::vector<int> channel_counts = channel_choices(conv);
+  const int word = DirectDepthwiseSm80::least(conv).word();
   // A ring hides rows that come behind products. Where there are few of those, tiles that are under way as a
   // whole, in several blocks beside each other, keep memory busier: 3x3 filters take 2 to 9 % less.
   const bool ring_pays = conv.r * conv.s >= 16;
+  // A channel a thread of halves: where filters are so large that few threads have room for two.
+  std::vector<int> widths = {word};
+  if (word > 1 && conv.r * conv.s >= 16) widths.push_back(1);
   for (const int rows : {1, 2, 3, 4, 7, 8, 14}) {
     if (rows > conv.p || idle(rows, conv.p)) continue;
     for (const int columns : {1, 2, 3, 4, 5, 7, 8, 14}) {
       if (columns > conv.q || idle(columns, conv.q)) continue;
       const int sums = rows * columns;
-      if (sums > 56 || (!wasteful && sums < 7) ||
-          !DirectDepthwiseSm80{.conv = conv, .rows = rows, .columns = columns}.valid())
+      if (sums > 56 || (!wasteful && sums < 7) || !DirectDepthwiseSm80::least(conv, rows, columns).valid())
         continue;
       for (const int channels : channel_counts)
-        for (const int across : parts(DirectDepthwiseSm80::ceil_div(conv.q, columns)))
-          for (const int down : parts(DirectDepthwiseSm80::ceil_div(conv.p, rows))) {
-            const int threads = channels * across * down;
-            if (threads > 512 || (!wasteful && threads < 64) || idle(columns * across, conv.q)) continue;
-            for (const int passes : pass_choices(DirectDepthwiseSm80::ceil_div(conv.p, rows * down)))
-              for (const int ahead : {1, 2, 4, 8})
-                if (ahead <= passes && (ring_pays || ahead == passes) && !idle(rows * down * passes, conv.p))
-                  add({conv, rows, columns, channels, down, across, passes, ahead, 1});
-          }
+        for (const int width : widths)
+          for (const int across : parts(ceil_div(conv.q, columns)))
+            for (const int down : parts(ceil_div(conv.p, rows))) {
+              const int threads = channels / width * across * down;
+              if (threads > 512 || (!wasteful && threads < 64) || idle(columns * across, conv.q)) continue;
+              for (const int passes : pass_choices(ceil_div(conv.p, rows * down)))
+                for (const int ahead : {1, 2, 4, 8})
+                  if (ahead <= passes && (ring_pays || ahead == passes) &&
+                      !idle(rows * down * passes, conv.p))
+                    add({conv, rows, columns, channels, width, down, across, passes, ahead, 1});
+            }
     }
   }
   return configs.empty() && !wasteful ? configs_of(conv, target, true) : configs;
 }
 
-class DirectDepthwise final : public KernelAlgorithm {
+class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
  public:
-  DirectDepthwise() : KernelAlgorithm("direct_depthwise_sm80") {}
-
-  Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (Support support = takes(a, device); !support) return support;
-    if (!configs_of(extents_of(a), target_of(device)).empty()) return Support::yes();
-    const DirectDepthwiseSm80 least{.conv = extents_of(a)};
-    return Support::no(fmt::format(
-        "its least config needs {} bytes of shared memory (of {}), {} products in straight code (of {}) and "
-        "a window of {}x{} (of {})",
-        least.smem_bytes(), target_of(device).smem_per_block, least.taps(),
-        DirectDepthwiseSm80::kMostProducts, least.strip_rows(), least.strip_columns(),
-        DirectDepthwiseSm80::kMostWindow));
-  }
-
-  std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (!takes(a, device)) return {};
-    std::vector<Ranked<DirectDepthwiseSm80>> ranked;
-    const Target target = target_of(device);
-    for (const DirectDepthwiseSm80& kernel : configs_of(extents_of(a), target)) {
-      const TileWork work = work_of(kernel);
-      const BlockShape block = {kernel.threads(), 0, work.tiles, kernel.blocks};
-      ranked.push_back(
-          {estimate_time(target, work, block).us * (1 + kProductShare * kernel.work().straight), kernel});
-    }
-    return to_configs(best_of(std::move(ranked), kMostCandidates, kHopeless));
-  }
-
-  double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config&,
-                  const Ceilings& ceilings) const override {
-    return 1e6 * std::max(a.flops() / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
-  }
-
-  std::vector<ConfigField> fields() const override { return config_fields<DirectDepthwiseSm80>(); }
+  DirectDepthwise() : KernelAlgorithmOf("direct_depthwise_sm80") {}
 
  private:
   // Every precision: fp32 products are at least as exact.
-  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
+  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm80(device); !support) return support;
-    if (Support support = takes_f32(a, Layout::nhwc); !support) return support;
+    if (Support support = takes_one_type(a, Layout::nhwc); !support) return support;
     if (a.c != a.groups || a.k != a.groups)
       return Support::no(
           fmt::format("it is for one filter a channel: {} channels and {} filters in {} groups "
@@ -203,40 +191,54 @@ class DirectDepthwise final : public KernelAlgorithm {
     return Support::yes();
   }
 
-  Support takes_config(const Conv2dProblem& a, const DeviceInfo& device,
-                       const Config& config) const override {
-    const DirectDepthwiseSm80 kernel = kernel_of(a, config);
+  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (!configs_of(extents_of(a), target_of(device)).empty()) return Support::yes();
+    const auto least = DirectDepthwiseSm80::least(extents_of(a));
+    return Support::no(fmt::format(
+        "its least config needs {} bytes of shared memory (of {}), {} products in straight code (of {}) and "
+        "a window of {}x{} (of {})",
+        least.smem_bytes(), target_of(device).smem_per_block, least.taps(),
+        DirectDepthwiseSm80::kMostProducts, least.strip_rows(), least.strip_columns(),
+        DirectDepthwiseSm80::kMostWindow));
+  }
+  std::vector<DirectDepthwiseSm80> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    std::vector<Ranked<DirectDepthwiseSm80>> ranked;
+    const Target target = target_of(device);
+    for (const DirectDepthwiseSm80& kernel : configs_of(extents_of(a), target)) {
+      const TileWork work = work_of(kernel);
+      const BlockShape block = {kernel.threads(), 0, work.tiles, kernel.blocks};
+      ranked.push_back(
+          {estimate_time(target, work, block).us * (1 + kProductShare * kernel.work().straight), kernel});
+    }
+    return best_of(std::move(ranked), kMostCandidates, kHopeless);
+  }
+
+  Support takes_kernel(const DirectDepthwiseSm80& kernel, const DeviceInfo& device) const override {
     if (!kernel.possible())
-      return Support::no(fmt::format(
-          "{} is no config: rows and columns are 1 to {}, channels are a multiple of 4, ahead is 1 to {}, "
-          "blocks are 1 to 32, with at most {} threads",
-          to_string(config), DirectDepthwiseSm80::kMostStrip, DirectDepthwiseSm80::kMostAhead,
-          DirectDepthwiseSm80::kMostThreads));
+      return Support::no(
+          fmt::format("rows and columns are 1 to {}, channels are a multiple of {}, ahead is 1 to {}, blocks "
+                      "are 1 to 32, "
+                      "with at most {} threads",
+                      DirectDepthwiseSm80::kMostStrip, 4 * kernel.word(), DirectDepthwiseSm80::kMostAhead,
+                      DirectDepthwiseSm80::kMostThreads));
     const Target target = target_of(device);
     const bool fits = kernel.valid() && kernel.smem_bytes() <= target.smem_per_block &&
                       kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks;
     if (fits) return Support::yes();
     return Support::no(fmt::format(
-        "{} is not one of its configs for this problem: {} products (this: {}), {} registers (this: "
-        "{}), {} bytes of shared memory (this: {}) and {} for all blocks",
-        to_string(config), DirectDepthwiseSm80::kMostProducts, kernel.work().products,
-        kernel.register_limit(), kernel.registers(), target.smem_per_block, kernel.smem_bytes(),
-        target.smem_per_multiprocessor));
+        "{} products (this: {}), {} registers (this: {}), {} bytes of shared memory (this: {}) "
+        "and {} for all blocks",
+        DirectDepthwiseSm80::kMostProducts, kernel.work().products, kernel.register_limit(),
+        kernel.registers(), target.smem_per_block, kernel.smem_bytes(), target.smem_per_multiprocessor));
   }
-
-  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
-                         const Config& config) const override {
-    const DirectDepthwiseSm80 kernel = kernel_of(a, config);
-    LaunchPlan plan = plan_of("direct_depthwise_sm80", kernel, device,
-                              {static_cast<unsigned>(kernel.all_blocks())}, kTensorArguments, "float*");
+  LaunchPlan launch(const DirectDepthwiseSm80& kernel, const DeviceInfo& device) const override {
+    LaunchPlan plan = plan_of(kernel, device, {static_cast<unsigned>(kernel.all_blocks())}, kHalfArguments);
     add_any_pointer_form(plan, kernel);
     plan.resident_blocks = kernel.blocks;
     plan.most_registers = kernel.register_limit();
     return plan;
   }
-  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
-    return work_of(kernel_of(a, config));
-  }
+  TileWork counted(const DirectDepthwiseSm80& kernel) const override { return work_of(kernel); }
 };
 
 }  // namespace

@@ -7,14 +7,18 @@
 //   a thread: a channel, its filter in registers; a strip of `rows` x `columns` outputs a turn; input rows go
 //   by, and each is multiplied for all output rows that it belongs to
 //
+// In half precision a thread has two channels, a word: it loads and stores as wide as with floats, and has
+// twice the sums and filters in registers; numbers are widened once for all products that they are in. Where
+// registers are short, as with 49 weights a channel, it may have one, and reads as often again.
+//
 // Products are real ones, so numbers that are not finite spread as they should; only an infinite weight must
 // not meet the zeros of the padding. pack() flags such weights, and all is then computed by exact_sum.
 #include "cuda/algorithms/direct_depthwise_sm80/config.h"
-#include "cuda/tile/exact_sum.cuh"
 #include "cuda/ptx/sm80.cuh"
+#include "cuda/tile/exact.cuh"
+#include "cuda/tile/pack.cuh"
 
-namespace convtune {
-namespace depthwise_sm80 {
+namespace convtune::direct_depthwise_sm80 {
 
 // What a block computes.
 template <DirectDepthwiseSm80 config>
@@ -32,38 +36,60 @@ struct Part {
   __device__ int first_channel() const { return chunk * config.channels; }
 };
 
-// Rows [begin, end) of a tile's input into the ring, four channels at a time where it can be.
+template <ElementType kType>
+struct Stored {
+  using Type = unsigned short;
+};
+template <>
+struct Stored<ElementType::f32> {
+  using Type = float;
+};
 template <DirectDepthwiseSm80 config>
-__device__ __forceinline__ void load_rows(const float* __restrict__ x, float* ring, const Part<config>& part,
-                                          int begin, int end) {
-  constexpr Conv2dExtents a = config.conv;
+using Element = typename Stored<config.conv.x_type>::Type;
+
+// Two halves, read one by one; the second where it is there.
+__device__ __forceinline__ unsigned halves_at(const unsigned short* __restrict__ from, bool second) {
+  return from[0] | (second ? static_cast<unsigned>(from[1]) << 16 : 0);
+}
+
+// Rows [begin, end) of a tile's input into the ring, four words at a time where it can be.
+template <DirectDepthwiseSm80 config>
+__device__ __forceinline__ void load_rows(const Element<config>* __restrict__ x, float* ring,
+                                          const Part<config>& part, int begin, int end) {
+  constexpr ConvExtents a = config.conv;
   constexpr int kWidth = config.vectors() && config.aligned ? 4 : 1;
-  constexpr int kAcross = config.channels / kWidth, kColumns = config.input_columns();
-  constexpr bool kKeeps = config.threads() % kAcross == 0;  // a thread its channels
-  constexpr int kStep = kKeeps ? config.threads() / kAcross : 1;
+  constexpr int kAcross = config.words_abreast() / kWidth, kColumns = config.input_columns();
+  // Threads that load, each always the same channels of a position; 0: they would be more than there are.
+  constexpr int kLoaders = kWidth == 4 ? config.threads() / kAcross * kAcross : 0;
   const int top = config.first_row(part.band), left = config.first_column(part.side);
-  const float* image = x + static_cast<long long>(part.image) * a.h * a.w * a.c + part.first_channel();
+  const Element<config>* image =
+      x + static_cast<long long>(part.image) * a.h * a.w * a.c + part.first_channel();
   const unsigned to = ptx::shared_address(ring);
   const int all = end * kColumns;  // positions
-  const auto load = [&](int position, int channel) {
+  const auto load = [&](int position, int word) {
+    const int channel = word * config.word();
     const int tile_row = position / kColumns, tile_column = position % kColumns;
     const int row = top + tile_row, column = left + tile_column;
     const bool inside = (config.all_rows() || (row >= 0 && row < a.h)) &&
                         (config.all_columns() || (column >= 0 && column < a.w)) &&
                         (a.c % config.channels == 0 || part.first_channel() + channel < a.c);
-    const float* from = image + (inside ? (row * a.w + column) * a.c + channel : 0);
-    const int there = (tile_row % config.ring_rows() * kColumns + tile_column) * config.channels + channel;
-    if constexpr (kWidth == 4)
+    const Element<config>* from = image + (inside ? (row * a.w + column) * a.c + channel : 0);
+    const int there =
+        (tile_row % config.ring_rows() * kColumns + tile_column) * config.words_abreast() + word;
+    if constexpr (!config.words())
+      ptx::st_shared(to + there * 4, inside ? halves_at(from, part.first_channel() + channel + 1 < a.c) : 0u);
+    else if constexpr (kWidth == 4)
       ptx::cp_async_16(to + there * 4, from, inside ? 16 : 0);
     else
       ptx::cp_async_4(to + there * 4, from, inside ? 4 : 0);
   };
-  if constexpr (kKeeps && kWidth == 4) {
-    const int channel = static_cast<int>(threadIdx.x) % kAcross * kWidth;
+  if constexpr (kLoaders > 0) {
+    if (kLoaders < config.threads() && threadIdx.x >= kLoaders) return;
+    const int word = static_cast<int>(threadIdx.x) % kAcross * kWidth;
 #pragma unroll 4
     for (int position = begin * kColumns + static_cast<int>(threadIdx.x) / kAcross; position < all;
-         position += kStep)
-      load(position, channel);
+         position += kLoaders / kAcross)
+      load(position, word);
   } else {
 #pragma unroll 1
     for (int i = begin * kColumns * kAcross + static_cast<int>(threadIdx.x); i < all * kAcross;
@@ -73,7 +99,19 @@ __device__ __forceinline__ void load_rows(const float* __restrict__ x, float* ri
 }
 
 template <DirectDepthwiseSm80 config>
-using Sums = float[config.rows][config.columns];
+using Channels = float[config.width];
+template <DirectDepthwiseSm80 config>
+using Sums = Channels<config>[config.rows][config.columns];
+
+// From a word, or from a half.
+template <DirectDepthwiseSm80 config>
+__device__ __forceinline__ void widen(Channels<config>& channels, unsigned bits) {
+  if constexpr (config.word() == 1)
+    channels[0] = __uint_as_float(bits);
+  else
+    channels[0] = low_half<config.conv.x_type>(bits);
+  if constexpr (config.width == 2) channels[1] = high_half<config.conv.x_type>(bits);
+}
 
 // A strip's input: `columns` is the ring at its first column and its channel, `slot` where its first row is.
 template <DirectDepthwiseSm80 config>
@@ -84,50 +122,68 @@ struct Strip {
   __device__ __forceinline__ unsigned row(int tile_row) const {
     constexpr bool kWraps = config.ring_rows() < config.input_rows();
     const bool wraps = kWraps && slot + tile_row >= config.ring_rows();
-    return columns + (slot + tile_row - (wraps ? config.ring_rows() : 0)) * (config.row_floats() * 4);
+    return columns + (slot + tile_row - (wraps ? config.ring_rows() : 0)) * (config.row_words() * 4);
   }
-  // What the strip meets of a row. Statements: the optimizer thinks half as long about them as about loads.
-  __device__ __forceinline__ void read(float (&x)[config.strip_columns()], unsigned row) const {
+  // What the strip meets of a row.
+  __device__ __forceinline__ void read(Channels<config> (&x)[config.strip_columns()], unsigned row) const {
 #pragma unroll
     for (int column = 0; column < config.strip_columns(); ++column)
-      if (config.uses_column(column))
-        asm volatile("ld.shared.f32 %0, [%1];"
-                     : "=f"(x[column])
-                     : "r"(row + config.tile_column(0, column) * config.channels * 4));
+      if (config.uses_column(column)) {
+        const unsigned from = row + config.tile_column(0, column) * config.position_bytes();
+        if constexpr (config.width == config.word())
+          widen<config>(x[column], ptx::ld_shared(from));
+        else
+          widen<config>(x[column], ptx::ld_shared_u16(from));
+      }
   }
 };
 
 // A filter row's products with an input row.
 template <DirectDepthwiseSm80 config>
-__device__ __forceinline__ void multiply_row(float (&sums)[config.columns],
-                                             const float (&x)[config.strip_columns()],
-                                             const float (&weights)[config.conv.s]) {
+__device__ __forceinline__ void multiply_row(Channels<config> (&sums)[config.columns],
+                                             const Channels<config> (&x)[config.strip_columns()],
+                                             const Channels<config> (&weights)[config.conv.s]) {
 #pragma unroll
   for (int s = 0; s < config.conv.s; ++s)
 #pragma unroll
     for (int column = 0; column < config.columns; ++column) {
       const int at = column * config.conv.stride_w + s * config.conv.dilation_w;
-      if (config.has_column(at)) sums[column] = fmaf(x[at], weights[s], sums[column]);
+      if (!config.has_column(at)) continue;
+#pragma unroll
+      for (int channel = 0; channel < config.width; ++channel)
+        sums[column][channel] = fmaf(x[at][channel], weights[s][channel], sums[column][channel]);
     }
 }
 
-// A thread's filter, in registers: input rows go by, each read once.
+// A tap of all channels of a thread.
+template <DirectDepthwiseSm80 config>
+__device__ __forceinline__ void read_tap(Channels<config>& to, const float* __restrict__ from) {
+  if constexpr (config.width == 1) {
+    to[0] = *from;
+  } else {
+    const float2 both = *reinterpret_cast<const float2*>(from);
+    to[0] = both.x, to[1] = both.y;
+  }
+}
+
+// A thread's filters, in registers: input rows go by, each read once.
 template <DirectDepthwiseSm80 config>
 struct KeptFilter {
   static constexpr int kRow = config.conv.s;
-  float kept[config.conv.r][kRow];
+  Channels<config> kept[config.conv.r][kRow];
 
   __device__ __forceinline__ explicit KeptFilter(const float* packed) {
 #pragma unroll
     for (int r = 0; r < config.conv.r; ++r)
 #pragma unroll
-      for (int s = 0; s < kRow; ++s) kept[r][s] = packed[(r * kRow + s) * config.packed_channels()];
+      for (int s = 0; s < kRow; ++s)
+        read_tap<config>(kept[r][s], packed + (r * kRow + s) * config.packed_channels());
   }
   __device__ __forceinline__ void multiply(Sums<config>& sums, const Strip<config>& strip) const {
 #pragma unroll
     for (int from = 0; from < config.strip_rows(); ++from) {
       if (!config.uses_row(from)) continue;
-      float x[config.strip_columns()];
+      Channels<config> x[config.strip_columns()];
       strip.read(x, strip.row(config.tile_row(0, from)));
 #pragma unroll
       for (int r = config.conv.r - 1; r >= 0; --r) {
@@ -140,24 +196,25 @@ struct KeptFilter {
   }
 };
 
-// One too large for that: its rows go by.
+// Those too large for that: their rows go by.
 template <DirectDepthwiseSm80 config>
 struct LargeFilter {
   const float* packed;
 
   __device__ __forceinline__ explicit LargeFilter(const float* from) : packed(from) {}
   __device__ __forceinline__ void multiply(Sums<config>& sums, const Strip<config>& strip) const {
-    constexpr Conv2dExtents a = config.conv;
+    constexpr ConvExtents a = config.conv;
 #pragma unroll 1
     for (int r = 0; r < a.r; ++r) {
-      float weights[a.s];
+      Channels<config> weights[a.s];
 #pragma unroll
-      for (int s = 0; s < a.s; ++s) weights[s] = packed[(r * a.s + s) * config.packed_channels()];
+      for (int s = 0; s < a.s; ++s)
+        read_tap<config>(weights[s], packed + (r * a.s + s) * config.packed_channels());
 #pragma unroll
       for (int output = 0; output < config.rows; ++output) {
         const int tile_row = config.tile_row(0, output * a.stride_h + r * a.dilation_h);
         if (config.all_rows() && (tile_row < 0 || tile_row >= a.h)) continue;
-        float x[config.strip_columns()];
+        Channels<config> x[config.strip_columns()];
         strip.read(x, strip.row(tile_row));
         multiply_row<config>(sums[output], x, weights);
       }
@@ -174,29 +231,69 @@ struct FilterOf<true, config> {
   using Type = KeptFilter<config>;
 };
 
+// An eager problem rounds the sum before it adds the bias; others begin with the bias.
 template <DirectDepthwiseSm80 config>
-__device__ float finish(float sum) {
-  return config.conv.relu && sum < 0 ? 0.0f : sum;  // NaN stays
+__device__ __forceinline__ float finished(float sum, float bias, float residual) {
+  constexpr ConvExtents a = config.conv;
+  if constexpr (a.eager) return finish<config.conv>(sum, bias, residual);
+  return activate<config.conv>(a.residual ? sum + residual : sum);
 }
 
-// `to`: the strip's first output, which is p, q.
+// `to`: the strip's first output, which is p, q; `residual`: what is added to it. `both`: a word's second
+// channel is there.
 template <DirectDepthwiseSm80 config>
-__device__ __forceinline__ void store(const Sums<config>& sums, float* __restrict__ to, int p, int q) {
-  constexpr Conv2dExtents a = config.conv;
+__device__ __forceinline__ void store(const Sums<config>& sums, const Channels<config>& bias,
+                                      const Element<config>* __restrict__ residual,
+                                      Element<config>* __restrict__ to, int p, int q, bool both) {
+  constexpr ConvExtents a = config.conv;
+  const auto exists = [&](int row, int column) {
+    return (a.p % config.rows == 0 || p + row < a.p) && (a.q % config.columns == 0 || q + column < a.q);
+  };
+  const auto each = [&](const auto& output) {
 #pragma unroll
-  for (int row = 0; row < config.rows; ++row)
+    for (int row = 0; row < config.rows; ++row)
 #pragma unroll
-    for (int column = 0; column < config.columns; ++column)
-      ptx::st_global_if(
-          to + (row * a.q + column) * a.c, finish<config>(sums[row][column]),
-          (a.p % config.rows == 0 || p + row < a.p) && (a.q % config.columns == 0 || q + column < a.q));
+      for (int column = 0; column < config.columns; ++column) output(row, column, (row * a.q + column) * a.c);
+  };
+  unsigned residuals[config.rows][config.columns] = {};  // under way together
+  if constexpr (a.residual)
+    each([&](int row, int column, int at) {
+      if (!exists(row, column)) return;
+      if constexpr (config.width < config.word())
+        residuals[row][column] = residual[at];
+      else if constexpr (config.words())
+        residuals[row][column] = *reinterpret_cast<const unsigned*>(residual + at);
+      else
+        residuals[row][column] = halves_at(residual + at, both);
+    });
+  each([&](int row, int column, int at) {
+    Channels<config> value;
+    widen<config>(value, residuals[row][column]);
+#pragma unroll
+    for (int channel = 0; channel < config.width; ++channel)
+      value[channel] = finished<config>(sums[row][column][channel], bias[channel], value[channel]);
+    if constexpr (config.word() == 1) {
+      ptx::st_global_if(to + at, value[0], exists(row, column));
+    } else {
+      const unsigned word = pack_halves<a.y_type>(value[0], value[config.width - 1]);
+      if constexpr (config.width == 1) {
+        if (exists(row, column)) to[at] = static_cast<unsigned short>(word);
+      } else if constexpr (config.words()) {
+        ptx::st_global_if(reinterpret_cast<float*>(to + at), __uint_as_float(word), exists(row, column));
+      } else if (exists(row, column)) {
+        to[at] = static_cast<unsigned short>(word);
+        if (both) to[at + 1] = static_cast<unsigned short>(word >> 16);
+      }
+    }
+  });
 }
 
 // Everything, slowly: where a weight is not finite.
 template <DirectDepthwiseSm80 config>
-__device__ __noinline__ void compute_exactly(const float* __restrict__ x, const float* __restrict__ packed,
-                                             float* __restrict__ y, const Part<config>& part) {
-  constexpr Conv2dExtents a = config.conv;
+__device__ __noinline__ void compute_exactly(const void* __restrict__ x, const float* __restrict__ packed,
+                                             void* __restrict__ y, const void* __restrict__ residual,
+                                             const Part<config>& part) {
+  constexpr ConvExtents a = config.conv;
 #pragma unroll 1
   for (int i = threadIdx.x; i < config.tile_rows() * config.tile_columns() * config.channels;
        i += config.threads()) {
@@ -204,37 +301,43 @@ __device__ __noinline__ void compute_exactly(const float* __restrict__ x, const 
     const int p = part.band * config.tile_rows() + at / config.tile_columns();
     const int q = part.side * config.tile_columns() + at % config.tile_columns();
     if (p >= a.p || q >= a.q || k >= a.c) continue;
-    const float sum = exact_sum(a, x, packed + config.exact_weights(), part.image, k, p, q);
-    y[a.output_offset(part.image, k, p, q)] = finish<config>(sum + packed[config.bias_at() + k]);
+    const long long to = a.output_offset(part.image, k, p, q);
+    const float added = a.residual ? load_element<a.y_type>(residual, to) : 0;
+    store_element<a.y_type>(y, to, exact_output<config>(x, packed, part.image, k, p, q, added));
   }
 }
 
-}  // namespace depthwise_sm80
-
 template <DirectDepthwiseSm80 config>
 __global__ void __launch_bounds__(config.threads(), config.blocks)
-    direct_depthwise_sm80(const float* __restrict__ x, const float* __restrict__ packed,
-                          float* __restrict__ y) {
-  namespace of = depthwise_sm80;
-  constexpr Conv2dExtents a = config.conv;
+    direct_depthwise_sm80(const void* __restrict__ x, const float* __restrict__ packed,
+                          const void* __restrict__ residual, void* __restrict__ y) {
+  constexpr ConvExtents a = config.conv;
+  constexpr Packed kPacked = config.packed();
+  using Element = typename Stored<a.x_type>::Type;
   extern __shared__ __align__(16) float ring[];
-  const of::Part<config> part(blockIdx.x);
-  const bool finite = packed[config.flag_at()] == 0;
+  const Part<config> part(blockIdx.x);
+  const bool finite = packed[kPacked.flag_at()] == 0;
   // Threads of nobody's strip load, too, and compute what is not stored.
   const int thread = threadIdx.x < config.used_threads() ? static_cast<int>(threadIdx.x) : 0;
-  const int strip = thread / config.channels, channel = thread % config.channels;
+  const int strip = thread / config.lanes(), first = thread % config.lanes() * config.width;
   const int down = strip / config.across, across = strip % config.across;
-  const int k = part.first_channel() + channel;
+  const int k = part.first_channel() + first;
   const int q = part.side * config.tile_columns() + across * config.columns;
   const bool exists = threadIdx.x < config.used_threads() && k < a.c && q < a.q;
-  const typename of::FilterOf<config.weights_in_registers(), config>::Type filter(packed + k);
-  const float bias = packed[config.bias_at() + k];
+  const typename FilterOf<config.weights_in_registers(), config>::Type filter(packed + k);
+  Channels<config> bias;
+#pragma unroll
+  for (int channel = 0; channel < config.width; ++channel)
+    bias[channel] = packed[kPacked.bias_at() + k + channel];
 
-  const unsigned columns =
-      ptx::shared_address(ring + across * config.columns * a.stride_w * config.channels + channel);
+  const unsigned columns = ptx::shared_address(ring) +
+                           across * config.columns * a.stride_w * config.position_bytes() +
+                           first * size_of(a.x_type);
   int slot = down * config.rows * a.stride_h;
   int p = part.band * config.tile_rows() + down * config.rows;
-  float* to = y + static_cast<long long>(part.image) * a.p * a.q * a.c + (p * a.q + q) * a.c + k;
+  const auto* const residuals = static_cast<const Element*>(residual);
+  auto* const outputs = static_cast<Element*>(y);
+  Element* to = outputs + static_cast<long long>(part.image) * a.p * a.q * a.c + (p * a.q + q) * a.c + k;
 #pragma unroll 1
   for (int step = 0; step < config.passes + config.ahead; ++step) {
     if (step >= config.ahead) {
@@ -242,25 +345,28 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
       __syncthreads();  // this turn has its rows, and nobody needs those that the last one left behind
       if (!finite) {
         ptx::cp_async_wait_group<0>();
-        of::compute_exactly<config>(x, packed, y, part);
+        compute_exactly<config>(x, packed, y, residual, part);
         return;
       }
     }
     if (step < config.passes) {
       const int begin = step == 0 ? 0 : config.rows_for(1) + (step - 1) * config.pass_input_rows();
       const int end = config.rows_for(1) + step * config.pass_input_rows();
-      of::load_rows<config>(x, ring, part, begin, end);
+      load_rows<config>(static_cast<const Element*>(x), ring, part, begin, end);
     }
     ptx::cp_async_commit_group();
     if (step < config.ahead) continue;
     if (exists && p < a.p) {
-      of::Sums<config> sums;
+      Sums<config> sums;
 #pragma unroll
       for (int row = 0; row < config.rows; ++row)
 #pragma unroll
-        for (int column = 0; column < config.columns; ++column) sums[row][column] = bias;
+        for (int column = 0; column < config.columns; ++column)
+#pragma unroll
+          for (int channel = 0; channel < config.width; ++channel)
+            sums[row][column][channel] = a.eager ? 0 : bias[channel];
       filter.multiply(sums, {columns, slot});
-      of::store<config>(sums, to, p, q);
+      store<config>(sums, bias, residuals + (a.residual ? to - outputs : 0), to, p, q, k + 1 < a.c);
     }
     slot += config.pass_input_rows();
     if (slot >= config.ring_rows()) slot -= config.ring_rows();
@@ -271,25 +377,10 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
 
 // The packed weights. The flag must be 0 before.
 template <DirectDepthwiseSm80 config>
-__global__ void __launch_bounds__(256)
-    pack_direct_depthwise_sm80(const float* __restrict__ w, const float* __restrict__ bias,
-                               float* __restrict__ packed) {
-  constexpr Conv2dExtents a = config.conv;
-  const long long i = blockIdx.x * 256LL + threadIdx.x;
-  if (i >= config.flag_at()) return;
-  float value = 0;
-  if (i >= config.exact_weights()) {
-    value = w[i - config.exact_weights()];
-    if (!(fabsf(value) < __int_as_float(0x7f800000))) packed[config.flag_at()] = 1;
-  } else {
-    const int channel = static_cast<int>(i % config.packed_channels());
-    const int tap = static_cast<int>(i / config.packed_channels());
-    if (channel < a.c && tap == config.taps())
-      value = bias ? bias[channel] : 0;
-    else if (channel < a.c)
-      value = w[static_cast<long long>(channel) * config.taps() + tap];
-  }
-  packed[i] = value;
+__global__ void __launch_bounds__(kPackThreads)
+    pack_direct_depthwise_sm80(const void* __restrict__ w, const void* __restrict__ bias,
+                               unsigned* __restrict__ packed) {
+  pack<config>(w, bias, packed, __float_as_uint);
 }
 
-}  // namespace convtune
+}  // namespace convtune::direct_depthwise_sm80

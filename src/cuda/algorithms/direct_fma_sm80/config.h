@@ -2,7 +2,10 @@
 // from them, shared by the kernel and by the host that plans it.
 #pragma once
 
-#include "cuda/tile/conv2d_extents.h"
+#include "cuda/tile/arithmetic.h"
+#include "cuda/tile/conv_extents.h"
+#include "cuda/tile/packed.h"
+#include "cuda/tile/smem.h"
 
 namespace convtune {
 
@@ -10,7 +13,7 @@ namespace convtune {
 // planes. A block takes `units` of them, a band of `down` strips of rows, and `chunks` chunks of filters. A
 // thread has a strip, `rows` by 4 outputs, of one chunk, `filters` filters.
 struct DirectFmaSm80 {
-  Conv2dExtents conv;
+  ConvExtents conv;
   int rows = 1, filters = 1, down = 1, units = 1, chunks = 1, passes = 1;
   bool kept = false, uniform = false, staged = false;
   bool aligned = true;  // not a choice: x and y begin at multiples of 16 bytes
@@ -41,7 +44,7 @@ struct DirectFmaSm80 {
   constexpr int bands() const { return ceil_div(conv.p, band_rows()); }
   constexpr int block_filters() const { return filters * chunks; }
   constexpr int filter_blocks() const { return ceil_div(conv.group_filters(), block_filters()); }
-  constexpr long long blocks() const { return (all_units() + units - 1) / units * bands() * filter_blocks(); }
+  constexpr long long blocks() const { return ceil_div(all_units(), units) * bands() * filter_blocks(); }
   // Of one chunk, with those that a warp leaves out.
   constexpr int places() const { return uniform ? round_up(down * across(), 32) : down * across(); }
   constexpr int strips() const { return units * chunks * places(); }
@@ -98,23 +101,36 @@ struct DirectFmaSm80 {
   constexpr int weight_units() const { return conv.groups == 1 ? 1 : units; }    // that differ
   constexpr int block_weight_floats() const { return chunks * chunk_floats(); }  // for one of them
 
-  // ---- Packed: every group's chunks, all weights as they came, the biases, and whether any is not finite
-  // ----
-  constexpr long long exact_weights() const {
-    return static_cast<long long>(conv.groups) * group_chunks() * chunk_floats();
+  // ---- Packed weights: every group's chunks ----
+  constexpr Packed packed() const {
+    return {1LL * conv.groups * group_chunks() * chunk_floats(), conv.weights(), conv.k};
   }
-  constexpr long long bias_at() const { return exact_weights() + conv.weights(); }
-  constexpr long long flag_at() const { return bias_at() + conv.k; }
-  constexpr long long packed_floats() const { return flag_at() + 1; }
+  constexpr long long source_of(long long i) const {
+    const int row_floats = weight_row_floats(), biases = conv.group_channels() * conv.r * row_floats;
+    const int at = static_cast<int>(i % chunk_floats());
+    const long long chunk = i / chunk_floats(), group = chunk / group_chunks();
+    const int in_chunk = at >= biases ? at - biases : at % row_floats % filters;
+    const int filter = static_cast<int>(chunk % group_chunks()) * filters + in_chunk;  // of the group
+    const long long k = group * conv.group_filters() + filter;
+    if (in_chunk >= filters || filter >= conv.group_filters()) return -1;
+    if (at >= biases) return conv.weights() + k;
+    const int row = at / row_floats, s = at % row_floats / filters;  // row: channel * r + filter row
+    return s < conv.s ? (k * (conv.group_channels() * conv.r) + row) * conv.s + s : -1;
+  }
 
-  // ---- Shared memory: input, weights, staged outputs [unit][filter][row][q] ----
-  constexpr long long staged_floats() const {
-    return staged ? static_cast<long long>(units) * block_filters() * band_rows() * conv.q : 0;
+  // ---- Shared memory: where each region begins, in floats. Staged outputs are [unit][filter][row][q] ----
+  struct Smem {
+    int input, weights, staged;
+    long long end;
+  };
+  constexpr Smem smem() const {
+    SmemPlan plan;
+    return {.input = plan.take(input_floats()),
+            .weights = plan.take(1LL * weight_units() * block_weight_floats()),
+            .staged = plan.take(staged ? 1LL * units * block_filters() * band_rows() * conv.q : 0),
+            .end = plan.end};
   }
-  constexpr long long smem_bytes() const {
-    return 4 * (input_floats() + static_cast<long long>(weight_units()) * block_weight_floats() +
-                staged_floats());
-  }
+  constexpr long long smem_bytes() const { return 4 * smem().end; }
 
   // ---- Cost ----
   constexpr int sums() const { return filters * rows * kColumns; }
@@ -140,7 +156,7 @@ struct DirectFmaSm80 {
            (!kept || (passes > 1 && units == 1 && threads() % places() == 0)) && threads() <= kMostThreads &&
            registers() <= kMostRegisters &&  // A quarter of the registers belongs to every fourth warp.
            (registers() + kSpareRegisters) * round_up(threads(), 128) <= 65536 && blocks() < (1LL << 31) &&
-           packed_floats() / 256 < (1LL << 31) - 1 &&
+           packed().words() / 256 < (1LL << 31) - 1 &&
            // Offsets in a plane are ints.
            static_cast<long long>(conv.h) * conv.w < (1LL << 30) &&
            static_cast<long long>(conv.p) * conv.q < (1LL << 30);
@@ -151,9 +167,6 @@ struct DirectFmaSm80 {
   static constexpr int kMostThreads = 1024, kMostRegisters = 224, kMostWindow = 64;
   static constexpr int kSpareRegisters = 8;  // with fewer, all that was seen to spill does
   static constexpr int kMostProducts = 4096;
-
-  static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
-  static constexpr int round_up(int a, int b) { return ceil_div(a, b) * b; }
 };
 
 }  // namespace convtune

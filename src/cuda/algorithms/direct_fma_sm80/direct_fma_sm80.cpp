@@ -22,10 +22,6 @@ constexpr std::size_t kMostCandidates = 64;
 // where they are many groups, which fill no tensor core; where each channel is its own.
 constexpr std::int64_t kMostOfOneGroup = 40, kMostOfManyGroups = 160, kMostOfOneChannel = 1024;
 
-DirectFmaSm80 kernel_of(const Conv2dProblem& problem, const Config& config) {
-  return from_config(config, DirectFmaSm80{.conv = extents_of(problem)});
-}
-
 bool shares_weights(const DirectFmaSm80& a) {
   return a.uniform || a.weight_units() * a.chunks == 1;
 }
@@ -38,13 +34,13 @@ struct StripWork {
   double instructions = 0, wavefronts = 0;
 };
 StripWork strip_work(const DirectFmaSm80& a) {
-  const Conv2dExtents& conv = a.conv;
+  const ConvExtents& conv = a.conv;
   int used_rows = 0, filter_rows = 0;
   for (int row = 0; row < a.strip_rows(); ++row) {
     used_rows += a.is_used(row);
     for (int output = 0; output < a.rows; ++output) filter_rows += a.filter_row(row, output) >= 0;
   }
-  const double vectors = DirectFmaSm80::ceil_div(a.first_column() % 4 + a.window(), 4);
+  const double vectors = ceil_div(a.first_column() % 4 + a.window(), 4);
   const double inputs = used_rows * vectors / (a.kept ? a.passes : 1);
   const double weights = (a.weights_in_registers() ? conv.r : filter_rows) * a.weight_row_floats() / 4.0;
   // Uniform registers are few: where the weights do not fit, some are moved there again and again. Threads
@@ -62,7 +58,7 @@ StripWork strip_work(const DirectFmaSm80& a) {
 
 // Clock cycles, roughly: what the processors issue, what shared memory passes on, what memory moves.
 double estimated_cycles(const DirectFmaSm80& a, const Target& target) {
-  const Conv2dExtents& conv = a.conv;
+  const ConvExtents& conv = a.conv;
   const StripWork strip = strip_work(a);
   const double warps = a.threads() / 32.0;
   const double loads = static_cast<double>(a.planes()) * a.input_rows() * a.stored_columns() / 32;
@@ -70,13 +66,13 @@ double estimated_cycles(const DirectFmaSm80& a, const Target& target) {
   const double issue = (warps * (a.passes * strip.instructions + 60) + loads * (a.vectors() ? 4 : 12)) / 4;
   const double smem = warps * a.passes * strip.wavefronts + loads * 2;
   // Blocks beside each other, how well their warps hide latencies, and how evenly blocks fall.
-  const double beside =
-      std::max(1.0, std::floor(std::min({static_cast<double>(target.threads_per_multiprocessor) / a.threads(),
-                                         1.0 * target.blocks_per_multiprocessor,
-                                         1.0 * target.registers_per_multiprocessor /
-                                             (DirectFmaSm80::round_up(registers, 8) * a.threads()),
-                                         static_cast<double>(target.smem_per_multiprocessor) /
-                                             static_cast<double>(a.smem_bytes() + target.smem_reserved)})));
+  const double beside = std::max(
+      1.0,
+      std::floor(std::min({static_cast<double>(target.threads_per_multiprocessor) / a.threads(),
+                           1.0 * target.blocks_per_multiprocessor,
+                           1.0 * target.registers_per_multiprocessor / (round_up(registers, 8) * a.threads()),
+                           static_cast<double>(target.smem_per_multiprocessor) /
+                               static_cast<double>(a.smem_bytes() + target.smem_reserved)})));
   const double blocks = static_cast<double>(a.blocks()) / target.multiprocessors;
   const double at_once = warps * std::min(beside, std::ceil(blocks));
   const double compute = (std::max(issue, smem) + 0.1 * std::min(issue, smem)) / 1.1 * (1 + 1.5 / at_once) *
@@ -116,32 +112,13 @@ TileWork work_of(const DirectFmaSm80& a) {
   return work;
 }
 
-class DirectFma final : public KernelAlgorithm {
+class DirectFma final : public KernelAlgorithmOf<DirectFmaSm80> {
  public:
-  DirectFma() : KernelAlgorithm("direct_fma_sm80") {}
-
-  Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (Support support = takes(a, device); !support) return support;
-    const Target target = target_of(device);
-    if (ranked(a, target).empty()) return Support::no(why_none(extents_of(a), target));
-    return Support::yes();
-  }
-
-  std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (!takes(a, device)) return {};
-    return to_configs(ranked(a, target_of(device)));
-  }
-
-  double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config&,
-                  const Ceilings& ceilings) const override {
-    return 1e6 * std::max(a.flops() / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
-  }
-
-  std::vector<ConfigField> fields() const override { return config_fields<DirectFmaSm80>(); }
+  DirectFma() : KernelAlgorithmOf("direct_fma_sm80") {}
 
  private:
   // Every precision: fp32 products are at least as exact.
-  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
+  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm80(device); !support) return support;
     if (Support support = takes_f32(a, Layout::nchw); !support) return support;
     if (Support support = fits_extents(a); !support) return support;
@@ -155,25 +132,28 @@ class DirectFma final : public KernelAlgorithm {
     return Support::yes();
   }
 
-  Support takes_config(const Conv2dProblem& a, const DeviceInfo& device,
-                       const Config& config) const override {
-    const DirectFmaSm80 kernel = kernel_of(a, config);
+  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (!configs(a, device).empty()) return Support::yes();
+    const DirectFmaSm80 least{.conv = extents_of(a)};
+    return Support::no(fmt::format(
+        "its least config needs {} bytes of shared memory (of {}), {} products in straight code (of {}), {} "
+        "columns at once (of {}) and {} threads (of {})",
+        least.smem_bytes(), target_of(device).smem_per_block, least.products(), DirectFmaSm80::kMostProducts,
+        least.window(), DirectFmaSm80::kMostWindow, least.threads(), DirectFmaSm80::kMostThreads));
+  }
+  Support takes_kernel(const DirectFmaSm80& kernel, const DeviceInfo& device) const override {
     const Target target = target_of(device);
     if (fits(kernel, target)) return Support::yes();
-    return Support::no(fmt::format(
-        "{} is not one of its configs for this problem: at most {} threads (this: {}), about {} registers "
-        "(this: "
-        "{}) and {} bytes of shared memory (this: {})",
-        to_string(config), DirectFmaSm80::kMostThreads, kernel.threads(), DirectFmaSm80::kMostRegisters,
-        kernel.registers(), target.smem_per_block, kernel.smem_bytes()));
+    return Support::no(
+        fmt::format("at most {} threads (this: {}), about {} registers (this: {}) and {} bytes of shared "
+                    "memory (this: {})",
+                    DirectFmaSm80::kMostThreads, kernel.threads(), DirectFmaSm80::kMostRegisters,
+                    kernel.registers(), target.smem_per_block, kernel.smem_bytes()));
   }
 
   // It has no launch bound on blocks: what it needs of registers is a guess.
-  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
-                         const Config& config) const override {
-    const DirectFmaSm80 kernel = kernel_of(a, config);
-    LaunchPlan plan = plan_of("direct_fma_sm80", kernel, device, {static_cast<unsigned>(kernel.blocks())},
-                              kTensorArguments, "float*");
+  LaunchPlan launch(const DirectFmaSm80& kernel, const DeviceInfo& device) const override {
+    LaunchPlan plan = plan_of(kernel, device, {static_cast<unsigned>(kernel.blocks())});
     add_any_pointer_form(plan, kernel);
     hold_resident(plan, 1);
     plan.resident_blocks = std::max(
@@ -181,47 +161,36 @@ class DirectFma final : public KernelAlgorithm {
     plan.resident_is_a_guess = true;
     return plan;
   }
-  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
-    return work_of(kernel_of(a, config));
-  }
+  TileWork counted(const DirectFmaSm80& kernel) const override { return work_of(kernel); }
 
   static bool fits(const DirectFmaSm80& kernel, const Target& target) {
     return kernel.valid() && kernel.smem_bytes() <= target.smem_per_block;
-  }
-
-  static std::string why_none(const Conv2dExtents& conv, const Target& target) {
-    const DirectFmaSm80 least{.conv = conv};
-    return fmt::format(
-        "its least config needs {} bytes of shared memory (of {}), {} products in straight code (of {}), {} "
-        "columns "
-        "at once (of {}) and {} threads (of {})",
-        least.smem_bytes(), target.smem_per_block, least.products(), DirectFmaSm80::kMostProducts,
-        least.window(), DirectFmaSm80::kMostWindow, least.threads(), DirectFmaSm80::kMostThreads);
   }
 
   // All, half, a quarter ... of `all`, and 1.
   static std::vector<int> parts(int all) {
     std::vector<int> result;
     for (int parts = 1; result.empty() || result.back() > 1; parts *= 2)
-      if (const int part = DirectFmaSm80::ceil_div(all, parts); result.empty() || part < result.back())
+      if (const int part = ceil_div(all, parts); result.empty() || part < result.back())
         result.push_back(part);
     return result;
   }
 
   // The best by the estimate.
-  static std::vector<DirectFmaSm80> ranked(const Conv2dProblem& a, const Target& target) {
+  std::vector<DirectFmaSm80> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    const Target target = target_of(device);
     std::vector<Ranked<DirectFmaSm80>> all;
-    const Conv2dExtents conv = extents_of(a);
+    const ConvExtents conv = extents_of(a);
     const auto consider = [&](const DirectFmaSm80& kernel) {
       if (fits(kernel, target)) all.push_back({estimated_cycles(kernel, target), kernel});
     };
-    const int strips_across = DirectFmaSm80::ceil_div(conv.q, DirectFmaSm80::kColumns);
+    const int strips_across = ceil_div(conv.q, DirectFmaSm80::kColumns);
     for (const int filters : {1, 2, 4, 8}) {
       if (filters > 1 && filters > conv.group_filters()) break;
       for (const int rows : {1, 2, 3, 4, 5, 6, 7, 8, 10, 14, 16}) {
         if (rows > conv.p) break;
-        for (const int down : parts(DirectFmaSm80::ceil_div(conv.p, rows)))
-          for (const int chunks : parts(DirectFmaSm80::ceil_div(conv.group_filters(), filters)))
+        for (const int down : parts(ceil_div(conv.p, rows)))
+          for (const int chunks : parts(ceil_div(conv.group_filters(), filters)))
             for (const int units : {1, 2, 3, 4, 6, 8, 12, 16, 32, 64}) {
               const std::int64_t strips = std::int64_t{units} * chunks * down * strips_across;
               if (units > 1 && (down * rows < conv.p || units > conv.n * conv.groups || strips > 512)) break;

@@ -14,10 +14,10 @@
 // Products are real ones, so numbers that are not finite spread as they should; only an infinite weight must
 // not meet the zeros of the padding. pack() flags such weights, and all is then computed by exact_sum.
 #include "cuda/algorithms/direct_fma_sm80/store.cuh"
-#include "cuda/tile/exact_sum.cuh"
+#include "cuda/tile/exact.cuh"
+#include "cuda/tile/pack.cuh"
 
-namespace convtune {
-namespace fma_sm80 {
+namespace convtune::direct_fma_sm80 {
 
 // Floats [kBegin, kEnd) of a vector in shared memory: no more than is wanted.
 template <int kBegin, int kEnd>
@@ -38,14 +38,12 @@ __device__ __forceinline__ void read_some(float* to, const float* from) {
 template <int kBegin, int kEnd>
 __device__ __forceinline__ void read_some(float* to, unsigned from) {
   if constexpr (kEnd - kBegin == 1) {
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(to[0]) : "r"(from + kBegin * 4));
+    ptx::ld_shared(to[0], from + kBegin * 4);
   } else if constexpr (kBegin / 2 == (kEnd - 1) / 2) {
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(to[0]), "=f"(to[1]) : "r"(from + kBegin * 4));
+    ptx::ld_shared_v2(to[0], to[1], from + kBegin * 4);
   } else {
     float all[4];
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(all[0]), "=f"(all[1]), "=f"(all[2]), "=f"(all[3])
-                 : "r"(from));
+    ptx::ld_shared_v4(all[0], all[1], all[2], all[3], from);
 #pragma unroll
     for (int i = kBegin; i < kEnd; ++i) to[i - kBegin] = all[i];
   }
@@ -67,7 +65,7 @@ __device__ __forceinline__ void read(float* to, Address from) {
 template <DirectFmaSm80 config>
 __device__ __forceinline__ void multiply_row(Sums<config>& sums, int row, const float* __restrict__ weights,
                                              const float* __restrict__ x) {
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
 #pragma unroll
   for (int s = 0; s < a.s; ++s)
 #pragma unroll
@@ -84,7 +82,7 @@ __device__ __forceinline__ void multiply_row(Sums<config>& sums, int row, const 
 template <DirectFmaSm80 config, class InputRow>
 __device__ __forceinline__ void multiply_channel(Sums<config>& sums, const InputRow& input_row,
                                                  const float* weights) {
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   constexpr int kRowFloats = config.weight_row_floats(), kUsed = a.s * config.filters;
   constexpr bool kKept = config.weights_in_registers();  // else read again for each input row
   const unsigned address = ptx::shared_address(weights);
@@ -139,7 +137,7 @@ struct Window {
 template <DirectFmaSm80 config, class SumUp>
 __device__ __forceinline__ void compute_strips(const float* weights, float* staged, float* __restrict__ y,
                                                const Part<config>& part, const SumUp& sum_up) {
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
 #pragma unroll 1
   for (int strip = threadIdx.x; strip < config.strips(); strip += config.threads()) {
     const Place<config> place(strip, part);
@@ -163,7 +161,7 @@ __device__ __forceinline__ void compute_strips(const float* weights, float* stag
 template <DirectFmaSm80 config>
 __device__ __forceinline__ void compute(const float* input, const float* weights, float* staged,
                                         float* __restrict__ y, const Part<config>& part) {
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   constexpr int kChannelFloats = a.r * config.weight_row_floats();
   if constexpr (config.kept) {
     // No thread may leave: those that are left out still take part in the warp's exchanges, and in barriers.
@@ -197,7 +195,7 @@ __device__ __forceinline__ void compute(const float* input, const float* weights
 template <DirectFmaSm80 config>
 __device__ __noinline__ void compute_exactly(const float* __restrict__ x, const float* __restrict__ packed,
                                              float* __restrict__ y, const Part<config>& part) {
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   constexpr int kPlane = config.band_rows() * a.q;
 #pragma unroll 1
   for (int i = threadIdx.x; i < config.units * config.block_filters() * kPlane; i += config.threads()) {
@@ -207,74 +205,46 @@ __device__ __noinline__ void compute_exactly(const float* __restrict__ x, const 
     const int group = part.group(unit);
     const int image = static_cast<int>((part.first_unit + unit) / a.groups);
     const int k = group * a.group_filters() + part.filter_block * config.block_filters() + filter;
-    const float sum =
-        exact_sum(a, x, packed + config.exact_weights(), image, k, part.first_row() + row, column);
-    y[part.plane(unit, filter) + static_cast<long long>(part.first_row() + row) * a.q + column] =
-        finish<config>(sum + packed[config.bias_at() + k]);
+    const int p = part.first_row() + row;
+    y[part.plane(unit, filter) + static_cast<long long>(p) * a.q + column] =
+        exact_output<config>(x, packed, image, k, p, column);
   }
 }
-
-}  // namespace fma_sm80
 
 template <DirectFmaSm80 config>
 __global__ void __launch_bounds__(config.threads())
     direct_fma_sm80(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y) {
   extern __shared__ __align__(16) float memory[];
-  float* input = memory;
-  float* weights = input + config.input_floats();
-  float* staged = weights + config.weight_units() * config.block_weight_floats();
-  const fma_sm80::Part<config> part(blockIdx.x);
+  constexpr auto kAt = config.smem();
+  constexpr Packed kPacked = config.packed();
+  float *const input = memory + kAt.input, *const weights = memory + kAt.weights;
+  float* const staged = memory + kAt.staged;
+  const Part<config> part(blockIdx.x);
 
-  fma_sm80::load_weights<config>(packed, weights, part);
-  fma_sm80::load_input<config>(x, input, part);
+  load_weights<config>(packed, weights, part);
+  load_input<config>(x, input, part);
   ptx::cp_async_commit_group();
-  const bool finite = packed[config.flag_at()] == 0;
-  fma_sm80::clear_margins<config>(input);
+  const bool finite = packed[kPacked.flag_at()] == 0;
+  clear_margins<config>(input);
   ptx::cp_async_wait_group<0>();
   __syncthreads();
   if (!finite) {
-    fma_sm80::compute_exactly<config>(x, packed, y, part);
+    compute_exactly<config>(x, packed, y, part);
     return;
   }
-  fma_sm80::compute<config>(input, weights, staged, y, part);
+  compute<config>(input, weights, staged, y, part);
   if constexpr (config.staged) {
     __syncthreads();
-    fma_sm80::store_staged<config>(staged, y, part);
+    store_staged<config>(staged, y, part);
   }
 }
 
 // The packed weights. The flag must be 0 before.
 template <DirectFmaSm80 config>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(kPackThreads)
     pack_direct_fma_sm80(const float* __restrict__ w, const float* __restrict__ bias,
-                         float* __restrict__ packed) {
-  constexpr Conv2dExtents a = config.conv;
-  const long long i = blockIdx.x * 256LL + threadIdx.x;
-  if (i >= config.flag_at()) return;
-  float value = 0;
-  if (i >= config.bias_at()) {
-    value = bias ? bias[i - config.bias_at()] : 0;
-  } else if (i >= config.exact_weights()) {
-    value = w[i - config.exact_weights()];
-    if (!(fabsf(value) < __int_as_float(0x7f800000))) packed[config.flag_at()] = 1;
-  } else {
-    constexpr int kRow = config.weight_row_floats(), kBias = a.group_channels() * a.r * kRow;
-    const int at = static_cast<int>(i % config.chunk_floats());
-    const long long chunk = i / config.chunk_floats();
-    const int group = static_cast<int>(chunk / config.group_chunks());
-    const int first = static_cast<int>(chunk % config.group_chunks()) * config.filters;  // of the group
-    const bool is_bias = at >= kBias;
-    const int filter = first + (is_bias ? at - kBias : at % kRow % config.filters);
-    const int s = at % kRow / config.filters, row = at / kRow;  // row: channel * r + filter row
-    const long long k = static_cast<long long>(group) * a.group_filters() + filter;
-    if (filter < a.group_filters()) {
-      if (is_bias)
-        value = bias && at - kBias < config.filters ? bias[k] : 0;
-      else if (s < a.s)
-        value = w[(k * (a.group_channels() * a.r) + row) * a.s + s];
-    }
-  }
-  packed[i] = value;
+                         unsigned* __restrict__ packed) {
+  pack<config>(w, bias, packed, __float_as_uint);
 }
 
-}  // namespace convtune
+}  // namespace convtune::direct_fma_sm80

@@ -5,15 +5,14 @@
 #include "cuda/algorithms/direct_fma_sm80/config.h"
 #include "cuda/ptx/sm80.cuh"
 
-namespace convtune {
-namespace fma_sm80 {
+namespace convtune::direct_fma_sm80 {
 
 inline constexpr int kAtOnce = 4;  // copies in straight code
 
 // What a block computes.
 template <DirectFmaSm80 config>
 struct Part {
-  static constexpr Conv2dExtents a = config.conv;
+  static constexpr ConvExtents a = config.conv;
   int filter_block, band;
   long long first_unit;
 
@@ -50,7 +49,7 @@ struct Part {
 template <DirectFmaSm80 config>
 __device__ __forceinline__ void load_input(const float* __restrict__ x, float* input,
                                            const Part<config>& part) {
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   constexpr int kWidth = config.vectors() && config.aligned ? 4 : 1;
   constexpr int kAcross = config.stored_columns() / kWidth;
   constexpr int kRows = config.planes() * config.input_rows();
@@ -120,5 +119,4 @@ __device__ __forceinline__ void load_weights(const float* __restrict__ packed, f
   }
 }
 
-}  // namespace fma_sm80
-}  // namespace convtune
+}  // namespace convtune::direct_fma_sm80

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "cuda/algorithms/direct_fma_sm80/load.cuh"
+#include "cuda/tile/epilogue.cuh"
 
-namespace convtune {
-namespace fma_sm80 {
+namespace convtune::direct_fma_sm80 {
 
 template <DirectFmaSm80 config>
 using Sums = float[config.filters][config.rows][DirectFmaSm80::kColumns];
@@ -37,30 +37,11 @@ struct Place {
   }
 };
 
-template <DirectFmaSm80 config>
-__device__ float finish(float sum) {
-  return config.conv.relu && sum < 0 ? 0.0f : sum;  // NaN stays
-}
-
-// 4 neighbours of an output row, to an aligned address, where they are `wanted`: a predicate within the
-// statement, since branches and vectors of the language compile for three times as long.
-__device__ __forceinline__ void store_vector(float* to, const float (&sums)[4], bool wanted) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.s32 p, %5, 0;\n@p st.global.v4.f32 [%0], {%1, %2, %3, %4};\n}" ::"l"(to),
-      "f"(sums[0]), "f"(sums[1]), "f"(sums[2]), "f"(sums[3]), "r"(static_cast<int>(wanted))
-      : "memory");
-}
-__device__ __forceinline__ void store_vector(unsigned to_shared, const float (&sums)[4]) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to_shared), "f"(sums[0]), "f"(sums[1]),
-               "f"(sums[2]), "f"(sums[3])
-               : "memory");
-}
-
 // Staged outputs to y: what is contiguous there is written in one piece.
 template <DirectFmaSm80 config>
 __device__ __forceinline__ void store_staged(const float* staged, float* __restrict__ y,
                                              const Part<config>& part) {
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   constexpr int kPlane = config.band_rows() * a.q;  // in shared memory
   constexpr bool kWhole = config.band_rows() == a.p && config.block_filters() == a.group_filters();
   constexpr int kAll = config.units * config.block_filters() * kPlane;
@@ -102,7 +83,7 @@ __device__ __forceinline__ void store_staged(const float* staged, float* __restr
 template <DirectFmaSm80 config>
 __device__ __forceinline__ void store_strip(Sums<config>& sums, const Place<config>& place, float* staged,
                                             float* __restrict__ y) {
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   constexpr int kRow = a.q;
   constexpr long long kPlane = config.staged ? config.band_rows() * a.q : static_cast<long long>(a.p) * a.q;
   constexpr bool kVectors = a.q % 4 == 0 && (config.staged || config.aligned);
@@ -125,13 +106,13 @@ __device__ __forceinline__ void store_strip(Sums<config>& sums, const Place<conf
       float(&four)[4] = sums[i][row];
 #pragma unroll
       for (int column = 0; column < DirectFmaSm80::kColumns; ++column)
-        four[column] = finish<config>(four[column]);
+        four[column] = activate<config.conv>(four[column]);
       float* there = to + i * kPlane + row * kRow;
       const bool exists = config.staged || (part.has_filter(first + i) && part.has_row(place.row + row));
       if constexpr (kVectors && config.staged)
-        store_vector(ptx::shared_address(there), four);
+        ptx::st_shared_v4(ptx::shared_address(there), four);
       else if constexpr (kVectors)
-        store_vector(there, four, exists);
+        ptx::st_global_v4_if(there, four, exists);
       else if (exists)
 #pragma unroll
         for (int column = 0; column < DirectFmaSm80::kColumns; ++column)
@@ -139,5 +120,4 @@ __device__ __forceinline__ void store_strip(Sums<config>& sums, const Place<conf
     }
 }
 
-}  // namespace fma_sm80
-}  // namespace convtune
+}  // namespace convtune::direct_fma_sm80

@@ -2,12 +2,15 @@
 // choices, and what follows from them, shared by the kernel and by the host that plans it.
 #pragma once
 
-#include "cuda/tile/conv2d_extents.h"
+#include "cuda/tile/arithmetic.h"
+#include "cuda/tile/conv_extents.h"
+#include "cuda/tile/packed.h"
+#include "cuda/tile/smem.h"
 
 namespace convtune {
 
 struct DirectPatchSm90 {
-  Conv2dExtents conv;
+  ConvExtents conv;
   int consumers = 3, filters = 192, rows = 1, stages = 4;
   static constexpr const char* kName = "DirectPatchSm90";
   template <class Self, class F>
@@ -20,7 +23,7 @@ struct DirectPatchSm90 {
   }
 
   // Patches neither overlap nor leave gaps, and rows of input are multiples of 128 bytes.
-  static constexpr bool takes(const Conv2dExtents& a) {
+  static constexpr bool takes(const ConvExtents& a) {
     return a.groups == 1 && a.r == a.stride_h && a.s == a.stride_w && a.dilation_h == 1 &&
            a.dilation_w == 1 && a.pad_top == 0 && a.pad_left == 0 && a.p * a.r <= a.h && a.q * a.s <= a.w &&
            a.w % 32 == 0 && (a.s % 16 == 0 || a.s == 8 || a.s == 4);
@@ -52,7 +55,7 @@ struct DirectPatchSm90 {
   constexpr int block_positions() const { return kTile * consumers; }
   constexpr long long all_positions() const { return static_cast<long long>(conv.n) * conv.p * conv.q; }
   constexpr int position_tiles() const {
-    return static_cast<int>((all_positions() + block_positions() - 1) / block_positions());
+    return static_cast<int>(ceil_div(all_positions(), block_positions()));
   }
   // Rows of patches that a tile meets at most: it begins at a multiple of what the two have in common.
   constexpr int patch_rows() const {
@@ -93,18 +96,42 @@ struct DirectPatchSm90 {
   // Whether boxes of y can be stored: the copy engine counts in 16 bytes.
   constexpr bool has_boxes() const { return conv.p * conv.q % 4 == 0; }
 
-  // ---- Shared memory: staged outputs, stages, barriers ----
-  constexpr long long smem_bytes() const { return staging_bytes() + stages * (stage_bytes() + 2 * 8); }
+  // ---- Shared memory: where each region begins, in bytes. A stage is `full`, or `done` ----
+  struct Smem {
+    int staging, stages, full, done;
+    long long end;
+  };
+  constexpr Smem smem() const {
+    SmemPlan plan;
+    return {.staging = plan.take(staging_bytes()),
+            .stages = plan.take(stages * stage_bytes()),
+            .full = plan.take(8 * stages),
+            .done = plan.take(8 * stages),
+            .end = plan.end};
+  }
+  constexpr long long smem_bytes() const { return smem().end; }
 
-  // ---- Packed weights, in floats: each block's, then all as they came, bias, flag ----
+  // ---- Packed weights: [filter block][stage][step][half of the step's columns][filter][column]. Biases of
+  // all filters of the blocks ----
   constexpr long long block_weights() const {
     return static_cast<long long>(sum_stages()) * stage_numbers() * filters;
   }
-  constexpr long long exact_weights() const { return filter_blocks() * block_weights(); }
-  constexpr long long bias_at() const { return exact_weights() + conv.weights(); }
-  constexpr long long bias_floats() const { return static_cast<long long>(filter_blocks()) * filters; }
-  constexpr long long flag_at() const { return bias_at() + bias_floats(); }
-  constexpr long long packed_floats() const { return flag_at() + 1; }
+  constexpr Packed packed() const {
+    return {filter_blocks() * block_weights(), conv.weights(), 1LL * filter_blocks() * filters};
+  }
+  constexpr long long source_of(long long i) const {
+    const int groups = conv.r / rows;  // stages of a channel
+    const int column = static_cast<int>(i % 4), filter = static_cast<int>(i / 4 % filters);
+    const int half = static_cast<int>(i / (4 * filters) % 2);
+    const int step = static_cast<int>(i / (8 * filters) % steps());
+    const int stage = static_cast<int>(i / (8LL * filters * steps()) % sum_stages());
+    const int k = static_cast<int>(i / block_weights()) * filters + filter;
+    if (k >= conv.k) return -1;
+    const Number at = number(step, 4 * half + column);
+    const long long row =
+        (static_cast<long long>(k) * conv.c + stage / groups) * conv.r + stage % groups * rows + at.row;
+    return row * conv.s + at.column;
+  }
 
   // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
@@ -123,18 +150,9 @@ struct DirectPatchSm90 {
   static constexpr int kMostStageNumbers = 64, kMostStages = 8, kInputBoxes = 16;
   static constexpr long long kInt = 1LL << 30;
 
-  static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
-
  private:
   constexpr int chunk_bytes(int chunk) const {
     return chunk / row_chunks() * conv.w * 4 + chunk % row_chunks() * 16;
-  }
-  static constexpr int gcd(int a, int b) {
-    while (b != 0) {
-      const int rest = a % b;
-      a = b, b = rest;
-    }
-    return a;
   }
 };
 

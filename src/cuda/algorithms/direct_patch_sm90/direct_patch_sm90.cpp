@@ -16,10 +16,6 @@ namespace {
 
 constexpr int kMostCandidates = 32;
 
-DirectPatchSm90 kernel_of(const Conv2dProblem& problem, const Config& config) {
-  return from_config(config, DirectPatchSm90{.conv = extents_of(problem)});
-}
-
 // One a multiprocessor.
 long long blocks_of(const DirectPatchSm90& kernel, int multiprocessors) {
   return std::clamp<long long>(kernel.tiles(), 1, std::max(multiprocessors, 1));
@@ -30,7 +26,7 @@ long long blocks_of(const DirectPatchSm90& kernel, int multiprocessors) {
 double estimated_cycles(const DirectPatchSm90& kernel, int multiprocessors) {
   constexpr double kCopyCycles = 100, kCopiedBytes = 75;  // to begin a copy; in a cycle
   constexpr double kLatency = 1500, kStoredBytes = 10.5, kTileCycles = 1000, kMemoryBytes = 13;
-  const Conv2dExtents& a = kernel.conv;
+  const ConvExtents& a = kernel.conv;
   const double products = 1.0 * kernel.steps() * kernel.consumers * kernel.filters / 2;
   const double copies = 2 + (kernel.patch_rows() - 1) / kernel.most_box_rows();
   const double engine = kCopyCycles * copies + static_cast<double>(kernel.stage_bytes()) / kCopiedBytes;
@@ -75,7 +71,7 @@ TileWork work_of(const DirectPatchSm90& a) {
 TensorMaps maps_of(const DirectPatchSm90& kernel) {
   const auto wide = [](int value) { return static_cast<std::uint64_t>(value); };
   const auto narrow = [](int value) { return static_cast<std::uint32_t>(value); };
-  const Conv2dExtents& a = kernel.conv;
+  const ConvExtents& a = kernel.conv;
   const int columns = kernel.box_columns(), pieces = a.w / columns;
   const std::uint64_t row = sizeof(float) * wide(a.w);
   TensorMapGroup x{Operand::x, {}, DirectPatchSm90::kInputBoxes};
@@ -90,45 +86,15 @@ TensorMaps maps_of(const DirectPatchSm90& kernel) {
                       {sizeof(float) * image, sizeof(float) * wide(a.k) * image},
                       {32, DirectPatchSm90::kStagedFilters, 1},
                       Swizzle::bytes_128});
-  return {"convtune::DirectPatchSm90Maps", {x, y}};
+  return {"convtune::direct_patch_sm90::Maps", {x, y}};
 }
 
-class DirectPatch final : public KernelAlgorithm {
+class DirectPatch final : public KernelAlgorithmOf<DirectPatchSm90> {
  public:
-  DirectPatch() : KernelAlgorithm("direct_patch_sm90") {}
-
-  Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (Support support = takes(a, device); !support) return support;
-    if (configs_of(extents_of(a), device.units).empty())
-      return Support::no(
-          fmt::format("two stages of its rows of {} columns are more than shared memory, or its offsets are "
-                      "more than an int",
-                      a.w));
-    return Support::yes();
-  }
-
-  std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (!takes(a, device)) return {};
-    return to_configs(configs_of(extents_of(a), device.units));
-  }
-
-  double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
-                  const Ceilings& ceilings) const override {
-    const DirectPatchSm90 kernel = kernel_of(a, config);
-    const double flops = 2.0 * static_cast<double>(kernel.position_tiles()) * kernel.block_positions() *
-                         kernel.filter_blocks() * kernel.filters * kernel.conv.taps();
-    return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
-  }
-
-  std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
-                                      const Config& config) const override {
-    return stages_alone(kernel_of(a, config));
-  }
-
-  std::vector<ConfigField> fields() const override { return config_fields<DirectPatchSm90>(); }
+  DirectPatch() : KernelAlgorithmOf("direct_patch_sm90") {}
 
  private:
-  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
+  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm90(device); !support) return support;
     if (Support support = takes_tf32_nchw(a); !support) return support;
     if (Support support = fits_extents(a); !support) return support;
@@ -139,34 +105,41 @@ class DirectPatch final : public KernelAlgorithm {
     return Support::yes();
   }
 
-  Support takes_config(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
-    if (kernel_of(a, config).valid(sm90_smem_per_block())) return Support::yes();
+  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (!configs(a, device).empty()) return Support::yes();
+    return Support::no(
+        fmt::format("two stages of its rows of {} columns are more than shared memory, or its offsets are "
+                    "more than an int",
+                    a.w));
+  }
+  Support takes_kernel(const DirectPatchSm90& kernel, const DeviceInfo&) const override {
+    if (kernel.valid(sm90_smem_per_block())) return Support::yes();
     return Support::no(fmt::format(
-        "{} is not one of its configs for this problem: consumers 1 to 3, filters a multiple of 32 up to "
-        "256 (192 with 3 consumers), rows that divide {} with at most {} numbers of a sum, a multiple of "
-        "16, stages 2 to {}, and {} bytes of "
-        "shared memory",
-        to_string(config), a.r, DirectPatchSm90::kMostStageNumbers, DirectPatchSm90::kMostStages,
+        "consumers 1 to 3, filters a multiple of 32 up to 256 (192 with 3 consumers), rows that divide {} "
+        "with at most {} numbers of a sum, a multiple of 16, stages 2 to {}, and {} bytes of shared memory",
+        kernel.conv.r, DirectPatchSm90::kMostStageNumbers, DirectPatchSm90::kMostStages,
         sm90_smem_per_block()));
   }
-
-  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
-                         const Config& config) const override {
-    const DirectPatchSm90 kernel = kernel_of(a, config);
+  LaunchPlan launch(const DirectPatchSm90& kernel, const DeviceInfo& device) const override {
     std::vector<Argument> arguments = {maps_of(kernel), TensorMapsUsable{0}, TensorMapsUsable{1}};
     arguments.insert(arguments.end(), kTensorArguments.begin(), kTensorArguments.end());
     const auto blocks = static_cast<unsigned>(blocks_of(kernel, device.units));
-    LaunchPlan plan = plan_of("direct_patch_sm90", kernel, device, {blocks}, std::move(arguments));
+    LaunchPlan plan = plan_of(kernel, device, {blocks}, std::move(arguments));
     hold_resident(plan, 1);
     return plan;
   }
-
-  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
-    return work_of(kernel_of(a, config));
+  TileWork counted(const DirectPatchSm90& kernel) const override { return work_of(kernel); }
+  double flops(const ConvProblem&, const DirectPatchSm90& a) const override {
+    return 2.0 * static_cast<double>(a.position_tiles()) * a.block_positions() * a.filter_blocks() *
+           a.filters * a.conv.taps();
+  }
+  std::optional<StageView> stages(const DirectPatchSm90& kernel) const override {
+    return stages_alone(kernel);
   }
 
   // The best valid ones by the estimate, each with as many stages as there is room for.
-  static std::vector<DirectPatchSm90> configs_of(const Conv2dExtents& extents, int multiprocessors) {
+  std::vector<DirectPatchSm90> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    const ConvExtents extents = extents_of(a);
     std::vector<Ranked<DirectPatchSm90>> ranked;
     for (const int consumers : {3, 2, 1})
       for (int filters = 256; filters >= 32; filters -= 32)
@@ -176,7 +149,7 @@ class DirectPatch final : public KernelAlgorithm {
             const DirectPatchSm90 kernel{
                 .conv = extents, .consumers = consumers, .filters = filters, .rows = rows, .stages = stages};
             if (!kernel.valid(sm90_smem_per_block())) continue;
-            ranked.push_back({estimated_cycles(kernel, multiprocessors), kernel});
+            ranked.push_back({estimated_cycles(kernel, device.units), kernel});
             break;
           }
         }

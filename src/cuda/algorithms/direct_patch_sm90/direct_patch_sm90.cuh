@@ -19,61 +19,28 @@
 // A block stays on its multiprocessor and takes tile after tile. A warp that meets a number that is not
 // finite computes its positions again from the tensors as they came.
 #include "cuda/algorithms/direct_patch_sm90/store.cuh"
+#include "cuda/tile/pack.cuh"
+#include "cuda/tile/ring.cuh"
+#include "cuda/tile/walk.cuh"
 
-namespace convtune {
+namespace convtune::direct_patch_sm90 {
 
 // Boxes of x, of 1 row of patches, of 2, .., and of y.
-struct DirectPatchSm90Maps {
+struct Maps {
   ptx::TensorMap x[DirectPatchSm90::kInputBoxes], y;
-};
-
-namespace patch {
-
-// Shared memory, by its addresses there.
-template <DirectPatchSm90 config>
-struct Smem {
-  using S = Sizes<config>;
-  unsigned staging, stages, full, done;
-  __device__ explicit Smem(unsigned start)
-      : staging(start),
-        stages(staging + config.staging_bytes()),
-        full(stages + S::kStages * S::kStageBytes),
-        done(full + 8 * S::kStages) {}
-  __device__ unsigned stage(int slot) const { return stages + slot * S::kStageBytes; }
-};
-
-// A slot of the ring and the parity of its phase, counted on without a division.
-template <int kSlots>
-struct Ring {
-  int slot = 0;
-  unsigned parity = 0;
-  __device__ void next() {
-    if (++slot == kSlots) slot = 0, parity ^= 1;
-  }
-};
-
-// Tiles of this block: the filter blocks of the same positions run beside each other.
-template <DirectPatchSm90 config>
-struct Walk {
-  using S = Sizes<config>;
-  static constexpr int kTiles = static_cast<int>(config.tiles());
-  int first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
-  __device__ int filter_block(int tile) const { return tile % S::kFilterBlocks; }
-  __device__ int first_position(int tile) const { return tile / S::kFilterBlocks * S::kBlockPositions; }
 };
 
 // One warp, of which one lane acts where the copy engine brings x: `maps` has boxes of 1 row, of 2, ..
 template <DirectPatchSm90 config>
 __device__ void load(const ptx::TensorMap* maps, bool in_boxes, const float* __restrict__ x,
-                     const float* __restrict__ packed, const Smem<config>& smem, int lane) {
+                     const float* __restrict__ packed, unsigned smem, int lane) {
   using S = Sizes<config>;
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   const Walk<config> walk;
   const bool acts = lane == 0;
   Ring<S::kStages> ring;
-  int filled = 0;
   for (int tile = walk.first; tile < walk.kTiles; tile += walk.step) {
-    const int first = walk.first_position(tile), end = min(first + S::kBlockPositions, S::kAllPositions);
+    const int first = walk.first_position(tile), end = min(first + walk.kBlockPositions, S::kAllPositions);
     const int first_row = first / a.q, rows = (end - 1) / a.q - first_row + 1;
     const char* weights =
         reinterpret_cast<const char*>(packed + walk.filter_block(tile) * config.block_weights());
@@ -81,12 +48,10 @@ __device__ void load(const ptx::TensorMap* maps, bool in_boxes, const float* __r
     for (int channel = 0; channel < a.c; ++channel)
 #pragma unroll 1
       for (int row = 0; row < a.r; row += config.rows) {
-        const unsigned full = smem.full + 8 * ring.slot, weights_at = smem.stage(ring.slot) + S::kInputBytes;
-        unsigned to = smem.stage(ring.slot);
-        if (filled < S::kStages)
-          ++filled;
-        else
-          ptx::mbarrier_wait(smem.done + 8 * ring.slot, ring.parity ^ 1);
+        const unsigned full = ring.barrier(smem + S::kAt.full);
+        unsigned to = smem + S::kAt.stages + ring.slot * S::kStageBytes;
+        const unsigned weights_at = to + S::kInputBytes;
+        ring.wait_empty(smem + S::kAt.done);
         int image = first_row / a.p, row_of_image = first_row % a.p, left = rows;
         if (in_boxes) {
           ptx::mbarrier_arrive_expect_if(full, S::kWeightBytes + rows * S::kRowBytes, acts);
@@ -102,8 +67,7 @@ __device__ void load(const ptx::TensorMap* maps, bool in_boxes, const float* __r
           for (; left > 0; --left, to += S::kRowBytes) {
             const float* const from = x + a.input_offset(image, channel, row_of_image * a.r + row, 0);
 #pragma unroll 1
-            for (int e = lane; e < S::kRowBytes / 4; e += 32)
-              store_shared(to + 4 * e, __float_as_uint(__ldg(from + e)));
+            for (int e = lane; e < S::kRowBytes / 4; e += 32) ptx::st_shared(to + 4 * e, __ldg(from + e));
             if (++row_of_image == a.p) row_of_image = 0, ++image;
           }
           __syncwarp();
@@ -120,32 +84,26 @@ __device__ void load(const ptx::TensorMap* maps, bool in_boxes, const float* __r
 struct Chunks {
   unsigned bits[2][4];
   __device__ void load(unsigned first, unsigned second) {
-    load_one(bits[0], first);
-    load_one(bits[1], second);
-  }
-
- private:
-  __device__ static void load_one(unsigned (&to)[4], unsigned address) {
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(address)
-                 : "memory");
+    ptx::ld_shared_v4(bits[0], first);
+    ptx::ld_shared_v4(bits[1], second);
   }
 };
 
 template <DirectPatchSm90 config>
 __device__ void consume(const ptx::TensorMap* map, bool in_boxes, const float* __restrict__ x,
-                        const float* __restrict__ packed, float* __restrict__ y, const Smem<config>& smem,
+                        const float* __restrict__ packed, float* __restrict__ y, unsigned smem,
                         int consumer) {
   using S = Sizes<config>;
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   constexpr int kTile = DirectPatchSm90::kTile;
+  constexpr Packed kPacked = config.packed();
   const Walk<config> walk;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  const bool weights_finite = packed[config.flag_at()] == 0;
-  const unsigned staging = smem.staging + consumer * (DirectPatchSm90::kSlots * DirectPatchSm90::kSlotBytes);
+  const bool weights_finite = packed[kPacked.flag_at()] == 0;
+  const unsigned staging =
+      smem + S::kAt.staging + consumer * (DirectPatchSm90::kSlots * DirectPatchSm90::kSlotBytes);
   const unsigned long long weights =
-      ptx::wgmma_descriptor((smem.stages + S::kInputBytes) / 16, S::kFilters, 8);
+      ptx::wgmma_descriptor((smem + S::kAt.stages + S::kInputBytes) / 16, S::kFilters, 8);
   Ring<S::kStages> ring;
   int staged = 0;
   float sums[config.sums()];
@@ -163,10 +121,10 @@ __device__ void consume(const ptx::TensorMap* map, bool in_boxes, const float* _
     Chunks chunks;
     const auto load = [&](auto block) {
       constexpr int kOffset = config.block_bytes(decltype(block)::value);
-      const unsigned stage = smem.stage(ring.slot) + kOffset;
+      const unsigned stage = smem + S::kAt.stages + ring.slot * S::kStageBytes + kOffset;
       chunks.load(stage + sources[0], stage + sources[1]);
     };
-    ptx::mbarrier_wait(smem.full + 8 * ring.slot, ring.parity);
+    ring.wait_full(smem + S::kAt.full);
     load(Int<0>{});
     // While products are under way the next chunks come; other warpgroups' products fill what this one
     // leaves.
@@ -180,11 +138,7 @@ __device__ void consume(const ptx::TensorMap* map, bool in_boxes, const float* _
         for (int i = 0; i < 4; ++i)
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
-            const unsigned bits = chunks.bits[half][i];
-            asm("max.NaN.f32 %0, %0, %1;" : "+f"(largest) : "f"(fabsf(__uint_as_float(bits))));
-            // Products drop the lower 13 bits: half of what they are worth is added, which rounds. A NaN may
-            // wrap to a number, and is noticed above.
-            rounded[i / 2][i % 2 * 2 + half] = bits + 0x1000;
+            rounded[i / 2][i % 2 * 2 + half] = round_tf32(chunks.bits[half][i], largest);
             // Here, and not behind the fence.
             asm volatile("" : "+r"(rounded[i / 2][i % 2 * 2 + half]));
           }
@@ -200,40 +154,36 @@ __device__ void consume(const ptx::TensorMap* map, bool in_boxes, const float* _
         } else {
           ring.next();
           if constexpr (!decltype(is_last)::value) {
-            ptx::mbarrier_wait(smem.full + 8 * ring.slot, ring.parity);
+            ring.wait_full(smem + S::kAt.full);
             load(Int<0>{});
           }
         }
         ptx::wgmma_wait<0>();
       });
-      ptx::mbarrier_arrive_if(smem.done + 8 * slot, lane == 0);
+      ptx::mbarrier_arrive_if(smem + S::kAt.done + 8 * slot, lane == 0);
     };
 #pragma unroll 1
     for (int stage = 0; stage < S::kSumStages - 1; ++stage) multiply(stage, Int<0>{});
     multiply(S::kSumStages - 1, Int<1>{});
     // What rounds to infinity is not finite either.
-    const bool finite = weights_finite && __all_sync(0xffffffff, largest < ptx::kTf32Overflow);
+    const bool finite = weights_finite && __all_sync(0xffffffff, largest < kTf32Overflow);
     store<config>(sums, map, in_boxes, x, packed, y, walk.filter_block(tile) * S::kFilters,
                   first + consumer * kTile, finite, staging, consumer, staged);
   }
   ptx::bulk_wait_read();
 }
 
-}  // namespace patch
-
 // `input_boxes`, `output_boxes`: the maps can be used.
 template <DirectPatchSm90 config>
 __global__ void __launch_bounds__(config.threads(), 1)
-    direct_patch_sm90(const __grid_constant__ DirectPatchSm90Maps maps, int input_boxes, int output_boxes,
+    direct_patch_sm90(const __grid_constant__ Maps maps, int input_boxes, int output_boxes,
                       const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const patch::Smem<config> smem(ptx::shared_address(memory));
+  using S = Sizes<config>;
+  const unsigned smem = ptx::shared_address(memory);
   const int thread = threadIdx.x;
   if (thread == 0) {
-    for (int i = 0; i < config.stages; ++i) {
-      ptx::mbarrier_init(smem.full + 8 * i, 1);
-      ptx::mbarrier_init(smem.done + 8 * i, 4 * config.consumers);
-    }
+    Ring<S::kStages>::init(smem + S::kAt.full, 1, smem + S::kAt.done, 4 * config.consumers);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
@@ -242,44 +192,19 @@ __global__ void __launch_bounds__(config.threads(), 1)
   constexpr bool kShares = config.consumers == 3;
   if (warpgroup < config.consumers) {
     if constexpr (kShares) ptx::take_registers<152>();
-    patch::consume<config>(&maps.y, output_boxes, x, packed, y, smem, warpgroup);
+    consume<config>(&maps.y, output_boxes, x, packed, y, smem, warpgroup);
   } else {
     if constexpr (kShares) ptx::leave_registers<56>();
-    if (thread / 32 % 4 == 0) patch::load<config>(maps.x, input_boxes, x, packed, smem, thread % 32);
+    if (thread / 32 % 4 == 0) load<config>(maps.x, input_boxes, x, packed, smem, thread % 32);
   }
 }
 
 // The packed weights. The flag must be 0 before.
 template <DirectPatchSm90 config>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(kPackThreads)
     pack_direct_patch_sm90(const float* __restrict__ w, const float* __restrict__ bias,
                            unsigned* __restrict__ packed) {
-  constexpr Conv2dExtents a = config.conv;
-  const long long i = blockIdx.x * 256LL + threadIdx.x;
-  if (i >= config.flag_at()) return;
-  unsigned bits = 0;
-  if (i >= config.bias_at()) {
-    const long long k = i - config.bias_at();
-    bits = bias && k < a.k ? __float_as_uint(bias[k]) : 0;
-  } else if (i >= config.exact_weights()) {
-    bits = __float_as_uint(w[i - config.exact_weights()]);
-  } else {
-    // [filter block][stage][step][half of the step's columns][filter][column]
-    constexpr int kSteps = config.steps(), kStages = config.sum_stages(), kGroups = a.r / config.rows;
-    const int column = static_cast<int>(i % 4), filter = static_cast<int>(i / 4 % config.filters);
-    const int half = static_cast<int>(i / (4 * config.filters) % 2);
-    const int step = static_cast<int>(i / (8 * config.filters) % kSteps);
-    const int stage = static_cast<int>(i / (8LL * config.filters * kSteps) % kStages);
-    const int k = static_cast<int>(i / config.block_weights()) * config.filters + filter;
-    const DirectPatchSm90::Number number = config.number(step, 4 * half + column);
-    if (k < a.k) {
-      const long long row = (static_cast<long long>(k) * a.c + stage / kGroups) * a.r +
-                            stage % kGroups * config.rows + number.row;
-      bits = ptx::cvt_rna_tf32(w[row * a.s + number.column]);
-      if ((bits & 0x7f800000) == 0x7f800000) packed[config.flag_at()] = 1;
-    }
-  }
-  packed[i] = bits;
+  pack<config>(w, bias, packed, ptx::cvt_rna_tf32);
 }
 
-}  // namespace convtune
+}  // namespace convtune::direct_patch_sm90

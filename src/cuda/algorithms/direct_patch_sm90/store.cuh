@@ -2,13 +2,12 @@
 // where the copy engine takes boxes of filters and positions while the next ones are gathered.
 #pragma once
 
-#include "cuda/tile/constants.cuh"
 #include "cuda/algorithms/direct_patch_sm90/config.h"
-#include "cuda/tile/exact_sum.cuh"
 #include "cuda/ptx/wgmma.cuh"
+#include "cuda/tile/constants.cuh"
+#include "cuda/tile/exact.cuh"
 
-namespace convtune {
-namespace patch {
+namespace convtune::direct_patch_sm90 {
 
 // The numbers that device code divides by and multiplies with, as constants for certain.
 template <DirectPatchSm90 config>
@@ -18,26 +17,11 @@ struct Sizes {
   static constexpr int kInputBytes = static_cast<int>(config.input_bytes());
   static constexpr int kWeightBytes = config.weight_bytes();
   static constexpr int kStageBytes = static_cast<int>(config.stage_bytes());
-  static constexpr int kRowBytes = config.row_bytes(), kFilterBlocks = config.filter_blocks();
-  static constexpr int kBlockPositions = config.block_positions();
+  static constexpr int kRowBytes = config.row_bytes();
   static constexpr int kAllPositions = static_cast<int>(config.all_positions());
   static constexpr int kImage = config.conv.p * config.conv.q;
+  static constexpr auto kAt = config.smem();  // from the start of shared memory
 };
-
-__device__ inline void store_shared(unsigned address, unsigned value) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-__device__ inline unsigned load_shared(unsigned address) {
-  unsigned value;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
-
-template <DirectPatchSm90 config>
-__device__ float finish(float sum, float bias) {
-  const float value = sum + bias;
-  return config.conv.relu && value < 0 ? 0.0f : value;  // NaN stays
-}
 
 // Filters first_filter to + kStagedFilters - 1 of a warp's 16 positions again, slowly, to where they are
 // staged.
@@ -45,15 +29,14 @@ template <DirectPatchSm90 config>
 __device__ __noinline__ void stage_exact(const float* __restrict__ x, const float* __restrict__ packed,
                                          int first_filter, int first_position, unsigned box, int in_box) {
   using S = Sizes<config>;
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
 #pragma unroll 1
   for (int i = threadIdx.x % 32; i < 16 * DirectPatchSm90::kStagedFilters; i += 32) {
     const int filter = first_filter + i / 16, position = first_position + i % 16;
     if (filter >= a.k || position >= S::kAllPositions) continue;
-    const float sum = exact_sum(a, x, packed + config.exact_weights(), position / S::kImage, filter,
-                                position % S::kImage / a.q, position % a.q);
-    const float value = finish<config>(sum, packed[config.bias_at() + filter]);
-    store_shared(box + DirectPatchSm90::staged_at(i / 16, in_box + i % 16), __float_as_uint(value));
+    const float value = exact_output<config>(x, packed, position / S::kImage, filter,
+                                             position % S::kImage / a.q, position % a.q);
+    ptx::st_shared(box + DirectPatchSm90::staged_at(i / 16, in_box + i % 16), value);
   }
 }
 
@@ -65,7 +48,7 @@ __device__ __forceinline__ void store(const float (&sums)[config.sums()], const 
                                       int first_filter, int first_position, bool finite, unsigned staging,
                                       int consumer, int& staged) {
   using S = Sizes<config>;
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   constexpr int kStaged = DirectPatchSm90::kStagedFilters;
   const int thread = threadIdx.x % 128, lane = thread % 32, group = lane / 4, pair = lane % 4 * 2;
   const int warp = __shfl_sync(0xffffffff, thread / 32, 0), in_box = warp % 2 * 16;
@@ -76,7 +59,8 @@ __device__ __forceinline__ void store(const float (&sums)[config.sums()], const 
 #pragma unroll
     for (int b = 0; b < 2; ++b)
       places[i][b] = box_of_warp + DirectPatchSm90::staged_at(pair + b, in_box + group + 8 * i);
-  const auto* bias = reinterpret_cast<const float*>(packed + config.bias_at() + first_filter + pair);
+  constexpr Packed kPacked = config.packed();
+  const float* bias = packed + kPacked.bias_at() + first_filter + pair;
   for_constants<0, config.filters / kStaged>([&](auto round) {
     const unsigned slot = staging + staged % DirectPatchSm90::kSlots * DirectPatchSm90::kSlotBytes;
     ++staged;
@@ -89,9 +73,9 @@ __device__ __forceinline__ void store(const float (&sums)[config.sums()], const 
         const float addend = __ldg(bias + round.value * kStaged + 8 * j + b);
 #pragma unroll
         for (int i = 0; i < 2; ++i)
-          store_shared(slot + places[i][b] + j * 1024,
-                       __float_as_uint(
-                           finish<config>(sums[(round.value * (kStaged / 8) + j) * 4 + 2 * i + b], addend)));
+          ptx::st_shared(
+              slot + places[i][b] + j * 1024,
+              finish<config.conv>(sums[(round.value * (kStaged / 8) + j) * 4 + 2 * i + b], addend));
       }
     const int filter = first_filter + round.value * kStaged;
     if (!finite) {
@@ -115,12 +99,11 @@ __device__ __forceinline__ void store(const float (&sums)[config.sums()], const 
 #pragma unroll 1
         for (int f = warp; f < kStaged && filter + f < a.k; f += 4)
           to[static_cast<long long>(filter + f) * S::kImage] =
-              __uint_as_float(load_shared(box + DirectPatchSm90::staged_at(f, position - begin)));
+              __uint_as_float(ptx::ld_shared(box + DirectPatchSm90::staged_at(f, position - begin)));
       }
     }
     if (warp == 0) ptx::bulk_commit_group();
   });
 }
 
-}  // namespace patch
-}  // namespace convtune
+}  // namespace convtune::direct_patch_sm90

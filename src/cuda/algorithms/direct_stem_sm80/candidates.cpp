@@ -52,7 +52,7 @@ std::vector<std::pair<int, int>> rings_of(DirectStemSm80 kernel) {
 // `wasteful`: those with idle pixels, few warps and few sums too.
 std::vector<DirectStemSm80> configs_of(const DirectStemPlanned& planned, const Target& target,
                                        bool wasteful) {
-  const Conv2dExtents& conv = planned.plain().conv;
+  const ConvExtents& conv = planned.plain().conv;
   const int spare = wasteful ? 0 : capability_facts(target.capability).spare_registers;
   const int tiles = (conv.q + 7) / 8;  // of a row
   std::vector<DirectStemSm80> configs;
@@ -102,7 +102,7 @@ std::vector<DirectStemSm80> configs_of(const DirectStemPlanned& planned, const T
 
 }  // namespace
 
-DirectStemPlanned::DirectStemPlanned(const Conv2dProblem& problem) {
+DirectStemPlanned::DirectStemPlanned(const ConvProblem& problem) {
   kernel_.conv = extents_of(problem);
   // Where pixels share no column their distance is free.
   const int least = kernel_.apart_columns() ? kernel_.conv.s : kernel_.conv.stride_w;

@@ -13,7 +13,7 @@ namespace convtune::cuda {
 // The problem, and how its pixels are best laid out.
 class DirectStemPlanned {
  public:
-  explicit DirectStemPlanned(const Conv2dProblem& problem);
+  explicit DirectStemPlanned(const ConvProblem& problem);
   // The problem, laid out, with no choice made.
   const DirectStemSm80& plain() const { return kernel_; }
   // A kernel of the problem with the pitch of rows and the width of loads that suit its choices.

@@ -2,12 +2,14 @@
 // problem, choices, and what follows from them, shared by the kernel and by the host that plans it.
 #pragma once
 
-#include "cuda/tile/conv2d_extents.h"
+#include "cuda/tile/arithmetic.h"
+#include "cuda/tile/conv_extents.h"
+#include "cuda/tile/packed.h"
 
 namespace convtune {
 
 struct DirectStemSm80 {
-  Conv2dExtents conv;
+  ConvExtents conv;
   int warp_filters = 16, warp_columns = 1, warp_rows = 1;
   int filter_warps = 1, row_warps = 1, column_warps = 1;
   int steps = 1, stages = 2, blocks = 1, staged = 1;
@@ -70,7 +72,7 @@ struct DirectStemSm80 {
   // on.
   constexpr int lead() const { return gaps() ? 0 : (load_width - conv.pad_left % load_width) % load_width; }
   constexpr int window_columns() const {
-    return ceil_div(lead() + (columns() - 1) * pixel_pitch + conv.s, load_width) * load_width;
+    return round_up(lead() + (columns() - 1) * pixel_pitch + conv.s, load_width);
   }
   // Of row `y` of the window, for a block whose first output row is `p`; of column `x`, -1 << 30 for none.
   constexpr int input_row(int p, int y) const {
@@ -180,16 +182,23 @@ struct DirectStemSm80 {
     if (resident()) return 0;
     return (stage_begin(part_of(last_steps() - 1) + 1) - last_steps()) * step_floats();
   }
-  constexpr long long exact_weights() const {
-    return static_cast<long long>(filter_blocks()) * k_steps() * step_floats() + spare_floats();
+  constexpr Packed packed() const {
+    return {1LL * filter_blocks() * k_steps() * step_floats() + spare_floats(), conv.weights(), conv.k};
   }
-  constexpr long long bias_at() const { return exact_weights() + conv.weights(); }
-  constexpr long long flag_at() const { return bias_at() + conv.k; }
-  constexpr long long packed_floats() const { return flag_at() + 1; }
+  // In the fragment of a thread: (filter, k) = (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4).
+  constexpr long long source_of(long long i) const {
+    const int element = static_cast<int>(i % 4), lane = static_cast<int>(i / 4 % 32);
+    const int tile = static_cast<int>(i / 128 % (filters() / 16));
+    const int step = static_cast<int>(i / step_floats() % k_steps());
+    const int block = static_cast<int>(i / step_floats() / k_steps());
+    const int k = block * filters() + tile * 16 + element % 2 * 8 + lane / 4;
+    const int weight = weight_of(step * 8 + element / 2 * 4 + lane % 4);
+    return k < conv.k && weight >= 0 ? static_cast<long long>(k) * conv.taps() + weight : -1;
+  }
 
   // ---- Results on their way out: some 16 filters of each warp at a time ----
-  constexpr int run() const { return band() * conv.q; }                               // of a filter
-  constexpr int staging_pitch() const { return ceil_div(run() + 24, 32) * 32 - 24; }  // 8 modulo 32
+  constexpr int run() const { return band() * conv.q; }                          // of a filter
+  constexpr int staging_pitch() const { return round_up(run() + 24, 32) - 24; }  // 8 modulo 32
   constexpr long long staging_floats(int tiles) const {
     return 16LL * tiles * filter_warps * staging_pitch();
   }
@@ -210,13 +219,12 @@ struct DirectStemSm80 {
     const long long staging = staged ? staging_floats(staged_tiles()) : 0;
     return (staging > product_floats() ? staging : product_floats()) / 4 * 4 + 4;
   }
-  constexpr long long smem_bytes() const { return (4 * (place_at() + 4) + 127) / 128 * 128; }
+  constexpr long long smem_bytes() const { return round_up(4 * (place_at() + 4), 128); }
 
   // Registers of a thread: of sums, and of everything with what the compiler was seen to need beside them,
   // which is more where stages take turns.
   constexpr int register_limit() const {
-    const int limit = 65536 / (threads() * blocks) / 8 * 8;  // they are dealt by eights
-    return limit > kMostRegisters ? kMostRegisters : limit;
+    return lesser(65536 / (threads() * blocks) / 8 * 8, kMostRegisters);  // they are dealt by eights
   }
   constexpr int tiles() const { return warp_rows * warp_columns; }
   constexpr int sums() const { return 4 * filter_tiles() * tiles(); }
@@ -250,9 +258,6 @@ struct DirectStemSm80 {
            static_cast<long long>(conv.q + columns()) * conv.stride_w + conv.s <= kMostOffset &&
            static_cast<long long>(conv.p + band()) * conv.stride_h + conv.r <= kMostOffset;
   }
-
- private:
-  static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 };
 
 }  // namespace convtune

@@ -57,17 +57,31 @@ TileWork work_of(const DirectStemSm80& a, double pixel_wavefronts) {
   return work;
 }
 
-DirectStemSm80 kernel_of(const Conv2dProblem& problem, const Config& config) {
-  const DirectStemPlanned planned(problem);
-  return planned.laid_out(from_config(config, planned.plain()));
-}
-
-class DirectStem final : public KernelAlgorithm {
+class DirectStem final : public KernelAlgorithmOf<DirectStemSm80> {
  public:
-  DirectStem() : KernelAlgorithm("direct_stem_sm80") {}
+  DirectStem() : KernelAlgorithmOf("direct_stem_sm80") {}
 
-  Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (Support support = takes(a, device); !support) return support;
+ private:
+  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm80(device); !support) return support;
+    if (Support support = takes_tf32_nchw(a); !support) return support;
+    if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
+    if (a.dilation_h != 1 || a.dilation_w != 1) return Support::no("it is for dense filters only");
+    if (Support support = fits_extents(a); !support) return support;
+    constexpr std::int64_t kMost = DirectStemSm80::kMostTaps;
+    if (a.c > kMost || a.r > kMost || a.s > kMost || a.c * a.r * a.s > kMost)
+      return Support::no(fmt::format("it is for few input channels: {}x{}x{} products a sum are more than {}",
+                                     a.c, a.r, a.s, kMost));
+    if (a.c * a.h * a.w >= std::int64_t{1} << 31)  // offsets in an image are ints
+      return Support::no(fmt::format("an image of {} numbers is too large", a.c * a.h * a.w));
+    return Support::yes();
+  }
+
+  DirectStemSm80 kernel_of(const ConvProblem& a, const Config& config) const override {
+    const DirectStemPlanned planned(a);
+    return planned.laid_out(from_config(config, planned.plain()));
+  }
+  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
     const DirectStemPlanned planned(a);
     if (!direct_stem_sm80_configs(planned, target_of(device)).empty()) return Support::yes();
     DirectStemSm80 least = planned.plain();
@@ -79,9 +93,7 @@ class DirectStem final : public KernelAlgorithm {
                     least.smem_bytes(), least.instructions(), smem_per_block_anywhere(),
                     DirectStemSm80::kMostInstructions));
   }
-
-  std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (!takes(a, device)) return {};
+  std::vector<DirectStemSm80> configs(const ConvProblem& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectStemSm80>> ranked;
     const DirectStemPlanned planned(a);
     const Target target = target_of(device);
@@ -91,21 +103,50 @@ class DirectStem final : public KernelAlgorithm {
       const BlockShape block = {kernel.threads(), 0, work.tiles, kernel.blocks};
       ranked.push_back({estimate_time(target, work, block).us, kernel});
     }
-    return to_configs(best_of(std::move(ranked), kMostCandidates, kHopeless));
+    return best_of(std::move(ranked), kMostCandidates, kHopeless);
   }
 
-  double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
-                  const Ceilings& ceilings) const override {
-    const DirectStemSm80 kernel = kernel_of(a, config);
-    const double flops = 16.0 * kernel.k_steps() * kernel.filters() * kernel.band() * kernel.columns() *
-                         static_cast<double>(kernel.all_blocks());
-    return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
+  Support takes_kernel(const DirectStemSm80& kernel, const DeviceInfo& device) const override {
+    if (!kernel.possible())
+      return Support::no(
+          fmt::format("warp_filters is a multiple of 16 up to 128, blocks are 1 to 8, staged is 0 or 1, all "
+                      "others 1 or more with at most {} warps",
+                      DirectStemSm80::kMostWarps));
+    const Target target = target_of(device);
+    if (direct_stem_sm80_fits(kernel, target)) return Support::yes();
+    return Support::no(fmt::format(
+        "2 stages or all {} steps in one, {} registers (this: {}), {} instructions (this: {}), {} bytes of "
+        "shared memory (this: {}) and {} for all blocks, whole rows ({} columns) where staged",
+        kernel.k_steps(), kernel.register_limit(), kernel.registers(), DirectStemSm80::kMostInstructions,
+        kernel.instructions(), smem_per_block_anywhere(), kernel.smem_bytes(), target.smem_per_multiprocessor,
+        kernel.conv.q));
   }
-
+  LaunchPlan launch(const DirectStemSm80& asked, const DeviceInfo& device) const override {
+    DirectStemSm80 kernel = asked;
+    const double delay = std::min(product_cycles(kernel, device) * kernel.stagger / 100, 1e6);
+    kernel.stagger = 0;  // said at the launch
+    std::vector<Argument> arguments = kTensorArguments;
+    arguments.insert(arguments.end(), {Argument(device.units), Argument(static_cast<int>(delay))});
+    LaunchPlan plan =
+        plan_of(kernel, device, {static_cast<unsigned>(kernel.all_blocks())}, std::move(arguments));
+    // Some configs fill the registers so well that ptxas spills one or two of them by mishap, a few in a
+    // hundred: then another order of loads is tried.
+    plan.configs.clear();
+    for (const int held : {1, 0, 2, 3}) {
+      kernel.held = held;
+      plan.configs.push_back(to_cuda(kernel));
+    }
+    hold_resident(plan, kernel.blocks);
+    return plan;
+  }
+  TileWork counted(const DirectStemSm80& kernel) const override {
+    return work_of(kernel, direct_stem_sm80_wavefronts(kernel));
+  }
+  double flops(const ConvProblem&, const DirectStemSm80& a) const override {
+    return 16.0 * a.k_steps() * a.filters() * a.band() * a.columns() * static_cast<double>(a.all_blocks());
+  }
   // Twice the warps share the same tile: each has half of the filters, rows or columns.
-  std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
-                                      const Config& config) const override {
-    const DirectStemSm80 kernel = kernel_of(a, config);
+  std::optional<StageView> stages(const DirectStemSm80& kernel) const override {
     StageView view;
     view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
     view.parameters.stages = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -123,67 +164,6 @@ class DirectStem final : public KernelAlgorithm {
       return to_config(other);
     };
     return view;
-  }
-
-  std::vector<ConfigField> fields() const override { return config_fields<DirectStemSm80>(); }
-
- private:
-  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm80(device); !support) return support;
-    if (Support support = takes_tf32_nchw(a); !support) return support;
-    if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
-    if (a.dilation_h != 1 || a.dilation_w != 1) return Support::no("it is for dense filters only");
-    if (Support support = fits_extents(a); !support) return support;
-    constexpr std::int64_t kMost = DirectStemSm80::kMostTaps;
-    if (a.c > kMost || a.r > kMost || a.s > kMost || a.c * a.r * a.s > kMost)
-      return Support::no(fmt::format("it is for few input channels: {}x{}x{} products a sum are more than {}",
-                                     a.c, a.r, a.s, kMost));
-    if (a.c * a.h * a.w >= std::int64_t{1} << 31)  // offsets in an image are ints
-      return Support::no(fmt::format("an image of {} numbers is too large", a.c * a.h * a.w));
-    return Support::yes();
-  }
-
-  Support takes_config(const Conv2dProblem& a, const DeviceInfo& device,
-                       const Config& config) const override {
-    const DirectStemSm80 kernel = kernel_of(a, config);
-    if (!kernel.possible())
-      return Support::no(fmt::format(
-          "{} is no config: warp_filters is a multiple of 16 up to 128, blocks are 1 to 8, staged "
-          "is 0 or 1, all others 1 or more with at most {} warps",
-          to_string(config), DirectStemSm80::kMostWarps));
-    const Target target = target_of(device);
-    if (direct_stem_sm80_fits(kernel, target)) return Support::yes();
-    return Support::no(fmt::format(
-        "{} is not one of its configs for this problem: 2 stages or all {} steps in one, {} registers (this: "
-        "{}), {} instructions (this: {}), {} bytes of shared memory (this: {}) and {} for all blocks, whole "
-        "rows ({} columns) where staged",
-        to_string(config), kernel.k_steps(), kernel.register_limit(), kernel.registers(),
-        DirectStemSm80::kMostInstructions, kernel.instructions(), smem_per_block_anywhere(),
-        kernel.smem_bytes(), target.smem_per_multiprocessor, kernel.conv.q));
-  }
-
-  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
-                         const Config& config) const override {
-    DirectStemSm80 kernel = kernel_of(a, config);
-    const double delay = std::min(product_cycles(kernel, device) * kernel.stagger / 100, 1e6);
-    kernel.stagger = 0;  // said at the launch
-    std::vector<Argument> arguments = kTensorArguments;
-    arguments.insert(arguments.end(), {Argument(device.units), Argument(static_cast<int>(delay))});
-    LaunchPlan plan = plan_of("direct_stem_sm80", kernel, device,
-                              {static_cast<unsigned>(kernel.all_blocks())}, std::move(arguments));
-    // Some configs fill the registers so well that ptxas spills one or two of them by mishap, a few in a
-    // hundred: then another order of loads is tried.
-    plan.configs.clear();
-    for (const int held : {1, 0, 2, 3}) {
-      kernel.held = held;
-      plan.configs.push_back(to_cuda(kernel));
-    }
-    hold_resident(plan, kernel.blocks);
-    return plan;
-  }
-  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
-    const DirectStemSm80 kernel = kernel_of(a, config);
-    return work_of(kernel, direct_stem_sm80_wavefronts(kernel));
   }
 };
 

@@ -15,12 +15,11 @@
 // while it loads or stores. Weights that do not fit into shared memory come in stages by cp.async.
 //
 // A block that meets a number that is not finite computes all of its outputs from the tensors as they came
-// (exact_sum.cuh).
-#include "cuda/tile/constants.cuh"
+// (tile/exact.cuh).
 #include "cuda/algorithms/direct_stem_sm80/store.cuh"
+#include "cuda/tile/pack.cuh"
 
-namespace convtune {
-namespace stem {
+namespace convtune::direct_stem_sm80 {
 
 // `mine`: the window from the warp's first pixel on. `to` and `piece`: of weights, this
 // thread's first piece.
@@ -97,13 +96,12 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, const float* ring, 
   }
 }
 
-}  // namespace stem
-
 template <DirectStemSm80 config>
 __global__ void __launch_bounds__(config.threads(), config.blocks)
     direct_stem_sm80(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y,
                      int multiprocessors, int delay) {
   extern __shared__ __align__(128) float memory[];
+  constexpr Packed kPacked = config.packed();
   // Blocks that begin together stay together, and load, multiply and store at the same time all over the
   // device. So those that a multiprocessor gets first begin one after the other.
   if (delay > 0 && blockIdx.x < multiprocessors * config.blocks) {
@@ -115,74 +113,54 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   float* const window = memory + config.window_at();
   int* const kept = reinterpret_cast<int*>(memory + config.place_at());
   constexpr int kStages = config.resident() ? 2 : config.stages, kTurns = config.bodies() - 1;
-  bool finite = packed[config.flag_at()] == 0;
+  bool finite = packed[kPacked.flag_at()] == 0;
   {
-    const stem::Place at = stem::place_of<config>(blockIdx.x);
-    stem::keep_place<config>(kept, at);
-    const unsigned piece = stem::first_piece<config>(at.filter_block);
+    const Place at = place_of<config>(blockIdx.x);
+    keep_place<config>(kept, at);
+    const unsigned piece = first_piece<config>(at.filter_block);
     for_constants<0, kStages - 1>(
-        [&](auto stage) { stem::load_stage<config, stage.value, stage.value>(ring, packed, piece, kTurns); });
+        [&](auto stage) { load_stage<config, stage.value, stage.value>(ring, packed, piece, kTurns); });
     constexpr int kWidth = config.load_width, kNumbers = (config.register_limit() - 32) / 2;
     if (kWidth == 1 || reinterpret_cast<unsigned long long>(x) % (4 * kWidth) == 0)
-      finite = stem::load_window<config, kWidth, kNumbers>(window, x, at) && finite;
+      finite = load_window<config, kWidth, kNumbers>(window, x, at) && finite;
     else  // seldom: little code is worth more than speed
-      finite = stem::load_window<config, 1, 4>(window, x, at) && finite;
+      finite = load_window<config, 1, 4>(window, x, at) && finite;
   }
   ptx::cp_async_wait_group<kStages - 2>();
   const bool exact = __syncthreads_or(!finite);
   if (exact) {
     ptx::cp_async_wait_group<0>();
-    stem::store_exact<config>(x, packed, y, stem::kept_place<config>(kept));
+    store_exact<config>(x, packed, y, kept_place<config>(kept));
     return;
   }
 
-  stem::Sums<config> sums = {};
+  Sums<config> sums = {};
   {
-    const unsigned piece = stem::first_piece<config>(stem::kept_place<config>(kept).filter_block);
+    const unsigned piece = first_piece<config>(kept_place<config>(kept).filter_block);
     if constexpr (!config.resident())
-      stem::load_stage<config, kStages - 1, kStages - 1>(ring, packed, piece, kTurns);
-    const stem::Part part = stem::part_of<config>(threadIdx.x / 32);
-    stem::multiply<config>(sums, memory, ring, window + config.pixel_offset(part.row, part.column), packed,
-                           piece, part.filter_warp);
+      load_stage<config, kStages - 1, kStages - 1>(ring, packed, piece, kTurns);
+    const Part part = part_of<config>(threadIdx.x / 32);
+    multiply<config>(sums, memory, ring, window + config.pixel_offset(part.row, part.column), packed, piece,
+                     part.filter_warp);
   }
   // Which thread this is comes from a number that the compiler cannot know to be the same as before: so
   // little but sums and operands lives through the products. What else did was spilled.
   const unsigned thread = threadIdx.x + (static_cast<unsigned>(multiprocessors) >> 31);
-  const stem::Place place = stem::kept_place<config>(kept);
+  const Place place = kept_place<config>(kept);
   const int lane = static_cast<int>(thread % 32), warp = static_cast<int>(thread / 32);
-  const float* bias = packed + config.bias_at();
+  const float* bias = packed + kPacked.bias_at();
   if constexpr (config.staged)
-    stem::store_staged<config>(sums, memory, bias, y, place, warp, lane);
+    store_staged<config>(sums, memory, bias, y, place, warp, lane);
   else
-    stem::store_direct<config>(sums, bias, y, place, warp, lane);
+    store_direct<config>(sums, bias, y, place, warp, lane);
 }
 
 // The packed weights. The flag must be 0 before.
 template <DirectStemSm80 config>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(kPackThreads)
     pack_direct_stem_sm80(const float* __restrict__ w, const float* __restrict__ bias,
                           unsigned* __restrict__ packed) {
-  const long long i = blockIdx.x * 256LL + threadIdx.x;
-  if (i >= config.flag_at()) return;
-  unsigned bits = 0;
-  if (i >= config.bias_at()) {
-    bits = bias ? __float_as_uint(bias[i - config.bias_at()]) : 0;
-  } else if (i >= config.exact_weights()) {
-    bits = __float_as_uint(w[i - config.exact_weights()]);
-  } else {
-    // In the fragment of a thread: (filter, k) = (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4).
-    const int element = static_cast<int>(i % 4), lane = static_cast<int>(i / 4 % 32);
-    const int tile = static_cast<int>(i / 128 % (config.filters() / 16));
-    const int step = static_cast<int>(i / config.step_floats() % config.k_steps());
-    const int block = static_cast<int>(i / config.step_floats() / config.k_steps());
-    const int k = block * config.filters() + tile * 16 + element % 2 * 8 + lane / 4;
-    const int weight = config.weight_of(step * 8 + element / 2 * 4 + lane % 4);
-    if (k < config.conv.k && weight >= 0) {
-      bits = ptx::cvt_rna_tf32(w[static_cast<long long>(k) * config.conv.taps() + weight]);
-      if ((bits & 0x7f800000) == 0x7f800000) packed[config.flag_at()] = 1;
-    }
-  }
-  packed[i] = bits;
+  pack<config>(w, bias, packed, ptx::cvt_rna_tf32);
 }
 
-}  // namespace convtune
+}  // namespace convtune::direct_stem_sm80

@@ -3,9 +3,10 @@
 
 #include "cuda/algorithms/direct_stem_sm80/config.h"
 #include "cuda/ptx/sm80.cuh"
+#include "cuda/tile/constants.cuh"
+#include "cuda/tile/tf32.cuh"
 
-namespace convtune {
-namespace stem {
+namespace convtune::direct_stem_sm80 {
 
 // The first output of a block.
 struct Place {
@@ -46,7 +47,7 @@ __device__ __forceinline__ void load_stage(unsigned ring, const float* packed, u
   constexpr int kBegin = config.stage_begin(kStage);
   constexpr int kSteps = config.resident() ? config.k_steps() : config.stage_begin(kStage + 1) - kBegin;
   constexpr int kStep = config.step_floats() / 4, kPieces = kSteps * kStep;  // pieces of 16 bytes
-  constexpr int kTimes = (kPieces + config.threads() - 1) / config.threads();
+  constexpr int kTimes = ceil_div(kPieces, config.threads());
   if (left >= config.stage_ahead(kStage))
     for_constants<0, kTimes>([&](auto time) {
       constexpr int kFirst = time.value * config.threads();
@@ -56,13 +57,6 @@ __device__ __forceinline__ void load_stage(unsigned ring, const float* packed, u
             ring, packed, piece, left);
     });
   ptx::cp_async_commit_group();
-}
-
-// The larger; NaN if one is.
-__device__ inline float max_nan(float a, float b) {
-  float larger;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
-  return larger;
 }
 
 // kWidth floats of one load or store.
@@ -75,15 +69,15 @@ struct alignas(4 * kWidth) Chunk {
 // finite, as TF32 too. `kNumbers` of a thread are on their way at once.
 template <DirectStemSm80 config, int kWidth, int kNumbers>
 __device__ __forceinline__ bool load_window(float* window, const float* __restrict__ x, const Place& at) {
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   constexpr int kChunks = config.window_columns() / kWidth;  // of a row
   constexpr int kLanes = kChunks > 16 ? 32 : kChunks > 8 ? 16 : kChunks > 4 ? 8 : 4;
-  constexpr int kColumns = (kChunks + kLanes - 1) / kLanes;  // chunks of a thread, in a row
-  constexpr int kStep = config.threads() / kLanes;           // rows at a time
+  constexpr int kColumns = ceil_div(kChunks, kLanes);  // chunks of a thread, in a row
+  constexpr int kStep = config.threads() / kLanes;     // rows at a time
   constexpr int kInFlight = kNumbers / kWidth;
-  constexpr int kMostRows = (config.smem_rows() + kStep - 1) / kStep;  // of a thread
-  constexpr int kBatches = (kMostRows * kColumns + kInFlight - 1) / kInFlight;
-  constexpr int kRows = (kMostRows + kBatches - 1) / kBatches;  // with loads in flight
+  constexpr int kMostRows = ceil_div(config.smem_rows(), kStep);  // of a thread
+  constexpr int kBatches = ceil_div(kMostRows * kColumns, kInFlight);
+  constexpr int kRows = ceil_div(kMostRows, kBatches);  // with loads in flight
   const int lane = threadIdx.x % kLanes;
   const float* image = x + a.input_offset(at.image, 0, 0, 0);
   float largest = 0;
@@ -133,8 +127,7 @@ __device__ __forceinline__ bool load_window(float* window, const float* __restri
       }
     }
   }
-  return largest < ptx::kTf32Overflow;  // no for NaN
+  return largest < kTf32Overflow;  // no for NaN
 }
 
-}  // namespace stem
-}  // namespace convtune
+}  // namespace convtune::direct_stem_sm80

@@ -3,20 +3,13 @@
 #pragma once
 
 #include "cuda/algorithms/direct_stem_sm80/load.cuh"
-#include "cuda/tile/exact_sum.cuh"
+#include "cuda/tile/exact.cuh"
 
-namespace convtune {
-namespace stem {
+namespace convtune::direct_stem_sm80 {
 
 // The sums of a warp: [16 filters][8 pixels][a thread's 4].
 template <DirectStemSm80 config>
 using Sums = float[config.filter_tiles()][config.tiles()][4];
-
-template <DirectStemSm80 config>
-__device__ float finish(float sum, float bias) {
-  const float value = sum + bias;
-  return config.conv.relu && value < 0 ? 0.0f : value;  // NaN stays
-}
 
 // Where a warp's part of the block begins.
 struct Part {
@@ -34,7 +27,7 @@ __device__ __forceinline__ Part part_of(int warp) {
 template <DirectStemSm80 config>
 __device__ __forceinline__ void store_direct(const Sums<config>& sums, const float* __restrict__ bias,
                                              float* __restrict__ y, const Place& at, int warp, int lane) {
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   const Part part = part_of<config>(warp);
   const bool aligned = a.q % 2 == 0 && reinterpret_cast<unsigned long long>(y) % 8 == 0;
 #pragma unroll
@@ -49,8 +42,8 @@ __device__ __forceinline__ void store_direct(const Sums<config>& sums, const flo
       for (int tile = 0; tile < config.tiles(); ++tile) {
         const int row = tile / config.warp_columns, column = tile % config.warp_columns * 8 + lane % 4 * 2;
         if (at.p + part.row + row >= a.p || at.q + part.column + column >= a.q) continue;
-        const float two[] = {finish<config>(sums[i][tile][2 * half], addend),
-                             finish<config>(sums[i][tile][2 * half + 1], addend)};
+        const float two[] = {finish<config.conv>(sums[i][tile][2 * half], addend),
+                             finish<config.conv>(sums[i][tile][2 * half + 1], addend)};
         float* const pair = to + row * a.q + column;
         if (aligned) {
           *reinterpret_cast<float2*>(pair) = make_float2(two[0], two[1]);
@@ -68,7 +61,7 @@ template <DirectStemSm80 config>
 __device__ __forceinline__ void store_staged(const Sums<config>& sums, float* staging,
                                              const float* __restrict__ bias, float* __restrict__ y,
                                              const Place& at, int warp, int lane) {
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   const Part part = part_of<config>(warp);
   constexpr int kPitch = config.staging_pitch(), kTiles = config.staged_tiles(), kRun = config.run();
   const int floats = min(config.band(), a.p - at.p) * a.q;  // of a piece
@@ -87,8 +80,8 @@ __device__ __forceinline__ void store_staged(const Sums<config>& sums, float* st
         for (int tile = 0; tile < config.tiles(); ++tile) {
           const int column = tile % config.warp_columns * 8;
           const int left = a.q - part.column - column - lane % 4 * 2;
-          const float two[] = {finish<config>(sums[first + i][tile][2 * half], addend),
-                               finish<config>(sums[first + i][tile][2 * half + 1], addend)};
+          const float two[] = {finish<config.conv>(sums[first + i][tile][2 * half], addend),
+                               finish<config.conv>(sums[first + i][tile][2 * half + 1], addend)};
           float* const to = mine + tile / config.warp_columns * a.q + column;
           // Beyond the row's end only the last 8 pixels can be, or so, and what is known is not asked.
           const bool whole = column + 8 + config.columns() - a.q <= config.warp_columns * 8;
@@ -129,17 +122,15 @@ __device__ __forceinline__ void store_staged(const Sums<config>& sums, float* st
 template <DirectStemSm80 config>
 __device__ __forceinline__ void store_exact(const float* __restrict__ x, const float* __restrict__ packed,
                                             float* __restrict__ y, const Place& at) {
-  constexpr Conv2dExtents a = config.conv;
+  constexpr ConvExtents a = config.conv;
   constexpr int kPixels = config.band() * config.columns();
 #pragma unroll 1
   for (int i = threadIdx.x; i < config.filters() * kPixels; i += config.threads()) {
     const int filter = at.filter + i / kPixels, p = at.p + i % kPixels / config.columns(),
               q = at.q + i % config.columns();
     if (filter >= a.k || p >= a.p || q >= a.q) continue;
-    const float sum = exact_sum(a, x, packed + config.exact_weights(), at.image, filter, p, q);
-    y[a.output_offset(at.image, filter, p, q)] = finish<config>(sum, packed[config.bias_at() + filter]);
+    y[a.output_offset(at.image, filter, p, q)] = exact_output<config>(x, packed, at.image, filter, p, q);
   }
 }
 
-}  // namespace stem
-}  // namespace convtune
+}  // namespace convtune::direct_stem_sm80

@@ -2,12 +2,15 @@
 // it): problem, choices, and what follows from them, shared by the kernel and by the host that plans it.
 #pragma once
 
-#include "cuda/tile/conv2d_extents.h"
+#include "cuda/tile/arithmetic.h"
+#include "cuda/tile/conv_extents.h"
+#include "cuda/tile/packed.h"
+#include "cuda/tile/smem.h"
 
 namespace convtune {
 
 struct DirectStemSm90 {
-  Conv2dExtents conv;  // rows may have any stride, columns have one of 4
+  ConvExtents conv;  // rows may have any stride, columns have one of 4
   int consumers = 3, units = 3, filters = 32;
   static constexpr const char* kName = "DirectStemSm90";
   template <class Self, class F>
@@ -31,7 +34,7 @@ struct DirectStemSm90 {
     return (conv.r - 1) / conv.stride_h;
   }  // units that an output row needs beside its own
   constexpr long long unit_bytes() const {
-    return 16LL * conv.c * unit_rows() * (row_chunks() > stored_chunks() ? row_chunks() : stored_chunks());
+    return 16LL * conv.c * unit_rows() * greater(row_chunks(), stored_chunks());
   }
 
   // Threads that round take so many chunks of a row each, and hold so many pieces at once.
@@ -39,12 +42,9 @@ struct DirectStemSm90 {
 
   // ---- The sum, in groups of 4 filter columns ----
   // Two groups are a k-step of the matrix product: an odd one out is given a partner of zeros.
-  constexpr int rows_of_unit(int unit) const {
-    const int left = conv.r - unit * conv.stride_h;
-    return left < conv.stride_h ? left : conv.stride_h;
-  }
+  constexpr int rows_of_unit(int unit) const { return lesser(conv.r - unit * conv.stride_h, conv.stride_h); }
   constexpr int real_groups(int unit) const { return conv.c * rows_of_unit(unit) * column_groups(); }
-  constexpr int groups(int unit) const { return ceil_div(real_groups(unit), 2) * 2; }
+  constexpr int groups(int unit) const { return round_up(real_groups(unit), 2); }
   constexpr int groups() const {
     int sum = 0;
     for (int unit = 0; unit <= halo(); ++unit) sum += groups(unit);
@@ -89,9 +89,7 @@ struct DirectStemSm90 {
   constexpr int longest_run() const {
     return tiles() > 1 && short_run() < kTile ? kTile : short_run() + kSector;
   }
-  constexpr int plane_bytes() const {
-    return ceil_div(members() * longest_run() * 4, kBoxAlignment) * kBoxAlignment;
-  }
+  constexpr int plane_bytes() const { return round_up(members() * longest_run() * 4, kBoxAlignment); }
   constexpr int slot_bytes() const { return kPlanesOfSlot * plane_bytes(); }
   constexpr int carry_bytes() const { return filters * kSector * 4; }
   // Whether boxes of y can be stored: its map counts 8 filters at once.
@@ -103,23 +101,45 @@ struct DirectStemSm90 {
   // After the consumers: a warpgroup of which two warps load and store, and one that rounds.
   constexpr int threads() const { return 128 * (consumers + 2); }
   constexpr int sums() const { return filters / 2; }  // registers of a thread
-  // Shared memory: weights, slots, units, carried ends of rows, bias, barriers, the rows to be repaired. What
-  // follows the units is longer than an operand: the last tile's is read to its end.
-  constexpr long long weight_bytes() const { return 16LL * groups() * filters; }
-  constexpr long long units_bytes() const { return units * unit_bytes(); }
-  constexpr int barriers() const { return 3 * units + 2 * kSlots + consumers; }
-  constexpr long long smem_bytes() const {
-    return weight_bytes() + kSlots * slot_bytes() + units_bytes() + 2 * carry_bytes() + 4 * filters +
-           8 * barriers() + 8;
-  }
 
-  // ---- Packed weights, in floats: each block's, then all as they came, bias, flag ----
-  constexpr long long exact_weights() const { return filter_blocks() * weight_bytes() / 4; }
-  constexpr long long bias_at() const {
-    return exact_weights() + static_cast<long long>(conv.k) * conv.c * conv.r * conv.s;
+  // ---- Shared memory: where each region begins, in bytes ----
+  // Slots are of outputs, `carry` has the ends of rows. Barriers: a unit is `raw`, `full`, and of a row
+  // `done`; a slot is `filled` or `free`; a consumer has its `turn`. `repaired`: the first and last row that
+  // are to be. What follows the units is longer than an operand: the last tile's is read to its end.
+  constexpr long long weight_bytes() const { return 16LL * groups() * filters; }
+  struct Smem {
+    int weights, slots, units, carry, bias, raw, full, done, filled, free, turn, repaired;
+    long long end;
+  };
+  constexpr Smem smem() const {
+    SmemPlan plan;
+    return {.weights = plan.take(weight_bytes()),
+            .slots = plan.take(kSlots * slot_bytes()),
+            .units = plan.take(units * unit_bytes()),
+            .carry = plan.take(2 * carry_bytes()),
+            .bias = plan.take(4 * filters),
+            .raw = plan.take(8 * units),
+            .full = plan.take(8 * units),
+            .done = plan.take(8 * units),
+            .filled = plan.take(8 * kSlots),
+            .free = plan.take(8 * kSlots),
+            .turn = plan.take(8 * consumers),
+            .repaired = plan.take(2 * 4),
+            .end = plan.end};
   }
-  constexpr long long flag_at() const { return bias_at() + conv.k; }
-  constexpr long long packed_floats() const { return flag_at() + 1; }
+  constexpr long long smem_bytes() const { return smem().end; }
+
+  // ---- Packed weights: [filter block][group][column of the product][4 filter columns] ----
+  constexpr Packed packed() const { return {filter_blocks() * weight_bytes() / 4, conv.weights(), conv.k}; }
+  constexpr long long source_of(long long i) const {
+    const int filter = filter_of_column(static_cast<int>(i / 4 % filters));
+    const int all_groups = static_cast<int>(i / 4 / filters), k = all_groups / groups() * filters + filter;
+    const Group at = group(all_groups % groups());
+    const int row = at.unit * conv.stride_h + at.row;
+    const int column = at.column_group * 4 + static_cast<int>(i % 4);
+    if (!at.real || k >= conv.k || column >= conv.s) return -1;
+    return ((static_cast<long long>(k) * conv.c + at.channel) * conv.r + row) * conv.s + column;
+  }
 
   // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
@@ -142,9 +162,6 @@ struct DirectStemSm90 {
   static constexpr int kPiece = 3, kMostPieces = 256;
   static constexpr int kMostProducts = 256;
   static constexpr int kMostUnitsBesideHalo = 8;
-
- private:
-  static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 };
 
 }  // namespace convtune

@@ -15,10 +15,6 @@
 namespace convtune::cuda {
 namespace {
 
-DirectStemSm90 kernel_of(const Conv2dProblem& problem, const Config& config) {
-  return from_config(config, DirectStemSm90{.conv = extents_of(problem)});
-}
-
 // Blocks beside each other: those of the filter blocks that share an image row, and one a multiprocessor.
 int row_blocks(const DirectStemSm90& kernel, int multiprocessors) {
   return static_cast<int>(std::clamp<long long>(multiprocessors / kernel.filter_blocks(), 1, kernel.rows()));
@@ -77,51 +73,15 @@ TensorMaps maps_of(const DirectStemSm90& kernel) {
           {{kPlanes * image, k / kPlanes, wide(kernel.conv.n)},
            {kFloat * kPlanes * image, kFloat * k * image},
            {static_cast<std::uint32_t>(length), static_cast<std::uint32_t>(kernel.members()), 1}});
-  return {"convtune::DirectStemSm90Maps", {y}};
+  return {"convtune::direct_stem_sm90::Maps", {y}};
 }
 
-class DirectStem final : public KernelAlgorithm {
+class DirectStem final : public KernelAlgorithmOf<DirectStemSm90> {
  public:
-  DirectStem() : KernelAlgorithm("direct_stem_sm90") {}
-
-  Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (Support support = takes(a, device); !support) return support;
-    if (configs_of(extents_of(a)).empty()) return Support::no(why_none({.conv = extents_of(a)}));
-    return Support::yes();
-  }
-
-  std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (!takes(a, device)) return {};
-    std::vector<Ranked<DirectStemSm90>> ranked;
-    for (const DirectStemSm90& kernel : configs_of(extents_of(a)))
-      ranked.push_back({estimated_cycles(kernel, device.units), kernel});
-    // configs_of() has the better first where the estimate sees no difference.
-    return to_configs(best_of(std::move(ranked)));
-  }
-
-  double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
-                  const Ceilings& ceilings) const override {
-    const DirectStemSm90 kernel = kernel_of(a, config);
-    const double flops = 2.0 * static_cast<double>(kernel.rows()) * kernel.tiles() * DirectStemSm90::kTile *
-                         kernel.k_steps() * 8 * kernel.filter_blocks() * kernel.filters;
-    return 1e6 * std::max(flops / ceilings.flops_per_second, a.bytes() / ceilings.bytes_per_second);
-  }
-
-  // Its stages are the units that it keeps beside those that a filter covers.
-  std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
-                                      const Config& config) const override {
-    const DirectStemSm90 kernel = kernel_of(a, config);
-    return stages_alone(kernel.threads() / 32, kernel.units - kernel.halo(), [kernel](std::int64_t stages) {
-      DirectStemSm90 other = kernel;
-      other.units = kernel.halo() + static_cast<int>(stages);
-      return to_config(other);
-    });
-  }
-
-  std::vector<ConfigField> fields() const override { return config_fields<DirectStemSm90>(); }
+  DirectStem() : KernelAlgorithmOf("direct_stem_sm90") {}
 
  private:
-  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
+  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm90(device); !support) return support;
     if (Support support = takes_tf32_nchw(a); !support) return support;
     if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
@@ -136,29 +96,47 @@ class DirectStem final : public KernelAlgorithm {
     return Support::yes();
   }
 
-  Support takes_config(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
-    const DirectStemSm90 kernel = kernel_of(a, config);
-    if (kernel.valid(sm90_smem_per_block())) return Support::yes();
-    return Support::no(fmt::format(
-        "{} is not one of its configs for this problem: consumers 2 or {}, units {} to {}, filters "
-        "32, 64 or 96, at most {} bytes of shared memory (this: {})",
-        to_string(config), DirectStemSm90::kMostConsumers, kernel.halo() + 2,
-        kernel.halo() + DirectStemSm90::kMostUnitsBesideHalo, sm90_smem_per_block(), kernel.smem_bytes()));
+  Support offers(const ConvProblem& a, const DeviceInfo&) const override {
+    if (!configs_of(extents_of(a)).empty()) return Support::yes();
+    return Support::no(why_none({.conv = extents_of(a)}));
+  }
+  std::vector<DirectStemSm90> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    std::vector<Ranked<DirectStemSm90>> ranked;
+    for (const DirectStemSm90& kernel : configs_of(extents_of(a)))
+      ranked.push_back({estimated_cycles(kernel, device.units), kernel});
+    // configs_of() has the better first where the estimate sees no difference.
+    return best_of(std::move(ranked));
   }
 
-  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
-                         const Config& config) const override {
-    const DirectStemSm90 kernel = kernel_of(a, config);
+  Support takes_kernel(const DirectStemSm90& kernel, const DeviceInfo&) const override {
+    if (kernel.valid(sm90_smem_per_block())) return Support::yes();
+    return Support::no(fmt::format(
+        "consumers 2 or {}, units {} to {}, filters 32, 64 or 96, at most {} bytes of shared "
+        "memory (this: {})",
+        DirectStemSm90::kMostConsumers, kernel.halo() + 2,
+        kernel.halo() + DirectStemSm90::kMostUnitsBesideHalo, sm90_smem_per_block(), kernel.smem_bytes()));
+  }
+  LaunchPlan launch(const DirectStemSm90& kernel, const DeviceInfo& device) const override {
     std::vector<Argument> arguments = {maps_of(kernel), TensorMapsUsable{0}};
     arguments.insert(arguments.end(), kTensorArguments.begin(), kTensorArguments.end());
     const Extent3 grid = {static_cast<unsigned>(row_blocks(kernel, device.units)),
                           static_cast<unsigned>(kernel.filter_blocks())};
-    LaunchPlan plan = plan_of("direct_stem_sm90", kernel, device, grid, std::move(arguments));
+    LaunchPlan plan = plan_of(kernel, device, grid, std::move(arguments));
     hold_resident(plan, 1);
     return plan;
   }
-  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
-    return work_of(kernel_of(a, config));
+  TileWork counted(const DirectStemSm90& kernel) const override { return work_of(kernel); }
+  double flops(const ConvProblem&, const DirectStemSm90& a) const override {
+    return 2.0 * static_cast<double>(a.rows()) * a.tiles() * DirectStemSm90::kTile * a.k_steps() * 8 *
+           a.filter_blocks() * a.filters;
+  }
+  // Its stages are the units that it keeps beside those that a filter covers.
+  std::optional<StageView> stages(const DirectStemSm90& kernel) const override {
+    return stages_alone(kernel.threads() / 32, kernel.units - kernel.halo(), [kernel](std::int64_t stages) {
+      DirectStemSm90 other = kernel;
+      other.units = kernel.halo() + static_cast<int>(stages);
+      return to_config(other);
+    });
   }
 
   static std::string why_none(DirectStemSm90 kernel) {
@@ -174,7 +152,7 @@ class DirectStem final : public KernelAlgorithm {
   }
 
   // Every valid one: three consumers and many units first.
-  static std::vector<DirectStemSm90> configs_of(const Conv2dExtents& extents) {
+  static std::vector<DirectStemSm90> configs_of(const ConvExtents& extents) {
     std::vector<DirectStemSm90> configs;
     const int halo = DirectStemSm90{.conv = extents}.halo();
     for (const int consumers : {3, 2})

@@ -23,9 +23,10 @@
 // again at the end, from the tensors as they came, in fp32 and with no padding.
 #include "cuda/algorithms/direct_stem_sm90/load.cuh"
 #include "cuda/algorithms/direct_stem_sm90/store.cuh"
+#include "cuda/tile/exact.cuh"
+#include "cuda/tile/pack.cuh"
 
-namespace convtune {
-namespace stem {
+namespace convtune::direct_stem_sm90 {
 
 // Where each k-step's pixels begin, in chunks from its unit's start, and above 16 bits how far its second
 // group lies behind its first. A table, which is read where the loop is written out: so they are constants,
@@ -44,14 +45,16 @@ struct Steps {
 
 // Begins the products of a tile. In a rolled loop, compiling takes a tenth less, and alexnet_conv1 1 % more.
 template <DirectStemSm90 config>
-__device__ __forceinline__ void begin_products(float (&sums)[config.sums()], const Smem<config>& smem,
-                                               int first_unit, int tile) {
+__device__ __forceinline__ void begin_products(float (&sums)[config.sums()], unsigned smem, int first_unit,
+                                               int tile) {
+  using S = Sizes<config>;
   constexpr Steps<config> kTable;
-  const unsigned long long weights = ptx::wgmma_descriptor(smem.weights / 16, config.filters, 8);
+  const unsigned long long weights = ptx::wgmma_descriptor((smem + S::kAt.weights) / 16, config.filters, 8);
   unsigned long long window[config.halo() + 1];
 #pragma unroll
   for (int unit = 0; unit <= config.halo(); ++unit) {
-    const unsigned chunk = smem.unit((first_unit + unit) % config.units) / 16 + tile * DirectStemSm90::kTile;
+    const unsigned buffer = smem + S::kAt.units + (first_unit + unit) % S::kUnits * S::kUnitBytes;
+    const unsigned chunk = buffer / 16 + tile * DirectStemSm90::kTile;
     // Every thread has the same: so the compiler learns it, and keeps it in a uniform register.
     window[unit] = ptx::wgmma_descriptor(__shfl_sync(0xffffffff, chunk, 0), 0, 8);
   }
@@ -73,16 +76,17 @@ __device__ __forceinline__ void begin_products(float (&sums)[config.sums()], con
 
 // A warpgroup: every consumers-th tile of the block.
 template <DirectStemSm90 config>
-__device__ void consume(const Smem<config>& smem, float* __restrict__ y, int consumer, int thread) {
+__device__ void consume(unsigned smem, float* __restrict__ y, int consumer, int thread) {
   constexpr int kTiles = config.tiles();
+  using S = Sizes<config>;
   const Rows<config> rows;
   const int lane = thread % 32, warp = thread / 32;
   float bias[config.filters / 4];  // of my filters
 #pragma unroll
   for (int pair = 0; pair < config.filters / 4; ++pair)
-    bias[pair] = __uint_as_float(load_shared(smem.bias + config.filter_of(pair, lane % 4) * 4));
-  const unsigned my_turn = smem.turn + 8 * consumer,
-                 next_turn = smem.turn + 8 * ((consumer + 1) % config.consumers);
+    ptx::ld_shared(bias[pair], smem + S::kAt.bias + config.filter_of(pair, lane % 4) * 4);
+  const unsigned turns_at = smem + S::kAt.turn, my_turn = turns_at + 8 * consumer;
+  const unsigned next_turn = turns_at + 8 * ((consumer + 1) % config.consumers);
   int turns = 0;  // mine until now
   int seen = -1;  // the last unit that is known to be full
 #pragma unroll 1
@@ -94,19 +98,17 @@ __device__ void consume(const Smem<config>& smem, float* __restrict__ y, int con
 #pragma unroll 1
     while (seen < first_unit + config.halo()) {
       seen = min(first_unit + config.halo(), seen + config.units);
-      ptx::mbarrier_wait(smem.full + 8 * (seen % config.units), seen / config.units & 1);
+      ptx::mbarrier_wait(smem + S::kAt.full + 8 * (seen % config.units), seen / config.units & 1);
     }
     float sums[config.sums()];
     begin_products<config>(sums, smem, first_unit, item % kTiles);
     ptx::wgmma_wait<0>();
     __syncwarp();
     if (lane == 0 && item % kTiles + config.consumers >= kTiles)  // my last of the row
-      ptx::mbarrier_arrive(smem.done + 8 * (i % config.units));
+      ptx::mbarrier_arrive(smem + S::kAt.done + 8 * (i % config.units));
 #pragma unroll
-    for (int sum = 0; sum < config.sums(); ++sum) {
-      sums[sum] += bias[sum / 4 * 2 + sum % 2];
-      if (config.conv.relu && sums[sum] < 0) sums[sum] = 0;  // NaN stays
-    }
+    for (int sum = 0; sum < config.sums(); ++sum)
+      sums[sum] = finish<config.conv>(sums[sum], bias[sum / 4 * 2 + sum % 2]);
     if (tile.begins || tile.ends) store_ends<config>(sums, y, tile, thread);
     if (item > 0) ptx::mbarrier_wait(my_turn, (turns - (consumer == 0)) & 1);
     if (!tile.begins && !tile.ends && 16 * warp + 15 + DirectStemSm90::kSector - 1 < tile.positions)
@@ -120,125 +122,91 @@ __device__ void consume(const Smem<config>& smem, float* __restrict__ y, int con
 template <DirectStemSm90 config>
 __device__ __noinline__ void repair(const float* __restrict__ x, const float* __restrict__ packed,
                                     float* __restrict__ y, int begin, int end) {
-  constexpr int kTaps = config.conv.c * config.conv.r * config.conv.s;
+  constexpr ConvExtents a = config.conv;
   const Rows<config> rows;
 #pragma unroll 1
   for (int i = begin; i < end; ++i)
 #pragma unroll 1
-    for (int e = threadIdx.x; e < config.filters * config.conv.q; e += config.threads()) {
-      const int filter = static_cast<int>(blockIdx.y) * config.filters + e / config.conv.q, q = e % config.conv.q;
-      if (filter >= config.conv.k) break;
-      const float* weights = packed + config.exact_weights() + static_cast<long long>(filter) * kTaps;
-      float sum = 0;
-#pragma unroll 1
-      for (int tap = 0; tap < kTaps; ++tap) {
-        const int channel = tap / (config.conv.r * config.conv.s);
-        const int row = rows.input_row(i, 0) + tap / config.conv.s % config.conv.r,
-                  column = q * 4 + tap % config.conv.s - config.conv.pad_left;
-        if (row < 0 || row >= config.conv.h || column < 0 || column >= config.conv.w) continue;
-        const long long line = (static_cast<long long>(rows.image(i)) * config.conv.c + channel) * config.conv.h + row;
-        sum = fmaf(x[line * config.conv.w + column], weights[tap], sum);
-      }
-      sum += packed[config.bias_at() + filter];
-      if (config.conv.relu && sum < 0) sum = 0;  // NaN stays
-      const long long image_filter = static_cast<long long>(rows.image(i)) * config.conv.k + filter;
-      y[(image_filter * config.conv.p + rows.row(i)) * config.conv.q + q] = sum;
+    for (int e = threadIdx.x; e < config.filters * a.q; e += config.threads()) {
+      const int filter = static_cast<int>(blockIdx.y) * config.filters + e / a.q, q = e % a.q;
+      if (filter >= a.k) break;
+      y[a.output_offset(rows.image(i), filter, rows.row(i), q)] =
+          exact_output<config>(x, packed, rows.image(i), filter, rows.row(i), q);
     }
 }
 
 // Before the warps part.
 template <DirectStemSm90 config>
-__device__ void set_up(const float* __restrict__ packed, const Smem<config>& smem, bool in_boxes) {
+__device__ void set_up(const float* __restrict__ packed, unsigned smem, bool in_boxes) {
+  using S = Sizes<config>;
+  constexpr Packed kPacked = config.packed();
   const int thread = threadIdx.x;
   if (thread == 0) {
 #pragma unroll 1
     for (int i = 0; i < config.units; ++i) {
-      ptx::mbarrier_init(smem.raw + 8 * i, 1);
-      ptx::mbarrier_init(smem.full + 8 * i, kRounders);
-      ptx::mbarrier_init(smem.done + 8 * i,
-                         4 * (config.tiles() < config.consumers ? config.tiles() : config.consumers));
+      ptx::mbarrier_init(smem + S::kAt.raw + 8 * i, 1);
+      ptx::mbarrier_init(smem + S::kAt.full + 8 * i, kRounders);
+      ptx::mbarrier_init(smem + S::kAt.done + 8 * i, 4 * lesser(config.tiles(), config.consumers));
     }
 #pragma unroll 1
     for (int i = 0; i < config.kSlots; ++i) {
-      ptx::mbarrier_init(smem.filled + 8 * i, 128);
-      ptx::mbarrier_init(smem.free + 8 * i, in_boxes ? 1 : 32);
+      ptx::mbarrier_init(smem + S::kAt.filled + 8 * i, 128);
+      ptx::mbarrier_init(smem + S::kAt.free + 8 * i, in_boxes ? 1 : 32);
     }
-    for (int i = 0; i < config.consumers; ++i) ptx::mbarrier_init(smem.turn + 8 * i, 128);
-    store_shared(smem.repaired, 0x7fffffff);  // no row yet: from the last on, to before the first
-    store_shared(smem.repaired + 4, 0xffffffff);
+    for (int i = 0; i < config.consumers; ++i) ptx::mbarrier_init(smem + S::kAt.turn + 8 * i, 128);
+    ptx::st_shared(smem + S::kAt.repaired, 0x7fffffffu);  // no row yet: from the last on, to before the first
+    ptx::st_shared(smem + S::kAt.repaired + 4, 0xffffffffu);
     ptx::fence_mbarrier_init();
   }
 #pragma unroll 1
   for (int i = thread; i < config.filters; i += config.threads()) {
     const int filter = static_cast<int>(blockIdx.y) * config.filters + i;
-    store_shared(smem.bias + 4 * i,
-                 filter < config.conv.k ? __float_as_uint(packed[config.bias_at() + filter]) : 0);
+    ptx::st_shared(smem + S::kAt.bias + 4 * i,
+                   filter < config.conv.k ? packed[kPacked.bias_at() + filter] : 0.0f);
   }
   __syncthreads();
 }
 
-}  // namespace stem
-
 // `in_boxes`: the maps can be used.
 template <DirectStemSm90 config>
 __global__ void __launch_bounds__(config.threads(), 1)
-    direct_stem_sm90(const __grid_constant__ DirectStemSm90Maps maps, int in_boxes,
-                     const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y) {
+    direct_stem_sm90(const __grid_constant__ Maps maps, int in_boxes, const float* __restrict__ x,
+                     const float* __restrict__ packed, float* __restrict__ y) {
   extern __shared__ __align__(128) unsigned char memory[];
-  const stem::Smem<config> smem(ptx::shared_address(memory));
+  constexpr Packed kPacked = config.packed();
+  constexpr auto kAt = config.smem();
+  const unsigned smem = ptx::shared_address(memory);
   const int thread = threadIdx.x;
-  stem::set_up<config>(packed, smem, in_boxes);
+  set_up<config>(packed, smem, in_boxes);
   // Registers of a block of five warpgroups are 96 a thread; those that load and store need fewer.
   constexpr bool kShares = config.consumers == DirectStemSm90::kMostConsumers;
   const int warp = __shfl_sync(0xffffffff, thread / 32, 0) - 4 * config.consumers;
   const bool in_bulk = config.conv.w % 4 == 0 && reinterpret_cast<unsigned long long>(x) % 16 == 0;
   if (warp < 0) {
     if constexpr (kShares) ptx::take_registers<120>();
-    stem::consume<config>(smem, y, __shfl_sync(0xffffffff, thread / 128, 0), thread % 128);
+    consume<config>(smem, y, __shfl_sync(0xffffffff, thread / 128, 0), thread % 128);
   } else {
     if constexpr (kShares) ptx::leave_registers<56>();
     if (warp == 0)
-      stem::load<config>(x, packed, smem, thread % 32 == 0, in_bulk);
+      load<config>(x, packed, smem, thread % 32 == 0, in_bulk);
     else if (warp == 1)
-      stem::store<config>(maps.y, y, smem, thread % 32, in_boxes);
+      store<config>(maps.y, y, smem, thread % 32, in_boxes);
     else if (warp >= 4)
-      stem::round_units<config>(x, smem, thread % 128, in_bulk);
+      round_units<config>(x, smem, thread % 128, in_bulk);
   }
   __syncthreads();
-  const bool all = packed[config.flag_at()] != 0;
-  const int begin = all ? 0 : static_cast<int>(stem::load_shared(smem.repaired));
-  const int end =
-      all ? stem::Rows<config>().count : static_cast<int>(stem::load_shared(smem.repaired + 4)) + 1;
-  if (begin < end) stem::repair<config>(x, packed, y, begin, end);
+  const bool all = packed[kPacked.flag_at()] != 0;
+  const int begin = all ? 0 : static_cast<int>(ptx::ld_shared(smem + kAt.repaired));
+  const int end = all ? Rows<config>().count : static_cast<int>(ptx::ld_shared(smem + kAt.repaired + 4)) + 1;
+  if (begin < end) repair<config>(x, packed, y, begin, end);
 }
 
 // The packed weights. The flag must be 0 before.
 template <DirectStemSm90 config>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(kPackThreads)
     pack_direct_stem_sm90(const float* __restrict__ w, const float* __restrict__ bias,
                           unsigned* __restrict__ packed) {
-  constexpr int kTaps = config.conv.c * config.conv.r * config.conv.s;
-  const long long i = blockIdx.x * 256LL + threadIdx.x;
-  if (i >= config.flag_at()) return;
-  unsigned bits = 0;
-  if (i >= config.bias_at()) {
-    bits = bias ? __float_as_uint(bias[i - config.bias_at()]) : 0;
-  } else if (i >= config.exact_weights()) {
-    bits = __float_as_uint(w[i - config.exact_weights()]);
-  } else {
-    const long long column_of_group = i / 4;
-    const int filter = config.filter_of_column(static_cast<int>(column_of_group % config.filters));
-    const int all_groups = static_cast<int>(column_of_group / config.filters);
-    const DirectStemSm90::Group group = config.group(all_groups % config.groups());
-    const int k = all_groups / config.groups() * config.filters + filter;
-    const int row = group.unit * config.conv.stride_h + group.row, column = group.column_group * 4 + i % 4;
-    if (group.real && k < config.conv.k && column < config.conv.s) {
-      const long long tap = (static_cast<long long>(group.channel) * config.conv.r + row) * config.conv.s + column;
-      bits = ptx::cvt_rna_tf32(w[static_cast<long long>(k) * kTaps + tap]);
-      if (!stem::is_finite_tf32(bits)) packed[config.flag_at()] = 1;
-    }
-  }
-  packed[i] = bits;
+  pack<config>(w, bias, packed, ptx::cvt_rna_tf32);
 }
 
-}  // namespace convtune
+}  // namespace convtune::direct_stem_sm90

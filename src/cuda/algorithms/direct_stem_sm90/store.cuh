@@ -14,15 +14,13 @@
 
 #include "cuda/algorithms/direct_stem_sm90/load.cuh"
 
-namespace convtune {
+namespace convtune::direct_stem_sm90 {
 
 // y as [n][k / 8][8 * p * q], in boxes of a plane's runs: short ones, those a sector longer, those of whole
 // tiles.
-struct DirectStemSm90Maps {
+struct Maps {
   ptx::TensorMap y[3];
 };
-
-namespace stem {
 
 // What is known of a tile when it is stored.
 struct Tile {
@@ -64,14 +62,16 @@ __device__ inline bool stored_before(const Tile& tile, const Run& run) {
 
 // One warp, of which one lane acts unless y is stored without boxes.
 template <DirectStemSm90 config>
-__device__ void store(const ptx::TensorMap* maps, float* __restrict__ y, const Smem<config>& smem, int lane,
+__device__ void store(const ptx::TensorMap* maps, float* __restrict__ y, unsigned smem, int lane,
                       bool in_boxes) {
   constexpr int kPlanes = DirectStemSm90::kPlanes, kPlanesOfSlot = DirectStemSm90::kPlanesOfSlot;
   constexpr int kImage = config.conv.p * config.conv.q;
+  using S = Sizes<config>;
   const Rows<config> rows;
   const bool acts = lane == 0;
   const int first_member = static_cast<int>(blockIdx.y) * config.members();
-  int slot = 0, phase = 0, before = config.kSlots - 1;  // `before`: the slot before
+  Ring<DirectStemSm90::kSlots> ring;
+  unsigned before = 0;  // what tells that the slot before is free
 #pragma unroll 1
   for (int i = 0; i < rows.count; ++i)
 #pragma unroll 1
@@ -79,8 +79,8 @@ __device__ void store(const ptx::TensorMap* maps, float* __restrict__ y, const S
       const Tile tile = tile_of<config>(rows, i, t);
 #pragma unroll 1
       for (int part = 0; part < kPlanes; part += kPlanesOfSlot) {
-        const unsigned from = smem.slots + slot * config.slot_bytes();
-        ptx::mbarrier_wait(smem.filled + 8 * slot, phase);
+        const unsigned from = smem + S::kAt.slots + ring.slot * config.slot_bytes();
+        ring.wait_full(smem + S::kAt.filled);
         if (in_boxes) {
 #pragma unroll
           for (int j = 0; j < kPlanesOfSlot; ++j) {
@@ -100,44 +100,18 @@ __device__ void store(const ptx::TensorMap* maps, float* __restrict__ y, const S
               if (filter < config.conv.k)
                 y[(static_cast<long long>(tile.image) * config.conv.k + filter) * kImage + tile.first -
                   run.carried + e % run.length] =
-                    __uint_as_float(load_shared(from + j * config.plane_bytes() + e * 4));
+                    __uint_as_float(ptx::ld_shared(from + j * config.plane_bytes() + e * 4));
             }
           }
         }
         ptx::bulk_commit_group();
         ptx::bulk_wait_read_but<1>();
-        ptx::mbarrier_arrive_if(smem.free + 8 * before, (acts || !in_boxes) && tile.item + part > 0);
-        before = slot;
-        if (++slot == config.kSlots) slot = 0, phase ^= 1;
+        ptx::mbarrier_arrive_if(before, (acts || !in_boxes) && tile.item + part > 0);
+        before = ring.barrier(smem + S::kAt.free);
+        ring.next();
       }
     }
   ptx::bulk_wait();
-}
-
-__device__ inline void store_shared_if(unsigned address, unsigned value, bool stores) {
-  asm volatile(
-      "{\n"
-      ".reg .pred stores;\n"
-      "setp.ne.b32 stores, %2, 0;\n"
-      "@stores st.shared.b32 [%0], %1;\n"
-      "}" ::"r"(address),
-      "r"(value), "r"(static_cast<unsigned>(stores))
-      : "memory");
-}
-
-__device__ inline unsigned load_shared_if(unsigned address, bool loads) {
-  unsigned value;
-  asm volatile(
-      "{\n"
-      ".reg .pred loads;\n"
-      "setp.ne.b32 loads, %2, 0;\n"
-      "mov.b32 %0, 0;\n"
-      "@loads ld.shared.b32 %0, [%1];\n"
-      "}"
-      : "=&r"(value)
-      : "r"(address), "r"(static_cast<unsigned>(loads))
-      : "memory");
-  return value;
 }
 
 // Sums of two positions 8 apart, in one statement: it is their number that compiling waits for.
@@ -186,7 +160,8 @@ __device__ __forceinline__ void store_ends(const float (&sums)[config.sums()], f
   constexpr long long kImage = config.conv.p * config.conv.q;
   const int at = thread / 32 * 16 + thread % 32 / 4;
   const int filter = static_cast<int>(blockIdx.y) * config.filters + DirectStemSm90::kPlanes * (thread % 4);
-  float* const mine = y + (static_cast<long long>(tile.image) * config.conv.k + filter) * kImage + tile.first + at;
+  float* const mine =
+      y + (static_cast<long long>(tile.image) * config.conv.k + filter) * kImage + tile.first + at;
 #pragma unroll
   for (int plane = 0; plane < DirectStemSm90::kPlanes; ++plane) {
     const Run run = run_of<config>(plane, tile);
@@ -214,16 +189,18 @@ __device__ __forceinline__ void store_ends(const float (&sums)[config.sums()], f
 // after the slots of this half were filled, and it comes to the second half by slots that this one has filled
 // by then.
 template <DirectStemSm90 config, bool within>
-__device__ __forceinline__ void stage(const float (&sums)[config.sums()], const Smem<config>& smem,
-                                      const Tile& tile, unsigned next_turn, int thread) {
+__device__ __forceinline__ void stage(const float (&sums)[config.sums()], unsigned smem, const Tile& tile,
+                                      unsigned next_turn, int thread) {
   constexpr int kPlanes = DirectStemSm90::kPlanes, kSector = DirectStemSm90::kSector;
   constexpr int kPlanesOfSlot = DirectStemSm90::kPlanesOfSlot, kParts = kPlanes / kPlanesOfSlot;
   constexpr int kPairs = config.filters / 32, kCarried = config.members() * kSector;  // of a plane
   static_assert(config.kSlots == 3 && kParts == 4 && kCarried <= 128);
+  using S = Sizes<config>;
   const int lane = thread % 32, mine = lane % 4;
   const int at = thread / 32 * 16 + lane / 4;  // my first position of a tile
-  const unsigned carry_in = smem.carry + (tile.item + 1) % 2 * config.carry_bytes() + thread * 4;
-  const unsigned carry_out = smem.carry + tile.item % 2 * config.carry_bytes() + (mine * kSector + at) * 4;
+  const unsigned carry_in = smem + S::kAt.carry + (tile.item + 1) % 2 * config.carry_bytes() + thread * 4;
+  const unsigned carry_out =
+      smem + S::kAt.carry + tile.item % 2 * config.carry_bytes() + (mine * kSector + at) * 4;
   const bool has_carried = (within || !tile.begins) && thread < kCarried;
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
@@ -231,15 +208,15 @@ __device__ __forceinline__ void stage(const float (&sums)[config.sums()], const 
     unsigned carried[kPlanesOfSlot];
 #pragma unroll
     for (int j = 0; j < kPlanesOfSlot; ++j)
-      carried[j] = load_shared_if(carry_in + (part * kPlanesOfSlot + j) * kCarried * 4, has_carried);
-    ptx::mbarrier_wait(smem.free + 8 * slot, (use / config.kSlots & 1) ^ 1);
+      carried[j] = ptx::ld_shared_if(carry_in + (part * kPlanesOfSlot + j) * kCarried * 4, has_carried);
+    ptx::mbarrier_wait(smem + S::kAt.free + 8 * slot, (use / config.kSlots & 1) ^ 1);
 #pragma unroll
     for (int j = 0; j < kPlanesOfSlot; ++j) {
       const int number = part * kPlanesOfSlot + j;
       const Run run = run_of<config>(number, tile);
-      const unsigned plane = smem.slots + slot * config.slot_bytes() + j * config.plane_bytes();
-      store_shared_if(plane + (thread / kSector * run.length + thread % kSector) * 4, carried[j],
-                      has_carried && thread % kSector < run.carried);
+      const unsigned plane = smem + S::kAt.slots + slot * config.slot_bytes() + j * config.plane_bytes();
+      ptx::st_shared_if(plane + (thread / kSector * run.length + thread % kSector) * 4, carried[j],
+                        has_carried && thread % kSector < run.carried);
       const unsigned inner = plane + (mine * run.length + at + run.carried) * 4;
       const int first = number * kPairs;
       if constexpr (within) {
@@ -267,10 +244,9 @@ __device__ __forceinline__ void stage(const float (&sums)[config.sums()], const 
       }
     }
     ptx::fence_proxy_async();
-    ptx::mbarrier_arrive(smem.filled + 8 * slot);
+    ptx::mbarrier_arrive(smem + S::kAt.filled + 8 * slot);
     if (part == kParts / 2 - 1) ptx::mbarrier_arrive(next_turn);
   }
 }
 
-}  // namespace stem
-}  // namespace convtune
+}  // namespace convtune::direct_stem_sm90

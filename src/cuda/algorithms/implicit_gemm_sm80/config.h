@@ -3,7 +3,10 @@
 // it.
 #pragma once
 
-#include "cuda/tile/conv2d_extents.h"
+#include "cuda/tile/arithmetic.h"
+#include "cuda/tile/conv_extents.h"
+#include "cuda/tile/packed.h"
+#include "cuda/tile/smem.h"
 
 namespace convtune {
 
@@ -14,7 +17,7 @@ enum class Multiply { tf32, f16, bf16, fp32 };
 // pixels of all images in a row. What depends on the problem takes it as an argument: a kernel that is not
 // specialized is told it at every launch.
 struct ImplicitGemmSm80 {
-  Conv2dExtents conv;  // where not specialized: its layout alone
+  ConvExtents conv;  // where not specialized: its layout and activation alone
   Multiply multiply = Multiply::tf32;
   int block_m = 64, block_n = 64, block_k = 16, warps_m = 2, warps_n = 2, stages = 3;
   bool chunked = false, specialized = true;
@@ -38,20 +41,20 @@ struct ImplicitGemmSm80 {
   }
 
   // ---- 16 bytes at once: where neighbours of the tile are neighbours in the tensor, and aligned ----
-  constexpr bool wide_input(const Conv2dExtents& a) const {
+  constexpr bool wide_input(const ConvExtents& a) const {
     if (conv.nhwc) return aligned && chunked && a.c % 4 == 0 && a.group_channels() % 4 == 0;
     const bool pointwise = a.r == 1 && a.s == 1 && a.stride_h == 1 && a.stride_w == 1 && a.pad_top == 0 &&
                            a.pad_left == 0 && a.p == a.h && a.q == a.w;
     return aligned && chunked && pointwise && static_cast<long long>(a.h) * a.w % 4 == 0;
   }
-  constexpr bool wide_output(const Conv2dExtents& a) const {
+  constexpr bool wide_output(const ConvExtents& a) const {
     if (conv.nhwc) return aligned && a.k % 4 == 0 && a.group_filters() % 4 == 0;
     return aligned && static_cast<long long>(a.p) * a.q % 4 == 0;
   }
   constexpr bool asks_alignment() const { return !specialized || wide_input(conv) || wide_output(conv); }
 
   // ---- The terms of a sum ----
-  constexpr int k_blocks(const Conv2dExtents& a) const {
+  constexpr int k_blocks(const ConvExtents& a) const {
     return chunked ? ceil_div(a.group_channels(), block_k) * a.r * a.s : ceil_div(a.taps(), block_k);
   }
   struct Term {
@@ -59,7 +62,7 @@ struct ImplicitGemmSm80 {
     bool real;                 // otherwise there is none: both operands are zero
   };
   // All taps of a chunk of channels follow each other, so that what they share is found in L1.
-  constexpr Term term(const Conv2dExtents& a, int k_block, int k) const {
+  constexpr Term term(const ConvExtents& a, int k_block, int k) const {
     const int window = a.r * a.s;
     int channel = k_block / window * block_k + k, tap = k_block % window;
     bool real = channel < a.group_channels();
@@ -77,7 +80,7 @@ struct ImplicitGemmSm80 {
     long long offset;
     int row, column;
   };
-  constexpr Tap tap(const Conv2dExtents& a, const Term& term) const {
+  constexpr Tap tap(const ConvExtents& a, const Term& term) const {
     if (!term.real) return {0, kOutside, kOutside};
     const int row = term.row * a.dilation_h, column = term.column * a.dilation_w;
     return {a.input_offset(0, term.channel, row, column), row, column};
@@ -122,18 +125,15 @@ struct ImplicitGemmSm80 {
     const int sized = sums() + (specialized ? 0 : 24) + (chunked ? 0 : 24) +  // what addresses take
                       (conv.nhwc && block_k == 32 ? 8 : 0);
     const int registers = sized <= 32 ? 104 : sized <= 64 ? 128 : sized <= 96 ? 168 : 255;
-    const int blocks = 65536 / (registers * threads());
-    return blocks < 1 ? 1 : blocks;
+    return greater(65536 / (registers * threads()), 1);
   }
 
-  constexpr int m_blocks(const Conv2dExtents& a) const { return ceil_div(a.group_filters(), block_m); }
-  static constexpr long long positions(const Conv2dExtents& a) {
+  constexpr int m_blocks(const ConvExtents& a) const { return ceil_div(a.group_filters(), block_m); }
+  static constexpr long long positions(const ConvExtents& a) {
     return static_cast<long long>(a.n) * a.p * a.q;
   }
-  constexpr long long n_blocks(const Conv2dExtents& a) const {
-    return (positions(a) + block_n - 1) / block_n;
-  }
-  constexpr long long blocks(const Conv2dExtents& a) const { return a.groups * m_blocks(a) * n_blocks(a); }
+  constexpr long long n_blocks(const ConvExtents& a) const { return ceil_div(positions(a), block_n); }
+  constexpr long long blocks(const ConvExtents& a) const { return a.groups * m_blocks(a) * n_blocks(a); }
 
   // ---- Shared memory, in 32-bit words: a stage has weights in fragments, then input ----
   constexpr int weight_words() const {
@@ -152,21 +152,29 @@ struct ImplicitGemmSm80 {
   constexpr int staging_words() const {
     return conv.nhwc ? 0 : warps_m * warps_n * 16 * staging_pitch();  // in place of the ring
   }
-  constexpr int table_words() const { return 6 * block_n; }
-  constexpr int smem_bytes() const {
-    const int ring = stages * stage_words();
-    return 4 * (table_words() + (ring > staging_words() ? ring : staging_words()));
+  // Where each region begins: the block's positions in the input and in the output, the ring.
+  struct Smem {
+    int columns, outputs, ring;
+    long long end;
+  };
+  constexpr Smem smem() const {
+    SmemPlan plan;
+    return {.columns = plan.take(4 * block_n),
+            .outputs = plan.take(2 * block_n),
+            .ring = plan.take(greater(stages * stage_words(), staging_words())),
+            .end = plan.end};
   }
+  constexpr long long smem_bytes() const { return 4 * smem().end; }
 
-  // ---- Packed weights, in 32-bit words: fragments, taps, weights as they came, bias ----
-  constexpr long long fragment_words(const Conv2dExtents& a) const {
+  // ---- Packed weights: fragments, then taps ----
+  constexpr long long taps_at(const ConvExtents& a) const {
     return static_cast<long long>(a.groups) * m_blocks(a) * k_blocks(a) * weight_words();
   }
-  constexpr long long taps_at(const Conv2dExtents& a) const { return fragment_words(a); }
-  constexpr int taps(const Conv2dExtents& a) const { return chunked ? 0 : k_blocks(a) * block_k; }
-  constexpr long long weights_at(const Conv2dExtents& a) const { return taps_at(a) + 4LL * taps(a); }
-  constexpr long long bias_at(const Conv2dExtents& a) const { return weights_at(a) + a.weights(); }
-  constexpr long long packed_words(const Conv2dExtents& a) const { return bias_at(a) + a.k; }
+  constexpr int taps(const ConvExtents& a) const { return chunked ? 0 : k_blocks(a) * block_k; }
+  // It has no flag: what is not finite is seen by the sums.
+  constexpr Packed packed(const ConvExtents& a) const {
+    return {taps_at(a) + 4LL * taps(a), a.weights(), a.k, false};
+  }
 
   // ---- Whether the kernel can be compiled without spilling, and launched with so much shared memory ----
   constexpr bool valid(long long most_smem_bytes) const {
@@ -178,7 +186,7 @@ struct ImplicitGemmSm80 {
            sums() <= kMostSums && smem_bytes() <= most_smem_bytes;
   }
   // Whether its numbers of terms and blocks fit: with `a` of small extents (cuda/extents.h).
-  constexpr bool fits(const Conv2dExtents& a) const {
+  constexpr bool fits(const ConvExtents& a) const {
     const long long window = static_cast<long long>(a.r) * a.s;
     return window < kMostTerms && (a.group_channels() + block_k) * window < kMostTerms &&
            static_cast<double>(a.groups) * m_blocks(a) * static_cast<double>(n_blocks(a)) < kMostTerms;
@@ -188,9 +196,6 @@ struct ImplicitGemmSm80 {
   static constexpr int kMostSums = 128;
   static constexpr long long kMostTerms = (1LL << 31) - 1;
   static constexpr int kOutside = 1 << 30;  // a row that no image has, whatever is added to it
-
- private:
-  static constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 };
 
 }  // namespace convtune

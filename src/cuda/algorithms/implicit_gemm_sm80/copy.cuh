@@ -2,9 +2,9 @@
 // the kernel compiles is how many statements and branches it has.
 #pragma once
 
-#include "cuda/tile/conv2d_extents.h"
+#include "cuda/tile/conv_extents.h"
 
-namespace convtune::implicit_gemm {
+namespace convtune::implicit_gemm_sm80 {
 
 // Four rows of a tile and of the input from row kFirst on, kTo and kFrom bytes apart; zeros where `bytes` is
 // 0.
@@ -60,7 +60,7 @@ __device__ __forceinline__ void copy_four(unsigned to, const float* from, unsign
 
 // kCount entries, four or one, kEntry bytes apart: of a table in shared memory;
 template <int kCount, int kSize, int kEntry, int kTo>
-__device__ __forceinline__ void gather(const Conv2dExtents& a, unsigned table, unsigned to, const float* from,
+__device__ __forceinline__ void gather(const ConvExtents& a, unsigned table, unsigned to, const float* from,
                                        int row, int column) {
   static_assert(kCount == 4 || kCount == 1);
   if constexpr (kCount == 4)
@@ -70,7 +70,7 @@ __device__ __forceinline__ void gather(const Conv2dExtents& a, unsigned table, u
 }
 // of one in global memory;
 template <int kCount, int kSize, int kEntry, int kTo>
-__device__ __forceinline__ void gather(const Conv2dExtents& a, const int4* table, unsigned to,
+__device__ __forceinline__ void gather(const ConvExtents& a, const int4* table, unsigned to,
                                        const float* from, int row, int column) {
   static_assert(kCount == 4 || kCount == 1);
   if constexpr (kCount == 4)
@@ -80,7 +80,7 @@ __device__ __forceinline__ void gather(const Conv2dExtents& a, const int4* table
 }
 // and of that for two places.
 template <int kCount, int kSize, int kEntry, int kTo>
-__device__ __forceinline__ void gather(const Conv2dExtents& a, const int4* table, unsigned to,
+__device__ __forceinline__ void gather(const ConvExtents& a, const int4* table, unsigned to,
                                        const float* from, int row, int column, unsigned to_other,
                                        const float* from_other, int row_other, int column_other) {
   static_assert(kCount == 4 || kCount == 1);
@@ -100,4 +100,4 @@ __device__ __forceinline__ void gather(const Conv2dExtents& a, const int4* table
 #undef CONVTUNE_COPY
 #undef CONVTUNE_ENTRY
 
-}  // namespace convtune::implicit_gemm
+}  // namespace convtune::implicit_gemm_sm80

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/implicit_gemm_sm80/config.h"
@@ -53,11 +54,8 @@ Multiply multiply_of(Precision precision) {
   }
 }
 
-ImplicitGemmSm80 kernel_of(const Conv2dProblem& problem) {
+ImplicitGemmSm80 plain_of(const ConvProblem& problem) {
   return {.conv = extents_of(problem), .multiply = multiply_of(problem.precision)};
-}
-ImplicitGemmSm80 kernel_of(const Conv2dProblem& problem, const Config& config) {
-  return from_config(config, kernel_of(problem));
 }
 
 // Blocks that a multiprocessor holds at once, by registers and shared memory.
@@ -71,7 +69,7 @@ int resident_blocks(const ImplicitGemmSm80& kernel, const Target& target) {
 double estimated_cycles(const ImplicitGemmSm80& kernel, const Target& target) {
   constexpr double kMultiplyAddsACycle = 640, kSmemBytesACycle = 128, kL2BytesACycle = 22;
   constexpr double kOverlap = 0.2, kBarrier = 40, kStart = 1500, kStoredBytesACycle = 12;
-  const Conv2dExtents& a = kernel.conv;
+  const ConvExtents& a = kernel.conv;
   const double m = kernel.block_m, n = kernel.block_n, k = kernel.block_k;
   const double speed = kernel.is_half() ? 2 : kernel.multiply == Multiply::fp32 ? 0.3 : 1;
   const double weight_bytes = 4.0 * kernel.weight_words(), input_bytes = n * k * 4;
@@ -100,7 +98,7 @@ double estimated_cycles(const ImplicitGemmSm80& kernel, const Target& target) {
 
 // A tile of filters and positions; the input gathered by copies of 4 bytes, where rows are not as they lie.
 TileWork work_of(const ImplicitGemmSm80& a) {
-  const Conv2dExtents& e = a.conv;
+  const ConvExtents& e = a.conv;
   const double m = a.block_m, n = a.block_n, k_blocks = a.k_blocks(e), k = k_blocks * a.block_k;
   const double steps = a.threads() / 32.0 * k / a.k_step();  // of all warps
   const double tiles_m = a.tiles_m(), tiles_n = a.tiles_n(), times = a.multiply == Multiply::fp32 ? 3 : 1;
@@ -136,48 +134,84 @@ TileWork work_of(const ImplicitGemmSm80& a) {
   return work;
 }
 
-// Not specialized, the kernel is compiled for a layout alone, and told the problem at every launch.
+// Not specialized, the kernel is compiled for a layout and an activation alone, and told the problem at every
+// launch: then no activation and ReLU are clips, whose bounds it is told.
+ConvExtents told(ConvExtents conv) {
+  constexpr float kNone = std::numeric_limits<float>::infinity();
+  if (conv.activation == ConvActivation::none) conv.alpha = -kNone, conv.beta = kNone;
+  if (conv.activation == ConvActivation::relu) conv.alpha = 0, conv.beta = kNone;
+  if (conv.activation == ConvActivation::none || conv.activation == ConvActivation::relu)
+    conv.activation = ConvActivation::clip;
+  return conv;
+}
 ImplicitGemmSm80 compiled(ImplicitGemmSm80 kernel) {
-  if (!kernel.specialized) kernel.conv = Conv2dExtents{.nhwc = kernel.conv.nhwc};
+  if (!kernel.specialized)
+    kernel.conv = ConvExtents{.nhwc = kernel.conv.nhwc, .activation = told(kernel.conv).activation};
   return kernel;
 }
 
-class ImplicitGemm final : public KernelAlgorithm {
+class ImplicitGemm final : public KernelAlgorithmOf<ImplicitGemmSm80> {
  public:
-  ImplicitGemm() : KernelAlgorithm("implicit_gemm_sm80") {}
-
-  Support supports(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    return takes(a, device);
-  }
-
-  std::vector<Config> candidates(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (!supports(a, device)) return {};
-    std::vector<Config> configs;
-    const Target target = target_of(device);
-    for (const bool specialized : {true, false})
-      for (const ImplicitGemmSm80& kernel : ranked(a, target, specialized))
-        configs.push_back(to_config(kernel));
-    return configs;
-  }
-
-  double bound_us(const Conv2dProblem& a, const DeviceInfo&, const Config& config,
-                  const Ceilings& ceilings) const override {
-    const ImplicitGemmSm80 kernel = kernel_of(a, config);
-    const Conv2dExtents& e = kernel.conv;
-    const double flops = 2.0 * static_cast<double>(kernel.blocks(e)) * kernel.block_m * kernel.block_n *
-                         kernel.k_blocks(e) * kernel.block_k;
-    const double speed = kernel.is_half() ? 2 : kernel.multiply == Multiply::fp32 ? 1.0 / 3 : 1;
-    return 1e6 * std::max(flops / (speed * ceilings.flops_per_second), a.bytes() / ceilings.bytes_per_second);
-  }
-
-  std::vector<ConfigField> fields() const override { return config_fields<ImplicitGemmSm80>(); }
+  ImplicitGemm() : KernelAlgorithmOf("implicit_gemm_sm80") {}
 
   bool compiles(const Config& config) const override { return config.at("specialized") != 0; }
 
+ private:
+  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm80(device); !support) return support;
+    if (Support support = takes_f32(a); !support) return support;
+    if (Support support = fits_extents(a); !support) return support;
+    if (const ImplicitGemmSm80 kernel = plain_of(a); !kernel.fits(kernel.conv))
+      return Support::no(
+          "its sums have too many terms, or its output is too large, to be counted in 31 bits");
+    return Support::yes();
+  }
+
+  ImplicitGemmSm80 kernel_of(const ConvProblem& a, const Config& config) const override {
+    return from_config(config, plain_of(a));
+  }
+  Support offers(const ConvProblem&, const DeviceInfo&) const override { return Support::yes(); }
+  std::vector<ImplicitGemmSm80> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    const Target target = target_of(device);
+    std::vector<ImplicitGemmSm80> all = ranked(a, target, true);
+    for (const ImplicitGemmSm80& kernel : ranked(a, target, false)) all.push_back(kernel);
+    return all;
+  }
+
+  Support takes_kernel(const ImplicitGemmSm80& kernel, const DeviceInfo& device) const override {
+    const std::int64_t most_smem_bytes = target_of(device).smem_per_block;
+    if (!kernel.valid(most_smem_bytes))
+      return Support::no(
+          fmt::format("block_n 32, 64, 128 or 256; block_k 16 or 32; 2 to 8 warps, powers of 2, each with a "
+                      "multiple of 16 x 32 of the tile and at most {} registers of sums (this: {}); 2 to {} "
+                      "stages in {} bytes of shared memory (this: {})",
+                      ImplicitGemmSm80::kMostSums, kernel.sums(), ImplicitGemmSm80::kMostStages,
+                      most_smem_bytes, kernel.smem_bytes()));
+    if (!kernel.fits(kernel.conv))
+      return Support::no("with this tile its blocks are too many to be counted in 31 bits");
+    return Support::yes();
+  }
+  LaunchPlan launch(const ImplicitGemmSm80& kernel, const DeviceInfo& device) const override {
+    std::vector<Argument> arguments = kTensorArguments;
+    arguments.emplace_back(told(kernel.conv));
+    LaunchPlan plan =
+        plan_of(compiled(kernel), kernel.packed(kernel.conv), device,
+                {static_cast<unsigned>(kernel.blocks(kernel.conv))}, std::move(arguments), {kernel.conv});
+    add_any_pointer_form(plan, compiled(kernel));
+    plan.serves_every_problem = !kernel.specialized;
+    hold_resident(plan, kernel.blocks_per_unit());
+    const BlockNeeds block = {kernel.threads(), plan.most_registers, kernel.smem_bytes()};
+    plan.resident_blocks = std::max(occupancy(target_of(device), block).blocks, 1);
+    return plan;
+  }
+  TileWork counted(const ImplicitGemmSm80& kernel) const override { return work_of(kernel); }
+  double flops(const ConvProblem&, const ImplicitGemmSm80& a) const override {
+    const double speed = a.is_half() ? 2 : a.multiply == Multiply::fp32 ? 1.0 / 3 : 1;
+    return 2.0 * static_cast<double>(a.blocks(a.conv)) * a.block_m * a.block_n * a.k_blocks(a.conv) *
+           a.block_k / speed;
+  }
   // Twice the warps share the same tile along its warps' longer side.
-  std::optional<StageView> stage_view(const Conv2dProblem& a, const DeviceInfo&,
-                                      const Config& config) const override {
-    const ImplicitGemmSm80 typed = kernel_of(a, config);
+  std::optional<StageView> stages(const ImplicitGemmSm80& typed) const override {
     StageView view;
     view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
     view.parameters.stages = {2, 3, 4, 5, 6, 7, 8};
@@ -195,78 +229,12 @@ class ImplicitGemm final : public KernelAlgorithm {
     return view;
   }
 
- private:
-  Support takes(const Conv2dProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm80(device); !support) return support;
-    if (a.dtype != DType::f32) return Support::no("it is for f32 tensors only");
-    if (Support support = fits_extents(a); !support) return support;
-    if (const ImplicitGemmSm80 kernel = kernel_of(a); !kernel.fits(kernel.conv))
-      return Support::no(
-          "its sums have too many terms, or its output is too large, to be counted in 31 bits");
-    return Support::yes();
-  }
-
-  Support takes_config(const Conv2dProblem& a, const DeviceInfo& device,
-                       const Config& config) const override {
-    const ImplicitGemmSm80 kernel = kernel_of(a, config);
-    const std::int64_t most_smem_bytes = target_of(device).smem_per_block;
-    if (!kernel.valid(most_smem_bytes))
-      return Support::no(
-          fmt::format("{} is none of its configs: block_n 32, 64, 128 or 256; block_k 16 or 32; 2 to 8 "
-                      "warps, powers of "
-                      "2, each with a multiple of 16 x 32 of the tile and at most {} registers of sums "
-                      "(this: {}); 2 to "
-                      "{} stages in {} bytes of shared memory (this: {})",
-                      to_string(config), ImplicitGemmSm80::kMostSums, kernel.sums(),
-                      ImplicitGemmSm80::kMostStages, most_smem_bytes, kernel.smem_bytes()));
-    if (!kernel.fits(kernel.conv))
-      return Support::no("with this tile its blocks are too many to be counted in 31 bits");
-    return Support::yes();
-  }
-
-  LaunchPlan launch_plan(const Conv2dProblem& a, const DeviceInfo& device,
-                         const Config& config) const override {
-    const ImplicitGemmSm80 kernel = kernel_of(a, config);
-    constexpr unsigned kPackThreads = 256;
-    const auto words = static_cast<std::size_t>(kernel.packed_words(kernel.conv));
-    LaunchPlan plan;
-    plan.name = "implicit_gemm_sm80", plan.arch = device.isa;
-    plan.configs = {to_cuda(compiled(kernel))};
-    if (kernel.asks_alignment()) {
-      ImplicitGemmSm80 any = kernel;
-      any.aligned = false;
-      plan.config_for_any_pointer = to_cuda(compiled(any));
-    }
-    plan.serves_every_problem = !kernel.specialized;
-    plan.packed_bytes = words * sizeof(float);
-    plan.pack.emplace_back(KernelLaunch{
-        LaunchPlan::kPack,
-        {static_cast<unsigned>((words + kPackThreads - 1) / kPackThreads)},
-        {kPackThreads},
-        0,
-        {Pointer{Operand::w}, Pointer{Operand::bias}, Pointer{Operand::packed, "unsigned*"}, kernel.conv}});
-    plan.run.emplace_back(KernelLaunch{LaunchPlan::kRun,
-                                       {static_cast<unsigned>(kernel.blocks(kernel.conv))},
-                                       {static_cast<unsigned>(kernel.threads())},
-                                       static_cast<std::size_t>(kernel.smem_bytes()),
-                                       {Pointer{Operand::x}, Pointer{Operand::packed, "const unsigned*"},
-                                        Pointer{Operand::y, "float*"}, kernel.conv}});
-    hold_resident(plan, kernel.blocks_per_unit());
-    const BlockNeeds block = {kernel.threads(), plan.most_registers, kernel.smem_bytes()};
-    plan.resident_blocks = std::max(occupancy(target_of(device), block).blocks, 1);
-    return plan;
-  }
-  TileWork tile_work(const Conv2dProblem& a, const DeviceInfo&, const Config& config) const override {
-    return work_of(kernel_of(a, config));
-  }
-
   // The configs that make sense, best estimate first: those that need no more than twice the best's.
-  static std::vector<ImplicitGemmSm80> ranked(const Conv2dProblem& a, const Target& target,
-                                              bool specialized) {
+  static std::vector<ImplicitGemmSm80> ranked(const ConvProblem& a, const Target& target, bool specialized) {
     constexpr double kHopeless = 2;
     constexpr std::size_t kMostCandidates = 64;
     std::vector<Ranked<ImplicitGemmSm80>> all;
-    const ImplicitGemmSm80 plain = kernel_of(a);
+    const ImplicitGemmSm80 plain = plain_of(a);
     const auto add = [&](const Shape& shape, int block_k, int stages, bool chunked) {
       if (shape.block_m > 16 && shape.block_m / 2 >= a.k / a.groups) return;  // half of it or more is idle
       ImplicitGemmSm80 kernel = plain;

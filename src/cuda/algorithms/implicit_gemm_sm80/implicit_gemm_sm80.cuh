@@ -18,11 +18,11 @@
 //
 // How long it compiles is how many statements and branches it is written out to: so loads, copies and stores
 // are asm statements of four with their conditions inside, and how tensors are aligned is known in advance
-// (cuda/aligned_kernel.h has another kernel compiled for others).
+// (another kernel is compiled for others).
 #include "cuda/algorithms/implicit_gemm_sm80/store.cuh"
+#include "cuda/tile/pack.cuh"
 
-namespace convtune {
-namespace implicit_gemm {
+namespace convtune::implicit_gemm_sm80 {
 
 template <ImplicitGemmSm80 config>
 __device__ __forceinline__ void multiply_add(float (&sum)[4], const unsigned (&a)[4],
@@ -52,20 +52,6 @@ __device__ __forceinline__ unsigned rest(float value) {
   return round_tf32(value - __uint_as_float(round_tf32(value)));
 }
 
-// Four numbers of shared memory. As asm they have 32-bit addresses.
-__device__ __forceinline__ void read_four(float& a, float& b, float& c, float& d, unsigned from) {
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(a), "=f"(b), "=f"(c), "=f"(d)
-               : "r"(from)
-               : "memory");
-}
-__device__ __forceinline__ void read_four(unsigned (&to)[4], unsigned from) {
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(from)
-               : "memory");
-}
-
 // What a thread multiplies, step by step of a block of terms.
 template <ImplicitGemmSm80 config>
 class Multiplier {
@@ -82,7 +68,7 @@ class Multiplier {
     weights_ = ring + 16 * (warp_m / 16 * 32 + lane);
     const int position = warp_n + config.position_of(0, group), k = config.term_of(0, thread, 0, 0);
     input_ = ring + 4 * (config.weight_words() + (config.conv.nhwc ? config.input_word(position, k)
-                                                                      : k * config.input_pitch() + position));
+                                                                   : k * config.input_pitch() + position));
     swap_ = config.input_word(position, k + 16) - config.input_word(position, k);
   }
 
@@ -137,7 +123,7 @@ class Multiplier {
     constexpr int kParts = kSplit ? 2 : 1, kTiles = config.block_m / 16;
 #pragma unroll
     for (int tile = 0; tile < kTilesM; ++tile)
-      read_four(a_[tile], weights_ + stage + 512 * ((step * kParts + part) * kTiles + tile));
+      ptx::ld_shared_v4(a_[tile], weights_ + stage + 512 * ((step * kParts + part) * kTiles + tile));
   }
   // Four numbers a load: neighbours in shared memory, which are four positions or four terms. Channels-last,
   // four terms are enough for two steps of 8.
@@ -147,16 +133,16 @@ class Multiplier {
       for (int i = 0; i < (config.is_half() ? 4 : 2); ++i)
 #pragma unroll
         for (int tile = 0; tile < kTilesN; tile += 4)
-          read_four(x_[tile][i], x_[tile + 1][i], x_[tile + 2][i], x_[tile + 3][i],
-                    input_ + stage +
-                        4 * (config.term_of(step, 0, i % 2, i / 2) * config.input_pitch() +
-                             config.position_of(tile, 0)));
+          ptx::ld_shared_v4(x_[tile][i], x_[tile + 1][i], x_[tile + 2][i], x_[tile + 3][i],
+                            input_ + stage +
+                                4 * (config.term_of(step, 0, i % 2, i / 2) * config.input_pitch() +
+                                     config.position_of(tile, 0)));
     } else if (config.is_half() || step % 2 == 0) {
       const unsigned from = input_ + stage + (config.term_of(step, 0, 0, 0) > 0 ? 4 * swap_ : 0);
 #pragma unroll
       for (int tile = 0; tile < kTilesN; ++tile)
-        read_four(x_[tile][0], x_[tile][1], x_[tile][2], x_[tile][3],
-                  from + 4 * config.input_word(config.position_of(tile, 0), 0));
+        ptx::ld_shared_v4(x_[tile][0], x_[tile][1], x_[tile][2], x_[tile][3],
+                          from + 4 * config.input_word(config.position_of(tile, 0), 0));
     }
   }
 
@@ -183,16 +169,13 @@ class Multiplier {
   unsigned a_[kTilesM][4], b_[kTilesN][2];
 };
 
-}  // namespace implicit_gemm
-
 // `given`: the problem where the config is not specialized.
 template <ImplicitGemmSm80 config>
 __global__ void __launch_bounds__(config.threads(), config.blocks_per_unit())
-    implicit_gemm_sm80(const float* __restrict__ x, const unsigned* __restrict__ packed,
-                       float* __restrict__ y, const Conv2dExtents given) {
-  using namespace implicit_gemm;
+    implicit_gemm_sm80(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y,
+                       const ConvExtents given) {
   extern __shared__ __align__(16) unsigned memory[];
-  const Conv2dExtents a = extents<config>(given);
+  const ConvExtents a = extents<config>(given);
   const Smem<config> smem(memory);
   const Tile tile = tile_of_block<config>(a);
   find_positions<config>(a, tile, smem);
@@ -228,28 +211,20 @@ __global__ void __launch_bounds__(config.threads(), config.blocks_per_unit())
   Storer<config>(a, tile, x, packed, y, smem).store(sums);
 }
 
-// A thread a word.
 template <ImplicitGemmSm80 config>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(kPackThreads)
     pack_implicit_gemm_sm80(const float* __restrict__ w, const float* __restrict__ bias,
-                            unsigned* __restrict__ packed, const Conv2dExtents given) {
-  using namespace implicit_gemm;
-  const Conv2dExtents a = extents<config>(given);
-  const long long i = blockIdx.x * 256LL + threadIdx.x;
-  if (i >= config.packed_words(a)) return;
-  unsigned bits = 0;
-  if (i >= config.bias_at(a)) {
-    bits = bias ? __float_as_uint(bias[i - config.bias_at(a)]) : 0;
-  } else if (i >= config.weights_at(a)) {
-    bits = __float_as_uint(w[i - config.weights_at(a)]);
-  } else if (i >= config.taps_at(a)) {
-    const int index = static_cast<int>((i - config.taps_at(a)) / 4), word = i % 4;
-    const auto tap = config.tap(a, config.term(a, index / config.block_k, index % config.block_k));
-    bits = word == 0   ? static_cast<unsigned>(tap.offset)
-           : word == 1 ? static_cast<unsigned>(tap.offset >> 32)
-           : word == 2 ? tap.row
-                       : tap.column;
-  } else {
+                            unsigned* __restrict__ packed, const ConvExtents given) {
+  const ConvExtents a = extents<config>(given);
+  pack_words(config.packed(a), w, bias, packed, [&](long long i) -> unsigned {
+    if (i >= config.taps_at(a)) {
+      const int index = static_cast<int>((i - config.taps_at(a)) / 4), word = i % 4;
+      const auto tap = config.tap(a, config.term(a, index / config.block_k, index % config.block_k));
+      return word == 0   ? static_cast<unsigned>(tap.offset)
+             : word == 1 ? static_cast<unsigned>(tap.offset >> 32)
+             : word == 2 ? tap.row
+                         : tap.column;
+    }
     constexpr int kTiles = config.block_m / 16, kParts = config.multiply == Multiply::fp32 ? 2 : 1;
     const long long block = i / config.weight_words();  // [group][m_block][k_block]
     const int within = static_cast<int>(i % config.weight_words());
@@ -268,11 +243,10 @@ __global__ void __launch_bounds__(256)
                term.column];
     };
     if constexpr (config.is_half())
-      bits = round_pair<config>(weight(0), weight(1));
+      return round_pair<config>(weight(0), weight(1));
     else
-      bits = part == 0 ? round_tf32(weight(0)) : rest(weight(0));
-  }
-  packed[i] = bits;
+      return part == 0 ? round_tf32(weight(0)) : rest(weight(0));
+  });
 }
 
-}  // namespace convtune
+}  // namespace convtune::implicit_gemm_sm80

@@ -2,19 +2,19 @@
 // terms after the other copied into the ring of stages.
 #pragma once
 
-#include "cuda/tile/constants.cuh"
 #include "cuda/algorithms/implicit_gemm_sm80/config.h"
 #include "cuda/algorithms/implicit_gemm_sm80/copy.cuh"
 #include "cuda/ptx/sm80.cuh"
+#include "cuda/tile/constants.cuh"
 
-namespace convtune::implicit_gemm {
+namespace convtune::implicit_gemm_sm80 {
 
 // The problem: numbers that the compiler knows, or a parameter of the launch.
 template <ImplicitGemmSm80 config>
-__device__ __forceinline__ Conv2dExtents extents(const Conv2dExtents& given) {
+__device__ __forceinline__ ConvExtents extents(const ConvExtents& given) {
   if constexpr (config.specialized) return config.conv;
-  Conv2dExtents a = given;
-  a.nhwc = config.conv.nhwc;
+  ConvExtents a = given;
+  a.nhwc = config.conv.nhwc, a.activation = config.conv.activation;
   return a;
 }
 
@@ -33,7 +33,7 @@ struct Position {
   int image, p, q;
 };
 template <ImplicitGemmSm80 config>
-__device__ __forceinline__ Position position(const Conv2dExtents& a, long long index) {
+__device__ __forceinline__ Position position(const ConvExtents& a, long long index) {
   if constexpr (config.specialized && config.positions(config.conv) < 1LL << 31) {
     const unsigned place = static_cast<unsigned>(index), row = place / a.q, image = row / a.p;
     return {static_cast<int>(image), static_cast<int>(row - image * a.p),
@@ -50,7 +50,7 @@ struct Tile {
   long long first_position;
 };
 template <ImplicitGemmSm80 config>
-__device__ __forceinline__ Tile tile_of_block(const Conv2dExtents& a) {
+__device__ __forceinline__ Tile tile_of_block(const ConvExtents& a) {
   // Blocks of the same positions are neighbours: the first brings the input into the L2 for the others.
   const unsigned m_blocks = config.m_blocks(a), n_blocks = static_cast<unsigned>(config.n_blocks(a));
   const unsigned block = blockIdx.x / m_blocks;
@@ -58,20 +58,21 @@ __device__ __forceinline__ Tile tile_of_block(const Conv2dExtents& a) {
           static_cast<long long>(block % n_blocks) * config.block_n};
 }
 
-// Shared memory: the block's positions in the input and in the output (-1: there is none), then the ring.
+// Shared memory: the block's positions in the input and in the output (-1: there is none), and the ring.
 template <ImplicitGemmSm80 config>
 struct Smem {
+  static constexpr auto kAt = config.smem();
   Column* columns;
   long long* outputs;
   unsigned* ring;
   __device__ explicit Smem(unsigned* memory)
-      : columns(reinterpret_cast<Column*>(memory)),
-        outputs(reinterpret_cast<long long*>(memory + 4 * config.block_n)),
-        ring(memory + config.table_words()) {}
+      : columns(reinterpret_cast<Column*>(memory + kAt.columns)),
+        outputs(reinterpret_cast<long long*>(memory + kAt.outputs)),
+        ring(memory + kAt.ring) {}
 };
 
 template <ImplicitGemmSm80 config>
-__device__ __forceinline__ void find_positions(const Conv2dExtents& a, const Tile& tile,
+__device__ __forceinline__ void find_positions(const ConvExtents& a, const Tile& tile,
                                                const Smem<config>& smem) {
 #pragma unroll 1
   for (int i = threadIdx.x; i < config.block_n; i += config.threads()) {
@@ -85,7 +86,7 @@ __device__ __forceinline__ void find_positions(const Conv2dExtents& a, const Til
   }
 }
 
-__device__ __forceinline__ bool inside(const Conv2dExtents& a, int row, int column) {
+__device__ __forceinline__ bool inside(const ConvExtents& a, int row, int column) {
   return static_cast<unsigned>(row) < static_cast<unsigned>(a.h) &&
          static_cast<unsigned>(column) < static_cast<unsigned>(a.w);
 }
@@ -106,15 +107,15 @@ class Loader {
   static constexpr int kThreads = config.threads(), kBlockN = config.block_n, kBlockK = config.block_k;
 
  public:
-  __device__ __forceinline__ Loader(const Conv2dExtents& a, const Tile& tile, const float* x,
-                                    const unsigned* packed, const Smem<config>& smem)
+  __device__ __forceinline__ Loader(const ConvExtents& a, const Tile& tile, const float* x,
+                                    const float* packed, const Smem<config>& smem)
       : a_(a),
         x_(x),
         columns_(smem.columns),
         table_(ptx::shared_address(columns_)),
         ring_(ptx::shared_address(smem.ring)) {
     const int thread = threadIdx.x;
-    weights_ = packed + 4 * thread +
+    weights_ = reinterpret_cast<const unsigned*>(packed) + 4 * thread +
                (static_cast<long long>(tile.group) * config.m_blocks(a) + tile.m_block) * config.k_blocks(a) *
                    config.weight_words();
     taps_ = reinterpret_cast<const int4*>(packed + config.taps_at(a));
@@ -138,7 +139,7 @@ class Loader {
   // Into the stage that is `at` bytes on.
   __device__ __forceinline__ void load(unsigned at) {
     constexpr int kPieces = config.weight_words() / 4;
-    for_constants<0, (kPieces + kThreads - 1) / kThreads>([&](auto i) {
+    for_constants<0, ceil_div(kPieces, kThreads)>([&](auto i) {
       constexpr int kPiece = i.value * kThreads;
       if (kPiece + kThreads <= kPieces || threadIdx.x < kPieces - kPiece)
         ptx::cp_async_16_at<16 * kPiece>(ring_ + at + 16 * kPiece, weights_, 16);
@@ -227,8 +228,8 @@ class Loader {
     if constexpr (kWide) {  // rows of the tile lie in the input as they are
       constexpr int kStep = kThreads / (kBlockN / 4);
       const bool exists = row_[0] >= 0;
-      copy_rows<16, (kBlockK + kStep - 1) / kStep, kStep>(to_[0] + at, from_[0] + offset_,
-                                                          threadIdx.x / (kBlockN / 4), exists);
+      copy_rows<16, ceil_div(kBlockK, kStep), kStep>(to_[0] + at, from_[0] + offset_,
+                                                     threadIdx.x / (kBlockN / 4), exists);
     } else {
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
@@ -272,7 +273,7 @@ class Loader {
     const int k = threadIdx.x % kPieces * 4, first = threadIdx.x / kPieces;
     const int channels = a_.group_channels() - channel_ - k;  // left
     // kStep is even, so that the order within a row is the same in all of them.
-    constexpr int kCopies = (kBlockN + kStep - 1) / kStep, kBytes = 4 * kStep * kBlockK;
+    constexpr int kCopies = ceil_div(kBlockN, kStep), kBytes = 4 * kStep * kBlockK;
     const unsigned there = place_of(at, first, k);
     if constexpr (kWide) {
       constexpr int kCount = kCopies % 4 == 0 ? 4 : 1;
@@ -307,7 +308,7 @@ class Loader {
                                             x_ + offset, tap.z, tap.w);
   }
 
-  const Conv2dExtents& a_;
+  const ConvExtents& a_;
   const float* x_;
   const Column* const columns_;
   const unsigned table_;     // of them, in shared memory
@@ -321,4 +322,4 @@ class Loader {
   long long offset_ = 0;
 };
 
-}  // namespace convtune::implicit_gemm
+}  // namespace convtune::implicit_gemm_sm80

@@ -1,11 +1,11 @@
-// The storing half of implicit_gemm_sm80.cuh: sums, bias and activation into the output; and the outputs
-// again whose sums are not finite. Four outputs are one asm statement: two thirds of what compiling took were
-// a dozen instructions for each.
+// The storing half of implicit_gemm_sm80.cuh: sums, bias and activation into the output, four at a time; and
+// the outputs again whose sums are not finite.
 #pragma once
 
 #include "cuda/algorithms/implicit_gemm_sm80/load.cuh"
+#include "cuda/tile/exact.cuh"
 
-namespace convtune::implicit_gemm {
+namespace convtune::implicit_gemm_sm80 {
 
 template <ImplicitGemmSm80 config>
 using Sums = float[config.tiles_m()][config.tiles_n()][4];
@@ -13,12 +13,10 @@ using Sums = float[config.tiles_m()][config.tiles_n()][4];
 template <ImplicitGemmSm80 config>
 class Storer {
  public:
-  __device__ __forceinline__ Storer(const Conv2dExtents& a, const Tile& tile, const float* x,
-                                    const unsigned* packed, float* y, const Smem<config>& smem)
+  __device__ __forceinline__ Storer(const ConvExtents& a, const Tile& tile, const float* x,
+                                    const float* packed, float* y, const Smem<config>& smem)
       : a_(a), tile_(tile), x_(x), packed_(packed), y_(y), smem_(smem) {
-    bias_ = reinterpret_cast<const float*>(packed) + config.bias_at(a) +
-            static_cast<long long>(tile.group) * a.group_filters();
-    floor_ = a.relu ? 0.0f : __uint_as_float(0xff800000u);
+    bias_ = packed_ + config.packed(a).bias_at() + static_cast<long long>(tile.group) * a.group_filters();
     plane_ = static_cast<long long>(a.p) * a.q;
     const int warp = threadIdx.x / 32;
     warp_m_ = tile.m_block * config.block_m + warp / config.warps_n * config.warp_m();
@@ -67,16 +65,17 @@ class Storer {
     }
     for_constants<0, kRows>([&](auto row) {
       constexpr int kTile = row.value / 2, kUpper = row.value % 2, kFilter = 8 * row.value;
-      constexpr long long kBytes =
-          config.specialized ? 4LL * kFilter * config.conv.p * config.conv.q : 0;
+      constexpr long long kBytes = config.specialized ? 4LL * kFilter * config.conv.p * config.conv.q : 0;
       constexpr bool kInInstruction = config.specialized && kBytes < 1 << 23;
 #pragma unroll
       for (int i = 0; i < kColumns; ++i) {
         const int tile = i / 2 * 4, reg = 2 * kUpper + i % 2;
-        finish_and_store<kFilter, kInInstruction ? static_cast<int>(kBytes) : 0>(
-            to[i] + (kInInstruction ? 0 : kFilter * plane_), left[i], sums[kTile][tile][reg],
-            sums[kTile][tile + 1][reg], sums[kTile][tile + 2][reg], sums[kTile][tile + 3][reg],
-            bias[row.value], bias[row.value], bias[row.value], bias[row.value]);
+        float four[4] = {sums[kTile][tile][reg], sums[kTile][tile + 1][reg], sums[kTile][tile + 2][reg],
+                         sums[kTile][tile + 3][reg]};
+        const float addend = bias[row.value];
+        finish(four, {addend, addend, addend, addend});
+        ptx::st_global_v4_if<kInInstruction ? static_cast<int>(kBytes) : 0>(
+            to[i] + (kInInstruction ? 0 : kFilter * plane_), four, left[i] > kFilter);
       }
     });
   }
@@ -107,9 +106,11 @@ class Storer {
 #pragma unroll
         for (int i = 0; i < config.tiles_n() / 2; ++i) {
           const int first = i / 2 * 4, reg = 2 * upper + i % 2;
-          finish_and_stage(sums_to + 4 * (8 * upper * kPitch + config.position_of(first, i % 2)),
-                           sums[tile][first][reg], sums[tile][first + 1][reg], sums[tile][first + 2][reg],
-                           sums[tile][first + 3][reg], bias[2 * tile + upper]);
+          float four[4] = {sums[tile][first][reg], sums[tile][first + 1][reg], sums[tile][first + 2][reg],
+                           sums[tile][first + 3][reg]};
+          const float addend = bias[2 * tile + upper];
+          finish(four, {addend, addend, addend, addend});
+          ptx::st_shared_v4(sums_to + 4 * (8 * upper * kPitch + config.position_of(first, i % 2)), four);
         }
       __syncwarp();
 #pragma unroll 1
@@ -149,82 +150,61 @@ class Storer {
           constexpr int kPair = pair.value;
           const auto& one = sums[2 * kPair][tile];
           const auto& other = sums[2 * kPair + 1][tile];
+          float four[4] = {one[reg], one[2 + reg], other[reg], other[2 + reg]};
+          finish(four, {bias[4 * kPair], bias[4 * kPair + 1], bias[4 * kPair + 2], bias[4 * kPair + 3]});
           if constexpr (kWide)
-            finish_and_store<32 * kPair, 128 * kPair>(to, left, one[reg], one[2 + reg], other[reg],
-                                                      other[2 + reg], bias[4 * kPair], bias[4 * kPair + 1],
-                                                      bias[4 * kPair + 2], bias[4 * kPair + 3]);
+            ptx::st_global_v4_if<128 * kPair>(to, four, left > 32 * kPair);
           else
-            finish_and_store_some<4>(to + 32 * kPair, left - 32 * kPair, one[reg], one[2 + reg], other[reg],
-                                     other[2 + reg], bias[4 * kPair], bias[4 * kPair + 1],
-                                     bias[4 * kPair + 2], bias[4 * kPair + 3]);
+            store_some<4>(to + 32 * kPair, four, left - 32 * kPair);
         });
         if constexpr (kTiles % 2 != 0) {
           const int there = at[i] >= 0 ? a_.group_filters() - odd : 0;
-          finish_and_store_some<2>(y_ + at[i] + odd, there, sums[kTiles - 1][tile][reg],
-                                   sums[kTiles - 1][tile][2 + reg], 0, 0, bias[2 * kTiles - 2],
-                                   bias[2 * kTiles - 1], 0, 0);
+          float two[4] = {sums[kTiles - 1][tile][reg], sums[kTiles - 1][tile][2 + reg]};
+          finish(two, {bias[2 * kTiles - 2], bias[2 * kTiles - 1], 0, 0});
+          store_some<2>(y_ + at[i] + odd, two, there);
         }
       }
     }
   }
 
-// What four sums %2 to %5 with their biases %6 to %9 become, in v0 to v3, before `then`. With ReLU nothing is
-// less than 0, and what is not finite is NaN; %1 is minus infinity where that does not cut. Of what is not
-// finite %0 keeps trace.
-#define CONVTUNE_BIAS "add.f32 v0, %2, %6;\nadd.f32 v1, %3, %7;\nadd.f32 v2, %4, %8;\nadd.f32 v3, %5, %9;\n"
-#define CONVTUNE_CUT(v) "fma.rn.f32 t, " v ", 0f00000000, %1;\nmax.NaN.f32 " v ", " v ", t;\n"
-#define CONVTUNE_TRACE \
-  "add.f32 t, v0, v1;\nadd.f32 u, v2, v3;\nadd.f32 t, t, u;\nfma.rn.f32 %0, t, 0f00000000, %0;\n"
-#define CONVTUNE_STATEMENT(cut, then, b, ...)                                                          \
-  asm volatile("{\n.reg .pred p;\n.reg .f32 v<4>, t, u;\n" CONVTUNE_BIAS cut CONVTUNE_TRACE then "\n}" \
-               : "+f"(trace_)                                                                          \
-               : "f"(floor_), "f"(s0), "f"(s1), "f"(s2), "f"(s3), "f"(b(0)), "f"(b(1)), "f"(b(2)),     \
-                 "f"(b(3)), __VA_ARGS__                                                                \
-               : "memory")
-#define CONVTUNE_FINISH(then, b, ...)                                                                        \
-  if constexpr (config.specialized && !config.conv.relu)                                                  \
-    CONVTUNE_STATEMENT("", then, b, __VA_ARGS__);                                                            \
-  else                                                                                                       \
-    CONVTUNE_STATEMENT(CONVTUNE_CUT("v0") CONVTUNE_CUT("v1") CONVTUNE_CUT("v2") CONVTUNE_CUT("v3"), then, b, \
-                       __VA_ARGS__)
-#define CONVTUNE_EACH(i) b##i
-#define CONVTUNE_SAME(i) bias
-
-  // Four in a row, kBytes behind `to`, where more than kFilter filters are left.
-  template <int kFilter, int kBytes>
-  __device__ __forceinline__ void finish_and_store(float* to, int left, float s0, float s1, float s2,
-                                                   float s3, float b0, float b1, float b2, float b3) {
-    CONVTUNE_FINISH("setp.gt.s32 p, %11, %12;\n@p st.global.v4.f32 [%10 + %13], {v0, v1, v2, v3};",
-                    CONVTUNE_EACH, "l"(to), "r"(left), "n"(kFilter), "n"(kBytes));
-  }
-  // `left` of the four, from none on, or of the first two.
-  template <int kCount>
-  __device__ __forceinline__ void finish_and_store_some(float* to, int left, float s0, float s1, float s2,
-                                                        float s3, float b0, float b1, float b2, float b3) {
-#define CONVTUNE_TWO                                                                                      \
-  "setp.gt.s32 p, %11, 0;\n@p st.global.f32 [%10], v0;\nsetp.gt.s32 p, %11, 1;\n@p st.global.f32 [%10 + " \
-  "4], v1;\n"
-    if constexpr (kCount == 2) {
-      CONVTUNE_FINISH(CONVTUNE_TWO, CONVTUNE_EACH, "l"(to), "r"(left));
+  // Four sums with their biases, activated. The trace becomes NaN where one is not finite, and what is stored
+  // of it is not finite either: so repair() knows that it must look, and finds it.
+  struct Biases {
+    float b[4];
+  };
+  __device__ __forceinline__ void finish(float (&sums)[4], const Biases& bias) {
+    constexpr ConvActivation kActivation = config.conv.activation;
+    if constexpr (kActivation == ConvActivation::none || kActivation == ConvActivation::relu) {
+      finish_in_one(sums, bias, Int<kActivation == ConvActivation::relu>{});
     } else {
-      CONVTUNE_FINISH(CONVTUNE_TWO
-                      "setp.gt.s32 p, %11, 2;\n@p st.global.f32 [%10 + 8], v2;\n"
-                      "setp.gt.s32 p, %11, 3;\n@p st.global.f32 [%10 + 12], v3;",
-                      CONVTUNE_EACH, "l"(to), "r"(left));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[i] += bias.b[i];
+      trace_ = fmaf(sums[0] + sums[1] + (sums[2] + sums[3]), 0, trace_);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        sums[i] = fmaf(sums[i], 0, activate<kActivation>(sums[i], a_.alpha, a_.beta));
     }
-#undef CONVTUNE_TWO
   }
-  __device__ __forceinline__ void finish_and_stage(unsigned to, float s0, float s1, float s2, float s3,
-                                                   float bias) {
-    CONVTUNE_FINISH("st.shared.v4.f32 [%10], {v0, v1, v2, v3};", CONVTUNE_SAME, "r"(to));
+  // The same without an activation or with ReLU, as one statement: written as above, kernels compile for a
+  // fifth longer. Zero times what is not finite is NaN, which ReLU's maximum passes on.
+  template <int kCuts>
+  __device__ __forceinline__ void finish_in_one(float (&sums)[4], const Biases& bias, Int<kCuts>) {
+    asm("{\n.reg .f32 t, u;\n.reg .pred cuts;\nsetp.ne.s32 cuts, %9, 0;\n"
+        "add.f32 %0, %0, %5;\nfma.rn.f32 t, %0, 0f00000000, 0f00000000;\n@cuts max.NaN.f32 %0, %0, t;\n"
+        "add.f32 %1, %1, %6;\nfma.rn.f32 t, %1, 0f00000000, 0f00000000;\n@cuts max.NaN.f32 %1, %1, t;\n"
+        "add.f32 %2, %2, %7;\nfma.rn.f32 t, %2, 0f00000000, 0f00000000;\n@cuts max.NaN.f32 %2, %2, t;\n"
+        "add.f32 %3, %3, %8;\nfma.rn.f32 t, %3, 0f00000000, 0f00000000;\n@cuts max.NaN.f32 %3, %3, t;\n"
+        "add.f32 t, %0, %1;\nadd.f32 u, %2, %3;\nadd.f32 t, t, u;\nfma.rn.f32 %4, t, 0f00000000, %4;\n}"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(trace_)
+        : "f"(bias.b[0]), "f"(bias.b[1]), "f"(bias.b[2]), "f"(bias.b[3]), "n"(kCuts));
   }
-#undef CONVTUNE_SAME
-#undef CONVTUNE_EACH
-#undef CONVTUNE_FINISH
-#undef CONVTUNE_STATEMENT
-#undef CONVTUNE_TRACE
-#undef CONVTUNE_CUT
-#undef CONVTUNE_BIAS
+
+  // `left` of four in a row, from none on, or of two.
+  template <int kCount>
+  static __device__ __forceinline__ void store_some(float* to, const float (&values)[4], int left) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) ptx::st_global_if(to + i, values[i], left > i);
+  }
 
   // Four rows of what is staged, one pixel; `left` of them, from none on.
   __device__ __forceinline__ void copy_rows(float* to, unsigned staged, int left) {
@@ -253,38 +233,27 @@ class Storer {
       if (at < 0 || filter >= a_.group_filters()) continue;
       float* to = y_ + at + (config.conv.nhwc ? filter : filter * plane_);
       if ((__float_as_uint(*to) & 0x7f800000u) != 0x7f800000u) continue;
-      const float value = exact_sum(smem_.columns[place], filter) + bias_[filter];
-      *to = a_.relu && value < 0 ? 0.0f : value;  // NaN stays
+      const Column& window = smem_.columns[place];
+      const long long k = static_cast<long long>(tile_.group) * a_.group_filters() + filter;
+      const float sum = exact_sum(
+          a_, packed_ + config.packed(a_).exact_at() + k * a_.taps(), window.row, window.column,
+          [&](int channel, int row, int column) {
+            return x_[window.offset + a_.input_offset(0, channel, row - window.row, column - window.column)];
+          });
+      *to = activate<config.conv.activation>(sum + bias_[filter], a_.alpha, a_.beta);
     }
   }
-  // In plain fp32, without padding and without rounding.
-  __device__ __forceinline__ float exact_sum(const Column& window, int filter) const {
-    const float* w = reinterpret_cast<const float*>(packed_) + config.weights_at(a_) +
-                     (static_cast<long long>(tile_.group) * a_.group_filters() + filter) * a_.taps();
-    float sum = 0;
-#pragma unroll 1
-    for (int channel = 0; channel < a_.group_channels(); ++channel)
-#pragma unroll 1
-      for (int r = 0; r < a_.r; ++r)
-#pragma unroll 1
-        for (int s = 0; s < a_.s; ++s, ++w) {
-          const int row = r * a_.dilation_h, column = s * a_.dilation_w;
-          if (inside(a_, window.row + row, window.column + column))
-            sum = fmaf(x_[window.offset + a_.input_offset(0, channel, row, column)], *w, sum);
-        }
-    return sum;
-  }
 
-  const Conv2dExtents& a_;
+  const ConvExtents& a_;
   const Tile& tile_;
   const float* x_;
-  const unsigned* packed_;
+  const float* packed_;
   float* y_;
   const Smem<config>& smem_;
   const float* bias_;
   long long plane_;
-  float floor_, trace_ = 0;  // NaN: something is not finite
+  float trace_ = 0;  // NaN: something is not finite
   int warp_m_, warp_n_;
 };
 
-}  // namespace convtune::implicit_gemm
+}  // namespace convtune::implicit_gemm_sm80

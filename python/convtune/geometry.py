@@ -1,0 +1,81 @@
+"""What callers write for sizes, strides and paddings, as the numbers that are meant. Axes are two (vertical,
+horizontal), or three with the depth before them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import InvalidArgument
+
+__all__ = ["Padding", "Steps", "padding_of", "real", "steps_of", "whole"]
+
+# A number for all axes, or one for each.
+Steps = int | Sequence[int]
+# The same for both ends of each axis; or all that come before the image, then all behind; or "valid" or "same".
+Padding = int | Sequence[int] | str
+
+_INT64 = range(-(2**63), 2**63)
+_STEPS = {2: "two (vertical, horizontal)", 3: "three (depth, vertical, horizontal)"}
+_EDGES = {2: "four (top, left, bottom, right)", 3: "six (front, top, left, back, bottom, right)"}
+
+
+def whole(value: Any, what: str) -> int:
+    """An int of 64 bits, from anything that is a whole number (numpy's too)."""
+    if type(value) is int and value in _INT64:
+        return value
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"{what} needs whole numbers, not {value!r}") from None
+    if isinstance(value, bool):
+        raise InvalidArgument(f"{what} needs whole numbers, not {value!r}")
+    if number not in _INT64:
+        raise InvalidArgument(f"{what} is {number}; it does not fit in 64 bits")
+    return number
+
+
+def real(value: Any, what: str) -> float:
+    """A float, from anything that is a number (numpy's too); text is none."""
+    try:
+        if not isinstance(value, (str, bytes, bytearray)):
+            return float(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InvalidArgument(f"{what} is {value!r}; it must be a number")
+
+
+def steps_of(value: Steps, what: str, axes: int = 2) -> tuple[int, ...]:
+    """A number for each axis."""
+    if not isinstance(value, Sequence):
+        return (whole(value, what),) * axes
+    if len(value) not in (1, axes):
+        raise InvalidArgument(f"{what} takes a number or {_STEPS[axes]}, not {tuple(value)!r}")
+    numbers = tuple(whole(one, what) for one in value)
+    return numbers if len(numbers) == axes else numbers * axes
+
+
+def padding_of(
+    value: Padding, filter_size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> tuple[int, ...]:
+    """What comes before the image along each axis, then what comes behind it. "same" keeps the image's size at
+    stride 1; an odd row or column goes behind, as in PyTorch."""
+    axes = len(filter_size)
+    if isinstance(value, str):
+        if value == "valid":
+            return (0,) * (2 * axes)
+        if value != "same":
+            raise InvalidArgument(f"padding is {value!r}; as a word it is 'same' or 'valid'")
+        if any(step != 1 for step in stride):
+            raise InvalidArgument(f"padding='same' needs stride 1, not {' x '.join(map(str, stride))}")
+        both = [step * (size - 1) for size, step in zip(filter_size, dilation)]
+        before = [one // 2 for one in both]
+        return *before, *(one - half for one, half in zip(both, before))
+    if isinstance(value, Sequence) and len(value) == 2 * axes:
+        return tuple(whole(one, "padding") for one in value)
+    if isinstance(value, Sequence) and len(value) not in (1, axes):
+        raise InvalidArgument(
+            f"padding takes a number, {_STEPS[axes]}, {_EDGES[axes]}, 'same' or 'valid', not {tuple(value)!r}"
+        )
+    return steps_of(value, "padding", axes) * 2

@@ -1,0 +1,43 @@
+"""What this machine has to run on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import _library
+from .caches import PLANS
+from .errors import InvalidArgument
+from .geometry import whole
+
+__all__ = ["Device", "devices", "set_cpu_threads"]
+
+
+@dataclass(frozen=True)
+class Device:
+    """Something to run on. `units`: threads or multiprocessors. `fingerprint`: what records are kept under."""
+
+    device: str
+    name: str
+    fingerprint: str
+    isa: str
+    units: int
+    memory_bytes: int
+
+    def __str__(self) -> str:
+        return self.device
+
+
+def devices() -> list[Device]:
+    """What this machine has to run on, the best first; the CPU is always the last."""
+    found = _library.take_json(_library.library.convtune_devices)["devices"]
+    fields = Device.__dataclass_fields__
+    return [Device(**{name: one[name] for name in fields}) for one in found]
+
+
+def set_cpu_threads(threads: int) -> None:
+    """How many CPU threads convolutions may use from now on; those planned by the caller keep their number."""
+    number = whole(threads, "threads")
+    if abs(number) >= 2**31:
+        raise InvalidArgument(f"threads is {number}; no machine has as many")
+    _library.check(_library.library.convtune_set_cpu_threads(number))
+    PLANS.clear()

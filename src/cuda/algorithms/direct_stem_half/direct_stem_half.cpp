@@ -1,0 +1,159 @@
+// `direct_stem_half`: first layers in half precision on compute capability 8.0 and up (direct_stem_half.cuh).
+// Which problems it takes, its search space, and what runs.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "contract/abilities.h"
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/algorithms/direct_stem_half/config.h"
+#include "cuda/launch/extents.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "cuda/launch/tile_work.h"
+#include "model/target.h"
+#include "model/time_model.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr std::size_t kMostCandidates = 64;
+constexpr double kHopeless = 2;  // times the best estimate
+
+bool has_wgmma(const DeviceInfo& device) {
+  return static_cast<bool>(needs_sm90(device));
+}
+
+// Blocks of the grid: each keeps to its filters, and goes from tile to tile.
+long long grid_of(const DirectStemHalf& kernel, int multiprocessors) {
+  const long long room = std::max(1LL * multiprocessors * kernel.blocks / kernel.filter_blocks(), 1LL);
+  return std::min(room, kernel.tiles()) * kernel.filter_blocks();
+}
+
+// A tile for the filters of a block. All warps load, multiply and store.
+TileWork work_of(const DirectStemHalf& a) {
+  const double strips = a.strips(), filters = a.filters, warps_at_once = 4;
+  const double copies = 1.0 * a.tile_halves() / a.copy_halves();
+  const double pair_loads = strips * warps_at_once * a.steps() * 4 * (a.whole_pairs() ? 1 : 2);
+  // Windows of eight outputs beside each other, of which each lane of four loads a word.
+  const double words = a.output_step() / 2.0, conflicts = words <= 6 ? 1 : 2;
+  const double weights = a.wgmma ? 0 : strips * warps_at_once * a.steps() * filters / 16;  // ldmatrix
+  const double outputs = strips * a.strip_outputs() * filters;
+  TileWork work;
+  work.tiles = static_cast<double>(a.tiles()) * a.filter_blocks();
+  work.persistent = true;
+  work.wgmma = a.wgmma;
+  work.load_beside = true;
+  work.in_flight_bytes = (a.used_stages() - 1) * 2.0 * a.tile_halves();
+  work.load.l2_bytes = 2.0 * a.planes() * a.tile_rows() * a.row_halves();
+  work.multiply.products = strips * a.steps() * 4 * filters / 8;
+  work.multiply.instructions = pair_loads * 1.5 + weights + (a.bulk() ? 0 : copies / 32 * 14) +
+                               strips * warps_at_once * a.steps() * (a.wgmma ? 2 : filters / 8);
+  work.multiply.wavefronts =
+      pair_loads * conflicts + weights * 4 + (a.wgmma ? strips * a.steps() * filters / 4 : 0);
+  work.multiply.waits = strips * warps_at_once / a.warps;
+  work.store.instructions = outputs / 32 * (a.conv.nhwc ? 3 : 6);
+  work.store.wavefronts = outputs / 32 * (a.conv.nhwc ? 1 : 3);
+  // In words of 4 bytes.
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles / 2,
+                  a.conv.nhwc ? (a.filter_blocks() == 1 ? 1.0 * a.conv.q * a.conv.k : a.filters) / 2 : 8);
+  work.input_bytes = 2.0 * a.conv.n * a.conv.c * a.conv.h * a.conv.w;
+  return work;
+}
+
+std::vector<DirectStemHalf> configs_of(const ConvExtents& conv, const Target& target, bool wgmma) {
+  std::vector<DirectStemHalf> configs;
+  const auto add = [&](const DirectStemHalf& kernel) {
+    if (kernel.valid(target.smem_per_block) &&
+        kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks)
+      configs.push_back(kernel);
+  };
+  for (const int filters : {16, 32, 48, 64, 96, 128}) {
+    // A block wider than the filters, or one that leaves much of the last block idle, wastes products.
+    if (filters > round_up(conv.k, 16) || ceil_div(conv.k, filters) * filters > 1.34 * round_up(conv.k, 16))
+      continue;
+    for (int rows = 1; rows <= std::min(conv.p, 32); ++rows) {
+      // Where another number of rows makes as many bands, the last of these would be short.
+      if (rows > 1 && ceil_div(conv.p, ceil_div(conv.p, rows)) != rows) continue;
+      for (const int warps : {4, 8, 12, 16})
+        for (const int blocks : {1, 2, 3, 4})
+          for (const int stages : {2, 3, 4})
+            if (DirectStemHalf kernel{conv, filters, rows, warps, stages, blocks, wgmma};
+                stages == 2 || kernel.bulk())
+              add(kernel);
+    }
+  }
+  return configs;
+}
+
+class DirectStemHalfAlgorithm final : public KernelAlgorithmOf<DirectStemHalf> {
+ public:
+  DirectStemHalfAlgorithm() : KernelAlgorithmOf("direct_stem_half") {}
+
+ private:
+  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm80(device); !support) return support;
+    if (Support support = within(kHalfAbilities, a); !support) return support;
+    if (a.groups != 1) return Support::no("it is for one group");
+    if (a.dilation_w != 1) return Support::no("it is for filters that are dense along the width");
+    if (Support support = fits_extents(a); !support) return support;
+    const DirectStemHalf least{.conv = extents_of(a)};
+    if (least.steps() > DirectStemHalf::kMostSteps)
+      return Support::no(fmt::format("it is for sums of few products: {} steps of 16 are more than {}",
+                                     least.steps(), DirectStemHalf::kMostSteps));
+    return Support::yes();
+  }
+
+  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (!configs_of(extents_of(a), target_of(device), has_wgmma(device)).empty()) return Support::yes();
+    return Support::no(fmt::format("no tile's input fits the {} bytes of a block beside the weights",
+                                   target_of(device).smem_per_block));
+  }
+  std::vector<DirectStemHalf> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    std::vector<Ranked<DirectStemHalf>> ranked;
+    const Target target = target_of(device);
+    for (const DirectStemHalf& kernel : configs_of(extents_of(a), target, has_wgmma(device))) {
+      const BlockShape block = {kernel.threads(), 0, static_cast<double>(grid_of(kernel, device.units)),
+                                kernel.blocks};
+      ranked.push_back({estimate_time(target, work_of(kernel), block).us, kernel});
+    }
+    return best_of(std::move(ranked), kMostCandidates, kHopeless);
+  }
+
+  Support takes_kernel(const DirectStemHalf& kernel, const DeviceInfo& device) const override {
+    if (kernel.wgmma && !has_wgmma(device)) return Support::no("wgmma=1 needs compute capability 9.0");
+    if (!kernel.possible())
+      return Support::no(
+          "filters are a multiple of 16 up to 128, rows and columns no more than the output has, warps 4, 8, "
+          "12 "
+          "or 16, blocks 1 to 4");
+    const Target target = target_of(device);
+    if (kernel.valid(target.smem_per_block) &&
+        kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks)
+      return Support::yes();
+    return Support::no(
+        fmt::format("{} registers (this: {}), {} bytes of shared memory (this: {}) and {} for all blocks",
+                    kernel.register_limit(), kernel.registers(), target.smem_per_block, kernel.smem_bytes(),
+                    target.smem_per_multiprocessor));
+  }
+  LaunchPlan launch(const DirectStemHalf& kernel, const DeviceInfo& device) const override {
+    LaunchPlan plan =
+        plan_of(kernel, device, {static_cast<unsigned>(grid_of(kernel, device.units))}, kHalfArguments);
+    add_any_pointer_form(plan, kernel);
+    hold_resident(plan, kernel.blocks);
+    return plan;
+  }
+  TileWork counted(const DirectStemHalf& kernel) const override { return work_of(kernel); }
+  double flops(const ConvProblem&, const DirectStemHalf& a) const override {
+    return 2.0 * a.strips() * a.strip_outputs() * a.filters * a.filter_blocks() * a.steps() * 16 *
+           static_cast<double>(a.tiles());
+  }
+};
+
+}  // namespace
+
+const Algorithm& direct_stem_half() {
+  static const DirectStemHalfAlgorithm algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cuda

@@ -1,0 +1,102 @@
+// How direct_stem_half.cuh loads: a tile's input into shared memory, and from there the operands of products.
+#pragma once
+
+#include "cuda/algorithms/direct_stem_half/config.h"
+#include "cuda/ptx/sm80.cuh"
+#include "cuda/tile/constants.cuh"
+
+namespace convtune::direct_stem_half {
+
+// A tile: an image and the first row of its outputs.
+template <DirectStemHalf config>
+struct Tile {
+  int image, p;
+
+  __device__ explicit Tile(int tile) {
+    constexpr int kBands = config.bands();
+    p = tile % kBands * config.rows;
+    image = tile / kBands;
+  }
+  __device__ int first_row() const { return p * config.conv.stride_h - config.conv.pad_top; }
+  __device__ const unsigned short* input(const void* x) const {
+    constexpr ConvExtents a = config.conv;
+    return static_cast<const unsigned short*>(x) + static_cast<long long>(image) * (a.c * a.h * a.w);
+  }
+};
+
+// By all threads; the copies are committed by the caller.
+template <DirectStemHalf config>
+__device__ void load_tile(const void* __restrict__ x, const Tile<config>& tile, unsigned to) {
+  constexpr ConvExtents a = config.conv;
+  constexpr int kCopy = config.copy_halves(), kRowCopies = config.pitch() / kCopy;
+  constexpr int kRowHalves = config.row_halves(), kTileRows = config.tile_rows();
+  constexpr int kCopies = config.planes() * kTileRows * kRowCopies;
+  const unsigned short* const image = tile.input(x);
+#pragma unroll 4
+  for (int i = threadIdx.x; i < kCopies; i += config.threads()) {
+    const int at = i % kRowCopies * kCopy, line = i / kRowCopies;
+    const int row = tile.first_row() + line % kTileRows, half = at - config.lead();
+    const bool inside = row >= 0 && row < a.h && half >= 0 && half < kRowHalves;
+    const unsigned short* const from =
+        inside ? image + (line / kTileRows * a.h + row) * kRowHalves + half : image;
+    const unsigned into = to + 2 * (line * config.pitch() + at);
+    if constexpr (kCopy == 8)
+      ptx::cp_async_16(into, from, inside ? 16 : 0);
+    else if constexpr (kCopy == 4)
+      ptx::cp_async_8(into, from, inside ? 8 : 0);
+    else if constexpr (kCopy == 2)
+      ptx::cp_async_4(into, from, inside ? 4 : 0);
+    else
+      ptx::st_shared_u16(into, inside ? *from : 0);
+  }
+}
+
+// What a lane with number `thread` of its four has of a pair: its offset in bytes from the window of its
+// output, less the 4 * thread that is part of the window's address, and which of its halves count.
+template <DirectStemHalf config, int kFirst>
+struct Pairs {
+  static constexpr bool exists(int pair) { return pair < config.pairs(); }
+  static constexpr int offset(int thread) {
+    return exists(kFirst + thread) ? 2 * config.pair_offset(kFirst + thread) - 4 * thread : -4 * thread;
+  }
+  static constexpr unsigned mask(int thread) {
+    const int pair = kFirst + thread, at = pair % config.segment_pairs() * 2 - config.before();
+    if (!exists(pair)) return 0;
+    return (at >= 0 ? 0x0000ffffu : 0) | (at + 1 < config.segment_halves() ? 0xffff0000u : 0);
+  }
+  static constexpr bool kPlain = offset(1) == offset(0) && offset(2) == offset(0) && offset(3) == offset(0);
+  static constexpr bool kWhole =
+      mask(0) == 0xffffffffu && mask(1) == mask(0) && mask(2) == mask(0) && mask(3) == mask(0);
+};
+
+template <class T>
+__device__ __forceinline__ T of_thread(int thread, T zero, T one, T two, T three) {
+  const T low = thread == 0 ? zero : one, high = thread == 2 ? two : three;
+  return thread < 2 ? low : high;
+}
+
+template <DirectStemHalf config>
+__device__ __forceinline__ unsigned load_pair(unsigned from) {
+  if constexpr (config.whole_pairs()) return ptx::ld_shared(from);
+  return ptx::ld_shared_u16(from) | ptx::ld_shared_u16(from + 2) << 16;
+}
+
+// The operand of step kStep: windows of two outputs of this lane, `zero` and `eight`, which have 4 * thread
+// in them.
+template <DirectStemHalf config, int kStep>
+__device__ __forceinline__ void load_operand(unsigned (&a)[4], unsigned zero, unsigned eight, int thread) {
+  for_constants<0, 2>([&](auto half) {
+    using P = Pairs<config, 8 * kStep + 4 * half.value>;
+    int offset = P::offset(0);
+    if constexpr (!P::kPlain)
+      offset = of_thread(thread, P::offset(0), P::offset(1), P::offset(2), P::offset(3));
+    unsigned one = load_pair<config>(zero + offset), other = load_pair<config>(eight + offset);
+    if constexpr (!P::kWhole) {
+      const unsigned mask = of_thread(thread, P::mask(0), P::mask(1), P::mask(2), P::mask(3));
+      one &= mask, other &= mask;
+    }
+    a[2 * half.value] = one, a[2 * half.value + 1] = other;
+  });
+}
+
+}  // namespace convtune::direct_stem_half

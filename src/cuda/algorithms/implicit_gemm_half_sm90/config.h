@@ -1,0 +1,164 @@
+// The implicit GEMM in half precision on compute capability 9.0 (implicit_gemm_half_sm90.cuh, which draws
+// it): problem, choices, and what follows from them, shared by the kernel and by the host that plans it.
+#pragma once
+
+#include "cuda/tile/arithmetic.h"
+#include "cuda/tile/conv_extents.h"
+#include "cuda/tile/packed.h"
+#include "cuda/tile/smem.h"
+
+namespace convtune {
+
+struct ImplicitGemmHalfSm90 {
+  ConvExtents conv;
+  int consumers = 2, row_blocks = 1, filters = 128, channels = 64, stages = 4;
+  bool ping_pong = false;
+  int cluster = 1, split = 1;
+  bool aligned = true;  // not a choice: x, y and the residual begin at multiples of 16 bytes
+  static constexpr const char* kName = "ImplicitGemmHalfSm90";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("conv", self.conv);
+    field("consumers", self.consumers, 1, 3, "warpgroups that multiply");
+    field("row_blocks", self.row_blocks, 1, 2, "blocks of 64 pixels that one of them has sums of");
+    field("filters", self.filters, 8, 256, "filters of a tile, a multiple of 8 up to 32, then of 16");
+    field("channels", self.channels, 32, 64, "input channels of a stage: 32 or 64");
+    field("stages", self.stages, 2, 8, "stages kept at once");
+    field("ping_pong", self.ping_pong, 0, 1,
+          "1: two consumers have tiles of their own, and one stores while the other multiplies");
+    field("cluster", self.cluster, 1, 2, "blocks that share the weights that they load");
+    field("split", self.split, 1, 8, "blocks that share a sum");
+    field("aligned", self.aligned);
+  }
+  constexpr bool asks_alignment() const { return true; }
+
+  // ---- The product: pixels of y by filters; its sums go over taps, and for each over channels ----
+  constexpr long long pixels() const { return static_cast<long long>(conv.n) * conv.p * conv.q; }
+  constexpr int taps() const { return conv.r * conv.s; }
+  constexpr int channel_blocks() const { return ceil_div(conv.c, channels); }
+  constexpr int steps() const { return taps() * channel_blocks(); }
+  constexpr int first_step(int rank) const { return steps() * rank / split; }  // of a block that shares a sum
+  constexpr int products() const {                                             // of 16 channels, in a step
+    return ceil_div(lesser(conv.c, channels), 16);
+  }
+  // Whether pixels of y are pixels of x, one after the other.
+  constexpr bool pointwise() const {
+    return taps() == 1 && conv.stride_h == 1 && conv.stride_w == 1 && conv.pad_top == 0 &&
+           conv.pad_left == 0 && conv.p == conv.h && conv.q == conv.w;
+  }
+
+  // ---- A tile, and the order in which clusters take tiles: filter blocks of the same pixels follow each
+  // other, so that one finds in L2 what another has read. Blocks of a cluster have neighbouring pixels ----
+  constexpr int tile_rows() const { return 64 * row_blocks * (ping_pong ? 1 : consumers); }
+  constexpr int filter_blocks() const { return ceil_div(conv.k, filters); }
+  constexpr long long row_tiles() const { return ceil_div(pixels(), tile_rows()); }
+  constexpr long long tiles() const {
+    return ceil_div(row_tiles(), cluster) * filter_blocks();
+  }  // of a cluster
+  constexpr int cluster_blocks() const { return cluster * split; }
+  constexpr int first_filter(int tile) const { return tile % filter_blocks() * filters; }
+  constexpr int first_pixel(int tile, int rank) const {
+    return (tile / filter_blocks() * cluster + (split > 1 ? 0 : rank)) * tile_rows();
+  }
+  constexpr int threads() const { return 128 * (consumers + 1); }
+  constexpr int sums() const { return row_blocks * filters / 2; }  // registers of a thread
+
+  // ---- Where a tap of an output's window lies in x ----
+  struct Pixel {
+    int image, row, column;
+  };
+  constexpr Pixel output_at(int pixel) const {
+    return {pixel / (conv.p * conv.q), pixel / conv.q % conv.p, pixel % conv.q};
+  }
+  constexpr Pixel first_tap(int pixel) const {
+    const Pixel at = output_at(pixel);
+    return {at.image, at.row * conv.stride_h - conv.pad_top, at.column * conv.stride_w - conv.pad_left};
+  }
+  constexpr int tap_row(int step) const { return step / channel_blocks() / conv.s * conv.dilation_h; }
+  constexpr int tap_column(int step) const { return step / channel_blocks() % conv.s * conv.dilation_w; }
+  constexpr int first_channel(int step) const { return step % channel_blocks() * channels; }
+
+  // What TMA walks over: where first taps lie, from -padding to so much before the image's end.
+  constexpr int corner_below() const { return (conv.p - 1) * conv.stride_h - conv.pad_top - (conv.h - 1); }
+  constexpr int corner_right() const { return (conv.q - 1) * conv.stride_w - conv.pad_left - (conv.w - 1); }
+  static constexpr bool is_corner(int value) { return value >= -128 && value < 128; }
+  constexpr bool can_walk() const {
+    return pointwise() ||
+           (is_corner(-conv.pad_top) && is_corner(-conv.pad_left) && is_corner(corner_below()) &&
+            is_corner(corner_right()) && conv.stride_h <= 8 && conv.stride_w <= 8 &&
+            (conv.r - 1) * conv.dilation_h < 256 && (conv.s - 1) * conv.dilation_w < 256);
+  }
+
+  // ---- Operands in shared memory: rows of a stage's channels, whose 16-byte pieces are exchanged as TMA and
+  // wgmma have it (`exchanged` is its own inverse) ----
+  constexpr int row_bytes() const { return 2 * channels; }
+  constexpr int pieces() const { return channels / 8; }  // of a row
+  constexpr int exchanged(int row, int piece) const { return piece ^ (row * row_bytes() / 128 % pieces()); }
+  constexpr int input_bytes() const { return tile_rows() * row_bytes(); }
+  constexpr int weight_bytes() const { return filters * row_bytes(); }
+  constexpr int stage_bytes() const { return input_bytes() + weight_bytes(); }
+
+  // ---- Sums on their way: 16 pixels of a warp, 64 filters at a time, in pieces of 16 bytes. They are
+  // exchanged so that no two threads meet at a bank, neither 4 pixels of 8 filters nor 1 of 64 ----
+  static constexpr int kStoredFilters = 64, kStagingBytes = 16 * 4 * kStoredFilters;
+  static constexpr int staged_at(int row, int column) {
+    const int piece = column / 4;
+    return row * 4 * kStoredFilters + (piece ^ (row % 4 * 2) ^ (piece / 8)) * 16 + column % 4 * 4;
+  }
+  constexpr int parts() const { return ceil_div(filters, kStoredFilters); }  // of a row block
+  constexpr int part_filters(int part) const {
+    return lesser(filters - part * kStoredFilters, kStoredFilters);
+  }
+  // The residual of a part, as each thread wants it; of two parts, where it comes 16 bytes at a time.
+  static constexpr int kResidualBytes = 16 * 2 * kStoredFilters;
+  constexpr int residual_bytes() const { return conv.residual && wide_stores() ? 2 * kResidualBytes : 0; }
+  // Whether rows of y are read and written 16 bytes at a time.
+  constexpr bool wide_stores() const { return aligned && conv.k % 8 == 0; }
+  // Of a block that shares sums, in place of the stages: [consumer and sum][thread].
+  constexpr long long partial_bytes() const { return split > 1 ? 512LL * consumers * sums() : 0; }
+
+  // ---- Shared memory, in bytes. The stages begin at a multiple of 1024 ----
+  struct Smem {
+    int stages, staging, residuals, full, empty;
+    long long end;
+  };
+  constexpr Smem smem() const {
+    SmemPlan plan;
+    const int at = plan.take(1LL * stages * stage_bytes());
+    const int staging = plan.take(4LL * consumers * kStagingBytes);
+    const int residuals = plan.take(4LL * consumers * residual_bytes());
+    const int full = plan.take(8 * stages), empty = plan.take(8 * stages);
+    return {at, staging, residuals, full, empty, plan.end};
+  }
+  constexpr long long smem_bytes() const { return smem().end; }
+
+  // ---- Packed weights, in halves: [filter block][step][filter][piece, exchanged][8] ----
+  constexpr long long block_weights() const { return 1LL * steps() * filters * channels; }
+  constexpr Packed packed() const { return {filter_blocks() * block_weights() / 2, conv.weights(), conv.k}; }
+  constexpr long long source_of(long long i) const {
+    const int row = static_cast<int>(i / channels % filters);
+    const int step = static_cast<int>(i / (filters * channels) % steps());
+    const int piece = exchanged(row, static_cast<int>(i / 8 % pieces()));
+    const int filter = static_cast<int>(i / block_weights()) * filters + row;
+    const int channel = first_channel(step) + piece * 8 + static_cast<int>(i % 8);
+    if (filter >= conv.k || channel >= conv.c) return -1;
+    return (static_cast<long long>(filter) * conv.c + channel) * taps() + step / channel_blocks();
+  }
+
+  // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
+  constexpr bool valid(long long smem_per_block) const {
+    if (consumers < 1 || consumers > 3 || row_blocks < 1 || row_blocks > 2 || filters < 8 || filters > 256 ||
+        filters % (filters <= 32 ? 8 : 16) != 0 || (channels != 32 && channels != 64) || stages < 2 ||
+        stages > 8 || cluster < 1 || cluster > 2 || split < 1 || split > 8)
+      return false;
+    if (sums() > (consumers == 3 ? 96 : 128) || tile_rows() > 256) return false;
+    if (ping_pong && (consumers != 2 || split > 1)) return false;
+    if (split > 1 && (cluster > 1 || split > steps() || partial_bytes() > 1LL * stages * stage_bytes()))
+      return false;
+    return smem_bytes() <= smem_per_block && pixels() < kInt && tiles() * cluster_blocks() < kInt &&
+           tiles() * steps() < kInt;
+  }
+  static constexpr long long kInt = 1LL << 30;
+};
+
+}  // namespace convtune

@@ -1,0 +1,225 @@
+// `implicit_gemm_half_sm90`: half precision, channels last, on compute capability 9.0
+// (implicit_gemm_half_sm90.cuh). Which problems it takes, its search space, and what runs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "contract/abilities.h"
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/algorithms/implicit_gemm_half_sm90/config.h"
+#include "cuda/launch/extents.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "cuda/launch/tile_work.h"
+#include "model/target.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr int kMostCandidates = 64, kMostStages = 8;
+
+bool is_half(DType type) {
+  return type == DType::f16 || type == DType::bf16;
+}
+
+// As many blocks as stay on the device's SMs; those that share sums take one tile each.
+unsigned blocks_of(const ImplicitGemmHalfSm90& kernel, int multiprocessors) {
+  const long long all = kernel.tiles() * kernel.cluster_blocks();
+  if (kernel.split > 1) return static_cast<unsigned>(all);
+  const int whole = std::max(multiprocessors / kernel.cluster, 1) * kernel.cluster;
+  return static_cast<unsigned>(std::min<long long>(all, whole));
+}
+
+// A block's tile, or its share of one.
+TileWork work_of(const ImplicitGemmHalfSm90& a) {
+  const double steps = 1.0 * a.steps() / a.split, rows = a.tile_rows();
+  const double loaded = steps * (a.input_bytes() + 1.0 * a.weight_bytes() / a.cluster);
+  const double groups = steps * a.products() * rows / 64;  // wgmma's
+  const double computed = rows * a.filters / a.split, residual = a.conv.residual ? 2 : 1;
+  TileWork work;
+  work.tiles = static_cast<double>(a.tiles()) * a.cluster_blocks();
+  work.persistent = a.split == 1;
+  work.wgmma = work.load_beside = true;
+  work.load_warps = 4;
+  work.in_flight_bytes = (a.stages - 1.0) * a.stage_bytes();
+  work.load.instructions = steps * 40;
+  work.load.wavefronts = steps * a.stage_bytes() / 128;
+  work.load.l2_bytes = loaded;
+  work.multiply.products = groups * a.filters / 2;
+  work.multiply.instructions = groups * 4 * 4 + steps * a.consumers * 4 * 12;
+  work.multiply.wavefronts = groups * (16 + a.filters / 4.0);
+  work.multiply.waits = 1 + 0.1 * steps;
+  Phase store;
+  store.instructions = computed / 32 * 6 * residual;
+  store.wavefronts = computed / 32 * 1 * residual;
+  store.l2_bytes = a.conv.residual ? 2 * computed : 0;
+  if (a.split > 1) {  // every sum once to shared memory, and once from all blocks
+    store.instructions += rows * a.filters / 32 * 2;
+    store.wavefronts += rows * a.filters / 32 * 2;
+    store.waits = 4;
+  }
+  if (a.ping_pong) {  // beside the other consumer's products
+    work.multiply.instructions += store.instructions;
+    work.multiply.wavefronts += store.wavefronts;
+    work.multiply.l2_bytes += store.l2_bytes;
+  } else {
+    work.store = store;
+  }
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles,
+                  std::min<double>(ImplicitGemmHalfSm90::kStoredFilters, std::min(a.filters, a.conv.k)), 2);
+  return work;
+}
+
+// x as [pixel][channel] where pixels of y are those of x, else as images to walk over.
+TensorMaps maps_of(const ImplicitGemmHalfSm90& kernel) {
+  const auto wide = [](int value) { return static_cast<std::uint64_t>(value); };
+  const ConvExtents& a = kernel.conv;
+  const std::uint64_t pixel = 2 * wide(a.c);
+  TensorMapLayout x{
+      .extents = {wide(a.c), wide(a.w), wide(a.h), wide(a.n)},
+      .strides = {pixel, pixel * wide(a.w), pixel * wide(a.w) * wide(a.h)},
+      .box = {static_cast<std::uint32_t>(kernel.channels), static_cast<std::uint32_t>(kernel.tile_rows())},
+      .swizzle = kernel.channels == 64 ? Swizzle::bytes_128 : Swizzle::bytes_64,
+      .type = a.x_type};
+  if (kernel.pointwise()) {
+    x.extents = {wide(a.c), wide(a.n) * wide(a.h) * wide(a.w)};
+    x.strides = {pixel};
+  } else {
+    x.walk = ImageWalk{{-a.pad_left, -a.pad_top},
+                       {kernel.corner_right(), kernel.corner_below()},
+                       {static_cast<std::uint32_t>(a.stride_w), static_cast<std::uint32_t>(a.stride_h), 1}};
+  }
+  return {"convtune::implicit_gemm_half_sm90::Maps", {{Operand::x, {x}}}};
+}
+
+// Filters of a tile that leave few idle: a part of them all, and what multiplies best.
+std::set<int> filters_of(int k) {
+  std::set<int> some;
+  for (int blocks = 1; blocks <= 8; ++blocks) {
+    const int part = ceil_div(k, blocks);
+    some.insert(part <= 32 ? round_up(part, 8) : round_up(part, 16));
+  }
+  for (const int filters : {64, 96, 128, 192, 256})
+    if (filters < k) some.insert(filters);
+  while (!some.empty() && *some.rbegin() > 256) some.erase(*some.rbegin());
+  return some;
+}
+
+class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
+ public:
+  ImplicitGemmHalf() : KernelAlgorithmOf("implicit_gemm_half_sm90") {}
+
+ private:
+  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm90(device); !support) return support;
+    using enum Activation;
+    static const Abilities abilities = {
+        .types = {DType::f16, DType::bf16, DType::f32},
+        .mixed_types = true,  // as far as what follows goes
+        .activations = {none, relu, clip, silu, gelu_erf, gelu_tanh, hardswish, leaky_relu, sigmoid},
+        .residual = true,
+        .eager_rounding = true};
+    if (Support support = within(abilities, a); !support) return support;
+    const DTypes& types = a.dtype;
+    if (!is_half(types.x) || types.w != types.x || types.y != types.x ||
+        (types.bias != types.x && types.bias != DType::f32))
+      return Support::no(
+          fmt::format("it is for f16 or bf16 tensors, all alike but for an f32 bias, and these are {}",
+                      to_string(types)));
+    if (a.layout != Layout::nhwc) return Support::no("it is for NHWC only");
+    if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
+    if (Support support = fits_extents(a); !support) return support;
+    if (a.c % 8 != 0)
+      return Support::no(fmt::format("it is for multiples of 8 input channels, not for {}", a.c));
+    if (!ImplicitGemmHalfSm90{.conv = extents_of(a)}.can_walk())
+      return Support::no(
+          "TMA walks over images by strides up to 8, from at most 128 pixels outside to at most 128 inside, "
+          "and "
+          "over filters of up to 256 pixels");
+    return Support::yes();
+  }
+  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (!configs(a, device).empty()) return Support::yes();
+    return Support::no("its pixels, tiles or steps are too many to be counted in 30 bits");
+  }
+  Support takes_kernel(const ImplicitGemmHalfSm90& kernel, const DeviceInfo&) const override {
+    if (kernel.valid(sm90_smem_per_block())) return Support::yes();
+    return Support::no(
+        fmt::format("at most 256 pixels of consumers and row_blocks, and 128 sums of a thread (96 with 3 "
+                    "consumers); filters "
+                    "a multiple of 8 up to 32, then of 16; channels 32 or 64; stages 2 to {}; ping_pong with "
+                    "2 consumers, "
+                    "no split; a split of at most {} steps without a cluster, whose sums fit into the "
+                    "stages; and {} bytes "
+                    "of shared memory",
+                    kMostStages, kernel.steps(), sm90_smem_per_block()));
+  }
+  LaunchPlan launch(const ImplicitGemmHalfSm90& kernel, const DeviceInfo& device) const override {
+    std::vector<Argument> arguments = {maps_of(kernel), Pointer{Operand::x, "const void*"},
+                                       Pointer{Operand::packed}, Pointer{Operand::y, "void*"},
+                                       Pointer{Operand::residual, "const void*"}};
+    LaunchPlan plan = plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
+    hold_resident(plan, 1);
+    add_any_pointer_form(plan, kernel);
+    return plan;
+  }
+  TileWork counted(const ImplicitGemmHalfSm90& kernel) const override { return work_of(kernel); }
+  double flops(const ConvProblem&, const ImplicitGemmHalfSm90& a) const override {
+    return 2.0 * static_cast<double>(a.tiles()) * a.cluster * a.tile_rows() * a.filters * a.steps() *
+           a.products() * 16;
+  }
+  std::optional<StageView> stages(const ImplicitGemmHalfSm90& kernel) const override {
+    return stages_alone(kernel);
+  }
+
+  // The best by the model of time, each with as many stages as there is room for.
+  std::vector<ImplicitGemmHalfSm90> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    const Target target = target_of(device);
+    std::vector<Ranked<ImplicitGemmHalfSm90>> ranked;
+    const auto add = [&](ImplicitGemmHalfSm90 kernel) {
+      for (kernel.stages = kMostStages; kernel.stages >= 2; --kernel.stages) {
+        if (!kernel.valid(sm90_smem_per_block())) continue;
+        TileWork work = work_of(kernel);
+        work.input_bytes = read_bytes(a);
+        const double blocks = blocks_of(kernel, device.units);
+        ranked.push_back({estimate_time(target, work, {kernel.threads(), 0, blocks, 1}).us, kernel});
+        return;
+      }
+    };
+    ImplicitGemmHalfSm90 kernel{.conv = extents_of(a)};
+    const int rest = kernel.conv.c % 64;
+    for (const int filters : filters_of(kernel.conv.k))
+      for (const int channels : {64, 32}) {
+        if (channels == 32 && (rest == 0 || rest > 32)) continue;
+        kernel.filters = filters, kernel.channels = channels;
+        for (const auto& [consumers, row_blocks, ping_pong] : {std::tuple{2, 1, false},
+                                                               {2, 2, false},
+                                                               {2, 1, true},
+                                                               {2, 2, true},
+                                                               {3, 1, false},
+                                                               {1, 1, false},
+                                                               {1, 2, false}}) {
+          kernel.consumers = consumers, kernel.row_blocks = row_blocks, kernel.ping_pong = ping_pong;
+          kernel.cluster = kernel.split = 1;
+          add(kernel);
+          kernel.cluster = 2;
+          if (kernel.row_tiles() > 1) add(kernel);
+          kernel.cluster = 1;
+          for (const int split : {2, 4, 8}) {
+            kernel.split = split;
+            if (kernel.tiles() * split <= 2LL * device.units) add(kernel);
+          }
+        }
+      }
+    return best_of(std::move(ranked), kMostCandidates);
+  }
+};
+
+}  // namespace
+
+const Algorithm& implicit_gemm_half_sm90() {
+  static const ImplicitGemmHalf algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cuda

@@ -1,0 +1,217 @@
+// Convolution in half precision on compute capability 9.0, channels last: a product of the pixels of y (rows)
+// with the filters (columns), whose sums go over the taps of a window and for each over the channels. Neither
+// operand is ever gathered: a row of the first is a pixel's channels, which TMA finds for any tap, stride,
+// dilation and padding (load.cuh); the second is packed as it is read.
+//
+//   stage     [tile_rows pixels][channels]  [filters][channels]        one tap, 64 or 32 channels
+//   consumer  row_blocks x 64 pixels x filters, in registers
+//
+// A block has one warpgroup that loads into a ring of stages and `consumers` that multiply from there. They
+// share a tile, each with rows of its own; or, with ping_pong, have tiles of their own: the ring has the
+// tiles one after the other, and while one consumer stores, the other multiplies. That is for short sums,
+// whose stores take as long as their products; for long ones a tile of twice the rows reads fewer weights.
+//
+// A cluster of two blocks has the same filters at the same time: each brings half of their weights to both.
+// `split` blocks of a cluster share the sums of a tile, and add them up through each other's shared memory in
+// the order of their ranks: for layers of too few tiles. They take one tile each.
+//
+// Padding multiplies: weights that are not finite would make NaN of its zeros. A flag tells of them, and
+// outputs are then computed one by one.
+#include "cuda/algorithms/implicit_gemm_half_sm90/store.cuh"
+#include "cuda/ptx/wgmma_half_shared.cuh"
+#include "cuda/tile/pack.cuh"
+
+namespace convtune::implicit_gemm_half_sm90 {
+
+template <ImplicitGemmHalfSm90 config>
+using Sums = float[config.row_blocks][config.filters / 2];
+
+// Consumers with tiles of their own take turns to wait for stages: a barrier knows whether its phase is odd
+// and no more, so who leaves stages out must know that others have seen them full. The numbers of the block's
+// barriers.
+struct Turns {
+  static constexpr unsigned kThreads = 256;
+  static __device__ unsigned barrier(int consumer) { return 1 + static_cast<unsigned>(consumer); }
+  static __device__ void wait(int consumer) { ptx::bar_sync(barrier(consumer), kThreads); }
+  static __device__ void give(int consumer) { ptx::bar_arrive(barrier(consumer), kThreads); }
+};
+
+// A consumer's products of a tile, from the ring. `seen()` is called once all its stages have been full.
+template <ImplicitGemmHalfSm90 config, class Seen>
+__device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>& ring,
+                                         const Place<config>& place, unsigned smem, int first_row,
+                                         const Seen& seen) {
+  constexpr auto kAt = config.smem();
+  constexpr bool kBf16 = config.conv.x_type == ElementType::bf16;
+  constexpr int kRowBlock = 64 * config.row_bytes() / 16;
+  const unsigned long long pixels = ptx::wgmma_descriptor_exchanged<config.row_bytes()>(
+      (smem + kAt.stages + first_row * config.row_bytes()) / 16);
+  const unsigned long long filters =
+      ptx::wgmma_descriptor_exchanged<config.row_bytes()>((smem + kAt.stages + config.input_bytes()) / 16);
+  const unsigned lane = threadIdx.x % 32;
+  const auto release = [&](unsigned empty, bool releases) {
+    if constexpr (config.cluster > 1)
+      ptx::mbarrier_arrive_there_if(ptx::mapa(empty, lane % config.cluster),
+                                    releases && lane < config.cluster);
+    else
+      ptx::mbarrier_arrive_if(empty, releases && lane == 0);
+  };
+  unsigned empty = ring.barrier(smem + kAt.empty);  // of what the products before read
+#pragma unroll 1
+  for (int step = place.first_step; step < place.end_step; ++step) {
+    ring.wait_full(smem + kAt.full);
+    const unsigned stage = static_cast<unsigned>(ring.slot) * (config.stage_bytes() / 16);
+    ptx::wgmma_fence();
+    for_constants<0, config.products()>([&](auto k) {
+      for_constants<0, config.row_blocks>([&](auto m) {
+        ptx::WgmmaHalfShared<kBf16, config.filters>::multiply(
+            sums[m.value], pixels + stage + m.value * kRowBlock + 2 * k.value, filters + stage + 2 * k.value,
+            k.value > 0 || step > place.first_step);
+      });
+    });
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<1>();  // what was before is done
+    release(empty, step > place.first_step);
+    empty = ring.barrier(smem + kAt.empty);
+    ring.next();
+  }
+  seen();
+  ptx::wgmma_wait<0>();
+  release(empty, true);
+}
+
+// Sums of all blocks that share them, added up: those of the parts that this block stores.
+template <ImplicitGemmHalfSm90 config>
+__device__ __forceinline__ void add_up(Sums<config>& sums, int rank, unsigned smem, int consumer) {
+  constexpr int kRegisters = config.filters / 2, kOfPart = ImplicitGemmHalfSm90::kStoredFilters / 2;
+  ptx::bar_sync(1, 128 * config.consumers);  // nobody reads the stages any more
+  const unsigned mine = smem + config.smem().stages +
+                        (consumer * config.sums() * 128 + static_cast<int>(threadIdx.x) % 128) * 4;
+#pragma unroll
+  for (int m = 0; m < config.row_blocks; ++m)
+#pragma unroll
+    for (int i = 0; i < kRegisters; ++i) ptx::st_shared(mine + (m * kRegisters + i) * 512, sums[m][i]);
+  ptx::cluster_sync();
+#pragma unroll
+  for (int m = 0; m < config.row_blocks; ++m)
+#pragma unroll
+    for (int i = 0; i < kRegisters; ++i) sums[m][i] = 0;
+#pragma unroll 1
+  for (int other = 0; other < config.split; ++other) {
+    const unsigned there = ptx::mapa(mine, other);
+    for_constants<0, config.row_blocks * config.parts()>([&](auto index) {
+      constexpr int m = index.value / config.parts(), kPart = index.value % config.parts();
+      if (index.value % config.split != rank) return;
+#pragma unroll
+      for (int i = kPart * kOfPart; i < lesser((kPart + 1) * kOfPart, kRegisters); ++i)
+        sums[m][i] += ptx::ld_shared_there(there + (m * kRegisters + i) * 512);
+    });
+  }
+}
+
+template <ImplicitGemmHalfSm90 config>
+__device__ void consume(const unsigned short* __restrict__ x, const float* __restrict__ packed,
+                        unsigned short* __restrict__ y, const unsigned short* __restrict__ residual,
+                        unsigned smem, int consumer) {
+  constexpr auto kAt = config.smem();
+  constexpr Packed kPacked = config.packed();
+  constexpr bool kShares = config.split > 1;
+  using S = Store<config>;
+  const Place<config> place;
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
+  const bool finite = __float_as_uint(packed[kPacked.flag_at()]) == 0;
+  const float* const bias = packed + kPacked.bias_at();
+  const int first_row = config.ping_pong ? 0 : consumer * config.row_blocks * 64;
+  Ring<config.stages> ring;
+  int tile = place.first_tile, tile_step = place.tile_step;
+  if constexpr (config.ping_pong) {
+    if (consumer == 1) {
+      tile += place.tile_step;
+      ring.template skip<config.steps()>();
+      Turns::give(0);
+    }
+    tile_step *= 2;
+  }
+  Sums<config> sums;
+#pragma unroll 1
+  for (; tile < place.kTiles; tile += tile_step) {
+    const S store{config.first_pixel(tile, place.rank) + first_row + 16 * warp, config.first_filter(tile),
+                  smem + kAt.staging + (consumer * 4 + warp) * ImplicitGemmHalfSm90::kStagingBytes,
+                  smem + kAt.residuals + (consumer * 4 + warp) * config.residual_bytes() +
+                      static_cast<int>(threadIdx.x) % 32 * 16};
+    if constexpr (!kShares) store.template load_residual<0>(residual);
+    if constexpr (config.ping_pong) Turns::wait(consumer);
+    multiply<config>(sums, ring, place, smem, first_row, [&] {
+      if constexpr (config.ping_pong)
+        if (tile + place.tile_step < place.kTiles) Turns::give(1 - consumer);
+    });
+    if constexpr (config.ping_pong) ring.template skip<config.steps()>();
+    if constexpr (kShares) add_up<config>(sums, place.rank, smem, consumer);
+    if (!finite) {
+      if (!kShares || place.rank == 0)
+        store_exact<config>(x, packed, residual, y, store.first_pixel, store.first_filter);
+      continue;
+    }
+    for_constants<0, S::kAll>([&](auto index) {
+      constexpr int kFirst = index.value % S::kParts * (ImplicitGemmHalfSm90::kStoredFilters / 2);
+      if (kShares && index.value % config.split != place.rank) return;
+      store.template load_residual<kShares ? index.value : index.value + 1>(residual);
+      constexpr int kPending = kShares || index.value + 1 == S::kAll ? 0 : 1;
+      store.template store<index.value, kPending>(sums[index.value / S::kParts] + kFirst, bias, residual, y);
+    });
+  }
+}
+
+// Registers of a thread, where the launch bounds leave too few to those that multiply.
+template <ImplicitGemmHalfSm90 config>
+struct Registers {
+  static constexpr bool kMove = config.consumers > 1;
+  static constexpr int kLoading = config.consumers == 2 ? 40 : 32;
+  static constexpr int kMultiplying = config.consumers == 2 ? 232 : 160;
+};
+
+template <ImplicitGemmHalfSm90 config>
+__global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds__(config.threads(), 1)
+    implicit_gemm_half_sm90(const __grid_constant__ Maps maps, const void* __restrict__ x,
+                            const float* __restrict__ packed, void* __restrict__ y,
+                            const void* __restrict__ residual) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  constexpr auto kAt = config.smem();
+  constexpr bool kClusters = config.cluster_blocks() > 1;
+  using R = Registers<config>;
+  const unsigned smem = ptx::shared_address(memory);
+  if (threadIdx.x == 0) {
+    Ring<config.stages>::init(smem + kAt.full, Arrivals<config>::kFull, smem + kAt.empty,
+                              Arrivals<config>::kEmpty);
+    ptx::fence_mbarrier_init();
+  }
+  if constexpr (kClusters)
+    ptx::cluster_sync();
+  else
+    __syncthreads();
+  const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
+  if (warpgroup == config.consumers) {
+    if constexpr (R::kMove) ptx::leave_registers<R::kLoading>();
+    const auto* const weights = reinterpret_cast<const unsigned*>(packed);
+    if constexpr (!config.aligned)
+      load_anywhere<config>(static_cast<const unsigned short*>(x), weights, smem);
+    else if (__shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0) == 0)
+      load<config>(maps, weights, smem);
+    if constexpr (config.split > 1) ptx::cluster_sync();  // as in add_up()
+  } else {
+    if constexpr (R::kMove) ptx::take_registers<R::kMultiplying>();
+    consume<config>(static_cast<const unsigned short*>(x), packed, static_cast<unsigned short*>(y),
+                    static_cast<const unsigned short*>(residual), smem, warpgroup);
+  }
+  if constexpr (kClusters) ptx::cluster_sync();  // nobody reaches into this block any more
+}
+
+// The packed weights. The flag must be 0 before.
+template <ImplicitGemmHalfSm90 config>
+__global__ void __launch_bounds__(kPackThreads)
+    pack_implicit_gemm_half_sm90(const void* __restrict__ w, const void* __restrict__ bias,
+                                 unsigned* __restrict__ packed) {
+  pack_halves<config>(w, bias, packed);
+}
+
+}  // namespace convtune::implicit_gemm_half_sm90

@@ -1,0 +1,124 @@
+// The warpgroup of implicit_gemm_half_sm90.cuh that loads: pixels by TMA, where one instruction brings those
+// of a tile for a tap and some channels, padding and all; packed weights by bulk copies, of which each block
+// of a cluster brings its part to all.
+#pragma once
+
+#include "cuda/algorithms/implicit_gemm_half_sm90/config.h"
+#include "cuda/ptx/cluster.cuh"
+#include "cuda/tile/ring.cuh"
+
+namespace convtune::implicit_gemm_half_sm90 {
+
+struct Maps {
+  ptx::TensorMap x;
+};
+
+// A block's place, and the tiles that it takes:
+//   for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step)
+template <ImplicitGemmHalfSm90 config>
+struct Place {
+  static constexpr int kTiles = static_cast<int>(config.tiles()), kBlocks = config.cluster_blocks();
+  int rank = 0;  // in the cluster
+  int first_tile = static_cast<int>(blockIdx.x) / kBlocks, tile_step = static_cast<int>(gridDim.x) / kBlocks;
+  int first_step = 0, end_step = config.steps();
+
+  __device__ Place() {
+    if constexpr (kBlocks > 1) rank = static_cast<int>(ptx::cluster_rank());
+    if constexpr (config.split > 1)
+      first_step = config.first_step(rank), end_step = config.first_step(rank + 1);
+  }
+};
+
+// Who arrives at a stage's barriers. Without TMA all threads that load do, besides what brings the weights.
+template <ImplicitGemmHalfSm90 config>
+struct Arrivals {
+  static constexpr int kFull = config.aligned ? 1 : 129;
+  static constexpr int kEmpty = 4 * (config.ping_pong ? 1 : config.consumers) * config.cluster;  // warps
+};
+
+template <ImplicitGemmHalfSm90 config>
+__device__ void bring_weights(const unsigned* __restrict__ packed, const Place<config>& place, int tile,
+                              int step, unsigned to, unsigned full, bool mine) {
+  constexpr int kBlockBytes = config.weight_bytes(), kPart = kBlockBytes / config.cluster;
+  const int block = tile % config.filter_blocks();
+  const char* const from = reinterpret_cast<const char*>(packed) +
+                           (static_cast<long long>(block) * config.steps() + step) * kBlockBytes;
+  if constexpr (config.cluster > 1)
+    ptx::bulk_copy_to_all_if(to + place.rank * kPart, from + place.rank * kPart, kPart, full,
+                             (1u << config.cluster) - 1, mine);
+  else
+    ptx::bulk_copy_to_shared_if(to, from, kPart, full, mine);
+}
+
+// By one warp, of which one thread does it.
+template <ImplicitGemmHalfSm90 config>
+__device__ void load(const Maps& maps, const unsigned* __restrict__ packed, unsigned smem) {
+  constexpr auto kAt = config.smem();
+  const Place<config> place;
+  const bool mine = threadIdx.x % 32 == 0;
+  Ring<config.stages> ring;
+#pragma unroll 1
+  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+    // A cluster's last block may have none: whatever it brings is not stored.
+    const int pixel = lesser(config.first_pixel(tile, place.rank), static_cast<int>(config.pixels()) - 1);
+    const ImplicitGemmHalfSm90::Pixel first = config.first_tap(pixel);
+#pragma unroll 1
+    for (int step = place.first_step; step < place.end_step; ++step) {
+      ring.wait_empty(smem + kAt.empty);
+      const unsigned to = smem + kAt.stages + ring.slot * config.stage_bytes();
+      const unsigned full = ring.barrier(smem + kAt.full);
+      ptx::mbarrier_arrive_expect_if(full, config.stage_bytes(), mine);
+      if constexpr (config.pointwise())
+        ptx::load_rows_if(to, &maps.x, config.first_channel(step), pixel, full, mine);
+      else
+        ptx::load_pixels_if(to, &maps.x, config.first_channel(step), first.column, first.row, first.image,
+                            config.tap_column(step), config.tap_row(step), full, mine);
+      bring_weights<config>(packed, place, tile, step, to + config.input_bytes(), full, mine);
+      ring.next();
+    }
+  }
+}
+
+// The same for an x that may begin anywhere, by a warpgroup: an element at a time.
+template <ImplicitGemmHalfSm90 config>
+__device__ void load_anywhere(const unsigned short* __restrict__ x, const unsigned* __restrict__ packed,
+                              unsigned smem) {
+  constexpr auto kAt = config.smem();
+  constexpr ConvExtents a = config.conv;
+  const Place<config> place;
+  const int thread = threadIdx.x % 128;
+  Ring<config.stages> ring;
+#pragma unroll 1
+  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+    const int first_pixel = config.first_pixel(tile, place.rank);
+#pragma unroll 1
+    for (int step = place.first_step; step < place.end_step; ++step) {
+      ring.wait_empty(smem + kAt.empty);
+      const unsigned to = smem + kAt.stages + ring.slot * config.stage_bytes();
+      const unsigned full = ring.barrier(smem + kAt.full);
+      ptx::mbarrier_arrive_expect_if(full, config.weight_bytes(), thread == 0);
+      bring_weights<config>(packed, place, tile, step, to + config.input_bytes(), full, thread == 0);
+#pragma unroll 1
+      for (int i = thread; i < config.tile_rows() * config.pieces(); i += 128) {
+        const int row = i / config.pieces(), piece = i % config.pieces();
+        ImplicitGemmHalfSm90::Pixel at = config.first_tap(first_pixel + row);
+        at.row += config.tap_row(step), at.column += config.tap_column(step);
+        const int channel = config.first_channel(step) + 8 * piece;
+        const bool inside = at.image < a.n && at.row >= 0 && at.row < a.h && at.column >= 0 &&
+                            at.column < a.w && channel < a.c;
+        unsigned words[4] = {0, 0, 0, 0};
+        if (inside) {
+          const unsigned short* const from = x + a.input_offset(at.image, channel, at.row, at.column);
+#pragma unroll
+          for (int j = 0; j < 4; ++j) words[j] = from[2 * j] | static_cast<unsigned>(from[2 * j + 1]) << 16;
+        }
+        ptx::st_shared_v4(to + row * config.row_bytes() + 16 * config.exchanged(row, piece), words);
+      }
+      ptx::fence_proxy_async();
+      ptx::mbarrier_arrive(full);
+      ring.next();
+    }
+  }
+}
+
+}  // namespace convtune::implicit_gemm_half_sm90

@@ -1,0 +1,171 @@
+// How implicit_gemm_half_sm90.cuh stores a warp's sums: gathered in shared memory, so that a thread has 8
+// filters of a pixel, finished there with their residual, and stored 16 bytes at a time, rows of 128 bytes.
+#pragma once
+
+#include "cuda/algorithms/implicit_gemm_half_sm90/load.cuh"
+#include "cuda/tile/constants.cuh"
+#include "cuda/tile/exact.cuh"
+
+namespace convtune::implicit_gemm_half_sm90 {
+
+// A part of a warp's outputs: 16 pixels from `pixel` on and kFilters filters from `filter` on, in its
+// staging.
+template <ImplicitGemmHalfSm90 config, int kFilters>
+struct Part {
+  static constexpr ConvExtents a = config.conv;
+  static constexpr int kPieces = kFilters / 8;               // of a pixel
+  static constexpr int kItems = ceil_div(16 * kPieces, 32);  // of a thread
+  static constexpr int kPixels = static_cast<int>(config.pixels());
+  int pixel, filter;
+  unsigned staging;
+
+  __device__ long long output(int row, int column) const {
+    return static_cast<long long>(pixel + row) * a.k + filter + column;
+  }
+  __device__ unsigned at(int row, int column) const { return staging + config.staged_at(row, column); }
+
+  // This thread's pixel and 8 filters, or not.
+  struct Item {
+    int row, column;
+    bool real;
+  };
+  __device__ Item item(int index) const {
+    const int i = index * 32 + static_cast<int>(threadIdx.x) % 32, row = i / kPieces,
+              column = i % kPieces * 8;
+    return {row, column, i < 16 * kPieces && pixel + row < kPixels && filter + column < a.k};
+  }
+
+  // The residual of this thread's items on its way to where it finds them again.
+  static constexpr int kItemsBytes = 512;
+  __device__ __forceinline__ void load(const unsigned short* __restrict__ residual, unsigned to) const {
+    for_constants<0, kItems>([&](auto index) {
+      const Item mine = item(index.value);
+      ptx::cp_async_16_if(to + index.value * kItemsBytes, residual + output(mine.row, mine.column), 16,
+                          mine.real);
+    });
+    ptx::cp_async_commit_group();
+  }
+
+  // The sums, as wgmma leaves them in a warp.
+  __device__ __forceinline__ void gather(const float* sums) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4, thread = lane % 4;
+    for_constants<0, kPieces>([&](auto j) {
+      ptx::st_shared_v2(at(group, 8 * j.value + 2 * thread), sums[4 * j.value], sums[4 * j.value + 1]);
+      ptx::st_shared_v2(at(group + 8, 8 * j.value + 2 * thread), sums[4 * j.value + 2],
+                        sums[4 * j.value + 3]);
+    });
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ void store_item(const Item& mine, const float* __restrict__ bias,
+                                             const unsigned (&residual)[4],
+                                             unsigned short* __restrict__ y) const {
+    unsigned words[4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      unsigned sums[4];
+      ptx::ld_shared_v4(sums, at(mine.row, mine.column + 4 * half));
+      const float4 addends = __ldg(reinterpret_cast<const float4*>(bias + filter + mine.column + 4 * half));
+      const auto finished = [&](int i, float addend) {
+        const unsigned both = residual[2 * half + i / 2];
+        const float other = !a.residual  ? 0
+                            : i % 2 == 0 ? low_half<a.y_type>(both)
+                                         : high_half<a.y_type>(both);
+        return finish<config.conv>(__uint_as_float(sums[i]), addend, other);
+      };
+      words[2 * half] = pack_halves<a.y_type>(finished(0, addends.x), finished(1, addends.y));
+      words[2 * half + 1] = pack_halves<a.y_type>(finished(2, addends.z), finished(3, addends.w));
+    }
+    *reinterpret_cast<uint4*>(y + output(mine.row, mine.column)) = {words[0], words[1], words[2], words[3]};
+  }
+
+  // What was gathered. Rolled up, which compiles faster and leaves registers to sums.
+  __device__ __forceinline__ void store(const float* __restrict__ bias, unsigned residual,
+                                        unsigned short* __restrict__ y) const {
+#pragma unroll 1
+    for (int index = 0; index < kItems; ++index) {
+      const Item mine = item(index);
+      unsigned others[4] = {0, 0, 0, 0};
+      if constexpr (a.residual) ptx::ld_shared_v4(others, residual + index * kItemsBytes);
+      if (mine.real) store_item(mine, bias, others, y);
+    }
+    __syncwarp();  // before the next part is gathered
+  }
+  // The same where rows of y begin anywhere.
+  __device__ __forceinline__ void store_elements(const float* __restrict__ bias,
+                                                 const unsigned short* __restrict__ residual,
+                                                 unsigned short* __restrict__ y) const {
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x) % 32; i < 16 * kFilters; i += 32) {
+      const int row = i / kFilters, column = i % kFilters;
+      if (pixel + row >= kPixels || filter + column >= a.k) continue;
+      const float sum = __uint_as_float(ptx::ld_shared(at(row, column)));
+      float other = 0;
+      if constexpr (a.residual) other = load_element<a.y_type>(residual, output(row, column));
+      store_element<a.y_type>(y, output(row, column),
+                              finish<config.conv>(sum, __ldg(bias + filter + column), other));
+    }
+    __syncwarp();
+  }
+};
+
+// What a warp stores of its tile: parts of kStoredFilters filters of each of its row blocks, one after the
+// other. `first_pixel` and `first_filter` are the warp's own.
+template <ImplicitGemmHalfSm90 config>
+struct Store {
+  static constexpr int kParts = config.parts(), kAll = config.row_blocks * kParts;
+  static constexpr bool kLoadsAhead = config.residual_bytes() > 0;
+  int first_pixel, first_filter;
+  unsigned staging, residuals;  // the latter this thread's own: of a part and of the next
+
+  template <int kIndex>
+  __device__ Part<config, config.part_filters(kIndex % kParts)> part() const {
+    return {first_pixel + kIndex / kParts * 64,
+            first_filter + kIndex % kParts * ImplicitGemmHalfSm90::kStoredFilters, staging};
+  }
+  template <int kIndex>
+  __device__ unsigned residual_at() const {
+    return residuals + kIndex % 2 * ImplicitGemmHalfSm90::kResidualBytes;
+  }
+  // A part ahead of where it is wanted: of the first part before the products, of others before the one
+  // before.
+  template <int kIndex>
+  __device__ __forceinline__ void load_residual(const unsigned short* __restrict__ residual) const {
+    if constexpr (kLoadsAhead && kIndex < kAll) part<kIndex>().load(residual, residual_at<kIndex>());
+  }
+  // kPending: residuals that were asked for after this part's.
+  template <int kIndex, int kPending>
+  __device__ __forceinline__ void store(const float* sums, const float* __restrict__ bias,
+                                        const unsigned short* __restrict__ residual,
+                                        unsigned short* __restrict__ y) const {
+    const auto mine = part<kIndex>();
+    mine.gather(sums);
+    if constexpr (kLoadsAhead) ptx::cp_async_wait_group<kPending>();
+    if constexpr (config.wide_stores())
+      mine.store(bias, residual_at<kIndex>(), y);
+    else
+      mine.store_elements(bias, residual, y);
+  }
+};
+
+// The same outputs, slowly, where a weight is not finite. By a warp.
+template <ImplicitGemmHalfSm90 config>
+__device__ void store_exact(const unsigned short* __restrict__ x, const float* __restrict__ packed,
+                            const unsigned short* __restrict__ residual, unsigned short* __restrict__ y,
+                            int first_pixel, int first_filter) {
+  constexpr ConvExtents a = config.conv;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < config.row_blocks * 16 * config.filters; i += 32) {
+    const int row = i / config.filters, filter = first_filter + i % config.filters;
+    const int pixel = first_pixel + row / 16 * 64 + row % 16;
+    if (pixel >= static_cast<int>(config.pixels()) || filter >= a.k) continue;
+    const ImplicitGemmHalfSm90::Pixel at = config.output_at(pixel);
+    const long long output = static_cast<long long>(pixel) * a.k + filter;
+    float other = 0;
+    if constexpr (a.residual) other = load_element<a.y_type>(residual, output);
+    store_element<a.y_type>(y, output,
+                            exact_output<config>(x, packed, at.image, filter, at.row, at.column, other));
+  }
+}
+
+}  // namespace convtune::implicit_gemm_half_sm90

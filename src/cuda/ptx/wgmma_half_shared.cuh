@@ -1,0 +1,61 @@
+// Matrix products of a warpgroup in half precision (wgmma), for compute capability 9.0 (sm_90a), with both
+// operands in shared memory. As wgmma.cuh, whose lists of registers it takes.
+#pragma once
+
+#include "cuda/ptx/wgmma.cuh"
+
+namespace convtune::ptx {
+
+// Of an operand whose rows are kRowBytes of k, 64 or 128, with their 16-byte pieces exchanged as TMA does it:
+// each by the number of its row (of 128 bytes) modulo as many as there are. `address` in 16 bytes; eight rows
+// begin at a multiple of their size. The next 16 of k are 2 further on, in those rows still.
+template <int kRowBytes>
+__device__ constexpr unsigned long long wgmma_descriptor_exchanged(unsigned address) {
+  static_assert(kRowBytes == 64 || kRowBytes == 128);
+  return (address & 0x3fff) | 1ull << 16 | static_cast<unsigned long long>(8 * kRowBytes / 16) << 32 |
+         (kRowBytes == 128 ? 1ull : 2ull) << 62;
+}
+
+// sums = a * b, or += where `adds`; 64 x N x 16. Warp w has rows 16w to 16w+15; sums[4j + 2i + b] is row
+// group + 8i, column 8j + 2 * thread + b.
+template <bool kBf16, int N>
+struct WgmmaHalfShared;
+
+#define CONVTUNE_WGMMA_HALF(bf16, type, columns, count, a_name, b_name, adds_name)                    \
+  template <>                                                                                         \
+  struct WgmmaHalfShared<bf16, columns> {                                                             \
+    __device__ static void multiply(float (&sums)[count], unsigned long long a, unsigned long long b, \
+                                    bool adds) {                                                      \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " adds_name                                \
+                   ", 0;\n"                                                                           \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type              \
+                   " {" CONVTUNE_LIST_##count "}, " a_name ", " b_name ", adds, 1, 1, 0, 0;\n}"       \
+                   : CONVTUNE_SUMS_##count                                                            \
+                   : "l"(a), "l"(b), "r"(static_cast<unsigned>(adds)));                               \
+    }                                                                                                 \
+  };
+#define CONVTUNE_WGMMA_HALVES(columns, count, a_name, b_name, adds_name)       \
+  CONVTUNE_WGMMA_HALF(true, "bf16", columns, count, a_name, b_name, adds_name) \
+  CONVTUNE_WGMMA_HALF(false, "f16", columns, count, a_name, b_name, adds_name)
+CONVTUNE_WGMMA_HALVES(8, 4, "%4", "%5", "%6")
+CONVTUNE_WGMMA_HALVES(16, 8, "%8", "%9", "%10")
+CONVTUNE_WGMMA_HALVES(24, 12, "%12", "%13", "%14")
+CONVTUNE_WGMMA_HALVES(32, 16, "%16", "%17", "%18")
+CONVTUNE_WGMMA_HALVES(48, 24, "%24", "%25", "%26")
+CONVTUNE_WGMMA_HALVES(64, 32, "%32", "%33", "%34")
+CONVTUNE_WGMMA_HALVES(80, 40, "%40", "%41", "%42")
+CONVTUNE_WGMMA_HALVES(96, 48, "%48", "%49", "%50")
+CONVTUNE_WGMMA_HALVES(112, 56, "%56", "%57", "%58")
+CONVTUNE_WGMMA_HALVES(128, 64, "%64", "%65", "%66")
+CONVTUNE_WGMMA_HALVES(144, 72, "%72", "%73", "%74")
+CONVTUNE_WGMMA_HALVES(160, 80, "%80", "%81", "%82")
+CONVTUNE_WGMMA_HALVES(176, 88, "%88", "%89", "%90")
+CONVTUNE_WGMMA_HALVES(192, 96, "%96", "%97", "%98")
+CONVTUNE_WGMMA_HALVES(208, 104, "%104", "%105", "%106")
+CONVTUNE_WGMMA_HALVES(224, 112, "%112", "%113", "%114")
+CONVTUNE_WGMMA_HALVES(240, 120, "%120", "%121", "%122")
+CONVTUNE_WGMMA_HALVES(256, 128, "%128", "%129", "%130")
+#undef CONVTUNE_WGMMA_HALVES
+#undef CONVTUNE_WGMMA_HALF
+
+}  // namespace convtune::ptx

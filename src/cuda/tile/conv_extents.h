@@ -1,0 +1,56 @@
+// The numbers of a convolution as device code wants them: a kernel is compiled for one of these, so that all
+// of them are constants. Letters as in convtune/problem.h; tensors are dense, NCHW or NHWC.
+#pragma once
+
+namespace convtune {
+
+// As PyTorch defines them (tile/epilogue.cuh). clip: between alpha and beta; leaky_relu: a slope of alpha.
+enum class ConvActivation { none, relu, clip, silu, gelu_erf, gelu_tanh, hardswish, leaky_relu, sigmoid };
+
+// Of a tensor in memory (tile/element.cuh).
+enum class ElementType { f32, f16, bf16 };
+
+constexpr int size_of(ElementType type) {  // bytes
+  return type == ElementType::f32 ? 4 : 2;
+}
+
+struct ConvExtents {
+  int n = 1, c = 1, h = 1, w = 1, k = 1, r = 1, s = 1, groups = 1;
+  int stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1, pad_top = 0, pad_left = 0;
+  int p = 1, q = 1;  // the output's height and width: padding below and to the right is in them
+  bool nhwc = false;
+  ConvActivation activation = ConvActivation::none;
+  float alpha = 0, beta = 0;  // the activation's
+  bool residual = false;      // is added before the activation
+  bool eager = false;         // rounds after each step of the epilogue
+  ElementType x_type = ElementType::f32, y_type = ElementType::f32, bias_type = ElementType::f32;  // w: x's
+  static constexpr const char* kName = "ConvExtents";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("n", self.n), field("c", self.c), field("h", self.h), field("w", self.w);
+    field("k", self.k), field("r", self.r), field("s", self.s), field("groups", self.groups);
+    field("stride_h", self.stride_h), field("stride_w", self.stride_w);
+    field("dilation_h", self.dilation_h), field("dilation_w", self.dilation_w);
+    field("pad_top", self.pad_top), field("pad_left", self.pad_left);
+    field("p", self.p), field("q", self.q), field("nhwc", self.nhwc);
+    field("activation", self.activation), field("alpha", self.alpha), field("beta", self.beta);
+    field("residual", self.residual), field("eager", self.eager);
+    field("x_type", self.x_type), field("y_type", self.y_type), field("bias_type", self.bias_type);
+  }
+
+  constexpr int group_channels() const { return c / groups; }  // input channels of a group
+  constexpr int group_filters() const { return k / groups; }
+  constexpr int taps() const { return group_channels() * r * s; }  // products of a sum
+  constexpr long long weights() const { return static_cast<long long>(k) * taps(); }
+
+  constexpr long long input_offset(int image, int channel, int row, int column) const {
+    return nhwc ? ((static_cast<long long>(image) * h + row) * w + column) * c + channel
+                : ((static_cast<long long>(image) * c + channel) * h + row) * w + column;
+  }
+  constexpr long long output_offset(int image, int filter, int row, int column) const {
+    return nhwc ? ((static_cast<long long>(image) * p + row) * q + column) * k + filter
+                : ((static_cast<long long>(image) * k + filter) * p + row) * q + column;
+  }
+};
+
+}  // namespace convtune

@@ -1,0 +1,42 @@
+// One output in plain fp32, without padding and without rounding: what a kernel falls back to where a number
+// is not finite, since tensor cores multiply padding and rounding makes an infinity of large numbers.
+#pragma once
+
+#include "cuda/tile/epilogue.cuh"
+#include "cuda/tile/packed.h"
+
+namespace convtune {
+
+// `taps`: the filter as the user has it, [channel of the group][r][s], whose first meets that row and column
+// of the image. `input(channel, row, column)`: a number inside it. No bias, no activation.
+template <class Input>
+__device__ __forceinline__ float exact_sum(const ConvExtents& a, const float* __restrict__ taps,
+                                           int first_row, int first_column, const Input& input) {
+  float sum = 0;
+#pragma unroll 1
+  for (int tap = 0; tap < a.taps(); ++tap) {
+    const int row = first_row + tap / a.s % a.r * a.dilation_h;
+    const int column = first_column + tap % a.s * a.dilation_w;
+    if (row < 0 || row >= a.h || column < 0 || column >= a.w) continue;
+    sum = fmaf(input(tap / (a.r * a.s), row, column), taps[tap], sum);
+  }
+  return sum;
+}
+
+// The output itself, of a config that is compiled for its problem.
+template <auto config>
+__device__ float exact_output(const void* __restrict__ x, const float* __restrict__ packed, int image,
+                              int filter, int p, int q, float residual = 0) {
+  constexpr Packed kAt = config.packed();
+  constexpr ConvExtents a = config.conv;
+  const int first_channel = filter / a.group_filters() * a.group_channels();
+  const float* const taps = packed + kAt.exact_at() + static_cast<long long>(filter) * a.taps();
+  const float sum = exact_sum(a, taps, p * a.stride_h - a.pad_top, q * a.stride_w - a.pad_left,
+                              [&](int channel, int row, int column) {
+                                return load_element<a.x_type>(
+                                    x, a.input_offset(image, first_channel + channel, row, column));
+                              });
+  return finish<config.conv>(sum, packed[kAt.bias_at() + filter], residual);
+}
+
+}  // namespace convtune

@@ -1,0 +1,22 @@
+// Packed weights, in words of 4 bytes: prepared as one kernel reads them, all weights as they came, the
+// biases, and a flag.
+//
+// The flag is not 0 where a prepared weight is not finite: an infinity would make NaN of the zeros that
+// padding puts into its products. What counts is the number that is multiplied, and so it is looked at after
+// rounding, which makes infinities of the largest numbers: a kernel that rounds nothing flags those weights
+// alone that are not finite as they came.
+#pragma once
+
+namespace convtune {
+
+struct Packed {
+  long long prepared = 0, weights = 0, biases = 0;
+  bool flagged = true;  // else the kernel finds out by its sums
+
+  constexpr long long exact_at() const { return prepared; }
+  constexpr long long bias_at() const { return prepared + weights; }
+  constexpr long long flag_at() const { return bias_at() + biases; }
+  constexpr long long words() const { return flag_at() + flagged; }
+};
+
+}  // namespace convtune

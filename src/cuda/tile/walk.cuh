@@ -1,0 +1,19 @@
+// The tiles of a block that stays on its SM: every gridDim.x-th,
+//   for (int tile = walk.first; tile < walk.kTiles; tile += walk.step)
+// Filter blocks of the same positions run beside each other, so that one finds in L2 what another has read.
+#pragma once
+
+namespace convtune {
+
+template <auto config>
+struct Walk {
+  static constexpr int kTiles = static_cast<int>(config.tiles()), kFilterBlocks = config.filter_blocks();
+  static constexpr int kBlockPositions = config.block_positions();
+  int first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
+
+  __device__ int tiles() const { return (kTiles - first + step - 1) / step; }  // of this block
+  __device__ static int filter_block(int tile) { return tile % kFilterBlocks; }
+  __device__ static int first_position(int tile) { return tile / kFilterBlocks * kBlockPositions; }
+};
+
+}  // namespace convtune

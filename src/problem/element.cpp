@@ -1,0 +1,105 @@
+// See element.h. IEEE 754's binary16, and bfloat16: the upper half of binary32.
+#include "problem/element.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace convtune {
+namespace {
+
+// The bits of a mantissa, the implied one with them, and the exponent of the least normal number.
+struct Format {
+  int bits, least_exponent, most_exponent;
+};
+
+Format format_of(DType type) {
+  switch (type) {
+    case DType::f16:
+      return {11, -14, 15};
+    case DType::bf16:
+      return {8, -126, 127};
+    default:
+      return {24, -126, 127};
+  }
+}
+
+// Of a number that the type holds exactly.
+std::uint16_t half_bits(DType type, double value) {
+  if (type == DType::bf16)
+    return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16U);
+  const unsigned sign = std::signbit(value) ? 0x8000U : 0U;
+  const double magnitude = std::abs(value);
+  if (std::isnan(value)) return static_cast<std::uint16_t>(sign | 0x7e00U);
+  if (std::isinf(value)) return static_cast<std::uint16_t>(sign | 0x7c00U);
+  // Below the least normal number the mantissa alone counts, in steps of 2^-24.
+  if (magnitude < 0x1p-14)
+    return static_cast<std::uint16_t>(sign | static_cast<unsigned>(magnitude * 0x1p24));
+  int exponent = 0;
+  const double mantissa = std::frexp(magnitude, &exponent);  // in [1/2, 1)
+  return static_cast<std::uint16_t>(sign | static_cast<unsigned>(exponent + 14) << 10U |
+                                    (static_cast<unsigned>(mantissa * 0x1p11) & 0x3ffU));
+}
+
+float from_half_bits(DType type, std::uint16_t bits) {
+  if (type == DType::bf16) return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
+  const int exponent = bits >> 10U & 0x1fU;
+  const auto mantissa = static_cast<float>(bits & 0x3ffU);
+  float magnitude = 0;
+  if (exponent == 0)
+    magnitude = mantissa * 0x1p-24F;
+  else if (exponent == 31)
+    magnitude =
+        mantissa == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+  else
+    magnitude = std::ldexp(mantissa + 1024, exponent - 25);
+  return (bits & 0x8000U) != 0 ? -magnitude : magnitude;
+}
+
+}  // namespace
+
+double rounded(DType type, double value) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const Format format = format_of(type);
+  // The number in units of its last place is what std::nearbyint rounds, ties to even.
+  const int last_place = std::max(std::ilogb(value), format.least_exponent) - (format.bits - 1);
+  const double nearest = std::ldexp(std::nearbyint(std::ldexp(value, -last_place)), last_place);
+  return std::ilogb(nearest) > format.most_exponent && nearest != 0
+             ? std::copysign(std::numeric_limits<double>::infinity(), value)
+             : nearest;
+}
+
+float load(DType type, const void* tensor, std::int64_t index) {
+  if (type == DType::f32) return static_cast<const float*>(tensor)[index];
+  return from_half_bits(type, static_cast<const std::uint16_t*>(tensor)[index]);
+}
+
+void store(DType type, void* tensor, std::int64_t index, double value) {
+  if (type == DType::f32)
+    static_cast<float*>(tensor)[index] = static_cast<float>(value);
+  else
+    static_cast<std::uint16_t*>(tensor)[index] = half_bits(type, rounded(type, value));
+}
+
+std::vector<float> to_floats(DType type, const void* tensor, std::int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  if (type == DType::f32 && count > 0)
+    std::memcpy(values.data(), tensor, values.size() * sizeof(float));
+  else
+    for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = load(type, tensor, i);
+  return values;
+}
+
+std::vector<unsigned char> to_bytes(DType type, const std::vector<float>& values) {
+  std::vector<unsigned char> bytes(values.size() * static_cast<std::size_t>(size_of(type)));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    store(type, bytes.data(), static_cast<std::int64_t>(i), values[i]);
+  return bytes;
+}
+
+double unit_roundoff(DType type) {
+  return std::ldexp(1.0, -format_of(type).bits);
+}
+
+}  // namespace convtune

@@ -1,0 +1,25 @@
+// What the stages of one search work with: given to each by tune().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "measure/testbed.h"
+#include "tune/budget.h"
+#include "tune/screening.h"
+
+namespace convtune {
+
+struct SearchContext {
+  const ConvProblem& problem;
+  const DeviceInfo& device;
+  double min_gain;
+  const Budget& budget;
+  Testbed& bed;
+  Screening& screening;
+  std::function<bool()> cancelled;
+  // Progress: this stage begins, and has so many steps.
+  std::function<void(const char* stage, std::int64_t steps)> tell = [](const char*, std::int64_t) {};
+};
+
+}  // namespace convtune

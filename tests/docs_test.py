@@ -1,0 +1,23 @@
+"""The documents point at what is there: their links at files, the runs that they name at bench/results; and every run
+there is named, so that no claim has two. Usage: docs_test.py SOURCES"""
+
+import re
+import sys
+from pathlib import Path
+
+root = Path(sys.argv[1])
+documents = [*root.glob("*.md"), *root.glob("docs/**/*.md")]
+runs = {path.name for path in root.glob("bench/results/*/*.json")}
+wrong, named = [], set()
+for document in documents:
+    text = document.read_text()
+    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
+        if not (document.parent / target).exists():
+            wrong.append(f"{document.relative_to(root)}: there is no {target}")
+    for run in re.findall(r"\b20\d\d-\d\d-\d\d-[\w.{},-]*\.json", text):
+        named.add(run)
+        if run not in runs:
+            wrong.append(f"{document.relative_to(root)}: there is no run {run}")
+wrong += [f"bench/results: no document names {run}" for run in sorted(runs - named)]
+assert len(documents) > 10 and len(runs) > 3, "these are not the sources"
+sys.exit("\n".join(wrong) or 0)

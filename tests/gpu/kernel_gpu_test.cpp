@@ -1,0 +1,266 @@
+// Every kernel of the table on a GPU, over the problems of kernel_problems.h that it supports: exact on
+// integers, strict about NaN, infinities and padding, on pointers of any alignment, with every activation, as
+// precise as it is asked to be, beyond 2^31 outputs, and the same bits in every run.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "convtune/device.h"
+#include "cpu/reference.h"
+#include "cuda/backend/cuda.h"
+#include "cuda/compile/compile_all.h"
+#include "cuda/device/driver.h"
+#include "kernel_problems.h"
+#include "measure/testbed.h"
+#include "model/target.h"
+#include "problem/element.h"
+
+namespace convtune {
+namespace {
+
+std::vector<float> integers(std::int64_t elements, std::uint64_t seed) {
+  std::vector<float> values(static_cast<std::size_t>(elements));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(static_cast<int>(random_bits(seed, i) % 7) - 3);
+  return values;
+}
+
+struct Case {
+  ConvProblem problem;
+  Config config;
+};
+std::string name(const Case& one) {
+  return to_string(one.problem) + " with " + to_string(one.config);
+}
+
+struct Tensors {
+  explicit Tensors(const ConvProblem& a)
+      : x(integers(a.input_elements(), 1)),
+        w(integers(a.weight_elements(), 2)),
+        bias(integers(a.k, 3)),
+        residual(integers(a.residual ? a.output_elements() : 0, 4)) {}
+  std::vector<float> x, w, bias, residual;
+};
+
+// The first difference from the oracle; small integers are exact, NaN and infinities must agree.
+std::string difference(const ConvProblem& a, const Tensors& t, const std::vector<float>& y) {
+  const cpu::HostValues values{.x = t.x.data(),
+                               .w = t.w.data(),
+                               .bias = a.bias ? t.bias.data() : nullptr,
+                               .residual = t.residual.data()};
+  for (std::int64_t i = 0; i < a.output_elements(); ++i) {
+    const float got = y[static_cast<std::size_t>(i)];
+    const double want = rounded(a.dtype.y, cpu::oracle(a, values, i).value);
+    if (std::isnan(want) ? !std::isnan(got) : want != got)
+      return cpu::name_of_element(a, i) + " is " + std::to_string(got) + ", not " + std::to_string(want);
+  }
+  return {};
+}
+
+class Kernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no NVIDIA GPU: " << cuda::describe_driver();
+    if (here(small_problems()).empty())  // that some GPU has problems for it, a unit test proves
+      GTEST_SKIP() << algorithm().supports(small_problems().front(), device()).reason();
+  }
+  Backend& gpu() { return cuda::backend({Device::Kind::cuda, 0}); }
+  const DeviceInfo& device() { return gpu().info(); }
+  const cuda::KernelAlgorithm& algorithm() { return *GetParam(); }
+  std::vector<ConvProblem> here(std::vector<ConvProblem> problems) {
+    return supported(algorithm(), device(), std::move(problems));
+  }
+
+  // The first config, `others` from anywhere in the list, one that is made of two of the list where it is
+  // accepted, and the first that serves every problem: compiled beforehand by all processors.
+  std::vector<Case> cases_of(const std::vector<ConvProblem>& problems, std::size_t others = 1) {
+    std::vector<Case> cases;
+    for (std::size_t i = 0; i < problems.size(); ++i) {
+      const std::vector<Config> configs = algorithm().candidates(problems[i], device());
+      EXPECT_FALSE(configs.empty()) << to_string(problems[i]);
+      if (configs.empty()) continue;
+      Picker pick(i);
+      const auto any = [&] { return configs[static_cast<std::size_t>(pick(0, std::ssize(configs) - 1))]; };
+      std::vector<Config> chosen = {configs.front()};
+      for (std::size_t other = 0; other < others; ++other) chosen.push_back(any());
+      Config crossed = any();
+      for (const Config mate = any(); auto& [field, value] : crossed.values)
+        if (pick(0, 1) == 1) value = mate.at(field);
+      if (algorithm().accepts(problems[i], device(), crossed)) chosen.push_back(crossed);
+      const auto general = std::find_if(configs.begin(), configs.end(),
+                                        [&](const Config& config) { return !algorithm().compiles(config); });
+      if (general != configs.end()) chosen.push_back(*general);
+      for (std::size_t c = 0; c < chosen.size(); ++c)
+        if (std::find(chosen.begin(), chosen.begin() + static_cast<std::ptrdiff_t>(c), chosen[c]) ==
+            chosen.begin() + static_cast<std::ptrdiff_t>(c))
+          cases.push_back({problems[i], chosen[c]});
+    }
+    compile(cases);
+    return cases;
+  }
+  std::vector<Case> first_guesses(const std::vector<ConvProblem>& problems) {
+    std::vector<Case> cases;
+    for (const ConvProblem& problem : problems)
+      cases.push_back({problem, algorithm().candidates(problem, device()).front()});
+    compile(cases);
+    return cases;
+  }
+  void compile(const std::vector<Case>& cases) {
+    std::vector<cuda::CompileJob> jobs;
+    for (const Case& one : cases) {
+      const cuda::LaunchPlan plan = algorithm().plan(one.problem, device(), one.config);
+      jobs.push_back(cuda::compile_job(plan, plan.configs.front()));
+    }
+    cuda::compile_all(jobs, static_cast<int>(std::thread::hardware_concurrency()), 60);
+  }
+
+  // The output for host tensors, `shift` elements off every alignment.
+  std::vector<float> run(const Case& one, const Tensors& t, std::size_t shift = 0) {
+    const DTypes& types = one.problem.dtype;
+    const auto to_device = [&](DType type, const std::vector<float>& values) {
+      const std::vector<unsigned char> bytes = to_bytes(type, values);
+      const std::size_t skipped = shift * static_cast<std::size_t>(size_of(type));
+      auto block = gpu().allocate(bytes.size() + skipped);
+      auto* const begin = static_cast<unsigned char*>(block.get()) + skipped;
+      gpu().upload(begin, bytes.data(), bytes.size());
+      return std::shared_ptr<void>(block, begin);
+    };
+    const auto executable = algorithm().build(one.problem, device(), one.config);
+    const auto packed = gpu().allocate(executable->packed_bytes());
+    std::vector<float> y(static_cast<std::size_t>(one.problem.output_elements()), -1e30f);
+    const auto x = to_device(types.x, t.x), w = to_device(types.w, t.w), bias = to_device(types.bias, t.bias),
+               residual = to_device(types.y, t.residual), y_device = to_device(types.y, y);
+    executable->pack(w.get(), one.problem.bias ? bias.get() : nullptr, packed.get(), nullptr);
+    executable->run({.x = x.get(), .residual = residual.get(), .y = y_device.get()}, packed.get(), nullptr);
+    gpu().synchronize(nullptr);
+    std::vector<unsigned char> bytes(y.size() * static_cast<std::size_t>(size_of(types.y)));
+    gpu().download(bytes.data(), y_device.get(), bytes.size());
+    return to_floats(types.y, bytes.data(), one.problem.output_elements());
+  }
+
+  // Of a large output `samples`, or all of it for 0.
+  void expect_right(const std::vector<Case>& cases, TestData data, std::int64_t samples) {
+    for (const Case& one : cases) {
+      Testbed bed(one.problem, gpu(), data, 5, samples);
+      EXPECT_EQ(bed.check(*algorithm().build(one.problem, device(), one.config)).failure, "") << name(one);
+    }
+  }
+};
+
+TEST_P(Kernel, IsExactOnTheSuites) {
+  const std::vector<ConvProblem> problems = here(suite_problems(2));
+  EXPECT_FALSE(problems.empty()) << "no layer of any suite is for it";
+  expect_right(cases_of(problems), TestData::integer, 3000);
+}
+
+TEST_P(Kernel, IsExactOnSmallProblems) {
+  expect_right(cases_of(here(small_problems()), 3), TestData::integer, 0);
+}
+
+TEST_P(Kernel, IsExactOnTheEdges) {
+  expect_right(cases_of(spread(here(suite_problems(7, {"edges"})), 30)), TestData::integer, 0);
+}
+
+TEST_P(Kernel, IsExactOnRandomLayers) {
+  const std::vector<ConvProblem> problems = spread(here(random_layers(720)), 60);
+  EXPECT_GE(problems.size(), 40u);
+  expect_right(cases_of(problems), TestData::integer, 2000);
+}
+
+// NaN, infinities and what is infinite as TF32 and fp16, in each tensor: no further than the sums reach.
+TEST_P(Kernel, SpreadsNanAndInfinityNoFurtherThanTheSumsReach) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const Case& one : cases_of(here(small_problems()))) {
+    // The largest numbers: rounded up, they are infinite in a narrower type.
+    const float huge = one.problem.dtype.x == DType::f16    ? 65504
+                       : one.problem.dtype.x == DType::bf16 ? 0x1.fep127F
+                                                            : std::numeric_limits<float>::max();
+    for (const float bad : {kNan, kInf, -kInf, huge})
+      for (int where = 0; where < 3; ++where) {
+        Tensors t(one.problem);
+        std::vector<float>& values = where == 0 ? t.x : where == 1 ? t.w : t.bias;
+        values[values.size() / 3] = bad;
+        values[values.size() - 1] = bad;
+        // Products by 1 and nothing added: exact in spite of its size.
+        if (bad == huge) std::fill(t.residual.begin(), t.residual.end(), 0.0f);
+        if (bad == huge && where < 2) {
+          for (float& other : where == 0 ? t.w : t.x) other = other > 0 ? 1.0f : 0.0f;
+          std::fill(values.begin(), values.end(), 0.0f);
+          values[values.size() / 3] = bad;
+          std::fill(t.bias.begin(), t.bias.end(), 0.0f);
+        } else if (bad == huge) {
+          std::fill(t.x.begin(), t.x.end(), 0.0f);
+        }
+        EXPECT_EQ(difference(one.problem, t, run(one, t)), "")
+            << name(one) << ", " << bad << " in tensor " << where;
+      }
+  }
+}
+
+TEST_P(Kernel, TakesBadlyAlignedPointers) {
+  for (const Case& one : cases_of(here(small_problems()))) {
+    const Tensors t(one.problem);
+    for (const std::size_t shift : {0, 1, 2, 4})
+      EXPECT_EQ(difference(one.problem, t, run(one, t, shift)), "") << name(one) << ", " << shift << " off";
+  }
+}
+
+TEST_P(Kernel, AppliesEveryActivation) {
+  std::vector<ConvProblem> problems;
+  for (const ConvProblem& problem : spread(here(small_problems()), 3))
+    for (const ConvProblem& activated : with_each_activation(problem)) problems.push_back(activated);
+  problems = here(problems);
+  EXPECT_FALSE(problems.empty());
+  for (const TestData data : {TestData::integer, TestData::real})
+    expect_right(first_guesses(problems), data, 0);
+}
+
+TEST_P(Kernel, ErrsNoMoreThanItsPrecisionAllows) {
+  std::vector<ConvProblem> problems;
+  for (ConvProblem problem : spread(here(small_problems()), 4))
+    for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::fp16, Precision::bf16}) {
+      problem.precision = precision;
+      problems.push_back(problem);
+    }
+  expect_right(first_guesses(here(problems)), TestData::real, 0);
+}
+
+// More outputs than an int counts, the last among those that are looked at.
+TEST_P(Kernel, CountsMoreOutputsThanAnIntCan) {
+  std::vector<ConvProblem> problems;
+  for (const char* line : {"mb700ic1ih224oc64kh3ph1", "mb350ic8ih224oc128kh1", "mb700ic1ih256oc768kh4sh4",
+                           "mb700ic1ih896oc64kh3sh4ph1", "g64mb56ic64ih4oc64kh3ph400 layout=nhwc"})
+    problems.push_back(tf32(line));
+  problems = here(with_halves(problems));
+  ASSERT_FALSE(problems.empty()) << "none of these is for it";
+  ASSERT_GT(problems.front().output_elements(), std::int64_t{1} << 31);
+  if (device().memory_bytes < std::int64_t{20} << 30) GTEST_SKIP() << "it needs 10 GB";
+  expect_right(cases_of({problems.front()}, 0), TestData::integer, 3000);
+}
+
+// Of random numbers, which have no exact sum.
+TEST_P(Kernel, GivesTheSameBitsEveryTime) {
+  std::vector<ConvProblem> problems = here(suite_problems(16));
+  std::erase_if(problems, [](const ConvProblem& a) { return a.output_elements() > 1 << 24; });
+  ASSERT_FALSE(problems.empty());
+  for (const Case& one : first_guesses(spread(problems, 2))) {
+    Tensors t(one.problem);
+    for (auto* values : {&t.x, &t.w, &t.bias})
+      for (std::size_t i = 0; i < values->size(); ++i)
+        (*values)[i] = static_cast<float>(random_bits(11, i) >> 40) * 0x1p-23f - 1;
+    const std::vector<float> first = run(one, t);
+    for (int i = 0; i < 20; ++i) ASSERT_EQ(run(one, t), first) << name(one);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, Kernel, testing::ValuesIn(own_algorithms()),
+                         [](const auto& info) { return std::string(info.param->name()); });
+
+}  // namespace
+}  // namespace convtune

@@ -1,0 +1,170 @@
+// cuDNN's graphs without a GPU: cuDNN itself checks every descriptor, and plans for a device that is
+// described to it. What is compiled at run time needs a driver too, and is only listed here.
+#include "cuda/cudnn/cudnn_graph.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "cuda/cudnn/cudnn_offers.h"
+#include "problem/random_problem.h"
+
+namespace convtune::cuda {
+namespace {
+
+// An H200 as cuDNN 9.19 writes it.
+constexpr std::string_view kDevice =
+    R"({"deviceVer":900,"cudaDeviceId":0,"driverVer":13000,"totalGlobalMem":150000000000,)"
+    R"("maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],"regsPerBlock":65536,)"
+    R"("multiProcessorCount":132,"warpSize":32,"maxSharedMemoryPerBlock":49152,)"
+    R"("maxSharedMemoryPerBlockOptin":232448,"reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,)"
+    R"("maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,"isTccDriver":0,)"
+    R"("supportCoopLaunch":1,"smClockRateKHz":1980000,"memClockRateKHz":3201000,"l2CacheSize":62914560,)"
+    R"("deviceName":"NVIDIA H200"})";
+
+class CudnnGraphs : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!cudnn_found()) GTEST_SKIP() << cudnn_version();
+    try {
+      describe_device(session_, kDevice);
+    } catch (const Error& error) {
+      GTEST_SKIP() << "this cuDNN takes no description of a device: " << error.what();
+    }
+  }
+  // Engines whose plans cuDNN makes here.
+  std::set<std::int64_t> engines(const ConvProblem& problem, const CudnnForm& form) {
+    CudnnOffers offers(problem, form, session_);
+    std::set<std::int64_t> planned;
+    for (std::size_t i = 0; i < offers.size(); ++i)
+      if (offers.plan(i).support) planned.insert(offers.engine(i));
+    return planned;
+  }
+  std::set<std::int64_t> engines(std::string text, const CudnnForm& form) {
+    ConvProblem problem = parse_problem(text);
+    if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
+    return engines(problem, form);
+  }
+  CudnnSession session_;
+};
+
+constexpr CudnnForm kFirst{false, true}, kLast{true, true};
+
+// No descriptor of any problem is refused, whatever engines then say.
+TEST_F(CudnnGraphs, TakesTheDescriptorsOfAnyProblem) {
+  std::map<Activation, int> activations;
+  int eager = 0, depth = 0, residuals = 0, half = 0;
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    ConvProblem problem = random_problem_of_any_kind(7, i);
+    problem.direction = Direction::forward;
+    problem.n = std::max<std::int64_t>(problem.n, 1);
+    for (const bool channels_last : {false, true})
+      for (const bool fused : {false, true}) {
+        const CudnnForm form{channels_last, fused};
+        EXPECT_NO_THROW((void)convolution_graph(problem, form, session_)) << to_string(problem);
+        EXPECT_NO_THROW((void)epilogue_graphs(problem, form, session_)) << to_string(problem);
+      }
+    ++activations[problem.activation];
+    eager += rounds_eagerly(problem);
+    depth += problem.has_depth();
+    residuals += problem.residual;
+    half += problem.dtype.x != DType::f32;
+  }
+  EXPECT_EQ(activations.size(), 9u);
+  EXPECT_GT(eager, 5);
+  EXPECT_GT(depth, 10);
+  EXPECT_GT(residuals, 10);
+  EXPECT_GT(half, 50);
+}
+
+// What precompiled engines fuse: bias, and with it residual and ReLU, in every type and layout.
+TEST_F(CudnnGraphs, PrecompiledEnginesFuseTheClassicEpilogues) {
+  for (const char* type : {"f32", "f16", "bf16"})
+    for (const char* shape :
+         {"mb8ic64ih56oc64kh3ph1", "mb8ic3ih64oc64kh7sh2ph3", "mb2ic3ih9oc7kh3ph1", "g4mb4ic64ih28oc64kh3ph1",
+          "g96mb4ic96ih28oc96kh3ph1", "mb1ic32id8ih28iw28oc32kd3kh3kw3ph1pw1"})
+      for (const char* epilogue : {"bias=0", "bias=1", "act=relu", "bias=0 act=relu", "residual=1 act=relu",
+                                   "bias=0 residual=1", "residual=1"})
+        for (const CudnnForm& form : {kFirst, kLast}) {
+          const std::string text = std::string(shape) + " dtype=" + type + " " + epilogue;
+          EXPECT_FALSE(engines(text, form).empty()) << text << (form.channels_last ? " channels-last" : "");
+        }
+}
+
+// Tensor cores serve halves also where fp32 is asked for: no product is rounded.
+TEST_F(CudnnGraphs, PrecisionOfHalvesIsTheirOwn) {
+  const std::string shape = "mb8ic64ih56oc64kh3ph1 precision=fp32 dtype=";
+  EXPECT_TRUE(engines(shape + "f16", kLast).contains(10));
+  EXPECT_FALSE(engines(shape + "f32", kLast).contains(51));
+}
+
+// The steps of a sequence: which tensors each names.
+TEST_F(CudnnGraphs, SequencesNameTheirTensors) {
+  using enum CudnnTensor;
+  const auto tensors = [&](const char* words) {
+    const ConvProblem problem = parse_problem(std::string("mb2ic8ih9oc8kh3 dtype=f16 ") + words);
+    const CudnnForm form{false, false};
+    std::vector<std::set<CudnnTensor>> steps;
+    const auto add = [&](const CudnnGraph& graph) {
+      steps.emplace_back(graph.tensors.begin(), graph.tensors.end());
+      EXPECT_EQ(steps.back().size(), graph.tensors.size()) << "one of them twice";
+    };
+    add(convolution_graph(problem, form, session_));
+    for (const CudnnGraph& graph : epilogue_graphs(problem, form, session_)) add(graph);
+    return steps;
+  };
+  using Steps = std::vector<std::set<CudnnTensor>>;
+  EXPECT_EQ(tensors("bias=0"), (Steps{{x, w, y}}));
+  EXPECT_EQ(tensors("residual=1 act=silu"), (Steps{{x, w, sum}, {sum, bias, residual, y}}));
+  EXPECT_EQ(tensors("act=hardswish"), (Steps{{x, w, sum}, {sum, bias, three, sixth, y}}));
+  EXPECT_EQ(tensors("residual=1 act=silu rounding=eager"),
+            (Steps{{x, w, sum}, {sum, bias, partial}, {partial, residual, sum}, {sum, y}}));
+}
+
+TEST_F(CudnnGraphs, AreGivenABiasWhereTheyFuse) {
+  EXPECT_EQ(cudnn_bias_elements(parse_problem("mb3ic8ih9oc5kh3"), {true, true}), 5);
+  EXPECT_EQ(cudnn_bias_elements(parse_problem("mb3ic8ih9oc5kh3"), {true, false}), 5);
+  EXPECT_EQ(cudnn_bias_elements(parse_problem("mb3ic8ih9oc5kh3 bias=0 act=silu"), {true, false}), 0);
+  EXPECT_EQ(cudnn_bias_elements(parse_problem("mb3ic8ih9oc5kh3 bias=0"), {true, true}), 0);
+  EXPECT_EQ(cudnn_bias_elements(parse_problem("mb3ic8ih9oc5kh3 bias=0 act=silu"), {true, true}), 5);
+}
+
+// Only of rows that are whole vectors cuDNN's operations by element are right.
+TEST_F(CudnnGraphs, SequencesAreForChannelsLastInEights) {
+  const auto right = [](const char* text, bool last) {
+    return sequence_is_right(parse_problem(text), {last, false});
+  };
+  EXPECT_TRUE(right("mb3ic8ih8oc16kh3ph1", true));
+  EXPECT_FALSE(right("mb3ic8ih8oc16kh3ph1", false));
+  EXPECT_FALSE(right("mb3ic8ih8oc12kh3ph1", true));
+  EXPECT_FALSE(right("mb3ic8ih7oc16kh3ph1", true));  // 147 pixels
+}
+
+// What is compiled at run time: an engine for every epilogue channels-last, and for what follows a
+// convolution.
+TEST_F(CudnnGraphs, EveryEpilogueHasAnEngine) {
+  // Why there is none, or nothing. Where the driver is a stub, all is compiled and nothing can be loaded.
+  const auto reason = [&](const ConvProblem& problem, const CudnnForm& form) -> std::string {
+    CudnnOffers offers(problem, form, session_);
+    std::string last = "no offers";
+    for (std::size_t i = 0; i < offers.size(); ++i) {
+      const Support& support = offers.plan(i).support;
+      if (support || support.reason().find("cuLibraryLoadData") != std::string::npos) return {};
+      last = support.reason();
+    }
+    return last;
+  };
+  const std::string shape = "mb8ic64ih28oc64kh3ph1 dtype=f16 ";
+  if (reason(parse_problem(shape + "act=silu"), kLast) == "no offers")
+    GTEST_SKIP() << "nothing can be compiled here";
+  for (const char* words :
+       {"act=none residual=1", "act=clip:-1:1", "act=silu residual=1", "act=gelu_erf bias=0", "act=gelu_tanh",
+        "act=hardswish", "act=leaky_relu:0.1", "act=sigmoid"})
+    for (const CudnnForm& form : {kLast, CudnnForm{true, false}})
+      EXPECT_EQ(reason(parse_problem(shape + words), form), "")
+          << words << (form.fused ? "" : " unfused") << (form.channels_last ? " channels-last" : "");
+}
+
+}  // namespace
+}  // namespace convtune::cuda

@@ -1,0 +1,77 @@
+// Packed weights without a GPU: what each kernel prepares has every weight, and nothing that there is not.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "cuda/algorithms/direct_body_sm90/config.h"
+#include "cuda/algorithms/direct_depthwise_sm80/config.h"
+#include "cuda/algorithms/direct_fma_sm80/config.h"
+#include "cuda/algorithms/direct_patch_sm90/config.h"
+#include "cuda/algorithms/direct_stem_sm80/candidates.h"
+#include "cuda/algorithms/direct_stem_sm90/config.h"
+#include "kernel_expectations.h"
+
+namespace convtune {
+namespace {
+
+// How often each weight, and behind them each bias, is prepared.
+template <class Kernel>
+std::vector<int> prepared(const Kernel& kernel) {
+  const Packed at = kernel.packed();
+  std::vector<int> times(static_cast<std::size_t>(at.weights + kernel.conv.k));
+  for (long long i = 0; i < at.prepared; ++i)
+    if (const long long source = kernel.source_of(i); source >= 0) {
+      EXPECT_LT(source, at.weights + kernel.conv.k);
+      ++times.at(static_cast<std::size_t>(source));
+    }
+  return times;
+}
+
+// The first and the last candidate of some problems.
+template <class Kernel, class KernelOf>
+void expect_all(const Algorithm& algorithm, const std::vector<const char*>& problems, bool with_biases,
+                const KernelOf& of) {
+  for (const char* text : problems) {
+    const ConvProblem problem = tf32(text);
+    const std::vector<Config> configs = algorithm.candidates(problem, gpu());
+    ASSERT_FALSE(configs.empty()) << text;
+    for (const Config& config : {configs.front(), configs.back()}) {
+      const Kernel kernel = of(problem, config);
+      const std::vector<int> times = prepared(kernel);
+      const auto weights = static_cast<std::size_t>(kernel.packed().weights);
+      for (std::size_t i = 0; i < times.size(); ++i)
+        ASSERT_EQ(times[i], i < weights || with_biases) << text << " with " << to_string(config) << ": " << i;
+      EXPECT_EQ(kernel.packed().exact_at(), kernel.packed().prepared);
+      EXPECT_GE(kernel.packed().biases, kernel.conv.k);
+      EXPECT_EQ(kernel.packed().words(), kernel.packed().flag_at() + 1);
+    }
+  }
+}
+
+template <class Kernel>
+void expect_all(const Algorithm& algorithm, const std::vector<const char*>& problems,
+                bool with_biases = false) {
+  expect_all<Kernel>(algorithm, problems, with_biases, [](const ConvProblem& problem, const Config& config) {
+    return kernel_of<Kernel>(problem, config);
+  });
+}
+
+TEST(Packed, HasEveryWeightOnce) {
+  expect_all<DirectBodySm90>(cuda::direct_body_sm90(),
+                             {"mb2ic21ih13oc70kh3ph1", "mb2ic16ih9oc64kh1", "mb1ic9ih12oc130kh2kw5sh2"});
+  expect_all<DirectDepthwiseSm80>(cuda::direct_depthwise_sm80(),
+                                  {"mb2g20ic20ih9oc20kh3ph1 layout=nhwc", "mb1g5ic5ih30oc5kh7 layout=nhwc"});
+  expect_all<DirectFmaSm80>(cuda::direct_fma_sm80(),
+                            {"mb2g12ic12ih9oc12kh3ph1", "mb2g4ic8ih12oc20kh3kw2", "mb1ic3ih12oc7kh3"}, true);
+  expect_all<DirectPatchSm90>(cuda::direct_patch_sm90(), {"mb2ic3ih64oc70kh16sh16", "mb1ic5ih32oc33kh8sh8"});
+  expect_all<DirectStemSm90>(cuda::direct_stem_sm90(),
+                             {"mb2ic3ih64oc96kh11sh4ph2", "mb2ic2ih33iw69oc13kh5kw3sh2sw4ph1pw2"});
+  expect_all<DirectStemSm80>(cuda::direct_stem_sm80(), {"mb2ic3ih32oc35kh7sh2ph3", "mb2ic4ih16oc16kh3ph1"},
+                             false, [](const ConvProblem& problem, const Config& config) {
+                               const cuda::DirectStemPlanned planned(problem);
+                               return planned.laid_out(from_config(config, planned.plain()));
+                             });
+}
+
+}  // namespace
+}  // namespace convtune

@@ -1,0 +1,252 @@
+// What every kernel of the table is tested on: which there are, and problems of every kind that a kernel is
+// made for. A kernel takes part in what it supports, so a new one is tested by being in the table.
+#pragma once
+
+#include <algorithm>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "base/random_bits.h"
+#include "convtune/cases.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "plan/algorithms.h"
+
+namespace convtune {
+namespace cuda {
+
+// How a test over them is named.
+inline void PrintTo(const KernelAlgorithm* algorithm, std::ostream* out) {
+  *out << algorithm->name();
+}
+
+}  // namespace cuda
+
+inline std::vector<const cuda::KernelAlgorithm*> own_algorithms() {
+  std::vector<const cuda::KernelAlgorithm*> own;
+  for (const Algorithm* algorithm : algorithms(Device::Kind::cuda))
+    if (const cuda::KernelAlgorithm* kernel = cuda::kernel_algorithm(*algorithm)) own.push_back(kernel);
+  return own;
+}
+
+// A built-in case or a line; in TF32 where it does not say.
+inline ConvProblem tf32(const std::string& text) {
+  ConvProblem problem = find_problem(text);
+  if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
+  return problem;
+}
+
+// Those of an algorithm, in order.
+inline std::vector<ConvProblem> supported(const Algorithm& algorithm, const DeviceInfo& device,
+                                          std::vector<ConvProblem> problems) {
+  std::erase_if(problems, [&](const ConvProblem& problem) { return !algorithm.supports(problem, device); });
+  return problems;
+}
+// At most so many of them, from all over the list.
+template <class T>
+std::vector<T> spread(const std::vector<T>& list, std::size_t most) {
+  if (list.size() <= most) return list;
+  std::vector<T> some;
+  for (std::size_t i = 0; i < most; ++i) some.push_back(list[i * list.size() / most]);
+  return some;
+}
+
+// The same layer in half precision: of both types, both layouts and every epilogue in turns.
+inline ConvProblem in_half(ConvProblem problem, std::size_t turn) {
+  const bool f16 = turn % 3 == 1;
+  problem.dtype = f16 ? DType::f16 : DType::bf16;
+  problem.precision = f16 ? Precision::fp16 : Precision::bf16;
+  if (turn % 4 == 0) problem.dtype.bias = DType::f32;
+  if (turn % 5 < 3) problem.layout = Layout::nhwc;
+  problem.residual = turn % 7 == 1;
+  if (turn % 7 == 2) problem.rounding = Rounding::eager;
+  return problem;
+}
+// All of them, then all of them in half precision.
+inline std::vector<ConvProblem> with_halves(std::vector<ConvProblem> problems) {
+  const std::size_t count = problems.size();
+  for (std::size_t i = 0; i < count; ++i) problems.push_back(in_half(problems[i], i));
+  return problems;
+}
+
+// Small problems, each of them what some kernel is made for or an edge of that: an oracle computes all of
+// their outputs, and compute-sanitizer, under which a kernel is a hundred times slower, goes through them.
+inline std::vector<ConvProblem> small_problems() {
+  std::vector<ConvProblem> problems;
+  for (const char* line : {
+           // First layers, with weights that stay and in stages; x read 1, 2 and 4 columns at a time.
+           "mb1ic3ih43oc96kh11sh4ph2",
+           "mb1ic3ih32oc64kh7sh2ph3 act=relu",
+           "mb2ic4ih16oc40kh3ph1",
+           "mb2ic3ih21iw23oc20kh5kw3sh2sw4ph2pw1 act=relu",
+           "mb2ic2ih17iw29oc10kh3kw5sh1sw2ph2",
+           "mb2ic3ih14iw18oc12kh3ph1 bias=0 act=relu",
+           "mb1ic3ih16oc16kh3ph1",
+           "mb1ic2ih20iw22oc8kh5sh2ph2",
+           "mb2ic3ih16iw24oc16kh4sh4",
+           "mb1ic3ih20oc32kh5ph2 precision=fp32",
+           // Of stride 4, which bulk copies and boxes serve where x and y are aligned.
+           "mb2ic3ih21iw37oc20kh5kw3sh2sw4ph2pw1 act=relu",
+           "mb2ic2ih17iw61oc16kh3kw6sh1sw4ph2",
+           "mb3ic3ih14iw64oc40kh3sh4ph1 bias=0 act=relu",
+           "mb1ic3ih16iw64oc16kh3sh4ph1",
+           "mb2ic2ih20iw44oc8kh5sh4ph2",
+           "mb1ic4ih16iw280oc64kh4sh4",
+           // Patches.
+           "mb2ic3ih50iw96oc70kh16sh16 act=relu",
+           "mb3ic2ih17iw64oc10kh8sh8",
+           "mb2ic5ih20iw32oc40kh4sh4 bias=0 act=relu",
+           "mb2ic1ih40iw96oc40kh8kw32sh8sw32",
+           // Inner layers; what is stored 16 bytes at a time where it is aligned.
+           "mb2ic19ih21iw23oc70kh5kw3sh2sw4ph2pw1 act=relu",
+           "mb2ic8ih17iw29oc10kh3kw5sh1sw2ph2",
+           "mb3ic12ih14iw18oc12kh3ph1 bias=0 act=relu",
+           "mb1ic13ih16iw16oc66kh1",
+           "mb5ic16ih7oc16kh3ph1",
+           "mb2ic40ih12oc24kh3ph1",
+           "mb3ic32ih8oc33kh1",
+           "mb1ic64ih14oc64kh3ph1",
+           "mb1ic96ih9iw13oc80kh3sh2ph1 act=relu",
+           "mb2ic64ih10oc136kh1",
+           "mb1ic32ih15oc24kh3ph2dh1",
+           "mb2ic24ih10oc18kh3ph1 precision=fp32",
+           "mb2ic24ih10oc18kh3ph1 precision=fp16 act=relu",
+           "mb2ic24ih10oc18kh3ph1 precision=bf16",
+           // Channels last, in chunks of channels and with too few for one.
+           "mb2ic40ih12oc24kh3ph1 layout=nhwc bias=0 act=relu",
+           "mb2ic24ih10oc20kh3ph1 precision=bf16 layout=nhwc",
+           "mb1ic64ih9oc64kh3ph1 layout=nhwc",
+           "mb1ic3ih20oc32kh3sh2ph1 layout=nhwc",
+           // Groups, and few products a sum.
+           "mb2g3ic15ih9oc21kh3ph2dh1 layout=nhwc",
+           "mb2g6ic6ih13oc12kh5ph2 pad_bottom=0",
+           "mb2g3ic3ih13iw17oc6kh3kw5sh1sw2ph1pw2 precision=fp32 act=relu",
+           "mb2g2ic8ih12iw16oc8kh3ph1",
+           "mb2ic1ih9iw11oc10kh5ph2 precision=bf16 bias=0",
+           "mb5g4ic4ih7oc4kh3ph1 precision=fp32",
+           "mb2g4ic4ih8iw16oc4kh3ph1 precision=fp32",
+           "g24mb1ic24ih13oc24kh7ph3",
+           "g8mb1ic64ih12oc64kh3ph1",
+           // Depthwise, channels last.
+           "mb2g3ic3ih13iw17oc3kh3kw5sh1sw2ph1pw2 precision=fp32 act=relu layout=nhwc",
+           "mb2g8ic8ih12iw16oc8kh3ph1 layout=nhwc",
+           "mb1g12ic12ih7oc12kh7ph3 precision=bf16 bias=0 layout=nhwc",
+           "mb1g4ic4ih14oc4kh13ph6 precision=fp32 layout=nhwc",
+           "g37mb2ic37ih15oc37kh5sh2ph2 layout=nhwc act=relu",
+           "g20mb1ic20ih16iw11oc20kh3ph2dh1 layout=nhwc",
+       })
+    problems.push_back(tf32(line));
+  return with_halves(problems);
+}
+
+// The problem with each activation.
+inline std::vector<ConvProblem> with_each_activation(ConvProblem problem) {
+  problem.activation = Activation::none;
+  std::vector<ConvProblem> problems;
+  for (const char* activation : {"none", "relu", "clip:-0.5:2", "silu", "gelu_erf", "gelu_tanh", "hardswish",
+                                 "leaky_relu:0.25", "sigmoid"})
+    problems.push_back(parse_problem(to_string(problem) + " act=" + activation));
+  return problems;
+}
+
+// The problems of suites, in both layouts where groups make them worth it: `batch` images of each at most.
+inline std::vector<ConvProblem> suite_problems(std::int64_t batch, const std::vector<std::string>& suites = {
+                                                                       "stem", "body", "depthwise", "half"}) {
+  std::vector<ConvProblem> problems;
+  for (const std::string& suite : suites)
+    for (ConvProblem problem : load_suite(suite)) {
+      if (problem.n == 0) continue;
+      problem.n = std::min(problem.n, batch);
+      problem.precision = problem.dtype == DType::f32 ? Precision::tf32 : Precision::bf16;
+      problems.push_back(problem);
+      if (problem.groups == 1 || problem.layout == Layout::nhwc) continue;
+      problem.layout = Layout::nhwc;
+      problem.name += "_nhwc";
+      problems.push_back(problem);
+    }
+  return problems;
+}
+
+// Numbers low to high, one after the other.
+class Picker {
+ public:
+  explicit Picker(std::uint64_t seed) : seed_(seed) {}
+  std::int64_t operator()(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(random_bits(seed_, position_++) %
+                                           static_cast<std::uint64_t>(high - low + 1));
+  }
+
+ private:
+  std::uint64_t seed_, position_ = 0;
+};
+
+// Problem number `index` of a sequence that goes round the kinds of layers: first layers, those of stride 4,
+// inner layers, patches, groups, depthwise with channels last, and inner layers with channels last in eights.
+inline ConvProblem random_layer(std::uint64_t index) {
+  Picker pick(index);
+  ConvProblem a;
+  a.n = pick(1, 5);
+  a.bias = pick(0, 3) > 0;
+  a.activation = pick(0, 1) == 1 ? Activation::relu : Activation::none;
+  a.precision = Precision::tf32;
+  const bool wide = pick(0, 3) == 0;
+  const auto filter = [&](std::int64_t most) { a.r = pick(1, most), a.s = pick(1, most); };
+  const auto strides = [&](std::int64_t most) { a.stride_h = pick(1, most), a.stride_w = pick(1, most); };
+  const auto dilations = [&](std::int64_t most) {
+    a.dilation_h = pick(1, most), a.dilation_w = pick(1, most);
+  };
+  const auto padding = [&] {
+    a.pad_top = pick(0, a.r), a.pad_bottom = pick(0, a.r);
+    a.pad_left = pick(0, a.s), a.pad_right = pick(0, a.s);
+  };
+  // Above the extent of a dilated filter.
+  const auto image = [&](std::int64_t rows, std::int64_t columns) {
+    a.h = a.dilation_h * (a.r - 1) + pick(1, rows), a.w = a.dilation_w * (a.s - 1) + pick(1, columns);
+    if (pick(0, 1) == 1) a.w = (a.w + 3) / 4 * 4;  // for bulk copies
+  };
+  switch (index % 7) {
+    case 0:
+      a.c = pick(1, 4), a.k = pick(1, 140);
+      filter(11), strides(5), padding(), image(30, wide ? 290 : 60);
+      break;
+    case 1:
+      a.c = pick(1, 4), a.k = pick(1, 140);
+      filter(11), strides(5), padding(), image(30, wide ? 560 : 230);
+      a.w += 32, a.stride_w = 4;
+      break;
+    case 2:
+      a.c = pick(8, 70), a.k = pick(1, 200);
+      filter(5), strides(3), dilations(3), padding(), image(30, wide ? 290 : 50);
+      break;
+    case 3: {
+      constexpr std::int64_t kColumns[] = {4, 8, 16, 32};
+      a.c = pick(1, 5), a.k = pick(1, 300);
+      a.s = a.stride_w = kColumns[pick(0, 3)];
+      a.r = a.stride_h = a.s == 4 ? 4 * pick(1, 3) : a.s == 8 ? 2 * pick(1, 6) : pick(1, 16);
+      a.h = a.r * pick(1, 12) + pick(0, a.r - 1), a.w = 32 * pick(1, wide ? 16 : 4);
+      break;
+    }
+    case 4:
+      a.groups = wide ? 1 : pick(1, 9);
+      a.c = a.groups * pick(1, 4), a.k = a.groups * pick(1, wide ? 40 : 9);
+      filter(a.c == a.groups ? 11 : 4), strides(3), dilations(wide ? 3 : 1), padding(), image(30, 40);
+      break;
+    case 5:
+      a.layout = Layout::nhwc;
+      a.c = 8 * pick(1, 20), a.k = pick(1, 3) * pick(1, 4) * pick(1, 40);
+      filter(wide ? 7 : 3), strides(wide ? 5 : 2), dilations(wide ? 3 : 1), padding(), image(20, 30);
+      break;
+    default:
+      a.layout = Layout::nhwc;
+      a.groups = a.c = a.k = pick(0, 1) == 1 ? 4 * pick(1, 20) : pick(1, 70);
+      filter(wide ? 12 : 5), strides(3), dilations(pick(0, 4) == 0 ? 3 : 1), padding(), image(20, 30);
+  }
+  return a;
+}
+inline std::vector<ConvProblem> random_layers(std::uint64_t count) {
+  std::vector<ConvProblem> problems;
+  for (std::uint64_t i = 0; i < count; ++i) problems.push_back(random_layer(i));
+  return with_halves(problems);
+}
+
+}  // namespace convtune

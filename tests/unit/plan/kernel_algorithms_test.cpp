@@ -1,0 +1,104 @@
+// Every kernel of the table without a GPU: it offers what it accepts, refuses with a reason, and compiles as
+// planned. What is special to one is in the test of its name.
+#include <gtest/gtest.h>
+
+#include "kernel_expectations.h"
+
+namespace convtune {
+namespace {
+
+class KernelAlgorithms : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
+ protected:
+  const cuda::KernelAlgorithm& algorithm() { return *GetParam(); }
+  // Problems that it supports on a GPU of such a capability.
+  std::vector<ConvProblem> taken(std::vector<ConvProblem> problems, ComputeCapability capability = {9, 0}) {
+    return supported(algorithm(), gpu(capability), std::move(problems));
+  }
+  static std::vector<ConvProblem> small_and_real() {
+    std::vector<ConvProblem> problems = small_problems();
+    for (const ConvProblem& problem : suite_problems(256)) problems.push_back(problem);
+    return problems;
+  }
+};
+
+// What the GPU's tests go through is something on some GPU, so that they skip only where there is another.
+TEST_P(KernelAlgorithms, HasProblemsToBeTestedOn) {
+  EXPECT_GE(taken(small_problems()).size(), 4u);
+  EXPECT_GE(taken(suite_problems(2)).size(), 1u);
+  EXPECT_GE(taken(random_layers(720)).size(), 40u);
+}
+
+TEST_P(KernelAlgorithms, RefusesWithAReason) {
+  for (const ComputeCapability capability : {ComputeCapability{}, {7, 5}, {8, 0}, {9, 0}, {10, 0}})
+    for (const ConvProblem& problem : small_and_real()) {
+      const Support support = algorithm().supports(problem, gpu(capability));
+      EXPECT_EQ(support.reason().empty(), static_cast<bool>(support)) << to_string(problem);
+      EXPECT_EQ(algorithm().candidates(problem, gpu(capability)).empty(), !support) << to_string(problem);
+      EXPECT_FALSE(capability.major < 8 && support) << to_string(problem);
+    }
+}
+
+TEST_P(KernelAlgorithms, OffersWhatItAccepts) {
+  for (const ComputeCapability capability : {ComputeCapability{8, 0}, {8, 6}, {9, 0}, {12, 0}})
+    for (const ConvProblem& problem : taken(small_and_real(), capability)) {
+      const std::vector<Config> configs = algorithm().candidates(problem, gpu(capability));
+      for (const Config& config : spread(configs, 50))
+        EXPECT_TRUE(algorithm().accepts(problem, gpu(capability), config))
+            << to_string(problem) << " with " << to_string(config);
+    }
+}
+
+// Records and command lines come from outside.
+TEST_P(KernelAlgorithms, TakesNoConfigThatIsNotOfItsFields) {
+  for (const ConvProblem& problem : spread(taken(small_and_real()), 4)) {
+    const Config good = algorithm().candidates(problem, gpu()).front();
+    const auto accepts = [&](const Config& config) {
+      return static_cast<bool>(algorithm().accepts(problem, gpu(), config));
+    };
+    Config longer = good;
+    longer.values.emplace_back("unheard_of", 1);
+    EXPECT_FALSE(accepts(longer));
+    EXPECT_FALSE(accepts({}));
+    for (std::size_t i = 0; i < good.values.size(); ++i) {
+      Config other = good;
+      other.values.erase(other.values.begin() + static_cast<std::ptrdiff_t>(i));
+      EXPECT_FALSE(accepts(other)) << to_string(other);
+      for (const std::int64_t wrong : {std::int64_t{-1}, good.values[i].second + (std::int64_t{1} << 32)}) {
+        other = good;
+        other.values[i].second = wrong;
+        EXPECT_FALSE(accepts(other)) << to_string(other);
+      }
+    }
+  }
+}
+
+// First guesses on every capability, of small problems in both forms and with each activation, and configs
+// from anywhere in the lists of layers.
+TEST_P(KernelAlgorithms, CompilesAsPlanned) {
+  std::vector<PlannedKernel> kernels;
+  for (const ComputeCapability capability : kCapabilities) {
+    const std::vector<ConvProblem> layers = taken(suite_problems(256), capability);
+    if (layers.empty()) continue;
+    const ConvProblem& problem = layers[kernels.size() % layers.size()];
+    const std::vector<Config> configs = algorithm().candidates(problem, gpu(capability));
+    kernels.push_back({problem, configs.front(), capability});
+    Picker pick(kernels.size());
+    kernels.push_back(
+        {problem, configs[static_cast<std::size_t>(pick(0, std::ssize(configs) - 1))], capability});
+  }
+  for (const ConvProblem& problem : spread(taken(small_problems()), 4)) {
+    const Config config = algorithm().candidates(problem, gpu()).front();
+    kernels.push_back({problem, config});
+    kernels.push_back({problem, config, {9, 0}, true});
+  }
+  for (const ConvProblem& problem : taken(with_each_activation(taken(small_problems()).front())))
+    kernels.push_back({problem, algorithm().candidates(problem, gpu()).front()});
+  EXPECT_GE(kernels.size(), 8u);
+  expect_compiles_as_planned(algorithm(), kernels);
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, KernelAlgorithms, testing::ValuesIn(own_algorithms()),
+                         [](const auto& info) { return std::string(info.param->name()); });
+
+}  // namespace
+}  // namespace convtune
