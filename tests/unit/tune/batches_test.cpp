@@ -23,7 +23,8 @@ const ConvProblem& problem() {
 // Whose every third candidate takes long to compile, and whose every fourth cannot be.
 class Compiled final : public Algorithm {
  public:
-  explicit Compiled(std::int64_t count) : count_(count) {}
+  explicit Compiled(std::int64_t count, bool all_take_long = false)
+      : count_(count), all_take_long_(all_take_long) {}
   std::string_view name() const override { return "compiled"; }
   Device::Kind device_kind() const override { return Device::Kind::cuda; }
   Support supports(const ConvProblem&, const DeviceInfo&) const override { return Support::yes(); }
@@ -36,7 +37,7 @@ class Compiled final : public Algorithm {
     return Support::yes();
   }
   void precompile(const ConvProblem&, const DeviceInfo&, const Config& config) const override {
-    if (config.at("n") % 3 == 1) std::this_thread::sleep_for(std::chrono::seconds(20));
+    if (all_take_long_ || config.at("n") % 3 == 1) std::this_thread::sleep_for(std::chrono::seconds(20));
     if (config.at("n") % 4 == 2) throw Error(ErrorKind::internal, "it does not compile");
   }
   std::unique_ptr<Executable> build(const ConvProblem&, const DeviceInfo&, const Config&) const override {
@@ -46,18 +47,16 @@ class Compiled final : public Algorithm {
 
  private:
   std::int64_t count_;
+  bool all_take_long_;
 };
 
 class BatchesTest : public testing::Test {
  protected:
   BatchesTest() { gpu_.device = {Device::Kind::cuda, 0}; }
-  Batches batches(std::int64_t first, double seconds = 2) {
-    return {problem(),
-            gpu_,
-            {&compiled_},
-            {seconds, first, [this](const Algorithm&, const Config& config, double) {
-               return config.at("n") != not_wanted_;
-             }}};
+  Batches batches(std::int64_t first) {
+    return {problem(), gpu_, {&compiled_}, {2, first, [this](const Algorithm&, const Config& config, double) {
+                                              return config.at("n") != not_wanted_;
+                                            }}};
   }
   static std::vector<std::size_t> taken(Batches& from) {
     std::vector<std::size_t> all;
@@ -87,7 +86,9 @@ TEST_F(BatchesTest, OneAProcessorAndWhatIsLateIsLeftOutAndSaid) {
 }
 
 TEST_F(BatchesTest, WhereNoneIsInTimeItIsNotTheCandidates) {
-  Batches one = batches(kNoLimit, 1e-6);
+  Compiled slow(40, true);
+  Batches one(problem(), gpu_, {&slow},
+              {0.01, kNoLimit, [](const Algorithm&, const Config&, double) { return true; }});
   one.wait();
   EXPECT_EQ(taken(one).size(), static_cast<std::size_t>(at_once_));
   EXPECT_TRUE(one.warnings.empty());
