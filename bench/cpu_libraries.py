@@ -1,0 +1,245 @@
+"""Libraries that run one convolution on a CPU, each behind a class of the same shape; used by cpu_peers.py, which
+makes one in each worker process. A library is imported by load() and nowhere else.
+
+A class has `load()`, `versions()`, and `ways(problem, data)`: {what it is called: a function that runs once and leaves its
+output in `.output`, an array of (n, k, p, q) in any order of memory, or the reason why it cannot}. Nothing but the
+run is timed: weights are packed, models compiled and tensors laid before.
+"""
+
+import ctypes
+import importlib
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass
+class Data:
+    """x, w and bias (or None) as NumPy arrays, channels first; bf16 as its upper 16 bits in uint16."""
+    x: object
+    w: object
+    bias: object
+
+
+class Way:
+    """`run()` does the work once. `read()` gives the output as a NumPy array, (n, k, p, q), bf16 as uint16."""
+
+    def __init__(self, run, read, config=""):
+        self.run, self.read, self.config = run, read, config
+
+
+def attempt(make, *arguments):
+    """A way, or the reason why there is none: whatever a library raises belongs in the table."""
+    try:
+        return make(*arguments)
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
+def even(problem):
+    return (problem.pad_top, problem.pad_left) == (problem.pad_bottom, problem.pad_right)
+
+
+class Library:
+    def __init__(self, threads):
+        self.threads = threads
+
+    def fingerprint(self):
+        """What convtune calls the machine; the others do not say."""
+        return ""
+
+
+class Convtune(Library):
+    """What convtune plans, from its record or its estimate, or a plan that the caller names; `tune`: seconds in which
+    it searches first. Then oneDNN as convtune calls it: in the problem's layout, and in the layout that oneDNN
+    chooses with both conversions counted."""
+
+    def __init__(self, threads, tune=0, plan=""):
+        super().__init__(threads)
+        self.tune, self.plan = tune, plan
+
+    def load(self):
+        sys.path.insert(0, str(ROOT / "python"))
+        built = ROOT / "build/release/src/c/libconvtune_c.so"
+        if built.exists():
+            os.environ.setdefault("CONVTUNE_LIBRARY", str(built))
+        self.library, self.np = importlib.import_module("convtune"), importlib.import_module("numpy")
+        self.library.set_cpu_threads(self.threads)
+
+    def versions(self):
+        """oneDNN's is asked of the file that convtune has loaded."""
+        attempt(self.library.Convolution, "mb1ic1ih1oc1kh1", "cpu", "onednn")
+        files = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/libdnnl.so" in line}
+        numbers = [ctypes.cast(ctypes.CDLL(file).dnnl_version, ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_int * 3)))()[0]
+                   for file in files]
+        return {"convtune": self.library.__version__} | {"oneDNN": ".".join(map(str, n)) for n in numbers}
+
+    def fingerprint(self):
+        return next(d.fingerprint for d in self.library.devices() if d.device == "cpu")
+
+    def way(self, problem, data, line, algorithm=None, config=None):
+        np = self.np
+        planned = self.library.Convolution(line, "cpu", algorithm, config)
+        order = (0, 2, 3, 1) if problem.layout == "nhwc" else (0, 1, 2, 3)
+        x = np.ascontiguousarray(data.x.transpose(order))
+        y = np.empty([(problem.n, problem.k, problem.p, problem.q)[axis] for axis in order], data.x.dtype)
+        packed = self.library.pack(planned, *(self.typed(problem, a) for a in (data.w, data.bias) if a is not None))
+        x_at, packed_at, y_at = x.ctypes.data, packed.pointer, y.ctypes.data
+        way = Way(lambda: planned.run_raw(x_at, packed_at, y_at),
+                  lambda: y.transpose((0, 3, 1, 2)) if problem.layout == "nhwc" else y,
+                  f"{planned.plan.algorithm} {planned.plan.config}".rstrip())
+        way.kept = planned, packed, x, y
+        return way
+
+    def typed(self, problem, array):
+        return array if problem.dtype == "f32" else array.view(importlib.import_module("ml_dtypes").bfloat16)
+
+    def ways(self, problem, data):
+        from problem_lines import to_line
+        line = to_line(replace(problem, name=""))
+        if self.tune:
+            self.library.tune(line, "cpu", self.tune, progress=False)
+        algorithm, _, config = self.plan.partition(" ")
+        return {"convtune": attempt(self.way, problem, data, line, algorithm or None, config or None),
+                "onednn blocked=0": attempt(self.way, problem, data, line, "onednn", "blocked=0"),
+                "onednn blocked=1": attempt(self.way, problem, data, line, "onednn", "blocked=1")}
+
+
+class PyTorch(Library):
+    """F.conv2d in inference mode, channels first and channels last; a ReLU is applied in place after it."""
+
+    def load(self):
+        self.torch = importlib.import_module("torch")
+        self.torch.set_num_threads(self.threads)
+
+    def versions(self):
+        config = self.torch.__config__.show()
+        inside = config.partition("MKL-DNN v")[2].split(" ")[0]
+        return {"PyTorch": self.torch.__version__} | ({"PyTorch's oneDNN": inside} if inside else {})
+
+    def way(self, problem, data, channels_last):
+        torch, a = self.torch, problem
+        order = torch.channels_last if channels_last else torch.contiguous_format
+
+        def tensor(array):
+            found = torch.from_numpy(array)
+            return found.view(torch.bfloat16) if a.dtype == "bf16" else found
+
+        x, w = (tensor(array).clone().contiguous(memory_format=order) for array in (data.x, data.w))
+        bias = None if data.bias is None else tensor(data.bias)
+        functional, padding = torch.nn.functional, (a.pad_top, a.pad_left) if even(a) else 0
+        margins = None if even(a) else (a.pad_left, a.pad_right, a.pad_top, a.pad_bottom)
+        strides, dilations, relu = (a.stride_h, a.stride_w), (a.dilation_h, a.dilation_w), a.act == "relu"
+
+        def run():
+            with torch.inference_mode():
+                image = functional.pad(x, margins) if margins else x
+                y = functional.conv2d(image, w, bias, strides, padding, dilations, a.groups)
+                way.output = y.relu_() if relu else y
+
+        def read():
+            return (way.output.view(torch.int16) if a.dtype == "bf16" else way.output).numpy().view(data.x.dtype)
+
+        way = Way(run, read)
+        return way
+
+    def ways(self, problem, data):
+        return {f"torch nhwc={last}": attempt(self.way, problem, data, last) for last in (0, 1)}
+
+
+class OnnxRuntime(Library):
+    """A model of one node with its weights as initializers, input and output bound to memory of ours."""
+
+    def load(self):
+        self.library, self.onnx = importlib.import_module("onnxruntime"), importlib.import_module("onnx")
+        self.np = importlib.import_module("numpy")
+
+    def versions(self):
+        return {"ONNX Runtime": self.library.__version__}
+
+    def model(self, a, data):
+        helper, kind = self.onnx.helper, getattr(self.onnx.TensorProto, "FLOAT" if a.dtype == "f32" else "BFLOAT16")
+
+        def constant(name, array):
+            return helper.make_tensor(name, kind, array.shape, array.tobytes(), raw=True)
+
+        inputs, constants = ["x", "w"], [constant("w", data.w)]
+        if data.bias is not None:
+            inputs, constants = [*inputs, "b"], [*constants, constant("b", data.bias)]
+        nodes = [helper.make_node("Conv", inputs, ["s" if a.act == "relu" else "y"], kernel_shape=[a.r, a.s],
+                                  strides=[a.stride_h, a.stride_w], dilations=[a.dilation_h, a.dilation_w],
+                                  pads=[a.pad_top, a.pad_left, a.pad_bottom, a.pad_right], group=a.groups)]
+        if a.act == "relu":
+            nodes.append(helper.make_node("Relu", ["s"], ["y"]))
+        graph = helper.make_graph(
+            nodes, "convolution", [helper.make_tensor_value_info("x", kind, data.x.shape)],
+            [helper.make_tensor_value_info("y", kind, (a.n, a.k, a.p, a.q))], constants)
+        opset = [helper.make_opsetid("", 13 if a.dtype == "f32" else 22)]
+        return helper.make_model(graph, opset_imports=opset, ir_version=8 if a.dtype == "f32" else 10)
+
+    def way(self, problem, data):
+        options = self.library.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
+        options.log_severity_level = 4
+        session = self.library.InferenceSession(self.model(problem, data).SerializeToString(), options,
+                                                providers=["CPUExecutionProvider"])
+        y = self.np.empty((problem.n, problem.k, problem.p, problem.q), data.x.dtype)
+        binding = session.io_binding()
+        binding.bind_input("x", "cpu", 0, data.x.dtype, data.x.shape, data.x.ctypes.data)
+        binding.bind_output("y", "cpu", 0, y.dtype, y.shape, y.ctypes.data)
+        way = Way(lambda: session.run_with_iobinding(binding), lambda: y)
+        way.kept = data, y
+        return way
+
+    def ways(self, problem, data):
+        return {"onnxruntime": attempt(self.way, problem, data)}
+
+
+class OpenVino(Library):
+    """A model of one operation, compiled for latency with one stream; tensors share memory with ours. A bf16 problem
+    has bf16 tensors, and bf16 as the precision of inference."""
+
+    def load(self):
+        self.library, self.np = importlib.import_module("openvino"), importlib.import_module("numpy")
+        self.operators = importlib.import_module("openvino.opset13")
+        self.core = self.library.Core()
+
+    def versions(self):
+        return {"OpenVINO": self.library.__version__.split("-")[0]}
+
+    def way(self, problem, data):
+        a, ov, operators = problem, self.library, self.operators
+        kind = ov.Type.f32 if a.dtype == "f32" else ov.Type.bf16
+
+        def tensor(array, shape):
+            return ov.Tensor(array, ov.Shape(list(shape)), kind)
+
+        x = operators.parameter(list(data.x.shape), kind)
+        shape = data.w.shape if a.groups == 1 else (a.groups, a.k // a.groups, *data.w.shape[1:])
+        w = operators.constant(tensor(data.w, shape), shared_memory=False)
+        convolve = operators.convolution if a.groups == 1 else operators.group_convolution
+        y = convolve(x, w, [a.stride_h, a.stride_w], [a.pad_top, a.pad_left], [a.pad_bottom, a.pad_right],
+                     [a.dilation_h, a.dilation_w])
+        if data.bias is not None:
+            y = operators.add(y, operators.constant(tensor(data.bias, (1, a.k, 1, 1)), shared_memory=False))
+        if a.act == "relu":
+            y = operators.relu(y)
+        compiled = self.core.compile_model(
+            ov.Model([y], [x], "convolution"), "CPU",
+            {"INFERENCE_NUM_THREADS": self.threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY",
+             "INFERENCE_PRECISION_HINT": a.dtype})
+        request, out = compiled.create_infer_request(), self.np.empty((a.n, a.k, a.p, a.q), data.x.dtype)
+        request.set_input_tensor(tensor(data.x, data.x.shape))
+        request.set_output_tensor(tensor(out, out.shape))
+        way = Way(lambda: (request.start_async(), request.wait()), lambda: out)
+        way.kept = data, out
+        return way
+
+    def ways(self, problem, data):
+        return {"openvino": attempt(self.way, problem, data)}
+
+
+LIBRARIES = {"convtune": Convtune, "torch": PyTorch, "onnxruntime": OnnxRuntime, "openvino": OpenVino}

@@ -1,0 +1,131 @@
+"""bench/cpu_peers.py: what it refuses, what it makes of times, and that a library which dies or answers wrongly is
+seen. What needs NumPy is skipped without it; none of the peers is needed.
+
+Usage: cpu_peers_test.py [unittest options].
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
+import cpu_libraries  # noqa: E402
+import cpu_peers  # noqa: E402
+from problem_lines import parse  # noqa: E402
+
+
+def run(*args):
+    return subprocess.run([sys.executable, "-B", str(BENCH / "cpu_peers.py"), *args], text=True, capture_output=True,
+                          timeout=120)
+
+
+def row(name, speedup, **times):
+    return {"case": name, "problem": name, "gflop": 1.0, "speedup": speedup, "best_peer": "openvino",
+            "providers": [{"name": peer, "time_us": time} for peer, time in times.items()]}
+
+
+class Pretended(cpu_libraries.Library):
+    def load(self):
+        pass
+
+    def versions(self):
+        return {}
+
+
+class Wrong(Pretended):
+    def ways(self, problem, data):
+        import numpy as np
+        return {"onnxruntime": cpu_libraries.Way(lambda: None, lambda: np.ones((1, 3, 2, 2), np.float32))}
+
+
+class Dies(Pretended):
+    def ways(self, problem, data):
+        os._exit(7)
+
+
+class Missing(Pretended):
+    def load(self):
+        raise ImportError("no such library")
+
+
+class Command(unittest.TestCase):
+    def refused(self, args, *needles):
+        result = run(*args)
+        with self.subTest(args=args):
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertEqual(result.stdout, "")
+            self.assertNotIn("Traceback", result.stderr)
+            for needle in needles:
+                self.assertIn(needle, result.stderr)
+
+    def test_bad_input(self):
+        self.refused([], "no problem given")
+        self.refused(["winograd9"], "winograd9")
+        self.refused(["alexnet_conv1", "--threads", "0"], "--threads 0", "processors")
+        self.refused(["alexnet_conv1", "--seconds", "nan"], "--seconds")
+        self.refused(["alexnet_conv1", "--batch", "0"], "a batch of 0")
+        self.refused(["alexnet_conv1", "precision=tf32"], "precision=tf32")
+        self.refused(["alexnet_conv1", "--libraries", "torch,jax"], "jax", "openvino")
+        self.refused(["alexnet_conv1", "--resume"], "--json")
+        under_a_file = os.path.join(__file__, "out.json")  # root may make any folder, but none in a file
+        self.refused(["alexnet_conv1", "--json", under_a_file], under_a_file)
+
+
+class Summary(unittest.TestCase):
+    def test_means_are_over_the_best_and_over_each(self):
+        text = cpu_peers.summary([row("a", 2.0, convtune=10.0, openvino=20.0, onnxruntime=80.0),
+                                  row("b", 0.5, convtune=10.0, openvino=5.0), row("c", None, openvino=7.0)])
+        means = text.splitlines()[-2].split(" | ")
+        self.assertEqual(means[1], "1.00")
+        self.assertEqual(means[-4:-1], ["8.00", "1.00", "1.00"])  # onnxruntime, openvino, the best
+        self.assertEqual(text.splitlines()[-1], "losses: b 0.50 (openvino)")
+
+
+@unittest.skipUnless(importlib.util.find_spec("numpy"), "NumPy is not here")
+class Workers(unittest.TestCase):
+    def setUp(self):
+        self.problem = parse("g2mb2ic4ih9iw8oc6kh3kw2sh2sw1ph1pw0dh1dw0 act=relu")
+
+    def measured(self, library):
+        """A row of one library, in a process of its own."""
+        worker = cpu_peers.Worker("onnxruntime", library, {"threads": 1}, {min(os.sched_getaffinity(0))})
+        try:
+            return cpu_peers.measure([worker], parse("mb1ic2ih4oc3kh3"), 0.01)["providers"]
+        finally:
+            worker.end()
+
+    def test_the_oracle_is_a_convolution(self):
+        import numpy as np
+        a, oracle, data = self.problem, cpu_peers.Oracle(self.problem), cpu_peers.make_data(self.problem)
+        y = np.zeros((a.n, a.k, a.p, a.q))
+        for n, k, p, q in np.ndindex(*y.shape):
+            for c, r, s in np.ndindex(a.c // a.groups, a.r, a.s):
+                h, w = p * a.stride_h - a.pad_top + r * a.dilation_h, q * a.stride_w - a.pad_left + s * a.dilation_w
+                if 0 <= h < a.h and 0 <= w < a.w:
+                    y[n, k, p, q] += float(data.x[n, k // 3 * 2 + c, h, w]) * float(data.w[k, c, r, s])
+            y[n, k, p, q] += data.bias[k]
+        y = np.maximum(y, 0)
+        self.assertEqual(oracle.judge(y[oracle.at])[1], "")
+        y[oracle.at[0][5], oracle.at[1][5], oracle.at[2][5], oracle.at[3][5]] += 1e-4
+        self.assertIn("double precision says", oracle.judge(y[oracle.at])[1])
+
+    def test_a_wrong_answer_is_not_timed(self):
+        (provider,) = self.measured(Wrong)
+        self.assertIn("wrong: y[", provider["failure"])
+        self.assertEqual(provider["n"], 0)
+
+    def test_a_library_that_dies_is_named(self):
+        (provider,) = self.measured(Dies)
+        self.assertIn("ended with code 7", provider["failure"])
+
+    def test_a_library_that_is_not_there_is_named(self):
+        (provider,) = self.measured(Missing)
+        self.assertIn("no such library", provider["failure"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
