@@ -82,6 +82,8 @@ typedef enum convtune_activation {
   CONVTUNE_LEAKY_RELU = 7, /* alpha: the slope below 0 */
   CONVTUNE_SIGMOID = 8
 } convtune_activation;
+/* How it is written: "clip:LOW:HIGH". Null behind the last: count from 0 to find all that there are. */
+CONVTUNE_API const char* convtune_activation_usage(int32_t activation);
 typedef enum convtune_direction {
   CONVTUNE_FORWARD = 0,
   CONVTUNE_BACKWARD_DATA = 1,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace convtune {
 
@@ -73,6 +74,9 @@ Direction parse_direction(std::string_view);
 Precision parse_precision(std::string_view);
 Activation parse_activation(std::string_view);
 Rounding parse_rounding(std::string_view);
+
+// How each activation is written, in the order of the enumeration: "none", "relu", "clip:LOW:HIGH".
+std::vector<const char*> activation_usages();
 
 std::int64_t size_of(DType);  // bytes an element
 

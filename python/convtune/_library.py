@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_void_p
+from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,7 +24,6 @@ C_VERSION = 3
 DTYPES = ("f32", "f16", "bf16")
 LAYOUTS = ("nchw", "nhwc")
 PRECISIONS = ("auto", "fp32", "tf32", "fp16", "bf16")
-ACTIVATIONS = ("none", "relu", "clip", "silu", "gelu_erf", "gelu_tanh", "hardswish", "leaky_relu", "sigmoid")
 DIRECTIONS = ("fwd", "bwd_d", "bwd_w")
 ROUNDINGS = ("once", "eager")
 
@@ -156,6 +156,7 @@ def _declare(library: ctypes.CDLL) -> None:
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "version": (c_char_p, []),
         "error_text": (c_char_p, []),
+        "activation_usage": (c_char_p, [c_int32]),
         "text_free": (None, [text]),
         "problem_parse": (status, [c_char_p, problem]),
         "problem_text": (status, [problem, text]),
@@ -182,6 +183,13 @@ def _declare(library: ctypes.CDLL) -> None:
 # Every call lets other Python threads run: a convolution on a CPU takes milliseconds, a plan on a GPU compiles.
 library = _load()
 _declare(library)
+
+# How activations are written, in the order of the enum in c.h: {"clip": "clip:LOW:HIGH"}.
+ACTIVATION_USAGES = {
+    usage.partition(":")[0]: usage
+    for usage in (text.decode() for text in iter(map(library.convtune_activation_usage, count()).__next__, None))
+}
+ACTIVATIONS = tuple(ACTIVATION_USAGES)
 
 
 def version() -> str:

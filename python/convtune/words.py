@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctypes import c_float
 from typing import Any
 
-from ._library import ACTIVATIONS, DTYPES
+from ._library import ACTIVATION_USAGES, DTYPES
 from .errors import InvalidArgument
 
 __all__ = ["NAMES", "TYPES", "activation_of", "activation_text", "one_of", "parameters_of", "types_of", "types_text"]
@@ -13,8 +13,6 @@ __all__ = ["NAMES", "TYPES", "activation_of", "activation_text", "one_of", "para
 # What array libraries call the element types, and the other way round.
 TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 NAMES = {of_arrays: name for name, of_arrays in TYPES.items()}
-
-_PARAMETERS = {"clip": "clip:LOW:HIGH", "leaky_relu": "leaky_relu:SLOPE"}
 
 
 def one_of(value: Any, words: tuple[str, ...], what: str) -> str:
@@ -41,18 +39,15 @@ def types_text(x: str, w: str, y: str, bias: str) -> str:
 
 def activation_of(text: Any) -> tuple[str, tuple[float, ...]]:
     """The name and the parameters."""
-    if text in ACTIVATIONS and text not in _PARAMETERS:
-        return text, ()
-    name, *numbers = text.split(":") if isinstance(text, str) else [text]
-    if name not in ACTIVATIONS:
-        known = [_PARAMETERS.get(one, one) for one in ACTIVATIONS]
-        raise InvalidArgument(f"activation is {text!r}; it is one of {', '.join(known)}")
+    name, *numbers = text.split(":") if isinstance(text, str) else [""]
+    if name not in ACTIVATION_USAGES:
+        raise InvalidArgument(f"activation is {text!r}; it is one of {', '.join(ACTIVATION_USAGES.values())}")
     try:
         parameters = tuple(float(number) for number in numbers)
     except ValueError:
         parameters = ()
-    if len(parameters) != len(numbers) or len(numbers) != _PARAMETERS.get(name, "").count(":"):
-        raise InvalidArgument(f"activation is {text!r}; it must be {_PARAMETERS.get(name, name)}")
+    if len(parameters) != len(numbers) or len(numbers) != ACTIVATION_USAGES[name].count(":"):
+        raise InvalidArgument(f"activation is {text!r}; it must be {ACTIVATION_USAGES[name]}")
     return name, parameters
 
 
@@ -62,7 +57,7 @@ def activation_text(name: str, parameters: tuple[float, ...]) -> str:
 
 def parameters_of(name: str, alpha: float, beta: float) -> tuple[float, ...]:
     """Those of the two that the activation has."""
-    return (alpha, beta)[: _PARAMETERS.get(name, "").count(":")]
+    return (alpha, beta)[: ACTIVATION_USAGES[name].count(":")]
 
 
 def _shortest(number: float) -> str:

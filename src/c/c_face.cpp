@@ -150,6 +150,12 @@ const char* convtune_error_text(void) {
   return said;
 }
 
+const char* convtune_activation_usage(int32_t activation) {
+  const auto usages = convtune::activation_usages();
+  return activation >= 0 && activation < std::ssize(usages) ? usages[static_cast<std::size_t>(activation)]
+                                                            : nullptr;
+}
+
 void convtune_text_free(convtune_text* text) {
   if (!text) return;
   std::free(text->data);

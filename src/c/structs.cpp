@@ -126,7 +126,8 @@ ConvProblem read_problem(const convtune_problem* problem) {
   to.alpha = from.alpha, to.beta = from.beta;
   to.layout = checked("problem: layout", from.layout, Layout::nhwc);
   to.precision = checked("problem: precision", from.precision, Precision::bf16);
-  to.activation = checked("problem: activation", from.activation, Activation::sigmoid);
+  to.activation = checked("problem: activation", from.activation,
+                          static_cast<Activation>(activation_usages().size() - 1));
   to.bias = checked_flag("problem: bias", from.bias);
   if (from.reserved != 0) throw bad(fmt::format("problem: reserved is {}; it must be 0", from.reserved));
   validate(to);

@@ -9,6 +9,7 @@
 
 #include "base/quoted.h"
 #include "convtune/error.h"
+#include "problem/activation.h"
 
 namespace convtune {
 namespace {
@@ -92,21 +93,20 @@ void check_depth(const ConvProblem& x) {
 }
 
 void check_epilogue(const ConvProblem& x) {
-  const auto name = to_string(x.activation);
+  const ActivationRow& row = activation_row(x.activation);
   switch (x.activation) {
     case Activation::clip:
       if (!(x.alpha <= x.beta))  // NaN is refused too
         refuse(fmt::format("clip's bounds are {} and {}; the first must not be above the second", x.alpha,
                            x.beta));
       break;
-    case Activation::leaky_relu:
-      if (!std::isfinite(x.alpha) || x.beta != 0)
-        refuse(fmt::format("leaky_relu has one parameter, a finite slope, not {} and {}", x.alpha, x.beta));
-      break;
     default:
-      if (x.alpha != 0 || x.beta != 0)
-        refuse(fmt::format("{} has no parameters: alpha and beta must be 0, not {} and {}", name, x.alpha,
-                           x.beta));
+      if (row.parameters() == 1 && (!std::isfinite(x.alpha) || x.beta != 0))
+        refuse(
+            fmt::format("{} has one parameter, a finite number, not {} and {}", row.usage, x.alpha, x.beta));
+      if (row.parameters() == 0 && (x.alpha != 0 || x.beta != 0))
+        refuse(fmt::format("{} has no parameters: alpha and beta must be 0, not {} and {}", row.usage,
+                           x.alpha, x.beta));
   }
   if (x.direction == Direction::forward) return;
   if (x.activation != Activation::none || x.residual || x.rounding != Rounding::once)

@@ -8,6 +8,7 @@
 
 #include "base/quoted.h"
 #include "convtune/error.h"
+#include "problem/activation.h"
 
 namespace convtune {
 namespace {
@@ -38,12 +39,11 @@ float read_float(std::string_view text) {
 void read_activation(std::string_view text, ConvProblem& problem) {
   const std::vector<std::string_view> parts = split(text, ':');
   problem.activation = parse_activation(parts[0]);
-  const std::size_t parameters = problem.activation == Activation::clip         ? 2
-                                 : problem.activation == Activation::leaky_relu ? 1
-                                                                                : 0;
+  const ActivationRow& row = activation_row(problem.activation);
+  const std::size_t parameters = row.parameters();
   if (parts.size() != 1 + parameters)
-    refuse(fmt::format("act {} has {} parameters behind colons, not {}: clip:LOW:HIGH, leaky_relu:SLOPE",
-                       parts[0], parameters, parts.size() - 1));
+    refuse(fmt::format("act {} has {} parameters behind colons, not {}: {}", parts[0], parameters,
+                       parts.size() - 1, row.usage));
   if (parameters > 0) problem.alpha = read_float(parts[1]);
   if (parameters > 1) problem.beta = read_float(parts[2]);
 }
@@ -155,9 +155,9 @@ std::string words_of(const ConvProblem& problem) {
   };
   // Equal problems have one text: 0 is added because -0 equals it.
   std::string activation(to_string(problem.activation));
-  if (problem.activation == Activation::clip || problem.activation == Activation::leaky_relu)
-    activation += fmt::format(":{}", problem.alpha + 0.0F);
-  if (problem.activation == Activation::clip) activation += fmt::format(":{}", problem.beta + 0.0F);
+  const std::size_t parameters = activation_row(problem.activation).parameters();
+  if (parameters > 0) activation += fmt::format(":{}", problem.alpha + 0.0F);
+  if (parameters > 1) activation += fmt::format(":{}", problem.beta + 0.0F);
   const bool usual_bias = problem.direction != Direction::backward_data;
 
   add("precision", to_string(problem.precision), problem.precision == standard.precision);

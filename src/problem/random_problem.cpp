@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "base/random_bits.h"
+#include "problem/activation.h"
 
 namespace convtune {
 namespace {
@@ -129,9 +131,6 @@ void draw_channels(Random& random, std::int64_t limit, ConvProblem& problem) {
 
 // What most kernels have no word for yet.
 void draw_rarities(Random& random, std::int64_t limit, ConvProblem& problem) {
-  constexpr std::array kActivations = {Activation::clip,      Activation::silu,      Activation::gelu_erf,
-                                       Activation::gelu_tanh, Activation::hardswish, Activation::leaky_relu,
-                                       Activation::sigmoid};
   constexpr std::array<std::int64_t, 4> kBounds = {-1, 0, 1, 6};
   if (random.one_in(3)) {
     const Axis planes = draw_axis(random, std::min<std::int64_t>(limit, 6), false);
@@ -167,9 +166,11 @@ void draw_rarities(Random& random, std::int64_t limit, ConvProblem& problem) {
   problem.residual = random.one_in(2);
   if (random.one_in(4)) problem.rounding = Rounding::eager;
   if (!random.one_in(3)) return;
-  problem.activation = kActivations[static_cast<std::size_t>(random.between(0, kActivations.size() - 1))];
-  if (problem.activation == Activation::leaky_relu)
-    problem.alpha = 0.125F * static_cast<float>(random.between(0, 8));
+  // None and ReLU are drawn elsewhere.
+  const std::span rows = activation_rows().subspan(2);
+  const ActivationRow& row = rows[static_cast<std::size_t>(random.between(0, std::ssize(rows) - 1))];
+  problem.activation = row.activation;
+  if (row.parameters() == 1) problem.alpha = 0.125F * static_cast<float>(random.between(0, 8));
   if (problem.activation == Activation::clip) {
     const std::int64_t low = random.pick(kBounds);
     problem.alpha = static_cast<float>(low), problem.beta = static_cast<float>(low + random.between(0, 6));

@@ -8,6 +8,7 @@
 
 #include "base/quoted.h"
 #include "convtune/error.h"
+#include "problem/activation.h"
 
 namespace convtune {
 namespace {
@@ -27,12 +28,6 @@ constexpr Name<Precision> kPrecisions[] = {{Precision::automatic, "auto"},
                                            {Precision::tf32, "tf32"},
                                            {Precision::fp16, "fp16"},
                                            {Precision::bf16, "bf16"}};
-constexpr Name<Activation> kActivations[] = {
-    {Activation::none, "none"},           {Activation::relu, "relu"},
-    {Activation::clip, "clip"},           {Activation::silu, "silu"},
-    {Activation::gelu_erf, "gelu_erf"},   {Activation::gelu_tanh, "gelu_tanh"},
-    {Activation::hardswish, "hardswish"}, {Activation::leaky_relu, "leaky_relu"},
-    {Activation::sigmoid, "sigmoid"}};
 constexpr Name<Rounding> kRoundings[] = {{Rounding::once, "once"}, {Rounding::eager, "eager"}};
 
 template <class Enum, std::size_t count>
@@ -43,8 +38,8 @@ std::string_view name_of(const Name<Enum> (&names)[count], Enum value) {
               fmt::format("{} is not a value of its enumeration", static_cast<int>(value)));
 }
 
-template <class Enum, std::size_t count>
-Enum parse(const Name<Enum> (&names)[count], std::string_view what, std::string_view text) {
+template <class Names>
+auto parse(const Names& names, std::string_view what, std::string_view text) {
   std::string known_names;
   for (const auto& [known, name] : names) {
     if (name == text) return known;
@@ -79,7 +74,7 @@ std::string_view to_string(Precision precision) {
   return name_of(kPrecisions, precision);
 }
 std::string_view to_string(Activation activation) {
-  return name_of(kActivations, activation);
+  return activation_row(activation).name();
 }
 
 DType parse_dtype(std::string_view text) {
@@ -112,7 +107,9 @@ Precision parse_precision(std::string_view text) {
   return parse(kPrecisions, "precision", text);
 }
 Activation parse_activation(std::string_view text) {
-  return parse(kActivations, "act", text);
+  std::vector<Name<Activation>> names;
+  for (const ActivationRow& row : activation_rows()) names.emplace_back(row.activation, row.name());
+  return parse(names, "act", text);
 }
 
 std::int64_t size_of(DType dtype) {

@@ -155,7 +155,7 @@ def test_it_is_a_value():
         (dict(activation="clip"), "it must be clip:LOW:HIGH"),
         (dict(activation="clip:6:0"), "clip's bounds are 6 and 0"),
         (dict(activation="relu:1"), "it must be relu"),
-        (dict(activation="leaky_relu:nan"), "a finite slope"),
+        (dict(activation="leaky_relu:nan"), "leaky_relu:SLOPE has one parameter, a finite number"),
         (dict(direction="bwd"), "'bwd'"),
         (dict(direction="bwd_d", bias=True), "has no bias"),
         (dict(direction="bwd_w", residual=True), "no residual"),

@@ -11,29 +11,11 @@ constexpr std::int64_t kMostExtent = 1 << 20;  // so that no product of three ov
 
 }  // namespace
 
-// Device code includes nothing of the host's, and so has an enum of its own.
+// Device code includes nothing of the host's, and so has an enum of its own, with the same values.
 ConvActivation activation_of(Activation activation) {
-  switch (activation) {
-    case Activation::none:
-      return ConvActivation::none;
-    case Activation::relu:
-      return ConvActivation::relu;
-    case Activation::clip:
-      return ConvActivation::clip;
-    case Activation::silu:
-      return ConvActivation::silu;
-    case Activation::gelu_erf:
-      return ConvActivation::gelu_erf;
-    case Activation::gelu_tanh:
-      return ConvActivation::gelu_tanh;
-    case Activation::hardswish:
-      return ConvActivation::hardswish;
-    case Activation::leaky_relu:
-      return ConvActivation::leaky_relu;
-    case Activation::sigmoid:
-      return ConvActivation::sigmoid;
-  }
-  return ConvActivation::none;
+  static_assert(static_cast<int>(ConvActivation::relu) == static_cast<int>(Activation::relu) &&
+                static_cast<int>(ConvActivation::sigmoid) == static_cast<int>(Activation::sigmoid));
+  return static_cast<ConvActivation>(activation);
 }
 
 ElementType element_type_of(DType type) {

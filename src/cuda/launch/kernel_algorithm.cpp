@@ -8,6 +8,7 @@
 #include "cuda/launch/tile_work.h"
 #include "model/capability.h"
 #include "model/target.h"
+#include "problem/activation.h"
 
 namespace convtune::cuda {
 namespace {
@@ -21,14 +22,12 @@ Support lies_as(const ConvProblem& problem, Layout layout) {
 
 }  // namespace
 
-const Abilities kHalfAbilities = {
-    .types = {DType::f16, DType::bf16},
-    .f32_bias = true,
-    .activations = {Activation::none, Activation::relu, Activation::clip, Activation::silu,
-                    Activation::gelu_erf, Activation::gelu_tanh, Activation::hardswish,
-                    Activation::leaky_relu, Activation::sigmoid},
-    .residual = true,
-    .eager_rounding = true};
+// As it is made before main() begins, the table that it reads is a constant.
+const Abilities kHalfAbilities = {.types = {DType::f16, DType::bf16},
+                                  .f32_bias = true,
+                                  .activations = all_activations(),
+                                  .residual = true,
+                                  .eager_rounding = true};
 
 std::string KernelAlgorithm::source_hash() const {
   return kernel_source_hash(kernel_file(name_));

@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "problem/activation.h"
 #include "problem/element.h"
 
 namespace convtune {

@@ -12,6 +12,7 @@
 #include "cuda/launch/kernel_algorithm.h"
 #include "cuda/launch/tile_work.h"
 #include "model/target.h"
+#include "problem/activation.h"
 
 namespace convtune::cuda {
 namespace {
@@ -112,13 +113,11 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
  private:
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm90(device); !support) return support;
-    using enum Activation;
-    static const Abilities abilities = {
-        .types = {DType::f16, DType::bf16, DType::f32},
-        .mixed_types = true,  // as far as what follows goes
-        .activations = {none, relu, clip, silu, gelu_erf, gelu_tanh, hardswish, leaky_relu, sigmoid},
-        .residual = true,
-        .eager_rounding = true};
+    static const Abilities abilities = {.types = {DType::f16, DType::bf16, DType::f32},
+                                        .mixed_types = true,  // as far as what follows goes
+                                        .activations = all_activations(),
+                                        .residual = true,
+                                        .eager_rounding = true};
     if (Support support = within(abilities, a); !support) return support;
     const DTypes& types = a.dtype;
     if (!is_half(types.x) || types.w != types.x || types.y != types.x ||
