@@ -153,7 +153,7 @@ std::string label(const ConvProblem& problem) {
 void ProblemOptions::add_to(CLI::App& app) {
   app.add_option("PROBLEM", words,
                  "Case names or benchdnn lines; words like precision=tf32 act=relu belong to the one before");
-  app.add_option("--suite", suite, "All problems of stem, body, depthwise, half, edges, all, or of a file");
+  app.add_option("--suite", suite, "All problems of stem, body, depthwise, modern, half, edges, all, or of a file");
   add_whole_number(app, "--batch", batch, 0, kLargest, "Use this batch size instead of the problem's (mb)");
 }
 

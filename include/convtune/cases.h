@@ -10,11 +10,12 @@
 namespace convtune {
 
 struct Suite {
-  std::string name;  // "stem", "body", "depthwise", "half", "edges"
+  std::string name;  // "stem", "body", "depthwise", "modern", "half", "edges"
   std::vector<ConvProblem> problems;
+  bool in_all = false;  // "all" runs it
 };
 
-// The built-in suites in the order in which `all` runs them.
+// The built-in suites; those that `all` runs are the first, in its order.
 const std::vector<Suite>& suites();
 
 // A suite's name, "all" (stem, body and depthwise), or the path of a file with one problem a line

@@ -1,4 +1,4 @@
-// What a backend owes to the rooms above it: devices with memory and a stopwatch, and algorithms
+// What a backend owes to the folders above it: devices with memory and a stopwatch, and algorithms
 // that refuse with a reason, list their configs, and build something that runs.
 #pragma once
 

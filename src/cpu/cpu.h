@@ -1,4 +1,4 @@
-// What the CPU offers to the rooms above: its backend and its algorithms, one function each.
+// What the CPU offers to other folders: its backend and its algorithms, one function each.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What the rooms above need of targets beside the face: find_target() is made of these.
+// What other folders need of targets beside the API: find_target() is made of these.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What the rooms above ask of an analysis beside its findings.
+// What other folders ask of an analysis beside its findings.
 #pragma once
 
 #include "contract/micro_tuning.h"

@@ -218,8 +218,8 @@ TritonFile::TritonFile(std::string source, std::string path, const Target& targe
     for (const json& layer : answer.at("layers"))
       for (const Suite& suite : suites())
         for (const ConvProblem& problem : suite.problems)
-          // The suite half has the others' layers again.
-          if (suite.name != "half" && same_layer(problem, layer_from_json(layer))) cases_.push_back(problem);
+          // Other suites have the same layers again in other types.
+          if (problem.dtype == DTypes() && same_layer(problem, layer_from_json(layer))) cases_.push_back(problem);
   } catch (const json::exception& error) {
     throw bad(fmt::format("Python could not read the file: {}", error.what()));
   }

@@ -63,7 +63,7 @@ std::string suite_refusal(const std::string& text) {
 }
 
 TEST(Embedded, HoldsTheFilesByteForByte) {
-  ASSERT_EQ(embedded_cases().size(), 5u);
+  ASSERT_EQ(embedded_cases().size(), 6u);
   for (const EmbeddedFile& file : embedded_cases())
     EXPECT_EQ(file.text, read(CONVTUNE_SOURCE_DIR "/cases/" + std::string(file.name))) << file.name;
 }
@@ -96,7 +96,7 @@ TEST(Suites, AreInOrderNamedAndUnique) {
       ++count;
     }
   }
-  EXPECT_THAT(names, ElementsAre("stem", "body", "depthwise", "half", "edges"));
+  EXPECT_THAT(names, ElementsAre("stem", "body", "depthwise", "modern", "half", "edges"));
   EXPECT_EQ(cases.size(), count);
   EXPECT_EQ(keys.size(), count);
 }
@@ -190,7 +190,7 @@ TEST(LoadSuite, UnknownNamesListTheKnown) {
     EXPECT_EQ(
         refusal([&] { load_suite(name); }),
         fmt::format(
-            "'{}' is neither a suite (stem, body, depthwise, half, edges, all) nor a file with problems",
+            "'{}' is neither a suite (stem, body, depthwise, modern, half, edges, all) nor a file with problems",
             name));
   EXPECT_THAT(refusal([] { load_suite("steam"); }), HasSubstr("did you mean 'stem'?"));
 }
