@@ -44,17 +44,23 @@ Command add_analyze(CLI::App& parent) {
   app->add_option("METRICS", analyze->metrics,
                   "JSON: {\"kernel\": {\"metric\": number}}, metrics as Nsight Compute names them; or what "
                   "`ncu --csv` printed")
+      ->type_name("FILE")
       ->required();
-  app->add_option("--target", analyze->target, "Where it ran: " + target_help())->required();
-  app->add_option("--problem", analyze->problem, "What it computed: a case name or a benchdnn line");
-  app->add_option("--source", analyze->source, "The Triton file that the kernel is of");
-  app->add_option("--python", analyze->python, "The Python that reads the source")->capture_default_str();
+  app->add_option("--target", analyze->target, "Where it ran: " + target_help())
+      ->type_name("TARGET")
+      ->required();
+  app->add_option("--problem", analyze->problem, "What it computed: a case name or a benchdnn line")
+      ->type_name("PROBLEM");
+  app->add_option("--source", analyze->source, "The Triton file that the kernel is of")->type_name("FILE");
+  app->add_option("--python", analyze->python, "The Python that reads the source")
+      ->type_name("PROGRAM")
+      ->capture_default_str();
   app->footer(
       "Examples:\n"
       "  convtune analyze metrics.json --target rtx4090 --problem alexnet_conv1\n"
       "  convtune analyze metrics.json --target rtx4090 --source conv.py\n\n"
-      "Metrics that it reads, where they are there: launch__grid_size, launch__block_size,\n"
-      "launch__registers_per_thread, launch__shared_mem_per_block, gpu__time_duration.sum,\n"
+      "Metrics that it reads, where they are there: launch__grid_size, launch__block_size, "
+      "launch__registers_per_thread, launch__shared_mem_per_block, gpu__time_duration.sum, "
       "sm__throughput, dram__throughput, sm__warps_active, lts__t_sector_hit_rate, and what a finding asks "
       "for.");
   return {app, [analyze] { return analyze->run(); }};

@@ -49,6 +49,7 @@ Command add_bench(CLI::App& parent) {
   bench->problem.add_to(*app);
   bench->device.add_to(*app);
   app->add_option("--seconds", bench->seconds, "Measuring time of a case, shared by the providers")
+      ->type_name("SECONDS")
       ->capture_default_str();
   bench->results.add_to(*app);
   app->footer(

@@ -48,9 +48,9 @@ Command add_cache(CLI::App& parent) {
       "Examples:\n"
       "  convtune cache\n"
       "  convtune cache clean\n\n"
-      "A kernel that is not there is compiled again, in about a second. The kernels lie in\n"
+      "A kernel that is not there is compiled again, in about a second. The kernels lie in "
       "$XDG_CACHE_HOME/convtune, or where CONVTUNE_CACHE_DIR says; when they are more than the limit, those "
-      "used\n"
+      "used "
       "longest ago go.");
   return {app, [=] { return clean_app->parsed() ? clean() : show(); }};
 }

@@ -36,7 +36,7 @@ void print_cases(const std::string& wanted) {
 Command add_cases(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("cases", "List the named problems");
   const auto suite = std::make_shared<std::string>();
-  app->add_option("SUITE", *suite, "Only this suite: stem, body, depthwise, modern, half, edges, all, or a file");
+  app->add_option("SUITE", *suite, "Only the problems of " + suite_help());
   app->footer("Examples:\n  convtune cases\n  convtune cases stem");
   return {app, [suite] {
             print_cases(*suite);

@@ -27,5 +27,7 @@ Command add_db(CLI::App& parent);
 Command add_cache(CLI::App& parent);
 Command add_devices(CLI::App& parent);
 Command add_doctor(CLI::App& parent);
+Command add_completion(CLI::App& parent);
+Command add_man_page(CLI::App& parent);
 
 }  // namespace convtune::cli

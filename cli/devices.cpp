@@ -64,14 +64,16 @@ Command add_devices(CLI::App& parent) {
   };
   const auto options = std::make_shared<Options>();
   app->add_option("--json", options->json,
-                  "Write the list, or the target, to this file as JSON (- is standard output)");
-  app->add_option("--target", options->target, "Print one target's sheet: " + target_help());
+                  "Write the list, or the target, to this file as JSON (- is standard output)")
+      ->type_name("FILE");
+  app->add_option("--target", options->target, "Print one target's sheet: " + target_help())
+      ->type_name("TARGET");
   app->footer(
       "Examples:\n"
       "  convtune devices\n"
       "  convtune devices --json -\n"
       "  convtune devices --target rtx4090\n"
-      "  convtune devices --target rtx4090 --json mine.json   # to edit, and name as a target");
+      "  convtune devices --target rtx4090 --json mine.json   # to edit: a target");
   return {app, [options]() -> int {
             const OutputFile file(options->json);
             if (!options->target.empty()) {

@@ -26,8 +26,6 @@ struct Export {
   CudaExportOptions options;
 
   int run() const {
-    if (format != "triton" && format != "cuda")
-      throw bad(fmt::format("--format '{}' is not known; there are triton and cuda", printable(format)));
     if (format == "triton" && !(device.empty() && target.empty() && options.algorithm.empty()))
       throw bad(
           "--device, --target and --algorithm are for --format cuda; a Triton file is for any GPU that "
@@ -71,31 +69,37 @@ Command add_export(CLI::App& parent) {
       parent.add_subcommand("export", "Write a problem's kernel as a Python file that stands alone");
   const auto command = std::make_shared<Export>();
   command->problem.add_to(*app);
-  app->add_option("--format", command->format,
-                  "triton: an autotuned implicit-GEMM kernel in Triton; cuda: the plan's own kernel in CUDA "
-                  "C++, as tuned")
+  add_choice(
+      *app, "--format", command->format, {"triton", "cuda"},
+      "triton: an autotuned implicit-GEMM kernel in Triton; cuda: the plan's own kernel in CUDA C++, as "
+      "tuned");
+  app->add_option("--module-name", command->options.module_name, "The name of the nn.Module in the file")
+      ->type_name("NAME")
       ->capture_default_str();
-  app->add_option("--module-name", command->options.module_name, "Of the nn.Module in the file")
-      ->capture_default_str();
-  app->add_option("--device", command->device, "With cuda: the GPU whose plan it is (default: the first)");
+  app->add_option("--device", command->device, "With cuda: the GPU whose plan it is (default: the first)")
+      ->type_name("DEVICE");
   app->add_option("--target", command->target,
                   "With cuda: for a GPU that need not be here, a first guess: " + target_help())
+      ->type_name("TARGET")
       ->excludes("--device");
   CLI::Option* algorithm =
-      app->add_option("--algorithm", command->options.algorithm, "With cuda: this algorithm's kernel");
+      app->add_option("--algorithm", command->options.algorithm, "With cuda: this algorithm's kernel")
+          ->type_name("ALGORITHM");
   app->add_option("--config", command->config, "With this config, as in \"consumers=3 units=5 filters=96\"")
+      ->type_name("CONFIG")
       ->needs(algorithm);
   app->add_option("--output,-o", command->output, "Where the file goes (- is standard output)")
+      ->type_name("FILE")
       ->capture_default_str();
   app->footer(
       "Examples:\n"
       "  convtune export alexnet_conv1 -o conv.py\n"
-      "  convtune export alexnet_conv1 --format cuda -o conv.py   # the kernel that `convtune tune` found\n"
+      "  convtune export alexnet_conv1 --format cuda -o conv.py   # as `tune` found it\n"
       "  convtune export alexnet_conv1 --format cuda --target rtx4090 -o conv.py\n"
       "  convtune export mb1ic3ih224oc64kh7sh2ph3 act=relu --module-name Stem\n\n"
       "A Triton file's autotune list is a start that was not measured for the problem; `convtune refine` "
       "goes "
-      "on from a\nprofile. A CUDA file is built by PyTorch and nvcc where it is imported; its kernel is for "
+      "on from a profile. A CUDA file is built by PyTorch and nvcc where it is imported; its kernel is for "
       "the exact extents.");
   return {app, [command] { return command->run(); }};
 }

@@ -14,6 +14,7 @@
 #include "command_line.h"
 #include "convtune/error.h"
 #include "exit_code.h"
+#include "help.h"
 #include "interrupt.h"
 #include "options.h"
 #include "output.h"
@@ -43,9 +44,18 @@ std::vector<std::string> words_of(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   CLI::App app("Convolutions as fast as the hardware allows", "convtune");
+  app.formatter_fn([](const CLI::App* of, const std::string&, CLI::AppFormatMode) {
+    return help_text(describe(*of), style_of(stdout));
+  });
   app.set_version_flag("--version,-V", version_text,
                        "Print versions: convtune's, its compiler's, the libraries'");
   app.require_subcommand(1);
+  const std::vector<Command> commands = {
+      add_tune(app),    add_bench(app),      add_verify(app),   add_plan(app),
+      add_profile(app), add_analyze(app),    add_refine(app),   add_export(app),
+      add_cases(app),   add_db(app),         add_cache(app),    add_devices(app),
+      add_doctor(app),  add_completion(app), add_man_page(app), add_launch_for_profiler(app)};
+  add_color(app);
   app.footer(
       "A problem is a case name (see `convtune cases`) or a line of benchdnn's convolution grammar.\n\n"
       "`convtune help COMMAND` says more about one.\n\n"
@@ -53,17 +63,16 @@ int run(int argc, char** argv) {
       "  convtune tune alexnet_conv1 --batch 8\n"
       "  convtune bench --suite stem --batch 8 --json stem.json\n"
       "  convtune plan mb1ic3ih224oc64kh7sh2ph3 act=relu\n\n"
+      "A table that is too wide for the terminal leaves out columns, the least important one first; a pipe "
+      "gets "
+      "all of them.\n\n"
       "Exit codes: 0 ok, 1 wrong answer, 2 bad input, or the result could not be "
       "written, 3 no such device, 4 internal error, 130 interrupted.");
-  const std::vector<Command> commands = {add_tune(app),    add_bench(app),
-                                         add_verify(app),  add_plan(app),
-                                         add_profile(app), add_analyze(app),
-                                         add_refine(app),  add_export(app),
-                                         add_cases(app),   add_db(app),
-                                         add_cache(app),   add_devices(app),
-                                         add_doctor(app),  add_launch_for_profiler(app)};
   std::vector<std::string> words = words_of(argc, argv);
-  if (words.empty()) return fail(kUsage, "no command given", "see `convtune --help`");
+  if (words.empty()) {  // a mistake in a script, so that the exit code says so; to a person, a beginning
+    put(stderr, start_page(style_of(stderr)));
+    return kUsage;
+  }
   if (const Complaint unknown = about_command(app, words[0]); !unknown.message.empty())
     return fail(kUsage, unknown.message, unknown.hint);
   std::reverse(words.begin(), words.end());  // as CLI11 takes them

@@ -74,6 +74,31 @@ CLI::Option* add_whole_number(CLI::App& app, const std::string& name, std::optio
   return app.add_option_function<std::string>(name, read, description)->type_name("N");
 }
 
+CLI::Option* add_choice(CLI::App& app, const std::string& name, std::string& target,
+                        const std::vector<std::string>& choices, const std::string& description) {
+  const auto read = [name, choices, &target](const std::string& text) {
+    if (std::find(choices.begin(), choices.end(), text) == choices.end())
+      throw CLI::ValidationError(
+          name, fmt::format("'{}' is not known; there {} {}", text, choices.size() > 1 ? "are" : "is",
+                            fmt::join(choices, ", ")));
+    target = text;
+  };
+  return app.add_option_function<std::string>(name, read, description)
+      ->type_name(fmt::format("{}", fmt::join(choices, "|")))
+      ->default_str(target);
+}
+
+void add_color(CLI::App& app) {
+  static std::string when;
+  add_choice(app, "--color", when, {"auto", "always", "never"},
+             "Colors: auto has them on a terminal, unless NO_COLOR is set")
+      ->default_str("auto")
+      ->each([](const std::string& word) {
+        set_color(word == "always" ? Color::always : word == "never" ? Color::never : Color::automatic);
+      });
+  for (CLI::App* one : app.get_subcommands([](CLI::App*) { return true; })) add_color(*one);
+}
+
 Budget parse_budget(std::string_view text) {
   const auto fail = [&](std::string_view why) {
     return bad(fmt::format("--budget '{}' {}; write 90s, 1.5m, 500ms or 200t (trials)", text, why));
@@ -142,6 +167,12 @@ std::vector<ConvProblem> suite_problems(const std::string& name_or_path) {
   return problems;
 }
 
+std::string suite_help() {
+  std::string names;
+  for (const Suite& one : suites()) names += one.name + ", ";
+  return names + "all, or of a file";
+}
+
 std::int64_t lines_left_out() {
   return left_out_by_now;
 }
@@ -153,7 +184,7 @@ std::string label(const ConvProblem& problem) {
 void ProblemOptions::add_to(CLI::App& app) {
   app.add_option("PROBLEM", words,
                  "Case names or benchdnn lines; words like precision=tf32 act=relu belong to the one before");
-  app.add_option("--suite", suite, "All problems of stem, body, depthwise, modern, half, edges, all, or of a file");
+  app.add_option("--suite", suite, "All problems of " + suite_help())->type_name("SUITE");
   add_whole_number(app, "--batch", batch, 0, kLargest, "Use this batch size instead of the problem's (mb)");
 }
 
@@ -176,7 +207,7 @@ std::vector<ConvProblem> ProblemOptions::problems() const {
 }
 
 void DeviceOptions::add_to(CLI::App& app) {
-  app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->type_name("DEVICE")->capture_default_str();
   add_whole_number(app, "--threads", threads, 1, kMostCpuThreads,
                    "CPU threads to use (default: all, or OMP_NUM_THREADS)");
 }

@@ -39,6 +39,13 @@ struct DeviceOptions {
 CLI::Option* add_whole_number(CLI::App& app, const std::string& name, std::optional<std::int64_t>& target,
                               std::int64_t low, std::int64_t high, const std::string& description);
 
+// An option that takes one of these words. Help and completion name them.
+CLI::Option* add_choice(CLI::App& app, const std::string& name, std::string& target,
+                        const std::vector<std::string>& choices, const std::string& description);
+
+// --color, to a command and to all below it.
+void add_color(CLI::App& app);
+
 // How long a search may take: exactly one of the two is limited.
 struct Budget {
   double seconds = 0;
@@ -59,6 +66,8 @@ ConvProblem one_problem(const std::string& text);
 
 // load_suite(), saying on stderr which lines of a file are left out, and why.
 std::vector<ConvProblem> suite_problems(const std::string& name_or_path);
+// What an option that takes a suite says of it: "stem, body, all, or of a file".
+std::string suite_help();
 // How many lines were left out by now. A command that has done the rest then still ends with kUsage.
 std::int64_t lines_left_out();
 

@@ -140,11 +140,14 @@ Command add_plan(CLI::App& parent) {
   const auto plan = std::make_shared<PlanCommand>();
   plan->problem.add_to(*app);
   plan->device.add_to(*app);
-  CLI::Option* algorithm = app->add_option("--algorithm", plan->algorithm, "Plan with this algorithm");
+  CLI::Option* algorithm =
+      app->add_option("--algorithm", plan->algorithm, "Plan with this algorithm")->type_name("ALGORITHM");
   app->add_option("--config", plan->config, "Plan with this config, as in \"vectors=4 channels=6\"")
+      ->type_name("CONFIG")
       ->needs(algorithm);
   app->add_flag("--explain-config", plan->explain_config, "Say what each field of the config means");
   app->add_option("--target", plan->target, "For a GPU that need not be here: " + target_help())
+      ->type_name("TARGET")
       ->excludes("--device")
       ->excludes("--threads")
       ->excludes("--config");
@@ -153,9 +156,9 @@ Command add_plan(CLI::App& parent) {
   app->footer(
       "Examples:\n"
       "  convtune plan alexnet_conv1\n"
-      "  convtune plan alexnet_conv1 --target rtx4090   # compiles the candidates for it; needs NVRTC, no "
-      "GPU\n"
-      "  convtune plan g96mb1ic96ih56oc96kh3ph1 act=relu --algorithm direct");
+      "  convtune plan alexnet_conv1 --target rtx4090   # needs NVRTC, and no GPU\n"
+      "  convtune plan g96mb1ic96ih56oc96kh3ph1 act=relu --algorithm direct\n\n"
+      "For a --target the candidates are compiled, and none is run: times are those of a model.");
   return {app, [plan] { return plan->run(); }};
 }
 

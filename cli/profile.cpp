@@ -78,9 +78,12 @@ struct ProfileCommand {
 
   void add_to(CLI::App& app) {
     problem.add_to(app);
-    app.add_option("--device", device, "cuda or cuda:N")->capture_default_str();
-    CLI::Option* named = app.add_option("--algorithm", algorithm, "Plan with this algorithm");
-    app.add_option("--config", config, "Plan with this config, as in \"vectors=4 channels=6\"")->needs(named);
+    app.add_option("--device", device, "cuda or cuda:N")->type_name("DEVICE")->capture_default_str();
+    CLI::Option* named =
+        app.add_option("--algorithm", algorithm, "Plan with this algorithm")->type_name("ALGORITHM");
+    app.add_option("--config", config, "Plan with this config, as in \"vectors=4 channels=6\"")
+        ->type_name("CONFIG")
+        ->needs(named);
   }
 };
 
@@ -91,16 +94,15 @@ Command add_profile(CLI::App& parent) {
   const auto profile = std::make_shared<ProfileCommand>();
   profile->add_to(*app);
   app->add_option("--output,-o", profile->output, "Where the metrics go (- is standard output)")
+      ->type_name("FILE")
       ->capture_default_str();
   app->footer(
       "Examples:\n"
       "  convtune profile alexnet_conv1 -o metrics.json\n"
       "  convtune analyze metrics.json --target cuda:0 --problem alexnet_conv1\n\n"
       "ncu is looked for on PATH, in $CUDA_HOME/bin and in /usr/local/cuda/bin; it runs the planned "
-      "convolution\n"
-      "three times in a process of its own. Where this user may not read the GPU's counters the message "
-      "says\n"
-      "what allows it. Exit code 3 without a GPU.");
+      "convolution three times in a process of its own. Where this user may not read the GPU's counters the "
+      "message says what allows it. Exit code 3 without a GPU.");
   return {app, [profile] { return profile->run(); }};
 }
 

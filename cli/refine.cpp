@@ -29,9 +29,6 @@ struct Refine {
   std::optional<std::int64_t> timeout;
 
   int run() const {
-    if (stage != "stage=micro")
-      throw Error(ErrorKind::invalid_argument,
-                  fmt::format("--set '{}' is not known; there is stage=micro", printable(stage)));
     const std::string& name = document.empty() ? file : document;
     RefineOptions options = refine_options();
     RefineDocument asked = document.empty() ? named_files() : load_document(document);
@@ -87,9 +84,6 @@ struct Refine {
     options.original = original, options.kernel = kernel, options.path = file;
     if (!problem.empty()) options.problem = one_problem(problem);
     for (const std::string& word : let) options.let.push_back(parse_let(word));
-    if (order != "file" && order != "seed")
-      throw Error(ErrorKind::invalid_argument,
-                  fmt::format("--order '{}' is not known; there are file and seed", printable(order)));
     options.in_order = order == "seed";
     options.keep_list = keep, options.only_original = only_original;
     options.import_file = !no_import, options.compile = !no_compile;
@@ -178,34 +172,41 @@ Command add_refine(CLI::App& parent) {
          "--document", refine->document,
          "A text that asks for this stage: GPU sheet, stage with its rules, code, metrics; in place of "
          "FILE, --metrics and --target")
+      ->type_name("FILE")
       ->excludes(file);
   app->add_option("--metrics", refine->metrics,
-                  "Its profile, as `convtune analyze` reads it; without it occupancy is not measured");
-  app->add_option("--target", refine->target, "Where it runs: " + target_help());
-  app->add_option("--set", refine->stage, "The stage: stage=micro changes num_warps and num_stages alone")
-      ->capture_default_str();
+                  "Its profile, as `convtune analyze` reads it; without it occupancy is not measured")
+      ->type_name("FILE");
+  app->add_option("--target", refine->target, "Where it runs: " + target_help())->type_name("TARGET");
+  add_choice(*app, "--set", refine->stage, {"stage=micro"},
+             "The stage: stage=micro changes num_warps and num_stages alone");
   app->add_option("--kernel", refine->kernel,
-                  "Which kernel, NAME or NAME:LINE (default: those that the metrics name)");
+                  "Which kernel, NAME or NAME:LINE (default: those that the metrics name)")
+      ->type_name("NAME");
   app->add_option("--original", refine->original,
                   "The config that was profiled, as in \"BLOCK_M=32 num_stages=2\" or as Triton prints it "
-                  "(default: found by the grid)");
+                  "(default: found by the grid)")
+      ->type_name("CONFIG");
   app->add_option(
-      "--problem", refine->problem,
-      "What it computed: a case name or a benchdnn line (default: the case whose nn.Conv2d the file has)");
-  app->add_option("--let", refine->let, "A value of the wrapper, for the grid: M=4096; may be repeated");
+         "--problem", refine->problem,
+         "What it computed: a case name or a benchdnn line (default: the case whose nn.Conv2d the file has)")
+      ->type_name("PROBLEM");
+  app->add_option("--let", refine->let, "A value of the wrapper, for the grid: M=4096; may be repeated")
+      ->type_name("NAME=NUMBER");
   app->add_option("--output,-o", refine->output, "Where the new file goes (- is standard output)")
+      ->type_name("FILE")
       ->capture_default_str();
-  app->add_option(
-         "--order", refine->order,
-         "file: nothing but the lists changes; seed: imports, constants, kernels, functions, classes, and "
-         "no tests")
-      ->capture_default_str();
+  add_choice(
+      *app, "--order", refine->order, {"file", "seed"},
+      "file: nothing but the lists changes; seed: imports, constants, kernels, functions, classes, and no "
+      "tests");
   app->add_flag("--keep", refine->keep, "Add to the list that there is, which may serve other shapes");
   app->add_flag("--only-original", refine->only_original,
                 "Where the stage keeps the original, leave it alone in the list");
   app->add_flag("--no-import", refine->no_import, "Never import the file, not even to check what is written");
   app->add_flag("--no-compile", refine->no_compile, "Do not ask Triton's compiler; infer from the metrics");
   app->add_option("--python", refine->python, "The Python that reads the file; better one that has Triton")
+      ->type_name("PROGRAM")
       ->capture_default_str();
   CLI::Option* measure = app->add_flag(
       "--measure", refine->measure,
@@ -215,8 +216,10 @@ Command add_refine(CLI::App& parent) {
                   "What --measure runs: a call of the file's functions, \"matmul(a(512), b(512))\", or a .py "
                   "file whose "
                   "prepare(module) returns a function (default: the file's ModelNew)")
+      ->type_name("CALL")
       ->needs(measure);
   app->add_option("--min-gain", refine->min_gain, "The gain that must be proven: 1% or more (default: 2%)")
+      ->type_name("SHARE")
       ->needs(measure);
   add_whole_number(*app, "--timeout", refine->timeout, 1, 86'400,
                    "Seconds that a config may take to compile, or to answer");
@@ -224,22 +227,16 @@ Command add_refine(CLI::App& parent) {
       "Examples:\n"
       "  convtune refine conv.py --metrics metrics.json --target rtx4090 -o refined.py\n"
       "  convtune refine conv.py --metrics metrics.json --target cuda:0 --measure -o refined.py\n"
-      "  convtune refine matmul.py --kernel matmul_kernel --target h100 --original \"BLOCK_M: 128, "
-      "num_warps: 4\"\n"
+      "  convtune refine matmul.py --kernel matmul --target h100 --original \"num_warps: 4\"\n"
       "  convtune refine --document question.txt -o refined.py\n\n"
       "Only the lists change: 3 to 6 configs each, the original first, and every other byte stays. Where the "
-      "rules\n"
-      "leave fewer, the original is kept, and the report says why. The file is read by Python, and not run; "
-      "where\n"
-      "that Python has Triton, its compiler says what each config needs and which are the same machine code, "
-      "no\n"
-      "GPU needed. Triton's autotuner picks among the new list, unless --measure decides first: each config "
-      "in\n"
-      "Python processes of its own, outputs compared, and the fastest held against the original in two "
-      "contests.\n"
+      "rules leave fewer, the original is kept, and the report says why. The file is read by Python, and not "
+      "run; where that Python has Triton, its compiler says what each config needs and which are the same "
+      "machine code, no GPU needed. Triton's autotuner picks among the new list, unless --measure decides "
+      "first: each config in Python processes of its own, outputs compared, and the fastest held against the "
+      "original in two contests.\n\n"
       "Exit code 2 and no file where the source is not understood or the original is not found; 3 where "
-      "--measure\n"
-      "finds no GPU.");
+      "--measure finds no GPU.");
   return {app, [refine] { return refine->run(); }};
 }
 

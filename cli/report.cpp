@@ -28,8 +28,10 @@ struct ReportFiles {
 }  // namespace
 
 void ReportOptions::add_to(CLI::App& app) {
-  app.add_option("--json", json, "Write the results to this file as JSON (- is standard output)");
-  app.add_option("--csv", csv, "Write the results to this file as CSV (- is standard output)");
+  app.add_option("--json", json, "Write the results to this file as JSON (- is standard output)")
+      ->type_name("FILE");
+  app.add_option("--csv", csv, "Write the results to this file as CSV (- is standard output)")
+      ->type_name("FILE");
   app.add_flag("--all", detail.all, "Show every way of the vendor's, not only the best of each layout");
 }
 

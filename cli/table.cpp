@@ -13,8 +13,11 @@
 namespace convtune::cli {
 namespace {
 
-constexpr int kGap = 2;          // blanks between columns
-constexpr int kIndentBelow = 4;  // of a last column that stands below its row
+constexpr int kGap = 2;            // blanks between columns
+constexpr int kUnknownWidth = 80;  // of a terminal that does not say
+constexpr int kIndentBelow = 4;    // of a last column that stands below its row
+
+Color asked_color = Color::automatic;
 
 struct CodePoint {
   std::uint32_t value = 0xFFFD;
@@ -89,6 +92,10 @@ std::string paint(const std::string& line, Tone tone, const Style& style) {
 
 }  // namespace
 
+void set_color(Color color) {
+  asked_color = color;
+}
+
 Style style_of(std::FILE* stream) {
   const auto variable = [](const char* name) -> std::string_view {
     const char* value = std::getenv(name);
@@ -97,9 +104,11 @@ Style style_of(std::FILE* stream) {
   Style style;
   const int fd = ::fileno(stream);
   style.terminal = fd >= 0 && ::isatty(fd) && variable("TERM") != "dumb";
-  style.color = style.terminal && variable("NO_COLOR").empty();
+  style.color = asked_color == Color::always ||
+                (asked_color == Color::automatic && style.terminal && variable("NO_COLOR").empty());
   winsize size = {};
-  if (style.terminal && ::ioctl(fd, TIOCGWINSZ, &size) == 0) style.width = size.ws_col;
+  if (style.terminal)
+    style.width = ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUnknownWidth;
   return style;
 }
 

@@ -13,10 +13,14 @@ namespace convtune::cli {
 // How a stream wants its text.
 struct Style {
   bool terminal = false;  // a person is watching: lines may be redrawn
-  bool color = false;     // a terminal, and neither NO_COLOR nor TERM=dumb
+  bool color = false;     // a terminal, and neither NO_COLOR nor TERM=dumb; or as --color says
   int width = 0;          // of the terminal; 0: no limit
 };
 Style style_of(std::FILE* stream);
+
+// What --color asks for, in the whole process; it is stronger than NO_COLOR.
+enum class Color { automatic, always, never };
+void set_color(Color color);
 
 // Columns that text takes on a terminal: UTF-8; combining marks take none, East Asian wide ones two.
 int display_width(std::string_view text);

@@ -69,8 +69,10 @@ Command add_tune(CLI::App& parent) {
   tune->device.add_to(*app);
   app->add_option("--budget", tune->budget,
                   "How long a case may take, everything counted: 90s, 5m, 500ms or 200t (trials)")
+      ->type_name("BUDGET")
       ->capture_default_str();
   app->add_option("--min-gain", tune->min_gain, "What a challenger must be faster by, proven")
+      ->type_name("SHARE")
       ->capture_default_str();
   app->add_flag("--retune", tune->retune,
                 "Search from the beginning even if a record answers, and try what was quarantined");
@@ -83,14 +85,14 @@ Command add_tune(CLI::App& parent) {
       "  convtune tune alexnet_conv1 --batch 8 --budget 30s\n"
       "  convtune tune mb1ic3ih224oc64kh7sh2ph3 act=relu --retune\n"
       "  convtune tune --suite stem --json stem.json\n\n"
-      "A quarter of the budget goes to the vendor's ways, in the order of its heuristics; then candidates\n"
-      "are tried, the first guess of every algorithm first and the others by forecast; then what the vendor\n"
-      "has left. 8 % are kept for the best of both in turns, up to 15 % for the last stage, 10 % for the\n"
-      "contest. What a small budget leaves out is said: the last stage is 'skipped, budget', and so are\n"
-      "some of the vendor's ways. Four of those, a first batch of candidates and the contest are always\n"
+      "A quarter of the budget goes to the vendor's ways, in the order of its heuristics; then candidates "
+      "are tried, the first guess of every algorithm first and the others by forecast; then what the vendor "
+      "has left. 8 % are kept for the best of both in turns, up to 15 % for the last stage, 10 % for the "
+      "contest. What a small budget leaves out is said: the last stage is 'skipped, budget', and so are "
+      "some of the vendor's ways. Four of those, a first batch of candidates and the contest are always "
       "held, so that a GPU takes about 3 s at least; what has begun is finished.\n\n"
-      "Ctrl-C keeps what was tried; the same command then goes on from there. Where a contest could not\n"
-      "decide (a busy machine), the same command holds it again. Where the record cannot be written, the\n"
+      "Ctrl-C keeps what was tried; the same command then goes on from there. Where a contest could not "
+      "decide (a busy machine), the same command holds it again. Where the record cannot be written, the "
       "exit code is 2.");
   return {app, [tune] { return tune->run(); }};
 }

@@ -130,6 +130,9 @@ Convolution plan(const ConvProblem& problem, Device device = best_device());
 Convolution plan(const ConvProblem& problem, Device device, const std::string& algorithm,
                  const Config& config = {});
 
+// Every algorithm for this kind of device, in the order of the table.
+std::vector<std::string> algorithm_names(Device::Kind kind);
+
 // Each algorithm's answer for a problem, in the order of the table.
 struct AlgorithmAnswer {
   std::string algorithm;

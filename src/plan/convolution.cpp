@@ -104,6 +104,12 @@ Convolution plan(const ConvProblem& problem, Device device, const std::string& a
                                  {algorithm_name, chosen, PlanSource::forced, "named by the caller"});
 }
 
+std::vector<std::string> algorithm_names(Device::Kind kind) {
+  std::vector<std::string> names;
+  for (const Algorithm* algorithm : algorithms(kind)) names.emplace_back(algorithm->name());
+  return names;
+}
+
 std::vector<AlgorithmAnswer> answers(const ConvProblem& problem, Device device) {
   Backend& on = backend(device);
   const ConvProblem resolved = resolve(problem, on);

@@ -11,7 +11,6 @@ from convtune_command import TINY, CliTest, main
 
 class BadInput(CliTest):
     def test_the_command_line(self):
-        self.refused([], 2, "no command", "--help")
         self.refused(["tuna"], 2, "tuna")
         self.refused(["--frobnicate"], 2, "--help")
         self.refused(["tune", TINY, "--frobnicate"], 2, "--frobnicate", "convtune tune --help")
@@ -40,7 +39,7 @@ class BadInput(CliTest):
         self.refused(["alexnet_conv1"], 2, "it is a problem", "convtune tune alexnet_conv1")
         self.refused(["nosuch", "--help"], 2, "there is no command 'nosuch'; there are tune, bench, ")
         self.refused(["db", "nosuch", "--help"], 2, "there is no command 'convtune db nosuch'; there are list, show, ")
-        self.assertIn("Subcommands:", self.ok("db", "--help").stdout)
+        self.assertIn("Commands:", self.ok("db", "--help").stdout)
         self.assertIn("none of", self.refused(["plan", "foo"], 2, "nor is it the name of a case").stderr)
         self.assertNotIn("name of a case", self.refused(["plan", "mb1ic3ih8oc4kh3zz9"], 2, "zz9").stderr)
 
@@ -173,6 +172,34 @@ class BadInput(CliTest):
 
 
 class Information(CliTest):
+    def test_the_command_alone(self):
+        """What it is and how to begin, with the exit code of a mistake: a script may have lost a variable."""
+        result = self.run_command()
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        for needle in ("convtune finds the fastest way", "convtune doctor", "convtune cases", "convtune tune ",
+                       "convtune bench ", "`convtune --help`"):
+            self.assertIn(needle, result.stderr)
+
+    def test_help_fits(self):
+        """80 columns in a pipe, and what a terminal has."""
+        commands = [[], ["tune"], ["bench"], ["verify"], ["plan"], ["profile"], ["analyze"], ["refine"], ["export"],
+                    ["cases"], ["db"], ["db", "show"], ["cache"], ["devices"], ["doctor"], ["completion"]]
+        for command in commands:
+            for width, text in [(80, self.ok(*command, "--help").stdout), (60, self.on_terminal(60, *command, "--help")[1])]:
+                for line in text.splitlines():
+                    if not line.startswith("  convtune ") and not line.startswith("  . "):  # examples are copied
+                        self.assertLessEqual(len(line), width, (command, line))
+            self.assertNotIn(" TEXT", self.ok(*command, "--help").stdout, "an option does not say what it takes")
+
+    def test_colors(self):
+        self.assertNotIn("\033", self.ok("cases", "--color", "auto").stdout)
+        self.assertIn("\033[1m", self.run_command("cases", "--color", "always").stdout)
+        self.assertIn("\033[1m", self.run_command("--color", "always", "cases").stdout)
+        self.assertIn("\033[1m", self.on_terminal(80, "cases", "--color", "always")[1])  # where NO_COLOR is set
+        self.assertNotIn("\033", self.on_terminal(80, "cases")[1])
+        self.assertNotIn("\033", self.on_terminal(80, "cases", "--color", "never")[1])
+        self.refused(["cases", "--color", "purple"], 2, "'purple' is not known; there are auto, always, never")
+
     def test_help_of_everything(self):
         commands = ["tune", "bench", "verify", "plan", "cases", "db", "devices", "doctor"]
         text = self.ok("--help").stdout

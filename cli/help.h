@@ -1,0 +1,14 @@
+// What --help prints of a command, and what `convtune` alone prints.
+#pragma once
+
+#include <string>
+
+#include "command_table.h"
+#include "table.h"
+
+namespace convtune::cli {
+
+std::string help_text(const CommandEntry& command, const Style& style);
+std::string start_page(const Style& style);
+
+}  // namespace convtune::cli
