@@ -27,9 +27,9 @@ std::string devices_table(const std::vector<DeviceInfo>& found) {
   Table table({{"device"},
                {"units", Align::right},
                {"isa"},
-               {"L1", Align::right},
-               {"L2", Align::right},
-               {"L3", Align::right},
+               {"L1", Align::right, 1},
+               {"L2", Align::right, 3},
+               {"L3", Align::right, 2},
                {"memory", Align::right},
                {"name"}});
   for (const DeviceInfo& info : found)

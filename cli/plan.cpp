@@ -36,7 +36,7 @@ struct PlanCommand {
                                       ? convtune::plan(problems[i], where.device)
                                       : convtune::plan(problems[i], where.device, algorithm, forced);
       fmt::print("{}", sheet(planned));
-      if (explain_config) fmt::print("\n{}", planned.explain_config());
+      if (explain_config) fmt::print("\n{}", explained(planned));
       if (algorithm.empty()) fmt::print("\n{}", answer_table(problems[i], where));
     }
     print_library_warnings();
@@ -53,6 +53,15 @@ struct PlanCommand {
     line("device", fmt::format("{} ({})", to_string(planned.device().device), planned.device().name));
     line("plan", with_config(plan.algorithm, plan.config));
     line("source", fmt::format("{}: {}", to_string(plan.source), plan.why));
+    return text;
+  }
+
+  // A field a line; its meaning begins after the name and the value, which are aligned.
+  static std::string explained(const Convolution& planned) {
+    constexpr int kMeaningAt = 25;
+    std::string text;
+    for (const std::string& line : CLI::detail::split(planned.explain_config(), '\n'))
+      text += wrapped(line, style_of(stdout).width, kMeaningAt) + '\n';
     return text;
   }
 

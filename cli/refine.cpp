@@ -141,8 +141,8 @@ struct Refine {
   static std::string measured_table(const RefinedKernel& done, std::FILE* report) {
     Table table({{"config"},
                  {"median us", Align::right},
-                 {"deviation", Align::right},
-                 {"samples", Align::right},
+                 {"deviation", Align::right, 2},
+                 {"samples", Align::right, 1},
                  {"of the original", Align::right},
                  {"outputs"}});
     const double original_us = done.measured[0].time_us;

@@ -206,17 +206,19 @@ Table::Layout Table::layout(const std::vector<int>& width, int room) const {
     shown.erase(first);
     return true;
   };
+  Layout fewest = all;
+  while (drop_one(fewest.shown))
+    if (total(fewest.shown) <= room) return fewest;
+  if (!text) return fewest;  // no more can be done
+  // The last column is too long even so: as many columns as let it wrap well, or stand below.
   for (Layout fewer = all;;) {
-    const int over = total(fewer.shown) - room;
-    if (over <= 0) return fewer;
-    if (text && width[last] - over >= least) {
+    if (width[last] - (total(fewer.shown) - room) >= least) {
       fewer.last = Layout::wraps;
       return fewer;
     }
-    if (drop_one(fewer.shown)) continue;
-    if (!text || last == 0) return fewer;  // no more can be done
-    break;
+    if (!drop_one(fewer.shown)) break;
   }
+  if (last == 0) return fewest;
   Layout below = all;
   below.last = Layout::below;
   below.shown.pop_back();

@@ -1,6 +1,6 @@
 // A small table printer: columns as wide as they must be, numbers to the right. A terminal that is too narrow
-// gets a last column that wraps, fewer columns in an order that the table states, or the last column on lines
-// of its own below its row. Without a terminal: plain text, all of it, nothing wrapped.
+// gets fewer columns, in an order that the table states. Where none of that is enough, the last column wraps,
+// or it stands on lines of its own below its row. Without a terminal: plain text, all of it, nothing wrapped.
 #pragma once
 
 #include <cstdio>

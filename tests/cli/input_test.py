@@ -250,6 +250,7 @@ class Information(CliTest):
 
     def test_tables_fit_a_terminal(self):
         for args in (["cases"], ["cases", "edges"], ["plan", "alexnet_conv1"], ["plan", TINY, "--algorithm", "direct"],
+                     ["plan", TINY, "--algorithm", "direct", "--explain-config"],
                      ["devices"]):
             code, text = self.on_terminal(80, *args)
             self.assertEqual(code, 0, text)

@@ -61,6 +61,18 @@ TEST(ComparisonTable, AllOfThemWhereThatIsAsked) {
                     HasSubstr("\ncudnn nhwc=0 engine=7 failed: out of memory\n"), Not(HasSubstr("--all"))));
 }
 
+TEST(ComparisonTable, ManyPeersAreADozenRowsAtMost) {
+  ReportRow row = among_engines(500);
+  for (int number = 100; number < 140; ++number)
+    row.comparison.providers.push_back(engine(number % 2, number, 3000 + number));
+  const std::string text = render_comparison(row.comparison, {});
+  EXPECT_THAT(text, HasSubstr("\nand 45 slower ways of the vendor's (--all)\n"));
+  std::istringstream lines(text);
+  int rows = 0;
+  for (std::string line; std::getline(lines, line);) rows += line.starts_with("cudnn ") ? 1 : 0;
+  EXPECT_LE(rows, 12);
+}
+
 TEST(ComparisonTable, FitsATerminalOf80Columns) {
   ReportRow row = among_engines(500);
   row.comparison.problem.name = "a_name_that_is_as_long_as_the_longest_of_the_cases_and_more_words";

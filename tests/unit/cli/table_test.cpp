@@ -101,6 +101,17 @@ TEST(Table, ColumnsGoInTheOrderThatTheTableStates) {
   EXPECT_EQ(at(0), at(26));
 }
 
+TEST(Table, ColumnsGoBeforeTheLastOneWraps) {
+  Table table({{"problem"}, {"device", Align::left, 1}, {"algorithm and config"}});
+  table.add_row({"mb1", "a machine", "onednn blocked=1"});
+  const auto at = [&](int width) { return table.render({.terminal = true, .color = false, .width = width}); };
+  EXPECT_EQ(at(40), "problem  device     algorithm and config\nmb1      a machine  onednn blocked=1\n");
+  EXPECT_EQ(at(39), "problem  algorithm and config\nmb1      onednn blocked=1\n");
+  // Where it does not fit even so, the other columns need not go for it.
+  table.add_row({"mb2", "another", "one two three four five six seven eight nine ten"});
+  EXPECT_NE(at(48).find("device"), std::string::npos) << at(48);
+}
+
 TEST(Wrapped, BreaksAtBlanksAndIndentsWhatFollows) {
   EXPECT_EQ(wrapped("decision: one two three", 14, 2), "decision: one\n  two three");
   EXPECT_EQ(wrapped("one two", 0, 2), "one two");
