@@ -3,44 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
-#include <new>
 
 #include "cpu/cpu.h"
 #include "cpu/direct/direct_candidates.h"
 #include "cpu/direct/direct_geometry.h"
 #include "cpu/direct/direct_kernels.h"
 #include "cpu/direct/direct_window.h"
-#include "cpu/direct/padding_repair.h"
+#include "cpu/padding_repair.h"
 #include "cpu/parallel.h"
+#include "cpu/scratch.h"
 #include "problem/config.h"
 
 namespace convtune::cpu {
 namespace {
-
-// A thread's staging memory: kept from call to call, grown when a plan needs more. Zeroed when
-// grown, because kernels multiply the junk between rows and stray denormals there would be slow.
-class Scratch {
- public:
-  float* reserve(std::int64_t floats) {
-    if (floats > size_) {
-      data_.reset();
-      data_.reset(
-          static_cast<float*>(::operator new(static_cast<std::size_t>(floats) * sizeof(float), kAlignment)));
-      std::memset(data_.get(), 0, static_cast<std::size_t>(floats) * sizeof(float));
-      size_ = floats;
-    }
-    return data_.get();
-  }
-
- private:
-  static constexpr std::align_val_t kAlignment{64};
-  struct Free {
-    void operator()(float* p) const { ::operator delete(p, kAlignment); }
-  };
-  std::unique_ptr<float, Free> data_;
-  std::int64_t size_ = 0;
-};
 
 const TileShape& find_tile(const DirectKernels& kernels, const DirectConfig& config) {
   return *std::find_if(kernels.tiles.begin(), kernels.tiles.end(), [&](const TileShape& tile) {
@@ -129,7 +104,7 @@ class DirectExecutable final : public Executable {
             packed[packed_filter(group, in_group) + t * config_.channels];
       bias[static_cast<std::size_t>(k)] = packed[packed_bias(group, in_group)];
     }
-    repair_padded_outputs(problem_, x, w.data(), problem_.bias ? bias.data() : nullptr, y);
+    repair_padded_outputs(problem_, {.x = x, .w = w.data(), .bias = bias.data()}, y);
   }
 
   // All outputs of a tile for the filters of one task.

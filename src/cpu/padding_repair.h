@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "convtune/problem.h"
+#include "cpu/reference.h"
 
 namespace convtune::cpu {
 
@@ -13,7 +13,6 @@ namespace convtune::cpu {
 bool any_non_finite(const float* values, std::int64_t count);
 
 // Recomputes, by the oracle, every output whose filter window reaches past the image.
-void repair_padded_outputs(const ConvProblem& problem, const float* x, const float* w, const float* bias,
-                           float* y);
+void repair_padded_outputs(const ConvProblem& problem, const HostValues& values, void* y);
 
 }  // namespace convtune::cpu

@@ -1,10 +1,10 @@
 // See padding_repair.h.
-#include "cpu/direct/padding_repair.h"
+#include "cpu/padding_repair.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "cpu/reference.h"
+#include "problem/element.h"
 
 namespace convtune::cpu {
 
@@ -12,8 +12,7 @@ bool any_non_finite(const float* values, std::int64_t count) {
   return std::any_of(values, values + count, [](float v) { return !std::isfinite(v); });
 }
 
-void repair_padded_outputs(const ConvProblem& problem, const float* x, const float* w, const float* bias,
-                           float* y) {
+void repair_padded_outputs(const ConvProblem& problem, const HostValues& values, void* y) {
   const std::int64_t p = problem.p(), q = problem.q();
   const auto outside = [](std::int64_t first, std::int64_t taps, std::int64_t dilation, std::int64_t size) {
     return first < 0 || first + (taps - 1) * dilation >= size;
@@ -29,7 +28,7 @@ void repair_padded_outputs(const ConvProblem& problem, const float* x, const flo
         for (std::int64_t k = 0; k < problem.k; ++k) {
           const std::int64_t at = problem.layout == Layout::nchw ? ((n * problem.k + k) * p + row) * q + col
                                                                  : ((n * p + row) * q + col) * problem.k + k;
-          y[at] = static_cast<float>(oracle(problem, {.x = x, .w = w, .bias = bias}, at).value);
+          store(problem.dtype.y, y, at, oracle(problem, values, at).value);
         }
     }
   }

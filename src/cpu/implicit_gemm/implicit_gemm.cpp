@@ -1,0 +1,351 @@
+// implicit_gemm: inner layers on the CPU. Vector lanes run over output channels and every product takes one
+// broadcast input value, so that rows of any length, strides and both layouts cost the same.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "cpu/cpu.h"
+#include "cpu/implicit_gemm/implicit_gemm_candidates.h"
+#include "cpu/implicit_gemm/implicit_gemm_geometry.h"
+#include "cpu/implicit_gemm/implicit_gemm_kernels.h"
+#include "cpu/padding_repair.h"
+#include "cpu/parallel.h"
+#include "cpu/scratch.h"
+#include "cpu/tensor_kernels.h"
+#include "problem/config.h"
+#include "problem/element.h"
+
+namespace convtune::cpu {
+namespace {
+
+std::int64_t pad_to_line(std::int64_t floats) {
+  return (floats + 15) / 16 * 16;
+}
+
+class ImplicitGemmExecutable final : public Executable {
+ public:
+  ImplicitGemmExecutable(const ConvProblem& problem, const ImplicitGemmConfig& config, int threads)
+      : problem_(problem),
+        config_(config),
+        words_(config.bf16 != 0 ? Words::bf16_pairs : Words::f32),
+        kernels_(*implicit_gemm_kernels(config.vector_bits)),
+        multiply_(config.bf16 != 0 ? kernels_.bf16_pairs : kernels_.f32),
+        tensors_(*tensor_kernels(config.vector_bits)),
+        geometry_(problem, config, kernels_.lanes),
+        threads_(threads) {
+    const ImplicitGemmGeometry& g = geometry_;
+    for (std::int64_t r = 0; r < problem.r; ++r)
+      for (std::int64_t s = 0; s < problem.s; ++s)
+        taps_.push_back(r * g.dilation_row * g.row_step + s * g.dilation_col * g.col_step);
+  }
+
+  std::size_t packed_bytes() const override {
+    return static_cast<std::size_t>(flag_offset() + 1) * sizeof(float);
+  }
+
+  // Weights in the order of implicit_gemm_geometry.h, zeros where a block's lanes have no channel; then the
+  // bias in the order of the lanes, then whether any weight is infinite or NaN.
+  void pack(const void* w, const void* bias, void* packed, Stream) const override {
+    const ImplicitGemmGeometry& g = geometry_;
+    auto* const to = static_cast<float*>(packed);
+    std::fill_n(to, flag_offset() + 1, 0.0F);
+    const bool pairs = words_ == Words::bf16_pairs;
+    bool finite = true;
+    std::vector<float> filter(static_cast<std::size_t>(g.group_channels * g.taps));
+    for (std::int64_t k = 0; k < problem_.k; ++k) {
+      for (std::int64_t i = 0; i < std::ssize(filter); ++i) {
+        filter[static_cast<std::size_t>(i)] = load(problem_.dtype.w, w, k * std::ssize(filter) + i);
+        finite = finite && std::isfinite(filter[static_cast<std::size_t>(i)]);
+      }
+      for_each_weight(k, [&](std::int64_t at, std::int64_t c, std::int64_t tap) {
+        const float value = filter[static_cast<std::size_t>(c * g.taps + tap)];
+        if (pairs)
+          store(DType::bf16, to + at, c % 2, static_cast<double>(value));
+        else
+          to[at] = value;
+      });
+      if (problem_.bias) to[bias_offset(k)] = load(problem_.dtype.bias, bias, k);
+    }
+    to[flag_offset()] = finite ? 0 : 1;
+  }
+
+  void run(const Tensors& tensors, const void* packed, Stream) const override {
+    const ImplicitGemmGeometry& g = geometry_;
+    const auto* const weights = static_cast<const float*>(packed);
+    parallel_for(threads_, g.tasks, [&](int, std::int64_t begin, std::int64_t end) {
+      thread_local Scratch scratch;
+      const std::int64_t pixels = g.tile_images * g.tile_rows * g.tile_cols;
+      float* const window = scratch.reserve(g.window + pad_to_line(g.sums) + 4 * pixels);
+      float* const sums = window + g.window;
+      auto* const inputs = reinterpret_cast<std::int64_t*>(sums + pad_to_line(g.sums));
+      Task task{tensors, weights, window, sums, inputs, inputs + pixels, {}};
+      std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their output channels
+      for (std::int64_t i = begin; i < end; ++i) {
+        task.tile = g.tile(i / g.filter_tasks);
+        if (staged != task.tile.index) {
+          place_pixels(task);
+          if (config_.staged != 0) stage(task);
+        }
+        staged = task.tile.index;
+        const std::int64_t first = i % g.filter_tasks * g.task_filter_blocks;
+        const std::int64_t last = std::min(first + g.task_filter_blocks, g.filter_blocks);
+        for (std::int64_t block = first; block < last; ++block) compute(task, g.block(block));
+      }
+    });
+    if (weights[flag_offset()] != 0 && config_.staged != 0) repair(tensors, weights);
+  }
+
+ private:
+  struct Task {
+    const Tensors& tensors;
+    const float* weights;
+    float *window, *sums;
+    std::int64_t *inputs, *outputs;  // of each pixel of the tile: its offset in the window, its index in y
+    GemmTile tile;
+  };
+
+  // visit(place in the packed weights, channel of the group, tap) of all weights of an output channel.
+  template <class Visit>
+  void for_each_weight(std::int64_t k, Visit&& visit) const {
+    const ImplicitGemmGeometry& g = geometry_;
+    const std::int64_t vector = k % g.group_filters / g.lanes;
+    std::int64_t index = vector * g.filter_blocks / g.filter_vectors;
+    while (g.block(index).first > vector) --index;
+    while (g.block(index).first + g.block(index).vectors <= vector) ++index;
+    const FilterBlock block = g.block(index);
+    const std::int64_t lane = k % g.group_filters - block.first * g.lanes;
+    const std::int64_t in_word = words_ == Words::bf16_pairs ? 2 : 1, width = block.vectors * g.lanes;
+    for (std::int64_t c = 0; c < g.group_channels; ++c) {
+      const std::int64_t word = c / in_word, pass = word / g.pass_words;
+      std::int64_t at = k / g.group_filters * group_weights() + g.packed_offset(block, pass) +
+                        word % g.pass_words * width + lane;
+      for (std::int64_t tap = 0; tap < g.taps; ++tap, at += g.words_of(pass) * width) visit(at, c, tap);
+    }
+  }
+  std::int64_t group_weights() const {
+    return geometry_.taps * geometry_.lanes * geometry_.filter_vectors * geometry_.words;
+  }
+  std::int64_t bias_offset(std::int64_t k) const {
+    return problem_.groups * group_weights() +
+           k / geometry_.group_filters * geometry_.filter_vectors * geometry_.lanes +
+           k % geometry_.group_filters;
+  }
+  std::int64_t flag_offset() const { return bias_offset(problem_.k); }
+
+  void place_pixels(const Task& task) const {
+    const ImplicitGemmGeometry& g = geometry_;
+    const GemmTile& tile = task.tile;
+    // Where x is read where it lies, offsets begin at the tile's own place in it.
+    const bool staged = config_.staged != 0;
+    const std::int64_t first_image = staged ? 0 : tile.image, first_row = staged ? 0 : tile.row,
+                       first_col = staged ? 0 : tile.col;
+    std::int64_t j = 0;
+    for (std::int64_t n = 0; n < tile.images; ++n)
+      for (std::int64_t row = 0; row < tile.rows; ++row)
+        for (std::int64_t col = 0; col < tile.cols; ++col, ++j) {
+          task.inputs[j] = (first_image + n) * g.image_step + (first_row + row) * g.stride_row * g.row_step +
+                           (first_col + col) * g.stride_col * g.col_step;
+          task.outputs[j] =
+              ((tile.image + n) * g.output_rows + tile.row + row) * g.output_cols + tile.col + col;
+        }
+  }
+
+  // The tile's window, zeros where it reaches past the image.
+  void stage(const Task& task) const {
+    const ImplicitGemmGeometry& g = geometry_;
+    const GemmTile& tile = task.tile;
+    const ConvProblem& a = problem_;
+    const bool nchw = a.layout == Layout::nchw;
+    const std::int64_t in_word = words_ == Words::bf16_pairs ? 2 : 1, bytes = size_of(a.dtype.x);
+    const std::int64_t pixel = nchw ? 1 : a.c, channel = nchw ? a.h * a.w : 1;
+    // Window columns [from, to) lie inside the image.
+    const std::int64_t left = tile.col * a.stride_w - a.pad_left;
+    const auto column_at = [&](std::int64_t input) {
+      return std::clamp<std::int64_t>((input - left + g.input_col - 1) / g.input_col, 0, g.window_cols);
+    };
+    const std::int64_t from = left >= 0 ? 0 : column_at(0),
+                       to = left >= a.w ? from : std::max(from, column_at(a.w));
+    for (std::int64_t pass = 0; pass < g.passes; ++pass)
+      for (std::int64_t n = 0; n < tile.images; ++n)
+        for (std::int64_t row = 0; row < g.window_rows; ++row) {
+          float* const words = task.window + pass * g.pass_step + n * g.image_step + row * g.row_step;
+          const std::int64_t input = tile.row * a.stride_h - a.pad_top + row * g.input_row;
+          const bool inside = input >= 0 && input < a.h && from < to;
+          const std::int64_t begin = inside ? from : g.window_cols, end = inside ? to : g.window_cols;
+          std::fill_n(words, begin * g.col_step, 0.0F);
+          std::fill_n(words + end * g.col_step, (g.window_cols - end) * g.col_step, 0.0F);
+          if (!inside) continue;
+          const std::int64_t c = pass * g.pass_words * in_word;
+          const std::int64_t element = ((tile.image + n) * a.c * a.h + input * (nchw ? 1 : a.c)) * a.w +
+                                       (left + from * g.input_col) * pixel +
+                                       (tile.group * g.group_channels + c) * channel;
+          tensors_.read({.type = a.dtype.x,
+                         .words = words_,
+                         .x = static_cast<const char*>(task.tensors.x) + element * bytes,
+                         .pixel_step = g.input_col * pixel,
+                         .channel_step = channel,
+                         .pixels = to - from,
+                         .channels = std::min(g.words_of(pass) * in_word, g.group_channels - c),
+                         .to = words + from * g.col_step,
+                         .to_step = g.col_step});
+        }
+  }
+
+  // All of a tile's outputs of one block of output channels.
+  void compute(const Task& task, const FilterBlock& block) const {
+    const ImplicitGemmGeometry& g = geometry_;
+    const GemmTile& tile = task.tile;
+    const bool nhwc = problem_.layout == Layout::nhwc;
+    const bool keeps_all = g.passes > 1 || !nhwc;
+    const std::int64_t pixels = tile.pixels(), tiles = (pixels - 1) / config_.pixels + 1;
+    const char* x = reinterpret_cast<const char*>(task.window);
+    if (config_.staged == 0)
+      x = static_cast<const char*>(task.tensors.x) +
+          tile.group * g.group_channels * size_of(problem_.dtype.x);
+    for (std::int64_t pass = 0; pass < g.passes; ++pass) {
+      MultiplyArgs args{.x = x + pass * g.pass_step * static_cast<std::int64_t>(sizeof(float)),
+                        .pixels = nullptr,
+                        .taps = taps_.data(),
+                        .tap_count = g.taps,
+                        .words = g.words_of(pass),
+                        .weights = task.weights + tile.group * group_weights() + g.packed_offset(block, pass),
+                        .sums = task.sums,
+                        .sums_step = g.sums_step,
+                        .accumulate = pass > 0};
+      for (std::int64_t i = 0; i < tiles; ++i) {
+        // Of nearly equal size.
+        const std::int64_t from = pixels * i / tiles, count = pixels * (i + 1) / tiles - from;
+        args.pixels = task.inputs + from;
+        args.sums = task.sums + (keeps_all ? from * g.sums_step : 0);
+        multiply_[static_cast<std::size_t>(count - 1)][static_cast<std::size_t>(block.vectors - 1)](args);
+        if (nhwc && pass == g.passes - 1) store_pixels(task, block, from, count, args.sums);
+      }
+    }
+    if (!nhwc) store_planes(task, block);
+  }
+
+  FinishArgs finish_args(const Task& task, const FilterBlock& block) const {
+    const ImplicitGemmGeometry& g = geometry_;
+    const std::int64_t first = block.first * g.lanes;  // of the group's output channels
+    return {.sums = task.sums,
+            .sums_step = g.sums_step,
+            .pixels = 0,
+            .channels = std::min(block.vectors * g.lanes, g.group_filters - first),
+            .bias = task.weights + bias_offset(task.tile.group * g.group_filters) + first,
+            .residual = problem_.residual ? task.tensors.residual : nullptr,
+            .y = task.tensors.y,
+            .places = nullptr,
+            .place = task.tile.group * g.group_filters + first,  // the first channel, until a pixel is chosen
+            .plane = g.output_rows * g.output_cols,
+            .problem = &problem_};
+  }
+
+  void store_pixels(const Task& task, const FilterBlock& block, std::int64_t from, std::int64_t count,
+                    const float* sums) const {
+    FinishArgs args = finish_args(task, block);
+    std::array<std::int64_t, kMaxGemmPixels> places;
+    for (std::int64_t j = 0; j < count; ++j)
+      places[static_cast<std::size_t>(j)] = task.outputs[from + j] * problem_.k + args.place;
+    args.sums = sums, args.pixels = count, args.places = places.data();
+    tensors_.finish_pixels[static_cast<std::size_t>(problem_.activation)](args);
+  }
+
+  // Runs of pixels that lie side by side in a plane of y: rows, or whole images' parts.
+  void store_planes(const Task& task, const FilterBlock& block) const {
+    const ImplicitGemmGeometry& g = geometry_;
+    const GemmTile& tile = task.tile;
+    FinishArgs args = finish_args(task, block);
+    const std::int64_t channel = args.place;
+    args.pixels = tile.cols == g.output_cols ? tile.rows * tile.cols : tile.cols;
+    for (std::int64_t j = 0; j < tile.pixels(); j += args.pixels) {
+      const std::int64_t image = task.outputs[j] / args.plane, pixel = task.outputs[j] % args.plane;
+      args.sums = task.sums + j * g.sums_step;
+      args.place = (image * problem_.k + channel) * args.plane + pixel;
+      tensors_.finish_planes[static_cast<std::size_t>(problem_.activation)](args);
+    }
+  }
+
+  void repair(const Tensors& tensors, const float* packed) const {
+    std::vector<float> w(static_cast<std::size_t>(problem_.weight_elements())),
+        bias(static_cast<std::size_t>(problem_.k));
+    const ImplicitGemmGeometry& g = geometry_;
+    for (std::int64_t k = 0; k < problem_.k; ++k) {
+      for_each_weight(k, [&](std::int64_t at, std::int64_t c, std::int64_t tap) {
+        w[static_cast<std::size_t>((k * g.group_channels + c) * g.taps + tap)] =
+            words_ == Words::bf16_pairs ? load(DType::bf16, packed + at, c % 2) : packed[at];
+      });
+      bias[static_cast<std::size_t>(k)] = packed[bias_offset(k)];
+    }
+    const std::vector<float> x = to_floats(problem_.dtype.x, tensors.x, problem_.input_elements());
+    std::vector<float> residual;
+    if (problem_.residual)
+      residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
+    repair_padded_outputs(problem_,
+                          {.x = x.data(), .w = w.data(), .bias = bias.data(), .residual = residual.data()},
+                          tensors.y);
+  }
+
+  const ConvProblem problem_;
+  const ImplicitGemmConfig config_;
+  const Words words_;
+  const ImplicitGemmKernels& kernels_;
+  const MultiplyKernels& multiply_;
+  const TensorKernels& tensors_;
+  const ImplicitGemmGeometry geometry_;
+  const int threads_;
+  std::vector<std::int64_t> taps_;  // each one's offset in the window
+};
+
+class ImplicitGemm final : public Algorithm {
+ public:
+  std::string_view name() const override { return "implicit_gemm"; }
+  Device::Kind device_kind() const override { return Device::Kind::cpu; }
+
+  Support supports(const ConvProblem& problem, const DeviceInfo& info) const override {
+    return implicit_gemm_supports(problem, info);
+  }
+  std::vector<ConfigField> fields() const override { return config_fields<ImplicitGemmConfig>(); }
+  std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& info) const override {
+    return to_configs(implicit_gemm_candidates(problem, info));
+  }
+  Support accepts(const ConvProblem& problem, const DeviceInfo& info, const Config& config) const override {
+    try {
+      return implicit_gemm_accepts(problem, info, from_config<ImplicitGemmConfig>(config));
+    } catch (const Error& error) {
+      return Support::no(error.what());
+    }
+  }
+  // The multiply-adds of all lanes at the measured peak of f32's; pairs of bf16 are two of them.
+  double bound_us(const ConvProblem& problem, const DeviceInfo& info, const Config& config,
+                  const Ceilings& ceilings) const override {
+    const auto typed = from_config<ImplicitGemmConfig>(config);
+    const ImplicitGemmGeometry g(problem, typed, implicit_gemm_kernels(typed.vector_bits)->lanes);
+    const double share = static_cast<double>(typed.vector_bits) / implicit_gemm_vector_bits(info);
+    const double issued = static_cast<double>(problem.n * g.output_rows * g.output_cols) *
+                          static_cast<double>(g.groups * g.filter_vectors * g.lanes) *
+                          static_cast<double>(g.taps * g.words);
+    return 2e6 * issued / (ceilings.flops_per_second * share);
+  }
+  std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& info,
+                                    const Config& config) const override {
+    if (const Support support = accepts(problem, info, config); !support)
+      throw Error(ErrorKind::unsupported,
+                  "implicit_gemm cannot run with '" + to_string(config) + "': " + support.reason());
+    return std::make_unique<ImplicitGemmExecutable>(problem, from_config<ImplicitGemmConfig>(config),
+                                                    info.units);
+  }
+  // Raised by hand when the kernels or the meaning of a config field change.
+  std::string source_hash() const override { return "implicit_gemm-1"; }
+};
+
+}  // namespace
+
+const Algorithm& implicit_gemm() {
+  static const ImplicitGemm algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,216 @@
+// See implicit_gemm_candidates.h.
+#include "cpu/implicit_gemm/implicit_gemm_candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "contract/abilities.h"
+#include "cpu/implicit_gemm/implicit_gemm_kernels.h"
+#include "problem/activation.h"
+
+namespace convtune::cpu {
+namespace {
+
+// A thread's working memory may not grow past this: a window far larger than any cache has lost its purpose.
+constexpr double kMaxScratchBytes = 256.0 * 1024 * 1024;
+constexpr std::int64_t kDefaultL1Bytes = 32 * 1024, kDefaultL2Bytes = 512 * 1024;
+
+double number(std::int64_t count) {
+  return static_cast<double>(count);
+}
+
+// The bytes of working memory of a config, in doubles: extents from outside may overflow integers.
+double scratch_bytes(const ConvProblem& problem, const ImplicitGemmConfig& config, int lanes) {
+  const double p = number(problem.p()), q = number(problem.q());
+  const double images = std::min<double>(config.images, std::max(number(problem.n), 1.0));
+  const double rows = std::min<double>(config.rows, p);
+  const double cols = config.cols == 0 ? q : std::min<double>(config.cols, q);
+  const double window_rows = problem.r == 1 ? rows
+                                            : (rows - 1) * number(problem.stride_h) +
+                                                  number(problem.r - 1) * number(problem.dilation_h) + 1;
+  const double window_cols = problem.s == 1 ? cols
+                                            : (cols - 1) * number(problem.stride_w) +
+                                                  number(problem.s - 1) * number(problem.dilation_w) + 1;
+  const double channels = number(problem.c / problem.groups);
+  const double passes = config.channels == 0 ? 1 : std::max(channels / config.channels, 1.0);
+  const double window = config.staged != 0 ? window_rows * window_cols * (channels + 32 * passes) : 0;
+  return 4 * images * (window + rows * cols * (config.vectors * lanes + 4));
+}
+
+bool has_tile(const ImplicitGemmKernels& kernels, const ImplicitGemmConfig& config) {
+  const MultiplyKernels& multiply = config.bf16 != 0 ? kernels.bf16_pairs : kernels.f32;
+  return multiply[static_cast<std::size_t>(config.pixels - 1)]
+                 [static_cast<std::size_t>(config.vectors - 1)] != nullptr;
+}
+
+bool has_pairs(const ConvProblem& problem) {
+  return problem.dtype.x == DType::bf16 && problem.dtype.w == DType::bf16;
+}
+
+// Whether words lie in x as the kernels read them, and no output reads past the image.
+bool may_stay(const ConvProblem& a, bool pairs) {
+  const bool padded = a.pad_top != 0 || a.pad_bottom != 0 || a.pad_left != 0 || a.pad_right != 0;
+  const bool words = pairs ? a.c / a.groups % 2 == 0 : a.dtype.x == DType::f32;
+  return a.layout == Layout::nhwc && !padded && words;
+}
+
+struct Ranked {
+  double estimate;
+  ImplicitGemmConfig config;
+
+  bool operator<(const Ranked& other) const { return estimate < other.estimate; }
+};
+
+// An estimate of a config's time, in core cycles over all threads. Only the order matters: the tuner
+// measures.
+double estimate(const ConvProblem& problem, const DeviceInfo& info, const ImplicitGemmConfig& config,
+                const ImplicitGemmGeometry& g) {
+  const double l1 = number(info.l1_bytes > 0 ? info.l1_bytes : kDefaultL1Bytes);
+  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+  const double line = 64.0, vector_lines = g.lanes / 16.0;
+  const double tile_pixels = number(g.tile_images * g.tile_rows * g.tile_cols);
+  const double calls = std::ceil(tile_pixels / config.pixels);
+  const double pixels = tile_pixels / calls;
+  const double vectors = number(g.filter_vectors) / number(g.filter_blocks);
+  const double products = pixels * vectors;
+
+  // One word of every pixel of a register tile: a multiply-add a cycle, two loads a cycle, and what of the
+  // weights comes from farther away than the first cache.
+  const double pass_weights = number(g.taps * g.pass_words) * vectors * vector_lines * line;
+  const double window_bytes = 4 * tile_pixels * number(g.words);
+  double fetched = vectors * vector_lines * line;
+  fetched *= pass_weights < l1 / 2                                 ? 0.005
+             : pass_weights + window_bytes / number(g.passes) < l2 ? 0.01
+                                                                   : 0.06;
+  const double word = std::max({products, (pixels + vectors) / 2, 4.0}) + 0.02 * (pixels + vectors) + fetched;
+  const double sums_kept = 2.0 * products * number(g.passes - 1);
+  const double finished = (problem.layout == Layout::nhwc ? 3.0 : 7.0) * products;
+  const double call =
+      number(g.taps * g.words) * word + number(g.passes) * (40 + 4.0 * number(g.taps)) + sums_kept + finished;
+
+  // Staging: of every task that does not follow one of the same tile on the same thread.
+  double staged = 0;
+  if (config.staged != 0) {
+    const double rows = number(g.tile_images * g.window_rows * g.passes);
+    const bool vectorized = problem.layout == Layout::nhwc || g.input_col == 1;
+    staged = 30 * rows + number(g.window) * (problem.layout == Layout::nhwc ? 0.15 : vectorized ? 0.4 : 1.5);
+    if (4 * number(g.window) > l2) staged *= 1.5;
+  }
+  const double tiles = number(g.tasks / g.filter_tasks);
+  const double shared = std::max(1.0, number(info.units * g.filter_tasks) / number(g.tasks + 1));
+  const double cycles = tiles * (shared * staged + number(g.filter_blocks) * calls * call);
+  const std::int64_t rounds = (g.tasks - 1) / info.units + 1;
+  return g.tasks > 0 ? cycles * number(rounds * info.units) / number(g.tasks) : cycles;
+}
+
+}  // namespace
+
+int implicit_gemm_vector_bits(const DeviceInfo& info) {
+  int bits = 0;
+  if (info.isa == "avx512") bits = 512;
+  if (info.isa == "avx2") bits = 256;
+  if (info.isa == "sse4" || info.isa == "neon") bits = 128;
+  while (bits >= 128 && implicit_gemm_kernels(bits) == nullptr) bits /= 2;
+  return bits >= 128 ? bits : 0;
+}
+
+Support implicit_gemm_supports(const ConvProblem& problem, const DeviceInfo& info) {
+  const Abilities abilities{.types = {DType::f32, DType::f16, DType::bf16},
+                            .mixed_types = true,
+                            .activations = all_activations(),
+                            .residual = true,
+                            .eager_rounding = true};
+  if (Support support = within(abilities, problem); !support) return support;
+  const int bits = implicit_gemm_vector_bits(info);
+  if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
+  const double bytes = scratch_bytes(problem, {.vector_bits = bits, .vectors = 1, .cols = 1}, bits / 32);
+  if (bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("the input window of one output takes {:.0f} MiB, more than {:.0f} MiB",
+                                   bytes / 1048576, kMaxScratchBytes / 1048576));
+  return Support::yes();
+}
+
+Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info,
+                              const ImplicitGemmConfig& config) {
+  if (Support support = implicit_gemm_supports(problem, info); !support) return support;
+  const ImplicitGemmKernels* kernels = config.vector_bits <= implicit_gemm_vector_bits(info)
+                                           ? implicit_gemm_kernels(config.vector_bits)
+                                           : nullptr;
+  if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+  if (config.bf16 != 0 && !has_pairs(problem)) return Support::no("bf16=1 multiplies bf16 tensors x and w");
+  if (config.bf16 != 0 && !multiplies_bf16()) return Support::no("bf16=1 needs a processor with avx512_bf16");
+  if (!has_tile(*kernels, config))
+    return Support::no(fmt::format("there is no {}x{} register tile of {} bits", config.pixels,
+                                   config.vectors, config.vector_bits));
+  if (config.staged == 0 && !may_stay(problem, config.bf16 != 0))
+    return Support::no("staged=0 reads x where it lies: NHWC without padding, of f32 or of pairs of bf16");
+  if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("its working memory would be {:.0f} MiB a thread", bytes / 1048576));
+  return Support::yes();
+}
+
+std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& problem, const DeviceInfo& info) {
+  const std::int64_t p = problem.p(), q = problem.q(), k = problem.k / problem.groups;
+  const std::int64_t c = problem.c / problem.groups;
+  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+
+  std::set<int> row_choices, image_choices{1}, col_choices{0}, channel_choices{0};
+  for (int rows = 1; rows < p && rows <= 64; rows *= 2) row_choices.insert(rows);
+  if (p <= 256) row_choices.insert(static_cast<int>(p)), row_choices.insert(static_cast<int>((p + 1) / 2));
+  for (int images = 2; images <= problem.n && images <= 16 && p * q <= 256; images *= 2)
+    image_choices.insert(images);
+  for (int cols = 28; cols < q && cols <= 128; cols *= 2) col_choices.insert(cols);
+  for (int channels = 64; channels < c && channels <= 512; channels *= 2) channel_choices.insert(channels);
+
+  const int widest = implicit_gemm_vector_bits(info);
+  std::vector<Ranked> all;
+  for (int bits = widest; bits >= 128; bits /= 2) {
+    const ImplicitGemmKernels* kernels = implicit_gemm_kernels(bits);
+    if (!kernels) continue;
+    const int lanes = kernels->lanes;
+    for (int bf16 = 0; bf16 <= 1; ++bf16)
+      for (int vectors = 1; vectors <= kMaxGemmVectors; ++vectors) {
+        // Wider than the output channels: as good as the next narrower one.
+        if (vectors > 1 && (vectors - 1) * lanes >= k) continue;
+        ImplicitGemmConfig config{.vector_bits = bits, .bf16 = bf16, .vectors = vectors};
+        if (bf16 != 0 && (!has_pairs(problem) || !multiplies_bf16())) continue;
+        for (config.pixels = kMaxGemmPixels; config.pixels > 1 && !has_tile(*kernels, config);)
+          --config.pixels;
+        if (!has_tile(*kernels, config)) continue;
+        std::vector<Ranked> of_tile;
+        const auto add = [&] {
+          const bool smallest = config.images == 1 && config.rows == 1 && (config.cols == 28 || q <= 28);
+          if (scratch_bytes(problem, config, lanes) > (smallest ? kMaxScratchBytes : 2 * l2)) return;
+          const ImplicitGemmGeometry geometry(problem, config, lanes);
+          of_tile.push_back({estimate(problem, info, config, geometry), config});
+        };
+        for (const int images : image_choices)
+          for (const int rows : row_choices)
+            for (const int cols : col_choices)
+              for (const int channels : channel_choices)
+                for (const int filters : {0, 1, 2, 4, 8})
+                  for (const int staged : {0, 1}) {
+                    if (images > 1 && (rows < p || cols != 0)) continue;
+                    if (filters * vectors * lanes >= k && filters != 0) continue;
+                    if (staged == 0 && (!may_stay(problem, bf16 != 0))) continue;
+                    config.images = images, config.rows = rows, config.cols = cols,
+                    config.channels = channels;
+                    config.filters = filters * vectors * lanes, config.staged = staged;
+                    add();
+                  }
+        std::stable_sort(of_tile.begin(), of_tile.end());
+        const std::size_t quota = bits == widest ? 24 : bits == widest / 2 ? 4 : 1;
+        of_tile.resize(std::min(of_tile.size(), quota));
+        all.insert(all.end(), of_tile.begin(), of_tile.end());
+      }
+  }
+  std::stable_sort(all.begin(), all.end());
+  std::vector<ImplicitGemmConfig> configs;
+  for (const Ranked& ranked : all) configs.push_back(ranked.config);
+  return configs;
+}
+
+}  // namespace convtune::cpu

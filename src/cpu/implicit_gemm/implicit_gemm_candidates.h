@@ -1,0 +1,22 @@
+// The implicit GEMM's search space: what it can run, which configs are worth trying, in which order.
+#pragma once
+
+#include <vector>
+
+#include "convtune/device.h"
+#include "convtune/error.h"
+#include "cpu/implicit_gemm/implicit_gemm_geometry.h"
+
+namespace convtune::cpu {
+
+// Widest vectors that both this processor and this build have: 512, 256, 128, or 0.
+int implicit_gemm_vector_bits(const DeviceInfo& info);
+
+Support implicit_gemm_supports(const ConvProblem& problem, const DeviceInfo& info);
+Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info,
+                              const ImplicitGemmConfig& config);
+
+// Valid configs, by ascending estimate of their time.
+std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& problem, const DeviceInfo& info);
+
+}  // namespace convtune::cpu

@@ -1,0 +1,86 @@
+// Where everything lies inside the implicit GEMM: tiles of the output, the window of the input that a tile
+// reads, blocks of output channels and passes over input channels. Plain arithmetic.
+//
+// A sum of the GEMM is over filter taps and input channels, counted in words (implicit_gemm_kernels.h).
+// Output channels lie in vector lanes; pixels of a tile are numbered image by image, row by row, and their
+// rows and images may be of any size: register tiles take pixels by their offsets in the window.
+//
+//   packed weights   [group][block of output channels][pass][tap][word][lanes of the block]
+//   window           [pass][image][row][column][word, padded]
+//
+// A window of a filter of one row (or column) holds only the rows (columns) that outputs read.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "convtune/problem.h"
+
+namespace convtune::cpu {
+
+// The search space of the implicit GEMM.
+struct ImplicitGemmConfig {
+  int vector_bits = 512, bf16 = 0, pixels = 12, vectors = 2, images = 1, rows = 1, cols = 0, channels = 0,
+      filters = 0, staged = 1;
+
+  template <class Self, class Field>
+  static void visit(Self& self, Field&& field) {
+    constexpr int kMost = 1 << 30;
+    field("vector_bits", self.vector_bits, 128, 512, "instruction set: 512, 256 or 128");
+    field("bf16", self.bf16, 0, 1, "pairs of bf16 are multiplied; 0: f32, to which all else is widened");
+    field("pixels", self.pixels, 1, 12, "register tile: output pixels");
+    field("vectors", self.vectors, 1, 4, "register tile: vectors of output channels");
+    field("images", self.images, 1, kMost, "output tile: images");
+    field("rows", self.rows, 1, kMost, "output tile: rows");
+    field("cols", self.cols, 0, kMost, "output tile: columns; 0: the whole width");
+    field("channels", self.channels, 0, kMost, "input channels a pass over the sums; 0: all in one");
+    field("filters", self.filters, 0, kMost, "output channels of a task; 0: all");
+    field("staged", self.staged, 0, 1, "the window is copied to the cache; 0: x is read where it lies");
+  }
+};
+
+// One tile of the output: its first image and pixel, and what the output leaves of it.
+struct GemmTile {
+  std::int64_t index, group, image, row, col, images, rows, cols;
+  std::int64_t pixels() const { return images * rows * cols; }
+};
+
+// Output channels that register tiles take together, in vectors.
+struct FilterBlock {
+  std::int64_t first, vectors;
+};
+
+struct ImplicitGemmGeometry {
+  ImplicitGemmGeometry(const ConvProblem& problem, const ImplicitGemmConfig& config, int lanes);
+
+  GemmTile tile(std::int64_t index) const;  // index = task / filter_tasks
+  FilterBlock block(std::int64_t index) const;
+  std::int64_t words_of(std::int64_t pass) const { return std::min(pass_words, words - pass * pass_words); }
+
+  // Floats before a block's weights of a pass, of one group.
+  std::int64_t packed_offset(const FilterBlock& block, std::int64_t pass) const {
+    return taps * lanes * (block.first * words + block.vectors * pass * pass_words);
+  }
+
+  int lanes;
+  std::int64_t groups, group_channels, group_filters, taps;
+  std::int64_t batch, output_rows, output_cols;
+
+  std::int64_t words, pass_words, passes;         // of a pixel's input channels
+  std::int64_t filter_vectors, filter_blocks;     // of a group's output channels
+  std::int64_t task_filter_blocks, filter_tasks;  // how many blocks a task takes; how many tasks share a tile
+
+  std::int64_t tile_images, tile_rows, tile_cols, image_tiles, row_tiles, col_tiles;
+  std::int64_t tasks;  // groups * tiles * filter_tasks
+
+  // The window: its extents, and steps in words.
+  std::int64_t window_rows, window_cols, col_step, row_step, image_step, pass_step;
+  std::int64_t window;                  // words that a task stages; 0 where x is read where it lies
+  std::int64_t input_row, input_col;    // input rows (columns) from one of the window to the next
+  std::int64_t stride_row, stride_col;  // window rows (columns) from one output's to the next's
+  std::int64_t dilation_row, dilation_col;
+
+  std::int64_t sums_step, sums;  // floats of a pixel's sums and of all that a task keeps
+};
+
+}  // namespace convtune::cpu

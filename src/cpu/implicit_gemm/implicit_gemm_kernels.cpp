@@ -1,0 +1,155 @@
+// The register tiles of the implicit GEMM, written once with Highway and compiled by foreach_target.h for
+// each instruction set, as direct_kernels.cpp is (docs/decisions/0004).
+#include "cpu/implicit_gemm/implicit_gemm_kernels.h"
+
+#include <cstring>
+#include <utility>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/implicit_gemm/implicit_gemm_kernels.cpp"
+// Sizeless vectors (SVE, RVV) cannot stand in the arrays below; those processors take NEON or nothing.
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+// Early, so that GCC sees scalars when it assigns registers (direct_kernels.cpp).
+#ifdef __clang__
+#define CONVTUNE_UNROLL _Pragma("unroll")
+#else
+#define CONVTUNE_UNROLL _Pragma("GCC unroll 32")
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace convtune::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::ScalableTag<float>;
+using Vector = hn::Vec<Floats>;
+constexpr int kLanes = HWY_MAX_BYTES / static_cast<int>(sizeof(float));
+constexpr int kRegisters = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 32 : 16;
+
+struct F32Products {
+  static HWY_INLINE Vector add(Vector weights, Vector x, Vector sums) { return hn::MulAdd(weights, x, sums); }
+};
+
+#if HWY_TARGET == HWY_AVX3 && HWY_ARCH_X86
+#define CONVTUNE_BF16_PAIRS 1
+// Both products of each lane's pairs. Highway 1.0 widens them instead, and a target of the compiler's for
+// this one instruction would be a fourth copy of everything. Denormal bf16 operands and results count as 0.
+struct Bf16Products {
+  static HWY_INLINE Vector add(Vector weights, Vector x, Vector sums) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sums.raw) : "v"(weights.raw), "v"(x.raw));
+    return sums;
+  }
+};
+#else
+#define CONVTUNE_BF16_PAIRS 0
+#endif
+
+HWY_INLINE Vector broadcast_word(Floats d, const char* at) {
+  float word;
+  std::memcpy(&word, at, sizeof word);
+  return hn::Set(d, word);
+}
+
+// The loops over i and v have constant bounds and unroll whole, so acc stays in registers; a word of all
+// pixels is one load a vector, one broadcast a pixel, and pixels*vectors multiply-adds.
+template <class Products, int pixels, int vectors>
+void multiply(const MultiplyArgs& shared) {
+  const MultiplyArgs args = shared;  // a copy, so that stores to sums cannot be taken to change it
+  const Floats d;
+  Vector acc[pixels][vectors];
+  CONVTUNE_UNROLL
+  for (int i = 0; i < pixels; ++i) {
+    CONVTUNE_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      acc[i][v] = args.accumulate ? hn::Load(d, args.sums + i * args.sums_step + v * kLanes) : hn::Zero(d);
+  }
+  constexpr std::int64_t kWord = sizeof(float);
+  const float* weights = args.weights;
+  for (std::int64_t t = 0; t < args.tap_count; ++t) {
+    const char* const tap = static_cast<const char*>(args.x) + args.taps[t] * kWord;
+    const char* x[pixels];
+    CONVTUNE_UNROLL
+    for (int i = 0; i < pixels; ++i) x[i] = tap + args.pixels[i] * kWord;
+    for (std::int64_t c = 0; c < args.words; ++c, weights += vectors * kLanes) {
+      Vector weight[vectors];
+      CONVTUNE_UNROLL
+      for (int v = 0; v < vectors; ++v) weight[v] = hn::LoadU(d, weights + v * kLanes);
+      CONVTUNE_UNROLL
+      for (int i = 0; i < pixels; ++i) {
+        const Vector value = broadcast_word(d, x[i] + c * kWord);
+        CONVTUNE_UNROLL
+        for (int v = 0; v < vectors; ++v) acc[i][v] = Products::add(weight[v], value, acc[i][v]);
+      }
+    }
+  }
+  CONVTUNE_UNROLL
+  for (int i = 0; i < pixels; ++i) {
+    CONVTUNE_UNROLL
+    for (int v = 0; v < vectors; ++v) hn::Store(acc[i][v], d, args.sums + i * args.sums_step + v * kLanes);
+  }
+}
+
+// Sums, one vector of weights a column and one broadcast word must fit the registers.
+template <class Products, int pixels, int vectors>
+constexpr MultiplyKernel kernel() {
+  if constexpr (pixels * vectors + vectors + 1 <= kRegisters)
+    return multiply<Products, pixels, vectors>;
+  else
+    return nullptr;
+}
+template <class Products, int... p>
+constexpr MultiplyKernels kernels(std::integer_sequence<int, p...>) {
+  static_assert(kMaxGemmVectors == 4);
+  return {{{kernel<Products, p + 1, 1>(), kernel<Products, p + 1, 2>(), kernel<Products, p + 1, 3>(),
+            kernel<Products, p + 1, 4>()}...}};
+}
+template <class Products>
+constexpr MultiplyKernels kMultiply = kernels<Products>(std::make_integer_sequence<int, kMaxGemmPixels>());
+
+// Unused where implicit_gemm_kernels() has no width for the target.
+[[maybe_unused]] constexpr ImplicitGemmKernels kKernels = {kLanes, kMultiply<F32Products>,
+#if CONVTUNE_BF16_PAIRS
+                                                           kMultiply<Bf16Products>
+#else
+                                                           {}
+#endif
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace convtune::cpu
+HWY_AFTER_NAMESPACE();
+#undef CONVTUNE_BF16_PAIRS
+
+#if HWY_ONCE
+namespace convtune::cpu {
+
+const ImplicitGemmKernels* implicit_gemm_kernels(int vector_bits) {
+#if HWY_TARGETS & HWY_AVX3
+  if (vector_bits == 512) return &N_AVX3::kKernels;
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  if (vector_bits == 256) return &N_AVX2::kKernels;
+#endif
+#if HWY_TARGETS & HWY_SSE4
+  if (vector_bits == 128) return &N_SSE4::kKernels;
+#endif
+#if HWY_TARGETS & HWY_NEON
+  if (vector_bits == 128) return &N_NEON::kKernels;
+#endif
+  return nullptr;
+}
+
+bool multiplies_bf16() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace convtune::cpu
+#endif

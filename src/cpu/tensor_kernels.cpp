@@ -1,0 +1,372 @@
+// The vector code of tensor_kernels.h, written once with Highway and compiled by foreach_target.h for each
+// instruction set (docs/decisions/0004). Activations in single precision agree with problem/epilogue.h's.
+#include "cpu/tensor_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/tensor_kernels.cpp"
+// Sizeless vectors (SVE, RVV) cannot stand in the arrays below; those processors take NEON or nothing.
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+// After highway.h.
+#include <hwy/contrib/math/math-inl.h>
+
+HWY_BEFORE_NAMESPACE();
+#if HWY_TARGET != HWY_SCALAR  // there, nothing is transposed, and nobody asks
+namespace convtune::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::ScalableTag<float>;
+using Ints = hn::RebindToSigned<Floats>;
+using Bits = hn::RebindToUnsigned<Floats>;
+using Halves = hn::Rebind<std::uint16_t, Floats>;
+using Vector = hn::Vec<Floats>;
+using BitVector = hn::Vec<Bits>;
+constexpr int kLanes = HWY_MAX_BYTES / static_cast<int>(sizeof(float));
+
+// ---- Element types ----
+
+HWY_INLINE Vector from_bf16(BitVector bits) {
+  return hn::BitCast(Floats(), hn::ShiftLeft<16>(bits));
+}
+
+// Nearest, ties to even; a NaN stays one.
+HWY_INLINE BitVector to_bf16(Vector v) {
+  const Bits du;
+  const BitVector bits = hn::BitCast(du, v);
+  const BitVector odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+  const BitVector rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff)));
+  const BitVector quiet = hn::Or(bits, hn::Set(du, 0x400000));
+  return hn::ShiftRight<16>(hn::BitCast(
+      du, hn::IfThenElse(hn::IsNaN(v), hn::BitCast(Floats(), quiet), hn::BitCast(Floats(), rounded))));
+}
+
+// The exponents are moved by a product, which is exact for subnormal numbers too.
+HWY_INLINE Vector from_f16(BitVector bits) {
+  const Floats d;
+  const Bits du;
+  const BitVector magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fff)));
+  const BitVector sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000)));
+  const Vector moved = hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112F));
+  // Infinity and NaN came out as 65536 and more.
+  const Vector special = hn::BitCast(d, hn::Or(magnitude, hn::Set(du, 0x7f800000)));
+  const Vector value = hn::IfThenElse(hn::Ge(moved, hn::Set(d, 65536.0F)), special, moved);
+  return hn::BitCast(d, hn::Or(hn::BitCast(du, value), sign));
+}
+
+// Nearest, ties to even. Numbers below 2^-14 are rounded by adding one in whose last place they end.
+HWY_INLINE BitVector to_f16(Vector v) {
+  const Floats d;
+  const Bits du;
+  const BitVector bits = hn::BitCast(du, v);
+  const BitVector sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 0x8000));
+  const BitVector magnitude = hn::And(bits, hn::Set(du, 0x7fffffff));
+  const Vector size = hn::BitCast(d, magnitude);
+  const BitVector odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1));
+  const BitVector normal = hn::ShiftRight<13>(hn::Add(magnitude, hn::Add(odd, hn::Set(du, 0xc8000fffU))));
+  const BitVector subnormal =
+      hn::Sub(hn::BitCast(du, hn::Add(size, hn::Set(d, 0.5F))), hn::Set(du, 0x3f000000));
+  const auto choose = [&](auto mask, BitVector yes, BitVector no) {
+    return hn::BitCast(du, hn::IfThenElse(mask, hn::BitCast(d, yes), hn::BitCast(d, no)));
+  };
+  BitVector half = choose(hn::Lt(size, hn::Set(d, 0x1p-14F)), subnormal, normal);
+  half = choose(hn::Ge(size, hn::Set(d, 65520.0F)), hn::Set(du, 0x7c00), half);
+  half = choose(hn::IsNaN(v), hn::Set(du, 0x7e00), half);
+  return hn::Or(half, sign);
+}
+
+HWY_INLINE BitVector load_halves(const void* from) {
+  return hn::PromoteTo(Bits(), hn::LoadU(Halves(), static_cast<const std::uint16_t*>(from)));
+}
+
+HWY_INLINE Vector load_floats(DType type, const void* from) {
+  if (type == DType::f32) return hn::LoadU(Floats(), static_cast<const float*>(from));
+  return type == DType::bf16 ? from_bf16(load_halves(from)) : from_f16(load_halves(from));
+}
+
+HWY_INLINE void store_floats(DType type, Vector v, void* to) {
+  if (type == DType::f32) return hn::StoreU(v, Floats(), static_cast<float*>(to));
+  const BitVector bits = type == DType::bf16 ? to_bf16(v) : to_f16(v);
+  hn::StoreU(hn::DemoteTo(Halves(), hn::BitCast(Ints(), bits)), Halves(), static_cast<std::uint16_t*>(to));
+}
+
+HWY_INLINE Vector rounded_to(DType type, Vector v) {
+  return type == DType::bf16 ? from_bf16(to_bf16(v)) : type == DType::f16 ? from_f16(to_f16(v)) : v;
+}
+
+// The first `count` elements, zeros behind them. Nothing past them is touched: it may be another thread's.
+HWY_INLINE Vector load_some(DType type, const void* from, std::int64_t count, std::int64_t bytes) {
+  if (count >= kLanes) return load_floats(type, from);
+  HWY_ALIGN unsigned char whole[kLanes * sizeof(float)] = {};
+  std::memcpy(whole, from, static_cast<std::size_t>(count * bytes));
+  return load_floats(type, whole);
+}
+HWY_INLINE void store_some(DType type, Vector v, void* to, std::int64_t count, std::int64_t bytes) {
+  if (count >= kLanes) return store_floats(type, v, to);
+  HWY_ALIGN unsigned char whole[kLanes * sizeof(float)];
+  store_floats(type, v, whole);
+  std::memcpy(to, whole, static_cast<std::size_t>(count * bytes));
+}
+
+// ---- Transposing ----
+
+// Of rows 4g to 4g+3: block b of row 4g+j becomes column 4b+j of them.
+HWY_INLINE void transpose_blocks(Vector* row) {
+  const Floats d;
+  const hn::Repartition<double, Floats> pairs;
+  const auto lower = hn::BitCast(pairs, hn::InterleaveLower(d, row[0], row[1]));
+  const auto upper = hn::BitCast(pairs, hn::InterleaveUpper(d, row[0], row[1]));
+  const auto next_lower = hn::BitCast(pairs, hn::InterleaveLower(d, row[2], row[3]));
+  const auto next_upper = hn::BitCast(pairs, hn::InterleaveUpper(d, row[2], row[3]));
+  row[0] = hn::BitCast(d, hn::InterleaveLower(pairs, lower, next_lower));
+  row[1] = hn::BitCast(d, hn::InterleaveUpper(pairs, lower, next_lower));
+  row[2] = hn::BitCast(d, hn::InterleaveLower(pairs, upper, next_upper));
+  row[3] = hn::BitCast(d, hn::InterleaveUpper(pairs, upper, next_upper));
+}
+
+// A square of kLanes vectors.
+template <int lanes>
+HWY_INLINE void transpose(Vector (&row)[lanes]) {
+  const Floats d;
+  if constexpr (lanes >= 4) {
+    for (int group = 0; group < lanes; group += 4) transpose_blocks(row + group);
+  }
+  if constexpr (lanes == 8) {
+    for (int j = 0; j < 4; ++j) {
+      const Vector a = row[j], b = row[4 + j];
+      row[j] = hn::ConcatLowerLower(d, b, a);
+      row[4 + j] = hn::ConcatUpperUpper(d, b, a);
+    }
+  } else if constexpr (lanes == 16) {
+    for (int j = 0; j < 4; ++j) {
+      const Vector a = row[j], b = row[4 + j], c = row[8 + j], e = row[12 + j];
+      const Vector even = hn::ConcatLowerLower(d, c, a), odd = hn::ConcatLowerLower(d, e, b);
+      const Vector upper_even = hn::ConcatUpperUpper(d, c, a), upper_odd = hn::ConcatUpperUpper(d, e, b);
+      row[j] = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(odd), even);
+      row[4 + j] = hn::OddEvenBlocks(odd, hn::SwapAdjacentBlocks(even));
+      row[8 + j] = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(upper_odd), upper_even);
+      row[12 + j] = hn::OddEvenBlocks(upper_odd, hn::SwapAdjacentBlocks(upper_even));
+    }
+  } else {
+    static_assert(lanes <= 4);
+  }
+}
+
+// ---- Reading ----
+
+// Pixels whose channels lie side by side. Pairs lie there as they are wanted.
+void read_pixels(const ReadArgs& args, std::int64_t bytes) {
+  const std::int64_t in_word = args.words == Words::bf16_pairs ? 2 : 1;
+  const DType type = args.words == Words::bf16_pairs ? DType::f32 : args.type;
+  const std::int64_t step = kLanes * in_word;
+  const auto* x = static_cast<const char*>(args.x);
+  float* to = args.to;
+  for (std::int64_t j = 0; j < args.pixels; ++j, x += args.pixel_step * bytes, to += args.to_step) {
+    std::int64_t c = 0;
+    for (; c + step <= args.channels; c += step)
+      hn::StoreU(load_floats(type, x + c * bytes), Floats(), to + c / in_word);
+    if (c == args.channels) continue;
+    HWY_ALIGN unsigned char whole[kLanes * sizeof(float)] = {};
+    std::memcpy(whole, x + c * bytes, static_cast<std::size_t>((args.channels - c) * bytes));
+    hn::StoreU(load_floats(type, whole), Floats(), to + c / in_word);
+  }
+}
+
+// `count` pixels of one channel, `step` elements apart: where they lie side by side.
+HWY_INLINE const void* contiguous(const char* from, std::int64_t step, std::int64_t count, std::int64_t bytes,
+                                  unsigned char* lanes) {
+  if (step == 1 && count == kLanes) return from;
+  if (step == 1)
+    std::memcpy(lanes, from, static_cast<std::size_t>(count * bytes));
+  else if (bytes == 4)
+    for (std::int64_t i = 0; i < count; ++i) std::memcpy(lanes + i * 4, from + i * step * 4, 4);
+  else
+    for (std::int64_t i = 0; i < count; ++i) std::memcpy(lanes + i * 2, from + i * step * 2, 2);
+  return lanes;
+}
+
+// Pixels of planes: squares of words by pixels are transposed.
+void read_planes(const ReadArgs& args, std::int64_t bytes) {
+  const bool pairs = args.words == Words::bf16_pairs;
+  const std::int64_t words = pairs ? (args.channels + 1) / 2 : args.channels;
+  const auto* const x = static_cast<const char*>(args.x);
+  HWY_ALIGN unsigned char lanes[kLanes * sizeof(float)] = {}, next_lanes[kLanes * sizeof(float)] = {};
+  for (std::int64_t j = 0; j < args.pixels; j += kLanes) {
+    const std::int64_t count = std::min<std::int64_t>(kLanes, args.pixels - j);
+    const auto pixels_of = [&](std::int64_t channel, unsigned char* buffer) {
+      return contiguous(x + (channel * args.channel_step + j * args.pixel_step) * bytes, args.pixel_step,
+                        count, bytes, buffer);
+    };
+    for (std::int64_t c = 0; c < words; c += kLanes) {
+      Vector row[kLanes];
+      for (int i = 0; i < kLanes; ++i) {
+        if (c + i >= words) {
+          row[i] = hn::Zero(Floats());
+        } else if (pairs) {
+          const std::int64_t channel = 2 * (c + i);
+          BitVector word = load_halves(pixels_of(channel, lanes));
+          if (channel + 1 < args.channels)
+            word = hn::Or(word, hn::ShiftLeft<16>(load_halves(pixels_of(channel + 1, next_lanes))));
+          row[i] = hn::BitCast(Floats(), word);
+        } else {
+          row[i] = load_floats(args.type, pixels_of(c + i, lanes));
+        }
+      }
+      transpose<kLanes>(row);
+      float* to = args.to + j * args.to_step + c;
+      for (int i = 0; i < count; ++i, to += args.to_step) hn::StoreU(row[i], Floats(), to);
+    }
+  }
+}
+
+void read(const ReadArgs& args) {
+  const std::int64_t bytes = size_of(args.type);
+  if (args.channel_step == 1)
+    read_pixels(args, bytes);
+  else
+    read_planes(args, bytes);
+}
+
+// ---- Finishing ----
+
+// 1 / (1 + exp(-v)) by the exponential of a number that is not above 0; a NaN in v does not show.
+HWY_INLINE Vector sigmoid(Vector v) {
+  const Floats d;
+  const Vector one = hn::Set(d, 1.0F), e = hn::Exp(d, hn::Neg(hn::Abs(v)));
+  return hn::Div(hn::IfThenElse(hn::Lt(v, hn::Zero(d)), e, one), hn::Add(one, e));
+}
+
+// erfc(z) for z >= 0: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26, within 1.5e-7.
+HWY_INLINE Vector erfc(Vector z) {
+  const Floats d;
+  const Vector t = hn::Div(hn::Set(d, 1.0F), hn::MulAdd(hn::Set(d, 0.3275911F), z, hn::Set(d, 1.0F)));
+  Vector sum = hn::Set(d, 1.061405429F);
+  for (const float coefficient : {-1.453152027F, 1.421413741F, -0.284496736F, 0.254829592F})
+    sum = hn::MulAdd(sum, t, hn::Set(d, coefficient));
+  return hn::Mul(hn::Mul(sum, t), hn::Exp(d, hn::Neg(hn::Mul(z, z))));
+}
+
+// Comparisons with NaN are false, and keep it.
+template <Activation activation>
+HWY_INLINE Vector activate(Vector v, float alpha, float beta) {
+  const Floats d;
+  const Vector zero = hn::Zero(d);
+  if constexpr (activation == Activation::relu) {
+    return hn::IfThenElse(hn::Lt(v, zero), zero, v);
+  } else if constexpr (activation == Activation::clip) {
+    const Vector lower = hn::Set(d, alpha), upper = hn::Set(d, beta);
+    v = hn::IfThenElse(hn::Lt(v, lower), lower, v);
+    return hn::IfThenElse(hn::Gt(v, upper), upper, v);
+  } else if constexpr (activation == Activation::silu) {
+    return hn::Mul(v, sigmoid(v));
+  } else if constexpr (activation == Activation::gelu_erf) {
+    const Vector half_tail =
+        hn::Mul(hn::Set(d, 0.5F), erfc(hn::Mul(hn::Abs(v), hn::Set(d, 0.70710678118654752F))));
+    const Vector share = hn::IfThenElse(hn::Lt(v, zero), half_tail, hn::Sub(hn::Set(d, 1.0F), half_tail));
+    return hn::Mul(v, share);
+  } else if constexpr (activation == Activation::gelu_tanh) {
+    // (1 + tanh(u)) / 2 is the sigmoid of 2u.
+    const Vector cube = hn::Mul(hn::Mul(v, v), v);
+    const Vector u = hn::MulAdd(hn::Set(d, 0.044715F), cube, v);
+    return hn::Mul(v, sigmoid(hn::Mul(hn::Set(d, 1.5957691216057308F), u)));
+  } else if constexpr (activation == Activation::hardswish) {
+    const Vector three = hn::Set(d, 3.0F);
+    const Vector gate = hn::Max(hn::Add(v, three), zero);
+    const Vector below = hn::Div(hn::Mul(v, gate), hn::Set(d, 6.0F));  // NaN for NaN, by the product
+    return hn::IfThenElse(hn::Ge(v, three), v, below);
+  } else if constexpr (activation == Activation::leaky_relu) {
+    return hn::IfThenElse(hn::Gt(v, zero), v, hn::Mul(hn::Set(d, alpha), v));
+  } else if constexpr (activation == Activation::sigmoid) {
+    return hn::IfThenElse(hn::IsNaN(v), v, sigmoid(v));
+  } else {
+    static_assert(activation == Activation::none);
+    return v;
+  }
+}
+
+// `count` outputs that lie side by side from element `place` on.
+template <Activation activation>
+HWY_INLINE void finish(const FinishArgs& args, Vector sums, Vector bias, std::int64_t place,
+                       std::int64_t count) {
+  const DType type = args.problem->dtype.y;
+  const bool eager = type != DType::f32 && args.problem->rounding == Rounding::eager;
+  const std::int64_t bytes = type == DType::f32 ? 4 : 2;
+  const auto step = [&](Vector v) { return eager ? rounded_to(type, v) : v; };
+  Vector v = step(hn::Add(step(sums), bias));
+  if (args.residual != nullptr) {
+    const char* const from = static_cast<const char*>(args.residual) + place * bytes;
+    v = step(hn::Add(v, load_some(type, from, count, bytes)));
+  }
+  v = activate<activation>(v, args.problem->alpha, args.problem->beta);
+  store_some(type, v, static_cast<char*>(args.y) + place * bytes, count, bytes);
+}
+
+template <Activation activation>
+void finish_pixels(const FinishArgs& shared) {
+  const FinishArgs args = shared;
+  const float* sums = args.sums;
+  for (std::int64_t j = 0; j < args.pixels; ++j, sums += args.sums_step)
+    for (std::int64_t c = 0; c < args.channels; c += kLanes)
+      finish<activation>(args, hn::LoadU(Floats(), sums + c), hn::LoadU(Floats(), args.bias + c),
+                         args.places[j] + c, args.channels - c);
+}
+
+template <Activation activation>
+void finish_planes(const FinishArgs& shared) {
+  const FinishArgs args = shared;
+  for (std::int64_t c = 0; c < args.channels; c += kLanes)
+    for (std::int64_t j = 0; j < args.pixels; j += kLanes) {
+      const std::int64_t count = std::min<std::int64_t>(kLanes, args.pixels - j);
+      Vector row[kLanes];
+      for (int i = 0; i < kLanes; ++i)
+        row[i] =
+            i < count ? hn::LoadU(Floats(), args.sums + (j + i) * args.sums_step + c) : hn::Zero(Floats());
+      transpose<kLanes>(row);
+      for (int i = 0; i < std::min<std::int64_t>(kLanes, args.channels - c); ++i)
+        finish<activation>(args, row[i], hn::Set(Floats(), args.bias[c + i]),
+                           args.place + (c + i) * args.plane + j, count);
+    }
+}
+
+template <int... activation>
+constexpr TensorKernels table(std::integer_sequence<int, activation...>) {
+  return {kLanes,
+          read,
+          {finish_pixels<static_cast<Activation>(activation)>...},
+          {finish_planes<static_cast<Activation>(activation)>...}};
+}
+// Unused where tensor_kernels() has no width for the target.
+[[maybe_unused]] constexpr TensorKernels kKernels = table(std::make_integer_sequence<int, kActivations>());
+
+}  // namespace HWY_NAMESPACE
+}  // namespace convtune::cpu
+#endif
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convtune::cpu {
+
+const TensorKernels* tensor_kernels(int vector_bits) {
+#if HWY_TARGETS & HWY_AVX3
+  if (vector_bits == 512) return &N_AVX3::kKernels;
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  if (vector_bits == 256) return &N_AVX2::kKernels;
+#endif
+#if HWY_TARGETS & HWY_SSE4
+  if (vector_bits == 128) return &N_SSE4::kKernels;
+#endif
+#if HWY_TARGETS & HWY_NEON
+  if (vector_bits == 128) return &N_NEON::kKernels;
+#endif
+  return nullptr;
+}
+
+}  // namespace convtune::cpu
+#endif

@@ -1,0 +1,52 @@
+// What stands between tensors in memory and kernels that multiply in f32: values of any element type read
+// into rows of words [pixel][channel], and sums finished by the epilogue and stored. Compiled once for each
+// instruction set, chosen at run time through this table of plain functions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "convtune/problem.h"
+
+namespace convtune::cpu {
+
+// What one 32-bit word of a row holds: a channel as f32, or two neighbouring bf16 channels, the first of them
+// in the lower half (and 0 behind an odd last one).
+enum class Words { f32, bf16_pairs };
+
+// to[j * to_step + c] = the word of channel(s) c of pixel j, zeros behind the last up to a whole vector:
+// to_step must leave room for that. Steps of x are in elements; one of the two is 1, or both may be anything.
+struct ReadArgs {
+  DType type;
+  Words words;  // bf16_pairs: of bf16 alone
+  const void* x;
+  std::int64_t pixel_step, channel_step, pixels, channels;
+  float* to;
+  std::int64_t to_step;
+};
+
+// y = the problem's epilogue of [pixels][channels] sums. Rows of sums and the bias are read in whole vectors.
+struct FinishArgs {
+  const float* sums;
+  std::int64_t sums_step, pixels, channels;
+  const float* bias;
+  const void* residual = nullptr;  // as y
+  void* y = nullptr;
+  const std::int64_t* places;  // finish_pixels: the element of y of each pixel's channel 0
+  std::int64_t place, plane;   // finish_planes: that of pixel 0, and elements from one channel to the next
+  const ConvProblem* problem;
+};
+using Finish = void (*)(const FinishArgs&);
+
+constexpr int kActivations = static_cast<int>(Activation::sigmoid) + 1;
+
+struct TensorKernels {
+  int lanes;  // floats in a vector
+  void (*read)(const ReadArgs&);
+  std::array<Finish, kActivations> finish_pixels, finish_planes;  // by activation: NHWC, NCHW
+};
+
+// Null where this build has no code for that width (512: AVX-512, 256: AVX2, 128: SSE4 or NEON).
+const TensorKernels* tensor_kernels(int vector_bits);
+
+}  // namespace convtune::cpu

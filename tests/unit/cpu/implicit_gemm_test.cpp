@@ -1,0 +1,248 @@
+// The implicit GEMM: every register tile of every instruction set, and the promises of floats.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <vector>
+
+#include "base/random_bits.h"
+#include "convtune/cases.h"
+#include "cpu/cpu.h"
+#include "cpu/implicit_gemm/implicit_gemm_candidates.h"
+#include "cpu/implicit_gemm/implicit_gemm_kernels.h"
+#include "cpu/reference.h"
+#include "measure/testbed.h"
+#include "problem/activation.h"
+#include "problem/config.h"
+#include "problem/element.h"
+#include "problem/random_problem.h"
+
+namespace convtune {
+namespace {
+
+using cpu::ImplicitGemmConfig;
+
+const DeviceInfo& info() {
+  return cpu::backend().info();
+}
+
+std::string check(const ConvProblem& problem, const ImplicitGemmConfig& config) {
+  Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
+  return bed.check(*cpu::implicit_gemm().build(problem, info(), to_config(config))).failure;
+}
+
+// A problem's tensors as bytes, filled with small reals; `shift` elements off any alignment.
+struct Host {
+  explicit Host(const ConvProblem& problem, std::int64_t shift = 0) : problem(problem) {
+    const auto fill = [&](DType type, std::int64_t count, std::uint64_t stream) {
+      std::vector<float> values(static_cast<std::size_t>(count));
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] =
+            static_cast<float>(rounded(type, static_cast<double>(random_bits(stream, i) % 2001) / 1000 - 1));
+      return values;
+    };
+    x = fill(problem.dtype.x, problem.input_elements(), 0);
+    w = fill(problem.dtype.w, problem.weight_elements(), 1);
+    bias = fill(problem.dtype.bias, problem.k, 2);
+    residual = fill(problem.dtype.y, problem.output_elements(), 3);
+    x_shift = shift * size_of(problem.dtype.x), y_shift = shift * size_of(problem.dtype.y);
+  }
+
+  // y by an algorithm's config, as floats.
+  std::vector<float> run(const ImplicitGemmConfig& config, int threads = 2) const {
+    DeviceInfo device = info();
+    device.units = threads;
+    const auto executable = cpu::implicit_gemm().build(problem, device, to_config(config));
+    const auto placed = [](const std::vector<unsigned char>& bytes, std::int64_t shift) {
+      std::vector<unsigned char> memory(static_cast<std::size_t>(shift));
+      memory.insert(memory.end(), bytes.begin(), bytes.end());
+      return memory;
+    };
+    const auto x_bytes = placed(to_bytes(problem.dtype.x, x), x_shift);
+    const auto residual_bytes = placed(to_bytes(problem.dtype.y, residual), y_shift);
+    std::vector<unsigned char> y_bytes(residual_bytes.size());
+    const auto packed = cpu::backend().allocate(executable->packed_bytes());
+    executable->pack(to_bytes(problem.dtype.w, w).data(), to_bytes(problem.dtype.bias, bias).data(),
+                     packed.get(), nullptr);
+    executable->run({.x = x_bytes.data() + x_shift,
+                     .residual = problem.residual ? residual_bytes.data() + y_shift : nullptr,
+                     .y = y_bytes.data() + y_shift},
+                    packed.get(), nullptr);
+    return to_floats(problem.dtype.y, y_bytes.data() + y_shift, problem.output_elements());
+  }
+
+  double expected(std::int64_t index) const {
+    const cpu::HostValues values{
+        .x = x.data(), .w = w.data(), .bias = bias.data(), .residual = residual.data()};
+    return cpu::oracle(problem, values, index).value;
+  }
+
+  ConvProblem problem;
+  std::vector<float> x, w, bias, residual;
+  std::int64_t x_shift = 0, y_shift = 0;
+};
+
+// Of one problem: the first candidate, and the first of every other way of reading x and of multiplying.
+std::vector<ImplicitGemmConfig> one_of_each_kind(const ConvProblem& problem) {
+  std::set<std::pair<int, int>> kinds;
+  std::vector<ImplicitGemmConfig> configs;
+  for (const ImplicitGemmConfig& config : cpu::implicit_gemm_candidates(problem, info()))
+    if (kinds.emplace(config.bf16, config.staged).second) configs.push_back(config);
+  return configs;
+}
+
+TEST(ImplicitGemm, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
+  constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
+  const std::vector<Activation> activations = all_activations();
+  int checked = 0;
+  for (int bits = cpu::implicit_gemm_vector_bits(info()); bits >= 128; bits /= 2) {
+    const cpu::ImplicitGemmKernels* kernels = cpu::implicit_gemm_kernels(bits);
+    ASSERT_NE(kernels, nullptr) << bits;
+    const std::vector<ConvProblem> edges = load_suite("edges");
+    for (int pixels = 1; pixels <= cpu::kMaxGemmPixels; ++pixels)
+      for (int vectors = 1; vectors <= cpu::kMaxGemmVectors; ++vectors)
+        for (std::size_t i = 0; i < edges.size(); ++i) {
+          const std::uint64_t draw = random_bits(11, static_cast<std::uint64_t>(checked));
+          // An eighth of the problems for each tile, and every one of them for some.
+          if ((i + static_cast<std::size_t>(pixels * 5 + vectors)) % 8 != 0) continue;
+          ConvProblem problem = edges[i];
+          problem.dtype = kTypes[draw % 3];
+          problem.layout = draw / 8 % 2 == 0 ? Layout::nhwc : Layout::nchw;
+          problem.residual = draw / 16 % 2 == 0;
+          if (draw / 32 % 2 == 0) problem.rounding = Rounding::eager;
+          if (draw / 64 % 2 == 0) {
+            problem.activation = activations[draw / 128 % activations.size()];
+            problem.alpha = problem.beta = 0;
+            if (problem.activation == Activation::clip) problem.alpha = -3, problem.beta = 5;
+            if (problem.activation == Activation::leaky_relu) problem.alpha = 0.25F;
+          }
+          ImplicitGemmConfig config{.vector_bits = bits, .pixels = pixels, .vectors = vectors};
+          config.bf16 = problem.dtype == DType::bf16 && draw / 4096 % 4 != 0;
+          config.images = 1 + static_cast<int>(draw / 16384 % 3);
+          config.rows = 1 + static_cast<int>(draw / 65536 % 5);
+          config.cols = draw / 524288 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 1048576 % 16);
+          config.channels = draw / 16777216 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 33554432 % 8);
+          config.filters = draw / 268435456 % 2 == 0 ? 0 : vectors * bits / 32;
+          config.staged = draw / 536870912 % 2 == 0;
+          if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.staged = 1;
+          if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.bf16 = 0;
+          if (!cpu::implicit_gemm_accepts(problem, info(), config)) continue;  // no such tile
+          EXPECT_EQ(check(problem, config), "")
+              << to_string(problem) << " with " << to_string(to_config(config));
+          ++checked;
+        }
+  }
+  EXPECT_GT(checked, 200);
+}
+
+TEST(ImplicitGemm, NanAndInfSpreadExactlyAsInTheOracle) {
+  const float specials[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity()};
+  const auto holds_as_in_oracle = [](const Host& host, const ImplicitGemmConfig& config) {
+    const std::vector<float> y = host.run(config);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const double expected = host.expected(static_cast<std::int64_t>(i));
+      EXPECT_EQ(std::isnan(expected), std::isnan(y[i])) << to_string(host.problem) << " y[" << i << "]";
+      if (std::isinf(expected)) {
+        EXPECT_EQ(static_cast<float>(expected), y[i]) << to_string(host.problem);
+      } else if (std::isfinite(expected)) {
+        EXPECT_NEAR(expected, y[i], 0.1) << to_string(host.problem);
+      }
+    }
+  };
+  for (const char* text :
+       {"mb1ic3ih9iw11oc7kh3sh2ph1 act=relu", "mb2ic5ih6iw7oc18kh3ph1 layout=nhwc",
+        "mb1ic5ih6iw7oc18kh3ph1 layout=nhwc dtype=bf16 act=sigmoid residual=1",
+        "mb1ic4ih6iw7oc18kh3ph2dh1 dtype=bf16 act=silu", "mb1ic4ih6oc5kh1 layout=nhwc act=hardswish",
+        "mb1ic4ih6oc5kh3ph1 layout=nhwc dtype=f16 act=gelu_tanh rounding=eager",
+        "mb1ic4ih6oc5kh1 act=gelu_erf", "g2mb1ic4ih6oc6kh3sh2ph2dh1 bias=0 layout=nhwc act=leaky_relu:0.5"}) {
+    const ConvProblem problem = parse_problem(text);
+    for (const ImplicitGemmConfig& config : one_of_each_kind(problem))
+      for (const float special : specials) {
+        for (const double share : {0.0, 0.4, 0.9}) {
+          Host host(problem);
+          host.x[static_cast<std::size_t>(share * static_cast<double>(host.x.size()))] = special;
+          holds_as_in_oracle(host, config);
+        }
+        // Over the padding a weight is never multiplied.
+        Host host(problem);
+        host.w.front() = special;
+        host.w.back() = std::numeric_limits<float>::quiet_NaN();
+        holds_as_in_oracle(host, config);
+      }
+  }
+}
+
+TEST(ImplicitGemm, SameBitsForAnyNumberOfThreadsAndAnyAlignment) {
+  for (const char* text : {"mb3ic4ih20oc40kh3ph1", "mb2ic37ih9oc33kh3ph1 layout=nhwc act=silu",
+                           "mb2ic6ih9oc33kh1 layout=nhwc dtype=bf16", "mb5ic40ih7oc64kh3ph1 dtype=bf16"}) {
+    const ConvProblem problem = parse_problem(text);
+    for (ImplicitGemmConfig config : one_of_each_kind(problem)) {
+      config.rows = 3, config.images = 1, config.filters = 16;
+      const std::vector<float> expected = Host(problem).run(config, 1);
+      for (const int threads : {2, 3, 16})
+        for (const std::int64_t shift : {0, 1}) {
+          const std::vector<float> y = Host(problem, shift).run(config, threads);
+          EXPECT_EQ(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)), 0)
+              << text << " with " << to_string(to_config(config)) << ", " << threads << " threads";
+        }
+    }
+  }
+}
+
+TEST(ImplicitGemm, CandidatesAreAcceptedAndDistinctAndBoundNoLessThanTheProblem) {
+  int lists = 0;
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    const ConvProblem problem = random_problem_of_any_kind(5, i);
+    if (!cpu::implicit_gemm_supports(problem, info())) continue;
+    std::set<std::string> texts;
+    const auto configs = cpu::implicit_gemm_candidates(problem, info());
+    EXPECT_FALSE(configs.empty()) << to_string(problem);
+    for (const ImplicitGemmConfig& config : configs) {
+      const Config text = to_config(config);
+      texts.insert(to_string(text));
+      EXPECT_TRUE(cpu::implicit_gemm_accepts(problem, info(), config)) << *texts.rbegin();
+      const int products = config.bf16 != 0 ? 2 : 1;
+      const double us = cpu::implicit_gemm().bound_us(problem, info(), text, {1e9 / products, 1e9});
+      if (config.vector_bits == cpu::implicit_gemm_vector_bits(info())) {
+        EXPECT_GE(us * 1e3 * 1.000001, problem.flops()) << to_string(problem) << " with " << to_string(text);
+      }
+    }
+    EXPECT_EQ(texts.size(), configs.size()) << to_string(problem);
+    ++lists;
+  }
+  EXPECT_GT(lists, 100);
+}
+
+TEST(ImplicitGemm, RefusesConfigsThatMakeNoSense) {
+  const ConvProblem problem = parse_problem("mb1ic3ih8oc8kh3ph1 layout=nhwc");
+  const int bits = cpu::implicit_gemm_vector_bits(info());
+  const ImplicitGemmConfig good{.vector_bits = bits, .pixels = 4, .vectors = 1};
+  EXPECT_TRUE(cpu::implicit_gemm_accepts(problem, info(), good));
+  const auto reason = [&](auto change) {
+    ImplicitGemmConfig config = good;
+    change(config);
+    return cpu::implicit_gemm().accepts(problem, info(), to_config(config)).reason();
+  };
+  EXPECT_NE(reason([](auto& c) { c.vector_bits = 1024; }), "");
+  EXPECT_NE(reason([](auto& c) { c.vector_bits = 192; }), "");
+  EXPECT_NE(reason([](auto& c) { c.pixels = 0; }), "");
+  EXPECT_NE(reason([](auto& c) { c.pixels = 12, c.vectors = 4; }).find("12x4"), std::string::npos);
+  EXPECT_NE(reason([](auto& c) { c.rows = 0; }), "");
+  EXPECT_NE(reason([](auto& c) { c.bf16 = 1; }).find("bf16"), std::string::npos);
+  EXPECT_NE(reason([](auto& c) { c.staged = 0; }).find("padding"), std::string::npos);
+  EXPECT_FALSE(cpu::implicit_gemm().accepts(problem, info(), parse_config("pixels=1")));
+}
+
+TEST(ImplicitGemm, StepsAsideWithAReason) {
+  const auto reason = [](const char* text) {
+    return cpu::implicit_gemm().supports(parse_problem(text), info()).reason();
+  };
+  EXPECT_NE(reason("mb1ic3ih8oc8kh3ph1 dir=bwd_d").find("forward"), std::string::npos);
+  EXPECT_NE(reason("mb1ic100000ih40oc1kh40ph20").find("MiB"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace convtune

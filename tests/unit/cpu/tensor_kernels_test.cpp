@@ -1,0 +1,174 @@
+// What the vector kernels make of numbers: every half of both types, roundings, and activations beside the
+// host's in double precision.
+#include "cpu/tensor_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/random_bits.h"
+#include "cpu/cpu.h"
+#include "cpu/implicit_gemm/implicit_gemm_candidates.h"
+#include "problem/activation.h"
+#include "problem/element.h"
+
+namespace convtune {
+namespace {
+
+template <class Check>
+void for_each_instruction_set(Check&& check) {
+  for (int bits = cpu::implicit_gemm_vector_bits(cpu::backend().info()); bits >= 128; bits /= 2) {
+    const cpu::TensorKernels* kernels = cpu::tensor_kernels(bits);
+    ASSERT_NE(kernels, nullptr) << bits;
+    SCOPED_TRACE(bits);
+    check(*kernels);
+  }
+}
+
+// The outputs of `sums` without bias, one pixel of so many channels.
+std::vector<float> finished(const cpu::TensorKernels& kernels, const ConvProblem& problem,
+                            const std::vector<float>& sums) {
+  std::vector<float> padded(sums.size() + 16), bias(sums.size() + 16);
+  std::copy(sums.begin(), sums.end(), padded.begin());
+  std::vector<unsigned char> y(sums.size() * 4);
+  const std::int64_t place = 0;
+  kernels.finish_pixels[static_cast<std::size_t>(problem.activation)]({.sums = padded.data(),
+                                                                       .sums_step = 0,
+                                                                       .pixels = 1,
+                                                                       .channels = std::ssize(sums),
+                                                                       .bias = bias.data(),
+                                                                       .y = y.data(),
+                                                                       .places = &place,
+                                                                       .place = 0,
+                                                                       .plane = 0,
+                                                                       .problem = &problem});
+  return to_floats(problem.dtype.y, y.data(), std::ssize(sums));
+}
+
+bool same(float a, float b) {
+  return std::isnan(a) ? std::isnan(b) : std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+}
+
+TEST(TensorKernels, ReadEveryHalf) {
+  std::vector<std::uint16_t> halves(65536);
+  for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<std::uint16_t>(i);
+  for_each_instruction_set([&](const cpu::TensorKernels& kernels) {
+    for (const DType type : {DType::f16, DType::bf16}) {
+      std::vector<float> floats(halves.size());
+      kernels.read({.type = type,
+                    .words = cpu::Words::f32,
+                    .x = halves.data(),
+                    .pixel_step = 256,
+                    .channel_step = 1,
+                    .pixels = 256,
+                    .channels = 256,
+                    .to = floats.data(),
+                    .to_step = 256});
+      for (std::int64_t i = 0; i < std::ssize(floats); ++i)
+        ASSERT_TRUE(same(floats[static_cast<std::size_t>(i)], load(type, halves.data(), i))) << i;
+    }
+  });
+}
+
+TEST(TensorKernels, RoundToNearestEven) {
+  std::vector<float> values;
+  for (std::uint32_t i = 0; i < 65536; ++i) {
+    // Every bf16 and what lies half-way to the next, and random numbers of f16's range.
+    for (const std::uint32_t lower : {0U, 1U, 0x7fffU, 0x8000U, 0x8001U})
+      values.push_back(std::bit_cast<float>(i << 16U | lower));
+    const auto bits = static_cast<std::uint32_t>(random_bits(3, i));
+    values.push_back(std::ldexp(1.0F + static_cast<float>(bits % 8388608) / 8388608,
+                                static_cast<int>(bits >> 24U) % 45 - 27));
+  }
+  for (int i = 0; i < 65536; ++i) {  // every f16, and what lies half-way to the next
+    const auto bits = static_cast<std::uint16_t>(i);
+    const auto next = static_cast<std::uint16_t>(i + 1);
+    const float value = load(DType::f16, &bits, 0), other = load(DType::f16, &next, 0);
+    values.insert(values.end(), {value, (value + other) / 2, std::nextafter((value + other) / 2, value)});
+  }
+  for_each_instruction_set([&](const cpu::TensorKernels& kernels) {
+    for (const DType type : {DType::f16, DType::bf16}) {
+      ConvProblem problem;
+      problem.dtype = type;
+      const std::vector<float> got = finished(kernels, problem, values);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        // The zero bias makes a positive zero of a negative one.
+        const auto expected = static_cast<float>(rounded(type, static_cast<double>(values[i])));
+        ASSERT_TRUE(same(got[i], expected) || (expected == 0 && got[i] == 0))
+            << to_string(type) << " of " << values[i] << " is " << got[i];
+      }
+    }
+  });
+}
+
+TEST(TensorKernels, ActivationsAgreeWithTheHosts) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::vector<float> values = {0,     1e-30F, -1e-30F, 1e30F, -1e30F,  kInfinity, -kInfinity,
+                               88.5F, -88.5F, 104,     -104,  3.4e38F, -3.4e38F,  std::nanf("")};
+  for (std::uint64_t i = 0; i < 20000; ++i)
+    values.push_back((static_cast<float>(random_bits(5, i) % 2000001) / 1000000 - 1) *
+                     (i % 2 == 0 ? 8.0F : 120.0F));
+  for_each_instruction_set([&](const cpu::TensorKernels& kernels) {
+    for (const Activation activation : all_activations()) {
+      ConvProblem problem;
+      problem.activation = activation;
+      if (activation == Activation::clip) problem.alpha = -1.5F, problem.beta = 2.5F;
+      if (activation == Activation::leaky_relu) problem.alpha = 0.125F;
+      const std::vector<float> got = finished(kernels, problem, values);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const auto v = static_cast<double>(values[i]);
+        const auto expected = static_cast<float>(
+            activate(activation, v, static_cast<double>(problem.alpha), static_cast<double>(problem.beta)));
+        if (std::isnan(expected) || std::isinf(expected)) {
+          ASSERT_TRUE(same(got[i], expected)) << to_string(activation) << " of " << v << " is " << got[i];
+        } else {
+          ASSERT_NEAR(got[i], expected,
+                      1e-6 * std::min(std::abs(v), 1.0) + 3e-7 * std::abs(static_cast<double>(expected)))
+              << to_string(activation) << " of " << v;
+        }
+      }
+    }
+  });
+}
+
+TEST(TensorKernels, TransposeWhatLiesInPlanes) {
+  for_each_instruction_set([&](const cpu::TensorKernels& kernels) {
+    for (const std::int64_t channels : {1, 5, 16, 37})
+      for (const std::int64_t pixels : {1, 7, 16, 35})
+        for (const std::int64_t step : {1, 2}) {
+          const std::int64_t plane = pixels * step, to_step = (channels + 15) / 16 * 16;
+          std::vector<float> x(static_cast<std::size_t>(plane * channels));
+          for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 251);
+          std::vector<float> to(static_cast<std::size_t>(to_step * pixels), -1.0F);
+          const auto bytes = to_bytes(DType::bf16, x);
+          const auto read = [&](DType type, cpu::Words words, const void* from) {
+            kernels.read({.type = type,
+                          .words = words,
+                          .x = from,
+                          .pixel_step = step,
+                          .channel_step = plane,
+                          .pixels = pixels,
+                          .channels = channels,
+                          .to = to.data(),
+                          .to_step = to_step});
+          };
+          const auto value = [&](std::int64_t c, std::int64_t j) {
+            return c < channels ? x[static_cast<std::size_t>(c * plane + j * step)] : 0.0F;
+          };
+          read(DType::f32, cpu::Words::f32, x.data());
+          for (std::int64_t j = 0; j < pixels; ++j)
+            for (std::int64_t c = 0; c < channels; ++c)
+              ASSERT_EQ(to[static_cast<std::size_t>(j * to_step + c)], value(c, j));
+          read(DType::bf16, cpu::Words::bf16_pairs, bytes.data());
+          for (std::int64_t j = 0; j < pixels; ++j)
+            for (std::int64_t c = 0; c < (channels + 1) / 2 * 2; ++c)
+              ASSERT_EQ(load(DType::bf16, to.data() + j * to_step, c), value(c, j)) << channels << " " << c;
+        }
+  });
+}
+
+}  // namespace
+}  // namespace convtune
