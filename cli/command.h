@@ -29,5 +29,6 @@ Command add_devices(CLI::App& parent);
 Command add_doctor(CLI::App& parent);
 Command add_completion(CLI::App& parent);
 Command add_man_page(CLI::App& parent);
+Command add_report(CLI::App& parent);
 
 }  // namespace convtune::cli

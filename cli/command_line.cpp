@@ -87,7 +87,31 @@ std::string miscounted(const CLI::App& used, const std::string& text) {
   return with_description(used, name, " needs a value");
 }
 
+std::string typed;
+
 }  // namespace
+
+void remember_command(int argc, char** argv) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+  typed = "convtune";
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const bool plain = !word.empty() && word.find_first_not_of(kPlain) == word.npos;
+    typed += ' ';
+    if (plain) {
+      typed += word;
+      continue;
+    }
+    typed += '\'';
+    for (const char c : word) typed += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    typed += '\'';
+  }
+}
+
+const std::string& typed_command() {
+  return typed;
+}
 
 Complaint about_command(const CLI::App& app, const std::string& word) {
   const auto is_it = [&](const CLI::App* command) { return command->get_name() == word; };

@@ -17,4 +17,8 @@ Complaint about_command(const CLI::App& app, const std::string& word);
 // About what parsing threw. --help and --version are thrown, too, and nothing is wrong with them.
 Complaint about_arguments(const CLI::App& app, const CLI::ParseError& error);
 
+// The command as it was typed, quoted for a shell: for reports. remember_command() is told by main().
+void remember_command(int argc, char** argv);
+const std::string& typed_command();
+
 }  // namespace convtune::cli

@@ -50,11 +50,23 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version,-V", version_text,
                        "Print versions: convtune's, its compiler's, the libraries'");
   app.require_subcommand(1);
-  const std::vector<Command> commands = {
-      add_tune(app),    add_bench(app),      add_verify(app),   add_plan(app),
-      add_profile(app), add_analyze(app),    add_refine(app),   add_export(app),
-      add_cases(app),   add_db(app),         add_cache(app),    add_devices(app),
-      add_doctor(app),  add_completion(app), add_man_page(app), add_launch_for_profiler(app)};
+  const std::vector<Command> commands = {add_tune(app),
+                                         add_bench(app),
+                                         add_verify(app),
+                                         add_plan(app),
+                                         add_profile(app),
+                                         add_analyze(app),
+                                         add_refine(app),
+                                         add_export(app),
+                                         add_cases(app),
+                                         add_db(app),
+                                         add_cache(app),
+                                         add_devices(app),
+                                         add_report(app),
+                                         add_doctor(app),
+                                         add_completion(app),
+                                         add_man_page(app),
+                                         add_launch_for_profiler(app)};
   add_color(app);
   app.footer(
       "A problem is a case name (see `convtune cases`) or a line of benchdnn's convolution grammar.\n\n"
@@ -106,6 +118,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   // Whoever started us may ignore it, and then no child's exit code would be known.
   std::signal(SIGCHLD, SIG_DFL);
+  remember_command(argc, argv);
   try {
     const int code = run(argc, argv);
     flush_stdout();

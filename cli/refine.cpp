@@ -14,6 +14,7 @@
 #include "options.h"
 #include "output.h"
 #include "progress.h"
+#include "report.h"
 #include "table.h"
 #include "target_sheet.h"
 
@@ -27,6 +28,7 @@ struct Refine {
   bool keep = false, only_original = false, no_import = false, no_compile = false, measure = false;
   std::string python = "python3", min_gain, call;
   std::optional<std::int64_t> timeout;
+  ReportOptions results;
 
   int run() const {
     const std::string& name = document.empty() ? file : document;
@@ -41,6 +43,10 @@ struct Refine {
     }
     if (!min_gain.empty()) options.stage.min_gain = gain();
     const OutputFile out(output);
+    const ReportFiles files(results);
+    if (out.is_stdout() && files.table_stream() == stderr)
+      throw Error(ErrorKind::invalid_argument,
+                  "the new file and --json or --html cannot both be standard output: name one with -o FILE");
     ProgressLine progress(stderr, style_of(stderr));
     options.progress = [&progress](const std::string& what) { progress.show(what); };
     Refined refined;
@@ -56,11 +62,12 @@ struct Refine {
       put(stderr, "convtune: interrupted: nothing is written\n");
       return kInterrupted;
     }
-    std::FILE* const report = out.is_stdout() || !document.empty() ? stderr : stdout;
+    std::FILE* const report = out.is_stdout() || !document.empty() ? stderr : files.table_stream();
     for (const std::string& note : asked.notes) put(report, fmt::format("{}\n", printable(note)));
     for (const RefinedKernel& done : refined.kernels) print_kernel(done, refined.kernels.size() > 1, report);
     for (const std::string& note : refined.notes) put(report, fmt::format("{}\n", printable(note)));
     out.write(refined.source);
+    if (files.wanted()) files.write({environment_of(asked.target), std::move(refined)});
     return kOk;
   }
 
@@ -223,6 +230,7 @@ Command add_refine(CLI::App& parent) {
       ->needs(measure);
   add_whole_number(*app, "--timeout", refine->timeout, 1, 86'400,
                    "Seconds that a config may take to compile, or to answer");
+  refine->results.add_files_to(*app);
   app->footer(
       "Examples:\n"
       "  convtune refine conv.py --metrics metrics.json --target rtx4090 -o refined.py\n"

@@ -5,31 +5,42 @@
 
 #include <new>
 
+#include "command_line.h"
 #include "exit_code.h"
 #include "interrupt.h"
 #include "options.h"
 #include "output.h"
 
 namespace convtune::cli {
-namespace {
 
-// The files are opened before anything is measured.
-struct ReportFiles {
-  OutputFile json, csv;
+ReportFiles::ReportFiles(const ReportOptions& options)
+    : json_(options.json), csv_(options.csv), html_(options.html) {
+  if (json_.is_stdout() + csv_.is_stdout() + html_.is_stdout() > 1)
+    throw Error(ErrorKind::invalid_argument,
+                "only one of --json, --csv and --html can be standard output (-)");
+}
 
-  explicit ReportFiles(const ReportOptions& options) : json(options.json), csv(options.csv) {
-    if (json.is_stdout() && csv.is_stdout())
-      throw Error(ErrorKind::invalid_argument, "--json - and --csv - cannot both be standard output");
-  }
-  // The table makes room when standard output is spoken for.
-  std::FILE* table_stream() const { return json.is_stdout() || csv.is_stdout() ? stderr : stdout; }
-};
+std::FILE* ReportFiles::table_stream() const {
+  return json_.is_stdout() || csv_.is_stdout() || html_.is_stdout() ? stderr : stdout;
+}
 
-}  // namespace
+void ReportFiles::write(Report report) const {
+  report.environment.command = typed_command();
+  if (json_) json_.write(report_json(report));
+  if (csv_) csv_.write(report_csv(std::get<std::vector<ReportRow>>(report.content)));
+  if (html_) html_.write(report_page({report}));
+}
 
-void ReportOptions::add_to(CLI::App& app) {
+void ReportOptions::add_files_to(CLI::App& app) {
   app.add_option("--json", json, "Write the results to this file as JSON (- is standard output)")
       ->type_name("FILE");
+  app.add_option("--html", html,
+                 "Write the results to this file as a page with charts (- is standard output)")
+      ->type_name("FILE");
+}
+
+void ReportOptions::add_to(CLI::App& app) {
+  add_files_to(app);
   app.add_option("--csv", csv, "Write the results to this file as CSV (- is standard output)")
       ->type_name("FILE");
   app.add_flag("--all", detail.all, "Show every way of the vendor's, not only the best of each layout");
@@ -86,14 +97,12 @@ int report_cases(const std::vector<ConvProblem>& problems, const DeviceInfo& dev
   }
 
   if (rows.size() > 1) put(stream, '\n' + render_summary(rows, style));
-  const ReportEnvironment environment = environment_of(device);
   // An interrupted run with nothing measured has nothing to say in a file.
-  if (!rows.empty() || !interrupted()) {
-    if (files.json) files.json.write(report_json(rows, environment, interrupted()));
-    if (files.csv) files.csv.write(report_csv(rows));
-  }
+  const std::size_t done = rows.size();
+  if (files.wanted() && (done > 0 || !interrupted()))
+    files.write({environment_of(device), std::move(rows), interrupted()});
   if (!interrupted()) return code;
-  put(stderr, fmt::format("convtune: interrupted: {} of {} done{}{}\n", rows.size(),
+  put(stderr, fmt::format("convtune: interrupted: {} of {} done{}{}\n", done,
                           counted(static_cast<std::int64_t>(problems.size()), "case", "cases"),
                           kept.empty() ? "" : "; ", kept));
   return kInterrupted;

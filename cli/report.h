@@ -1,4 +1,5 @@
-// What tune and bench share: the walk over the cases, the table as it grows, and the result files.
+// What tune and bench share: the walk over the cases and the table as it grows; and the files of every
+// report.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -11,15 +12,31 @@
 #include "convtune/device.h"
 #include "convtune/problem.h"
 #include "convtune/report.h"
+#include "output.h"
 #include "progress.h"
 
 namespace convtune::cli {
 
 struct ReportOptions {
-  std::string json, csv;
+  std::string json, csv, html;
   Detail detail;
 
-  void add_to(CLI::App& app);
+  void add_files_to(CLI::App& app);  // --json and --html
+  void add_to(CLI::App& app);        // and what only tune and bench have
+};
+
+// The files of a report. Opened before anything is measured.
+class ReportFiles {
+ public:
+  explicit ReportFiles(const ReportOptions& options);  // throws Error{io}, Error{invalid_argument}
+  bool wanted() const { return json_ || csv_ || html_; }
+  // Tables make room when standard output is spoken for.
+  std::FILE* table_stream() const;
+  // Adds the command that was typed.
+  void write(Report report) const;
+
+ private:
+  OutputFile json_, csv_, html_;
 };
 
 // What measuring a case came to: a row, or nothing when Ctrl-C stopped it before an answer.

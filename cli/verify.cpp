@@ -14,6 +14,7 @@
 #include "options.h"
 #include "output.h"
 #include "progress.h"
+#include "report.h"
 
 namespace convtune::cli {
 namespace {
@@ -21,6 +22,7 @@ namespace {
 struct Verify {
   ProblemOptions problem;
   DeviceOptions device;
+  ReportOptions results;
   std::optional<std::int64_t> random, seed;
   std::string algorithm, config;
 
@@ -36,17 +38,17 @@ void add(VerifyReport& sum, const VerifyReport& part) {
   sum.interrupted |= part.interrupted;
 }
 
-void print(const VerifyReport& report) {
+void print(const VerifyReport& report, std::FILE* stream) {
   for (const Mismatch& mismatch : report.failures) {
-    fmt::print("MISMATCH {} {} on {}\n  {}\n  again with: {}\n", mismatch.algorithm,
+    fmt::print(stream, "MISMATCH {} {} on {}\n  {}\n  again with: {}\n", mismatch.algorithm,
                to_string(mismatch.config), printable(to_string(mismatch.problem)), printable(mismatch.what),
                printable(mismatch.repro));
   }
   const auto listed = static_cast<std::int64_t>(report.failures.size());
-  if (report.mismatches > listed) fmt::print("... and {} more\n", report.mismatches - listed);
+  if (report.mismatches > listed) fmt::print(stream, "... and {} more\n", report.mismatches - listed);
   const std::string compiled =
       report.compiled > 0 ? fmt::format(" ({} of kernels compiled for their problem)", report.compiled) : "";
-  fmt::print("{}, {}{}, {}\n", counted(report.problems, "problem", "problems"),
+  fmt::print(stream, "{}, {}{}, {}\n", counted(report.problems, "problem", "problems"),
              counted(report.checks, "check", "checks"), compiled,
              counted(report.mismatches, "mismatch", "mismatches"));
 }
@@ -65,6 +67,7 @@ int Verify::run() const {
   options.cancel = interrupt_flag();
   const DeviceInfo where = device.select();
 
+  const ReportFiles files(results);
   ProgressLine progress(stderr, style_of(stderr));
   std::string name = "random sweep";
   options.progress = [&](std::int64_t done, std::int64_t total, std::int64_t mismatches) {
@@ -83,12 +86,13 @@ int Verify::run() const {
   }
   report.interrupted |= interrupted();
   progress.clear();
-  print(report);
+  print(report, files.table_stream());
   print_library_warnings();
   if (report.interrupted) put(stderr, "convtune: interrupted: the numbers are those of what was checked\n");
   if (report.checks == 0 && !report.interrupted)
     throw Error(ErrorKind::unsupported,
                 "nothing was checked: no algorithm that was asked for supports the problem");
+  if (files.wanted()) files.write({environment_of(where), report, report.interrupted});
   return exit_code(report);
 }
 
@@ -108,6 +112,7 @@ Command add_verify(CLI::App& parent) {
   app->add_option("--config", verify->config, "Check only this config, as in \"vectors=4 channels=6\"")
       ->type_name("CONFIG")
       ->needs(algorithm);
+  verify->results.add_files_to(*app);
   app->footer(
       "Examples:\n"
       "  convtune verify alexnet_conv1 --batch 2\n"

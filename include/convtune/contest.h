@@ -24,6 +24,7 @@ struct ContestOptions {
 };
 
 struct ContestResult {
+  double min_gain = 0, confidence = 0;  // what was asked for
   bool accepted = false;
   bool cancelled = false;
   bool undecided = false;  // the gain may be what was asked, or less: the interval holds both
@@ -38,6 +39,12 @@ struct ContestResult {
   std::string reason;   // the same as one sentence that says who stays
 
   double incumbent_median_us() const, challenger_median_us() const;
+};
+
+// A contest by the names of its sides, as reports keep it.
+struct HeldContest {
+  std::string incumbent, challenger;
+  ContestResult result;
 };
 
 // For a contest that is held because `undecided` others of the same two sides were: each is asked for half

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "convtune/contest.h"
 #include "convtune/problem.h"
 #include "convtune/target.h"
 
@@ -108,6 +109,7 @@ struct RefinedKernel {
   std::vector<MeasuredConfig> measured;  // the original first
   std::string place;                     // where it ran: GPU, PyTorch, Triton
   bool changed = false;                  // a neighbour is proven faster; if not, the list is as it was
+  std::vector<HeldContest> contests;     // in order
 };
 
 struct Refined {

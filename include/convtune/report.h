@@ -1,15 +1,20 @@
-// Reports for machines, as the command and the faces for other languages write them: JSON (schema 1) and
-// CSV. Everything but environment_of() is a pure function.
+// Reports, as the command and the faces for other languages write them: JSON (schema 1), which reads back as
+// the same report; CSV; and a page for people. Everything but environment_of() and load_report() is a pure
+// function.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "convtune/device.h"
+#include "convtune/refine.h"
 #include "convtune/tuner.h"
+#include "convtune/verify.h"
 
 namespace convtune {
 
@@ -22,6 +27,8 @@ struct TuningSummary {
   std::optional<MicroTuning> last_stage;
   bool proven = true;
   std::string not_recorded = {};
+  std::optional<HeldContest> contest = {};
+  std::vector<SearchStep> steps = {};
 };
 
 // One case of a report. `failure`: why there are no measurements.
@@ -32,15 +39,18 @@ struct ReportRow {
 };
 ReportRow report_row(TuningReport report);
 
-// Where and when the rows were measured.
+// Where and when it was measured.
 struct ReportEnvironment {
   DeviceInfo device;
   int threads = 1;
   std::vector<std::pair<std::string, std::string>> versions;  // "convtune" "0.1.0", ...
   std::string date;                                           // ISO 8601, UTC
+  std::string command = {};                                   // that wrote the report; empty: none did
 };
 // As it is now.
 ReportEnvironment environment_of(const DeviceInfo& device);
+// Of what was decided for a GPU that may be elsewhere.
+ReportEnvironment environment_of(const Target& target);
 
 // A speed-up within this share of 1 is a tie.
 constexpr double kTieShare = 0.02;
@@ -56,10 +66,46 @@ ReportSummary summarize(const std::vector<ReportRow>& rows);
 // convtune's own result; null where the row failed.
 const ProviderResult* own_result(const ReportRow& row);
 
+// A convolution of a PyTorch model, in the modules `names`; times in microseconds of one call.
+struct ModelLayer {
+  std::vector<std::string> names;
+  std::string problem;  // its text; empty where it is none of ours
+  std::int64_t calls = 0;
+  double pytorch_us = 0, convtune_us = 0, gain = 0;  // gain: 0.10 takes 10 % less time
+  std::string algorithm, config, layout;
+  bool swapped = false;
+  std::string decision;
+};
+
+// What Python's convtune.optimize found: its layers, and the whole forward before and after.
+struct ModelReport {
+  bool training = false;
+  std::string mode;  // of torch.compile; empty: eager
+  std::vector<ModelLayer> layers;
+  double before_us = 0, after_us = 0;  // 0: nothing was there to be swapped
+  double gain = 0, low = 0, high = 0;  // and its interval
+  bool kept = false;                   // whether the swaps stayed
+  std::vector<std::string> notes;
+};
+
+// What tune and bench, verify, refine and optimize report: one of the four.
+struct Report {
+  ReportEnvironment environment;
+  std::variant<std::vector<ReportRow>, VerifyReport, Refined, ModelReport> content;
+  bool interrupted = false;
+};
+
 // One row of the report, on one line.
 std::string to_json(const ReportRow& row);
-std::string report_json(const std::vector<ReportRow>& rows, const ReportEnvironment& environment,
-                        bool interrupted = false);
+std::string to_json(const ReportEnvironment& environment);
+// All of it but what refine() wrote, which is a file of its own.
+std::string report_json(const Report& report);
+// Both ways: report_json(parse_report(json)) is the same JSON. What an older version did not write is left at
+// its default. Throws Error{invalid_argument} that names the place and what must be there.
+Report parse_report(std::string_view json);
+Report load_report(const std::string& path);  // Error{io} too; messages name the file
+// A self-contained page of HTML: charts with their numbers beside them, tables, decisions in words.
+std::string report_page(const std::vector<Report>& reports);
 // One line a provider; quoted as RFC 4180 says.
 std::string report_csv(const std::vector<ReportRow>& rows);
 

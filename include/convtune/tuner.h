@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "convtune/contest.h"
 #include "convtune/convolution.h"
+#include "convtune/target.h"
 
 namespace convtune {
 
@@ -27,6 +29,8 @@ struct Ceilings {
 struct Roofline {
   double floor_us = 0;
   std::string bound;  // "compute" or "memory"
+  // The two roofs, of the problem's precision; 0 where they are not known, as in a record.
+  double flops_per_second = 0, bytes_per_second = 0;
 };
 Roofline roofline(const ConvProblem&, const Ceilings&);
 
@@ -46,6 +50,14 @@ struct ProviderResult {
   std::string failure;   // not empty: could not run, or was wrong; the numbers above mean nothing
 };
 
+// What a GPU's kernel takes, as its compiler says, and how much of a multiprocessor that fills.
+struct Resources {
+  int registers = 0, threads = 0;                // a thread; of a block
+  std::int64_t spill_bytes = 0, smem_bytes = 0;  // a thread; a block
+  std::int64_t blocks = 0;
+  Occupancy occupancy;
+};
+
 // One line of every table: convtune's answer beside the vendor's, in one run.
 struct Comparison {
   ConvProblem problem;
@@ -56,6 +68,7 @@ struct Comparison {
   std::string best_peer;                  // name of the fastest provider but convtune; empty if there is none
   double speedup = 0;                     // best peer's time over convtune's; 0 without a peer
   std::string decision;                   // one sentence: what was chosen, by which margin, why
+  std::optional<Resources> resources;     // of convtune's kernel, where it runs one of its own on a GPU
 };
 
 // Called between steps; `best` are the best config and time so far.
@@ -93,6 +106,16 @@ struct MicroTuning {
   bool changed = false;               // a neighbour is proven better
   std::vector<Tried> tried;           // the original first; empty where the rules leave no list
   std::vector<std::string> verdicts;  // "R1: ...", one a rule; or the one reason why there is no list
+  std::vector<HeldContest> contests;  // rule R6's, in order
+};
+
+// One config that a search tried.
+struct SearchStep {
+  std::string algorithm;
+  Config config;
+  bool vendor = false, resumed = false;  // one of the vendor's ways; known from an earlier search
+  double time_us = 0;                    // by few samples
+  std::string failure;                   // not empty: it has no time
 };
 
 struct TuningReport {
@@ -109,6 +132,8 @@ struct TuningReport {
   std::vector<std::string> warnings;
   bool proven = true;        // what the record is to say: see Record::proven
   std::string not_recorded;  // why the record could not be written; empty where it was, or was not to be
+  std::optional<HeldContest> contest;  // with the vendor; nothing where there was none
+  std::vector<SearchStep> steps;       // in the order in which they were tried
 };
 
 // Searches for the fastest config of every algorithm, checks each against the oracle before timing

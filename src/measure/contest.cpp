@@ -90,6 +90,7 @@ ContestResult contest(const std::function<double()>& incumbent, const std::funct
   const double confidence_of_a_look = 1 - (1 - options.confidence) / count_looks(min_rounds, max_rounds);
 
   ContestResult result;
+  result.min_gain = options.min_gain, result.confidence = options.confidence;
   std::vector<double> gains;
   double seconds = 0;
   const auto run = [&](const std::function<double()>& side, const char* name, std::vector<double>& samples) {

@@ -1,4 +1,4 @@
-// JSON and CSV of comparisons: the one writer of them.
+// Reports as JSON: the one writer of it. read_report.cpp reads it back.
 #include "convtune/report.h"
 
 #include <fmt/chrono.h>
@@ -29,6 +29,27 @@ Json provider_json(const ProviderResult& provider) {
   return json;
 }
 
+Json contest_json(const HeldContest& held) {
+  const ContestResult& result = held.result;
+  return {{"incumbent", held.incumbent},
+          {"challenger", held.challenger},
+          {"min_gain", result.min_gain},
+          {"confidence", result.confidence},
+          {"accepted", result.accepted},
+          {"undecided", result.undecided},
+          {"gain", result.gain},
+          {"low", result.interval.low},
+          {"high", result.interval.high},
+          {"incumbent_us", result.incumbent_us},
+          {"challenger_us", result.challenger_us}};
+}
+
+Json contests_json(const std::vector<HeldContest>& contests) {
+  Json all = Json::array();
+  for (const HeldContest& held : contests) all.push_back(contest_json(held));
+  return all;
+}
+
 // The last stage: null where there was none.
 Json last_stage_json(const std::optional<MicroTuning>& stage) {
   if (!stage) return nullptr;
@@ -37,11 +58,21 @@ Json last_stage_json(const std::optional<MicroTuning>& stage) {
     tried.push_back({{"config", to_string(one.config)}, {"reason", one.reason}, {"time_us", one.time_us}});
     if (!one.failure.empty()) tried.back()["failure"] = one.failure;
   }
-  return {{"original", stage->original},
-          {"kept", stage->kept},
-          {"changed", stage->changed},
-          {"tried", tried},
-          {"verdicts", stage->verdicts}};
+  return {{"original", stage->original}, {"kept", stage->kept},
+          {"changed", stage->changed},   {"tried", tried},
+          {"verdicts", stage->verdicts}, {"contests", contests_json(stage->contests)}};
+}
+
+Json steps_json(const std::vector<SearchStep>& steps) {
+  Json all = Json::array();
+  for (const SearchStep& step : steps) {
+    all.push_back(
+        {{"algorithm", step.algorithm}, {"config", to_string(step.config)}, {"time_us", step.time_us}});
+    if (step.vendor) all.back()["vendor"] = true;
+    if (step.resumed) all.back()["resumed"] = true;
+    if (!step.failure.empty()) all.back()["failure"] = step.failure;
+  }
+  return all;
 }
 
 Json tuning_json(const TuningSummary& tuning) {
@@ -55,26 +86,49 @@ Json tuning_json(const TuningSummary& tuning) {
                {"wrong", tuning.wrong},
                {"record", tuning.record.empty() ? Json(nullptr) : Json(tuning.record)},
                {"warnings", tuning.warnings},
-               {"last_stage", last_stage_json(tuning.last_stage)}};
+               {"last_stage", last_stage_json(tuning.last_stage)},
+               {"contest", tuning.contest ? contest_json(*tuning.contest) : Json(nullptr)},
+               {"steps", steps_json(tuning.steps)}};
   if (!tuning.not_recorded.empty()) json["not_recorded"] = tuning.not_recorded;
   return json;
 }
 
+Json resources_json(const Resources& kernel) {
+  return {{"registers", kernel.registers},
+          {"threads", kernel.threads},
+          {"spill_bytes", kernel.spill_bytes},
+          {"smem_bytes", kernel.smem_bytes},
+          {"blocks", kernel.blocks},
+          {"occupancy",
+           {{"share", kernel.occupancy.share},
+            {"blocks", kernel.occupancy.blocks},
+            {"warps", kernel.occupancy.warps},
+            {"limiter", to_string(kernel.occupancy.limiter)}}}};
+}
+
+Json roofline_json(const Roofline& roof) {
+  const auto known = [](double rate) { return rate > 0 ? Json(rate) : Json(nullptr); };
+  return {{"floor_us", roof.floor_us},
+          {"bound", roof.bound},
+          {"flops_per_second", known(roof.flops_per_second)},
+          {"bytes_per_second", known(roof.bytes_per_second)}};
+}
+
 Json row_json(const ReportRow& row) {
   const Comparison& comparison = row.comparison;
-  Json json = {
-      {"case", comparison.problem.name},
-      {"problem", to_string(comparison.problem)},
-      {"device", comparison.device.fingerprint},
-      {"roofline", {{"floor_us", comparison.roofline.floor_us}, {"bound", comparison.roofline.bound}}},
-      {"providers", Json::array()},
-      {"best_peer", nullptr},
-      {"speedup", nullptr}};
+  Json json = {{"case", comparison.problem.name},
+               {"problem", to_string(comparison.problem)},
+               {"device", comparison.device.fingerprint},
+               {"roofline", roofline_json(comparison.roofline)},
+               {"providers", Json::array()},
+               {"best_peer", nullptr},
+               {"speedup", nullptr}};
   for (const ProviderResult& provider : comparison.providers)
     json["providers"].push_back(provider_json(provider));
   if (!comparison.best_peer.empty()) json["best_peer"] = comparison.best_peer;
   if (comparison.speedup > 0) json["speedup"] = comparison.speedup;
   if (!comparison.decision.empty()) json["decision"] = comparison.decision;
+  if (comparison.resources) json["resources"] = resources_json(*comparison.resources);
   if (row.tuning) json["tuning"] = tuning_json(*row.tuning);
   if (!row.failure.empty()) json["failure"] = row.failure;
   return json;
@@ -83,11 +137,91 @@ Json row_json(const ReportRow& row) {
 Json environment_json(const ReportEnvironment& environment) {
   Json versions = Json::object();
   for (const auto& [what, version] : environment.versions) versions[what] = version;
-  return {{"device", environment.device.name},
-          {"fingerprint", environment.device.fingerprint},
-          {"threads", environment.threads},
-          {"versions", versions},
-          {"date", environment.date}};
+  Json json = {{"device", environment.device.name},
+               {"fingerprint", environment.device.fingerprint},
+               {"threads", environment.threads},
+               {"versions", versions},
+               {"date", environment.date}};
+  if (!environment.command.empty()) json["command"] = environment.command;
+  return json;
+}
+
+// What each kind of report has beside its environment.
+void add_content(Json& json, const std::vector<ReportRow>& rows) {
+  json["rows"] = Json::array();
+  for (const ReportRow& row : rows) json["rows"].push_back(row_json(row));
+  const ReportSummary summary = summarize(rows);
+  json["geomean_speedup"] = summary.compared > 0 ? Json(summary.geomean_speedup) : Json(nullptr);
+  json["wins"] = summary.wins;
+  json["ties"] = summary.ties;
+  json["losses"] = summary.losses;
+}
+
+void add_content(Json& json, const VerifyReport& verified) {
+  Json failures = Json::array();
+  for (const Mismatch& mismatch : verified.failures)
+    failures.push_back({{"problem", to_string(mismatch.problem)},
+                        {"algorithm", mismatch.algorithm},
+                        {"config", to_string(mismatch.config)},
+                        {"what", mismatch.what},
+                        {"again", mismatch.repro}});
+  json["verify"] = {{"problems", verified.problems},
+                    {"checks", verified.checks},
+                    {"compiled", verified.compiled},
+                    {"mismatches", verified.mismatches},
+                    {"failures", failures}};
+}
+
+Json kernel_json(const RefinedKernel& kernel) {
+  Json findings = Json::array(), measured = Json::array();
+  for (const Finding& finding : kernel.findings)
+    findings.push_back({{"what", finding.what}, {"text", finding.text}});
+  for (const MeasuredConfig& one : kernel.measured) {
+    measured.push_back({{"config", one.config},
+                        {"reason", one.reason},
+                        {"time_us", one.time_us},
+                        {"mad_us", one.mad_us},
+                        {"n", one.n},
+                        {"output", one.output}});
+    if (!one.failure.empty()) measured.back()["failure"] = one.failure;
+  }
+  return {{"kernel", kernel.kernel},
+          {"line", kernel.line},
+          {"original", kernel.original},
+          {"findings", findings},
+          {"notes", kernel.notes},
+          {"verdicts", kernel.verdicts},
+          {"configs", kernel.configs},
+          {"measured", measured},
+          {"place", kernel.place},
+          {"changed", kernel.changed},
+          {"contests", contests_json(kernel.contests)}};
+}
+
+void add_content(Json& json, const Refined& refined) {
+  Json kernels = Json::array();
+  for (const RefinedKernel& kernel : refined.kernels) kernels.push_back(kernel_json(kernel));
+  json["refine"] = {{"notes", refined.notes}, {"kernels", kernels}};
+}
+
+void add_content(Json& json, const ModelReport& model) {
+  Json layers = Json::array();
+  for (const ModelLayer& layer : model.layers)
+    layers.push_back({{"names", layer.names},
+                      {"problem", layer.problem},
+                      {"calls", layer.calls},
+                      {"pytorch_us", layer.pytorch_us},
+                      {"convtune_us", layer.convtune_us},
+                      {"gain", layer.gain},
+                      {"algorithm", layer.algorithm},
+                      {"config", layer.config},
+                      {"layout", layer.layout},
+                      {"swapped", layer.swapped},
+                      {"decision", layer.decision}});
+  json["model"] = {
+      {"training", model.training}, {"mode", model.mode},  {"layers", layers}, {"before_us", model.before_us},
+      {"after_us", model.after_us}, {"gain", model.gain},  {"low", model.low}, {"high", model.high},
+      {"kept", model.kept},         {"notes", model.notes}};
 }
 
 // A name may hold any bytes: what is no UTF-8 is replaced rather than thrown at.
@@ -95,37 +229,28 @@ std::string text_of(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + '"';
-}
-
-std::string csv_line(const std::vector<std::string>& fields) {
-  std::string line;
-  for (const std::string& field : fields) line += csv_field(field) + ',';
-  line.back() = '\n';
-  return line;
-}
-
-std::string number(double value) {
-  return fmt::format("{:.9g}", value);
+std::string now() {
+  const auto seconds = std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(seconds));
 }
 
 }  // namespace
 
 ReportEnvironment environment_of(const DeviceInfo& device) {
-  ReportEnvironment environment{device, device_info(Device{}).units, {{"convtune", CONVTUNE_VERSION}}, {}};
+  ReportEnvironment environment{device, device_info(Device{}).units, {{"convtune", CONVTUNE_VERSION}}, now()};
   const bool gpu = device.device.kind == Device::Kind::cuda;
   const std::vector<std::string> kinds =
       gpu ? std::vector<std::string>{"NVIDIA driver", "NVRTC", "cuDNN"} : std::vector<std::string>{"oneDNN"};
   for (const Probe& probe : probe_environment())
     if (probe.found && std::find(std::begin(kinds), std::end(kinds), probe.what) != std::end(kinds))
       environment.versions.emplace_back(probe.what, probe.detail.substr(0, probe.detail.find(';')));
-  const auto now = std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
-  environment.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
   return environment;
+}
+
+ReportEnvironment environment_of(const Target& target) {
+  DeviceInfo device;
+  device.name = target.product, device.fingerprint = "target|" + target.name;
+  return {device, device_info(Device{}).units, {{"convtune", CONVTUNE_VERSION}}, now()};
 }
 
 ReportRow report_row(TuningReport report) {
@@ -140,7 +265,9 @@ ReportRow report_row(TuningReport report) {
                        std::move(report.warnings),
                        std::move(report.last_stage),
                        report.proven,
-                       std::move(report.not_recorded)};
+                       std::move(report.not_recorded),
+                       std::move(report.contest),
+                       std::move(report.steps)};
   return {std::move(report.comparison), std::move(tuning), {}};
 }
 
@@ -171,53 +298,15 @@ std::string to_json(const ReportRow& row) {
   return text_of(row_json(row), -1);
 }
 
-std::string report_json(const std::vector<ReportRow>& rows, const ReportEnvironment& environment,
-                        bool interrupted) {
-  const ReportSummary summary = summarize(rows);
-  Json json = {{"schema", kSchema}, {"environment", environment_json(environment)}, {"rows", Json::array()}};
-  for (const ReportRow& row : rows) json["rows"].push_back(row_json(row));
-  json["geomean_speedup"] = summary.compared > 0 ? Json(summary.geomean_speedup) : Json(nullptr);
-  json["wins"] = summary.wins;
-  json["ties"] = summary.ties;
-  json["losses"] = summary.losses;
-  if (interrupted) json["interrupted"] = true;
-  return text_of(json, 2) + '\n';
+std::string to_json(const ReportEnvironment& environment) {
+  return text_of(environment_json(environment), -1);
 }
 
-std::string report_csv(const std::vector<ReportRow>& rows) {
-  std::string csv = csv_line({"case", "problem", "device", "floor_us", "bound", "provider", "algorithm",
-                              "config", "time_us", "mad_us", "n", "gflop_per_s", "gb_per_s",
-                              "roofline_fraction", "max_error", "best_peer", "speedup", "failure"});
-  for (const ReportRow& row : rows) {
-    const Comparison& comparison = row.comparison;
-    const std::string speedup = comparison.speedup > 0 ? number(comparison.speedup) : "";
-    const std::vector<std::string> head = {comparison.problem.name, to_string(comparison.problem),
-                                           comparison.device.fingerprint,
-                                           number(comparison.roofline.floor_us), comparison.roofline.bound};
-    const auto add = [&](const std::vector<std::string>& middle, const std::string& failure) {
-      std::vector<std::string> fields = head;
-      fields.insert(fields.end(), middle.begin(), middle.end());
-      fields.resize(15);
-      fields.insert(fields.end(), {comparison.best_peer, speedup, failure});
-      csv += csv_line(fields);
-    };
-    if (!row.failure.empty()) add({}, row.failure);
-    for (const ProviderResult& provider : comparison.providers) {
-      const std::vector<std::string> names = {provider.name, provider.algorithm, to_string(provider.config)};
-      if (!provider.failure.empty() || provider.time_us <= 0) {
-        add(names, provider.failure);
-        continue;
-      }
-      std::vector<std::string> fields = names;
-      for (const double value : {provider.time_us, provider.mad_us, static_cast<double>(provider.n),
-                                 comparison.problem.flops() / provider.time_us / 1e3,
-                                 comparison.problem.bytes() / provider.time_us / 1e3,
-                                 provider.roofline_fraction, provider.max_error})
-        fields.push_back(number(value));
-      add(fields, "");
-    }
-  }
-  return csv;
+std::string report_json(const Report& report) {
+  Json json = {{"schema", kSchema}, {"environment", environment_json(report.environment)}};
+  std::visit([&](const auto& content) { add_content(json, content); }, report.content);
+  if (report.interrupted) json["interrupted"] = true;
+  return text_of(json, 2) + '\n';
 }
 
 }  // namespace convtune

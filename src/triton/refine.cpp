@@ -296,7 +296,7 @@ class Refining {
       if (i == contest.best && contest.accepted) entry.reason += ", measured faster than the original";
       if (contest.measured[i].failure.empty()) right.push_back(entry);
     }
-    result.measured = std::move(contest.measured);
+    result.measured = std::move(contest.measured), result.contests = std::move(contest.contests);
     if (contest.accepted)
       work.list.configs = right;
     else

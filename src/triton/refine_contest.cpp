@@ -184,6 +184,9 @@ class Contest {
         one.n = contest.in_turns[i].n;
       }
       result_.best = places[contest.best];
+      result_.contests.clear();  // of a measurement before, in which a config failed
+      for (const ContestResult& held : contest.contests)
+        result_.contests.push_back({"original", list_[result_.best].reason, held});
       result_.accepted = contest.accepted;
       result_.verdict = contest.reason;
       if (contest.accepted && !old_winner_.empty() && result_.measured.back().failure.empty())
@@ -220,6 +223,7 @@ class Contest {
     one.time_us = median(last.incumbent_us), one.mad_us = median_absolute_deviation(last.incumbent_us);
     one.n = static_cast<std::int64_t>(last.incumbent_us.size());
     result_.accepted = last.accepted;
+    result_.contests.push_back({old_winner_, list_[result_.best].reason, last});
     result_.verdict += fmt::format("{} against the old list's winner here, {}: {}",
                                    last.accepted ? ";" : ", but", old_winner_, last.reason);
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "contract/micro_tuning.h"
+#include "convtune/contest.h"
 #include "convtune/refine.h"
 #include "triton/triton_file.h"
 #include "triton/triton_run.h"
@@ -22,6 +23,7 @@ struct RefineContest {
   std::string verdict;  // R6's, without its name
   std::string place, capability;
   std::string note;  // about the old list's own winner
+  std::vector<HeldContest> contests;
 };
 
 struct RefineContestQuestion {

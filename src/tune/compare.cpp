@@ -11,6 +11,7 @@
 #include "measure/measure.h"
 #include "plan/algorithms.h"
 #include "plan/planner.h"
+#include "tune/resources.h"
 
 namespace convtune {
 namespace {
@@ -39,7 +40,8 @@ double Ceilings::peak(Precision precision) const {
 Roofline roofline(const ConvProblem& problem, const Ceilings& ceilings) {
   const double compute_us = 1e6 * problem.flops() / ceilings.peak(problem.precision);
   const double memory_us = 1e6 * problem.bytes() / ceilings.bytes_per_second;
-  return {std::max(compute_us, memory_us), compute_us >= memory_us ? "compute" : "memory"};
+  return {std::max(compute_us, memory_us), compute_us >= memory_us ? "compute" : "memory",
+          ceilings.peak(problem.precision), ceilings.bytes_per_second};
 }
 
 const Ceilings& measure_ceilings(Device device) {
@@ -167,6 +169,7 @@ Comparison compare(const ConvProblem& problem, Device device, const CompareOptio
   Comparison row = measure_comparison(resolved, info, ours, vendor_contenders(resolved, info, bed, cancelled),
                                       bed, options.seconds_per_case, cancelled);
   row.plan = plan;
+  row.resources = resources_of(*ours.algorithm, ours.config, resolved, info);
   row.decision = fmt::format("{} ({}): {}", ours.text(), to_string(plan.source), plan.why);
   return row;
 }

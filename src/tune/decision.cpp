@@ -8,6 +8,7 @@
 #include "convtune/contest.h"
 #include "plan/algorithms.h"
 #include "plan/planner.h"
+#include "tune/resources.h"
 
 namespace convtune {
 namespace {
@@ -98,6 +99,7 @@ Decision decide(const Election& elected, const std::vector<Contender>& vendors, 
     result.chosen = held.accepted || held.leans_to_challenger ? ours : *theirs;
     why = outcome(held, ours.text(), theirs->text(), result.chosen.text());
     if (held.undecided) result.undecided = undecided + 1;
+    result.contest = {theirs->text(), ours.text(), held};
   }
   if (!left_out.empty())
     why += fmt::format("; without proof, since {} had no part in it: a later tune tries {} again",
@@ -111,6 +113,8 @@ Decision decide(const Election& elected, const std::vector<Contender>& vendors, 
       [short_of = late_after(with.budget, kShortSeconds), late = with.budget.late(Budget::Stage::verdict)] {
         return late() && short_of();
       });
+  result.comparison.resources =
+      resources_of(*result.chosen.algorithm, result.chosen.config, with.problem, with.device);
   const std::string better =
       better_than_incumbent(result.comparison, theirs ? theirs->text() : std::string(), with.min_gain);
   if (!better.empty()) {

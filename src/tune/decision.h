@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "convtune/tuner.h"
@@ -15,6 +16,7 @@ struct Decision {
   Comparison comparison;       // with its plan and the decision
   std::int64_t undecided = 0;  // contests in a row, with this one
   bool proven = false;
+  std::optional<HeldContest> contest;  // with the vendor
 };
 
 // `vendor_ways`: how many the vendor has, of which `vendors` were tried. `undecided`: contests in a row

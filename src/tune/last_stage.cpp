@@ -8,22 +8,20 @@
 
 #include "cuda/backend/cuda.h"
 #include "cuda/launch/compile_ahead.h"
-#include "cuda/launch/dry_run.h"
+#include "tune/resources.h"
 #include "tune/stage_contest.h"
 
 namespace convtune {
 namespace {
 
 constexpr double kLeastGain = 0.01;  // a smaller one is not worth a config that nobody searched for
-constexpr double kCompileSeconds = 30;
 
 // What the compiler says of the winner, which it has compiled before.
 OccupancyEvidence evidence_of(const Algorithm& algorithm, const Config& config, const ConvProblem& problem,
-                              const DeviceInfo& device) {
+                              const DeviceInfo& device, const Target& target) {
   OccupancyEvidence evidence;
-  const cuda::DryRun run = cuda::dry_run(problem, device, {{&algorithm, config}}, 1, kCompileSeconds).front();
-  if (run.failure.empty())
-    evidence.registers = run.launch.registers, evidence.smem_bytes = run.launch.smem_bytes;
+  if (const auto resources = resources_of(algorithm, config, problem, device, target))
+    evidence.registers = resources->registers, evidence.smem_bytes = resources->smem_bytes;
   return evidence;
 }
 
@@ -35,7 +33,7 @@ WarpsAnswer warps_answer(const StageView& view, const Algorithm& algorithm, cons
     return {{},
             fmt::format("{} stays {}: nothing is known of the occupancy", view.parameters.warps_name,
                         view.config.warps)};
-  return suggested_warps(view.config.warps, evidence_of(algorithm, config, problem, device), *target,
+  return suggested_warps(view.config.warps, evidence_of(algorithm, config, problem, device, *target), *target,
                          view.parameters);
 }
 
@@ -90,6 +88,8 @@ void measure(const Contender& winner, std::vector<std::optional<Contender>> buil
   for (std::size_t i = 0; i < places.size(); ++i)
     report.tried[places[i]].time_us = contest.in_turns[i].median_us;
   const std::size_t best = places[contest.best];
+  for (const ContestResult& held : contest.contests)
+    report.contests.push_back({"original", report.tried[best].reason, held});
   verdict = fmt::format("R6: {} against the original: {}", report.tried[best].reason, contest.reason);
   if (!contest.accepted) return;
   stage.accepted = std::move(built[best]);

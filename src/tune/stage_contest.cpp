@@ -50,11 +50,13 @@ StageContest stage_contest(const std::vector<std::function<double()>>& samplers,
   rules.late = late;
   if (before_contest) before_contest(result.best);
   const ContestResult first = contest(samplers[0], samplers[result.best], rules);
+  result.contests.push_back(first);
   result.gain = first.gain, result.cancelled = first.cancelled, result.reason = first.reason;
   if (!first.accepted) return result;
 
   if (before_contest) before_contest(result.best);
   const ContestResult second = contest(samplers[0], samplers[result.best], rules);
+  result.contests.push_back(second);
   result.gain = second.gain, result.cancelled = second.cancelled;
   if (!second.accepted) {
     result.reason += fmt::format(", but a second contest disagrees: {}", second.reason);

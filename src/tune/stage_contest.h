@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "convtune/contest.h"
 #include "measure/measure.h"
 
 namespace convtune {
@@ -15,8 +16,9 @@ struct StageContest {
   std::vector<Measurement> in_turns;  // as the samplers
   std::size_t best = 0;               // the neighbour that was picked, of the samplers
   bool accepted = false, cancelled = false;
-  double gain = 0;     // in the last contest that was held
-  std::string reason;  // with the numbers
+  double gain = 0;                      // in the last contest that was held
+  std::string reason;                   // with the numbers
+  std::vector<ContestResult> contests;  // that were held
 };
 
 // Why a contest at this time a run is more than the stage may take; nothing where it is not.

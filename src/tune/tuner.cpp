@@ -80,6 +80,7 @@ class Tuning {
           "interrupted: no decision, no record; the next tune resumes from the trials kept";
     } else {
       report_.comparison = decision.comparison, report_.proven = decision.proven;
+      report_.contest = std::move(decision.contest);
       if (options_.save) record(decision);
     }
     return std::move(report_);
@@ -138,6 +139,7 @@ class Tuning {
     while (vendors_.size() < total && !cancelled() && (vendors_.size() < fewest || !late())) {
       const auto& [algorithm, config] = vendor_ways_[vendors_.size()];
       vendors_.push_back(screening_.attempt_vendor(*algorithm, config));
+      tell_step(vendors_.back(), false);
       if (const Contender& vendor = vendors_.back(); !vendor.failure.empty())
         report_.warnings.push_back(
             fmt::format("{} is out of the contest: {}", vendor.text(), vendor.failure));
@@ -209,17 +211,24 @@ class Tuning {
       ++report_.resumed;
       if (!known->failure.empty()) return std::nullopt;
       screened_.push_back({&algorithm, config, nullptr, known->max_error, {}, known->time_us});
+      tell_step(screened_.back(), true);
       return known->time_us;
     }
     ++report_.trials;
     Contender one = screening_.attempt(algorithm, config, best_us);
     screening_.write_down(one, one.failure);
+    tell_step(one, false);
     if (!one.failure.empty()) {
       quarantined(one.text(), one.failure);
       return std::nullopt;
     }
     screened_.push_back(std::move(one));
     return screened_.back().screen_us;
+  }
+
+  void tell_step(const Contender& one, bool resumed) {
+    report_.steps.push_back({std::string(one.algorithm->name()), one.config, one.algorithm->vendor(), resumed,
+                             one.screen_us, one.failure});
   }
 
   // Hundreds of executables are not kept. Who is built again later was slower than these for a while.

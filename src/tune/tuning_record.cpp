@@ -51,7 +51,7 @@ TuningReport report_of(const Record& record, const ConvProblem& problem, const D
   Comparison& row = report.comparison;
   row.problem = problem;
   row.device = device;
-  row.roofline = {record.roofline_fraction * record.time_us, record.roofline_bound};
+  row.roofline = {record.roofline_fraction * record.time_us, record.roofline_bound, 0, 0};
   row.plan = {record.algorithm, record.config, PlanSource::tuned, record.decision};
   row.decision = fmt::format("from the record of {}: {}", record.date, record.decision);
   row.providers.push_back({"convtune",

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "convtune/error.h"
 #include "report_rows.h"
 
 namespace convtune {
@@ -19,6 +20,10 @@ ReportEnvironment environment() {
   return {{}, 2, {{"convtune", "1.2.3"}}, "2024-05-06T07:08:09Z"};
 }
 
+std::string json_of(std::vector<ReportRow> rows, bool interrupted = false) {
+  return report_json({environment(), std::move(rows), interrupted});
+}
+
 std::set<std::string> keys(const Json& json) {
   std::set<std::string> names;
   for (const auto& item : json.items()) names.insert(item.key());
@@ -26,7 +31,7 @@ std::set<std::string> keys(const Json& json) {
 }
 
 TEST(ReportJson, HasExactlyTheSchemasKeys) {
-  const Json json = Json::parse(report_json({row_of(20, 40)}, environment()));
+  const Json json = Json::parse(json_of({row_of(20, 40)}));
   EXPECT_EQ(keys(json), (std::set<std::string>{"schema", "environment", "rows", "geomean_speedup", "wins",
                                                "ties", "losses"}));
   EXPECT_EQ(json["schema"], 1);
@@ -38,7 +43,8 @@ TEST(ReportJson, HasExactlyTheSchemasKeys) {
                                               "best_peer", "speedup", "decision"}));
   EXPECT_EQ(row["case"], "a case");
   EXPECT_EQ(row["device"], "cpu-test");
-  EXPECT_EQ(keys(row["roofline"]), (std::set<std::string>{"floor_us", "bound"}));
+  EXPECT_EQ(keys(row["roofline"]),
+            (std::set<std::string>{"floor_us", "bound", "flops_per_second", "bytes_per_second"}));
   EXPECT_EQ(row["best_peer"], "onednn blocked=0");
   EXPECT_EQ(row["speedup"], 2.0);
   ASSERT_EQ(row["providers"].size(), 2u);
@@ -52,12 +58,12 @@ TEST(ReportJson, HasExactlyTheSchemasKeys) {
 
 TEST(ReportJson, TheProblemReadsBackAsTheSameProblem) {
   const ReportRow row = row_of(20, 40);
-  const Json json = Json::parse(report_json({row}, environment()));
+  const Json json = Json::parse(json_of({row}));
   EXPECT_EQ(parse_problem(json["rows"][0]["problem"].get<std::string>()), row.comparison.problem);
 }
 
 TEST(ReportJson, WithoutAPeerThereIsNoSpeedup) {
-  const Json json = Json::parse(report_json({row_of(20, 0)}, environment()));
+  const Json json = Json::parse(json_of({row_of(20, 0)}));
   EXPECT_TRUE(json["rows"][0]["best_peer"].is_null());
   EXPECT_TRUE(json["rows"][0]["speedup"].is_null());
   EXPECT_TRUE(json["geomean_speedup"].is_null());
@@ -69,7 +75,7 @@ TEST(ReportJson, FailuresAreTold) {
   wrong_peer.comparison.providers[1].failure = "wrong";
   ReportRow failed;
   failed.failure = "out of memory";
-  const Json json = Json::parse(report_json({wrong_peer, failed}, environment()));
+  const Json json = Json::parse(json_of({wrong_peer, failed}));
   EXPECT_EQ(json["rows"][0]["providers"][1]["failure"], "wrong");
   EXPECT_FALSE(json["rows"][0]["providers"][0].contains("failure"));
   EXPECT_EQ(json["rows"][1]["failure"], "out of memory");
@@ -79,22 +85,24 @@ TEST(ReportJson, FailuresAreTold) {
 TEST(ReportJson, TuningAndInterruptionAppearWhereTheyHappened) {
   ReportRow row = row_of(20, 40);
   row.tuning = TuningSummary{false, false, 20, 12, 3, 4, 0, "records/a.json", {"hot"}, {}};
-  const Json json = Json::parse(report_json({row}, environment(), true));
+  const Json json = Json::parse(json_of({row}, true));
   EXPECT_EQ(json["interrupted"], true);
   EXPECT_EQ(json["rows"][0]["tuning"]["trials"], 12);
   EXPECT_EQ(json["rows"][0]["tuning"]["resumed"], 3);
   EXPECT_EQ(json["rows"][0]["tuning"]["warnings"].at(0), "hot");
-  EXPECT_EQ(keys(json["rows"][0]["tuning"]),
-            (std::set<std::string>{"from_record", "interrupted", "proven", "candidates", "record", "trials",
-                                   "resumed", "pruned", "wrong", "warnings", "last_stage"}));
+  EXPECT_EQ(
+      keys(json["rows"][0]["tuning"]),
+      (std::set<std::string>{"from_record", "interrupted", "proven", "candidates", "record", "trials",
+                             "resumed", "pruned", "wrong", "warnings", "last_stage", "contest", "steps"}));
   EXPECT_TRUE(json["rows"][0]["tuning"]["last_stage"].is_null());
 }
 
 TEST(ReportJson, TheLastStagesVerdictsAndTimes) {
   ReportRow row = row_of(20, 40);
   row.tuning.emplace().last_stage = last_stage();
-  const Json json = Json::parse(report_json({row}, environment()))["rows"][0]["tuning"]["last_stage"];
-  EXPECT_EQ(keys(json), (std::set<std::string>{"original", "kept", "changed", "tried", "verdicts"}));
+  const Json json = Json::parse(json_of({row}))["rows"][0]["tuning"]["last_stage"];
+  EXPECT_EQ(keys(json),
+            (std::set<std::string>{"original", "kept", "changed", "tried", "verdicts", "contests"}));
   EXPECT_EQ(json["original"], "direct stages=3");
   EXPECT_EQ(json["kept"], "direct stages=4");
   EXPECT_EQ(json["changed"], true);
@@ -116,7 +124,7 @@ TEST(ReportJson, ARowAloneIsTheReportsOnOneLine) {
   const ReportRow row = report_row(tuning);
   const std::string text = to_json(row);
   EXPECT_EQ(text.find('\n'), std::string::npos);
-  EXPECT_EQ(Json::parse(text), Json::parse(report_json({row}, environment()))["rows"][0]);
+  EXPECT_EQ(Json::parse(text), Json::parse(json_of({row}))["rows"][0]);
   const Json json = Json::parse(text)["tuning"];
   EXPECT_EQ(json["from_record"], false);
   EXPECT_EQ(json["interrupted"], true);
@@ -131,9 +139,110 @@ TEST(ReportJson, ARowAloneIsTheReportsOnOneLine) {
 TEST(ReportJson, OddBytesAndOddNumbersStayJson) {
   ReportRow row = row_of(20, 40, "bad\xff\"name\"\n");
   row.comparison.providers[0].max_error = std::numeric_limits<double>::quiet_NaN();
-  const Json json = Json::parse(report_json({row}, environment()));
+  const Json json = Json::parse(json_of({row}));
   EXPECT_EQ(json["rows"][0]["case"], "bad\uFFFD\"name\"\n");
   EXPECT_TRUE(json["rows"][0]["providers"][0]["max_error"].is_null());
+}
+
+HeldContest held() {
+  HeldContest contest{"onednn blocked=0", "direct vectors=4", {}};
+  contest.result.min_gain = 0.02, contest.result.confidence = 0.99, contest.result.gain = 0.5;
+  contest.result.interval = {0.4, std::numeric_limits<double>::infinity()};
+  contest.result.accepted = true, contest.result.rounds = 1;
+  contest.result.incumbent_us = {40, 41}, contest.result.challenger_us = {20, 21};
+  return contest;
+}
+
+// One of each kind, with everything that a report can hold.
+std::vector<Report> reports() {
+  ReportRow row = row_of(20, 40);
+  row.comparison.roofline = {10, "compute", 4e11, 5e10};
+  row.comparison.providers[1].failure = "wrote outside y";
+  row.comparison.resources = Resources{168, 384, 8, 99'328, 264, {}};
+  row.comparison.resources->occupancy = {1, 12, 0.1875, Limiter::shared_memory};
+  row.tuning = TuningSummary{false, true, 20, 12, 3, 4, 1, "records/a.json", {"hot"}, last_stage()};
+  row.tuning->proven = false, row.tuning->not_recorded = "disk full", row.tuning->contest = held();
+  row.tuning->last_stage->contests = {held(), held()};
+  row.tuning->steps = {{"onednn", {{{"blocked", 0}}}, true, false, 40, ""},
+                       {"direct", {{{"vectors", 4}}}, false, true, 20, ""},
+                       {"direct", {{{"vectors", 8}}}, false, false, 0, "wrong"}};
+  ReportRow failed;
+  failed.comparison.problem = row.comparison.problem, failed.failure = "out of memory";
+  VerifyReport verified{
+      2, 300, 10, 1, {{row.comparison.problem, "direct", {{{"vectors", 4}}}, "y[0] = 5", "again"}}};
+  RefinedKernel kernel;
+  kernel.kernel = "conv_kernel", kernel.line = 12, kernel.original = "num_warps=4 num_stages=2";
+  kernel.findings = {{"occupancy", "33 %"}}, kernel.notes = {"a note"}, kernel.verdicts = {"R1: stays"};
+  kernel.configs = {"num_warps=4 num_stages=2: the original"};
+  kernel.measured = {{"num_warps=4", "the original", 100, 1, 20, "the original's", ""},
+                     {"num_warps=8", "twice the warps", 0, 0, 0, "", "crashed"}};
+  kernel.place = "a GPU", kernel.changed = true, kernel.contests = {held()};
+  ModelReport model;
+  model.mode = "default", model.before_us = 1000, model.after_us = 900, model.gain = 0.1, model.low = 0.05;
+  model.high = 0.12, model.kept = true, model.notes = {"a note"};
+  model.layers = {{{"conv1", "conv2"},
+                   "mb1ic3ih8oc4kh3ph1",
+                   2,
+                   100,
+                   80,
+                   0.2,
+                   "direct",
+                   "vectors=4",
+                   "nchw",
+                   true,
+                   "swapped"}};
+  ReportEnvironment from = environment();
+  from.device.name = "Test CPU", from.device.fingerprint = "cpu-test", from.command = "convtune tune 'a b'";
+  return {{from, std::vector<ReportRow>{row, failed}, true},
+          {from, verified},
+          {from, Refined{"", {"about the file"}, {kernel}, false}},
+          {from, model}};
+}
+
+TEST(ParseReport, IsTheInverseOfWriting) {
+  for (const Report& report : reports()) {
+    const std::string json = report_json(report);
+    EXPECT_EQ(report_json(parse_report(json)), json);
+  }
+}
+
+TEST(ParseReport, ReadsWhatOlderVersionsWrote) {
+  const Report old = parse_report(R"({"schema": 1, "rows": [{"problem": "mb1ic3ih8oc4kh3ph1", "device": "cpu",
+      "roofline": {"floor_us": 5, "bound": "memory"}, "providers": [], "best_peer": null, "speedup": null}]})");
+  const auto& rows = std::get<std::vector<ReportRow>>(old.content);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].comparison.roofline.flops_per_second, 0);
+  EXPECT_FALSE(rows[0].tuning);
+}
+
+TEST(ParseReport, NamesWhatIsWrong) {
+  const auto refusal = [](const char* json) -> std::string {
+    try {
+      parse_report(json);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+      return error.what();
+    }
+    return "taken";
+  };
+  const std::pair<const char*, const char*> wrong[] = {
+      {"", "not JSON"},
+      {"{\"rows\": [", "not JSON"},
+      {"[]", "the whole is array, and must be an object"},
+      {"{}", "none of rows, verify, refine and model"},
+      {R"({"schema": 2, "rows": []})", "schema is 2"},
+      {R"({"rows": {}})", "rows is object, and must be a list"},
+      {R"({"rows": [{"problem": 5}]})", "rows[0].problem is number, and must be text"},
+      {R"({"rows": [{"problem": "mb1"}]})", "rows[0].problem cannot be used"},
+      {R"({"verify": {"checks": -1}})", "verify.checks is number, and must be a whole number"},
+      {R"({"verify": {"checks": 1e300}})", "verify.checks"},
+      {R"({"model": {"layers": [{"names": ["a", 1]}]}})",
+       "model.layers[0].names[1] is number, and must be text"},
+      {R"({"refine": {"kernels": [{"contests": [{"incumbent_us": [1], "challenger_us": [1]}]}]}})",
+       "refine.kernels[0].contests[0] has no two times"},
+      {R"({"rows": [], "environment": {"versions": {"a": 1}}})", "environment.versions.'a' is number"}};
+  for (const auto& [json, why] : wrong)
+    EXPECT_NE(refusal(json).find(why), std::string::npos) << refusal(json);
 }
 
 TEST(Summarize, CountsWithTwoPercentOfTolerance) {

@@ -1,0 +1,138 @@
+"""Drives the real convtune command where it makes pages: --html, and `convtune report`. Where Chromium is installed it
+opens them; CONVTUNE_SCREENSHOTS names a folder that keeps what it saw.
+
+Usage: html_test.py PATH_OF_CONVTUNE [unittest options]. Standard library only.
+"""
+
+import json
+import os
+import tempfile
+import unittest
+from pathlib import Path
+
+from convtune_command import TINY, CliTest, main
+from html_page import Page, chromium, complaints, in_chromium, requests, screenshots
+
+SOURCES = Path(__file__).parent.parent.parent
+SAMPLES = SOURCES / "tests" / "refine"
+CASE = "mb1ic3ih32oc16kh3ph1"
+
+
+class Html(CliTest):
+    def page(self, path, *words, needles=()):
+        html = path.read_text()
+        self.assertEqual(complaints(html), [])
+        page = Page(html)
+        for needle in needles:
+            self.assertIn(needle, page.text())
+        return page
+
+    def test_tune(self):
+        out, saved = self.folder / "tune.html", self.folder / "tune.json"
+        self.ok("tune", CASE, "--device", "cpu", "--budget", "12t", "--html", str(out), "--json", str(saved))
+        row = json.loads(saved.read_text())["rows"][0]
+        page = self.page(out, needles=["Roofline", "Decision", "Search", "Last stage", "Again", row["decision"],
+                                       f"convtune bench {CASE}", "convtune tune mb1", "bound by"])
+        self.assertGreater(row["roofline"]["flops_per_second"], 0)
+        self.assertGreater(len(row["tuning"]["steps"]), 2)
+        shapes = [attributes.get("class") for _, attributes, *_ in page.elements]
+        for shape in ("own", "roof", "dots tried", "best-so-far", "floor" if "floor" in shapes else "own"):
+            self.assertIn(shape, shapes)
+        if contest := row["tuning"]["contest"]:
+            self.assertIn("dots round", shapes)
+            self.assertEqual(len(contest["incumbent_us"]), len(contest["challenger_us"]))
+        again = self.folder / "again.html"
+        self.ok("report", str(saved), "--html", str(again))
+        self.assertEqual(again.read_text(), out.read_text())
+
+    def test_bench_of_a_suite(self):
+        suite, out, table = self.folder / "two.txt", self.folder / "bench.html", self.folder / "bench.json"
+        suite.write_text(f"{TINY}n\"first\"\n{CASE}n\"second\"\n")
+        self.ok("bench", "--suite", str(suite), "--device", "cpu", "--seconds", "0.1", "--html", str(out), "--json", str(table))
+        page = self.page(out, needles=["Cases", "1. first", "2. second", "of 2 cases won"])
+        links = [attributes["href"] for _, attributes, *_ in page.all("a")]
+        self.assertEqual(links, ["#r1-1", "#r1-2"])
+        for row in json.loads(table.read_text())["rows"]:
+            self.assertIn(f"{100 * row['providers'][0]['roofline_fraction']:.1f} %", page.text())
+
+    def test_verify_and_refine(self):
+        out = self.folder / "verify.html"
+        self.ok("verify", TINY, "--device", "cpu", "--html", str(out))
+        self.page(out, needles=["Verification", "answers were right"])
+        out = self.folder / "refine.html"
+        self.ok("refine", str(SAMPLES / "conv.py"), "--metrics", str(SAMPLES / "metrics.json"), "--target", "rtx4090",
+                "--no-compile", "--no-import", "-o", str(self.folder / "new.py"), "--html", str(out))
+        self.page(out, needles=["Refinement of conv_kernel on NVIDIA GeForce RTX 4090", "R1:", "R6:", "The new list",
+                                "num_warps=8"])
+
+    def test_old_reports(self):
+        """What bench/results keeps of tune and bench, several on one page."""
+        kept = [str(path) for path in sorted((SOURCES / "bench" / "results").glob("*/*.json"))
+                if any(word in path.name for word in ("tuned", "stem-batch8", "alexnet", "half"))]
+        self.assertGreater(len(kept), 4)
+        for number, path in enumerate(kept):
+            out = self.folder / f"{number}.html"
+            self.ok("report", path, "--html", str(out))
+            self.page(out, needles=["Roofline"])
+            self.assertLess(out.stat().st_size, 500 * 1024)
+        out = self.folder / "all.html"
+        self.ok("report", *kept, "--html", str(out))
+        self.page(out, needles=[f"{len(kept)} reports of convtune"])
+
+    def test_refusals(self):
+        """Before anything is measured, and nothing of a page is left behind."""
+        nowhere = str(self.folder / "no" / "page.html")
+        for args in (["tune", TINY], ["bench", TINY], ["verify", TINY],
+                     ["refine", "conv.py", "--metrics", "m.json", "--target", "h100"]):
+            if args[0] != "refine":
+                self.refused([*args, "--html", nowhere], 2, "page.html", "No such file or directory")
+            self.refused([*args, "--html", "-", "--json", "-"], 2)
+        bad = self.folder / "bad.json"
+        for text, why in [("", "not JSON"), ("{}", "none of rows"), ('{"rows": [{"problem": 1}]}', "rows[0].problem is number"),
+                          ('{"rows": [{"problem": "mb0ic0"}]}', "rows[0].problem cannot be used")]:
+            bad.write_text(text)
+            out = self.folder / "bad.html"
+            self.refused(["report", str(bad), "--html", str(out)], 2, "bad.json", why)
+            self.assertFalse(out.exists())
+        self.refused(["report", str(self.folder / "none.json"), "--html", str(self.folder / "x.html")], 2, "none.json")
+        self.refused(["report", str(bad)], 2, "--html")
+        self.refused(["report", "--html", str(self.folder / "x.html")], 2, "FILE")
+
+    def test_hostile_text_is_text(self):
+        bad = '</title><script>alert("x")</script><img src=x onerror=alert(1)>'
+        saved, out = self.folder / "bad.json", self.folder / "bad.html"
+        provider = {"name": bad, "algorithm": bad, "time_us": 5, "mad_us": 1, "n": 3, "failure": ""}
+        saved.write_text(json.dumps({
+            "environment": {"device": bad, "command": bad, "versions": {bad: bad}, "date": bad},
+            "rows": [{"case": bad, "problem": TINY, "device": bad, "decision": bad, "best_peer": bad, "speedup": 1,
+                      "providers": [provider, provider], "roofline": {"bound": bad, "floor_us": 1},
+                      "tuning": {"warnings": [bad], "record": bad}}]}))
+        self.ok("report", str(saved), "--html", str(out))
+        self.page(out, needles=[bad])
+
+    @unittest.skipUnless(chromium(), "Chromium is not installed")
+    def test_in_chromium(self):
+        """No complaint, no request but for the page, marks where they belong; pictures for a person's eye."""
+        kept = os.environ.get("CONVTUNE_SCREENSHOTS")
+        folder = Path(kept or tempfile.mkdtemp(dir=self.folder))
+        folder.mkdir(exist_ok=True)
+        tuned, stem = folder / "tune.html", folder / "stem.html"
+        self.ok("tune", CASE, "--device", "cpu", "--budget", "12t", "--html", str(tuned))
+        self.ok("report", str(SOURCES / "bench/results/amd-epyc-zen5-2-threads/2026-11-21-stem-batch8.json"), "--html", str(stem))
+        for page, marks in ((tuned, 1), (stem, 11)):
+            said, dom = in_chromium(page, folder, "--dump-dom")
+            self.assertEqual(said, [])
+            self.assertEqual(requests(folder), set())
+            self.assertGreaterEqual(dom.count('<circle class="own"'), marks)
+            self.assertIn('<button type="button">', dom, "the script ran: headers sort")
+            if kept:
+                screenshots(page, folder)
+        bad = folder / "bad.html"
+        bad.write_text("<img src='http://elsewhere.test/a.png'><script>console.error('no')</script>")
+        said, _ = in_chromium(bad, folder, "--dump-dom")
+        self.assertIn("http://elsewhere.test/a.png", requests(folder), "this test can see a request")
+        self.assertTrue(said, "this test can see a complaint")
+
+
+if __name__ == "__main__":
+    main()
