@@ -224,6 +224,13 @@ typedef struct convtune_bench_options {
 CONVTUNE_API convtune_status convtune_bench(const convtune_problem* problem, const char* device,
                                             const convtune_bench_options* options, convtune_text* json);
 
+/* Where and when something is measured, as "environment" of a report: {"device": ..., "fingerprint": ...,
+ * "threads": ..., "versions": {...}, "date": ...}. `device`: as in convtune_plan. */
+CONVTUNE_API convtune_status convtune_environment(const char* device, convtune_text* json);
+/* A self-contained page of HTML. `report`: all of a report's JSON, as `convtune tune --json` writes it or
+ * {"environment": ..., "rows": [...]} of what convtune_tune and convtune_bench return. */
+CONVTUNE_API convtune_status convtune_report_page(const char* report, convtune_text* html);
+
 /* A contest by the library's own rules (convtune/contest.h) between any two ways of doing the same work:
  * rounds of incumbent, challenger, challenger, incumbent. `side` runs one of them once, 0 the incumbent and 1
  * the challenger, and returns its microseconds; a time that is not finite and above 0 ends the contest as a

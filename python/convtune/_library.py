@@ -173,6 +173,8 @@ def _declare(library: ctypes.CDLL) -> None:
         "run_tensors": (status, [c_void_p, POINTER(CTensors), c_void_p, c_void_p]),
         "tune": (status, [problem, c_char_p, POINTER(CTuneOptions), text]),
         "bench": (status, [problem, c_char_p, POINTER(CBenchOptions), text]),
+        "environment": (status, [c_char_p, text]),
+        "report_page": (status, [c_char_p, text]),
         "contest": (status, [SIDE, c_void_p, POINTER(CContestOptions), POINTER(CContestResult)]),
     }
     for name, (result, arguments) in signatures.items():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from .page import write_report
 from .problem import Problem
 from .table import TIMES, lined_up, scale, time_text
 
@@ -115,6 +117,12 @@ class Report:
         """convtune's own result; None where it failed."""
         first = self.providers[0] if self.providers else None
         return None if first is None or first.failure or self.failure else first
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a self-contained page of HTML with charts, or, for a path that ends in ".json", what `convtune report
+        FILE.json --html PAGE` makes one of. Raises OSError."""
+        device = "cuda" if self.device.startswith("cuda|") else "cpu"
+        write_report(path, {"rows": [self.json]}, device)
 
     def __str__(self) -> str:
         floor = f"; roofline {time_text(self.floor_us)}, bound by {self.bound}" if self.floor_us > 0 else ""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from typing import Any
 
+from .page import write_report
 from .problem import Problem
 from .table import lined_up, microseconds
 
@@ -47,6 +50,16 @@ class OptimizeReport:
     functional: int = 0
     mode: str = ""  # of torch.compile, through which the whole model was measured; "": eager
     notes: list[str] = field(default_factory=list)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a self-contained page of HTML with charts, or, for a path that ends in ".json", what `convtune report
+        FILE.json --html PAGE` makes one of. Raises OSError."""
+        own = ("training", "mode", "before_us", "after_us", "gain", "low", "high", "kept", "notes")
+        model: dict[str, Any] = {name: getattr(self, name) for name in own}
+        model["layers"] = [
+            {**vars(layer), "problem": str(layer.problem or ""), "warnings": None} for layer in self.layers
+        ]
+        write_report(path, {"model": model}, self.device)
 
     def __str__(self) -> str:
         header = ["layer", "problem", "calls", "PyTorch us", "convtune us", "gain", "decision"]

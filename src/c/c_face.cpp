@@ -311,6 +311,18 @@ convtune_status convtune_bench(const convtune_problem* problem, const char* devi
   });
 }
 
+convtune_status convtune_environment(const char* device, convtune_text* json) {
+  return text_of(json, "json",
+                 [&] { return to_json(convtune::environment_of(convtune::device_info(device_of(device)))); });
+}
+
+convtune_status convtune_report_page(const char* report, convtune_text* html) {
+  return text_of(html, "html", [&] {
+    require(report, "report");
+    return convtune::report_page({convtune::parse_report(report)});
+  });
+}
+
 convtune_status convtune_contest(convtune_side side, void* context, const convtune_contest_options* options,
                                  convtune_contest_result* result) {
   return guarded([&] {
