@@ -42,12 +42,12 @@ struct ProviderResult {
   std::string name;  // "convtune", or the vendor's variant: "onednn blocked=0"
   std::string algorithm;
   Config config;
-  double time_us = 0;  // median
-  double mad_us = 0;   // median absolute deviation
-  std::int64_t n = 0;  // samples behind the median
-  double roofline_fraction = 0;
-  double max_error = 0;  // largest |y - oracle| over the root mean square of the oracle, sampled
-  std::string failure;   // not empty: could not run, or was wrong; the numbers above mean nothing
+  double time_us = 0;            // median
+  double mad_us = 0;             // median absolute deviation
+  std::int64_t n = 0;            // samples behind the median
+  double roofline_fraction = 0;  // above 1 where fewer products are made than the problem has: winograd
+  double max_error = 0;          // largest |y - oracle| over the root mean square of the oracle, sampled
+  std::string failure;           // not empty: could not run, or was wrong; the numbers above mean nothing
 };
 
 // What a GPU's kernel takes, as its compiler says, and how much of a multiprocessor that fills.

@@ -62,6 +62,9 @@ class Executable {
   // Whether the sum is rounded to the output's type before the epilogue, as a vendor's sequence of kernels
   // does that stores it: such an answer is judged by the oracle's of a rounded sum.
   virtual bool rounds_sum() const { return false; }
+  // Whether sums of products of small integers come out exact. Where not, they are judged as real numbers
+  // are.
+  virtual bool exact_on_integers() const { return true; }
 };
 
 // A config as the last stage of a search sees it: its values of the two parameters that the stage may change.

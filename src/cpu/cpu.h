@@ -11,8 +11,9 @@ namespace convtune::cpu {
 
 Backend& backend();                              // the CPU, with the number of threads of this moment
 void set_threads(int threads);                   // from now on; at least 1
-const Algorithm& direct();                       // direct.cpp
-const Algorithm& implicit_gemm();                // implicit_gemm.cpp
+const Algorithm& winograd();                     // winograd/winograd.cpp
+const Algorithm& direct();                       // direct/direct.cpp
+const Algorithm& implicit_gemm();                // implicit_gemm/implicit_gemm.cpp
 const Algorithm& reference();                    // reference.cpp
 const Algorithm* onednn();                       // onednn.cpp; null when the build had no oneDNN
 std::string onednn_version();                    // "2.6.3", or why there is none

@@ -224,14 +224,15 @@ void Testbed::choose_samples(std::uint64_t seed, std::int64_t samples) {
 }
 
 // By the sum's error, which no activation here makes more than half as large again, and the rounding of the
-// result; an eager problem rounds up to four times. `sum_rounded`: see Executable::rounds_sum().
-bool Testbed::is_right(const Sample& sample, float got, bool sum_rounded) const {
+// result; an eager problem rounds up to four times.
+bool Testbed::is_right(const Sample& sample, float got, const Executable& executable) const {
+  const bool sum_rounded = executable.rounds_sum();
   const DType type = sample.index < result_.elements ? result_.type : result_.bias_type;
   const auto& [once, magnitude, sum, of_rounded_sum] = sample.oracle;
   const double value = sum_rounded ? of_rounded_sum : once;
   const double expected = rounded(type, value), error = std::abs(static_cast<double>(got) - expected);
   if (static_cast<double>(got) == expected) return true;  // infinities too
-  const bool exact_sum = data_ == TestData::integer;
+  const bool exact_sum = data_ == TestData::integer && executable.exact_on_integers();
   if (exact_sum && is_exact(problem_.activation)) return false;
   constexpr double kFunctions = 0x1p-20;  // of expf, erff, tanhf and what is made of them
   const double roundings = problem_.rounding == Rounding::eager && !exact_sum ? 4 * magnitude
@@ -299,7 +300,7 @@ CheckResult Testbed::check(const Executable& executable) {
   double worst = 0;
   for (std::size_t i = 0; i < samples_.size(); ++i) {
     const Sample& sample = samples_[i];
-    if (!is_right(sample, results[i], executable.rounds_sum()) && result.failure.empty())
+    if (!is_right(sample, results[i], executable) && result.failure.empty())
       result.failure =
           fmt::format("{} is {}, the oracle says {}", cpu::name_of_element(problem_, sample.index),
                       results[i], sample.oracle.value);

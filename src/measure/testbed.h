@@ -14,7 +14,8 @@
 namespace convtune {
 
 // Real: uniform in [-1, 1), never zeros, for timing and rounding errors.
-// Integer: small integers, so that every sum is exact in every precision and must match bit by bit.
+// Integer: small integers, so that every sum is exact in every precision and must match bit by bit, but for
+// executables that say that theirs are not.
 enum class TestData { real, integer };
 
 struct CheckResult {
@@ -84,7 +85,7 @@ class Testbed {
   };
   void choose_samples(std::uint64_t seed, std::int64_t samples);
   std::vector<float> read_samples(const Set& set);
-  bool is_right(const Sample& sample, float got, bool sum_rounded) const;
+  bool is_right(const Sample& sample, float got, const Executable& executable) const;
 
   ConvProblem problem_;
   Backend& backend_;

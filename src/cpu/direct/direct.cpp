@@ -17,18 +17,6 @@
 namespace convtune::cpu {
 namespace {
 
-const TileShape& find_tile(const DirectKernels& kernels, const DirectConfig& config) {
-  return *std::find_if(kernels.tiles.begin(), kernels.tiles.end(), [&](const TileShape& tile) {
-    return tile.channels == config.channels && tile.vectors == config.vectors;
-  });
-}
-
-Bounds bounds_of(const ConvProblem& problem) {
-  if (problem.activation == Activation::relu) return {.lower = 0};
-  if (problem.activation == Activation::clip) return {.lower = problem.alpha, .upper = problem.beta};
-  return {};
-}
-
 class DirectExecutable final : public Executable {
  public:
   DirectExecutable(const ConvProblem& problem, const DirectConfig& config, int threads)
@@ -36,7 +24,7 @@ class DirectExecutable final : public Executable {
         config_(config),
         bounds_(bounds_of(problem)),
         kernels_(*direct_kernels(config.vector_bits)),
-        tile_(find_tile(kernels_, config)),
+        tile_(*find_tile(kernels_, config.channels, config.vectors)),
         geometry_(problem, config, kernels_.lanes),
         threads_(threads) {}
 

@@ -149,10 +149,7 @@ Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const
   const DirectKernels* kernels =
       config.vector_bits <= direct_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
   if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
-  const bool known = std::any_of(kernels->tiles.begin(), kernels->tiles.end(), [&](const TileShape& tile) {
-    return tile.channels == config.channels && tile.vectors == config.vectors;
-  });
-  if (!known)
+  if (!find_tile(*kernels, config.channels, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
   if (config.rows < 1 || config.cols < 0 || config.taps < 0 || config.filters < 0)
     return Support::no("rows must be at least 1; cols, taps and filters at least 0");

@@ -167,6 +167,18 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace convtune::cpu {
 
+Bounds bounds_of(const ConvProblem& problem) {
+  if (problem.activation == Activation::relu) return {.lower = 0};
+  if (problem.activation == Activation::clip) return {.lower = problem.alpha, .upper = problem.beta};
+  return {};
+}
+
+const TileShape* find_tile(const DirectKernels& kernels, int channels, int vectors) {
+  for (const TileShape& tile : kernels.tiles)
+    if (tile.channels == channels && tile.vectors == vectors) return &tile;
+  return nullptr;
+}
+
 const DirectKernels* direct_kernels(int vector_bits) {
 #if HWY_TARGETS & HWY_AVX3
   if (vector_bits == 512) return &N_AVX3::kKernels;

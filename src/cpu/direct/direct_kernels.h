@@ -7,12 +7,15 @@
 #include <limits>
 #include <span>
 
+#include "convtune/problem.h"
+
 namespace convtune::cpu {
 
 // The activations of these kernels: what is below or above is the bound, NaN stays.
 struct Bounds {
   float lower = -std::numeric_limits<float>::infinity(), upper = std::numeric_limits<float>::infinity();
 };
+Bounds bounds_of(const ConvProblem& problem);
 
 // sum[i][l] = (acc[i][l] if accumulate, else 0) + sum over t of weights[t][i] * window[taps[t] + l]
 //   i in [0, channels): output channels, l in [0, vectors * lanes): positions of the staged window.
@@ -31,7 +34,7 @@ struct TileArgs {
   float* y = nullptr;
   std::int64_t y_stride = 0, y_channels = 0, count = 0;
   const float* bias = nullptr;
-  Bounds bounds;
+  Bounds bounds{};
   bool stream = false;  // whole, aligned vectors go past the caches
 };
 using TileKernel = void (*)(const TileArgs&);
@@ -60,5 +63,7 @@ struct DirectKernels {
 // Null where this build has no code for that width (512: AVX-512, 256: AVX2, 128: SSE4 or NEON).
 // Whether the processor can run it is the caller's to know (DeviceInfo::isa).
 const DirectKernels* direct_kernels(int vector_bits);
+// Null where there is no such register tile.
+const TileShape* find_tile(const DirectKernels& kernels, int channels, int vectors);
 
 }  // namespace convtune::cpu

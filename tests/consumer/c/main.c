@@ -257,7 +257,7 @@ static void plans_that_cannot_be(void) {
   convtune_text text = {NULL, 0};
   SAYS(CONVTUNE_NO_DEVICE, "cuda:99", convtune_plan(&problem, "cuda:99", NULL, NULL, &conv));
   REFUSED("tpu", convtune_plan(&problem, "tpu", NULL, NULL, &conv));
-  REFUSED("winograd", convtune_plan(&problem, "cpu", "winograd", NULL, &conv));
+  REFUSED("fourier", convtune_plan(&problem, "cpu", "fourier", NULL, &conv));
   REFUSED("algorithm is null", convtune_plan(&problem, "cpu", NULL, "vectors=4", &conv));
   REFUSED("rows=1", convtune_plan(&problem, "cpu", "direct", "rows=1", &conv));
   REFUSED("words", convtune_plan(&problem, "cpu", "direct", "words", &conv));

@@ -19,7 +19,7 @@
 namespace convtune {
 namespace {
 
-const ConvProblem kProblem = parse_problem("mb2ic3ih9oc4kh3ph1");
+const ConvProblem kProblem = parse_problem("mb2ic16ih9oc16kh3ph1");
 
 class ConvolutionTest : public testing::Test {
  protected:
@@ -62,7 +62,7 @@ TEST_F(ConvolutionTest, PackedWeightsOutliveTheirSourceAndServeCopies) {
   }
   const Convolution copy = conv;
   copy.run({.x = x_.data(), .y = y_.data()}, packed);
-  EXPECT_FLOAT_EQ(y_[40], 27 * 0.125f + 1);  // the middle of the first plane
+  EXPECT_FLOAT_EQ(y_[40], 144 * 0.125f + 1);  // the middle of the first plane
 }
 
 TEST_F(ConvolutionTest, SaysWhatIsWrongWithAnArgument) {
@@ -155,12 +155,12 @@ TEST_F(ConvolutionTest, RunsEveryDirection) {
 }
 
 TEST_F(ConvolutionTest, RefusesBadPlans) {
-  EXPECT_NE(message_of([] { plan(kProblem, {}, "winograd"); }).find("direct"), std::string::npos);
+  EXPECT_NE(message_of([] { plan(kProblem, {}, "fourier"); }).find("direct"), std::string::npos);
   EXPECT_NE(message_of([] { plan(kProblem, {}, "direct", parse_config("rows=1")); }), "");
   EXPECT_NE(message_of([] { plan(parse_problem("mb1ic3ih8oc4kh3 dtype=bf16"), {}, "direct"); }).find("bf16"),
             std::string::npos);
   ConvProblem bad = kProblem;
-  bad.groups = 2;
+  bad.groups = 3;
   EXPECT_NE(message_of([&] { plan(bad); }).find("groups"), std::string::npos);
   try {
     plan(kProblem, {Device::Kind::cuda, 3});
@@ -178,7 +178,7 @@ TEST_F(ConvolutionTest, ABatchOfNoneIsNoWork) {
 
 TEST_F(ConvolutionTest, ExplainsItself) {
   const std::string text = plan(kProblem).explain();
-  for (const char* word : {"ic3ih9oc4", "cpu", "direct", "estimate", "reference"})
+  for (const char* word : {"ic16ih9oc16", "cpu", "direct", "estimate", "reference"})
     EXPECT_NE(text.find(word), std::string::npos) << word << " in\n" << text;
 }
 

@@ -1,0 +1,60 @@
+// winograd: 3x3 convolutions with fewer products than the direct form has (winograd_transform.h). What runs
+// is winograd_channels_first.cpp or winograd_channels_last.cpp, what is worth trying winograd_candidates.cpp.
+#include "cpu/cpu.h"
+#include "cpu/direct/direct_candidates.h"
+#include "cpu/direct/direct_kernels.h"
+#include "cpu/winograd/winograd_candidates.h"
+#include "cpu/winograd/winograd_executable.h"
+#include "problem/config.h"
+
+namespace convtune::cpu {
+namespace {
+
+class Winograd final : public Algorithm {
+ public:
+  std::string_view name() const override { return "winograd"; }
+  Device::Kind device_kind() const override { return Device::Kind::cpu; }
+
+  Support supports(const ConvProblem& problem, const DeviceInfo& info) const override {
+    return winograd_supports(problem, info);
+  }
+  std::vector<ConfigField> fields() const override { return config_fields<WinogradConfig>(); }
+  std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& info) const override {
+    return to_configs(winograd_candidates(problem, info));
+  }
+  Support accepts(const ConvProblem& problem, const DeviceInfo& info, const Config& config) const override {
+    try {
+      return winograd_accepts(problem, info, from_config<WinogradConfig>(config));
+    } catch (const Error& error) {
+      return Support::no(error.what());
+    }
+  }
+  // Its own multiply-adds, fewer than the problem's, as direct counts them.
+  double bound_us(const ConvProblem& problem, const DeviceInfo& info, const Config& config,
+                  const Ceilings& ceilings) const override {
+    const auto typed = from_config<WinogradConfig>(config);
+    const WinogradGeometry geometry(problem, typed, direct_kernels(typed.vector_bits)->lanes);
+    const double share = static_cast<double>(typed.vector_bits) / direct_vector_bits(info);
+    return 2e6 * geometry.issued_multiply_adds / (ceilings.flops_per_second * share);
+  }
+  std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& info,
+                                    const Config& config) const override {
+    if (const Support support = accepts(problem, info, config); !support)
+      throw Error(ErrorKind::unsupported,
+                  "winograd cannot run with '" + to_string(config) + "': " + support.reason());
+    const auto typed = from_config<WinogradConfig>(config);
+    return problem.layout == Layout::nchw ? winograd_channels_first(problem, typed, info.units)
+                                          : winograd_channels_last(problem, typed, info.units);
+  }
+  // Raised by hand when the kernels or the meaning of a config field change.
+  std::string source_hash() const override { return "winograd-1"; }
+};
+
+}  // namespace
+
+const Algorithm& winograd() {
+  static const Winograd algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cpu

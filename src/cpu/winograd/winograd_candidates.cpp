@@ -1,0 +1,144 @@
+// See winograd_candidates.h; which precision allows which tile: docs/decisions/0035.
+#include "cpu/winograd/winograd_candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "contract/abilities.h"
+#include "cpu/direct/direct_candidates.h"
+#include "cpu/direct/direct_kernels.h"
+#include "cpu/winograd/winograd_kernels.h"
+
+namespace convtune::cpu {
+namespace {
+
+constexpr double kMaxScratchBytes = 256.0 * 1024 * 1024;
+// Of a group, input and output: with fewer, the transforms cost what the products save, and sums are too
+// short for their errors to average out as the precision's limit expects.
+constexpr std::int64_t kFewestChannels = 16;
+constexpr std::size_t kMostCandidates = 32;
+constexpr int kChunks[] = {32, 64, 128};
+
+struct Ranked {
+  double estimate;
+  WinogradConfig config;
+};
+
+// An estimate of a config's time, in core cycles over all threads. Only the order matters: the tuner
+// measures.
+double estimate(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
+  const int lanes = direct_kernels(config.vector_bits)->lanes;
+  const WinogradGeometry g(problem, config, lanes);
+  const auto number = [](std::int64_t count) { return static_cast<double>(count); };
+  const double products = number(g.products), channels = number(g.group_channels);
+  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : 512 * 1024);
+  // A product of all channels: multiply-adds, or the loads of broadcasts and vectors, a register tile at a
+  // time.
+  const bool last = problem.layout == Layout::nhwc;
+  const double vectors = number((g.tiles - 1) / lanes + 1), task_filters = number(g.task_filter_blocks);
+  const double width = last ? number(g.block_filters / lanes)
+                            : vectors / std::ceil(vectors / static_cast<double>(config.vectors));
+  const double sums = config.channels * width, loads = config.channels + 2 * width;
+  const double step = std::max({sums, 0.75 * loads, 4.0}) + 0.05 * loads;
+  const double calls = task_filters * (last ? number((g.tiles - 1) / config.channels + 1) : vectors / width);
+  double cycles = products * calls * (channels * step + 2 * sums + 20);
+  // Transforms: a load, a store and an operation or two of each number twice; pieces of rows.
+  const double runs = number(g.tiles) / number(std::min(g.image_cols, g.tiles)) + 1;
+  cycles += channels * (vectors * products * 6 + runs * number(g.inputs) * 25 + 40);
+  cycles += task_filters * number(g.block_filters) * (vectors * products * 4 + runs * number(g.m) * 15 + 20);
+  // What V does not leave room for in the second cache comes from the third, once a chunk; weights come from
+  // there once a task.
+  const double v_bytes = 4 * products * channels * number(g.stride);
+  const double chunks = task_filters / number(g.chunk_blocks);
+  if (v_bytes > 0.7 * l2) cycles += v_bytes / 12 * chunks;
+  cycles += 4 * products * channels * task_filters * number(g.block_filters) / 10;
+  const double m_bytes = 4 * products * number(g.chunk_filters * g.stride);
+  if (m_bytes > 0.5 * l2) cycles += m_bytes / 8 * chunks;
+
+  const double rounds = number((g.tasks - 1) / info.units + 1);
+  return cycles * rounds;
+}
+
+}  // namespace
+
+Support winograd_supports(const ConvProblem& problem, const DeviceInfo& info) {
+  const Abilities abilities{.activations = {Activation::none, Activation::relu, Activation::clip}};
+  if (Support support = within(abilities, problem); !support) return support;
+  const ConvProblem& a = problem;
+  if (a.r != kWinogradTaps || a.s != kWinogradTaps || a.stride_h != 1 || a.stride_w != 1 ||
+      a.dilation_h != 1 || a.dilation_w != 1)
+    return Support::no("it is for 3x3 filters of stride and dilation 1");
+  if (std::min(a.c, a.k) / a.groups < kFewestChannels)
+    return Support::no(fmt::format("it is for {} channels of a group or more, in and out", kFewestChannels));
+  const int bits = direct_vector_bits(info);
+  if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
+  const WinogradConfig smallest{
+      .vector_bits = bits, .channels = 4, .vectors = 3, .tiles = 3 * bits / 32, .chunk = kChunks[0]};
+  if (const double bytes = winograd_scratch_bytes(a, smallest); bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("the smallest task takes {:.0f} MiB, more than {:.0f} MiB",
+                                   bytes / 1048576, kMaxScratchBytes / 1048576));
+  return Support::yes();
+}
+
+Support winograd_accepts(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
+  if (Support support = winograd_supports(problem, info); !support) return support;
+  const DirectKernels* kernels =
+      config.vector_bits <= direct_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
+  if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+  if (!find_tile(*kernels, config.channels, config.vectors))
+    return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
+  if (problem.layout == Layout::nhwc && config.channels != kTilesOfPixels)
+    return Support::no(fmt::format("channels must be {} where channels are last", kTilesOfPixels));
+  if (config.tile != 2 && config.tile != 4) return Support::no("tile must be 2 or 4");
+  if (config.tile == 4 && problem.precision == Precision::fp32)
+    return Support::no("tile=4 makes larger errors than fp32 allows; precision=tf32 allows them");
+  if (config.tile == 4 &&
+      std::max({problem.pad_top, problem.pad_left, problem.pad_bottom, problem.pad_right}) >= kWinogradTaps)
+    return Support::no("tile=4 would find rounding errors where an output has nothing but padding");
+  if (config.tiles < 1 || config.filters < 0 || config.chunk < 1)
+    return Support::no("tiles and chunk must be at least 1; filters at least 0");
+  if (const double bytes = winograd_scratch_bytes(problem, config); bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("its scratch memory would be {:.0f} MiB a thread", bytes / 1048576));
+  return Support::yes();
+}
+
+std::vector<WinogradConfig> winograd_candidates(const ConvProblem& problem, const DeviceInfo& info) {
+  const std::int64_t k = problem.k / problem.groups;
+  const bool last = problem.layout == Layout::nhwc;
+  const int widest = direct_vector_bits(info);
+  std::vector<Ranked> all;
+  for (int bits = widest; bits >= 128 && bits >= widest / 2; bits /= 2) {
+    const DirectKernels* kernels = direct_kernels(bits);
+    if (!kernels) continue;
+    for (const TileShape& shape : kernels->tiles) {
+      // Narrower register tiles wait for their loads, and one far wider than the filters is mostly junk. 4x3
+      // is always there.
+      const bool wasted = !last && shape.channels > 4 && shape.channels >= 2 * k;
+      if (shape.channels * shape.vectors < 12 || shape.channels > 12 || shape.vectors > 6 || wasted) continue;
+      const int unit = last ? 16 : shape.vectors * kernels->lanes;
+      for (const int m : {2, 4})
+        for (int tiles = unit; tiles <= 16 * unit; tiles *= 2)
+          for (const std::int64_t parts : {1, 2, 4})
+            for (const int chunk : kChunks) {
+              WinogradConfig config{bits, m, shape.channels, shape.vectors, tiles, 0, chunk};
+              if (!winograd_accepts(problem, info, config)) continue;
+              const WinogradGeometry whole(problem, config, kernels->lanes);
+              const std::int64_t blocks = (whole.filter_blocks - 1) / parts + 1;
+              if (parts > whole.filter_blocks || (chunk > kChunks[0] && chunk >= 2 * k)) continue;
+              if (parts > 1) config.filters = static_cast<int>(blocks * whole.block_filters);
+              if (tiles > unit && tiles >= 2 * whole.all_tiles) continue;
+              all.push_back({estimate(problem, info, config), config});
+            }
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Ranked& a, const Ranked& b) { return a.estimate < b.estimate; });
+  all.resize(std::min(all.size(), kMostCandidates));
+  std::vector<WinogradConfig> configs;
+  for (const Ranked& ranked : all) configs.push_back(ranked.config);
+  return configs;
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,94 @@
+// See winograd_geometry.h.
+#include "cpu/winograd/winograd_geometry.h"
+
+#include <algorithm>
+
+namespace convtune::cpu {
+namespace {
+
+constexpr std::int64_t kLine = 16;  // floats of a cache line, and of the longest vector
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+std::int64_t round_up(std::int64_t a, std::int64_t b) {
+  return ceil_div(a, b) * b;
+}
+
+}  // namespace
+
+WinogradGeometry::WinogradGeometry(const ConvProblem& problem, const WinogradConfig& config, int lanes)
+    : group_channels(problem.c / problem.groups),
+      group_filters(problem.k / problem.groups),
+      m(config.tile),
+      inputs(winograd_inputs(config.tile)),
+      products(inputs * inputs) {
+  image_rows = ceil_div(problem.p(), m);
+  image_cols = ceil_div(problem.q(), m);
+  image_tiles = image_rows * image_cols;
+  all_tiles = problem.n * image_tiles;
+
+  tiles = std::clamp<std::int64_t>(config.tiles, 1, std::max<std::int64_t>(all_tiles, 1));
+  stride = round_up(tiles, kLine);
+  const bool last = problem.layout == Layout::nhwc;
+  const std::int64_t vectors = ceil_div(group_filters, lanes);
+  block_filters = last ? ceil_div(vectors, ceil_div(vectors, config.vectors)) * lanes : config.channels;
+  filter_blocks = ceil_div(group_filters, block_filters);
+  const auto blocks = [&](std::int64_t filters) {
+    return std::clamp<std::int64_t>(filters / block_filters, 1, filter_blocks);
+  };
+  task_filter_blocks = config.filters == 0 ? filter_blocks : blocks(config.filters);
+  chunk_blocks = std::min(blocks(config.chunk), task_filter_blocks);
+  filter_tasks = ceil_div(filter_blocks, task_filter_blocks);
+  chunk_filters = chunk_blocks * block_filters;
+  channel_rows = last ? round_up(group_channels, kLine) : group_channels;
+  tile_tasks = ceil_div(all_tiles, tiles);
+  tasks = problem.groups * tile_tasks * filter_tasks;
+
+  // A vector's loads reach past the last tile: of m + 2 inputs they read 2 m, of every lane.
+  row_pitch = last ? 0 : round_up(m * tiles + 2 * m * kLine, kLine);
+  half_stride = last ? 0 : stride + kLine;
+  sums_stride = last ? chunk_filters : m * stride + kLine;
+  rows = 0;
+  half = rows + (last ? channel_rows : inputs * row_pitch);
+  transformed = half + products * half_stride;
+  multiplied = transformed + products * channel_rows * stride;
+  sums = multiplied + products * chunk_filters * stride;
+  scratch = sums + (last ? m * m : m) * sums_stride;
+
+  packed_panel = group_channels * block_filters;
+  packed_bias = problem.groups * filter_blocks * products * packed_panel;
+  packed_weights = packed_bias + problem.groups * filter_blocks * block_filters;
+  packed_floats = packed_weights + problem.weight_elements();
+
+  // Whole vectors of tiles and whole register tiles of output channels; or the other way round.
+  const std::int64_t unit = last ? config.channels : lanes;
+  const std::int64_t rest = all_tiles - (tile_tasks - 1) * tiles;
+  const std::int64_t whole =
+      tile_tasks == 0 ? 0 : (tile_tasks - 1) * round_up(tiles, unit) + round_up(rest, unit);
+  issued_multiply_adds = static_cast<double>(whole) * static_cast<double>(products * problem.c) *
+                         static_cast<double>(last ? vectors * lanes : filter_blocks * block_filters);
+}
+
+WinogradTask WinogradGeometry::task(std::int64_t index) const {
+  const std::int64_t of_tiles = index / filter_tasks;
+  WinogradTask task{};
+  task.group = of_tiles / tile_tasks;
+  task.first_tile = of_tiles % tile_tasks * tiles;
+  task.tiles = std::min(tiles, all_tiles - task.first_tile);
+  task.first_block = index % filter_tasks * task_filter_blocks;
+  task.last_block = std::min(task.first_block + task_filter_blocks, filter_blocks);
+  return task;
+}
+
+double winograd_scratch_bytes(const ConvProblem& problem, const WinogradConfig& config) {
+  const auto number = [](std::int64_t value) { return static_cast<double>(value); };
+  const double m = config.tile, products = (m + 2) * (m + 2);
+  const double most = number(problem.n) * (number(problem.p()) / m + 1) * (number(problem.q()) / m + 1);
+  const double stride = std::min<double>(config.tiles, most) + 2 * kLine;
+  const double filters = std::min<double>(config.chunk, number(problem.k / problem.groups)) +
+                         std::max<double>(config.channels, static_cast<double>(config.vectors) * kLine);
+  return 4 * stride * products * (number(problem.c / problem.groups) + filters + kLine);
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,276 @@
+// Winograd's transforms, written once with Highway and compiled for each instruction set, as in
+// cpu/direct/direct_kernels.cpp: docs/decisions/0004. The formulas are winograd_transform.h's matrices with
+// their common sums said once.
+#include "cpu/winograd/winograd_kernels.h"
+
+#include "cpu/winograd/winograd_transform.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/winograd/winograd_kernels.cpp"
+// As in direct_kernels.cpp.
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+#ifdef __clang__
+#define CONVTUNE_UNROLL _Pragma("unroll")
+#else
+#define CONVTUNE_UNROLL _Pragma("GCC unroll 32")
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace convtune::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::ScalableTag<float>;
+using Vector = hn::Vec<Floats>;
+constexpr int kLanes = HWY_MAX_BYTES / static_cast<int>(sizeof(float));
+
+HWY_INLINE Vector constant(double value) {
+  return hn::Set(Floats(), static_cast<float>(value));
+}
+
+// v = B^T d and y = A^T v along one axis.
+template <int m>
+struct Axis;
+
+template <>
+struct Axis<2> {
+  static HWY_INLINE void input(const Vector* d, Vector* v) {
+    v[0] = hn::Sub(d[0], d[2]);
+    v[1] = hn::Add(d[1], d[2]);
+    v[2] = hn::Sub(d[2], d[1]);
+    v[3] = hn::Sub(d[1], d[3]);
+  }
+  static HWY_INLINE void output(const Vector* v, Vector* y) {
+    y[0] = hn::Add(v[0], hn::Add(v[1], v[2]));
+    y[1] = hn::Sub(hn::Sub(v[1], v[2]), v[3]);
+  }
+};
+
+template <>
+struct Axis<4> : WinogradPoints {
+  static HWY_INLINE void input(const Vector* d, Vector* v) {
+    const Vector square_a = constant(kA2), square_b = constant(kB2), product = constant(kA2 * kB2),
+                 sum = constant(kA2 + kB2);
+    v[0] = hn::MulAdd(product, d[0], hn::NegMulAdd(sum, d[2], d[4]));
+    const Vector even_a = hn::NegMulAdd(square_b, d[2], d[4]), odd_a = hn::NegMulAdd(square_b, d[1], d[3]);
+    v[1] = hn::MulAdd(constant(kA), odd_a, even_a);
+    v[2] = hn::NegMulAdd(constant(kA), odd_a, even_a);
+    const Vector even_b = hn::NegMulAdd(square_a, d[2], d[4]), odd_b = hn::NegMulAdd(square_a, d[1], d[3]);
+    v[3] = hn::MulAdd(constant(kB), odd_b, even_b);
+    v[4] = hn::NegMulAdd(constant(kB), odd_b, even_b);
+    v[5] = hn::MulAdd(product, d[1], hn::NegMulAdd(sum, d[3], d[5]));
+  }
+  static HWY_INLINE void output(const Vector* v, Vector* y) {
+    const Vector sum_a = hn::Add(v[1], v[2]), sum_b = hn::Add(v[3], v[4]);
+    const Vector difference_a = hn::Sub(v[1], v[2]), difference_b = hn::Sub(v[3], v[4]);
+    y[0] = hn::Add(v[0], hn::Add(sum_a, sum_b));
+    y[1] = hn::MulAdd(constant(kB), difference_b, hn::Mul(constant(kA), difference_a));
+    y[2] = hn::MulAdd(constant(kB2), sum_b, hn::Mul(constant(kA2), sum_a));
+    y[3] = hn::Add(hn::MulAdd(constant(kB2 * kB), difference_b, hn::Mul(constant(kA2 * kA), difference_a)),
+                   v[5]);
+  }
+};
+
+// Every m-th float from `from` on, and those behind each: d[l][t] = from[m*t + l] for l in [0, m).
+template <int m>
+HWY_INLINE void load_interleaved(const float* from, Vector* d) {
+  if constexpr (m == 2)
+    hn::LoadInterleaved2(Floats(), from, d[0], d[1]);
+  else
+    hn::LoadInterleaved4(Floats(), from, d[0], d[1], d[2], d[3]);
+}
+template <int m>
+HWY_INLINE void store_interleaved(const Vector* y, float* to) {
+  if constexpr (m == 2)
+    hn::StoreInterleaved2(y[0], y[1], Floats(), to);
+  else
+    hn::StoreInterleaved4(y[0], y[1], y[2], y[3], Floats(), to);
+}
+
+template <int m>
+void input_rows(const float* rows, std::int64_t pitch, std::int64_t count, float* to, std::int64_t stride) {
+  constexpr int kInputs = winograd_inputs(m);
+  for (int i = 0; i < kInputs; ++i)
+    for (std::int64_t t = 0; t < count; t += kLanes) {
+      const float* const from = rows + i * pitch + t * m;
+      Vector d[2 * m], v[kInputs];
+      load_interleaved<m>(from, d);
+      load_interleaved<m>(from + m, d + m);  // of which two are needed
+      Axis<m>::input(d, v);
+      CONVTUNE_UNROLL
+      for (int j = 0; j < kInputs; ++j) hn::StoreU(v[j], Floats(), to + (i * kInputs + j) * stride + t);
+    }
+}
+
+template <int m>
+void input_columns(const float* from, std::int64_t stride, std::int64_t vectors, float* to,
+                   std::int64_t to_stride) {
+  constexpr int kInputs = winograd_inputs(m);
+  const Floats f;
+  for (std::int64_t t = 0; t < vectors * kLanes; t += kLanes)
+    for (int j = 0; j < kInputs; ++j) {
+      Vector d[kInputs], v[kInputs];
+      CONVTUNE_UNROLL
+      for (int i = 0; i < kInputs; ++i) d[i] = hn::Load(f, from + (i * kInputs + j) * stride + t);
+      Axis<m>::input(d, v);
+      CONVTUNE_UNROLL
+      for (int i = 0; i < kInputs; ++i) hn::Store(v[i], f, to + (i * kInputs + j) * to_stride + t);
+    }
+}
+
+// A^T along the columns of one vector of sums.
+template <int m>
+HWY_INLINE void transform_columns(const float* from, std::int64_t stride,
+                                  Vector (&columns)[m][winograd_inputs(m)]) {
+  constexpr int kInputs = winograd_inputs(m);
+  CONVTUNE_UNROLL
+  for (int j = 0; j < kInputs; ++j) {
+    Vector v[kInputs], y[m];
+    CONVTUNE_UNROLL
+    for (int i = 0; i < kInputs; ++i) v[i] = hn::Load(Floats(), from + (i * kInputs + j) * stride);
+    Axis<m>::output(v, y);
+    CONVTUNE_UNROLL
+    for (int r = 0; r < m; ++r) columns[r][j] = y[r];
+  }
+}
+
+template <int m>
+bool output(const float* from, std::int64_t stride, std::int64_t vectors, float* to, std::int64_t to_stride) {
+  constexpr int kInputs = winograd_inputs(m);
+  const Floats f;
+  Vector nothing = hn::Zero(f);  // 0 as long as all are finite: 0 * infinity is NaN
+  for (std::int64_t t = 0; t < vectors * kLanes; t += kLanes) {
+    Vector columns[m][kInputs];
+    transform_columns<m>(from + t, stride, columns);
+    CONVTUNE_UNROLL
+    for (int r = 0; r < m; ++r) {
+      Vector y[m];
+      Axis<m>::output(columns[r], y);
+      CONVTUNE_UNROLL
+      for (int s = 0; s < m; ++s) nothing = hn::MulAdd(y[s], hn::Zero(f), nothing);
+      store_interleaved<m>(y, to + r * to_stride + t * m);
+    }
+  }
+  return hn::AllTrue(f, hn::Eq(nothing, nothing));
+}
+
+// The first min(count, lanes) floats, then zeros.
+HWY_INLINE Vector load_some(const float* from, std::int64_t count) {
+  const Floats f;
+  if (count >= kLanes) return hn::LoadU(f, from);
+  HWY_ALIGN float lanes[kLanes] = {};
+  for (std::int64_t i = 0; i < count; ++i) lanes[i] = from[i];
+  return hn::Load(f, lanes);
+}
+
+template <int m>
+void input_pixels(const float* const* pixels, std::int64_t channels, float* to, std::int64_t to_stride) {
+  constexpr int kInputs = winograd_inputs(m), kProducts = kInputs * kInputs;
+  const Floats f;
+  // A vector of each tile side by side, to be stored as one: [product][tile].
+  HWY_ALIGN float tiles[kProducts * kTilesOfPixels * kLanes];
+  for (std::int64_t c = 0; c < channels; c += kLanes) {
+    for (int tile = 0; tile < kTilesOfPixels; ++tile) {
+      const float* const* const of_tile = pixels + tile * kProducts;
+      HWY_ALIGN float half[kProducts * kLanes];
+      for (int i = 0; i < kInputs; ++i) {
+        Vector d[kInputs], v[kInputs];
+        CONVTUNE_UNROLL
+        for (int j = 0; j < kInputs; ++j) d[j] = load_some(of_tile[i * kInputs + j] + c, channels - c);
+        Axis<m>::input(d, v);
+        CONVTUNE_UNROLL
+        for (int j = 0; j < kInputs; ++j) hn::Store(v[j], f, half + (i * kInputs + j) * kLanes);
+      }
+      for (int j = 0; j < kInputs; ++j) {
+        Vector d[kInputs], v[kInputs];
+        CONVTUNE_UNROLL
+        for (int i = 0; i < kInputs; ++i) d[i] = hn::Load(f, half + (i * kInputs + j) * kLanes);
+        Axis<m>::input(d, v);
+        CONVTUNE_UNROLL
+        for (int i = 0; i < kInputs; ++i)
+          hn::Store(v[i], f, tiles + ((i * kInputs + j) * kTilesOfPixels + tile) * kLanes);
+      }
+    }
+    for (int product = 0; product < kProducts; ++product) {
+      const float* const from = tiles + product * kTilesOfPixels * kLanes;
+      hn::StoreInterleaved4(hn::Load(f, from), hn::Load(f, from + kLanes), hn::Load(f, from + 2 * kLanes),
+                            hn::Load(f, from + 3 * kLanes), f, to + product * to_stride + c * kTilesOfPixels);
+    }
+  }
+}
+
+template <int m>
+bool output_pixels(const float* from, std::int64_t stride, std::int64_t vectors, float* to,
+                   std::int64_t to_stride) {
+  constexpr int kInputs = winograd_inputs(m);
+  const Floats f;
+  Vector nothing = hn::Zero(f);
+  for (std::int64_t k = 0; k < vectors * kLanes; k += kLanes) {
+    Vector columns[m][kInputs];
+    transform_columns<m>(from + k, stride, columns);
+    CONVTUNE_UNROLL
+    for (int r = 0; r < m; ++r) {
+      Vector y[m];
+      Axis<m>::output(columns[r], y);
+      CONVTUNE_UNROLL
+      for (int s = 0; s < m; ++s) {
+        nothing = hn::MulAdd(y[s], hn::Zero(f), nothing);
+        hn::Store(y[s], f, to + (r * m + s) * to_stride + k);
+      }
+    }
+  }
+  return hn::AllTrue(f, hn::Eq(nothing, nothing));
+}
+
+void finish_pixel(const float* sums, const float* bias, Bounds bounds, float* y, std::int64_t count) {
+  const Floats f;
+  const Vector lower = hn::Set(f, bounds.lower), upper = hn::Set(f, bounds.upper);
+  for (std::int64_t k = 0; k < count; k += kLanes) {
+    Vector v = hn::Add(hn::LoadU(f, sums + k), hn::LoadU(f, bias + k));
+    v = hn::IfThenElse(hn::Lt(v, lower), lower, v);  // a comparison with NaN is false, which keeps it
+    v = hn::IfThenElse(hn::Gt(v, upper), upper, v);
+    if (count - k >= kLanes) {
+      hn::StoreU(v, f, y + k);
+    } else {
+      HWY_ALIGN float lanes[kLanes];
+      hn::Store(v, f, lanes);
+      for (std::int64_t i = 0; i < count - k; ++i) y[k + i] = lanes[i];
+    }
+  }
+}
+
+// Unused where winograd_kernels() has no width for the target.
+[[maybe_unused]] constexpr WinogradKernels kTwo = {input_rows<2>,   input_columns<2>, output<2>,
+                                                   input_pixels<2>, output_pixels<2>, finish_pixel};
+[[maybe_unused]] constexpr WinogradKernels kFour = {input_rows<4>,   input_columns<4>, output<4>,
+                                                    input_pixels<4>, output_pixels<4>, finish_pixel};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace convtune::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convtune::cpu {
+
+const WinogradKernels* winograd_kernels(int vector_bits, int m) {
+#if HWY_TARGETS & HWY_AVX3
+  if (vector_bits == 512) return m == 2 ? &N_AVX3::kTwo : &N_AVX3::kFour;
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  if (vector_bits == 256) return m == 2 ? &N_AVX2::kTwo : &N_AVX2::kFour;
+#endif
+#if HWY_TARGETS & HWY_SSE4
+  if (vector_bits == 128) return m == 2 ? &N_SSE4::kTwo : &N_SSE4::kFour;
+#endif
+#if HWY_TARGETS & HWY_NEON
+  if (vector_bits == 128) return m == 2 ? &N_NEON::kTwo : &N_NEON::kFour;
+#endif
+  return nullptr;
+}
+
+}  // namespace convtune::cpu
+#endif

@@ -1,0 +1,21 @@
+// A sum that is not finite may be none of its own products' doing: the transforms make an infinity less an
+// infinity, overflow, and read inputs beside the output's window. It is summed again from the weights as they
+// came.
+#pragma once
+
+#include <cstdint>
+
+#include "convtune/problem.h"
+
+namespace convtune::cpu {
+
+struct OutputPlace {
+  std::int64_t n, k, row, col;
+};
+
+// Where `sum` is not finite: the sum of x * w of an output of a 3x3 convolution of stride 1, in double.
+// Padding is never multiplied.
+void repair_sum(const ConvProblem& problem, const float* x, const float* w, const OutputPlace& at,
+                float& sum);
+
+}  // namespace convtune::cpu

@@ -1,0 +1,36 @@
+// Random problems that Winograd's convolution takes.
+#pragma once
+
+#include "base/random_bits.h"
+#include "convtune/problem.h"
+
+namespace convtune {
+
+// Groups, odd extents, padding on one side only, images smaller than a tile.
+inline ConvProblem random_winograd_problem(std::uint64_t seed, std::uint64_t index) {
+  std::uint64_t drawn = 0;
+  const auto between = [&](std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>((random_bits(seed + index * 977, drawn++) >> 32) %
+                                           static_cast<std::uint64_t>(high - low + 1));
+  };
+  ConvProblem problem;
+  problem.r = problem.s = 3;
+  problem.n = between(1, 3);
+  problem.groups = between(0, 3) == 0 ? between(2, 3) : 1;
+  problem.c = problem.groups * (between(0, 3) == 0 ? between(40, 200) : between(16, 40));
+  problem.k = problem.groups * between(16, 50);
+  problem.h = between(1, 20), problem.w = between(1, 30);
+  problem.pad_top = between(1, 3), problem.pad_left = between(1, 3);
+  problem.pad_bottom = between(1, 3), problem.pad_right = between(1, 3);
+  if (problem.h > 2 && between(0, 2) == 0) problem.pad_top = problem.pad_bottom = 0;
+  if (problem.w > 2 && between(0, 2) == 0) problem.pad_left = 0;
+  problem.layout = between(0, 2) == 0 ? Layout::nhwc : Layout::nchw;
+  problem.bias = between(0, 3) != 0;
+  const std::int64_t activation = between(0, 3);
+  if (activation == 0) problem.activation = Activation::relu;
+  if (activation == 1) problem.activation = Activation::clip, problem.alpha = -2, problem.beta = 3;
+  problem.precision = between(0, 1) == 0 ? Precision::fp32 : Precision::tf32;
+  return problem;
+}
+
+}  // namespace convtune

@@ -1,0 +1,222 @@
+// Winograd's convolution: its transforms, every instruction set, and the promises of floats.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "cpu/cpu.h"
+#include "cpu/direct/direct_candidates.h"
+#include "cpu/direct/direct_kernels.h"
+#include "cpu/reference.h"
+#include "cpu/winograd/winograd_candidates.h"
+#include "measure/testbed.h"
+#include "problem/config.h"
+#include "unit/cpu/winograd_problems.h"
+
+namespace convtune {
+namespace {
+
+const DeviceInfo& info() {
+  return cpu::backend().info();
+}
+
+struct Host {
+  explicit Host(const ConvProblem& problem, const cpu::WinogradConfig& config)
+      : executable(cpu::winograd().build(problem, info(), to_config(config))),
+        x(fill(problem.input_elements(), 1)),
+        w(fill(problem.weight_elements(), 2)),
+        bias(fill(problem.k, 3)),
+        y(static_cast<std::size_t>(problem.output_elements())),
+        packed(executable->packed_bytes() / sizeof(float)) {}
+
+  static std::vector<float> fill(std::int64_t count, std::uint64_t stream) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(random_bits(stream, i) % 2001) / 1000.0F - 1.0F;
+    return values;
+  }
+  const std::vector<float>& run() {
+    executable->pack(w.data(), bias.data(), packed.data(), nullptr);
+    executable->run({.x = x.data(), .y = y.data()}, packed.data(), nullptr);
+    return y;
+  }
+
+  std::unique_ptr<Executable> executable;
+  std::vector<float> x, w, bias, y, packed;
+};
+
+cpu::WinogradConfig small_config(int m) {
+  return {
+      .vector_bits = cpu::direct_vector_bits(info()), .tile = m, .channels = 4, .vectors = 3, .tiles = 20};
+}
+
+TEST(WinogradTransform, IsAConvolution) {
+  for (const int m : {2, 4}) {
+    const cpu::WinogradTransform& t = cpu::winograd_transform(m);
+    const int inputs = cpu::winograd_inputs(m);
+    // Output i of an impulse at input l and tap r: 1 where l = i + r.
+    for (int l = 0; l < inputs; ++l)
+      for (int r = 0; r < 3; ++r)
+        for (int i = 0; i < m; ++i) {
+          double sum = 0;
+          for (int j = 0; j < inputs; ++j) sum += t.at[i][j] * t.g[j][r] * t.bt[j][l];
+          EXPECT_NEAR(sum, l == i + r ? 1 : 0, 1e-14) << m << ": " << l << ' ' << r << ' ' << i;
+        }
+    // Constants of the vector code lose nothing on the way to a float.
+    for (int j = 0; j < inputs; ++j) {
+      for (int l = 0; l < inputs; ++l)
+        EXPECT_EQ(t.bt[j][l], static_cast<double>(static_cast<float>(t.bt[j][l])));
+      for (int i = 0; i < m; ++i) EXPECT_EQ(t.at[i][j], static_cast<double>(static_cast<float>(t.at[i][j])));
+    }
+  }
+}
+
+TEST(Winograd, EveryInstructionSetAndTile) {
+  int checked = 0;
+  std::uint64_t drawn = 0;
+  for (int bits = cpu::direct_vector_bits(info()); bits >= 128; bits /= 2)
+    for (const cpu::TileShape& shape : cpu::direct_kernels(bits)->tiles)
+      for (int i = 0; i < 4; ++i) {
+        ConvProblem problem = random_winograd_problem(7, ++drawn);
+        const std::uint64_t draw = random_bits(8, drawn);
+        cpu::WinogradConfig config{bits, i % 2 == 0 ? 2 : 4, shape.channels, shape.vectors};
+        if (config.tile == 4) problem.precision = Precision::tf32;
+        config.tiles = 1 + static_cast<int>(draw % 150);
+        config.filters = draw / 256 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 512 % 40);
+        config.chunk = 1 + static_cast<int>(draw / 65536 % 64);
+        if (shape.channels != 4) problem.layout = Layout::nchw;
+        if (config.tile == 4 && !cpu::winograd_accepts(problem, info(), config)) continue;
+        ASSERT_TRUE(cpu::winograd_accepts(problem, info(), config)) << to_string(problem);
+        Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
+        EXPECT_EQ(bed.check(*cpu::winograd().build(problem, info(), to_config(config))).failure, "")
+            << to_string(problem) << " with " << to_string(to_config(config));
+        ++checked;
+      }
+  EXPECT_GT(checked, 30);
+}
+
+// NaN, infinities and numbers whose transforms overflow, in the input and in the weights.
+TEST(Winograd, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
+  const float specials[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity(), 3e38F};
+  for (const char* text : {"mb2ic16ih9iw11oc17kh3ph1 precision=tf32 act=relu",
+                           "g2mb1ic32ih7iw8oc36kh3ph2 precision=tf32 act=clip:-1:1",
+                           "mb2ic16ih9iw11oc17kh3ph1 precision=tf32 layout=nhwc"}) {
+    const ConvProblem problem = parse_problem(text);
+    for (const int m : {2, 4}) {
+      Host host(problem, small_config(m));
+      for (const bool in_weights : {false, true})
+        for (const float special : specials)
+          for (std::uint64_t draw = 0; draw < 2; ++draw) {
+            std::vector<float>& tensor = in_weights ? host.w : host.x;
+            float& spot = tensor[random_bits(5, draw) % tensor.size()];
+            const float before = spot;
+            spot = special;
+            host.run();
+            for (std::int64_t i = 0; i < problem.output_elements(); ++i) {
+              const double expected =
+                  cpu::oracle(problem, {host.x.data(), host.w.data(), host.bias.data()}, i).value;
+              const float got = host.y[static_cast<std::size_t>(i)];
+              const double magnitude = std::max(1.0, std::abs(expected));
+              EXPECT_EQ(std::isnan(expected), std::isnan(got)) << text << ' ' << special << ' ' << i;
+              // Beside a huge number, what its tile computes may have lost all its digits.
+              if (std::isinf(expected) || (std::isfinite(expected) && !(special == 3e38F))) {
+                EXPECT_TRUE(static_cast<double>(got) == expected ||
+                            std::abs(static_cast<double>(got) - expected) < 1e-4 * magnitude)
+                    << text << ' ' << special << ' ' << i << ": " << got << ", not " << expected;
+              }
+            }
+            spot = before;
+          }
+    }
+  }
+}
+
+// What makes it fit for fp32: a number beside an output's window has no part in the output.
+TEST(Winograd, OutputsOfTileTwoReadTheirWindowAlone) {
+  ConvProblem problem = parse_problem("mb1ic16ih8iw9oc16kh3ph1");
+  problem.precision = Precision::fp32;
+  Host host(problem, small_config(2));
+  const std::vector<float> before = host.run();
+  for (std::int64_t row = 0; row < problem.h; ++row)
+    for (std::int64_t col = 0; col < problem.w; ++col) {
+      float& spot = host.x[static_cast<std::size_t>((2 * problem.h + row) * problem.w + col)];
+      const float kept = spot;
+      spot = 1e20F;
+      const std::vector<float>& after = host.run();
+      spot = kept;
+      for (std::int64_t k = 0; k < problem.k; ++k)
+        for (std::int64_t p = 0; p < problem.h; ++p)
+          for (std::int64_t q = 0; q < problem.w; ++q) {
+            const bool reads = std::abs(p - row) <= 1 && std::abs(q - col) <= 1;
+            const auto at = static_cast<std::size_t>((k * problem.h + p) * problem.w + q);
+            EXPECT_EQ(before[at] == after[at], !reads) << row << ' ' << col << ": " << p << ' ' << q;
+          }
+    }
+}
+
+TEST(Winograd, AnswersAlikeWithAnyNumberOfThreads) {
+  const int before = info().units;
+  for (const char* text :
+       {"mb3ic18ih13iw17oc20kh3ph1 precision=tf32", "mb2ic18ih13iw17oc20kh3ph1 layout=nhwc precision=tf32"}) {
+    const ConvProblem problem = parse_problem(text);
+    for (const int m : {2, 4}) {
+      cpu::WinogradConfig config = small_config(m);
+      config.filters = 9;
+      std::vector<float> one;
+      for (const int threads : {1, 2, 3, 5, 16}) {
+        cpu::set_threads(threads);
+        Host host(problem, config);
+        host.run();
+        if (one.empty()) one = host.y;
+        EXPECT_EQ(std::memcmp(one.data(), host.y.data(), one.size() * sizeof(float)), 0) << threads;
+      }
+    }
+  }
+  cpu::set_threads(before);
+}
+
+TEST(Winograd, IsOfferedWithinThePrecisionAlone) {
+  const auto reason = [](const char* text) {
+    ConvProblem problem = parse_problem(text);
+    if (problem.precision == Precision::automatic) problem.precision = Precision::fp32;
+    return cpu::winograd_supports(problem, info()).reason();
+  };
+  EXPECT_EQ(reason("mb1ic16ih8oc16kh3ph1"), "");
+  EXPECT_NE(reason("mb1ic16ih8oc16kh5ph1").find("3x3"), std::string::npos);
+  EXPECT_NE(reason("mb1ic16ih8oc16kh3ph1sh2").find("stride"), std::string::npos);
+  EXPECT_NE(reason("mb1ic16ih8oc16kh3ph1dh1").find("dilation"), std::string::npos);
+  EXPECT_NE(reason("mb1ic15ih8oc16kh3ph1").find("16 channels"), std::string::npos);
+  EXPECT_NE(reason("mb1ic16ih8oc16kh3ph1 dtype=bf16").find("bf16"), std::string::npos);
+
+  ConvProblem problem = parse_problem("mb1ic16ih8oc16kh3ph1 precision=fp32");
+  const Config four = to_config(small_config(4));
+  EXPECT_NE(cpu::winograd().accepts(problem, info(), four).reason().find("precision=tf32"),
+            std::string::npos);
+  for (const Config& config : cpu::winograd().candidates(problem, info())) EXPECT_EQ(config.at("tile"), 2);
+  problem.precision = Precision::tf32;
+  EXPECT_TRUE(cpu::winograd().accepts(problem, info(), four));
+  problem.pad_left = 3;
+  EXPECT_NE(cpu::winograd().accepts(problem, info(), four).reason().find("padding"), std::string::npos);
+}
+
+TEST(Winograd, RefusesConfigsThatMakeNoSense) {
+  const ConvProblem problem = parse_problem("mb1ic16ih8oc16kh3ph1 precision=tf32");
+  const auto refused = [&](auto change) {
+    cpu::WinogradConfig config = small_config(2);
+    change(config);
+    return !cpu::winograd_accepts(problem, info(), config);
+  };
+  EXPECT_FALSE(refused([](auto&) {}));
+  EXPECT_TRUE(refused([](auto& config) { config.vector_bits = 1024; }));
+  EXPECT_TRUE(refused([](auto& config) { config.tile = 3; }));
+  EXPECT_TRUE(refused([](auto& config) { config.channels = 63; }));
+  EXPECT_TRUE(refused([](auto& config) { config.tiles = 0; }));
+  EXPECT_TRUE(refused([](auto& config) { config.chunk = 0; }));
+  EXPECT_TRUE(refused([](auto& config) { config.filters = -1; }));
+}
+
+}  // namespace
+}  // namespace convtune
