@@ -14,6 +14,6 @@ std::span<const EmbeddedFile> embedded_cases();
 std::span<const EmbeddedFile> embedded_kernels();  // device code below src/cuda/
 std::span<const EmbeddedFile> embedded_exports();  // src/export/
 std::span<const EmbeddedFile> embedded_runners();  // src/runner/
-std::span<const EmbeddedFile> embedded_pages();  // src/page/templates/
+std::span<const EmbeddedFile> embedded_pages();    // src/page/templates/
 
 }  // namespace convtune
