@@ -19,6 +19,12 @@ const Algorithm* onednn();                       // onednn.cpp; null when the bu
 std::string onednn_version();                    // "2.6.3", or why there is none
 std::string describe_caches(const DeviceInfo&);  // their sizes, and how far measurements reach past them
 
+// Cycles over all threads as time, so that algorithms' estimates can be compared. Only their ratios count,
+// and a clock of 3 GHz is near any processor's.
+inline double microseconds(double cycles, const DeviceInfo& on) {
+  return cycles / (3000.0 * on.units);
+}
+
 // The ceilings: fused multiply-adds a second and copied bytes a second with `threads` threads, in memory of
 // `on` and past its caches.
 double measure_flops_per_second(int threads);

@@ -191,19 +191,28 @@ HWY_INLINE const void* contiguous(const char* from, std::int64_t step, std::int6
   return lanes;
 }
 
-// Pixels of planes: squares of words by pixels are transposed.
+// `count` pixels two elements apart, of a row that ends with the last of them.
+HWY_INLINE Vector load_even(DType type, const char* from, std::int64_t count, std::int64_t bytes) {
+  const Floats d;
+  const std::int64_t elements = 2 * count - 1;
+  const Vector lower = load_some(type, from, elements, bytes);
+  if (elements <= kLanes) return hn::ConcatEven(d, hn::Zero(d), lower);
+  return hn::ConcatEven(d, load_some(type, from + kLanes * bytes, elements - kLanes, bytes), lower);
+}
+
+// Pixels of planes: squares of words by pixels are transposed, all of the same planes before the next ones.
 void read_planes(const ReadArgs& args, std::int64_t bytes) {
   const bool pairs = args.words == Words::bf16_pairs;
   const std::int64_t words = pairs ? (args.channels + 1) / 2 : args.channels;
   const auto* const x = static_cast<const char*>(args.x);
   HWY_ALIGN unsigned char lanes[kLanes * sizeof(float)] = {}, next_lanes[kLanes * sizeof(float)] = {};
-  for (std::int64_t j = 0; j < args.pixels; j += kLanes) {
-    const std::int64_t count = std::min<std::int64_t>(kLanes, args.pixels - j);
-    const auto pixels_of = [&](std::int64_t channel, unsigned char* buffer) {
-      return contiguous(x + (channel * args.channel_step + j * args.pixel_step) * bytes, args.pixel_step,
-                        count, bytes, buffer);
-    };
-    for (std::int64_t c = 0; c < words; c += kLanes) {
+  for (std::int64_t c = 0; c < words; c += kLanes) {
+    for (std::int64_t j = 0; j < args.pixels; j += kLanes) {
+      const std::int64_t count = std::min<std::int64_t>(kLanes, args.pixels - j);
+      const auto pixels_of = [&](std::int64_t channel, unsigned char* buffer) {
+        return contiguous(x + (channel * args.channel_step + j * args.pixel_step) * bytes, args.pixel_step,
+                          count, bytes, buffer);
+      };
       Vector row[kLanes];
       for (int i = 0; i < kLanes; ++i) {
         if (c + i >= words) {
@@ -214,6 +223,8 @@ void read_planes(const ReadArgs& args, std::int64_t bytes) {
           if (channel + 1 < args.channels)
             word = hn::Or(word, hn::ShiftLeft<16>(load_halves(pixels_of(channel + 1, next_lanes))));
           row[i] = hn::BitCast(Floats(), word);
+        } else if (args.pixel_step == 2) {
+          row[i] = load_even(args.type, x + ((c + i) * args.channel_step + j * 2) * bytes, count, bytes);
         } else {
           row[i] = load_floats(args.type, pixels_of(c + i, lanes));
         }

@@ -238,6 +238,10 @@ class Direct final : public Algorithm {
     const double share = static_cast<double>(typed.vector_bits) / direct_vector_bits(info);
     return 2e6 * extents.issued_multiply_adds / (ceilings.flops_per_second * share);
   }
+  std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& info,
+                                     const Config& config) const override {
+    return microseconds(direct_cycles(problem, info, from_config<DirectConfig>(config)), info);
+  }
   std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& info,
                                     const Config& config) const override {
     if (const Support support = accepts(problem, info, config); !support)

@@ -80,7 +80,9 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   // Stores: straight, or through a buffer that is cut into pieces of rows. Past the caches they pay when the
   // output does not stay there.
   const double filters = images * number(e.group_filters);
+  // Channels last, one output at a time.
   if (!e.straight) cycles += 9 * filters * pieces;
+  if (problem.layout == Layout::nhwc) cycles += 6 * filters * number(e.output_rows * e.output_cols);
   const bool leaves_cache = 4.0 * number(problem.output_elements()) > number(info.l3_bytes);
   cycles += (leaves_cache == (config.stream == 1) ? 2.5 : 5.0) * filters * outputs;
 
@@ -128,6 +130,11 @@ int direct_vector_bits(const DeviceInfo& info) {
   if (info.isa == "sse4" || info.isa == "neon") bits = 128;
   while (bits >= 128 && !direct_kernels(bits)) bits /= 2;
   return bits >= 128 ? bits : 0;
+}
+
+double direct_cycles(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config) {
+  const int lanes = direct_kernels(config.vector_bits)->lanes;
+  return estimate(problem, info, config, DirectExtents(problem, config, lanes), lanes);
 }
 
 Support direct_supports(const ConvProblem& problem, const DeviceInfo& info) {

@@ -16,6 +16,9 @@ int direct_vector_bits(const DeviceInfo& info);
 Support direct_supports(const ConvProblem& problem, const DeviceInfo& info);
 Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config);
 
+// What a config is estimated to take, in core cycles over all threads.
+double direct_cycles(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config);
+
 // Valid configs, by ascending estimate of their time. A few hundred.
 std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const DeviceInfo& info);
 

@@ -168,15 +168,18 @@ class ImplicitGemmExecutable final : public Executable {
     };
     const std::int64_t from = left >= 0 ? 0 : column_at(0),
                        to = left >= a.w ? from : std::max(from, column_at(a.w));
+    // Rows that follow each other in the image and in the window are read as one.
+    const bool whole = from == 0 && to == g.window_cols && to == a.w && g.input_row == 1 && g.input_col == 1;
     for (std::int64_t pass = 0; pass < g.passes; ++pass)
       for (std::int64_t n = 0; n < tile.images; ++n)
-        for (std::int64_t row = 0; row < g.window_rows; ++row) {
+        for (std::int64_t row = 0, rows = 1; row < g.window_rows; row += rows) {
           float* const words = task.window + pass * g.pass_step + n * g.image_step + row * g.row_step;
           const std::int64_t input = tile.row * a.stride_h - a.pad_top + row * g.input_row;
           const bool inside = input >= 0 && input < a.h && from < to;
           const std::int64_t begin = inside ? from : g.window_cols, end = inside ? to : g.window_cols;
           std::fill_n(words, begin * g.col_step, 0.0F);
           std::fill_n(words + end * g.col_step, (g.window_cols - end) * g.col_step, 0.0F);
+          rows = inside && whole ? std::min(g.window_rows - row, a.h - input) : 1;
           if (!inside) continue;
           const std::int64_t c = pass * g.pass_words * in_word;
           const std::int64_t element = ((tile.image + n) * a.c * a.h + input * (nchw ? 1 : a.c)) * a.w +
@@ -187,7 +190,7 @@ class ImplicitGemmExecutable final : public Executable {
                          .x = static_cast<const char*>(task.tensors.x) + element * bytes,
                          .pixel_step = g.input_col * pixel,
                          .channel_step = channel,
-                         .pixels = to - from,
+                         .pixels = rows * (to - from),
                          .channels = std::min(g.words_of(pass) * in_word, g.group_channels - c),
                          .to = words + from * g.col_step,
                          .to_step = g.col_step});
@@ -328,6 +331,10 @@ class ImplicitGemm final : public Algorithm {
                           static_cast<double>(g.groups * g.filter_vectors * g.lanes) *
                           static_cast<double>(g.taps * g.words);
     return 2e6 * issued / (ceilings.flops_per_second * share);
+  }
+  std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& info,
+                                     const Config& config) const override {
+    return microseconds(implicit_gemm_cycles(problem, info, from_config<ImplicitGemmConfig>(config)), info);
   }
   std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& info,
                                     const Config& config) const override {

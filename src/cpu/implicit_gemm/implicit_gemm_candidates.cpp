@@ -77,17 +77,18 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
   const double vectors = number(g.filter_vectors) / number(g.filter_blocks);
   const double products = pixels * vectors;
 
-  // One word of every pixel of a register tile: a multiply-add a cycle, two loads a cycle, and what of the
-  // weights comes from farther away than the first cache.
+  // One word of every pixel of a register tile: two multiply-adds or two loads a cycle, no less than the
+  // latency of a multiply-add, and what of the weights comes from farther away than the first cache.
   const double pass_weights = number(g.taps * g.pass_words) * vectors * vector_lines * line;
   const double window_bytes = 4 * tile_pixels * number(g.words);
   double fetched = vectors * vector_lines * line;
   fetched *= pass_weights < l1 / 2                                 ? 0.005
              : pass_weights + window_bytes / number(g.passes) < l2 ? 0.01
                                                                    : 0.06;
-  const double word = std::max({products, (pixels + vectors) / 2, 4.0}) + 0.02 * (pixels + vectors) + fetched;
+  const double word =
+      std::max({products / 2, (pixels + vectors) / 2, 4.0}) + 0.02 * (pixels + vectors) + fetched;
   const double sums_kept = 2.0 * products * number(g.passes - 1);
-  const double finished = (problem.layout == Layout::nhwc ? 3.0 : 7.0) * products;
+  const double finished = (problem.layout == Layout::nhwc ? 3.0 : 14.0) * products;
   const double call =
       number(g.taps * g.words) * word + number(g.passes) * (40 + 4.0 * number(g.taps)) + sums_kept + finished;
 
@@ -96,7 +97,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
   if (config.staged != 0) {
     const double rows = number(g.tile_images * g.window_rows * g.passes);
     const bool vectorized = problem.layout == Layout::nhwc || g.input_col == 1;
-    staged = 30 * rows + number(g.window) * (problem.layout == Layout::nhwc ? 0.15 : vectorized ? 0.4 : 1.5);
+    staged = 30 * rows + number(g.window) * (problem.layout == Layout::nhwc ? 0.15 : vectorized ? 1.0 : 2.0);
     if (4 * number(g.window) > l2) staged *= 1.5;
   }
   const double tiles = number(g.tasks / g.filter_tasks);
@@ -115,6 +116,12 @@ int implicit_gemm_vector_bits(const DeviceInfo& info) {
   if (info.isa == "sse4" || info.isa == "neon") bits = 128;
   while (bits >= 128 && implicit_gemm_kernels(bits) == nullptr) bits /= 2;
   return bits >= 128 ? bits : 0;
+}
+
+double implicit_gemm_cycles(const ConvProblem& problem, const DeviceInfo& info,
+                            const ImplicitGemmConfig& config) {
+  const int lanes = implicit_gemm_kernels(config.vector_bits)->lanes;
+  return estimate(problem, info, config, ImplicitGemmGeometry(problem, config, lanes));
 }
 
 Support implicit_gemm_supports(const ConvProblem& problem, const DeviceInfo& info) {

@@ -216,6 +216,28 @@ TEST(ImplicitGemm, CandidatesAreAcceptedAndDistinctAndBoundNoLessThanTheProblem)
   EXPECT_GT(lists, 100);
 }
 
+// Of a processor with AVX-512, whichever this one is: what is planned where nothing was measured.
+TEST(ImplicitGemm, IsEstimatedBesideDirectAsItWasMeasured) {
+  if (!cpu::implicit_gemm_kernels(512)) GTEST_SKIP() << "this build has no code for AVX-512";
+  DeviceInfo device = info();
+  device.isa = "avx512", device.units = 2;
+  device.l1_bytes = 32 << 10, device.l2_bytes = 1 << 20, device.l3_bytes = 32 << 20;
+  const auto estimated_us = [&](const Algorithm& algorithm, const ConvProblem& problem) {
+    return *algorithm.estimated_us(problem, device, algorithm.candidates(problem, device).front());
+  };
+  const auto wins = [&](const char* name, Layout layout) {
+    ConvProblem problem = find_problem(name);
+    problem.n = 1, problem.layout = layout;
+    return estimated_us(cpu::implicit_gemm(), problem) < estimated_us(cpu::direct(), problem);
+  };
+  for (const char* stem : {"alexnet_conv1", "resnet_stem", "vgg_conv1_1", "convnext_patchify"})
+    EXPECT_FALSE(wins(stem, Layout::nchw)) << stem;
+  for (const char* inner : {"resnet_3x3_256", "resnet_3x3_512", "alexnet_conv2"})
+    EXPECT_TRUE(wins(inner, Layout::nchw)) << inner;
+  for (const char* inner : {"resnet_3x3_64", "resnet_3x3_s2_128", "resnet_1x1_64_256", "resnet_1x1_256_64"})
+    EXPECT_TRUE(wins(inner, Layout::nhwc)) << inner;
+}
+
 TEST(ImplicitGemm, RefusesConfigsThatMakeNoSense) {
   const ConvProblem problem = parse_problem("mb1ic3ih8oc8kh3ph1 layout=nhwc");
   const int bits = cpu::implicit_gemm_vector_bits(info());
