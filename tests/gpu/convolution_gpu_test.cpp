@@ -10,6 +10,7 @@
 #include <functional>
 #include <iostream>
 
+#include "base/library.h"
 #include "base/random_bits.h"
 #include "base/statistics.h"
 #include "convtune/database.h"
@@ -17,7 +18,6 @@
 #include "cuda/backend/cuda.h"
 #include "cuda/cudnn/cudnn.h"
 #include "cuda/device/driver.h"
-#include "cuda/device/library.h"
 #include "plan/algorithms.h"
 
 namespace convtune {
@@ -43,7 +43,7 @@ struct Graphs {
   CUresult (*destroy_exec)(CUgraphExec) = nullptr;
 
   Graphs() {
-    const cuda::Library library = cuda::Library::open({"the driver", nullptr, {"libcuda.so.1"}, {}, false});
+    const Library library = Library::open({"the driver", nullptr, {"libcuda.so.1"}, {}, false});
     library.bind(begin, "cuStreamBeginCapture_v2");
     library.bind(end, "cuStreamEndCapture");
     library.bind(instantiate, "cuGraphInstantiateWithFlags");

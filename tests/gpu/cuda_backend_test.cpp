@@ -10,12 +10,12 @@
 #include <numeric>
 #include <thread>
 
+#include "base/library.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/backend/cuda.h"
 #include "cuda/compile/compile_all.h"
 #include "cuda/cudnn/cudnn.h"
 #include "cuda/device/driver.h"
-#include "cuda/device/library.h"
 #include "cuda/launch/kernel.h"
 #include "cuda/launch/kernel_algorithm.h"
 #include "plan/algorithms.h"

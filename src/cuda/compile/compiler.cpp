@@ -9,10 +9,10 @@
 #include <memory>
 #include <string_view>
 
+#include "base/library.h"
 #include "base/sha256.h"
 #include "convtune/error.h"
 #include "cuda/compile/cubin_cache.h"
-#include "cuda/device/library.h"
 #include "model/capability.h"
 
 namespace convtune::cuda {

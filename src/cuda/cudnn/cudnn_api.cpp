@@ -7,7 +7,7 @@
 #include <array>
 #include <utility>
 
-#include "cuda/device/library.h"
+#include "base/library.h"
 
 namespace convtune::cuda {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "base/library.h"
 #include "convtune/error.h"
-#include "cuda/device/library.h"
 
 namespace convtune::cuda {
 

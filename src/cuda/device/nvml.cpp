@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "cuda/device/library.h"
+#include "base/library.h"
 
 namespace convtune::cuda {
 namespace {

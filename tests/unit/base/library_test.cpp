@@ -1,4 +1,6 @@
 // Libraries that are found while the program runs: the order of places, and what is said of each.
+#include "base/library.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -6,9 +8,8 @@
 #include <fstream>
 
 #include "convtune/error.h"
-#include "cuda/device/library.h"
 
-namespace convtune::cuda {
+namespace convtune {
 namespace {
 
 namespace fs = std::filesystem;
@@ -119,4 +120,4 @@ TEST_F(LibraryTest, WheelsComeBeforeTheToolkitAndBetterNamesFirst) {
 }
 
 }  // namespace
-}  // namespace convtune::cuda
+}  // namespace convtune

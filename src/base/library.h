@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace convtune::cuda {
+namespace convtune {
 
 // Where a library may lie. Tried in this order: the file that `variable` names (then nothing else is
 // tried, so that a wrong name is noticed), what this process has loaded already, Python's wheels, the
@@ -58,4 +58,4 @@ class Library {
   std::vector<std::string> tried_;
 };
 
-}  // namespace convtune::cuda
+}  // namespace convtune

@@ -1,6 +1,6 @@
 // dlopen in a fixed order of places. Only absolute paths and sonames are ever opened, and nothing from
 // the environment in a program that runs with more rights than its caller.
-#include "cuda/device/library.h"
+#include "base/library.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 
 #include "convtune/error.h"
 
-namespace convtune::cuda {
+namespace convtune {
 namespace {
 
 namespace fs = std::filesystem;
@@ -130,4 +130,4 @@ void* Library::require(const char* name) const {
               fmt::format("{} ({}) has no function {}; it is too old or not {}", what_, path_, name, what_));
 }
 
-}  // namespace convtune::cuda
+}  // namespace convtune
