@@ -21,10 +21,10 @@ nvrtc: setup
 python: setup
 	scripts/setup_python
 
-tune: setup
+tune: python
 	cmake --preset release
 	cmake --build --preset release --target convtune_cli
-	build/release/cli/convtune tune alexnet_conv1
+	VIRTUAL_ENV=$${VIRTUAL_ENV:-$(CURDIR)/.venv} build/release/cli/convtune tune alexnet_conv1
 
 # What is installed, and not the tests.
 install: setup

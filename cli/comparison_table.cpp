@@ -200,6 +200,7 @@ std::string render_comparison(const Comparison& comparison, const Style& style, 
       device.isa);
   if (roof.floor_us > 0) where += fmt::format("; roofline {}", time_text(roof.floor_us));
   if (roof.floor_us > 0 && !roof.bound.empty()) where += ", bound by " + roof.bound;
+  if (!comparison.incumbent.empty()) where += "; incumbent " + comparison.incumbent;
   out += sentence(where, style) + '\n';
 
   const Providers peers = peers_of(comparison);

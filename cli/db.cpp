@@ -17,7 +17,8 @@ namespace {
 
 std::string times(const Record& record) {
   if (record.vendor_us <= 0 || record.time_us <= 0) return "-";
-  return fmt::format("{:.2f}x{}", record.vendor_us / record.time_us, record.proven() ? "" : ", not proven");
+  return fmt::format("{:.2f}x{}{}", record.vendor_us / record.time_us, record.proven() ? "" : ", not proven",
+                     renewal(record).empty() ? "" : ", old vendor");
 }
 
 int list() {
@@ -67,6 +68,7 @@ void print_record(const Database& database, const Record& record) {
   line("decision", record.decision);
   line("kernel hash", record.kernel_hash);
   line("software", record.software);
+  if (const std::string older = renewal(record); !older.empty()) line("renewal", older);
   line("date", record.date);
   line("file", database.path_of(record.problem, record.device).string());
 }

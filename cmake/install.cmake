@@ -26,14 +26,9 @@ if(TARGET convtune_c)
   install(EXPORT convtune_cTargets NAMESPACE convtune:: DESTINATION ${package_folder})
 endif()
 
-# 1 when the library was built on oneDNN: then whoever links it needs oneDNN too.
-set(convtune_needs_dnnl 0)
-if(TARGET DNNL::dnnl)
-  set(convtune_needs_dnnl 1)
-endif()
 configure_package_config_file(
   ${PROJECT_SOURCE_DIR}/cmake/convtuneConfig.cmake.in ${PROJECT_BINARY_DIR}/convtuneConfig.cmake
   INSTALL_DESTINATION ${package_folder})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/convtuneConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/convtuneConfig.cmake ${PROJECT_BINARY_DIR}/convtuneConfigVersion.cmake
-              ${PROJECT_SOURCE_DIR}/cmake/Finddnnl.cmake DESTINATION ${package_folder})
+        DESTINATION ${package_folder})

@@ -28,7 +28,7 @@ struct Record {
   double vendor_us = 0;
   std::string decision;
   std::string kernel_hash;  // of the kernel sources or the library version that built the winner
-  std::string software;     // convtune, compiler and vendor library versions
+  std::string software;     // versions: "convtune 0.1.0, oneDNN 3.2.0"
   std::string date;         // ISO 8601, UTC
   // Why `decision` proves less than a record's does: contests in a row that could not decide; and the
   // vendor's ways that had no part in it, since processes had died of them. Either answers plan(), says that
@@ -76,6 +76,10 @@ class Database {
  private:
   std::filesystem::path folder_;
 };
+
+// Why a record had better be tuned again: it was proven against an older library of the vendor's than the one
+// that is found here, or against none. Empty where nothing newer is here.
+std::string renewal(const Record&);
 
 // One line of JSON and back; parse throws Error{invalid_argument} naming the field.
 std::string to_json_line(const Record&);

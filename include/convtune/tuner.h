@@ -65,6 +65,7 @@ struct Comparison {
   Roofline roofline;
   Plan plan;                              // what convtune runs
   std::vector<ProviderResult> providers;  // convtune first, then the vendor's variants
+  std::string incumbent;                  // the vendor's library, "oneDNN 3.2.0"; empty where there is none
   std::string best_peer;                  // name of the fastest provider but convtune; empty if there is none
   double speedup = 0;                     // best peer's time over convtune's; 0 without a peer
   std::string decision;                   // one sentence: what was chosen, by which margin, why

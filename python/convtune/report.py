@@ -80,6 +80,7 @@ class Report:
 
     `providers`: convtune first, then the vendor's variants. `best_peer`: name of the fastest of those, None without
     one; `speedup`: its time over convtune's. `floor_us`: no kernel can be faster; `bound`: by "compute" or "memory".
+    `incumbent`: the vendor's library and its version, "oneDNN 3.2.0", None without one.
     `device` is the device's fingerprint. `tuning` is None for `bench`. `json` is all of it, as the command writes it.
     """
 
@@ -93,6 +94,7 @@ class Report:
     decision: str
     tuning: Tuning | None
     failure: str
+    incumbent: str | None
     json: dict[str, Any] = field(repr=False, compare=False, hash=False)
 
     @classmethod
@@ -109,6 +111,7 @@ class Report:
             json.get("decision") or "",
             None if tuning is None else Tuning.from_json(tuning),
             json.get("failure") or "",
+            json.get("incumbent"),
             json,
         )
 
@@ -126,7 +129,8 @@ class Report:
 
     def __str__(self) -> str:
         floor = f"; roofline {time_text(self.floor_us)}, bound by {self.bound}" if self.floor_us > 0 else ""
-        text = f"{self.problem}\n{self.device}{floor}\n\n"
+        against = f"; incumbent {self.incumbent}" if self.incumbent else ""
+        text = f"{self.problem}\n{self.device}{floor}{against}\n\n"
         if self.providers:
             text += self._table()
         if self.failure:

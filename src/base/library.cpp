@@ -53,7 +53,8 @@ std::vector<fs::path> site_packages() {
 std::vector<fs::path> folders(const LibrarySearch& search) {
   std::vector<fs::path> found;
   for (const fs::path& site : site_packages())
-    for (const std::string& folder : search.wheel_folders) found.push_back(site / folder);
+    for (const std::string& folder : search.wheel_folders)
+      found.push_back((site / folder).lexically_normal());
   if (!search.in_toolkit) return found;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
     if (const fs::path home = from_environment(variable); !home.empty()) found.push_back(home / "lib64");

@@ -82,8 +82,9 @@ class Algorithm {
   virtual ~Algorithm() = default;
   virtual std::string_view name() const = 0;
   virtual Device::Kind device_kind() const = 0;
-  virtual bool vendor() const { return false; }     // the incumbent of every contest
-  virtual bool reference() const { return false; }  // an oracle: right, slow, never a candidate to win
+  virtual bool vendor() const { return false; }       // the incumbent of every contest
+  virtual std::string library() const { return {}; }  // a vendor's, with its version: "oneDNN 3.2.0"
+  virtual bool reference() const { return false; }    // an oracle: right, slow, never a candidate to win
 
   virtual Support supports(const ConvProblem&, const DeviceInfo&) const = 0;
   // What each field of a config means.

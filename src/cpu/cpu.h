@@ -15,8 +15,9 @@ const Algorithm& winograd();                     // winograd/winograd.cpp
 const Algorithm& direct();                       // direct/direct.cpp
 const Algorithm& implicit_gemm();                // implicit_gemm/implicit_gemm.cpp
 const Algorithm& reference();                    // reference.cpp
-const Algorithm* onednn();                       // onednn.cpp; null when the build had no oneDNN
-std::string onednn_version();                    // "2.6.3", or why there is none
+const Algorithm* onednn();                       // onednn/; null where none was found
+std::string onednn_version();                    // "3.2.0", or why there is none
+std::string describe_onednn();                   // its version and file, or why there is none
 std::string describe_caches(const DeviceInfo&);  // their sizes, and how far measurements reach past them
 
 // Cycles over all threads as time, so that algorithms' estimates can be compared. Only their ratios count,

@@ -39,6 +39,12 @@ const Algorithm& find_algorithm(Device::Kind kind, std::string_view name) {
                                                "'; known are: " + (known.empty() ? "none" : known));
 }
 
+std::string vendor_library(Device::Kind kind) {
+  for (const Algorithm* algorithm : algorithms(kind))
+    if (algorithm->vendor()) return algorithm->library();
+  return {};
+}
+
 Backend& backend(Device device) {
   device_info(device);  // throws where there is no such device
   return device.kind == Device::Kind::cuda ? cuda::backend(device) : cpu::backend();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,10 @@ const std::vector<const Algorithm*>& algorithms(Device::Kind);
 
 // Throws Error{invalid_argument} that lists the known names.
 const Algorithm& find_algorithm(Device::Kind, std::string_view name);
+
+// What our own is proven against on that kind of device: "oneDNN 3.2.0"; empty where no vendor's library was
+// found.
+std::string vendor_library(Device::Kind);
 
 // The backend of a device, made once in a process. Throws Error{no_device}.
 Backend& backend(Device);

@@ -30,7 +30,7 @@ Probe probe_instruction_set() {
 }
 
 Probe probe_onednn() {
-  return {"oneDNN", cpu::onednn() != nullptr, cpu::onednn_version()};
+  return {"oneDNN", cpu::onednn() != nullptr, cpu::describe_onednn()};
 }
 
 // Looks without creating: the folder itself, or the nearest one above it that exists. `kept`: what is kept

@@ -92,10 +92,13 @@ std::optional<Record> find_record(const ConvProblem& resolved, const DeviceInfo&
 }
 
 Plan choose(const ConvProblem& resolved, const DeviceInfo& device) {
-  if (const auto record = find_record(resolved, device))
+  if (const auto record = find_record(resolved, device)) {
+    const std::string older = renewal(*record);
     return {record->algorithm, record->config, record->proven() ? PlanSource::tuned : PlanSource::unproven,
-            fmt::format("measured {:.1f} us on this device on {}{}: {}", record->time_us, record->date,
-                        record->proven() ? "" : ", without proof", record->decision)};
+            fmt::format("measured {:.1f} us on this device on {}{}: {}{}", record->time_us, record->date,
+                        record->proven() ? "" : ", without proof", record->decision,
+                        older.empty() ? "" : "; " + older)};
+  }
   if (const auto record = nearest_record(resolved, device))
     return {record->algorithm, record->config, PlanSource::nearest,
             fmt::format("tuned on this device for batch {}; tune this batch to be sure", record->problem.n)};

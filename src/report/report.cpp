@@ -121,10 +121,12 @@ Json row_json(const ReportRow& row) {
                {"device", comparison.device.fingerprint},
                {"roofline", roofline_json(comparison.roofline)},
                {"providers", Json::array()},
+               {"incumbent", nullptr},
                {"best_peer", nullptr},
                {"speedup", nullptr}};
   for (const ProviderResult& provider : comparison.providers)
     json["providers"].push_back(provider_json(provider));
+  if (!comparison.incumbent.empty()) json["incumbent"] = comparison.incumbent;
   if (!comparison.best_peer.empty()) json["best_peer"] = comparison.best_peer;
   if (comparison.speedup > 0) json["speedup"] = comparison.speedup;
   if (!comparison.decision.empty()) json["decision"] = comparison.decision;

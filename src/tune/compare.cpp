@@ -90,6 +90,7 @@ Comparison measure_comparison(const ConvProblem& problem, const DeviceInfo& devi
   row.problem = problem;
   row.device = device;
   row.roofline = roofline(problem, measure_ceilings(device.device));
+  row.incumbent = vendor_library(device.device.kind);
 
   std::vector<const Contender*> order{&ours};
   for (const Contender& vendor : vendors) order.push_back(&vendor);

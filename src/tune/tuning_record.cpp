@@ -8,6 +8,8 @@
 namespace convtune {
 namespace {
 
+const std::string kThen = ", ";  // between the versions of a record's software
+
 std::string now_utc() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -40,6 +42,7 @@ Record record_of(const Comparison& row, const std::string& kernel_hash) {
   record.decision = row.decision;
   record.kernel_hash = kernel_hash;
   record.software = "convtune " CONVTUNE_VERSION;
+  if (!row.incumbent.empty()) record.software += kThen + row.incumbent;
   record.date = now_utc();
   return record;
 }
@@ -48,7 +51,11 @@ TuningReport report_of(const Record& record, const ConvProblem& problem, const D
   TuningReport report;
   report.from_record = true;
   report.record = Database().path_of(problem, record.device).string();
+  if (std::string older = renewal(record); !older.empty())
+    report.warnings.push_back("the record is " + std::move(older));
   Comparison& row = report.comparison;
+  if (const auto then = record.software.find(kThen); then != std::string::npos)
+    row.incumbent = record.software.substr(then + kThen.size());
   row.problem = problem;
   row.device = device;
   row.roofline = {record.roofline_fraction * record.time_us, record.roofline_bound, 0, 0};

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTICES = ROOT / "THIRD_PARTY_NOTICES"
-NOT_COMPILED_IN = {"OpenMP", "dnnl"}  # linked; the machine's own
+NOT_COMPILED_IN = {"OpenMP"}  # linked; the machine's own
 
 
 def test_the_wheel_holds_the_licences(tmp_path):

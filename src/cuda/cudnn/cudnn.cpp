@@ -80,6 +80,7 @@ class Cudnn final : public Algorithm {
   std::string_view name() const override { return "cudnn"; }
   Device::Kind device_kind() const override { return Device::Kind::cuda; }
   bool vendor() const override { return true; }
+  std::string library() const override { return "cuDNN " + cudnn_version(); }
 
   Support supports(const ConvProblem& problem, const DeviceInfo& device) const override {
     Support answer = Support::yes();

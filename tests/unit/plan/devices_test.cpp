@@ -73,7 +73,7 @@ TEST(Probes, SayWhatWasFoundAndWhatWasNot) {
   EXPECT_TRUE(found["OpenMP"].found);
   EXPECT_NE(found["CPU instructions"].detail.find(device_info(Device{}).isa), std::string::npos);
   EXPECT_EQ(found["oneDNN"].found, cpu::onednn() != nullptr);
-  EXPECT_EQ(found["oneDNN"].detail, cpu::onednn_version());
+  EXPECT_EQ(found["oneDNN"].detail, cpu::describe_onednn());
   for (const char* name : {"NVIDIA driver", "NVRTC", "cuDNN"})
     EXPECT_FALSE(found[name].detail.empty()) << name << ": its version, or why it is not used";
   for (const DeviceInfo& info : devices())

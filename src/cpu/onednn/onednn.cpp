@@ -1,0 +1,93 @@
+// The vendor's answer on a CPU: oneDNN, where one is found. The incumbent of every contest. `blocked=0` takes
+// and gives the problem's own layout; `blocked=1` lets oneDNN choose, and counts the conversions of input and
+// output. Weights are in oneDNN's own order in both: packed once.
+#include "contract/abilities.h"
+#include "cpu/cpu.h"
+#include "cpu/onednn/onednn_executable.h"
+#include "cpu/onednn/onednn_faults.h"
+#include "problem/config.h"
+
+namespace convtune::cpu {
+namespace {
+
+class Onednn final : public Algorithm {
+ public:
+  std::string_view name() const override { return "onednn"; }
+  Device::Kind device_kind() const override { return Device::Kind::cpu; }
+  bool vendor() const override { return true; }
+  std::string library() const override { return "oneDNN " + onednn_version(); }
+
+  Support supports(const ConvProblem& problem, const DeviceInfo& device) const override {
+    const Support plain = can_create(problem, device, {.blocked = 0});
+    return plain ? plain : can_create(problem, device, {.blocked = 1});
+  }
+
+  // NCHW is not oneDNN's own way to lie: converting mostly pays. NHWC mostly is.
+  std::vector<ConfigField> fields() const override { return config_fields<OnednnConfig>(); }
+  std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device) const override {
+    std::vector<Config> configs;
+    const std::int64_t first = problem.layout == Layout::nchw ? 1 : 0;
+    for (const std::int64_t blocked : {first, 1 - first})
+      if (can_create(problem, device, {.blocked = blocked}))
+        configs.push_back(to_config(OnednnConfig{blocked}));
+    return configs;
+  }
+
+  Support accepts(const ConvProblem& problem, const DeviceInfo& device, const Config& config) const override {
+    try {
+      return can_create(problem, device, from_config<OnednnConfig>(config));
+    } catch (const Error& error) {
+      return Support::no(error.what());
+    }
+  }
+
+  std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& device,
+                                    const Config& config) const override {
+    if (const Support support = accepts(problem, device, config); !support)
+      throw Error(ErrorKind::unsupported, "onednn cannot run this problem: " + support.reason());
+    const ThreadCount scope(device.units);
+    const ConvProblem stand_in = not_empty(problem);
+    return onednn_executable(stand_in, describe_convolution(stand_in, from_config<OnednnConfig>(config)),
+                             device.units);
+  }
+
+  std::string source_hash() const override { return "onednn-" + onednn_version(); }
+
+ private:
+  // A batch of 0 is never run, but its weights are packed: as for a batch of 1.
+  static ConvProblem not_empty(ConvProblem problem) {
+    problem.n = std::max<std::int64_t>(problem.n, 1);
+    return problem;
+  }
+
+  static Support can_create(const ConvProblem& problem, const DeviceInfo& device,
+                            const OnednnConfig& config) {
+    const Abilities abilities{
+        .types = {DType::f32, DType::f16, DType::bf16},
+        .mixed_types = true,
+        .activations = {Activation::none, Activation::relu, Activation::clip, Activation::silu,
+                        Activation::gelu_erf, Activation::gelu_tanh, Activation::hardswish,
+                        Activation::leaky_relu, Activation::sigmoid},
+        .residual = true,
+        .depth = true};
+    if (Support support = within(abilities, problem); !support) return support;
+    if (std::string fault = onednn_fault(problem, onednn_numbers()); !fault.empty())
+      return Support::no(std::move(fault));
+    const ThreadCount scope(device.units);
+    try {
+      describe_convolution(not_empty(problem), config);
+      return Support::yes();
+    } catch (const Error& error) {
+      return Support::no(error.what());
+    }
+  }
+};
+
+}  // namespace
+
+const Algorithm* onednn() {
+  static const Onednn algorithm;
+  return onednn_found() ? &algorithm : nullptr;
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,107 @@
+// See onednn_convolution.h.
+#include "cpu/onednn/onednn_convolution.h"
+
+namespace convtune::cpu {
+namespace {
+
+// Of two spatial axes, or of three.
+OnednnDims with_depth(const ConvProblem& a, OnednnDims front, std::int64_t depth, const OnednnDims& plane) {
+  if (a.has_depth()) front.push_back(depth);
+  front.insert(front.end(), plane.begin(), plane.end());
+  return front;
+}
+
+OnednnDims input_dims(const ConvProblem& a) {
+  return with_depth(a, {a.n, a.c}, a.d, {a.h, a.w});
+}
+OnednnDims output_dims(const ConvProblem& a) {
+  return with_depth(a, {a.n, a.k}, a.z(), {a.p(), a.q()});
+}
+OnednnDims weights_dims(const ConvProblem& a) {
+  const bool grouped = a.groups > 1;
+  return with_depth(a, grouped ? OnednnDims{a.groups, a.k / a.groups, a.c / a.groups} : OnednnDims{a.k, a.c},
+                    a.t, {a.r, a.s});
+}
+
+// The last axis runs fastest.
+OnednnDims dense(const OnednnDims& dims) {
+  OnednnDims strides(dims.size(), 1);
+  for (std::size_t axis = dims.size() - 1; axis > 0; --axis) strides[axis - 1] = strides[axis] * dims[axis];
+  return strides;
+}
+
+// Of an input or output, whose axis 1 is the channels.
+OnednnDims plain(const ConvProblem& a, OnednnDims dims) {
+  if (a.layout == Layout::nchw) return dense(dims);
+  const std::int64_t channels = dims[1];
+  dims.erase(dims.begin() + 1);
+  dims.push_back(channels);
+  OnednnDims strides = dense(dims);
+  strides.pop_back();
+  strides.insert(strides.begin() + 1, 1);
+  return strides;
+}
+
+void apply_activation(OnednnAttributes& attributes, const ConvProblem& a) {
+  switch (a.activation) {
+    case Activation::none:
+      return;
+    case Activation::leaky_relu:
+      return attributes.apply(a.activation, a.alpha, 0);
+    case Activation::clip:
+      return attributes.apply(a.activation, a.alpha, a.beta);
+    case Activation::silu:
+      return attributes.apply(a.activation, 1, 0);
+    case Activation::hardswish:
+      return attributes.apply(a.activation, 1.0F / 6, 0.5F);  // oneDNN 2 has no others
+    default:
+      return attributes.apply(a.activation, 0, 0);
+  }
+}
+
+// `residual`: null, or how it lies.
+OnednnPrimitiveDesc describe(const ConvProblem& a, const OnednnDesc& x, const OnednnDesc& y,
+                             const OnednnDesc* residual) {
+  const OnednnGeometry geometry{
+      .strides = with_depth(a, {}, a.stride_d, {a.stride_h, a.stride_w}),
+      .dilations = with_depth(a, {}, a.dilation_d - 1, {a.dilation_h - 1, a.dilation_w - 1}),
+      .pad_before = with_depth(a, {}, a.pad_front, {a.pad_top, a.pad_left}),
+      .pad_after = with_depth(a, {}, a.pad_back, {a.pad_bottom, a.pad_right})};
+  OnednnAttributes attributes;
+  if (residual != nullptr) attributes.add(*residual);
+  apply_activation(attributes, a);
+  return onednn_convolution(x, {weights_dims(a), a.dtype.w, {}}, onednn_bias(a), y, geometry, attributes);
+}
+
+}  // namespace
+
+OnednnDesc onednn_input(const ConvProblem& a) {
+  return {input_dims(a), a.dtype.x, plain(a, input_dims(a))};
+}
+OnednnDesc onednn_output(const ConvProblem& a) {
+  return {output_dims(a), a.dtype.y, plain(a, output_dims(a))};
+}
+OnednnDesc onednn_weights(const ConvProblem& a) {
+  return {weights_dims(a), a.dtype.w, dense(weights_dims(a))};
+}
+OnednnDesc onednn_bias(const ConvProblem& a) {
+  return a.bias ? OnednnDesc({a.k}, a.dtype.bias, {1}) : OnednnDesc();
+}
+
+// A residual lies as the output does, so where oneDNN chooses that, it is asked twice.
+OnednnPrimitiveDesc describe_convolution(const ConvProblem& a, const OnednnConfig& config) {
+  OnednnDesc x = onednn_input(a), y = onednn_output(a);
+  if (config.blocked) {
+    x = {input_dims(a), a.dtype.x, {}};
+    y = {output_dims(a), a.dtype.y, {}};
+  }
+  if (!a.residual) return describe(a, x, y, nullptr);
+  if (config.blocked) {
+    const OnednnPrimitiveDesc chosen = describe(a, x, y, nullptr);
+    x = chosen.query(OnednnQuery::src);
+    y = chosen.query(OnednnQuery::dst);
+  }
+  return describe(a, x, y, &y);
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,25 @@
+// A problem in oneDNN's words.
+#pragma once
+
+#include "cpu/onednn/onednn_objects.h"
+
+namespace convtune::cpu {
+
+struct OnednnConfig {
+  std::int64_t blocked = 0;
+  template <class Self, class F>
+  static void visit(Self& self, F&& field) {
+    field("blocked", self.blocked, 0, 1, "oneDNN chooses the layout, and both conversions are counted");
+  }
+};
+
+// As the problem says that they lie.
+OnednnDesc onednn_input(const ConvProblem&);
+OnednnDesc onednn_output(const ConvProblem&);  // of the residual too
+OnednnDesc onednn_weights(const ConvProblem&);
+OnednnDesc onednn_bias(const ConvProblem&);  // none where there is no bias
+
+// Throws Error{unsupported} where oneDNN has no implementation.
+OnednnPrimitiveDesc describe_convolution(const ConvProblem&, const OnednnConfig&);
+
+}  // namespace convtune::cpu

@@ -1,0 +1,210 @@
+// See onednn_executable.h.
+#include "cpu/onednn/onednn_executable.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "cpu/parallel.h"
+
+namespace convtune::cpu {
+
+ThreadCount::ThreadCount(int threads) : before_(omp_get_max_threads()), changed_(before_ != threads) {
+  if (changed_) omp_set_num_threads(threads);
+}
+
+ThreadCount::~ThreadCount() {
+  if (changed_) omp_set_num_threads(before_);
+}
+
+namespace {
+
+// Its generated code does not survive the handler of a signal on its thread: the heap is damaged, or the
+// result wrong (2.6.3; with a signal every 100 us each time, at Ctrl-C one time in ten).
+class Execution {
+ public:
+  explicit Execution(int threads) : threads_(threads), signals_(threads) {}
+
+ private:
+  const ThreadCount threads_;
+  const SignalsHeld signals_;
+};
+
+void add_scratchpad(OnednnArguments& arguments, const OnednnPrimitiveDesc& desc) {
+  const OnednnDesc scratchpad = desc.query(OnednnQuery::scratchpad);
+  if (scratchpad.bytes() > 0)
+    arguments.emplace_back(OnednnArgument::scratchpad, OnednnMemory::allocated(scratchpad));
+}
+
+// A change of order, or nothing where both sides are the same.
+class Conversion {
+ public:
+  Conversion(const OnednnDesc& from, const OnednnDesc& to) {
+    if (from == to) return;
+    desc_ = onednn_reorder(from, to);
+    primitive_ = OnednnPrimitive(desc_);
+  }
+  explicit operator bool() const { return static_cast<bool>(primitive_); }
+  OnednnArguments arguments(const OnednnMemory& from, const OnednnMemory& to) const {
+    OnednnArguments made = {{OnednnArgument::src, from}, {OnednnArgument::dst, to}};
+    add_scratchpad(made, desc_);
+    return made;
+  }
+  void execute(const OnednnStream& stream, const OnednnArguments& arguments) const {
+    primitive_.execute(stream, arguments);
+  }
+
+ private:
+  OnednnPrimitiveDesc desc_;
+  OnednnPrimitive primitive_;
+};
+
+// Everything that a run writes to besides y: one for each thread that is inside run().
+struct Workspace {
+  OnednnStream stream;
+  OnednnMemory x, residual, y, weights, bias;
+  const void* packed = nullptr;  // what weights and bias are set to
+  OnednnArguments convert_input, convert_residual, convolve, convert_output;
+  std::vector<unsigned char> kept_residual;  // of a run whose residual is y itself
+};
+
+class OnednnExecutable final : public Executable {
+ public:
+  OnednnExecutable(const ConvProblem& problem, OnednnPrimitiveDesc desc, int threads)
+      : threads_(threads),
+        desc_(std::move(desc)),
+        x_desc_(onednn_input(problem)),
+        y_desc_(onednn_output(problem)),
+        w_desc_(onednn_weights(problem)),
+        bias_desc_(onednn_bias(problem)),
+        packed_desc_(desc_.query(OnednnQuery::weights)),
+        input_desc_(desc_.query(OnednnQuery::src)),
+        output_desc_(desc_.query(OnednnQuery::dst)),
+        residual_(problem.residual),
+        convolution_(desc_),
+        convert_weights_(w_desc_, packed_desc_),
+        convert_input_(x_desc_, input_desc_),
+        convert_residual_(y_desc_, residual_ ? output_desc_ : y_desc_),
+        convert_output_(output_desc_, y_desc_) {}
+
+  // The weights in oneDNN's order, then the bias on the next cache line.
+  std::size_t packed_bytes() const override { return bias_offset() + bias_desc_.bytes(); }
+
+  void pack(const void* w, const void* bias, void* packed, Stream) const override {
+    const Execution scope(threads_);
+    auto* bytes = static_cast<unsigned char*>(packed);
+    if (convert_weights_) {
+      const OnednnStream stream;
+      convert_weights_.execute(stream, convert_weights_.arguments(OnednnMemory::of(w_desc_, w),
+                                                                  OnednnMemory::of(packed_desc_, packed)));
+      stream.wait();
+    } else {
+      std::copy_n(static_cast<const unsigned char*>(w), w_desc_.bytes(), bytes);
+    }
+    std::copy_n(static_cast<const unsigned char*>(bias), bias_desc_.bytes(), bytes + bias_offset());
+  }
+
+  void run(const Tensors& tensors, const void* packed, Stream) const override {
+    const Execution scope(threads_);
+    std::unique_ptr<Workspace> workspace = take();
+    execute(*workspace, tensors, packed);
+    give_back(std::move(workspace));
+  }
+
+ private:
+  std::size_t bias_offset() const { return (packed_desc_.bytes() + 63) / 64 * 64; }
+
+  // Not y itself, where partial sums would be written over it.
+  const void* residual_of(Workspace& workspace, const Tensors& tensors) const {
+    if (tensors.residual != tensors.y || convert_residual_) return tensors.residual;
+    const auto* const bytes = static_cast<const unsigned char*>(tensors.residual);
+    workspace.kept_residual.assign(bytes, bytes + y_desc_.bytes());
+    return workspace.kept_residual.data();
+  }
+
+  void execute(Workspace& workspace, const Tensors& tensors, const void* packed) const {
+    workspace.x.set(tensors.x);
+    workspace.y.set(tensors.y);
+    if (residual_) workspace.residual.set(residual_of(workspace, tensors));
+    // Only when they change: oneDNN 2 writes the zeros of a padded format at every call of this.
+    if (workspace.packed != packed) {
+      workspace.weights.set(packed);
+      if (workspace.bias) workspace.bias.set(static_cast<const unsigned char*>(packed) + bias_offset());
+      workspace.packed = packed;
+    }
+    if (convert_input_) convert_input_.execute(workspace.stream, workspace.convert_input);
+    if (convert_residual_) convert_residual_.execute(workspace.stream, workspace.convert_residual);
+    convolution_.execute(workspace.stream, workspace.convolve);
+    if (convert_output_) convert_output_.execute(workspace.stream, workspace.convert_output);
+    workspace.stream.wait();
+  }
+
+  std::unique_ptr<Workspace> take() const {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!idle_.empty()) {
+        std::unique_ptr<Workspace> workspace = std::move(idle_.back());
+        idle_.pop_back();
+        return workspace;
+      }
+    }
+    return make_workspace();
+  }
+  void give_back(std::unique_ptr<Workspace> workspace) const {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(workspace));
+  }
+
+  std::unique_ptr<Workspace> make_workspace() const {
+    auto made = std::make_unique<Workspace>();
+    made->x = OnednnMemory::of(x_desc_, nullptr);
+    made->y = OnednnMemory::of(y_desc_, nullptr);
+    made->weights = OnednnMemory::of(packed_desc_, nullptr);
+    OnednnMemory input = made->x, output = made->y;
+    if (convert_input_) {
+      input = OnednnMemory::allocated(input_desc_);
+      made->convert_input = convert_input_.arguments(made->x, input);
+    }
+    if (convert_output_) {
+      output = OnednnMemory::allocated(output_desc_);
+      made->convert_output = convert_output_.arguments(output, made->y);
+    }
+    made->convolve = {{OnednnArgument::src, input},
+                      {OnednnArgument::weights, made->weights},
+                      {OnednnArgument::dst, output}};
+    add_scratchpad(made->convolve, desc_);
+    if (residual_) {
+      OnednnMemory added = made->residual = OnednnMemory::of(y_desc_, nullptr);
+      if (convert_residual_) {
+        added = OnednnMemory::allocated(output_desc_);
+        made->convert_residual = convert_residual_.arguments(made->residual, added);
+      }
+      made->convolve.emplace_back(OnednnArgument::added, added);
+    }
+    if (bias_desc_.bytes() > 0) {
+      made->bias = OnednnMemory::of(bias_desc_, nullptr);
+      made->convolve.emplace_back(OnednnArgument::bias, made->bias);
+    }
+    return made;
+  }
+
+  const int threads_;
+  const OnednnPrimitiveDesc desc_;
+  const OnednnDesc x_desc_, y_desc_, w_desc_, bias_desc_;    // as the problem has them
+  const OnednnDesc packed_desc_, input_desc_, output_desc_;  // as oneDNN does
+  const bool residual_;
+  const OnednnPrimitive convolution_;
+  const Conversion convert_weights_, convert_input_, convert_residual_, convert_output_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Workspace>> idle_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> onednn_executable(const ConvProblem& problem, OnednnPrimitiveDesc desc,
+                                              int threads) {
+  return std::make_unique<OnednnExecutable>(problem, std::move(desc), threads);
+}
+
+}  // namespace convtune::cpu

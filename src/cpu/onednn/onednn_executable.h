@@ -1,0 +1,29 @@
+// A convolution of oneDNN's that runs: weights packed in its order, and a layout of its own converted to and
+// from.
+#pragma once
+
+#include <memory>
+
+#include "contract/backend.h"
+#include "cpu/onednn/onednn_convolution.h"
+
+namespace convtune::cpu {
+
+// oneDNN asks OpenMP for the number of threads when it plans and again when it runs, and expects
+// the same answer; OpenMP keeps that number per calling thread. So one lives around both.
+class ThreadCount {
+ public:
+  explicit ThreadCount(int threads);
+  ~ThreadCount();
+  ThreadCount(const ThreadCount&) = delete;
+  ThreadCount& operator=(const ThreadCount&) = delete;
+
+ private:
+  int before_;
+  bool changed_;
+};
+
+// `desc` is of this problem, whose batch is at least 1, and was made with as many threads.
+std::unique_ptr<Executable> onednn_executable(const ConvProblem&, OnednnPrimitiveDesc desc, int threads);
+
+}  // namespace convtune::cpu
