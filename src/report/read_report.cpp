@@ -205,6 +205,7 @@ ReportRow row_of(const Node& node) {
   comparison.roofline = {roof.at("floor_us").number(), roof.at("bound").text(),
                          roof.at("flops_per_second").number(), roof.at("bytes_per_second").number()};
   comparison.providers = list_of(node.at("providers"), provider_of);
+  comparison.incumbent = node.at("incumbent").text();
   comparison.best_peer = node.at("best_peer").text(), comparison.speedup = node.at("speedup").number();
   comparison.decision = node.at("decision").text();
   if (const Node kernel = node.at("resources")) comparison.resources = resources_of(kernel);

@@ -337,6 +337,7 @@ def test_a_report_says_who_won_by_how_much():
         "case": "",
         "problem": "mb256ic3ih224oc96kh11sh4ph2",
         "device": "d",
+        "incumbent": "cuDNN 9.19.0",
         "roofline": {"floor_us": 100, "bound": "compute"},
         "providers": [own, *peers],
         "best_peer": "cudnn nhwc=0 engine=2",
@@ -344,6 +345,7 @@ def test_a_report_says_who_won_by_how_much():
         "decision": "direct_stem_sm90 units=5 against cudnn nhwc=0 engine=2: takes 50.1 % less time",
     }
     text = str(Report.from_json(json))
+    assert "bound by compute; incumbent cuDNN 9.19.0\n" in text
     assert "TFLOP/s" in text and "GFLOP/s" not in text
     rows = [line for line in text.splitlines() if line.startswith("cudnn ")]
     assert [row.split("  ")[0] for row in rows] == ["cudnn nhwc=1 engine=2", "cudnn nhwc=0 engine=2"]

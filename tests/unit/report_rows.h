@@ -20,6 +20,7 @@ inline ReportRow row_of(double own_us, double peer_us, const std::string& name =
   comparison.providers.push_back({"convtune", "direct", {{{"vectors", 4}}}, own_us, 1, 20, 0.5, 1e-7, ""});
   if (peer_us > 0) {
     comparison.providers.push_back({"onednn blocked=0", "onednn", {}, peer_us, 2, 20, 0.25, 2e-7, ""});
+    comparison.incumbent = "oneDNN 3.2.0";
     comparison.best_peer = "onednn blocked=0";
     comparison.speedup = peer_us / own_us;
   }

@@ -40,11 +40,12 @@ TEST(ReportJson, HasExactlyTheSchemasKeys) {
   EXPECT_EQ(json["environment"]["date"], "2024-05-06T07:08:09Z");
   const Json& row = json["rows"].at(0);
   EXPECT_EQ(keys(row), (std::set<std::string>{"case", "problem", "device", "roofline", "providers",
-                                              "best_peer", "speedup", "decision"}));
+                                              "incumbent", "best_peer", "speedup", "decision"}));
   EXPECT_EQ(row["case"], "a case");
   EXPECT_EQ(row["device"], "cpu-test");
   EXPECT_EQ(keys(row["roofline"]),
             (std::set<std::string>{"floor_us", "bound", "flops_per_second", "bytes_per_second"}));
+  EXPECT_EQ(row["incumbent"], "oneDNN 3.2.0");
   EXPECT_EQ(row["best_peer"], "onednn blocked=0");
   EXPECT_EQ(row["speedup"], 2.0);
   ASSERT_EQ(row["providers"].size(), 2u);

@@ -11,6 +11,7 @@
 
 #include "convtune/database.h"
 #include "convtune/error.h"
+#include "plan/algorithms.h"
 #include "refusal.h"
 
 namespace convtune {
@@ -77,6 +78,23 @@ TEST_F(Tuner, ARecordOfOtherKernelsIsAMiss) {
   record.kernel_hash = "of-an-older-kernel";
   database.store(record);
   EXPECT_EQ(plan(kProblem).plan().source, PlanSource::estimate);
+}
+
+TEST_F(Tuner, ARecordProvenAgainstAnOlderVendorIsOfferedForRenewal) {
+  if (vendor_library(Device::Kind::cpu).empty()) GTEST_SKIP() << "there is no oneDNN here";
+  EXPECT_EQ(tune(kProblem, {}, quick_).comparison.incumbent, vendor_library(Device::Kind::cpu));
+  const Database database;
+  Record record = database.list().at(0);
+  EXPECT_EQ(renewal(record), "") << record.software;
+  record.undecided = 0;
+  record.software = "convtune 0.1.0, oneDNN 1.2.3";
+  database.store(record);
+  const TuningReport report = tune(kProblem, {}, quick_);
+  EXPECT_TRUE(report.from_record);
+  EXPECT_EQ(report.comparison.incumbent, "oneDNN 1.2.3");
+  ASSERT_EQ(report.warnings.size(), 1u);
+  EXPECT_NE(report.warnings[0].find("proven against oneDNN 1.2.3"), std::string::npos) << report.warnings[0];
+  EXPECT_NE(plan(kProblem).plan().why.find("proven against oneDNN 1.2.3"), std::string::npos);
 }
 
 TEST_F(Tuner, ARecordWithoutProofAnswersThePlanAndNotTheNextSearch) {
