@@ -20,7 +20,7 @@ struct Bench {
   double seconds = 3;
 
   int run() const {
-    const std::vector<ConvProblem> problems = problem.problems();
+    const Asked asked = problem.asked();
     if (!(seconds > 0 && seconds <= 86400))  // so written, it refuses NaN too
       throw Error(ErrorKind::invalid_argument,
                   fmt::format("--seconds {} is not above 0 and at most a day", seconds));
@@ -29,11 +29,11 @@ struct Bench {
     options.seconds_per_case = seconds;
     options.cancel = interrupt_flag();
     return report_cases(
-        problems, where, results,
-        [&](const ConvProblem& asked, const std::string& name, ProgressLine& progress) -> CaseResult {
+        asked, where, results,
+        [&](const ConvProblem& one, const std::string& name, ProgressLine& progress) -> CaseResult {
           progress.show(fmt::format("measuring for {:g} s: {}", seconds, name));
           ReportRow row;
-          row.comparison = compare(asked, where.device, options);
+          row.comparison = compare(one, where.device, options);
           // Cut short, the numbers rest on too few samples to be shown.
           if (interrupted()) return {};
           return {std::move(row), {}};
@@ -56,7 +56,8 @@ Command add_bench(CLI::App& parent) {
       "Examples:\n"
       "  convtune bench alexnet_conv1 --batch 8\n"
       "  convtune bench --suite all --batch 8 --seconds 5 --json bench.json\n"
-      "  convtune bench --suite stem --csv - > stem.csv\n\n"
+      "  convtune bench --suite stem --csv - > stem.csv\n"
+      "  convtune bench --model unet.onnx --dtype bf16 --layout nhwc\n\n"
       "bench never tunes: run `convtune tune` on the same problems first.");
   return {app, [bench] { return bench->run(); }};
 }

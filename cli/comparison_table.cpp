@@ -60,14 +60,6 @@ Providers best_of_layouts(const Providers& peers, const std::string& best_peer) 
   return best;
 }
 
-const ProviderResult* best_peer(const Comparison& comparison) {
-  for (std::size_t i = 1; i < comparison.providers.size(); ++i)
-    if (const ProviderResult& one = comparison.providers[i];
-        one.name == comparison.best_peer && one.failure.empty() && one.time_us > 0)
-      return &one;
-  return nullptr;
-}
-
 std::string table_of(const Comparison& comparison, const Providers& rows, const Style& style) {
   const Roofline& roof = comparison.roofline;
   double least_us = 0;

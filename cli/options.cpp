@@ -181,29 +181,93 @@ std::string label(const ConvProblem& problem) {
   return problem.name.empty() ? to_string(problem) : problem.name;
 }
 
+// "input=1x3x224x224"; a name may hold a '=' of its own.
+std::pair<std::string, std::vector<std::int64_t>> parse_shape(const std::string& text) {
+  const auto fail = [&] {
+    return bad(fmt::format("--shape '{}' is no shape of an input; write input=1x3x224x224", printable(text)));
+  };
+  const std::size_t mark = text.rfind('=');
+  if (mark == text.npos || mark == 0) throw fail();
+  std::vector<std::int64_t> extents;
+  const char* at = text.data() + mark + 1;
+  const char* const end = text.data() + text.size();
+  while (true) {
+    std::int64_t extent = -1;
+    const auto [rest, error] = std::from_chars(at, end, extent);
+    if (error != std::errc() || extent < 0 || (rest != end && *rest != 'x')) throw fail();
+    extents.push_back(extent);
+    if (rest == end) return {text.substr(0, mark), extents};
+    at = rest + 1;
+  }
+}
+
 void ProblemOptions::add_to(CLI::App& app) {
   app.add_option("PROBLEM", words,
                  "Case names or benchdnn lines; words like precision=tf32 act=relu belong to the one before");
   app.add_option("--suite", suite, "All problems of " + suite_help())->type_name("SUITE");
-  add_whole_number(app, "--batch", batch, 0, kLargest, "Use this batch size instead of the problem's (mb)");
+  add_model_to(app)->excludes("PROBLEM")->excludes("--suite");
 }
 
-std::vector<ConvProblem> ProblemOptions::problems() const {
+CLI::Option* ProblemOptions::add_model_to(CLI::App& app) {
+  add_whole_number(app, "--batch", batch, 0, kLargest, "Use this batch size instead of the problem's (mb)");
+  add_choice(app, "--dtype", dtype, {"f32", "f16", "bf16"}, "Use this element type instead of the problem's");
+  add_choice(app, "--layout", layout, {"nchw", "nhwc"}, "Use this layout instead of the problem's");
+  CLI::Option* of_model =
+      app.add_option("--model", model, "The convolutions of an ONNX file, or of a list by `cases --json`")
+          ->type_name("FILE");
+  app.add_option("--shape", shapes, "Of a model's input that it leaves open: input=1x3x224x224")
+      ->type_name("NAME=SHAPE")
+      ->needs(of_model);
+  app.add_option("--python", python, "The Python that has the package onnx, which reads the model")
+      ->type_name("PROGRAM")
+      ->capture_default_str()
+      ->needs(of_model);
+  return of_model;
+}
+
+Model ProblemOptions::read() const {
+  ModelOptions options;
+  options.batch = batch;
+  options.python = python;
+  for (const std::string& text : shapes) options.shapes.push_back(parse_shape(text));
+  Model found = read_model(model, options);
+  for (const SkippedLayers& one : found.skipped)
+    print_warning(printable(fmt::format(
+        "skipped {} ({}{}): {}", one.count == 1 ? one.what : fmt::format("{} of {}", one.count, one.what),
+        one.layers.empty() ? "" : one.layers.front(),
+        one.layers.size() > 1 ? fmt::format(" and {} more", one.layers.size() - 1) : "", one.why)));
+  return found;
+}
+
+ConvProblem ProblemOptions::changed(ConvProblem problem) const {
+  if (batch && model.empty()) problem.n = *batch;  // a model's batch is its inputs'
+  if (!dtype.empty()) problem.dtype = parse_dtypes(dtype);
+  if (!layout.empty()) problem.layout = parse_layout(layout);
+  validate(problem);
+  return problem;
+}
+
+Asked ProblemOptions::asked() const {
   if (empty())
-    throw bad("no problem given: name a case (see `convtune cases`), write a benchdnn line, or use --suite");
-  std::vector<ConvProblem> all = parse_problem_words(words);
+    throw bad(
+        "no problem given: name a case (see `convtune cases`), write a benchdnn line, or use --suite or "
+        "--model");
+  Asked found;
+  std::vector<ConvProblem>& all = found.problems;
+  all = parse_problem_words(words);
+  if (!model.empty()) {
+    found.model = read();
+    for (const ModelConvolution& one : found.model->convolutions) all.push_back(one.problem);
+  }
   if (!suite.empty()) {
     const std::vector<ConvProblem> listed = suite_problems(suite);
     if (listed.empty()) throw bad(fmt::format("suite '{}' has no problems", suite));
     all.insert(all.end(), listed.begin(), listed.end());
   }
-  if (batch) {
-    for (ConvProblem& problem : all) {
-      problem.n = *batch;
-      validate(problem);
-    }
-  }
-  return all;
+  for (ConvProblem& one : all) one = changed(std::move(one));
+  if (found.model)
+    for (std::size_t i = 0; i < all.size(); ++i) found.model->convolutions[i].problem = all[i];
+  return found;
 }
 
 void DeviceOptions::add_to(CLI::App& app) {

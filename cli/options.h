@@ -9,20 +9,37 @@
 #include <vector>
 
 #include "convtune/device.h"
+#include "convtune/model.h"
 #include "convtune/problem.h"
 
 namespace convtune::cli {
 
+// What a subcommand is to work on. Of a model: problem i is its convolution i.
+struct Asked {
+  std::vector<ConvProblem> problems;
+  std::optional<Model> model;
+};
+
 // Options of one subcommand. They live as long as the process: the command line points into them.
 struct ProblemOptions {
   std::vector<std::string> words;
-  std::string suite;
+  std::string suite, model, python = "python3", dtype, layout;
+  std::vector<std::string> shapes;  // of the model's inputs
   std::optional<std::int64_t> batch;
 
   void add_to(CLI::App& app);
-  bool empty() const { return words.empty() && suite.empty(); }
-  // The words' problems, then the suite's, with the batch put in. Throws Error if there is none.
-  std::vector<ConvProblem> problems() const;
+  // --model and what changes its problems, alone. Returns --model.
+  CLI::Option* add_model_to(CLI::App& app);
+  bool empty() const { return words.empty() && suite.empty() && model.empty(); }
+  // The words' problems, then the suite's; or the model's, whose skipped layers are told on stderr. With
+  // batch, types and layout put in. Throws Error if there is none.
+  Asked asked() const;
+  std::vector<ConvProblem> problems() const { return asked().problems; }
+  // With batch, types and layout put in.
+  ConvProblem changed(ConvProblem problem) const;
+
+ private:
+  Model read() const;
 };
 
 struct DeviceOptions {

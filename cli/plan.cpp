@@ -7,8 +7,10 @@
 #include "command.h"
 #include "comparison_table.h"
 #include "convtune/convolution.h"
+#include "convtune/database.h"
 #include "convtune/error.h"
 #include "convtune/estimate.h"
+#include "model_table.h"
 #include "options.h"
 #include "output.h"
 #include "table.h"
@@ -27,18 +29,39 @@ struct PlanCommand {
 
   int run() const {
     if (!target.empty()) return run_for_target();
-    const std::vector<ConvProblem> problems = problem.problems();
+    const auto [problems, model] = problem.asked();
     const Config forced = parse_config(config);
     const DeviceInfo where = device.select();
+    if (model) return run_for_model(*model, where, forced);
     for (std::size_t i = 0; i < problems.size(); ++i) {
       if (i > 0) fmt::print("\n");
-      const Convolution planned = algorithm.empty()
-                                      ? convtune::plan(problems[i], where.device)
-                                      : convtune::plan(problems[i], where.device, algorithm, forced);
-      fmt::print("{}", sheet(planned));
-      if (explain_config) fmt::print("\n{}", explained(planned));
+      const Convolution found = planned(problems[i], where, forced);
+      fmt::print("{}", sheet(found));
+      if (explain_config) fmt::print("\n{}", explained(found));
       if (algorithm.empty()) fmt::print("\n{}", answer_table(problems[i], where));
     }
+    print_library_warnings();
+    return 0;
+  }
+
+  Convolution planned(const ConvProblem& asked, const DeviceInfo& where, const Config& forced) const {
+    return algorithm.empty() ? convtune::plan(asked, where.device)
+                             : convtune::plan(asked, where.device, algorithm, forced);
+  }
+
+  // A row a convolution; its time is the record's that the plan is from.
+  int run_for_model(const Model& model, const DeviceInfo& where, const Config& forced) const {
+    const Database records;
+    std::vector<PlannedRow> rows;
+    for (const ModelConvolution& one : model.convolutions) {
+      const Convolution found = planned(one.problem, where, forced);
+      const Plan& plan = found.plan();
+      PlannedRow row{&one, with_config(plan.algorithm, plan.config), std::string(to_string(plan.source))};
+      if (plan.source == PlanSource::tuned || plan.source == PlanSource::unproven)
+        if (const auto record = records.find(found.problem(), where.fingerprint)) row.us = record->time_us;
+      rows.push_back(std::move(row));
+    }
+    fmt::print("{}", render_plans(std::move(rows), "recorded", style_of(stdout)));
     print_library_warnings();
     return 0;
   }
@@ -66,11 +89,12 @@ struct PlanCommand {
   }
 
   int run_for_target() const {
-    const std::vector<ConvProblem> problems = problem.problems();
+    const auto [problems, model] = problem.asked();
     const Target on = find_target(target);
     TargetPlanOptions options;
     options.algorithm = algorithm;
     options.candidates = candidates.value_or(options.candidates);
+    if (model) return run_for_target(*model, on, options);
     for (std::size_t i = 0; i < problems.size(); ++i) {
       const TargetPlan found = plan_for_target(problems[i], on, options);
       const Style style = style_of(stdout);
@@ -85,6 +109,25 @@ struct PlanCommand {
         fmt::print("{} not compiled (--candidates)\n",
                    counted(found.not_tried, "config was", "configs were"));
     }
+    print_library_warnings();
+    return 0;
+  }
+
+  // A row a convolution, with the best estimate.
+  static int run_for_target(const Model& model, const Target& on, const TargetPlanOptions& options) {
+    fmt::print("{}: compiled for {} ({}), not run; times are estimates of a model\n", printable(model.name),
+               on.name, on.product);
+    std::vector<PlannedRow> rows;
+    for (const ModelConvolution& one : model.convolutions) {
+      const TargetPlan found = plan_for_target(one.problem, on, options);
+      PlannedRow row{&one, "-", "-"};
+      if (!found.candidates.empty() && found.candidates[0].failure.empty()) {
+        const CandidateEstimate& best = found.candidates[0];
+        row = {&one, with_config(best.algorithm, best.config), "estimate", best.estimate_us};
+      }
+      rows.push_back(std::move(row));
+    }
+    fmt::print("{}", render_plans(std::move(rows), "estimated", style_of(stdout)));
     print_library_warnings();
     return 0;
   }

@@ -8,6 +8,7 @@
 #include "command_line.h"
 #include "exit_code.h"
 #include "interrupt.h"
+#include "model_table.h"
 #include "options.h"
 #include "output.h"
 
@@ -46,8 +47,9 @@ void ReportOptions::add_to(CLI::App& app) {
   app.add_flag("--all", detail.all, "Show every way of the vendor's, not only the best of each layout");
 }
 
-int report_cases(const std::vector<ConvProblem>& problems, const DeviceInfo& device,
-                 const ReportOptions& options, const MeasureCase& measure) {
+int report_cases(const Asked& asked, const DeviceInfo& device, const ReportOptions& options,
+                 const MeasureCase& measure) {
+  const std::vector<ConvProblem>& problems = asked.problems;
   const ReportFiles files(options);
   std::FILE* const stream = files.table_stream();
   const Style style = style_of(stream);
@@ -96,6 +98,13 @@ int report_cases(const std::vector<ConvProblem>& problems, const DeviceInfo& dev
     print_library_warnings();
   }
 
+  if (asked.model) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows[i].count = asked.model->convolutions[i].count;
+      rows[i].layers = asked.model->convolutions[i].layers;
+    }
+    put(stream, '\n' + render_model(rows, style));
+  }
   if (rows.size() > 1) put(stream, '\n' + render_summary(rows, style));
   // An interrupted run with nothing measured has nothing to say in a file.
   const std::size_t done = rows.size();

@@ -12,6 +12,7 @@
 #include "convtune/device.h"
 #include "convtune/problem.h"
 #include "convtune/report.h"
+#include "options.h"
 #include "output.h"
 #include "progress.h"
 
@@ -48,9 +49,10 @@ struct CaseResult {
 // Measures one case; `label` starts its progress lines.
 using MeasureCase = std::function<CaseResult(const ConvProblem&, const std::string& label, ProgressLine&)>;
 
-// Measures case after case, prints each as it is done and writes the files at the end. A case that
-// fails becomes a row that says why; the others go on. Returns the exit code: that of the first failure.
-int report_cases(const std::vector<ConvProblem>& problems, const DeviceInfo& device,
-                 const ReportOptions& options, const MeasureCase& measure);
+// Measures case after case, prints each as it is done, at last where a model's time goes, and writes the
+// files at the end. A case that fails becomes a row that says why; the others go on. Returns the exit code:
+// that of the first failure.
+int report_cases(const Asked& asked, const DeviceInfo& device, const ReportOptions& options,
+                 const MeasureCase& measure);
 
 }  // namespace convtune::cli

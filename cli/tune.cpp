@@ -44,7 +44,7 @@ CaseResult Tune::tune_case(const ConvProblem& asked, const DeviceInfo& where, Tu
 }
 
 int Tune::run() const {
-  const std::vector<ConvProblem> problems = problem.problems();
+  const Asked asked = problem.asked();
   TuneOptions options;
   const Budget limit = parse_budget(budget);
   options.budget_seconds = limit.seconds;
@@ -54,9 +54,9 @@ int Tune::run() const {
   options.save = !no_save;
   options.cancel = interrupt_flag();
   const DeviceInfo where = device.select();
-  return report_cases(problems, where, results,
-                      [&](const ConvProblem& asked, const std::string& name, ProgressLine& progress) {
-                        return tune_case(asked, where, options, name, progress);
+  return report_cases(asked, where, results,
+                      [&](const ConvProblem& one, const std::string& name, ProgressLine& progress) {
+                        return tune_case(one, where, options, name, progress);
                       });
 }
 
@@ -84,7 +84,8 @@ Command add_tune(CLI::App& parent) {
       "  convtune tune alexnet_conv1\n"
       "  convtune tune alexnet_conv1 --batch 8 --budget 30s\n"
       "  convtune tune mb1ic3ih224oc64kh7sh2ph3 act=relu --retune\n"
-      "  convtune tune --suite stem --json stem.json\n\n"
+      "  convtune tune --suite stem --json stem.json\n"
+      "  convtune tune --model resnet50.onnx --batch 8 --budget 30s\n\n"
       "A quarter of the budget goes to the vendor's ways, in the order of its heuristics; then candidates "
       "are tried, the first guess of every algorithm first and the others by forecast; then what the vendor "
       "has left. 8 % are kept for the best of both in turns, up to 15 % for the last stage, 10 % for the "

@@ -31,11 +31,14 @@ struct TuningSummary {
   std::vector<SearchStep> steps = {};
 };
 
-// One case of a report. `failure`: why there are no measurements.
+// One case of a report. `failure`: why there are no measurements. Of a model: how often the case runs in one
+// pass, and the names of its layers.
 struct ReportRow {
   Comparison comparison;
   std::optional<TuningSummary> tuning;
   std::string failure;
+  std::int64_t count = 1;
+  std::vector<std::string> layers = {};
 };
 ReportRow report_row(TuningReport report);
 
@@ -65,6 +68,16 @@ ReportSummary summarize(const std::vector<ReportRow>& rows);
 
 // convtune's own result; null where the row failed.
 const ProviderResult* own_result(const ReportRow& row);
+// The best peer's; null where there is none.
+const ProviderResult* best_peer(const Comparison& comparison);
+
+// One pass through a model's convolutions: each row's time as often as it runs.
+struct ModelTimes {
+  double us = 0;             // convtune's
+  double best_peer_us = 0;   // convtune's own where no peer ran
+  std::int64_t without = 0;  // rows that failed, and are no part of either
+};
+ModelTimes model_times(const std::vector<ReportRow>& rows);
 
 // A convolution of a PyTorch model, in the modules `names`; times in microseconds of one call.
 struct ModelLayer {

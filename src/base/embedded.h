@@ -13,7 +13,7 @@ struct EmbeddedFile {
 std::span<const EmbeddedFile> embedded_cases();
 std::span<const EmbeddedFile> embedded_kernels();  // device code below src/cuda/
 std::span<const EmbeddedFile> embedded_exports();  // src/export/
-std::span<const EmbeddedFile> embedded_runners();  // src/runner/
+std::span<const EmbeddedFile> embedded_runners();  // programs in Python
 std::span<const EmbeddedFile> embedded_pages();    // src/page/templates/
 
 }  // namespace convtune

@@ -39,13 +39,6 @@ std::vector<const ProviderResult*> peers_of(const Comparison& comparison) {
   return peers;
 }
 
-const ProviderResult* best_peer(const Comparison& comparison) {
-  for (std::size_t i = 1; i < comparison.providers.size(); ++i)
-    if (const ProviderResult& one = comparison.providers[i]; one.name == comparison.best_peer && ran(one))
-      return &one;
-  return nullptr;
-}
-
 std::string measured(const ProviderResult& one) {
   return measured_text(one.time_us, one.mad_us, one.n > 1);
 }

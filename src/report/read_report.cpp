@@ -211,6 +211,8 @@ ReportRow row_of(const Node& node) {
   if (const Node kernel = node.at("resources")) comparison.resources = resources_of(kernel);
   if (const Node tuning = node.at("tuning")) row.tuning = tuning_of(tuning);
   row.failure = node.at("failure").text();
+  row.layers = node.at("layers").texts();
+  if (const Node count = node.at("count")) row.count = count.whole();
   return row;
 }
 

@@ -133,6 +133,10 @@ Json row_json(const ReportRow& row) {
   if (comparison.resources) json["resources"] = resources_json(*comparison.resources);
   if (row.tuning) json["tuning"] = tuning_json(*row.tuning);
   if (!row.failure.empty()) json["failure"] = row.failure;
+  if (!row.layers.empty()) {
+    json["count"] = row.count;
+    json["layers"] = row.layers;
+  }
   return json;
 }
 
@@ -157,6 +161,11 @@ void add_content(Json& json, const std::vector<ReportRow>& rows) {
   json["wins"] = summary.wins;
   json["ties"] = summary.ties;
   json["losses"] = summary.losses;
+  if (std::any_of(rows.begin(), rows.end(), [](const ReportRow& row) { return !row.layers.empty(); })) {
+    const ModelTimes times = model_times(rows);
+    json["model_times"] = {
+        {"time_us", times.us}, {"best_peer_us", times.best_peer_us}, {"rows_without", times.without}};
+  }
 }
 
 void add_content(Json& json, const VerifyReport& verified) {
@@ -277,6 +286,30 @@ const ProviderResult* own_result(const ReportRow& row) {
   const auto& providers = row.comparison.providers;
   if (!row.failure.empty() || providers.empty() || !providers.front().failure.empty()) return nullptr;
   return &providers.front();
+}
+
+const ProviderResult* best_peer(const Comparison& comparison) {
+  for (std::size_t i = 1; i < comparison.providers.size(); ++i)
+    if (const ProviderResult& one = comparison.providers[i];
+        one.name == comparison.best_peer && one.failure.empty() && one.time_us > 0)
+      return &one;
+  return nullptr;
+}
+
+ModelTimes model_times(const std::vector<ReportRow>& rows) {
+  ModelTimes times;
+  for (const ReportRow& row : rows) {
+    const ProviderResult* const own = own_result(row);
+    if (!own) {
+      ++times.without;
+      continue;
+    }
+    const ProviderResult* const peer = best_peer(row.comparison);
+    const auto count = static_cast<double>(row.count);
+    times.us += count * own->time_us;
+    times.best_peer_us += count * (peer ? peer : own)->time_us;
+  }
+  return times;
 }
 
 ReportSummary summarize(const std::vector<ReportRow>& rows) {

@@ -12,7 +12,7 @@
 #include "contract/micro_tuning.h"
 #include "convtune/problem.h"
 #include "convtune/target.h"
-#include "triton/python_child.h"
+#include "python/python_child.h"
 
 namespace convtune {
 

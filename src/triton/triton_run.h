@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "convtune/problem.h"
-#include "triton/python_child.h"
+#include "python/python_child.h"
 
 namespace convtune {
 

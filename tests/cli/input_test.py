@@ -233,6 +233,9 @@ class Information(CliTest):
             for example in examples:
                 if "--target" in example:
                     continue  # for a GPU that need not be here; it asks for NVRTC and takes no device
+                if "--model" in example:
+                    self.refused(example[1:], 2, "there is no model file")
+                    continue
                 result = self.run_command(*example[1:], "--device", "cuda:97", cwd=self.folder)
                 self.assertEqual(result.returncode, 3, f"{example}: {result.stderr}")
 

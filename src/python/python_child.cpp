@@ -1,6 +1,6 @@
 // See python_child.h. The programs are built into the library and given on the command line, so that nothing
 // is left in any folder.
-#include "triton/python_child.h"
+#include "python/python_child.h"
 
 #include <fmt/format.h>
 
@@ -26,16 +26,22 @@ for name, text in zip(words[::2], words[1::2]):
 module.main()
 )";
 
+// Whether a program imports a module, of those that stand before it.
+bool imports(std::string_view program, std::string_view module) {
+  if (program == "onnx_reader") return module == "onnx_graph";
+  return module.starts_with("python_") || module == "triton_reader";
+}
+
 std::vector<std::string> command_of(const std::string& python, const std::string& program) {
   const std::string file = find_program(python);
   if (file.empty())
     throw Error(ErrorKind::unsupported,
-                fmt::format("there is no {} on PATH, which reads and runs Triton files; --python names one",
+                fmt::format("there is no {} on PATH, which reads Triton and ONNX files; --python names one",
                             convtune::quoted(python)));
   std::vector<std::string> words = {file, "-u", "-c", kStart};
   for (const EmbeddedFile& module : embedded_runners()) {  // in an order in which each finds what it imports
     const std::string_view name = module.name.substr(0, module.name.rfind('.'));
-    if (name != program && name.starts_with("triton_") && name != "triton_reader") continue;
+    if (name != program && !imports(program, name)) continue;
     words.emplace_back(name);
     words.emplace_back(module.text);
     if (name == program) break;

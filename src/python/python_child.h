@@ -1,5 +1,5 @@
-// A Python process that runs a program of src/runner/ and is talked to by lines of JSON. Who starts one:
-// triton_file, triton_compiler, triton_run.
+// A Python process that runs a program which is built in, and is talked to by lines of JSON. Who starts one:
+// triton_file, triton_compiler, triton_run, onnx/model.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@ class RunCancelled {};
 
 class PythonChild {
  public:
-  // `program`: a file of src/runner/ without its ending, whose main() runs; those that it imports come with
-  // it. Throws Error{unsupported} where there is no such Python.
+  // `program`: one of the files that src/CMakeLists.txt embeds as runners, without its ending, whose main()
+  // runs; those that it imports come with it. Throws Error{unsupported} where there is no such Python.
   PythonChild(const std::string& python, const std::string& program, double seconds,
               std::function<bool()> cancelled = {});
 

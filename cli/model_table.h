@@ -1,0 +1,31 @@
+// The tables of --model: a model's convolutions, each with how often it runs, and where the time of them
+// goes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "convtune/model.h"
+#include "convtune/report.h"
+#include "table.h"
+
+namespace convtune::cli {
+
+// What `cases` shows, in the model's order.
+std::string render_convolutions(const Model& model, const Style& style);
+
+// Where the time goes by the best peer of each row, and what is gained: most time first, and all of it. Empty
+// where nothing was measured.
+std::string render_model(const std::vector<ReportRow>& rows, const Style& style);
+
+// What `plan` knows of a convolution: `us` of one run, from a record or by a model's estimate; 0 is not
+// known.
+struct PlannedRow {
+  const ModelConvolution* convolution;
+  std::string algorithm, source;
+  double us = 0;
+};
+// Most time first, then most work. `time`: what the times are: "recorded", "estimate".
+std::string render_plans(std::vector<PlannedRow> rows, const std::string& time, const Style& style);
+
+}  // namespace convtune::cli

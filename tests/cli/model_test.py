@@ -1,0 +1,115 @@
+"""Drives the real convtune command with models that are lists, and with Pythons that answer for an ONNX file as they
+should not. What is read of ONNX files tests/python/test_onnx_model.py shows.
+
+Usage: model_test.py PATH_OF_CONVTUNE [unittest options]. Standard library only.
+"""
+
+import json
+import random
+import stat
+
+from convtune_command import TINY, CliTest, main
+
+CONVOLUTION = {"problem": TINY, "count": 2, "layers": ["first", "second"]}
+MODEL = {"schema": 1, "model": "net", "convolutions": [CONVOLUTION], "skipped": []}
+
+
+class Lists(CliTest):
+    def path(self, model=None, name="net.json"):
+        path = self.folder / name
+        path.write_text(json.dumps(model or MODEL))
+        return str(path)
+
+    def test_every_command_takes_one(self):
+        here = ["--model", self.path(), "--device", "cpu", "--threads", "1"]
+        shown = self.ok("cases", "--model", self.path()).stdout
+        self.assertIn("first and 1 more     2", shown)
+        self.assertIn("all of net", shown)
+        again = self.folder / "again.json"
+        self.ok("cases", "--model", self.path(), "--batch", "4", "--dtype", "f16", "--layout", "nhwc", "--json", str(again))
+        self.assertEqual(json.loads(again.read_text())["convolutions"][0]["problem"],
+                         "mb4ic3ih8oc4kh3ph1 layout=nhwc dtype=f16")
+        self.assertIn("1 kind has no recorded time", self.ok("plan", *here).stdout)
+        self.assertIn("0 mismatches", self.ok("verify", *here, "--algorithm", "reference").stdout)
+        out = self.folder / "out.json"
+        table = self.ok("bench", *here, "--seconds", "0.05", "--json", str(out)).stdout
+        self.assertRegex(table, r"first and 1 more +2 +100.0 %")
+        report = json.loads(out.read_text())
+        self.assertEqual((report["rows"][0]["count"], report["rows"][0]["layers"]), (2, ["first", "second"]))
+        self.assertAlmostEqual(report["model_times"]["time_us"], 2 * report["rows"][0]["providers"][0]["time_us"], places=3)
+
+    def test_types_and_layout_are_of_every_problem(self):
+        self.assertIn("layout=nhwc dtype=bf16", self.ok("plan", TINY, "--dtype", "bf16", "--layout", "nhwc", "--device",
+                                                        "cpu").stdout)
+        self.refused(["plan", TINY, "--dtype", "int8"], 2, "int8", "bf16")
+        self.refused(["plan", TINY, "--layout", "hwcn"], 2, "hwcn", "nhwc")
+
+    def test_what_does_not_go_together(self):
+        path = self.path()
+        self.refused(["plan", TINY, "--model", path], 2, "cannot be given together")
+        self.refused(["plan", "--suite", "stem", "--model", path], 2, "cannot be given together")
+        self.refused(["cases", "stem", "--model", path], 2, "cannot be given together")
+        self.refused(["plan", TINY, "--shape", "x=1x3"], 2, "--shape")
+        self.refused(["cases", "stem", "--json", "-"], 2, "--json")
+        self.refused(["plan", "--model", path, "--shape", "x=1x3"], 2, "no inputs")
+        self.refused(["plan", "--model", path, "--batch", str(10**18)], 2, str(10**18))
+
+    def test_lists_that_are_none(self):
+        for change, needle in [({"schema": 2}, "schema"), ({"more": 1}, "'more'"), ({"convolutions": []}, "no convolution"),
+                               ({"convolutions": [{**CONVOLUTION, "count": 0}]}, "count of convolution 1"),
+                               ({"convolutions": [{**CONVOLUTION, "problem": "mb1ic3"}]}, "problem of convolution 1")]:
+            self.refused(["plan", "--model", self.path({**MODEL, **change})], 2, "net.json", needle)
+        self.refused(["plan", "--model", str(self.folder / "no.json")], 2, "there is no model file")
+
+    def test_changed_lists(self):
+        """A sentence and exit code 2, or a list. tests/unit/onnx changes 10,000 of them."""
+        text, path, seen = json.dumps(MODEL).encode(), self.folder / "net.json", set()
+        for number in range(40):
+            draw = random.Random(number)
+            changed = bytearray(text)
+            for _ in range(draw.choice((1, 1, 2, 5))):
+                at = draw.randrange(len(changed))
+                changed[at:at + draw.choice((0, 1, 9))] = draw.choice((b"", b"9", b"-", b'"', b"}", b"[" * 999, b"\xff\0"))
+            path.write_bytes(changed)
+            result = self.run_command("cases", "--model", str(path))
+            seen.add(result.returncode)
+            self.assertIn(result.returncode, (0, 2), result.stderr)
+            self.assertEqual(result.stderr.count("convtune: error: "), int(result.returncode == 2), changed)
+        self.assertIn(2, seen)
+
+
+class Pythons(CliTest):
+    def answered(self, script):
+        """What the command says where that is the Python that reads the file."""
+        python = self.folder / "python"
+        python.write_text("#!/bin/sh\n" + script)
+        python.chmod(python.stat().st_mode | stat.S_IXUSR)
+        (self.folder / "net.onnx").write_bytes(b"x")
+        return ["cases", "--model", str(self.folder / "net.onnx"), "--python", str(python)]
+
+    def test_answers_that_are_none(self):
+        for script, needle in [
+            ("exit 3", "ended with exit code 3"),
+            ("kill -9 $$", "ended by signal 9"),
+            ("echo nonsense", "nonsense"),
+            ("echo '{}'", "no field 'convolutions'"),
+            ("echo '{\"convolutions\": [{}], \"skipped\": []}'", "no field 'count'"),
+            ("echo '{\"refused\": \"no model of mine\"}'", "net.onnx': no model of mine"),
+            ("echo '{\"missing\": \"No module named onnx\"}'", "-m pip install onnx"),
+        ]:
+            self.refused(self.answered(script), 2, needle)
+        self.refused(["cases", "--model", str(self.folder / "net.onnx"), "--python", "no_such_python"], 2, "no_such_python")
+
+    def test_a_good_answer(self):
+        answer = {"convolutions": [CONVOLUTION, {**CONVOLUTION, "problem": "mb1ic3ih8oc4kh9"}],
+                  "skipped": [{"what": "ConvInteger", "why": "its tensors are integers", "count": 2, "layers": ["a\x1b[2J", "b"]}]}
+        (self.folder / "answer").write_text(json.dumps(answer))
+        result = self.ok(*self.answered(f"cat '{self.folder}/answer'; echo"))
+        self.assertIn("all of net", result.stdout)
+        self.assertIn("skipped 2 of ConvInteger", result.stderr)
+        self.assertIn("skipped 2 of convolution (first and 1 more): ", result.stderr)
+        self.assertNotIn("\x1b", result.stderr)
+
+
+if __name__ == "__main__":
+    main()

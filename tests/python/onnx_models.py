@@ -1,0 +1,129 @@
+"""ONNX files for the tests of --model, made by onnx.helper: networks that everybody knows, without their numbers, since
+nothing of them is run. Weights are external data whose file is not there, so that nothing may need it."""
+
+import onnx
+from onnx import TensorProto, helper
+
+
+class Maker:
+    """A graph as it is written down: values are names, shapes are left to ONNX."""
+
+    def __init__(self, elements=TensorProto.FLOAT):
+        self.nodes, self.weights, self.elements, self.count = [], [], elements, 0
+
+    def name(self, kind):
+        self.count += 1
+        return f"{kind}_{self.count}"
+
+    def weight(self, *extents):
+        tensor = TensorProto(name=self.name("weight"), dims=extents, data_type=self.elements,
+                             data_location=TensorProto.EXTERNAL)
+        tensor.external_data.add(key="location", value="nowhere.bin")
+        self.weights.append(tensor)
+        return tensor.name
+
+    def constant(self, value, elements=None):
+        tensor = helper.make_tensor(self.name("constant"), elements or self.elements, [], [value])
+        self.weights.append(tensor)
+        return tensor.name
+
+    def node(self, kind, *inputs, outputs=1, **attributes):
+        name = self.name(kind)
+        made = [name if at == 0 else f"{name}_{at}" for at in range(outputs)]
+        self.nodes.append(helper.make_node(kind, inputs, made, name="/" + name, **attributes))
+        return made[0]
+
+    def conv(self, x, inputs, outputs, filter_size, stride=1, groups=1, bias=False, **attributes):
+        more = [self.weight(outputs)] if bias else []
+        if "auto_pad" not in attributes and "pads" not in attributes:
+            attributes["pads"] = [filter_size // 2] * 4
+        return self.node("Conv", x, self.weight(outputs, inputs // groups, filter_size, filter_size), *more,
+                         strides=[stride, stride], group=groups, **attributes)
+
+    def norm(self, x, channels):
+        return self.node("BatchNormalization", x, *[self.weight(channels) for _ in range(4)])
+
+    def model(self, result, shape, opset=17, **more):
+        graph = helper.make_graph(self.nodes, "graph", [helper.make_tensor_value_info("input", self.elements, shape)],
+                                  [helper.make_tensor_value_info(result, self.elements, None)], self.weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8, **more)
+
+
+def resnet50(shape=("N", 3, 224, 224), elements=TensorProto.FLOAT):
+    make = Maker(elements)
+
+    def unit(x, inputs, outputs, filter_size, stride=1, act=True):
+        x = make.norm(make.conv(x, inputs, outputs, filter_size, stride), outputs)
+        return make.node("Relu", x) if act else x
+
+    x = make.node("MaxPool", unit("input", 3, 64, 7, 2), kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    inputs = 64
+    for width, blocks, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for block in range(blocks):
+            step = stride if block == 0 else 1
+            y = unit(unit(unit(x, inputs, width, 1), width, width, 3, step), width, 4 * width, 1, act=False)
+            if block == 0:
+                x = unit(x, inputs, 4 * width, 1, step, act=False)
+            x, inputs = make.node("Relu", make.node("Add", y, x)), 4 * width
+    x = make.node("Flatten", make.node("GlobalAveragePool", x))
+    return make.model(make.node("Gemm", x, make.weight(1000, 2048), make.weight(1000), transB=1), shape)
+
+
+def mobilenet_v2(shape=(1, 3, 224, 224)):
+    """ReLU6 as PyTorch exports it: Clip with bounds of constants."""
+    make = Maker()
+    low, high = make.constant(0.0), make.constant(6.0)
+
+    def unit(x, inputs, outputs, filter_size, stride=1, groups=1):  # batch normalisation is folded already
+        return make.node("Clip", make.conv(x, inputs, outputs, filter_size, stride, groups, bias=True), low, high)
+
+    x, inputs = unit("input", 3, 32, 3, 2), 32
+    for expand, outputs, blocks, stride in ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
+                                            (6, 160, 3, 2), (6, 320, 1, 1)):
+        for block in range(blocks):
+            step, width = (stride if block == 0 else 1), inputs * expand
+            y = unit(x, inputs, width, 1) if expand > 1 else x
+            y = make.conv(unit(y, width, width, 3, step, groups=width), width, outputs, 1, bias=True)
+            x = make.node("Add", x, y) if step == 1 and inputs == outputs else y
+            inputs = outputs
+    return make.model(make.node("GlobalAveragePool", unit(x, 320, 1280, 1)), shape)
+
+
+def yolo(shape=("batch", 3, "height", "width")):
+    """Blocks of YOLOv5's: SiLU as Sigmoid and Mul, shortcuts behind the activation, upsampling, concatenation."""
+    make = Maker()
+
+    def unit(x, inputs, outputs, filter_size, stride=1):
+        y = make.conv(x, inputs, outputs, filter_size, stride, bias=True)
+        return make.node("Mul", y, make.node("Sigmoid", y))
+
+    def stage(x, channels, blocks):
+        y, z = unit(x, channels, channels // 2, 1), unit(x, channels, channels // 2, 1)
+        for _ in range(blocks):
+            y = make.node("Add", y, unit(unit(y, channels // 2, channels // 2, 1), channels // 2, channels // 2, 3))
+        return unit(make.node("Concat", y, z, axis=1), channels, channels, 1)
+
+    x = unit(unit("input", 3, 32, 3, 2), 32, 64, 3, 2)
+    deep = stage(unit(stage(x, 64, 1), 64, 128, 3, 2), 128, 2)
+    scales = make.name("scales")
+    make.weights.append(helper.make_tensor(scales, TensorProto.FLOAT, [4], [1, 1, 2, 2]))
+    up = make.node("Resize", unit(deep, 128, 64, 1), "", scales, mode="nearest")
+    return make.model(make.conv(make.node("Concat", up, x, axis=1), 128, 255, 1, bias=True), shape)
+
+
+def unet(shape=(2, 1, 64, 64)):
+    """Two scales with leaky ReLU, transposed convolutions on the way up, SAME padding."""
+    make = Maker()
+
+    def unit(x, inputs, outputs):
+        return make.node("LeakyRelu", make.conv(x, inputs, outputs, 3, bias=True, auto_pad="SAME_UPPER"), alpha=0.1)
+
+    first = unit(unit("input", 1, 16), 16, 16)
+    second = unit(make.conv(first, 16, 32, 2, 2, pads=[0] * 4), 32, 32)
+    up = make.node("ConvTranspose", second, make.weight(32, 16, 2, 2), make.weight(16), strides=[2, 2])
+    return make.model(make.conv(unit(make.node("Concat", up, first, axis=1), 32, 16), 16, 2, 1), shape)
+
+
+def save(model, path):
+    onnx.save(model, str(path))
+    return str(path)

@@ -1,0 +1,380 @@
+"""`--model FILE.onnx`: what the command lists of files that everybody knows, of ONNX's own cases, and of files of every
+odd kind, each made here by onnx.helper."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import convtune
+import numpy
+import pytest
+
+onnx = pytest.importorskip("onnx", reason="the Python package onnx is not installed here: --model is not tested")
+import onnx_models as models  # noqa: E402
+from onnx import TensorProto, helper  # noqa: E402
+from onnx_models import Maker  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "src" / "onnx"))
+import onnx_reader  # noqa: E402
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "convtune", *map(str, arguments)], capture_output=True, text=True, timeout=300
+    )
+
+
+def listed(path, *options):
+    """By the whole command: {the problem: how often}, and the JSON."""
+    ran = run("cases", "--model", path, "--python", sys.executable, "--json", "-", *options)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    for one in found["convolutions"]:
+        assert one["count"] == len(one["layers"]) > 0
+    return {one["problem"]: one["count"] for one in found["convolutions"]}, found
+
+
+def refused(path, *options, command="cases"):
+    ran = run(command, "--model", path, "--python", sys.executable, *options)
+    assert ran.returncode == 2 and ran.stdout == "", ran
+    errors = [line for line in ran.stderr.splitlines() if line.startswith("convtune: error: ")]
+    assert len(errors) == 1, ran.stderr
+    return ran.stderr
+
+
+def read(model, batch=None, shapes=None):
+    """In this process, and each line as a Problem: (name, Problem, count)..., skipped."""
+    found = onnx_reader.read(onnx.ModelProto.FromString(model.SerializeToString()), batch, shapes or {})
+    return [(one["layers"][0], convtune.Problem.parse(one["problem"]), one["count"]) for one in found["convolutions"]], found[
+        "skipped"]
+
+
+def one(model, **options):
+    (found,), skipped = read(model, **options)
+    assert not skipped
+    return found[1]
+
+
+def test_resnet50(tmp_path):
+    counts, found = listed(models.save(models.resnet50(), tmp_path / "net.onnx"), "--batch", 8)
+    assert sum(counts.values()) == 53 and len(counts) == 27 and found["model"] == "net" and not found["skipped"]
+    assert counts["mb8ic3ih224oc64kh7sh2ph3 act=relu"] == 1
+    assert counts["mb8ic256ih14oc256kh3ph1 act=relu"] == 5
+    assert counts["mb8ic256ih14oc1024kh1 act=relu residual=1"] == 5
+    # Where a block changes its width, the sum is the shortcut's, which comes last.
+    assert counts["mb8ic1024ih14oc2048kh1sh2 act=relu residual=1"] == 1
+    assert counts["mb8ic512ih7oc2048kh1"] == 1
+    half, _ = listed(models.save(models.resnet50(elements=TensorProto.FLOAT16), tmp_path / "half.onnx"), "--batch", 1)
+    assert all("dtype=f16" in line for line in half)
+    last, _ = listed(tmp_path / "net.onnx", "--batch", 1, "--dtype", "bf16", "--layout", "nhwc")
+    assert all("dtype=bf16" in line and "layout=nhwc" in line for line in last) and len(last) == 27
+
+
+def test_mobilenet_v2(tmp_path):
+    path = models.save(models.mobilenet_v2(), tmp_path / "net.onnx")
+    counts, _ = listed(path)
+    assert sum(counts.values()) == 52
+    assert counts["mb1ic3ih224oc32kh3sh2ph1 act=clip:0:6"] == 1
+    assert counts["g384mb1ic384ih14oc384kh3ph1 act=clip:0:6"] == 4
+    assert counts["mb1ic384ih14oc64kh1 residual=1"] == 3
+    of_eight, _ = listed(path, "--batch", 8)  # though the file says 1
+    assert sum(of_eight.values()) == 52 and all("mb8" in line for line in of_eight)
+
+
+def test_yolo(tmp_path):
+    path = models.save(models.yolo(), tmp_path / "net.onnx")
+    assert "--shape input=1x3x224x224" in refused(path)
+    assert "--shape input=4x3x224x224" in refused(path, "--batch", 4)
+    counts, _ = listed(path, "--shape", "input=1x3x320x320")
+    assert sum(counts.values()) == 17 and sum("act=silu" in line for line in counts) == 11
+    assert counts["mb1ic64ih40oc64kh3ph1 act=silu"] == 2  # the shortcut comes behind the activation: no residual
+    assert counts["mb1ic128ih80oc255kh1"] == 1  # behind Resize and Concat
+
+
+def test_unet(tmp_path):
+    counts, _ = listed(models.save(models.unet(), tmp_path / "net.onnx"))
+    assert sum(counts.values()) == 7
+    assert counts["ic16ih64oc32kh2sh2 dir=bwd_d"] == 1
+    assert counts["ic32ih64oc16kh3ph1 act=leaky_relu:0.1"] == 1
+
+
+def test_the_list_is_a_model(tmp_path):
+    path = models.save(models.mobilenet_v2(), tmp_path / "net.onnx")
+    counts, found = listed(path)
+    (tmp_path / "list.json").write_text(json.dumps(found))
+    assert listed(tmp_path / "list.json")[1] == found
+    assert set(listed(tmp_path / "list.json", "--batch", 3)[0]) == {line.replace("mb1", "mb3") for line in counts}
+
+
+def _onnx_cases():
+    """ONNX's own cases of one convolution, with the outputs that their authors computed."""
+    from onnx.backend.test.case.node import conv, convtranspose
+
+    classes = [getattr(module, name) for module in (conv, convtranspose) for name in ("Conv", "ConvTranspose")
+               if hasattr(module, name)]
+    for of in classes:
+        for name in dir(of):
+            if name.startswith("export"):
+                yield of, name
+
+
+def test_onnxs_own_cases(monkeypatch):
+    """As their authors wrote them: the same output, computed from the problem that is listed by convtune's reference."""
+    seen = []
+
+    def expect(node, inputs, outputs, name, **_):
+        graph = helper.make_graph(
+            [node], name,
+            [helper.make_tensor_value_info(at, TensorProto.FLOAT, value.shape) for at, value in zip(node.input, inputs)],
+            [helper.make_tensor_value_info(at, TensorProto.FLOAT, None) for at in node.output])
+        problem = one(helper.make_model(graph))
+        x, w = (numpy.asarray(value, numpy.float32) for value in inputs[:2])
+        if x.ndim == 3:  # a height of 1
+            x, w, outputs = x[:, :, None], w[:, :, None], [outputs[0][:, :, None]]
+        conv = convtune.plan(problem, device="cpu")
+        if node.op_type == "Conv":
+            y = convtune.run(conv, x, convtune.pack(conv, w, None))
+        else:
+            y = convtune.backward_data(conv, x, convtune.pack(conv, w))
+        numpy.testing.assert_allclose(y, outputs[0], rtol=1e-5, atol=1e-5, err_msg=name)
+        seen.append(name)
+
+    for of, name in _onnx_cases():
+        monkeypatch.setattr(sys.modules[of.__module__], "expect", expect)
+        getattr(of, name)()
+    assert len(seen) >= 17 and len(set(seen)) == len(seen), seen
+
+
+@pytest.mark.parametrize("size, taps, stride, hole", [(9, 3, 2, 1), (8, 3, 2, 1), (7, 4, 1, 1), (10, 3, 3, 2), (5, 2, 1, 1)])
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+def test_auto_pad(auto_pad, size, taps, stride, hole):
+    make = Maker()
+    x = make.conv("input", 3, 4, taps, stride, auto_pad=auto_pad, dilations=[hole, hole])
+    problem = one(make.model(x, [1, 3, size, size]))
+    top, _, bottom, _ = problem.padding
+    if auto_pad == "VALID":
+        assert (top, bottom) == (0, 0)
+    else:
+        assert problem.output_size == (-(-size // stride),) * 2
+        assert 0 <= (bottom - top if auto_pad == "SAME_UPPER" else top - bottom) <= 1
+
+
+def test_dimensions_paddings_and_dynamic_weights():
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 2, 3, 4, 5, 6], strides=[1, 2, 3], dilations=[1, 2, 1], group=2)]
+    shapes = {"x": [2, 4, 9, 10, 11], "w": [6, 2, 3, 3, 3]}
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info(name, TensorProto.BFLOAT16, of) for name, of in shapes.items()],
+                              [helper.make_tensor_value_info("y", TensorProto.BFLOAT16, None)])
+    problem = one(helper.make_model(graph))
+    assert (problem.d, problem.h, problem.w, problem.t, problem.groups) == (9, 10, 11, 3, 2)
+    assert problem.padding == (1, 2, 3, 4, 5, 6) and problem.stride == (1, 2, 3) and problem.dilation == (1, 2, 1)
+    assert problem.dtype == "bf16" and not problem.bias
+
+
+def epilogue(follow, **options):
+    """Of a 3x3 convolution of 8 channels, behind which `follow(make, y)` puts nodes."""
+    make = Maker()
+    y = make.conv("input", 8, 8, 3)
+    (_, problem, _), = read(make.model(follow(make, y), [1, 8, 6, 6], **options))[0]
+    return problem.bias, problem.residual, problem.activation
+
+
+def gelu_by_erf(make, y):
+    erf = make.node("Erf", make.node("Div", y, make.constant(2**0.5)))
+    return make.node("Mul", make.node("Mul", y, make.node("Add", erf, make.constant(1.0))), make.constant(0.5))
+
+
+def gelu_by_tanh(make, y):
+    cube = make.node("Mul", make.node("Pow", y, make.constant(3.0)), make.constant(0.044715))
+    inner = make.node("Tanh", make.node("Mul", make.node("Add", y, cube), make.constant((2 / numpy.pi) ** 0.5)))
+    return make.node("Mul", make.node("Mul", make.constant(0.5), y), make.node("Add", make.constant(1.0), inner))
+
+
+def hardswish_by_clip(make, y):
+    part = make.node("Clip", make.node("Add", y, make.constant(3.0)), make.constant(0.0), make.constant(6.0))
+    return make.node("Div", make.node("Mul", y, part), make.constant(6.0))
+
+
+@pytest.mark.parametrize("follow, expected", [
+    (lambda make, y: make.node("Relu", y), "relu"),
+    (lambda make, y: make.node("Identity", make.node("Relu", make.node("Dropout", y))), "relu"),
+    (lambda make, y: make.node("Sigmoid", y), "sigmoid"),
+    (lambda make, y: make.node("Mul", y, make.node("Sigmoid", y)), "silu"),
+    (lambda make, y: make.node("Div", y, make.node("Add", make.node("Exp", make.node("Neg", y)), make.constant(1.0))), "silu"),
+    (lambda make, y: make.node("HardSwish", y), "hardswish"),
+    (lambda make, y: make.node("Mul", make.node("HardSigmoid", y, alpha=1 / 6), y), "hardswish"),
+    (hardswish_by_clip, "hardswish"),
+    (gelu_by_erf, "gelu_erf"),
+    (gelu_by_tanh, "gelu_tanh"),
+    (lambda make, y: make.node("LeakyRelu", y, alpha=0.2), "leaky_relu:0.2"),
+    (lambda make, y: make.node("LeakyRelu", y), "leaky_relu:0.01"),
+    (lambda make, y: make.node("Clip", y, make.constant(-1.0), make.constant(2.0)), "clip:-1:2"),
+    (lambda make, y: make.node("Clip", y, make.constant(0.0)), "relu"),
+    (lambda make, y: make.node("Clip", make.node("Relu", y), "", make.constant(6.0)), "clip:0:6"),
+    (lambda make, y: make.node("Max", y, make.constant(0.0)), "relu"),
+    # What none of them is, is left.
+    (lambda make, y: make.node("Tanh", y), "none"),
+    (lambda make, y: make.node("Mul", y, make.node("Sigmoid", make.node("Mul", y, make.constant(1.702)))), "none"),
+    (lambda make, y: make.node("HardSigmoid", y), "none"),
+    (lambda make, y: make.node("Elu", y), "none"),
+    (lambda make, y: make.node("Relu", make.node("Mul", y, make.constant(2.0))), "none"),
+    (lambda make, y: make.node("Cast", make.node("Relu", make.node("Cast", y, to=10)), to=1), "none"),
+    # What others read must be stored as it is.
+    (lambda make, y: make.node("Concat", y, make.node("Relu", y), axis=1), "none"),
+])
+def test_activations(follow, expected):
+    assert epilogue(follow) == (False, False, expected)
+
+
+def test_newer_activations():
+    assert epilogue(lambda make, y: make.node("Gelu", y), opset=20)[2] == "gelu_erf"
+    assert epilogue(lambda make, y: make.node("Gelu", y, approximate="tanh"), opset=20)[2] == "gelu_tanh"
+    assert epilogue(lambda make, y: make.node("Clip", y, min=0.0, max=6.0), opset=9)[2] == "clip:0:6"
+
+
+@pytest.mark.parametrize("follow, expected", [
+    (lambda make, y: make.norm(y, 8), (True, False, "none")),
+    (lambda make, y: make.node("Add", y, make.weight(8, 1, 1)), (True, False, "none")),
+    (lambda make, y: make.node("Add", make.weight(1, 8, 1, 1), y), (True, False, "none")),
+    (lambda make, y: make.node("Add", y, make.weight(6)), (False, False, "none")),  # along the rows
+    (lambda make, y: make.node("Relu", make.node("Add", make.norm(y, 8), "input")), (True, True, "relu")),
+    (lambda make, y: make.node("Add", make.node("Relu", y), "input"), (False, False, "relu")),  # behind the activation
+    (lambda make, y: make.norm(make.node("Add", y, "input"), 8), (False, True, "none")),  # no weights to fold it into
+    (lambda make, y: make.node("Add", y, y), (False, False, "none")),
+    (lambda make, y: make.node("Add", y, make.node("GlobalAveragePool", "input")), (False, False, "none")),  # broadcast
+    (lambda make, y: make.node("Add", y, make.weight(1, 8, 6, 6)), (False, False, "none")),
+])
+def test_sums(follow, expected):
+    assert epilogue(follow) == expected
+
+
+def test_a_value_that_is_an_output_is_stored():
+    make = Maker()
+    y = make.conv("input", 8, 8, 3)
+    model = make.model(make.node("Relu", y), [1, 8, 6, 6])
+    model.graph.output.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
+    assert one(model).activation == "none"
+
+
+def test_what_is_no_convolution_is_skipped_with_a_word(tmp_path):
+    make = Maker()
+    x = make.conv("input", 3, 4, 3)
+    make.nodes += [helper.make_node("FusedConv", [x, make.weight(4, 4, 1, 1)], ["z"], domain="com.microsoft"),
+                   helper.make_node("QLinearConv", [x] * 8, ["q"], "quantized"),
+                   helper.make_node("ConvInteger", [x, x], ["i"], "first"),
+                   helper.make_node("ConvInteger", [x, x], ["j"], "second")]
+    make.conv("z", 4, 4, 3)
+    branch = helper.make_graph([helper.make_node("Conv", [x, x], ["b"], "inner")], "branch", [],
+                               [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)])
+    make.node("If", make.constant(True, TensorProto.BOOL), then_branch=branch, else_branch=branch)
+    double = Maker(TensorProto.DOUBLE)
+    model = make.model(x, [1, 3, 8, 8])
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    ran = run("cases", "--model", models.save(model, tmp_path / "net.onnx"), "--python", sys.executable)
+    assert ran.returncode == 0 and "mb1ic3ih8oc4kh3ph1" in ran.stdout
+    for needle in ("skipped FusedConv (z): it is of the domain 'com.microsoft'", "skipped QLinearConv (quantized): its ",
+                   "skipped 2 of ConvInteger (first and 1 more): its tensors are integers", "cannot be inferred",
+                   "skipped 2 of Conv (inner and 1 more): how often it runs is decided by a If"):
+        assert needle in ran.stderr
+    assert "of Conv: its numbers are double" not in ran.stderr
+    only = models.save(double.model(double.conv("input", 3, 4, 3), [1, 3, 8, 8]), tmp_path / "double.onnx")
+    assert "its numbers are double" in refused(only)
+
+
+def test_functions_are_written_out():
+    body = [helper.make_node("Conv", ["a", "b"], ["c"], pads=[1, 1, 1, 1]), helper.make_node("Relu", ["c"], ["d"])]
+    block = helper.make_function("mine", "Block", ["a", "b"], ["d"], body, [helper.make_opsetid("", 17)])
+    make = Maker()
+    x = "input"
+    for _ in range(3):
+        x = make.node("Block", x, make.weight(8, 8, 3, 3), domain="mine")
+    model = make.model(x, [1, 8, 6, 6], functions=[block])
+    model.opset_import.append(helper.make_opsetid("mine", 1))
+    (_, problem, count), = read(model)[0]
+    assert count == 3 and problem.activation == "relu"
+    model.functions[0].node.append(helper.make_node("Block", ["d", "b"], ["e"], domain="mine"))
+    with pytest.raises(onnx_reader.Refused, match="calls itself"):
+        read(model)
+
+
+def test_a_bomb_of_functions():
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+    functions = [helper.make_function("mine", "F0", ["a"], ["b"], [helper.make_node("Relu", ["a"], ["b"])], imports)]
+    for level in range(1, 40):
+        nodes = [helper.make_node(f"F{level - 1}", [f"v{at}" if at else "a"], [f"v{at + 1}"], domain="mine") for at in range(10)]
+        functions.append(helper.make_function("mine", f"F{level}", ["a"], ["v10"], nodes, imports))
+    make = Maker()
+    model = make.model(make.node("F39", make.conv("input", 3, 4, 3), domain="mine"), [1, 3, 8, 8], functions=functions)
+    model.opset_import.append(imports[1])
+    with pytest.raises(onnx_reader.Refused, match="over 1000000 nodes"):
+        read(model)
+
+
+def test_old_files():
+    """Before version 4 of the format initializers were inputs, too; before opset 7 a bias was an Add with an axis."""
+    make = Maker()
+    y = make.conv("input", 3, 4, 3)
+    model = make.model(make.node("Add", y, make.weight(4), axis=1, broadcast=1), ["N", 3, 8, 8], opset=6)
+    for weight in model.graph.initializer:
+        model.graph.input.append(helper.make_tensor_value_info(weight.name, weight.data_type, list(weight.dims)))
+    model.ir_version = 3
+    assert one(model, batch=5).bias and one(model, batch=5).n == 5
+
+
+def test_weights_as_constants():
+    make = Maker()
+    value = helper.make_tensor("", TensorProto.FLOAT, [4, 3, 3, 3], numpy.zeros(4 * 27))
+    weights = make.node("Constant", value=value)
+    assert one(make.model(make.node("Conv", "input", weights), [1, 3, 8, 8])).k == 4
+
+
+def test_bad_files(tmp_path):
+    net = models.save(models.resnet50(), tmp_path / "net.onnx")
+    assert "there is no model file" in refused(tmp_path / "no.onnx")
+    assert "there is no model file" in refused(tmp_path)
+    for name, data in [("empty", b""), ("text", b"mb1ic3ih8oc4kh3"), ("cut", (tmp_path / "net.onnx").read_bytes()[:-7])]:
+        (tmp_path / f"{name}.onnx").write_bytes(data)
+        assert "no ONNX model" in refused(tmp_path / f"{name}.onnx", command="plan")
+    assert "'x'" in refused(net, "--shape", "x=1x3x224x224")
+    for shape in ("input", "=1", "input=", "input=1x", "input=1x-3", "input=axb"):
+        assert "write input=1x3x224x224" in refused(net, "--shape", shape)
+    assert "has 2 dimensions" in refused(net, "--shape", "input=1x3")
+    make = Maker()
+    make.conv("later", 3, 4, 3)
+    make.nodes.append(helper.make_node("Relu", [make.nodes[-1].output[0]], ["later"]))
+    assert "nothing before it makes" in refused(models.save(make.model("later", [1, 3, 8, 8]), tmp_path / "cycle.onnx"))
+    make = Maker()
+    assert "it has no convolution" in refused(
+        models.save(make.model(make.node("Relu", "input"), [1, 3, 8, 8]), tmp_path / "none.onnx"))
+
+
+def test_some_of_the_changed_files(tmp_path):
+    """10,000 of them: tests/fuzz/onnx_fuzz.py, as its head says."""
+    fuzz = [sys.executable, "-B", ROOT / "tests" / "fuzz" / "onnx_fuzz.py", "300", shutil.which("convtune"), "50"]
+    ran = subprocess.run(fuzz, capture_output=True, text=True, timeout=600, cwd=tmp_path)
+    assert ran.returncode == 0 and ran.stdout.startswith("300 files: "), ran.stdout + ran.stderr
+
+
+def test_tune_bench_and_plan(tmp_path):
+    make = Maker()
+    x = make.node("Relu", make.conv("input", 3, 8, 3, bias=True))
+    for _ in range(2):
+        x = make.node("Relu", make.conv(x, 8, 8, 3, bias=True))
+    path = models.save(make.model(x, [1, 3, 16, 16]), tmp_path / "net.onnx")
+    options = ["--model", path, "--python", sys.executable, "--device", "cpu", "--threads", 1]
+    ran = run("plan", *options)
+    assert ran.returncode == 0 and "and 1 more" in ran.stdout and "2 kinds have no recorded time" in ran.stdout
+    ran = run("tune", *options, "--budget", "2t", "--json", tmp_path / "out.json")
+    assert ran.returncode == 0, ran.stderr
+    table = ran.stdout[ran.stdout.index("where the time goes"):]
+    assert "100.0 %" in table and "all convolutions" in table and "and 1 more" in table
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert sorted(row["count"] for row in report["rows"]) == [1, 2]
+    total = sum(row["count"] * row["providers"][0]["time_us"] for row in report["rows"])
+    assert report["model_times"]["time_us"] == pytest.approx(total) and report["model_times"]["rows_without"] == 0
+    ran = run("plan", *options)
+    assert ran.returncode == 0 and "100.0 %" in ran.stdout and "no recorded time" not in ran.stdout
+    ran = run("bench", *options, "--seconds", "0.05")
+    assert ran.returncode == 0 and "where the time goes" in ran.stdout
