@@ -1,4 +1,4 @@
-// See winograd_candidates.h; which precision allows which tile: docs/decisions/0035.
+// See winograd_candidates.h; which precision allows which tile: docs/decisions/0038.
 #include "cpu/winograd/winograd_candidates.h"
 
 #include <fmt/format.h>

@@ -15,7 +15,7 @@
 // Anderson, Soodhalter, Gregg, "Error Analysis and Improving the Accuracy of Winograd Convolution for Deep
 // Neural Networks", ACM Transactions on Mathematical Software 46(4), 2020, with the roundings of our own sums
 // counted. A tile of numbers of one size makes the bracket 7 (m = 2) or 57 (m = 4) times the sum of |x w|.
-// tests/unit/cpu/winograd_error_test.cpp holds it. Which problems m is offered for: docs/decisions/0035.
+// tests/unit/cpu/winograd_error_test.cpp holds it. Which problems m is offered for: docs/decisions/0038.
 #pragma once
 
 #include <cstdint>
