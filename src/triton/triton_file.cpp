@@ -219,7 +219,8 @@ TritonFile::TritonFile(std::string source, std::string path, const Target& targe
       for (const Suite& suite : suites())
         for (const ConvProblem& problem : suite.problems)
           // Other suites have the same layers again in other types.
-          if (problem.dtype == DTypes() && same_layer(problem, layer_from_json(layer))) cases_.push_back(problem);
+          if (problem.dtype == DTypes() && same_layer(problem, layer_from_json(layer)))
+            cases_.push_back(problem);
   } catch (const json::exception& error) {
     throw bad(fmt::format("Python could not read the file: {}", error.what()));
   }

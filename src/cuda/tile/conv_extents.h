@@ -4,7 +4,8 @@
 
 namespace convtune {
 
-// In the order of convtune/tensor.h, as PyTorch defines them (tile/epilogue.cuh). clip: between alpha and beta; leaky_relu: a slope of alpha.
+// In the order of convtune/tensor.h, as PyTorch defines them (tile/epilogue.cuh). clip: between alpha and
+// beta; leaky_relu: a slope of alpha.
 enum class ConvActivation { none, relu, clip, silu, gelu_erf, gelu_tanh, hardswish, leaky_relu, sigmoid };
 
 // Of a tensor in memory (tile/element.cuh).

@@ -271,7 +271,8 @@ TEST(ParseProblem, RefusesEpiloguesThatAreNone) {
   EXPECT_THAT(refusal(line + " act=relu:1"), HasSubstr("act relu has 0 parameters"));
   EXPECT_THAT(refusal(line + " act=clip:6:0"), HasSubstr("clip's bounds are 6 and 0"));
   EXPECT_THAT(refusal(line + " act=clip:0:nan"), HasSubstr("'nan' is not a number"));
-  EXPECT_THAT(refusal(line + " act=leaky_relu:inf"), HasSubstr("leaky_relu:SLOPE has one parameter, a finite number"));
+  EXPECT_THAT(refusal(line + " act=leaky_relu:inf"),
+              HasSubstr("leaky_relu:SLOPE has one parameter, a finite number"));
   EXPECT_THAT(refusal(line + " dir=bwd_d act=relu"), HasSubstr("a backward problem has no activation"));
   EXPECT_THAT(refusal(line + " dir=bwd_w residual=1"), HasSubstr("a backward problem has no activation"));
   EXPECT_THAT(refusal(line + " dir=bwd_d bias=1"), HasSubstr("backward data (bwd_d) has no bias"));
