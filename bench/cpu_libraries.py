@@ -66,27 +66,27 @@ class Convtune(Library):
         built = ROOT / "build/release/src/c/libconvtune_c.so"
         if built.exists():
             os.environ.setdefault("CONVTUNE_LIBRARY", str(built))
-        self.library, self.np = importlib.import_module("convtune"), importlib.import_module("numpy")
-        self.library.set_cpu_threads(self.threads)
+        self.module, self.np = importlib.import_module("convtune"), importlib.import_module("numpy")
+        self.module.set_cpu_threads(self.threads)
 
     def versions(self):
         """oneDNN's is asked of the file that convtune has loaded."""
-        attempt(self.library.Convolution, "mb1ic1ih1oc1kh1", "cpu", "onednn")
+        attempt(self.module.Convolution, "mb1ic1ih1oc1kh1", "cpu", "onednn")
         files = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/libdnnl.so" in line}
         numbers = [ctypes.cast(ctypes.CDLL(file).dnnl_version, ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_int * 3)))()[0]
                    for file in files]
-        return {"convtune": self.library.__version__} | {"oneDNN": ".".join(map(str, n)) for n in numbers}
+        return {"convtune": self.module.__version__} | {"oneDNN": ".".join(map(str, n)) for n in numbers}
 
     def fingerprint(self):
-        return next(d.fingerprint for d in self.library.devices() if d.device == "cpu")
+        return next(d.fingerprint for d in self.module.devices() if d.device == "cpu")
 
     def way(self, problem, data, line, algorithm=None, config=None):
         np = self.np
-        planned = self.library.Convolution(line, "cpu", algorithm, config)
+        planned = self.module.Convolution(line, "cpu", algorithm, config)
         order = (0, 2, 3, 1) if problem.layout == "nhwc" else (0, 1, 2, 3)
         x = np.ascontiguousarray(data.x.transpose(order))
         y = np.empty([(problem.n, problem.k, problem.p, problem.q)[axis] for axis in order], data.x.dtype)
-        packed = self.library.pack(planned, *(self.typed(problem, a) for a in (data.w, data.bias) if a is not None))
+        packed = self.module.pack(planned, *(self.typed(problem, a) for a in (data.w, data.bias) if a is not None))
         x_at, packed_at, y_at = x.ctypes.data, packed.pointer, y.ctypes.data
         way = Way(lambda: planned.run_raw(x_at, packed_at, y_at),
                   lambda: y.transpose((0, 3, 1, 2)) if problem.layout == "nhwc" else y,
@@ -101,7 +101,7 @@ class Convtune(Library):
         from problem_lines import to_line
         line = to_line(replace(problem, name=""))
         if self.tune:
-            self.library.tune(line, "cpu", self.tune, progress=False)
+            self.module.tune(line, "cpu", self.tune, progress=False)
         algorithm, _, config = self.plan.partition(" ")
         return {"convtune": attempt(self.way, problem, data, line, algorithm or None, config or None),
                 "onednn blocked=0": attempt(self.way, problem, data, line, "onednn", "blocked=0"),
@@ -154,11 +154,11 @@ class OnnxRuntime(Library):
     """A model of one node with its weights as initializers, input and output bound to memory of ours."""
 
     def load(self):
-        self.library, self.onnx = importlib.import_module("onnxruntime"), importlib.import_module("onnx")
+        self.module, self.onnx = importlib.import_module("onnxruntime"), importlib.import_module("onnx")
         self.np = importlib.import_module("numpy")
 
     def versions(self):
-        return {"ONNX Runtime": self.library.__version__}
+        return {"ONNX Runtime": self.module.__version__}
 
     def model(self, a, data):
         helper, kind = self.onnx.helper, getattr(self.onnx.TensorProto, "FLOAT" if a.dtype == "f32" else "BFLOAT16")
@@ -181,10 +181,10 @@ class OnnxRuntime(Library):
         return helper.make_model(graph, opset_imports=opset, ir_version=8 if a.dtype == "f32" else 10)
 
     def way(self, problem, data):
-        options = self.library.SessionOptions()
+        options = self.module.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
         options.log_severity_level = 4
-        session = self.library.InferenceSession(self.model(problem, data).SerializeToString(), options,
+        session = self.module.InferenceSession(self.model(problem, data).SerializeToString(), options,
                                                 providers=["CPUExecutionProvider"])
         y = self.np.empty((problem.n, problem.k, problem.p, problem.q), data.x.dtype)
         binding = session.io_binding()
@@ -203,15 +203,15 @@ class OpenVino(Library):
     has bf16 tensors, and bf16 as the precision of inference."""
 
     def load(self):
-        self.library, self.np = importlib.import_module("openvino"), importlib.import_module("numpy")
+        self.module, self.np = importlib.import_module("openvino"), importlib.import_module("numpy")
         self.operators = importlib.import_module("openvino.opset13")
-        self.core = self.library.Core()
+        self.core = self.module.Core()
 
     def versions(self):
-        return {"OpenVINO": self.library.__version__.split("-")[0]}
+        return {"OpenVINO": self.module.__version__.split("-")[0]}
 
     def way(self, problem, data):
-        a, ov, operators = problem, self.library, self.operators
+        a, ov, operators = problem, self.module, self.operators
         kind = ov.Type.f32 if a.dtype == "f32" else ov.Type.bf16
 
         def tensor(array, shape):
