@@ -6,11 +6,10 @@
 #include <cstring>
 #include <utility>
 
+#include "cpu/vectors.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/tensor_kernels.cpp"
-// Sizeless vectors (SVE, RVV) cannot stand in the arrays below; those processors take NEON or nothing.
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 // After highway.h.
@@ -364,19 +363,7 @@ HWY_AFTER_NAMESPACE();
 namespace convtune::cpu {
 
 const TensorKernels* tensor_kernels(int vector_bits) {
-#if HWY_TARGETS & HWY_AVX3
-  if (vector_bits == 512) return &N_AVX3::kKernels;
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  if (vector_bits == 256) return &N_AVX2::kKernels;
-#endif
-#if HWY_TARGETS & HWY_SSE4
-  if (vector_bits == 128) return &N_SSE4::kKernels;
-#endif
-#if HWY_TARGETS & HWY_NEON
-  if (vector_bits == 128) return &N_NEON::kKernels;
-#endif
-  return nullptr;
+  return CONVTUNE_KERNELS_OF_WIDTH(TensorKernels, vector_bits, kKernels);
 }
 
 }  // namespace convtune::cpu

@@ -5,22 +5,13 @@
 
 #include <utility>
 
+#include "cpu/vectors.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/direct/direct_kernels.cpp"
-// Sizeless vectors (SVE, RVV) cannot stand in the arrays below; those processors take NEON or nothing.
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
-
-// Unrolled early, the accumulators are scalars before GCC assigns registers; unrolled late (by -O3
-// alone) the tile goes through the stack once at entry and once at exit.
-#ifdef __clang__
-#define CONVTUNE_UNROLL _Pragma("unroll")
-#else
-#define CONVTUNE_UNROLL _Pragma("GCC unroll 32")
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
@@ -180,19 +171,7 @@ const TileShape* find_tile(const DirectKernels& kernels, int channels, int vecto
 }
 
 const DirectKernels* direct_kernels(int vector_bits) {
-#if HWY_TARGETS & HWY_AVX3
-  if (vector_bits == 512) return &N_AVX3::kKernels;
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  if (vector_bits == 256) return &N_AVX2::kKernels;
-#endif
-#if HWY_TARGETS & HWY_SSE4
-  if (vector_bits == 128) return &N_SSE4::kKernels;
-#endif
-#if HWY_TARGETS & HWY_NEON
-  if (vector_bits == 128) return &N_NEON::kKernels;
-#endif
-  return nullptr;
+  return CONVTUNE_KERNELS_OF_WIDTH(DirectKernels, vector_bits, kKernels);
 }
 
 }  // namespace convtune::cpu

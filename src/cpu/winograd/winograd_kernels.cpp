@@ -3,21 +3,13 @@
 // their common sums said once.
 #include "cpu/winograd/winograd_kernels.h"
 
+#include "cpu/vectors.h"
 #include "cpu/winograd/winograd_transform.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/winograd/winograd_kernels.cpp"
-// As in direct_kernels.cpp.
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
-
-#ifdef __clang__
-#define CONVTUNE_UNROLL _Pragma("unroll")
-#else
-#define CONVTUNE_UNROLL _Pragma("GCC unroll 32")
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
@@ -257,19 +249,8 @@ HWY_AFTER_NAMESPACE();
 namespace convtune::cpu {
 
 const WinogradKernels* winograd_kernels(int vector_bits, int m) {
-#if HWY_TARGETS & HWY_AVX3
-  if (vector_bits == 512) return m == 2 ? &N_AVX3::kTwo : &N_AVX3::kFour;
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  if (vector_bits == 256) return m == 2 ? &N_AVX2::kTwo : &N_AVX2::kFour;
-#endif
-#if HWY_TARGETS & HWY_SSE4
-  if (vector_bits == 128) return m == 2 ? &N_SSE4::kTwo : &N_SSE4::kFour;
-#endif
-#if HWY_TARGETS & HWY_NEON
-  if (vector_bits == 128) return m == 2 ? &N_NEON::kTwo : &N_NEON::kFour;
-#endif
-  return nullptr;
+  return m == 2 ? CONVTUNE_KERNELS_OF_WIDTH(WinogradKernels, vector_bits, kTwo)
+                : CONVTUNE_KERNELS_OF_WIDTH(WinogradKernels, vector_bits, kFour);
 }
 
 }  // namespace convtune::cpu
