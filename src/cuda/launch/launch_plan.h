@@ -50,14 +50,16 @@ struct ImageWalk {
 };
 
 // A dense tensor and the box of it that TMA copies at once, the innermost extent first; `strides` in bytes,
-// of all but that one. At most five extents; strides are multiples of 16. Of a walk the box is channels and
-// pixels.
+// of all but that one. At most five extents; strides are multiples of 16. With `steps`, every so many-th
+// element of an extent is copied of so many times as large a box; empty: all. Of a walk the box is channels
+// and pixels.
 struct TensorMapLayout {
   std::vector<std::uint64_t> extents, strides;
   std::vector<std::uint32_t> box;
   Swizzle swizzle = Swizzle::none;
   ElementType type = ElementType::f32;
   std::optional<ImageWalk> walk = {};
+  std::vector<std::uint32_t> steps = {};
   bool operator==(const TensorMapLayout&) const = default;
 };
 

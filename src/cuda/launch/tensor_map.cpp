@@ -34,7 +34,8 @@ bool make_tensor_map(int device, const void* data, const TensorMapLayout& layout
   const auto rank = static_cast<std::uint32_t>(layout.extents.size());
   const int type = data_type_of(layout.type), swizzle = swizzle_of(layout.swizzle);
   void* const address = const_cast<void*>(data);
-  std::vector<std::uint32_t> every(layout.extents.size(), 1);
+  std::vector<std::uint32_t> every = layout.steps;
+  every.resize(layout.extents.size(), 1);
   if (layout.walk) std::copy(layout.walk->strides.begin(), layout.walk->strides.end(), every.begin() + 1);
   const CUresult result =
       layout.walk ? api.cuTensorMapEncodeIm2col(map.opaque.data(), type, rank, address, layout.extents.data(),

@@ -148,7 +148,20 @@ __device__ inline void store_box_if(const TensorMap* map, int x0, int x1, int x2
       : "memory");
 }
 
-// The same the other way, of five extents. What lies outside of the tensor is zero.
+// The same of five extents.
+__device__ inline void store_box_if(const TensorMap* map, int x0, int x1, int x2, int x3, int x4, unsigned from,
+                                    bool stores) {
+  asm volatile(
+      "{\n"
+      ".reg .pred stores;\n"
+      "setp.ne.b32 stores, %7, 0;\n"
+      "@stores cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];\n"
+      "}" ::"l"(map),
+      "r"(x0), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(from), "r"(static_cast<unsigned>(stores))
+      : "memory");
+}
+
+// The other way, of five extents. What lies outside of the tensor is zero.
 __device__ inline void load_box_if(unsigned to, const TensorMap* map, int x0, int x1, int x2, int x3, int x4,
                                    unsigned barrier, bool loads) {
   asm volatile(
@@ -191,6 +204,16 @@ __device__ inline void load_pixels_if(unsigned to, const TensorMap* map, int cha
       "l"(map), "r"(channel), "r"(column), "r"(row), "r"(image), "h"(static_cast<unsigned short>(columns_on)),
       "h"(static_cast<unsigned short>(rows_on)), "r"(barrier), "r"(static_cast<unsigned>(loads))
       : "memory");
+}
+
+// ---- Matrix stores -----------------------------------------------------------------------------
+// Four 8x8 matrices of 16-bit elements, each transposed, the other way round than ldmatrix_x4_trans: lanes
+// 8i..8i+7 give the addresses of matrix i's rows, and lane l's elements are rows 2*thread, 2*thread+1 of
+// column `group`.
+__device__ inline void stmatrix_x4_trans(unsigned row_address, const unsigned (&from)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row_address),
+               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+               : "memory");
 }
 
 // ---- Registers, and barriers by number ---------------------------------------------------------

@@ -1,0 +1,250 @@
+// Inner layers in half precision on compute capability 9.0 (direct_body_half_sm90.cuh, which draws it):
+// problem, choices, and what follows from them, shared by the kernel and by the host that plans it.
+#pragma once
+
+#include "cuda/tile/arithmetic.h"
+#include "cuda/tile/conv_extents.h"
+#include "cuda/tile/packed.h"
+#include "cuda/tile/smem.h"
+
+namespace convtune {
+
+// How one axis of the filter meets the image. An input index is phase + stride * index of a phase, so that
+// what a tap reads of a tile are indices of one phase in a row, whatever the stride.
+struct BodyAxis {
+  int input, output, filter, stride, dilation, pad;
+  static constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+  constexpr int at(int tap) const { return tap * dilation - pad; }
+  constexpr int offset(int tap) const { return floor_div(at(tap), stride); }  // in indices of its phase
+  constexpr int phase(int tap) const { return at(tap) - stride * offset(tap); }
+  constexpr int period() const { return stride / gcd(stride, dilation); }  // taps so far apart share a phase
+  constexpr int phases() const { return lesser(filter, period()); }
+  constexpr int least_taps() const { return ceil_div(filter - phases() + 1, period()); }  // of a phase
+  // Indices before a tile's first and behind its last output that some tap reads.
+  constexpr int before() const { return -offset(0); }  // below 0: the first are not read
+  constexpr int behind() const { return offset(filter - 1); }
+  constexpr int halo() const { return before() + behind(); }
+  // Of whole rows (or images) that stand one after the other, the halo of one can be that of the next: all
+  // that is outside of the image is zero, on both sides.
+  constexpr int shared() const {
+    const int most = greater(before(), behind());
+    return before() >= 0 && behind() >= 0 && stride * (output + most - before()) >= input ? most : halo();
+  }
+};
+
+struct DirectBodyHalfSm90 {
+  ConvExtents conv;
+  int rows = 8, columns = 8, images = 1;
+  int consumers = 2, filter_blocks = 1;
+  bool ping_pong = false;
+  int channels = 64, input_stages = 2, weight_stages = 4, cluster = 1;
+  bool aligned = true;  // not a choice: x, y and the residual begin at multiples of 16 bytes
+  static constexpr const char* kName = "DirectBodyHalfSm90";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("conv", self.conv);
+    field("rows", self.rows, 1, 256, "output rows of a tile");
+    field("columns", self.columns, 1, 256, "output columns of a tile; of 8, rows need not follow each other");
+    field("images", self.images, 1, 32, "whole images of a tile");
+    field("consumers", self.consumers, 1, 3, "warpgroups that multiply");
+    field("filter_blocks", self.filter_blocks, 1, 2, "blocks of 64 filters that one of them has sums of");
+    field("ping_pong", self.ping_pong, 0, 1,
+          "1: two consumers have tiles of their own, and one stores while the other multiplies");
+    field("channels", self.channels, 32, 64, "input channels of a stage: 32 or 64");
+    field("input_stages", self.input_stages, 1, 8, "stages of x kept at once");
+    field("weight_stages", self.weight_stages, 1, 64, "stages of weights kept at once, of a tap each");
+    field("cluster", self.cluster, 1, 4, "blocks that share the weights that they load");
+    field("aligned", self.aligned);
+  }
+  constexpr bool asks_alignment() const { return true; }
+
+  // ---- The problem as it is computed. Where pixels of y are pixels of x all of them are one row; where
+  // windows do not overlap, the columns of one are more channels of one pixel ----
+  constexpr bool pointwise() const {
+    return conv.r == 1 && conv.s == 1 && conv.stride_h == 1 && conv.stride_w == 1 && conv.pad_top == 0 &&
+           conv.pad_left == 0 && conv.p == conv.h && conv.q == conv.w;
+  }
+  constexpr bool folds() const {
+    return conv.s > 1 && conv.stride_w == conv.s && conv.dilation_w == 1 && conv.pad_left == 0 &&
+           conv.w % conv.s == 0 && conv.q == conv.w / conv.s;
+  }
+  constexpr int folded() const { return folds() ? conv.s : 1; }  // columns in a pixel
+  constexpr int depth() const { return conv.c * folded(); }      // channels of a pixel then
+  constexpr int batch() const { return pointwise() ? 1 : conv.n; }
+  constexpr BodyAxis vertical() const {
+    if (pointwise()) return {1, 1, 1, 1, 1, 0};
+    return {conv.h, conv.p, conv.r, conv.stride_h, conv.dilation_h, conv.pad_top};
+  }
+  constexpr BodyAxis horizontal() const {
+    const int pixels = conv.n * conv.h * conv.w;
+    if (pointwise()) return {pixels, pixels, 1, 1, 1, 0};
+    if (folds()) return {conv.w / conv.s, conv.q, 1, 1, 1, 0};
+    return {conv.w, conv.q, conv.s, conv.stride_w, conv.dilation_w, conv.pad_left};
+  }
+  // TMA steps over at most 8 rows; longer strides are an extent of their own, where they divide the image.
+  static constexpr int kMostStep = 8;
+  constexpr bool splits_rows() const { return vertical().stride > kMostStep; }
+  constexpr bool can_load() const {
+    const bool splits = conv.h % vertical().stride == 0 && conv.pad_top == 0 && conv.dilation_h == 1 &&
+                        conv.r <= vertical().stride;
+    return (!splits_rows() || splits) && horizontal().stride <= kMostStep && depth() % 8 == 0;
+  }
+
+  // ---- The sum. A stage of x is a phase of some channels; a step is a tap of it: those from the phase's
+  // first on, a period apart ----
+  constexpr int phases() const { return vertical().phases() * horizontal().phases(); }
+  constexpr int stages() const { return ceil_div(depth(), channels) * phases(); }
+  constexpr int first_channel(int stage) const { return stage / phases() * channels; }
+  constexpr int first_row(int stage) const { return stage / horizontal().phases() % vertical().phases(); }
+  constexpr int first_column(int stage) const { return stage % horizontal().phases(); }
+  constexpr int taps() const { return vertical().filter * horizontal().filter; }
+  constexpr int steps() const { return ceil_div(depth(), channels) * taps(); }
+  constexpr int products() const { return ceil_div(lesser(depth(), channels), 16); }  // of 16, in a step
+  // The tap that is so many-th of some channels.
+  constexpr int tap_of(int step) const {
+    for (int stage = 0; stage < phases(); ++stage)
+      for (int row = first_row(stage); row < vertical().filter; row += vertical().period())
+        for (int column = first_column(stage); column < horizontal().filter; column += horizontal().period())
+          if (step-- == 0) return row * horizontal().filter + column;
+    return 0;
+  }
+
+  // ---- A tile: outputs by filters, of which each consumer has 64 or 128. Clusters take tiles in order,
+  // those of the same outputs beside each other; blocks of a cluster have neighbouring outputs ----
+  constexpr int consumer_filters() const { return 64 * filter_blocks; }
+  constexpr int filters() const { return consumer_filters() * (ping_pong ? 1 : consumers); }
+  constexpr int filter_tiles() const { return ceil_div(conv.k, filters()); }
+  constexpr int column_tiles() const { return ceil_div(horizontal().output, columns); }
+  constexpr int row_tiles() const { return ceil_div(vertical().output, rows); }
+  constexpr long long output_tiles() const {
+    return 1LL * ceil_div(batch(), images) * row_tiles() * column_tiles();
+  }
+  constexpr long long tiles() const { return ceil_div(output_tiles(), cluster) * filter_tiles(); }
+  struct Corner {
+    int image, row, column, filter;
+  };
+  constexpr Corner corner(int tile, int rank) const {
+    const int at = tile / filter_tiles() * cluster + rank;
+    return {at / column_tiles() / row_tiles() * images, at / column_tiles() % row_tiles() * rows,
+            at % column_tiles() * columns, tile % filter_tiles() * filters()};
+  }
+  constexpr int threads() const { return 128 * (consumers + 1); }
+
+  // ---- x in shared memory: a box of pixels of a phase, one after the other, each a row of a stage's
+  // channels. An output's tap is so many pixels behind its own ----
+  constexpr int pitch() const {
+    return columns + (columns == horizontal().output ? horizontal().shared() : horizontal().halo());
+  }
+  constexpr int box_rows() const { return rows + (images > 1 ? vertical().shared() : vertical().halo()); }
+  constexpr int box_pixels() const { return images * box_rows() * pitch(); }
+  constexpr int tap_pixel(int row, int column) const {
+    return (vertical().offset(row) + vertical().before()) * pitch() + horizontal().offset(column) +
+           horizontal().before();
+  }
+  // Where an output of a tile has its first pixel.
+  constexpr int pixel_of(int image, int row, int column) const {
+    return (image * box_rows() + row) * pitch() + column;
+  }
+  constexpr int last_pixel() const {  // that an output reads
+    return pixel_of(images - 1, rows - 1, columns - 1) +
+           tap_pixel(vertical().filter - 1, horizontal().filter - 1);
+  }
+  constexpr int row_bytes() const { return 2 * channels; }
+  constexpr int pieces() const { return channels / 8; }  // of 16 bytes, exchanged as TMA and wgmma have it
+  constexpr int exchanged(int row, int piece) const { return piece ^ (row * row_bytes() / 128 % pieces()); }
+  constexpr int input_bytes() const { return box_pixels() * row_bytes(); }
+  // With the zeros behind a box that shared halos ask for; stages begin at multiples of 1024.
+  constexpr int input_stage_bytes() const {
+    return round_up(greater(box_pixels(), last_pixel() + 1) * row_bytes(), 1024);
+  }
+
+  // ---- Columns of the products: outputs in the order of their pixels, with those between two rows; of tiles
+  // 8 columns wide without these, since eight columns of an operand may lie anywhere ----
+  constexpr bool narrow() const { return columns == 8 && images == 1; }
+  constexpr int group_pitch() const { return narrow() ? pitch() : 8; }  // pixels from eight to the next
+  constexpr int column_of(int image, int row, int column) const {
+    return narrow() ? row * 8 + column : pixel_of(image, row, column);
+  }
+  // The tile's output that a column is, in the order of memory, or -1.
+  constexpr int output_of(int column) const {
+    if (narrow()) return column < tile_outputs() ? column : -1;
+    const int row = column / pitch(), image = row / box_rows();
+    if (column % pitch() >= columns || row % box_rows() >= rows || image >= images) return -1;
+    return (image * rows + row % box_rows()) * columns + column % pitch();
+  }
+  constexpr int positions() const { return round_up(column_of(images - 1, rows - 1, columns - 1) + 1, 16); }
+  constexpr int sums() const { return filter_blocks * positions() / 2; }  // registers of a thread
+
+  // ---- Weights: a stage is a tap's, [filter][channels of a stage]. All may stay ----
+  constexpr int weight_bytes() const { return filters() * row_bytes(); }
+  constexpr bool weights_stay() const { return filter_tiles() == 1 && weight_stages == steps(); }
+
+  // How many steps a consumer is behind the one before: its products fill the time in which that one stores.
+  // The rings hold so many, whatever the consumer behind still reads.
+  constexpr int lead() const {
+    if (ping_pong) return 0;
+    const int loaded = input_stages * vertical().least_taps() * horizontal().least_taps();
+    return lesser(lesser(weights_stay() ? steps() : weight_stages, loaded) - 1, steps() / 2);
+  }
+
+  // ---- Outputs on their way, and before that the residual: [block of 64 filters][output][64 filters], the
+  // pieces exchanged likewise, and behind them a place for what is no output ----
+  constexpr int tile_outputs() const { return images * rows * columns; }  // of a filter
+  constexpr int staged_rows() const { return round_up(tile_outputs(), 8) + 8; }
+  constexpr int staging_bytes() const { return filter_blocks * staged_rows() * 128; }  // of a consumer
+  static constexpr int staged_at(int row, int piece) { return row * 128 + (piece ^ (row % 8)) * 16; }
+  // Whether rows of y are whole pieces of 16 bytes, as TMA asks for.
+  constexpr bool wide_stores() const { return aligned && conv.k % 8 == 0; }
+
+  // ---- Shared memory, in bytes ----
+  struct Smem {
+    int inputs, weights, staging, full, empty, weights_full, weights_empty, residual_full;
+    long long end;
+  };
+  constexpr Smem smem() const {
+    SmemPlan plan;
+    const int inputs = plan.take(1LL * input_stages * input_stage_bytes());
+    const int weights = plan.take(1LL * weight_stages * weight_bytes());
+    const int staging = plan.take(1LL * consumers * staging_bytes());
+    const int full = plan.take(8 * input_stages), empty = plan.take(8 * input_stages);
+    const int weights_full = plan.take(8 * weight_stages), weights_empty = plan.take(8 * weight_stages);
+    const int residual_full = plan.take(8 * consumers);
+    return {inputs, weights, staging, full, empty, weights_full, weights_empty, residual_full, plan.end};
+  }
+  constexpr long long smem_bytes() const { return smem().end; }
+
+  // ---- Packed weights, in halves: [filter tile][step][filter][piece, exchanged][8] ----
+  constexpr long long tile_weights() const { return 1LL * steps() * filters() * channels; }
+  constexpr Packed packed() const { return {filter_tiles() * tile_weights() / 2, conv.weights(), conv.k}; }
+  constexpr long long source_of(long long i) const {
+    const int row = static_cast<int>(i / channels % filters());
+    const int step = static_cast<int>(i / (filters() * channels) % steps());
+    const int filter = static_cast<int>(i / tile_weights()) * filters() + row;
+    const int piece = exchanged(row, static_cast<int>(i / 8 % pieces()));
+    const int channel = step / taps() * channels + piece * 8 + static_cast<int>(i % 8);
+    if (filter >= conv.k || channel >= depth()) return -1;
+    const int tap = tap_of(step % taps()) * folded() + channel / conv.c;
+    return (1LL * filter * conv.c + channel % conv.c) * conv.r * conv.s + tap;
+  }
+
+  // Whether the kernel compiles without spilling and an SM can hold a block of it.
+  constexpr bool valid(long long smem_per_block) const {
+    if (rows < 1 || rows > 256 || columns < 1 || columns > 256 || images < 1 || images > 32 ||
+        consumers < 1 || consumers > 3 || filter_blocks < 1 || filter_blocks > 2 ||
+        (channels != 32 && channels != 64) || input_stages < 1 || input_stages > 8 || weight_stages < 1 ||
+        weight_stages > 64 || cluster < 1 || cluster > 4 || cluster == 3)
+      return false;
+    if (rows > vertical().output || columns > horizontal().output || images > batch()) return false;
+    if (images > 1 && rows != vertical().output) return false;
+    if (pitch() * horizontal().stride > 256 || images > 256 ||
+        box_rows() * (splits_rows() ? 1 : vertical().stride) > 256)
+      return false;
+    if (positions() > 256 || sums() > (consumers == 3 ? 96 : 128)) return false;
+    if (ping_pong && consumers != 2) return false;
+    return smem_bytes() <= smem_per_block && output_tiles() * filter_tiles() < kInt &&
+           (tiles() + cluster) * steps() < kInt && 1LL * conv.n * conv.h * conv.w < kInt;
+  }
+  static constexpr long long kInt = 1LL << 30;
+};
+
+}  // namespace convtune

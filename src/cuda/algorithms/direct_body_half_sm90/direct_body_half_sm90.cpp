@@ -1,0 +1,229 @@
+// `direct_body_half_sm90`: inner layers in half precision, channels last, on compute capability 9.0
+// (direct_body_half_sm90.cuh). Which problems it takes, its search space, and what runs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "contract/abilities.h"
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/algorithms/direct_body_half_sm90/config.h"
+#include "cuda/launch/extents.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "cuda/launch/tile_work.h"
+#include "model/target.h"
+
+namespace convtune::cuda {
+namespace {
+
+using Kernel = DirectBodyHalfSm90;
+
+constexpr int kMostCandidates = 64, kMostInputStages = 4, kMostWeightStages = 8;
+
+// As many blocks as stay on the device's SMs.
+unsigned blocks_of(const Kernel& kernel, int multiprocessors) {
+  const int whole = std::max(multiprocessors / kernel.cluster, 1) * kernel.cluster;
+  return static_cast<unsigned>(std::min<long long>(kernel.tiles() * kernel.cluster, whole));
+}
+
+TileWork work_of(const Kernel& a) {
+  const double steps = a.steps(), blocks = a.filters() / 64;
+  const double groups = steps * a.products() * blocks;  // wgmma's
+  const double computed = 1.0 * a.positions() * a.filters(), residual = a.conv.residual ? 2 : 1;
+  const double weights = a.weights_stay() ? 0 : steps * a.weight_bytes();
+  const double inputs = 1.0 * a.stages() * a.input_bytes();
+  TileWork work;
+  work.tiles = static_cast<double>(a.tiles()) * a.cluster;
+  work.persistent = true;
+  work.wgmma = work.load_beside = true;
+  work.load_warps = 4;
+  work.in_flight_bytes = (a.input_stages - 0.5) * a.input_bytes() +
+                         (a.weights_stay() ? 0.0 : (a.weight_stages - 1.0) * a.weight_bytes());
+  work.load.instructions = steps * 20 + a.stages() * 20;
+  work.load.wavefronts = (inputs + weights) / 128;
+  work.load.l2_bytes = inputs + weights / a.cluster;
+  work.multiply.products = groups * a.positions() / 2;
+  work.multiply.instructions = groups * 4 * 4 + steps * blocks / a.filter_blocks * 4 * 24;
+  work.multiply.wavefronts = groups * (16 + a.positions() / 4.0);
+  work.multiply.waits = 1 + 0.1 * steps;
+  Phase store;
+  store.instructions = computed / 32 * 5 * residual;
+  store.wavefronts = computed * 2 * 2 / 128 * residual;
+  store.l2_bytes = a.conv.residual ? 2 * computed : 0;
+  if (a.ping_pong) {  // beside the other consumer's products
+    work.multiply.instructions += store.instructions;
+    work.multiply.wavefronts += store.wavefronts;
+    work.multiply.l2_bytes += store.l2_bytes;
+  } else {
+    work.store = store;
+  }
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles, std::min(a.consumer_filters(), a.conv.k), 2);
+  return work;
+}
+
+// x as [image][row][phase of rows, where they are an extent][column][channel]; y and the residual likewise.
+TensorMaps maps_of(const Kernel& kernel) {
+  const auto wide = [](auto value) { return static_cast<std::uint64_t>(value); };
+  const auto narrow = [](int value) { return static_cast<std::uint32_t>(value); };
+  const BodyAxis rows = kernel.vertical(), columns = kernel.horizontal();
+  const int split = kernel.splits_rows() ? rows.stride : 1, step = rows.stride / split;
+  const std::uint64_t pixel = 2 * wide(kernel.depth()), row = pixel * wide(columns.input);
+  const TensorMapLayout x{.extents = {wide(kernel.depth()), wide(columns.input), wide(split),
+                                      wide(rows.input / split), wide(kernel.batch())},
+                          .strides = {pixel, row, row * wide(split), row * wide(rows.input)},
+                          .box = {narrow(kernel.channels), narrow(kernel.pitch() * columns.stride), 1,
+                                  narrow(kernel.box_rows() * step), narrow(kernel.images)},
+                          .swizzle = kernel.channels == 64 ? Swizzle::bytes_128 : Swizzle::bytes_64,
+                          .type = kernel.conv.x_type,
+                          .steps = {1, narrow(columns.stride), 1, narrow(step), 1}};
+  const std::uint64_t output = 2 * wide(kernel.conv.k), output_row = output * wide(columns.output);
+  const TensorMapLayout y{
+      .extents = {wide(kernel.conv.k), wide(columns.output), 1, wide(rows.output), wide(kernel.batch())},
+      .strides = {output, output_row, output_row, output_row * wide(rows.output)},
+      .box = {64, narrow(kernel.columns), 1, narrow(kernel.rows), narrow(kernel.images)},
+      .swizzle = Swizzle::bytes_128,
+      .type = kernel.conv.y_type};
+  const bool stores = kernel.conv.k % 8 == 0;
+  const auto group = [&](Operand operand, bool used) {
+    return used ? TensorMapGroup{operand, {y}} : TensorMapGroup{Operand::x, {x}};
+  };
+  return {"convtune::direct_body_half_sm90::Maps",
+          {{Operand::x, {x}},
+           group(Operand::y, stores),
+           group(Operand::residual, stores && kernel.conv.residual)}};
+}
+
+// Parts of `whole`, as nearly equal as they can be, of `least` to `most` each.
+std::set<int> parts_of(int whole, int least, int most) {
+  std::set<int> parts;
+  for (int count = ceil_div(whole, most); count <= whole; ++count) {
+    const int part = ceil_div(whole, count);
+    if (part < std::min(least, whole)) break;
+    parts.insert(part);
+  }
+  return parts;
+}
+
+// Tiles of at most so many positions: {images, rows, columns}.
+std::vector<std::array<int, 3>> shapes_of(Kernel kernel, int positions) {
+  std::vector<std::array<int, 3>> shapes;
+  const auto add = [&](int images, int rows, int columns) {
+    kernel.images = images, kernel.rows = rows, kernel.columns = columns;
+    if (kernel.positions() <= positions && kernel.positions() > positions / 3)
+      shapes.push_back({images, rows, columns});
+  };
+  const int height = kernel.vertical().output, width = kernel.horizontal().output;
+  if (height == 1) {
+    for (int columns = positions; columns >= 64; columns -= 16) add(1, 1, std::min(columns, width));
+    return shapes;
+  }
+  std::set<int> some = parts_of(width, 8, std::min(positions, 128));
+  if (width >= 8) some.insert(8);
+  for (const int columns : some)
+    for (const int rows : parts_of(height, 1, 64)) add(1, rows, columns);
+  for (int images = 2; images <= std::min(kernel.batch(), 16); ++images) add(images, height, width);
+  return shapes;
+}
+
+class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
+ public:
+  DirectBodyHalf() : KernelAlgorithmOf("direct_body_half_sm90") {}
+
+ private:
+  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm90(device); !support) return support;
+    if (Support support = within(kHalfAbilities, a); !support) return support;
+    if (a.layout != Layout::nhwc) return Support::no("it is for NHWC only");
+    if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
+    if (Support support = fits_extents(a); !support) return support;
+    const Kernel kernel{.conv = extents_of(a)};
+    if (kernel.depth() % 8 != 0)
+      return Support::no(fmt::format("it is for multiples of 8 input channels, not for {}", a.c));
+    if (!kernel.can_load())
+      return Support::no(
+          "TMA steps over at most 8 columns and rows, or over more rows where these are patches that "
+          "divide the image");
+    return Support::yes();
+  }
+  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (!configs(a, device).empty()) return Support::yes();
+    return Support::no("no tile's pixels and weights fit into shared memory");
+  }
+  Support takes_kernel(const Kernel& kernel, const DeviceInfo&) const override {
+    if (kernel.valid(sm90_smem_per_block())) return Support::yes();
+    return Support::no(
+        fmt::format("a tile within the output, whole images where they are several, of at most 256 positions "
+                    "(here {}) and 128 sums of a thread (96 with 3 consumers; here {}); channels 32 or 64; "
+                    "cluster 1, 2 or 4; ping_pong with 2 consumers; and {} bytes of shared memory (here {})",
+                    kernel.positions(), kernel.sums(), sm90_smem_per_block(), kernel.smem_bytes()));
+  }
+  LaunchPlan launch(const Kernel& kernel, const DeviceInfo& device) const override {
+    std::vector<Argument> arguments = {maps_of(kernel), Pointer{Operand::x, "const void*"},
+                                       Pointer{Operand::packed}, Pointer{Operand::y, "void*"},
+                                       Pointer{Operand::residual, "const void*"}};
+    LaunchPlan plan = plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
+    hold_resident(plan, 1);
+    add_any_pointer_form(plan, kernel);
+    return plan;
+  }
+  TileWork counted(const Kernel& kernel) const override { return work_of(kernel); }
+  double flops(const ConvProblem&, const Kernel& a) const override {
+    return 2.0 * static_cast<double>(a.output_tiles()) * a.filter_tiles() * a.positions() * a.filters() *
+           a.steps() * a.products() * 16;
+  }
+
+  // The best by the model of time, each with the most stages that there is room for.
+  std::vector<Kernel> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    const Target target = target_of(device);
+    std::vector<Ranked<Kernel>> ranked;
+    const auto rank = [&](const Kernel& kernel) {
+      if (!kernel.valid(sm90_smem_per_block())) return false;
+      TileWork work = work_of(kernel);
+      work.input_bytes = read_bytes(a);
+      const double blocks = blocks_of(kernel, device.units);
+      ranked.push_back({estimate_time(target, work, {kernel.threads(), 0, blocks, 1}).us, kernel});
+      return true;
+    };
+    const auto add = [&](Kernel kernel) {
+      kernel.weight_stages = std::min(kernel.steps(), 64), kernel.input_stages = 2;
+      const bool stay = kernel.weights_stay() && kernel.valid(sm90_smem_per_block());
+      const int fewest = kernel.taps() == kernel.phases() ? 3 : 2;  // a tap a stage
+      for (int stages = stay ? 0 : kMostWeightStages; stages >= 3; --stages) {
+        kernel.weight_stages = stages, kernel.input_stages = std::min(fewest, stages - 1);
+        if (kernel.valid(sm90_smem_per_block())) break;
+      }
+      if (!rank(kernel)) return;
+      Kernel more = kernel;
+      while (++more.input_stages <= kMostInputStages && more.valid(sm90_smem_per_block())) kernel = more;
+      ranked.back().config = kernel;
+    };
+    Kernel kernel{.conv = extents_of(a)};
+    const int rest = kernel.depth() % 64;
+    for (const int channels : {64, 32}) {
+      if (channels == 32 && (rest == 0 || rest > 32) && kernel.phases() == 1) continue;
+      kernel.channels = channels;
+      for (const int filter_blocks : {1, 2})
+        for (const auto& shape : shapes_of(kernel, 256 / filter_blocks)) {
+          kernel.images = shape[0], kernel.rows = shape[1], kernel.columns = shape[2];
+          kernel.filter_blocks = filter_blocks;
+          for (const auto& [consumers, ping_pong] :
+               {std::tuple{2, false}, {2, true}, {1, false}, {3, false}}) {
+            kernel.consumers = consumers, kernel.ping_pong = ping_pong;
+            if (kernel.filters() - kernel.consumer_filters() >= kernel.conv.k) continue;
+            for (kernel.cluster = 1; kernel.cluster <= 4; kernel.cluster *= 2)
+              if (kernel.output_tiles() >= kernel.cluster) add(kernel);
+          }
+        }
+    }
+    return best_of(std::move(ranked), kMostCandidates);
+  }
+};
+
+}  // namespace
+
+const Algorithm& direct_body_half_sm90() {
+  static const DirectBodyHalf algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cuda

@@ -1,0 +1,255 @@
+// Inner layers in half precision on compute capability 9.0, channels last: a product of the filters (rows)
+// with outputs (columns), whose sums go over the channels and for each chunk of them over the taps.
+//
+// An implicit GEMM reads x once a tap, nine times for a 3x3, and waits for L2. Here a tile's pixels with
+// their halo come once a chunk, by TMA, and taps are other addresses of the same pixels:
+//
+//   x in shared memory   row 0: pixels 0 .. pitch-1, row 1: ..., each pixel one chunk of channels
+//   operand of a tap     positions() pixels from tap_pixel() on, one after the other
+//
+// wgmma takes rows of an operand that follow each other in eights, from any pixel on, since the pieces of a
+// row are exchanged by its address and not by its number. So columns of a product are pixels in a row, and of
+// those that stand between the outputs of two rows the sums are dropped; tiles of 8 columns have none.
+// With strides, what taps of one phase read is a box and a stage of its own (BodyAxis).
+//
+//   block     one warpgroup that loads, and consumers that multiply, each 64 or 128 filters by positions()
+//   weights   a ring of taps, shared by a cluster's blocks; or all of them stay, where they fit
+//
+// Consumers have other filters of the same outputs, and each is lead() steps behind the one before, so that
+// one multiplies while the other stores; or, with ping_pong, they have tiles of their own, in turns. Padding
+// multiplies: weights that are not finite would make NaN of its zeros. A flag tells of them, and outputs are
+// then computed one by one.
+#include "cuda/algorithms/direct_body_half_sm90/store.cuh"
+#include "cuda/ptx/wgmma_half_shared.cuh"
+#include "cuda/tile/pack.cuh"
+
+namespace convtune::direct_body_half_sm90 {
+
+// Consumers with tiles of their own take turns to wait for stages: a barrier knows whether its phase is odd
+// and no more, so who leaves stages out must know that others have seen them full. The numbers of the block's
+// barriers; those behind them are for a consumer alone.
+struct Turns {
+  static constexpr unsigned kThreads = 256;
+  static __device__ unsigned barrier(int consumer) { return 1 + static_cast<unsigned>(consumer); }
+  static __device__ void wait(int consumer) { ptx::bar_sync(barrier(consumer), kThreads); }
+  static __device__ void give(int consumer) { ptx::bar_arrive(barrier(consumer), kThreads); }
+  static __device__ int own(int consumer) { return 4 + consumer; }
+  // Of those that share a tile, each begins when the one before has the lead.
+  static __device__ void follow(int consumer) { wait(consumer); }
+  static __device__ void lead(int consumer) { give(consumer + 1); }
+};
+
+// An operand of pixels: rows of the stage's channels, eight that follow each other, the next eight
+// group_pitch() pixels on. Any pixel may be the first.
+template <DirectBodyHalfSm90 config>
+__device__ constexpr unsigned long long pixels_descriptor(unsigned address) {
+  constexpr unsigned long long kEight = config.group_pitch() * config.row_bytes() / 16;
+  return (address & 0x3fff) | 1ull << 16 | kEight << 32 | (config.row_bytes() == 128 ? 1ull : 2ull) << 62;
+}
+
+// Where a consumer is in both rings.
+template <DirectBodyHalfSm90 config>
+struct Rings {
+  Ring<config.input_stages> inputs;
+  Ring<config.weight_stages> weights;
+
+  __device__ void skip_tile() {
+    inputs.template skip<config.stages()>();
+    if constexpr (!config.weights_stay()) weights.template skip<config.steps()>();
+  }
+};
+
+// A consumer's products of a tile, which is its first or not. `seen()` is called once all its stages have
+// been full.
+template <DirectBodyHalfSm90 config, class Seen>
+__device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& rings, unsigned smem,
+                                         int consumer, bool first_tile, const Seen& seen) {
+  constexpr auto kAt = config.smem();
+  constexpr bool kBf16 = config.conv.x_type == ElementType::bf16, kStay = config.weights_stay();
+  constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
+  const int first_filter = config.ping_pong ? 0 : consumer * config.consumer_filters();
+  const unsigned long long pixels = pixels_descriptor<config>((smem + kAt.inputs) / 16);
+  const unsigned long long filters = ptx::wgmma_descriptor_exchanged<config.row_bytes()>(
+      (smem + kAt.weights + first_filter * config.row_bytes()) / 16);
+  const unsigned lane = threadIdx.x % 32;
+  const auto release_weights = [&](unsigned empty, bool releases) {
+    if constexpr (kStay)
+      return;
+    else if constexpr (config.cluster > 1)
+      ptx::mbarrier_arrive_there_if(ptx::mapa(empty, lane % config.cluster),
+                                    releases && lane < config.cluster);
+    else
+      ptx::mbarrier_arrive_if(empty, releases && lane == 0);
+  };
+  unsigned inputs_empty = 0, weights_empty = 0;  // of what the products before the last read
+  int step = 0;
+#pragma unroll 1
+  for (int stage = 0; stage < config.stages(); ++stage) {
+    rings.inputs.wait_full(smem + kAt.full);
+    const unsigned inputs = rings.inputs.slot * (config.input_stage_bytes() / 16);
+    bool first_of_stage = true;
+#pragma unroll 1
+    for (int row = config.first_row(stage); row < kRows.filter; row += kRows.period())
+#pragma unroll 1
+      for (int column = config.first_column(stage); column < kColumns.filter; column += kColumns.period()) {
+        const unsigned weights = kStay ? step : rings.weights.slot;
+        if constexpr (kStay) {
+          if (first_tile) ptx::mbarrier_wait(smem + kAt.weights_full + 8 * weights, 0);
+        } else {
+          rings.weights.wait_full(smem + kAt.weights_full);
+        }
+        const unsigned long long a = filters + weights * (config.weight_bytes() / 16);
+        const unsigned long long b =
+            pixels + inputs + config.tap_pixel(row, column) * (config.row_bytes() / 16);
+        ptx::wgmma_fence();
+        for_constants<0, config.products()>([&](auto k) {
+          for_constants<0, config.filter_blocks>([&](auto block) {
+            constexpr int kBlock = block.value * 64 * config.row_bytes() / 16;
+            ptx::WgmmaHalfShared<kBf16, config.positions()>::multiply(
+                sums[block.value], a + kBlock + 2 * k.value, b + 2 * k.value, k.value > 0 || step > 0);
+          });
+        });
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<1>();  // what was before is done
+        release_weights(weights_empty, step > 0);
+        ptx::mbarrier_arrive_if(inputs_empty, stage > 0 && first_of_stage && lane == 0);
+        first_of_stage = false;
+        weights_empty = rings.weights.barrier(smem + kAt.weights_empty);
+        if constexpr (!kStay) rings.weights.next();
+        ++step;
+        if constexpr (config.lead() > 0)
+          if (first_tile && step == config.lead() && consumer + 1 < config.consumers) Turns::lead(consumer);
+      }
+    inputs_empty = rings.inputs.barrier(smem + kAt.empty);
+    rings.inputs.next();
+  }
+  seen();
+  ptx::wgmma_wait<0>();
+  release_weights(weights_empty, true);
+  ptx::mbarrier_arrive_if(inputs_empty, lane == 0);
+}
+
+template <DirectBodyHalfSm90 config>
+__device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
+                        const float* __restrict__ packed, unsigned short* __restrict__ y,
+                        const unsigned short* __restrict__ residual, unsigned smem, int consumer) {
+  constexpr auto kAt = config.smem();
+  constexpr Packed kPacked = config.packed();
+  const Place<config> place;
+  const bool finite = __float_as_uint(packed[kPacked.flag_at()]) == 0;
+  Rings<config> rings;
+  int tile = place.first_tile, tile_step = place.tile_step;
+  if constexpr (config.ping_pong) {
+    if (consumer == 1) {
+      tile += place.tile_step;
+      rings.skip_tile();
+      Turns::give(0);
+    }
+    tile_step *= 2;
+  }
+  Store<config> store{{},
+                      smem + kAt.staging + consumer * config.staging_bytes(),
+                      smem + kAt.residual_full + 8 * consumer,
+                      0,
+                      static_cast<int>(threadIdx.x) % 128,
+                      Turns::own(consumer)};
+  bool first_tile = true;
+  Sums<config> sums;
+  Biases<config> biases;
+#pragma unroll 1
+  for (; tile < place.kTiles; tile += tile_step) {
+    store.corner = config.corner(tile, place.rank);
+    if constexpr (!config.ping_pong) store.corner.filter += consumer * config.consumer_filters();
+    if (finite) store.load_residual(maps, residual);
+    store.load_biases(biases, packed + kPacked.bias_at());
+    if constexpr (config.ping_pong) Turns::wait(consumer);
+    if constexpr (config.lead() > 0)
+      if (first_tile && consumer > 0) Turns::follow(consumer);
+    multiply<config>(sums, rings, smem, consumer, first_tile, [&] {
+      if constexpr (config.ping_pong)
+        if (tile + place.tile_step < place.kTiles) Turns::give(1 - consumer);
+    });
+    first_tile = false;
+    if constexpr (config.ping_pong) rings.skip_tile();
+    if (!finite) {
+      store.store_exact(x, packed, residual, y);
+      continue;
+    }
+    store.finish_sums(sums, biases);
+    store.store(maps, y);
+    store.residual_parity ^= 1;
+  }
+  store.wait_until_free();
+}
+
+// Registers of a thread, where the launch bounds leave too few to those that multiply.
+template <DirectBodyHalfSm90 config>
+struct Registers {
+  static constexpr bool kMove = config.consumers > 1;
+  static constexpr int kLoading = config.consumers == 2 ? 40 : 32;
+  static constexpr int kMultiplying = config.consumers == 2 ? 232 : 160;
+};
+
+// Zeros behind the boxes of all stages, where outputs at the end of a tile read.
+template <DirectBodyHalfSm90 config>
+__device__ __forceinline__ void clear_behind_boxes(unsigned smem) {
+  constexpr int kBytes = config.input_stage_bytes();
+  constexpr unsigned kZeros[4] = {0, 0, 0, 0};
+  for (int stage = 0; stage < config.input_stages; ++stage)
+    for (int i = config.input_bytes() + 16 * static_cast<int>(threadIdx.x); i < kBytes;
+         i += 16 * config.threads())
+      ptx::st_shared_v4(smem + config.smem().inputs + stage * kBytes + i, kZeros);
+  ptx::fence_proxy_async();
+}
+
+template <DirectBodyHalfSm90 config>
+__global__ void __cluster_dims__(config.cluster, 1, 1) __launch_bounds__(config.threads(), 1)
+    direct_body_half_sm90(const __grid_constant__ Maps maps, const void* __restrict__ x,
+                          const float* __restrict__ packed, void* __restrict__ y,
+                          const void* __restrict__ residual) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  constexpr auto kAt = config.smem();
+  using R = Registers<config>;
+  using A = Arrivals<config>;
+  const unsigned smem = ptx::shared_address(memory);
+  if (threadIdx.x == 0) {
+    Ring<config.input_stages>::init(smem + kAt.full, A::kFull, smem + kAt.empty, A::kEmpty);
+    Ring<config.weight_stages>::init(smem + kAt.weights_full, 1, smem + kAt.weights_empty, A::kWeightsEmpty);
+    for (int i = 0; i < config.consumers; ++i) ptx::mbarrier_init(smem + kAt.residual_full + 8 * i, 1);
+    ptx::fence_mbarrier_init();
+  }
+  clear_behind_boxes<config>(smem);
+  if constexpr (config.cluster > 1)
+    ptx::cluster_sync();
+  else
+    __syncthreads();
+  const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
+  if (warpgroup == config.consumers) {
+    if constexpr (R::kMove) ptx::leave_registers<R::kLoading>();
+    const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
+    if (warp == kWeightsWarp) {
+      load_weights<config>(reinterpret_cast<const unsigned*>(packed), smem);
+    } else if constexpr (!config.aligned) {
+      const int loader = warp - (warp > kWeightsWarp);
+      load_inputs_anywhere<config>(static_cast<const unsigned short*>(x), smem,
+                                   loader * 32 + static_cast<int>(threadIdx.x) % 32);
+    } else if (warp == 0) {
+      load_inputs<config>(maps, smem);
+    }
+  } else {
+    if constexpr (R::kMove) ptx::take_registers<R::kMultiplying>();
+    consume<config>(maps, static_cast<const unsigned short*>(x), packed, static_cast<unsigned short*>(y),
+                    static_cast<const unsigned short*>(residual), smem, warpgroup);
+  }
+  if constexpr (config.cluster > 1) ptx::cluster_sync();  // nobody reaches into this block any more
+}
+
+// The packed weights. The flag must be 0 before.
+template <DirectBodyHalfSm90 config>
+__global__ void __launch_bounds__(kPackThreads)
+    pack_direct_body_half_sm90(const void* __restrict__ w, const void* __restrict__ bias,
+                               unsigned* __restrict__ packed) {
+  pack_halves<config>(w, bias, packed);
+}
+
+}  // namespace convtune::direct_body_half_sm90

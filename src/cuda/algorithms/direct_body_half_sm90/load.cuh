@@ -1,0 +1,149 @@
+// The warpgroup of direct_body_half_sm90.cuh that loads. One warp brings x by TMA, where one instruction is a
+// box of pixels of one phase, with zeros outside of the image; another brings weights by bulk copies, of
+// which each block of a cluster brings its part to all. Each runs ahead as far as its own ring goes.
+#pragma once
+
+#include "cuda/algorithms/direct_body_half_sm90/config.h"
+#include "cuda/ptx/cluster.cuh"
+#include "cuda/tile/constants.cuh"
+#include "cuda/tile/ring.cuh"
+
+namespace convtune::direct_body_half_sm90 {
+
+// What the problem has not (a residual) or TMA cannot store (rows of y that are no multiples of 16 bytes) has
+// x's.
+struct Maps {
+  ptx::TensorMap x, y, residual;
+};
+
+// A block's place, and the tiles that it takes:
+//   for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step)
+template <DirectBodyHalfSm90 config>
+struct Place {
+  static constexpr int kTiles = static_cast<int>(config.tiles());
+  int rank = 0;  // in the cluster
+  int first_tile = static_cast<int>(blockIdx.x) / config.cluster;
+  int tile_step = static_cast<int>(gridDim.x) / config.cluster;
+
+  __device__ Place() {
+    if constexpr (config.cluster > 1) rank = static_cast<int>(ptx::cluster_rank());
+  }
+};
+
+// The warps of the warpgroup: one for x, one for weights. Where x begins anywhere, all but that one load x.
+inline constexpr int kWeightsWarp = 1, kLoadingThreads = 96;
+
+// Who arrives at barriers: besides what brings the bytes, one thread, or all that load x; and warps that have
+// read.
+template <DirectBodyHalfSm90 config>
+struct Arrivals {
+  static constexpr int kFull = config.aligned ? 1 : kLoadingThreads;
+  static constexpr int kEmpty = 4 * (config.ping_pong ? 1 : config.consumers);
+  static constexpr int kWeightsEmpty = kEmpty * config.cluster;
+};
+
+// By one warp, of which one thread does it.
+template <DirectBodyHalfSm90 config>
+__device__ void load_inputs(const Maps& maps, unsigned smem) {
+  constexpr auto kAt = config.smem();
+  constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
+  const Place<config> place;
+  const bool mine = threadIdx.x % 32 == 0;
+  Ring<config.input_stages> ring;
+#pragma unroll 1
+  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+    // A cluster's last block may have none: it brings zeros, which nobody stores.
+    const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
+#pragma unroll 1
+    for (int stage = 0; stage < config.stages(); ++stage) {
+      ring.wait_empty(smem + kAt.empty);
+      const unsigned to = smem + kAt.inputs + ring.slot * config.input_stage_bytes();
+      const unsigned full = ring.barrier(smem + kAt.full);
+      ptx::mbarrier_arrive_expect_if(full, config.input_bytes(), mine);
+      const int first_row = kRows.phase(config.first_row(stage));
+      const int column =
+          (at.column - kColumns.before()) * kColumns.stride + kColumns.phase(config.first_column(stage));
+      if constexpr (config.splits_rows())
+        ptx::load_box_if(to, &maps.x, config.first_channel(stage), column, first_row, at.row - kRows.before(),
+                         at.image, full, mine);
+      else
+        ptx::load_box_if(to, &maps.x, config.first_channel(stage), column, 0,
+                         (at.row - kRows.before()) * kRows.stride + first_row, at.image, full, mine);
+      ring.next();
+    }
+  }
+}
+
+// The same for an x that may begin anywhere, by kLoadingThreads: `thread` of them, an element at a time.
+template <DirectBodyHalfSm90 config>
+__device__ void load_inputs_anywhere(const unsigned short* __restrict__ x, unsigned smem, int thread) {
+  constexpr auto kAt = config.smem();
+  constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
+  constexpr int kPieces = config.pieces(), kDepth = config.depth();
+  const Place<config> place;
+  Ring<config.input_stages> ring;
+#pragma unroll 1
+  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+    const DirectBodyHalfSm90::Corner at = config.corner(tile, place.rank);
+#pragma unroll 1
+    for (int stage = 0; stage < config.stages(); ++stage) {
+      ring.wait_empty(smem + kAt.empty);
+      const unsigned to = smem + kAt.inputs + ring.slot * config.input_stage_bytes();
+      const int row_phase = kRows.phase(config.first_row(stage));
+      const int column_phase = kColumns.phase(config.first_column(stage));
+#pragma unroll 1
+      for (int i = thread; i < config.box_pixels() * kPieces; i += kLoadingThreads) {
+        const int pixel = i / kPieces, piece = i % kPieces, line = pixel / config.pitch();
+        const int image = at.image + line / config.box_rows();
+        const int row = (at.row - kRows.before() + line % config.box_rows()) * kRows.stride + row_phase;
+        const int column =
+            (at.column - kColumns.before() + pixel % config.pitch()) * kColumns.stride + column_phase;
+        const int channel = config.first_channel(stage) + 8 * piece;
+        const bool inside = image < config.batch() && row >= 0 && row < kRows.input && column >= 0 &&
+                            column < kColumns.input && channel < kDepth;
+        unsigned words[4] = {0, 0, 0, 0};
+        if (inside) {
+          const long long at_pixel = (1LL * image * kRows.input + row) * kColumns.input + column;
+          const unsigned short* const from = x + at_pixel * kDepth + channel;
+#pragma unroll
+          for (int j = 0; j < 4; ++j) words[j] = from[2 * j] | static_cast<unsigned>(from[2 * j + 1]) << 16;
+        }
+        ptx::st_shared_v4(to + pixel * config.row_bytes() + 16 * config.exchanged(pixel, piece), words);
+      }
+      ptx::fence_proxy_async();
+      ptx::mbarrier_arrive(ring.barrier(smem + kAt.full));
+      ring.next();
+    }
+  }
+}
+
+// By one warp, of which one thread does it. Weights that stay come once.
+template <DirectBodyHalfSm90 config>
+__device__ void load_weights(const unsigned* __restrict__ packed, unsigned smem) {
+  constexpr auto kAt = config.smem();
+  constexpr int kBytes = config.weight_bytes(), kPart = kBytes / config.cluster;
+  const Place<config> place;
+  const bool mine = threadIdx.x % 32 == 0;
+  Ring<config.weight_stages> ring;
+#pragma unroll 1
+  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+    const char* const from = reinterpret_cast<const char*>(packed) +
+                             1LL * (tile % config.filter_tiles()) * config.steps() * kBytes;
+#pragma unroll 1
+    for (int step = 0; step < config.steps(); ++step) {
+      ring.wait_empty(smem + kAt.weights_empty);
+      const unsigned to = smem + kAt.weights + ring.slot * kBytes;
+      const unsigned full = ring.barrier(smem + kAt.weights_full);
+      ptx::mbarrier_arrive_expect_if(full, kBytes, mine);
+      if constexpr (config.cluster > 1)
+        ptx::bulk_copy_to_all_if(to + place.rank * kPart, from + step * kBytes + place.rank * kPart, kPart,
+                                 full, (1u << config.cluster) - 1, mine);
+      else
+        ptx::bulk_copy_to_shared_if(to, from + step * kBytes, kPart, full, mine);
+      ring.next();
+    }
+    if constexpr (config.weights_stay()) break;
+  }
+}
+
+}  // namespace convtune::direct_body_half_sm90
