@@ -184,7 +184,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
       ranked.push_back({estimate_time(target, work, {kernel.threads(), 0, blocks, 1}).us, kernel});
       return true;
     };
-    const auto add = [&](Kernel kernel) {
+    const auto add = [&](Kernel kernel) -> Kernel {
       kernel.weight_stages = std::min(kernel.steps(), 64), kernel.input_stages = 2;
       const bool stay = kernel.weights_stay() && kernel.valid(sm90_smem_per_block());
       const int fewest = kernel.taps() == kernel.phases() ? 3 : 2;  // a tap a stage
@@ -192,10 +192,10 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
         kernel.weight_stages = stages, kernel.input_stages = std::min(fewest, stages - 1);
         if (kernel.valid(sm90_smem_per_block())) break;
       }
-      if (!rank(kernel)) return;
+      if (!rank(kernel)) return kernel;
       Kernel more = kernel;
       while (++more.input_stages <= kMostInputStages && more.valid(sm90_smem_per_block())) kernel = more;
-      ranked.back().config = kernel;
+      return ranked.back().config = kernel;
     };
     Kernel kernel{.conv = extents_of(a)};
     const int rest = kernel.depth() % 64;
@@ -211,7 +211,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
             kernel.consumers = consumers, kernel.ping_pong = ping_pong;
             if (kernel.filters() - kernel.consumer_filters() >= kernel.conv.k) continue;
             for (kernel.cluster = 1; kernel.cluster <= 4; kernel.cluster *= 2)
-              if (kernel.output_tiles() >= kernel.cluster) add(kernel);
+              if (kernel.output_tiles() >= kernel.cluster && add(kernel).weights_stay()) break;
           }
         }
     }
