@@ -22,7 +22,7 @@ namespace {
 // Microbenchmarking", Luo et al., 2024), taken for all that came after it. Before, it is all there is.
 //
 // L2: H100 5.5 TB/s (docs/notebook.md), A100 and Ada what their published microbenchmarks come to, the others
-// as those.
+// as those. TMA: 14 TB/s of tiles that many SMs read at the same time on an H200; Blackwell's as that.
 //
 // Copied: about a multiprocessor's share of what its memory can move, as published. 10.0 and 10.3 have the
 // H100's.
@@ -30,19 +30,19 @@ namespace {
 // Spare: 10.0 was seen to spill without them. Its kin are taken to do so too.
 // clang-format off
 constexpr std::array kTable = {
-    //                cc      architecture   threads blocks smem lanes  tf32  GeForce mma.sync  L2 copied spare suffix wgmma  typical
-    CapabilityFacts{{8, 0},  "Ampere",         2048,    32, 164,   64, 1024,  false,  1,        30,  10,     0,   "",  false, "a100"},
-    CapabilityFacts{{8, 6},  "Ampere",         1536,    16, 100,  128,  512,  true,   1,        15,   3.5,   0,   "",  false, "rtx4090"},
-    CapabilityFacts{{8, 7},  "Ampere",         1536,    16, 164,  128, 1024,  false,  1,        30,  10,     0,   "",  false, "a100"},
-    CapabilityFacts{{8, 8},  "Ampere",         1536,    16, 100,  128,  512,  true,   1,        15,   3.5,   0,   "",  false, "rtx4090"},
-    CapabilityFacts{{8, 9},  "Ada Lovelace",   1536,    24, 100,  128,  512,  true,   1,        15,   3.5,   0,   "",  false, "rtx4090"},
-    CapabilityFacts{{9, 0},  "Hopper",         2048,    32, 228,  128, 2048,  false,  0.62,     22,  13,     0,   "a", true,  "h100"},
-    CapabilityFacts{{10, 0}, "Blackwell",      2048,    32, 228,  128, 4096,  false,  0.62,     22,  13,    48,   "a", false, "b200"},
-    CapabilityFacts{{10, 1}, "Blackwell",      1536,    24, 228,  128, 4096,  false,  0.62,     22,   8,    48,   "a", false, "b200"},
-    CapabilityFacts{{10, 3}, "Blackwell",      2048,    32, 228,  128, 4096,  false,  0.62,     22,  13,    48,   "a", false, "b200"},
-    CapabilityFacts{{11, 0}, "Blackwell",      1536,    24, 228,  128, 4096,  false,  0.62,     22,   8,    48,   "a", false, "b200"},
-    CapabilityFacts{{12, 0}, "Blackwell",      1536,    24, 100,  128,  512,  true,   0.62,     15,   3.5,   0,   "",  false, "rtx5090"},
-    CapabilityFacts{{12, 1}, "Blackwell",      1536,    24, 100,  128,  512,  true,   0.62,     15,   2,     0,   "",  false, "rtx5090"},
+    //                cc      architecture   threads blocks smem lanes  tf32  GeForce mma.sync  L2 TMA copied spare suffix wgmma  typical
+    CapabilityFacts{{8, 0},  "Ampere",         2048,    32, 164,   64, 1024,  false,  1,        30,   0,  10,     0,   "",  false, "a100"},
+    CapabilityFacts{{8, 6},  "Ampere",         1536,    16, 100,  128,  512,  true,   1,        15,   0,   3.5,   0,   "",  false, "rtx4090"},
+    CapabilityFacts{{8, 7},  "Ampere",         1536,    16, 164,  128, 1024,  false,  1,        30,   0,  10,     0,   "",  false, "a100"},
+    CapabilityFacts{{8, 8},  "Ampere",         1536,    16, 100,  128,  512,  true,   1,        15,   0,   3.5,   0,   "",  false, "rtx4090"},
+    CapabilityFacts{{8, 9},  "Ada Lovelace",   1536,    24, 100,  128,  512,  true,   1,        15,   0,   3.5,   0,   "",  false, "rtx4090"},
+    CapabilityFacts{{9, 0},  "Hopper",         2048,    32, 228,  128, 2048,  false,  0.62,     22,  60,  13,     0,   "a", true,  "h100"},
+    CapabilityFacts{{10, 0}, "Blackwell",      2048,    32, 228,  128, 4096,  false,  0.62,     22,  60,  13,    48,   "a", false, "b200"},
+    CapabilityFacts{{10, 1}, "Blackwell",      1536,    24, 228,  128, 4096,  false,  0.62,     22,  60,   8,    48,   "a", false, "b200"},
+    CapabilityFacts{{10, 3}, "Blackwell",      2048,    32, 228,  128, 4096,  false,  0.62,     22,  60,  13,    48,   "a", false, "b200"},
+    CapabilityFacts{{11, 0}, "Blackwell",      1536,    24, 228,  128, 4096,  false,  0.62,     22,  60,   8,    48,   "a", false, "b200"},
+    CapabilityFacts{{12, 0}, "Blackwell",      1536,    24, 100,  128,  512,  true,   0.62,     15,  60,   3.5,   0,   "",  false, "rtx5090"},
+    CapabilityFacts{{12, 1}, "Blackwell",      1536,    24, 100,  128,  512,  true,   0.62,     15,  60,   2,     0,   "",  false, "rtx5090"},
 };
 // clang-format on
 static_assert(kTable.front().capability == kLeastCapability);

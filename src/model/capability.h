@@ -25,6 +25,7 @@ struct CapabilityFacts {
   bool halved_in_geforce = false;     // consumer boards sum in fp32 at half that rate
   double mma_sync_share = 1;          // of that rate, which mma.sync reaches
   double l2_bytes_per_cycle = 0;      // from the L2, and to it
+  double tma_bytes_per_cycle = 0;     // from the L2, of bulk copies; 0 where there are none
   double copied_bytes_per_cycle = 0;  // from memory and to it, when all multiprocessors copy
   // Registers that ptxas wants beyond what direct_stem_sm80 counts, where 8 filters a thread are stored from
   // registers.

@@ -1,6 +1,7 @@
 // A tile has three phases, one after the other: it is loaded, multiplied, stored. A phase takes as long as
 // its resources do that a multiprocessor has: tensor cores, issue slots, shared memory, the way to L2. They
-// overlap, though not well: their times are added as squares.
+// overlap, though not well: their times are added as squares; or quite well where warps only ask for copies and
+// products (TMA and wgmma from shared memory): added as fourth powers.
 //
 // A block alone takes `alone` cycles for a tile, in which it keeps the multiprocessor busy for `busy` of them
 // and waits the others: for latencies, barriers, its own few warps. Blocks beside each other queue for one
@@ -34,6 +35,7 @@ constexpr double kWaitCycles = 150;    // a barrier, and what the slowest warp t
 constexpr double kLoadCycles = 800;    // from a load to its data, under way to memory: Little's law
 constexpr double kWarpsIssue = 0.4;    // instructions a cycle of one warp, each waiting for some before it
 constexpr double kIssueACycle = 4;     // four schedulers; and a warp of independent multiply-adds fills one
+constexpr double kTmaPower = 4;
 constexpr double kWarpsTensor = 0.5;   // of a tensor core that one warp keeps busy: products, then operands
 constexpr double kCopyWavefronts = 4;  // an asynchronous copy of 4 bytes a thread, in shared memory and L1
 constexpr double kSpillPasses = 2;     // stored and loaded
@@ -43,8 +45,9 @@ constexpr double kMemoryReached = 0.9;
 // Bytes that memory moves besides: it works in bursts, and a sector written in parts is read first.
 constexpr double kPieceBytes = 24, kPartSectorBytes = 40;
 
-double squared(double a, double b, double c = 0, double d = 0) {
-  return std::sqrt(a * a + b * b + c * c + d * d);
+double added(double power, double a, double b, double c = 0, double d = 0) {
+  return std::pow(std::pow(a, power) + std::pow(b, power) + std::pow(c, power) + std::pow(d, power),
+                  1 / power);
 }
 
 // Cycles for `tiles` at once, on a server that is busy for `busy` of a tile's `alone`.
@@ -70,7 +73,9 @@ TimeEstimate estimate_time(const Target& target, const TileWork& work, const Blo
   if (!(work.tiles > 0)) return {kLaunchUs, "latency"};
   const double cycles_a_us = target.clock_mhz, multiprocessors = target.multiprocessors;
   const double product_cycles = tensor_cycles(target, work.wgmma);
-  const double l2 = capability_facts(target.capability).l2_bytes_per_cycle;
+  const CapabilityFacts facts = capability_facts(target.capability);
+  const double l2 = work.tma ? facts.tma_bytes_per_cycle : facts.l2_bytes_per_cycle;
+  const double power = work.tma ? kTmaPower : 2;
   const Phase &load = work.load, &multiply = work.multiply, &store = work.store;
 
   // The whole tile, if nothing ever waited.
@@ -81,7 +86,7 @@ TimeEstimate estimate_time(const Target& target, const TileWork& work, const Blo
                                                          block.threads / kSmemBytes;
   const double smem = load_smem + multiply_smem + store.wavefronts;
   const double read = (load.l2_bytes + multiply.l2_bytes) / l2;
-  const double busy = squared(products, issue, smem, read);
+  const double busy = added(power, products, issue, smem, read);
 
   // One block's phases, with no more warps than it has.
   const double warps = block.threads / static_cast<double>(target.warp_size);
@@ -91,13 +96,13 @@ TimeEstimate estimate_time(const Target& target, const TileWork& work, const Blo
     return instructions / std::min(kIssueACycle, of_warps * each);
   };
   const double moved = work.stored_bytes + kPieceBytes * work.pieces + kPartSectorBytes * work.part_sectors;
-  const double loading = squared(issued(load.instructions, loaders, kWarpsIssue), load_smem,
+  const double loading = added(power, issued(load.instructions, loaders, kWarpsIssue), load_smem,
                                  load.l2_bytes / l2, kLoadCycles * load.l2_bytes / work.in_flight_bytes);
-  const double multiplying = squared(products / std::min(1.0, others / 4 * kWarpsTensor),
+  const double multiplying = added(power, products / std::min(1.0, others / 4 * (work.tma ? 1 : kWarpsTensor)),
                                      issued(multiply.instructions, others, work.cuda_cores ? 1 : kWarpsIssue),
                                      multiply_smem, multiply.l2_bytes / l2);
   const double storing =
-      squared(issued(store.instructions, others, kWarpsIssue), store.wavefronts, moved / l2);
+      added(power, issued(store.instructions, others, kWarpsIssue), store.wavefronts, moved / l2);
   const double waiting = kWaitCycles * (load.waits + multiply.waits + store.waits);
   const auto overlapped = [](double a, double b) { return std::cbrt(std::pow(a, 3) + std::pow(b, 3)); };
   const double loaded = work.load_beside ? overlapped(loading, multiplying) : loading + multiplying;

@@ -112,6 +112,11 @@ inline std::vector<ConvProblem> small_problems() {
            "mb2ic24ih10oc18kh3ph1 precision=fp32",
            "mb2ic24ih10oc18kh3ph1 precision=fp16 act=relu",
            "mb2ic24ih10oc18kh3ph1 precision=bf16",
+           // Images, halos and phases in one tile; patches of many rows.
+           "mb5ic16ih7oc72kh3ph1",
+           "mb2ic8ih13iw20oc72kh3kw5ph2pw4dh1dw1",
+           "mb2ic16ih20iw25oc24kh3sh3sw2ph1pw0",
+           "mb2ic3ih48iw64oc40kh16sh16 act=relu",
            // Channels last, in chunks of channels and with too few for one.
            "mb2ic40ih12oc24kh3ph1 layout=nhwc bias=0 act=relu",
            "mb2ic24ih10oc20kh3ph1 precision=bf16 layout=nhwc",

@@ -53,7 +53,7 @@ struct DirectBodyHalfSm90 {
     field("channels", self.channels, 32, 64, "input channels of a stage: 32 or 64");
     field("input_stages", self.input_stages, 1, 8, "stages of x kept at once");
     field("weight_stages", self.weight_stages, 1, 64, "stages of weights kept at once, of a tap each");
-    field("cluster", self.cluster, 1, 4, "blocks that share the weights that they load");
+    field("cluster", self.cluster, 1, 2, "blocks that share the weights that they load");
     field("aligned", self.aligned);
   }
   constexpr bool asks_alignment() const { return true; }
@@ -182,7 +182,7 @@ struct DirectBodyHalfSm90 {
   // How many steps a consumer is behind the one before: its products fill the time in which that one stores.
   // The rings hold so many, whatever the consumer behind still reads.
   constexpr int lead() const {
-    if (ping_pong) return 0;
+    if (ping_pong || consumers == 1) return 0;
     const int loaded = input_stages * vertical().least_taps() * horizontal().least_taps();
     return lesser(lesser(weights_stay() ? steps() : weight_stages, loaded) - 1, steps() / 2);
   }
@@ -232,7 +232,7 @@ struct DirectBodyHalfSm90 {
     if (rows < 1 || rows > 256 || columns < 1 || columns > 256 || images < 1 || images > 32 ||
         consumers < 1 || consumers > 3 || filter_blocks < 1 || filter_blocks > 2 ||
         (channels != 32 && channels != 64) || input_stages < 1 || input_stages > 8 || weight_stages < 1 ||
-        weight_stages > 64 || cluster < 1 || cluster > 4 || cluster == 3)
+        weight_stages > 64 || cluster < 1 || cluster > 2)
       return false;
     if (rows > vertical().output || columns > horizontal().output || images > batch()) return false;
     if (images > 1 && rows != vertical().output) return false;

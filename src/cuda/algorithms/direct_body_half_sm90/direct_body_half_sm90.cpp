@@ -35,7 +35,7 @@ TileWork work_of(const Kernel& a) {
   TileWork work;
   work.tiles = static_cast<double>(a.tiles()) * a.cluster;
   work.persistent = true;
-  work.wgmma = work.load_beside = true;
+  work.wgmma = work.tma = work.load_beside = true;
   work.load_warps = 4;
   work.in_flight_bytes = (a.input_stages - 0.5) * a.input_bytes() +
                          (a.weights_stay() ? 0.0 : (a.weight_stages - 1.0) * a.weight_bytes());
@@ -50,7 +50,7 @@ TileWork work_of(const Kernel& a) {
   store.instructions = computed / 32 * 5 * residual;
   store.wavefronts = computed * 2 * 2 / 128 * residual;
   store.l2_bytes = a.conv.residual ? 2 * computed : 0;
-  if (a.ping_pong) {  // beside the other consumer's products
+  if (a.ping_pong || a.lead() > 0) {  // beside the other consumer's products
     work.multiply.instructions += store.instructions;
     work.multiply.wavefronts += store.wavefronts;
     work.multiply.l2_bytes += store.l2_bytes;
@@ -154,7 +154,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
     return Support::no(
         fmt::format("a tile within the output, whole images where they are several, of at most 256 positions "
                     "(here {}) and 128 sums of a thread (96 with 3 consumers; here {}); channels 32 or 64; "
-                    "cluster 1, 2 or 4; ping_pong with 2 consumers; and {} bytes of shared memory (here {})",
+                    "ping_pong with 2 consumers; and {} bytes of shared memory (here {})",
                     kernel.positions(), kernel.sums(), sm90_smem_per_block(), kernel.smem_bytes()));
   }
   LaunchPlan launch(const Kernel& kernel, const DeviceInfo& device) const override {
@@ -210,7 +210,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
                {std::tuple{2, false}, {2, true}, {1, false}, {3, false}}) {
             kernel.consumers = consumers, kernel.ping_pong = ping_pong;
             if (kernel.filters() - kernel.consumer_filters() >= kernel.conv.k) continue;
-            for (kernel.cluster = 1; kernel.cluster <= 4; kernel.cluster *= 2)
+            for (kernel.cluster = 1; kernel.cluster <= 2; ++kernel.cluster)
               if (kernel.output_tiles() >= kernel.cluster && add(kernel).weights_stay()) break;
           }
         }

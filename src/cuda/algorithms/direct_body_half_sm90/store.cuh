@@ -91,24 +91,26 @@ struct Store {
     else
       wait_until_free();
     if constexpr (!a.residual || !config.wide_stores()) sync();
-    for_constants<0, config.positions() / 16>([&](auto part) {
-      const int output = config.output_of(16 * part.value + lane / 16 * 8 + lane % 8);
+#pragma unroll
+    for (int part = 0; part < config.positions() / 16; ++part) {
+      const int output = config.output_of(16 * part + lane / 16 * 8 + lane % 8);
       const int row = output < 0 ? config.staged_rows() - 8 + lane % 8 : output;
       const unsigned at = staging + config.staged_at(row, thread / 32 * 2 + lane / 8 % 2);
-      for_constants<0, kBlocks>([&](auto block) {
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
         unsigned words[4] = {0, 0, 0, 0};
-        if constexpr (a.residual) ptx::ldmatrix_x4_trans(words, at + block.value * kBlockBytes);
-        for_constants<0, 4>([&](auto i) {
-          const float* const two = sums[block.value] + 8 * part.value + 2 * i.value;
-          const float bias = biases[block.value][i.value % 2];
-          const unsigned others = words[i.value];
-          words[i.value] =
-              pack_halves<a.y_type>(finish<config.conv>(two[0], bias, low_half<a.y_type>(others)),
-                                    finish<config.conv>(two[1], bias, high_half<a.y_type>(others)));
-        });
-        ptx::stmatrix_x4_trans(at + block.value * kBlockBytes, words);
-      });
-    });
+        if constexpr (a.residual) ptx::ldmatrix_x4_trans(words, at + block * kBlockBytes);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* const two = sums[block] + 8 * part + 2 * i;
+          const float bias = biases[block][i % 2];
+          words[i] =
+              pack_halves<a.y_type>(finish<config.conv>(two[0], bias, low_half<a.y_type>(words[i])),
+                                    finish<config.conv>(two[1], bias, high_half<a.y_type>(words[i])));
+        }
+        ptx::stmatrix_x4_trans(at + block * kBlockBytes, words);
+      }
+    }
   }
 
   // What was gathered.

@@ -40,7 +40,7 @@ TileWork work_of(const ImplicitGemmHalfSm90& a) {
   TileWork work;
   work.tiles = static_cast<double>(a.tiles()) * a.cluster_blocks();
   work.persistent = a.split == 1;
-  work.wgmma = work.load_beside = true;
+  work.wgmma = work.tma = work.load_beside = true;
   work.load_warps = 4;
   work.in_flight_bytes = (a.stages - 1.0) * a.stage_bytes();
   work.load.instructions = steps * 40;
@@ -54,9 +54,9 @@ TileWork work_of(const ImplicitGemmHalfSm90& a) {
   store.instructions = computed / 32 * 6 * residual;
   store.wavefronts = computed / 32 * 1 * residual;
   store.l2_bytes = a.conv.residual ? 2 * computed : 0;
-  if (a.split > 1) {  // every sum once to shared memory, and once from all blocks
+  if (a.split > 1) {  // every sum once to shared memory, and once from all blocks: 8 bytes a cycle
     store.instructions += rows * a.filters / 32 * 2;
-    store.wavefronts += rows * a.filters / 32 * 2;
+    store.wavefronts += rows * a.filters / 2;
     store.waits = 4;
   }
   if (a.ping_pong) {  // beside the other consumer's products

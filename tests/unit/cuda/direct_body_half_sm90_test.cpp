@@ -1,0 +1,308 @@
+// Inner layers in half precision without a GPU: what TMA, wgmma and the stores would meet, stage by stage on
+// a host; refusals; and that what is offered compiles without spills.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "base/random_bits.h"
+#include "convtune/cases.h"
+#include "cuda/algorithms/direct_body_half_sm90/config.h"
+#include "cuda/launch/extents.h"
+#include "kernel_expectations.h"
+
+namespace convtune {
+namespace {
+
+using Kernel = DirectBodyHalfSm90;
+constexpr std::int64_t kSmem = 227 * 1024;
+constexpr int kGarbage = 1 << 20;  // what no output may have read
+
+const Algorithm& algorithm() {
+  return cuda::direct_body_half_sm90();
+}
+ConvProblem half(const std::string& text) {
+  return parse_problem(text + " layout=nhwc dtype=bf16");
+}
+Kernel kernel_for(const std::string& text, Kernel choices) {
+  choices.conv = cuda::extents_of(half(text));
+  return choices;
+}
+
+// ---- The kernel on a host: integers in place of halves, so that every difference shows ------------
+
+int value_of(std::uint64_t seed, long long index) {
+  return static_cast<int>(random_bits(seed, static_cast<std::uint64_t>(index)) % 7) - 3;
+}
+int input_at(const ConvExtents& a, int image, int row, int column, int channel) {
+  if (image < 0 || image >= a.n || row < 0 || row >= a.h || column < 0 || column >= a.w || channel >= a.c)
+    return 0;
+  return value_of(1, a.input_offset(image, channel, row, column));
+}
+// The same of the problem as it is computed: all pixels a row, or columns of a patch as channels.
+int viewed_at(const Kernel& kernel, int image, int row, int column, int channel) {
+  const ConvExtents& a = kernel.conv;
+  if (channel >= kernel.depth()) return 0;
+  if (kernel.pointwise()) {
+    if (image != 0 || row != 0 || column < 0) return 0;
+    return input_at(a, column / (a.h * a.w), column / a.w % a.h, column % a.w, channel);
+  }
+  if (kernel.folds())
+    return column < 0 ? 0 : input_at(a, image, row, column * a.s + channel / a.c, channel % a.c);
+  return input_at(a, image, row, column, channel);
+}
+
+// Where hardware has a byte of an operand: of its rows of 64 or 128 bytes, 16-byte pieces are exchanged by
+// address bits 7 to 8 or 9.
+int hardware_address(const Kernel& kernel, int byte) {
+  return byte ^ ((byte >> 7 & (kernel.row_bytes() == 128 ? 7 : 3)) << 4);
+}
+
+// A stage of x in shared memory, by TMA's rules: a box with steps, zeros outside of the image and behind.
+std::vector<int> loaded_input(const Kernel& kernel, const Kernel::Corner& corner, int stage) {
+  const BodyAxis rows = kernel.vertical(), columns = kernel.horizontal();
+  std::vector<int> loaded(static_cast<std::size_t>(kernel.input_stage_bytes() / 2));
+  int at = 0;
+  for (int image = 0; image < kernel.images; ++image)
+    for (int row = 0; row < kernel.box_rows(); ++row)
+      for (int column = 0; column < kernel.pitch(); ++column, ++at)
+        for (int i = 0; i < kernel.channels; ++i) {
+          const int value = viewed_at(
+              kernel, corner.image + image,
+              (corner.row - rows.before() + row) * rows.stride + rows.phase(kernel.first_row(stage)),
+              (corner.column - columns.before() + column) * columns.stride +
+                  columns.phase(kernel.first_column(stage)),
+              kernel.first_channel(stage) + i);
+          const int address = hardware_address(kernel, at * kernel.row_bytes() + 2 * i);
+          EXPECT_EQ(address,
+                    at * kernel.row_bytes() + 16 * kernel.exchanged(at, i / 8) + i % 8 * 2);  // by hand
+          loaded[static_cast<std::size_t>(address / 2)] = value;
+        }
+  return loaded;
+}
+
+// Every output of the problem, stored once, by blocks that do what the kernel's do.
+void expect_computes(const Kernel& kernel) {
+  const ConvExtents& a = kernel.conv;
+  ASSERT_TRUE(kernel.can_load() && kernel.valid(kSmem)) << to_string(to_config(kernel));
+  const long long halves = kernel.packed().prepared * 2;
+  std::vector<int> packed(static_cast<std::size_t>(halves)), times(static_cast<std::size_t>(a.weights()));
+  for (long long i = 0; i < halves; ++i) {
+    const long long source = kernel.source_of(i);
+    if (source < 0) continue;
+    packed[static_cast<std::size_t>(i)] = value_of(2, source);
+    ++times[static_cast<std::size_t>(source)];
+  }
+  for (const int packed_times : times) ASSERT_EQ(packed_times, 1);
+  const BodyAxis rows = kernel.vertical(), columns = kernel.horizontal();
+  const int width = columns.output, height = rows.output;
+  std::vector<int> y(static_cast<std::size_t>(a.n * a.p * a.q * a.k)), stored(y.size());
+  for (int tile = 0; tile < kernel.tiles(); ++tile)
+    for (int rank = 0; rank < kernel.cluster; ++rank) {
+      const Kernel::Corner corner = kernel.corner(tile, rank);
+      std::vector<int> sums(static_cast<std::size_t>(kernel.positions() * kernel.filters()));
+      int step = 0;
+      for (int stage = 0; stage < kernel.stages(); ++stage) {
+        const std::vector<int> input = loaded_input(kernel, corner, stage);
+        for (int r = kernel.first_row(stage); r < rows.filter; r += rows.period())
+          for (int s = kernel.first_column(stage); s < columns.filter; s += columns.period(), ++step) {
+            const long long weights =
+                (1LL * (tile % kernel.filter_tiles()) * kernel.steps() + step) * kernel.weight_bytes() / 2;
+            for (int position = 0; position < kernel.positions(); ++position) {
+              const int pixel = position / 8 * kernel.group_pitch() + position % 8 + kernel.tap_pixel(r, s);
+              for (int filter = 0; filter < kernel.filters(); ++filter)
+                for (int i = 0; i < kernel.products() * 16; ++i) {
+                  const auto from = static_cast<std::size_t>(
+                      hardware_address(kernel, pixel * kernel.row_bytes() + 2 * i) / 2);
+                  const int weight = packed[static_cast<std::size_t>(
+                      weights + hardware_address(kernel, filter * kernel.row_bytes() + 2 * i) / 2)];
+                  sums[static_cast<std::size_t>(position * kernel.filters() + filter)] +=
+                      weight * (from < input.size() ? input[from] : kGarbage);
+                }
+            }
+          }
+      }
+      ASSERT_EQ(step, kernel.steps());
+      std::set<int> outputs;
+      for (int position = 0; position < kernel.positions(); ++position) {
+        const int output = kernel.output_of(position);
+        if (output < 0) continue;
+        ASSERT_TRUE(outputs.insert(output).second && output < kernel.tile_outputs());
+        const int image = corner.image + output / (kernel.rows * kernel.columns);
+        const int p = corner.row + output / kernel.columns % kernel.rows;
+        const int q = corner.column + output % kernel.columns;
+        if (image >= kernel.batch() || p >= height || q >= width) continue;
+        for (int filter = 0; filter < kernel.filters() && corner.filter + filter < a.k; ++filter) {
+          const auto at = static_cast<std::size_t>(((image * height + p) * width + q) * a.k) +
+                          static_cast<std::size_t>(corner.filter + filter);
+          y[at] = sums[static_cast<std::size_t>(position * kernel.filters() + filter)];
+          ++stored[at];
+        }
+      }
+      ASSERT_EQ(static_cast<int>(outputs.size()), kernel.tile_outputs());
+    }
+  for (const int stored_times : stored) ASSERT_EQ(stored_times, 1);
+  for (int image = 0; image < a.n; ++image)
+    for (int pixel = 0; pixel < a.p * a.q; ++pixel)
+      for (int filter = 0; filter < a.k; ++filter) {
+        int want = 0;
+        for (int channel = 0; channel < a.c; ++channel)
+          for (int r = 0; r < a.r; ++r)
+            for (int s = 0; s < a.s; ++s)
+              want += input_at(a, image, pixel / a.q * a.stride_h + r * a.dilation_h - a.pad_top,
+                               pixel % a.q * a.stride_w + s * a.dilation_w - a.pad_left, channel) *
+                      value_of(2, ((1LL * filter * a.c + channel) * a.r + r) * a.s + s);
+        ASSERT_EQ(y[static_cast<std::size_t>(((image * a.p * a.q) + pixel) * a.k + filter)], want)
+            << "image " << image << ", pixel " << pixel << ", filter " << filter;
+      }
+}
+
+TEST(DirectBodyHalfSm90, ComputesWhateverTheProblem) {
+  const Kernel small{.rows = 2, .columns = 4, .consumers = 1, .channels = 32, .weight_stages = 3};
+  for (const char* text :
+       {"mb2ic8ih7iw9oc5kh3ph1", "mb3ic16ih7iw9oc8kh1sh2", "mb1ic24ih11iw12oc9kh3sh2ph1",
+        "mb2ic8ih12iw9oc7kh2kw5sh3sw2ph1pw3", "mb1ic8ih13iw10oc4kh3dh1dw2ph2pw3",
+        "mb1ic8ih8oc6kh3sh2 pad_bottom=1 pad_right=1", "mb1ic8ih7iw10oc4kh4ph1pw2 pad_bottom=2 pad_right=3",
+        "mb1ic8ih9oc4kh1ph2", "mb1ic8ih18oc4kh2sh4", "mb1ic40ih9oc4kh3sh2dh1ph2", "mb1ic8ih15oc4kh5sh3ph2"}) {
+    SCOPED_TRACE(text);
+    expect_computes(kernel_for(text, small));
+  }
+}
+
+TEST(DirectBodyHalfSm90, ComputesPatchesAndPixels) {
+  Kernel choices{.rows = 2, .columns = 2, .consumers = 1};
+  for (const char* text : {"mb2ic3ih32iw48oc5kh16sh16", "mb1ic4ih20iw18oc5kh4kw2sh4sw2ph0pw0",
+                           "mb2ic24ih6iw8oc5kh2sh2", "mb1ic4ih9iw12oc3kh3kw4sh2sw4ph1"}) {
+    SCOPED_TRACE(text);
+    expect_computes(kernel_for(text, choices));
+  }
+  choices.rows = 1;
+  for (const int columns : {16, 50}) {
+    choices.columns = columns;
+    expect_computes(kernel_for("mb2ic72ih5iw7oc70kh1", choices));
+  }
+}
+
+// The halo of a row is that of the next only where what is outside of both is zero, and likewise of images.
+TEST(DirectBodyHalfSm90, SharesHalosWhereTheyAreZero) {
+  Kernel choices{.consumers = 1};
+  for (const char* text :
+       {"mb5ic8ih7iw6oc3kh3ph1", "mb5ic8ih7iw6oc3kh3ph2", "mb5ic8ih7iw6oc3kh3ph0", "mb5ic8ih5iw6oc3kh5ph2",
+        "mb5ic8ih7iw6oc3kh3ph1 pad_bottom=0 pad_right=0", "mb5ic8ih7iw6oc3kh3ph0 pad_bottom=1 pad_right=1",
+        "mb5ic8ih9iw8oc3kh3sh2ph1", "mb5ic8ih8oc3kh3sh2ph1"}) {
+    SCOPED_TRACE(text);
+    Kernel kernel = kernel_for(
+        std::string(text).find(" sh2") == std::string::npos ? text : "mb5ic8ih8oc3kh3sh2ph1", choices);
+    kernel.rows = kernel.conv.p, kernel.columns = kernel.conv.q;
+    for (const int images : {1, 2, 3}) {
+      kernel.images = images;
+      if (kernel.positions() <= 256) expect_computes(kernel);
+    }
+  }
+}
+
+TEST(DirectBodyHalfSm90, ComputesTheSameWhateverTheTile) {
+  for (const Kernel& choices : {
+           Kernel{.rows = 6, .columns = 8, .consumers = 2},
+           Kernel{.rows = 3, .columns = 8, .consumers = 2, .ping_pong = true, .cluster = 2},
+           Kernel{.rows = 4, .columns = 9, .consumers = 2, .filter_blocks = 2, .channels = 32},
+           Kernel{.rows = 11, .columns = 10, .consumers = 3},
+           Kernel{.rows = 1, .columns = 5, .consumers = 1, .weight_stages = 12},
+       }) {
+    const Kernel kernel = kernel_for("mb2ic72ih11iw9oc70kh2kw3ph1pw1", choices);
+    SCOPED_TRACE(to_string(to_config(kernel)));
+    expect_computes(kernel);
+  }
+}
+
+// A consumer may be so many steps ahead of the one behind without a stage given back by that one.
+TEST(DirectBodyHalfSm90, RingsHoldTheLead) {
+  for (const char* text : {"mb64ic128ih28oc128kh3ph1", "mb64ic128ih56oc128kh3sh2ph1",
+                           "mb64ic1024ih14oc256kh1", "mb64ic3ih224oc768kh16sh16", "mb64ic64ih56oc256kh1"}) {
+    const ConvProblem problem = half(text);
+    for (const Config& config : algorithm().candidates(problem, gpu())) {
+      const Kernel kernel = kernel_of<Kernel>(problem, config);
+      int steps = 0;  // whose stages of x are there at once
+      for (int stage = 0; stage < std::min(kernel.input_stages, kernel.stages()); ++stage)
+        steps +=
+            ceil_div(kernel.vertical().filter - kernel.first_row(stage), kernel.vertical().period()) *
+            ceil_div(kernel.horizontal().filter - kernel.first_column(stage), kernel.horizontal().period());
+      EXPECT_LT(kernel.lead(), std::max(steps, 1)) << to_string(config);
+      EXPECT_LT(kernel.lead(), kernel.weight_stages + 1) << to_string(config);
+    }
+  }
+}
+
+// What swizzled operands ask for, whatever the config.
+TEST(DirectBodyHalfSm90, AlignsItsRegions) {
+  for (const char* text : {"mb8ic320ih32oc320kh3ph1", "mb64ic256ih14oc255kh1 residual=1",
+                           "mb64ic512ih7oc512kh3ph1", "mb64ic128ih56oc128kh3sh2ph1"}) {
+    const ConvProblem problem = half(text);
+    for (const Config& config : algorithm().candidates(problem, gpu())) {
+      const Kernel kernel = kernel_of<Kernel>(problem, config);
+      EXPECT_EQ(kernel.smem().weights % 1024, 0) << to_string(config);
+      EXPECT_EQ(kernel.input_stage_bytes() % 1024, 0) << to_string(config);
+      EXPECT_EQ(kernel.weight_bytes() % 1024, 0) << to_string(config);
+      EXPECT_EQ(kernel.smem().staging % 1024, 0) << to_string(config);
+      EXPECT_EQ(kernel.staged_rows() % 8, 0) << to_string(config);
+      EXPECT_EQ(kernel.smem().full % 8, 0) << to_string(config);
+    }
+  }
+}
+
+// ---- What it takes ---------------------------------------------------------------------------------
+
+TEST(DirectBodyHalfSm90, RefusesWithAReason) {
+  const std::string shape = "mb2ic16ih32oc17kh3ph1", rest = " layout=nhwc dtype=bf16";
+  expect_refusals(algorithm(), {{shape + rest, "this is 8.0", {8, 0}},
+                                {shape + rest, "this is 10.0", {10, 0}},
+                                {shape + " layout=nhwc", "f16, bf16 tensors only"},
+                                {shape + " dtype=bf16", "NHWC"},
+                                {shape + rest + " dir=bwd_d", "forward"},
+                                {"mb2g2ic16ih32oc16kh3ph1" + rest, "group"},
+                                {"mb2ic12ih32oc16kh3ph1" + rest, "multiples of 8"},
+                                {"mb2ic16ih64oc16kh3sh9ph1" + rest, "at most 8 columns"}});
+  expect_config_refusals(algorithm(), half("mb64ic128ih28oc128kh3ph1"),
+                         "rows=7 columns=28 images=1 consumers=2 filter_blocks=1 ping_pong=0 channels=64 "
+                         "input_stages=2 weight_stages=6 cluster=2",
+                         {"rows=0", "rows=29", "columns=29", "images=2", "consumers=4", "filter_blocks=2",
+                          "consumers=1 ping_pong=1", "channels=48", "input_stages=8", "weight_stages=60",
+                          "cluster=3", "rows=14"});
+}
+
+TEST(DirectBodyHalfSm90, TakesEveryBodyCase) {
+  for (ConvProblem problem : load_suite("body")) {
+    problem.layout = Layout::nhwc;
+    problem.dtype = DType::f16;
+    const std::vector<Config> configs = algorithm().candidates(problem, gpu());
+    ASSERT_FALSE(configs.empty()) << to_string(problem);
+    for (const Config& config : configs)
+      EXPECT_TRUE(algorithm().accepts(problem, gpu(), config)) << to_string(config);
+  }
+}
+
+// Of every kind of block the config with the most sums, with the epilogue that takes most registers; and both
+// types, and a problem that leaves nothing even.
+TEST(DirectBodyHalfSm90, CompilesWithTheMostSums) {
+  std::vector<PlannedKernel> kernels;
+  const ConvProblem problem = half("mb64ic64ih56oc256kh3ph1 act=gelu_erf residual=1");
+  const std::string rest = " channels=64 input_stages=1 weight_stages=3 cluster=";
+  for (const char* config : {"rows=32 columns=8 images=1 consumers=2 filter_blocks=1 ping_pong=0",
+                             "rows=16 columns=8 images=1 consumers=2 filter_blocks=2 ping_pong=1",
+                             "rows=24 columns=8 images=1 consumers=3 filter_blocks=1 ping_pong=0",
+                             "rows=4 columns=56 images=1 consumers=1 filter_blocks=1 ping_pong=0"})
+    kernels.push_back({problem, parse_config(config + rest + (kernels.size() % 2 ? "2" : "1"))});
+  kernels.push_back({problem, kernels.front().config, {9, 0}, true});
+  for (const char* text :
+       {"mb1ic256ih14oc256kh3ph1 layout=nhwc dtype=f16 residual=1 rounding=eager",
+        "mb2ic40ih33iw41oc13kh5kw3sh2sw3ph1pw2 layout=nhwc dtype=f16:f16:f16:f32 residual=1"}) {
+    const ConvProblem other = parse_problem(text);
+    kernels.push_back({other, algorithm().candidates(other, gpu()).front()});
+  }
+  expect_compiles_as_planned(*cuda::kernel_algorithm(algorithm()), kernels);
+}
+
+}  // namespace
+}  // namespace convtune
