@@ -139,6 +139,12 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1g4ic4ih14oc4kh13ph6 precision=fp32 layout=nhwc",
            "g37mb2ic37ih15oc37kh5sh2ph2 layout=nhwc act=relu",
            "g20mb1ic20ih16iw11oc20kh3ph2dh1 layout=nhwc",
+           // Few channels a group, channels last.
+           "mb2g8ic32ih13iw17oc32kh3ph1 layout=nhwc act=relu",
+           "mb1g4ic32ih15oc64kh3sh2ph1 layout=nhwc",
+           "mb2g2ic112ih9oc112kh3ph1 layout=nhwc bias=0",
+           "mb1g3ic36ih11iw20oc60kh3kw5ph1pw2dh1 layout=nhwc",
+           "mb1g3ic96ih12oc96kh3sh2ph1 layout=nhwc act=relu",
        })
     problems.push_back(tf32(line));
   return with_halves(problems);
@@ -186,7 +192,7 @@ class Picker {
 };
 
 // Problem number `index` of a sequence that goes round the kinds of layers: first layers, those of stride 4,
-// inner layers, patches, groups, depthwise with channels last, and inner layers with channels last in eights.
+// inner layers, patches, groups, inner layers with channels last in eights, groups of those, and depthwise.
 inline ConvProblem random_layer(std::uint64_t index) {
   Picker pick(index);
   ConvProblem a;
@@ -209,7 +215,7 @@ inline ConvProblem random_layer(std::uint64_t index) {
     a.h = a.dilation_h * (a.r - 1) + pick(1, rows), a.w = a.dilation_w * (a.s - 1) + pick(1, columns);
     if (pick(0, 1) == 1) a.w = (a.w + 3) / 4 * 4;  // for bulk copies
   };
-  switch (index % 7) {
+  switch (index % 8) {
     case 0:
       a.c = pick(1, 4), a.k = pick(1, 140);
       filter(11), strides(5), padding(), image(30, wide ? 290 : 60);
@@ -240,6 +246,12 @@ inline ConvProblem random_layer(std::uint64_t index) {
       a.layout = Layout::nhwc;
       a.c = 8 * pick(1, 20), a.k = pick(1, 3) * pick(1, 4) * pick(1, 40);
       filter(wide ? 7 : 3), strides(wide ? 5 : 2), dilations(wide ? 3 : 1), padding(), image(20, 30);
+      break;
+    case 6:
+      a.layout = Layout::nhwc;
+      a.groups = pick(2, 6), a.c = a.groups * pick(1, 40),
+      a.k = a.groups * (wide ? pick(1, 40) : 4 * pick(1, 8));
+      filter(wide ? 5 : 3), strides(2), dilations(wide ? 2 : 1), padding(), image(20, 30);
       break;
     default:
       a.layout = Layout::nhwc;

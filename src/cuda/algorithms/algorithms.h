@@ -9,6 +9,7 @@ const Algorithm& direct_body_half_sm90();
 const Algorithm& direct_body_sm90();
 const Algorithm& direct_depthwise_sm80();
 const Algorithm& direct_fma_sm80();
+const Algorithm& direct_grouped_half();
 const Algorithm& direct_patch_sm90();
 const Algorithm& direct_stem_half();
 const Algorithm& direct_stem_sm80();

@@ -118,7 +118,15 @@ __device__ inline void ldmatrix_x4(unsigned (&to)[4], unsigned row_address) {
                : "memory");
 }
 
-// The same with each matrix transposed: lane l receives rows 2*thread, 2*thread+1 of column `group`.
+// Two of them: lanes 0..15 give the addresses.
+__device__ inline void ldmatrix_x2(unsigned& first, unsigned& second, unsigned row_address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(first), "=r"(second)
+               : "r"(row_address)
+               : "memory");
+}
+
+// Four with each matrix transposed: lane l receives rows 2*thread, 2*thread+1 of column `group`.
 __device__ inline void ldmatrix_x4_trans(unsigned (&to)[4], unsigned row_address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

@@ -40,7 +40,7 @@ __device__ __forceinline__ void pack_halves(const void* __restrict__ w, const vo
       const long long source = config.source_of(2 * i + half);
       if (source < 0) continue;
       const unsigned bits = static_cast<const unsigned short*>(w)[source];
-      if (!is_finite(__float_as_uint(low_half<kType>(bits)))) packed[kAt.flag_at()] = 1;
+      if (kAt.flagged && !is_finite(__float_as_uint(low_half<kType>(bits)))) packed[kAt.flag_at()] = 1;
       word |= bits << (16 * half);
     }
     return word;

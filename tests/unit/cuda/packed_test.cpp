@@ -6,6 +6,7 @@
 #include "cuda/algorithms/direct_body_sm90/config.h"
 #include "cuda/algorithms/direct_depthwise_sm80/config.h"
 #include "cuda/algorithms/direct_fma_sm80/config.h"
+#include "cuda/algorithms/direct_grouped_half/config.h"
 #include "cuda/algorithms/direct_patch_sm90/config.h"
 #include "cuda/algorithms/direct_stem_sm80/candidates.h"
 #include "cuda/algorithms/direct_stem_sm90/config.h"
@@ -43,7 +44,7 @@ void expect_all(const Algorithm& algorithm, const std::vector<const char*>& prob
         ASSERT_EQ(times[i], i < weights || with_biases) << text << " with " << to_string(config) << ": " << i;
       EXPECT_EQ(kernel.packed().exact_at(), kernel.packed().prepared);
       EXPECT_GE(kernel.packed().biases, kernel.conv.k);
-      EXPECT_EQ(kernel.packed().words(), kernel.packed().flag_at() + 1);
+      EXPECT_EQ(kernel.packed().words(), kernel.packed().flag_at() + kernel.packed().flagged);
     }
   }
 }
@@ -63,6 +64,9 @@ TEST(Packed, HasEveryWeightOnce) {
                                   {"mb2g20ic20ih9oc20kh3ph1 layout=nhwc", "mb1g5ic5ih30oc5kh7 layout=nhwc"});
   expect_all<DirectFmaSm80>(cuda::direct_fma_sm80(),
                             {"mb2g12ic12ih9oc12kh3ph1", "mb2g4ic8ih12oc20kh3kw2", "mb1ic3ih12oc7kh3"}, true);
+  expect_all<DirectGroupedHalf>(
+      cuda::direct_grouped_half(),
+      {"g6mb2ic36ih9oc54kh3ph1 layout=nhwc dtype=bf16", "g4mb1ic64ih9oc64kh3ph1 layout=nhwc dtype=f16"});
   expect_all<DirectPatchSm90>(cuda::direct_patch_sm90(), {"mb2ic3ih64oc70kh16sh16", "mb1ic5ih32oc33kh8sh8"});
   expect_all<DirectStemSm90>(cuda::direct_stem_sm90(),
                              {"mb2ic3ih64oc96kh11sh4ph2", "mb2ic2ih33iw69oc13kh5kw3sh2sw4ph1pw2"});

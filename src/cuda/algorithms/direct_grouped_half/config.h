@@ -1,0 +1,185 @@
+// The kernel for few channels a group in half precision (direct_grouped_half.cuh, which draws it): problem,
+// choices, and what follows from them, shared by the kernel and by the host that plans it.
+#pragma once
+
+#include "cuda/tile/arithmetic.h"
+#include "cuda/tile/conv_extents.h"
+#include "cuda/tile/packed.h"
+#include "cuda/tile/smem.h"
+
+namespace convtune {
+
+// A block has `filters` filters of a tile of one image's output: `down` by `across` strips, each of `rows`
+// rows by 8 columns. A warp takes strips for `eights` times 8 filters, whose input it finds in pieces of 8
+// channels, 16 bytes. What of a piece belongs to another group meets weights of zero.
+struct DirectGroupedHalf {
+  ConvExtents conv;
+  int rows = 2, down = 1, across = 1, filters = 8, eights = 1, warps = 1, blocks = 1;
+  bool aligned = true;  // not a choice: tensors begin at multiples of 16 bytes
+  static constexpr const char* kName = "DirectGroupedHalf";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("conv", self.conv);
+    field("rows", self.rows, 2, kMostRows, "output rows of a strip, an even number; 8 columns");
+    field("down", self.down, 1, kMostStrips, "strips of a tile below each other");
+    field("across", self.across, 1, kMostStrips, "strips of a tile beside each other");
+    field("filters", self.filters, 8, kMostFilters, "filters of a block, a multiple of 8 times eights");
+    field("eights", self.eights, 1, kMostEights, "eights of filters of a warp");
+    field("warps", self.warps, 1, 32, "warps of a block, as many for each of its eights");
+    field("blocks", self.blocks, 1, 32, "blocks that an SM shall hold at once, a launch bound");
+    field("aligned", self.aligned);
+  }
+  constexpr bool asks_alignment() const { return conv.c % 8 == 0 || conv.k % 2 == 0; }
+  // The least of blocks.
+  static constexpr DirectGroupedHalf least(const ConvExtents& conv) { return {.conv = conv}; }
+  constexpr int threads() const { return 32 * warps; }
+
+  // ---- A block's part of the output ----
+  constexpr int tile_rows() const { return rows * down; }
+  constexpr int tile_columns() const { return 8 * across; }
+  constexpr int bands() const { return ceil_div(conv.p, tile_rows()); }
+  constexpr int sides() const { return ceil_div(conv.q, tile_columns()); }
+  constexpr int chunks() const { return ceil_div(conv.k, filters); }
+  constexpr long long all_blocks() const { return 1LL * conv.n * bands() * sides() * chunks(); }
+  constexpr int strips() const { return down * across; }
+  // A warp's eights, and every how many-th strip it takes.
+  constexpr int parts() const { return filters / (8 * eights); }
+  constexpr int strip_warps() const { return warps / parts(); }
+
+  // ---- Pieces of the input's channels ----
+  constexpr int all_pieces() const { return ceil_div(conv.c, 8); }
+  // That so many filters meet at most, from a multiple of as many on.
+  constexpr int pieces_of(int some) const {
+    const int group = conv.group_filters(), channels = conv.group_channels();
+    const int whole = group % some == 0 ? 1 : some % group == 0 ? some / group : 0;  // groups, if they are
+    const int groups = whole > 0 ? whole : (some + group - 2) / group + 1;
+    const int begin = (whole > 0 ? whole : 1) * channels;  // a multiple of that
+    if (begin % 8 == 0) return lesser(ceil_div(groups * channels, 8), all_pieces());
+    if (whole > 0 && 8 % begin == 0) return 1;
+    return lesser((groups * channels + 6) / 8 + 1, all_pieces());
+  }
+  constexpr int span() const { return pieces_of(8); }
+  constexpr int pieces() const { return greater(pieces_of(filters), span()); }
+  // Whether all eights of a warp meet the same pieces.
+  constexpr bool shared() const { return conv.group_filters() % (8 * eights) == 0; }
+  // Where the input of a chunk begins among all pieces, and that of an eight among those of its chunk.
+  constexpr int chunk_piece(int chunk) const {
+    return chunk * filters / conv.group_filters() * conv.group_channels() / 8;
+  }
+  constexpr int first_piece(int eight) const {
+    const int channel = lesser(8 * eight, conv.k - 1) / conv.group_filters() * conv.group_channels();
+    return lesser(channel / 8 - chunk_piece(8 * eight / filters), pieces() - span());
+  }
+
+  // ---- The sum: turns of one piece or two, each some pairs of taps, column by column of the filter ----
+  // Taps of 8 channels, two of which are a product's 16.
+  constexpr int taps() const { return conv.r * conv.s; }
+  constexpr int turn_pieces() const { return taps() % 2 == 1 && span() % 2 == 0 ? 2 : 1; }
+  constexpr int turns() const { return span() / turn_pieces(); }
+  constexpr int turn_taps() const { return turn_pieces() * taps(); }
+  constexpr int turn_columns() const { return turn_pieces() * conv.s; }
+  constexpr int steps() const { return ceil_div(turn_taps(), 2); }  // of a turn
+  // The column of the turn that a tap is in, and which of its filter rows it is.
+  constexpr int column_of(int tap) const { return lesser(tap / conv.r, turn_columns() - 1); }
+  constexpr int row_of(int tap) const { return tap % conv.r; }
+
+  // ---- A tile's input in shared memory: [piece][row][column % stride][column / stride], 16 bytes each; zero
+  // where there is no image. Columns that outputs beside each other meet lie beside each other ----
+  constexpr int window_rows() const {  // of a strip
+    return (rows - 1) * conv.stride_h + (conv.r - 1) * conv.dilation_h + 1;
+  }
+  constexpr int input_rows() const {
+    return (tile_rows() - 1) * conv.stride_h + (conv.r - 1) * conv.dilation_h + 1;
+  }
+  constexpr int input_columns() const {
+    return (tile_columns() - 1) * conv.stride_w + (conv.s - 1) * conv.dilation_w + 1;
+  }
+  constexpr int phase_columns() const { return ceil_div(input_columns(), conv.stride_w); }
+  constexpr int row_bytes() const { return 16 * conv.stride_w * phase_columns(); }
+  // Pieces of one position, which are copied at once, in banks of their own.
+  constexpr long long piece_bytes() const {
+    const int apart = pieces() >= 8 ? 16 : pieces() >= 4 ? 32 : pieces() >= 2 ? 64 : 0;
+    return round_up(1LL * input_rows() * row_bytes() - apart, 128) + apart;
+  }
+  constexpr int column_offset(int column) const {  // of a tile's row, or of a tap's column
+    return 16 * (column % conv.stride_w * phase_columns() + column / conv.stride_w);
+  }
+  // Where in the image a tile begins.
+  constexpr int first_row(int band) const { return band * tile_rows() * conv.stride_h - conv.pad_top; }
+  constexpr int first_column(int side) const { return side * tile_columns() * conv.stride_w - conv.pad_left; }
+
+  // ---- Weights: [eight][turn][step][lane][4 halves], as a lane has them in the operand of a product ----
+  constexpr int eight_words() const { return turns() * steps() * 64; }
+  // A few stay in registers, others in shared memory.
+  constexpr bool kept() const { return turns() == 1 && 2 * steps() * eights <= kMostKept; }
+  constexpr Packed packed() const {
+    // An infinity among them makes NaN of a sum, which is then computed again.
+    return {1LL * chunks() * (filters / 8) * eight_words(), conv.weights(), conv.k, false};
+  }
+  constexpr long long source_of(long long i) const {
+    const int lane = static_cast<int>(i / 4 % 32);
+    const int tap = 2 * static_cast<int>(i / 128 % steps()) + static_cast<int>(i / 2 % 2);  // of the turn
+    const int turn = static_cast<int>(i / (128 * steps()) % turns());
+    const int eight = static_cast<int>(i / (2 * eight_words())), filter = 8 * eight + lane / 4;
+    if (filter >= conv.k || tap >= turn_taps()) return -1;
+    const int piece =
+        chunk_piece(8 * eight / filters) + first_piece(eight) + turn * turn_pieces() + tap / taps();
+    const int channel = 8 * piece + lane % 4 * 2 + static_cast<int>(i % 2) -
+                        filter / conv.group_filters() * conv.group_channels();  // of the group
+    if (channel < 0 || channel >= conv.group_channels()) return -1;
+    const int s = tap % taps() / conv.r, r = tap % conv.r;
+    return ((1LL * filter * conv.group_channels() + channel) * conv.r + r) * conv.s + s;
+  }
+
+  // ---- Shared memory ----
+  // Outputs of a warp, 16 of all its filters, from where they are stored in pieces of 16 bytes.
+  constexpr int staging_pitch() const { return 16 * (eights + 1 - eights % 2); }
+  struct Smem {
+    int staging, weights, input;
+    long long end;
+  };
+  constexpr Smem smem() const {
+    SmemPlan plan;
+    const int staging = plan.take(16LL * warps * staging_pitch());
+    const int weights = plan.take(kept() ? 0 : 4LL * (filters / 8) * eight_words());
+    const int input = plan.take(pieces() * piece_bytes());
+    plan.take(row_bytes());  // a row that is loaded beside the last one, and not multiplied
+    return {staging, weights, input, plan.end};
+  }
+  constexpr long long smem_bytes() const { return smem().end; }
+
+  // ---- Cost ----
+  constexpr int products() const { return steps() * (rows / 2) * eights; }  // in straight code
+  constexpr int registers() const {                                         // about: ptxas decides
+    const int columns = lesser(turn_columns(), conv.r == 1 ? 3 : 2);
+    return 52 + 2 * rows * eights + columns * window_rows() + 2 * eights * (kept() ? steps() : 2) +
+           2 * eights;
+  }
+  constexpr int register_limit() const {  // by the launch bound
+    // A quarter of the registers belongs to every fourth warp.
+    return lesser(65536 / round_up(threads() * blocks, 128) / 8 * 8, 255);
+  }
+
+  constexpr bool possible() const {
+    return rows >= 2 && rows <= kMostRows && rows % 2 == 0 && down >= 1 && down <= kMostStrips &&
+           across >= 1 && across <= kMostStrips && eights >= 1 && eights <= kMostEights && filters >= 8 &&
+           filters <= kMostFilters && filters % (8 * eights) == 0 && warps >= 1 && warps <= 32 &&
+           warps % parts() == 0 && blocks >= 1 && blocks <= 32;
+  }
+  constexpr bool valid(long long smem_per_block) const {
+    return possible() && taps() <= kMostTaps && products() <= kMostProducts && window_rows() <= kMostWindow &&
+           strip_warps() <= strips() && 1LL * input_rows() * input_columns() < (1 << 24) &&
+           pieces() * piece_bytes() < (1 << 24) && smem_bytes() <= smem_per_block &&
+           registers() <= register_limit() && all_blocks() < (1LL << 31) &&
+           packed().words() / 256 < (1LL << 31) - 1 &&
+           // Offsets in an image are ints.
+           1LL * conv.h * conv.w < (1LL << 30) / conv.c && 1LL * conv.p * conv.q < (1LL << 30) / conv.k;
+  }
+
+  static constexpr int kMostRows = 16, kMostStrips = 128, kMostFilters = 256, kMostEights = 8;
+  static constexpr int kMostTaps = 64, kMostWindow = 40;
+  static constexpr int kMostKept = 40;       // words of weights in registers
+  static constexpr int kMostProducts = 256;  // more compile for long
+};
+
+}  // namespace convtune

@@ -1,0 +1,187 @@
+// `direct_grouped_half`: few channels a group in half precision, channels last, on tensor cores of compute
+// capability 8.0 and up (direct_grouped_half.cuh). Which problems it takes, its search space, and what runs.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "contract/abilities.h"
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/algorithms/direct_grouped_half/config.h"
+#include "cuda/launch/extents.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "cuda/launch/tile_work.h"
+#include "model/target.h"
+#include "model/time_model.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr std::int64_t kMostGroupChannels = 128;
+constexpr std::size_t kMostCandidates = 64;
+constexpr double kHopeless = 2;  // times the best estimate
+
+// A tile of one image. All warps load, multiply and store.
+TileWork work_of(const DirectGroupedHalf& a) {
+  const ConvExtents& conv = a.conv;
+  const auto inside = [](int first, int count, int extent) {  // of a tile's rows or columns, the image's
+    return std::max(0, std::min(first + count, extent) - std::max(first, 0));
+  };
+  double rows = 0, columns = 0;  // of all tiles
+  for (int band = 0; band < a.bands(); ++band) rows += inside(a.first_row(band), a.input_rows(), conv.h);
+  for (int side = 0; side < a.sides(); ++side)
+    columns += inside(a.first_column(side), a.input_columns(), conv.w);
+  const double copies = 1.0 * a.input_rows() * a.input_columns() * a.pieces() / 32;
+  const double eights = a.filters / 8, weights = 4.0 * eights * a.eight_words();
+  // Of a strip: products of all filters, and what all warps load for them.
+  const double products = eights * a.turns() * a.products() / a.eights;
+  const double sets = 1.0 * a.parts() * (a.shared() ? 1 : a.eights) * a.turns();
+  const int fours = a.window_rows() / 4, rest = a.window_rows() % 4;
+  const double loads = sets * a.turn_columns() * (fours + (rest > 0));
+  const double loaded = sets * a.turn_columns() * (4 * fours + (rest > 2 ? 4 : rest > 0 ? 2 : 0));
+  const double weight_loads = a.kept() ? 0 : eights * a.turns() * a.steps();
+  const double twos = a.rows / 2.0 * eights;  // of 16 outputs by 8 filters
+  TileWork work;
+  work.tiles = static_cast<double>(a.all_blocks());
+  work.load.instructions = copies * 14;
+  work.load.wavefronts = 4 * copies;
+  work.load.l2_bytes =
+      16 * rows * columns * a.pieces() / (1.0 * a.bands() * a.sides()) + (a.kept() ? 0 : weights);
+  work.in_flight_bytes = work.load.l2_bytes;
+  work.multiply.products = a.strips() * products;
+  work.multiply.instructions = a.strips() * (products + loads + weight_loads + 20.0 * a.parts());
+  work.multiply.wavefronts = a.strips() * (loaded + 2 * weight_loads);
+  work.multiply.waits = 1.0 * ceil_div(a.strips(), a.strip_warps());
+  work.store.instructions = a.strips() * twos * (conv.residual ? 34 : 26);
+  work.store.wavefronts = a.strips() * twos * (conv.residual ? 8 : 6);
+  // In words of 4 bytes. An odd number of eights leaves sectors in halves.
+  const double whole = a.chunks() == 1 ? 1.0 * a.tile_columns() * conv.k : a.filters;
+  store_in_pieces(work, outputs_of(conv) / work.tiles / 2, (a.eights % 2 == 0 ? whole : 8.0 * a.eights) / 2);
+  work.input_bytes = 2.0 * conv.n * conv.c * conv.h * conv.w;
+  return work;
+}
+
+// All, half, a quarter ... of `all`, and 1.
+std::vector<int> parts(int all) {
+  std::vector<int> result;
+  for (int parts = 1; result.empty() || result.back() > 1; parts *= 2)
+    if (const int part = ceil_div(all, parts); result.empty() || part < result.back()) result.push_back(part);
+  return result;
+}
+
+// As many blocks as shared memory, threads and registers allow on a multiprocessor.
+int most_blocks(const DirectGroupedHalf& kernel, const Target& target) {
+  if (kernel.smem_bytes() > target.smem_per_block) return 0;
+  DirectGroupedHalf held = kernel;
+  for (held.blocks = occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks; held.blocks > 0;
+       --held.blocks)
+    if (held.registers() <= held.register_limit()) break;
+  return held.blocks;
+}
+
+std::vector<DirectGroupedHalf> configs_of(const ConvExtents& conv, const Target& target) {
+  std::vector<DirectGroupedHalf> configs;
+  const auto add = [&](DirectGroupedHalf kernel) {
+    kernel.blocks = 1;
+    if (!kernel.possible()) return;
+    kernel.blocks = most_blocks(kernel, target);
+    if (kernel.blocks >= 1 && kernel.valid(target.smem_per_block)) configs.push_back(kernel);
+  };
+  const auto idle = [&](int tile, int extent) {
+    return ceil_div(extent, tile) * tile > round_up(extent, 8) + extent / 7;
+  };
+  for (const int eights : {1, 2, 3, 4, 5, 7, 8}) {
+    const DirectGroupedHalf some{.conv = conv, .filters = 8 * eights, .eights = eights};
+    if (8 * eights >= conv.k + 8 || (eights > 4 && !some.shared()) ||
+        (eights % 2 == 1 && eights > 1 && !some.shared()))
+      continue;
+    for (const int parts_of : {1, 2, 4, 8}) {
+      const int filters = 8 * eights * parts_of;
+      if (filters > DirectGroupedHalf::kMostFilters ||
+          ceil_div(conv.k, filters) * filters > conv.k + conv.k / 7 + 8)
+        continue;
+      for (const int rows : {2, 4, 6, 8, 14}) {
+        if (rows > conv.p + 1 || (idle(rows, conv.p) && rows > 2)) continue;
+        for (const int across : parts(ceil_div(conv.q, 8)))
+          for (const int down : parts(ceil_div(conv.p, rows))) {
+            if (rows * down > 56 || (down > 1 && idle(rows * down, conv.p))) continue;
+            for (const int warps : {4, 8, 16})
+              if (warps % parts_of == 0 && warps / parts_of <= down * across)
+                add({conv, rows, down, across, filters, eights, warps});
+          }
+      }
+    }
+  }
+  if (configs.empty()) add(DirectGroupedHalf::least(conv));
+  return configs;
+}
+
+class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedHalf> {
+ public:
+  DirectGroupedHalfAlgorithm() : KernelAlgorithmOf("direct_grouped_half") {}
+
+ private:
+  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm80(device); !support) return support;
+    if (Support support = within(kHalfAbilities, a); !support) return support;
+    if (a.layout != Layout::nhwc) return Support::no("it is for NHWC only");
+    if (a.groups == 1) return Support::no("it is for several groups");
+    if (a.c / a.groups > kMostGroupChannels)
+      return Support::no(fmt::format("it is for at most {} channels a group, and these are {}",
+                                     kMostGroupChannels, a.c / a.groups));
+    return fits_extents(a);
+  }
+
+  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
+    const auto least = DirectGroupedHalf::least(extents_of(a));
+    const Target target = target_of(device);
+    if (least.valid(target.smem_per_block)) return Support::yes();
+    return Support::no(
+        fmt::format("its least config needs {} bytes of shared memory (of {}), a window of {} rows (of {}) "
+                    "and {} taps (of {})",
+                    least.smem_bytes(), target.smem_per_block, least.window_rows(),
+                    DirectGroupedHalf::kMostWindow, least.taps(), DirectGroupedHalf::kMostTaps));
+  }
+  std::vector<DirectGroupedHalf> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    std::vector<Ranked<DirectGroupedHalf>> ranked;
+    const Target target = target_of(device);
+    for (const DirectGroupedHalf& kernel : configs_of(extents_of(a), target)) {
+      const TileWork work = work_of(kernel);
+      ranked.push_back(
+          {estimate_time(target, work, {kernel.threads(), 0, work.tiles, kernel.blocks}).us, kernel});
+    }
+    return best_of(std::move(ranked), kMostCandidates, kHopeless);
+  }
+
+  Support takes_kernel(const DirectGroupedHalf& kernel, const DeviceInfo& device) const override {
+    if (!kernel.possible())
+      return Support::no(
+          "rows are an even number, filters a multiple of 8 times eights, warps of filters / (8 * eights)");
+    const Target target = target_of(device);
+    if (kernel.valid(target.smem_per_block) &&
+        kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks)
+      return Support::yes();
+    return Support::no(fmt::format(
+        "{} products in straight code (this: {}), {} registers (this: {}), {} bytes of shared memory (this: "
+        "{}) "
+        "and {} for all blocks, and a strip for each warp",
+        DirectGroupedHalf::kMostProducts, kernel.products(), kernel.register_limit(), kernel.registers(),
+        target.smem_per_block, kernel.smem_bytes(), target.smem_per_multiprocessor));
+  }
+  LaunchPlan launch(const DirectGroupedHalf& kernel, const DeviceInfo& device) const override {
+    LaunchPlan plan = plan_of(kernel, device, {static_cast<unsigned>(kernel.all_blocks())}, kHalfArguments);
+    add_any_pointer_form(plan, kernel);
+    plan.resident_blocks = kernel.blocks;
+    plan.most_registers = kernel.register_limit();
+    return plan;
+  }
+  TileWork counted(const DirectGroupedHalf& kernel) const override { return work_of(kernel); }
+};
+
+}  // namespace
+
+const Algorithm& direct_grouped_half() {
+  static const DirectGroupedHalfAlgorithm algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cuda

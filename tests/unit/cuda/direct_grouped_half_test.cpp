@@ -1,0 +1,185 @@
+// The kernel for few channels a group in half precision without a GPU: its geometry, its refusals, and its
+// tightest configs compiled.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <vector>
+
+#include "cuda/algorithms/direct_grouped_half/config.h"
+#include "kernel_expectations.h"
+
+namespace convtune {
+namespace {
+
+std::vector<Config> candidates(const ConvProblem& problem, ComputeCapability capability = {9, 0}) {
+  return cuda::direct_grouped_half().candidates(problem, gpu(capability));
+}
+
+int number(long long i) {
+  return static_cast<int>(i * 7 % 11) - 5;
+}
+
+// A block's shared memory as the kernel fills it: where each number of x is, by byte.
+std::map<int, long long> filled(const DirectGroupedHalf& a, int chunk, int band, int side) {
+  std::map<int, long long> numbers;
+  for (int row = 0; row < a.input_rows(); ++row)
+    for (int column = 0; column < a.input_columns(); ++column)
+      for (int piece = 0; piece < a.pieces(); ++piece)
+        for (int i = 0; i < 8; ++i) {
+          const int at = static_cast<int>(piece * a.piece_bytes()) + row * a.row_bytes() +
+                         a.column_offset(column) + 2 * i;
+          const int h = a.first_row(band) + row, w = a.first_column(side) + column;
+          const int channel = 8 * (a.chunk_piece(chunk) + piece) + i;
+          const bool inside =
+              h >= 0 && h < a.conv.h && w >= 0 && w < a.conv.w && channel >= 0 && channel < a.conv.c;
+          EXPECT_TRUE(numbers.emplace(at, inside ? a.conv.input_offset(0, channel, h, w) : -1).second);
+          EXPECT_LT(a.smem().input + at + 1, a.smem_bytes());
+        }
+  return numbers;
+}
+
+// One output as the kernel computes it.
+long long sum_by_geometry(const DirectGroupedHalf& a, const std::map<int, long long>& smem, int p, int q,
+                          int filter) {
+  const ConvExtents& of = a.conv;
+  const int row = p % a.tile_rows(), column = q % a.tile_columns(), eight = filter / 8;
+  const int lane_row = row % a.rows,
+            corner = row / a.rows * a.rows * of.stride_h * a.row_bytes() + column / 8 * 128 + column % 8 * 16;
+  EXPECT_TRUE(a.first_piece(eight) >= 0 && a.first_piece(eight) + a.span() <= a.pieces());
+  long long sum = 0;
+  for (int turn = 0; turn < a.turns(); ++turn)
+    for (int tap = 0; tap < 2 * a.steps(); ++tap)
+      for (int i = 0; i < 8; ++i) {
+        const long long word = 1LL * eight * a.eight_words() +
+                               ((turn * a.steps() + tap / 2) * 32 + filter % 8 * 4 + i / 2) * 2 + tap % 2;
+        const long long weight = a.source_of(2 * word + i % 2);
+        if (tap >= a.turn_taps()) {
+          EXPECT_EQ(weight, -1);
+          continue;
+        }
+        const int turn_column = a.column_of(tap);
+        const int plane = a.first_piece(eight) + turn * a.turn_pieces() + turn_column / of.s;
+        const int window_row = lane_row * of.stride_h + a.row_of(tap) * of.dilation_h;
+        EXPECT_LT(window_row, a.window_rows());
+        const int at = static_cast<int>(plane * a.piece_bytes()) + corner + window_row * a.row_bytes() +
+                       a.column_offset(turn_column % of.s * of.dilation_w) + 2 * i;
+        const auto found = smem.find(at);
+        EXPECT_TRUE(found != smem.end()) << "a product of what was not filled";
+        if (found != smem.end() && found->second >= 0 && weight >= 0)
+          sum += 1LL * number(found->second) * number(weight + 3);
+      }
+  return sum;
+}
+
+long long sum_by_definition(const ConvExtents& of, int p, int q, int filter) {
+  long long sum = 0;
+  const int first = filter / of.group_filters() * of.group_channels();
+  for (int c = 0; c < of.group_channels(); ++c)
+    for (int r = 0; r < of.r; ++r)
+      for (int s = 0; s < of.s; ++s) {
+        const int h = p * of.stride_h + r * of.dilation_h - of.pad_top;
+        const int w = q * of.stride_w + s * of.dilation_w - of.pad_left;
+        if (h < 0 || h >= of.h || w < 0 || w >= of.w) continue;
+        const long long weight = ((1LL * filter * of.group_channels() + c) * of.r + r) * of.s + s;
+        sum += 1LL * number(of.input_offset(0, first + c, h, w)) * number(weight + 3);
+      }
+  return sum;
+}
+
+TEST(DirectGroupedHalf, FindsEveryProductInItsSharedMemory) {
+  for (const char* text :
+       {"g8mb1ic32ih9iw11oc32kh3ph1", "g4mb1ic32ih9oc32kh3sh2ph1", "g3mb1ic72ih6iw10oc72kh3ph2dh1",
+        "g2mb1ic112ih6oc112kh3ph1", "g12mb1ic12ih11oc12kh5ph2", "g5mb1ic15ih7oc35kh3kw2sh1sw3ph1",
+        "g4mb1ic16ih9oc128kh1", "g7mb1ic84ih5iw9oc84kh3ph1", "g24mb1ic24ih10oc24kh7ph3",
+        "g2mb1ic38ih6oc10kh2kw4sh2sw1dw1", "g16mb1ic32ih6oc64kh3ph1", "g3mb1ic36ih5oc36kh3"}) {
+    const ConvProblem problem = parse_problem(std::string(text) + " layout=nhwc dtype=bf16");
+    const std::vector<Config> configs = candidates(problem);
+    ASSERT_FALSE(configs.empty()) << text;
+    for (const Config& config : spread(configs, 6)) {
+      const auto a = kernel_of<DirectGroupedHalf>(problem, config);
+      for (int chunk = 0; chunk < a.chunks(); ++chunk)
+        for (int band = 0; band < a.bands(); ++band)
+          for (int side = 0; side < a.sides(); ++side) {
+            const std::map<int, long long> smem = filled(a, chunk, band, side);
+            for (int p = band * a.tile_rows(); p < std::min((band + 1) * a.tile_rows(), a.conv.p); ++p)
+              for (int q = side * a.tile_columns(); q < std::min((side + 1) * a.tile_columns(), a.conv.q);
+                   ++q)
+                for (int k = chunk * a.filters; k < std::min((chunk + 1) * a.filters, a.conv.k); ++k)
+                  ASSERT_EQ(sum_by_geometry(a, smem, p, q, k), sum_by_definition(a.conv, p, q, k))
+                      << text << " with " << to_string(config) << " at " << p << ", " << q << ", " << k;
+          }
+    }
+  }
+}
+
+// Eights of a warp that share their input are of one group.
+TEST(DirectGroupedHalf, CountsThePiecesThatFiltersMeet) {
+  const auto kernel = [](const char* text, int filters, int eights) {
+    DirectGroupedHalf a{.conv =
+                            cuda::extents_of(parse_problem(std::string(text) + " layout=nhwc dtype=f16"))};
+    a.filters = filters, a.eights = eights;
+    return a;
+  };
+  const DirectGroupedHalf fours = kernel("g32mb1ic128ih56oc128kh3ph1", 64, 2);
+  EXPECT_EQ(fours.span(), 1);
+  EXPECT_EQ(fours.pieces(), 8);
+  EXPECT_FALSE(fours.shared());
+  EXPECT_EQ(fours.steps(), 5);
+  const DirectGroupedHalf wide = kernel("g8mb1ic448ih28oc448kh3ph1", 56, 7);
+  EXPECT_EQ(wide.span(), 7);
+  EXPECT_EQ(wide.pieces(), 7);
+  EXPECT_TRUE(wide.shared());
+  EXPECT_EQ(wide.turns(), 7);
+  const DirectGroupedHalf even = kernel("g8mb1ic128ih28oc128kh3ph1", 16, 2);
+  EXPECT_EQ(even.turn_pieces(), 2);
+  EXPECT_EQ(even.steps(), 9);
+}
+
+TEST(DirectGroupedHalf, TakesGroupsEverywhere) {
+  for (const char* type : {"f16", "bf16"})
+    for (const ComputeCapability capability : kCapabilities)
+      for (const char* text : {"mb2g32ic128ih32oc128kh3ph1", "mb2g8ic448ih28oc448kh3sh2ph1",
+                               "mb1g5ic15ih7oc35kh3ph1", "mb1g96ic96ih14oc96kh7ph3"})
+        EXPECT_FALSE(
+            candidates(parse_problem(std::string(text) + " layout=nhwc dtype=" + type), capability).empty())
+            << text;
+}
+
+TEST(DirectGroupedHalf, RefusesWithAReason) {
+  expect_refusals(cuda::direct_grouped_half(),
+                  {{"mb2g8ic32ih32oc32kh3ph1 dtype=bf16", "NHWC"},
+                   {"mb2g8ic32ih32oc32kh3ph1 layout=nhwc", "f32"},
+                   {"mb2ic32ih32oc32kh3ph1 layout=nhwc dtype=bf16", "several groups"},
+                   {"mb2g2ic512ih32oc32kh3ph1 layout=nhwc dtype=bf16", "128 channels"},
+                   {"mb2g8ic32ih32oc32kh9ph4 layout=nhwc dtype=bf16", "81 taps"},
+                   {"mb2g8ic32ih99oc32kh3dh40 layout=nhwc dtype=bf16", "window"},
+                   {"mb2g8ic32ih32oc32kh3ph1 layout=nhwc dtype=bf16", "8.0", {7, 5}}});
+  const ConvProblem problem = parse_problem("g32mb64ic128ih56oc128kh3ph1 layout=nhwc dtype=bf16");
+  expect_config_refusals(cuda::direct_grouped_half(), problem,
+                         "rows=4 down=2 across=7 filters=64 eights=2 warps=8 blocks=2",
+                         {"rows=3", "rows=0", "down=0", "filters=40", "eights=3", "warps=6", "blocks=9",
+                          "warps=32 down=1 across=1",                 // strips
+                          "filters=256 down=14 warps=16 blocks=1"});  // shared memory
+}
+
+// Of each problem the config with the least registers to spare.
+TEST(DirectGroupedHalf, CompilesWithTheLeastToSpare) {
+  std::vector<PlannedKernel> kernels;
+  for (const char* text :
+       {"g32mb64ic128ih56oc128kh3ph1 dtype=bf16 act=relu", "g8mb32ic448ih28oc448kh3ph1 dtype=f16",
+        "g16mb8ic512ih28oc512kh3sh2ph1 dtype=bf16 residual=1 act=silu",
+        "g96mb64ic96ih56oc96kh7ph3 dtype=bf16 act=gelu_erf",
+        "g17mb2ic17ih14oc17kh5sh2ph2dh1 dtype=f16 act=silu residual=1 rounding=eager"}) {
+    const ConvProblem problem = tf32(std::string(text) + " layout=nhwc");
+    const std::vector<Config> configs = candidates(problem);
+    ASSERT_FALSE(configs.empty()) << text;
+    kernels.push_back({problem, most<DirectGroupedHalf>(problem, configs, [](const auto& a) {
+                         return a.registers() - a.register_limit();
+                       })});
+    kernels.push_back({problem, configs.front(), {8, 0}, true});
+  }
+  expect_compiles_as_planned(*cuda::kernel_algorithm(cuda::direct_grouped_half()), kernels);
+}
+
+}  // namespace
+}  // namespace convtune
