@@ -15,12 +15,12 @@
 namespace convtune {
 namespace {
 
-// How often each weight, and behind them each bias, is prepared.
+// How often each weight, and behind them each bias, is prepared. Halves are two to a word.
 template <class Kernel>
 std::vector<int> prepared(const Kernel& kernel) {
   const Packed at = kernel.packed();
   std::vector<int> times(static_cast<std::size_t>(at.weights + kernel.conv.k));
-  for (long long i = 0; i < at.prepared; ++i)
+  for (long long i = 0; i < at.prepared * 4 / size_of(kernel.conv.x_type); ++i)
     if (const long long source = kernel.source_of(i); source >= 0) {
       EXPECT_LT(source, at.weights + kernel.conv.k);
       ++times.at(static_cast<std::size_t>(source));
