@@ -30,6 +30,9 @@ __device__ inline void ld_shared_v2(float& a, float& b, unsigned from) {
 __device__ inline void ld_shared_v2(int& a, int& b, unsigned from) {
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(from) : "memory");
 }
+__device__ inline void ld_shared_v2(unsigned& a, unsigned& b, unsigned from) {
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(from) : "memory");
+}
 __device__ inline void ld_shared_v4(float& a, float& b, float& c, float& d, unsigned from) {
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(a), "=f"(b), "=f"(c), "=f"(d)

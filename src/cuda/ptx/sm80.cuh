@@ -105,6 +105,13 @@ __device__ inline void st_global_v4_if(float* to, const float (&values)[4], bool
       : "memory");
 }
 
+__device__ inline void st_global_v4_if(void* to, const unsigned (&values)[4], bool wanted) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.s32 p, %5, 0;\n@p st.global.v4.b32 [%0], {%1, %2, %3, %4};\n}" ::"l"(to),
+      "r"(values[0]), "r"(values[1]), "r"(values[2]), "r"(values[3]), "r"(static_cast<int>(wanted))
+      : "memory");
+}
+
 // ---- Matrix loads ------------------------------------------------------------------------------
 
 // Four 8x8 matrices of 16-bit elements. Lanes 8i..8i+7 give the addresses of matrix i's rows, each of 16
@@ -166,6 +173,34 @@ __device__ inline void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], 
       "{%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Half as deep: the first two registers of the deeper one's a, and the first of its b.
+__device__ inline void mma_m16n8k8_f16(float (&d)[4], unsigned a0, unsigned a1, unsigned b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(b));
+}
+__device__ inline void mma_m16n8k8_bf16(float (&d)[4], unsigned a0, unsigned a1, unsigned b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(b));
+}
+
+// ---- Two halves at once ------------------------------------------------------------------------
+
+// The larger ones; NaN where one is.
+__device__ inline unsigned max_nan_f16x2(unsigned a, unsigned b) {
+  unsigned larger;
+  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  return larger;
+}
+__device__ inline unsigned max_nan_bf16x2(unsigned a, unsigned b) {
+  unsigned larger;
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  return larger;
 }
 
 // ---- Conversions -------------------------------------------------------------------------------

@@ -38,36 +38,43 @@ std::map<int, long long> filled(const DirectGroupedHalf& a, int chunk, int band,
   return numbers;
 }
 
-// One output as the kernel computes it.
+// The products of one output as the kernel has them: couples of a chain, and words of weights.
 long long sum_by_geometry(const DirectGroupedHalf& a, const std::map<int, long long>& smem, int p, int q,
                           int filter) {
   const ConvExtents& of = a.conv;
   const int row = p % a.tile_rows(), column = q % a.tile_columns(), eight = filter / 8;
-  const int lane_row = row % a.rows,
-            corner = row / a.rows * a.rows * of.stride_h * a.row_bytes() + column / 8 * 128 + column % 8 * 16;
+  const int half = row % a.rows / a.depth(), output = row % a.depth();  // of the operand, and m
+  const int chain = output / a.chain_outputs(), m = output % a.chain_outputs();
+  const int corner = row / a.rows * a.rows * of.stride_h * a.row_bytes() + column / 8 * 128 + column % 8 * 16;
   EXPECT_TRUE(a.first_piece(eight) >= 0 && a.first_piece(eight) + a.span() <= a.pieces());
   long long sum = 0;
-  for (int turn = 0; turn < a.turns(); ++turn)
-    for (int tap = 0; tap < 2 * a.steps(); ++tap)
-      for (int i = 0; i < 8; ++i) {
-        const long long word = 1LL * eight * a.eight_words() +
-                               ((turn * a.steps() + tap / 2) * 32 + filter % 8 * 4 + i / 2) * 2 + tap % 2;
-        const long long weight = a.source_of(2 * word + i % 2);
-        if (tap >= a.turn_taps()) {
-          EXPECT_EQ(weight, -1);
-          continue;
+  for (int piece = 0; piece < a.span(); ++piece)
+    for (int s = 0; s < of.s; ++s)
+      for (int r = 0; r < of.r; ++r)
+        for (int i = 0; i < 8; ++i) {
+          const int couple = m + r;
+          EXPECT_LT(couple, a.couples());
+          // Two filter rows at once where the first is at an even couple, else alone.
+          const int first = r - couple % 2;
+          const bool alone = first < 0 || first + 1 >= of.r;
+          const int word = alone ? a.single_word(r) : 2 * (first / a.pair_step()) + r - first;
+          if (!alone) {
+            EXPECT_EQ(first % a.pair_step(), 0);
+          }
+          EXPECT_LT(word, a.column_words());
+          const long long at_word = 1LL * eight * a.eight_words() + piece * a.piece_words() +
+                                    ((s * a.pairs() + word / 2) * 32 + filter % 8 * 4 + i / 2) * 2 + word % 2;
+          const long long weight = a.source_of(2 * at_word + i % 2);
+          const int window_row =
+              chain * of.stride_h + couple * of.dilation_h + half * a.depth() * of.stride_h;
+          EXPECT_LT(window_row, a.window_rows());
+          const auto found =
+              smem.find(static_cast<int>((a.first_piece(eight) + piece) * a.piece_bytes()) + corner +
+                        window_row * a.row_bytes() + a.column_offset(s * of.dilation_w) + 2 * i);
+          EXPECT_TRUE(found != smem.end()) << "a product of what was not filled";
+          if (found != smem.end() && found->second >= 0 && weight >= 0)
+            sum += 1LL * number(found->second) * number(weight + 3);
         }
-        const int turn_column = a.column_of(tap);
-        const int plane = a.first_piece(eight) + turn * a.turn_pieces() + turn_column / of.s;
-        const int window_row = lane_row * of.stride_h + a.row_of(tap) * of.dilation_h;
-        EXPECT_LT(window_row, a.window_rows());
-        const int at = static_cast<int>(plane * a.piece_bytes()) + corner + window_row * a.row_bytes() +
-                       a.column_offset(turn_column % of.s * of.dilation_w) + 2 * i;
-        const auto found = smem.find(at);
-        EXPECT_TRUE(found != smem.end()) << "a product of what was not filled";
-        if (found != smem.end() && found->second >= 0 && weight >= 0)
-          sum += 1LL * number(found->second) * number(weight + 3);
-      }
   return sum;
 }
 
@@ -123,15 +130,16 @@ TEST(DirectGroupedHalf, CountsThePiecesThatFiltersMeet) {
   EXPECT_EQ(fours.span(), 1);
   EXPECT_EQ(fours.pieces(), 8);
   EXPECT_FALSE(fours.shared());
-  EXPECT_EQ(fours.steps(), 5);
+  EXPECT_EQ(fours.couples(), fours.depth() + 2);
+  EXPECT_TRUE(fours.kept());
   const DirectGroupedHalf wide = kernel("g8mb1ic448ih28oc448kh3ph1", 56, 7);
   EXPECT_EQ(wide.span(), 7);
   EXPECT_EQ(wide.pieces(), 7);
   EXPECT_TRUE(wide.shared());
-  EXPECT_EQ(wide.turns(), 7);
-  const DirectGroupedHalf even = kernel("g8mb1ic128ih28oc128kh3ph1", 16, 2);
-  EXPECT_EQ(even.turn_pieces(), 2);
-  EXPECT_EQ(even.steps(), 9);
+  EXPECT_FALSE(wide.kept());
+  const DirectGroupedHalf strided = kernel("g8mb1ic128ih28oc128kh3sh2ph1", 16, 2);
+  EXPECT_FALSE(strided.one_chain());
+  EXPECT_EQ(strided.couples(), 3);
 }
 
 TEST(DirectGroupedHalf, TakesGroupsEverywhere) {

@@ -66,7 +66,7 @@ TEST(Packed, HasEveryWeightOnce) {
                             {"mb2g12ic12ih9oc12kh3ph1", "mb2g4ic8ih12oc20kh3kw2", "mb1ic3ih12oc7kh3"}, true);
   expect_all<DirectGroupedHalf>(
       cuda::direct_grouped_half(),
-      {"g6mb2ic36ih9oc54kh3ph1 layout=nhwc dtype=bf16", "g4mb1ic64ih9oc64kh3ph1 layout=nhwc dtype=f16"});
+      {"g6mb2ic36ih9oc54kh3sh2ph1 layout=nhwc dtype=bf16", "g4mb1ic64ih9oc64kh1 layout=nhwc dtype=f16"});
   expect_all<DirectPatchSm90>(cuda::direct_patch_sm90(), {"mb2ic3ih64oc70kh16sh16", "mb1ic5ih32oc33kh8sh8"});
   expect_all<DirectStemSm90>(cuda::direct_stem_sm90(),
                              {"mb2ic3ih64oc96kh11sh4ph2", "mb2ic2ih33iw69oc13kh5kw3sh2sw4ph1pw2"});

@@ -71,17 +71,28 @@ struct DirectGroupedHalf {
     return lesser(channel / 8 - chunk_piece(8 * eight / filters), pieces() - span());
   }
 
-  // ---- The sum: turns of one piece or two, each some pairs of taps, column by column of the filter ----
-  // Taps of 8 channels, two of which are a product's 16.
-  constexpr int taps() const { return conv.r * conv.s; }
-  constexpr int turn_pieces() const { return taps() % 2 == 1 && span() % 2 == 0 ? 2 : 1; }
-  constexpr int turns() const { return span() / turn_pieces(); }
-  constexpr int turn_taps() const { return turn_pieces() * taps(); }
-  constexpr int turn_columns() const { return turn_pieces() * conv.s; }
-  constexpr int steps() const { return ceil_div(turn_taps(), 2); }  // of a turn
-  // The column of the turn that a tap is in, and which of its filter rows it is.
-  constexpr int column_of(int tap) const { return lesser(tap / conv.r, turn_columns() - 1); }
-  constexpr int row_of(int tap) const { return tap % conv.r; }
+  // ---- The sum: piece by piece, column by column of the filter. A strip's output rows m and m + depth()
+  // make one operand, whose two matrices at a filter row are a couple; couples that follow each other are
+  // loaded together, for the products with two filter rows at once: 16 channels, two taps of 8 ----
+  constexpr int depth() const { return rows / 2; }
+  // Where rows of outputs are as far apart as those of the filter, one chain of couples is for all of them:
+  // number i has the input rows i and i + depth(). Else each m has a chain of its own.
+  constexpr bool one_chain() const { return conv.stride_h == conv.dilation_h; }
+  constexpr int chains() const { return one_chain() ? 1 : depth(); }
+  constexpr int chain_outputs() const { return one_chain() ? depth() : 1; }  // ms of a chain
+  constexpr int couples() const { return conv.r + chain_outputs() - 1; }     // of a chain
+  // Pairs of filter rows, two words of weights each: from every row on in a chain of several outputs, whose
+  // pairs begin at even couples; else from every second.
+  constexpr int pair_step() const { return chain_outputs() > 1 ? 1 : 2; }
+  constexpr int pairs() const {
+    return greater(ceil_div(conv.r - 1, pair_step()) + (pair_step() == 2 && conv.r % 2 == 1), 1);
+  }
+  constexpr int column_words() const { return 2 * pairs(); }  // of a lane
+  // Where among a column's words the weight of a filter row is that is multiplied alone.
+  constexpr int single_word(int r) const {
+    const int pair = lesser(r / pair_step(), pairs() - 1);
+    return 2 * pair + r - pair * pair_step();
+  }
 
   // ---- A tile's input in shared memory: [piece][row][column % stride][column / stride], 16 bytes each; zero
   // where there is no image. Columns that outputs beside each other meet lie beside each other ----
@@ -108,26 +119,28 @@ struct DirectGroupedHalf {
   constexpr int first_row(int band) const { return band * tile_rows() * conv.stride_h - conv.pad_top; }
   constexpr int first_column(int side) const { return side * tile_columns() * conv.stride_w - conv.pad_left; }
 
-  // ---- Weights: [eight][turn][step][lane][4 halves], as a lane has them in the operand of a product ----
-  constexpr int eight_words() const { return turns() * steps() * 64; }
+  // ---- Weights: [eight][piece][column][pair][lane][4 halves], as a lane has them in operands of products
+  // ----
+  constexpr int taps() const { return conv.r * conv.s; }
+  constexpr int piece_words() const { return 32 * conv.s * column_words(); }
+  constexpr int eight_words() const { return span() * piece_words(); }
   // A few stay in registers, others in shared memory.
-  constexpr bool kept() const { return turns() == 1 && 2 * steps() * eights <= kMostKept; }
+  constexpr bool kept() const { return span() == 1 && eights * conv.s * column_words() <= kMostKept; }
   constexpr Packed packed() const {
     // An infinity among them makes NaN of a sum, which is then computed again.
     return {1LL * chunks() * (filters / 8) * eight_words(), conv.weights(), conv.k, false};
   }
   constexpr long long source_of(long long i) const {
     const int lane = static_cast<int>(i / 4 % 32);
-    const int tap = 2 * static_cast<int>(i / 128 % steps()) + static_cast<int>(i / 2 % 2);  // of the turn
-    const int turn = static_cast<int>(i / (128 * steps()) % turns());
+    const int r = static_cast<int>(i / 128 % pairs()) * pair_step() + static_cast<int>(i / 2 % 2);
+    const int s = static_cast<int>(i / (128 * pairs()) % conv.s);
+    const int of_eight = static_cast<int>(i / (2 * piece_words()) % span());
     const int eight = static_cast<int>(i / (2 * eight_words())), filter = 8 * eight + lane / 4;
-    if (filter >= conv.k || tap >= turn_taps()) return -1;
-    const int piece =
-        chunk_piece(8 * eight / filters) + first_piece(eight) + turn * turn_pieces() + tap / taps();
+    if (filter >= conv.k || r >= conv.r) return -1;
+    const int piece = chunk_piece(8 * eight / filters) + first_piece(eight) + of_eight;
     const int channel = 8 * piece + lane % 4 * 2 + static_cast<int>(i % 2) -
                         filter / conv.group_filters() * conv.group_channels();  // of the group
     if (channel < 0 || channel >= conv.group_channels()) return -1;
-    const int s = tap % taps() / conv.r, r = tap % conv.r;
     return ((1LL * filter * conv.group_channels() + channel) * conv.r + r) * conv.s + s;
   }
 
@@ -143,17 +156,26 @@ struct DirectGroupedHalf {
     const int staging = plan.take(16LL * warps * staging_pitch());
     const int weights = plan.take(kept() ? 0 : 4LL * (filters / 8) * eight_words());
     const int input = plan.take(pieces() * piece_bytes());
-    plan.take(row_bytes());  // a row that is loaded beside the last one, and not multiplied
     return {staging, weights, input, plan.end};
   }
   constexpr long long smem_bytes() const { return smem().end; }
 
   // ---- Cost ----
-  constexpr int products() const { return steps() * (rows / 2) * eights; }  // in straight code
-  constexpr int registers() const {                                         // about: ptxas decides
-    const int columns = lesser(turn_columns(), conv.r == 1 ? 3 : 2);
-    return 52 + 2 * rows * eights + columns * window_rows() + 2 * eights * (kept() ? steps() : 2) +
-           2 * eights;
+  // Of a strip, a piece and an eight: products of 16 channels, and of 8; loads of two couples, and of one.
+  constexpr int double_products() const {
+    return conv.s * (depth() * (conv.r / 2) - (one_chain() && conv.r % 2 == 0 ? depth() / 2 : 0));
+  }
+  constexpr int single_products() const { return conv.s * depth() * conv.r - 2 * double_products(); }
+  constexpr int double_loads() const { return conv.s * chains() * (couples() / 2); }
+  constexpr int single_loads() const { return conv.s * chains() * (couples() % 2); }
+  constexpr int products() const {
+    return (double_products() + single_products()) * eights;
+  }                                  // straight code
+  constexpr int registers() const {  // about: ptxas decides
+    return 48 + 2 * rows * eights + 3 * eights +
+           column_words() * (kept()     ? eights * conv.s
+                             : shared() ? eights
+                                        : 1);
   }
   constexpr int register_limit() const {  // by the launch bound
     // A quarter of the registers belongs to every fourth warp.
@@ -178,7 +200,7 @@ struct DirectGroupedHalf {
 
   static constexpr int kMostRows = 16, kMostStrips = 128, kMostFilters = 256, kMostEights = 8;
   static constexpr int kMostTaps = 64, kMostWindow = 40;
-  static constexpr int kMostKept = 40;       // words of weights in registers
+  static constexpr int kMostKept = 48;       // words of weights in registers
   static constexpr int kMostProducts = 256;  // more compile for long
 };
 

@@ -33,25 +33,25 @@ TileWork work_of(const DirectGroupedHalf& a) {
   const double copies = 1.0 * a.input_rows() * a.input_columns() * a.pieces() / 32;
   const double eights = a.filters / 8, weights = 4.0 * eights * a.eight_words();
   // Of a strip: products of all filters, and what all warps load for them.
-  const double products = eights * a.turns() * a.products() / a.eights;
-  const double sets = 1.0 * a.parts() * (a.shared() ? 1 : a.eights) * a.turns();
-  const int fours = a.window_rows() / 4, rest = a.window_rows() % 4;
-  const double loads = sets * a.turn_columns() * (fours + (rest > 0));
-  const double loaded = sets * a.turn_columns() * (4 * fours + (rest > 2 ? 4 : rest > 0 ? 2 : 0));
-  const double weight_loads = a.kept() ? 0 : eights * a.turns() * a.steps();
-  const double twos = a.rows / 2.0 * eights;  // of 16 outputs by 8 filters
+  const double doubles = eights * a.span() * a.double_products();
+  const double singles = eights * a.span() * a.single_products();
+  const double sets = 1.0 * a.parts() * (a.shared() ? 1 : a.eights) * a.span();
+  const double loads = sets * (a.double_loads() + a.single_loads());
+  const double loaded = sets * (4.0 * a.double_loads() + 2.0 * a.single_loads());
+  const double weight_loads = a.kept() ? 0 : eights * a.span() * conv.s * a.pairs();
+  const double twos = a.depth() * eights;  // of 16 outputs by 8 filters
   TileWork work;
   work.tiles = static_cast<double>(a.all_blocks());
-  work.load.instructions = copies * 14;
+  work.load.instructions = copies * 9;
   work.load.wavefronts = 4 * copies;
   work.load.l2_bytes =
       16 * rows * columns * a.pieces() / (1.0 * a.bands() * a.sides()) + (a.kept() ? 0 : weights);
   work.in_flight_bytes = work.load.l2_bytes;
-  work.multiply.products = a.strips() * products;
-  work.multiply.instructions = a.strips() * (products + loads + weight_loads + 20.0 * a.parts());
+  work.multiply.products = a.strips() * (doubles + singles / 2);
+  work.multiply.instructions = a.strips() * (doubles + singles + loads + weight_loads + 20.0 * a.parts());
   work.multiply.wavefronts = a.strips() * (loaded + 2 * weight_loads);
   work.multiply.waits = 1.0 * ceil_div(a.strips(), a.strip_warps());
-  work.store.instructions = a.strips() * twos * (conv.residual ? 34 : 26);
+  work.store.instructions = a.strips() * twos * (conv.residual ? 30 : 20);
   work.store.wavefronts = a.strips() * twos * (conv.residual ? 8 : 6);
   // In words of 4 bytes. An odd number of eights leaves sectors in halves.
   const double whole = a.chunks() == 1 ? 1.0 * a.tile_columns() * conv.k : a.filters;

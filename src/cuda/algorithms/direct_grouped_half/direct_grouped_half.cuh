@@ -3,15 +3,15 @@
 //
 //   x: a tile's pixels --- cp.async, 16 bytes ---> shared memory, a plane for each piece of 8 channels
 //
-//   a plane, 8 channels a pixel       operand: outputs of two rows by 8 columns
-//   row 0  . . . . . . . . . .        output row 0: 8 pixels of row 0 from column s on | the same of the
-//   row 1  . . . . . . . . . .        output row 1: 8 pixels of row 1 from column s on | next tap
+//   a plane, 8 channels a pixel       operand: outputs of rows m and m + 2, 8 columns of each
+//   row 0  . . . . . . . . . .        row m      8 pixels of row m from column s on     | of row m + 1
+//   row 1  . . . . . . . . . .        row m + 2  8 pixels of row m + 2 from column s on | of row m + 3
 //
-// Eight pixels of a row are one matrix of ldmatrix, at any tap and stride, and a register of a lane. All
-// output rows of a strip that meet it take it from there, so each is loaded once. Groups of 8 channels or
-// more are dense products; of smaller ones several share a piece, and weights are zero where they are not of
-// the filter's group. The layer waits for memory meanwhile: of groups of 4, half of the products are such
-// zeros.
+// Eight pixels of a row are one matrix of ldmatrix, at any column and stride, and a register of a lane. Four
+// of them, two taps of two output rows, are loaded as the operand that they are; the next output rows take
+// the same registers for other taps. Groups of 8 channels or more are dense products; smaller ones share a
+// piece, and weights are zero where they are not of the filter's group: of groups of 4, half of the products.
+// The layer waits for memory meanwhile.
 //
 // A zero makes NaN of another group's infinity, as of padding's zero and an infinite weight. A tile with a
 // NaN among its sums is computed again from the tensors as they came.
@@ -41,134 +41,139 @@ struct Part {
   __device__ int q() const { return side * config.tile_columns(); }
 };
 
+// Rows by warps, columns and their pieces by lanes.
 template <DirectGroupedHalf config>
 __device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, const Part<config>& part,
-                                          unsigned to) {
+                                          unsigned to, int warp, int lane) {
   constexpr ConvExtents a = config.conv;
-  constexpr int kPieces = config.pieces(), kColumns = config.input_columns();
-  constexpr int kPieceBytes = static_cast<int>(config.piece_bytes());
+  constexpr int kPieces = config.pieces(), kPieceBytes = static_cast<int>(config.piece_bytes());
   const int top = config.first_row(part.band), left = config.first_column(part.side);
   const int first_channel = 8 * config.chunk_piece(part.chunk);
   const unsigned short* const image = x + static_cast<long long>(part.image) * (a.h * a.w * a.c);
+#pragma unroll 1
+  for (int i = lane; i < config.input_columns() * kPieces; i += 32) {
+    const int piece = i % kPieces, tile_column = i / kPieces;
+    const int column = left + tile_column, channel = first_channel + 8 * piece;
+    const bool inside = column >= 0 && column < a.w && channel < a.c;
+    const int from = (top * a.w + column) * a.c + channel;
+    const unsigned there = to + piece * kPieceBytes + config.column_offset(tile_column);
 #pragma unroll 4
-  for (int i = threadIdx.x; i < config.input_rows() * kColumns * kPieces; i += config.threads()) {
-    const int piece = i % kPieces, position = i / kPieces;
-    const int tile_row = position / kColumns, tile_column = position % kColumns;
-    const int row = top + tile_row, column = left + tile_column, channel = first_channel + 8 * piece;
-    const bool inside = row >= 0 && row < a.h && column >= 0 && column < a.w && channel < a.c;
-    const unsigned short* const from = image + (inside ? (row * a.w + column) * a.c + channel : 0);
-    const unsigned there =
-        to + piece * kPieceBytes + tile_row * config.row_bytes() + config.column_offset(tile_column);
-    if constexpr (config.aligned && a.c % 8 == 0) {
-      ptx::cp_async_16(there, from, inside ? 16 : 0);
-    } else {
-      unsigned words[4] = {};
+    for (int row = warp; row < config.input_rows(); row += config.warps) {
+      const bool here = inside && static_cast<unsigned>(top + row) < static_cast<unsigned>(a.h);
+      const unsigned short* const pixel = image + (here ? from + row * (a.w * a.c) : 0);
+      if constexpr (config.aligned && a.c % 8 == 0) {
+        ptx::cp_async_16(there + row * config.row_bytes(), pixel, here ? 16 : 0);
+      } else {
+        unsigned words[4] = {};
 #pragma unroll
-      for (int half = 0; half < 8; ++half)
-        if (inside && channel + half < a.c)
-          words[half / 2] |= static_cast<unsigned>(from[half]) << (half % 2 * 16);
-      ptx::st_shared_v4(there, words);
+        for (int half = 0; half < 8; ++half)
+          if (here && channel + half < a.c)
+            words[half / 2] |= static_cast<unsigned>(pixel[half]) << (half % 2 * 16);
+        ptx::st_shared_v4(there + row * config.row_bytes(), words);
+      }
     }
   }
 }
 
 template <DirectGroupedHalf config>
-using Sums = float[config.eights][config.rows / 2][4];
-// Operands of a step's products, two words for 8 filters.
+using Sums = float[config.eights][config.depth()][4];
+// A lane's weights of 8 filters at a column.
 template <DirectGroupedHalf config>
-using Weights = unsigned[config.eights][2];
+using Column = unsigned[config.pairs()][2];
 
 // Where a warp finds the weights of its eights.
 template <DirectGroupedHalf config>
 struct WarpWeights {
   unsigned shared;
-  Weights<config> kept[config.kept() ? config.steps() : 1];
+  Column<config> kept[config.kept() ? config.eights : 1][config.kept() ? config.conv.s : 1];
 
   __device__ __forceinline__ void load(const float* packed, int first_eight, int lane) {
     if constexpr (config.kept()) {
-      const auto* const from = reinterpret_cast<const uint2*>(packed) + lane;
+      const auto* from =
+          reinterpret_cast<const uint2*>(packed) + first_eight * (config.eight_words() / 2) + lane;
 #pragma unroll
       for (int eight = 0; eight < config.eights; ++eight)
 #pragma unroll
-        for (int step = 0; step < config.steps(); ++step) {
-          const uint2 words = from[(first_eight + eight) * (config.eight_words() / 2) + step * 32];
-          kept[step][eight][0] = words.x, kept[step][eight][1] = words.y;
-        }
+        for (int s = 0; s < config.conv.s; ++s)
+#pragma unroll
+          for (int pair = 0; pair < config.pairs(); ++pair, from += 32) {
+            const uint2 words = *from;
+            kept[eight][s][pair][0] = words.x, kept[eight][s][pair][1] = words.y;
+          }
     }
   }
-  template <int kFirst, int kCount, int kStep>
-  __device__ __forceinline__ void get(Weights<config>& to, int turn) const {
+  __device__ __forceinline__ void get(Column<config>& to, int eight, int piece, int s) const {
 #pragma unroll
-    for (int eight = kFirst; eight < kFirst + kCount; ++eight) {
-      if constexpr (config.kept()) {
-        to[eight][0] = kept[kStep][eight][0], to[eight][1] = kept[kStep][eight][1];
-      } else {
-        int both[2];
-        ptx::ld_shared_v2(both[0], both[1],
-                          shared + (eight * config.turns() + turn) * (config.steps() * 256) + kStep * 256);
-        to[eight][0] = static_cast<unsigned>(both[0]), to[eight][1] = static_cast<unsigned>(both[1]);
-      }
+    for (int pair = 0; pair < config.pairs(); ++pair) {
+      if constexpr (config.kept())
+        to[pair][0] = kept[eight][s][pair][0], to[pair][1] = kept[eight][s][pair][1];
+      else
+        ptx::ld_shared_v2(to[pair][0], to[pair][1],
+                          shared + 4 * (eight * config.eight_words() + piece * config.piece_words() +
+                                        (s * config.pairs() + pair) * 64));
     }
   }
 };
 
-// A column of the window: 8 pixels of each of its rows, at one column of the filter. Lanes of matrix i stand
-// i rows below `from`.
-template <DirectGroupedHalf config>
-__device__ __forceinline__ void load_column(unsigned (&rows)[config.window_rows()], unsigned from) {
-  for_constants<0, (config.window_rows() + 3) / 4>([&](auto four) {
-    constexpr int kRow = 4 * four.value, kRest = config.window_rows() - kRow;
-    unsigned to[4];
-    if constexpr (kRest > 2)
-      ptx::ldmatrix_x4(to, from + kRow * config.row_bytes());
-    else
-      ptx::ldmatrix_x2(to[0], to[1], from + kRow * config.row_bytes());
-#pragma unroll
-    for (int row = 0; row < 4 && row < kRest; ++row) rows[kRow + row] = to[row];
-  });
+template <ElementType kType>
+__device__ __forceinline__ void multiply_two(float (&sums)[4], const unsigned (&couples)[4],
+                                             const unsigned (&weights)[2]) {
+  if constexpr (kType == ElementType::bf16)
+    ptx::mma_m16n8k16_bf16(sums, couples, weights);
+  else
+    ptx::mma_m16n8k16_f16(sums, couples, weights);
+}
+template <ElementType kType>
+__device__ __forceinline__ void multiply_one(float (&sums)[4], unsigned first, unsigned second,
+                                             unsigned weight) {
+  if constexpr (kType == ElementType::bf16)
+    ptx::mma_m16n8k8_bf16(sums, first, second, weight);
+  else
+    ptx::mma_m16n8k8_f16(sums, first, second, weight);
 }
 
 // All products of a strip for kCount eights from kFirst on, which meet the same pieces: `input` is the
-// strip's in the first of them.
+// strip's in the first of them, at the row of this lane's matrix.
 template <DirectGroupedHalf config, int kFirst, int kCount>
 __device__ __forceinline__ void multiply(Sums<config>& sums, unsigned input,
                                          const WarpWeights<config>& weights) {
-  constexpr int kSteps = config.steps(), kPieceBytes = static_cast<int>(config.piece_bytes());
+  constexpr ConvExtents a = config.conv;
 #pragma unroll 1
-  for (int turn = 0; turn < config.turns(); ++turn) {
-    unsigned columns[config.turn_columns()][config.window_rows()];
-    Weights<config> b[2];
-    weights.template get<kFirst, kCount, 0>(b[0], turn);
-    for_constants<0, kSteps>([&](auto step) {
-      constexpr int kStep = step.value, kTap = 2 * kStep;
-      constexpr int kLoaded = kStep == 0 ? 0 : config.column_of(kTap - 1) + 1;
-      for_constants<kLoaded, config.column_of(kTap + 1) + 1>([&](auto column) {
-        load_column<config>(columns[column.value],
-                            input + column.value / config.conv.s * kPieceBytes +
-                                config.column_offset(column.value % config.conv.s * config.conv.dilation_w));
-      });
-      if constexpr (kStep + 1 < kSteps)
-        weights.template get<kFirst, kCount, kStep + 1>(b[(kStep + 1) % 2], turn);
-      constexpr bool kTwoTaps = kTap + 1 < config.turn_taps();
-      const auto& one = columns[config.column_of(kTap)];
-      const auto& other = columns[config.column_of(kTap + 1)];
-      constexpr int kRow = config.row_of(kTap) * config.conv.dilation_h;
-      constexpr int kOtherRow = config.row_of(kTap + 1) * config.conv.dilation_h;
+  for (int piece = 0; piece < config.span(); ++piece) {
 #pragma unroll
-      for (int two = 0; two < config.rows / 2; ++two) {
-        const int row = 2 * two * config.conv.stride_h, next = row + config.conv.stride_h;
-        const unsigned operand[] = {one[row + kRow], one[next + kRow], kTwoTaps ? other[row + kOtherRow] : 0,
-                                    kTwoTaps ? other[next + kOtherRow] : 0};
+    for (int s = 0; s < a.s; ++s) {
+      Column<config> b[kCount];
 #pragma unroll
-        for (int eight = kFirst; eight < kFirst + kCount; ++eight) {
-          if constexpr (config.conv.x_type == ElementType::bf16)
-            ptx::mma_m16n8k16_bf16(sums[eight][two], operand, b[kStep % 2][eight]);
+      for (int i = 0; i < kCount; ++i) weights.get(b[i], kFirst + i, piece, s);
+#pragma unroll
+      for (int chain = 0; chain < config.chains(); ++chain) {
+#pragma unroll
+        for (int i = 0; i < config.couples(); i += 2) {
+          const unsigned from = input + config.column_offset(s * a.dilation_w) +
+                                (chain * a.stride_h + i * a.dilation_h) * config.row_bytes();
+          unsigned two[4];
+          if (i + 1 < config.couples())
+            ptx::ldmatrix_x4(two, from);
           else
-            ptx::mma_m16n8k16_f16(sums[eight][two], operand, b[kStep % 2][eight]);
+            ptx::ldmatrix_x2(two[0], two[1], from);
+#pragma unroll
+          for (int m = 0; m < config.chain_outputs(); ++m)
+#pragma unroll
+            for (int eight = 0; eight < kCount; ++eight) {
+              float(&sum)[4] = sums[kFirst + eight][chain + m];
+              const int r = i - m;  // the filter row that the first couple meets
+              if (r >= 0 && r + 1 < a.r)
+                multiply_two<a.x_type>(sum, two, b[eight][r >= 0 ? r / config.pair_step() : 0]);
+              else if (r >= 0 && r < a.r)
+                multiply_one<a.x_type>(sum, two[0], two[1],
+                                       b[eight][config.single_word(r) / 2][config.single_word(r) % 2]);
+              else if (r == -1)
+                multiply_one<a.x_type>(sum, two[2], two[3], b[eight][0][0]);
+            }
         }
       }
-    });
-    input += config.turn_pieces() * kPieceBytes;
+    }
+    input += static_cast<int>(config.piece_bytes());
   }
 }
 
@@ -183,7 +188,10 @@ struct Output {
   unsigned staging;
   float bias[config.eights][2];
 
-  __device__ static bool exists(int p, int q, int filter) { return p < a.p && q < a.q && filter < a.k; }
+  __device__ static bool exists(int p, int q, int filter) {
+    return (a.p % config.tile_rows() == 0 || p < a.p) && (a.q % config.tile_columns() == 0 || q < a.q) &&
+           (a.k % config.filters == 0 || filter < a.k);
+  }
   // Two of a residual, as a word.
   __device__ __forceinline__ unsigned more(int p, int q, int filter) const {
     const unsigned short* const from = residual + (p * a.q + q) * a.k + filter;
@@ -191,56 +199,70 @@ struct Output {
     if constexpr (kWords) return *reinterpret_cast<const unsigned*>(from);
     return from[0] | (filter + 1 < a.k ? static_cast<unsigned>(from[1]) << 16 : 0);
   }
+  // An eager problem rounds the sum before it adds the bias; others begin with the bias.
+  __device__ __forceinline__ static float finished(float sum, float bias, float residual) {
+    if constexpr (a.eager) return finish<config.conv>(sum, bias, residual);
+    return activate<config.conv>(a.residual ? sum + residual : sum);
+  }
+  __device__ __forceinline__ void begin(Sums<config>& sums) const {
+#pragma unroll
+    for (int eight = 0; eight < config.eights; ++eight)
+#pragma unroll
+      for (int m = 0; m < config.depth(); ++m)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[eight][m][i] = a.eager ? 0 : bias[eight][i % 2];
+  }
 
-  // The strip that begins at p, q. `trace` becomes NaN if a sum is.
+  // The strip that begins at p, q. Halves of `trace` become NaN if a sum is: so do outputs then.
   __device__ __forceinline__ void store(const Sums<config>& sums, int p, int q, int lane,
-                                        float& trace) const {
-    constexpr int kPitch = config.staging_pitch();
+                                        unsigned& trace) const {
+    constexpr int kPitch = config.staging_pitch(), kDepth = config.depth();
     const int group = lane / 4, thread = lane % 4;
 #pragma unroll
-    for (int two = 0; two < config.rows / 2; ++two) {
+    for (int m = 0; m < kDepth; ++m) {
       unsigned added[config.eights][2] = {};  // under way together
       if constexpr (a.residual)
 #pragma unroll
         for (int eight = 0; eight < config.eights; ++eight)
 #pragma unroll
-          for (int row = 0; row < 2; ++row)
-            added[eight][row] = more(p + 2 * two + row, q + group, first_filter + 8 * eight + 2 * thread);
+          for (int i = 0; i < 2; ++i)
+            added[eight][i] = more(p + m + i * kDepth, q + group, first_filter + 8 * eight + 2 * thread);
 #pragma unroll
       for (int eight = 0; eight < config.eights; ++eight)
 #pragma unroll
-        for (int row = 0; row < 2; ++row) {
-          const float low = sums[eight][two][2 * row], high = sums[eight][two][2 * row + 1];
-          trace = max_nan(max_nan(trace, low), high);
+        for (int i = 0; i < 2; ++i) {
           const unsigned word = pack_halves<a.y_type>(
-              finish<config.conv>(low, bias[eight][0], low_half<a.y_type>(added[eight][row])),
-              finish<config.conv>(high, bias[eight][1], high_half<a.y_type>(added[eight][row])));
-          ptx::st_shared(staging + (8 * row + group) * kPitch + 16 * eight + 4 * thread, word);
+              finished(sums[eight][m][2 * i], bias[eight][0], low_half<a.y_type>(added[eight][i])),
+              finished(sums[eight][m][2 * i + 1], bias[eight][1], high_half<a.y_type>(added[eight][i])));
+          if constexpr (a.y_type == ElementType::bf16)
+            trace = ptx::max_nan_bf16x2(trace, word);
+          else
+            trace = ptx::max_nan_f16x2(trace, word);
+          ptx::st_shared(staging + (8 * i + group) * kPitch + 16 * eight + 4 * thread, word);
         }
       __syncwarp();
-      flush(p + 2 * two, q, lane);
+      flush(p + m, q, lane);
       __syncwarp();  // nobody writes what another still reads
     }
   }
-  // Staged outputs of two rows.
+  // Staged outputs of rows p and p + depth.
   __device__ __forceinline__ void flush(int p, int q, int lane) const {
     constexpr int kEights = config.eights, kPitch = config.staging_pitch();
     if constexpr (kPiecewise) {
 #pragma unroll
-      for (int i = lane; i < 16 * kEights; i += 32) {
-        const int output = i / kEights, filter = first_filter + i % kEights * 8;
-        const int row = p + output / 8, column = q + output % 8;
+      for (int first = 0; first < 16 * kEights; first += 32) {
+        const int i = first + lane, output = i / kEights, filter = first_filter + i % kEights * 8;
+        const int row = p + output / 8 * config.depth(), column = q + output % 8;
+        if (first + 32 > 16 * kEights && i >= 16 * kEights) break;
         unsigned piece[4];
         ptx::ld_shared_v4(piece, staging + output * kPitch + i % kEights * 16);
-        if (exists(row, column, filter))
-          *reinterpret_cast<uint4*>(y + (row * a.q + column) * a.k + filter) =
-              make_uint4(piece[0], piece[1], piece[2], piece[3]);
+        ptx::st_global_v4_if(y + (row * a.q + column) * a.k + filter, piece, exists(row, column, filter));
       }
     } else {
 #pragma unroll 1
       for (int i = lane; i < 16 * 8 * kEights; i += 32) {
         const int output = i / (8 * kEights), filter = first_filter + i % (8 * kEights);
-        const int row = p + output / 8, column = q + output % 8;
+        const int row = p + output / 8 * config.depth(), column = q + output % 8;
         const unsigned bits = ptx::ld_shared_u16(staging + output * kPitch + i % (8 * kEights) * 2);
         if (exists(row, column, filter))
           y[(row * a.q + column) * a.k + filter] = static_cast<unsigned short>(bits);
@@ -279,7 +301,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   const Part<config> part(blockIdx.x);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
 
-  load_tile<config>(static_cast<const unsigned short*>(x), part, shared + kSmem.input);
+  load_tile<config>(static_cast<const unsigned short*>(x), part, shared + kSmem.input, warp, lane);
   if constexpr (!config.kept()) {
     constexpr int kBytes = 4 * (config.filters / 8) * config.eight_words();
     const auto* const from =
@@ -301,8 +323,10 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   unsigned pieces[config.eights];  // of each eight, for this lane
 #pragma unroll
   for (int eight = 0; eight < config.eights; ++eight) {
-    pieces[eight] = shared + kSmem.input + lane / 8 * config.row_bytes() + lane % 8 * 16 +
-                    config.first_piece(all_eights + eight) * static_cast<int>(config.piece_bytes());
+    pieces[eight] =
+        shared + kSmem.input + lane % 8 * 16 +
+        (lane / 8 % 2 * config.depth() * a.stride_h + lane / 16 * a.dilation_h) * config.row_bytes() +
+        config.first_piece(all_eights + eight) * static_cast<int>(config.piece_bytes());
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int filter = 8 * (all_eights + eight) + lane % 4 * 2 + i;
@@ -312,14 +336,15 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   ptx::cp_async_wait_group<0>();
   __syncthreads();
 
-  float trace = 0;
+  unsigned trace = 0;
 #pragma unroll 1
   for (int strip = warp / config.parts(); strip < config.strips(); strip += config.strip_warps()) {
     const int down = strip / config.across, across = strip % config.across;
     const int p = part.p() + down * config.rows, q = part.q() + across * 8;
     if (p >= a.p || q >= a.q) continue;
     const unsigned corner = down * (config.rows * a.stride_h * config.row_bytes()) + across * 128;
-    Sums<config> sums = {};
+    Sums<config> sums;
+    output.begin(sums);
     if constexpr (config.shared())
       multiply<config, 0, config.eights>(sums, pieces[0] + corner, weights);
     else
@@ -327,7 +352,8 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
           [&](auto eight) { multiply<config, eight.value, 1>(sums, pieces[eight.value] + corner, weights); });
     output.store(sums, p, q, lane, trace);
   }
-  if (__syncthreads_or(trace != trace)) compute_exactly<config>(x, packed, residual, y, part);
+  const float low = low_half<a.y_type>(trace), high = high_half<a.y_type>(trace);
+  if (__syncthreads_or(low != low || high != high)) compute_exactly<config>(x, packed, residual, y, part);
 }
 
 // The packed weights.

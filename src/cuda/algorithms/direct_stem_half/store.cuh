@@ -73,9 +73,7 @@ __device__ void store(const float (&sums)[config.filters / 2], const void* __res
       const Output<config> output(tile, first_output + config.output_of_row(row));
       unsigned piece[4];
       ptx::ld_shared_v4(piece, staging + 2 * (row * kPitch + i % kPieces * 8));
-      if (output.exists && filter < a.k)
-        *reinterpret_cast<uint4*>(to + output.offset(tile, filter)) =
-            make_uint4(piece[0], piece[1], piece[2], piece[3]);
+      ptx::st_global_v4_if(to + output.offset(tile, filter), piece, output.exists && filter < a.k);
     }
   } else if constexpr (!a.nhwc && config.aligned && a.p * a.q % 8 == 0 && config.outputs() % 8 == 0) {
 #pragma unroll 2
@@ -84,9 +82,8 @@ __device__ void store(const float (&sums)[config.filters / 2], const void* __res
       const Output<config> output(tile, first_output + row);
       unsigned piece[4];
       ptx::ld_shared_v4(piece, staging + 2 * (channel * kPitch + row));
-      if (output.exists && first_filter + channel < a.k)
-        *reinterpret_cast<uint4*>(to + output.offset(tile, first_filter + channel)) =
-            make_uint4(piece[0], piece[1], piece[2], piece[3]);
+      ptx::st_global_v4_if(to + output.offset(tile, first_filter + channel), piece,
+                           output.exists && first_filter + channel < a.k);
     }
   } else {
 #pragma unroll 2
