@@ -26,8 +26,7 @@ std::map<int, long long> filled(const DirectGroupedHalf& a, int chunk, int band,
     for (int column = 0; column < a.input_columns(); ++column)
       for (int piece = 0; piece < a.pieces(); ++piece)
         for (int i = 0; i < 8; ++i) {
-          const int at = static_cast<int>(piece * a.piece_bytes()) + row * a.row_bytes() +
-                         a.column_offset(column) + 2 * i;
+          const int at = 16 * piece + row * a.row_bytes() + a.column_offset(column) + 2 * i;
           const int h = a.first_row(band) + row, w = a.first_column(side) + column;
           const int channel = 8 * (a.chunk_piece(chunk) + piece) + i;
           const bool inside =
@@ -45,7 +44,7 @@ long long sum_by_geometry(const DirectGroupedHalf& a, const std::map<int, long l
   const int row = p % a.tile_rows(), column = q % a.tile_columns(), eight = filter / 8;
   const int half = row % a.rows / a.depth(), output = row % a.depth();  // of the operand, and m
   const int chain = output / a.chain_outputs(), m = output % a.chain_outputs();
-  const int corner = row / a.rows * a.rows * of.stride_h * a.row_bytes() + column / 8 * 128 + column % 8 * 16;
+  const int corner = row / a.rows * a.rows * of.stride_h * a.row_bytes() + column * a.pixel_bytes();
   EXPECT_TRUE(a.first_piece(eight) >= 0 && a.first_piece(eight) + a.span() <= a.pieces());
   long long sum = 0;
   for (int piece = 0; piece < a.span(); ++piece)
@@ -69,8 +68,8 @@ long long sum_by_geometry(const DirectGroupedHalf& a, const std::map<int, long l
               chain * of.stride_h + couple * of.dilation_h + half * a.depth() * of.stride_h;
           EXPECT_LT(window_row, a.window_rows());
           const auto found =
-              smem.find(static_cast<int>((a.first_piece(eight) + piece) * a.piece_bytes()) + corner +
-                        window_row * a.row_bytes() + a.column_offset(s * of.dilation_w) + 2 * i);
+              smem.find(16 * (a.first_piece(eight) + piece) + corner + window_row * a.row_bytes() +
+                        a.column_offset(s * of.dilation_w) + 2 * i);
           EXPECT_TRUE(found != smem.end()) << "a product of what was not filled";
           if (found != smem.end() && found->second >= 0 && weight >= 0)
             sum += 1LL * number(found->second) * number(weight + 3);

@@ -94,8 +94,10 @@ struct DirectGroupedHalf {
     return 2 * pair + r - pair * pair_step();
   }
 
-  // ---- A tile's input in shared memory: [piece][row][column % stride][column / stride], 16 bytes each; zero
-  // where there is no image. Columns that outputs beside each other meet lie beside each other ----
+  // ---- A tile's input in shared memory: [row][column % stride][column / stride][piece], 16 bytes each; zero
+  // where there is no image. Columns that outputs beside each other meet lie beside each other, an odd number
+  // of pieces apart, so that eight of them are in banks of their own ----
+  constexpr int pixel_bytes() const { return 16 * (pieces() + 1 - pieces() % 2); }
   constexpr int window_rows() const {  // of a strip
     return (rows - 1) * conv.stride_h + (conv.r - 1) * conv.dilation_h + 1;
   }
@@ -106,14 +108,9 @@ struct DirectGroupedHalf {
     return (tile_columns() - 1) * conv.stride_w + (conv.s - 1) * conv.dilation_w + 1;
   }
   constexpr int phase_columns() const { return ceil_div(input_columns(), conv.stride_w); }
-  constexpr int row_bytes() const { return 16 * conv.stride_w * phase_columns(); }
-  // Pieces of one position, which are copied at once, in banks of their own.
-  constexpr long long piece_bytes() const {
-    const int apart = pieces() >= 8 ? 16 : pieces() >= 4 ? 32 : pieces() >= 2 ? 64 : 0;
-    return round_up(1LL * input_rows() * row_bytes() - apart, 128) + apart;
-  }
+  constexpr int row_bytes() const { return pixel_bytes() * conv.stride_w * phase_columns(); }
   constexpr int column_offset(int column) const {  // of a tile's row, or of a tap's column
-    return 16 * (column % conv.stride_w * phase_columns() + column / conv.stride_w);
+    return pixel_bytes() * (column % conv.stride_w * phase_columns() + column / conv.stride_w);
   }
   // Where in the image a tile begins.
   constexpr int first_row(int band) const { return band * tile_rows() * conv.stride_h - conv.pad_top; }
@@ -155,7 +152,7 @@ struct DirectGroupedHalf {
     SmemPlan plan;
     const int staging = plan.take(16LL * warps * staging_pitch());
     const int weights = plan.take(kept() ? 0 : 4LL * (filters / 8) * eight_words());
-    const int input = plan.take(pieces() * piece_bytes());
+    const int input = plan.take(1LL * input_rows() * row_bytes());
     return {staging, weights, input, plan.end};
   }
   constexpr long long smem_bytes() const { return smem().end; }
@@ -191,7 +188,7 @@ struct DirectGroupedHalf {
   constexpr bool valid(long long smem_per_block) const {
     return possible() && taps() <= kMostTaps && products() <= kMostProducts && window_rows() <= kMostWindow &&
            strip_warps() <= strips() && 1LL * input_rows() * input_columns() < (1 << 24) &&
-           pieces() * piece_bytes() < (1 << 24) && smem_bytes() <= smem_per_block &&
+           1LL * input_rows() * row_bytes() < (1 << 24) && smem_bytes() <= smem_per_block &&
            registers() <= register_limit() && all_blocks() < (1LL << 31) &&
            packed().words() / 256 < (1LL << 31) - 1 &&
            // Offsets in an image are ints.

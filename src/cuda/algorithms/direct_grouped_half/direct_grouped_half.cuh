@@ -1,9 +1,9 @@
 // Few channels a group in half precision, channels last, on tensor cores of compute capability 8.0 and up: a
 // product's 8 columns are filters, its 16 rows are outputs, and its sum is over 8 channels at two taps.
 //
-//   x: a tile's pixels --- cp.async, 16 bytes ---> shared memory, a plane for each piece of 8 channels
+//   x: a tile's pixels --- cp.async, 16 bytes ---> shared memory
 //
-//   a plane, 8 channels a pixel       operand: outputs of rows m and m + 2, 8 columns of each
+//   8 channels of the pixels          operand: outputs of rows m and m + 2, 8 columns of each
 //   row 0  . . . . . . . . . .        row m      8 pixels of row m from column s on     | of row m + 1
 //   row 1  . . . . . . . . . .        row m + 2  8 pixels of row m + 2 from column s on | of row m + 3
 //
@@ -46,7 +46,7 @@ template <DirectGroupedHalf config>
 __device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, const Part<config>& part,
                                           unsigned to, int warp, int lane) {
   constexpr ConvExtents a = config.conv;
-  constexpr int kPieces = config.pieces(), kPieceBytes = static_cast<int>(config.piece_bytes());
+  constexpr int kPieces = config.pieces();
   const int top = config.first_row(part.band), left = config.first_column(part.side);
   const int first_channel = 8 * config.chunk_piece(part.chunk);
   const unsigned short* const image = x + static_cast<long long>(part.image) * (a.h * a.w * a.c);
@@ -56,7 +56,7 @@ __device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, 
     const int column = left + tile_column, channel = first_channel + 8 * piece;
     const bool inside = column >= 0 && column < a.w && channel < a.c;
     const int from = (top * a.w + column) * a.c + channel;
-    const unsigned there = to + piece * kPieceBytes + config.column_offset(tile_column);
+    const unsigned there = to + 16 * piece + config.column_offset(tile_column);
 #pragma unroll 4
     for (int row = warp; row < config.input_rows(); row += config.warps) {
       const bool here = inside && static_cast<unsigned>(top + row) < static_cast<unsigned>(a.h);
@@ -173,7 +173,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, unsigned input,
         }
       }
     }
-    input += static_cast<int>(config.piece_bytes());
+    input += 16;
   }
 }
 
@@ -324,9 +324,9 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
 #pragma unroll
   for (int eight = 0; eight < config.eights; ++eight) {
     pieces[eight] =
-        shared + kSmem.input + lane % 8 * 16 +
+        shared + kSmem.input + lane % 8 * config.pixel_bytes() +
         (lane / 8 % 2 * config.depth() * a.stride_h + lane / 16 * a.dilation_h) * config.row_bytes() +
-        config.first_piece(all_eights + eight) * static_cast<int>(config.piece_bytes());
+        16 * config.first_piece(all_eights + eight);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int filter = 8 * (all_eights + eight) + lane % 4 * 2 + i;
@@ -342,7 +342,8 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
     const int down = strip / config.across, across = strip % config.across;
     const int p = part.p() + down * config.rows, q = part.q() + across * 8;
     if (p >= a.p || q >= a.q) continue;
-    const unsigned corner = down * (config.rows * a.stride_h * config.row_bytes()) + across * 128;
+    const unsigned corner =
+        down * (config.rows * a.stride_h * config.row_bytes()) + across * (8 * config.pixel_bytes());
     Sums<config> sums;
     output.begin(sums);
     if constexpr (config.shared())
