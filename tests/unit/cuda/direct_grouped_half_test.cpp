@@ -161,11 +161,12 @@ TEST(DirectGroupedHalf, RefusesWithAReason) {
                    {"mb2g8ic32ih99oc32kh3dh40 layout=nhwc dtype=bf16", "window"},
                    {"mb2g8ic32ih32oc32kh3ph1 layout=nhwc dtype=bf16", "8.0", {7, 5}}});
   const ConvProblem problem = parse_problem("g32mb64ic128ih56oc128kh3ph1 layout=nhwc dtype=bf16");
-  expect_config_refusals(cuda::direct_grouped_half(), problem,
-                         "rows=4 down=2 across=7 filters=64 eights=2 warps=8 blocks=2",
-                         {"rows=3", "rows=0", "down=0", "filters=40", "eights=3", "warps=6", "blocks=9",
-                          "warps=32 down=1 across=1",                 // strips
-                          "filters=256 down=14 warps=16 blocks=1"});  // shared memory
+  expect_config_refusals(
+      cuda::direct_grouped_half(), problem,
+      "rows=4 down=2 across=7 filters=64 eights=2 warps=8 stages=1 blocks=2",
+      {"rows=3", "rows=0", "down=0", "filters=40", "eights=3", "warps=6", "blocks=9", "stages=3",
+       "warps=32 down=1 across=1",                 // strips
+       "filters=256 down=14 warps=16 blocks=1"});  // shared memory
 }
 
 // Of each problem the config with the least registers to spare.

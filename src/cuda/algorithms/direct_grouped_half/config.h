@@ -14,7 +14,7 @@ namespace convtune {
 // channels, 16 bytes. What of a piece belongs to another group meets weights of zero.
 struct DirectGroupedHalf {
   ConvExtents conv;
-  int rows = 2, down = 1, across = 1, filters = 8, eights = 1, warps = 1, blocks = 1;
+  int rows = 2, down = 1, across = 1, filters = 8, eights = 1, warps = 1, stages = 1, blocks = 1;
   bool aligned = true;  // not a choice: tensors begin at multiples of 16 bytes
   static constexpr const char* kName = "DirectGroupedHalf";
   template <class Self, class F>
@@ -26,6 +26,7 @@ struct DirectGroupedHalf {
     field("filters", self.filters, 8, kMostFilters, "filters of a block, a multiple of 8 times eights");
     field("eights", self.eights, 1, kMostEights, "eights of filters of a warp");
     field("warps", self.warps, 1, 32, "warps of a block, as many for each of its eights");
+    field("stages", self.stages, 1, 2, "tiles whose input is kept at once: of 2 the next is on its way");
     field("blocks", self.blocks, 1, 32, "blocks that an SM shall hold at once, a launch bound");
     field("aligned", self.aligned);
   }
@@ -40,7 +41,7 @@ struct DirectGroupedHalf {
   constexpr int bands() const { return ceil_div(conv.p, tile_rows()); }
   constexpr int sides() const { return ceil_div(conv.q, tile_columns()); }
   constexpr int chunks() const { return ceil_div(conv.k, filters); }
-  constexpr long long all_blocks() const { return 1LL * conv.n * bands() * sides() * chunks(); }
+  constexpr long long tiles() const { return 1LL * conv.n * bands() * sides() * chunks(); }
   constexpr int strips() const { return down * across; }
   // A warp's eights, and every how many-th strip it takes.
   constexpr int parts() const { return filters / (8 * eights); }
@@ -109,6 +110,7 @@ struct DirectGroupedHalf {
   }
   constexpr int phase_columns() const { return ceil_div(input_columns(), conv.stride_w); }
   constexpr int row_bytes() const { return pixel_bytes() * conv.stride_w * phase_columns(); }
+  constexpr int tile_bytes() const { return input_rows() * row_bytes(); }
   constexpr int column_offset(int column) const {  // of a tile's row, or of a tap's column
     return pixel_bytes() * (column % conv.stride_w * phase_columns() + column / conv.stride_w);
   }
@@ -152,7 +154,7 @@ struct DirectGroupedHalf {
     SmemPlan plan;
     const int staging = plan.take(16LL * warps * staging_pitch());
     const int weights = plan.take(kept() ? 0 : 4LL * (filters / 8) * eight_words());
-    const int input = plan.take(1LL * input_rows() * row_bytes());
+    const int input = plan.take(1LL * stages * tile_bytes());
     return {staging, weights, input, plan.end};
   }
   constexpr long long smem_bytes() const { return smem().end; }
@@ -168,11 +170,12 @@ struct DirectGroupedHalf {
   constexpr int products() const {
     return (double_products() + single_products()) * eights;
   }                                  // straight code
-  constexpr int registers() const {  // about: ptxas decides
-    return 48 + 2 * rows * eights + 3 * eights +
+  constexpr int registers() const {  // about: ptxas decides, and loads many operands ahead
+    return 46 + 2 * rows * eights + 5 * depth() + 3 * eights + 6 * (stages - 1) +
            column_words() * (kept()     ? eights * conv.s
                              : shared() ? eights
-                                        : 1);
+                                        : 1) +
+           (shared() ? 0 : 12 * greater(eights - 2, 0));
   }
   constexpr int register_limit() const {  // by the launch bound
     // A quarter of the registers belongs to every fourth warp.
@@ -181,15 +184,15 @@ struct DirectGroupedHalf {
 
   constexpr bool possible() const {
     return rows >= 2 && rows <= kMostRows && rows % 2 == 0 && down >= 1 && down <= kMostStrips &&
-           across >= 1 && across <= kMostStrips && eights >= 1 && eights <= kMostEights && filters >= 8 &&
-           filters <= kMostFilters && filters % (8 * eights) == 0 && warps >= 1 && warps <= 32 &&
-           warps % parts() == 0 && blocks >= 1 && blocks <= 32;
+           across >= 1 && across <= kMostStrips && eights >= 1 && eights <= kMostEights && stages >= 1 &&
+           stages <= 2 && filters >= 8 && filters <= kMostFilters && filters % (8 * eights) == 0 &&
+           warps >= 1 && warps <= 32 && warps % parts() == 0 && blocks >= 1 && blocks <= 32;
   }
   constexpr bool valid(long long smem_per_block) const {
     return possible() && taps() <= kMostTaps && products() <= kMostProducts && window_rows() <= kMostWindow &&
            strip_warps() <= strips() && 1LL * input_rows() * input_columns() < (1 << 24) &&
            1LL * input_rows() * row_bytes() < (1 << 24) && smem_bytes() <= smem_per_block &&
-           registers() <= register_limit() && all_blocks() < (1LL << 31) &&
+           registers() <= register_limit() && tiles() < (1LL << 31) &&
            packed().words() / 256 < (1LL << 31) - 1 &&
            // Offsets in an image are ints.
            1LL * conv.h * conv.w < (1LL << 30) / conv.c && 1LL * conv.p * conv.q < (1LL << 30) / conv.k;

@@ -20,6 +20,13 @@ constexpr std::int64_t kMostGroupChannels = 128;
 constexpr std::size_t kMostCandidates = 64;
 constexpr double kHopeless = 2;  // times the best estimate
 
+// Blocks of the grid: with several stages each keeps to its filters, and goes from tile to tile.
+long long grid_of(const DirectGroupedHalf& kernel, int multiprocessors) {
+  if (kernel.stages == 1) return kernel.tiles();
+  const long long room = std::max(1LL * multiprocessors * kernel.blocks / kernel.chunks(), 1LL);
+  return std::min(room * kernel.chunks(), kernel.tiles());
+}
+
 // A tile of one image. All warps load, multiply and store.
 TileWork work_of(const DirectGroupedHalf& a) {
   const ConvExtents& conv = a.conv;
@@ -41,7 +48,8 @@ TileWork work_of(const DirectGroupedHalf& a) {
   const double weight_loads = a.kept() ? 0 : eights * a.span() * conv.s * a.pairs();
   const double twos = a.depth() * eights;  // of 16 outputs by 8 filters
   TileWork work;
-  work.tiles = static_cast<double>(a.all_blocks());
+  work.tiles = static_cast<double>(a.tiles());
+  work.persistent = work.load_beside = a.stages > 1;
   work.load.instructions = copies * 9;
   work.load.wavefronts = 4 * copies;
   work.load.l2_bytes =
@@ -80,11 +88,20 @@ int most_blocks(const DirectGroupedHalf& kernel, const Target& target) {
 
 std::vector<DirectGroupedHalf> configs_of(const ConvExtents& conv, const Target& target) {
   std::vector<DirectGroupedHalf> configs;
-  const auto add = [&](DirectGroupedHalf kernel) {
+  const auto valid = [&](DirectGroupedHalf& kernel) {
     kernel.blocks = 1;
-    if (!kernel.possible()) return;
+    if (!kernel.possible()) return false;
     kernel.blocks = most_blocks(kernel, target);
-    if (kernel.blocks >= 1 && kernel.valid(target.smem_per_block)) configs.push_back(kernel);
+    return kernel.blocks >= 1 && kernel.valid(target.smem_per_block);
+  };
+  // Blocks of one tile each begin together, and load, multiply and store in step. Where there are more than
+  // one round of them, loading the next tile meanwhile takes a fifth less.
+  const auto add = [&](DirectGroupedHalf kernel) {
+    if (!valid(kernel)) return;
+    DirectGroupedHalf ahead = kernel;
+    ahead.stages = 2;
+    const bool rounds = kernel.tiles() > 1LL * target.multiprocessors * kernel.blocks;
+    configs.push_back(rounds && valid(ahead) ? ahead : kernel);
   };
   const auto idle = [&](int tile, int extent) {
     return ceil_div(extent, tile) * tile > round_up(extent, 8) + extent / 7;
@@ -146,8 +163,9 @@ class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedH
     const Target target = target_of(device);
     for (const DirectGroupedHalf& kernel : configs_of(extents_of(a), target)) {
       const TileWork work = work_of(kernel);
-      ranked.push_back(
-          {estimate_time(target, work, {kernel.threads(), 0, work.tiles, kernel.blocks}).us, kernel});
+      const BlockShape block = {kernel.threads(), 0, static_cast<double>(grid_of(kernel, device.units)),
+                                kernel.blocks};
+      ranked.push_back({estimate_time(target, work, block).us, kernel});
     }
     return best_of(std::move(ranked), kMostCandidates, kHopeless);
   }
@@ -168,7 +186,8 @@ class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedH
         target.smem_per_block, kernel.smem_bytes(), target.smem_per_multiprocessor));
   }
   LaunchPlan launch(const DirectGroupedHalf& kernel, const DeviceInfo& device) const override {
-    LaunchPlan plan = plan_of(kernel, device, {static_cast<unsigned>(kernel.all_blocks())}, kHalfArguments);
+    LaunchPlan plan =
+        plan_of(kernel, device, {static_cast<unsigned>(grid_of(kernel, device.units))}, kHalfArguments);
     add_any_pointer_form(plan, kernel);
     plan.resident_blocks = kernel.blocks;
     plan.most_registers = kernel.register_limit();

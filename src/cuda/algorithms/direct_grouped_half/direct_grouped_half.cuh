@@ -23,7 +23,7 @@
 
 namespace convtune::direct_grouped_half {
 
-// What a block computes.
+// What a block computes at a time: chunks beside each other, so that one finds in L2 what another has read.
 template <DirectGroupedHalf config>
 struct Part {
   int chunk, side, band, image;
@@ -182,7 +182,7 @@ template <DirectGroupedHalf config>
 struct Output {
   static constexpr ConvExtents a = config.conv;
   static constexpr bool kWords = config.aligned && a.k % 2 == 0, kPiecewise = config.aligned && a.k % 8 == 0;
-  const unsigned short* residual;  // of the image, as y
+  const unsigned short* residual;
   unsigned short* y;
   int first_filter;
   unsigned staging;
@@ -193,8 +193,8 @@ struct Output {
            (a.k % config.filters == 0 || filter < a.k);
   }
   // Two of a residual, as a word.
-  __device__ __forceinline__ unsigned more(int p, int q, int filter) const {
-    const unsigned short* const from = residual + (p * a.q + q) * a.k + filter;
+  __device__ __forceinline__ unsigned more(long long image, int p, int q, int filter) const {
+    const unsigned short* const from = residual + image + (p * a.q + q) * a.k + filter;
     if (!exists(p, q, filter)) return 0;
     if constexpr (kWords) return *reinterpret_cast<const unsigned*>(from);
     return from[0] | (filter + 1 < a.k ? static_cast<unsigned>(from[1]) << 16 : 0);
@@ -213,8 +213,9 @@ struct Output {
         for (int i = 0; i < 4; ++i) sums[eight][m][i] = a.eager ? 0 : bias[eight][i % 2];
   }
 
-  // The strip that begins at p, q. Halves of `trace` become NaN if a sum is: so do outputs then.
-  __device__ __forceinline__ void store(const Sums<config>& sums, int p, int q, int lane,
+  // The strip that begins at p, q of the image, whose outputs begin at `image`. Halves of `trace` become NaN
+  // if a sum is: so do outputs then.
+  __device__ __forceinline__ void store(const Sums<config>& sums, long long image, int p, int q, int lane,
                                         unsigned& trace) const {
     constexpr int kPitch = config.staging_pitch(), kDepth = config.depth();
     const int group = lane / 4, thread = lane % 4;
@@ -226,7 +227,8 @@ struct Output {
         for (int eight = 0; eight < config.eights; ++eight)
 #pragma unroll
           for (int i = 0; i < 2; ++i)
-            added[eight][i] = more(p + m + i * kDepth, q + group, first_filter + 8 * eight + 2 * thread);
+            added[eight][i] =
+                more(image, p + m + i * kDepth, q + group, first_filter + 8 * eight + 2 * thread);
 #pragma unroll
       for (int eight = 0; eight < config.eights; ++eight)
 #pragma unroll
@@ -241,12 +243,12 @@ struct Output {
           ptx::st_shared(staging + (8 * i + group) * kPitch + 16 * eight + 4 * thread, word);
         }
       __syncwarp();
-      flush(p + m, q, lane);
+      flush(y + image, p + m, q, lane);
       __syncwarp();  // nobody writes what another still reads
     }
   }
   // Staged outputs of rows p and p + depth.
-  __device__ __forceinline__ void flush(int p, int q, int lane) const {
+  __device__ __forceinline__ void flush(unsigned short* __restrict__ to, int p, int q, int lane) const {
     constexpr int kEights = config.eights, kPitch = config.staging_pitch();
     if constexpr (kPiecewise) {
 #pragma unroll
@@ -256,7 +258,7 @@ struct Output {
         if (first + 32 > 16 * kEights && i >= 16 * kEights) break;
         unsigned piece[4];
         ptx::ld_shared_v4(piece, staging + output * kPitch + i % kEights * 16);
-        ptx::st_global_v4_if(y + (row * a.q + column) * a.k + filter, piece, exists(row, column, filter));
+        ptx::st_global_v4_if(to + (row * a.q + column) * a.k + filter, piece, exists(row, column, filter));
       }
     } else {
 #pragma unroll 1
@@ -265,27 +267,30 @@ struct Output {
         const int row = p + output / 8 * config.depth(), column = q + output % 8;
         const unsigned bits = ptx::ld_shared_u16(staging + output * kPitch + i % (8 * kEights) * 2);
         if (exists(row, column, filter))
-          y[(row * a.q + column) * a.k + filter] = static_cast<unsigned short>(bits);
+          to[(row * a.q + column) * a.k + filter] = static_cast<unsigned short>(bits);
       }
     }
   }
 };
 
-// A tile, slowly: where a sum is NaN.
+// All tiles of the block, slowly: where a sum is NaN.
 template <DirectGroupedHalf config>
 __device__ __noinline__ void compute_exactly(const void* __restrict__ x, const float* __restrict__ packed,
-                                             const void* __restrict__ residual, void* __restrict__ y,
-                                             const Part<config>& part) {
+                                             const void* __restrict__ residual, void* __restrict__ y) {
   constexpr ConvExtents a = config.conv;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < config.tile_rows() * config.tile_columns() * config.filters;
-       i += config.threads()) {
-    const int k = part.first_filter() + i % config.filters, at = i / config.filters;
-    const int p = part.p() + at / config.tile_columns(), q = part.q() + at % config.tile_columns();
-    if (!Output<config>::exists(p, q, k)) continue;
-    const long long to = a.output_offset(part.image, k, p, q);
-    const float added = a.residual ? load_element<a.y_type>(residual, to) : 0;
-    store_element<a.y_type>(y, to, exact_output<config>(x, packed, part.image, k, p, q, added));
+  for (long long tile = blockIdx.x; tile < config.tiles(); tile += gridDim.x) {
+    const Part<config> part(static_cast<unsigned>(tile));
+#pragma unroll 1
+    for (int i = threadIdx.x; i < config.tile_rows() * config.tile_columns() * config.filters;
+         i += config.threads()) {
+      const int k = part.first_filter() + i % config.filters, at = i / config.filters;
+      const int p = part.p() + at / config.tile_columns(), q = part.q() + at % config.tile_columns();
+      if (p >= a.p || q >= a.q || k >= a.k) continue;
+      const long long to = a.output_offset(part.image, k, p, q);
+      const float added = a.residual ? load_element<a.y_type>(residual, to) : 0;
+      store_element<a.y_type>(y, to, exact_output<config>(x, packed, part.image, k, p, q, added));
+    }
   }
 }
 
@@ -298,28 +303,29 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   constexpr DirectGroupedHalf::Smem kSmem = config.smem();
   extern __shared__ __align__(128) unsigned char smem[];
   const unsigned shared = ptx::shared_address(smem);
-  const Part<config> part(blockIdx.x);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-
-  load_tile<config>(static_cast<const unsigned short*>(x), part, shared + kSmem.input, warp, lane);
+  const auto load = [&](unsigned tile, int slot) {
+    load_tile<config>(static_cast<const unsigned short*>(x), Part<config>(tile),
+                      shared + kSmem.input + slot * config.tile_bytes(), warp, lane);
+  };
+  load(blockIdx.x, 0);
+  const int chunk = static_cast<int>(blockIdx.x % config.chunks());  // of all tiles of this block
   if constexpr (!config.kept()) {
     constexpr int kBytes = 4 * (config.filters / 8) * config.eight_words();
     const auto* const from =
-        reinterpret_cast<const unsigned char*>(packed) + static_cast<long long>(part.chunk) * kBytes;
+        reinterpret_cast<const unsigned char*>(packed) + static_cast<long long>(chunk) * kBytes;
     for (int i = threadIdx.x * 16; i < kBytes; i += config.threads() * 16)
       ptx::cp_async_16(shared + kSmem.weights + i, from + i, 16);
   }
   ptx::cp_async_commit_group();
 
   const int first_eight = warp % config.parts() * config.eights;  // of the chunk
-  const int all_eights = part.chunk * (config.filters / 8) + first_eight;
+  const int all_eights = chunk * (config.filters / 8) + first_eight;
   WarpWeights<config> weights;
   weights.shared = shared + kSmem.weights + first_eight * (4 * config.eight_words()) + 8 * lane;
   weights.load(packed, all_eights, lane);
-  const long long image = static_cast<long long>(part.image) * (a.p * a.q * a.k);
-  Output<config> output = {static_cast<const unsigned short*>(residual) + (a.residual ? image : 0),
-                           static_cast<unsigned short*>(y) + image, 8 * all_eights,
-                           shared + kSmem.staging + warp * (16 * config.staging_pitch())};
+  Output<config> output = {static_cast<const unsigned short*>(residual), static_cast<unsigned short*>(y),
+                           8 * all_eights, shared + kSmem.staging + warp * (16 * config.staging_pitch())};
   unsigned pieces[config.eights];  // of each eight, for this lane
 #pragma unroll
   for (int eight = 0; eight < config.eights; ++eight) {
@@ -333,28 +339,41 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
       output.bias[eight][i] = filter < a.k ? packed[kPacked.bias_at() + filter] : 0;
     }
   }
-  ptx::cp_async_wait_group<0>();
-  __syncthreads();
 
+  constexpr unsigned kTiles = static_cast<unsigned>(config.tiles());
   unsigned trace = 0;
+  int slot = 0;
 #pragma unroll 1
-  for (int strip = warp / config.parts(); strip < config.strips(); strip += config.strip_warps()) {
-    const int down = strip / config.across, across = strip % config.across;
-    const int p = part.p() + down * config.rows, q = part.q() + across * 8;
-    if (p >= a.p || q >= a.q) continue;
-    const unsigned corner =
-        down * (config.rows * a.stride_h * config.row_bytes()) + across * (8 * config.pixel_bytes());
-    Sums<config> sums;
-    output.begin(sums);
-    if constexpr (config.shared())
-      multiply<config, 0, config.eights>(sums, pieces[0] + corner, weights);
-    else
-      for_constants<0, config.eights>(
-          [&](auto eight) { multiply<config, eight.value, 1>(sums, pieces[eight.value] + corner, weights); });
-    output.store(sums, p, q, lane, trace);
+  for (unsigned tile = blockIdx.x; tile < kTiles; tile += gridDim.x) {
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();  // the tile has come, and nobody needs the one before
+    if (config.stages > 1 && kTiles - tile > gridDim.x) load(tile + gridDim.x, slot ^ 1);
+    ptx::cp_async_commit_group();
+    const Part<config> part(tile);
+    const long long image = static_cast<long long>(part.image) * (a.p * a.q * a.k);
+#pragma unroll 1
+    for (int strip = warp / config.parts(); strip < config.strips(); strip += config.strip_warps()) {
+      const int down = strip / config.across, across = strip % config.across;
+      const int p = part.p() + down * config.rows, q = part.q() + across * 8;
+      if (p >= a.p || q >= a.q) continue;
+      const unsigned corner = slot * config.tile_bytes() +
+                              down * (config.rows * a.stride_h * config.row_bytes()) +
+                              across * (8 * config.pixel_bytes());
+      Sums<config> sums;
+      output.begin(sums);
+      if constexpr (config.shared())
+        multiply<config, 0, config.eights>(sums, pieces[0] + corner, weights);
+      else
+        for_constants<0, config.eights>([&](auto eight) {
+          multiply<config, eight.value, 1>(sums, pieces[eight.value] + corner, weights);
+        });
+      output.store(sums, image, p, q, lane, trace);
+    }
+    if constexpr (config.stages == 1) break;
+    slot ^= 1;
   }
   const float low = low_half<a.y_type>(trace), high = high_half<a.y_type>(trace);
-  if (__syncthreads_or(low != low || high != high)) compute_exactly<config>(x, packed, residual, y, part);
+  if (__syncthreads_or(low != low || high != high)) compute_exactly<config>(x, packed, residual, y);
 }
 
 // The packed weights.
