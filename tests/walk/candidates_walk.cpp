@@ -3,7 +3,7 @@
 // memory, blocks, and no more registers than let the forecast number of blocks share a multiprocessor. Prints
 // a table and what it found.
 //
-//   candidates_walk [--suite NAME]... [--arch sm_90a]... [--algorithm NAME]...
+//   candidates_walk [--suite NAME|PATH/FILE]... [--arch sm_90a]... [--algorithm NAME]...
 //                   [--each N [--seed S]]   N of each list, the first among them; without it all
 //                   [--kept FILE]           what was walked before is taken from there, what is new is added
 //                   [--processes P] [--seconds S]
@@ -119,6 +119,9 @@ std::vector<ConvProblem> problems_of(const Options& options) {
   std::vector<ConvProblem> problems;
   for (const char* const suite : {"stem", "body", "depthwise", "half"})
     if (wanted(options.suites, suite))
+      for (ConvProblem& problem : load_suite(suite)) problems.push_back(std::move(problem));
+  for (const std::string& suite : options.suites)
+    if (suite.find('/') != std::string::npos)
       for (ConvProblem& problem : load_suite(suite)) problems.push_back(std::move(problem));
   if (wanted(options.suites, "depthwise"))  // channels last have a kernel of their own
     for (ConvProblem& problem : load_suite("depthwise")) {
