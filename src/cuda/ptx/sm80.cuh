@@ -62,6 +62,21 @@ __device__ inline void cp_async_16_at(unsigned to, const void* from, unsigned so
                : "memory");
 }
 
+// kSize bytes, 4 or 16, from kFrom bytes behind `from` to kTo behind `to`.
+template <int kSize, int kTo, long long kFrom>
+__device__ inline void cp_async_behind(unsigned to, const void* from, unsigned source_bytes) {
+  constexpr bool kInInstruction = kFrom < 1 << 23;
+  const char* const begin = static_cast<const char*>(from) + (kInInstruction ? 0 : kFrom);
+  if constexpr (kSize == 16)
+    asm volatile("cp.async.cg.shared.global [%0 + %3], [%1 + %4], 16, %2;" ::"r"(to), "l"(begin),
+                 "r"(source_bytes), "n"(kTo), "n"(kInInstruction ? kFrom : 0)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0 + %3], [%1 + %4], 4, %2;" ::"r"(to), "l"(begin),
+                 "r"(source_bytes), "n"(kTo), "n"(kInInstruction ? kFrom : 0)
+                 : "memory");
+}
+
 // Of pieces of 16 bytes in a row from `from` on the one number piece + times * kTimes + kMore, to kTo bytes
 // behind `to`. The compiler would keep a sum of them, in two registers.
 template <int kTo, int kTimes, int kMore>

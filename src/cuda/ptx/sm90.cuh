@@ -36,6 +36,11 @@ __device__ inline void mbarrier_wait(unsigned barrier, unsigned parity) {
       : "memory");
 }
 
+// An arrival once all cp.async of this thread so far have been written: one of those that init() counts.
+__device__ inline void cp_async_mbarrier_arrive(unsigned barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 // Without a branch, which matrix products that are under way do not like.
 __device__ inline void mbarrier_arrive_if(unsigned barrier, bool arrives) {
   asm volatile(

@@ -200,9 +200,15 @@ struct WgmmaTf32Registers;
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<unsigned>(adds))); \
     }                                                                                                       \
   };
+CONVTUNE_WGMMA_REGISTERS(8, 4, "%4", "%5", "%6", "%7", "%8", "%9")
+CONVTUNE_WGMMA_REGISTERS(16, 8, "%8", "%9", "%10", "%11", "%12", "%13")
+CONVTUNE_WGMMA_REGISTERS(24, 12, "%12", "%13", "%14", "%15", "%16", "%17")
 CONVTUNE_WGMMA_REGISTERS(32, 16, "%16", "%17", "%18", "%19", "%20", "%21")
+CONVTUNE_WGMMA_REGISTERS(48, 24, "%24", "%25", "%26", "%27", "%28", "%29")
 CONVTUNE_WGMMA_REGISTERS(64, 32, "%32", "%33", "%34", "%35", "%36", "%37")
+CONVTUNE_WGMMA_REGISTERS(80, 40, "%40", "%41", "%42", "%43", "%44", "%45")
 CONVTUNE_WGMMA_REGISTERS(96, 48, "%48", "%49", "%50", "%51", "%52", "%53")
+CONVTUNE_WGMMA_REGISTERS(112, 56, "%56", "%57", "%58", "%59", "%60", "%61")
 CONVTUNE_WGMMA_REGISTERS(128, 64, "%64", "%65", "%66", "%67", "%68", "%69")
 CONVTUNE_WGMMA_REGISTERS(160, 80, "%80", "%81", "%82", "%83", "%84", "%85")
 CONVTUNE_WGMMA_REGISTERS(192, 96, "%96", "%97", "%98", "%99", "%100", "%101")

@@ -1,0 +1,143 @@
+// The implicit GEMM in TF32 on compute capability 9.0 (implicit_gemm_sm90.cuh, which draws it): problem,
+// choices, and what follows from them, shared by the kernel and by the host that plans it.
+#pragma once
+
+#include "cuda/tile/arithmetic.h"
+#include "cuda/tile/conv_extents.h"
+#include "cuda/tile/packed.h"
+#include "cuda/tile/smem.h"
+
+namespace convtune {
+
+struct ImplicitGemmSm90 {
+  ConvExtents conv;
+  int consumers = 2, row_blocks = 2, filters = 128, channels = 32, stages = 3;
+  bool ping_pong = false;
+  int cluster = 1, split = 1;
+  bool aligned = true;  // not a choice: x, y and the residual begin at multiples of 16 bytes
+  static constexpr const char* kName = "ImplicitGemmSm90";
+  template <class Self, class F>
+  static constexpr void visit(Self& self, F&& field) {
+    field("conv", self.conv);
+    field("consumers", self.consumers, 1, 2, "warpgroups that multiply");
+    field("row_blocks", self.row_blocks, 1, 2, "blocks of 64 pixels that one of them has sums of");
+    field("filters", self.filters, 8, 256,
+          "filters of a tile: 8, 24, or a multiple of 16 up to 128, then of 32");
+    field("channels", self.channels, 16, 64, "input channels of a stage, a multiple of 16");
+    field("stages", self.stages, 2, 8, "stages kept at once");
+    field("ping_pong", self.ping_pong, 0, 1,
+          "1: two consumers have tiles of their own, and one stores while the other multiplies");
+    field("cluster", self.cluster, 1, 4, "blocks that share the weights that they load: 1, 2 or 4");
+    field("split", self.split, 1, 8, "blocks that share a sum");
+    field("aligned", self.aligned);
+  }
+
+  // ---- The product: pixels of y by filters. Its sums go over blocks of channels, and for each over taps, so
+  // that what taps share of x is found in L1 ----
+  constexpr long long pixels() const { return static_cast<long long>(conv.n) * conv.p * conv.q; }
+  constexpr int taps() const { return conv.r * conv.s; }
+  constexpr int channel_blocks() const { return ceil_div(conv.c, channels); }
+  constexpr int steps() const { return taps() * channel_blocks(); }
+  constexpr int first_step(int rank) const { return steps() * rank / split; }  // of a block that shares a sum
+  constexpr int products() const { return channels / 8; }                      // of 8 channels, in a step
+  constexpr int tap_row(int step) const { return step % taps() / conv.s * conv.dilation_h; }
+  constexpr int tap_column(int step) const { return step % taps() % conv.s * conv.dilation_w; }
+  constexpr int first_channel(int step) const { return step / taps() * channels; }
+
+  // ---- A tile, and the order in which clusters take tiles: filter blocks of the same pixels follow each
+  // other, so that one finds in L2 what another has read. Blocks of a cluster have neighbouring pixels ----
+  constexpr int tile_rows() const { return 64 * row_blocks * (ping_pong ? 1 : consumers); }
+  constexpr int filter_blocks() const { return ceil_div(conv.k, filters); }
+  constexpr long long row_tiles() const { return ceil_div(pixels(), tile_rows()); }
+  constexpr long long tiles() const {
+    return ceil_div(row_tiles(), cluster) * filter_blocks();
+  }  // of a cluster
+  constexpr int cluster_blocks() const { return cluster * split; }
+  constexpr int first_filter(int tile) const { return tile % filter_blocks() * filters; }
+  constexpr int first_pixel(int tile, int rank) const {
+    return (tile / filter_blocks() * cluster + (split > 1 ? 0 : rank)) * tile_rows();
+  }
+  constexpr int threads() const { return 128 * (consumers + 1); }
+  constexpr int sums() const { return row_blocks * filters / 2; }  // registers of a thread
+
+  struct Pixel {
+    int image, row, column;
+  };
+  constexpr Pixel output_at(int pixel) const {
+    return {pixel / (conv.p * conv.q), pixel / conv.q % conv.p, pixel % conv.q};
+  }
+
+  // ---- 16 bytes at once: where four pixels of y are four of x, and all rows of four are aligned ----
+  constexpr bool wide_input() const {
+    return aligned && taps() == 1 && conv.stride_h == 1 && conv.stride_w == 1 && conv.pad_top == 0 &&
+           conv.pad_left == 0 && conv.p == conv.h && conv.q == conv.w &&
+           static_cast<long long>(conv.h) * conv.w % 4 == 0;
+  }
+  constexpr bool wide_output() const { return aligned && static_cast<long long>(conv.p) * conv.q % 4 == 0; }
+  constexpr bool asks_alignment() const { return wide_input() || wide_output(); }
+
+  // ---- A stage, in bytes: [channel][pixel], whose pitch keeps the threads of a load off each other's banks,
+  // then [8 channels][4 of them][filter][channel] ----
+  constexpr int pitch() const { return 4 * (tile_rows() + 8); }
+  constexpr int input_bytes() const { return channels * pitch(); }
+  constexpr int weight_bytes() const { return 4 * filters * channels; }
+  constexpr int stage_bytes() const { return input_bytes() + weight_bytes(); }
+
+  // ---- Sums on their way: a warp's pixels, so many filters at a time that a thread has 32 of them ----
+  constexpr int warp_pixels() const { return 16 * row_blocks; }
+  constexpr int stored_filters() const { return 64 / row_blocks; }
+  constexpr int parts() const { return ceil_div(filters, stored_filters()); }
+  constexpr int part_filters(int part) const {
+    return lesser(filters - part * stored_filters(), stored_filters());
+  }
+  constexpr int staged_pitch() const { return 4 * (warp_pixels() + 4); }
+  constexpr int staging_bytes() const { return lesser(stored_filters(), filters) * staged_pitch(); }
+  // Of a block that shares sums, in place of the stages: [consumer and sum][thread].
+  constexpr long long partial_bytes() const { return split > 1 ? 512LL * consumers * sums() : 0; }
+
+  // ---- Shared memory, in bytes ----
+  struct Smem {
+    int stages, staging, finite, full, empty;
+    long long end;
+  };
+  constexpr Smem smem() const {
+    SmemPlan plan;
+    return {.stages = plan.take(1LL * stages * stage_bytes()),
+            .staging = plan.take(4LL * consumers * staging_bytes()),
+            .finite = plan.take(16 * consumers),  // of a block that shares sums, by warps
+            .full = plan.take(8 * stages),
+            .empty = plan.take(8 * stages),
+            .end = plan.end};
+  }
+  constexpr long long smem_bytes() const { return smem().end; }
+
+  // ---- Packed weights: [filter block][step][8 channels][4 of them][filter][channel] ----
+  constexpr long long block_weights() const { return 1LL * steps() * filters * channels; }
+  constexpr Packed packed() const { return {filter_blocks() * block_weights(), conv.weights(), conv.k}; }
+  constexpr long long source_of(long long i) const {
+    const int step = static_cast<int>(i / (filters * channels) % steps());
+    const int filter = static_cast<int>(i / block_weights()) * filters + static_cast<int>(i / 4 % filters);
+    const int channel = first_channel(step) + static_cast<int>(i / (4 * filters) % (channels / 4)) * 4 +
+                        static_cast<int>(i % 4);
+    if (filter >= conv.k || channel >= conv.c) return -1;
+    return (static_cast<long long>(filter) * conv.c + channel) * taps() + step % taps();
+  }
+
+  // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
+  constexpr bool valid(long long smem_per_block) const {
+    if (consumers < 1 || consumers > 2 || row_blocks < 1 || row_blocks > 2 || filters < 8 || filters > 256 ||
+        channels < 16 || channels > 64 || channels % 16 != 0 || stages < 2 || stages > 8 || cluster < 1 ||
+        cluster > 4 || cluster == 3 || split < 1 || split > 8)
+      return false;
+    if (filters % (filters > 128 ? 32 : filters == 8 || filters == 24 ? 8 : 16) != 0) return false;
+    if (sums() > 128) return false;
+    if (ping_pong && (consumers != 2 || split > 1)) return false;
+    if (split > 1 && (cluster > 1 || split > steps() || partial_bytes() > 1LL * stages * stage_bytes()))
+      return false;
+    return smem_bytes() <= smem_per_block && pixels() < kInt && tiles() * cluster_blocks() < kInt &&
+           tiles() * steps() < kInt && block_weights() < kInt;
+  }
+  static constexpr long long kInt = 1LL << 30;
+};
+
+}  // namespace convtune

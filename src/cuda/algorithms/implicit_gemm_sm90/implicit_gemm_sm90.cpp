@@ -1,0 +1,199 @@
+// `implicit_gemm_sm90`: TF32, NCHW, on compute capability 9.0 (implicit_gemm_sm90.cuh). Which problems it
+// takes, its search space, and what runs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "contract/abilities.h"
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/algorithms/implicit_gemm_sm90/config.h"
+#include "cuda/launch/extents.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "cuda/launch/tile_work.h"
+#include "model/target.h"
+#include "problem/activation.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr int kMostCandidates = 64, kMostStages = 8;
+
+// As many blocks as stay on the device's SMs; those that share sums take one tile each.
+unsigned blocks_of(const ImplicitGemmSm90& kernel, int multiprocessors) {
+  const long long all = kernel.tiles() * kernel.cluster_blocks();
+  if (kernel.split > 1) return static_cast<unsigned>(all);
+  const int whole = std::max(multiprocessors / kernel.cluster, 1) * kernel.cluster;
+  return static_cast<unsigned>(std::min<long long>(all, whole));
+}
+
+// A block's tile, or its share of one.
+TileWork work_of(const ImplicitGemmSm90& a) {
+  const double steps = 1.0 * a.steps() / a.split, rows = a.tile_rows();
+  const double numbers = steps * rows * a.channels, weights = steps * a.weight_bytes();
+  const double groups = steps * a.products() * rows / 64;  // wgmma's
+  const double computed = rows * a.filters / a.split, residual = a.conv.residual ? 2 : 1;
+  TileWork work;
+  work.tiles = static_cast<double>(a.tiles()) * a.cluster_blocks();
+  work.persistent = a.split == 1;
+  work.wgmma = work.load_beside = true;
+  work.load_warps = 4;
+  work.in_flight_bytes = (a.stages - 1.0) * a.stage_bytes();
+  if (a.wide_input()) {
+    work.load.instructions = numbers / 128 + steps * 4 * 30;
+    work.load.wavefronts = numbers / 32 + weights / 128;
+    work.load.l2_bytes = 4 * numbers + weights / a.cluster;
+  } else {  // columns between taps come along in their sectors, and taps of a row find them in L1
+    const double along = std::min(a.conv.stride_w, 8), found = std::min(a.conv.s, 3);
+    work.load.instructions = numbers / 32 * 1.3 + steps * 4 * 40;
+    work.load.wavefronts = weights / 128;
+    work.load.l2_bytes = 4 * numbers * along / found + weights / a.cluster;
+    work.copies = numbers / 32;
+  }
+  work.multiply.products = groups * a.filters / 2;
+  work.multiply.instructions = groups * 4 * (14.0 + 8.0 / a.row_blocks) + steps * a.consumers * 4 * 12;
+  work.multiply.wavefronts = groups * (16 + a.filters / 4.0);
+  work.multiply.waits = 1 + 0.1 * steps;
+  Phase store;
+  store.instructions = computed / 32 * (a.wide_output() ? 4 : 8) * residual;
+  store.wavefronts = computed / 32 * 2;
+  store.l2_bytes = a.conv.residual ? 4 * computed : 0;
+  if (a.split > 1) {  // every sum once to shared memory, and once from all blocks
+    store.instructions += rows * a.filters / 32 * 2;
+    store.wavefronts += rows * a.filters / 32 * 2;
+    store.waits = 4;
+  }
+  if (a.ping_pong) {  // beside the other consumer's products
+    work.multiply.instructions += store.instructions;
+    work.multiply.wavefronts += store.wavefronts;
+    work.multiply.l2_bytes += store.l2_bytes;
+  } else {
+    work.store = store;
+  }
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles, a.warp_pixels());
+  return work;
+}
+
+// Filters of a tile that leave few idle: a part of them all, and what multiplies best.
+std::set<int> filters_of(int k) {
+  std::set<int> some;
+  const auto add = [&](int filters) {
+    if (filters > 128)
+      some.insert(std::min(round_up(filters, 32), 256));
+    else
+      some.insert(filters <= 8 ? 8 : filters > 16 && filters <= 24 ? 24 : round_up(filters, 16));
+  };
+  for (int blocks = 1; blocks <= 8; ++blocks)
+    if (const int part = ceil_div(k, blocks); part <= 256) add(part);
+  for (const int filters : {64, 96, 128, 192, 256})
+    if (filters < k) add(filters);
+  return some;
+}
+
+// Channels of a stage that leave few idle.
+std::set<int> channels_of(int c) {
+  std::set<int> some;
+  const int least = round_up(c, 16);
+  for (const int channels : {16, 32, 48, 64})
+    if (channels <= least && round_up(c, channels) <= 1.1 * least) some.insert(channels);
+  return some;
+}
+
+class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
+ public:
+  ImplicitGemmTf32() : KernelAlgorithmOf("implicit_gemm_sm90") {}
+
+ private:
+  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm90(device); !support) return support;
+    static const Abilities abilities = {.activations = all_activations(), .residual = true};
+    if (Support support = within(abilities, a); !support) return support;
+    if (a.layout != Layout::nchw) return Support::no("it is for NCHW only");
+    if (a.precision == Precision::fp32)
+      return Support::no("it multiplies in tf32, which is less than fp32 asks for");
+    if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
+    constexpr int kFewChannels = 8;
+    if (a.c < kFewChannels)
+      return Support::no(fmt::format("it is for {} input channels and more, not for {}", kFewChannels, a.c));
+    return fits_extents(a);
+  }
+  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (!configs(a, device).empty()) return Support::yes();
+    return Support::no("its pixels, tiles or steps are too many to be counted in 30 bits");
+  }
+  Support takes_kernel(const ImplicitGemmSm90& kernel, const DeviceInfo&) const override {
+    if (kernel.valid(sm90_smem_per_block())) return Support::yes();
+    return Support::no(fmt::format(
+        "consumers and row_blocks 1 or 2, with at most 128 sums of a thread; filters 8, 24, a multiple of 16 "
+        "up to 128, then of 32; channels a multiple of 16 up to 64; stages 2 to {}; cluster 1, 2 or 4; "
+        "ping_pong with 2 consumers, no split; a split of at most {} steps without a cluster, whose sums fit "
+        "into the stages; and {} bytes of shared memory",
+        kMostStages, kernel.steps(), sm90_smem_per_block()));
+  }
+  LaunchPlan launch(const ImplicitGemmSm90& kernel, const DeviceInfo& device) const override {
+    std::vector<Argument> arguments = kTensorArguments;
+    arguments.emplace_back(Pointer{Operand::residual});
+    LaunchPlan plan = plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
+    hold_resident(plan, 1);
+    add_any_pointer_form(plan, kernel);
+    return plan;
+  }
+  TileWork counted(const ImplicitGemmSm90& kernel) const override { return work_of(kernel); }
+  double flops(const ConvProblem&, const ImplicitGemmSm90& a) const override {
+    return 2.0 * static_cast<double>(a.tiles()) * a.cluster * a.tile_rows() * a.filters * a.steps() *
+           a.channels;
+  }
+  std::optional<StageView> stages(const ImplicitGemmSm90& kernel) const override {
+    return stages_alone(kernel);
+  }
+
+  // The best by the model of time, each with as many stages as there is room for.
+  std::vector<ImplicitGemmSm90> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    const Target target = target_of(device);
+    std::vector<Ranked<ImplicitGemmSm90>> ranked;
+    const auto add = [&](ImplicitGemmSm90 kernel) {
+      for (kernel.stages = kMostStages; kernel.stages >= 2; --kernel.stages) {
+        if (!kernel.valid(sm90_smem_per_block())) continue;
+        TileWork work = work_of(kernel);
+        work.input_bytes = read_bytes(a);
+        const double blocks = blocks_of(kernel, device.units);
+        ranked.push_back({estimate_time(target, work, {kernel.threads(), 0, blocks, 1}).us, kernel});
+        return;
+      }
+    };
+    ImplicitGemmSm90 kernel{.conv = extents_of(a)};
+    for (const int filters : filters_of(kernel.conv.k))
+      for (const int channels : channels_of(kernel.conv.c)) {
+        kernel.filters = filters, kernel.channels = channels;
+        for (const auto& [consumers, row_blocks, ping_pong] : {std::tuple{2, 2, false},
+                                                               {2, 1, false},
+                                                               {2, 2, true},
+                                                               {2, 1, true},
+                                                               {1, 2, false},
+                                                               {1, 1, false}}) {
+          kernel.consumers = consumers, kernel.row_blocks = row_blocks, kernel.ping_pong = ping_pong;
+          kernel.split = 1;
+          for (const int cluster : {1, 2, 4}) {
+            kernel.cluster = cluster;
+            if (kernel.row_tiles() > cluster / 2) add(kernel);
+          }
+          kernel.cluster = 1;
+          for (const int split : {2, 4, 8}) {
+            kernel.split = split;
+            if (kernel.tiles() * split <= 2LL * device.units) add(kernel);
+          }
+        }
+      }
+    return best_of(std::move(ranked), kMostCandidates);
+  }
+};
+
+}  // namespace
+
+const Algorithm& implicit_gemm_sm90() {
+  static const ImplicitGemmTf32 algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cuda

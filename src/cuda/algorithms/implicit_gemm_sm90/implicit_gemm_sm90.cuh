@@ -1,0 +1,241 @@
+// Convolution in TF32 on compute capability 9.0, NCHW as it lies: a product of the pixels of y (rows) with
+// the filters (columns), whose sums go over channels and the taps of a window. wgmma wants operands in shared
+// memory as rows of channels, and NCHW has rows of pixels: so pixels go to the products through registers,
+// where they are rounded on the way, and only weights, which are packed, come from shared memory.
+//
+//   stage     [channels][tile_rows pixels]  [filters][channels]        one tap, 16 to 64 channels
+//   consumer  row_blocks x 64 pixels x filters, in registers
+//
+// Which pixel of a warp is which row of its product is free: a thread has 2 * row_blocks neighbours, which it
+// loads at once. While products are under way, the numbers of the next ones come into other registers.
+//
+// A block has one warpgroup that loads into a ring of stages (load.cuh) and `consumers` that multiply from
+// there and store (store.cuh). They share a tile, each with rows of its own; or, with ping_pong, have tiles
+// of their own: the ring has the tiles one after the other, and while one consumer stores, the other
+// multiplies.
+//
+// Blocks of a cluster have the same filters at the same time: each brings its part of their weights to all.
+// `split` blocks of a cluster share the sums of a tile, and add them up through each other's shared memory in
+// the order of their ranks: for layers of too few tiles. They take one tile each.
+//
+// Padding multiplies, and rounding wraps a NaN: a flag tells of weights that are not finite, each warp of
+// such numbers of x, and outputs are then computed one by one.
+#include "cuda/algorithms/implicit_gemm_sm90/store.cuh"
+#include "cuda/ptx/wgmma.cuh"
+#include "cuda/tile/pack.cuh"
+
+namespace convtune::implicit_gemm_sm90 {
+
+// Consumers with tiles of their own take turns to wait for stages: a barrier knows whether its phase is odd
+// and no more, so who leaves stages out must know that others have seen them full. The numbers of the block's
+// barriers.
+struct Turns {
+  static constexpr unsigned kThreads = 256;
+  static __device__ unsigned barrier(int consumer) { return 1 + static_cast<unsigned>(consumer); }
+  static __device__ void wait(int consumer) { ptx::bar_sync(barrier(consumer), kThreads); }
+  static __device__ void give(int consumer) { ptx::bar_arrive(barrier(consumer), kThreads); }
+};
+
+// A thread's pixels for 8 channels, as wgmma takes them.
+template <ImplicitGemmSm90 config>
+struct Pixels {
+  static constexpr int kRowBlocks = config.row_blocks;
+  unsigned bits[kRowBlocks][4] = {};
+
+  // From the thread's pixels of the first channel on.
+  __device__ __forceinline__ void load(unsigned from, float& largest) {
+#pragma unroll
+    for (int upper = 0; upper < 2; ++upper) {
+      float values[2 * kRowBlocks];
+      if constexpr (kRowBlocks == 2)
+        ptx::ld_shared_v4(values[0], values[1], values[2], values[3], from + upper * 4 * config.pitch());
+      else
+        ptx::ld_shared_v2(values[0], values[1], from + upper * 4 * config.pitch());
+#pragma unroll
+      for (int i = 0; i < 2 * kRowBlocks; ++i)
+        bits[i / 2][2 * upper + i % 2] = round_tf32(__float_as_uint(values[i]), largest);
+    }
+    keep();
+  }
+  // The compiler shall have them in registers here: rounded before the products begin, and as they are until
+  // the products are done.
+  __device__ __forceinline__ void keep() {
+#pragma unroll
+    for (int m = 0; m < kRowBlocks; ++m)
+      asm volatile("" : "+r"(bits[m][0]), "+r"(bits[m][1]), "+r"(bits[m][2]), "+r"(bits[m][3]));
+  }
+};
+
+// A consumer's products of a tile, from the ring. `seen()` is called once all its stages have been full.
+template <ImplicitGemmSm90 config, class Seen>
+__device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>& ring, float& largest,
+                                         const Place<config>& place, unsigned smem, int first_row,
+                                         const Seen& seen) {
+  constexpr auto kAt = config.smem();
+  const unsigned lane = threadIdx.x % 32;
+  const unsigned pixels = smem + kAt.stages + lane % 4 * config.pitch() +
+                          (first_row + static_cast<int>(lane) / 4 * 2 * config.row_blocks) * 4;
+  const unsigned long long filters =
+      ptx::wgmma_descriptor((smem + kAt.stages + config.input_bytes()) / 16, config.filters, 8);
+  const auto release = [&](unsigned empty, bool releases) {
+    if constexpr (config.cluster > 1)
+      ptx::mbarrier_arrive_there_if(ptx::mapa(empty, lane % config.cluster),
+                                    releases && lane < config.cluster);
+    else
+      ptx::mbarrier_arrive_if(empty, releases && lane == 0);
+  };
+  Pixels<config> buffers[2];                        // what is multiplied, and what comes
+  unsigned empty = ring.barrier(smem + kAt.empty);  // of what the products before read
+#pragma unroll 1
+  for (int step = place.first_step; step < place.end_step; ++step) {
+    ring.wait_full(smem + kAt.full);
+    const unsigned stage = ring.slot * config.stage_bytes();
+    for_constants<0, config.products()>([&](auto k) {
+      Pixels<config>& mine = buffers[k.value % 2];
+      ptx::wgmma_wait<1>();  // but for the last, products are done
+      mine.keep();
+      if constexpr (k.value == 1) release(empty, step > place.first_step);
+      mine.load(pixels + stage + k.value * 8 * config.pitch(), largest);
+      ptx::wgmma_fence();
+      for_constants<0, config.row_blocks>([&](auto m) {
+        ptx::WgmmaTf32Registers<config.filters>::multiply(sums[m.value], mine.bits[m.value],
+                                                          filters + stage / 16 + k.value * 2 * config.filters,
+                                                          k.value > 0 || step > place.first_step);
+      });
+      ptx::wgmma_commit();
+    });
+    empty = ring.barrier(smem + kAt.empty);
+    ring.next();
+  }
+  seen();
+  ptx::wgmma_wait<0>();
+  buffers[0].keep(), buffers[1].keep();
+  release(empty, true);
+}
+
+// Sums of all blocks that share them, added up: those of the parts that this block stores. Whether all of
+// them saw finite numbers.
+template <ImplicitGemmSm90 config>
+__device__ __forceinline__ bool add_up(Sums<config>& sums, bool finite, int rank, unsigned smem,
+                                       int consumer) {
+  constexpr int kRegisters = config.filters / 2, kOfPart = config.stored_filters() / 2;
+  ptx::bar_sync(1, 128 * config.consumers);  // nobody reads the stages any more
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  const unsigned mine = smem + config.smem().stages + (consumer * config.sums() * 128 + thread) * 4;
+  const unsigned mine_finite = smem + config.smem().finite + (consumer * 4 + thread / 32) * 4;
+#pragma unroll
+  for (int m = 0; m < config.row_blocks; ++m)
+#pragma unroll
+    for (int i = 0; i < kRegisters; ++i) ptx::st_shared(mine + (m * kRegisters + i) * 512, sums[m][i]);
+  ptx::st_shared(mine_finite, finite ? 1.0f : 0.0f);
+  ptx::cluster_sync();
+#pragma unroll
+  for (int m = 0; m < config.row_blocks; ++m)
+#pragma unroll
+    for (int i = 0; i < kRegisters; ++i) sums[m][i] = 0;
+#pragma unroll 1
+  for (int other = 0; other < config.split; ++other) {
+    const unsigned there = ptx::mapa(mine, other);
+    finite = finite && ptx::ld_shared_there(ptx::mapa(mine_finite, other)) != 0;
+    for_constants<0, config.parts()>([&](auto part) {
+      if (part.value % config.split != rank) return;
+#pragma unroll
+      for (int m = 0; m < config.row_blocks; ++m)
+#pragma unroll
+        for (int i = part.value * kOfPart; i < lesser((part.value + 1) * kOfPart, kRegisters); ++i)
+          sums[m][i] += ptx::ld_shared_there(there + (m * kRegisters + i) * 512);
+    });
+  }
+  return finite;
+}
+
+template <ImplicitGemmSm90 config>
+__device__ void consume(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y,
+                        const float* __restrict__ residual, unsigned smem, int consumer) {
+  constexpr auto kAt = config.smem();
+  constexpr Packed kPacked = config.packed();
+  constexpr bool kShares = config.split > 1;
+  const Place<config> place;
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
+  const bool weights_finite = __float_as_uint(packed[kPacked.flag_at()]) == 0;
+  const float* const bias = packed + kPacked.bias_at();
+  const int first_row =
+      (config.ping_pong ? 0 : consumer * config.row_blocks * 64) + warp * config.warp_pixels();
+  const unsigned staging = smem + kAt.staging + (consumer * 4 + warp) * config.staging_bytes();
+  Ring<config.stages> ring;
+  int tile = place.first_tile, tile_step = place.tile_step;
+  if constexpr (config.ping_pong) {
+    if (consumer == 1) {
+      tile += place.tile_step;
+      ring.template skip<config.steps()>();
+      Turns::give(0);
+    }
+    tile_step *= 2;
+  }
+  Sums<config> sums;
+#pragma unroll 1
+  for (; tile < place.kTiles; tile += tile_step) {
+    float largest = 0;  // of the thread's numbers; NaN where one is
+    if constexpr (config.ping_pong) Turns::wait(consumer);
+    multiply<config>(sums, ring, largest, place, smem, first_row, [&] {
+      if constexpr (config.ping_pong)
+        if (tile + place.tile_step < place.kTiles) Turns::give(1 - consumer);
+    });
+    if constexpr (config.ping_pong) ring.template skip<config.steps()>();
+    // What rounds to infinity is not finite either.
+    bool finite = weights_finite && __all_sync(0xffffffff, largest < kTf32Overflow);
+    if constexpr (kShares) finite = add_up<config>(sums, finite, place.rank, smem, consumer);
+    const int pixel = config.first_pixel(tile, place.rank) + first_row, filter = config.first_filter(tile);
+    if (!finite) {
+      if (!kShares || place.rank == 0) store_exact<config>(x, packed, residual, y, pixel, filter);
+      continue;
+    }
+    const long long output = output_of<config>(pixel);
+    for_constants<0, config.parts()>([&](auto part) {
+      if (kShares && part.value % config.split != place.rank) return;
+      using P = Part<config, config.part_filters(part.value)>;
+      P::template gather<part.value * config.stored_filters() / 2>(sums, staging);
+      P::store(output, filter + part.value * config.stored_filters(), bias, residual, y, staging);
+    });
+  }
+}
+
+template <ImplicitGemmSm90 config>
+__global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds__(config.threads(), 1)
+    implicit_gemm_sm90(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y,
+                       const float* __restrict__ residual) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  constexpr auto kAt = config.smem();
+  constexpr bool kClusters = config.cluster_blocks() > 1, kMoves = config.consumers > 1;
+  const unsigned smem = ptx::shared_address(memory);
+  if (threadIdx.x == 0) {
+    Ring<config.stages>::init(smem + kAt.full, Arrivals<config>::kFull, smem + kAt.empty,
+                              Arrivals<config>::kEmpty);
+    ptx::fence_mbarrier_init();
+  }
+  if constexpr (kClusters)
+    ptx::cluster_sync();
+  else
+    __syncthreads();
+  const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
+  // Registers of a thread, where the launch bounds leave too few to those that multiply.
+  if (warpgroup == config.consumers) {
+    if constexpr (kMoves) ptx::leave_registers<40>();
+    load<config>(x, reinterpret_cast<const unsigned*>(packed), smem);
+    if constexpr (config.split > 1) ptx::cluster_sync();  // as in add_up()
+  } else {
+    if constexpr (kMoves) ptx::take_registers<232>();
+    consume<config>(x, packed, y, residual, smem, warpgroup);
+  }
+  if constexpr (kClusters) ptx::cluster_sync();  // nobody reaches into this block any more
+}
+
+// The packed weights. The flag must be 0 before.
+template <ImplicitGemmSm90 config>
+__global__ void __launch_bounds__(kPackThreads)
+    pack_implicit_gemm_sm90(const float* __restrict__ w, const float* __restrict__ bias,
+                            unsigned* __restrict__ packed) {
+  pack<config>(w, bias, packed, ptx::cvt_rna_tf32);
+}
+
+}  // namespace convtune::implicit_gemm_sm90

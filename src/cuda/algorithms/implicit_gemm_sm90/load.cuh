@@ -1,0 +1,125 @@
+// The warpgroup of implicit_gemm_sm90.cuh that loads: numbers of x by asynchronous copies, of which each
+// thread has the same pixels for many channels, so that all of a step are one address and constants; packed
+// weights by bulk copies, of which each block of a cluster brings its part to all.
+#pragma once
+
+#include "cuda/algorithms/implicit_gemm_sm90/config.h"
+#include "cuda/ptx/cluster.cuh"
+#include "cuda/tile/constants.cuh"
+#include "cuda/tile/ring.cuh"
+
+namespace convtune::implicit_gemm_sm90 {
+
+// A block's place, and the tiles that it takes:
+//   for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step)
+template <ImplicitGemmSm90 config>
+struct Place {
+  static constexpr int kTiles = static_cast<int>(config.tiles()), kBlocks = config.cluster_blocks();
+  int rank = 0;  // in the cluster
+  int first_tile = static_cast<int>(blockIdx.x) / kBlocks, tile_step = static_cast<int>(gridDim.x) / kBlocks;
+  int first_step = 0, end_step = config.steps();
+
+  __device__ Place() {
+    if constexpr (kBlocks > 1) rank = static_cast<int>(ptx::cluster_rank());
+    if constexpr (config.split > 1)
+      first_step = config.first_step(rank), end_step = config.first_step(rank + 1);
+  }
+};
+
+// Who arrives at a stage's barriers: all threads that load, and one again for the weights; warps that
+// multiply.
+template <ImplicitGemmSm90 config>
+struct Arrivals {
+  static constexpr int kFull = 129;
+  static constexpr int kEmpty = 4 * (config.ping_pong ? 1 : config.consumers) * config.cluster;
+};
+
+template <ImplicitGemmSm90 config>
+__device__ __forceinline__ void bring_weights(const unsigned* __restrict__ packed, const Place<config>& place,
+                                              int tile, int step, unsigned to, unsigned full, bool mine) {
+  constexpr int kBlockBytes = config.weight_bytes(), kPart = kBlockBytes / config.cluster;
+  const int block = tile % config.filter_blocks();
+  const char* const from = reinterpret_cast<const char*>(packed) +
+                           (static_cast<long long>(block) * config.steps() + step) * kBlockBytes;
+  ptx::mbarrier_arrive_expect_if(full, kBlockBytes, mine);
+  if constexpr (config.cluster > 1)
+    ptx::bulk_copy_to_all_if(to + place.rank * kPart, from + place.rank * kPart, kPart, full,
+                             (1u << config.cluster) - 1, mine);
+  else
+    ptx::bulk_copy_to_shared_if(to, from, kPart, full, mine);
+}
+
+// How the threads share a stage of x: a place is as many pixels as are copied at once, and a thread has some
+// places for every kTogether-th channel.
+template <ImplicitGemmSm90 config>
+struct Share {
+  static constexpr int kAtOnce = config.wide_input() ? 4 : 1, kAll = config.tile_rows() / kAtOnce;
+  static constexpr int kPlaces = greater(kAll / 128, 1), kTogether = greater(128 / kAll, 1);
+  static constexpr int kChannels = config.channels / kTogether;  // of a thread
+};
+
+// One of a thread's places: where its first tap is, in x and in an image.
+struct Source {
+  const float* first;
+  int row, column;
+};
+
+template <ImplicitGemmSm90 config>
+__device__ __forceinline__ Source source_of(const float* __restrict__ x, int pixel, int channel) {
+  constexpr ConvExtents a = config.conv;
+  const ImplicitGemmSm90::Pixel at = config.output_at(pixel);
+  const int row = at.row * a.stride_h - a.pad_top, column = at.column * a.stride_w - a.pad_left;
+  const bool real = pixel < static_cast<int>(config.pixels());
+  return {x + a.input_offset(real ? at.image : 0, channel, row, column), real ? row : a.h, column};
+}
+
+template <ImplicitGemmSm90 config>
+__device__ void load(const float* __restrict__ x, const unsigned* __restrict__ packed, unsigned smem) {
+  using S = Share<config>;
+  constexpr auto kAt = config.smem();
+  constexpr ConvExtents a = config.conv;
+  constexpr long long kPlane = static_cast<long long>(a.h) * a.w;
+  constexpr bool kWhole = a.c % config.channels == 0;
+  const Place<config> place;
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  const int channel = S::kTogether > 1 ? thread / S::kAll : 0;  // the thread's first
+  const int row = (S::kTogether > 1 ? thread % S::kAll : thread) * S::kAtOnce;
+  const unsigned mine = smem + kAt.stages + channel * config.pitch() + row * 4;
+  Ring<config.stages> ring;
+#pragma unroll 1
+  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+    Source sources[S::kPlaces];
+#pragma unroll
+    for (int i = 0; i < S::kPlaces; ++i)
+      sources[i] = source_of<config>(x, config.first_pixel(tile, place.rank) + row + i * 128, channel);
+#pragma unroll 1
+    for (int step = place.first_step; step < place.end_step; ++step) {
+      ring.wait_empty(smem + kAt.empty);
+      const unsigned full = ring.barrier(smem + kAt.full);
+      const unsigned stage = ring.slot * config.stage_bytes();
+      bring_weights<config>(packed, place, tile, step, smem + kAt.stages + stage + config.input_bytes(), full,
+                            thread == 0);
+      const int tap_row = config.tap_row(step), tap_column = config.tap_column(step);
+      const int first_channel = config.first_channel(step);
+      const long long tap = first_channel * kPlane + tap_row * a.w + tap_column;
+      const int left = a.c - first_channel - channel;  // channels, from the thread's first on
+      for_constants<0, S::kPlaces>([&](auto i) {
+        const Source& source = sources[i.value];
+        const bool inside = static_cast<unsigned>(source.row + tap_row) < static_cast<unsigned>(a.h) &&
+                            static_cast<unsigned>(source.column + tap_column) < static_cast<unsigned>(a.w);
+        const unsigned bytes = inside ? 4 * S::kAtOnce : 0;
+        const float* const from = source.first + tap;
+        for_constants<0, S::kChannels>([&](auto c) {
+          constexpr int kChannel = c.value * S::kTogether;
+          ptx::cp_async_behind<4 * S::kAtOnce, kChannel * config.pitch() + i.value * 512,
+                               4 * kPlane * kChannel>(mine + stage, from,
+                                                      kWhole || kChannel < left ? bytes : 0);
+        });
+      });
+      ptx::cp_async_mbarrier_arrive(full);
+      ring.next();
+    }
+  }
+}
+
+}  // namespace convtune::implicit_gemm_sm90

@@ -1,0 +1,125 @@
+// How implicit_gemm_sm90.cuh stores a warp's sums: gathered in shared memory, so that its threads have
+// neighbouring pixels of a filter, finished there and stored 16 bytes at a time where rows allow that.
+#pragma once
+
+#include "cuda/algorithms/implicit_gemm_sm90/load.cuh"
+#include "cuda/tile/exact.cuh"
+
+namespace convtune::implicit_gemm_sm90 {
+
+// Registers of sums: of row block m, sums[m][4j + 2i + b] is pixel (2 * row_blocks) * group + 2m + i of the
+// warp's, filter 8j + 2 * thread + b.
+template <ImplicitGemmSm90 config>
+using Sums = float[config.row_blocks][config.filters / 2];
+
+// A part of a warp's outputs: kFilters filters from `filter` on. A thread has pixels of its own for every
+// kTogether-th of them.
+template <ImplicitGemmSm90 config, int kFilters>
+struct Part {
+  static constexpr ConvExtents a = config.conv;
+  static constexpr int kOutputs = a.p * a.q;                      // of an image and a filter
+  static constexpr int kAtOnce = config.wide_output() ? 4 : 1;    // pixels
+  static constexpr int kPieces = config.warp_pixels() / kAtOnce;  // of a filter
+  static constexpr int kTogether = 32 / kPieces, kItems = ceil_div(kFilters, kTogether);
+  static constexpr int kBatch = lesser(kItems, 4);
+
+  // The sums from register kFirst on, as wgmma leaves them in a warp.
+  template <int kFirst>
+  __device__ static __forceinline__ void gather(const Sums<config>& sums, unsigned staging) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4, thread = lane % 4;
+    const unsigned to = staging + 2 * thread * config.staged_pitch() + group * 8 * config.row_blocks;
+    for_constants<0, kFilters / 4>([&](auto index) {
+      constexpr int kAt = kFirst + index.value / 2 * 4 + index.value % 2;
+      const unsigned at = to + (index.value / 2 * 8 + index.value % 2) * config.staged_pitch();
+      if constexpr (config.row_blocks == 2)
+        ptx::st_shared_v4(at, {sums[0][kAt], sums[0][kAt + 2], sums[1][kAt], sums[1][kAt + 2]});
+      else
+        ptx::st_shared_v2(at, sums[0][kAt], sums[0][kAt + 2]);
+    });
+    __syncwarp();
+  }
+
+  // What was gathered. `output`: of this thread's pixels and filter 0, below 0 where there are none. Rolled
+  // up, which compiles faster and leaves registers to sums; a batch of residuals is on its way at once.
+  __device__ static __forceinline__ void store(long long output, int first_filter,
+                                               const float* __restrict__ bias,
+                                               const float* __restrict__ residual, float* __restrict__ y,
+                                               unsigned staging) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, piece = lane % kPieces, first = lane / kPieces;
+    const int filter = first_filter + first;
+    const int left = output < 0 ? 0 : lesser(a.k - filter, kFilters - first);  // filters
+    const unsigned from = staging + first * config.staged_pitch() + piece * 4 * kAtOnce;
+    output += static_cast<long long>(filter) * kOutputs;
+#pragma unroll 1
+    for (int begin = 0; begin < kItems; begin += kBatch) {
+      float others[kBatch][kAtOnce] = {};
+      if constexpr (a.residual) {
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i)
+          if ((begin + i) * kTogether < left)
+            load(others[i], residual + output + static_cast<long long>(begin + i) * kTogether * kOutputs);
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int further = (begin + i) * kTogether;
+        if (further >= left) continue;
+        float sums[kAtOnce];
+        if constexpr (kAtOnce == 4)
+          ptx::ld_shared_v4(sums[0], sums[1], sums[2], sums[3], from + further * config.staged_pitch());
+        else
+          ptx::ld_shared(sums[0], from + further * config.staged_pitch());
+        const float addend = __ldg(bias + filter + further);
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) sums[j] = finish<config.conv>(sums[j], addend, others[i][j]);
+        float* const to = y + output + static_cast<long long>(further) * kOutputs;
+        if constexpr (kAtOnce == 4)
+          *reinterpret_cast<float4*>(to) = {sums[0], sums[1], sums[2], sums[3]};
+        else
+          *to = sums[0];
+      }
+    }
+    __syncwarp();  // before the next part is gathered
+  }
+
+ private:
+  __device__ static __forceinline__ void load(float (&to)[kAtOnce], const float* __restrict__ from) {
+    if constexpr (kAtOnce == 4) {
+      const float4 four = __ldg(reinterpret_cast<const float4*>(from));
+      to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+    } else {
+      to[0] = __ldg(from);
+    }
+  }
+};
+
+// Where a thread stores of its warp's pixels, filter 0; below 0 where that is none.
+template <ImplicitGemmSm90 config>
+__device__ __forceinline__ long long output_of(int first_pixel) {
+  constexpr ConvExtents a = config.conv;
+  using P = Part<config, 8>;
+  const int pixel = first_pixel + static_cast<int>(threadIdx.x) % 32 % P::kPieces * P::kAtOnce;
+  if (pixel >= static_cast<int>(config.pixels())) return -1;
+  const ImplicitGemmSm90::Pixel at = config.output_at(pixel);
+  return a.output_offset(at.image, 0, at.row, at.column);
+}
+
+// The same outputs, slowly, where a number is not finite. By a warp.
+template <ImplicitGemmSm90 config>
+__device__ void store_exact(const float* __restrict__ x, const float* __restrict__ packed,
+                            const float* __restrict__ residual, float* __restrict__ y, int first_pixel,
+                            int first_filter) {
+  constexpr ConvExtents a = config.conv;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < config.warp_pixels() * config.filters; i += 32) {
+    const int pixel = first_pixel + i % config.warp_pixels();
+    const int filter = first_filter + i / config.warp_pixels();
+    if (pixel >= static_cast<int>(config.pixels()) || filter >= a.k) continue;
+    const ImplicitGemmSm90::Pixel at = config.output_at(pixel);
+    const long long output = a.output_offset(at.image, filter, at.row, at.column);
+    float other = 0;
+    if constexpr (a.residual) other = residual[output];
+    y[output] = exact_output<config>(x, packed, at.image, filter, at.row, at.column, other);
+  }
+}
+
+}  // namespace convtune::implicit_gemm_sm90
