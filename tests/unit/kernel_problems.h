@@ -109,6 +109,10 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1ic96ih9iw13oc80kh3sh2ph1 act=relu",
            "mb2ic64ih10oc136kh1",
            "mb1ic32ih15oc24kh3ph2dh1",
+           // Pixels of several images in a tile, 4 at a time and one by one; sums that blocks share.
+           "mb3ic40ih6iw10oc48kh1 residual=1 act=relu",
+           "mb5ic70ih7oc40kh1sh2 residual=1 act=clip:-2:9",
+           "mb1ic200ih6oc24kh3ph1 residual=1",
            "mb2ic24ih10oc18kh3ph1 precision=fp32",
            "mb2ic24ih10oc18kh3ph1 precision=fp16 act=relu",
            "mb2ic24ih10oc18kh3ph1 precision=bf16",

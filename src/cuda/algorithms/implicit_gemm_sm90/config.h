@@ -27,7 +27,7 @@ struct ImplicitGemmSm90 {
     field("stages", self.stages, 2, 8, "stages kept at once");
     field("ping_pong", self.ping_pong, 0, 1,
           "1: two consumers have tiles of their own, and one stores while the other multiplies");
-    field("cluster", self.cluster, 1, 4, "blocks that share the weights that they load: 1, 2 or 4");
+    field("cluster", self.cluster, 1, 2, "blocks that share the weights that they load");
     field("split", self.split, 1, 8, "blocks that share a sum");
     field("aligned", self.aligned);
   }
@@ -127,7 +127,7 @@ struct ImplicitGemmSm90 {
   constexpr bool valid(long long smem_per_block) const {
     if (consumers < 1 || consumers > 2 || row_blocks < 1 || row_blocks > 2 || filters < 8 || filters > 256 ||
         channels < 16 || channels > 64 || channels % 16 != 0 || stages < 2 || stages > 8 || cluster < 1 ||
-        cluster > 4 || cluster == 3 || split < 1 || split > 8)
+        cluster > 2 || split < 1 || split > 8)
       return false;
     if (filters % (filters > 128 ? 32 : filters == 8 || filters == 24 ? 8 : 16) != 0) return false;
     if (sums() > 128) return false;

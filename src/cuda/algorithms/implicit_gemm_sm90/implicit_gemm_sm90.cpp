@@ -91,15 +91,6 @@ std::set<int> filters_of(int k) {
   return some;
 }
 
-// Channels of a stage that leave few idle.
-std::set<int> channels_of(int c) {
-  std::set<int> some;
-  const int least = round_up(c, 16);
-  for (const int channels : {16, 32, 48, 64})
-    if (channels <= least && round_up(c, channels) <= 1.1 * least) some.insert(channels);
-  return some;
-}
-
 class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
  public:
   ImplicitGemmTf32() : KernelAlgorithmOf("implicit_gemm_sm90") {}
@@ -126,7 +117,7 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
     if (kernel.valid(sm90_smem_per_block())) return Support::yes();
     return Support::no(fmt::format(
         "consumers and row_blocks 1 or 2, with at most 128 sums of a thread; filters 8, 24, a multiple of 16 "
-        "up to 128, then of 32; channels a multiple of 16 up to 64; stages 2 to {}; cluster 1, 2 or 4; "
+        "up to 128, then of 32; channels a multiple of 16 up to 64; stages 2 to {}; cluster 1 or 2; "
         "ping_pong with 2 consumers, no split; a split of at most {} steps without a cluster, whose sums fit "
         "into the stages; and {} bytes of shared memory",
         kMostStages, kernel.steps(), sm90_smem_per_block()));
@@ -164,7 +155,8 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
     };
     ImplicitGemmSm90 kernel{.conv = extents_of(a)};
     for (const int filters : filters_of(kernel.conv.k))
-      for (const int channels : channels_of(kernel.conv.c)) {
+      for (const int channels : {16, 32}) {
+        if (round_up(kernel.conv.c, channels) > 1.1 * round_up(kernel.conv.c, 16)) continue;
         kernel.filters = filters, kernel.channels = channels;
         for (const auto& [consumers, row_blocks, ping_pong] : {std::tuple{2, 2, false},
                                                                {2, 1, false},
@@ -173,11 +165,10 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
                                                                {1, 2, false},
                                                                {1, 1, false}}) {
           kernel.consumers = consumers, kernel.row_blocks = row_blocks, kernel.ping_pong = ping_pong;
-          kernel.split = 1;
-          for (const int cluster : {1, 2, 4}) {
-            kernel.cluster = cluster;
-            if (kernel.row_tiles() > cluster / 2) add(kernel);
-          }
+          kernel.cluster = kernel.split = 1;
+          add(kernel);
+          kernel.cluster = 2;
+          if (kernel.row_tiles() > 1) add(kernel);
           kernel.cluster = 1;
           for (const int split : {2, 4, 8}) {
             kernel.split = split;

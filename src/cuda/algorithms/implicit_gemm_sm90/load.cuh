@@ -104,6 +104,7 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
       const long long tap = first_channel * kPlane + tap_row * a.w + tap_column;
       const int left = a.c - first_channel - channel;  // channels, from the thread's first on
       for_constants<0, S::kPlaces>([&](auto i) {
+        constexpr int kTo = i.value * 512;
         const Source& source = sources[i.value];
         const bool inside = static_cast<unsigned>(source.row + tap_row) < static_cast<unsigned>(a.h) &&
                             static_cast<unsigned>(source.column + tap_column) < static_cast<unsigned>(a.w);
@@ -111,9 +112,8 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
         const float* const from = source.first + tap;
         for_constants<0, S::kChannels>([&](auto c) {
           constexpr int kChannel = c.value * S::kTogether;
-          ptx::cp_async_behind<4 * S::kAtOnce, kChannel * config.pitch() + i.value * 512,
-                               4 * kPlane * kChannel>(mine + stage, from,
-                                                      kWhole || kChannel < left ? bytes : 0);
+          ptx::cp_async_behind<4 * S::kAtOnce, kChannel * config.pitch() + kTo, 4 * kPlane * kChannel>(
+              mine + stage, from, kWhole || kChannel < left ? bytes : 0);
         });
       });
       ptx::cp_async_mbarrier_arrive(full);
