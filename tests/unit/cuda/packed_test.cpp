@@ -10,6 +10,7 @@
 #include "cuda/algorithms/direct_patch_sm90/config.h"
 #include "cuda/algorithms/direct_stem_sm80/candidates.h"
 #include "cuda/algorithms/direct_stem_sm90/config.h"
+#include "cuda/algorithms/implicit_gemm_sm90/config.h"
 #include "kernel_expectations.h"
 
 namespace convtune {
@@ -68,6 +69,7 @@ TEST(Packed, HasEveryWeightOnce) {
       cuda::direct_grouped_half(),
       {"g6mb2ic36ih9oc54kh3sh2ph1 layout=nhwc dtype=bf16", "g4mb1ic64ih9oc64kh1 layout=nhwc dtype=f16"});
   expect_all<DirectPatchSm90>(cuda::direct_patch_sm90(), {"mb2ic3ih64oc70kh16sh16", "mb1ic5ih32oc33kh8sh8"});
+  expect_all<ImplicitGemmSm90>(cuda::implicit_gemm_sm90(), {"mb2ic21ih13oc70kh3sh2ph1", "mb2ic40ih9oc33kh1"});
   expect_all<DirectStemSm90>(cuda::direct_stem_sm90(),
                              {"mb2ic3ih64oc96kh11sh4ph2", "mb2ic2ih33iw69oc13kh5kw3sh2sw4ph1pw2"});
   expect_all<DirectStemSm80>(cuda::direct_stem_sm80(), {"mb2ic3ih32oc35kh7sh2ph3", "mb2ic4ih16oc16kh3ph1"},

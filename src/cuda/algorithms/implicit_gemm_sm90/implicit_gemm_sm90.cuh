@@ -43,7 +43,7 @@ struct Pixels {
   unsigned bits[kRowBlocks][4] = {};
 
   // From the thread's pixels of the first channel on.
-  __device__ __forceinline__ void load(unsigned from, float& largest) {
+  __device__ __forceinline__ void load(unsigned from) {
 #pragma unroll
     for (int upper = 0; upper < 2; ++upper) {
       float values[2 * kRowBlocks];
@@ -52,10 +52,14 @@ struct Pixels {
       else
         ptx::ld_shared_v2(values[0], values[1], from + upper * 4 * config.pitch());
 #pragma unroll
-      for (int i = 0; i < 2 * kRowBlocks; ++i)
-        bits[i / 2][2 * upper + i % 2] = round_tf32(__float_as_uint(values[i]), largest);
+      for (int i = 0; i < 2 * kRowBlocks; ++i) bits[i / 2][2 * upper + i % 2] = __float_as_uint(values[i]);
     }
-    keep();
+  }
+  __device__ __forceinline__ void round(const Pixels& from, float& largest) {
+#pragma unroll
+    for (int m = 0; m < kRowBlocks; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) bits[m][i] = round_tf32(from.bits[m][i], largest);
   }
   // The compiler shall have them in registers here: rounded before the products begin, and as they are until
   // the products are done.
@@ -84,29 +88,43 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
     else
       ptx::mbarrier_arrive_if(empty, releases && lane == 0);
   };
-  Pixels<config> buffers[2];                        // what is multiplied, and what comes
+  Pixels<config> next, buffers[2];                  // what comes, and what is multiplied
   unsigned empty = ring.barrier(smem + kAt.empty);  // of what the products before read
-#pragma unroll 1
-  for (int step = place.first_step; step < place.end_step; ++step) {
-    ring.wait_full(smem + kAt.full);
+  ring.wait_full(smem + kAt.full);
+  next.load(pixels + ring.slot * config.stage_bytes());
+  const auto multiply_stage = [&](int step, auto is_last) {
+    constexpr bool kLast = decltype(is_last)::value;
     const unsigned stage = ring.slot * config.stage_bytes();
     for_constants<0, config.products()>([&](auto k) {
+      constexpr int kNext = k.value + 1;
       Pixels<config>& mine = buffers[k.value % 2];
       ptx::wgmma_wait<1>();  // but for the last, products are done
       mine.keep();
       if constexpr (k.value == 1) release(empty, step > place.first_step);
-      mine.load(pixels + stage + k.value * 8 * config.pitch(), largest);
+      mine.round(next, largest);
+      mine.keep();
       ptx::wgmma_fence();
       for_constants<0, config.row_blocks>([&](auto m) {
-        ptx::WgmmaTf32Registers<config.filters>::multiply(sums[m.value], mine.bits[m.value],
-                                                          filters + stage / 16 + k.value * 2 * config.filters,
-                                                          k.value > 0 || step > place.first_step);
+        ptx::WgmmaTf32Registers<config.filters>::multiply(
+            sums[m.value], mine.bits[m.value], filters + stage / 16 + (kNext - 1) * 2 * config.filters,
+            kNext > 1 || step > place.first_step);
       });
       ptx::wgmma_commit();
+      if constexpr (kNext < config.products()) {
+        next.load(pixels + stage + kNext * 8 * config.pitch());
+      } else {
+        empty = ring.barrier(smem + kAt.empty);
+        ring.next();
+        if constexpr (!kLast) {
+          ring.wait_full(smem + kAt.full);
+          next.load(pixels + ring.slot * config.stage_bytes());
+        }
+      }
     });
-    empty = ring.barrier(smem + kAt.empty);
-    ring.next();
-  }
+  };
+#pragma unroll 1
+  for (int step = place.first_step; step < place.end_step - 1; ++step) multiply_stage(step, Int<0>{});
+  multiply_stage(place.end_step - 1, Int<1>{});
   seen();
   ptx::wgmma_wait<0>();
   buffers[0].keep(), buffers[1].keep();
@@ -176,6 +194,8 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
 #pragma unroll 1
   for (; tile < place.kTiles; tile += tile_step) {
     float largest = 0;  // of the thread's numbers; NaN where one is
+    const int filter = config.first_filter(tile);
+    const Biases<config> biases(bias, filter);  // on their way while it multiplies
     if constexpr (config.ping_pong) Turns::wait(consumer);
     multiply<config>(sums, ring, largest, place, smem, first_row, [&] {
       if constexpr (config.ping_pong)
@@ -185,7 +205,7 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
     // What rounds to infinity is not finite either.
     bool finite = weights_finite && __all_sync(0xffffffff, largest < kTf32Overflow);
     if constexpr (kShares) finite = add_up<config>(sums, finite, place.rank, smem, consumer);
-    const int pixel = config.first_pixel(tile, place.rank) + first_row, filter = config.first_filter(tile);
+    const int pixel = config.first_pixel(tile, place.rank) + first_row;
     if (!finite) {
       if (!kShares || place.rank == 0) store_exact<config>(x, packed, residual, y, pixel, filter);
       continue;
@@ -194,8 +214,9 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
     for_constants<0, config.parts()>([&](auto part) {
       if (kShares && part.value % config.split != place.rank) return;
       using P = Part<config, config.part_filters(part.value)>;
-      P::template gather<part.value * config.stored_filters() / 2>(sums, staging);
-      P::store(output, filter + part.value * config.stored_filters(), bias, residual, y, staging);
+      constexpr int kFirst = part.value * config.stored_filters();
+      P::template gather<kFirst / 2>(sums, staging);
+      P::store(output, filter + kFirst, biases.template of_part<kFirst>(), residual, y, staging);
     });
   }
 }

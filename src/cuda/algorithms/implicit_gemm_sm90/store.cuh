@@ -12,6 +12,34 @@ namespace convtune::implicit_gemm_sm90 {
 template <ImplicitGemmSm90 config>
 using Sums = float[config.row_blocks][config.filters / 2];
 
+// A tile's biases, spread over a warp: a load of one's own would have every store wait for it.
+template <ImplicitGemmSm90 config>
+struct Biases {
+  static constexpr int kCount = ceil_div(config.filters, 32);
+  float values[kCount];
+
+  __device__ __forceinline__ Biases(const float* __restrict__ bias, int first_filter) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      values[i] =
+          __ldg(bias + lesser(first_filter + 32 * i + static_cast<int>(threadIdx.x) % 32, config.conv.k - 1));
+  }
+  // Those of up to 64 filters from kFirst on.
+  struct Part {
+    float low, high;
+    __device__ float at(int filter) const {
+      const float low_one = __shfl_sync(0xffffffff, low, filter % 32);
+      if constexpr (config.row_blocks == 2) return low_one;
+      const float high_one = __shfl_sync(0xffffffff, high, filter % 32);
+      return filter < 32 ? low_one : high_one;
+    }
+  };
+  template <int kFirst>
+  __device__ __forceinline__ Part of_part() const {
+    return {values[kFirst / 32], values[lesser(kFirst / 32 + 1, kCount - 1)]};
+  }
+};
+
 // A part of a warp's outputs: kFilters filters from `filter` on. A thread has pixels of its own for every
 // kTogether-th of them.
 template <ImplicitGemmSm90 config, int kFilters>
@@ -21,7 +49,7 @@ struct Part {
   static constexpr int kAtOnce = config.wide_output() ? 4 : 1;    // pixels
   static constexpr int kPieces = config.warp_pixels() / kAtOnce;  // of a filter
   static constexpr int kTogether = 32 / kPieces, kItems = ceil_div(kFilters, kTogether);
-  static constexpr int kBatch = lesser(kItems, 4);
+  static constexpr int kBatch = lesser(kItems, a.activation <= ConvActivation::clip ? 4 : 2);
 
   // The sums from register kFirst on, as wgmma leaves them in a warp.
   template <int kFirst>
@@ -42,7 +70,7 @@ struct Part {
   // What was gathered. `output`: of this thread's pixels and filter 0, below 0 where there are none. Rolled
   // up, which compiles faster and leaves registers to sums; a batch of residuals is on its way at once.
   __device__ static __forceinline__ void store(long long output, int first_filter,
-                                               const float* __restrict__ bias,
+                                               const typename Biases<config>::Part& biases,
                                                const float* __restrict__ residual, float* __restrict__ y,
                                                unsigned staging) {
     const int lane = static_cast<int>(threadIdx.x) % 32, piece = lane % kPieces, first = lane / kPieces;
@@ -52,7 +80,9 @@ struct Part {
     output += static_cast<long long>(filter) * kOutputs;
 #pragma unroll 1
     for (int begin = 0; begin < kItems; begin += kBatch) {
-      float others[kBatch][kAtOnce] = {};
+      float addends[kBatch], others[kBatch][kAtOnce] = {};
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) addends[i] = biases.at(first + (begin + i) * kTogether);
       if constexpr (a.residual) {
 #pragma unroll
         for (int i = 0; i < kBatch; ++i)
@@ -68,9 +98,8 @@ struct Part {
           ptx::ld_shared_v4(sums[0], sums[1], sums[2], sums[3], from + further * config.staged_pitch());
         else
           ptx::ld_shared(sums[0], from + further * config.staged_pitch());
-        const float addend = __ldg(bias + filter + further);
 #pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) sums[j] = finish<config.conv>(sums[j], addend, others[i][j]);
+        for (int j = 0; j < kAtOnce; ++j) sums[j] = finish<config.conv>(sums[j], addends[i], others[i][j]);
         float* const to = y + output + static_cast<long long>(further) * kOutputs;
         if constexpr (kAtOnce == 4)
           *reinterpret_cast<float4*>(to) = {sums[0], sums[1], sums[2], sums[3]};

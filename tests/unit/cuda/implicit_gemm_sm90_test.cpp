@@ -1,0 +1,196 @@
+// The implicit GEMM in TF32 without a GPU: what its threads would load, multiply and store, step by step on a
+// host; refusals; and that what is offered compiles without spills.
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+#include "base/random_bits.h"
+#include "convtune/cases.h"
+#include "cuda/algorithms/implicit_gemm_sm90/config.h"
+#include "cuda/launch/extents.h"
+#include "kernel_expectations.h"
+
+namespace convtune {
+namespace {
+
+using Kernel = ImplicitGemmSm90;
+constexpr std::int64_t kSmem = 227 * 1024;
+
+const Algorithm& algorithm() {
+  return cuda::implicit_gemm_sm90();
+}
+
+// ---- The kernel on a host: integers in place of numbers, so that every difference shows ------------
+
+int input_at(const ConvExtents& a, int image, int row, int column, int channel) {
+  if (image >= a.n || row < 0 || row >= a.h || column < 0 || column >= a.w || channel >= a.c) return 0;
+  return static_cast<int>(
+             random_bits(1, static_cast<std::uint64_t>(a.input_offset(image, channel, row, column))) % 7) -
+         3;
+}
+int weight_at(long long index) {
+  return static_cast<int>(random_bits(2, static_cast<std::uint64_t>(index)) % 7) - 3;
+}
+
+// Every output of the problem, summed up by blocks that do what the kernel's do.
+void expect_computes(const Kernel& kernel) {
+  const ConvExtents& a = kernel.conv;
+  ASSERT_TRUE(kernel.valid(kSmem));
+  std::vector<int> times(static_cast<std::size_t>(a.weights()));
+  for (long long i = 0; i < kernel.packed().prepared; ++i)
+    if (const long long source = kernel.source_of(i); source >= 0) ++times[static_cast<std::size_t>(source)];
+  for (const int some : times) ASSERT_EQ(some, 1);
+  std::vector<int> y(static_cast<std::size_t>(kernel.pixels() * a.k)), stored(y.size());
+  for (int tile = 0; tile < kernel.tiles(); ++tile)
+    for (int rank = 0; rank < kernel.cluster_blocks(); ++rank) {
+      const int pixel = kernel.first_pixel(tile, rank), filter = kernel.first_filter(tile);
+      const int from = kernel.split > 1 ? kernel.first_step(rank) : 0;
+      const int to = kernel.split > 1 ? kernel.first_step(rank + 1) : kernel.steps();
+      ASSERT_LT(from, to);
+      for (int step = from; step < to; ++step) {
+        const long long weights =
+            (1LL * (tile % kernel.filter_blocks()) * kernel.steps() + step) * kernel.weight_bytes() / 4;
+        for (int row = 0; row < kernel.tile_rows() && pixel + row < kernel.pixels(); ++row) {
+          const Kernel::Pixel at = kernel.output_at(pixel + row);
+          for (int column = 0; column < kernel.filters && filter + column < a.k; ++column) {
+            int sum = 0;
+            for (int i = 0; i < kernel.channels; ++i) {
+              const long long word = weights + i / 4 * 4 * kernel.filters + column * 4 + i % 4;
+              const long long source = kernel.source_of(word);
+              sum += source < 0
+                         ? 0
+                         : weight_at(source) *
+                               input_at(a, at.image, at.row * a.stride_h - a.pad_top + kernel.tap_row(step),
+                                        at.column * a.stride_w - a.pad_left + kernel.tap_column(step),
+                                        kernel.first_channel(step) + i);
+            }
+            const auto index = static_cast<std::size_t>((pixel + row) * a.k + filter + column);
+            y[index] += sum;
+            stored[index] += step == kernel.steps() - 1;
+          }
+        }
+      }
+    }
+  for (const int some : stored) ASSERT_EQ(some, 1);
+  for (int pixel = 0; pixel < kernel.pixels(); ++pixel)
+    for (int filter = 0; filter < a.k; ++filter) {
+      const Kernel::Pixel at = kernel.output_at(pixel);
+      int want = 0;
+      for (int channel = 0; channel < a.c; ++channel)
+        for (int r = 0; r < a.r; ++r)
+          for (int s = 0; s < a.s; ++s)
+            want += input_at(a, at.image, at.row * a.stride_h + r * a.dilation_h - a.pad_top,
+                             at.column * a.stride_w + s * a.dilation_w - a.pad_left, channel) *
+                    weight_at(((1LL * filter * a.c + channel) * a.r + r) * a.s + s);
+      ASSERT_EQ(y[static_cast<std::size_t>(pixel * a.k + filter)], want)
+          << "pixel " << pixel << ", filter " << filter;
+    }
+}
+
+TEST(ImplicitGemmSm90, ComputesWhatItShouldWhateverTheTile) {
+  for (const char* text :
+       {"mb2ic72ih11iw9oc70kh2kw3sh1sw2ph1", "mb3ic20ih6oc33kh1", "mb2ic9ih7oc12kh3dh1ph2"})
+    for (const Kernel& choices :
+         {Kernel{.consumers = 1, .row_blocks = 1, .filters = 24, .channels = 16, .stages = 2},
+          Kernel{.consumers = 2, .row_blocks = 2, .filters = 48, .channels = 32, .stages = 2},
+          Kernel{
+              .consumers = 2, .row_blocks = 1, .filters = 80, .stages = 2, .ping_pong = true, .cluster = 2},
+          Kernel{.consumers = 2, .row_blocks = 2, .filters = 8, .stages = 3, .cluster = 2},
+          Kernel{.consumers = 1, .row_blocks = 2, .filters = 16, .channels = 16, .stages = 4, .split = 2}}) {
+      Kernel kernel = choices;
+      kernel.conv = cuda::extents_of(tf32(text));
+      SCOPED_TRACE(std::string(text) + " with " + to_string(to_config(kernel)));
+      expect_computes(kernel);
+    }
+}
+
+// No two threads of those that load together meet at a bank: 8 that read 16 bytes, 16 that read 8.
+TEST(ImplicitGemmSm90, LoadsPixelsWithoutConflicts) {
+  for (const int consumers : {1, 2})
+    for (const int row_blocks : {1, 2}) {
+      const Kernel kernel{.consumers = consumers, .row_blocks = row_blocks};
+      const int together = row_blocks == 2 ? 8 : 16;
+      for (int first = 0; first < 32; first += together) {
+        std::set<int> banks;
+        for (int lane = first; lane < first + together; ++lane)
+          for (int i = 0; i < 2 * row_blocks; ++i)
+            banks.insert((lane % 4 * kernel.pitch() / 4 + lane / 4 * 2 * row_blocks + i) % 32);
+        EXPECT_EQ(banks.size(), 32u) << consumers << ' ' << row_blocks;
+      }
+    }
+}
+
+TEST(ImplicitGemmSm90, AlignsItsRegions) {
+  for (const char* text : {"mb8ic320ih32oc320kh3ph1", "mb64ic250ih14oc255kh1 residual=1"}) {
+    const ConvProblem problem = tf32(text);
+    for (const Config& config : algorithm().candidates(problem, gpu())) {
+      const Kernel kernel = kernel_of<Kernel>(problem, config);
+      EXPECT_EQ(kernel.stage_bytes() % 128, 0) << to_string(config);
+      EXPECT_EQ(kernel.input_bytes() % 128, 0) << to_string(config);
+      EXPECT_EQ(kernel.staging_bytes() % 16, 0) << to_string(config);
+      EXPECT_EQ(kernel.smem().full % 8, 0) << to_string(config);
+      EXPECT_EQ(kernel.weight_bytes() / kernel.cluster % 16, 0) << to_string(config);
+    }
+  }
+}
+
+// ---- What it takes ---------------------------------------------------------------------------------
+
+TEST(ImplicitGemmSm90, RefusesWithAReason) {
+  const std::string shape = "mb2ic16ih32oc17kh3ph1";
+  expect_refusals(algorithm(), {{shape, "this is 8.0", {8, 0}},
+                                {shape, "this is 10.0", {10, 0}},
+                                {shape + " layout=nhwc", "NCHW"},
+                                {shape + " precision=fp32", "less than fp32"},
+                                {shape + " dir=bwd_d", "forward"},
+                                {"mb2g2ic16ih32oc16kh3ph1", "group"},
+                                {"mb2ic7ih32oc16kh3ph1", "8 input channels"},
+                                {"mb1048576ic8ih1024oc8kh1", "30 bits"}});
+  for (const char* good : {"mb2ic16ih32oc17kh3ph1 residual=1 act=gelu_erf", "mb1ic8ih1oc1kh1",
+                           "mb1ic40ih60oc16kh5sh3dh7ph29 bias=0"})
+    EXPECT_EQ(algorithm().supports(tf32(good), gpu()).reason(), "");
+  expect_config_refusals(
+      algorithm(), tf32("mb64ic128ih28oc128kh3ph1"),
+      "consumers=2 row_blocks=1 filters=128 channels=32 stages=5 ping_pong=0 cluster=2 split=1",
+      {"consumers=0", "consumers=3", "row_blocks=2 filters=256", "filters=40", "filters=144", "channels=24",
+       "channels=80", "stages=1", "stages=8", "consumers=1 ping_pong=1", "ping_pong=1 split=2 cluster=1",
+       "split=2", "cluster=3", "cluster=1 split=9"});
+}
+
+TEST(ImplicitGemmSm90, OffersWhatItAccepts) {
+  for (const std::string suite : {"body", "modern"})
+    for (ConvProblem problem : load_suite(suite)) {
+      problem.dtype = DType::f32, problem.layout = Layout::nchw, problem.precision = Precision::tf32;
+      if (problem.groups > 1 || problem.c < 8) continue;
+      const std::vector<Config> configs = algorithm().candidates(problem, gpu());
+      ASSERT_FALSE(configs.empty()) << to_string(problem);
+      for (const Config& config : configs)
+        EXPECT_TRUE(algorithm().accepts(problem, gpu(), config)) << to_string(config);
+    }
+}
+
+// Of every kind of block the config with the most sums, with the epilogue that takes most registers; and a
+// problem that leaves nothing even.
+TEST(ImplicitGemmSm90, CompilesWithTheMostSums) {
+  std::vector<PlannedKernel> kernels;
+  const ConvProblem problem = tf32("mb64ic128ih28oc256kh3sh2ph1 act=gelu_erf residual=1");
+  for (const char* config :
+       {"consumers=2 row_blocks=1 filters=256 channels=32 stages=3 ping_pong=0 cluster=2 split=1",
+        "consumers=2 row_blocks=2 filters=128 channels=16 stages=4 ping_pong=1 cluster=2 split=1",
+        "consumers=2 row_blocks=2 filters=64 channels=64 stages=2 ping_pong=0 cluster=1 split=1",
+        "consumers=1 row_blocks=2 filters=128 channels=32 stages=4 ping_pong=0 cluster=1 split=1",
+        "consumers=2 row_blocks=1 filters=256 channels=32 stages=3 ping_pong=0 cluster=1 split=8"})
+    kernels.push_back({problem, parse_config(config)});
+  kernels.push_back({problem, kernels.front().config, {9, 0}, true});
+  for (const char* text :
+       {"mb1ic256ih14oc256kh3ph1 residual=1", "mb2ic45ih33iw41oc13kh5kw3sh2sw3ph1pw2 residual=1 act=silu"}) {
+    const ConvProblem other = tf32(text);
+    kernels.push_back({other, algorithm().candidates(other, gpu()).front()});
+  }
+  expect_compiles_as_planned(*cuda::kernel_algorithm(algorithm()), kernels);
+}
+
+}  // namespace
+}  // namespace convtune
