@@ -82,6 +82,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
   const unsigned long long filters =
       ptx::wgmma_descriptor((smem + kAt.stages + config.input_bytes()) / 16, config.filters, 8);
   const auto release = [&](unsigned empty, bool releases) {
+    __syncwarp();  // one of the warp's threads says that all have read
     if constexpr (config.cluster > 1)
       ptx::mbarrier_arrive_there_if(ptx::mapa(empty, lane % config.cluster),
                                     releases && lane < config.cluster);
@@ -92,8 +93,8 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
   unsigned empty = ring.barrier(smem + kAt.empty);  // of what the products before read
   ring.wait_full(smem + kAt.full);
   next.load(pixels + ring.slot * config.stage_bytes());
-  const auto multiply_stage = [&](int step, auto is_last) {
-    constexpr bool kLast = decltype(is_last)::value;
+#pragma unroll 1
+  for (int step = place.first_step; step < place.end_step; ++step) {
     const unsigned stage = ring.slot * config.stage_bytes();
     for_constants<0, config.products()>([&](auto k) {
       constexpr int kNext = k.value + 1;
@@ -115,16 +116,13 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
       } else {
         empty = ring.barrier(smem + kAt.empty);
         ring.next();
-        if constexpr (!kLast) {
+        if (step + 1 < place.end_step) {
           ring.wait_full(smem + kAt.full);
           next.load(pixels + ring.slot * config.stage_bytes());
         }
       }
     });
-  };
-#pragma unroll 1
-  for (int step = place.first_step; step < place.end_step - 1; ++step) multiply_stage(step, Int<0>{});
-  multiply_stage(place.end_step - 1, Int<1>{});
+  }
   seen();
   ptx::wgmma_wait<0>();
   buffers[0].keep(), buffers[1].keep();
