@@ -76,6 +76,18 @@ struct ImplicitGemmSm90 {
   constexpr bool wide_output() const { return aligned && static_cast<long long>(conv.p) * conv.q % 4 == 0; }
   constexpr bool asks_alignment() const { return wide_input() || wide_output(); }
 
+  // ---- Who loads: teams of warps with stages of their own in turns, so that none waits for what another is
+  // working out. A place is as many pixels as are copied at once, and a thread has up to four. A team has the
+  // same slots of the ring in every lap: a barrier knows whether its phase is odd and no more ----
+  constexpr int at_once() const { return wide_input() ? 4 : 1; }
+  constexpr int places() const { return tile_rows() / at_once(); }
+  constexpr int teams() const {
+    for (const int some : {4, 2})
+      if (stages % some == 0 && places() * some <= 4 * 128) return some;
+    return 1;
+  }
+  constexpr int team_threads() const { return 128 / teams(); }
+
   // ---- A stage, in bytes: [channel][pixel], whose pitch keeps the threads of a load off each other's banks,
   // then [8 channels][4 of them][filter][channel] ----
   constexpr int pitch() const { return 4 * (tile_rows() + 8); }

@@ -26,11 +26,11 @@ struct Place {
   }
 };
 
-// Who arrives at a stage's barriers: all threads that load, and one again for the weights; warps that
+// Who arrives at a stage's barriers: a team that loads, and one of it again for the weights; warps that
 // multiply.
 template <ImplicitGemmSm90 config>
 struct Arrivals {
-  static constexpr int kFull = 129;
+  static constexpr int kFull = config.team_threads() + 1;
   static constexpr int kEmpty = 4 * (config.ping_pong ? 1 : config.consumers) * config.cluster;
 };
 
@@ -49,13 +49,14 @@ __device__ __forceinline__ void bring_weights(const unsigned* __restrict__ packe
     ptx::bulk_copy_to_shared_if(to, from, kPart, full, mine);
 }
 
-// How the threads share a stage of x: a place is as many pixels as are copied at once, and a thread has some
-// places for every kTogether-th channel.
+// How a team shares a stage of x: a thread has some places for every kTogether-th channel.
 template <ImplicitGemmSm90 config>
 struct Share {
-  static constexpr int kAtOnce = config.wide_input() ? 4 : 1, kAll = config.tile_rows() / kAtOnce;
-  static constexpr int kPlaces = greater(kAll / 128, 1), kTogether = greater(128 / kAll, 1);
+  static constexpr int kAtOnce = config.at_once(), kThreads = config.team_threads();
+  static constexpr int kPlaces = greater(config.places() / kThreads, 1);
+  static constexpr int kTogether = greater(kThreads / config.places(), 1);
   static constexpr int kChannels = config.channels / kTogether;  // of a thread
+  static constexpr int kPixels = kThreads * kAtOnce;             // from place to place
 };
 
 // One of a thread's places: where its first tap is, in x and in an image.
@@ -80,20 +81,25 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
   constexpr ConvExtents a = config.conv;
   constexpr long long kPlane = static_cast<long long>(a.h) * a.w;
   constexpr bool kWhole = a.c % config.channels == 0;
+  constexpr int kTeams = config.teams();
   const Place<config> place;
-  const int thread = static_cast<int>(threadIdx.x) % 128;
-  const int channel = S::kTogether > 1 ? thread / S::kAll : 0;  // the thread's first
-  const int row = (S::kTogether > 1 ? thread % S::kAll : thread) * S::kAtOnce;
+  const int thread = static_cast<int>(threadIdx.x) % S::kThreads;
+  const int channel = S::kTogether > 1 ? thread / config.places() : 0;  // the thread's first
+  const int row = (S::kTogether > 1 ? thread % config.places() : thread) * S::kAtOnce;
   const unsigned mine = smem + kAt.stages + channel * config.pitch() + row * 4;
-  Ring<config.stages> ring;
+  int ahead = static_cast<int>(threadIdx.x) % 128 / S::kThreads;  // steps until the team's next
+  Ring<config.stages> ring{.slot = ahead};
 #pragma unroll 1
   for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+    int step = place.first_step + ahead;
+    ahead = step - place.end_step;
+    if (ahead >= 0) continue;
     Source sources[S::kPlaces];
 #pragma unroll
     for (int i = 0; i < S::kPlaces; ++i)
-      sources[i] = source_of<config>(x, config.first_pixel(tile, place.rank) + row + i * 128, channel);
+      sources[i] = source_of<config>(x, config.first_pixel(tile, place.rank) + row + i * S::kPixels, channel);
 #pragma unroll 1
-    for (int step = place.first_step; step < place.end_step; ++step) {
+    for (; step < place.end_step; step += kTeams) {
       ring.wait_empty(smem + kAt.empty);
       const unsigned full = ring.barrier(smem + kAt.full);
       const unsigned stage = ring.slot * config.stage_bytes();
@@ -104,7 +110,7 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
       const long long tap = first_channel * kPlane + tap_row * a.w + tap_column;
       const int left = a.c - first_channel - channel;  // channels, from the thread's first on
       for_constants<0, S::kPlaces>([&](auto i) {
-        constexpr int kTo = i.value * 512;
+        constexpr int kTo = 4 * i.value * S::kPixels;
         const Source& source = sources[i.value];
         const bool inside = static_cast<unsigned>(source.row + tap_row) < static_cast<unsigned>(a.h) &&
                             static_cast<unsigned>(source.column + tap_column) < static_cast<unsigned>(a.w);
@@ -117,8 +123,9 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
         });
       });
       ptx::cp_async_mbarrier_arrive(full);
-      ring.next();
+      ring.template skip<kTeams>();
     }
+    ahead = step - place.end_step;
   }
 }
 
