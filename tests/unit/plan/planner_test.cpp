@@ -49,8 +49,11 @@ TEST(Planner, ChoosesAmongFirstGuessesAsAnH100Would) {
       {"mnist_conv1", few},
       {"resnet_1x1_64_256", {"implicit_gemm_sm80", "direct_body_sm90"}},
       {"resnet_1x1_256_64", pointwise},
-      {"resnet_1x1_1024_256", {"implicit_gemm_sm80", "direct_body_sm90"}},
-      {"resnet_1x1_s2_256_512", pointwise}};
+      // Of implicit_gemm_sm90, on an H200.
+      {"resnet_3x3_s2_128", {"implicit_gemm_sm90"}},
+      {"resnet_1x1_1024_256", {"implicit_gemm_sm90"}},
+      {"resnet_1x1_s2_256_512", {"implicit_gemm_sm90", "implicit_gemm_sm80"}},
+      {"resnet_3x3_256_batch1", {"implicit_gemm_sm90", "direct_body_sm90"}}};
   for (const char* const suite : {"stem", "body", "depthwise"})
     for (const ConvProblem& problem : load_suite(suite)) {
       const Plan plan = choose(tf32(problem.name), gpu({9, 0}, 132));
