@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -104,6 +105,53 @@ TEST(ImplicitGemmSm90, ComputesWhatItShouldWhateverTheTile) {
       SCOPED_TRACE(std::string(text) + " with " + to_string(to_config(kernel)));
       expect_computes(kernel);
     }
+}
+
+// Of a block's steps each is some team's, whose slots are always the same; and a team's threads write each
+// number of a stage once. As load() goes through them.
+TEST(ImplicitGemmSm90, TeamsLoadEveryStageOnce) {
+  for (const char* text : {"mb3ic40ih9oc24kh1sh2", "mb3ic48ih8oc24kh1", "mb2ic40ih9oc24kh3ph1"})
+    for (const int row_blocks : {1, 2})
+      for (const int consumers : {1, 2})
+        for (const int stages : {2, 3, 4, 6, 8}) {
+          const Kernel kernel{.conv = cuda::extents_of(tf32(text)),
+                              .consumers = consumers,
+                              .row_blocks = row_blocks,
+                              .filters = 24,
+                              .channels = 16,
+                              .stages = stages};
+          ASSERT_TRUE(kernel.valid(kSmem));
+          ASSERT_EQ(stages % kernel.teams(), 0);
+          constexpr int kTiles = 5;
+          std::vector<int> loaded(static_cast<std::size_t>(kTiles * kernel.steps()));
+          for (int team = 0; team < kernel.teams(); ++team) {
+            int ahead = team, slot = team;
+            for (int tile = 0; tile < kTiles; ++tile) {
+              int step = ahead;
+              for (; step < kernel.steps(); step += kernel.teams()) {
+                const int number = tile * kernel.steps() + step;
+                ++loaded[static_cast<std::size_t>(number)];
+                ASSERT_EQ(number % stages, slot);
+                slot = (slot + kernel.teams()) % stages;
+              }
+              ahead = step - kernel.steps();
+            }
+          }
+          for (const int times : loaded) ASSERT_EQ(times, 1);
+
+          const int threads = kernel.team_threads(), together = std::max(threads / kernel.places(), 1);
+          std::vector<int> written(static_cast<std::size_t>(kernel.channels * kernel.tile_rows()));
+          for (int thread = 0; thread < threads; ++thread)
+            for (int i = 0; i < std::max(kernel.places() / threads, 1); ++i)
+              for (int c = 0; c < kernel.channels / together; ++c)
+                for (int pixel = 0; pixel < kernel.at_once(); ++pixel) {
+                  const int row =
+                      thread % kernel.places() * kernel.at_once() + i * threads * kernel.at_once();
+                  const int channel = thread / kernel.places() + c * together;
+                  ++written.at(static_cast<std::size_t>(channel * kernel.tile_rows() + row + pixel));
+                }
+          for (const int times : written) ASSERT_EQ(times, 1);
+        }
 }
 
 // No two threads of those that load together meet at a bank: 8 that read 16 bytes, 16 that read 8.

@@ -9,10 +9,10 @@
 // Which pixel of a warp is which row of its product is free: a thread has 2 * row_blocks neighbours, which it
 // loads at once. While products are under way, the numbers of the next ones come into other registers.
 //
-// A block has one warpgroup that loads into a ring of stages (load.cuh) and `consumers` that multiply from
-// there and store (store.cuh). They share a tile, each with rows of its own; or, with ping_pong, have tiles
-// of their own: the ring has the tiles one after the other, and while one consumer stores, the other
-// multiplies.
+// A block has one warpgroup that loads into a ring of stages, in teams that take them in turns (load.cuh),
+// and `consumers` that multiply from there and store (store.cuh). They share a tile, each with rows of its
+// own; or, with ping_pong, have tiles of their own: the ring has the tiles one after the other, and while one
+// consumer stores, the other multiplies.
 //
 // Blocks of a cluster have the same filters at the same time: each brings its part of their weights to all.
 // `split` blocks of a cluster share the sums of a tile, and add them up through each other's shared memory in
