@@ -27,7 +27,6 @@ const std::vector<const Algorithm*>& algorithms(Device::Kind kind) {
                                            &cuda::direct_body_half_sm90(),
                                            &cuda::direct_grouped_half(),
                                            &cuda::implicit_gemm_half_sm90(),
-                                           &cuda::implicit_gemm_half_sm90(),
                                            &cuda::implicit_gemm_sm90(),
                                            &cuda::implicit_gemm_sm80(),
                                            cuda::cudnn(),
