@@ -95,8 +95,8 @@ long long sum_by_definition(const ConvExtents& of, int p, int q, int filter) {
 TEST(DirectGroupedHalf, FindsEveryProductInItsSharedMemory) {
   for (const char* text :
        {"g8mb1ic32ih9iw11oc32kh3ph1", "g4mb1ic32ih9oc32kh3sh2ph1", "g3mb1ic72ih6iw10oc72kh3ph2dh1",
-        "g2mb1ic112ih6oc112kh3ph1", "g12mb1ic12ih11oc12kh5ph2", "g5mb1ic15ih7oc35kh3kw2sh1sw3ph1",
-        "g4mb1ic16ih9oc128kh1", "g7mb1ic84ih5iw9oc84kh3ph1", "g24mb1ic24ih10oc24kh7ph3",
+        "g2mb1ic112ih6oc112kh3ph1", "g12mb1ic12ih11oc24kh5ph2", "g5mb1ic15ih7oc35kh3kw2sh1sw3ph1",
+        "g4mb1ic16ih9oc128kh1", "g7mb1ic84ih5iw9oc84kh3ph1", "g24mb1ic24ih10oc48kh7ph3",
         "g2mb1ic38ih6iw9oc10kh2kw4sh2sw1dh0dw1", "g16mb1ic32ih6oc64kh3ph1", "g3mb1ic36ih5oc36kh3"}) {
     const ConvProblem problem = parse_problem(std::string(text) + " layout=nhwc dtype=bf16");
     const std::vector<Config> configs = candidates(problem);
@@ -145,7 +145,7 @@ TEST(DirectGroupedHalf, TakesGroupsEverywhere) {
   for (const char* type : {"f16", "bf16"})
     for (const ComputeCapability capability : kCapabilities)
       for (const char* text : {"mb2g32ic128ih32oc128kh3ph1", "mb2g8ic448ih28oc448kh3sh2ph1",
-                               "mb1g5ic15ih7oc35kh3ph1", "mb1g96ic96ih14oc96kh7ph3"})
+                               "mb1g5ic15ih7oc35kh3ph1", "mb1g96ic96ih14oc192kh7ph3"})
         EXPECT_FALSE(
             candidates(parse_problem(std::string(text) + " layout=nhwc dtype=" + type), capability).empty())
             << text;
@@ -156,6 +156,7 @@ TEST(DirectGroupedHalf, RefusesWithAReason) {
                   {{"mb2g8ic32ih32oc32kh3ph1 dtype=bf16", "NHWC"},
                    {"mb2g8ic32ih32oc32kh3ph1 layout=nhwc", "f32"},
                    {"mb2ic32ih32oc32kh3ph1 layout=nhwc dtype=bf16", "several groups"},
+                   {"mb2g32ic32ih32oc32kh3ph1 layout=nhwc dtype=bf16", "one filter a channel"},
                    {"mb2g2ic512ih32oc32kh3ph1 layout=nhwc dtype=bf16", "128 channels"},
                    {"mb2g8ic32ih32oc32kh9ph4 layout=nhwc dtype=bf16", "81 taps"},
                    {"mb2g8ic32ih99oc32kh3dh40 layout=nhwc dtype=bf16", "window"},
@@ -175,8 +176,8 @@ TEST(DirectGroupedHalf, CompilesWithTheLeastToSpare) {
   for (const char* text :
        {"g32mb64ic128ih56oc128kh3ph1 dtype=bf16 act=relu", "g8mb32ic448ih28oc448kh3ph1 dtype=f16",
         "g16mb8ic512ih28oc512kh3sh2ph1 dtype=bf16 residual=1 act=silu",
-        "g96mb64ic96ih56oc96kh7ph3 dtype=bf16 act=gelu_erf",
-        "g17mb2ic17ih14oc17kh5sh2ph2dh1 dtype=f16 act=silu residual=1 rounding=eager"}) {
+        "g96mb64ic96ih56oc192kh7ph3 dtype=bf16 act=gelu_erf",
+        "g17mb2ic17ih14oc34kh5sh2ph2dh1 dtype=f16 act=silu residual=1 rounding=eager"}) {
     const ConvProblem problem = tf32(std::string(text) + " layout=nhwc");
     const std::vector<Config> configs = candidates(problem);
     ASSERT_FALSE(configs.empty()) << text;

@@ -142,6 +142,8 @@ class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedH
     if (Support support = within(kHalfAbilities, a); !support) return support;
     if (a.layout != Layout::nhwc) return Support::no("it is for NHWC only");
     if (a.groups == 1) return Support::no("it is for several groups");
+    // Seven of eight products would be zeros: direct_depthwise_sm80 takes 10 to 20 % less.
+    if (a.c == a.groups && a.k == a.groups) return Support::no("it is for more than one filter a channel");
     if (a.c / a.groups > kMostGroupChannels)
       return Support::no(fmt::format("it is for at most {} channels a group, and these are {}",
                                      kMostGroupChannels, a.c / a.groups));
