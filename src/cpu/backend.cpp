@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "cpu/cpu.h"
+#include "cpu/instruction_sets.h"
 #include "cpu/memory_limit.h"
 
 namespace convtune::cpu {
@@ -33,26 +34,6 @@ std::map<std::string, std::string> cpuinfo() {
     if (colon != std::string::npos) fields[trimmed(line.substr(0, colon))] = trimmed(line.substr(colon + 1));
   }
   return fields;
-}
-
-// What Highway's targets of these names ask for. (AVX2 also F16C, which every such processor has and
-// clang 14 cannot ask for.)
-std::string instruction_set() {
-#if defined(__x86_64__)
-  const bool sse4 = __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("sse4.1") &&
-                    __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("aes") &&
-                    __builtin_cpu_supports("pclmul");
-  const bool avx2 = sse4 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                      __builtin_cpu_supports("avx512cd");
-  return avx512 ? "avx512" : avx2 ? "avx2" : sse4 ? "sse4" : "sse2";
-#elif defined(__aarch64__)
-  return "neon";
-#else
-  return "scalar";
-#endif
 }
 
 std::string first_line(const std::string& path) {
@@ -102,7 +83,7 @@ DeviceInfo look_up() {
     info.name = "CPU " + fields["CPU implementer"] + " " + fields["CPU part"];
     model = "variant " + fields["CPU variant"];
   }
-  info.isa = instruction_set();
+  info.isa = widest_instruction_set();
   read_caches(info);
   info.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   if (const auto limit = memory_limit()) info.memory_bytes = std::min(info.memory_bytes, *limit);

@@ -9,6 +9,8 @@
 
 #include "base/statistics.h"
 #include "cpu/cpu.h"
+#include "cpu/instruction_sets.h"
+#include "cpu/multiply_add.h"
 #include "cpu/parallel.h"
 
 #if defined(__SSE2__)
@@ -29,58 +31,6 @@ double seconds(const auto& work) {
 // More threads than processors take turns, and do no more than the processors can.
 double turns(int threads) {
   return std::min(1.0, static_cast<double>(omp_get_num_procs()) / threads);
-}
-
-// ---- Multiply-adds -----------------------------------------------------------------------------
-
-// Enough chains to hide a latency of 4 cycles (5 on older cores) on two pipes, few enough for the
-// 16 registers of every vector length together with the two factors.
-constexpr int kChains = 12;
-
-// The sums tend to 1: no overflow and no denormals, however many rounds.
-template <class Vector>
-[[gnu::always_inline]] inline float multiply_add(int64_t rounds) {
-  const volatile float factor = 0.75F, term = 0.25F;  // volatile: unknown to the compiler
-  const Vector factors = Vector{} + factor, terms = Vector{} + term;
-  Vector sums[kChains];
-#pragma GCC unroll 12
-  for (int i = 0; i < kChains; ++i) sums[i] = factors + static_cast<float>(i);
-  for (int64_t round = 0; round < rounds; ++round) {
-#pragma GCC unroll 12
-    for (Vector& sum : sums) sum = sum * factors + terms;  // contracted to one instruction
-  }
-#pragma GCC unroll 12
-  for (int i = 1; i < kChains; ++i) sums[0] += sums[i];
-  return sums[0][0];
-}
-
-using Floats4 [[gnu::vector_size(16)]] = float;
-[[gnu::noinline]] float multiply_add_base(int64_t rounds) {
-  return multiply_add<Floats4>(rounds);
-}
-
-#if defined(__x86_64__)
-using Floats8 [[gnu::vector_size(32)]] = float;
-using Floats16 [[gnu::vector_size(64)]] = float;
-[[gnu::noinline, gnu::target("avx2,fma")]] float multiply_add_avx2(int64_t rounds) {
-  return multiply_add<Floats8>(rounds);
-}
-[[gnu::noinline, gnu::target("avx512f,fma")]] float multiply_add_avx512(int64_t rounds) {
-  return multiply_add<Floats16>(rounds);
-}
-#endif
-
-struct Kernel {
-  float (*run)(int64_t rounds);
-  int lanes;
-};
-
-Kernel widest() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return {multiply_add_avx512, 16};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {multiply_add_avx2, 8};
-#endif
-  return {multiply_add_base, 4};
 }
 
 // ---- Copying -----------------------------------------------------------------------------------
@@ -138,7 +88,7 @@ CopyBuffers copy_buffers(int threads, Backend& on) {
 double measure_flops_per_second(int threads) {
   constexpr double kSeconds = 0.15;
   constexpr int64_t kRounds = 20'000;  // of 4 cycles or more: a window is a fraction of a time slice
-  const Kernel kernel = widest();
+  const MultiplyAddKernel& kernel = multiply_add_kernel(widest_vector_bits(backend().info()));
   struct alignas(64) Measured {
     double best = 1e300;
     float result = 0;  // kept, so that the work is
@@ -155,7 +105,7 @@ double measure_flops_per_second(int threads) {
   });
   double windows_per_second = 0;
   for (const Measured& one : measured) windows_per_second += 1 / one.best;
-  return 2.0 * kernel.lanes * kChains * static_cast<double>(kRounds) * windows_per_second * turns(threads);
+  return static_cast<double>(kernel.flops * kRounds) * windows_per_second * turns(threads);
 }
 
 // All threads copy at once, each round and round its own share of the buffers, and the speed of each

@@ -11,7 +11,8 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/tensor_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
-#include <hwy/highway.h>
+
+#include "cpu/vectors-inl.h"
 // After highway.h.
 #include <hwy/contrib/math/math-inl.h>
 
@@ -19,15 +20,11 @@ HWY_BEFORE_NAMESPACE();
 #if HWY_TARGET != HWY_SCALAR  // there, nothing is transposed, and nobody asks
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
-using Floats = hn::ScalableTag<float>;
 using Ints = hn::RebindToSigned<Floats>;
 using Bits = hn::RebindToUnsigned<Floats>;
 using Halves = hn::Rebind<std::uint16_t, Floats>;
-using Vector = hn::Vec<Floats>;
 using BitVector = hn::Vec<Bits>;
-constexpr int kLanes = HWY_MAX_BYTES / static_cast<int>(sizeof(float));
 
 // ---- Element types ----
 
@@ -116,13 +113,14 @@ HWY_INLINE void store_some(DType type, Vector v, void* to, std::int64_t count, s
 // ---- Transposing ----
 
 // Of rows 4g to 4g+3: block b of row 4g+j becomes column 4b+j of them.
-HWY_INLINE void transpose_blocks(Vector* row) {
+HWY_INLINE void transpose_blocks(SizedVector* row) {
   const Floats d;
   const hn::Repartition<double, Floats> pairs;
-  const auto lower = hn::BitCast(pairs, hn::InterleaveLower(d, row[0], row[1]));
-  const auto upper = hn::BitCast(pairs, hn::InterleaveUpper(d, row[0], row[1]));
-  const auto next_lower = hn::BitCast(pairs, hn::InterleaveLower(d, row[2], row[3]));
-  const auto next_upper = hn::BitCast(pairs, hn::InterleaveUpper(d, row[2], row[3]));
+  const Vector a = row[0], b = row[1], c = row[2], e = row[3];
+  const auto lower = hn::BitCast(pairs, hn::InterleaveLower(d, a, b));
+  const auto upper = hn::BitCast(pairs, hn::InterleaveUpper(d, a, b));
+  const auto next_lower = hn::BitCast(pairs, hn::InterleaveLower(d, c, e));
+  const auto next_upper = hn::BitCast(pairs, hn::InterleaveUpper(d, c, e));
   row[0] = hn::BitCast(d, hn::InterleaveLower(pairs, lower, next_lower));
   row[1] = hn::BitCast(d, hn::InterleaveUpper(pairs, lower, next_lower));
   row[2] = hn::BitCast(d, hn::InterleaveLower(pairs, upper, next_upper));
@@ -131,7 +129,7 @@ HWY_INLINE void transpose_blocks(Vector* row) {
 
 // A square of kLanes vectors.
 template <int lanes>
-HWY_INLINE void transpose(Vector (&row)[lanes]) {
+HWY_INLINE void transpose(SizedVector (&row)[lanes]) {
   const Floats d;
   if constexpr (lanes >= 4) {
     for (int group = 0; group < lanes; group += 4) transpose_blocks(row + group);
@@ -212,7 +210,7 @@ void read_planes(const ReadArgs& args, std::int64_t bytes) {
         return contiguous(x + (channel * args.channel_step + j * args.pixel_step) * bytes, args.pixel_step,
                           count, bytes, buffer);
       };
-      Vector row[kLanes];
+      SizedVector row[kLanes];
       for (int i = 0; i < kLanes; ++i) {
         if (c + i >= words) {
           row[i] = hn::Zero(Floats());
@@ -333,7 +331,7 @@ void finish_planes(const FinishArgs& shared) {
   for (std::int64_t c = 0; c < args.channels; c += kLanes)
     for (std::int64_t j = 0; j < args.pixels; j += kLanes) {
       const std::int64_t count = std::min<std::int64_t>(kLanes, args.pixels - j);
-      Vector row[kLanes];
+      SizedVector row[kLanes];
       for (int i = 0; i < kLanes; ++i)
         row[i] =
             i < count ? hn::LoadU(Floats(), args.sums + (j + i) * args.sums_step + c) : hn::Zero(Floats());

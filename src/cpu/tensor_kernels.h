@@ -46,7 +46,7 @@ struct TensorKernels {
   std::array<Finish, kActivations> finish_pixels, finish_planes;  // by activation: NHWC, NCHW
 };
 
-// Null where this build has no code for that width (512: AVX-512, 256: AVX2, 128: SSE4 or NEON).
+// Null where this build has no code for that width (cpu/instruction_sets.h).
 const TensorKernels* tensor_kernels(int vector_bits);
 
 }  // namespace convtune::cpu

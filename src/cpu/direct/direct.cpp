@@ -9,6 +9,7 @@
 #include "cpu/direct/direct_geometry.h"
 #include "cpu/direct/direct_kernels.h"
 #include "cpu/direct/direct_window.h"
+#include "cpu/instruction_sets.h"
 #include "cpu/padding_repair.h"
 #include "cpu/parallel.h"
 #include "cpu/scratch.h"
@@ -235,7 +236,7 @@ class Direct final : public Algorithm {
                   const Ceilings& ceilings) const override {
     const auto typed = from_config<DirectConfig>(config);
     const DirectExtents extents(problem, typed, direct_kernels(typed.vector_bits)->lanes);
-    const double share = static_cast<double>(typed.vector_bits) / direct_vector_bits(info);
+    const double share = static_cast<double>(typed.vector_bits) / widest_vector_bits(info);
     return 2e6 * extents.issued_multiply_adds / (ceilings.flops_per_second * share);
   }
   std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& info,

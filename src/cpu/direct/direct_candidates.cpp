@@ -10,6 +10,7 @@
 
 #include "contract/abilities.h"
 #include "cpu/direct/direct_kernels.h"
+#include "cpu/instruction_sets.h"
 
 namespace convtune::cpu {
 namespace {
@@ -123,15 +124,6 @@ void mix_head(std::vector<Ranked>& ranked) {
 
 }  // namespace
 
-int direct_vector_bits(const DeviceInfo& info) {
-  int bits = 0;
-  if (info.isa == "avx512") bits = 512;
-  if (info.isa == "avx2") bits = 256;
-  if (info.isa == "sse4" || info.isa == "neon") bits = 128;
-  while (bits >= 128 && !direct_kernels(bits)) bits /= 2;
-  return bits >= 128 ? bits : 0;
-}
-
 double direct_cycles(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config) {
   const int lanes = direct_kernels(config.vector_bits)->lanes;
   return estimate(problem, info, config, DirectExtents(problem, config, lanes), lanes);
@@ -140,7 +132,7 @@ double direct_cycles(const ConvProblem& problem, const DeviceInfo& info, const D
 Support direct_supports(const ConvProblem& problem, const DeviceInfo& info) {
   const Abilities abilities{.activations = {Activation::none, Activation::relu, Activation::clip}};
   if (Support support = within(abilities, problem); !support) return support;
-  const int bits = direct_vector_bits(info);
+  const int bits = widest_vector_bits(info);
   if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
   const DirectConfig smallest{.vector_bits = bits, .channels = 1, .vectors = 8, .rows = 1, .cols = bits / 32};
   const double bytes = scratch_bytes(problem, smallest, bits / 32);
@@ -154,7 +146,7 @@ Support direct_supports(const ConvProblem& problem, const DeviceInfo& info) {
 Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config) {
   if (Support support = direct_supports(problem, info); !support) return support;
   const DirectKernels* kernels =
-      config.vector_bits <= direct_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
+      config.vector_bits <= widest_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
   if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
   if (!find_tile(*kernels, config.channels, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
@@ -187,7 +179,7 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
 
   // The best by estimate of every register tile, fewer of the narrower instruction sets: enough to
   // climb from, few enough to verify whole.
-  const int widest = direct_vector_bits(info);
+  const int widest = widest_vector_bits(info);
   std::vector<Ranked> all, of_tile;
   for (int bits = widest; bits >= 128; bits /= 2) {
     const DirectKernels* kernels = direct_kernels(bits);

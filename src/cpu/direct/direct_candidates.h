@@ -10,9 +10,6 @@
 
 namespace convtune::cpu {
 
-// Widest vectors that both this processor and this build have: 512, 256, 128, or 0.
-int direct_vector_bits(const DeviceInfo& info);
-
 Support direct_supports(const ConvProblem& problem, const DeviceInfo& info);
 Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config);
 

@@ -11,16 +11,12 @@
 #define HWY_TARGET_INCLUDE "cpu/direct/direct_kernels.cpp"
 #include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
-#include <hwy/highway.h>
+
+#include "cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using Floats = hn::ScalableTag<float>;
-using Vector = hn::Vec<Floats>;
-constexpr int kLanes = HWY_MAX_BYTES / static_cast<int>(sizeof(float));
 
 // A comparison with NaN is false, which keeps it.
 HWY_INLINE Vector activate(Floats d, Vector v, Bounds bounds) {
@@ -38,13 +34,13 @@ HWY_INLINE void store(Floats d, Vector v, float* y, std::int64_t count, bool str
     else
       hn::StoreU(v, d, y);
   } else if (count > 0) {
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-    hn::BlendedStore(v, hn::FirstN(d, static_cast<std::size_t>(count)), d, y);
-#else
-    HWY_ALIGN float lanes[kLanes];
-    hn::Store(v, d, lanes);
-    for (std::int64_t i = 0; i < count; ++i) y[i] = lanes[i];
-#endif
+    if constexpr (kMaskedStores) {
+      hn::BlendedStore(v, hn::FirstN(d, static_cast<std::size_t>(count)), d, y);
+    } else {
+      HWY_ALIGN float lanes[kLanes];
+      hn::Store(v, d, lanes);
+      for (std::int64_t i = 0; i < count; ++i) y[i] = lanes[i];
+    }
   }
 }
 
@@ -54,7 +50,7 @@ template <int channels, int vectors>
 void tile(const TileArgs& shared) {
   const TileArgs args = shared;  // a copy, so that stores to acc cannot be taken to change it
   const Floats d;
-  Vector acc[channels][vectors];
+  SizedVector acc[channels][vectors];
   CONVTUNE_UNROLL
   for (int i = 0; i < channels; ++i) {
     CONVTUNE_UNROLL
@@ -66,7 +62,7 @@ void tile(const TileArgs& shared) {
   const std::int32_t* tap = args.taps;
   for (const std::int32_t* const end = tap + args.tap_count; tap != end; ++tap, weights += channels) {
     const float* const x = window + *tap;
-    Vector value[vectors];
+    SizedVector value[vectors];
     CONVTUNE_UNROLL
     for (int v = 0; v < vectors; ++v) value[v] = hn::LoadU(d, x + v * kLanes);
     CONVTUNE_UNROLL
@@ -141,15 +137,14 @@ template <int channels, int vectors>
 constexpr TileShape kShape = shape<channels, vectors>(std::make_integer_sequence<int, vectors>());
 
 // Accumulators + one vector of window a column + one weight must fit the registers.
-constexpr TileShape kTiles[] = {
-    kShape<1, 8>, kShape<2, 4>,  kShape<4, 3>,  kShape<6, 2>,  kShape<12, 1>,
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
-    kShape<2, 8>, kShape<3, 7>,  kShape<4, 6>,  kShape<5, 5>,  kShape<6, 4>,
-    kShape<8, 3>, kShape<12, 2>, kShape<16, 1>, kShape<24, 1>,
-#endif
-};
+template <int registers>
+constexpr std::array kTiles = {kShape<1, 8>, kShape<2, 4>, kShape<4, 3>, kShape<6, 2>, kShape<12, 1>};
+template <>
+constexpr std::array kTiles<32> = {kShape<1, 8>, kShape<2, 4>,  kShape<4, 3>,  kShape<6, 2>, kShape<12, 1>,
+                                   kShape<2, 8>, kShape<3, 7>,  kShape<4, 6>,  kShape<5, 5>, kShape<6, 4>,
+                                   kShape<8, 3>, kShape<12, 2>, kShape<16, 1>, kShape<24, 1>};
 // Unused where direct_kernels() has no width for the target.
-[[maybe_unused]] constexpr DirectKernels kKernels = {kLanes, kTiles, finish, fence, split_phases};
+[[maybe_unused]] constexpr DirectKernels kKernels = {kLanes, kTiles<kRegisters>, finish, fence, split_phases};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu

@@ -60,7 +60,7 @@ struct DirectKernels {
                        float* to, std::int64_t to_stride);
 };
 
-// Null where this build has no code for that width (512: AVX-512, 256: AVX2, 128: SSE4 or NEON).
+// Null where this build has no code for that width (cpu/instruction_sets.h).
 // Whether the processor can run it is the caller's to know (DeviceInfo::isa).
 const DirectKernels* direct_kernels(int vector_bits);
 // Null where there is no such register tile.

@@ -11,6 +11,7 @@
 #include "cpu/implicit_gemm/implicit_gemm_candidates.h"
 #include "cpu/implicit_gemm/implicit_gemm_geometry.h"
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
+#include "cpu/instruction_sets.h"
 #include "cpu/padding_repair.h"
 #include "cpu/parallel.h"
 #include "cpu/scratch.h"
@@ -326,7 +327,7 @@ class ImplicitGemm final : public Algorithm {
                   const Ceilings& ceilings) const override {
     const auto typed = from_config<ImplicitGemmConfig>(config);
     const ImplicitGemmGeometry g(problem, typed, implicit_gemm_kernels(typed.vector_bits)->lanes);
-    const double share = static_cast<double>(typed.vector_bits) / implicit_gemm_vector_bits(info);
+    const double share = static_cast<double>(typed.vector_bits) / widest_vector_bits(info);
     const double issued = static_cast<double>(problem.n * g.output_rows * g.output_cols) *
                           static_cast<double>(g.groups * g.filter_vectors * g.lanes) *
                           static_cast<double>(g.taps * g.words);

@@ -9,6 +9,7 @@
 
 #include "contract/abilities.h"
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
+#include "cpu/instruction_sets.h"
 #include "problem/activation.h"
 
 namespace convtune::cpu {
@@ -109,15 +110,6 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
 
 }  // namespace
 
-int implicit_gemm_vector_bits(const DeviceInfo& info) {
-  int bits = 0;
-  if (info.isa == "avx512") bits = 512;
-  if (info.isa == "avx2") bits = 256;
-  if (info.isa == "sse4" || info.isa == "neon") bits = 128;
-  while (bits >= 128 && implicit_gemm_kernels(bits) == nullptr) bits /= 2;
-  return bits >= 128 ? bits : 0;
-}
-
 double implicit_gemm_cycles(const ConvProblem& problem, const DeviceInfo& info,
                             const ImplicitGemmConfig& config) {
   const int lanes = implicit_gemm_kernels(config.vector_bits)->lanes;
@@ -131,7 +123,7 @@ Support implicit_gemm_supports(const ConvProblem& problem, const DeviceInfo& inf
                             .residual = true,
                             .eager_rounding = true};
   if (Support support = within(abilities, problem); !support) return support;
-  const int bits = implicit_gemm_vector_bits(info);
+  const int bits = widest_vector_bits(info);
   if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
   const double bytes = scratch_bytes(problem, {.vector_bits = bits, .vectors = 1, .cols = 1}, bits / 32);
   if (bytes > kMaxScratchBytes)
@@ -143,9 +135,8 @@ Support implicit_gemm_supports(const ConvProblem& problem, const DeviceInfo& inf
 Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info,
                               const ImplicitGemmConfig& config) {
   if (Support support = implicit_gemm_supports(problem, info); !support) return support;
-  const ImplicitGemmKernels* kernels = config.vector_bits <= implicit_gemm_vector_bits(info)
-                                           ? implicit_gemm_kernels(config.vector_bits)
-                                           : nullptr;
+  const ImplicitGemmKernels* kernels =
+      config.vector_bits <= widest_vector_bits(info) ? implicit_gemm_kernels(config.vector_bits) : nullptr;
   if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
   if (config.bf16 != 0 && !has_pairs(problem)) return Support::no("bf16=1 multiplies bf16 tensors x and w");
   if (config.bf16 != 0 && !multiplies_bf16()) return Support::no("bf16=1 needs a processor with avx512_bf16");
@@ -172,7 +163,7 @@ std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& prob
   for (int cols = 28; cols < q && cols <= 128; cols *= 2) col_choices.insert(cols);
   for (int channels = 64; channels < c && channels <= 512; channels *= 2) channel_choices.insert(channels);
 
-  const int widest = implicit_gemm_vector_bits(info);
+  const int widest = widest_vector_bits(info);
   std::vector<Ranked> all;
   for (int bits = widest; bits >= 128; bits /= 2) {
     const ImplicitGemmKernels* kernels = implicit_gemm_kernels(bits);

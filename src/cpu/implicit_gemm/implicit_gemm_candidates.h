@@ -9,9 +9,6 @@
 
 namespace convtune::cpu {
 
-// Widest vectors that both this processor and this build have: 512, 256, 128, or 0.
-int implicit_gemm_vector_bits(const DeviceInfo& info);
-
 Support implicit_gemm_supports(const ConvProblem& problem, const DeviceInfo& info);
 Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info,
                               const ImplicitGemmConfig& config);

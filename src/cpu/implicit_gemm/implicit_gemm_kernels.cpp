@@ -10,17 +10,12 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/implicit_gemm/implicit_gemm_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
-#include <hwy/highway.h>
+
+#include "cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using Floats = hn::ScalableTag<float>;
-using Vector = hn::Vec<Floats>;
-constexpr int kLanes = HWY_MAX_BYTES / static_cast<int>(sizeof(float));
-constexpr int kRegisters = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 32 : 16;
 
 struct F32Products {
   static HWY_INLINE Vector add(Vector weights, Vector x, Vector sums) { return hn::MulAdd(weights, x, sums); }
@@ -52,7 +47,7 @@ template <class Products, int pixels, int vectors>
 void multiply(const MultiplyArgs& shared) {
   const MultiplyArgs args = shared;  // a copy, so that stores to sums cannot be taken to change it
   const Floats d;
-  Vector acc[pixels][vectors];
+  SizedVector acc[pixels][vectors];
   CONVTUNE_UNROLL
   for (int i = 0; i < pixels; ++i) {
     CONVTUNE_UNROLL
@@ -67,7 +62,7 @@ void multiply(const MultiplyArgs& shared) {
     CONVTUNE_UNROLL
     for (int i = 0; i < pixels; ++i) x[i] = tap + args.pixels[i] * kWord;
     for (std::int64_t c = 0; c < args.words; ++c, weights += vectors * kLanes) {
-      Vector weight[vectors];
+      SizedVector weight[vectors];
       CONVTUNE_UNROLL
       for (int v = 0; v < vectors; ++v) weight[v] = hn::LoadU(d, weights + v * kLanes);
       CONVTUNE_UNROLL

@@ -35,7 +35,7 @@ struct ImplicitGemmKernels {
   MultiplyKernels bf16_pairs;  // all null where the instruction set multiplies no pairs
 };
 
-// Null where this build has no code for that width (512: AVX-512, 256: AVX2, 128: SSE4 or NEON).
+// Null where this build has no code for that width (cpu/instruction_sets.h).
 // Whether the processor can run it is the caller's to know: DeviceInfo::isa, multiplies_bf16().
 const ImplicitGemmKernels* implicit_gemm_kernels(int vector_bits);
 

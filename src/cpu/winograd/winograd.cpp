@@ -3,6 +3,7 @@
 #include "cpu/cpu.h"
 #include "cpu/direct/direct_candidates.h"
 #include "cpu/direct/direct_kernels.h"
+#include "cpu/instruction_sets.h"
 #include "cpu/winograd/winograd_candidates.h"
 #include "cpu/winograd/winograd_executable.h"
 #include "problem/config.h"
@@ -34,7 +35,7 @@ class Winograd final : public Algorithm {
                   const Ceilings& ceilings) const override {
     const auto typed = from_config<WinogradConfig>(config);
     const WinogradGeometry geometry(problem, typed, direct_kernels(typed.vector_bits)->lanes);
-    const double share = static_cast<double>(typed.vector_bits) / direct_vector_bits(info);
+    const double share = static_cast<double>(typed.vector_bits) / widest_vector_bits(info);
     return 2e6 * geometry.issued_multiply_adds / (ceilings.flops_per_second * share);
   }
   std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& info,

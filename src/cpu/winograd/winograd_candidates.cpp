@@ -9,6 +9,7 @@
 #include "contract/abilities.h"
 #include "cpu/direct/direct_candidates.h"
 #include "cpu/direct/direct_kernels.h"
+#include "cpu/instruction_sets.h"
 #include "cpu/winograd/winograd_kernels.h"
 
 namespace convtune::cpu {
@@ -72,7 +73,7 @@ Support winograd_supports(const ConvProblem& problem, const DeviceInfo& info) {
     return Support::no("it is for 3x3 filters of stride and dilation 1");
   if (std::min(a.c, a.k) / a.groups < kFewestChannels)
     return Support::no(fmt::format("it is for {} channels of a group or more, in and out", kFewestChannels));
-  const int bits = direct_vector_bits(info);
+  const int bits = widest_vector_bits(info);
   if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
   const WinogradConfig smallest{
       .vector_bits = bits, .channels = 4, .vectors = 3, .tiles = 3 * bits / 32, .chunk = kChunks[0]};
@@ -85,7 +86,7 @@ Support winograd_supports(const ConvProblem& problem, const DeviceInfo& info) {
 Support winograd_accepts(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
   if (Support support = winograd_supports(problem, info); !support) return support;
   const DirectKernels* kernels =
-      config.vector_bits <= direct_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
+      config.vector_bits <= widest_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
   if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
   if (!find_tile(*kernels, config.channels, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
@@ -107,7 +108,7 @@ Support winograd_accepts(const ConvProblem& problem, const DeviceInfo& info, con
 std::vector<WinogradConfig> winograd_candidates(const ConvProblem& problem, const DeviceInfo& info) {
   const std::int64_t k = problem.k / problem.groups;
   const bool last = problem.layout == Layout::nhwc;
-  const int widest = direct_vector_bits(info);
+  const int widest = widest_vector_bits(info);
   std::vector<Ranked> all;
   for (int bits = widest; bits >= 128 && bits >= widest / 2; bits /= 2) {
     const DirectKernels* kernels = direct_kernels(bits);

@@ -9,16 +9,12 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/winograd/winograd_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
-#include <hwy/highway.h>
+
+#include "cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using Floats = hn::ScalableTag<float>;
-using Vector = hn::Vec<Floats>;
-constexpr int kLanes = HWY_MAX_BYTES / static_cast<int>(sizeof(float));
 
 HWY_INLINE Vector constant(double value) {
   return hn::Set(Floats(), static_cast<float>(value));
@@ -30,13 +26,13 @@ struct Axis;
 
 template <>
 struct Axis<2> {
-  static HWY_INLINE void input(const Vector* d, Vector* v) {
+  static HWY_INLINE void input(const SizedVector* d, SizedVector* v) {
     v[0] = hn::Sub(d[0], d[2]);
     v[1] = hn::Add(d[1], d[2]);
     v[2] = hn::Sub(d[2], d[1]);
     v[3] = hn::Sub(d[1], d[3]);
   }
-  static HWY_INLINE void output(const Vector* v, Vector* y) {
+  static HWY_INLINE void output(const SizedVector* v, SizedVector* y) {
     y[0] = hn::Add(v[0], hn::Add(v[1], v[2]));
     y[1] = hn::Sub(hn::Sub(v[1], v[2]), v[3]);
   }
@@ -44,7 +40,7 @@ struct Axis<2> {
 
 template <>
 struct Axis<4> : WinogradPoints {
-  static HWY_INLINE void input(const Vector* d, Vector* v) {
+  static HWY_INLINE void input(const SizedVector* d, SizedVector* v) {
     const Vector square_a = constant(kA2), square_b = constant(kB2), product = constant(kA2 * kB2),
                  sum = constant(kA2 + kB2);
     v[0] = hn::MulAdd(product, d[0], hn::NegMulAdd(sum, d[2], d[4]));
@@ -56,7 +52,7 @@ struct Axis<4> : WinogradPoints {
     v[4] = hn::NegMulAdd(constant(kB), odd_b, even_b);
     v[5] = hn::MulAdd(product, d[1], hn::NegMulAdd(sum, d[3], d[5]));
   }
-  static HWY_INLINE void output(const Vector* v, Vector* y) {
+  static HWY_INLINE void output(const SizedVector* v, SizedVector* y) {
     const Vector sum_a = hn::Add(v[1], v[2]), sum_b = hn::Add(v[3], v[4]);
     const Vector difference_a = hn::Sub(v[1], v[2]), difference_b = hn::Sub(v[3], v[4]);
     y[0] = hn::Add(v[0], hn::Add(sum_a, sum_b));
@@ -69,14 +65,19 @@ struct Axis<4> : WinogradPoints {
 
 // Every m-th float from `from` on, and those behind each: d[l][t] = from[m*t + l] for l in [0, m).
 template <int m>
-HWY_INLINE void load_interleaved(const float* from, Vector* d) {
-  if constexpr (m == 2)
-    hn::LoadInterleaved2(Floats(), from, d[0], d[1]);
-  else
-    hn::LoadInterleaved4(Floats(), from, d[0], d[1], d[2], d[3]);
+HWY_INLINE void load_interleaved(const float* from, SizedVector* d) {
+  Vector a, b;
+  if constexpr (m == 2) {
+    hn::LoadInterleaved2(Floats(), from, a, b);
+  } else {
+    Vector c, e;
+    hn::LoadInterleaved4(Floats(), from, a, b, c, e);
+    d[2] = c, d[3] = e;
+  }
+  d[0] = a, d[1] = b;
 }
 template <int m>
-HWY_INLINE void store_interleaved(const Vector* y, float* to) {
+HWY_INLINE void store_interleaved(const SizedVector* y, float* to) {
   if constexpr (m == 2)
     hn::StoreInterleaved2(y[0], y[1], Floats(), to);
   else
@@ -89,7 +90,7 @@ void input_rows(const float* rows, std::int64_t pitch, std::int64_t count, float
   for (int i = 0; i < kInputs; ++i)
     for (std::int64_t t = 0; t < count; t += kLanes) {
       const float* const from = rows + i * pitch + t * m;
-      Vector d[2 * m], v[kInputs];
+      SizedVector d[2 * m], v[kInputs];
       load_interleaved<m>(from, d);
       load_interleaved<m>(from + m, d + m);  // of which two are needed
       Axis<m>::input(d, v);
@@ -105,7 +106,7 @@ void input_columns(const float* from, std::int64_t stride, std::int64_t vectors,
   const Floats f;
   for (std::int64_t t = 0; t < vectors * kLanes; t += kLanes)
     for (int j = 0; j < kInputs; ++j) {
-      Vector d[kInputs], v[kInputs];
+      SizedVector d[kInputs], v[kInputs];
       CONVTUNE_UNROLL
       for (int i = 0; i < kInputs; ++i) d[i] = hn::Load(f, from + (i * kInputs + j) * stride + t);
       Axis<m>::input(d, v);
@@ -117,11 +118,11 @@ void input_columns(const float* from, std::int64_t stride, std::int64_t vectors,
 // A^T along the columns of one vector of sums.
 template <int m>
 HWY_INLINE void transform_columns(const float* from, std::int64_t stride,
-                                  Vector (&columns)[m][winograd_inputs(m)]) {
+                                  SizedVector (&columns)[m][winograd_inputs(m)]) {
   constexpr int kInputs = winograd_inputs(m);
   CONVTUNE_UNROLL
   for (int j = 0; j < kInputs; ++j) {
-    Vector v[kInputs], y[m];
+    SizedVector v[kInputs], y[m];
     CONVTUNE_UNROLL
     for (int i = 0; i < kInputs; ++i) v[i] = hn::Load(Floats(), from + (i * kInputs + j) * stride);
     Axis<m>::output(v, y);
@@ -136,11 +137,11 @@ bool output(const float* from, std::int64_t stride, std::int64_t vectors, float*
   const Floats f;
   Vector nothing = hn::Zero(f);  // 0 as long as all are finite: 0 * infinity is NaN
   for (std::int64_t t = 0; t < vectors * kLanes; t += kLanes) {
-    Vector columns[m][kInputs];
+    SizedVector columns[m][kInputs];
     transform_columns<m>(from + t, stride, columns);
     CONVTUNE_UNROLL
     for (int r = 0; r < m; ++r) {
-      Vector y[m];
+      SizedVector y[m];
       Axis<m>::output(columns[r], y);
       CONVTUNE_UNROLL
       for (int s = 0; s < m; ++s) nothing = hn::MulAdd(y[s], hn::Zero(f), nothing);
@@ -170,7 +171,7 @@ void input_pixels(const float* const* pixels, std::int64_t channels, float* to, 
       const float* const* const of_tile = pixels + tile * kProducts;
       HWY_ALIGN float half[kProducts * kLanes];
       for (int i = 0; i < kInputs; ++i) {
-        Vector d[kInputs], v[kInputs];
+        SizedVector d[kInputs], v[kInputs];
         CONVTUNE_UNROLL
         for (int j = 0; j < kInputs; ++j) d[j] = load_some(of_tile[i * kInputs + j] + c, channels - c);
         Axis<m>::input(d, v);
@@ -178,7 +179,7 @@ void input_pixels(const float* const* pixels, std::int64_t channels, float* to, 
         for (int j = 0; j < kInputs; ++j) hn::Store(v[j], f, half + (i * kInputs + j) * kLanes);
       }
       for (int j = 0; j < kInputs; ++j) {
-        Vector d[kInputs], v[kInputs];
+        SizedVector d[kInputs], v[kInputs];
         CONVTUNE_UNROLL
         for (int i = 0; i < kInputs; ++i) d[i] = hn::Load(f, half + (i * kInputs + j) * kLanes);
         Axis<m>::input(d, v);
@@ -202,11 +203,11 @@ bool output_pixels(const float* from, std::int64_t stride, std::int64_t vectors,
   const Floats f;
   Vector nothing = hn::Zero(f);
   for (std::int64_t k = 0; k < vectors * kLanes; k += kLanes) {
-    Vector columns[m][kInputs];
+    SizedVector columns[m][kInputs];
     transform_columns<m>(from + k, stride, columns);
     CONVTUNE_UNROLL
     for (int r = 0; r < m; ++r) {
-      Vector y[m];
+      SizedVector y[m];
       Axis<m>::output(columns[r], y);
       CONVTUNE_UNROLL
       for (int s = 0; s < m; ++s) {

@@ -13,6 +13,7 @@
 #include "cpu/direct/direct_candidates.h"
 #include "cpu/direct/direct_geometry.h"
 #include "cpu/direct/direct_kernels.h"
+#include "cpu/instruction_sets.h"
 #include "cpu/reference.h"
 #include "measure/testbed.h"
 #include "problem/config.h"
@@ -74,7 +75,7 @@ TEST(DirectGeometry, IssuedWorkIsNeverLessThanTheProblem) {
 
 TEST(Direct, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
   int checked = 0;
-  for (int bits = cpu::direct_vector_bits(info()); bits >= 128; bits /= 2) {
+  for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2) {
     const cpu::DirectKernels* kernels = cpu::direct_kernels(bits);
     ASSERT_NE(kernels, nullptr) << bits;
     for (const cpu::TileShape& tile : kernels->tiles) {
@@ -192,7 +193,7 @@ TEST(Direct, HundredRunsFromSeveralThreadsAreBitEqual) {
 
 TEST(Direct, RefusesConfigsThatMakeNoSense) {
   const ConvProblem problem = parse_problem("mb1ic3ih8oc8kh3ph1");
-  const int bits = cpu::direct_vector_bits(info());
+  const int bits = cpu::widest_vector_bits(info());
   const cpu::DirectConfig good{bits, 1, 8};
   EXPECT_TRUE(cpu::direct_accepts(problem, info(), good));
   const auto refused = [&](auto change) {

@@ -12,6 +12,7 @@
 #include "cpu/cpu.h"
 #include "cpu/implicit_gemm/implicit_gemm_candidates.h"
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
+#include "cpu/instruction_sets.h"
 #include "cpu/reference.h"
 #include "measure/testbed.h"
 #include "problem/activation.h"
@@ -97,7 +98,7 @@ TEST(ImplicitGemm, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
   constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
   const std::vector<Activation> activations = all_activations();
   int checked = 0;
-  for (int bits = cpu::implicit_gemm_vector_bits(info()); bits >= 128; bits /= 2) {
+  for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2) {
     const cpu::ImplicitGemmKernels* kernels = cpu::implicit_gemm_kernels(bits);
     ASSERT_NE(kernels, nullptr) << bits;
     const std::vector<ConvProblem> edges = load_suite("edges");
@@ -206,7 +207,7 @@ TEST(ImplicitGemm, CandidatesAreAcceptedAndDistinctAndBoundNoLessThanTheProblem)
       EXPECT_TRUE(cpu::implicit_gemm_accepts(problem, info(), config)) << *texts.rbegin();
       const int products = config.bf16 != 0 ? 2 : 1;
       const double us = cpu::implicit_gemm().bound_us(problem, info(), text, {1e9 / products, 1e9});
-      if (config.vector_bits == cpu::implicit_gemm_vector_bits(info())) {
+      if (config.vector_bits == cpu::widest_vector_bits(info())) {
         EXPECT_GE(us * 1e3 * 1.000001, problem.flops()) << to_string(problem) << " with " << to_string(text);
       }
     }
@@ -240,7 +241,7 @@ TEST(ImplicitGemm, IsEstimatedBesideDirectAsItWasMeasured) {
 
 TEST(ImplicitGemm, RefusesConfigsThatMakeNoSense) {
   const ConvProblem problem = parse_problem("mb1ic3ih8oc8kh3ph1 layout=nhwc");
-  const int bits = cpu::implicit_gemm_vector_bits(info());
+  const int bits = cpu::widest_vector_bits(info());
   const ImplicitGemmConfig good{.vector_bits = bits, .pixels = 4, .vectors = 1};
   EXPECT_TRUE(cpu::implicit_gemm_accepts(problem, info(), good));
   const auto reason = [&](auto change) {

@@ -12,6 +12,7 @@
 #include "base/random_bits.h"
 #include "cpu/cpu.h"
 #include "cpu/implicit_gemm/implicit_gemm_candidates.h"
+#include "cpu/instruction_sets.h"
 #include "problem/activation.h"
 #include "problem/element.h"
 
@@ -20,7 +21,7 @@ namespace {
 
 template <class Check>
 void for_each_instruction_set(Check&& check) {
-  for (int bits = cpu::implicit_gemm_vector_bits(cpu::backend().info()); bits >= 128; bits /= 2) {
+  for (int bits = cpu::widest_vector_bits(cpu::backend().info()); bits >= 128; bits /= 2) {
     const cpu::TensorKernels* kernels = cpu::tensor_kernels(bits);
     ASSERT_NE(kernels, nullptr) << bits;
     SCOPED_TRACE(bits);

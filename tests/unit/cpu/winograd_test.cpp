@@ -9,6 +9,7 @@
 #include "cpu/cpu.h"
 #include "cpu/direct/direct_candidates.h"
 #include "cpu/direct/direct_kernels.h"
+#include "cpu/instruction_sets.h"
 #include "cpu/reference.h"
 #include "cpu/winograd/winograd_candidates.h"
 #include "measure/testbed.h"
@@ -49,7 +50,7 @@ struct Host {
 
 cpu::WinogradConfig small_config(int m) {
   return {
-      .vector_bits = cpu::direct_vector_bits(info()), .tile = m, .channels = 4, .vectors = 3, .tiles = 20};
+      .vector_bits = cpu::widest_vector_bits(info()), .tile = m, .channels = 4, .vectors = 3, .tiles = 20};
 }
 
 TEST(WinogradTransform, IsAConvolution) {
@@ -76,7 +77,7 @@ TEST(WinogradTransform, IsAConvolution) {
 TEST(Winograd, EveryInstructionSetAndTile) {
   int checked = 0;
   std::uint64_t drawn = 0;
-  for (int bits = cpu::direct_vector_bits(info()); bits >= 128; bits /= 2)
+  for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
     for (const cpu::TileShape& shape : cpu::direct_kernels(bits)->tiles)
       for (int i = 0; i < 4; ++i) {
         ConvProblem problem = random_winograd_problem(7, ++drawn);
