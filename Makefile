@@ -1,5 +1,5 @@
 # Thin doors over scripts/setup and the CMake presets (CMakePresets.json). `make` alone lists them.
-.PHONY: help setup nvrtc python tune install test asan tsan check
+.PHONY: help setup nvrtc python tune install test arm asan tsan check
 
 PREFIX ?= /usr/local
 
@@ -8,6 +8,7 @@ help:
 	@echo 'make tune    setup, build, tune AlexNet conv1 on the best device here and print the table'
 	@echo 'make install setup, build, install library, headers and command (PREFIX=$(PREFIX))'
 	@echo 'make test    setup, build, run every test'
+	@echo 'make arm     the CPU kernels for 64-bit Arm, under an emulator'
 	@echo 'make asan    every test under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make tsan    every test under ThreadSanitizer'
 	@echo 'make check   formatting, the include rules and clang-tidy'
@@ -36,6 +37,10 @@ test: nvrtc python
 	cmake --preset release
 	cmake --build --preset release
 	ctest --preset release --parallel $$(nproc)
+
+arm: setup
+	mkdir -p build
+	tests/aarch64/run.sh build/aarch64
 
 asan tsan: nvrtc python
 	cmake --preset $@

@@ -65,8 +65,6 @@ TEST(CpuBackend, DescribesTheMachine) {
   if (info.l2_bytes > 0) {
     EXPECT_GT(info.l2_bytes, info.l1_bytes);
   }
-  const std::set<std::string> known = {"avx512", "avx2", "sse4", "sse2", "neon", "scalar"};
-  EXPECT_TRUE(known.contains(info.isa)) << info.isa;
 #if defined(__x86_64__)
   EXPECT_EQ(info.isa == "avx512", __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                                       __builtin_cpu_supports("avx512dq") &&

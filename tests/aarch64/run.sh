@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# run.sh BUILD_FOLDER: cross-compiles the CPU's kernels and their exactness tests for 64-bit Arm and runs them under an
+# emulator: with SVE of 256 bits, which tries NEON as well, and without SVE. 77, ctest's "skipped", where it cannot.
+set -euo pipefail
+
+skip() {
+  echo "aarch64: skipped, $1; on Debian: apt-get install g++-aarch64-linux-gnu qemu-user"
+  exit 77
+}
+
+here=$(cd "$(dirname "$0")" && pwd)
+command -v aarch64-linux-gnu-g++ >/dev/null || skip "there is no aarch64-linux-gnu-g++"
+emulator=$(command -v qemu-aarch64 || command -v qemu-aarch64-static) || skip "there is no qemu-aarch64"
+
+cmake -S "$here" -B "$1" -G Ninja --toolchain "$here/../../cmake/aarch64.cmake" >"$1.log" 2>&1 || { cat "$1.log"; exit 1; }
+cmake --build "$1" --parallel "$(nproc)"
+"$emulator" -L /usr/aarch64-linux-gnu -cpu max,sve256=on "$1/kernels_test" --gtest_brief=1
+"$emulator" -L /usr/aarch64-linux-gnu -cpu max,sve=off "$1/kernels_test" --gtest_brief=1 --gtest_filter='ImplicitGemm.*:TensorKernels.*:InstructionSets.*'
