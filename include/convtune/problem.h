@@ -34,8 +34,8 @@ namespace convtune {
 // stated output asks for is derived. Otherwise back, bottom and right equal front, top and left. See
 // docs/decisions/0019-benchdnns-lines.md. Words: precision=auto|fp32|tf32|fp16|bf16  layout=nchw|nhwc
 // dtype=T, X:W:Y or X:W:Y:BIAS of f32|f16|bf16
-//        dir=fwd|bwd_d|bwd_w  act=none|relu|clip:LOW:HIGH|silu|gelu_erf|gelu_tanh|hardswish|leaky_relu:SLOPE|
-//        sigmoid  bias=0|1 (default 1, and 0 for bwd_d)  residual=0|1  rounding=once|eager
+//        dir=fwd|bwd_d|bwd_w  act=relu|clip:LOW:HIGH|... (convtune/tensor.h; default none)
+//        bias=0|1 (default 1, and 0 for bwd_d)  residual=0|1  rounding=once|eager
 //        pad_back=N  pad_bottom=N  pad_right=N
 // benchdnn's own --dt=, --dir= and --attr-post-ops= are read as words too, and written as ours.
 struct ConvProblem {

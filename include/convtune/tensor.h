@@ -53,6 +53,7 @@ enum class Precision {
 //   leaky_relu  v where v > 0, else alpha * v
 //   sigmoid     1 / (1 + exp(-v))
 enum class Activation { none, relu, clip, silu, gelu_erf, gelu_tanh, hardswish, leaky_relu, sigmoid };
+constexpr Activation kLastActivation = Activation::sigmoid;
 
 // When an output is rounded to its element type: once, after the activation; or after each of sum, bias,
 // residual and activation, as frameworks do that run them one by one.

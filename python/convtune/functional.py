@@ -159,8 +159,8 @@ def conv2d(
     y: (N, K, P, Q), contiguous, a new array of x's library; a batch of 0 gives an empty one. `stride`, `dilation`: a
     number or (vertical, horizontal). `padding`: a number, a pair, (top, left, bottom, right), "same" or "valid".
     `precision` of the products: "fp32", "tf32", "fp16", "bf16"; None: the device's default, and for PyTorch on a GPU
-    what torch.backends.cudnn allows. `activation`: None, or the word of a Problem's: "relu", "clip:0:6", "silu",
-    "gelu_erf", "gelu_tanh", "hardswish", "leaky_relu:0.01", "sigmoid".
+    what torch.backends.cudnn allows. `activation`: None, or the word of a Problem's: "relu", "clip:0:6",
+    "leaky_relu:0.01" and so on.
 
     What no kernel here is for runs on `reference`, right and slow, as `plan` says of it; with PyTorch's tensors it is
     PyTorch's own convolution that runs then.

@@ -40,8 +40,8 @@ class Problem:
     bwd_d and bwd_w are the gradients of x and of w, of the forward problem that the other fields describe.
 
     Added to the sum, in this order: `bias` (the default, but for bwd_d, which has none; in bwd_w: its gradient is
-    asked too), `residual` (of y's shape and type), `activation`: none, relu, clip:LOW:HIGH, silu, gelu_erf, gelu_tanh,
-    hardswish, leaky_relu:SLOPE, sigmoid. `rounding` to y's type: once, at the end, or eager, after each of them.
+    asked too), `residual` (of y's shape and type), `activation`: none, relu, clip:LOW:HIGH or another
+    of docs/problems.md. `rounding` to y's type: once, at the end, or eager, after each of them.
     `name` is a label for people, and no part of equality.
 
     A Problem is valid: making a wrong one raises InvalidArgument that names the field and the numbers. It is

@@ -65,7 +65,7 @@ bool checked_flag(const char* field, std::int32_t value) {
   return value == 1;
 }
 
-// The numbers of the two faces are the same.
+// The numbers of the two faces are the same; of activations, tests/unit/problem/tensor_test.cpp says so.
 static_assert(CONVTUNE_F32 == static_cast<int>(DType::f32) && CONVTUNE_F16 == static_cast<int>(DType::f16) &&
               CONVTUNE_BF16 == static_cast<int>(DType::bf16));
 static_assert(CONVTUNE_NCHW == static_cast<int>(Layout::nchw) &&
@@ -75,15 +75,6 @@ static_assert(CONVTUNE_AUTOMATIC == static_cast<int>(Precision::automatic) &&
               CONVTUNE_TF32 == static_cast<int>(Precision::tf32) &&
               CONVTUNE_FP16 == static_cast<int>(Precision::fp16) &&
               CONVTUNE_BF16_PRODUCTS == static_cast<int>(Precision::bf16));
-static_assert(CONVTUNE_NO_ACTIVATION == static_cast<int>(Activation::none) &&
-              CONVTUNE_RELU == static_cast<int>(Activation::relu) &&
-              CONVTUNE_CLIP == static_cast<int>(Activation::clip) &&
-              CONVTUNE_SILU == static_cast<int>(Activation::silu) &&
-              CONVTUNE_GELU_ERF == static_cast<int>(Activation::gelu_erf) &&
-              CONVTUNE_GELU_TANH == static_cast<int>(Activation::gelu_tanh) &&
-              CONVTUNE_HARDSWISH == static_cast<int>(Activation::hardswish) &&
-              CONVTUNE_LEAKY_RELU == static_cast<int>(Activation::leaky_relu) &&
-              CONVTUNE_SIGMOID == static_cast<int>(Activation::sigmoid));
 static_assert(CONVTUNE_FORWARD == static_cast<int>(Direction::forward) &&
               CONVTUNE_BACKWARD_DATA == static_cast<int>(Direction::backward_data) &&
               CONVTUNE_BACKWARD_WEIGHTS == static_cast<int>(Direction::backward_weights));
@@ -126,8 +117,7 @@ ConvProblem read_problem(const convtune_problem* problem) {
   to.alpha = from.alpha, to.beta = from.beta;
   to.layout = checked("problem: layout", from.layout, Layout::nhwc);
   to.precision = checked("problem: precision", from.precision, Precision::bf16);
-  to.activation = checked("problem: activation", from.activation,
-                          static_cast<Activation>(activation_usages().size() - 1));
+  to.activation = checked("problem: activation", from.activation, kLastActivation);
   to.bias = checked_flag("problem: bias", from.bias);
   if (from.reserved != 0) throw bad(fmt::format("problem: reserved is {}; it must be 0", from.reserved));
   validate(to);

@@ -38,7 +38,7 @@ struct FinishArgs {
 };
 using Finish = void (*)(const FinishArgs&);
 
-constexpr int kActivations = static_cast<int>(Activation::sigmoid) + 1;
+constexpr int kActivations = static_cast<int>(kLastActivation) + 1;
 
 struct TensorKernels {
   int lanes;  // floats in a vector

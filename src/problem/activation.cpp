@@ -36,12 +36,12 @@ constexpr ActivationRow kRows[] = {
     {sigmoid, "sigmoid", [](double v, double, double) { return 1 / (1 + std::exp(-v)); }},
 };
 
-constexpr bool in_order() {
+constexpr bool complete_and_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i)
     if (static_cast<std::size_t>(kRows[i].activation) != i) return false;
-  return true;
+  return kRows[std::size(kRows) - 1].activation == kLastActivation;
 }
-static_assert(in_order());
+static_assert(complete_and_in_order());
 
 }  // namespace
 

@@ -2,6 +2,8 @@
 // made for. A kernel takes part in what it supports, so a new one is tested by being in the table.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <ostream>
 #include <string>
@@ -11,6 +13,7 @@
 #include "convtune/cases.h"
 #include "cuda/launch/kernel_algorithm.h"
 #include "plan/algorithms.h"
+#include "problem/activation.h"
 
 namespace convtune {
 namespace cuda {
@@ -158,9 +161,11 @@ inline std::vector<ConvProblem> small_problems() {
 inline std::vector<ConvProblem> with_each_activation(ConvProblem problem) {
   problem.activation = Activation::none;
   std::vector<ConvProblem> problems;
-  for (const char* activation : {"none", "relu", "clip:-0.5:2", "silu", "gelu_erf", "gelu_tanh", "hardswish",
-                                 "leaky_relu:0.25", "sigmoid"})
-    problems.push_back(parse_problem(to_string(problem) + " act=" + activation));
+  for (const ActivationRow& row : activation_rows()) {
+    const char* const parameters[] = {"", ":0.25", ":-0.5:2"};
+    problems.push_back(parse_problem(
+        fmt::format("{} act={}{}", to_string(problem), row.name(), parameters[row.parameters()])));
+  }
   return problems;
 }
 

@@ -32,6 +32,7 @@ __device__ __forceinline__ float activate(float v, float alpha, float beta) {
   } else if constexpr (kActivation == ConvActivation::sigmoid) {
     return times_sigmoid(1, v);
   } else {
+    static_assert(kActivation == ConvActivation::none);
     return v;
   }
 }

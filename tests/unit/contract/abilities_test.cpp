@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "problem/activation.h"
 #include "problem/random_problem.h"
 
 namespace convtune {
@@ -63,13 +64,11 @@ TEST(Abilities, EagerRoundingCountsWhereItMakesADifference) {
 TEST(Abilities, AllOfThemTakeEverything) {
   Abilities all{.types = {DType::f32, DType::f16, DType::bf16},
                 .mixed_types = true,
-                .activations = {},
+                .activations = all_activations(),
                 .residual = true,
                 .eager_rounding = true,
                 .depth = true,
                 .backward = true};
-  for (int activation = 0; activation <= static_cast<int>(Activation::sigmoid); ++activation)
-    all.activations.push_back(static_cast<Activation>(activation));
   int refused_by_default = 0;
   for (std::uint64_t index = 0; index < 2000; ++index) {
     const ConvProblem problem = random_problem_of_any_kind(23, index);

@@ -3,9 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <string>
 #include <vector>
 
 #include "convtune/error.h"
+#include "problem/activation.h"
 #include "refusal.h"
 
 namespace convtune {
@@ -18,8 +25,7 @@ TEST(Tensor, EveryNameParsesBack) {
   for (const Precision value :
        {Precision::automatic, Precision::fp32, Precision::tf32, Precision::fp16, Precision::bf16})
     EXPECT_EQ(parse_precision(to_string(value)), value);
-  for (int value = 0; value <= static_cast<int>(Activation::sigmoid); ++value)
-    EXPECT_EQ(parse_activation(to_string(static_cast<Activation>(value))), static_cast<Activation>(value));
+  for (const Activation value : all_activations()) EXPECT_EQ(parse_activation(to_string(value)), value);
   for (const Direction value : {Direction::forward, Direction::backward_data, Direction::backward_weights})
     EXPECT_EQ(parse_direction(to_string(value)), value);
   for (const Rounding value : {Rounding::once, Rounding::eager})
@@ -36,9 +42,40 @@ TEST(Tensor, UnknownNamesListTheKnown) {
   EXPECT_EQ(refusal([] { parse_layout(""); }), "layout '' is not one of nchw, nhwc, ncw, nwc, ncdhw, ndhwc");
   EXPECT_EQ(refusal([] { parse_precision("fp64"); }),
             "precision 'fp64' is not one of auto, fp32, tf32, fp16, bf16");
-  EXPECT_EQ(refusal([] { parse_activation("\n"); }),
-            "act '\\x0a' is not one of none, relu, clip, silu, gelu_erf, gelu_tanh, hardswish, leaky_relu, "
-            "sigmoid");
+  std::string known;
+  for (const ActivationRow& row : activation_rows())
+    known += (known.empty() ? "" : ", ") + std::string(row.name());
+  EXPECT_EQ(refusal([] { parse_activation("\n"); }), "act '\\x0a' is not one of " + known);
+}
+
+// The words between the braces of `enum`, in lower case and without what they are set to.
+std::vector<std::string> enumerators(const std::string& file, const std::string& of) {
+  std::ifstream in(std::string(CONVTUNE_SOURCE_DIR) + "/" + file);
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  const std::size_t begin = text.find(of + " {"), end = text.find('}', begin);
+  std::vector<std::string> words;
+  if (begin == std::string::npos) return words;
+  const std::string body = std::regex_replace(text.substr(begin + of.size(), end - begin - of.size()),
+                                              std::regex(R"(/\*.*?\*/)"), "");
+  const std::regex word(R"([A-Za-z_]+)");
+  for (std::sregex_iterator match(body.begin(), body.end(), word); match != std::sregex_iterator(); ++match) {
+    std::string& lower = words.emplace_back(match->str());
+    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  }
+  return words;
+}
+
+// The C face and device code can include nothing of the C++ face, and have enumerations of their own.
+TEST(Tensor, ActivationsAreTheSameEverywhere) {
+  std::vector<std::string> names, c_names;
+  for (const ActivationRow& row : activation_rows()) {
+    names.emplace_back(row.name());
+    c_names.push_back(row.activation == Activation::none ? "convtune_no_activation"
+                                                         : "convtune_" + names.back());
+  }
+  EXPECT_EQ(enumerators("include/convtune/tensor.h", "enum class Activation"), names);
+  EXPECT_EQ(enumerators("src/cuda/tile/conv_extents.h", "enum class ConvActivation"), names);
+  EXPECT_EQ(enumerators("include/convtune/c.h", "typedef enum convtune_activation"), c_names);
 }
 
 TEST(Tensor, SizesOfElements) {
