@@ -13,8 +13,7 @@ namespace convtune {
 // `across` strips a turn; input rows are on their way for `ahead` passes, into a ring of rows.
 struct DirectDepthwiseSm80 {
   ConvExtents conv;
-  int rows = 1, columns = 1, channels = 4, width = 1, down = 1, across = 1, passes = 1, ahead = 1, blocks = 1,
-      streamed = 0;
+  int rows = 1, columns = 1, channels = 4, width = 1, down = 1, across = 1, passes = 1, ahead = 1, blocks = 1;
   bool aligned = true;  // not a choice: tensors begin at multiples of 16 bytes
   static constexpr const char* kName = "DirectDepthwiseSm80";
   template <class Self, class F>
@@ -29,7 +28,6 @@ struct DirectDepthwiseSm80 {
     field("passes", self.passes, 1, kMostPasses, "passes from a tile's top to its bottom");
     field("ahead", self.ahead, 1, kMostAhead, "passes whose input rows are on their way");
     field("blocks", self.blocks, 1, 32, "blocks that an SM shall hold at once, a launch bound");
-    field("streamed", self.streamed, 0, 1, "outputs of 4 bytes are stored to be evicted first");
     field("aligned", self.aligned);
   }
   constexpr bool asks_alignment() const { return word() == 1 ? vectors() : conv.c % word() == 0; }

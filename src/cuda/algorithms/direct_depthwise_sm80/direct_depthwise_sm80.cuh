@@ -272,9 +272,7 @@ __device__ __forceinline__ void store(const Sums<config>& sums, const Channels<c
 #pragma unroll
     for (int channel = 0; channel < config.width; ++channel)
       value[channel] = finished<config>(sums[row][column][channel], bias[channel], value[channel]);
-    if constexpr (config.word() == 1 && config.streamed == 1) {
-      if (exists(row, column)) __stcs(to + at, value[0]);
-    } else if constexpr (config.word() == 1) {
+    if constexpr (config.word() == 1) {
       ptx::st_global_if(to + at, value[0], exists(row, column));
     } else {
       const unsigned word = pack_halves<a.y_type>(value[0], value[config.width - 1]);
