@@ -66,6 +66,7 @@ _ACTIVATIONS: dict[str, Any] = {
     "hardswish": _functional.hardswish,
     "leaky_relu": _functional.leaky_relu,
     "sigmoid": torch.sigmoid,
+    "softplus": _functional.softplus,
 }
 
 

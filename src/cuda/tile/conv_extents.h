@@ -6,7 +6,18 @@ namespace convtune {
 
 // In the order of convtune/tensor.h, as PyTorch defines them (tile/epilogue.cuh). clip: between alpha and
 // beta; leaky_relu: a slope of alpha.
-enum class ConvActivation { none, relu, clip, silu, gelu_erf, gelu_tanh, hardswish, leaky_relu, sigmoid };
+enum class ConvActivation {
+  none,
+  relu,
+  clip,
+  silu,
+  gelu_erf,
+  gelu_tanh,
+  hardswish,
+  leaky_relu,
+  sigmoid,
+  softplus
+};
 
 // Of a tensor in memory (tile/element.cuh).
 enum class ElementType { f32, f16, bf16 };
