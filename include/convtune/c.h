@@ -80,8 +80,7 @@ typedef enum convtune_activation {
   CONVTUNE_GELU_TANH = 5,
   CONVTUNE_HARDSWISH = 6,
   CONVTUNE_LEAKY_RELU = 7, /* alpha: the slope below 0 */
-  CONVTUNE_SIGMOID = 8,
-  CONVTUNE_SOFTPLUS = 9
+  CONVTUNE_SIGMOID = 8
 } convtune_activation;
 /* How it is written: "clip:LOW:HIGH". Null behind the last: count from 0 to find all that there are. */
 CONVTUNE_API const char* convtune_activation_usage(int32_t activation);

@@ -52,20 +52,8 @@ enum class Precision {
 //   hardswish   v * min(max(v + 3, 0), 6) / 6
 //   leaky_relu  v where v > 0, else alpha * v
 //   sigmoid     1 / (1 + exp(-v))
-//   softplus    log(1 + exp(v)), v above 20
-enum class Activation {
-  none,
-  relu,
-  clip,
-  silu,
-  gelu_erf,
-  gelu_tanh,
-  hardswish,
-  leaky_relu,
-  sigmoid,
-  softplus
-};
-constexpr Activation kLastActivation = Activation::softplus;
+enum class Activation { none, relu, clip, silu, gelu_erf, gelu_tanh, hardswish, leaky_relu, sigmoid };
+constexpr Activation kLastActivation = Activation::sigmoid;
 
 // When an output is rounded to its element type: once, after the activation; or after each of sum, bias,
 // residual and activation, as frameworks do that run them one by one.

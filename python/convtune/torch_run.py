@@ -66,7 +66,6 @@ _ACTIVATIONS: dict[str, Any] = {
     "hardswish": _functional.hardswish,
     "leaky_relu": _functional.leaky_relu,
     "sigmoid": torch.sigmoid,
-    "softplus": _functional.softplus,
 }
 
 

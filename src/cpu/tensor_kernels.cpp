@@ -292,9 +292,6 @@ HWY_INLINE Vector activate(Vector v, float alpha, float beta) {
     return hn::IfThenElse(hn::Gt(v, zero), v, hn::Mul(hn::Set(d, alpha), v));
   } else if constexpr (activation == Activation::sigmoid) {
     return hn::IfThenElse(hn::IsNaN(v), v, sigmoid(v));
-  } else if constexpr (activation == Activation::softplus) {
-    const Vector bent = hn::Log1p(d, hn::Exp(d, hn::Min(v, hn::Set(d, 20.0F))));
-    return hn::IfThenElse(hn::Or(hn::Gt(v, hn::Set(d, 20.0F)), hn::IsNaN(v)), v, bent);
   } else {
     static_assert(activation == Activation::none);
     return v;

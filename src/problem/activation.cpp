@@ -34,7 +34,6 @@ constexpr ActivationRow kRows[] = {
      [](double v, double, double) { return std::isnan(v) ? v : v * std::clamp(v + 3, 0.0, 6.0) / 6; }},
     {leaky_relu, "leaky_relu:SLOPE", [](double v, double slope, double) { return v > 0 ? v : slope * v; }},
     {sigmoid, "sigmoid", [](double v, double, double) { return 1 / (1 + std::exp(-v)); }},
-    {softplus, "softplus", [](double v, double, double) { return v > 20 ? v : std::log1p(std::exp(v)); }},
 };
 
 constexpr bool complete_and_in_order() {

@@ -6,18 +6,7 @@ namespace convtune {
 
 // In the order of convtune/tensor.h, as PyTorch defines them (tile/epilogue.cuh). clip: between alpha and
 // beta; leaky_relu: a slope of alpha.
-enum class ConvActivation {
-  none,
-  relu,
-  clip,
-  silu,
-  gelu_erf,
-  gelu_tanh,
-  hardswish,
-  leaky_relu,
-  sigmoid,
-  softplus
-};
+enum class ConvActivation { none, relu, clip, silu, gelu_erf, gelu_tanh, hardswish, leaky_relu, sigmoid };
 
 // Of a tensor in memory (tile/element.cuh).
 enum class ElementType { f32, f16, bf16 };

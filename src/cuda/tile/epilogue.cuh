@@ -31,8 +31,6 @@ __device__ __forceinline__ float activate(float v, float alpha, float beta) {
     return v > 0 ? v : v * alpha;
   } else if constexpr (kActivation == ConvActivation::sigmoid) {
     return times_sigmoid(1, v);
-  } else if constexpr (kActivation == ConvActivation::softplus) {
-    return v > 20 ? v : log1pf(expf(v));
   } else {
     static_assert(kActivation == ConvActivation::none);
     return v;

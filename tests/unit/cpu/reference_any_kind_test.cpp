@@ -93,8 +93,6 @@ double activated(const ConvProblem& a, double v) {
       return std::max(v, 0.0) + low * std::min(v, 0.0);
     case Activation::sigmoid:
       return 0.5 * (1 + std::tanh(v / 2));
-    case Activation::softplus:
-      return std::max(v, 0.0) + std::log(1 + std::exp(-std::abs(v)));
     default:
       return v;
   }
