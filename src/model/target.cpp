@@ -65,6 +65,10 @@ std::vector<Target> built_in() {
       // "NVIDIA L40S" data sheet: 18176 CUDA cores = 142 SMs, 864 GB/s, tf32 183, bf16 and fp16 362.05;
       // 91.6 fp32 TFLOPS make 2520 MHz; L2 98304 KB is the AD102's ("NVIDIA Ada GPU Architecture").
       make({8, 9}, {"l40s", "NVIDIA L40S", 142, 2520, 864, 183, 362.05, 362.05, 96}),
+      // "NVIDIA L4" data sheet: 7424 CUDA cores = 58 SMs, 300 GB/s, tf32 120, bf16 and fp16 242 with
+      // sparsity, so
+      // half of that dense; 30.3 fp32 TFLOPS make 2040 MHz; L2 48 MB is the AD104's.
+      make({8, 9}, {"l4", "NVIDIA L4", 58, 2040, 300, 60, 121, 121, 48}),
       // "NVIDIA H100 Tensor Core GPU Architecture" whitepaper, SXM5: 132 SMs, 3352 GB/s, tf32 494.7, bf16
       // and fp16 989.4, L2 50 MB; 494.7 tf32 TFLOPS make 1830 MHz.
       make({9, 0}, {"h100", "NVIDIA H100 80GB SXM5", 132, 1830, 3352, 494.7, 989.4, 989.4, 50}),
