@@ -14,7 +14,6 @@ void set_threads(int threads);                   // from now on; at least 1
 const Algorithm& winograd();                     // winograd/winograd.cpp
 const Algorithm& direct();                       // direct/direct.cpp
 const Algorithm& implicit_gemm();                // implicit_gemm/implicit_gemm.cpp
-const Algorithm& naive();                        // naive/naive.cpp
 const Algorithm& reference();                    // reference.cpp
 const Algorithm* onednn();                       // onednn/; null where none was found
 std::string onednn_version();                    // "3.2.0", or why there is none
