@@ -21,7 +21,8 @@
   ROW(avx2, 256, 16, true, AVX2, has_sse4() && X86("avx2") && X86("fma") && X86("bmi") && X86("bmi2"), __VA_ARGS__) \
   ROW(sse4, 128, 16, false, SSE4, X86("ssse3") && X86("sse4.1") && X86("sse4.2") && X86("aes") && X86("pclmul"),  \
       __VA_ARGS__)                                                                                              \
-  ROW(sve, 256, 32, true, SVE_256, sve_bits() == 256, __VA_ARGS__)
+  ROW(sve, 256, 32, true, SVE_256, sve_bits() == 256, __VA_ARGS__)                                              \
+  ROW(neon, 128, 32, false, NEON, is_aarch64(), __VA_ARGS__)
 // clang-format on
 
 // For Highway's headers, which come after this one: its targets are those of the table, and none at all.
