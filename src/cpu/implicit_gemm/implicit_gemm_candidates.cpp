@@ -117,7 +117,7 @@ double implicit_gemm_cycles(const ConvProblem& problem, const DeviceInfo& info,
 }
 
 Support implicit_gemm_supports(const ConvProblem& problem, const DeviceInfo& info) {
-  const Abilities abilities{.types = {DType::f32, DType::bf16},
+  const Abilities abilities{.types = {DType::f32, DType::f16, DType::bf16},
                             .mixed_types = true,
                             .activations = all_activations(),
                             .residual = true,
