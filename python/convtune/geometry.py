@@ -48,7 +48,7 @@ def real(value: Any, what: str) -> float:
 
 def steps_of(value: Steps, what: str, axes: int = 2) -> tuple[int, ...]:
     """A number for each axis."""
-    if not isinstance(value, Sequence):
+    if type(value) is int or not isinstance(value, Sequence):
         return (whole(value, what),) * axes
     if len(value) not in (1, axes):
         raise InvalidArgument(f"{what} takes a number or {_STEPS[axes]}, not {tuple(value)!r}")
@@ -62,6 +62,8 @@ def padding_of(
     """What comes before the image along each axis, then what comes behind it. "same" keeps the image's size at
     stride 1; an odd row or column goes behind, as in PyTorch."""
     axes = len(filter_size)
+    if type(value) is int:
+        return (whole(value, "padding"),) * (2 * axes)
     if isinstance(value, str):
         if value == "valid":
             return (0,) * (2 * axes)

@@ -22,6 +22,7 @@ __all__ = ["Problem", "as_problem", "problem_of"]
 _MAX_NAME_BYTES = 2048
 # The letters of a line, and its name with or without quotes; a case's name is no such thing.
 _LETTERS = re.compile(r"\s*(?:_|(?:mb|g|[io]c|[iokspd][dhw])\d+)+(?:n(?:\"([^\"]*)\"|(\S*)))?(?=\s|$)")
+_NO_NAME = re.compile(r"[\x00-\x1f\x7f\"]")
 _ELEMENT_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 
 
@@ -106,26 +107,26 @@ class Problem:
         edges = padding_of(padding, filter_size, steps, holes)
         if axes == 3 and (d, t, steps[0], holes[0], edges[0], edges[3]) == (1, 1, 1, 1, 0, 0):  # no depth after all
             steps, holes, edges = steps[1:], holes[1:], edges[1:3] + edges[4:]
-        depth = {"d (id)": d, "t (kd)": t, "stride_d (sd)": steps[-3:][0], "dilation_d (dd + 1)": holes[-3:][0]}
-        for what in [what for what, value in depth.items() if value == 0 and axes == 3]:  # the library takes 0 for 1
-            raise InvalidArgument(f"{what} is 0; it must be at least 1")
+        if axes == 3:  # the library takes 0 for 1
+            depth = {"d (id)": d, "t (kd)": t, "stride_d (sd)": steps[-3:][0], "dilation_d (dd + 1)": holes[-3:][0]}
+            for what in [what for what, value in depth.items() if value == 0]:
+                raise InvalidArgument(f"{what} is 0; it must be at least 1")
         values["stride"], values["dilation"], values["padding"] = steps, holes, edges
         values["direction"] = one_of(direction, DIRECTIONS, "direction")
         values["bias"] = direction != "bwd_d" if bias is None else bool(bias)
         values["residual"] = bool(residual)
-        values["dtype"] = types_text(*types_of(dtype))
+        values["dtype"] = dtype if dtype in DTYPES else types_text(*types_of(dtype))
         values["layout"] = one_of(layout, LAYOUTS, "layout")
         values["precision"] = one_of(precision, PRECISIONS, "precision")
-        values["activation"] = activation_text(*activation_of(activation))
+        values["activation"] = "none" if activation == "none" else activation_text(*activation_of(activation))
         values["rounding"] = one_of(rounding, ROUNDINGS, "rounding")
-        if len(name.encode("utf-8", "replace")) > _MAX_NAME_BYTES or re.search(r"[\x00-\x1f\x7f\"]", name):
+        if name and (len(name.encode("utf-8", "replace")) > _MAX_NAME_BYTES or _NO_NAME.search(name)):
             raise InvalidArgument(
                 f"the name {name!r} is longer than {_MAX_NAME_BYTES} bytes, or holds a double quote or a control "
                 "character"
             )
         values["name"] = name
-        for key, value in values.items():
-            object.__setattr__(self, key, value)
+        self.__dict__.update(values)  # its own attributes refuse to be set
         self.output_size  # validates
 
     @classmethod
@@ -173,8 +174,8 @@ class Problem:
     def to_c(self) -> CProblem:
         front, top, left, back, bottom, right = self._with_depth(self.padding, 0)
         (stride_d, *stride), (dilation_d, *dilation) = self._with_depth(self.stride), self._with_depth(self.dilation)
-        x, w, y, bias = (DTYPES.index(one) for one in self.dtypes)
-        activation, parameters = activation_of(self.activation)
+        x, w, y, bias = map(DTYPES.index, types_of(self.dtype))
+        activation, parameters = ("none", ()) if self.activation == "none" else activation_of(self.activation)
         return CProblem(
             sizeof(CProblem),
             *(self.n, self.c, self.h, self.w, self.k, self.r, self.s, self.groups),
