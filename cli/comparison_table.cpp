@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "convtune/units.h"
 #include "output.h"
-#include "units.h"
 
 namespace convtune::cli {
 namespace {
@@ -65,7 +65,7 @@ std::string table_of(const Comparison& comparison, const Providers& rows, const 
   double least_us = 0;
   for (const ProviderResult* row : rows)
     if (row->time_us > 0 && (least_us == 0 || row->time_us < least_us)) least_us = row->time_us;
-  const auto rate = [](double work, double us) { return us > 0 ? work / us / 1e3 : 0; };
+  const auto rate = [](double work, double us) { return us > 0 ? work / us * 1e6 : 0; };
   const Scale time = scale_of_us(least_us),
               flops = scale_of_flops(rate(comparison.problem.flops(), least_us)),
               bytes = scale_of_bytes(rate(comparison.problem.bytes(), least_us));
@@ -115,31 +115,6 @@ std::string remainder(const Comparison& comparison, std::size_t hidden, const St
     }
   }
   return out;
-}
-
-// A median, and how far samples lie from it as a rule.
-std::string measured(const ProviderResult& one) {
-  return time_text(one.time_us) +
-         (one.n > 1 ? fmt::format(" ±{:.1f} %", 100 * one.mad_us / one.time_us) : "");
-}
-
-// Who won, and by how much.
-std::string verdict(const Comparison& comparison) {
-  const ProviderResult& own = comparison.providers.front();
-  const ProviderResult* const peer = best_peer(comparison);
-  if (!own.failure.empty() || own.time_us <= 0) return "convtune has no answer here";
-  if (!peer) return "no peer ran here";
-  const std::string numbers = fmt::format("{} against {}", measured(own), measured(*peer));
-  if (same_way(own, *peer))
-    return fmt::format("convtune runs the fastest of the vendor's ways, {}", peer->name);
-  if (comparison.speedup > 1 + kTieShare)
-    return fmt::format("convtune is {:.2f}x faster than the best of the vendor's ways, {}: {}",
-                       comparison.speedup, peer->name, numbers);
-  if (comparison.speedup >= 1 - kTieShare)
-    return fmt::format("convtune and the best of the vendor's ways, {}, are equally fast (±{:g} %): {}",
-                       peer->name, 100 * kTieShare, numbers);
-  return fmt::format("convtune is {:.2f}x slower than the best of the vendor's ways, {}: {}",
-                     1 / comparison.speedup, peer->name, numbers);
 }
 
 // convtune's config has a line of its own, and the decision need not tell it again.

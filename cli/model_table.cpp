@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "convtune/units.h"
 #include "output.h"
-#include "units.h"
 
 namespace convtune::cli {
 namespace {

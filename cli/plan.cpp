@@ -10,12 +10,12 @@
 #include "convtune/database.h"
 #include "convtune/error.h"
 #include "convtune/estimate.h"
+#include "convtune/units.h"
 #include "model_table.h"
 #include "options.h"
 #include "output.h"
 #include "table.h"
 #include "target_sheet.h"
-#include "units.h"
 
 namespace convtune::cli {
 namespace {

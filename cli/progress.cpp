@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 
+#include "convtune/units.h"
 #include "output.h"
-#include "units.h"
 
 namespace convtune::cli {
 namespace {
@@ -21,6 +23,13 @@ double steady_seconds() {
 }
 
 }  // namespace
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<long long>(std::ceil(std::max(0.0, seconds)));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+}
 
 std::string progress_text(std::string_view label, const Progress& progress) {
   std::string text;

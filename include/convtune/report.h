@@ -14,6 +14,7 @@
 #include "convtune/device.h"
 #include "convtune/refine.h"
 #include "convtune/tuner.h"
+#include "convtune/units.h"
 #include "convtune/verify.h"
 
 namespace convtune {
@@ -70,6 +71,8 @@ ReportSummary summarize(const std::vector<ReportRow>& rows);
 const ProviderResult* own_result(const ReportRow& row);
 // The best peer's; null where there is none.
 const ProviderResult* best_peer(const Comparison& comparison);
+// Who won, and by how much, in one sentence without its full stop.
+std::string verdict(const Comparison& comparison, Letters letters = Letters::ascii);
 
 // One pass through a model's convolutions: each row's time as often as it runs.
 struct ModelTimes {

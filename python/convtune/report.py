@@ -12,8 +12,6 @@ from .table import TIMES, lined_up, scale, time_text
 
 __all__ = ["Provider", "Report", "Tuning"]
 
-_TIE = 0.02  # a speed-up this near to 1
-
 
 @dataclass(frozen=True)
 class Provider:
@@ -140,7 +138,7 @@ class Report:
             if self.own.algorithm == "winograd" and self.own.roofline_fraction > 1:
                 runs += "more than 100 %: winograd makes fewer products than the roofline counts\n"
             unproven = " (not proven)" if self.tuning is not None and not self.tuning.proven else ""
-            text += f"\n{self._verdict(self.own)}{unproven}\n{runs}"
+            text += f"\n{self.json.get('verdict', '')}{unproven}\n{runs}"
         if self.decision:
             text += f"decision: {self._without_config(self.decision)}\n"
         if self.tuning is not None:
@@ -193,23 +191,6 @@ class Report:
         if more > 0:
             text += f"and {more} slower {'way' if more == 1 else 'ways'} of the vendor's (providers has them)\n"
         return text + "".join(f"{one.name} failed: {one.failure}\n" for one in failed)
-
-    def _verdict(self, own: Provider) -> str:
-        """Who won, and by how much."""
-        peer = self._peer()
-        if peer is None or not self.speedup:
-            return "no peer ran here"
-        if peer.name == own.how:
-            return f"convtune runs the fastest of the vendor's ways, {peer.name}"
-
-        def measured(one: Provider) -> str:
-            return time_text(one.time_us) + (f" ±{100 * one.mad_us / one.time_us:.1f} %" if one.n > 1 else "")
-
-        numbers = f"{measured(own)} against {measured(peer)}"
-        if abs(self.speedup - 1) <= _TIE:
-            return f"convtune and the best of the vendor's ways, {peer.name}, are equally fast (±2 %): {numbers}"
-        factor = f"{self.speedup:.2f}x faster" if self.speedup > 1 else f"{1 / self.speedup:.2f}x slower"
-        return f"convtune is {factor} than the best of the vendor's ways, {peer.name}: {numbers}"
 
     def _without_config(self, text: str) -> str:
         """Its own line tells it."""

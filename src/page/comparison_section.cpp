@@ -39,10 +39,6 @@ std::vector<const ProviderResult*> peers_of(const Comparison& comparison) {
   return peers;
 }
 
-std::string measured(const ProviderResult& one) {
-  return measured_text(one.time_us, one.mad_us, one.n > 1);
-}
-
 std::string outcome(const ReportRow& row) {
   const double speedup = row.comparison.speedup;
   if (!own_result(row)) return "failed";
@@ -50,24 +46,9 @@ std::string outcome(const ReportRow& row) {
   return speedup > 1 + kTieShare ? "win" : speedup < 1 - kTieShare ? "loss" : "tie";
 }
 
-std::string verdict(const ReportRow& row) {
-  const Comparison& comparison = row.comparison;
+std::string verdict_of(const ReportRow& row) {
   if (!row.failure.empty()) return "It failed: " + row.failure;
-  const ProviderResult* const own = own_result(row);
-  if (!own) return "convtune has no answer here.";
-  const ProviderResult* const peer = best_peer(comparison);
-  if (!peer || !(comparison.speedup > 0))
-    return fmt::format("convtune takes {}; no peer ran here.", measured(*own));
-  if (peer->name == with_config(*own))
-    return fmt::format("convtune runs the fastest of the vendor's ways, {}: {}.", peer->name, measured(*own));
-  const std::string numbers = fmt::format("{} against {}", measured(*own), measured(*peer));
-  const std::string result = outcome(row);
-  if (result == "tie")
-    return fmt::format("convtune and the best of the vendor's ways, {}, are equally fast (±{:g} %): {}.",
-                       peer->name, 100 * kTieShare, numbers);
-  return fmt::format("convtune is {:.2f}× {} than the best of the vendor's ways, {}: {}.",
-                     result == "win" ? comparison.speedup : 1 / comparison.speedup,
-                     result == "win" ? "faster" : "slower", peer->name, numbers);
+  return verdict(row.comparison, Letters::typographic) + ".";
 }
 
 // The roofs of a row: measured with it, or what its floor says of one of them.
@@ -256,7 +237,7 @@ Markup commands(const ReportRow& row, const ReportEnvironment& environment) {
 Markup case_section(const ReportRow& row, const ReportEnvironment& environment, const Limits& limits,
                     const Place& place) {
   const Comparison& comparison = row.comparison;
-  Markup html = markup("<p class=\"verdict\">{}</p>\n", verdict(row));
+  Markup html = markup("<p class=\"verdict\">{}</p>\n", verdict_of(row));
   html += facts(row);
   if (!comparison.providers.empty()) {
     const std::vector<const ProviderResult*> peers = peers_of(comparison);

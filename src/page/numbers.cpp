@@ -11,35 +11,7 @@ namespace {
 
 constexpr double kThousand = 999.95;
 
-Scale scale(const char* unit, double size, double reference) {
-  const double value = reference / size;
-  return {unit, size, value < 10 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0};
-}
-
 }  // namespace
-
-std::string Scale::operator()(double value) const {
-  return fmt::format("{:.{}f}", value / size, decimals);
-}
-
-Scale scale_of_us(double us) {
-  return us < kThousand         ? scale("µs", 1, us)
-         : us < 1e3 * kThousand ? scale("ms", 1e3, us)
-                                : scale("s", 1e6, us);
-}
-
-Scale scale_of_flops(double most) {
-  return most < 1e9 * kThousand ? scale("GFLOP/s", 1e9, most) : scale("TFLOP/s", 1e12, most);
-}
-
-Scale scale_of_bytes(double most) {
-  return most < 1e9 * kThousand ? scale("GB/s", 1e9, most) : scale("TB/s", 1e12, most);
-}
-
-std::string time_text(double us) {
-  const Scale scale = scale_of_us(us);
-  return scale(us) + ' ' + scale.unit;
-}
 
 std::string short_number(double value) {
   if (value == 0) return "0";
@@ -71,10 +43,6 @@ std::string bytes_text(double per_second) {
 
 std::string percent(double share) {
   return fmt::format("{:.1f} %", std::round(share * 1000) / 10 + 0.0);  // without "-0.0"
-}
-
-std::string measured_text(double us, double mad_us, bool spread) {
-  return time_text(us) + (spread && us > 0 ? fmt::format(" ±{:.1f} %", 100 * mad_us / us) : "");
 }
 
 }  // namespace convtune::page

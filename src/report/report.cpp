@@ -129,6 +129,7 @@ Json row_json(const ReportRow& row) {
   if (!comparison.incumbent.empty()) json["incumbent"] = comparison.incumbent;
   if (!comparison.best_peer.empty()) json["best_peer"] = comparison.best_peer;
   if (comparison.speedup > 0) json["speedup"] = comparison.speedup;
+  if (!comparison.providers.empty()) json["verdict"] = verdict(comparison);
   if (!comparison.decision.empty()) json["decision"] = comparison.decision;
   if (comparison.resources) json["resources"] = resources_json(*comparison.resources);
   if (row.tuning) json["tuning"] = tuning_json(*row.tuning);

@@ -7,8 +7,9 @@
 
 #include <sstream>
 
+#include "convtune/units.h"
+#include "progress.h"
 #include "report_rows.h"
-#include "units.h"
 
 namespace convtune::cli {
 namespace {
@@ -214,10 +215,10 @@ TEST(Units, SuitTheNumber) {
   EXPECT_EQ(time_text(999.96), "1.000 ms");
   EXPECT_EQ(time_text(13030), "13.03 ms");
   EXPECT_EQ(time_text(2.5e6), "2.500 s");
-  EXPECT_STREQ(scale_of_flops(999).unit, "GFLOP/s");
-  EXPECT_EQ(scale_of_flops(275595.3)(275595.3), "275.6");
-  EXPECT_STREQ(scale_of_flops(275595.3).unit, "TFLOP/s");
-  EXPECT_STREQ(scale_of_bytes(3010).unit, "TB/s");
+  EXPECT_STREQ(scale_of_flops(999e9).unit, "GFLOP/s");
+  EXPECT_EQ(scale_of_flops(275595.3e9)(275595.3e9), "275.6");
+  EXPECT_STREQ(scale_of_flops(275595.3e9).unit, "TFLOP/s");
+  EXPECT_STREQ(scale_of_bytes(3010e9).unit, "TB/s");
   EXPECT_EQ(duration_text(11.2), "12 s");
   EXPECT_EQ(duration_text(59.5), "1 min 00 s");
   EXPECT_EQ(duration_text(7300), "2 h 01 min");

@@ -40,7 +40,7 @@ TEST(ReportJson, HasExactlyTheSchemasKeys) {
   EXPECT_EQ(json["environment"]["date"], "2024-05-06T07:08:09Z");
   const Json& row = json["rows"].at(0);
   EXPECT_EQ(keys(row), (std::set<std::string>{"case", "problem", "device", "roofline", "providers",
-                                              "incumbent", "best_peer", "speedup", "decision"}));
+                                              "incumbent", "best_peer", "speedup", "verdict", "decision"}));
   EXPECT_EQ(row["case"], "a case");
   EXPECT_EQ(row["device"], "cpu-test");
   EXPECT_EQ(keys(row["roofline"]),
@@ -48,6 +48,12 @@ TEST(ReportJson, HasExactlyTheSchemasKeys) {
   EXPECT_EQ(row["incumbent"], "oneDNN 3.2.0");
   EXPECT_EQ(row["best_peer"], "onednn blocked=0");
   EXPECT_EQ(row["speedup"], 2.0);
+  EXPECT_EQ(
+      row["verdict"].get<std::string>().rfind("convtune is 2.00x faster than the best of the vendor's ways, "
+                                              "onednn blocked=0: 20.00 us",
+                                              0),
+      0u)
+      << row["verdict"];
   ASSERT_EQ(row["providers"].size(), 2u);
   const Json& own = row["providers"][0];
   EXPECT_EQ(keys(own), (std::set<std::string>{"name", "algorithm", "config", "time_us", "mad_us", "n",

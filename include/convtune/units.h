@@ -1,0 +1,27 @@
+// Numbers as people read them: times and rates in the unit that suits them, one unit a column.
+#pragma once
+
+#include <string>
+
+namespace convtune {
+
+enum class Letters { ascii, typographic };  // "us", "2.00x"; "µs", "2.00×"
+
+// Of a column: the unit and the decimals that its numbers share, so that their points line up.
+struct Scale {
+  const char* unit = "";
+  double size = 1;  // of the unit
+  int decimals = 0;
+
+  std::string operator()(double value) const;  // without the unit
+};
+Scale scale_of_us(double least_us,
+                  Letters letters = Letters::ascii);  // us, ms or s; four digits of the least
+Scale scale_of_flops(double most_per_second);         // GFLOP/s or TFLOP/s; four digits of the most
+Scale scale_of_bytes(double most_per_second);         // GB/s or TB/s
+
+std::string time_text(double us, Letters letters = Letters::ascii);  // "9.368 ms"
+// A median, and, with `spread`, how far samples lie from it as a rule: "9.368 ms ±0.4 %".
+std::string measured_text(double us, double mad_us, bool spread, Letters letters = Letters::ascii);
+
+}  // namespace convtune
