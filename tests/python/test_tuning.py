@@ -342,7 +342,8 @@ def test_a_report_says_who_won_by_how_much():
         "providers": [own, *peers],
         "best_peer": "cudnn nhwc=0 engine=2",
         "speedup": 1002 / 500,
-        "verdict": "convtune is 2.00x faster than the best of the vendor's ways, cudnn nhwc=0 engine=2: 500.0 us",
+        "verdict": "convtune is 2.00x faster than the best of the vendor's ways, cudnn nhwc=0 engine=2: 500.0 us ±2.0 % "
+        "against 1.002 ms ±1.0 %",
         "decision": "direct_stem_sm90 units=5 against cudnn nhwc=0 engine=2: takes 50.1 % less time",
     }
     text = str(Report.from_json(json))
@@ -351,7 +352,7 @@ def test_a_report_says_who_won_by_how_much():
     rows = [line for line in text.splitlines() if line.startswith("cudnn ")]
     assert [row.split("  ")[0] for row in rows] == ["cudnn nhwc=1 engine=2", "cudnn nhwc=0 engine=2"]
     assert "and 4 slower ways of the vendor's" in text
-    assert "convtune is 2.00x faster than the best of the vendor's ways, cudnn nhwc=0 engine=2: 500.0 us\n" in text
+    assert "convtune is 2.00x faster than the best of the vendor's ways, cudnn nhwc=0 engine=2: 500.0 us" in text
     assert "decision: convtune against cudnn" in text and "not proven" not in text
     counts = dict.fromkeys(("trials", "resumed", "pruned", "wrong"), 0)
     json["tuning"] = {"from_record": False, "interrupted": False, "proven": False, **counts}
