@@ -106,8 +106,8 @@ StageView stages_alone(const Kernel& kernel) {
 inline const std::vector<Argument> kTensorArguments = {Pointer{Operand::x}, Pointer{Operand::packed},
                                                        Pointer{Operand::y, "float*"}};
 
-// The same of kernels for half precision, which add a residual too.
-inline const std::vector<Argument> kHalfArguments = {
+// What kernels with the whole epilogue are given: tensors of any element type, and a residual.
+inline const std::vector<Argument> kEpilogueArguments = {
     Pointer{Operand::x, "const void*"}, Pointer{Operand::packed}, Pointer{Operand::residual, "const void*"},
     Pointer{Operand::y, "void*"}};
 // What they all do: fp16 or bf16 for x, w and y, sums in fp32, every epilogue.

@@ -273,8 +273,9 @@ TEST(MicroTuning, NoListEverBreaksARule) {
       ++with_more_warps;
       EXPECT_TRUE(list.warps_suggested) << "R1, number " << i;
       const KnownOccupancy occupied = known_occupancy(original.warps, known, target);
-      if (!with_compiler && !known.grid)
+      if (!with_compiler && !known.grid) {
         EXPECT_TRUE(occupied.bound.share < 0.5 || known.achieved.value_or(1) < 0.5) << "R1, number " << i;
+      }
     }
   }
   EXPECT_GT(lists, 2'000u);

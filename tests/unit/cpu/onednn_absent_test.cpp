@@ -1,38 +1,18 @@
-// Where oneDNN cannot be loaded, or what is loaded is not oneDNN, it is not in the table and says why and
-// what to install. A process looks once, so each test starts one: this program again, with that test alone.
-#include <dlfcn.h>
-#include <gtest/gtest.h>
-#include <stdlib.h>
-
-#include <iostream>
-
+// Where there is no oneDNN, it is not in the table and says why and what to install.
 #include "cpu/cpu.h"
 #include "cpu/onednn/onednn_api.h"
+#include "unit/absent_library.h"
 
 namespace convtune {
 namespace {
 
-class OnednnAbsentDeathTest : public testing::Test {
- protected:
-  OnednnAbsentDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
-};
+using OnednnAbsentDeathTest = AbsentLibraryDeathTest;
 
-// Ends the process with 0 where everybody is told the same reason, which it writes to standard error.
-[[noreturn]] void look_for(const char* library) {
-  ::setenv("CONVTUNE_ONEDNN", library, 1);
+[[noreturn]] void look_for(const std::string& library) {
+  ::setenv("CONVTUNE_ONEDNN", library.c_str(), 1);
   EXPECT_EQ(cpu::onednn(), nullptr);
-  const std::string reason = cpu::onednn_found().reason();
-  EXPECT_EQ(cpu::onednn_version(), reason);
-  EXPECT_EQ(cpu::describe_onednn(), reason);
-  try {
-    cpu::onednn_functions();
-    ADD_FAILURE() << "it gave functions";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
-    EXPECT_EQ(error.what(), reason);
-  }
-  std::cerr << reason << '\n';
-  std::exit(testing::Test::HasFailure() ? 1 : 0);
+  expect_absent(cpu::onednn_found().reason(), {cpu::onednn_version(), cpu::describe_onednn()},
+                [] { cpu::onednn_functions(); });
 }
 
 TEST_F(OnednnAbsentDeathTest, SaysWhatToInstallAndWhereItLooked) {
@@ -41,10 +21,7 @@ TEST_F(OnednnAbsentDeathTest, SaysWhatToInstallAndWhereItLooked) {
 }
 
 TEST_F(OnednnAbsentDeathTest, TakesNoOtherLibrary) {
-  Dl_info info{};
-  ASSERT_NE(::dladdr(reinterpret_cast<const void*>(&::getenv), &info), 0);
-  ASSERT_EQ(*info.dli_fname, '/');
-  EXPECT_EXIT(look_for(info.dli_fname), testing::ExitedWithCode(0), "has no function dnnl_version");
+  EXPECT_EXIT(look_for(another_library()), testing::ExitedWithCode(0), "has no function dnnl_version");
 }
 
 // Stand-ins of oneDNN's shape (onednn_stand_in.cpp) that must not be used.

@@ -1,38 +1,17 @@
-// Where cuDNN cannot be loaded, or what is loaded is not cuDNN, it is not in the table and says why. A
-// process looks once, so each test starts one: this program again, with that test alone.
-#include <dlfcn.h>
-#include <gtest/gtest.h>
-#include <stdlib.h>
-
-#include <iostream>
-
-#include "convtune/error.h"
+// Where there is no cuDNN, it is not in the table and says why.
 #include "cuda/cudnn/cudnn.h"
 #include "cuda/cudnn/cudnn_api.h"
+#include "unit/absent_library.h"
 
 namespace convtune {
 namespace {
 
-class CudnnAbsentDeathTest : public testing::Test {
- protected:
-  CudnnAbsentDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
-};
+using CudnnAbsentDeathTest = AbsentLibraryDeathTest;
 
-// Ends the process with 0 where everybody is told the same reason, which it writes to standard error.
-[[noreturn]] void look_for(const char* library) {
-  ::setenv("CONVTUNE_CUDNN", library, 1);
+[[noreturn]] void look_for(const std::string& library) {
+  ::setenv("CONVTUNE_CUDNN", library.c_str(), 1);
   EXPECT_EQ(cuda::cudnn(), nullptr);
-  const std::string reason = cuda::cudnn_found().reason();
-  EXPECT_EQ(cuda::cudnn_version(), reason);
-  try {
-    cuda::cudnn_functions();
-    ADD_FAILURE() << "it gave functions";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
-    EXPECT_EQ(error.what(), reason);
-  }
-  std::cerr << reason << '\n';
-  std::exit(testing::Test::HasFailure() ? 1 : 0);
+  expect_absent(cuda::cudnn_found().reason(), {cuda::cudnn_version()}, [] { cuda::cudnn_functions(); });
 }
 
 TEST_F(CudnnAbsentDeathTest, SaysWhereItLooked) {
@@ -41,10 +20,7 @@ TEST_F(CudnnAbsentDeathTest, SaysWhereItLooked) {
 }
 
 TEST_F(CudnnAbsentDeathTest, TakesNoOtherLibrary) {
-  Dl_info info{};
-  ASSERT_NE(::dladdr(reinterpret_cast<const void*>(&::getenv), &info), 0);
-  ASSERT_EQ(*info.dli_fname, '/');
-  EXPECT_EXIT(look_for(info.dli_fname), testing::ExitedWithCode(0), "has no function cudnnGetVersion");
+  EXPECT_EXIT(look_for(another_library()), testing::ExitedWithCode(0), "has no function cudnnGetVersion");
 }
 
 }  // namespace

@@ -232,7 +232,8 @@ class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
         kernel.registers(), target.smem_per_block, kernel.smem_bytes(), target.smem_per_multiprocessor));
   }
   LaunchPlan launch(const DirectDepthwiseSm80& kernel, const DeviceInfo& device) const override {
-    LaunchPlan plan = plan_of(kernel, device, {static_cast<unsigned>(kernel.all_blocks())}, kHalfArguments);
+    LaunchPlan plan =
+        plan_of(kernel, device, {static_cast<unsigned>(kernel.all_blocks())}, kEpilogueArguments);
     add_any_pointer_form(plan, kernel);
     plan.resident_blocks = kernel.blocks;
     plan.most_registers = kernel.register_limit();

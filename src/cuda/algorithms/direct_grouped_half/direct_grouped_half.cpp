@@ -189,7 +189,7 @@ class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedH
   }
   LaunchPlan launch(const DirectGroupedHalf& kernel, const DeviceInfo& device) const override {
     LaunchPlan plan =
-        plan_of(kernel, device, {static_cast<unsigned>(grid_of(kernel, device.units))}, kHalfArguments);
+        plan_of(kernel, device, {static_cast<unsigned>(grid_of(kernel, device.units))}, kEpilogueArguments);
     add_any_pointer_form(plan, kernel);
     plan.resident_blocks = kernel.blocks;
     plan.most_registers = kernel.register_limit();

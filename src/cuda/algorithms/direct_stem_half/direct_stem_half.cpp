@@ -137,7 +137,7 @@ class DirectStemHalfAlgorithm final : public KernelAlgorithmOf<DirectStemHalf> {
   }
   LaunchPlan launch(const DirectStemHalf& kernel, const DeviceInfo& device) const override {
     LaunchPlan plan =
-        plan_of(kernel, device, {static_cast<unsigned>(grid_of(kernel, device.units))}, kHalfArguments);
+        plan_of(kernel, device, {static_cast<unsigned>(grid_of(kernel, device.units))}, kEpilogueArguments);
     add_any_pointer_form(plan, kernel);
     hold_resident(plan, kernel.blocks);
     return plan;
