@@ -15,7 +15,7 @@ std::string mib(std::int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-// Of kernels: where they lie, or Error where they would lie nowhere.
+// The folder that kernels lie in; throws Error where there is none for them.
 std::string folder_of(const CubinCacheContents& kernels) {
   if (kernels.folder.empty())
     throw Error(ErrorKind::io, "there is no home folder to keep kernels in; set CONVTUNE_CACHE_DIR");

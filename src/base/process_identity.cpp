@@ -40,7 +40,7 @@ std::string boot() {
   return id;
 }
 
-// Of "pid:[4026531836]" the number.
+// The number in "pid:[4026531836]".
 std::string name_space() {
   char link[64];
   const ssize_t length = ::readlink("/proc/self/ns/pid", link, sizeof link);

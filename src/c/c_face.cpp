@@ -64,7 +64,7 @@ convtune_status status_of(ErrorKind kind) {
   return CONVTUNE_INTERNAL;
 }
 
-// Of the exception that is being handled.
+// Keeps the words of the exception that is being handled, and returns its status.
 convtune_status fail_of_exception() noexcept {
   try {
     throw;

@@ -22,7 +22,7 @@ Tensors read_tensors(const convtune_tensors* tensors);
 convtune_tune_options read_tune_options(const convtune_tune_options* options);
 convtune_bench_options read_bench_options(const convtune_bench_options* options);
 convtune_contest_options read_contest_options(const convtune_contest_options* options);
-// As much of it as the caller's struct holds.
+// Writes as much of the result as the caller's struct holds.
 void write_contest_result(convtune_contest_result from, convtune_contest_result* to);
 
 }  // namespace convtune::c

@@ -17,7 +17,7 @@ std::string_view embedded(std::string_view name) {
   throw Error(ErrorKind::internal, fmt::format("there is no {} in the program", name));
 }
 
-// As a policy names it: 'sha256-BASE64'.
+// The name of a text in a content security policy: 'sha256-BASE64'.
 std::string hash_source(std::string_view text) {
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   const std::string hex = sha256(text);

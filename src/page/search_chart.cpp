@@ -41,7 +41,7 @@ Markup search_chart(const std::string& id, const std::vector<SearchStep>& steps,
   shapes +=
       horizontal_axis(x, kBottom, kBottom, "try", [](double value) { return fmt::format("{:g}", value); });
   Table table("the search, each try that was the best by then", {{"try", true}, {"time", true}, {"what"}});
-  // Of many tries each so-manyth is drawn, and every one that is the best.
+  // Where there are many tries, only one in `each` is drawn, and every one that became the best.
   const std::size_t each =
       std::max<std::size_t>(1, (steps.size() + most - 1) / std::max<std::size_t>(1, most));
   std::vector<Point> best_line, tried, vendors;

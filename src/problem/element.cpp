@@ -25,7 +25,7 @@ Format format_of(DType type) {
   }
 }
 
-// Of a number that the type holds exactly.
+// The bits of a number that the type holds exactly.
 std::uint16_t half_bits(DType type, double value) {
   if (type == DType::bf16)
     return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16U);

@@ -147,7 +147,7 @@ struct Events {
   }
 };
 
-// Of several launches of a kernel the one of median time, or in the middle where there are no times.
+// Keeps one launch of each kernel: that of median time, or the middle one where there are no times.
 std::vector<KernelMetrics> one_a_kernel(std::vector<KernelMetrics> launches) {
   std::map<std::string, std::vector<std::size_t>> places;
   std::vector<std::string> order;

@@ -56,7 +56,7 @@ TritonOutput output_of(const json& object) {
   return output;
 }
 
-// Of an output's size, what another order of its sum may change.
+// The share of an output's size that another order of its sum may change.
 double tolerance_of(const std::string& dtype) {
   return dtype == "float16" ? 2e-3 : dtype == "bfloat16" ? 2e-2 : 1e-4;
 }

@@ -31,7 +31,7 @@ class Budget {
   // What this stage may still take so that those behind it keep their shares.
   double left(Stage stage) const;
 
-  // As far as is known by now; called again when more is known.
+  // What the last stage is expected to take; called again when more is known.
   void expect_last_stage(double seconds) { last_stage_ = seconds; }
   double expected_last_stage() const { return last_stage_; }
   // Whether it may begin: asked when its turn has come.

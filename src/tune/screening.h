@@ -22,12 +22,13 @@ class Screening {
   // Builds, checks and times a candidate. One that too many processes began and died of is not run: it has
   // failed. Throws Error{device_lost} for one that broke the device, when it is in quarantine.
   Contender attempt(const Algorithm& algorithm, const Config& config, double best_us);
-  // As attempt(), and writes down what came of it. Where the trials know that already, it is built and
-  // checked again, and a failure is not tried.
+  // Does what attempt() does, and writes down what came of it. A config that the trials know is built and
+  // checked again, unless it failed.
   Contender attempt_once(const Algorithm& algorithm, const Config& config);
-  // Of what the vendor offers every search tries all, but for what once broke the device. A way that two
-  // processes began and died of is left out of one search, of which three did of two, and so on, and then
-  // tried again: processes are killed for many reasons, and the promise is against all that the vendor has.
+  // Every search tries all that the vendor offers, except for what once broke the device. A way that two
+  // processes began and died of is left out of one search, one that three died of is left out of two, and so
+  // on. Then it is tried again: processes are killed for many reasons, and the promise is against all that
+  // the vendor has.
   Contender attempt_vendor(const Algorithm& algorithm, const Config& config);
 
   // What came of a candidate: `failure` quarantines it.
@@ -44,7 +45,7 @@ class Screening {
 
  private:
   static Contender deadly(const Algorithm& algorithm, const Config& config, int deaths);
-  // As attempt(), whatever the trials know.
+  // Does what attempt() does, whatever the trials know.
   Contender run(const Algorithm& algorithm, const Config& config, double best_us);
 
   const ConvProblem problem_;

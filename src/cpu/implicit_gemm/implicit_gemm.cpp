@@ -220,7 +220,7 @@ class ImplicitGemmExecutable final : public Executable {
                         .sums_step = g.sums_step,
                         .accumulate = pass > 0};
       for (std::int64_t i = 0; i < tiles; ++i) {
-        // Of nearly equal size.
+        // Tiles have nearly equal sizes.
         const std::int64_t from = pixels * i / tiles, count = pixels * (i + 1) / tiles - from;
         args.pixels = task.inputs + from;
         args.sums = task.sums + (keeps_all ? from * g.sums_step : 0);

@@ -87,7 +87,7 @@ GemmTile ImplicitGemmGeometry::tile(std::int64_t index) const {
   return tile;
 }
 
-// Of nearly equal width: 7 vectors are 4 + 3, not 4 + 2 + 1.
+// Blocks have nearly equal widths: 7 vectors are 4 + 3, not 4 + 2 + 1.
 FilterBlock ImplicitGemmGeometry::block(std::int64_t index) const {
   const std::int64_t first = filter_vectors * index / filter_blocks;
   return {first, filter_vectors * (index + 1) / filter_blocks - first};

@@ -4,7 +4,7 @@
 namespace convtune::cpu {
 namespace {
 
-// Of two spatial axes, or of three.
+// `front`, then the spatial axes: two, or three where the problem has a depth.
 OnednnDims with_depth(const ConvProblem& a, OnednnDims front, std::int64_t depth, const OnednnDims& plane) {
   if (a.has_depth()) front.push_back(depth);
   front.insert(front.end(), plane.begin(), plane.end());
@@ -30,7 +30,7 @@ OnednnDims dense(const OnednnDims& dims) {
   return strides;
 }
 
-// Of an input or output, whose axis 1 is the channels.
+// The descriptor of an input or output, whose axis 1 is the channels.
 OnednnDims plain(const ConvProblem& a, OnednnDims dims) {
   if (a.layout == Layout::nchw) return dense(dims);
   const std::int64_t channels = dims[1];

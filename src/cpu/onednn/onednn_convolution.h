@@ -13,7 +13,7 @@ struct OnednnConfig {
   }
 };
 
-// As the problem says that they lie.
+// Descriptors of the tensors as they lie in memory by the problem's layout.
 OnednnDesc onednn_input(const ConvProblem&);
 OnednnDesc onednn_output(const ConvProblem&);  // of the residual too
 OnednnDesc onednn_weights(const ConvProblem&);

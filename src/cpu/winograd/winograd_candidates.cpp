@@ -16,8 +16,8 @@ namespace convtune::cpu {
 namespace {
 
 constexpr double kMaxScratchBytes = 256.0 * 1024 * 1024;
-// Of a group, input and output: with fewer, the transforms cost what the products save, and sums are too
-// short for their errors to average out as the precision's limit expects.
+// Channels of a group, input and output: with fewer, the transforms cost what the products save, and sums are
+// too short for their errors to average out as the precision's limit expects.
 constexpr std::int64_t kFewestChannels = 16;
 constexpr std::size_t kMostCandidates = 32;
 constexpr int kChunks[] = {32, 64, 128};

@@ -9,8 +9,8 @@
 
 namespace convtune::cpu {
 
-// Of F(m x m, 3 x 3), with a = m + 2 inputs along an axis. Vectors run over the tiles of a task. Whole
-// vectors are read and written: every row has room for a vector past its last tile.
+// The transforms of F(m x m, 3 x 3), with a = m + 2 inputs along an axis. Vectors run over the tiles of a
+// task. Whole vectors are read and written: every row has room for a vector past its last tile.
 struct WinogradKernels {
   // B along the rows: to[i][j][t] = sum over l of bt[j][l] * rows[i][m*t + l], for t in [0, count).
   // rows: a rows of m*count+2 floats, `pitch` apart; to: a*a rows `stride` apart.

@@ -160,10 +160,10 @@ class CudaBackend final : public Backend {
     return bytes;
   }
 
-  // Of work on the default stream. Writing twice the L2 before it leaves nothing of its data there, and the
-  // L2 full of what must be written back, as it is after the work itself: what the work leaves unwritten at
-  // its end, it had to write for its predecessor at its start. It also keeps the device busy while the host
-  // queues the work, so that the host's own time is not in the result.
+  // Times work on the default stream. Writing twice the L2 before it leaves nothing of its data there, and
+  // the L2 full of what must be written back, as it is after the work itself: what the work leaves unwritten
+  // at its end, it had to write for its predecessor at its start. It also keeps the device busy while the
+  // host queues the work, so that the host's own time is not in the result.
   double time_us(const std::function<void()>& work) override {
     const std::lock_guard lock(timing_);
     const DeviceScope scope(index());
@@ -206,7 +206,7 @@ class CudaBackend final : public Backend {
     check(driver().cuMemcpyDtoDAsync(to, from, bytes, nullptr), "copying {} bytes on {}", bytes,
           to_string(info_.device));
   }
-  // As NVML knows the device, whose order of devices is another. Empty: nobody says.
+  // The device's name in NVML, whose order of devices is another; empty where it is not known.
   static std::string pci_bus_id(int index) {
     char id[32] = {};
     CUdevice device = 0;

@@ -188,7 +188,7 @@ class CudnnDescriptor {
 
   std::int64_t get_int64(CudnnAttribute attribute) const;
   std::vector<int> get_enums(CudnnAttribute attribute, CudnnType type, std::int64_t most) const;
-  // As many as there are, at most `most`.
+  // Gets all descriptors that there are, but no more than `most`.
   std::vector<CudnnDescriptor> get_descriptors(CudnnAttribute attribute, CudnnKind kind,
                                                std::int64_t most) const;
 

@@ -138,8 +138,8 @@ class CudnnExecutable final : public Executable {
                 "run a convolution");
   }
 
-  // Of the workspace: cuDNN's own part, copies of the tensors in cuDNN's layout and alignment, then what one
-  // step leaves for the next.
+  // The workspace holds cuDNN's own part, copies of the tensors in cuDNN's layout and alignment, then what
+  // one step leaves for the next.
   struct Copied {
     bool x = false, residual = false, y = false;
   };

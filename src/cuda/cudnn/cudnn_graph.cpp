@@ -41,7 +41,7 @@ Shape packed(const Dimensions& extents, bool channels_last) {
   return shape;
 }
 
-// Of two spatial axes, or of three.
+// `front`, then the spatial axes: two, or three where the problem has a depth.
 Dimensions with_depth(const ConvProblem& a, Dimensions front, std::int64_t depth, const Dimensions& plane) {
   if (a.has_depth()) front.push_back(depth);
   front.insert(front.end(), plane.begin(), plane.end());
@@ -86,7 +86,8 @@ CudnnDescriptor convolution(const ConvProblem& a, const CudnnDescriptor& x, cons
   return operation;
 }
 
-// Of CudnnPointwise::relu: lower where v < lower, with a slope below it; upper where v > upper.
+// The parameters of CudnnPointwise::relu: lower where v < lower, with a slope below it; upper where v >
+// upper.
 struct Bounds {
   double lower = 0, upper = std::numeric_limits<float>::max(), slope = 0;
 };

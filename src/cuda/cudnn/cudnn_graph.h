@@ -35,8 +35,8 @@ inline bool rounds_eagerly(const ConvProblem& problem) {
 // Elements of the bias that the graphs read, 0 where they have none; k of them, or those again for each
 // image: a pointwise graph knows no NCHW, and is given an image for each channel of each image.
 std::int64_t cudnn_bias_elements(const ConvProblem& problem, const CudnnForm& form);
-// Of the problem's bias, or of the zeros in its place: precompiled engines fuse residual and activation with
-// a bias only.
+// The type of the problem's bias, or of the zeros in its place: precompiled engines fuse residual and
+// activation with a bias only.
 DType cudnn_bias_type(const ConvProblem& problem);
 
 struct CudnnGraph {

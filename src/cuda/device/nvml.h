@@ -14,8 +14,8 @@ struct ClockEvents {
   unsigned sm_mhz = 0;        // 0: it does not say
 };
 
-// Of those reasons the ones that are a fault of the machine: too hot, or short of power. A power limit that
-// the work reaches by itself is none; every fast kernel does. Empty: none of them.
+// Those of the reasons that are a fault of the machine: too hot, or short of power. A power limit that the
+// work reaches by itself is none; every fast kernel does. Empty where there is none of them.
 std::string clock_drift_in_words(const ClockEvents& events);
 
 class Nvml {

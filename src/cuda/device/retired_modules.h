@@ -11,7 +11,7 @@
 
 namespace convtune::cuda {
 
-// Of one device. From any thread.
+// The modules of one device; may be used from any thread.
 class RetiredModules {
  public:
   // Up to `bound` stay loaded: tens of kilobytes each.

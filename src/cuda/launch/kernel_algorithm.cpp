@@ -22,7 +22,7 @@ Support lies_as(const ConvProblem& problem, Layout layout) {
 
 }  // namespace
 
-// As it is made before main() begins, the table that it reads is a constant.
+// It is made before main() begins, so the table that it reads must be a constant.
 const Abilities kHalfAbilities = {.types = {DType::f16, DType::bf16},
                                   .f32_bias = true,
                                   .activations = all_activations(),

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMostCandidates = 48;
 
-// As many stages of weights as there is room for.
+// The kernel with as many stages of weights as there is room for.
 DirectBodySm90 with_weight_stages(DirectBodySm90 kernel) {
   if (kernel.possible()) kernel.weight_stages = kernel.most_weight_stages(sm90_smem_per_block());
   return kernel;

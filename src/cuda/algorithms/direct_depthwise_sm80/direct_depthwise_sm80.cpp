@@ -19,8 +19,8 @@ namespace {
 constexpr std::int64_t kMostTaps = 1024;
 constexpr std::size_t kMostCandidates = 64;
 constexpr double kHopeless = 2;  // times the best estimate
-// Of an estimate, by which a config stands back for each product in straight code: a thousand of them compile
-// for half a second, and estimates are no better than a few percent.
+// The share of its estimate that a config is put back by for each product in straight code: a thousand of
+// them compile for half a second, and estimates are no better than a few percent.
 constexpr double kProductShare = 4e-5;
 
 // A tile of one image, gone through in passes. All warps load, multiply and store, in turns.
@@ -80,7 +80,7 @@ std::vector<int> parts(int all) {
   return result;
 }
 
-// As they are needed, in parts, and few.
+// The numbers of passes worth a try: all that are needed, parts of that, and few.
 std::vector<int> pass_choices(int all) {
   std::vector<int> choices = parts(all);
   for (const int few : {2, 4})
