@@ -232,6 +232,8 @@ class Operations {
         binary(CudnnPointwise::mul, x, gate, product);
         return binary(CudnnPointwise::mul, product, number(CudnnTensor::sixth), y);
       }
+      default:  // what cudnn.cpp's abilities leave out
+        throw Error(ErrorKind::unsupported, "cuDNN has no such activation");
     }
   }
 

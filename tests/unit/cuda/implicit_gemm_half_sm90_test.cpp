@@ -164,7 +164,7 @@ Kernel kernel_for(const std::string& text, Kernel choices) {
 }
 
 TEST(ImplicitGemmHalfSm90, ComputesWhatItShould) {
-  const Kernel small{.consumers = 1, .row_blocks = 1, .filters = 16, .stages = 2};
+  const Kernel small{.conv = {}, .consumers = 1, .row_blocks = 1, .filters = 16, .stages = 2};
   for (const char* text :
        {"mb2ic8ih7iw9oc5kh3ph1", "mb2ic8ih9iw8oc20kh1", "mb3ic16ih7iw9oc8kh1sh2",
         "mb1ic24ih11iw12oc9kh3sh2ph1", "mb2ic8ih12iw9oc7kh2kw5sh3sw2ph1pw3",
@@ -180,14 +180,31 @@ TEST(ImplicitGemmHalfSm90, ComputesWhatItShould) {
 TEST(ImplicitGemmHalfSm90, ComputesTheSameWhateverTheTile) {
   const char* const text = "mb2ic72ih11iw9oc70kh2kw3sh1sw2ph1";
   for (const Kernel& choices : {
-           Kernel{.consumers = 2, .row_blocks = 1, .filters = 64, .stages = 2},
-           Kernel{.consumers = 2, .row_blocks = 2, .filters = 48, .channels = 32, .stages = 2},
-           Kernel{.consumers = 2, .row_blocks = 1, .filters = 24, .stages = 2, .ping_pong = true},
-           Kernel{
-               .consumers = 2, .row_blocks = 2, .filters = 80, .stages = 2, .ping_pong = true, .cluster = 2},
-           Kernel{.consumers = 3, .row_blocks = 1, .filters = 32, .channels = 32, .stages = 2, .cluster = 2},
-           Kernel{.consumers = 1, .row_blocks = 1, .filters = 128, .stages = 3, .split = 5},
-           Kernel{.consumers = 2, .row_blocks = 1, .filters = 16, .channels = 32, .stages = 4, .split = 8},
+           Kernel{.conv = {}, .consumers = 2, .row_blocks = 1, .filters = 64, .stages = 2},
+           Kernel{.conv = {}, .consumers = 2, .row_blocks = 2, .filters = 48, .channels = 32, .stages = 2},
+           Kernel{.conv = {}, .consumers = 2, .row_blocks = 1, .filters = 24, .stages = 2, .ping_pong = true},
+           Kernel{.conv = {},
+           .consumers = 2,
+           .row_blocks = 2,
+           .filters = 80,
+           .stages = 2,
+           .ping_pong = true,
+           .cluster = 2},
+           Kernel{.conv = {},
+           .consumers = 3,
+           .row_blocks = 1,
+           .filters = 32,
+           .channels = 32,
+           .stages = 2,
+           .cluster = 2},
+           Kernel{.conv = {}, .consumers = 1, .row_blocks = 1, .filters = 128, .stages = 3, .split = 5},
+           Kernel{.conv = {},
+           .consumers = 2,
+           .row_blocks = 1,
+           .filters = 16,
+           .channels = 32,
+           .stages = 4,
+           .split = 8},
        }) {
     const Kernel kernel = kernel_for(text, choices);
     SCOPED_TRACE(to_string(to_config(kernel)));
