@@ -27,10 +27,22 @@ inline DeviceInfo gpu(ComputeCapability capability = {9, 0}) {
   return device_of(typical_target(capability, 132));
 }
 
-// What a config means for a problem, where the problem and the choices are all of it.
+// `base` with the fields of `changes`, which it must have.
+inline Config changed(Config base, const Config& changes) {
+  for (const auto& [name, value] : changes.values) {
+    const auto field = std::ranges::find(base.values, name, [](const auto& one) { return one.first; });
+    EXPECT_NE(field, base.values.end()) << name << " is no field of " << to_string(base);
+    if (field != base.values.end()) field->second = value;
+  }
+  return base;
+}
+
+// What a config means for a problem, where the problem and the choices are all of it. Fields that are not
+// said have their defaults, so that a new one changes no test.
 template <class Kernel>
 Kernel kernel_of(const ConvProblem& problem, const Config& config) {
-  return from_config(config, Kernel{.conv = cuda::extents_of(problem)});
+  const Kernel plain{.conv = cuda::extents_of(problem)};
+  return from_config(changed(to_config(plain), config), plain);
 }
 
 // A problem that is refused, and words of the reason.
@@ -45,16 +57,15 @@ inline void expect_refusals(const Algorithm& algorithm, const std::vector<Refusa
   }
 }
 
-// Changes of some fields ("stages=1 blocks=9") of a config that is accepted, with which it is not.
+// Changes of some fields ("stages=1 blocks=9") of a config that is accepted, with which it is not. What
+// `good` does not say is as in the first candidate.
 inline void expect_config_refusals(const Algorithm& algorithm, const ConvProblem& problem,
                                    const std::string& good, const std::vector<std::string>& changes) {
-  ASSERT_TRUE(algorithm.accepts(problem, gpu(), parse_config(good))) << good;
+  const Config accepted = changed(algorithm.candidates(problem, gpu()).front(), parse_config(good));
+  ASSERT_TRUE(algorithm.accepts(problem, gpu(), accepted)) << good;
   for (const std::string& change : changes) {
-    Config config = parse_config(good);
-    for (const auto& [name, value] : parse_config(change).values)
-      for (auto& [field, old] : config.values)
-        if (field == name) old = value;
-    ASSERT_NE(config, parse_config(good)) << change;
+    const Config config = changed(accepted, parse_config(change));
+    ASSERT_NE(config, accepted) << change;
     EXPECT_FALSE(algorithm.accepts(problem, gpu(), config)) << change;
   }
 }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "convtune/device.h"
 #include "convtune/error.h"
@@ -121,9 +122,11 @@ TEST(AlgorithmTable, HasTheReferenceLastAndEveryNameOnce) {
     EXPECT_EQ(algorithm->reference(), algorithm == table.back());
     EXPECT_EQ(&find_algorithm(Device::Kind::cpu, algorithm->name()), algorithm);
   }
-  std::vector<std::string_view> expected = {"winograd", "direct", "implicit_gemm", "onednn", "reference"};
-  if (cpu::onednn() == nullptr) std::erase(expected, "onednn");
-  EXPECT_EQ(names, expected);
+  const std::set<std::string_view> each(names.begin(), names.end());
+  EXPECT_EQ(each.size(), names.size());
+  for (const char* name : {"winograd", "direct", "implicit_gemm", "reference"})
+    EXPECT_TRUE(each.contains(name)) << name;
+  EXPECT_EQ(each.contains("onednn"), cpu::onednn() != nullptr);
 }
 
 TEST(AlgorithmTable, AnUnknownNameListsTheKnown) {
