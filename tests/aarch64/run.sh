@@ -14,5 +14,11 @@ emulator=$(command -v qemu-aarch64 || command -v qemu-aarch64-static) || skip "t
 
 cmake -S "$here" -B "$1" -G Ninja --toolchain "$here/../../cmake/aarch64.cmake" >"$1.log" 2>&1 || { cat "$1.log"; exit 1; }
 cmake --build "$1" --parallel "$(nproc)"
-"$emulator" -L /usr/aarch64-linux-gnu -cpu max,sve256=on "$1/kernels_test" --gtest_brief=1
-"$emulator" -L /usr/aarch64-linux-gnu -cpu max,sve=off "$1/kernels_test" --gtest_brief=1 --gtest_filter='ImplicitGemm.*:TensorKernels.*:InstructionSets.*'
+run() {
+  "$emulator" -L /usr/aarch64-linux-gnu -cpu "$1" "$2/kernels_test" --gtest_brief=1 --gtest_filter="${3:-*}"
+}
+GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=0 run max,sve256=on "$1" &
+first=$!
+GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=1 run max,sve256=on "$1"
+wait "$first"
+run max,sve=off "$1" 'ImplicitGemm.*:TensorKernels.*:InstructionSets.*'
