@@ -412,6 +412,7 @@ static void searched_and_stopped(void) {
   bench.context = &calls;
   CHECK(convtune_bench(&problem, "cpu", &bench, &json) == CONVTUNE_OK);
   CHECK(calls == 3);
+  convtune_text_free(&json);
 
   {
     const convtune_problem slow = parsed("mb1ic3ih8oc4kh3ph1 dir=bwd_d");
