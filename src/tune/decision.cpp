@@ -40,6 +40,21 @@ std::string better_than_incumbent(const Comparison& table, const std::string& in
   return best_us < (1 - std::max(min_gain, kClearly)) * incumbent_us ? table.best_peer : std::string();
 }
 
+// Of the vendor's ways the table's many rounds decide: what lost to a slower one would have lost to it, too.
+void keep_way(const std::string& name, const std::vector<Contender>& vendors, Decision& decision) {
+  for (const Contender& vendor : vendors)
+    if (vendor.text() == name) decision.chosen = vendor;
+  std::vector<ProviderResult>& providers = decision.comparison.providers;
+  const std::string ours = providers.front().name;
+  for (const ProviderResult& provider : providers)
+    if (provider.name == name) {
+      providers.front() = provider;
+      break;
+    }
+  providers.front().name = ours;
+  decision.comparison.speedup = 1;
+}
+
 std::function<bool()> late_after(const Budget& budget, double seconds) {
   return [&budget, end = budget.spent() + seconds] { return budget.spent() >= end; };
 }
@@ -113,15 +128,18 @@ Decision decide(const Election& elected, const std::vector<Contender>& vendors, 
       [short_of = late_after(with.budget, kShortSeconds), late = with.budget.late(Budget::Stage::verdict)] {
         return late() && short_of();
       });
-  result.comparison.resources =
-      resources_of(*result.chosen.algorithm, result.chosen.config, with.problem, with.device);
   const std::string better =
       better_than_incumbent(result.comparison, theirs ? theirs->text() : std::string(), with.min_gain);
-  if (!better.empty()) {
+  if (!better.empty() && result.chosen.algorithm->vendor()) {
+    keep_way(better, vendors, result);
+    why += fmt::format("; of the vendor's ways {} was the fastest afterwards, and is kept", better);
+  } else if (!better.empty()) {
     result.undecided = undecided + 1;
     why += fmt::format(
         "; without proof, since {} was faster afterwards: the next tune holds the contest again", better);
   }
+  result.comparison.resources =
+      resources_of(*result.chosen.algorithm, result.chosen.config, with.problem, with.device);
   result.proven = result.undecided == 0 && left_out.empty();
   result.comparison.plan = {std::string(result.chosen.algorithm->name()), result.chosen.config,
                             result.proven ? PlanSource::tuned : PlanSource::unproven, why};

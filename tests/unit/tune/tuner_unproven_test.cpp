@@ -166,6 +166,20 @@ TEST_F(TunerUnproven, AContestWithAnotherThanTheVendorsBestIsNoProof) {
   EXPECT_TRUE(tune_again().proven);
 }
 
+TEST_F(TunerUnproven, OfTheVendorsWaysTheFastestAfterwardsIsKept) {
+  world_.rounds_us = {125};
+  world_.second_us = 95;
+  const TuningReport report = tune_again();
+  EXPECT_TRUE(report.proven);
+  EXPECT_EQ(report.comparison.plan.algorithm, "theirs");
+  EXPECT_EQ(to_string(report.comparison.plan.config), "way=1");
+  expect_says(report, "of the vendor's ways theirs way=1 was the fastest afterwards, and is kept");
+  EXPECT_EQ(report.comparison.providers.front().name, "convtune");
+  EXPECT_EQ(report.comparison.providers.front().config, report.comparison.plan.config);
+  EXPECT_EQ(report.comparison.speedup, 1);
+  EXPECT_EQ(recorded()->config, report.comparison.plan.config);
+}
+
 TEST_F(TunerUnproven, WithoutItsTrialsItSearchesAgain) {
   world_.rounds_us = {80, 125};
   tune_again();
