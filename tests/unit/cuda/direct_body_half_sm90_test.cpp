@@ -207,7 +207,7 @@ TEST(DirectBodyHalfSm90, ComputesTheSameWhateverTheTile) {
            Kernel{.rows = 6, .columns = 8, .consumers = 2},
            Kernel{.rows = 3, .columns = 8, .consumers = 2, .ping_pong = true, .cluster = 2},
            Kernel{.rows = 4, .columns = 9, .consumers = 2, .filter_blocks = 2, .channels = 32},
-           Kernel{.rows = 11, .columns = 10, .consumers = 3},
+           Kernel{.rows = 11, .columns = 9, .consumers = 3},
            Kernel{.rows = 1, .columns = 5, .consumers = 1, .weight_stages = 12},
        }) {
     const Kernel kernel = kernel_for("mb2ic72ih11iw9oc70kh2kw3ph1pw1", choices);
