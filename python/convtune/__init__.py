@@ -29,6 +29,7 @@ from .errors import (
 )
 from .functional import conv2d, plan
 from .machine import Device, devices, set_cpu_threads
+from .model import ModelProblems, ModelReport
 from .problem import Problem
 from .progress import Step
 from .report import Provider, Report, Tuning
@@ -38,6 +39,7 @@ from .tuning import bench, tune
 if TYPE_CHECKING:
     from . import nn as nn
     from . import torch as torch
+    from .torch_model import model_problems as model_problems
     from .torch_optimize import optimize as optimize
     from .torch_optimize import restore as restore
 
@@ -51,6 +53,8 @@ __all__ = [
     "FileError",
     "InternalError",
     "InvalidArgument",
+    "ModelProblems",
+    "ModelReport",
     "NoDevice",
     "OutOfMemory",
     "PackedWeights",
@@ -82,6 +86,7 @@ __all__ = [
 _LAZY = {
     "nn": ("convtune.nn", None),
     "torch": ("convtune.torch", None),
+    "model_problems": ("convtune.torch_model", "model_problems"),
     "optimize": ("convtune.torch_optimize", "optimize"),
     "restore": ("convtune.torch_optimize", "restore"),
 }

@@ -9,17 +9,22 @@ from typing import Any
 
 from . import _library
 
-__all__ = ["write_report"]
+__all__ = ["write_file", "write_report"]
 
 
 def write_report(path: str | os.PathLike[str], content: dict[str, Any], device: str | None) -> None:
     """Writes a page, or for a path that ends in ".json" the report itself. `content`: {"rows": [...]} or {"model":
-    {...}}. The file appears whole or not at all. Raises OSError, InvalidArgument."""
+    {...}}. Raises OSError, InvalidArgument."""
     environment = _library.take_json(_library.library.convtune_environment, _library.device_text(device))
     text = json.dumps({"schema": 1, "environment": environment, **content}, indent=2)
-    target = Path(path)
-    if target.suffix != ".json":
+    if Path(path).suffix != ".json":
         text = _library.take_text(_library.library.convtune_report_page, _library.c_text(text))
+    write_file(path, text)
+
+
+def write_file(path: str | os.PathLike[str], text: str) -> None:
+    """The file appears whole or not at all. Raises OSError."""
+    target = Path(path)
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         beside.write_text(text, encoding="utf-8")

@@ -285,7 +285,7 @@ Markup case_section(const ReportRow& row, const ReportEnvironment& environment, 
 Markup section(const std::vector<ReportRow>& rows, const ReportEnvironment& environment, const Place& place) {
   if (rows.empty()) return paragraph("Nothing was measured.");
   const Limits limits = limits_of(rows.size());
-  Markup html;
+  Markup html = model_times_section(rows, place);
   if (rows.size() > 1) {
     html += heading(place.level, "Cases", place.id + "-cases");
     html += overview(rows, place);

@@ -21,6 +21,9 @@ Markup section(const VerifyReport& verified, const ReportEnvironment& environmen
 Markup section(const Refined& refined, const ReportEnvironment& environment, const Place& place);
 Markup section(const ModelReport& model, const ReportEnvironment& environment, const Place& place);
 
+// Where a model's time goes; nothing where the rows are no model's.
+Markup model_times_section(const std::vector<ReportRow>& rows, const Place& place);
+
 // A page of 60 cases stays below 500 KiB: of many cases each shows less.
 struct Limits {
   std::size_t peers, tries;  // drawn; 0: there is no chart
