@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "command.h"
+#include "convtune/convolution.h"
 #include "convtune/error.h"
 #include "convtune/tuner.h"
 #include "interrupt.h"
@@ -32,6 +33,9 @@ struct Bench {
         asked, where, results,
         [&](const ConvProblem& one, const std::string& name, ProgressLine& progress) -> CaseResult {
           progress.show(fmt::format("measuring for {:g} s: {}", seconds, name));
+          // It would be all of the model's time, and tell nothing of it.
+          if (asked.model && convtune::plan(one, where.device).plan().algorithm == "reference")
+            throw Error(ErrorKind::unsupported, "only the reference runs it, which is right, and slow");
           ReportRow row;
           row.comparison = compare(one, where.device, options);
           // Cut short, the numbers rest on too few samples to be shown.

@@ -58,7 +58,15 @@ int report_cases(const Asked& asked, const DeviceInfo& device, const ReportOptio
   std::string kept;
   int code = kOk;
   bool lost = false;
+  std::size_t skipped = 0, at = 0;  // `at`: the case that is measured
 
+  const auto add = [&](ReportRow row) {
+    if (asked.model) {
+      row.count = asked.model->convolutions[at].count;
+      row.layers = asked.model->convolutions[at].layers;
+    }
+    rows.push_back(std::move(row));
+  };
   const auto fail = [&](const ConvProblem& problem, ErrorKind kind, const std::string& why) {
     progress.clear();
     print_error(problems.size() == 1 ? why : fmt::format("{}: {}", label(problem), why));
@@ -67,12 +75,12 @@ int report_cases(const Asked& asked, const DeviceInfo& device, const ReportOptio
     row.comparison.problem = problem;
     row.comparison.device = device;
     row.failure = why;
-    rows.push_back(std::move(row));
+    add(std::move(row));
   };
 
-  for (std::size_t i = 0; i < problems.size() && !interrupted() && !lost; ++i) {
-    const ConvProblem& problem = problems[i];
-    const std::string position = problems.size() == 1 ? "" : fmt::format("[{}/{}] ", i + 1, problems.size());
+  for (; at < problems.size() && !interrupted() && !lost; ++at) {
+    const ConvProblem& problem = problems[at];
+    const std::string position = problems.size() == 1 ? "" : fmt::format("[{}/{}] ", at + 1, problems.size());
     try {
       const auto [row, stopped] = measure(problem, position + label(problem), progress);
       progress.clear();
@@ -81,13 +89,22 @@ int report_cases(const Asked& asked, const DeviceInfo& device, const ReportOptio
       put(stream, fmt::format("{}{}{}", rows.empty() ? "" : "\n",
                               render_comparison(row->comparison, style, options.detail),
                               row->tuning ? render_tuning(*row->tuning, style, options.detail) : ""));
-      rows.push_back(*row);
+      add(*row);
       if (!own_result(*row) && code == kOk) code = kMismatch;
       if (row->tuning && !row->tuning->not_recorded.empty()) {
         print_error(fmt::format("the result is not recorded: {}", row->tuning->not_recorded));
         if (code == kOk) code = exit_code(ErrorKind::io);
       }
     } catch (const Error& error) {
+      if (asked.model && error.kind() == ErrorKind::unsupported) {  // the rest of the model can do without it
+        progress.clear();
+        std::string_view why = error.what();
+        why = why.substr(0, why.find('\n'));
+        if (why.ends_with(':')) why.remove_suffix(1);
+        print_warning(fmt::format("skipped {}: {}", label(problem), why));
+        ++skipped;
+        continue;
+      }
       fail(problem, error.kind(), error.what());
       lost = error.kind() == ErrorKind::device_lost;  // every other case would fail of it, too
     } catch (const std::bad_alloc&) {
@@ -98,12 +115,14 @@ int report_cases(const Asked& asked, const DeviceInfo& device, const ReportOptio
     print_library_warnings();
   }
 
-  if (asked.model) {
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      rows[i].count = asked.model->convolutions[i].count;
-      rows[i].layers = asked.model->convolutions[i].layers;
+  if (asked.model && !rows.empty()) put(stream, '\n' + render_model(rows, style));
+  if (skipped > 0 && !interrupted()) {
+    if (rows.empty()) {
+      print_error(fmt::format("none of the convolutions of {} can be measured here", asked.model->name));
+      return exit_code(ErrorKind::unsupported);
     }
-    put(stream, '\n' + render_model(rows, style));
+    put(stream, fmt::format("{} skipped, as said above, and no part of this\n",
+                            counted(static_cast<std::int64_t>(skipped), "kind is", "kinds are")));
   }
   if (rows.size() > 1) put(stream, '\n' + render_summary(rows, style));
   // An interrupted run with nothing measured has nothing to say in a file.

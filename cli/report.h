@@ -50,8 +50,8 @@ struct CaseResult {
 using MeasureCase = std::function<CaseResult(const ConvProblem&, const std::string& label, ProgressLine&)>;
 
 // Measures case after case, prints each as it is done, at last where a model's time goes, and writes the
-// files at the end. A case that fails becomes a row that says why; the others go on. Returns the exit code:
-// that of the first failure.
+// files at the end. A case that fails becomes a row that says why; the others go on. Of a model, what nothing
+// runs here is skipped with a word. Returns the exit code: that of the first failure.
 int report_cases(const Asked& asked, const DeviceInfo& device, const ReportOptions& options,
                  const MeasureCase& measure);
 

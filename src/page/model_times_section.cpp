@@ -77,7 +77,7 @@ Markup model_times_section(const std::vector<ReportRow>& rows, const Place& plac
                    text(fmt::format("{}", row.count)), text(percent(line.peer_us / all.best_peer_us)),
                    text(has_peer ? time(line.peer_us) : "-"), text(time(line.us)),
                    text(has_peer ? fmt::format("{:.2f}×", line.peer_us / line.us) : "-"),
-                   text(time(line.peer_us - line.us)), text(row.comparison.plan.algorithm),
+                   text(time(line.peer_us - line.us)), text(own_result(row)->algorithm),
                    text(key(row.comparison.problem))});
   }
   html += bars(rows, lines, place.id + "-layers");

@@ -38,6 +38,21 @@ class Lists(CliTest):
         self.assertEqual((report["rows"][0]["count"], report["rows"][0]["layers"]), (2, ["first", "second"]))
         self.assertAlmostEqual(report["model_times"]["time_us"], 2 * report["rows"][0]["providers"][0]["time_us"], places=3)
 
+    def test_what_nothing_runs_here_is_skipped(self):
+        """A transposed convolution of a U-Net, say; the rest is tuned."""
+        transposed = {"problem": "mb1ic4ih16oc8kh2sh2 dir=bwd_d", "count": 1, "layers": ["up"]}
+        path = self.path({**MODEL, "convolutions": [CONVOLUTION, transposed]})
+        for command in (["tune", "--budget", "2t"], ["bench", "--seconds", "0.05"]):
+            out, page = self.folder / f"{command[0]}.json", self.folder / f"{command[0]}.html"
+            result = self.ok(*command, "--model", path, "--device", "cpu", "--json", str(out), "--html", str(page))
+            self.assertIn("skipped up: ", self.warnings(result)[0])
+            self.assertIn("1 kind is skipped", result.stdout)
+            self.assertRegex(result.stdout, "all convolutions +2 +100.0 %")
+            self.assertEqual([row["layers"] for row in json.loads(out.read_text())["rows"]], [["first", "second"]])
+            self.assertIn("Where the time goes", page.read_text())
+            only = self.path({**MODEL, "convolutions": [transposed]}, "only.json")
+            self.refused([*command, "--model", only, "--device", "cpu"], 2, "none of the convolutions of net")
+
     def test_types_and_layout_are_of_every_problem(self):
         self.assertIn("layout=nhwc dtype=bf16", self.ok("plan", TINY, "--dtype", "bf16", "--layout", "nhwc", "--device",
                                                         "cpu").stdout)
