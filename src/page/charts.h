@@ -33,8 +33,10 @@ struct TimeBar {
   Who who = Who::peer;
 };
 // Bars from 0; `floor_us`: a line that none can cross, 0 for none.
+// A bar that is many times the least is cut, and says so; of different layers none is.
+enum class Cut { outliers, none };
 Markup time_bars(const std::string& id, const std::string& title, const std::vector<TimeBar>& bars,
-                 double floor_us);
+                 double floor_us, Cut cut = Cut::outliers);
 
 // Rounds as paired differences, the interval of their median, and what was asked; and a folded table of the
 // rounds, where that is wanted.

@@ -42,7 +42,7 @@ Markup bars(const std::vector<ReportRow>& rows, const std::vector<Line>& lines, 
       drawn.push_back({layer_of(row) + ", best peer", lines[i].peer_us, 0, 0, Who::best_peer});
     drawn.push_back({"convtune", lines[i].us, 0, 0, Who::own});
   }
-  return time_bars(id, "Time of the layers that take most, all runs of a pass", drawn, 0);
+  return time_bars(id, "Time of the layers that take most, all runs of a pass", drawn, 0, Cut::none);
 }
 
 }  // namespace
@@ -66,8 +66,7 @@ Markup model_times_section(const std::vector<ReportRow>& rows, const Place& plac
                {fmt::format("convtune {}", time.unit), true},
                {"speed-up", true},
                {fmt::format("gain {}", time.unit), true},
-               {"algorithm"},
-               {"problem"}},
+               {"algorithm"}},
               true);
   const auto text = [](const std::string& words) { return Markup{escaped(words)}; };
   for (const Line& line : lines) {
@@ -77,8 +76,7 @@ Markup model_times_section(const std::vector<ReportRow>& rows, const Place& plac
                    text(fmt::format("{}", row.count)), text(percent(line.peer_us / all.best_peer_us)),
                    text(has_peer ? time(line.peer_us) : "-"), text(time(line.us)),
                    text(has_peer ? fmt::format("{:.2f}×", line.peer_us / line.us) : "-"),
-                   text(time(line.peer_us - line.us)), text(own_result(row)->algorithm),
-                   text(key(row.comparison.problem))});
+                   text(time(line.peer_us - line.us)), text(own_result(row)->algorithm)});
   }
   html += bars(rows, lines, place.id + "-layers");
   html += table.render();

@@ -1,6 +1,8 @@
 // What verify, refine and optimize found.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <sstream>
 
 #include "page/charts.h"
 #include "page/numbers.h"
@@ -37,13 +39,36 @@ Markup section(const VerifyReport& verified, const ReportEnvironment&, const Pla
 
 namespace {
 
+// What tells the configs apart: their words without those that all of them have.
+std::vector<std::string> names_of(const std::vector<MeasuredConfig>& configs) {
+  std::vector<std::vector<std::string>> words;
+  for (const MeasuredConfig& one : configs) {
+    std::istringstream text(one.config);
+    words.emplace_back(std::istream_iterator<std::string>(text), std::istream_iterator<std::string>());
+  }
+  const auto everywhere = [&](const std::string& word) {
+    return std::all_of(words.begin(), words.end(), [&](const std::vector<std::string>& one) {
+      return std::find(one.begin(), one.end(), word) != one.end();
+    });
+  };
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < configs.size(); ++i) {
+    std::string name;
+    for (const std::string& word : words[i])
+      if (!everywhere(word)) name += (name.empty() ? "" : " ") + word;
+    names.push_back(name.empty() ? configs[i].config : name);
+  }
+  return names;
+}
+
 Markup measured(const RefinedKernel& kernel, const Place& place) {
   const double original_us = kernel.measured.front().time_us;
+  const std::vector<std::string> names = names_of(kernel.measured);
   std::vector<TimeBar> bars;
   double least = 0;
   for (std::size_t i = 0; i < kernel.measured.size(); ++i)
     if (const MeasuredConfig& one = kernel.measured[i]; one.n > 0 && one.failure.empty() && one.time_us > 0) {
-      bars.push_back({one.config, one.time_us, one.mad_us, one.n, i == 0 ? Who::best_peer : Who::own});
+      bars.push_back({names[i], one.time_us, one.mad_us, one.n, i == 0 ? Who::best_peer : Who::own});
       least = least > 0 ? std::min(least, one.time_us) : one.time_us;
     }
   const Scale time = scale_of_us(least);
@@ -184,8 +209,8 @@ Markup section(const ModelReport& model, const ReportEnvironment&, const Place& 
               {"convtune", layer->convtune_us * static_cast<double>(layer->calls), 0, 0, Who::own});
       }
     }
-    html +=
-        time_bars(place.id + "-layers", "Time of the layers that take most, all calls of a forward", bars, 0);
+    html += time_bars(place.id + "-layers", "Time of the layers that take most, all calls of a forward", bars,
+                      0, Cut::none);
     html += table.render();
   }
   if (!model.notes.empty()) {

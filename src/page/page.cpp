@@ -38,9 +38,11 @@ std::string kind_of(const Report& report) {
   if (const auto* rows = std::get_if<std::vector<ReportRow>>(&report.content)) {
     const bool tuned =
         std::any_of(rows->begin(), rows->end(), [](const ReportRow& row) { return row.tuning.has_value(); });
-    std::string subject = rows->size() == 1 && !rows->front().comparison.problem.name.empty()
-                              ? rows->front().comparison.problem.name
-                              : fmt::format("{} {}", rows->size(), rows->size() == 1 ? "case" : "cases");
+    std::string subject = fmt::format("{} cases", rows->size());
+    if (rows->size() == 1) {
+      const ConvProblem& problem = rows->front().comparison.problem;
+      subject = problem.name.empty() ? key(problem) : problem.name;
+    }
     return fmt::format("{} {}", tuned ? "Tuning of" : "Measurement of", subject);
   }
   if (std::holds_alternative<VerifyReport>(report.content)) return "Verification";

@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kNames = 250, kRight = 600, kTop = 24, kRow = 26, kBar = 16;
 constexpr double kMostTimesTheLeast = 12;  // a bar that is longer is cut
-constexpr std::size_t kNameLetters = 36;
-constexpr std::size_t kMostInWords = 4;  // of many bars, those that matter
+constexpr std::size_t kNameLetters = 32;   // as many as have room in bold
+constexpr std::size_t kMostInWords = 4;    // of many bars, those that matter
 
 // Names of configs are told apart by their ends as much as by their beginnings.
 std::string shortened(const std::string& name) {
@@ -26,7 +26,7 @@ std::string shortened(const std::string& name) {
 }  // namespace
 
 Markup time_bars(const std::string& id, const std::string& title, const std::vector<TimeBar>& bars,
-                 double floor_us) {
+                 double floor_us, Cut cut_at) {
   double least = 0, most = 0;
   for (const TimeBar& bar : bars) {
     if (!std::isfinite(bar.time_us) || bar.time_us <= 0) continue;
@@ -36,7 +36,7 @@ Markup time_bars(const std::string& id, const std::string& title, const std::vec
   if (least == 0) return {};
   if (!std::isfinite(floor_us) || floor_us <= 0 || floor_us > most) floor_us = 0;
   const Scale scale = scale_of_us(least);
-  most = std::min(most, kMostTimesTheLeast * least);
+  if (cut_at == Cut::outliers) most = std::min(most, kMostTimesTheLeast * least);
   const Axis x(0, most / scale.size, kNames, kRight);
   const double bottom = kTop + kRow * static_cast<double>(bars.size());
   Markup shapes =

@@ -16,8 +16,11 @@ Markup contests(const std::vector<HeldContest>& held, bool with_rounds, const st
 
 std::string summary(const TuningSummary& tuning) {
   if (tuning.from_record) return "Answered from the record: nothing was measured.";
-  std::string text =
-      fmt::format("{} of {} candidates were tried", tuning.trials + tuning.resumed, tuning.candidates);
+  const std::int64_t tried = tuning.trials + tuning.resumed;
+  // Reports of earlier versions do not know how many there were.
+  std::string text = tuning.candidates > 0
+                         ? fmt::format("{} of {} candidates were tried", tried, tuning.candidates)
+                         : fmt::format("{} candidates were tried", tried);
   if (tuning.resumed > 0) text += fmt::format(", {} of them in an earlier search", tuning.resumed);
   if (tuning.pruned > 0) text += fmt::format("; {} could not have won", tuning.pruned);
   if (tuning.wrong > 0) text += fmt::format("; {} failed", tuning.wrong);

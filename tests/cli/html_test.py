@@ -16,6 +16,30 @@ from html_page import Page, chromium, complaints, in_chromium, requests, screens
 SOURCES = Path(__file__).parent.parent.parent
 SAMPLES = SOURCES / "tests" / "refine"
 CASE = "mb1ic3ih32oc16kh3ph1"
+# Two kinds of layers of a net, one of them run twice.
+MODEL = {"schema": 1, "model": "net", "skipped": [], "convolutions": [
+    {"problem": TINY, "count": 1, "layers": ["stem"]},
+    {"problem": CASE, "count": 2, "layers": ["body.0 <b>", "body.1"]}]}
+
+
+def as_measured(refined):
+    """What `refine --json` wrote without a GPU, as --measure writes it: times and contests by hand. One neighbour is
+    proven faster, one slower, one fails."""
+    def contest(challenger, share):
+        before = [100 + 0.5 * (round_ % 3) for round_ in range(12)]
+        return {"incumbent": kernel["original"], "challenger": challenger, "min_gain": 0.02, "confidence": 0.99,
+                "accepted": share < 1, "undecided": False, "gain": 1 - share, "low": 0.99 - share, "high": 1.01 - share,
+                "incumbent_us": before, "challenger_us": [us * (share + 0.002 * (i % 4)) for i, us in enumerate(before)]}
+
+    kernel = refined["refine"]["kernels"][0]
+    shares = [1, 0.9, 1.1, 0, *[1] * 9][:len(kernel["configs"])]
+    kernel["measured"] = [
+        {"config": config.partition(": ")[0], "reason": "the original" if i == 0 else "a neighbour", "time_us": 100 * share,
+         "mad_us": share, "n": 20 if share else 0, "output": "equal", **({} if share else {"failure": "out of resources"})}
+        for i, (config, share) in enumerate(zip(kernel["configs"], shares))]
+    kernel["contests"] = [contest(kernel["measured"][i]["config"], shares[i]) for i in (1, 2)]
+    kernel["place"], kernel["changed"] = "NVIDIA GeForce RTX 4090", True
+    return refined
 
 
 class Html(CliTest):
@@ -55,14 +79,45 @@ class Html(CliTest):
         for row in json.loads(table.read_text())["rows"]:
             self.assertIn(f"{100 * row['providers'][0]['roofline_fraction']:.1f} %", page.text())
 
+    def refined(self, folder, measured=True):
+        """A page of refine, and the report that it is of."""
+        saved, out = folder / "refine.json", folder / "refine.html"
+        self.ok("refine", str(SAMPLES / "conv.py"), "--metrics", str(SAMPLES / "metrics.json"), "--target", "rtx4090",
+                "--no-compile", "--no-import", "-o", str(folder / "new.py"), "--html", str(out), "--json", str(saved))
+        if measured:
+            saved.write_text(json.dumps(as_measured(json.loads(saved.read_text()))))
+            self.ok("report", str(saved), "--html", str(out))
+        return out
+
+    def of_model(self, folder):
+        path, out = folder / "net.json", folder / "model.html"
+        path.write_text(json.dumps(MODEL))
+        self.ok("tune", "--model", str(path), "--device", "cpu", "--budget", "3t", "--html", str(out), "--json",
+                str(folder / "model.json"))
+        return out
+
+    def test_a_model(self):
+        page = self.page(self.of_model(self.folder), needles=["Where the time goes", "body.0 <b> and 1 more", "Tuning of 2 cases",
+                                                              "a model's convolutions"])
+        rows = json.loads((self.folder / "model.json").read_text())["rows"]
+        total = sum(row["count"] * row["providers"][0]["time_us"] for row in rows)
+        verdict = next(text for _, attributes, text, _ in page.all("p") if "All convolutions of a pass" in text)
+        shown, unit = verdict.split(" by convtune")[0].split()[-2:]
+        self.assertAlmostEqual(float(shown) * {"ms": 1e3, "µs": 1}[unit], total, delta=0.01 * total, msg=verdict)
+        table = next(text for _, _, text, _ in page.all("table") if "most time first" in text)
+        self.assertLess(table.index("body.0"), table.index("stem"), "the worst comes first")
+
+    def test_a_refinement_that_was_measured(self):
+        page = self.page(self.refined(self.folder), needles=["a neighbour is proven faster", "Measured", "90.00 µs ±1.0 %",
+                                                             "failed: out of resources", "The new list"])
+        shapes = [attributes.get("class") for _, attributes, *_ in page.elements]
+        self.assertEqual(shapes.count("dots round"), 2)
+
     def test_verify_and_refine(self):
         out = self.folder / "verify.html"
         self.ok("verify", TINY, "--device", "cpu", "--html", str(out))
         self.page(out, needles=["Verification", "answers were right"])
-        out = self.folder / "refine.html"
-        self.ok("refine", str(SAMPLES / "conv.py"), "--metrics", str(SAMPLES / "metrics.json"), "--target", "rtx4090",
-                "--no-compile", "--no-import", "-o", str(self.folder / "new.py"), "--html", str(out))
-        self.page(out, needles=["Refinement of conv_kernel on NVIDIA GeForce RTX 4090", "R1:", "R6:", "The new list",
+        self.page(self.refined(self.folder, measured=False), needles=["Refinement of conv_kernel on NVIDIA GeForce RTX 4090", "R1:", "R6:", "The new list",
                                 "num_warps=8"])
 
     def test_old_reports(self):
@@ -119,11 +174,13 @@ class Html(CliTest):
         tuned, stem = folder / "tune.html", folder / "stem.html"
         self.ok("tune", CASE, "--device", "cpu", "--budget", "12t", "--html", str(tuned))
         self.ok("report", str(SOURCES / "bench/results/amd-epyc-zen5-2-threads/2026-11-21-stem-batch8.json"), "--html", str(stem))
-        for page, marks in ((tuned, 1), (stem, 11)):
+        refined, model = self.refined(folder), self.of_model(folder)
+        dots = '<circle class="own"'
+        for page, shape, marks in ((tuned, dots, 1), (stem, dots, 11), (model, dots, 2), (refined, '<rect class="own"', 2)):
             said, dom = in_chromium(page, folder, "--dump-dom")
             self.assertEqual(said, [])
             self.assertEqual(requests(folder), set())
-            self.assertGreaterEqual(dom.count('<circle class="own"'), marks)
+            self.assertGreaterEqual(dom.count(shape), marks, page)
             self.assertIn('<button type="button">', dom, "the script ran: headers sort")
             if kept:
                 screenshots(page, folder)
