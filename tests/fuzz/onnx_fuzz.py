@@ -23,6 +23,7 @@ except ImportError:
     sys.exit(77)
 import onnx_models as models  # noqa: E402
 import onnx_reader as reader  # noqa: E402
+from mutated_bytes import bytes_mutated  # noqa: E402
 from onnx import helper  # noqa: E402
 
 NUMBERS = [0, 1, -1, 2, 3, 255, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, -(2**63), 10**12]
@@ -30,25 +31,6 @@ NAMES = ["", "input", "x" * 70_000, "\x1b[2J", 'a"b', "é\u2028", "weight_3", "C
 KINDS = ["Conv", "ConvTranspose", "Relu", "Add", "Mul", "Sigmoid", "Reshape", "Loop", "If", "Scan", "Constant", "Resize",
          "BatchNormalization", "Clip", "Tile", "Expand", "ConstantOfShape", "Range", "Shape", "Concat", "ConvInteger", "Nothing"]
 BATCH = [None, 1, 8, 0, -1, 2**62]
-
-
-def bytes_mutated(data, draw):
-    data = bytearray(data)
-    for _ in range(draw.choice((1, 1, 2, 4, 16))):
-        at = draw.randrange(len(data) + 1)
-        kind = draw.randrange(5)
-        if kind == 0 and at < len(data):
-            data[at] ^= 1 << draw.randrange(8)
-        elif kind == 1 and at < len(data):
-            data[at] = draw.choice((0, 1, 0x7f, 0x80, 0xff, draw.randrange(256)))
-        elif kind == 2:
-            del data[at:at + draw.randrange(1, 40)]
-        elif kind == 3:
-            other = draw.randrange(len(data) + 1)
-            data[at:at] = data[other:other + draw.randrange(1, 400)]
-        elif draw.random() < 0.3:
-            del data[at:]
-    return bytes(data)
 
 
 def nested(kind, depth):
