@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from .convolution import Convolution
 from .errors import Unsupported
 from .page import write_file, write_report
 from .problem import Problem
@@ -73,19 +74,26 @@ class ModelProblems:
         self, device: Any = None, budget: float = 60, min_gain: float = 0.02, progress: bool = True, *, save: bool = True
     ) -> ModelReport:
         """convtune.tune of each, `budget` seconds a problem. Warnings are in the reports."""
-        return self._measured(device, lambda one: search(one, device, budget, min_gain, progress, 0, False, save))
+        return self._measured(lambda one: search(one, device, budget, min_gain, progress, 0, False, save))
 
     def bench(self, device: Any = None, seconds: float = 3) -> ModelReport:
         """convtune.bench of each, about `seconds` a problem."""
-        return self._measured(device, lambda one: bench(one, device, seconds))
 
-    def _measured(self, device: Any, measure: Callable[[Problem], Report]) -> ModelReport:
-        result = ModelReport(self.name, device, [], list(self.skipped))
+        def measured(one: Problem) -> Report:
+            # It would be all of the model's time, and tell nothing of it.
+            if Convolution(one, device).plan.algorithm == "reference":
+                raise Unsupported("only the reference runs it, which is right, and slow")
+            return bench(one, device, seconds)
+
+        return self._measured(measured)
+
+    def _measured(self, measure: Callable[[Problem], Report]) -> ModelReport:
+        result = ModelReport(self.name, [], list(self.skipped))
         for one in self.convolutions:
             try:
                 result.rows.append(ModelRow(one, measure(one.problem)))
             except Unsupported as why:
-                reason = str(why).splitlines()[0]
+                reason = str(why).splitlines()[0].removesuffix(":")
                 result.skipped.append(SkippedLayers("convolution", reason, one.count, one.layers))
         return result
 
@@ -131,7 +139,6 @@ class ModelReport:
     measured, one by one: what is between them is no part of it."""
 
     name: str
-    device: Any
     rows: list[ModelRow]
     skipped: list[SkippedLayers]
 

@@ -38,8 +38,10 @@ Markup bars(const std::vector<ReportRow>& rows, const std::vector<Line>& lines, 
   std::vector<TimeBar> drawn;
   for (std::size_t i = 0; i < std::min(lines.size(), kMostBars); ++i) {
     const ReportRow& row = rows[lines[i].row];
+    const std::string first = row.layers.empty() ? key(row.comparison.problem) : row.layers.front();
+    const std::string runs = row.count > 1 ? fmt::format(" ×{}", row.count) : "";
     if (best_peer(row.comparison))
-      drawn.push_back({layer_of(row) + ", best peer", lines[i].peer_us, 0, 0, Who::best_peer});
+      drawn.push_back({first + runs + ", best peer", lines[i].peer_us, 0, 0, Who::best_peer});
     drawn.push_back({"convtune", lines[i].us, 0, 0, Who::own});
   }
   return time_bars(id, "Time of the layers that take most, all runs of a pass", drawn, 0, Cut::none);

@@ -49,7 +49,7 @@ def json_mutated(text, draw):
             where[key] = json.loads(json.dumps(other[of_other])) if of_other in other or isinstance(other, list) and (
                 of_other < len(other)) else None
         else:
-            where[key] = draw.choice(VALUES)
+            where[key] = json.loads(json.dumps(draw.choice(VALUES)))
     text = json.dumps(value, ensure_ascii=draw.random() < 0.5).encode("utf-8", "surrogatepass")
     return bytes_mutated(text, draw) if draw.random() < 0.1 else text
 
