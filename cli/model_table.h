@@ -19,7 +19,7 @@ std::string render_convolutions(const Model& model, const Style& style);
 std::string render_model(const std::vector<ReportRow>& rows, const Style& style);
 
 // What `plan` knows of a convolution: `us` of one run, from a record or by a model's estimate; 0 is not
-// known.
+// known. Its config is what `plan` of the problem says.
 struct PlannedRow {
   const ModelConvolution* convolution;
   std::string algorithm, source;

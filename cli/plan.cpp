@@ -56,7 +56,7 @@ struct PlanCommand {
     for (const ModelConvolution& one : model.convolutions) {
       const Convolution found = planned(one.problem, where, forced);
       const Plan& plan = found.plan();
-      PlannedRow row{&one, with_config(plan.algorithm, plan.config), std::string(to_string(plan.source))};
+      PlannedRow row{&one, plan.algorithm, std::string(to_string(plan.source))};
       if (plan.source == PlanSource::tuned || plan.source == PlanSource::unproven)
         if (const auto record = records.find(found.problem(), where.fingerprint)) row.us = record->time_us;
       rows.push_back(std::move(row));
@@ -115,15 +115,16 @@ struct PlanCommand {
 
   // A row a convolution, with the best estimate.
   static int run_for_target(const Model& model, const Target& on, const TargetPlanOptions& options) {
-    fmt::print("{}: compiled for {} ({}), not run; times are estimates of a model\n", printable(model.name),
-               on.name, on.product);
+    const std::string words = fmt::format("{}: compiled for {} ({}), not run; times are estimates of a model",
+                                          printable(model.name), on.name, on.product);
+    fmt::print("{}\n", wrapped(words, style_of(stdout).width, 2));
     std::vector<PlannedRow> rows;
     for (const ModelConvolution& one : model.convolutions) {
       const TargetPlan found = plan_for_target(one.problem, on, options);
       PlannedRow row{&one, "-", "-"};
       if (!found.candidates.empty() && found.candidates[0].failure.empty()) {
         const CandidateEstimate& best = found.candidates[0];
-        row = {&one, with_config(best.algorithm, best.config), "estimate", best.estimate_us};
+        row = {&one, best.algorithm, "estimate", best.estimate_us};
       }
       rows.push_back(std::move(row));
     }
