@@ -143,7 +143,7 @@ def words(config):
 
 def file_outcomes(options, path):
     source = Path(path).read_bytes().decode()
-    sys.path.insert(0, str(Path(__file__).parent.parent / "src" / "runner"))
+    sys.path.insert(0, str(Path(__file__).parent.parent / "src" / "triton" / "runner"))
     import triton_reader as reader  # what the command knows of the file: to name configs, not to judge
     sys.setrecursionlimit(4000)
     try:

@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <utility>
 
 #include "base/embedded.h"
@@ -26,10 +28,8 @@ for name, text in zip(words[::2], words[1::2]):
 module.main()
 )";
 
-// Whether a program imports a module, of those that stand before it.
-bool imports(std::string_view program, std::string_view module) {
-  if (program == "onnx_reader") return module == "onnx_graph";
-  return module.starts_with("python_") || module == "triton_reader";
+bool imports(std::string_view text, std::string_view module) {
+  return text.find(fmt::format("\nfrom {} import ", module)) != std::string_view::npos;
 }
 
 std::vector<std::string> command_of(const std::string& python, const std::string& program) {
@@ -39,12 +39,15 @@ std::vector<std::string> command_of(const std::string& python, const std::string
                 fmt::format("there is no {} on PATH, which reads Triton and ONNX files; --python names one",
                             convtune::quoted(python)));
   std::vector<std::string> words = {file, "-u", "-c", kStart};
-  for (const EmbeddedFile& module : embedded_runners()) {  // in an order in which each finds what it imports
+  std::vector<EmbeddedFile> needed;  // the program, and backwards from it what it imports and those import
+  for (const EmbeddedFile& module : embedded_runners() | std::views::reverse) {
     const std::string_view name = module.name.substr(0, module.name.rfind('.'));
-    if (name != program && !imports(program, name)) continue;
-    words.emplace_back(name);
+    const auto wants = [&](const EmbeddedFile& one) { return imports(one.text, name); };
+    if (name == program || std::ranges::any_of(needed, wants)) needed.push_back({name, module.text});
+  }
+  for (const EmbeddedFile& module : needed | std::views::reverse) {
+    words.emplace_back(module.name);
     words.emplace_back(module.text);
-    if (name == program) break;
   }
   return words;
 }

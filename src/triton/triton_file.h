@@ -1,5 +1,5 @@
 // A Triton file: its autotuned kernels with their lists of configs, the grids that those launch, and the same
-// file with other lists. Read and edited by src/runner/triton_reader.py; nothing of the file is run.
+// file with other lists. Read and edited by src/triton/runner/triton_reader.py; nothing of the file is run.
 #pragma once
 
 #include <memory>

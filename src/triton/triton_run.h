@@ -1,4 +1,4 @@
-// A Triton file with one config in a Python process of its own, which runs src/runner/triton_runner.py: its
+// A Triton file with one config in a Python process of its own, which runs src/triton/runner/triton_runner.py: its
 // outputs, and its time whenever it is asked for.
 #pragma once
 

@@ -12,14 +12,19 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import re
 import signal
 import struct
 import sys
 import tempfile
 
-import triton_reader as reader
 from python_modules import load, place_of
-from python_values import NotKnown, PLAIN, Tensor
+from python_objects import NotKnown, PLAIN, Tensor
+from python_values import Values
+from triton_edits import bound_names, loaded_names
+from triton_file import File
+from triton_reader import chosen, given_values
+from triton_source import is_jit, KernelUse
 
 REGISTERS, FRAME = 0x2F, 0x11  # attributes of a cubin's .nv.info
 
@@ -115,11 +120,11 @@ def slice_of(file, kernel):
     """The file's text without anything that the kernel does not use: Triton compiles what is left."""
     owner = {}
     for node in file.tree.body:
-        for name in reader.bound_names(node):
+        for name in bound_names(node):
             owner.setdefault(name, []).append(node)
     for node in kernel.chain:  # of a kernel within a function, what stands beside it
         for inner in node.body:
-            for name in reader.bound_names(inner):
+            for name in bound_names(inner):
                 owner.setdefault(name, []).append(inner)
     wanted, work, found = set(), [kernel.node], {}
     while work:
@@ -127,9 +132,9 @@ def slice_of(file, kernel):
         if id(node) in found:
             continue
         found[id(node)] = node
-        names = reader._loads(node)
+        names = loaded_names(node)
         if isinstance(node, ast.FunctionDef):
-            names -= {name for one in node.decorator_list for name in reader._loads(one)}
+            names -= {name for one in node.decorator_list for name in loaded_names(one)}
             names |= {"triton"}
         for name in names - wanted:
             wanted.add(name)
@@ -137,7 +142,7 @@ def slice_of(file, kernel):
     lines = ["import triton", "import triton.language as tl"]
     for node in sorted(found.values(), key=lambda one: (one.lineno, one.col_offset)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            jit = [one for one in node.decorator_list if reader.is_jit(one)]
+            jit = [one for one in node.decorator_list if is_jit(one)]
             if not jit:
                 continue
             plain = ast.FunctionDef(**{field: getattr(node, field, []) for field in node._fields})
@@ -169,13 +174,13 @@ def launch_values(file, kernel, given):
 
 
 def number_at(value):
-    value = reader.Values.one(value)
+    value = Values.one(value)
     return value if isinstance(value, (int, float, bool, str)) else None
 
 
 def signature_of(file, kernel, given, dtype):
     """What Triton is told of the parameters: types, constants, and what is a multiple of 16."""
-    use = reader.KernelUse(kernel.node, file.functions)
+    use = KernelUse(kernel.node, file.functions)
     launch = launch_values(file, kernel, given)
     expressions = {}
     for call, _ in file.launches(kernel):
@@ -204,7 +209,7 @@ def signature_of(file, kernel, given, dtype):
                 types[name] = "i32" if abs(number_at(value)) < 1 << 31 else "i64"
                 if number_at(value) % 16 == 0:
                     multiples.append(name)
-        elif isinstance(number_at(value), float) or reader.re.search(
+        elif isinstance(number_at(value), float) or re.search(
                 r"eps|scale|alpha|beta|slope|momentum|^p$|prob|lr$|_f$|rate|margin|temperature", name):
             types[name] = "fp32"
         elif name in inner:
@@ -218,7 +223,7 @@ def signature_of(file, kernel, given, dtype):
 
 def pointer_type(name, expression, dtype):
     low = f"{name} {expression}".lower()
-    if reader.re.search(r"ind(ex|ices)|idx|label|target|token_ids|offsets|cu_seqlens|block_table|seq_?lens?", low):
+    if re.search(r"ind(ex|ices)|idx|label|target|token_ids|offsets|cu_seqlens|block_table|seq_?lens?", low):
         return "*i64"
     return "*" + dtype
 
@@ -227,7 +232,7 @@ def inner_strides(expressions):
     """Of every tensor's strides at the launch the last one: 1, since tensors are contiguous."""
     last = {}
     for name, text in expressions.items():
-        match = reader.re.fullmatch(r"(\w+(?:\.\w+)*)\.stride\((-?\d+)\)", text)
+        match = re.fullmatch(r"(\w+(?:\.\w+)*)\.stride\((-?\d+)\)", text)
         if match and (match[2] == "-1" or int(match[2]) >= last.get(match[1], (-1, ""))[0]):
             last[match[1]] = (99 if match[2] == "-1" else int(match[2]), name)
     return {name for _, name in last.values()}
@@ -314,12 +319,12 @@ def types_to_try(kernel, dtype):
 
 
 def compile_all(request, folder):
-    file = reader.File(request["source"], request["path"], request["target"])
+    file = File(request["source"], request["path"], request["target"])
     file.read()
-    kernel = reader.chosen(file, request["kernel"])
+    kernel = chosen(file, request["kernel"])
     if kernel.node is None:
         raise Failed("the kernel's own text is not in the file")
-    given = reader.given_values(request)
+    given = given_values(request)
     arguments = kernel.node.args
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults = {arg.arg: default_of(value) for arg, value in

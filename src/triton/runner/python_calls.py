@@ -1,0 +1,282 @@
+"""Calls: of functions of the file, of a config, of a tensor's methods, of what Python, PyTorch and Triton have."""
+
+import ast
+import itertools
+import math
+import operator
+
+from python_objects import Bound, Config, Function, Imported, MOST_ITEMS, Named, NotKnown, Pair, Scope, Tensor
+from python_statements import Left, Returned
+
+MOST_DEPTH = 40  # of calls within calls
+
+# What functions of these names, which are found nowhere, answer on an NVIDIA GPU.
+PLATFORMS = {"is_cuda": True, "is_nvidia": True, "is_hip": False, "is_amd": False, "is_xpu": False, "is_npu": False,
+             "is_rocm": False, "is_hip_cdna2": False, "is_hip_cdna3": False, "is_hip_cdna4": False,
+             "is_hip_cdna": False, "is_cpu": False, "is_intel": False, "is_interpreter": False}
+
+
+def next_power_of_2(n):
+    return 1 << max(int(n) - 1, 0).bit_length()
+
+
+def cdiv(a, b):
+    return -(-a // b)
+
+
+CALLS = {"itertools.product": itertools.product, "itertools.chain": itertools.chain,
+         "itertools.chain.from_iterable": itertools.chain.from_iterable,
+         "itertools.combinations": itertools.combinations, "math.ceil": math.ceil, "math.floor": math.floor,
+         "math.log2": math.log2, "math.sqrt": math.sqrt, "math.prod": math.prod, "triton.cdiv": cdiv,
+         "triton.language.cdiv": cdiv, "triton.next_power_of_2": next_power_of_2, "copy.copy": lambda a: plain_copy(a),
+         "copy.deepcopy": lambda a: plain_copy(a), "operator.mul": operator.mul}
+BUILTINS = {"len": len, "min": min, "max": max, "list": list, "tuple": tuple, "dict": dict, "set": set, "int": int,
+            "float": float, "bool": bool, "str": str, "sum": sum, "abs": abs, "zip": zip, "enumerate": enumerate,
+            "reversed": reversed, "round": round, "any": any, "all": all, "divmod": divmod}
+METHODS = {list: {"append", "extend", "insert", "copy", "index", "count", "pop", "reverse", "remove"},
+           dict: {"get", "items", "keys", "values", "update", "copy", "pop", "setdefault"},
+           str: {"upper", "lower", "startswith", "endswith", "split", "strip", "replace", "join", "format"},
+           tuple: {"index", "count"}, set: {"add", "update", "copy"}}
+
+
+def plain_copy(value):
+    if isinstance(value, Config):
+        return value.copy()
+    if isinstance(value, list):
+        return [plain_copy(item) for item in value]
+    return dict(value) if isinstance(value, dict) else value
+
+
+class Calls:
+    """The part of Values that follows calls."""
+
+    def of_Call(self, node, scope):
+        if isinstance(node.func, ast.Subscript) and self.launched and self.launched(node, scope):
+            return Named(ast.unparse(node)[:60], None, frozenset())
+        function = self.value(node.func, scope)
+        if isinstance(function, Named) and (function.path in ("filter", "map", "sorted", "range", "isinstance", "getattr")
+                                            or function.path in ("min", "max") and node.keywords):
+            return self.of_builtin(function.path, node, scope)
+        args = self.elements(node.args, scope)
+        named = {}
+        for keyword in node.keywords:
+            value = self.value(keyword.value, scope)
+            if keyword.arg is None:
+                if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+                    raise NotKnown(f"'**{ast.unparse(keyword.value)[:60]}' is not known", node.lineno)
+                named.update(value)
+            else:
+                named[keyword.arg] = value
+        if isinstance(function, Function):
+            result = self.call(function, args, named, node)
+            if isinstance(result, Function) and function.name:  # a function that another one makes: by its call
+                try:
+                    words = [self.text(value) for value in args] + [f"{name}={self.text(one)}" for name, one in named.items()]
+                    result.made = (f"{function.name}({', '.join(words)})",
+                                   self.scopes(function) | self.scopes([*args, *named.values()]))
+                except NotKnown:
+                    pass
+            return result
+        if isinstance(function, Bound):
+            if isinstance(function.holder, Tensor):
+                return self.tensor_method(function.holder, function.name, args, node)
+            return self.method(function, args, named, node)
+        if isinstance(function, Named):
+            return self.call_named(function, args, named, node)
+        raise NotKnown(f"'{ast.unparse(node.func)[:60]}' is no function that is known", node.lineno)
+
+    def call_named(self, function, args, named, node):
+        path = function.path
+        if path.split(".")[-1] == "Config" and (args or named):
+            return self.config(function, args, named, node)
+        if path in ("os.environ.get", "os.getenv"):
+            return args[1] if len(args) > 1 else None
+        if path + "()" in self.known:
+            return self.known[path + "()"]
+        if path.split(".")[-1].strip("_") in PLATFORMS:
+            return PLATFORMS[path.split(".")[-1].strip("_")]
+        done = CALLS.get(path) or (BUILTINS.get(path) if not function.scopes else None)
+        unknown = [value for value in [*args, *named.values()] if isinstance(value, (Named, Imported))]
+        if done and not unknown:
+            try:
+                if path == "itertools.product":
+                    sizes = math.prod(len(self.items(one, node)) for one in args) ** int(named.get("repeat", 1))
+                    if sizes > MOST_ITEMS:
+                        raise NotKnown("a list that is too long", node.lineno)
+                if path in ("int", "str") and args and isinstance(args[0], (str, int)) and len(str(args[0])) > 400:
+                    raise NotKnown("a number that is too large", node.lineno)
+                result = done(*args, **named)
+                return list(itertools.islice(result, MOST_ITEMS)) if hasattr(result, "__next__") else result
+            except NotKnown:
+                raise
+            except Exception as error:
+                raise NotKnown(f"'{ast.unparse(node)[:60]}': {error}", node.lineno) from None
+        tensors = [value for value in args if isinstance(value, Tensor)]
+        last = path.split(".")[-1]
+        if last in ("empty_like", "zeros_like", "ones_like", "rand_like", "randn_like") and tensors:
+            return Tensor(list(tensors[0].shape))
+        if path.startswith("torch.") and last in ("empty", "zeros", "ones", "rand", "randn", "full"):
+            shape = args[0] if args and isinstance(args[0], (tuple, list)) else args
+            return Tensor(list(shape) if last != "full" or isinstance(shape, (tuple, list)) else [])
+        scopes = function.scopes.union(*[self.scopes(value) for value in [*args, *named.values()]])
+        try:
+            words = [self.text(value) for value in args] + [f"{name}={self.text(value)}" for name, value in named.items()]
+        except NotKnown:
+            words = ["..."]
+        text = f"{function.text}({', '.join(words)})"
+        return Named(text[:1000], f"{path}()", scopes, f"'{text[:60]}' is not known here")
+
+    def config(self, function, args, named, node):
+        names = ["kwargs", "num_warps", "num_stages", "num_ctas", "maxnreg"]
+        if len(args) > len(names):
+            raise NotKnown("a Config of too many arguments", node.lineno)
+        given = {**dict(zip(names, args)), **named}
+        meta = given.pop("kwargs", {})
+        if not isinstance(meta, dict) or not all(isinstance(name, str) and name.isidentifier() for name in meta):
+            raise NotKnown("the config's parameters are no dict that is known", node.lineno)
+        return Config(function, dict(meta), given, node.lineno)
+
+    def of_builtin(self, name, node, scope):
+        args = self.elements(node.args, scope)
+        if name == "isinstance" and len(args) == 2 and not isinstance(args[0], (Named, Imported)):
+            types = args[1] if isinstance(args[1], tuple) else (args[1],)
+            names = {type(args[0]).__name__} | ({"tuple"} if isinstance(args[0], tuple) else set())
+            return any(isinstance(one, Named) and one.path in names for one in types)
+        if name == "getattr" and len(args) > 1 and isinstance(args[0], Named) and isinstance(args[1], str):
+            path = f"{args[0].path}.{args[1]}"
+            fixed = self.known_value(path)
+            return fixed[0] if fixed else Named(f"{args[0].text}.{args[1]}", path, args[0].scopes)
+        if name in ("isinstance", "getattr"):
+            raise NotKnown(f"'{name}' is not followed", node.lineno)
+        if name == "range":
+            if not all(isinstance(value, int) for value in args) or not 1 <= len(args) <= 3:
+                raise NotKnown(f"'{ast.unparse(node)[:60]}' is not known", node.lineno)
+            try:
+                found = range(*args)
+            except ValueError as error:
+                raise NotKnown(str(error), node.lineno) from None
+            if len(found) > MOST_ITEMS:
+                raise NotKnown("a range that is too long", node.lineno)
+            return list(found)
+        if name in ("sorted", "min", "max"):
+            return self.ordered(name, args, node, scope)
+        if len(args) != 2:
+            raise NotKnown(f"'{name}' of other arguments", node.lineno)
+        found = []
+        for item in self.items(args[1], node):
+            kept = item if args[0] is None else self.call(args[0], [item], {}, node)
+            if name == "map":
+                found.append(kept)
+            elif isinstance(kept, (Named, Tensor)):
+                raise NotKnown("a filter that is not known", node.lineno)
+            elif kept:
+                found.append(item)
+        return found
+
+    def ordered(self, name, args, node, scope):
+        words = {word.arg: self.value(word.value, scope) for word in node.keywords}
+        found = self.items(args[0], node) if len(args) == 1 else []
+        keys = [self.call(words["key"], [item], {}, node) for item in found] if words.get("key") else found
+        if not found or any(isinstance(key, (Named, Tensor, Imported)) for key in keys):
+            raise NotKnown(f"'{ast.unparse(node)[:60]}' is not known", node.lineno)
+        try:
+            order = sorted(range(len(found)), key=lambda at: keys[at], reverse=bool(words.get("reverse")))
+            largest = max(range(len(found)), key=lambda at: keys[at])
+        except TypeError as error:
+            raise NotKnown(str(error), node.lineno) from None
+        return found[largest] if name == "max" else found[order[0]] if name == "min" else [found[at] for at in order]
+
+    def call(self, function, args, named, node):
+        if not isinstance(function, Function):
+            raise NotKnown("a function that is not known", node.lineno)
+        if f"{function.name}()" in self.known:
+            return self.known[f"{function.name}()"]
+        self.depth += 1
+        try:
+            if self.depth > MOST_DEPTH:
+                raise NotKnown("calls within calls without an end", node.lineno)
+            inner = Scope(function.scope)
+            self.bind(function, args, named, inner, node)
+            if isinstance(function.node, ast.Lambda):
+                return self.value(function.node.body, inner)
+            if any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(function.node)):
+                raise NotKnown(f"'{function.name}' is a generator", node.lineno)
+            self.block(function.node.body, inner, False)
+            return None
+        except Returned as returned:
+            return returned.value
+        except Left:
+            raise NotKnown("a break outside of a loop", node.lineno) from None
+        finally:
+            self.depth -= 1
+
+    def bind(self, function, args, named, inner, node):
+        a = function.node.args
+        names = [arg.arg for arg in [*a.posonlyargs, *a.args]]
+        rest = dict(named)
+        for name, value in zip(names, args):
+            inner.names[name] = value
+        if a.vararg:
+            inner.names[a.vararg.arg] = tuple(args[len(names):])
+        elif len(args) > len(names):
+            raise NotKnown(f"'{function.name}' is called with too many arguments", node.lineno)
+        defaults = dict(zip(names[len(names) - len(a.defaults):], a.defaults))
+        defaults.update((arg.arg, value) for arg, value in zip(a.kwonlyargs, a.kw_defaults) if value is not None)
+        for name in [*names, *[arg.arg for arg in a.kwonlyargs]]:
+            if name in rest:
+                inner.names[name] = rest.pop(name)
+            elif name not in inner.names:
+                if name not in defaults:
+                    raise NotKnown(f"'{function.name}' is called without '{name}'", node.lineno)
+                inner.names[name] = self.value(defaults[name], function.scope)
+        if a.kwarg:
+            inner.names[a.kwarg.arg] = rest
+        elif rest:
+            raise NotKnown(f"'{function.name}' is called with '{next(iter(rest))}'", node.lineno)
+
+    def method(self, bound, args, named, node):
+        holder, name = bound.holder, bound.name
+        if isinstance(holder, str) and name in ("join", "format", "replace") and len(str(args)) > MOST_ITEMS:
+            raise NotKnown("a text that is too long", node.lineno)
+        if isinstance(holder, str) and name == "format":
+            raise NotKnown("'format' is not followed", node.lineno)
+        try:
+            return getattr(holder, name)(*args, **named)
+        except Exception as error:
+            raise NotKnown(f"'{ast.unparse(node)[:60]}': {error}", node.lineno) from None
+
+    @staticmethod
+    def one(value):
+        return value[0] if isinstance(value, Pair) and value[0] == value[1] else value
+
+    def tensor_method(self, tensor, name, args, node):
+        numbers = [self.one(value) for value in args]
+        if len(numbers) == 1 and isinstance(numbers[0], (list, tuple)):
+            numbers = list(numbers[0])
+        whole = all(isinstance(value, int) for value in numbers)
+        rank = len(tensor.shape)
+        try:
+            if name in ("size", "stride") and whole:
+                found = tuple(tensor.shape if name == "size" else tensor.strides())
+                return found[numbers[0]] if numbers else found
+            if name in ("dim", "ndimension"):
+                return rank
+            if name in ("numel", "nelement"):
+                return tensor.count()
+            if name in ("view", "reshape", "new_empty", "new_zeros"):
+                return tensor.viewed(numbers) if name in ("view", "reshape") else Tensor(numbers)
+            if name in ("t", "transpose", "permute") and whole:
+                order = list(range(rank))
+                if name == "permute":
+                    order = [at % rank for at in numbers]
+                else:
+                    a, b = numbers if name == "transpose" else (0, 1)
+                    order[a], order[b] = order[b], order[a]
+                return tensor.swapped(order)
+            if name == "contiguous":
+                return Tensor(tensor.shape)
+            if name in ("to", "float", "half", "bfloat16", "cuda", "clone", "detach", "type", "requires_grad_"):
+                return tensor
+        except (LookupError, TypeError, ValueError, ZeroDivisionError) as error:
+            raise NotKnown(f"'.{name}': {error}", node.lineno) from None
+        return Named(ast.unparse(node)[:200], None, frozenset(), f"'.{name}' of a tensor is not followed")

@@ -1,0 +1,237 @@
+"""Expressions, calls apart: constants, names, operators, comprehensions."""
+
+import ast
+import operator
+
+from python_calls import METHODS
+from python_objects import (Bound, Class, Config, Function, Imported, Meta, MOST_ITEMS, Named, NotKnown, PLAIN, Scope,
+                            Tensor)
+
+BINARY = {ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("*", operator.mul),
+          ast.FloorDiv: ("//", operator.floordiv), ast.Div: ("/", operator.truediv), ast.Mod: ("%", operator.mod),
+          ast.Pow: ("**", operator.pow), ast.LShift: ("<<", operator.lshift), ast.RShift: (">>", operator.rshift),
+          ast.BitOr: ("|", operator.or_), ast.BitAnd: ("&", operator.and_), ast.BitXor: ("^", operator.xor)}
+COMPARED = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+            ast.Gt: operator.gt, ast.GtE: operator.ge, ast.In: lambda a, b: a in b,
+            ast.NotIn: lambda a, b: a not in b, ast.Is: operator.is_, ast.IsNot: operator.is_not}
+
+
+class Expressions:
+    """The part of Values that works out expressions."""
+
+    def of_Constant(self, node, scope):
+        return node.value
+
+    def of_Name(self, node, scope):
+        holder = scope.holder(node.id)
+        if holder is not None:
+            value = holder.names[node.id]
+            if isinstance(value, Imported):
+                value = self.resolve(value, holder)
+            if isinstance(value, Named) and node.id in self.given:
+                return self.given[node.id]
+            if isinstance(value, Named):
+                fixed = self.known_value(value.path)
+                return fixed[0] if fixed else value
+            return value
+        if node.id in self.given:
+            return self.given[node.id]
+        return Named(node.id, node.id, frozenset())
+
+    def of_Attribute(self, node, scope):
+        value = self.value(node.value, scope)
+        if isinstance(value, Named):
+            path = f"{value.path}.{node.attr}"
+            if node.attr in self.given and value.path.split(".")[0] not in ("torch", "triton"):
+                return self.given[node.attr]
+            if isinstance(value, Class) and not isinstance(value.body.names.get(node.attr), (Named, type(None))):
+                return value.body.names[node.attr]
+            fixed = self.known_value(path)
+            return fixed[0] if fixed else Named(f"{value.text}.{node.attr}", path, value.scopes, value.why)
+        if isinstance(value, Config):
+            if node.attr == "kwargs":
+                return value.meta
+            return value.others.get(node.attr, {"num_warps": 4, "num_stages": 3}.get(node.attr))
+        if isinstance(value, Tensor):
+            if node.attr in ("shape", "ndim", "T"):
+                return {"shape": tuple(value.shape), "ndim": len(value.shape)}.get(node.attr) or self.tensor_method(
+                    value, "t", [], node)
+            if node.attr in ("is_cuda", "dtype", "device", "data", "grad", "requires_grad"):
+                return Named(ast.unparse(node), None, frozenset())
+            return Bound(value, node.attr)
+        if type(value) in METHODS and node.attr in METHODS[type(value)]:
+            return Bound(value, node.attr)
+        if isinstance(value, Function):
+            return Named(f"{value.name}.{node.attr}", None, frozenset([value.scope]))
+        raise NotKnown(f"'.{node.attr}' is not followed", node.lineno)
+
+    def of_Tuple(self, node, scope):
+        return tuple(self.elements(node.elts, scope))
+
+    def of_List(self, node, scope):
+        return self.elements(node.elts, scope)
+
+    def of_Set(self, node, scope):
+        return set(self.elements(node.elts, scope))
+
+    def elements(self, nodes, scope):
+        found = []
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                found += self.items(self.value(node.value, scope), node)
+            else:
+                found.append(self.value(node, scope))
+        return found
+
+    def of_Dict(self, node, scope):
+        found = {}
+        for key, value in zip(node.keys, node.values):
+            if key is None:
+                more = self.value(value, scope)
+                if not isinstance(more, dict):
+                    raise NotKnown(f"'**{ast.unparse(value)[:60]}' is not known", node.lineno)
+                found.update(more)
+            else:
+                name = self.value(key, scope)
+                if not isinstance(name, PLAIN + (tuple,)):
+                    raise NotKnown(f"the key '{ast.unparse(key)[:60]}' is not known", node.lineno)
+                found[name] = self.value(value, scope)
+        return found
+
+    def of_JoinedStr(self, node, scope):
+        text = ""
+        for part in node.values:
+            value = self.value(part.value if isinstance(part, ast.FormattedValue) else part, scope)
+            if not isinstance(value, PLAIN):
+                raise NotKnown("a formatted text of what is not known", node.lineno)
+            text += str(value)
+        return text
+
+    def of_UnaryOp(self, node, scope):
+        if isinstance(node.op, ast.Not):
+            return not self.truth(node.operand, scope)
+        value = self.value(node.operand, scope)
+        if isinstance(value, (int, float)):
+            return {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}[type(node.op)](value)
+        return Named(f"-{self.text(value)}", None, self.scopes(value))
+
+    def of_BoolOp(self, node, scope):
+        stops = isinstance(node.op, ast.Or)
+        for part in node.values:
+            value = self.value(part, scope)
+            if isinstance(value, (Named, Tensor)):
+                raise NotKnown(f"'{ast.unparse(part)[:60]}' is not known", node.lineno)
+            if bool(value) == stops:
+                return value
+        return value
+
+    def of_Compare(self, node, scope):
+        left = self.value(node.left, scope)
+        for sign, other in zip(node.ops, node.comparators):
+            right = self.value(other, scope)
+            for side in (left, right):
+                if isinstance(side, (Named, Tensor, Imported)) and not isinstance(sign, (ast.Is, ast.IsNot)):
+                    raise NotKnown(f"'{ast.unparse(node)[:60]}' is not known", node.lineno)
+                if isinstance(side, Named):
+                    raise NotKnown(f"'{ast.unparse(node)[:60]}' is not known", node.lineno)
+            try:
+                if not COMPARED[type(sign)](left, right):
+                    return False
+            except TypeError as error:
+                raise NotKnown(str(error), node.lineno) from None
+            left = right
+        return True
+
+    def of_IfExp(self, node, scope):
+        return self.value(node.body if self.truth(node.test, scope) else node.orelse, scope)
+
+    def of_BinOp(self, node, scope):
+        left, right = self.one(self.value(node.left, scope)), self.one(self.value(node.right, scope))
+        sign, function = BINARY.get(type(node.op), (None, None))
+        if sign is None:
+            raise NotKnown("an operator that is not followed", node.lineno)
+        if isinstance(left, Tensor) or isinstance(right, Tensor):
+            return left if isinstance(left, Tensor) else right
+        if isinstance(left, Named) or isinstance(right, Named):
+            return Named(f"({self.text(left)} {sign} {self.text(right)})", None, self.scopes(left) | self.scopes(right))
+        self.small(sign, left, right, node)
+        try:
+            return function(left, right)
+        except (TypeError, ArithmeticError, ValueError) as error:
+            raise NotKnown(str(error), node.lineno) from None
+
+    def small(self, sign, left, right, node):
+        """Refuses what would become too large to hold."""
+        big = False
+        if sign == "*" and (isinstance(left, (list, tuple, str)) or isinstance(right, (list, tuple, str))):
+            size = len(left) if hasattr(left, "__len__") else len(right) if hasattr(right, "__len__") else 1
+            count = left if isinstance(left, int) else right if isinstance(right, int) else 1
+            big = size * count > MOST_ITEMS
+        elif sign in ("**", "<<"):
+            big = not (isinstance(right, (int, float)) and abs(right) < 256 and isinstance(left, (int, float))
+                       and abs(left) < 1 << 64)
+        elif sign == "%" and isinstance(left, (str, bytes)):
+            big = True
+        elif isinstance(left, int) and isinstance(right, int):
+            big = left.bit_length() + right.bit_length() > 4096
+        if big:
+            raise NotKnown("a number or list that is too large", node.lineno)
+
+    def of_Subscript(self, node, scope):
+        value = self.value(node.value, scope)
+        if isinstance(node.slice, ast.Slice):
+            bounds = [self.value(part, scope) if part else None
+                      for part in (node.slice.lower, node.slice.upper, node.slice.step)]
+            key = slice(*bounds) if all(isinstance(part, (int, type(None))) for part in bounds) else None
+        else:
+            key = self.value(node.slice, scope)
+        if isinstance(value, Meta):
+            value = value.values
+        if isinstance(value, Named):
+            return Named(f"{value.text}[{self.text(key)}]", None, value.scopes | self.scopes(key), value.why)
+        if isinstance(value, (list, tuple, dict, str)) and isinstance(key, PLAIN + (tuple, slice)):
+            try:
+                return value[key]
+            except (LookupError, TypeError, ValueError) as error:
+                raise NotKnown(f"'{ast.unparse(node)[:60]}': {error!r}", node.lineno) from None
+        if isinstance(value, (Tensor, Function)):
+            return Named(ast.unparse(node), None, frozenset())
+        raise NotKnown(f"'{ast.unparse(node)[:60]}' is not known", node.lineno)
+
+    def of_Starred(self, node, scope):
+        raise NotKnown("a '*' that is not followed", node.lineno)
+
+    def of_Lambda(self, node, scope):
+        return Function(node, scope)
+
+    def of_ListComp(self, node, scope):
+        return list(self.comprehended(node, scope, lambda inner: self.value(node.elt, inner)))
+
+    def of_GeneratorExp(self, node, scope):
+        return self.of_ListComp(node, scope)
+
+    def of_SetComp(self, node, scope):
+        return set(self.of_ListComp(node, scope))
+
+    def of_DictComp(self, node, scope):
+        return dict(self.comprehended(
+            node, scope, lambda inner: (self.value(node.key, inner), self.value(node.value, inner))))
+
+    def comprehended(self, node, scope, made):
+        found, inner = [], Scope(scope)
+
+        def generate(depth):
+            if depth == len(node.generators):
+                found.append(made(inner))
+                if len(found) > MOST_ITEMS:
+                    raise NotKnown("a list that is too long", node.lineno)
+                return
+            generator = node.generators[depth]
+            for item in self.items(self.value(generator.iter, inner if depth else scope), generator.iter):
+                self.count(node)
+                self.assign(generator.target, item, inner)
+                if all(self.truth(test, inner) for test in generator.ifs):
+                    generate(depth + 1)
+
+        generate(0)
+        return found

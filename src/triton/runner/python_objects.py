@@ -1,0 +1,123 @@
+"""What an expression of a Python file can come to where nothing of the file is run: plain values, and these."""
+
+import math
+
+MOST_ITEMS = 100_000  # of one list, and characters of one text
+PLAIN = (int, float, str, bytes, type(None), bool)
+
+
+class NotKnown(Exception):
+    """Why a value cannot be worked out."""
+
+    def __init__(self, why, line=None):
+        super().__init__(why)
+        self.line = line
+
+
+class Named:
+    """A value that is known by its text alone: `torch.int8`, `BLOCK * 2`. `path` is what the text means wherever it
+    is read ("triton.Config" for an imported `Config`), `scopes` where its names are visible."""
+
+    def __init__(self, text, path=None, scopes=frozenset(), why=None):
+        self.text, self.path, self.scopes, self.why = text, path or text, scopes, why
+
+
+class Config:
+    """A triton.Config. `meta` and `others` hold values; `maker` is how the file calls the class."""
+
+    def __init__(self, maker, meta, others, line):
+        self.maker, self.meta, self.others, self.line = maker, meta, others, line
+
+    def copy(self):
+        return Config(self.maker, dict(self.meta), dict(self.others), self.line)
+
+
+class Tensor:
+    """A tensor by its shape; an extent may be unknown. No strides: it is contiguous."""
+
+    def __init__(self, shape, strides=None):
+        self.shape, self.own_strides = list(shape), strides
+
+    def strides(self):
+        if self.own_strides is not None:
+            return self.own_strides
+        found, step = [], 1
+        for extent in reversed(self.shape):
+            found.append(step)
+            step = step * extent if isinstance(step, int) and isinstance(extent, int) else Named("stride")
+        return found[::-1]
+
+    def swapped(self, order):
+        strides = self.strides()
+        return Tensor([self.shape[at] for at in order], [strides[at] for at in order])
+
+    def viewed(self, shape):
+        missing = [at for at, extent in enumerate(shape) if extent == -1]
+        if missing:
+            whole, rest = self.count(), math.prod(e for e in shape if e != -1) if all(
+                isinstance(e, int) for e in shape) else None
+            shape = list(shape)
+            shape[missing[0]] = whole // rest if isinstance(whole, int) and rest else Named("extent")
+        return Tensor(shape)
+
+    def count(self):
+        return math.prod(self.shape) if all(isinstance(e, int) for e in self.shape) else Named("numel")
+
+
+class Pair(tuple):
+    """Of a layer: two equal numbers count as one where a number is wanted."""
+
+
+class Bound:
+    """A method of a value."""
+
+    def __init__(self, holder, name):
+        self.holder, self.name = holder, name
+
+
+class Function:
+    """`made`: the text of the call that returned it, for what another function makes, and the scopes of its names."""
+
+    def __init__(self, node, scope):
+        self.node, self.scope, self.made = node, scope, None
+        self.name = getattr(node, "name", None)
+
+
+class Class(Named):
+    """A class of the file by its name, and what its body gives names to."""
+
+    def __init__(self, name, scope, body):
+        super().__init__(name, None, frozenset([scope]))
+        self.body = body
+
+
+class Imported:
+    """A name of another file, looked up when it is needed."""
+
+    def __init__(self, module, name, named):
+        self.module, self.name, self.named = module, name, named
+
+
+class Meta:
+    """What Triton hands to a grid: the config's values."""
+
+    def __init__(self, values):
+        self.values = values
+
+
+class Scope:
+    def __init__(self, outer=None):
+        self.outer, self.names = outer, {}
+
+    def holder(self, name):
+        scope = self
+        while scope is not None and name not in scope.names:
+            scope = scope.outer
+        return scope
+
+    def chain(self):
+        scope, found = self, []
+        while scope is not None:
+            found.append(scope)
+            scope = scope.outer
+        return found

@@ -1,0 +1,282 @@
+"""Files and statements followed as far as they go: what names come to, what a function returns."""
+
+import ast
+import itertools
+import os
+
+from python_objects import Class, Config, Function, Imported, Named, NotKnown, PLAIN, Scope
+
+MOST_FILES = 200  # that are followed through imports
+
+
+class Returned(Exception):
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+
+class Left(Exception):
+    """A loop, by break or continue."""
+
+
+class Break(Left):
+    pass
+
+
+class Continue(Left):
+    pass
+
+
+class Statements:
+    """The part of Values that follows files and statements; expressions are of the other parts."""
+
+    # Modules
+
+    def module(self, tree, path):
+        """The names of a file, its top-level statements followed as far as they go."""
+        scope = Scope()
+        scope.path = path
+        self.follow(tree.body, scope)
+        return scope
+
+    def import_from(self, node, scope):
+        for alias in node.names:
+            if alias.name == "*":
+                continue
+            name = alias.asname or alias.name
+            named = Named(name, f"{node.module or ''}.{alias.name}".lstrip("."), frozenset([scope]))
+            scope.names[name] = Imported((node.level, node.module or ""), alias.name, named)
+
+    def resolve(self, imported, scope, links=8):
+        """An imported name's value, from its file's text where that lies beside this one."""
+        fixed = self.known_value(imported.named.path)
+        if fixed is not None:
+            return fixed[0]
+        start = scope
+        while start is not None and not hasattr(start, "path"):
+            start = start.outer
+        module = self.other_module(imported.module, getattr(start, "path", None), imported.name)
+        if module is None or imported.name not in module.names or links == 0:
+            return imported.named
+        value = module.names[imported.name]
+        value = self.resolve(value, module, links - 1) if isinstance(value, Imported) else value
+        if isinstance(value, Class):
+            return Class(imported.named.text, scope, value.body)
+        return imported.named if isinstance(value, Named) else value  # by the name that it has here
+
+    def other_module(self, module, path, name):
+        level, dotted = module
+        if not path or dotted.split(".")[0] in ("torch", "triton", "numpy") or len(self.modules) > MOST_FILES:
+            return None
+        parts = [part for part in dotted.split(".") if part]
+        folder = os.path.dirname(os.path.abspath(path))
+        folders = []
+        if level:
+            for _ in range(level - 1):
+                folder = os.path.dirname(folder)
+            folders = [folder]
+        else:
+            while os.path.dirname(folder) != folder:
+                folders.append(folder)
+                folder = os.path.dirname(folder)
+        for base in folders[:12]:
+            stem = os.path.join(base, *parts)
+            for file in (stem + ".py", os.path.join(stem, "__init__.py"), os.path.join(stem, name + ".py")):
+                if os.path.isfile(file) and (parts or level):
+                    return self.file(file)
+        return None
+
+    def file(self, file):
+        if file not in self.modules:
+            self.modules[file] = None  # while it is read: a circle ends here
+            try:
+                with open(file, encoding="utf-8") as text:
+                    self.modules[file] = self.module(ast.parse(text.read()), file)
+            except (OSError, ValueError, SyntaxError, RecursionError, NotKnown):
+                pass
+        return self.modules[file]
+
+    # Statements
+
+    def follow(self, body, scope):
+        """Statements as far as they go: what cannot be worked out is carried by its name."""
+        for statement in body:
+            try:
+                self.execute(statement, scope, True)
+            except NotKnown as error:
+                self.forget([statement], scope, str(error))
+            except (Returned, Left):
+                return  # of this branch; another may go on
+
+    def forget(self, body, scope, why):
+        for node in itertools.chain.from_iterable(ast.walk(statement) for statement in body):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                scope.names[node.id] = Named(node.id, None, frozenset([scope]), why)
+
+    def execute(self, node, scope, tolerant=False):
+        self.count(node)
+        kind = type(node)
+        if kind in (ast.FunctionDef, ast.AsyncFunctionDef):
+            scope.names[node.name] = Function(node, scope)
+        elif kind is ast.ClassDef:
+            inner = Scope(scope)
+            self.follow([one for one in node.body if isinstance(one, (ast.Assign, ast.AnnAssign))], inner)
+            scope.names[node.name] = Class(node.name, scope, inner)
+        elif kind is ast.Import:
+            for alias in node.names:
+                name = alias.asname or alias.name.split(".")[0]
+                path = alias.name if alias.asname else name
+                scope.names[name] = Named(name, path, frozenset([scope]))
+        elif kind is ast.ImportFrom:
+            self.import_from(node, scope)
+        elif kind is ast.Return:
+            raise Returned(self.value(node.value, scope) if node.value else None)
+        elif kind in (ast.Assign, ast.AnnAssign):
+            targets = node.targets if kind is ast.Assign else [node.target]
+            if node.value is not None:
+                self.assign_from(node.value, targets, scope)
+        elif kind is ast.AugAssign:
+            load = ast.copy_location(ast.BinOp(loaded(node.target), node.op, node.value), node)
+            self.assign_from(load, [node.target], scope)
+        elif kind is ast.If:
+            self.branch(node, scope, tolerant)
+        elif kind is ast.For:
+            self.loop(node, scope, tolerant)
+        elif kind is ast.Try:
+            self.block(node.body + node.orelse + node.finalbody, scope, tolerant)
+        elif kind is ast.With:
+            self.block(node.body, scope, tolerant)
+        elif kind is ast.Expr:
+            self.effect(node.value, scope)
+        elif kind is ast.Break:
+            raise Break()
+        elif kind is ast.Continue:
+            raise Continue()
+        elif kind is ast.While:
+            self.turns(node, scope)
+        elif kind is ast.Match:
+            raise NotKnown("'match' is not followed", node.lineno)
+        # assert, raise, del, global, pass: nothing that a value depends on
+
+    def block(self, body, scope, tolerant):
+        if tolerant:
+            return self.follow(body, scope)
+        for statement in body:
+            self.execute(statement, scope)
+
+    def branch(self, node, scope, tolerant):
+        try:
+            taken = node.body if self.truth(node.test, scope) else node.orelse
+            return self.block(taken, scope, tolerant)
+        except NotKnown:
+            if self.leaves(node.body) and not node.orelse:
+                return None  # a guard: what it refuses does not come here
+            if not tolerant:
+                raise
+        before = dict(scope.names)
+        self.follow(node.body, scope)
+        one = scope.names
+        scope.names = dict(before)
+        self.follow(node.orelse, scope)
+        for name in set(one) | set(scope.names):
+            a, b = one.get(name), scope.names.get(name)
+            same = type(a) is type(b) and (a is b or (isinstance(a, PLAIN + (list, tuple)) and equal(a, b)))
+            if same:
+                continue
+            if name in before or not (name in one) != (name in scope.names):
+                scope.names[name] = Named(name, None, frozenset([scope]), f"'{name}' depends on what is not known")
+            else:  # bound on one side alone
+                scope.names[name] = a if name in one else b
+        return None
+
+    @staticmethod
+    def leaves(body):
+        return all(isinstance(item, (ast.Raise, ast.Return, ast.Pass, ast.Expr, ast.Assert)) for item in body)
+
+    def loop(self, node, scope, tolerant):
+        for item in self.items(self.value(node.iter, scope), node):
+            self.count(node)
+            self.assign(node.target, item, scope)
+            try:
+                self.block(node.body, scope, False)
+            except Break:
+                return
+            except Continue:
+                continue
+        self.block(node.orelse, scope, tolerant)
+
+    def turns(self, node, scope):
+        while self.truth(node.test, scope):
+            self.count(node)
+            try:
+                self.block(node.body, scope, False)
+            except Break:
+                return
+            except Continue:
+                continue
+
+    def effect(self, node, scope):
+        """A call for what it does: of a known list it must be followed, of anything else it does not count."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            root = node.func.value
+            holder = scope.holder(root.id) if isinstance(root, ast.Name) else None
+            if holder is not None and isinstance(holder.names[root.id], (list, dict, set)):
+                self.value(node, scope)
+                return
+        if self.launched:
+            try:
+                self.value(node, scope)
+            except NotKnown:
+                pass
+
+    def assign_from(self, node, targets, scope):
+        try:
+            value = self.value(node, scope)
+        except NotKnown as error:
+            for target in targets:
+                self.forget([target], scope, str(error))
+            return
+        for target in targets:
+            self.assign(target, value, scope)
+
+    def assign(self, target, value, scope):
+        if isinstance(target, ast.Name):
+            scope.names[target.id] = value
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            try:
+                items = self.items(value, target)
+                if any(isinstance(item, ast.Starred) for item in target.elts) or len(items) != len(target.elts):
+                    raise NotKnown("an assignment of another length", target.lineno)
+            except NotKnown as error:
+                self.forget([target], scope, str(error))
+                return
+            for part, item in zip(target.elts, items):
+                self.assign(part, item, scope)
+        elif isinstance(target, ast.Attribute):
+            holder = self.value(target.value, scope)
+            if isinstance(holder, Config):
+                holder.others[target.attr] = value
+        elif isinstance(target, ast.Subscript):
+            holder = self.value(target.value, scope)
+            if isinstance(holder, (dict, list)):
+                try:
+                    holder[self.value(target.slice, scope)] = value
+                except (TypeError, IndexError) as error:
+                    raise NotKnown(str(error), target.lineno) from None
+
+
+def loaded(target):
+    class Load(ast.NodeTransformer):
+        def generic_visit(self, node):
+            if hasattr(node, "ctx"):
+                node.ctx = ast.Load()
+            return super().generic_visit(node)
+
+    return Load().visit(ast.parse(ast.unparse(target), mode="eval").body)
+
+
+def equal(a, b):
+    try:
+        return bool(a == b)
+    except Exception:
+        return False
