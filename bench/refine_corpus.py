@@ -148,7 +148,7 @@ def file_outcomes(options, path):
     sys.setrecursionlimit(4000)
     try:
         kernels = reader.answer({}, {"do": "read", "source": source, "path": path,
-                                     "target": {"major": 8, "minor": 9, "sms": 128}})["kernels"]
+                                     "target": {"major": 8, "minor": 9, "sms": 128, "shared": 101376}})["kernels"]
     except reader.Refused:
         return []
     found = []

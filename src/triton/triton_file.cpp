@@ -205,6 +205,7 @@ TritonFile::TritonFile(std::string source, std::string path, const Target& targe
                    {{"major", target.capability.major},
                     {"minor", target.capability.minor},
                     {"sms", target.multiprocessors},
+                    {"shared", target.smem_per_block},
                     {"product", target.product}}}};
   try {
     request.dump();

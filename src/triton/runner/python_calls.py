@@ -77,6 +77,8 @@ class Calls:
                 except NotKnown:
                     pass
             return result
+        if isinstance(function, Bound) and function.function:
+            return self.call(function.function, [function.holder, *args], named, node)
         if isinstance(function, Bound):
             if isinstance(function.holder, Tensor):
                 return self.tensor_method(function.holder, function.name, args, node)
@@ -146,6 +148,8 @@ class Calls:
             path = f"{args[0].path}.{args[1]}"
             fixed = self.known_value(path)
             return fixed[0] if fixed else Named(f"{args[0].text}.{args[1]}", path, args[0].scopes)
+        if name == "getattr" and len(args) > 1 and isinstance(args[0], Config) and isinstance(args[1], str):
+            return self.attribute(args[0], args[1], node)
         if name in ("isinstance", "getattr"):
             raise NotKnown(f"'{name}' is not followed", node.lineno)
         if name == "range":

@@ -4,8 +4,8 @@ import ast
 import operator
 
 from python_calls import METHODS
-from python_objects import (Bound, Class, Config, Function, Imported, Meta, MOST_ITEMS, Named, NotKnown, PLAIN, Scope,
-                            Tensor)
+from python_objects import (Bound, Class, Config, Function, Imported, Meta, MOST_ITEMS, Named, NotKnown, PLAIN, Raised,
+                            Scope, Tensor)
 
 BINARY = {ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("*", operator.mul),
           ast.FloorDiv: ("//", operator.floordiv), ast.Div: ("/", operator.truediv), ast.Mod: ("%", operator.mod),
@@ -39,31 +39,38 @@ class Expressions:
         return Named(node.id, node.id, frozenset())
 
     def of_Attribute(self, node, scope):
-        value = self.value(node.value, scope)
+        return self.attribute(self.value(node.value, scope), node.attr, node)
+
+    def attribute(self, value, name, node):
         if isinstance(value, Named):
-            path = f"{value.path}.{node.attr}"
-            if node.attr in self.given and value.path.split(".")[0] not in ("torch", "triton"):
-                return self.given[node.attr]
-            if isinstance(value, Class) and not isinstance(value.body.names.get(node.attr), (Named, type(None))):
-                return value.body.names[node.attr]
+            path = f"{value.path}.{name}"
+            if name in self.given and value.path.split(".")[0] not in ("torch", "triton"):
+                return self.given[name]
+            found = value.body.names.get(name) if isinstance(value, Class) else None
+            if isinstance(found, Function):
+                return Bound(value, name, found)
+            if found is not None and not isinstance(found, Named):
+                return found
             fixed = self.known_value(path)
-            return fixed[0] if fixed else Named(f"{value.text}.{node.attr}", path, value.scopes, value.why)
+            return fixed[0] if fixed else Named(f"{value.text}.{name}", path, value.scopes, value.why)
         if isinstance(value, Config):
-            if node.attr == "kwargs":
+            if name == "kwargs":
                 return value.meta
-            return value.others.get(node.attr, {"num_warps": 4, "num_stages": 3}.get(node.attr))
+            return value.others.get(name, {"num_warps": 4, "num_stages": 3, "num_ctas": 1}.get(name))
         if isinstance(value, Tensor):
-            if node.attr in ("shape", "ndim", "T"):
-                return {"shape": tuple(value.shape), "ndim": len(value.shape)}.get(node.attr) or self.tensor_method(
+            if name in ("shape", "ndim", "T"):
+                return {"shape": tuple(value.shape), "ndim": len(value.shape)}.get(name) or self.tensor_method(
                     value, "t", [], node)
-            if node.attr in ("is_cuda", "dtype", "device", "data", "grad", "requires_grad"):
+            if name in ("is_cuda", "dtype", "device", "data", "grad", "requires_grad"):
                 return Named(ast.unparse(node), None, frozenset())
-            return Bound(value, node.attr)
-        if type(value) in METHODS and node.attr in METHODS[type(value)]:
-            return Bound(value, node.attr)
+            return Bound(value, name)
+        if name == "value" and isinstance(value, PLAIN):
+            return value  # a member of an Enum counts as its value
+        if type(value) in METHODS and name in METHODS[type(value)]:
+            return Bound(value, name)
         if isinstance(value, Function):
-            return Named(f"{value.name}.{node.attr}", None, frozenset([value.scope]))
-        raise NotKnown(f"'.{node.attr}' is not followed", node.lineno)
+            return Named(f"{value.name}.{name}", None, frozenset([value.scope]))
+        raise NotKnown(f"'.{name}' is not followed", node.lineno)
 
     def of_Tuple(self, node, scope):
         return tuple(self.elements(node.elts, scope))
@@ -187,12 +194,16 @@ class Expressions:
             key = self.value(node.slice, scope)
         if isinstance(value, Meta):
             value = value.values
+        if isinstance(value, Class) and isinstance(key, str) and "Enum" in value.bases:
+            value = value.body.names
         if isinstance(value, Named):
             return Named(f"{value.text}[{self.text(key)}]", None, value.scopes | self.scopes(key), value.why)
         if isinstance(value, (list, tuple, dict, str)) and isinstance(key, PLAIN + (tuple, slice)):
             try:
                 return value[key]
-            except (LookupError, TypeError, ValueError) as error:
+            except LookupError as error:
+                raise Raised(f"'{ast.unparse(node)[:60]}': {error!r}", node.lineno) from error
+            except (TypeError, ValueError) as error:
                 raise NotKnown(f"'{ast.unparse(node)[:60]}': {error!r}", node.lineno) from None
         if isinstance(value, (Tensor, Function)):
             return Named(ast.unparse(node), None, frozenset())

@@ -14,6 +14,10 @@ class NotKnown(Exception):
         self.line = line
 
 
+class Raised(NotKnown):
+    """An error that the file itself may catch: a key or an index that is not there."""
+
+
 class Named:
     """A value that is known by its text alone: `torch.int8`, `BLOCK * 2`. `path` is what the text means wherever it
     is read ("triton.Config" for an imported `Config`), `scopes` where its names are visible."""
@@ -69,10 +73,10 @@ class Pair(tuple):
 
 
 class Bound:
-    """A method of a value."""
+    """A method of a value, or of a class that is `holder` (`function`)."""
 
-    def __init__(self, holder, name):
-        self.holder, self.name = holder, name
+    def __init__(self, holder, name, function=None):
+        self.holder, self.name, self.function = holder, name, function
 
 
 class Function:
@@ -86,9 +90,9 @@ class Function:
 class Class(Named):
     """A class of the file by its name, and what its body gives names to."""
 
-    def __init__(self, name, scope, body):
+    def __init__(self, name, scope, body, bases=()):
         super().__init__(name, None, frozenset([scope]))
-        self.body = body
+        self.body, self.bases = body, bases
 
 
 class Imported:

@@ -4,9 +4,10 @@ import ast
 import itertools
 import os
 
-from python_objects import Class, Config, Function, Imported, Named, NotKnown, PLAIN, Scope
+from python_objects import Class, Config, Function, Imported, Named, NotKnown, PLAIN, Raised, Scope
 
 MOST_FILES = 200  # that are followed through imports
+CAUGHT = ("KeyError", "IndexError", "LookupError", "Exception")  # by name, what catches a lookup that fails
 
 
 class Returned(Exception):
@@ -61,7 +62,7 @@ class Statements:
         value = module.names[imported.name]
         value = self.resolve(value, module, links - 1) if isinstance(value, Imported) else value
         if isinstance(value, Class):
-            return Class(imported.named.text, scope, value.body)
+            return Class(imported.named.text, scope, value.body, value.bases)
         return imported.named if isinstance(value, Named) else value  # by the name that it has here
 
     def other_module(self, module, path, name):
@@ -121,7 +122,10 @@ class Statements:
         elif kind is ast.ClassDef:
             inner = Scope(scope)
             self.follow([one for one in node.body if isinstance(one, (ast.Assign, ast.AnnAssign))], inner)
-            scope.names[node.name] = Class(node.name, scope, inner)
+            for one in node.body:
+                if isinstance(one, ast.FunctionDef) and "classmethod" in map(ast.unparse, one.decorator_list):
+                    inner.names[one.name] = Function(one, scope)
+            scope.names[node.name] = Class(node.name, scope, inner, tuple(map(ast.unparse, node.bases)))
         elif kind is ast.Import:
             for alias in node.names:
                 name = alias.asname or alias.name.split(".")[0]
@@ -143,7 +147,7 @@ class Statements:
         elif kind is ast.For:
             self.loop(node, scope, tolerant)
         elif kind is ast.Try:
-            self.block(node.body + node.orelse + node.finalbody, scope, tolerant)
+            self.attempt(node, scope, tolerant)
         elif kind is ast.With:
             self.block(node.body, scope, tolerant)
         elif kind is ast.Expr:
@@ -164,12 +168,22 @@ class Statements:
         for statement in body:
             self.execute(statement, scope)
 
+    def attempt(self, node, scope, tolerant):
+        try:
+            self.block(node.body + node.orelse, scope, tolerant)
+        except Raised:
+            caught = [one for one in node.handlers if one.type is None or ast.unparse(one.type) in CAUGHT]
+            if not caught:
+                raise
+            self.block(caught[0].body, scope, tolerant)
+        self.block(node.finalbody, scope, tolerant)
+
     def branch(self, node, scope, tolerant):
         try:
             taken = node.body if self.truth(node.test, scope) else node.orelse
             return self.block(taken, scope, tolerant)
         except NotKnown:
-            if self.leaves(node.body) and not node.orelse:
+            if self.leaves(node.body, tolerant) and not node.orelse:
                 return None  # a guard: what it refuses does not come here
             if not tolerant:
                 raise
@@ -190,8 +204,10 @@ class Statements:
         return None
 
     @staticmethod
-    def leaves(body):
-        return all(isinstance(item, (ast.Raise, ast.Return, ast.Pass, ast.Expr, ast.Assert)) for item in body)
+    def leaves(body, tolerant):
+        """Whether nothing but a refusal stands there. Where a function's value is wanted a return is none."""
+        kinds = (ast.Raise, ast.Pass, ast.Expr, ast.Assert)
+        return all(isinstance(item, (*kinds, ast.Return) if tolerant else kinds) for item in body)
 
     def loop(self, node, scope, tolerant):
         for item in self.items(self.value(node.iter, scope), node):

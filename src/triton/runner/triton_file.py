@@ -11,6 +11,19 @@ from triton_source import at_line, configs_of_call, is_jit, Kernel, KernelUse, l
 MOST_CONFIGS = 20_000
 
 
+def statements_before(body, kernel):
+    """What has run before the kernel's list is read: of an `if`, `with` or `try` round the kernel its branch, too."""
+    found = []
+    for node in body:
+        if node.lineno < kernel.anchor and node.end_lineno < kernel.line:
+            found.append(node)
+        elif isinstance(node, (ast.If, ast.With, ast.Try)) and node.lineno < kernel.anchor <= node.end_lineno:
+            for inner in (node.body, getattr(node, "orelse", []), getattr(node, "finalbody", [])):
+                if inner and inner[0].lineno <= kernel.anchor <= inner[-1].end_lineno:
+                    found += statements_before(inner, kernel)
+    return found
+
+
 class File(Launches):
     def __init__(self, source, path, target):
         self.path = path
@@ -117,8 +130,7 @@ class File(Launches):
                     if arg is not None:
                         inner.names[arg.arg] = Named(arg.arg, None, frozenset([inner]),
                                                      f"'{arg.arg}' is a parameter of '{node.name}'")
-            self.values.follow([one for one in node.body if one.lineno < kernel.anchor and one.end_lineno < kernel.line],
-                               inner)
+            self.values.follow(statements_before(node.body, kernel), inner)
             scope = inner
         return scope
 
@@ -246,9 +258,12 @@ def known_on(target):
     arch = 10 * capability[0] + capability[1]
     active = "triton.runtime.driver.active.get_current_target()"
     return {"torch.version.hip": None, "torch.version.cuda": "12.8", "torch.version.xpu": None,
-            "torch.cuda.is_available()": True, "torch.xpu.is_available()": False,
+            "torch.cuda.is_available()": True, "torch.xpu.is_available()": False, "torch.cuda.device_count()": 1,
+            "torch.are_deterministic_algorithms_enabled()": False,
             "torch.cuda.get_device_capability()": capability, f"{active}.backend": "cuda", f"{active}.arch": arch,
             f"{active}.warp_size": 32, "triton.runtime.driver.active.get_current_device()": 0,
+            "triton.runtime.driver.active.utils.get_device_properties()": {
+                "max_shared_mem": target.get("shared", 101376), "multiprocessor_count": target.get("sms", 1)},
             "torch.cuda.get_device_properties().multi_processor_count": target.get("sms", 1),
             "torch.cuda.get_device_properties().major": capability[0],
             "torch.cuda.get_device_properties().minor": capability[1],

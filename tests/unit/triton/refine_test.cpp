@@ -138,6 +138,26 @@ TEST(Refine, EveryFormOfAList) {
             "    A = []\nelse:\n    A = " +
                 list + "\n",
             "A")},
+      {"what a block may hold, by an enumeration and what it lacks",
+       file("from enum import Enum\nimport torch\n\n\nclass Backend(Enum):\n    ADA = 101376\n    DEFAULT = "
+            "102400\n\n"
+            "    @classmethod\n    def of(cls, arch):\n        try:\n            return "
+            "cls[arch.upper()].value\n"
+            "        except KeyError:\n            return cls.DEFAULT.value\n\n\ndef fits(arch, at=0):\n    "
+            "try:\n"
+            "        sizes = [triton.runtime.driver.active.utils.get_device_properties(i)['max_shared_mem']\n"
+            "                 for i in range(torch.cuda.device_count())]\n        return sizes[at] >= "
+            "Backend.of(arch)\n"
+            "    except Exception:\n        return False\n\n\n"
+            "A = " +
+                list + "\n",
+            "A if fits('ada') and not fits('none') and not fits('ada', 1) else []")},
+      {"a choice for runs that must repeat",
+       file("import torch\n\n\ndef cost(config):\n    return getattr(config, 'num_stages', 1) * "
+            "config.kwargs['B']\n\n\n"
+            "def chosen(configs):\n    if not torch.are_deterministic_algorithms_enabled():\n"
+            "        return sorted(configs, key=cost)\n    return [min(configs, key=cost)]\n",
+            "chosen(" + list + ")")},
   };
   RefineOptions options = plain();
   options.original = "B=64 num_warps=8";
@@ -149,6 +169,13 @@ TEST(Refine, EveryFormOfAList) {
     EXPECT_EQ(refined.source.substr(0, begin), text.substr(0, begin));
     EXPECT_EQ(refined.source.substr(refined.source.size() - (text.size() - end)), text.substr(end));
   }
+  // A branch that may be taken is no guard where it returns a list.
+  const std::string either =
+      file("import elsewhere\n\n\ndef make():\n    if elsewhere.flag:\n        return []\n    return " +
+               list + "\n",
+           "make()");
+  expect_in(refused(with(either, "def k(", "def conv_kernel(")),
+            {"list of configs is not known", "elsewhere.flag"});
   // What is not known is replaced by a whole --original, and refused without one.
   const std::string unknown = file("from elsewhere import configs\n", "configs");
   options.original = "B: 64, num_warps: 8, num_stages: 3, MODE: fast, T: tl.int8, EVEN: True";
@@ -191,6 +218,16 @@ TEST(Refine, KernelsWhereverTheyStand) {
     EXPECT_EQ(refined.kernels[0].kernel, name);
     EXPECT_EQ(refined.kernels[0].configs.size(), 6u) << name;
   }
+  // A list that is made in the branch that tunes, where alone triton is imported.
+  const std::string branch =
+      "import kernels\n\n\nclass Layer:\n    def __init__(self, tuned):\n        if tuned:\n            "
+      "import triton\n"
+      "            configs = [triton.Config({'B': b}, num_stages=3) for b in (32, 64)]\n            "
+      "kernels.four = "
+      "triton.autotune(configs=configs, key=['n'])(kernels.four)\n";
+  RefineOptions named = plain();
+  named.original = "B=64";
+  EXPECT_EQ(refine(branch, profile(1, "four"), kAda, named).kernels[0].configs.size(), 6u);
   // All that the metrics name; and the one that is named.
   std::vector<KernelMetrics> both = profile(1, "one");
   both.push_back({"three", both[0].values});
