@@ -69,7 +69,8 @@ def pack(
     """(memory, address) of weights packed now, on `stream`, which must be the current one of x's device."""
     check_like(w, "w", x)
     if bias is not None:
-        check_like(bias, "bias", x)
+        if bias.dtype is not _float32 or bias.device != x.device:  # a float32 bias goes with every type
+            check_like(bias, "bias", x)
         if bias.shape != w.shape[:1]:
             raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be {tuple(w.shape[:1])}")
     w = _contiguous(w)

@@ -14,6 +14,7 @@ from .nn import Conv2d
 from .problem import Problem
 from .torch import problem_of
 from .torch_report import Layer
+from .torch_sides import Sides
 
 __all__ = ["Seen", "find", "grouped"]
 
@@ -42,6 +43,9 @@ class Seen:
     strides: tuple[int, ...]
     device: torch.device
     calls: int = 0
+
+    def sides(self) -> Sides:
+        return Sides(self)
 
 
 def _refusal(module: torch.nn.Conv2d, x: Tensor) -> str:

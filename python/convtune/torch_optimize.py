@@ -6,36 +6,23 @@ convtune.restore; docs/decisions/0012-pytorch.md has the reasons.
 from __future__ import annotations
 
 import contextlib
-import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
-from ._contest import Contest, contest
-from .convolution import Convolution, Plan
-from .errors import InvalidArgument, Unsupported
+from .errors import InvalidArgument
 from .nn import Conv2d
-from .problem import Problem
-from .progress import ProgressLine, Step
-from .torch import call
-from .torch_layers import Seen, find, grouped
+from .progress import ProgressLine
+from .torch_decide import choices_of, decide
+from .torch_layers import find, grouped
 from .torch_report import Layer, OptimizeReport
-from .torch_run import choice_line
-from .torch_timing import Stopwatch
 from .torch_whole import Whole, compile_mode, swap, unswap, worth_their_cost
-from .tuning import search
 
 __all__ = ["Layer", "OptimizeReport", "optimize", "restore"]
 
 Model = TypeVar("Model", bound=torch.nn.Module)
-_VENDORS = ("cudnn", "onednn")
 _MOST_CONTESTS = 3  # of the whole model: each may have to compile it
-_LEAST_SECONDS = 3.0  # of a layer's budget: less finds little that the first guess is not
-# Largest difference from PyTorch's answer over that answer's root mean square: rounding, and no more than that.
-_TOLERANCE = {"tf32": 2e-2, "fp32": 2e-3}
 
 
 @contextlib.contextmanager
@@ -65,133 +52,6 @@ def restore(model: Model) -> Model:
     return model
 
 
-class _Sides:
-    """PyTorch's and convtune's way of one layer, on random data that lie as the model's do."""
-
-    def __init__(self, seen: Seen) -> None:
-        extent = 1 + sum((size - 1) * stride for size, stride in zip(seen.shape, seen.strides))
-        self.x = torch.rand(extent, device=seen.device).mul_(2).sub_(1).as_strided(seen.shape, seen.strides)
-        self.weight, self.bias = seen.module.weight, seen.module.bias
-        self.how = seen.module.stride, Conv2d._edges(seen.module), seen.module.dilation, seen.module.groups  # type: ignore[arg-type]
-
-    def pytorch(self) -> Tensor:
-        stride, edges, dilation, groups = self.how
-        uneven = edges[0] != edges[2] or edges[1] != edges[3]
-        return torch.conv2d(self.x, self.weight, self.bias, stride, "same" if uneven else edges[:2], dilation, groups)
-
-    def convtune(self, line: str) -> Callable[[], Tensor]:
-        return lambda: call(self.x, self.weight, self.bias, *self.how, "auto", "none", line)
-
-
-def _check_and_contest(sides: _Sides, precision: str, line: str, stopwatch: Stopwatch, min_gain: float) -> Contest:
-    """Raises Unsupported where the answers differ by more than rounding."""
-    ours = sides.convtune(line)
-    expected, got = sides.pytorch().detach(), ours().detach()
-    scale = expected.square().mean().sqrt().clamp_min(1e-30)
-    error = float((got - expected).abs().max() / scale) if expected.numel() else 0.0
-    if not error <= _TOLERANCE.get(precision, 2e-2):
-        raise Unsupported(f"its answer differs from PyTorch's by {error:.2g} of the root mean square")
-    del expected, got
-    for _ in range(3):
-        sides.pytorch(), ours()
-    return contest(
-        lambda: stopwatch.time_us(sides.pytorch), lambda: stopwatch.time_us(ours), min_gain, max_seconds=5
-    )
-
-
-def _median_us(run: Callable[[], object], stopwatch: Stopwatch) -> float:
-    for _ in range(2):
-        run()
-    return statistics.median(stopwatch.time_us(run) for _ in range(5))
-
-
-def _device(seen: Seen) -> str:
-    return "cpu" if seen.device.type == "cpu" else f"cuda:{seen.device.index}"
-
-
-def _way(problem: Problem, device: str, sides: _Sides, stopwatch: Stopwatch) -> tuple[Problem, Plan] | None:
-    """As what convtune runs it best: as it stands, or, what lies channels last, as NCHW with copies before and after.
-    None where the vendor's kernel is the best that convtune knows: PyTorch has it, too."""
-    ways = []
-    for one in [problem] + ([problem.replace(layout="nchw")] if problem.layout == "nhwc" else []):
-        with contextlib.suppress(Unsupported):
-            plan = Convolution(one, device).plan
-            if plan.algorithm not in _VENDORS:
-                ways.append((one, plan))
-    if len(ways) < 2:
-        return ways[0] if ways else None
-
-    def time_us(way: tuple[Problem, Plan]) -> float:
-        line = choice_line(device, problem, way[0], way[1].algorithm, way[1].config)
-        return _median_us(sides.convtune(line), stopwatch)
-
-    return min(ways, key=time_us)
-
-
-def _decide(
-    layers: list[tuple[Layer, list[Seen]]], budget: float, min_gain: float, line: ProgressLine | None
-) -> None:
-    """Tunes each problem and lets it compete; fills the layers."""
-    todo = [(layer, seen) for layer, seen in layers if layer.problem is not None]
-    stopwatches = {one.device: Stopwatch(one.device) for _, seen in todo for one in seen}
-    for layer, seen in todo:
-        layer.pytorch_us = _median_us(_Sides(seen[0]).pytorch, stopwatches[seen[0].device])
-    todo.sort(key=lambda one: -one[0].pytorch_us * one[0].calls)
-    cost_left = sum(layer.pytorch_us * layer.calls for layer, _ in todo)
-    deadline = time.monotonic() + budget
-    for number, (layer, seen) in enumerate(todo, 1):
-        problem, device, stopwatch = layer.problem, _device(seen[0]), stopwatches[seen[0].device]
-        assert problem is not None
-        label, cost = f"{number}/{len(todo)} {layer.names[0]}", layer.pytorch_us * layer.calls
-
-        def tell(step: Step, label: str = label) -> None:
-            if line is not None:
-                line.show(step.text(label))
-
-        try:
-            sides = _Sides(seen[0])
-            way = _way(problem, device, sides, stopwatch)
-            left = deadline - time.monotonic()
-            if left > 0 and (way is None or way[1].source != "tuned"):
-                share = min(left, max(_LEAST_SECONDS, left * cost / max(cost_left, 1e-9)))
-                asked = way[0] if way else problem
-                found = search(asked, device, share, min_gain, tell, trials=0, retune=False, save=True)
-                layer.warnings += found.tuning.all_warnings if found.tuning else ()
-                way = _way(problem, device, sides, stopwatch)
-            cost_left -= cost
-            if way is None:
-                layer.decision = "PyTorch: the vendor's kernel is the best that convtune knows"
-                continue
-            run_as, plan = way
-            layer.algorithm, layer.config, layer.layout = plan.algorithm, plan.config, run_as.layout
-            if line is not None:
-                line.show(f"{label}: contest")
-            proven = choice_line(device, problem, run_as, plan.algorithm, plan.config)
-            result = _check_and_contest(sides, problem.precision, proven, stopwatch, min_gain)
-        except Unsupported as why:
-            layer.decision = f"PyTorch: {str(why).splitlines()[0]}"
-            continue
-        layer.pytorch_us, layer.convtune_us = result.incumbent_us, result.challenger_us
-        layer.gain, layer.swapped = result.gain, result.accepted
-        layer.decision = "convtune" if result.accepted else f"PyTorch: {100 * min_gain:.3g} % less is not proven"
-        if result.accepted:
-            layer.decision += f": {plan.algorithm}" + (" with copies" if run_as.layout != problem.layout else "")
-        if plan.source not in ("tuned", "unproven"):
-            layer.decision += ", not tuned"
-
-
-def _choices(layers: list[tuple[Layer, list[Seen]]]) -> dict[str, str]:
-    """By module name: what `swap` takes."""
-    lines: dict[str, list[str]] = {}
-    for layer, seen in layers:
-        if layer.swapped and layer.problem is not None:
-            run_as = layer.problem.replace(layout=layer.layout)
-            for one in seen:
-                line = choice_line(_device(one), layer.problem, run_as, layer.algorithm, layer.config)
-                lines.setdefault(one.name, []).append(line)
-    return {name: "\n".join(of) for name, of in lines.items()}
-
-
 def _measure(
     model: torch.nn.Module,
     args: tuple[Any, ...],
@@ -210,14 +70,14 @@ def _measure(
         result = OptimizeReport(
             devices, training, [layer for layer, _ in layers], functional=functional, mode=mode
         )
-        _decide(layers, budget, min_gain, line)
-        if not _choices(layers):
+        decide(layers, budget, min_gain, line)
+        if not choices_of(layers):
             return result, {}
         whole = Whole(model, args, kwargs, found[0].device, mode)
         for number in range(1, _MOST_CONTESTS + 1):
             if line is not None:
                 line.show(f"the whole model: contest {number}")
-            outcome = whole.contest(_choices(layers))
+            outcome = whole.contest(choices_of(layers))
             if outcome.accepted:
                 break
             swapped = [layer for layer in result.layers if layer.swapped]
@@ -230,7 +90,7 @@ def _measure(
                 break
     result.before_us, result.after_us, result.kept = outcome.incumbent_us, outcome.challenger_us, outcome.accepted
     result.gain, result.low, result.high = outcome.gain, outcome.low, outcome.high
-    return result, _choices(layers)
+    return result, choices_of(layers)
 
 
 def optimize(

@@ -19,6 +19,7 @@ from .tensors import allowed_precision, check_like, pack, packed_weights
 from .words import activation_of
 
 __all__ = [
+    "FUSED_TYPES",
     "activated",
     "choice",
     "choice_line",
@@ -33,6 +34,8 @@ __all__ = [
 ]
 
 _float32 = torch.float32
+# Of tensors that the fused operator computes by convtune.
+FUSED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 _contiguous, _channels_last = torch.contiguous_format, torch.channels_last
 # Of a PyTorch built with CUDA.
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
@@ -77,22 +80,24 @@ def activated(y: Tensor, activation: str) -> Tensor:
 
 def pytorch_conv2d(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
-    activation: str = "none",
+    activation: str = "none", residual: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """PyTorch's own convolution, which has no uneven padding."""
+    """PyTorch's own convolution, which has no uneven padding, and takes a bias of x's type alone."""
+    if bias is not None and bias.dtype is not x.dtype:
+        bias = bias.to(x.dtype)
     top, left, bottom, right = padding
     if top == bottom and left == right:
         y = torch.conv2d(x, weight, bias, stride, (top, left), dilation, groups)
     else:
         x = _functional.pad(x, (left, right, top, bottom))
         y = torch.conv2d(x, weight, bias, stride, 0, dilation, groups)
-    return activated(y, activation)
+    return activated(y if residual is None else y + residual, activation)
 
 
 class _Planned:
     """A convolution, and what a call must know of it. `convolution` is None where PyTorch's own is to run, or, where
     `apart`, what runs without the activation, and PyTorch's activation after it; `format`: in which memory format it
-    reads and writes."""
+    reads and writes. `apart` also leaves a residual to PyTorch."""
 
     __slots__ = ("apart", "convolution", "format", "output_shape")
 
@@ -131,13 +136,17 @@ def choice(choices: str, device: str, problem: Problem) -> tuple[Problem, str, s
 
 def problem_of(
     x: Tensor, weight: Tensor, has_bias: bool, stride: Steps, padding: Padding, dilation: Steps, groups: int,
-    precision: str = "auto", activation: str = "none",
+    precision: str = "auto", activation: str = "none", residual: bool = False, bias_type: Any = None,
 ) -> Problem:  # fmt: skip
-    """What is asked of convtune by a call with those tensors: of them only shape, memory format and device count."""
+    """What is asked of convtune by a call with those tensors: of them only shape, type, memory format and device count.
+    `bias_type`: where it is not x's."""
+    dtype = str(x.dtype).removeprefix("torch.") if x.dtype in FUSED_TYPES else "float32"
     problem = problem_of_shapes(
-        x.shape, weight.shape, has_bias, stride, padding, dilation, groups, precision, activation
+        x.shape, weight.shape, has_bias, stride, padding, dilation, groups, precision, activation, dtype, residual
     )
-    if precision == "auto":
+    if has_bias and bias_type is _float32 and dtype != "float32":
+        problem = problem.replace(dtype=":".join([problem.dtype] * 3 + ["f32"]))
+    if precision == "auto" and dtype == "float32":
         problem = problem.replace(precision=allowed_precision(x.get_device() if x.is_cuda else -1))
     nhwc = wants_channels_last(x) or wants_channels_last(weight)
     return problem.replace(layout="nhwc") if nhwc else problem
@@ -145,11 +154,12 @@ def problem_of(
 
 def _plan(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
-    precision: str, activation: str, choices: str, index: int,
+    precision: str, activation: str, choices: str, index: int, residual: bool = False,
 ) -> _Planned:  # fmt: skip
     if bias is not None and bias.shape != weight.shape[:1]:
         raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be {tuple(weight.shape[:1])}")
-    problem = problem_of(x, weight, bias is not None, stride, padding, dilation, groups, precision, activation)
+    how = stride, padding, dilation, groups, precision, activation, residual, None if bias is None else bias.dtype
+    problem = problem_of(x, weight, bias is not None, *how)
     device = "cpu" if index < 0 else f"cuda:{index}"
     plan: tuple[Problem, str | None, str | None] = (problem, None, None)
     if problem.n == 0:
@@ -174,36 +184,38 @@ def _plan(
     else:
         if convolution.plan.algorithm != "reference":  # right, and slower than anything of PyTorch's
             return _Planned(convolution, problem)
-    return _Planned(None, problem, apart=activation != "none")
+    return _Planned(None, problem, apart=activation != "none" or residual)
 
 
 def convolution_of(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
-    precision: str = "auto", activation: str = "none", choices: str = "",
+    precision: str = "auto", activation: str = "none", choices: str = "", residual: bool = False,
 ) -> Convolution | None:  # fmt: skip
     """The convolution that the operator runs for those arguments, planned if it was not; None where PyTorch's own
     runs. For tests and for the curious."""
     index = x.get_device() if x.is_cuda else -1
-    rest = stride, padding, dilation, groups, precision, activation, choices, index
+    rest = stride, padding, dilation, groups, precision, activation, choices, index, residual
     return _plan(x, weight, bias, *rest).convolution
 
 
 def run(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
+    residual: Tensor | None = None, types: Any = (_float32,),
 ) -> Tensor:  # fmt: skip
-    """The operator on a CPU and on a GPU: no gradients, tensors with memory."""
-    if x.dtype is not _float32 or weight.dtype is not _float32:
+    """The operator on a CPU and on a GPU: no gradients, tensors with memory. `types`: of x, that are convtune's; a
+    float32 bias goes with each of them. `residual` has the output's shape and x's type."""
+    if x.dtype not in types or weight.dtype is not x.dtype:
         check_like(weight, "w", x)
         if bias is not None:
             check_like(bias, "bias", x)
-        y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
+        y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation, residual)
         return y.contiguous(memory_format=output_format(x, weight))
     index, capturing, stream = -1, False, 0
     if x.is_cuda:
         index, capturing = x.get_device(), _capturing()
         stream = _raw_stream(index)
-    if precision == "auto":
+    if precision == "auto" and x.dtype is _float32:
         precision = allowed_precision(index)
     if x.dim() != 4 or weight.dim() != 4:
         problem_of_shapes(x.shape, weight.shape, bias is not None)  # raises
@@ -214,20 +226,24 @@ def run(
         lies = x.is_contiguous(memory_format=format)
     # Nothing is checked twice: shapes when they are planned, weight and bias when they are packed.
     key = (
-        x.shape, weight.shape, bias is None, stride, padding, dilation, groups, precision, activation, choices, index,
-        format,
+        x.shape, weight.shape, None if bias is None else bias.dtype, stride, padding, dilation, groups, precision,
+        activation, choices, index, format, x.dtype, residual is None,
     )  # fmt: skip
     planned = PLANS.peek(key)
     if planned is None:
-        how = stride, padding, dilation, groups, precision, activation, choices, index
+        how = stride, padding, dilation, groups, precision, activation, choices, index, residual is not None
         planned = PLANS.get_or_make(key, lambda: _plan(x, weight, bias, *how))
     convolution = planned.convolution
+    if residual is not None and (residual.shape != planned.output_shape or residual.dtype is not x.dtype):
+        check_like(residual, "residual", x)
+        raise InvalidArgument(f"residual has the shape {tuple(residual.shape)}; it must be {planned.output_shape}")
     if planned.apart:
-        rest = stride, padding, dilation, groups, precision, "none", choices, reuse
-        return activated(run(x, weight, bias, *rest), activation)
+        rest = stride, padding, dilation, groups, precision, "none", choices, reuse, None, types
+        y = run(x, weight, bias, *rest)
+        return activated(y if residual is None else y.add_(residual), activation)
     # cuDNN's workspace is ours and of one stream: a graph takes PyTorch's, from the graph's own memory.
     if convolution is None or (capturing and convolution.plan.algorithm == "cudnn"):
-        y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
+        y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation, residual)
         return y.contiguous(memory_format=format)
     if capturing:
         _recorded.add(convolution)
@@ -243,10 +259,25 @@ def run(
     if own is _contiguous:
         y = x.new_empty(planned.output_shape)
     else:
-        y = torch.empty(planned.output_shape, dtype=_float32, device=x.device, memory_format=own)
-    convolution.run_raw(address, packed, y.data_ptr(), stream)
+        y = torch.empty(planned.output_shape, dtype=x.dtype, device=x.device, memory_format=own)
+    if residual is None:
+        convolution.run_raw(address, packed, y.data_ptr(), stream)
+    else:
+        added = _read_as(residual, x, own)
+        convolution.run_tensors_raw(
+            x=address, residual=added.data_ptr(), y=y.data_ptr(), packed=packed, stream=stream
+        )
     del kept  # freed in the order of the stream
     return y if own is format else y.contiguous(memory_format=format)
+
+
+def _read_as(residual: Tensor, x: Tensor, format: torch.memory_format) -> Tensor:
+    """Itself, or a copy that a kernel can read."""
+    if residual.device != x.device:
+        check_like(residual, "residual", x)
+    if residual.is_contiguous(memory_format=format) and not residual.data_ptr() & 3 and not residual.is_neg():
+        return residual
+    return residual.resolve_neg().clone(memory_format=format)
 
 
 def kernel(

@@ -10,9 +10,8 @@ import pytest
 from torch_support import assert_near, torch
 
 import convtune
-import convtune.torch_optimize as optimizing
 from convtune._contest import Contest
-from convtune import torch_run, torch_timing, torch_whole
+from convtune import torch_decide, torch_run, torch_sides, torch_timing, torch_whole
 from convtune.nn import Conv2d
 
 nn = torch.nn
@@ -54,7 +53,7 @@ def decided(monkeypatch):
 
         return contest
 
-    monkeypatch.setattr(optimizing, "contest", contest_of("layers"))
+    monkeypatch.setattr(torch_decide, "contest", contest_of("layers"))
     monkeypatch.setattr(torch_whole, "contest", contest_of("whole"))
     return gains
 
@@ -167,7 +166,7 @@ def test_left_alone(decided):
 
 
 def test_a_wrong_answer_is_never_swapped_in(decided, monkeypatch):
-    monkeypatch.setattr(optimizing, "call", lambda x, *a: convtune.torch.call(x, *a) * 1.1)
+    monkeypatch.setattr(torch_sides, "call", lambda x, *a: convtune.torch.call(x, *a) * 1.1)
     model = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).eval(), X)
     assert type(model[0]) is nn.Conv2d
     assert "differs from PyTorch's" in model.convtune_report.layers[0].decision
@@ -267,15 +266,15 @@ class Simulated:
 
     def __init__(self, monkeypatch, us, changed_us=lambda swapped: 1e4, layers=itertools.repeat(50)):
         self.us, self.changed_us, self.layers, self.now, self.compiled = us, changed_us, iter(layers), 0.0, []
-        real = optimizing.contest
+        real = torch_decide.contest
 
         def contest(incumbent, challenger, min_gain, **rules):
             if min_gain == 0.02:  # a layer's
                 return Contest(True, 0.5, 0.5, 0.5, 100.0, next(self.layers), 10)
             return real(incumbent, challenger, min_gain, **rules)
 
-        monkeypatch.setattr(optimizing, "contest", contest)
-        monkeypatch.setattr(optimizing, "Stopwatch", lambda device: self)
+        monkeypatch.setattr(torch_decide, "contest", contest)
+        monkeypatch.setattr(torch_decide, "Stopwatch", lambda device: self)
         monkeypatch.setattr(torch, "compile", self.compile)
         monkeypatch.setattr(torch_timing, "time", types.SimpleNamespace(perf_counter=lambda: self.now))
 
@@ -336,7 +335,7 @@ def test_warnings_of_the_tuning_are_one_line(decided, monkeypatch):
         changed = [f"cpu changed its speed {turn} times" for turn in range(40)]
         return types.SimpleNamespace(tuning=types.SimpleNamespace(all_warnings=changed))
 
-    monkeypatch.setattr(optimizing, "search", search)
+    monkeypatch.setattr(torch_decide, "search", search)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         report = convtune.optimize(Model().eval(), X, budget=30, progress=False).convtune_report

@@ -1,0 +1,100 @@
+"""Which of a compiled graph's chains are convtune's: the contests of optimize, one for each kind of chain, remembered
+for the process, since graphs are compiled again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .torch_decide import choices_of, decide
+from .torch_patterns import Chain
+from .torch_report import Layer, OptimizeReport
+from .torch_run import convolution_of
+from .torch_sides import Fused
+
+__all__ = ["Wanted", "decided", "described"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user asks of the decision."""
+
+    budget: float = 0.0
+    min_gain: float = 0.02
+    force: bool = False
+
+
+# What was decided in this process: (layer, choice or None), by problem, device, and what was asked.
+_decided: dict[Any, tuple[Layer, str | None]] = {}
+
+
+def _hints(values: Any) -> tuple[int, ...]:
+    """Sizes as numbers; of symbolic ones, those of the example."""
+    return tuple(one if isinstance(one, int) else int(one.node.hint) for one in values)
+
+
+def described(chain: Chain) -> Fused:
+    x, weight = chain.x.meta["val"], chain.weight.meta["val"]
+    bias: Any = chain.convolution.args[2]
+    residual = None if chain.residual is None else chain.residual.meta["val"]
+    bias_type = None
+    if chain.has_bias:
+        bias_type = torch.float32 if chain.fold is not None else bias.meta["val"].dtype
+    return Fused(
+        chain.convolution.name, _hints(x.shape), _hints(x.stride()), _hints(weight.shape), _hints(weight.stride()),
+        x.dtype, x.device, bias_type, tuple(one if isinstance(one, int) else _hints(one) for one in chain.how),
+        None if residual is None else _hints(residual.stride()), chain.activation,
+        chain.fold is not None and chain.fold.places[2] is not None,
+    )  # fmt: skip
+
+
+def _is_symbolic(chain: Chain) -> bool:
+    return any(not isinstance(size, int) for size in chain.x.meta["val"].shape)
+
+
+def _forced(fused: Fused) -> str | None:
+    """"" where a kernel of convtune's, or the vendor's through it, computes that chain or its convolution."""
+    x = torch.empty_strided(fused.shape, fused.strides, dtype=fused.dtype, device=fused.device)
+    weight = torch.empty_strided(fused.weight_shape, fused.weight_strides, dtype=fused.dtype, device=fused.device)
+    bias = None if fused.bias_type is None else torch.empty(weight.shape[0], dtype=fused.bias_type, device=fused.device)
+    rest = "auto", fused.activation, "", fused.residual_strides is not None
+    return None if convolution_of(x, weight, bias, *fused.how, *rest) is None else ""
+
+
+def decided(found: list[Chain], wanted: Wanted) -> tuple[list[str | None], OptimizeReport | None]:
+    """For each chain what the operator's `choices` are, or None: PyTorch's; and the table. A chain of symbolic sizes is
+    decided by those of the example, and then planned for whatever size comes."""
+    if not found:
+        return [], None
+    with torch.no_grad():
+        kinds: dict[Any, tuple[Layer, list[Fused]]] = {}
+        keys = []
+        for chain in found:
+            fused = described(chain)
+            key = fused.problem, fused.device, fused.normed, wanted
+            keys.append(key)
+            layer, members = kinds.setdefault(key, (Layer([], fused.problem), []))
+            layer.names.append(fused.name)
+            layer.calls += 1
+            members.append(fused)
+        fresh = {key: kind for key, kind in kinds.items() if key not in _decided}
+        if wanted.force:
+            for key, (layer, members) in fresh.items():
+                line = _forced(members[0])
+                layer.swapped = line is not None
+                layer.decision = "convtune: forced" if layer.swapped else "PyTorch: no kernel of convtune's is for it"
+                _decided[key] = layer, line
+        else:
+            decide(list(fresh.values()), wanted.budget, wanted.min_gain, None)
+            for key, kind in fresh.items():
+                _decided[key] = kind[0], next(iter(choices_of([kind]).values()), None)
+    lines = [_decided[key][1] for key in keys]
+    choices = [None if line is None else "" if _is_symbolic(chain) else line for chain, line in zip(found, lines)]
+    layers = []
+    for key, (layer, _) in kinds.items():
+        before = _decided[key][0]
+        layers.append(Layer(**{**vars(before), "names": layer.names, "calls": layer.calls}))
+    devices = ", ".join(sorted({str(key[1]) for key in kinds}))
+    return choices, OptimizeReport(devices, False, layers, mode="convtune")

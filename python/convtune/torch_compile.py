@@ -1,0 +1,194 @@
+"""torch.compile(model, backend="convtune"): for inference, convolutions with their batch norm, bias, residual and
+activation become one operator of convtune's where that is proven faster; all the rest is inductor's, as ever.
+
+    compiled = torch.compile(model.eval(), backend="convtune")                          # under torch.no_grad()
+    compiled = torch.compile(model.eval(), backend="convtune", mode="reduce-overhead")  # with CUDA graphs
+    options = {"convtune.budget": 60.0, "max_autotune": True}     # ours begin with "convtune.", others are inductor's
+    compiled = torch.compile(model.eval(), backend="convtune", options=options)
+
+Options: "convtune.budget" (seconds of tuning in one graph; 0, no search, is the default), "convtune.min_gain" (of a
+layer, to be proven: 0.02), "convtune.force" (every layer that convtune can, unmeasured: for tests).
+Graphs that record gradients, and graphs that cannot be traced, are inductor's untouched; the logger "convtune" says so.
+An installed package registers the name; from a source tree `import convtune.torch_compile` does.
+docs/decisions/0042-a-backend-of-torch-compile.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+from .errors import InvalidArgument
+from .torch_chains import Wanted, decided
+from .torch_folding import Folded
+from .torch_patterns import Chain, chains, rewrite
+from .torch_report import OptimizeReport
+
+__all__ = ["backend", "last_report"]
+
+_log = logging.getLogger("convtune")
+_OWN = {"convtune.budget": "budget", "convtune.min_gain": "min_gain", "convtune.force": "force"}
+_last: OptimizeReport | None = None
+
+
+def last_report() -> OptimizeReport | None:
+    """What was decided in the graph that was compiled last, a row a kind of layer; None before the first."""
+    return _last
+
+
+def _settings(mode: str | None, options: dict[str, Any] | None) -> tuple[Wanted, dict[str, Any]]:
+    """(ours, inductor's)."""
+    own, theirs = {}, {}
+    if mode and mode != "default":
+        theirs.update(torch._inductor.list_mode_options(mode))
+    for name, value in (options or {}).items():
+        if name.startswith("convtune."):
+            if name not in _OWN:
+                raise InvalidArgument(f"{name!r} is no option of convtune; they are {', '.join(_OWN)}")
+            own[_OWN[name]] = value
+        else:
+            theirs[name.replace("-", "_")] = value
+    return Wanted(**own), theirs
+
+
+def _records_gradients(inputs: Sequence[Any]) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in inputs)
+
+
+def _traced(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
+    """The graph in ATen's operators, without mutation, with the same inputs in the same order and what Dynamo says of
+    them: inductor takes it for Dynamo's own."""
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    context: Any = torch._guards.TracingContext.get()
+    mode = context.fake_mode
+
+    def fake(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        known = context.tensor_to_context.get(value)
+        return mode.from_tensor(value, symbolic_context=known, source=known.tensor_source if known else None, trace=False)
+
+    fakes = [fake(one) for one in inputs]
+
+    def flat(*values: Any) -> Any:
+        return module(*values)
+
+    with mode, enable_python_dispatcher(), torch.no_grad():
+        traced: GraphModule = make_fx(torch.func.functionalize(flat), _allow_non_fake_inputs=True)(*fakes)
+    traced.meta.update(module.meta)
+    traced.__dict__["_param_name_to_source"] = {}
+    for old, new in zip(module.graph.find_nodes(op="placeholder"), traced.graph.find_nodes(op="placeholder")):
+        new.meta.update({name: old.meta[name] for name in ("tensor_dict",) if name in old.meta})
+        new._dynamo_source = getattr(old, "_dynamo_source", None)
+    return traced
+
+
+def _add_constants(traced: GraphModule, wanted: list[Chain], inputs: Sequence[Any]) -> tuple[Folded | None, list[Any]]:
+    """The folded weights as buffers of the graph, which CUDA graphs read where they lie; and their nodes, by chain."""
+    folds = [chain.fold for chain in wanted if chain.fold is not None]
+    if not folds:
+        return None, [None] * len(wanted)
+    folded, nodes = Folded(folds, inputs), []
+    pairs = iter(folded.tensors)
+    first = next(node for node in traced.graph.nodes if node.op != "placeholder")
+    for number, chain in enumerate(wanted):
+        if chain.fold is None:
+            nodes.append(None)
+            continue
+        made = []
+        for what, tensor in zip(("weight", "bias"), next(pairs)):
+            name = f"convtune_{what}_{number}"
+            if tensor is not None:
+                traced.register_buffer(name, tensor)
+            with traced.graph.inserting_before(first):
+                made.append(None if tensor is None else traced.graph.get_attr(name))
+        nodes.append(tuple(made))
+    return folded, nodes
+
+
+def _name_constants(traced: GraphModule) -> None:
+    """Inductor asks where each of a graph's own tensors is from."""
+    from torch._dynamo.source import ConstantSource
+
+    for name, _ in [*traced.named_parameters(), *traced.named_buffers()]:
+        traced._param_name_to_source[name] = ConstantSource(name)  # type: ignore[index, operator, union-attr]
+
+
+def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> tuple[GraphModule, Folded | None] | None:
+    """None where nothing is convtune's."""
+    global _last
+    traced = _traced(module, inputs)
+    places = traced.graph.find_nodes(op="placeholder")
+
+    def is_static(place: int) -> bool:
+        marked = places[place].meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
+        return marked is not None and isinstance(inputs[place], Tensor)
+
+    found = chains(traced.graph, is_static)
+    choices, _last = decided(found, wanted)
+    if _last is not None:
+        _log.info("%s", _last)
+    kept = [(chain, line) for chain, line in zip(found, choices) if line is not None]
+    if not kept:
+        return None
+    folded, constants = _add_constants(traced, [chain for chain, _ in kept], inputs)
+    for (chain, line), own in zip(kept, constants):
+        rewrite(traced.graph, chain, own, line)
+    traced.graph.eliminate_dead_code()
+    _name_constants(traced)
+    traced.recompile()
+    return traced, folded
+
+
+def _refreshing(compiled: Callable[..., Any], folded: Folded) -> Callable[..., Any]:
+    """What torch.compile calls: the folded weights follow the model's before the graph reads them."""
+
+    def run(*inputs: Any) -> Any:
+        folded.refresh(inputs)
+        return compiled(*inputs)
+
+    return run
+
+
+def backend(
+    module: GraphModule,
+    inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    **more: Any,
+) -> Callable[..., Any]:
+    """A backend of torch.compile, registered as "convtune"."""
+    from torch._inductor.compile_fx import compile_fx
+
+    wanted, patches = _settings(mode, options)
+    result = None
+    if _records_gradients(inputs):
+        _log.info("a graph is left to inductor: it records gradients, and convtune's backend is for inference")
+    else:
+        try:
+            result = _fused(module, inputs, wanted)
+        except Exception:
+            if wanted.force:
+                raise
+            _log.warning("a graph is left to inductor: it could not be rewritten", exc_info=True)
+    traced, folded = (module, None) if result is None else result
+    compiled: Any = compile_fx(traced, inputs, config_patches=patches or None)
+    return compiled if folded is None else _refreshing(compiled, folded)
+
+
+def _register() -> None:
+    from torch._dynamo.backends.registry import _COMPILER_FNS, register_backend
+
+    if "convtune" not in _COMPILER_FNS:
+        register_backend(backend, name="convtune")
+
+
+_register()

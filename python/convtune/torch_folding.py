@@ -1,0 +1,101 @@
+"""Batch norms folded into the weights of the convolution before them: once, and again when a tensor that they were made
+of has changed, into the same memory, so that compiled graphs and CUDA graphs read what holds then."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["Fold", "Folded", "folded"]
+
+_version: Any = attrgetter("_version")
+_address: Any = Tensor.data_ptr
+
+
+def folded(
+    weight: Tensor, bias: Tensor | None, mean: Tensor | None, variance: Tensor | None, gamma: Tensor | None,
+    beta: Tensor | None, eps: float, dtype: torch.dtype,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """Weight, of type `dtype`, and bias of the convolution that does the norm as well: made in double precision, so that
+    each is rounded once. The bias is float32: it costs a kernel nothing, and half precision has too few digits for it.
+    Without a norm (mean and variance are None) weight and bias are only converted."""
+    if mean is None or variance is None:
+        return weight.to(dtype), None if bias is None else bias.float()
+    scale = (variance.double() + eps).rsqrt()
+    if gamma is not None:
+        scale = scale * gamma.double()
+    shift = (0 if bias is None else bias.double()) - mean.double()
+    shift = shift * scale if beta is None else shift * scale + beta.double()
+    return (weight.double() * scale.view(-1, 1, 1, 1)).to(dtype), shift.float()
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One convolution with its norm, by the places of (weight, bias, mean, variance, gamma, beta) among a graph's
+    inputs; None for those that are not there."""
+
+    places: tuple[int | None, ...]
+    eps: float
+    dtype: torch.dtype
+
+    def of(self, inputs: Sequence[Any]) -> tuple[Tensor, Tensor | None]:
+        weight, bias, mean, variance, gamma, beta = (None if at is None else inputs[at] for at in self.places)
+        return folded(weight, bias, mean, variance, gamma, beta, self.eps, self.dtype)  # type: ignore[arg-type]
+
+
+class Folded:
+    """The memory of all that is folded in one graph, and whether it still holds: by identity, address and `_version` of
+    everything that it was made of, as packed weights are kept."""
+
+    def __init__(self, folds: Sequence[Fold], inputs: Sequence[Any]) -> None:
+        self.folds = list(folds)
+        self.places = sorted({at for fold in folds for at in fold.places if at is not None})
+        with torch.no_grad():
+            self.tensors = [fold.of(inputs) for fold in folds]
+        self._seen: Any = None
+        self._remember([inputs[at] for at in self.places])
+
+    def refresh(self, inputs: Sequence[Any]) -> None:
+        """Called before the graph is."""
+        sources = [inputs[at] for at in self.places]
+        if self._seen is not None:
+            try:
+                if self._seen == self._state(sources):
+                    return
+            except RuntimeError:  # made in inference mode: nobody counts its changes
+                pass
+        with torch.no_grad():
+            for fold, (weight, bias) in zip(self.folds, self.tensors):
+                new_weight, new_bias = fold.of(inputs)
+                weight.copy_(new_weight)
+                if bias is not None and new_bias is not None:
+                    bias.copy_(new_bias)
+        self._remember(sources)
+
+    def _state(self, sources: list[Tensor]) -> Any:
+        return list(map(id, sources)), list(map(_address, sources)), list(map(_version, sources))
+
+    def _remember(self, sources: list[Tensor]) -> None:
+        try:
+            self._seen = self._state(sources)
+        except RuntimeError:
+            self._seen = None
+            return
+        # An id is another's once its tensor is gone.
+        self._owners = [weakref.ref(one, self._forget()) for one in sources]
+
+    def _forget(self) -> Callable[[Any], None]:
+        own = weakref.ref(self)
+
+        def forget(_: Any) -> None:
+            found = own()
+            if found is not None:
+                found._seen = None
+
+        return forget

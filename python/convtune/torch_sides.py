@@ -1,0 +1,110 @@
+"""The two ways of one layer that compete in optimize and in the compiler: PyTorch's and convtune's, on random data that lie
+as the model's do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .nn import Conv2d
+from .problem import Problem
+from .torch import call
+from .torch_run import FUSED_TYPES, activated, problem_of, pytorch_conv2d, run
+
+if TYPE_CHECKING:
+    from .torch_layers import Seen
+
+__all__ = ["Fused", "FusedSides", "Sides", "random"]
+
+
+def random(shape: Any, strides: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """In -1..1."""
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))
+    return torch.rand(extent, device=device).mul_(2).sub_(1).to(dtype).as_strided(shape, strides)
+
+
+class Sides:
+    """PyTorch's and convtune's way of one layer, on random data that lie as the model's do."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.x = random(seen.shape, seen.strides, torch.float32, seen.device)
+        self.weight, self.bias = seen.module.weight, seen.module.bias
+        self.how = seen.module.stride, Conv2d._edges(seen.module), seen.module.dilation, seen.module.groups  # type: ignore[arg-type]
+
+    def expected(self) -> Tensor:
+        return self.pytorch()
+
+    def pytorch(self) -> Tensor:
+        stride, edges, dilation, groups = self.how
+        uneven = edges[0] != edges[2] or edges[1] != edges[3]
+        return torch.conv2d(self.x, self.weight, self.bias, stride, "same" if uneven else edges[:2], dilation, groups)
+
+    def convtune(self, line: str) -> Callable[[], Tensor]:
+        return lambda: call(self.x, self.weight, self.bias, *self.how, "auto", "none", line)
+
+
+@dataclass
+class Fused:
+    """A convolution with what follows it in a compiled graph, by the shapes and strides of its tensors. `normed`: a batch
+    norm is between convolution and residual in PyTorch's way."""
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    weight_shape: tuple[int, ...]
+    weight_strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    bias_type: torch.dtype | None
+    how: tuple[Any, ...]
+    residual_strides: tuple[int, ...] | None
+    activation: str
+    normed: bool
+    calls: int = 1
+
+    @property
+    def problem(self) -> Problem:
+        x = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
+        weight = torch.empty_strided(self.weight_shape, self.weight_strides, dtype=self.dtype, device=self.device)
+        rest = "auto", self.activation, self.residual_strides is not None, self.bias_type
+        return problem_of(x, weight, self.bias_type is not None, *self.how, *rest)
+
+    def sides(self) -> FusedSides:
+        return FusedSides(self)
+
+
+class FusedSides:
+    """PyTorch's way is its convolution and one more pass over the output, which is what a compiler makes of a norm, a
+    sum and an activation at best."""
+
+    def __init__(self, fused: Fused) -> None:
+        self.fused, device = fused, fused.device
+        self.x = random(fused.shape, fused.strides, fused.dtype, device)
+        self.weight = random(fused.weight_shape, fused.weight_strides, fused.dtype, device)
+        kind = fused.bias_type
+        self.bias = None if kind is None else random((fused.weight_shape[0],), (1,), kind, device)
+        self.residual: Tensor | None = None
+        if fused.residual_strides is not None:
+            shape = pytorch_conv2d(self.x, self.weight, None, *fused.how).shape
+            self.residual = random(shape, fused.residual_strides, fused.dtype, device)
+
+    def expected(self) -> Tensor:
+        rest = *self.fused.how, self.fused.activation, self.residual
+        return pytorch_conv2d(self.x, self.weight, self.bias, *rest)
+
+    def pytorch(self) -> Tensor:
+        fused = self.fused
+        y = pytorch_conv2d(self.x, self.weight, None if fused.normed else self.bias, *fused.how)
+        if self.residual is not None:
+            return y + self.residual
+        if fused.activation != "none":
+            return activated(y, fused.activation)
+        return y + 1 if fused.normed else y
+
+    def convtune(self, line: str) -> Callable[[], Tensor]:
+        rest = *self.fused.how, "auto", self.fused.activation, line, True, self.residual, FUSED_TYPES
+        return lambda: run(self.x, self.weight, self.bias, *rest)
