@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .torch import call, forget_packed
+from .torch_structure import Followers, forget, with_followers
 
 __all__ = ["Conv2d"]
 
@@ -34,6 +35,8 @@ class Conv2d(torch.nn.Conv2d):
     choices: str = ""
     # Whether that was proven while gradients are recorded, when weights are packed in every call.
     proven_in_training: bool = True
+    # The batch norm and the activation behind it whose work it does in eval mode, where convtune.optimize proved that.
+    followers: Followers | None = None
 
     def __init__(self, *args: Any, precision: str | None = None, **kwargs: Any) -> None:
         """torch.nn.Conv2d's arguments. `precision`: "fp32" or "tf32"; None is what torch.backends.cudnn allows."""
@@ -64,6 +67,8 @@ class Conv2d(torch.nn.Conv2d):
         return vertical, horizontal, vertical, horizontal
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if self.followers is not None:
+            return with_followers(self, input, weight, bias)
         if isinstance(input, torch.fx.Proxy):  # symbolic tracing, which takes no branch by a shape
             return super()._conv_forward(input, weight, bias)  # type: ignore[no-any-return, unused-ignore]
         if input.dim() != 4 or (self.choices and self.training and not self.proven_in_training):
@@ -90,10 +95,12 @@ class Conv2d(torch.nn.Conv2d):
     def repack(self) -> Conv2d:
         """Packs the weights anew at the next call: after writes that PyTorch does not count. Returns itself."""
         forget_packed(self)
+        forget(self)
         return self
 
     def _apply(self, fn: Any, recurse: bool = True) -> Conv2d:
         forget_packed(self)  # PyTorch may swap the tensors, and swaps none that has weak references
+        forget(self)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
@@ -103,6 +110,7 @@ class Conv2d(torch.nn.Conv2d):
 
     def train(self, mode: bool = True) -> Conv2d:
         forget_packed(self)
+        forget(self)
         return super().train(mode)
 
     def extra_repr(self) -> str:

@@ -178,6 +178,17 @@ _operator: Any = torch.ops.convtune.conv2d.default
 _forward_operator: Any = torch.ops.convtune.conv2d_forward.default
 
 
+def is_plain(x: Tensor, weight: Tensor) -> bool:
+    """An eager call on ordinary tensors that nobody watches, without autocast: gradients alone are to be asked for."""
+    return not (
+        not _is_ordinary(x, weight)
+        or _function_modes()
+        or _profiling()
+        or _forward_mode._current_level >= 0
+        or (_any_autocast() and torch.is_autocast_enabled(x.device.type))
+    )
+
+
 def call(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from .nn import Conv2d
 from .problem import Problem
 from .torch import problem_of
 from .torch_report import Layer
-from .torch_sides import Sides
+from .torch_sides import Fused, FusedSides, Sides
+from .torch_structure import Followers
 
 __all__ = ["Seen", "find", "grouped"]
 
@@ -44,8 +45,18 @@ class Seen:
     device: torch.device
     calls: int = 0
 
-    def sides(self) -> Sides:
-        return Sides(self)
+    behind: Followers | None = None
+
+    def sides(self) -> Sides | FusedSides:
+        module, behind = self.module, self.behind
+        if behind is None:
+            return Sides(self)
+        has_bias = module.bias is not None or behind.norm is not None
+        return Fused(
+            self.name, self.shape, self.strides, tuple(module.weight.shape), module.weight.stride(), torch.float32,
+            self.device, torch.float32 if has_bias else None, (module.stride, Conv2d._edges(module), module.dilation,  # type: ignore[arg-type]
+            module.groups), None, behind.activation, behind.norm is not None, eager=True,
+        ).sides()  # fmt: skip
 
 
 def _refusal(module: torch.nn.Conv2d, x: Tensor) -> str:
@@ -70,8 +81,11 @@ def _padded(module: torch.nn.Conv2d, x: Tensor) -> tuple[Tensor, tuple[int, int,
     return x, Conv2d._edges(module)  # type: ignore[arg-type]
 
 
-def find(model: torch.nn.Module, run: Callable[[], object]) -> tuple[list[Seen], int]:
-    """What one forward runs, and how many convolutions of it are no module's."""
+def find(
+    model: torch.nn.Module, run: Callable[[], object], behind: Mapping[torch.nn.Module, Followers]
+) -> tuple[list[Seen], int]:
+    """What one forward runs, and how many convolutions of it are no module's. `behind`: what stands behind those whose
+    work one operator is to do."""
     found: dict[Any, Seen] = {}
     of_modules = 0
 
@@ -82,12 +96,17 @@ def find(model: torch.nn.Module, run: Callable[[], object]) -> tuple[list[Seen],
         refusal, problem = _refusal(module, x), None
         if not refusal:
             x, edges = _padded(module, x)
-            problem = problem_of(
-                x, module.weight, module.bias is not None, module.stride, edges, module.dilation, module.groups
-            )
+            follow = behind.get(module)
+            has_bias = module.bias is not None or (follow is not None and follow.norm is not None)
+            activation = "none" if follow is None else follow.activation
+            how = module.stride, edges, module.dilation, module.groups, "auto", activation
+            problem = problem_of(x, module.weight, has_bias, *how)
         seen = found.setdefault(
             (id(module), problem, refusal),
-            Seen(module, names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.device),
+            Seen(
+                module, names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.device,
+                behind=None if refusal else behind.get(module),
+            ),  # fmt: skip
         )
         seen.calls += 1
 
@@ -111,7 +130,8 @@ def grouped(found: list[Seen]) -> list[tuple[Layer, list[Seen]]]:
     groups: dict[Any, tuple[Layer, list[Seen]]] = {}
     for seen in found:
         layer, members = groups.setdefault(
-            (seen.problem, seen.refusal, seen.device), (Layer([], seen.problem, decision=seen.refusal), [])
+            (seen.problem, seen.refusal, seen.device, seen.behind and (seen.behind.norm is None)),
+            (Layer([], seen.problem, decision=seen.refusal), []),
         )
         layer.names.append(seen.name or "the model")
         layer.calls += seen.calls

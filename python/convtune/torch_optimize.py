@@ -17,6 +17,7 @@ from .progress import ProgressLine
 from .torch_decide import choices_of, decide
 from .torch_layers import find, grouped
 from .torch_report import Layer, OptimizeReport
+from .torch_structure import followers
 from .torch_whole import Whole, compile_mode, swap, unswap, worth_their_cost
 
 __all__ = ["Layer", "OptimizeReport", "optimize", "restore"]
@@ -64,7 +65,8 @@ def _measure(
     """The report, and the swaps to be made. The model is as it was."""
     training = model.training
     with _untouched(model), torch.set_grad_enabled(training):
-        found, functional = find(model, lambda: model(*args, **kwargs))
+        behind = {} if mode else followers(model)
+        found, functional = find(model, lambda: model(*args, **kwargs), behind)
         layers = grouped(found)
         devices = ", ".join(sorted({str(seen.device) for seen in found}))
         result = OptimizeReport(
@@ -73,7 +75,7 @@ def _measure(
         decide(layers, budget, min_gain, line)
         if not choices_of(layers):
             return result, {}
-        whole = Whole(model, args, kwargs, found[0].device, mode)
+        whole = Whole(model, args, kwargs, found[0].device, mode, behind)
         for number in range(1, _MOST_CONTESTS + 1):
             if line is not None:
                 line.show(f"the whole model: contest {number}")
@@ -161,9 +163,10 @@ def optimize(
     if failure is not None:
         raise failure
     assert result is not None
-    modules = dict(inner.named_modules())
+    modules: dict[str, Any] = dict(inner.named_modules())
+    behind = followers(inner) if swaps and not result.mode else {}
     for name, choices in swaps.items():
-        swap(modules[name], choices, result.training)
+        swap(modules[name], choices, result.training, behind.get(modules[name]))
     result.notes += _notes(result)
     model.__dict__["convtune_report"] = result
     if progress and (not together or torch.distributed.get_rank() == 0):

@@ -50,7 +50,7 @@ class Sides:
 @dataclass
 class Fused:
     """A convolution with what follows it in a compiled graph, by the shapes and strides of its tensors. `normed`: a batch
-    norm is between convolution and residual in PyTorch's way."""
+    norm is between convolution and residual in PyTorch's way. `eager`: PyTorch runs each of them by itself."""
 
     name: str
     shape: tuple[int, ...]
@@ -64,7 +64,7 @@ class Fused:
     residual_strides: tuple[int, ...] | None
     activation: str
     normed: bool
-    calls: int = 1
+    eager: bool = False
 
     @property
     def problem(self) -> Problem:
@@ -78,8 +78,8 @@ class Fused:
 
 
 class FusedSides:
-    """PyTorch's way is its convolution and one more pass over the output, which is what a compiler makes of a norm, a
-    sum and an activation at best."""
+    """PyTorch's way, where it compiles, is its convolution and one more pass over the output, which is what a compiler
+    makes of a norm, a sum and an activation at best."""
 
     def __init__(self, fused: Fused) -> None:
         self.fused, device = fused, fused.device
@@ -91,6 +91,7 @@ class FusedSides:
         if fused.residual_strides is not None:
             shape = pytorch_conv2d(self.x, self.weight, None, *fused.how).shape
             self.residual = random(shape, fused.residual_strides, fused.dtype, device)
+        self.norm = [one.to(device) for one in (torch.zeros(fused.weight_shape[0]), torch.ones(fused.weight_shape[0]))]
 
     def expected(self) -> Tensor:
         rest = *self.fused.how, self.fused.activation, self.residual
@@ -99,6 +100,10 @@ class FusedSides:
     def pytorch(self) -> Tensor:
         fused = self.fused
         y = pytorch_conv2d(self.x, self.weight, None if fused.normed else self.bias, *fused.how)
+        if fused.eager:
+            if fused.normed:
+                y = torch.nn.functional.batch_norm(y, *self.norm, *self.norm[::-1])
+            return activated(y if self.residual is None else y + self.residual, fused.activation)
         if self.residual is not None:
             return y + self.residual
         if fused.activation != "none":

@@ -4,7 +4,7 @@ torch.compile as its user will call it. For optimize; docs/decisions/0012-pytorc
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from ._contest import Contest, contest
 from .errors import InvalidArgument
 from .nn import Conv2d
 from .torch_report import Layer
+from .torch_structure import Followers, skip, unskip
 from .torch_timing import calls_of_a_sample, wall_us
 
 __all__ = ["WHOLE_GAIN", "Whole", "compile_mode", "swap", "unswap", "worth_their_cost"]
@@ -22,14 +23,20 @@ WHOLE_GAIN = 0.01
 _WARM_UP = 4  # samples: compiling, cuDNN's search, recording a CUDA graph, its first replays
 
 
-def swap(module: torch.nn.Conv2d, choices: str, training: bool) -> None:
+def swap(module: torch.nn.Conv2d, choices: str, training: bool, behind: Followers | None = None) -> None:
     """In place: parameters, hooks, names and whoever holds the module stay as they are."""
+    if behind is not None:
+        skip(module, behind)
+        module.followers = behind  # type: ignore[assignment]
     module.__class__ = Conv2d
     module.choices = choices  # type: ignore[assignment]
     module.proven_in_training = training  # type: ignore[assignment]
 
 
 def unswap(module: torch.nn.Module) -> None:
+    behind: Any = module.__dict__.pop("followers", None)
+    if behind is not None:
+        unskip(behind)
     module.__class__ = torch.nn.Conv2d
     for name in ("choices", "proven_in_training"):
         module.__dict__.pop(name, None)
@@ -54,10 +61,16 @@ class Whole:
     """The model, not swapped yet, and how it is to be run. `mode`: of torch.compile; "" runs it as it stands."""
 
     def __init__(
-        self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device, mode: str
+        self,
+        model: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        device: torch.device,
+        mode: str,
+        behind: Mapping[torch.nn.Module, Followers],
     ) -> None:
         self._model, self._args, self._kwargs = model, args, kwargs
-        self._device, self._mode = device, mode
+        self._device, self._mode, self._behind = device, mode, behind
         self._modules: Any = dict(model.named_modules())
         # Classes that change between calls cost a compiled model a millisecond of guards: each side has its own model.
         self._incumbent = _twin(model) if mode else model
@@ -122,7 +135,8 @@ class Whole:
 
     def _swap(self, swaps: dict[str, str]) -> None:
         for name, choices in swaps.items():
-            swap(self._modules[name], choices, self._model.training)
+            module = self._modules[name]
+            swap(module, choices, self._model.training, self._behind.get(module))
 
     def _unswap(self, swaps: Iterable[str]) -> None:
         for name in swaps:

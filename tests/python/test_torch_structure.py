@@ -1,0 +1,180 @@
+"""optimize on eager models: batch norms and activations that structure proves to stand behind a convolution are done by
+it; in training mode, under gradients and in copies everything is as it was."""
+
+import copy
+import pickle
+
+import pytest
+from torch_support import assert_near, torch
+
+import convtune
+from convtune import torch_decide, torch_structure, torch_whole
+from convtune._contest import Contest
+from convtune.nn import Conv2d
+from convtune.torch_structure import followers
+
+nn = torch.nn
+X = torch.rand(2, 3, 24, 24)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, bias=False), nn.BatchNorm2d(8), nn.SiLU(inplace=True))
+        self.plain = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU6())
+        self.conv, self.norm, self.relu = nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU()
+        self.twice, self.other = nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        x = self.plain(self.stem(x))
+        x = self.relu(self.norm(self.conv(x)) + x)
+        y = self.twice(x)
+        return self.relu(self.other(y) - y)
+
+
+def with_statistics(model):
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.running_mean, -0.2, 0.2)
+            nn.init.uniform_(module.running_var, 0.5, 1.5)
+    return model.eval()
+
+
+@pytest.fixture
+def made():
+    torch.manual_seed(0)
+    return with_statistics(Model())
+
+
+@pytest.fixture
+def won(monkeypatch):
+    def contest(incumbent, challenger, min_gain, **_):
+        assert incumbent() > 0 and challenger() > 0
+        return Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 1)
+
+    monkeypatch.setattr(torch_decide, "contest", contest)
+    monkeypatch.setattr(torch_whole, "contest", contest)
+
+
+def optimized(model, example=X):
+    return convtune.optimize(model, example, budget=0, progress=False)
+
+
+def answer(model, x=X):
+    with torch.no_grad():
+        return model(x)
+
+
+def test_what_structure_proves(made):
+    found = followers(made)
+    names = {id(module): name for name, module in made.named_modules()}
+    proven = {names[id(one)]: ([names[id(m)] for m in behind.modules()], behind.activation) for one, behind in found.items()}
+    assert proven == {
+        "stem.0": (["stem.1", "stem.2"], "silu"),
+        "plain.0": (["plain.1"], "clip:0:6"),
+        "conv": (["norm"], "none"),
+    }
+    made.norm.register_forward_hook(lambda *_: None)
+    assert made.conv not in followers(made)
+    assert not followers(made.train())
+
+
+def test_parts_of_what_cannot_be_traced(made):
+    class Untraceable(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return self.inner(x) if x.sum() > 0 else x
+
+    assert list(followers(Untraceable(made).eval())) == list(followers(made))
+    assert not followers(nn.ModuleList([nn.ModuleList([made.stem]), made.stem]).eval())
+
+
+def test_fused_and_restored(made, won, monkeypatch):
+    expected, classes = answer(made), [type(one) for one in made.modules()]
+    keys = list(made.state_dict())
+    optimized(made)
+    assert made.convtune_report.kept
+    assert [type(one) for one in (made.stem[0], made.plain[0], made.conv, made.twice)] == [Conv2d] * 4
+    assert [one.followers is not None for one in (made.stem[0], made.plain[0], made.conv, made.twice)] == [1, 1, 1, 0]
+    problems = {layer.names[0]: str(layer.problem) for layer in made.convtune_report.layers}
+    assert "act=silu" in problems["stem.0"] and "act=clip:0:6" in problems["plain.0"]
+    ran = []
+    original = torch_structure.run
+    monkeypatch.setattr(torch_structure, "run", lambda *a: ran.append(1) or original(*a))
+    assert_near(answer(made), expected)
+    assert len(ran) == 3 and list(made.state_dict()) == keys
+    assert isinstance(made.stem[1], nn.BatchNorm2d) and isinstance(made.stem[2], nn.SiLU)
+    convtune.restore(made)
+    assert [type(one) for one in made.modules()] == classes
+    assert not any("convtune_leader" in vars(one) or "followers" in vars(one) for one in made.modules())
+    assert torch.equal(answer(made), expected)
+
+
+def test_every_other_way_to_run_it(made, won):
+    plain = copy.deepcopy(made)
+    optimized(made)
+    for x in (X[:1], torch.rand(3, 3, 30, 20), X.to(memory_format=torch.channels_last)):
+        assert_near(answer(made, x), answer(plain, x))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert (made(X).float() - plain(X).float()).abs().max() < 0.05
+    assert_near(answer(torch.fx.symbolic_trace(made)), answer(plain))
+    torch._dynamo.reset()
+    assert_near(answer(torch.compile(made, backend="aot_eager", fullgraph=True)), answer(plain))
+    for mode in (False, True):  # eval with gradients, and training
+        for model in (made, plain):
+            model.train(mode).zero_grad()
+            model(X).square().sum().backward()
+        for one, other in zip(made.parameters(), plain.parameters()):
+            assert torch.allclose(one.grad, other.grad, rtol=1e-3, atol=1e-3)
+    assert torch.equal(made.norm.running_mean, plain.norm.running_mean)
+    made.eval(), plain.eval()
+    assert_near(answer(made), answer(plain))  # with the statistics of one step more
+
+
+def test_weights_that_change(made, won):
+    plain, _ = copy.deepcopy(made), optimized(made)
+    for model in (made, plain):
+        with torch.no_grad():
+            model.stem[0].weight.mul_(2)
+            model.norm.bias.add_(1)
+            model.plain[0].bias.sub_(0.5)
+    assert_near(answer(made), answer(plain))
+    state = {name: tensor * 0.9 for name, tensor in plain.state_dict().items()}
+    for model in (made, plain):
+        model.load_state_dict(state)
+    assert_near(answer(made), answer(plain))
+    assert_near(answer(made.double(), X.double()), answer(plain.double(), X.double()))
+
+
+def test_copies(made, won):
+    expected = answer(optimized(made))
+    for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert torch.equal(answer(other), expected)
+        assert other.stem[0].followers.norm is other.stem[1]
+        with torch.no_grad():
+            other.stem[1].weight.mul_(2)
+        assert not torch.equal(answer(other), expected) and torch.equal(answer(made), expected)
+        convtune.restore(other)
+        assert type(other.stem[1]) is nn.BatchNorm2d and type(other.stem[0]) is nn.Conv2d
+
+
+@pytest.mark.parametrize("name", ["torchvision mobilenet_v2", "timm efficientnet_lite0", "timm resnet18"])
+def test_blocks_of_libraries(won, name, monkeypatch):
+    library, name = name.split()
+    package = pytest.importorskip(library, reason=f"{library} is not installed here")
+    torch.manual_seed(0)
+    model = with_statistics(getattr(package.models, name)() if library == "torchvision" else package.create_model(name))
+    found = followers(model)
+    norms = sum(isinstance(module, nn.BatchNorm2d) for module in model.modules())
+    assert sum(behind.norm is not None for behind in found.values()) == norms
+    if "net_" in name:
+        assert sum(behind.activation == "clip:0:6" for behind in found.values()) > norms / 2
+    x = torch.rand(1, 3, 48, 48)
+    expected = answer(model, x)
+    for module, behind in found.items():
+        torch_whole.swap(module, "", False, behind)
+    error = (answer(model, x) - expected).abs().max() / expected.square().mean().sqrt()
+    assert error < 1e-4
