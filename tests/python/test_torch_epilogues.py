@@ -125,11 +125,14 @@ def test_planned_runs_take_every_type(dtype):
     problem = convtune.Problem(2, 3, 13, 11, 4, 3, 3, padding=1, dtype=types[dtype], residual=True, activation="silu")
     x, w, bias = (one.to(dtype) for one in tensors("cpu"))
     residual = residual_of(x).to(dtype)
-    conv = convtune.plan(problem, device="cpu")
+    conv = convtune.Convolution(problem, "cpu", "reference")
+    planned = convtune.plan(problem, device="cpu")
     packed = convtune.pack(conv, w, bias)
     y = convtune.run(conv, x, packed, residual=residual)
     expected = functional.silu(double_conv2d(x, w, bias, padding=(1, 1, 1, 1)) + residual.double())
     assert y.dtype == dtype and torch.equal(y, expected.to(dtype))
+    near = convtune.run(planned, x, convtune.pack(planned, w, bias), residual=residual)
+    assert near.dtype == dtype and torch.allclose(near, y, rtol=2 * torch.finfo(dtype).eps, atol=1e-5)
     version = residual._version
     assert torch.equal(convtune.run(conv, x, packed, out=residual, residual=residual), y)
     assert residual._version == version + 1
