@@ -27,7 +27,7 @@ class Measuring(CliTest):
         self.assertEqual(report["schema"], 1)
         self.assertLessEqual({"device", "threads", "versions", "date"}, set(report["environment"]))
         for row in report["rows"]:
-            self.assertEqual(set(row) - {"decision", "incumbent"}, row_keys)
+            self.assertEqual(set(row) - {"decision", "incumbent", "verdict"}, row_keys)
             self.assertEqual(set(row["roofline"]), {"floor_us", "bound", "flops_per_second", "bytes_per_second"})
             self.assertEqual(row["providers"][0]["name"], "convtune")
             for provider in row["providers"]:
