@@ -38,6 +38,17 @@ class Lists(CliTest):
         self.assertEqual((report["rows"][0]["count"], report["rows"][0]["layers"]), (2, ["first", "second"]))
         self.assertAlmostEqual(report["model_times"]["time_us"], 2 * report["rows"][0]["providers"][0]["time_us"], places=3)
 
+    def test_tables_in_a_terminal(self):
+        for command in (["cases"], ["plan", "--device", "cpu"], ["bench", "--device", "cpu", "--seconds", "0.05"]):
+            for columns in (80, 200):
+                code, sent = self.on_terminal(columns, *command, "--model", self.path())
+                shown = [line for line in sent.splitlines() if "\r" not in line and "\033" not in line]
+                self.assertEqual(code, 0, sent)
+                self.assertTrue(any("first and 1 more" in line for line in shown), sent)
+                self.assertLessEqual(max(map(len, shown)), columns, sent)
+                if columns == 200:
+                    self.assertTrue(any(TINY in line and "first and 1 more" in line for line in shown), sent)
+
     def test_what_nothing_runs_here_is_skipped(self):
         """A transposed convolution of a U-Net, say; the rest is tuned."""
         transposed = {"problem": "mb1ic4ih16oc8kh2sh2 dir=bwd_d", "count": 1, "layers": ["up"]}

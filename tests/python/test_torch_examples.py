@@ -44,12 +44,17 @@ def test_a_model_by_import_path(tmp_path):
     assert ran.returncode != 0 and "nobodys is not installed here" in ran.stderr
 
 
-def test_the_documents_program():
-    program = re.search(r"\n```python\n(import torch.*?)\n```", (ROOT / "docs" / "pytorch.md").read_text(), re.DOTALL)
-    assert program, "docs/pytorch.md has no PyTorch program"
-    ran = python("-c", program.group(1))
+def test_the_documents_programs(tmp_path, monkeypatch):
+    programs = re.findall(r"\n```python\n(import torch.*?)\n```", (ROOT / "docs" / "pytorch.md").read_text(), re.DOTALL)
+    assert len(programs) == 2, "docs/pytorch.md has other PyTorch programs"
+    monkeypatch.chdir(tmp_path)
+    ran = python("-c", programs[0])
     assert ran.returncode == 0, ran.stderr
     assert "whole forward" in ran.stdout or "not proven" in ran.stdout
+    ran = python("-c", programs[1])
+    assert ran.returncode == 0, ran.stderr
+    assert "all of Sequential" in ran.stdout and "where the time goes" in ran.stdout
+    assert (tmp_path / "net.json").exists() and "Where the time goes" in (tmp_path / "net.html").read_text()
 
 
 def test_model_new_is_the_original():

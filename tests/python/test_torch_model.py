@@ -175,6 +175,17 @@ def test_what_convtune_computes_already():
     assert len(found) == 1 and [one.why for one in found.skipped] == ["convtune computes it already"]
 
 
+def test_convolutions_of_other_kinds():
+    ops = pytest.importorskip("torchvision").ops
+
+    class Deformed(nn.Module):
+        def forward(self, x):
+            return ops.deform_conv2d(x, torch.zeros(1, 18, 4, 4), torch.zeros(8, 8, 3, 3))
+
+    found = convtune.model_problems(Deformed(), X)
+    assert [one.why for one in found.skipped] == ["it is the operator torchvision::deform_conv2d"]
+
+
 def test_resnet50_is_what_its_onnx_file_says():
     """Two readers, two ways: a run of torchvision's model, and ONNX's inference on a graph made by hand."""
     torchvision = pytest.importorskip("torchvision")
