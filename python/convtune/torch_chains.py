@@ -55,11 +55,11 @@ def _is_symbolic(chain: Chain) -> bool:
 
 
 def _forced(fused: Fused) -> str | None:
-    """"" where a kernel of convtune's, or the vendor's through it, computes that chain or its convolution."""
+    """ "" where a kernel of convtune's, or the vendor's through it, computes that chain or its convolution."""
     x = torch.empty_strided(fused.shape, fused.strides, dtype=fused.dtype, device=fused.device)
     weight = torch.empty_strided(fused.weight_shape, fused.weight_strides, dtype=fused.dtype, device=fused.device)
     bias = None if fused.bias_type is None else torch.empty(weight.shape[0], dtype=fused.bias_type, device=fused.device)
-    rest = "auto", fused.activation, "", fused.residual_strides is not None
+    rest: Any = "auto", fused.activation, "", fused.residual_strides is not None
     return None if convolution_of(x, weight, bias, *fused.how, *rest) is None else ""
 
 

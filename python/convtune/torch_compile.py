@@ -73,7 +73,8 @@ def _traced(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
         if not isinstance(value, Tensor):
             return value
         known = context.tensor_to_context.get(value)
-        return mode.from_tensor(value, symbolic_context=known, source=known.tensor_source if known else None, trace=False)
+        source = known.tensor_source if known else None
+        return mode.from_tensor(value, symbolic_context=known, source=source, trace=False)
 
     fakes = [fake(one) for one in inputs]
 
@@ -95,7 +96,8 @@ def _add_constants(traced: GraphModule, wanted: list[Chain], inputs: Sequence[An
     folds = [chain.fold for chain in wanted if chain.fold is not None]
     if not folds:
         return None, [None] * len(wanted)
-    folded, nodes = Folded(folds, inputs), []
+    folded = Folded(folds, inputs)
+    nodes: list[Any] = []
     pairs = iter(folded.tensors)
     first = next(node for node in traced.graph.nodes if node.op != "placeholder")
     for number, chain in enumerate(wanted):
@@ -117,8 +119,9 @@ def _name_constants(traced: GraphModule) -> None:
     """Inductor asks where each of a graph's own tensors is from."""
     from torch._dynamo.source import ConstantSource
 
+    sources: Any = traced._param_name_to_source
     for name, _ in [*traced.named_parameters(), *traced.named_buffers()]:
-        traced._param_name_to_source[name] = ConstantSource(name)  # type: ignore[index, operator, union-attr]
+        sources[name] = ConstantSource(name)
 
 
 def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> tuple[GraphModule, Folded | None] | None:

@@ -1,5 +1,5 @@
-"""Which layers convtune computes faster than PyTorch: each problem tuned, checked, and proven in a contest. What a layer
-is (a module, a part of a compiled graph) only its two sides know."""
+"""Which layers convtune computes faster than PyTorch: each problem tuned, checked, and proven in a contest. What a
+layer is (a module, a part of a compiled graph) only its two sides know."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
 
 from ._contest import Contest, contest
 from .convolution import Convolution, Plan
@@ -42,9 +40,7 @@ def _check_and_contest(sides: Any, precision: str, line: str, stopwatch: Stopwat
     del expected, got
     for _ in range(3):
         sides.pytorch(), ours()
-    return contest(
-        lambda: stopwatch.time_us(sides.pytorch), lambda: stopwatch.time_us(ours), min_gain, max_seconds=5
-    )
+    return contest(lambda: stopwatch.time_us(sides.pytorch), lambda: stopwatch.time_us(ours), min_gain, max_seconds=5)
 
 
 def _median_us(run: Callable[[], object], stopwatch: Stopwatch) -> float:
@@ -76,9 +72,7 @@ def _way(problem: Problem, device: str, sides: Any, stopwatch: Stopwatch) -> tup
     return min(ways, key=time_us)
 
 
-def decide(
-    layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float, line: ProgressLine | None
-) -> None:
+def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float, line: ProgressLine | None) -> None:
     """Tunes each problem and lets it compete; fills the layers."""
     todo = [(layer, seen) for layer, seen in layers if layer.problem is not None]
     stopwatches = {one.device: Stopwatch(one.device) for _, seen in todo for one in seen}

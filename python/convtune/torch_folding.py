@@ -22,8 +22,8 @@ def folded(
     weight: Tensor, bias: Tensor | None, mean: Tensor | None, variance: Tensor | None, gamma: Tensor | None,
     beta: Tensor | None, eps: float, dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """Weight, of type `dtype`, and bias of the convolution that does the norm as well: made in double precision, so that
-    each is rounded once. The bias is float32: it costs a kernel nothing, and half precision has too few digits for it.
+    """Weight, of type `dtype`, and bias of the convolution that does the norm as well: made in double precision, so
+    that each is rounded once. The bias is float32: it costs a kernel nothing, and half precision has too few digits.
     Without a norm (mean and variance are None) weight and bias are only converted."""
     if mean is None or variance is None:
         return weight.to(dtype), None if bias is None else bias.float()

@@ -1,4 +1,4 @@
-"""`convtune::conv2d_fused`: activation(conv2d(x, weight) + bias + residual) as one operator, which compiled graphs hold.
+"""`convtune::conv2d_fused`: activation(conv2d(x, weight) + bias + residual) as one operator, which graphs hold.
 
     y = torch.ops.convtune.conv2d_fused(x, weight, bias, residual, (1, 1), (1, 1, 1, 1), (1, 1), 1, "auto", "relu")
 
@@ -60,7 +60,8 @@ def _fake_fused(
 _library.define(
     "conv2d_fused(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, SymInt[2] stride, SymInt[4] padding, "
     "SymInt[2] dilation, SymInt groups, str precision='auto', str activation='none', str choices='') -> Tensor",
-    tags=(torch.Tag.pt2_compliant_tag,),
+    # How x lies decides how the output does: inductor must hand it over as it was traced.
+    tags=(torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)),
 )
 _library.impl("conv2d_fused", _kernel, "CPU")
 _library.impl("conv2d_fused", _kernel, "CUDA")

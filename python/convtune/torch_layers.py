@@ -50,12 +50,13 @@ class Seen:
     def sides(self) -> Sides | FusedSides:
         module, behind = self.module, self.behind
         if behind is None:
-            return Sides(self)
+            return Sides(module, self.shape, self.strides, self.device)
         has_bias = module.bias is not None or behind.norm is not None
+        how = module.stride, Conv2d._edges(module), module.dilation, module.groups  # type: ignore[arg-type]
         return Fused(
             self.name, self.shape, self.strides, tuple(module.weight.shape), module.weight.stride(), torch.float32,
-            self.device, torch.float32 if has_bias else None, (module.stride, Conv2d._edges(module), module.dilation,  # type: ignore[arg-type]
-            module.groups), None, behind.activation, behind.norm is not None, eager=True,
+            self.device, torch.float32 if has_bias else None, how, None, behind.activation, behind.norm is not None,
+            eager=True,
         ).sides()  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def find(
         nonlocal of_modules
         of_modules += 1
         x = args[0] if args else kwargs["input"]
-        refusal, problem = _refusal(module, x), None
+        refusal, problem, follow = _refusal(module, x), None, None
         if not refusal:
             x, edges = _padded(module, x)
             follow = behind.get(module)
@@ -103,10 +104,7 @@ def find(
             problem = problem_of(x, module.weight, has_bias, *how)
         seen = found.setdefault(
             (id(module), problem, refusal),
-            Seen(
-                module, names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.device,
-                behind=None if refusal else behind.get(module),
-            ),  # fmt: skip
+            Seen(module, names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.device, behind=follow),
         )
         seen.calls += 1
 

@@ -69,9 +69,7 @@ def _measure(
         found, functional = find(model, lambda: model(*args, **kwargs), behind)
         layers = grouped(found)
         devices = ", ".join(sorted({str(seen.device) for seen in found}))
-        result = OptimizeReport(
-            devices, training, [layer for layer, _ in layers], functional=functional, mode=mode
-        )
+        result = OptimizeReport(devices, training, [layer for layer, _ in layers], functional=functional, mode=mode)
         decide(layers, budget, min_gain, line)
         if not choices_of(layers):
             return result, {}

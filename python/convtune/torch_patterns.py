@@ -62,14 +62,14 @@ class Chain:
         if self.total is None:
             return None
         first, second = self.total.args
-        return second if first in self.nodes else first  # type: ignore[return-value]
+        return second if first in self.nodes else first
 
     @property
     def how(self) -> tuple[Any, ...]:
         """stride, padding, dilation, groups, as the operator takes them."""
-        _, _, _, stride, padding, dilation, _, _, groups = self.convolution.args
-        vertical, horizontal = padding  # type: ignore[misc]
-        return tuple(stride), (vertical, horizontal, vertical, horizontal), tuple(dilation), groups  # type: ignore[arg-type]
+        arguments: tuple[Any, ...] = self.convolution.args
+        _, _, _, stride, (vertical, horizontal), dilation, _, _, groups = arguments
+        return tuple(stride), (vertical, horizontal, vertical, horizontal), tuple(dilation), groups
 
 
 def _only_user(node: Node) -> Node | None:
@@ -78,7 +78,8 @@ def _only_user(node: Node) -> Node | None:
 
 def _activation(node: Node) -> str:
     """What that node computes of its first argument, in a problem's words; "" for anything else."""
-    target, args, kwargs = node.target, node.args, node.kwargs
+    target, kwargs = node.target, node.kwargs
+    args: tuple[Any, ...] = node.args
     if target in _NAMED:
         return _NAMED[target]
     if target is aten.gelu.default:
@@ -138,7 +139,9 @@ def _norm_behind(tail: Node, weights: _Weights) -> tuple[Node, tuple[Any, ...], 
     if training is not None and norm.args[training]:
         return None
     outputs = [user for user in norm.users if user.users]
-    if len(outputs) != 1 or outputs[0].args[1] != 0 or mean is None or not weights.are_static(gamma, beta, mean, variance):
+    if len(outputs) != 1 or outputs[0].args[1] != 0 or mean is None:
+        return None
+    if not weights.are_static(gamma, beta, mean, variance):
         return None
     return outputs[0], (mean, variance, gamma, beta), float(norm.args[eps])  # type: ignore[arg-type]
 
@@ -191,9 +194,10 @@ def _chain(node: Node, weights: _Weights, taken: set[Node]) -> Chain | None:
 
 
 def chains(graph: Graph, is_static: Callable[[int], bool]) -> list[Chain]:
-    """All of them, in the graph's order. `is_static`: whether the input at that place is a parameter or buffer. A sum of
-    two convolutions belongs to the later one, and the earlier one is its residual."""
-    weights, found, taken = _Weights(graph, is_static), [], set()
+    """All of them, in the graph's order. `is_static`: whether the input at that place is a parameter or buffer. A sum
+    of two convolutions belongs to the later one, and the earlier one is its residual."""
+    weights, found = _Weights(graph, is_static), []
+    taken: set[Node] = set()
     for node in reversed(list(graph.nodes)):
         if _takes(node, weights):
             chain = _chain(node, weights, taken)

@@ -264,9 +264,7 @@ def run(
         convolution.run_raw(address, packed, y.data_ptr(), stream)
     else:
         added = _read_as(residual, x, own)
-        convolution.run_tensors_raw(
-            x=address, residual=added.data_ptr(), y=y.data_ptr(), packed=packed, stream=stream
-        )
+        convolution.run_tensors_raw(x=address, residual=added.data_ptr(), y=y.data_ptr(), packed=packed, stream=stream)
     del kept  # freed in the order of the stream
     return y if own is format else y.contiguous(memory_format=format)
 

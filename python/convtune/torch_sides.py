@@ -1,11 +1,11 @@
-"""The two ways of one layer that compete in optimize and in the compiler: PyTorch's and convtune's, on random data that lie
-as the model's do."""
+"""The two ways of one layer that compete in optimize and in the compiler: PyTorch's and convtune's, on random data that
+lie as the model's do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,9 +14,6 @@ from .nn import Conv2d
 from .problem import Problem
 from .torch import call
 from .torch_run import FUSED_TYPES, activated, problem_of, pytorch_conv2d, run
-
-if TYPE_CHECKING:
-    from .torch_layers import Seen
 
 __all__ = ["Fused", "FusedSides", "Sides", "random"]
 
@@ -30,10 +27,10 @@ def random(shape: Any, strides: Any, dtype: torch.dtype, device: torch.device) -
 class Sides:
     """PyTorch's and convtune's way of one layer, on random data that lie as the model's do."""
 
-    def __init__(self, seen: Seen) -> None:
-        self.x = random(seen.shape, seen.strides, torch.float32, seen.device)
-        self.weight, self.bias = seen.module.weight, seen.module.bias
-        self.how = seen.module.stride, Conv2d._edges(seen.module), seen.module.dilation, seen.module.groups  # type: ignore[arg-type]
+    def __init__(self, module: torch.nn.Conv2d, shape: Any, strides: Any, device: torch.device) -> None:
+        self.x = random(shape, strides, torch.float32, device)
+        self.weight, self.bias = module.weight, module.bias
+        self.how = module.stride, Conv2d._edges(module), module.dilation, module.groups  # type: ignore[arg-type]
 
     def expected(self) -> Tensor:
         return self.pytorch()
@@ -49,8 +46,8 @@ class Sides:
 
 @dataclass
 class Fused:
-    """A convolution with what follows it in a compiled graph, by the shapes and strides of its tensors. `normed`: a batch
-    norm is between convolution and residual in PyTorch's way. `eager`: PyTorch runs each of them by itself."""
+    """A convolution with what follows it, by the shapes and strides of its tensors. `normed`: a batch norm is between
+    convolution and residual in PyTorch's way. `eager`: PyTorch runs each of them by itself."""
 
     name: str
     shape: tuple[int, ...]
@@ -70,7 +67,7 @@ class Fused:
     def problem(self) -> Problem:
         x = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
         weight = torch.empty_strided(self.weight_shape, self.weight_strides, dtype=self.dtype, device=self.device)
-        rest = "auto", self.activation, self.residual_strides is not None, self.bias_type
+        rest: Any = "auto", self.activation, self.residual_strides is not None, self.bias_type
         return problem_of(x, weight, self.bias_type is not None, *self.how, *rest)
 
     def sides(self) -> FusedSides:
@@ -91,7 +88,9 @@ class FusedSides:
         if fused.residual_strides is not None:
             shape = pytorch_conv2d(self.x, self.weight, None, *fused.how).shape
             self.residual = random(shape, fused.residual_strides, fused.dtype, device)
-        self.norm = [one.to(device) for one in (torch.zeros(fused.weight_shape[0]), torch.ones(fused.weight_shape[0]))]
+        self.norm: Any = [
+            one.to(device) for one in (torch.zeros(fused.weight_shape[0]), torch.ones(fused.weight_shape[0]))
+        ]
 
     def expected(self) -> Tensor:
         rest = *self.fused.how, self.fused.activation, self.residual

@@ -92,9 +92,9 @@ def _graphs(model: nn.Module) -> list[GraphModule]:
         return [graph for child in model.children() for graph in _graphs(child)]
 
 
-def followers(model: nn.Module) -> dict[nn.Conv2d, Followers]:
+def followers(model: nn.Module) -> dict[nn.Module, Followers]:
     """By convolution. Nothing of a model in training mode, and of no module that is called twice or has hooks."""
-    found: dict[nn.Conv2d, Followers] = {}
+    found: dict[nn.Module, Followers] = {}
     if any(module.training for module in model.modules()):
         return found
     calls: Counter[int] = Counter()
@@ -147,7 +147,7 @@ def _skipping(kind: type) -> type:
 
 
 def _rebuilt(kind: type) -> Any:
-    own = _skipping(kind)
+    own: Any = _skipping(kind)
     return own.__new__(own)
 
 
@@ -164,13 +164,13 @@ class _Leader:
 def skip(convolution: nn.Module, behind: Followers) -> None:
     leader = _Leader(convolution if behind.norm is None else behind.norm)
     for module in behind.modules():
-        module.__class__ = _skipping(getattr(module, "convtune_kind", type(module)))
+        module.__class__ = _skipping(vars(type(module)).get("convtune_kind", type(module)))
         module.__dict__["convtune_leader"] = leader
 
 
 def unskip(behind: Followers) -> None:
     for module in behind.modules():
-        module.__class__ = getattr(module, "convtune_kind", type(module))
+        module.__class__ = vars(type(module)).get("convtune_kind", type(module))
         module.__dict__.pop("convtune_leader", None)
 
 
@@ -215,5 +215,5 @@ def with_followers(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None) 
         y = nn.Conv2d._conv_forward(module, x, weight, bias)
         return y if leader.training else behind.pytorch(y)
     own = _folded_weights(module, x, weight, bias)
-    rest = module.dilation, module.groups, module.precision, behind.activation, module.choices
-    return run(x, *own, module.stride, module._edges(), *rest)
+    how = module.stride, module._edges(), module.dilation, module.groups
+    return run(x, *own, *how, module.precision, behind.activation, module.choices)

@@ -3,6 +3,10 @@ inductor would be given runs as it is but where a test says otherwise: compiling
 
 import copy
 import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from torch_support import assert_near, each_device, on_gpu, torch
@@ -14,7 +18,11 @@ from convtune.torch_fused import conv2d_fused
 
 nn, functional, aten = torch.nn, torch.nn.functional, torch.ops.aten
 FORCE = {"convtune.force": True}
-NORMS = (aten._native_batch_norm_legit_no_training.default, aten.native_batch_norm.default, aten.cudnn_batch_norm.default)
+NORMS = (
+    aten._native_batch_norm_legit_no_training.default,
+    aten.native_batch_norm.default,
+    aten.cudnn_batch_norm.default,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -289,6 +297,22 @@ def test_a_graph_reads_weights_that_change():
             model.norm.weight.mul_(scale)
             model.second.weight.mul_(scale)
             assert_near(run(x).clone(), model(x))
+
+
+def test_an_installed_package_has_the_backend(tmp_path):
+    """By its entry point, before anything of convtune is imported."""
+    root = Path(__file__).resolve().parents[2]
+    section = root.joinpath("pyproject.toml").read_text().partition("[project.entry-points.torch_dynamo_backends]\n")[2]
+    info = tmp_path / "convtune-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: convtune\nVersion: 1.0\n")
+    entry = section.partition("\n")[0].replace('"', "")
+    (info / "entry_points.txt").write_text(f"[torch_dynamo_backends]\n{entry}\n")
+    program = "import sys, torch; found = torch._dynamo.lookup_backend('convtune'); print(found.__module__, found.__name__)"
+    path = os.pathsep.join([str(tmp_path), str(root / "python")])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+    assert done.stdout.split() == ["convtune.torch_compile", "backend"], done.stderr
 
 
 def test_unknown_options():

@@ -26,7 +26,9 @@ def test_samples_of_pytorch():
 @each_device
 def test_deterministic_algorithms(device):
     generator = torch.Generator().manual_seed(0)
-    x, w, z = (torch.rand(shape, generator=generator).to(device) for shape in ((2, 8, 20, 20), (8, 8, 3, 3), (2, 8, 20, 20)))
+    x, w, z = (
+        torch.rand(shape, generator=generator).to(device) for shape in ((2, 8, 20, 20), (8, 8, 3, 3), (2, 8, 20, 20))
+    )
     how = (1, 1), (1, 1, 1, 1), (1, 1), 1
     before = torch.are_deterministic_algorithms_enabled()
     plain = OP(x, w, None, *how), conv2d_fused(x, w, None, z, *how, "auto", "silu")

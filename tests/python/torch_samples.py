@@ -1,6 +1,6 @@
-"""PyTorch's own samples of its convolutions: what its tests ask of conv1d and conv2d is asked of ours. Not collected with
-the other tests: test_torch_rules.py runs it in a process of its own, since what the samples come with changes PyTorch's
-settings for the process, and freezes them."""
+"""PyTorch's own samples of its convolutions: what its tests ask of conv1d and conv2d is asked of ours. Not collected
+with the other tests: test_torch_rules.py runs it in a process of its own, since what the samples come with changes
+PyTorch's settings for the process, and freezes them."""
 
 import pytest
 from torch_support import assert_near, each_device, torch
@@ -10,7 +10,9 @@ import convtune.torch
 from convtune.torch_fused import conv2d_fused
 
 common = pytest.importorskip("torch.testing._internal.common_methods_invocations")
-OPS = {op.name.rpartition(".")[2]: op for op in common.op_db if op.name in ("nn.functional.conv1d", "nn.functional.conv2d")}
+OPS = {
+    op.name.rpartition(".")[2]: op for op in common.op_db if op.name in ("nn.functional.conv1d", "nn.functional.conv2d")
+}
 OP = torch.ops.convtune.conv2d.default
 
 
@@ -55,7 +57,9 @@ def test_samples(device, name, dtype):
         assert got.dtype is dtype and got.shape == expected.shape, sample
         if dtype is torch.float32:
             assert_near(got, expected)
-            leaves = [one for one in (sample.input, *sample.args, *sample.kwargs.values()) if isinstance(one, torch.Tensor)]
+            leaves = [
+                one for one in (sample.input, *sample.args, *sample.kwargs.values()) if isinstance(one, torch.Tensor)
+            ]
             leaves = [one for one in leaves if one.requires_grad]
             theirs = torch.autograd.grad(expected.square().sum(), leaves)
             ours = torch.autograd.grad(got.square().sum(), leaves)
