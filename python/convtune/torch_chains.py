@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .errors import InvalidArgument
 from .torch_decide import choices_of, decide
 from .torch_patterns import Chain
 from .torch_report import Layer, OptimizeReport
@@ -73,9 +74,14 @@ def decided(found: list[Chain], wanted: Wanted) -> tuple[list[str | None], Optim
         keys = []
         for chain in found:
             fused = described(chain)
-            key = fused.problem, fused.device, fused.normed, wanted
+            try:
+                problem = fused.problem
+            except InvalidArgument:  # beyond what a problem can be
+                keys.append(None)
+                continue
+            key = problem, fused.device, fused.normed, wanted
             keys.append(key)
-            layer, members = kinds.setdefault(key, (Layer([], fused.problem), []))
+            layer, members = kinds.setdefault(key, (Layer([], problem), []))
             layer.names.append(fused.name)
             layer.calls += 1
             members.append(fused)
@@ -90,7 +96,7 @@ def decided(found: list[Chain], wanted: Wanted) -> tuple[list[str | None], Optim
             decide(list(fresh.values()), wanted.budget, wanted.min_gain, None)
             for key, kind in fresh.items():
                 _decided[key] = kind[0], next(iter(choices_of([kind]).values()), None)
-    lines = [_decided[key][1] for key in keys]
+    lines = [None if key is None else _decided[key][1] for key in keys]
     choices = [None if line is None else "" if _is_symbolic(chain) else line for chain, line in zip(found, lines)]
     layers = []
     for key, (layer, _) in kinds.items():

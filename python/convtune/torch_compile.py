@@ -188,10 +188,12 @@ def backend(
 
 
 def _register() -> None:
-    from torch._dynamo.backends.registry import _COMPILER_FNS, register_backend
+    """As an installed package is: PyTorch registers what it finds by an entry point when it is first asked for."""
+    from importlib.metadata import EntryPoint
 
-    if "convtune" not in _COMPILER_FNS:
-        register_backend(backend, name="convtune")
+    from torch._dynamo.backends.registry import _BACKENDS
+
+    _BACKENDS.setdefault("convtune", EntryPoint("convtune", f"{__name__}:backend", "torch_dynamo_backends"))
 
 
 _register()

@@ -119,6 +119,10 @@ def optimize(
     and, where it was measured in training mode, buffers and random numbers are put back. Convolutions that are no
     torch.nn.Conv2d are counted and left.
 
+    In eval mode a swapped module also does the work of the batch norm and the activation behind it, where symbolic
+    tracing proves that nothing else uses them (docs/pytorch.md); those then give back what they get. Not `compiled`:
+    torch.compile(backend="convtune") fuses more.
+
     `compiled`: for a model that is compiled afterwards: torch.compile fuses around PyTorch's convolutions better than
     around ours, so the whole model is then measured through it, freshly compiled with and without the swaps. True is
     its default mode, as in torch.compile(convtune.optimize(model, x, compiled=True)); a mode's name is that mode, as
