@@ -172,7 +172,7 @@ def file_outcomes(options, path):
                         if not ok:
                             outcome, why = "BROKEN", error[0]
                 found.append({"file": path, "kernel": kernel["name"], "line": kernel["line"], "outcome": outcome,
-                              "why": why})
+                              "why": why, "unknown": kernel["why"]})
     return found
 
 
@@ -232,7 +232,8 @@ def main():
             try:
                 found = done.result()
             except Exception as error:
-                found = [{"file": waiting[done], "kernel": "?", "line": 0, "outcome": "CHECK FAILED", "why": repr(error)}]
+                found = [{"file": waiting[done], "kernel": "?", "line": 0, "outcome": "CHECK FAILED", "why": repr(error),
+                          "unknown": ""}]
             every += found
             for one_found in found:
                 outcomes[one_found["outcome"]] += 1
@@ -241,7 +242,9 @@ def main():
                     places[one_found["why"][:110]] += 1
     total = sum(outcomes.values())
     everything = set().union(*kernels.values()) if kernels else set()
-    print(f"{len(files)} files looked at, {len(everything)} kernels with a list, {total} configs named")
+    unknown = {(one["file"], one["kernel"], one["line"]) for one in every if one["unknown"]}
+    print(f"{len(files)} files looked at, {len(everything)} kernels with a list, {len(unknown)} of them not known, "
+          f"{total} configs named")
     for outcome, count in outcomes.most_common():
         print(f"{outcome:16} {count:6} configs {100 * count / max(total, 1):5.1f} %  {len(kernels[outcome]):5} kernels")
     for why, count in places.most_common(40):
