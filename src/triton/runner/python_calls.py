@@ -72,7 +72,7 @@ class Calls:
             if isinstance(result, Function) and function.name:  # a function that another one makes: by its call
                 try:
                     words = [self.text(value) for value in args] + [f"{name}={self.text(one)}" for name, one in named.items()]
-                    result.made = (f"{function.name}({', '.join(words)})",
+                    result.made = (f"{self.text(function)}({', '.join(words)})",
                                    self.scopes(function) | self.scopes([*args, *named.values()]))
                 except NotKnown:
                     pass

@@ -80,7 +80,8 @@ class Bound:
 
 
 class Function:
-    """`made`: the text of the call that returned it, for what another function makes, and the scopes of its names."""
+    """`made`: the text that stands for it, of what another function makes or another file holds, and the scopes of
+    its names."""
 
     def __init__(self, node, scope):
         self.node, self.scope, self.made = node, scope, None

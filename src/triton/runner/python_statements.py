@@ -63,7 +63,11 @@ class Statements:
         value = self.resolve(value, module, links - 1) if isinstance(value, Imported) else value
         if isinstance(value, Class):
             return Class(imported.named.text, scope, value.body, value.bases)
-        return imported.named if isinstance(value, Named) else value  # by the name that it has here
+        if isinstance(value, Function):
+            here = Function(value.node, value.scope)
+            here.made = imported.named.text, imported.named.scopes
+            return here  # by the name that it has here, as what follows
+        return imported.named if isinstance(value, Named) else value
 
     def other_module(self, module, path, name):
         level, dotted = module

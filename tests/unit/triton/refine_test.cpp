@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <limits>
 
 #include "convtune/cases.h"
@@ -184,6 +186,27 @@ TEST(Refine, EveryFormOfAList) {
       {"triton.Config({'B': 64, 'MODE': 'fast', 'T': tl.int8, 'EVEN': True}, num_warps=16, num_stages=3)"});
   expect_in(refused(with(unknown, "def k(", "def conv_kernel(")),
             {"list of configs is not known", "--original"});
+}
+
+// What another file holds is written by the name that it has here.
+TEST(Refine, HooksOfAnotherFile) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "convtune_refine_hooks";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "hooks.py") << "def fresh(name):\n    return lambda nargs: nargs[name].zero_()\n\n\n"
+                                        "def count(nargs):\n    pass\n";
+  const std::string source =
+      "import triton\nimport triton.language as tl\nfrom hooks import count, fresh as zeroed\n\n\n"
+      "@triton.autotune(configs=[triton.Config({'B': b}, num_stages=3, pre_hook=hook)\n"
+      "                          for b, hook in ((32, count), (64, zeroed('x')))], key=['n'])\n"
+      "@triton.jit\ndef k(x, n, B: tl.constexpr):\n    for i in range(n):\n        tl.store(x + i, i)\n";
+  RefineOptions options = plain();
+  options.path = (folder / "kernel.py").string();
+  for (const auto& [original, hook] :
+       {std::pair("B=32", "pre_hook=count)"), std::pair("B=64", "pre_hook=zeroed('x'))")}) {
+    options.original = original;
+    expect_in(refine(source, profile(48400, "k"), kAda, options).source, {hook});
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Refine, ValuesAreCarriedAsText) {
