@@ -83,6 +83,7 @@ def _traced(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
 
     with mode, enable_python_dispatcher(), torch.no_grad():
         traced: GraphModule = make_fx(torch.func.functionalize(flat), _allow_non_fake_inputs=True)(*fakes)
+    traced.graph.eliminate_dead_code()  # a norm's outputs for training are users of its value
     traced.meta.update(module.meta)
     traced.__dict__["_param_name_to_source"] = {}
     for old, new in zip(module.graph.find_nodes(op="placeholder"), traced.graph.find_nodes(op="placeholder")):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
@@ -55,15 +55,16 @@ class Folded:
 
     def __init__(self, folds: Sequence[Fold], inputs: Sequence[Any]) -> None:
         self.folds = list(folds)
-        self.places = sorted({at for fold in folds for at in fold.places if at is not None})
+        places = sorted({at for fold in folds for at in fold.places if at is not None})
+        self._sources: Any = itemgetter(*places, places[0])  # a tuple also of one
         with torch.no_grad():
             self.tensors = [fold.of(inputs) for fold in folds]
         self._seen: Any = None
-        self._remember([inputs[at] for at in self.places])
+        self._remember(self._sources(inputs))
 
     def refresh(self, inputs: Sequence[Any]) -> None:
         """Called before the graph is."""
-        sources = [inputs[at] for at in self.places]
+        sources = self._sources(inputs)
         if self._seen is not None:
             try:
                 if self._seen == self._state(sources):
@@ -78,10 +79,10 @@ class Folded:
                     bias.copy_(new_bias)
         self._remember(sources)
 
-    def _state(self, sources: list[Tensor]) -> Any:
+    def _state(self, sources: tuple[Tensor, ...]) -> Any:
         return list(map(id, sources)), list(map(_address, sources)), list(map(_version, sources))
 
-    def _remember(self, sources: list[Tensor]) -> None:
+    def _remember(self, sources: tuple[Tensor, ...]) -> None:
         try:
             self._seen = self._state(sources)
         except RuntimeError:

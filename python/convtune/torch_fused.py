@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .torch import _fake, _library, _records_gradients
+from .torch import _fake, _is_ordinary, _library, _records_gradients
 from .torch_run import FUSED_TYPES, pytorch_conv2d, run
 
 __all__ = ["conv2d_fused"]
@@ -38,6 +38,8 @@ def _autograd(
     recorded = _records_gradients(x, weight, bias) or (residual is not None and residual.requires_grad)
     if torch.is_grad_enabled() and recorded:
         return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation, residual)
+    if _is_ordinary(x, weight):  # past the dispatcher, which would call Python a second time
+        return _kernel(x, weight, bias, residual, stride, padding, dilation, groups, precision, activation, choices)
     with _below_autograd():
         return conv2d_fused(  # type: ignore[no-any-return]
             x, weight, bias, residual, stride, padding, dilation, groups, precision, activation, choices

@@ -12,7 +12,7 @@ import pytest
 from torch_support import assert_near, each_device, on_gpu, torch
 
 import convtune
-from convtune import torch_chains, torch_compile, torch_decide
+from convtune import torch_chains, torch_compile, torch_decide, torch_patterns
 from convtune._contest import Contest
 from convtune.torch_fused import conv2d_fused
 
@@ -249,6 +249,31 @@ def test_values_that_are_used_twice_stay(graphs):
     assert count(graphs[0], conv2d_fused) == 1 and count(graphs[0], *NORMS) == 1
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_graphs_of_a_gpu_are_matched_anywhere(channels_last):
+    """As PyTorch traces them there; needs none."""
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    model = block()
+    state = model.state_dict()
+
+    def forward(x, *tensors):
+        return torch.func.functional_call(model, dict(zip(state, tensors)), x)
+
+    with torch._subclasses.FakeTensorMode() as mode, enable_python_dispatcher(), torch.no_grad():
+        tensors = [mode.from_tensor(tensor).to("cuda") for tensor in state.values()]
+        x = torch.empty(2, 8, 12, 12, device="cuda")
+        if channels_last:
+            x = x.to(memory_format=torch.channels_last)
+        traced = make_fx(torch.func.functionalize(forward))(x, *tensors)
+    traced.graph.eliminate_dead_code()
+    found = torch_patterns.chains(traced.graph, lambda place: place > 0)
+    assert [(chain.activation, chain.total is not None, chain.fold is not None) for chain in found] == [
+        ("gelu_erf", False, True), ("relu", True, False), ("clip:-1:1", False, False),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("gain", [0.0, 0.5])
 def test_only_what_is_proven(graphs, monkeypatch, gain):
     asked = []
@@ -308,7 +333,9 @@ def test_an_installed_package_has_the_backend(tmp_path):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: convtune\nVersion: 1.0\n")
     entry = section.partition("\n")[0].replace('"', "")
     (info / "entry_points.txt").write_text(f"[torch_dynamo_backends]\n{entry}\n")
-    program = "import sys, torch; found = torch._dynamo.lookup_backend('convtune'); print(found.__module__, found.__name__)"
+    program = (
+        "import sys, torch; found = torch._dynamo.lookup_backend('convtune'); print(found.__module__, found.__name__)"
+    )
     path = os.pathsep.join([str(tmp_path), str(root / "python")])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120,
                           env={**os.environ, "PYTHONPATH": path})  # fmt: skip
