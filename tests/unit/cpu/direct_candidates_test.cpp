@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <new>
@@ -15,7 +16,7 @@
 #include "problem/random_problem.h"
 
 namespace {
-std::size_t allocated_bytes = 0;
+std::atomic<std::size_t> allocated_bytes = 0;  // other tests' threads allocate, too
 }  // namespace
 
 // Counts for the test of what a list takes.
