@@ -1,7 +1,7 @@
 // A tile has three phases, one after the other: it is loaded, multiplied, stored. A phase takes as long as
 // its resources do that a multiprocessor has: tensor cores, issue slots, shared memory, the way to L2. They
-// overlap, though not well: their times are added as squares; or quite well where warps only ask for copies and
-// products (TMA and wgmma from shared memory): added as fourth powers.
+// overlap, though not well: their times are added as squares; or quite well where warps only ask for copies
+// and products (TMA and wgmma from shared memory): added as fourth powers.
 //
 // A block alone takes `alone` cycles for a tile, in which it keeps the multiprocessor busy for `busy` of them
 // and waits the others: for latencies, barriers, its own few warps. Blocks beside each other queue for one
@@ -31,10 +31,10 @@ constexpr double kBlockCycles = 2000;  // to begin a block: its indices, its fir
 // Of a block that takes tile after tile, alone on its multiprocessor: until all its stages are under way, and
 // from the last product to the last store, nobody else works there. Small 1x1 layers on an H100: 4 us.
 constexpr double kFillCycles = 4500;
-constexpr double kWaitCycles = 150;    // a barrier, and what the slowest warp then has to catch up
-constexpr double kLoadCycles = 800;    // from a load to its data, under way to memory: Little's law
-constexpr double kWarpsIssue = 0.4;    // instructions a cycle of one warp, each waiting for some before it
-constexpr double kIssueACycle = 4;     // four schedulers; and a warp of independent multiply-adds fills one
+constexpr double kWaitCycles = 150;  // a barrier, and what the slowest warp then has to catch up
+constexpr double kLoadCycles = 800;  // from a load to its data, under way to memory: Little's law
+constexpr double kWarpsIssue = 0.4;  // instructions a cycle of one warp, each waiting for some before it
+constexpr double kIssueACycle = 4;   // four schedulers; and a warp of independent multiply-adds fills one
 constexpr double kTmaPower = 4;
 constexpr double kWarpsTensor = 0.5;   // of a tensor core that one warp keeps busy: products, then operands
 constexpr double kCopyWavefronts = 4;  // an asynchronous copy of 4 bytes a thread, in shared memory and L1
@@ -97,10 +97,11 @@ TimeEstimate estimate_time(const Target& target, const TileWork& work, const Blo
   };
   const double moved = work.stored_bytes + kPieceBytes * work.pieces + kPartSectorBytes * work.part_sectors;
   const double loading = added(power, issued(load.instructions, loaders, kWarpsIssue), load_smem,
-                                 load.l2_bytes / l2, kLoadCycles * load.l2_bytes / work.in_flight_bytes);
-  const double multiplying = added(power, products / std::min(1.0, others / 4 * (work.tma ? 1 : kWarpsTensor)),
-                                     issued(multiply.instructions, others, work.cuda_cores ? 1 : kWarpsIssue),
-                                     multiply_smem, multiply.l2_bytes / l2);
+                               load.l2_bytes / l2, kLoadCycles * load.l2_bytes / work.in_flight_bytes);
+  const double multiplying =
+      added(power, products / std::min(1.0, others / 4 * (work.tma ? 1 : kWarpsTensor)),
+            issued(multiply.instructions, others, work.cuda_cores ? 1 : kWarpsIssue), multiply_smem,
+            multiply.l2_bytes / l2);
   const double storing =
       added(power, issued(store.instructions, others, kWarpsIssue), store.wavefronts, moved / l2);
   const double waiting = kWaitCycles * (load.waits + multiply.waits + store.waits);

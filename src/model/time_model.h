@@ -33,8 +33,8 @@ struct TileWork {
   bool wgmma = false;          // multiplies with wgmma; else with mma.sync
   bool cuda_cores = false;     // multiplies on ordinary units: products are among the instructions
   bool load_beside = false;    // a tile is loaded in parts while others of its parts are multiplied
-  bool tma = false;            // copies by TMA, products of operands in shared memory: warps only ask for both
-  bool store_beside = false;   // a tile is stored in parts while others of its parts are multiplied
+  bool tma = false;           // copies by TMA, products of operands in shared memory: warps only ask for both
+  bool store_beside = false;  // a tile is stored in parts while others of its parts are multiplied
 };
 
 // What the compiler made of it, and how it is launched.

@@ -1,5 +1,5 @@
-// A Triton file with one config in a Python process of its own, which runs src/triton/runner/triton_runner.py: its
-// outputs, and its time whenever it is asked for.
+// A Triton file with one config in a Python process of its own, which runs
+// src/triton/runner/triton_runner.py: its outputs, and its time whenever it is asked for.
 #pragma once
 
 #include <cstdint>

@@ -154,8 +154,8 @@ __device__ inline void store_box_if(const TensorMap* map, int x0, int x1, int x2
 }
 
 // The same of five extents.
-__device__ inline void store_box_if(const TensorMap* map, int x0, int x1, int x2, int x3, int x4, unsigned from,
-                                    bool stores) {
+__device__ inline void store_box_if(const TensorMap* map, int x0, int x1, int x2, int x3, int x4,
+                                    unsigned from, bool stores) {
   asm volatile(
       "{\n"
       ".reg .pred stores;\n"

@@ -21,23 +21,10 @@
 // then computed one by one.
 #include "cuda/algorithms/direct_body_half_sm90/store.cuh"
 #include "cuda/ptx/wgmma_half_shared.cuh"
+#include "cuda/tile/consumers.cuh"
 #include "cuda/tile/pack.cuh"
 
 namespace convtune::direct_body_half_sm90 {
-
-// Consumers with tiles of their own take turns to wait for stages: a barrier knows whether its phase is odd
-// and no more, so who leaves stages out must know that others have seen them full. The numbers of the block's
-// barriers; those behind them are for a consumer alone.
-struct Turns {
-  static constexpr unsigned kThreads = 256;
-  static __device__ unsigned barrier(int consumer) { return 1 + static_cast<unsigned>(consumer); }
-  static __device__ void wait(int consumer) { ptx::bar_sync(barrier(consumer), kThreads); }
-  static __device__ void give(int consumer) { ptx::bar_arrive(barrier(consumer), kThreads); }
-  static __device__ int own(int consumer) { return 4 + consumer; }
-  // Of those that share a tile, each begins when the one before has the lead.
-  static __device__ void follow(int consumer) { wait(consumer); }
-  static __device__ void lead(int consumer) { give(consumer + 1); }
-};
 
 // An operand of pixels: rows of the stage's channels, eight that follow each other, the next eight
 // group_pitch() pixels on. Any pixel may be the first.
@@ -182,14 +169,6 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
   store.wait_until_free();
 }
 
-// Registers of a thread, where the launch bounds leave too few to those that multiply.
-template <DirectBodyHalfSm90 config>
-struct Registers {
-  static constexpr bool kMove = config.consumers > 1;
-  static constexpr int kLoading = config.consumers == 2 ? 40 : 32;
-  static constexpr int kMultiplying = config.consumers == 2 ? 232 : 160;
-};
-
 // Zeros behind the boxes of all stages, where outputs at the end of a tile read.
 template <DirectBodyHalfSm90 config>
 __device__ __forceinline__ void clear_behind_boxes(unsigned smem) {
@@ -209,7 +188,7 @@ __global__ void __cluster_dims__(config.cluster, 1, 1) __launch_bounds__(config.
                           const void* __restrict__ residual) {
   extern __shared__ __align__(1024) unsigned char memory[];
   constexpr auto kAt = config.smem();
-  using R = Registers<config>;
+  using R = ConsumerRegisters<config.consumers>;
   using A = Arrivals<config>;
   const unsigned smem = ptx::shared_address(memory);
   if (threadIdx.x == 0) {

@@ -104,9 +104,8 @@ struct Store {
         for (int i = 0; i < 4; ++i) {
           const float* const two = sums[block] + 8 * part + 2 * i;
           const float bias = biases[block][i % 2];
-          words[i] =
-              pack_halves<a.y_type>(finish<config.conv>(two[0], bias, low_half<a.y_type>(words[i])),
-                                    finish<config.conv>(two[1], bias, high_half<a.y_type>(words[i])));
+          words[i] = pack_halves<a.y_type>(finish<config.conv>(two[0], bias, low_half<a.y_type>(words[i])),
+                                           finish<config.conv>(two[1], bias, high_half<a.y_type>(words[i])));
         }
         ptx::stmatrix_x4_trans(at + block * kBlockBytes, words);
       }

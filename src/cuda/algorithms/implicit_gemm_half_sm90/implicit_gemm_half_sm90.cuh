@@ -19,22 +19,13 @@
 // outputs are then computed one by one.
 #include "cuda/algorithms/implicit_gemm_half_sm90/store.cuh"
 #include "cuda/ptx/wgmma_half_shared.cuh"
+#include "cuda/tile/consumers.cuh"
 #include "cuda/tile/pack.cuh"
 
 namespace convtune::implicit_gemm_half_sm90 {
 
 template <ImplicitGemmHalfSm90 config>
 using Sums = float[config.row_blocks][config.filters / 2];
-
-// Consumers with tiles of their own take turns to wait for stages: a barrier knows whether its phase is odd
-// and no more, so who leaves stages out must know that others have seen them full. The numbers of the block's
-// barriers.
-struct Turns {
-  static constexpr unsigned kThreads = 256;
-  static __device__ unsigned barrier(int consumer) { return 1 + static_cast<unsigned>(consumer); }
-  static __device__ void wait(int consumer) { ptx::bar_sync(barrier(consumer), kThreads); }
-  static __device__ void give(int consumer) { ptx::bar_arrive(barrier(consumer), kThreads); }
-};
 
 // A consumer's products of a tile, from the ring. `seen()` is called once all its stages have been full.
 template <ImplicitGemmHalfSm90 config, class Seen>
@@ -162,14 +153,6 @@ __device__ void consume(const unsigned short* __restrict__ x, const float* __res
   }
 }
 
-// Registers of a thread, where the launch bounds leave too few to those that multiply.
-template <ImplicitGemmHalfSm90 config>
-struct Registers {
-  static constexpr bool kMove = config.consumers > 1;
-  static constexpr int kLoading = config.consumers == 2 ? 40 : 32;
-  static constexpr int kMultiplying = config.consumers == 2 ? 232 : 160;
-};
-
 template <ImplicitGemmHalfSm90 config>
 __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds__(config.threads(), 1)
     implicit_gemm_half_sm90(const __grid_constant__ Maps maps, const void* __restrict__ x,
@@ -178,7 +161,7 @@ __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds_
   extern __shared__ __align__(1024) unsigned char memory[];
   constexpr auto kAt = config.smem();
   constexpr bool kClusters = config.cluster_blocks() > 1;
-  using R = Registers<config>;
+  using R = ConsumerRegisters<config.consumers>;
   const unsigned smem = ptx::shared_address(memory);
   if (threadIdx.x == 0) {
     Ring<config.stages>::init(smem + kAt.full, Arrivals<config>::kFull, smem + kAt.empty,

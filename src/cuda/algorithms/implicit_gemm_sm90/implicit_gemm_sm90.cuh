@@ -22,19 +22,10 @@
 // such numbers of x, and outputs are then computed one by one.
 #include "cuda/algorithms/implicit_gemm_sm90/store.cuh"
 #include "cuda/ptx/wgmma.cuh"
+#include "cuda/tile/consumers.cuh"
 #include "cuda/tile/pack.cuh"
 
 namespace convtune::implicit_gemm_sm90 {
-
-// Consumers with tiles of their own take turns to wait for stages: a barrier knows whether its phase is odd
-// and no more, so who leaves stages out must know that others have seen them full. The numbers of the block's
-// barriers.
-struct Turns {
-  static constexpr unsigned kThreads = 256;
-  static __device__ unsigned barrier(int consumer) { return 1 + static_cast<unsigned>(consumer); }
-  static __device__ void wait(int consumer) { ptx::bar_sync(barrier(consumer), kThreads); }
-  static __device__ void give(int consumer) { ptx::bar_arrive(barrier(consumer), kThreads); }
-};
 
 // A thread's pixels for 8 channels, as wgmma takes them.
 template <ImplicitGemmSm90 config>
