@@ -335,7 +335,7 @@ TEST_F(Compiler, TheKernelsOfTheCeilingsSpillNothing) {
     EXPECT_EQ(module.kernels.size(), 3u) << arch;
     for (const KernelResources& resources : module.kernels) {
       EXPECT_EQ(resources.spill_bytes, 0) << arch << " " << resources.kernel;
-      EXPECT_LE(resources.registers, 128) << arch << " " << resources.kernel;  // four warps a part and more
+      EXPECT_LE(resources.registers, 168) << arch << " " << resources.kernel;  // three warps a part and more
     }
   }
 }
