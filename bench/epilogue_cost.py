@@ -59,7 +59,7 @@ class Run:
             values = torch.rand(shape, generator=generator, device="cuda") * 2 - 1
             return values.to(TYPES[a.dtype])
 
-        y = (a.n, a.k, *convolution.output_shape[2:])
+        y = convolution.output_shape
         self.tensors = {"x": random(a.n, a.c, a.h, a.w), "y": random(*y), "residual": random(*y)}
         self.packed = torch.empty(convolution.packed_bytes, dtype=torch.uint8, device="cuda")
         w, bias = random(a.k, a.c // a.groups, a.r, a.s), random(a.k)
