@@ -116,7 +116,7 @@ TEST_F(Cudnn, EqualsTheOracleOnProblemsOfAnyKind) {
   for (const auto& [reason, count] : refusals) std::cout << count << " times: " << reason << "\n";
   EXPECT_GT(by_fused[0], 10);
   EXPECT_GT(by_fused[1], 20);
-  EXPECT_GT(activations.size(), 5U);
+  EXPECT_GE(activations.size(), 5U);
   EXPECT_GT(halves, 10);
   EXPECT_GT(residuals, 5);
   EXPECT_GT(depths, 2);

@@ -218,6 +218,19 @@ __device__ inline unsigned max_nan_bf16x2(unsigned a, unsigned b) {
   return larger;
 }
 
+// ---- Approximations of floats, to about a unit in the last place; what is subnormal is zero ---------
+
+__device__ inline float ex2_approx(float exponent) {  // 2 to it
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(exponent));
+  return power;
+}
+__device__ inline float rcp_approx(float value) {
+  float reciprocal;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(value));
+  return reciprocal;
+}
+
 // ---- Conversions -------------------------------------------------------------------------------
 
 // To the nearest TF32, ties away from zero. The result stands where a float's upper 19 bits do; the others

@@ -7,9 +7,12 @@
 
 namespace convtune {
 
-// sigmoid(a) * v: -inf gives NaN as in PyTorch.
+// sigmoid(a) * v: -inf gives NaN as in PyTorch. Five instructions; expf and a division are fourteen, which
+// took 30 us of a layer of 51 million outputs that takes 40 on an H200. Their error is a few units in the
+// last place of a float and grows with -a, where the result vanishes.
 __device__ __forceinline__ float times_sigmoid(float v, float a) {
-  return __fdividef(v, 1 + expf(-a));
+  constexpr float kLog2OfE = 1.44269504f;
+  return v * ptx::rcp_approx(1 + ptx::ex2_approx(-kLog2OfE * a));
 }
 
 template <ConvActivation kActivation>

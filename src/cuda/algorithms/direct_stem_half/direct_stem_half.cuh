@@ -161,6 +161,7 @@ struct Worker {
       // one.
       int pairs_of = thread;
       asm volatile("" : "+r"(pairs_of));
+      load_residual<config>(residual, tile, first_output, first_filter, staging);
       Sums<config> sums;
       ProductsOf<config.wgmma, config>::Type::multiply(sums, weights, window(group), window(group + 8),
                                                        pairs_of);

@@ -25,6 +25,42 @@ struct Output {
   }
 };
 
+// Whether outputs, and a residual, come and go in pieces of 16 bytes.
+template <DirectStemHalf config>
+constexpr bool kPieces = config.aligned && (config.conv.nhwc ? config.conv.k % 8 == 0
+                                                             : config.conv.p * config.conv.q % 8 == 0 &&
+                                                                   config.outputs() % 8 == 0);
+
+// f(address in the staging, offset in y, whether it exists) for this lane's pieces of outputs first_output to
+// first_output + 15: eight filters of an output, or, where channels come first, eight outputs of a filter.
+template <DirectStemHalf config, class F>
+__device__ __forceinline__ void for_pieces(const Tile<config>& tile, int first_output, int first_filter,
+                                           unsigned staging, const F& f) {
+  constexpr ConvExtents a = config.conv;
+  constexpr int kPitch = 2 * config.staging_pitch(), kOfOutput = config.filters / 8;
+#pragma unroll 2
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < 2 * config.filters; i += 32) {
+    const int row = a.nhwc ? i / kOfOutput : i % 2 * 8, channel = a.nhwc ? i % kOfOutput * 8 : i / 2;
+    const Output<config> output(tile, first_output + (a.nhwc ? config.output_of_row(row) : row));
+    f(staging + (a.nhwc ? row * kPitch + 2 * channel : channel * kPitch + 2 * row),
+      output.offset(tile, first_filter + channel), output.exists && first_filter + channel < a.k);
+  }
+}
+
+// The residual on its way to where its outputs will be staged, while others multiply.
+template <DirectStemHalf config>
+__device__ __forceinline__ void load_residual(const void* __restrict__ residual, const Tile<config>& tile,
+                                              int first_output, int first_filter, unsigned staging) {
+  if constexpr (config.conv.residual && kPieces<config>) {
+    for_pieces<config>(tile, first_output, first_filter, staging,
+                       [&](unsigned to, long long offset, bool exists) {
+                         const auto* const from = static_cast<const unsigned short*>(residual);
+                         ptx::cp_async_16(to, from + (exists ? offset : 0), exists ? 16 : 0);
+                       });
+    ptx::cp_async_commit_group();
+  }
+}
+
 // Sums of outputs first_output to first_output + 15 of the tile and of filters first_filter on.
 template <DirectStemHalf config>
 __device__ void store(const float (&sums)[config.filters / 2], const void* __restrict__ residual,
@@ -37,6 +73,10 @@ __device__ void store(const float (&sums)[config.filters / 2], const void* __res
   // write to one bank. Where channels come first, outputs are.
   const int rows[] = {config.output_of_row(group), config.output_of_row(group + 8)};
   const Output<config> outputs[] = {{tile, first_output + rows[0]}, {tile, first_output + rows[1]}};
+  if constexpr (a.residual && kPieces<config>) {
+    ptx::cp_async_wait_group<0>();
+    __syncwarp();
+  }
 #pragma unroll
   for (int j = 0; j < kFilters / 8; ++j) {
     // From shared memory each time: in registers they would be kept while others multiply.
@@ -44,47 +84,44 @@ __device__ void store(const float (&sums)[config.filters / 2], const void* __res
     ptx::ld_shared_v2(bias[0], bias[1], biases + 4 * (8 * j + 2 * thread));
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
+      const unsigned at = a.nhwc ? staging + 2 * ((group + 8 * i) * kPitch + 8 * j + 2 * thread)
+                                 : staging + 2 * ((8 * j + 2 * thread) * kPitch + rows[i]);
+      unsigned more[2] = {0, 0};  // halves of the residual
+      if constexpr (a.residual && kPieces<config> && a.nhwc) {
+        more[0] = ptx::ld_shared(at);
+        more[1] = more[0] >> 16;
+      } else if constexpr (a.residual) {
+#pragma unroll
+        for (int b = 0; b < 2; ++b) {
+          const int filter = first_filter + 8 * j + 2 * thread + b;
+          if constexpr (kPieces<config>)
+            more[b] = ptx::ld_shared_u16(at + 2 * b * kPitch);
+          else if ((a.k % kFilters == 0 || filter < a.k) && outputs[i].exists)
+            more[b] = static_cast<const unsigned short*>(residual)[outputs[i].offset(tile, filter)];
+        }
+      }
       float finished[2];
 #pragma unroll
-      for (int b = 0; b < 2; ++b) {
-        const int filter = first_filter + 8 * j + 2 * thread + b;
-        float more = 0;
-        if constexpr (a.residual)
-          if ((a.k % kFilters == 0 || filter < a.k) && outputs[i].exists)
-            more = load_element<a.y_type>(residual, outputs[i].offset(tile, filter));
-        finished[b] = finish<a>(sums[4 * j + 2 * i + b], bias[b], more);
-      }
+      for (int b = 0; b < 2; ++b)
+        finished[b] = finish<a>(sums[4 * j + 2 * i + b], bias[b], low_half<a.y_type>(more[b]));
       const unsigned two = pack_halves<a.y_type>(finished[0], finished[1]);
       if constexpr (a.nhwc) {
-        ptx::st_shared(staging + 2 * ((group + 8 * i) * kPitch + 8 * j + 2 * thread), two);
+        ptx::st_shared(at, two);
       } else {
-        ptx::st_shared_u16(staging + 2 * ((8 * j + 2 * thread) * kPitch + rows[i]), two);
-        ptx::st_shared_u16(staging + 2 * ((8 * j + 2 * thread + 1) * kPitch + rows[i]), two >> 16);
+        ptx::st_shared_u16(at, two);
+        ptx::st_shared_u16(at + 2 * kPitch, two >> 16);
       }
     }
   }
   __syncwarp();
   auto* const to = static_cast<unsigned short*>(y);
-  if constexpr (a.nhwc && config.aligned && a.k % 8 == 0) {
-    constexpr int kPieces = kFilters / 8;
-#pragma unroll 2
-    for (int i = lane; i < 16 * kPieces; i += 32) {
-      const int row = i / kPieces, filter = first_filter + i % kPieces * 8;
-      const Output<config> output(tile, first_output + config.output_of_row(row));
-      unsigned piece[4];
-      ptx::ld_shared_v4(piece, staging + 2 * (row * kPitch + i % kPieces * 8));
-      ptx::st_global_v4_if(to + output.offset(tile, filter), piece, output.exists && filter < a.k);
-    }
-  } else if constexpr (!a.nhwc && config.aligned && a.p * a.q % 8 == 0 && config.outputs() % 8 == 0) {
-#pragma unroll 2
-    for (int i = lane; i < 2 * kFilters; i += 32) {
-      const int row = i % 2 * 8, channel = i / 2;
-      const Output<config> output(tile, first_output + row);
-      unsigned piece[4];
-      ptx::ld_shared_v4(piece, staging + 2 * (channel * kPitch + row));
-      ptx::st_global_v4_if(to + output.offset(tile, first_filter + channel), piece,
-                           output.exists && first_filter + channel < a.k);
-    }
+  if constexpr (kPieces<config>) {
+    for_pieces<config>(tile, first_output, first_filter, staging,
+                       [&](unsigned from, long long offset, bool exists) {
+                         unsigned piece[4];
+                         ptx::ld_shared_v4(piece, from);
+                         ptx::st_global_v4_if(to + offset, piece, exists);
+                       });
   } else {
 #pragma unroll 2
     for (int i = lane; i < 16 * kFilters; i += 32) {

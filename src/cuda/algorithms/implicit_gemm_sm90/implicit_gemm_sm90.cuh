@@ -73,12 +73,12 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
   const unsigned long long filters =
       ptx::wgmma_descriptor((smem + kAt.stages + config.input_bytes()) / 16, config.filters, 8);
   const auto release = [&](unsigned empty, bool releases) {
-    __syncwarp();  // one of the warp's threads says that all have read
+    // By every thread, which race checkers follow; one for its warp is no faster.
     if constexpr (config.cluster > 1)
-      ptx::mbarrier_arrive_there_if(ptx::mapa(empty, lane % config.cluster),
-                                    releases && lane < config.cluster);
+      for_constants<0, config.cluster>(
+          [&](auto rank) { ptx::mbarrier_arrive_there_if(ptx::mapa(empty, rank.value), releases); });
     else
-      ptx::mbarrier_arrive_if(empty, releases && lane == 0);
+      ptx::mbarrier_arrive_if(empty, releases);
   };
   Pixels<config> next, buffers[2];                  // what comes, and what is multiplied
   unsigned empty = ring.barrier(smem + kAt.empty);  // of what the products before read

@@ -26,12 +26,12 @@ struct Place {
   }
 };
 
-// Who arrives at a stage's barriers: a team that loads, and one of it again for the weights; warps that
+// Who arrives at a stage's barriers: a team that loads, and one of it again for the weights; threads that
 // multiply.
 template <ImplicitGemmSm90 config>
 struct Arrivals {
   static constexpr int kFull = config.team_threads() + 1;
-  static constexpr int kEmpty = 4 * (config.ping_pong ? 1 : config.consumers) * config.cluster;
+  static constexpr int kEmpty = 128 * (config.ping_pong ? 1 : config.consumers) * config.cluster;
 };
 
 template <ImplicitGemmSm90 config>
