@@ -73,7 +73,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
   const unsigned long long filters =
       ptx::wgmma_descriptor((smem + kAt.stages + config.input_bytes()) / 16, config.filters, 8);
   const auto release = [&](unsigned empty, bool releases) {
-    // By every thread, which race checkers follow; one for its warp is no faster.
+    // By every thread: one for its warp, behind a __syncwarp, was no faster (resnet_3x3_s2_128 0.9 % slower).
     if constexpr (config.cluster > 1)
       for_constants<0, config.cluster>(
           [&](auto rank) { ptx::mbarrier_arrive_there_if(ptx::mapa(empty, rank.value), releases); });
