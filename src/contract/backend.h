@@ -87,6 +87,8 @@ class Algorithm {
   virtual bool reference() const { return false; }    // an oracle: right, slow, never a candidate to win
 
   virtual Support supports(const ConvProblem&, const DeviceInfo&) const = 0;
+  // In words what it does beside its kernel, where that is something to know: conversions of layout.
+  virtual std::string remark(const ConvProblem&) const { return {}; }
   // What each field of a config means.
   virtual std::vector<ConfigField> fields() const { return {}; }
   // Every valid config, most promising first: the first is the answer when nothing was measured.

@@ -27,6 +27,7 @@ namespace convtune {
 namespace {
 
 constexpr double kLaunchUs = 3;
+constexpr double kConversionUs = 2;    // from the end of one kernel to the first bytes of the next
 constexpr double kBlockCycles = 2000;  // to begin a block: its indices, its first load from memory
 // Of a block that takes tile after tile, alone on its multiprocessor: until all its stages are under way, and
 // from the last product to the last store, nobody else works there. Small 1x1 layers on an H100: 4 us.
@@ -126,11 +127,12 @@ TimeEstimate estimate_time(const Target& target, const TileWork& work, const Blo
     hidden = of_each * busy;
   }
   const double us = cycles / cycles_a_us;
-  const double memory_us =
-      (work.input_bytes + work.tiles * moved) / (1e3 * kMemoryReached * target.bandwidth_gb_s);
+  const double bytes_a_us = 1e3 * kMemoryReached * target.bandwidth_gb_s;
+  const double memory_us = (work.input_bytes + work.tiles * moved) / bytes_a_us;
+  const double conversions_us = kConversionUs * work.conversions + work.converted_bytes / bytes_a_us;
 
   TimeEstimate estimate;
-  estimate.us = kLaunchUs + std::cbrt(std::pow(us, 3) + std::pow(memory_us, 3));
+  estimate.us = kLaunchUs + std::cbrt(std::pow(us, 3) + std::pow(memory_us, 3)) + conversions_us;
   if (memory_us >= us) {
     estimate.bound = "memory";
   } else if (2 * hidden < cycles) {

@@ -23,6 +23,8 @@ struct TileWork {
   double tiles = 0;
   Phase load, multiply, store;
   double input_bytes = 0;      // that memory must read for all tiles together
+  double converted_bytes = 0;  // read and written by kernels before and after it, which are `conversions`
+  double conversions = 0;
   double stored_bytes = 0;     // of a tile, in `pieces` that are contiguous in the output
   double pieces = 0;           // each from one place at one time
   double part_sectors = 0;     // sectors of 32 bytes at their ends, of which they write a part

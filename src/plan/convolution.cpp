@@ -100,8 +100,9 @@ Convolution plan(const ConvProblem& problem, Device device, const std::string& a
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("{} does not take the config '{}': {}", algorithm_name, to_string(chosen),
                             support.reason()));
-  return ConvolutionAccess::make(resolved, on,
-                                 {algorithm_name, chosen, PlanSource::forced, "named by the caller"});
+  return ConvolutionAccess::make(
+      resolved, on,
+      {algorithm_name, chosen, PlanSource::forced, with_remark("named by the caller", algorithm, resolved)});
 }
 
 std::vector<std::string> algorithm_names(Device::Kind kind) {
@@ -136,8 +137,9 @@ std::vector<AlgorithmAnswer> answers(const ConvProblem& problem, Device device) 
         answer.config = chosen->config;
         answer.reason = chosen->why;
       } else {
-        answer.reason =
-            algorithm->reference() ? "the oracle: right, and slow" : "can run it; another was chosen";
+        answer.reason = with_remark(
+            algorithm->reference() ? "the oracle: right, and slow" : "can run it; another was chosen",
+            *algorithm, resolved);
       }
     }
     all.push_back(std::move(answer));

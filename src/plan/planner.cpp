@@ -91,17 +91,27 @@ std::optional<Record> find_record(const ConvProblem& resolved, const DeviceInfo&
   return record;
 }
 
+std::string with_remark(std::string why, const Algorithm& algorithm, const ConvProblem& resolved) {
+  if (const std::string remark = algorithm.remark(resolved); !remark.empty()) why += "; it " + remark;
+  return why;
+}
+
 Plan choose(const ConvProblem& resolved, const DeviceInfo& device) {
+  const auto of_record = [&](const Record& record, PlanSource source, std::string why) -> Plan {
+    const Algorithm& algorithm = find_algorithm(device.device.kind, record.algorithm);
+    return {record.algorithm, record.config, source, with_remark(std::move(why), algorithm, resolved)};
+  };
   if (const auto record = find_record(resolved, device)) {
     const std::string older = renewal(*record);
-    return {record->algorithm, record->config, record->proven() ? PlanSource::tuned : PlanSource::unproven,
-            fmt::format("measured {:.1f} us on this device on {}{}: {}{}", record->time_us, record->date,
-                        record->proven() ? "" : ", without proof", record->decision,
-                        older.empty() ? "" : "; " + older)};
+    return of_record(*record, record->proven() ? PlanSource::tuned : PlanSource::unproven,
+                     fmt::format("measured {:.1f} us on this device on {}{}: {}{}", record->time_us,
+                                 record->date, record->proven() ? "" : ", without proof", record->decision,
+                                 older.empty() ? "" : "; " + older));
   }
   if (const auto record = nearest_record(resolved, device))
-    return {record->algorithm, record->config, PlanSource::nearest,
-            fmt::format("tuned on this device for batch {}; tune this batch to be sure", record->problem.n)};
+    return of_record(
+        *record, PlanSource::nearest,
+        fmt::format("tuned on this device for batch {}; tune this batch to be sure", record->problem.n));
   return first_guess(resolved, device);
 }
 
@@ -118,7 +128,11 @@ Plan first_guess(const ConvProblem& resolved, const DeviceInfo& device, bool our
     guesses.push_back({algorithm, config, algorithm->estimated_us(resolved, device, config)});
     if (!guesses.front().estimated_us) break;  // nothing to compare it with
   }
-  if (!guesses.empty()) return best_of(guesses);
+  if (!guesses.empty()) {
+    Plan best = best_of(guesses);
+    best.why = with_remark(best.why, find_algorithm(device.device.kind, best.algorithm), resolved);
+    return best;
+  }
   throw Error(ErrorKind::unsupported,
               fmt::format("no algorithm of {} can run {}:{}", ours_only ? "ours" : to_string(device.device),
                           to_string(resolved), reasons));

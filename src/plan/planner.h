@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "contract/backend.h"
 #include "convtune/database.h"
@@ -18,6 +19,9 @@ ConvProblem resolve(const ConvProblem& problem, const Backend& backend);
 // The record that answers this problem on this device, if one still holds: its algorithm exists,
 // accepts the config and has the same source hash.
 std::optional<Record> find_record(const ConvProblem& resolved, const DeviceInfo& device);
+
+// A plan's why, or an answer's reason, and what the algorithm does beside its kernel for this problem.
+std::string with_remark(std::string why, const Algorithm& algorithm, const ConvProblem& resolved);
 
 // Never measures. Throws Error{unsupported} with every algorithm's reason when none can do it.
 Plan choose(const ConvProblem& resolved, const DeviceInfo& device);

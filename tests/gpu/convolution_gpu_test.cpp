@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <thread>
+#include <vector>
 
 #include "base/library.h"
 #include "base/random_bits.h"
@@ -19,16 +21,25 @@
 #include "cuda/cudnn/cudnn.h"
 #include "cuda/device/driver.h"
 #include "plan/algorithms.h"
+#include "plan/planner.h"
+#include "problem/element.h"
 
 namespace convtune {
 namespace {
 
 using cuda::check, cuda::driver, cuda::release_on, cuda::CUresult, cuda::CUstream, cuda::DeviceScope;
 
-// One of each kind that an algorithm may be for: few channels, many, one a group, channels last, fp32.
+// One of each kind that an algorithm may be for: few channels, many, one a group, channels last, fp32, and in
+// half precision those that a kernel for channels last converts.
 const char* const kProblems[] = {
-    "mb3ic3ih41oc16kh5sh2ph2",          "mb2ic32ih14oc48kh3ph1 act=relu",     "g24mb2ic24ih20oc24kh3ph1",
-    "mb2ic16ih9oc24kh3ph1 layout=nhwc", "mb2ic3ih30oc8kh3ph1 precision=fp32",
+    "mb3ic3ih41oc16kh5sh2ph2",
+    "mb2ic32ih14oc48kh3ph1 act=relu",
+    "g24mb2ic24ih20oc24kh3ph1",
+    "mb2ic16ih9oc24kh3ph1 layout=nhwc",
+    "mb2ic3ih30oc8kh3ph1 precision=fp32",
+    "mb4ic64ih28oc64kh3ph1 dtype=bf16",
+    "g32mb4ic32ih28oc32kh3ph1 dtype=f16",
+    "g4mb4ic64ih28oc64kh3ph1 dtype=bf16 layout=nhwc",
 };
 
 // What a test needs of the driver and the library does not.
@@ -78,8 +89,8 @@ class Work {
   Work(const Convolution& convolution, std::uint64_t seed)
       : convolution_(convolution), gpu_(backend(convolution.device().device)) {
     const ConvProblem& a = convolution.problem();
-    x_ = random(a.input_elements(), seed);
-    const auto w = random(a.weight_elements(), 1000), bias = random(a.k, 1001);
+    x_ = random(a.dtype.x, a.input_elements(), seed);
+    const auto w = random(a.dtype.w, a.weight_elements(), 1000), bias = random(a.dtype.bias, a.k, 1001);
     weights_ = convolution.pack(w.get(), a.bias ? bias.get() : nullptr);
     y_ = gpu_.allocate(bytes());
     gpu_.synchronize(nullptr);
@@ -88,17 +99,21 @@ class Work {
     convolution_.run({.x = x_.get(), .y = y_.get()}, weights_, stream);
   }
   void clear() const {
-    const std::vector<float> zeros(bytes() / sizeof(float), -7.0f);
-    gpu_.upload(y_.get(), zeros.data(), bytes());
+    const ConvProblem& a = convolution_.problem();
+    const auto sevens =
+        to_bytes(a.dtype.y, std::vector<float>(static_cast<std::size_t>(a.output_elements()), -7.0f));
+    gpu_.upload(y_.get(), sevens.data(), bytes());
   }
   void new_input(std::uint64_t seed) const {
-    const std::vector<float> values = random_values(convolution_.problem().input_elements(), seed);
-    gpu_.upload(x_.get(), values.data(), values.size() * sizeof(float));
+    const ConvProblem& a = convolution_.problem();
+    const auto values = to_bytes(a.dtype.x, random_values(a.input_elements(), seed));
+    gpu_.upload(x_.get(), values.data(), values.size());
   }
   std::vector<float> output() const {
-    std::vector<float> y(bytes() / sizeof(float));
+    std::vector<unsigned char> y(bytes());
     gpu_.download(y.data(), y_.get(), bytes());
-    return y;
+    const ConvProblem& a = convolution_.problem();
+    return to_floats(a.dtype.y, y.data(), a.output_elements());
   }
   // run() on the default stream, and what comes out.
   std::vector<float> answer() const {
@@ -116,14 +131,15 @@ class Work {
           static_cast<float>(static_cast<std::int64_t>(random_bits(seed, i) >> 40) - (1 << 23)) / (1 << 23);
     return values;
   }
-  std::shared_ptr<void> random(std::int64_t count, std::uint64_t seed) const {
-    const std::vector<float> values = random_values(count, seed);
-    auto memory = gpu_.allocate(values.size() * sizeof(float));
-    gpu_.upload(memory.get(), values.data(), values.size() * sizeof(float));
+  std::shared_ptr<void> random(DType type, std::int64_t count, std::uint64_t seed) const {
+    const auto values = to_bytes(type, random_values(count, seed));
+    auto memory = gpu_.allocate(values.size());
+    gpu_.upload(memory.get(), values.data(), values.size());
     return memory;
   }
   std::size_t bytes() const {
-    return static_cast<std::size_t>(convolution_.problem().output_elements()) * sizeof(float);
+    const ConvProblem& a = convolution_.problem();
+    return static_cast<std::size_t>(a.output_elements() * size_of(a.dtype.y));
   }
 
   const Convolution convolution_;
@@ -169,7 +185,8 @@ class ConvolutionOnAGpu : public testing::Test {
     }
   }
   static ConvProblem resolve_on_first(ConvProblem problem) {
-    if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
+    if (problem.precision == Precision::automatic)
+      problem.precision = automatic_precision(problem, Precision::tf32);
     return problem;
   }
 
@@ -225,6 +242,28 @@ TEST_F(ConvolutionOnAGpu, RunsOnTwoStreamsAtOnce) {
       EXPECT_TRUE(one.output() == expected_one) << "round " << round;
       EXPECT_TRUE(other.output() == expected_other) << "round " << round;
     }
+  });
+}
+
+// Runs of two plans on one stream, whose steps share memory and must not mix.
+TEST_F(ConvolutionOnAGpu, RunsFromTwoThreadsOnOneStream) {
+  for_each([&](const Convolution& convolution) {
+    const Convolution again =
+        plan(convolution.problem(), kFirst, convolution.plan().algorithm, convolution.plan().config);
+    const Work one(convolution, 1), other(again, 2);
+    const OwnStream stream(kFirst.index);
+    const std::vector<float> expected_one = one.answer(), expected_other = other.answer();
+    one.clear(), other.clear();
+    std::vector<std::thread> threads;
+    for (const Work* work : {&one, &other})
+      threads.emplace_back([&stream, work] {
+        for (int i = 0; i < 200; ++i) work->run(stream.get());
+      });
+    for (std::thread& thread : threads) thread.join();
+    const DeviceScope scope(kFirst.index);
+    check(driver().cuStreamSynchronize(stream.get()), "waiting");
+    EXPECT_TRUE(one.output() == expected_one);
+    EXPECT_TRUE(other.output() == expected_other);
   });
 }
 

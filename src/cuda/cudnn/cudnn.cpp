@@ -17,6 +17,7 @@
 #include "cuda/cudnn/cudnn_api.h"
 #include "cuda/cudnn/cudnn_executable.h"
 #include "cuda/device/driver.h"
+#include "cuda/launch/transposition.h"
 #include "problem/config.h"
 
 namespace convtune::cuda {
@@ -126,7 +127,7 @@ class Cudnn final : public Algorithm {
 
   std::vector<ConfigField> fields() const override { return config_fields<CudnnConfig>(); }
   std::string source_hash() const override {
-    return "cudnn-" + cudnn_version() + "-" + kernel_source_hash("cuda/launch/transpose_tile.cuh");
+    return "cudnn-" + cudnn_version() + "-" + kernel_source_hash(Transposition::kFile);
   }
 
  private:

@@ -11,8 +11,8 @@
 namespace convtune::cuda {
 namespace {
 
-std::size_t in_lines(std::int64_t bytes) {
-  return (static_cast<std::size_t>(bytes) + 255) / 256 * 256;
+std::size_t bytes_of(std::int64_t elements, DType type) {
+  return static_cast<std::size_t>(elements * size_of(type));
 }
 
 class CudnnExecutable final : public Executable {
@@ -51,14 +51,14 @@ class CudnnExecutable final : public Executable {
           "copying the bias");
   }
 
-  // Work is put on the stream under the session's mutex: cuDNN's handle serves one thread at a time, and
-  // the parts of two runs on one stream, which share their workspace, must not mix.
+  // Work is put on the stream under the session's mutex: cuDNN's handle serves one thread at a time.
   void run(const Tensors& tensors, const void* packed, Stream stream) const override {
     const DeviceScope scope(device_);
     const std::lock_guard lock(session_.mutex);
     const Places places = places_for(
         {.x = !aligned(tensors.x), .residual = !aligned(tensors.residual), .y = !aligned(tensors.y)});
-    auto* const memory = static_cast<unsigned char*>(workspace_.at_least(places.bytes, stream));
+    const Workspace::Hold hold = workspace_.at_least(places.bytes, stream);
+    auto* const memory = static_cast<unsigned char*>(hold.memory);
     const auto* const weights = static_cast<const unsigned char*>(packed);
     const Pointers pointers{.x = places.copied.x ? memory + places.x : tensors.x,
                             .w = weights,
@@ -82,14 +82,14 @@ class CudnnExecutable final : public Executable {
   static Transpose conversion(const DeviceInfo& device, bool moves, std::int64_t batch, std::int64_t rows,
                               std::int64_t cols, DType type) {
     const std::int64_t bytes = size_of(type);
-    return moves ? Transpose(device, batch, rows, cols, bytes)
-                 : Transpose(device, 1, 1, batch * rows * cols, bytes);
+    return {device, moves ? Transposition{batch, rows, cols, bytes}
+                          : Transposition{1, 1, batch * rows * cols, bytes}};
   }
   // Some engines fail in a way that breaks the device for the process where a pointer is less aligned.
   static bool aligned(const void* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer) % kCudnnAlignment == 0;
   }
-  std::size_t bias_offset() const { return in_lines(problem_.weight_elements() * size_of(problem_.dtype.w)); }
+  std::size_t bias_offset() const { return in_lines(bytes_of(problem_.weight_elements(), problem_.dtype.w)); }
   std::size_t bias_bytes() const {
     return static_cast<std::size_t>(cudnn_bias_elements(problem_, form_) *
                                     size_of(cudnn_bias_type(problem_)));
@@ -157,7 +157,7 @@ class CudnnExecutable final : public Executable {
     std::size_t end = in_lines(plan_->workspace_bytes());
     const auto place = [&](bool wanted, std::int64_t elements, DType type) {
       const std::size_t at = end;
-      if (wanted) end += in_lines(elements * size_of(type));
+      if (wanted) end += in_lines(bytes_of(elements, type));
       return at;
     };
     const std::int64_t outputs = problem_.output_elements();
@@ -177,7 +177,7 @@ class CudnnExecutable final : public Executable {
   CudnnSession& session_;
   const std::shared_ptr<const CudnnPlan> plan_;
   const Transpose convert_weights_, convert_input_, convert_residual_, convert_output_;
-  mutable Workspace workspace_;  // guarded by the session's mutex
+  mutable Workspace workspace_;
 };
 
 }  // namespace

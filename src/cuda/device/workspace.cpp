@@ -3,7 +3,6 @@
 #include "cuda/device/workspace.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "cuda/device/driver.h"
@@ -19,11 +18,13 @@ bool is_captured(Stream stream) {
 
 struct Registry {
   std::mutex mutex;
-  std::map<std::pair<int, Stream>, std::weak_ptr<const Workspace::Block>> blocks;
+  std::map<Stream, std::weak_ptr<const Workspace::Block>> blocks;
 };
-Registry& registry() {
-  static auto& all = *new Registry;  // never destroyed: plans may outlive it at exit
-  return all;
+Registry& registry(int device) {
+  static std::mutex mutex;
+  static auto& all = *new std::map<int, Registry>;  // never destroyed: plans may outlive it at exit
+  const std::lock_guard lock(mutex);
+  return all[device];
 }
 
 }  // namespace
@@ -32,17 +33,18 @@ Workspace::Block Workspace::allocate(std::size_t bytes) const {
   return {cuda::allocate(device_, bytes), bytes};
 }
 
-void* Workspace::at_least(std::size_t bytes, Stream stream) {
-  if (bytes == 0) return nullptr;
+Workspace::Hold Workspace::at_least(std::size_t bytes, Stream stream) {
+  if (bytes == 0) return {};
+  Registry& all = registry(device_);
+  std::unique_lock lock(all.mutex);
   const BesideCapture beside;  // of this stream or of another: a graph has no part in what memory there is
   if (is_captured(stream)) {
     const auto fits = [&](const auto& one) { return one.first == stream && one.second.bytes >= bytes; };
     auto own = std::find_if(captured_.begin(), captured_.end(), fits);
     if (own == captured_.end()) own = captured_.insert(own, {stream, allocate(bytes)});
-    return own->second.memory.get();
+    return {own->second.memory.get(), std::move(lock)};
   }
-  const std::lock_guard lock(registry().mutex);
-  std::weak_ptr<const Block>& known = registry().blocks[{device_, stream}];
+  std::weak_ptr<const Block>& known = all.blocks[stream];
   std::shared_ptr<const Block>& held = shared_[stream];
   if (std::shared_ptr<const Block> block = known.lock(); block && block->bytes >= bytes) {
     held = std::move(block);
@@ -51,7 +53,7 @@ void* Workspace::at_least(std::size_t bytes, Stream stream) {
     held = std::make_shared<const Block>(allocate(bytes));
     known = held;
   }
-  return held->memory.get();
+  return {held->memory.get(), std::move(lock)};
 }
 
 }  // namespace convtune::cuda

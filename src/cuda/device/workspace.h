@@ -6,22 +6,28 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "convtune/tensor.h"
 
 namespace convtune::cuda {
 
-// One plan's hold on such memory. For one thread at a time.
+// One plan's part of such memory. From any thread.
 class Workspace {
  public:
   explicit Workspace(int device) : device_(device) {}
 
-  // So many bytes at a multiple of 256, for work that is put on the stream before the next call of anybody's
-  // for that stream; nothing where none are asked for. Where the stream is being captured they are this
-  // plan's own while it lives: the graph may be replayed beside whatever runs then. The device must be
-  // current. Throws Error{unsupported} where memory is short.
-  void* at_least(std::size_t bytes, Stream stream);
+  // Work that uses the memory is put on the stream while this lives: nobody else gets any of the device's
+  // meanwhile, so that the parts of two runs on one stream, which have the same, do not mix.
+  struct Hold {
+    void* memory = nullptr;
+    std::unique_lock<std::mutex> lock;
+  };
+  // So many bytes at a multiple of 256; nothing where none are asked for. Where the stream is being captured
+  // they are this plan's own while it lives: the graph may be replayed beside whatever runs then. The device
+  // must be current. Throws Error{unsupported} where memory is short.
+  Hold at_least(std::size_t bytes, Stream stream);
 
   struct Block {
     std::shared_ptr<void> memory;

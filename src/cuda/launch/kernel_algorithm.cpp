@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "base/sha256.h"
 #include "contract/abilities.h"
+#include "cuda/launch/conversions.h"
 #include "cuda/launch/kernel_executable.h"
 #include "cuda/launch/tile_work.h"
 #include "model/capability.h"
@@ -30,12 +32,27 @@ const Abilities kHalfAbilities = {.types = {DType::f16, DType::bf16},
                                   .eager_rounding = true};
 
 std::string KernelAlgorithm::source_hash() const {
-  return kernel_source_hash(kernel_file(name_));
+  const std::string own = kernel_source_hash(kernel_file(name_));
+  if (!channels_last()) return own;
+  return sha256(own + kernel_source_hash(Transposition::kFile)).substr(0, own.size());
+}
+
+std::string KernelAlgorithm::remark(const ConvProblem& problem) const {
+  return converts(problem) ? conversions_in_words(problem) : std::string();
+}
+
+ConvProblem KernelAlgorithm::computed(const ConvProblem& problem) const {
+  return channels_last() ? in_channels_last(problem) : problem;
+}
+
+Support KernelAlgorithm::takes_any_layout(const ConvProblem& problem, const DeviceInfo& device) const {
+  if (Support support = takes(computed(problem), device); !support || !converts(problem)) return support;
+  return takes_conversions(problem);
 }
 
 std::optional<double> KernelAlgorithm::estimated_us(const ConvProblem& problem, const DeviceInfo& device,
                                                     const Config& config) const {
-  const LaunchPlan plan = launch_plan(problem, device, config);
+  const LaunchPlan plan = launch_plan(computed(problem), device, config);
   const KernelLaunch& launch = plan.kernel_launch();
   return estimate_time(target_of(device), work(problem, device, config),
                        {static_cast<int>(launch.block.x), 0, launch.blocks(), plan.resident_blocks})
@@ -44,9 +61,9 @@ std::optional<double> KernelAlgorithm::estimated_us(const ConvProblem& problem, 
 
 Support KernelAlgorithm::accepts(const ConvProblem& problem, const DeviceInfo& device,
                                  const Config& config) const {
-  if (Support support = takes(problem, device); !support) return support;
+  if (Support support = takes_any_layout(problem, device); !support) return support;
   try {
-    return takes_config(problem, device, config);
+    return takes_config(computed(problem), device, config);
   } catch (const Error& error) {
     return Support::no(error.what());
   }
@@ -57,19 +74,25 @@ LaunchPlan KernelAlgorithm::plan(const ConvProblem& problem, const DeviceInfo& d
   if (const Support support = accepts(problem, device, config); !support)
     throw Error(ErrorKind::unsupported,
                 fmt::format("{} cannot run this problem: {}", name_, support.reason()));
-  return launch_plan(problem, device, config);
+  LaunchPlan plan = launch_plan(computed(problem), device, config);
+  if (converts(problem)) add_conversions(plan, problem);
+  return plan;
 }
 
 TileWork KernelAlgorithm::work(const ConvProblem& problem, const DeviceInfo& device,
                                const Config& config) const {
-  TileWork work = tile_work(problem, device, config);
+  TileWork work = tile_work(computed(problem), device, config);
   work.input_bytes = read_bytes(problem);
+  if (converts(problem)) count_conversions(work, problem);
   return work;
 }
 
 void KernelAlgorithm::precompile(const ConvProblem& problem, const DeviceInfo& device,
                                  const Config& config) const {
-  compile(plan(problem, device, config));
+  const LaunchPlan made = plan(problem, device, config);
+  compile(made);
+  for (const Step& step : made.run)
+    if (const auto* conversion = std::get_if<Conversion>(&step)) compile(conversion->what.job(made.arch));
 }
 
 std::unique_ptr<Executable> KernelAlgorithm::build(const ConvProblem& problem, const DeviceInfo& device,

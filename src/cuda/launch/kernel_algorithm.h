@@ -27,6 +27,7 @@ class KernelAlgorithm : public Algorithm {
  public:
   explicit KernelAlgorithm(std::string name) : name_(std::move(name)) {}
   std::string_view name() const final { return name_; }
+  std::string remark(const ConvProblem&) const final;
   Device::Kind device_kind() const final { return Device::Kind::cuda; }
   std::string source_hash() const final;
   // By the model of time, without a spill: no candidate has one.
@@ -41,6 +42,14 @@ class KernelAlgorithm : public Algorithm {
   TileWork work(const ConvProblem&, const DeviceInfo&, const Config&) const;
 
  protected:
+  // Whether it is for channels last alone. Then it takes half precision in NCHW too: the kernel runs between
+  // conversions (conversions.h), and what follows is asked about the problem in NHWC.
+  virtual bool channels_last() const { return false; }
+  Support takes_any_layout(const ConvProblem&, const DeviceInfo&) const;
+  // The problem that the kernel computes.
+  ConvProblem computed(const ConvProblem& problem) const;
+  bool converts(const ConvProblem& problem) const { return computed(problem).layout != problem.layout; }
+
   // Checks that do not depend on the config.
   virtual Support takes(const ConvProblem&, const DeviceInfo&) const = 0;
   // For a problem that it takes. May throw, as from_config() does of a config that is not its own.
@@ -130,14 +139,17 @@ class KernelAlgorithmOf : public KernelAlgorithm {
  public:
   using KernelAlgorithm::KernelAlgorithm;
   Support supports(const ConvProblem& problem, const DeviceInfo& device) const final {
-    if (Support support = takes(problem, device); !support) return support;
-    return offers(problem, device);
+    if (Support support = takes_any_layout(problem, device); !support) return support;
+    return offers(computed(problem), device);
   }
   std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device) const final {
-    return takes(problem, device) ? to_configs(configs(problem, device)) : std::vector<Config>{};
+    return takes_any_layout(problem, device) ? to_configs(configs(computed(problem), device))
+                                             : std::vector<Config>{};
   }
-  double bound_us(const ConvProblem& problem, const DeviceInfo&, const Config& config,
+  // Of conversions nothing: what they move, an L2 may hold.
+  double bound_us(const ConvProblem& asked, const DeviceInfo&, const Config& config,
                   const Ceilings& ceilings) const final {
+    const ConvProblem problem = computed(asked);
     return 1e6 * std::max(flops(problem, kernel_of(problem, config)) / (problem.dtype.x == DType::f32
                                                                             ? ceilings.flops_per_second
                                                                             : ceilings.half_flops_per_second),
@@ -145,7 +157,7 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   }
   std::optional<StageView> stage_view(const ConvProblem& problem, const DeviceInfo&,
                                       const Config& config) const final {
-    return stages(kernel_of(problem, config));
+    return stages(kernel_of(computed(problem), config));
   }
   std::vector<ConfigField> fields() const final { return config_fields<Kernel>(); }
 

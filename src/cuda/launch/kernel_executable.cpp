@@ -79,7 +79,16 @@ std::shared_ptr<const KernelExecutable::Kernels> KernelExecutable::load(const La
 }
 
 KernelExecutable::KernelExecutable(LaunchPlan plan, const DeviceInfo& device)
-    : plan_(std::move(plan)), device_(device.device.index), kernels_(load(plan_, device)) {}
+    : plan_(std::move(plan)),
+      device_(device.device.index),
+      kernels_(load(plan_, device)),
+      workspace_(device_) {
+  for (const Step& step : plan_.run)
+    if (const auto* conversion = std::get_if<Conversion>(&step))
+      transposes_.emplace_back(device, conversion->what);
+  const DeviceScope scope(device_);
+  workspace_.at_least(plan_.workspace_bytes(), nullptr);  // where memory is short this is better than a run
+}
 
 KernelExecutable::~KernelExecutable() = default;
 
@@ -95,13 +104,25 @@ void KernelExecutable::run(const Tensors& tensors, const void* packed, Stream st
   operands[Operand::residual] = tensors.residual, operands[Operand::dy] = tensors.dy;
   operands[Operand::dx] = tensors.dx, operands[Operand::dw] = tensors.dw;
   operands[Operand::dbias] = tensors.dbias;
+  if (plan_.workspace.empty()) return take(plan_.run, operands, stream);
+  const DeviceScope scope(device_);
+  const Workspace::Hold hold = workspace_.at_least(plan_.workspace_bytes(), stream);
+  const auto* memory = static_cast<const unsigned char*>(hold.memory);
+  for (const WorkspacePart& part : plan_.workspace) {
+    operands[part.operand] = memory;
+    memory += in_lines(part.bytes);
+  }
   take(plan_.run, operands, stream);
 }
 
 void KernelExecutable::take(const std::vector<Step>& steps, const Operands& operands, Stream stream) const {
+  std::size_t conversions = 0;
   for (const Step& step : steps) {
     if (const auto* clear = std::get_if<Clear>(&step))
       fill(device_, const_cast<void*>(operands.at(clear->begin)), 0, clear->words, stream);
+    else if (const auto* conversion = std::get_if<Conversion>(&step))
+      transposes_[conversions++].run(operands.at({conversion->from}),
+                                     const_cast<void*>(operands.at({conversion->to})), stream);
     else
       launch(std::get<KernelLaunch>(step), operands, stream);
   }

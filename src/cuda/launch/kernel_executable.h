@@ -4,10 +4,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "contract/backend.h"
+#include "cuda/device/workspace.h"
 #include "cuda/launch/kernel.h"
 #include "cuda/launch/launch_plan.h"
+#include "cuda/launch/transpose.h"
 
 namespace convtune::cuda {
 
@@ -33,6 +36,8 @@ class KernelExecutable final : public Executable {
   const LaunchPlan plan_;
   const int device_;
   const std::shared_ptr<const Kernels> kernels_;
+  std::vector<Transpose> transposes_;  // of the plan's conversions, in their order
+  mutable Workspace workspace_;
 };
 
 }  // namespace convtune::cuda

@@ -13,8 +13,9 @@
 namespace convtune::cuda {
 
 std::string_view to_string(Operand operand) {
-  constexpr std::array<std::string_view, kOperands> kNames = {"x",        "w",  "bias", "packed", "y",
-                                                              "residual", "dy", "dx",   "dw",     "dbias"};
+  constexpr std::array<std::string_view, kOperands> kNames = {
+      "x",  "w",     "bias",   "packed",        "y",     "residual", "dy", "dx",
+      "dw", "dbias", "x_nhwc", "residual_nhwc", "y_nhwc"};
   return kNames[static_cast<std::size_t>(operand)];
 }
 
@@ -23,6 +24,12 @@ const KernelLaunch& LaunchPlan::kernel_launch() const {
     if (const auto* launch = std::get_if<KernelLaunch>(&step); launch && launch->kernel == kRun)
       return *launch;
   throw Error(ErrorKind::internal, name + " launches no kernel");
+}
+
+std::size_t LaunchPlan::workspace_bytes() const {
+  std::size_t bytes = 0;
+  for (const WorkspacePart& part : workspace) bytes += in_lines(part.bytes);
+  return bytes;
 }
 
 int registers_for(int threads, int blocks) {

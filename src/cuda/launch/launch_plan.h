@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cuda/compile/compiler.h"
+#include "cuda/launch/transposition.h"
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/conv_numbers.h"
 
@@ -22,9 +23,9 @@ struct Extent3 {
   bool operator==(const Extent3&) const = default;
 };
 
-// The memory that steps work on.
-enum class Operand { x, w, bias, packed, y, residual, dy, dx, dw, dbias };
-constexpr std::size_t kOperands = 10;
+// The memory that steps work on. Those in NHWC are in a run's workspace, where the tensors come in NCHW.
+enum class Operand { x, w, bias, packed, y, residual, dy, dx, dw, dbias, x_nhwc, residual_nhwc, y_nhwc };
+constexpr std::size_t kOperands = 13;
 std::string_view to_string(Operand operand);  // "packed"
 
 // A pointer argument: words of 4 bytes, from so many behind the operand's first.
@@ -99,7 +100,20 @@ struct Clear {
   Pointer begin;
   std::size_t words = 0;
 };
-using Step = std::variant<Clear, KernelLaunch>;
+// Matrices of one operand transposed into another.
+struct Conversion {
+  Operand from = Operand::x, to = Operand::x_nhwc;
+  Transposition what;
+  bool operator==(const Conversion&) const = default;
+};
+using Step = std::variant<Clear, KernelLaunch, Conversion>;
+
+// Memory that a run has for itself: an operand that nobody gives it.
+struct WorkspacePart {
+  Operand operand = Operand::x_nhwc;
+  std::size_t bytes = 0;
+  bool operator==(const WorkspacePart&) const = default;
+};
 
 struct LaunchPlan {
   static constexpr std::size_t kRun = 0, kPack = 1;  // the job's kernels
@@ -117,6 +131,7 @@ struct LaunchPlan {
 
   std::size_t packed_bytes = 0;
   std::vector<Step> pack, run;
+  std::vector<WorkspacePart> workspace;  // each at a multiple of 256 bytes, in this order
 
   // What the launch bounds make of it: registers of a thread, at most, and blocks that an SM holds at once. A
   // guess where the kernel has no bound on blocks.
@@ -124,7 +139,12 @@ struct LaunchPlan {
   bool resident_is_a_guess = false;
 
   const KernelLaunch& kernel_launch() const;  // of the convolution's kernel
+  std::size_t workspace_bytes() const;
 };
+
+constexpr std::size_t in_lines(std::size_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
 
 // The file of an algorithm's kernels, below src/.
 std::string kernel_file(const std::string& name);

@@ -163,6 +163,7 @@ std::string statements_of(const std::vector<Step>& steps, const CompileJob& job)
                       pointer_text(clear->begin), clear->words));
       continue;
     }
+    if (std::holds_alternative<Conversion>(step)) fail("it converts tensors before and after its kernel");
     const auto& launch = std::get<KernelLaunch>(step);
     const std::string name = parts_of(job.kernels[launch.kernel]).name;
     if (launch.dynamic_smem_bytes > kMostStaticSmemBytes)

@@ -1,35 +1,115 @@
-// Transposes a batch of matrices, [rows][cols] to [cols][rows]: the layout conversions that are counted
-// with a vendor's channels-last answer. One block a tile; neighbouring threads read along a row and write
-// along a column. Extents are arguments here: such a kernel waits for memory, and few are compiled.
+// Transposes a batch of matrices, [rows][cols] to [cols][rows]: conversions of layout before and after a
+// kernel. One block a tile; neighbouring threads read along a row and write along a column. Extents are
+// arguments here: such a kernel waits for memory, and few are compiled.
 #include "cuda/launch/transpose_tile.h"
 
 namespace convtune {
 
+// The first row and column of a block's tile, and the first element of its matrix.
+struct TransposePlace {
+  long long matrix, row, col;
+
+  __device__ TransposePlace(int tile_rows, int tile_cols, long long rows, long long cols, unsigned row_tiles,
+                            unsigned col_tiles) {
+    const unsigned tile_row = blockIdx.x / col_tiles;
+    matrix = tile_row / row_tiles * (rows * cols);
+    row = static_cast<long long>(tile_row % row_tiles) * tile_rows;
+    col = static_cast<long long>(blockIdx.x % col_tiles) * tile_cols;
+  }
+};
+
+// Matrices of few rows or columns.
 template <TransposeConfig config, class Element>
 __global__ void __launch_bounds__(TransposeConfig::kThreads)
     transpose(const Element* __restrict__ input, Element* __restrict__ output, long long rows, long long cols,
               unsigned row_tiles, unsigned col_tiles) {
   constexpr int kRows = config.tile_rows, kCols = config.tile_cols, kPitch = config.pitch();
   __shared__ unsigned tile[kRows * kPitch];  // a bank an element, narrow ones too
-
-  const unsigned tile_row = blockIdx.x / col_tiles;
-  const long long first_col = static_cast<long long>(blockIdx.x % col_tiles) * kCols;
-  const long long first_row = static_cast<long long>(tile_row % row_tiles) * kRows;
-  const long long matrix = tile_row / row_tiles * (rows * cols);
+  const TransposePlace first(kRows, kCols, rows, cols, row_tiles, col_tiles);
 
 #pragma unroll
   for (int i = threadIdx.x; i < kRows * kCols; i += TransposeConfig::kThreads) {
     const int row = i / kCols, col = i % kCols;
-    if (first_row + row < rows && first_col + col < cols)
-      tile[row * kPitch + col] = input[matrix + (first_row + row) * cols + first_col + col];
+    if (first.row + row < rows && first.col + col < cols)
+      tile[row * kPitch + col] = input[first.matrix + (first.row + row) * cols + first.col + col];
   }
   __syncthreads();
 #pragma unroll
   for (int i = threadIdx.x; i < kRows * kCols; i += TransposeConfig::kThreads) {
     const int col = i / kRows, row = i % kRows;
-    if (first_row + row < rows && first_col + col < cols)
-      output[matrix + (first_col + col) * rows + first_row + row] =
+    if (first.row + row < rows && first.col + col < cols)
+      output[first.matrix + (first.col + col) * rows + first.row + row] =
           static_cast<Element>(tile[row * kPitch + col]);
+  }
+}
+
+// All other matrices. Whether rows of either can be moved 16 bytes at a time depends on extents and pointers
+// alone, and so is the same for all threads.
+template <class Element>
+__global__ void __launch_bounds__(WideTranspose<sizeof(Element)>::kThreads)
+    transpose_wide(const Element* __restrict__ input, Element* __restrict__ output, long long rows,
+                   long long cols, unsigned row_tiles, unsigned col_tiles) {
+  using T = WideTranspose<sizeof(Element)>;
+  constexpr int kVectors = T::kCols / T::kOfVector, kPieces = T::kWords / 4;
+  __shared__ __align__(16) unsigned tile[T::kCols * T::kWords];
+  const TransposePlace first(T::kRows, T::kCols, rows, cols, row_tiles, col_tiles);
+  input += first.matrix, output += first.matrix;
+  const auto aligned = [](const void* pointer) {
+    return reinterpret_cast<unsigned long long>(pointer) % 16 == 0;
+  };
+
+  if (cols % T::kOfVector == 0 && aligned(input)) {
+#pragma unroll
+    for (int i = threadIdx.x; i < kVectors * T::kWords; i += T::kThreads) {
+      const int col = i % 8 * T::kOfVector + i / (8 * T::kWords) * 8 * T::kOfVector, word = i / 8 % T::kWords;
+      if (first.col + col >= cols) continue;
+      uint4 vectors[T::kOfWord] = {};
+#pragma unroll
+      for (int e = 0; e < T::kOfWord; ++e)
+        if (const long long row = first.row + word * T::kOfWord + e; row < rows)
+          vectors[e] = *reinterpret_cast<const uint4*>(input + row * cols + first.col + col);
+      const auto put = [&](int j, unsigned low, unsigned high) {  // the words of four bytes of each row
+        if constexpr (T::kOfWord == 1) {
+          tile[T::at(col + j, word)] = low;
+        } else {
+          tile[T::at(col + 2 * j, word)] = __byte_perm(low, high, 0x5410);
+          tile[T::at(col + 2 * j + 1, word)] = __byte_perm(low, high, 0x7632);
+        }
+      };
+      const uint4 low = vectors[0], high = vectors[T::kOfWord - 1];
+      put(0, low.x, high.x), put(1, low.y, high.y), put(2, low.z, high.z), put(3, low.w, high.w);
+    }
+  } else {
+#pragma unroll
+    for (int i = threadIdx.x; i < T::kCols * T::kWords; i += T::kThreads) {
+      const int col = i % T::kCols, word = i / T::kCols;
+      if (first.col + col >= cols) continue;
+      unsigned value = 0;
+#pragma unroll
+      for (int e = 0; e < T::kOfWord; ++e)
+        if (const long long row = first.row + word * T::kOfWord + e; row < rows)
+          value |= static_cast<unsigned>(input[row * cols + first.col + col]) << 16 * e;
+      tile[T::at(col, word)] = value;
+    }
+  }
+  __syncthreads();
+  if (rows % T::kOfVector == 0 && aligned(output)) {
+#pragma unroll
+    for (int i = threadIdx.x; i < T::kCols * kPieces; i += T::kThreads) {
+      const int piece = i % kPieces, col = i / kPieces;
+      const long long row = first.row + piece * T::kOfVector;
+      if (first.col + col < cols && row < rows)
+        *reinterpret_cast<uint4*>(output + (first.col + col) * rows + row) =
+            *reinterpret_cast<const uint4*>(tile + T::at(col, 4 * piece));
+    }
+  } else {
+#pragma unroll
+    for (int i = threadIdx.x; i < T::kCols * T::kRows; i += T::kThreads) {
+      const int col = i / T::kRows, row = i % T::kRows;
+      if (first.col + col < cols && first.row + row < rows)
+        output[(first.col + col) * rows + first.row + row] =
+            static_cast<Element>(tile[T::at(col, row / T::kOfWord)] >> row % T::kOfWord * 16);
+    }
   }
 }
 

@@ -1,21 +1,21 @@
-// The tile of a transposing kernel: shared by the kernel and by the host that launches it.
+// The tiles of the transposing kernels: shared by the kernels and by the host that launches them.
 #pragma once
 
 namespace convtune {
 
-// A block moves one tile of a matrix through shared memory. Matrices of few rows or columns (an image's
-// channels) have tiles of just as many, and longer ones.
+// A matrix of few rows or columns (an image's channels) is moved in tiles of just as many, and longer ones:
+// an element at a time.
 struct TransposeConfig {
-  int tile_rows = 32, tile_cols = 64;
+  int tile_rows, tile_cols;
 
   static constexpr int kThreads = 256;
   static constexpr int kNarrow = 32;  // a warp: reads and writes of this many neighbours are whole lines
 
+  static constexpr bool is_narrow(long long rows, long long cols) { return rows < kNarrow || cols < kNarrow; }
   static constexpr TransposeConfig for_matrix(long long rows, long long cols) {
     constexpr int kElements = 2048;
     if (rows < kNarrow) return {static_cast<int>(rows), whole_warps(kElements / static_cast<int>(rows))};
-    if (cols < kNarrow) return {whole_warps(kElements / static_cast<int>(cols)), static_cast<int>(cols)};
-    return {};
+    return {whole_warps(kElements / static_cast<int>(cols)), static_cast<int>(cols)};
   }
   // Floats from row to row in shared memory, chosen so that the threads of a warp, which write out one
   // column after the other, read from 32 different banks.
@@ -26,6 +26,21 @@ struct TransposeConfig {
 
  private:
   static constexpr int whole_warps(int extent) { return extent / kNarrow * kNarrow; }
+};
+
+// The tile of every other matrix, moved 16 bytes at a time. In shared memory it stands column after column,
+// each 32 words: a word is an element, or two halves of neighbouring rows.
+template <int element_bytes>
+struct WideTranspose {
+  static constexpr int kThreads = 256, kWords = 32, kCols = 64;
+  static constexpr int kOfWord = 4 / element_bytes, kOfVector = 16 / element_bytes;  // elements
+  static constexpr int kRows = kWords * kOfWord;
+
+  // Pieces of four words change places, so that neither eight columns, kOfVector apart, of four words nor the
+  // eight pieces of one column meet at a bank.
+  static constexpr int at(int col, int word) {
+    return col * kWords + (word / 4 ^ (col / kOfVector + col) % 8) * 4 + word % 4;
+  }
 };
 
 }  // namespace convtune

@@ -258,7 +258,7 @@ TEST(DirectBodyHalfSm90, RefusesWithAReason) {
   expect_refusals(algorithm(), {{shape + rest, "this is 8.0", {8, 0}},
                                 {shape + rest, "this is 10.0", {10, 0}},
                                 {shape + " layout=nhwc", "f16, bf16 tensors only"},
-                                {shape + " dtype=bf16", "NHWC"},
+                                {shape + " dtype=f32", "tensors"},
                                 {shape + rest + " dir=bwd_d", "forward"},
                                 {"mb2g2ic16ih32oc16kh3ph1" + rest, "group"},
                                 {"mb2ic12ih32oc16kh3ph1" + rest, "multiples of 8"},

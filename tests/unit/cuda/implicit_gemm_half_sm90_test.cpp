@@ -265,7 +265,7 @@ TEST(ImplicitGemmHalfSm90, RefusesWithAReason) {
                                 {shape + " layout=nhwc", "f16 or bf16"},
                                 {shape + " layout=nhwc dtype=bf16:bf16:f32", "all alike"},
                                 {shape + " layout=nhwc dtype=bf16:bf16:bf16:f16", "all alike"},
-                                {shape + " dtype=bf16", "NHWC"},
+                                {shape + " dtype=f32", "tensors"},
                                 {shape + rest + " dir=bwd_d", "forward"},
                                 {"mb2g2ic16ih32oc16kh3ph1" + rest, "group"},
                                 {"mb2ic12ih32oc16kh3ph1" + rest, "multiples of 8"},

@@ -1,13 +1,15 @@
-// The transposing kernel without a GPU: every tile that a matrix can lead to is compiled for every
-// architecture, spills nothing and takes the shared memory that its config says.
+// The transposing kernels without a GPU: every tile that a matrix can lead to is compiled for every
+// architecture, spills nothing and takes the shared memory that its config says; and no lanes meet at a bank.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "cuda/compile/compiler.h"
 #include "cuda/launch/transpose_tile.h"
+#include "cuda/launch/transposition.h"
 
 namespace convtune {
 namespace {
@@ -28,6 +30,7 @@ int busiest_bank(const TransposeConfig& config) {
 TEST(Transpose, TilesFitTheMatrix) {
   for (long long rows = 2; rows < 100; ++rows) {
     for (const long long cols : {2LL, 3LL, 31LL, 32LL, 33LL, 50176LL}) {
+      if (!TransposeConfig::is_narrow(rows, cols)) continue;
       const TransposeConfig config = TransposeConfig::for_matrix(rows, cols);
       EXPECT_LE(config.tile_rows * config.tile_cols, 2048) << rows << " by " << cols;
       EXPECT_GT(config.tile_rows * config.tile_cols, 1024) << rows << " by " << cols;
@@ -39,25 +42,76 @@ TEST(Transpose, TilesFitTheMatrix) {
   EXPECT_EQ(TransposeConfig::for_matrix(3025, 3).tile_cols, 3);
 }
 
+// Eight lanes have the vectors of a row, four the words of a column: a warp writes the same element of each
+// vector at once. Reading, a quarter of a warp has the eight pieces of a column.
+template <int element_bytes>
+void expect_banks_of_their_own() {
+  using T = WideTranspose<element_bytes>;
+  std::set<int> all;
+  for (int col = 0; col < T::kCols; ++col)
+    for (int word = 0; word < T::kWords; ++word) all.insert(T::at(col, word));
+  EXPECT_EQ(all.size(), static_cast<std::size_t>(T::kCols * T::kWords)) << "a place twice";
+  EXPECT_EQ(*all.rbegin(), T::kCols * T::kWords - 1);
+  for (int vector = 0; vector < T::kCols / T::kOfVector; vector += 8)
+    for (int word = 0; word < T::kWords; word += 4)
+      for (int element = 0; element < T::kOfVector; ++element) {
+        std::set<int> banks;
+        for (int lane = 0; lane < 32; ++lane)
+          banks.insert(T::at((vector + lane % 8) * T::kOfVector + element, word + lane / 8) % 32);
+        EXPECT_EQ(banks.size(), 32u) << vector << " " << word << " " << element;
+      }
+  for (int col = 0; col < T::kCols; ++col) {
+    std::set<int> pieces;
+    for (int piece = 0; piece < 8; ++piece) {
+      pieces.insert(T::at(col, 4 * piece) / 4 % 8);
+      for (int word = 0; word < 4; ++word)
+        EXPECT_EQ(T::at(col, 4 * piece + word), T::at(col, 4 * piece) + word) << "no piece of 16 bytes";
+    }
+    EXPECT_EQ(pieces.size(), 8u) << col;
+  }
+}
+
+TEST(Transpose, WideTilesMeetAtNoBank) {
+  expect_banks_of_their_own<2>();
+  expect_banks_of_their_own<4>();
+}
+
+TEST(Transpose, CountsTilesAndBlocks) {
+  const cuda::Transposition halves{.batch = 64, .rows = 128, .cols = 784, .element_bytes = 2};
+  EXPECT_EQ(halves.row_tiles(), 2);
+  EXPECT_EQ(halves.col_tiles(), 13);
+  EXPECT_EQ(halves.blocks(), 64 * 2 * 13);
+  EXPECT_EQ(halves.bytes(), 64u * 128 * 784 * 2);
+  EXPECT_EQ(halves.kernel(), "convtune::transpose_wide<unsigned short>");
+  const cuda::Transposition floats{.batch = 2, .rows = 33, .cols = 65, .element_bytes = 4};
+  EXPECT_EQ(floats.blocks(), 2 * 2 * 2);
+  EXPECT_EQ(floats.kernel(), "convtune::transpose_wide<unsigned>");
+  const cuda::Transposition image{.batch = 2, .rows = 3, .cols = 50176, .element_bytes = 2};
+  EXPECT_NE(image.kernel().find("tile_rows=3,"), std::string::npos) << image.kernel();
+  EXPECT_TRUE((cuda::Transposition{.rows = 1, .cols = 9}).is_copy());
+  EXPECT_FALSE(image.is_copy());
+}
+
 TEST(Transpose, CompilesForEveryArchitecture) {
   if (!cuda::has_nvrtc()) GTEST_SKIP() << "NVRTC: " << cuda::describe_nvrtc();
   for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"}) {
-    cuda::CompileJob job = cuda::kernel_job("cuda/launch/transpose_tile.cuh", "", arch);
+    cuda::CompileJob job = cuda::Transposition{.rows = 2, .cols = 2}.job(arch);
     job.kernels.clear();
-    std::vector<TransposeConfig> configs;
-    for (const auto& [rows, cols] : {std::pair{3, 1000}, {31, 1000}, {1000, 3}, {1000, 1000}}) {
-      configs.push_back(TransposeConfig::for_matrix(rows, cols));
-      job.kernels.push_back(fmt::format(
-          "convtune::transpose<convtune::TransposeConfig{{.tile_rows={},.tile_cols={}}},{}>",
-          configs.back().tile_rows, configs.back().tile_cols, rows < cols ? "unsigned short" : "unsigned"));
-    }
+    std::vector<std::int64_t> smem_bytes;
+    for (const std::int64_t bytes : {2, 4})
+      for (const auto& [rows, cols] : {std::pair{3, 1000}, {31, 1000}, {1000, 3}, {1000, 1000}}) {
+        job.kernels.push_back(
+            cuda::Transposition{.rows = rows, .cols = cols, .element_bytes = bytes}.kernel());
+        const TransposeConfig config = TransposeConfig::for_matrix(rows, cols);
+        smem_bytes.push_back(TransposeConfig::is_narrow(rows, cols) ? config.tile_rows * config.pitch() * 4
+                                                                    : 8192);
+      }
     const cuda::CompiledModule module = cuda::compile(job, false);
-    for (std::size_t i = 0; i < configs.size(); ++i) {
+    for (std::size_t i = 0; i < smem_bytes.size(); ++i) {
       const cuda::KernelResources& resources = module.kernels[i];
       EXPECT_EQ(resources.spill_bytes, 0) << arch << " " << resources.kernel;
       EXPECT_LE(resources.registers, 64) << arch << " " << resources.kernel;
-      EXPECT_EQ(resources.static_smem_bytes, configs[i].tile_rows * configs[i].pitch() * 4)
-          << arch << " " << resources.kernel;
+      EXPECT_EQ(resources.static_smem_bytes, smem_bytes[i]) << arch << " " << resources.kernel;
     }
   }
 }

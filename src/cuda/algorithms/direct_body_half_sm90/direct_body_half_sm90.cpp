@@ -130,10 +130,10 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
   DirectBodyHalf() : KernelAlgorithmOf("direct_body_half_sm90") {}
 
  private:
+  bool channels_last() const override { return true; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm90(device); !support) return support;
     if (Support support = within(kHalfAbilities, a); !support) return support;
-    if (a.layout != Layout::nhwc) return Support::no("it is for NHWC only");
     if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
     if (Support support = fits_extents(a); !support) return support;
     const Kernel kernel{.conv = extents_of(a)};

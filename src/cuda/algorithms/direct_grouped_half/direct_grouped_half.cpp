@@ -137,10 +137,10 @@ class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedH
   DirectGroupedHalfAlgorithm() : KernelAlgorithmOf("direct_grouped_half") {}
 
  private:
+  bool channels_last() const override { return true; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm80(device); !support) return support;
     if (Support support = within(kHalfAbilities, a); !support) return support;
-    if (a.layout != Layout::nhwc) return Support::no("it is for NHWC only");
     if (a.groups == 1) return Support::no("it is for several groups");
     // Seven of eight products would be zeros: direct_depthwise_sm80 takes 10 to 20 % less.
     if (a.c == a.groups && a.k == a.groups) return Support::no("it is for more than one filter a channel");

@@ -111,6 +111,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
   ImplicitGemmHalf() : KernelAlgorithmOf("implicit_gemm_half_sm90") {}
 
  private:
+  bool channels_last() const override { return true; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm90(device); !support) return support;
     static const Abilities abilities = {.types = {DType::f16, DType::bf16, DType::f32},
@@ -125,7 +126,6 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
       return Support::no(
           fmt::format("it is for f16 or bf16 tensors, all alike but for an f32 bias, and these are {}",
                       to_string(types)));
-    if (a.layout != Layout::nhwc) return Support::no("it is for NHWC only");
     if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
     if (Support support = fits_extents(a); !support) return support;
     if (a.c % 8 != 0)

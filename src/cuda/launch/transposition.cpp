@@ -1,0 +1,49 @@
+// See transposition.h.
+#include "cuda/launch/transposition.h"
+
+#include <fmt/format.h>
+
+#include "cuda/launch/transpose_tile.h"
+
+namespace convtune::cuda {
+namespace {
+
+struct Tile {
+  std::int64_t rows, cols;
+};
+Tile tile_of(const Transposition& what) {
+  if (TransposeConfig::is_narrow(what.rows, what.cols)) {
+    const TransposeConfig config = TransposeConfig::for_matrix(what.rows, what.cols);
+    return {config.tile_rows, config.tile_cols};
+  }
+  if (what.element_bytes == 2) return {WideTranspose<2>::kRows, WideTranspose<2>::kCols};
+  return {WideTranspose<4>::kRows, WideTranspose<4>::kCols};
+}
+
+std::int64_t parts(std::int64_t whole, std::int64_t part) {
+  return (whole + part - 1) / part;
+}
+
+}  // namespace
+
+std::int64_t Transposition::row_tiles() const {
+  return parts(rows, tile_of(*this).rows);
+}
+
+std::int64_t Transposition::col_tiles() const {
+  return parts(cols, tile_of(*this).cols);
+}
+
+std::string Transposition::kernel() const {
+  const char* const element = element_bytes == 2 ? "unsigned short" : "unsigned";
+  if (!TransposeConfig::is_narrow(rows, cols)) return fmt::format("convtune::transpose_wide<{}>", element);
+  const Tile tile = tile_of(*this);
+  return fmt::format("convtune::transpose<convtune::TransposeConfig{{.tile_rows={},.tile_cols={}}},{}>",
+                     tile.rows, tile.cols, element);
+}
+
+CompileJob Transposition::job(const std::string& arch) const {
+  return kernel_job(kFile, kernel(), arch);
+}
+
+}  // namespace convtune::cuda
