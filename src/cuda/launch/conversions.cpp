@@ -21,13 +21,14 @@ struct Moved {
 };
 
 // Those of a problem; y is the last.
-std::vector<Moved> moved_by(const ConvProblem& a) {
+std::vector<Moved> moved_by(const ConvProblem& a, ChannelsLast tensors) {
   const std::int64_t images = std::max<std::int64_t>(a.n, 1);  // a batch of 0 is planned for as 1
-  std::vector<Moved> all = {{Operand::x, Operand::x_nhwc, images, a.c, a.h * a.w, size_of(a.dtype.x)}};
+  std::vector<Moved> all;
+  if (tensors.x) all.push_back({Operand::x, Operand::x_nhwc, images, a.c, a.h * a.w, size_of(a.dtype.x)});
   const std::int64_t outputs = a.p() * a.q();
-  if (a.residual)
+  if (tensors.y && a.residual)
     all.push_back({Operand::residual, Operand::residual_nhwc, images, a.k, outputs, size_of(a.dtype.y)});
-  all.push_back({Operand::y, Operand::y_nhwc, images, a.k, outputs, size_of(a.dtype.y)});
+  if (tensors.y) all.push_back({Operand::y, Operand::y_nhwc, images, a.k, outputs, size_of(a.dtype.y)});
   std::erase_if(all, [](const Moved& one) { return !one.moves(); });
   return all;
 }
@@ -50,16 +51,13 @@ void replace(Step& step, Operand from, Operand to) {
 
 }  // namespace
 
-ConvProblem in_channels_last(const ConvProblem& problem) {
-  ConvProblem seen = problem;
-  if (problem.direction == Direction::forward && !problem.has_depth() && size_of(problem.dtype.x) == 2 &&
-      size_of(problem.dtype.y) == 2)
-    seen.layout = Layout::nhwc;
-  return seen;
+bool is_convertible(const ConvProblem& problem) {
+  return problem.layout == Layout::nchw && problem.direction == Direction::forward && !problem.has_depth() &&
+         size_of(problem.dtype.x) == 2 && size_of(problem.dtype.y) == 2;
 }
 
-Support takes_conversions(const ConvProblem& problem) {
-  for (const Moved& one : moved_by(problem))
+Support takes_conversions(const ConvProblem& problem, ChannelsLast tensors) {
+  for (const Moved& one : moved_by(problem, tensors))
     for (const Transposition& way : {one.to_nhwc(), one.to_nchw()})
       if (way.blocks() > Transposition::kMostBlocks)
         return Support::no(
@@ -68,9 +66,9 @@ Support takes_conversions(const ConvProblem& problem) {
   return Support::yes();
 }
 
-void add_conversions(LaunchPlan& plan, const ConvProblem& problem) {
+void add_conversions(LaunchPlan& plan, const ConvProblem& problem, ChannelsLast tensors) {
   std::vector<Step> before, behind;
-  for (const Moved& one : moved_by(problem)) {
+  for (const Moved& one : moved_by(problem, tensors)) {
     for (Step& step : plan.run) replace(step, one.given, one.converted);
     plan.workspace.push_back({one.converted, one.to_nhwc().bytes()});
     if (one.given == Operand::y)
@@ -82,17 +80,17 @@ void add_conversions(LaunchPlan& plan, const ConvProblem& problem) {
   plan.run.insert(plan.run.end(), behind.begin(), behind.end());
 }
 
-void count_conversions(TileWork& work, const ConvProblem& problem) {
-  for (const Moved& one : moved_by(problem)) {
+void count_conversions(TileWork& work, const ConvProblem& problem, ChannelsLast tensors) {
+  for (const Moved& one : moved_by(problem, tensors)) {
     work.conversions += 1;
     work.converted_bytes += 2 * static_cast<double>(one.to_nhwc().bytes());  // read and written
   }
 }
 
-std::string conversions_in_words(const ConvProblem& problem) {
+std::string conversions_in_words(const ConvProblem& problem, ChannelsLast tensors) {
   std::vector<std::string_view> names;
   double bytes = 0;
-  for (const Moved& one : moved_by(problem)) {
+  for (const Moved& one : moved_by(problem, tensors)) {
     names.push_back(to_string(one.given));
     bytes += static_cast<double>(one.to_nhwc().bytes());
   }

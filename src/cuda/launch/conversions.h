@@ -11,18 +11,23 @@
 
 namespace convtune::cuda {
 
-// The problem that a kernel for channels last alone computes: in NHWC where it comes in NCHW, forward, in two
-// dimensions and with x and y in half precision; else as it is.
-ConvProblem in_channels_last(const ConvProblem& problem);
+// The tensors that a kernel has in NHWC alone; y: the residual too.
+struct ChannelsLast {
+  bool x = false, y = false;
+  explicit operator bool() const { return x || y; }
+};
 
-// What follows is of a problem in NCHW that in_channels_last() changes.
-// Whether its tensors are small enough to be moved by one launch each, else why not.
-Support takes_conversions(const ConvProblem& problem);
+// Whether a problem's tensors can be converted: from NCHW, forward, in two dimensions, x and y of 2 bytes.
+bool is_convertible(const ConvProblem& problem);
+
+// What follows is of such a problem, and of the tensors that are converted. Whether they are small enough to
+// be moved by one launch each, else why not.
+Support takes_conversions(const ConvProblem& problem, ChannelsLast tensors);
 // The plan's kernel works on tensors in NHWC then, which are in the plan's workspace; those that are the same
 // in both layouts stay where they are.
-void add_conversions(LaunchPlan& plan, const ConvProblem& problem);
-void count_conversions(TileWork& work, const ConvProblem& problem);
+void add_conversions(LaunchPlan& plan, const ConvProblem& problem, ChannelsLast tensors);
+void count_conversions(TileWork& work, const ConvProblem& problem, ChannelsLast tensors);
 // "converts x and y between NCHW and NHWC, with 25.7 MB of memory for them"; empty where none moves.
-std::string conversions_in_words(const ConvProblem& problem);
+std::string conversions_in_words(const ConvProblem& problem, ChannelsLast tensors);
 
 }  // namespace convtune::cuda

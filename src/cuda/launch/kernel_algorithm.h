@@ -13,6 +13,7 @@
 
 #include "contract/abilities.h"
 #include "contract/backend.h"
+#include "cuda/launch/conversions.h"
 #include "cuda/launch/extents.h"
 #include "cuda/launch/launch_plan.h"
 #include "cuda/tile/arithmetic.h"
@@ -42,13 +43,13 @@ class KernelAlgorithm : public Algorithm {
   TileWork work(const ConvProblem&, const DeviceInfo&, const Config&) const;
 
  protected:
-  // Whether it is for channels last alone. Then it takes half precision in NCHW too: the kernel runs between
-  // conversions (conversions.h), and what follows is asked about the problem in NHWC.
-  virtual bool channels_last() const { return false; }
+  // What its kernel has in NHWC alone. It takes half precision in NCHW nevertheless: the kernel runs between
+  // conversions of those (conversions.h), and what follows is asked about the problem in NHWC where y is one.
+  virtual ChannelsLast channels_last() const { return {}; }
   Support takes_any_layout(const ConvProblem&, const DeviceInfo&) const;
   // The problem that the kernel computes.
   ConvProblem computed(const ConvProblem& problem) const;
-  bool converts(const ConvProblem& problem) const { return computed(problem).layout != problem.layout; }
+  bool converts(const ConvProblem& problem) const { return channels_last() && is_convertible(problem); }
 
   // Checks that do not depend on the config.
   virtual Support takes(const ConvProblem&, const DeviceInfo&) const = 0;

@@ -221,6 +221,13 @@ __device__ inline void stmatrix_x4_trans(unsigned row_address, const unsigned (&
                : "memory");
 }
 
+// The same as they lie: lane l's elements are columns 2*thread, 2*thread+1 of row `group`.
+__device__ inline void stmatrix_x4(unsigned row_address, const unsigned (&from)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row_address),
+               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+               : "memory");
+}
+
 // ---- Registers, and barriers by number ---------------------------------------------------------
 // Registers of a thread from here on, a multiple of 8: all warps of a warpgroup. Some leave what others take,
 // and those wait for it.

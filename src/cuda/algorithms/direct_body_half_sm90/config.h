@@ -38,6 +38,7 @@ struct DirectBodyHalfSm90 {
   int consumers = 2, filter_blocks = 1;
   bool ping_pong = false;
   int channels = 64, input_stages = 2, weight_stages = 4, cluster = 1;
+  bool nchw = false;    // of the problem: y and the residual have channels first; x has them last in any case
   bool aligned = true;  // not a choice: x, y and the residual begin at multiples of 16 bytes
   static constexpr const char* kName = "DirectBodyHalfSm90";
   template <class Self, class F>
@@ -54,6 +55,7 @@ struct DirectBodyHalfSm90 {
     field("input_stages", self.input_stages, 1, 8, "stages of x kept at once");
     field("weight_stages", self.weight_stages, 1, 64, "stages of weights kept at once, of a tap each");
     field("cluster", self.cluster, 1, 2, "blocks that share the weights that they load");
+    field("nchw", self.nchw);
     field("aligned", self.aligned);
   }
   constexpr bool asks_alignment() const { return true; }
@@ -191,10 +193,21 @@ struct DirectBodyHalfSm90 {
   // pieces exchanged likewise, and behind them a place for what is no output ----
   constexpr int tile_outputs() const { return images * rows * columns; }  // of a filter
   constexpr int staged_rows() const { return round_up(tile_outputs(), 8) + 8; }
-  constexpr int staging_bytes() const { return filter_blocks * staged_rows() * 128; }  // of a consumer
+  constexpr int staging_bytes() const {  // of a consumer
+    return filter_blocks * (nchw ? 64 * staged_pitch() : staged_rows() * 128);
+  }
   static constexpr int staged_at(int row, int piece) { return row * 128 + (piece ^ (row % 8)) * 16; }
   // Whether rows of y are whole pieces of 16 bytes, as TMA asks for.
-  constexpr bool wide_stores() const { return aligned && conv.k % 8 == 0; }
+  constexpr bool wide_stores() const { return aligned && conv.k % 8 == 0 && !nchw; }
+
+  // ---- The same in NCHW: [filter][position], from where outputs beside each other go in runs ----
+  constexpr int staged_pitch() const { return 2 * positions() + 16; }  // bytes: 8 rows meet at no bank
+  // Outputs that are neighbours in a tile and in y, there from a multiple of as many on; and of as many in
+  // shared memory.
+  constexpr int run() const {
+    return aligned ? gcd(gcd(8, columns), pointwise() ? conv.p * conv.q : conv.q) : 1;
+  }
+  constexpr int piece() const { return narrow() || rows * images == 1 ? run() : gcd(run(), pitch()); }
 
   // ---- Shared memory, in bytes ----
   struct Smem {

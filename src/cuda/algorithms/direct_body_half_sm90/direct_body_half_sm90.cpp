@@ -20,6 +20,13 @@ using Kernel = DirectBodyHalfSm90;
 
 constexpr int kMostCandidates = 64, kMostInputStages = 4, kMostWeightStages = 8;
 
+// Without its choices.
+Kernel plain(const ConvProblem& problem) {
+  Kernel kernel{.conv = extents_of(problem), .nchw = problem.layout == Layout::nchw};
+  kernel.conv.nhwc = true;  // as x is
+  return kernel;
+}
+
 // As many blocks as stay on the device's SMs.
 unsigned blocks_of(const Kernel& kernel, int multiprocessors) {
   const int whole = std::max(multiprocessors / kernel.cluster, 1) * kernel.cluster;
@@ -47,7 +54,7 @@ TileWork work_of(const Kernel& a) {
   work.multiply.wavefronts = groups * (16 + a.positions() / 4.0);
   work.multiply.waits = 1 + 0.1 * steps;
   Phase store;
-  store.instructions = computed / 32 * 5 * residual;
+  store.instructions = computed / 32 * (5 + (a.nchw ? 20.0 / a.run() + 1.0 / a.piece() : 0)) * residual;
   store.wavefronts = computed * 2 * 2 / 128 * residual;
   store.l2_bytes = a.conv.residual ? 2 * computed : 0;
   if (a.ping_pong || a.lead() > 0) {  // beside the other consumer's products
@@ -57,7 +64,10 @@ TileWork work_of(const Kernel& a) {
   } else {
     work.store = store;
   }
-  store_in_pieces(work, outputs_of(a.conv) / work.tiles, std::min(a.consumer_filters(), a.conv.k), 2);
+  const double in_a_piece = !a.nchw                              ? std::min(a.consumer_filters(), a.conv.k)
+                            : a.columns == a.horizontal().output ? a.rows * a.columns
+                                                                 : a.columns;
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles, in_a_piece, 2);
   return work;
 }
 
@@ -83,7 +93,7 @@ TensorMaps maps_of(const Kernel& kernel) {
       .box = {64, narrow(kernel.columns), 1, narrow(kernel.rows), narrow(kernel.images)},
       .swizzle = Swizzle::bytes_128,
       .type = kernel.conv.y_type};
-  const bool stores = kernel.conv.k % 8 == 0;
+  const bool stores = kernel.conv.k % 8 == 0 && !kernel.nchw;
   const auto group = [&](Operand operand, bool used) {
     return used ? TensorMapGroup{operand, {y}} : TensorMapGroup{Operand::x, {x}};
   };
@@ -130,13 +140,13 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
   DirectBodyHalf() : KernelAlgorithmOf("direct_body_half_sm90") {}
 
  private:
-  bool channels_last() const override { return true; }
+  ChannelsLast channels_last() const override { return {.x = true}; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm90(device); !support) return support;
     if (Support support = within(kHalfAbilities, a); !support) return support;
     if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
     if (Support support = fits_extents(a); !support) return support;
-    const Kernel kernel{.conv = extents_of(a)};
+    const Kernel kernel = plain(a);
     if (kernel.depth() % 8 != 0)
       return Support::no(fmt::format("it is for multiples of 8 input channels, not for {}", a.c));
     if (!kernel.can_load())
@@ -144,6 +154,9 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
           "TMA steps over at most 8 columns and rows, or over more rows where these are patches that "
           "divide the image");
     return Support::yes();
+  }
+  Kernel kernel_of(const ConvProblem& problem, const Config& config) const override {
+    return from_config(config, plain(problem));
   }
   Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
     if (!configs(a, device).empty()) return Support::yes();
@@ -197,7 +210,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
       while (++more.input_stages <= kMostInputStages && more.valid(sm90_smem_per_block())) kernel = more;
       return ranked.back().config = kernel;
     };
-    Kernel kernel{.conv = extents_of(a)};
+    Kernel kernel = plain(a);
     const int rest = kernel.depth() % 64;
     for (const int channels : {64, 32}) {
       if (channels == 32 && (rest == 0 || rest > 32) && kernel.phases() == 1) continue;

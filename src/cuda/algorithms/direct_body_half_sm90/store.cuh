@@ -1,6 +1,7 @@
 // How direct_body_half_sm90.cuh stores a consumer's sums. Their rows are filters and their columns outputs,
-// and tensors have it the other way round: matrix loads and stores transpose them on their way from and to
-// shared memory, where the residual waits and outputs gather; TMA brings the one and stores the others.
+// and channels last has it the other way round: matrix loads and stores transpose them on their way from and
+// to shared memory, where the residual waits and outputs gather; TMA brings the one and stores the others. In
+// NCHW they lie right: a warp gathers the outputs of its 16 filters of each block, and moves them in runs.
 #pragma once
 
 #include "cuda/algorithms/direct_body_half_sm90/load.cuh"
@@ -15,10 +16,50 @@ using Sums = float[config.filter_blocks][config.positions() / 2];
 template <DirectBodyHalfSm90 config>
 using Biases = float[config.filter_blocks][2];
 
+// A run of halves beside each other: in global memory from a multiple of as many on, in shared memory from a
+// multiple of kPiece.
+template <int kRun, int kPiece>
+__device__ __forceinline__ void copy_run_to_shared(unsigned to, const unsigned short* __restrict__ from) {
+  if constexpr (kRun == 1) {
+    ptx::st_shared_u16(to, *from);
+  } else if constexpr (kPiece == 8) {
+    const uint4 run = *reinterpret_cast<const uint4*>(from);
+    ptx::st_shared_v4(to, {run.x, run.y, run.z, run.w});
+  } else {
+#pragma unroll
+    for (int i = 0; i < kRun / 2; ++i) {
+      const unsigned two = reinterpret_cast<const unsigned*>(from)[i];
+      if constexpr (kPiece > 1) ptx::st_shared(to + 4 * i, two);
+      if constexpr (kPiece == 1)
+        ptx::st_shared_u16(to + 4 * i, two), ptx::st_shared_u16(to + 4 * i + 2, two >> 16);
+    }
+  }
+}
+template <int kRun, int kPiece>
+__device__ __forceinline__ void copy_run_from_shared(unsigned short* __restrict__ to, unsigned from) {
+  unsigned run[4];
+  if constexpr (kPiece == 8) {
+    ptx::ld_shared_v4(run, from);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kRun / 2; ++i)
+      run[i] = kPiece > 1 ? ptx::ld_shared(from + 4 * i)
+                          : ptx::ld_shared_u16(from + 4 * i) | ptx::ld_shared_u16(from + 4 * i + 2) << 16;
+  }
+  if constexpr (kRun == 8)
+    *reinterpret_cast<uint4*>(to) = {run[0], run[1], run[2], run[3]};
+  else if constexpr (kRun == 4)
+    *reinterpret_cast<uint2*>(to) = {run[0], run[1]};
+  else if constexpr (kRun == 2)
+    *reinterpret_cast<unsigned*>(to) = run[0];
+  else
+    *to = static_cast<unsigned short>(ptx::ld_shared_u16(from));
+}
+
 template <DirectBodyHalfSm90 config>
 struct Store {
   static constexpr ConvExtents a = config.conv;
-  static constexpr int kBlocks = config.filter_blocks, kBlockBytes = config.staged_rows() * 128;
+  static constexpr int kBlocks = config.filter_blocks, kBlockBytes = config.staging_bytes() / kBlocks;
   static constexpr int kRows = config.vertical().output, kColumns = config.horizontal().output;
   DirectBodyHalfSm90::Corner corner;  // of the consumer: its first filter
   unsigned staging, residual_full, residual_parity;
@@ -26,7 +67,22 @@ struct Store {
 
   __device__ __forceinline__ void sync() const { ptx::bar_sync(barrier, 128); }
 
-  // f(address, output, filter) for this thread's elements of the tile, of those that are.
+  // Of a pixel of y, counted through all images: ints where these do.
+  static constexpr auto kOne = [] {
+    if constexpr (1LL * a.n * a.p * a.q < DirectBodyHalfSm90::kInt)
+      return 1;
+    else
+      return 1LL;
+  }();
+  template <class Pixel>
+  __device__ static long long offset(Pixel pixel, int filter) {
+    constexpr int kPlane = a.p * a.q;
+    return config.nchw ? (1LL * (pixel / kPlane) * a.k + filter) * kPlane + pixel % kPlane
+                       : 1LL * pixel * a.k + filter;
+  }
+
+  // f(address, pixel, filter) for this thread's elements of the tile, of those that are; addresses are those
+  // of channels last.
   template <class F>
   __device__ __forceinline__ void for_elements(const F& f) const {
     constexpr int kFilters = config.consumer_filters();
@@ -39,7 +95,30 @@ struct Store {
       if (image >= config.batch() || row >= kRows || pixel_column >= kColumns || filter >= a.k) continue;
       const unsigned at =
           staging + column / 64 * kBlockBytes + config.staged_at(index, column % 64 / 8) + column % 8 * 2;
-      f(at, ((1LL * image * kRows + row) * kColumns + pixel_column) * a.k + filter, filter);
+      f(at, (kOne * image * kRows + row) * kColumns + pixel_column, filter);
+    }
+  }
+
+  // Where a row of outputs is in NCHW: of a filter of the consumer's.
+  __device__ __forceinline__ unsigned staged_row(int filter) const {
+    return staging + filter * config.staged_pitch();
+  }
+  // f(address, offset) for this lane's runs of its warp's filters, of those that are.
+  template <class F>
+  __device__ __forceinline__ void for_runs(const F& f) const {
+    constexpr int kRun = config.run(), kRuns = config.tile_outputs() / kRun;
+#pragma unroll 1
+    for (int i = thread % 32; i < kBlocks * 16 * kRuns; i += 32) {
+      const int row_of_warp = i / kRuns, first = i % kRuns * kRun;
+      const int own = row_of_warp / 16 * 64 + thread / 32 * 16 + row_of_warp % 16;
+      const int image = first / (config.rows * config.columns), row = first / config.columns % config.rows;
+      const int column = first % config.columns, filter = corner.filter + own;
+      if (corner.image + image >= config.batch() || corner.row + row >= kRows ||
+          corner.column + column >= kColumns || filter >= a.k)
+        continue;
+      const auto pixel =
+          (kOne * (corner.image + image) * kRows + corner.row + row) * kColumns + corner.column + column;
+      f(staged_row(own) + 2 * config.column_of(image, row, column), offset(pixel, filter));
     }
   }
 
@@ -60,7 +139,12 @@ struct Store {
   // The residual on its way to where its outputs will stand.
   __device__ __forceinline__ void load_residual(const Maps& maps,
                                                 const unsigned short* __restrict__ residual) const {
-    if constexpr (a.residual && config.wide_stores()) {
+    if constexpr (a.residual && config.nchw) {
+      __syncwarp();  // the warp has read its last outputs
+      for_runs([&](unsigned at, long long from) {
+        copy_run_to_shared<config.run(), config.piece()>(at, residual + from);
+      });
+    } else if constexpr (a.residual && config.wide_stores()) {
       const bool mine = thread == 0;
       wait_until_free();
       ptx::mbarrier_arrive_expect_if(residual_full, kBlocks * config.tile_outputs() * 128, mine);
@@ -69,7 +153,9 @@ struct Store {
                          residual_full, mine);
       });
     } else if constexpr (a.residual) {
-      for_elements([&](unsigned at, long long output, int) { ptx::st_shared_u16(at, residual[output]); });
+      for_elements([&](unsigned at, auto pixel, int filter) {
+        ptx::st_shared_u16(at, residual[offset(pixel, filter)]);
+      });
     }
   }
 
@@ -81,25 +167,37 @@ struct Store {
           filter + 64 * (i / 2) + 8 * (i % 2) < a.k ? __ldg(bias + filter + 64 * (i / 2) + 8 * (i % 2)) : 0;
   }
 
+  // This lane's row of the four matrices of 16 columns by this warp's 16 filters of the first block.
+  __device__ __forceinline__ unsigned staged_matrices(int part, int lane) const {
+    if constexpr (config.nchw)
+      return staged_row(thread / 32 * 16 + lane % 16) + 2 * (16 * part + lane / 16 * 8);
+    const int output = config.output_of(16 * part + lane / 16 * 8 + lane % 8);
+    const int row = output < 0 ? config.staged_rows() - 8 + lane % 8 : output;
+    return staging + config.staged_at(row, thread / 32 * 2 + lane / 8 % 2);
+  }
+
   // Sums to outputs, 16 columns of this warp's 16 filters of a block at a time.
   __device__ __forceinline__ void finish_sums(const Sums<config>& sums, const Biases<config>& biases) const {
     // Opaque, or addresses that follow from it would be kept in registers from tile to tile.
     int lane = thread % 32;
     asm volatile("" : "+r"(lane));
-    if constexpr (a.residual && config.wide_stores())
+    if constexpr (config.nchw)
+      __syncwarp();
+    else if constexpr (a.residual && config.wide_stores())
       ptx::mbarrier_wait(residual_full, residual_parity);
     else
       wait_until_free();
-    if constexpr (!a.residual || !config.wide_stores()) sync();
+    if constexpr (!config.nchw && (!a.residual || !config.wide_stores())) sync();
 #pragma unroll
     for (int part = 0; part < config.positions() / 16; ++part) {
-      const int output = config.output_of(16 * part + lane / 16 * 8 + lane % 8);
-      const int row = output < 0 ? config.staged_rows() - 8 + lane % 8 : output;
-      const unsigned at = staging + config.staged_at(row, thread / 32 * 2 + lane / 8 % 2);
+      const unsigned at = staged_matrices(part, lane);
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         unsigned words[4] = {0, 0, 0, 0};
-        if constexpr (a.residual) ptx::ldmatrix_x4_trans(words, at + block * kBlockBytes);
+        if constexpr (a.residual && config.nchw)
+          ptx::ldmatrix_x4(words, at + block * kBlockBytes);
+        else if constexpr (a.residual)
+          ptx::ldmatrix_x4_trans(words, at + block * kBlockBytes);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float* const two = sums[block] + 8 * part + 2 * i;
@@ -107,14 +205,21 @@ struct Store {
           words[i] = pack_halves<a.y_type>(finish<config.conv>(two[0], bias, low_half<a.y_type>(words[i])),
                                            finish<config.conv>(two[1], bias, high_half<a.y_type>(words[i])));
         }
-        ptx::stmatrix_x4_trans(at + block * kBlockBytes, words);
+        if constexpr (config.nchw)
+          ptx::stmatrix_x4(at + block * kBlockBytes, words);
+        else
+          ptx::stmatrix_x4_trans(at + block * kBlockBytes, words);
       }
     }
   }
 
   // What was gathered.
   __device__ __forceinline__ void store(const Maps& maps, unsigned short* __restrict__ y) const {
-    if constexpr (config.wide_stores()) {
+    if constexpr (config.nchw) {
+      __syncwarp();
+      for_runs(
+          [&](unsigned at, long long to) { copy_run_from_shared<config.run(), config.piece()>(y + to, at); });
+    } else if constexpr (config.wide_stores()) {
       ptx::fence_proxy_async();
       sync();
       for_blocks([&](unsigned from, int filter) {
@@ -123,8 +228,8 @@ struct Store {
       if (thread == 0) ptx::bulk_commit_group();
     } else {
       sync();
-      for_elements([&](unsigned at, long long output, int) {
-        y[output] = static_cast<unsigned short>(ptx::ld_shared_u16(at));
+      for_elements([&](unsigned at, auto pixel, int filter) {
+        y[offset(pixel, filter)] = static_cast<unsigned short>(ptx::ld_shared_u16(at));
       });
       sync();  // before a residual comes
     }
@@ -134,10 +239,10 @@ struct Store {
   __device__ void store_exact(const unsigned short* __restrict__ x, const float* __restrict__ packed,
                               const unsigned short* __restrict__ residual,
                               unsigned short* __restrict__ y) const {
-    for_elements([&](unsigned, long long output, int filter) {
+    for_elements([&](unsigned, auto pixel, int filter) {
+      const long long output = offset(pixel, filter);
       float other = 0;
       if constexpr (a.residual) other = load_element<a.y_type>(residual, output);
-      const long long pixel = output / a.k;
       store_element<a.y_type>(
           y, output,
           exact_output<config>(x, packed, static_cast<int>(pixel / (a.p * a.q)), filter,

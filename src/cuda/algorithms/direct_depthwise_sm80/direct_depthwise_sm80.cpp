@@ -172,7 +172,7 @@ class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
   DirectDepthwise() : KernelAlgorithmOf("direct_depthwise_sm80") {}
 
  private:
-  bool channels_last() const override { return true; }
+  ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   // Every precision: fp32 products are at least as exact.
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm80(device); !support) return support;

@@ -137,7 +137,7 @@ class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedH
   DirectGroupedHalfAlgorithm() : KernelAlgorithmOf("direct_grouped_half") {}
 
  private:
-  bool channels_last() const override { return true; }
+  ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm80(device); !support) return support;
     if (Support support = within(kHalfAbilities, a); !support) return support;

@@ -111,7 +111,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
   ImplicitGemmHalf() : KernelAlgorithmOf("implicit_gemm_half_sm90") {}
 
  private:
-  bool channels_last() const override { return true; }
+  ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm90(device); !support) return support;
     static const Abilities abilities = {.types = {DType::f16, DType::bf16, DType::f32},
