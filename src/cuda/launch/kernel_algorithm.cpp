@@ -37,18 +37,18 @@ std::string KernelAlgorithm::source_hash() const {
 }
 
 std::string KernelAlgorithm::remark(const ConvProblem& problem) const {
-  return converts(problem) ? conversions_in_words(problem, channels_last()) : std::string();
+  return converts(problem) ? conversions_in_words(problem, channels_last_of(problem)) : std::string();
 }
 
 ConvProblem KernelAlgorithm::computed(const ConvProblem& problem) const {
   ConvProblem seen = problem;
-  if (converts(problem) && channels_last().y) seen.layout = Layout::nhwc;
+  if (converts(problem) && channels_last_of(problem).y) seen.layout = Layout::nhwc;
   return seen;
 }
 
 Support KernelAlgorithm::takes_any_layout(const ConvProblem& problem, const DeviceInfo& device) const {
   if (Support support = takes(computed(problem), device); !support || !converts(problem)) return support;
-  return takes_conversions(problem, channels_last());
+  return takes_conversions(problem, channels_last_of(problem));
 }
 
 std::optional<double> KernelAlgorithm::estimated_us(const ConvProblem& problem, const DeviceInfo& device,
@@ -76,7 +76,7 @@ LaunchPlan KernelAlgorithm::plan(const ConvProblem& problem, const DeviceInfo& d
     throw Error(ErrorKind::unsupported,
                 fmt::format("{} cannot run this problem: {}", name_, support.reason()));
   LaunchPlan plan = launch_plan(computed(problem), device, config);
-  if (converts(problem)) add_conversions(plan, problem, channels_last());
+  if (converts(problem)) add_conversions(plan, problem, channels_last_of(problem));
   return plan;
 }
 
@@ -84,7 +84,7 @@ TileWork KernelAlgorithm::work(const ConvProblem& problem, const DeviceInfo& dev
                                const Config& config) const {
   TileWork work = tile_work(computed(problem), device, config);
   work.input_bytes = read_bytes(problem);
-  if (converts(problem)) count_conversions(work, problem, channels_last());
+  if (converts(problem)) count_conversions(work, problem, channels_last_of(problem));
   return work;
 }
 

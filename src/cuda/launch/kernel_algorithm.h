@@ -46,10 +46,13 @@ class KernelAlgorithm : public Algorithm {
   // What its kernel has in NHWC alone. It takes half precision in NCHW nevertheless: the kernel runs between
   // conversions of those (conversions.h), and what follows is asked about the problem in NHWC where y is one.
   virtual ChannelsLast channels_last() const { return {}; }
+  virtual ChannelsLast channels_last_of(const ConvProblem&) const { return channels_last(); }
   Support takes_any_layout(const ConvProblem&, const DeviceInfo&) const;
   // The problem that the kernel computes.
   ConvProblem computed(const ConvProblem& problem) const;
-  bool converts(const ConvProblem& problem) const { return channels_last() && is_convertible(problem); }
+  bool converts(const ConvProblem& problem) const {
+    return is_convertible(problem) && channels_last_of(problem);
+  }
 
   // Checks that do not depend on the config.
   virtual Support takes(const ConvProblem&, const DeviceInfo&) const = 0;

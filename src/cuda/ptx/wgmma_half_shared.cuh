@@ -17,44 +17,45 @@ __device__ constexpr unsigned long long wgmma_descriptor_exchanged(unsigned addr
 }
 
 // sums = a * b, or += where `adds`; 64 x N x 16. Warp w has rows 16w to 16w+15; sums[4j + 2i + b] is row
-// group + 8i, column 8j + 2 * thread + b.
-template <bool kBf16, int N>
+// group + 8i, column 8j + 2 * thread + b. kRowsOfN: b lies as rows of 64 columns, eight of k the next to each
+// other, with their pieces exchanged likewise.
+template <bool kBf16, int N, bool kRowsOfN = false>
 struct WgmmaHalfShared;
 
-#define CONVTUNE_WGMMA_HALF(bf16, type, columns, count, a_name, b_name, adds_name)                    \
-  template <>                                                                                         \
-  struct WgmmaHalfShared<bf16, columns> {                                                             \
-    __device__ static void multiply(float (&sums)[count], unsigned long long a, unsigned long long b, \
-                                    bool adds) {                                                      \
-      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " adds_name                                \
-                   ", 0;\n"                                                                           \
-                   "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type              \
-                   " {" CONVTUNE_LIST_##count "}, " a_name ", " b_name ", adds, 1, 1, 0, 0;\n}"       \
-                   : CONVTUNE_SUMS_##count                                                            \
-                   : "l"(a), "l"(b), "r"(static_cast<unsigned>(adds)));                               \
-    }                                                                                                 \
+#define CONVTUNE_WGMMA_HALF(bf16, type, columns, count, a_name, b_name, adds_name, rows_name)               \
+  template <bool kRowsOfN>                                                                                  \
+  struct WgmmaHalfShared<bf16, columns, kRowsOfN> {                                                         \
+    __device__ static void multiply(float (&sums)[count], unsigned long long a, unsigned long long b,       \
+                                    bool adds) {                                                            \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " adds_name                                      \
+                   ", 0;\n"                                                                                 \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type                    \
+                   " {" CONVTUNE_LIST_##count "}, " a_name ", " b_name ", adds, 1, 1, 0, " rows_name ";\n}" \
+                   : CONVTUNE_SUMS_##count                                                                  \
+                   : "l"(a), "l"(b), "r"(static_cast<unsigned>(adds)), "n"(static_cast<int>(kRowsOfN)));    \
+    }                                                                                                       \
   };
-#define CONVTUNE_WGMMA_HALVES(columns, count, a_name, b_name, adds_name)       \
-  CONVTUNE_WGMMA_HALF(true, "bf16", columns, count, a_name, b_name, adds_name) \
-  CONVTUNE_WGMMA_HALF(false, "f16", columns, count, a_name, b_name, adds_name)
-CONVTUNE_WGMMA_HALVES(8, 4, "%4", "%5", "%6")
-CONVTUNE_WGMMA_HALVES(16, 8, "%8", "%9", "%10")
-CONVTUNE_WGMMA_HALVES(24, 12, "%12", "%13", "%14")
-CONVTUNE_WGMMA_HALVES(32, 16, "%16", "%17", "%18")
-CONVTUNE_WGMMA_HALVES(48, 24, "%24", "%25", "%26")
-CONVTUNE_WGMMA_HALVES(64, 32, "%32", "%33", "%34")
-CONVTUNE_WGMMA_HALVES(80, 40, "%40", "%41", "%42")
-CONVTUNE_WGMMA_HALVES(96, 48, "%48", "%49", "%50")
-CONVTUNE_WGMMA_HALVES(112, 56, "%56", "%57", "%58")
-CONVTUNE_WGMMA_HALVES(128, 64, "%64", "%65", "%66")
-CONVTUNE_WGMMA_HALVES(144, 72, "%72", "%73", "%74")
-CONVTUNE_WGMMA_HALVES(160, 80, "%80", "%81", "%82")
-CONVTUNE_WGMMA_HALVES(176, 88, "%88", "%89", "%90")
-CONVTUNE_WGMMA_HALVES(192, 96, "%96", "%97", "%98")
-CONVTUNE_WGMMA_HALVES(208, 104, "%104", "%105", "%106")
-CONVTUNE_WGMMA_HALVES(224, 112, "%112", "%113", "%114")
-CONVTUNE_WGMMA_HALVES(240, 120, "%120", "%121", "%122")
-CONVTUNE_WGMMA_HALVES(256, 128, "%128", "%129", "%130")
+#define CONVTUNE_WGMMA_HALVES(columns, count, a_name, b_name, adds_name, rows_name)       \
+  CONVTUNE_WGMMA_HALF(true, "bf16", columns, count, a_name, b_name, adds_name, rows_name) \
+  CONVTUNE_WGMMA_HALF(false, "f16", columns, count, a_name, b_name, adds_name, rows_name)
+CONVTUNE_WGMMA_HALVES(8, 4, "%4", "%5", "%6", "%7")
+CONVTUNE_WGMMA_HALVES(16, 8, "%8", "%9", "%10", "%11")
+CONVTUNE_WGMMA_HALVES(24, 12, "%12", "%13", "%14", "%15")
+CONVTUNE_WGMMA_HALVES(32, 16, "%16", "%17", "%18", "%19")
+CONVTUNE_WGMMA_HALVES(48, 24, "%24", "%25", "%26", "%27")
+CONVTUNE_WGMMA_HALVES(64, 32, "%32", "%33", "%34", "%35")
+CONVTUNE_WGMMA_HALVES(80, 40, "%40", "%41", "%42", "%43")
+CONVTUNE_WGMMA_HALVES(96, 48, "%48", "%49", "%50", "%51")
+CONVTUNE_WGMMA_HALVES(112, 56, "%56", "%57", "%58", "%59")
+CONVTUNE_WGMMA_HALVES(128, 64, "%64", "%65", "%66", "%67")
+CONVTUNE_WGMMA_HALVES(144, 72, "%72", "%73", "%74", "%75")
+CONVTUNE_WGMMA_HALVES(160, 80, "%80", "%81", "%82", "%83")
+CONVTUNE_WGMMA_HALVES(176, 88, "%88", "%89", "%90", "%91")
+CONVTUNE_WGMMA_HALVES(192, 96, "%96", "%97", "%98", "%99")
+CONVTUNE_WGMMA_HALVES(208, 104, "%104", "%105", "%106", "%107")
+CONVTUNE_WGMMA_HALVES(224, 112, "%112", "%113", "%114", "%115")
+CONVTUNE_WGMMA_HALVES(240, 120, "%120", "%121", "%122", "%123")
+CONVTUNE_WGMMA_HALVES(256, 128, "%128", "%129", "%130", "%131")
 #undef CONVTUNE_WGMMA_HALVES
 #undef CONVTUNE_WGMMA_HALF
 

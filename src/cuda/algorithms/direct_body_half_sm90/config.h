@@ -38,7 +38,7 @@ struct DirectBodyHalfSm90 {
   int consumers = 2, filter_blocks = 1;
   bool ping_pong = false;
   int channels = 64, input_stages = 2, weight_stages = 4, cluster = 1;
-  bool nchw = false;    // of the problem: y and the residual have channels first; x has them last in any case
+  bool nchw = false;    // of the problem: y and the residual have channels first; `conv` says how x lies
   bool aligned = true;  // not a choice: x, y and the residual begin at multiples of 16 bytes
   static constexpr const char* kName = "DirectBodyHalfSm90";
   template <class Self, class F>
@@ -72,24 +72,30 @@ struct DirectBodyHalfSm90 {
   }
   constexpr int folded() const { return folds() ? conv.s : 1; }  // columns in a pixel
   constexpr int depth() const { return conv.c * folded(); }      // channels of a pixel then
-  constexpr int batch() const { return pointwise() ? 1 : conv.n; }
+  constexpr int batch() const { return pointwise() && !pixels_first() ? 1 : conv.n; }
+  // An x in NCHW, of a problem that is pointwise, with rows of pixels that TMA can copy; tiles are of one
+  // image.
+  constexpr bool pixels_first() const { return !conv.nhwc; }
   constexpr BodyAxis vertical() const {
     if (pointwise()) return {1, 1, 1, 1, 1, 0};
     return {conv.h, conv.p, conv.r, conv.stride_h, conv.dilation_h, conv.pad_top};
   }
   constexpr BodyAxis horizontal() const {
-    const int pixels = conv.n * conv.h * conv.w;
+    const int pixels = (pixels_first() ? 1 : conv.n) * conv.h * conv.w;
     if (pointwise()) return {pixels, pixels, 1, 1, 1, 0};
     if (folds()) return {conv.w / conv.s, conv.q, 1, 1, 1, 0};
     return {conv.w, conv.q, conv.s, conv.stride_w, conv.dilation_w, conv.pad_left};
   }
   // TMA steps over at most 8 rows; longer strides are an extent of their own, where they divide the image.
   static constexpr int kMostStep = 8;
+  static constexpr int kLeastPixels = 128;  // of an image, where they come first: a tile has those of one
   constexpr bool splits_rows() const { return vertical().stride > kMostStep; }
   constexpr bool can_load() const {
     const bool splits = conv.h % vertical().stride == 0 && conv.pad_top == 0 && conv.dilation_h == 1 &&
                         conv.r <= vertical().stride;
-    return (!splits_rows() || splits) && horizontal().stride <= kMostStep && depth() % 8 == 0;
+    return (!splits_rows() || splits) && horizontal().stride <= kMostStep && depth() % 8 == 0 &&
+           (!pixels_first() ||
+            (pointwise() && horizontal().input % 8 == 0 && horizontal().input >= kLeastPixels));
   }
 
   // ---- The sum. A stage of x is a phase of some channels; a step is a tap of it: those from the phase's
@@ -154,15 +160,20 @@ struct DirectBodyHalfSm90 {
   constexpr int row_bytes() const { return 2 * channels; }
   constexpr int pieces() const { return channels / 8; }  // of 16 bytes, exchanged as TMA and wgmma have it
   constexpr int exchanged(int row, int piece) const { return piece ^ (row * row_bytes() / 128 % pieces()); }
-  constexpr int input_bytes() const { return box_pixels() * row_bytes(); }
+  constexpr int input_bytes() const {
+    return pixels_first() ? ceil_div(positions(), 64) * block_bytes() : box_pixels() * row_bytes();
+  }
+  // Of 64 pixels, where they come first: [block][channel][64 pixels], exchanged as rows of 128 bytes.
+  constexpr int block_bytes() const { return channels * 128; }
   // With the zeros behind a box that shared halos ask for; stages begin at multiples of 1024.
   constexpr int input_stage_bytes() const {
+    if (pixels_first()) return input_bytes();
     return round_up(greater(box_pixels(), last_pixel() + 1) * row_bytes(), 1024);
   }
 
   // ---- Columns of the products: outputs in the order of their pixels, with those between two rows; of tiles
   // 8 columns wide without these, since eight columns of an operand may lie anywhere ----
-  constexpr bool narrow() const { return columns == 8 && images == 1; }
+  constexpr bool narrow() const { return columns == 8 && images == 1 && !pixels_first(); }
   constexpr int group_pitch() const { return narrow() ? pitch() : 8; }  // pixels from eight to the next
   constexpr int column_of(int image, int row, int column) const {
     return narrow() ? row * 8 + column : pixel_of(image, row, column);
@@ -248,7 +259,7 @@ struct DirectBodyHalfSm90 {
         weight_stages > 64 || cluster < 1 || cluster > 2)
       return false;
     if (rows > vertical().output || columns > horizontal().output || images > batch()) return false;
-    if (images > 1 && rows != vertical().output) return false;
+    if (images > 1 && (rows != vertical().output || pixels_first())) return false;
     if (pitch() * horizontal().stride > 256 || images > 256 ||
         box_rows() * (splits_rows() ? 1 : vertical().stride) > 256)
       return false;

@@ -20,10 +20,10 @@ using Kernel = DirectBodyHalfSm90;
 
 constexpr int kMostCandidates = 64, kMostInputStages = 4, kMostWeightStages = 8;
 
-// Without its choices.
+// Without its choices. An x in NCHW is taken as it lies where that is possible.
 Kernel plain(const ConvProblem& problem) {
   Kernel kernel{.conv = extents_of(problem), .nchw = problem.layout == Layout::nchw};
-  kernel.conv.nhwc = true;  // as x is
+  if (!kernel.can_load()) kernel.conv.nhwc = true;
   return kernel;
 }
 
@@ -64,9 +64,9 @@ TileWork work_of(const Kernel& a) {
   } else {
     work.store = store;
   }
-  const double in_a_piece = !a.nchw                              ? std::min(a.consumer_filters(), a.conv.k)
-                            : a.columns == a.horizontal().output ? a.rows * a.columns
-                                                                 : a.columns;
+  // Neighbours store the rest of a sector at nearly the same time, in L2.
+  const int in_row = a.columns == a.horizontal().output ? a.rows * a.columns : greater(a.columns, 16);
+  const int in_a_piece = a.nchw ? in_row : lesser(a.consumer_filters(), a.conv.k);
   store_in_pieces(work, outputs_of(a.conv) / work.tiles, in_a_piece, 2);
   return work;
 }
@@ -78,14 +78,22 @@ TensorMaps maps_of(const Kernel& kernel) {
   const BodyAxis rows = kernel.vertical(), columns = kernel.horizontal();
   const int split = kernel.splits_rows() ? rows.stride : 1, step = rows.stride / split;
   const std::uint64_t pixel = 2 * wide(kernel.depth()), row = pixel * wide(columns.input);
-  const TensorMapLayout x{.extents = {wide(kernel.depth()), wide(columns.input), wide(split),
-                                      wide(rows.input / split), wide(kernel.batch())},
-                          .strides = {pixel, row, row * wide(split), row * wide(rows.input)},
-                          .box = {narrow(kernel.channels), narrow(kernel.pitch() * columns.stride), 1,
-                                  narrow(kernel.box_rows() * step), narrow(kernel.images)},
-                          .swizzle = kernel.channels == 64 ? Swizzle::bytes_128 : Swizzle::bytes_64,
-                          .type = kernel.conv.x_type,
-                          .steps = {1, narrow(columns.stride), 1, narrow(step), 1}};
+  TensorMapLayout x{.extents = {wide(kernel.depth()), wide(columns.input), wide(split),
+                                wide(rows.input / split), wide(kernel.batch())},
+                    .strides = {pixel, row, row * wide(split), row * wide(rows.input)},
+                    .box = {narrow(kernel.channels), narrow(kernel.pitch() * columns.stride), 1,
+                            narrow(kernel.box_rows() * step), narrow(kernel.images)},
+                    .swizzle = kernel.channels == 64 ? Swizzle::bytes_128 : Swizzle::bytes_64,
+                    .type = kernel.conv.x_type,
+                    .steps = {1, narrow(columns.stride), 1, narrow(step), 1}};
+  if (kernel.pixels_first()) {
+    const std::uint64_t pixels = wide(columns.input), image = 2 * pixels * wide(kernel.depth());
+    x = {.extents = {pixels, wide(kernel.depth()), wide(kernel.batch()), 1, 1},
+         .strides = {2 * pixels, image, image * wide(kernel.batch()), image * wide(kernel.batch())},
+         .box = {64, narrow(kernel.channels), 1, 1, 1},
+         .swizzle = Swizzle::bytes_128,
+         .type = kernel.conv.x_type};
+  }
   const std::uint64_t output = 2 * wide(kernel.conv.k), output_row = output * wide(columns.output);
   const TensorMapLayout y{
       .extents = {wide(kernel.conv.k), wide(columns.output), 1, wide(rows.output), wide(kernel.batch())},
@@ -141,6 +149,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
 
  private:
   ChannelsLast channels_last() const override { return {.x = true}; }
+  ChannelsLast channels_last_of(const ConvProblem& a) const override { return {.x = plain(a).conv.nhwc}; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support = needs_sm90(device); !support) return support;
     if (Support support = within(kHalfAbilities, a); !support) return support;

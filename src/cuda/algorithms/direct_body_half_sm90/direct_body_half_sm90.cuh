@@ -26,10 +26,19 @@
 
 namespace convtune::direct_body_half_sm90 {
 
+// An operand of pixels where these come first: columns of 16 channels of it are 64 pixels each, the next 64
+// pixels a block on, and eight channels are 1024 bytes.
+template <DirectBodyHalfSm90 config>
+__device__ constexpr unsigned long long pixel_rows_descriptor(unsigned address) {
+  return (address & 0x3fff) | static_cast<unsigned long long>(config.block_bytes() / 16) << 16 |
+         1024ull / 16 << 32 | 1ull << 62;
+}
+
 // An operand of pixels: rows of the stage's channels, eight that follow each other, the next eight
 // group_pitch() pixels on. Any pixel may be the first.
 template <DirectBodyHalfSm90 config>
 __device__ constexpr unsigned long long pixels_descriptor(unsigned address) {
+  if constexpr (config.pixels_first()) return pixel_rows_descriptor<config>(address);
   constexpr unsigned long long kEight = config.group_pitch() * config.row_bytes() / 16;
   return (address & 0x3fff) | 1ull << 16 | kEight << 32 | (config.row_bytes() == 128 ? 1ull : 2ull) << 62;
 }
@@ -54,6 +63,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
   constexpr auto kAt = config.smem();
   constexpr bool kBf16 = config.conv.x_type == ElementType::bf16, kStay = config.weights_stay();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
+  constexpr int kSixteen = config.pixels_first() ? 2048 / 16 : 32 / 16;  // channels of pixels
   const int first_filter = config.ping_pong ? 0 : consumer * config.consumer_filters();
   const unsigned long long pixels = pixels_descriptor<config>((smem + kAt.inputs) / 16);
   const unsigned long long filters = ptx::wgmma_descriptor_exchanged<config.row_bytes()>(
@@ -92,8 +102,8 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
         for_constants<0, config.products()>([&](auto k) {
           for_constants<0, config.filter_blocks>([&](auto block) {
             constexpr int kBlock = block.value * 64 * config.row_bytes() / 16;
-            ptx::WgmmaHalfShared<kBf16, config.positions()>::multiply(
-                sums[block.value], a + kBlock + 2 * k.value, b + 2 * k.value, k.value > 0 || step > 0);
+            ptx::WgmmaHalfShared<kBf16, config.positions(), config.pixels_first()>::multiply(
+                sums[block.value], a + kBlock + 2 * k.value, b + kSixteen * k.value, k.value > 0 || step > 0);
           });
         });
         ptx::wgmma_commit();

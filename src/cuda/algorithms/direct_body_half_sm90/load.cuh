@@ -63,7 +63,11 @@ __device__ void load_inputs(const Maps& maps, unsigned smem) {
       const int first_row = kRows.phase(config.first_row(stage));
       const int column =
           (at.column - kColumns.before()) * kColumns.stride + kColumns.phase(config.first_column(stage));
-      if constexpr (config.splits_rows())
+      if constexpr (config.pixels_first())
+        for (int i = 0; i < config.input_bytes() / config.block_bytes(); ++i)
+          ptx::load_box_if(to + i * config.block_bytes(), &maps.x, at.column + 64 * i,
+                           config.first_channel(stage), at.image, 0, 0, full, mine);
+      else if constexpr (config.splits_rows())
         ptx::load_box_if(to, &maps.x, config.first_channel(stage), column, first_row, at.row - kRows.before(),
                          at.image, full, mine);
       else
@@ -74,12 +78,34 @@ __device__ void load_inputs(const Maps& maps, unsigned smem) {
   }
 }
 
+// Channels of a tile's pixels, where these come first.
+template <DirectBodyHalfSm90 config>
+__device__ void load_pixel_rows(const unsigned short* __restrict__ x, unsigned to,
+                                const DirectBodyHalfSm90::Corner& at, int first_channel, int thread) {
+  constexpr int kPixels = config.horizontal().input, kDepth = config.depth();
+#pragma unroll 1
+  for (int i = thread; i < config.input_bytes() / 16; i += kLoadingThreads) {
+    const int row = i / 8, piece = i % 8, channel = row % config.channels;
+    const int pixel = at.column + row / config.channels * 64 + piece * 8;
+    unsigned words[4] = {0, 0, 0, 0};
+    if (at.image < config.batch() && first_channel + channel < kDepth) {
+      const unsigned short* const from =
+          x + (1LL * at.image * kDepth + first_channel + channel) * kPixels + pixel;
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+        if (pixel + j < kPixels) words[j / 2] |= static_cast<unsigned>(from[j]) << j % 2 * 16;
+    }
+    ptx::st_shared_v4(to + row * 128 + 16 * (piece ^ row % 8), words);
+  }
+}
+
 // The same for an x that may begin anywhere, by kLoadingThreads: `thread` of them, an element at a time.
 template <DirectBodyHalfSm90 config>
 __device__ void load_inputs_anywhere(const unsigned short* __restrict__ x, unsigned smem, int thread) {
   constexpr auto kAt = config.smem();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
   constexpr int kPieces = config.pieces(), kDepth = config.depth();
+  constexpr int kPixelPieces = config.pixels_first() ? 0 : config.box_pixels() * kPieces;
   const Place<config> place;
   Ring<config.input_stages> ring;
 #pragma unroll 1
@@ -91,8 +117,10 @@ __device__ void load_inputs_anywhere(const unsigned short* __restrict__ x, unsig
       const unsigned to = smem + kAt.inputs + ring.slot * config.input_stage_bytes();
       const int row_phase = kRows.phase(config.first_row(stage));
       const int column_phase = kColumns.phase(config.first_column(stage));
+      if constexpr (config.pixels_first())
+        load_pixel_rows<config>(x, to, at, config.first_channel(stage), thread);
 #pragma unroll 1
-      for (int i = thread; i < config.box_pixels() * kPieces; i += kLoadingThreads) {
+      for (int i = thread; i < kPixelPieces; i += kLoadingThreads) {
         const int pixel = i / kPieces, piece = i % kPieces, line = pixel / config.pitch();
         const int image = at.image + line / config.box_rows();
         const int row = (at.row - kRows.before() + line % config.box_rows()) * kRows.stride + row_phase;
