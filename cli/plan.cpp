@@ -103,6 +103,8 @@ struct PlanCommand {
                       label(found.problem), on.name, on.product);
       fmt::print("{}{}\n{}", i > 0 ? "\n" : "", wrapped(printable(title), style.width, 2),
                  estimate_table(found, style));
+      for (const auto& [name, remark] : found.remarks)
+        fmt::print("{}\n", wrapped(fmt::format("{} {}", name, printable(remark)), style.width, 2));
       for (const auto& [name, why] : found.refusals)
         fmt::print("{}\n", wrapped(fmt::format("{} steps aside: {}", name, printable(why)), style.width, 2));
       if (found.not_tried > 0)

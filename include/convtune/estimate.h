@@ -29,6 +29,7 @@ struct TargetPlan {
   ConvProblem problem;                                        // precision resolved
   std::vector<CandidateEstimate> candidates;                  // best estimate first, failures last
   std::vector<std::pair<std::string, std::string>> refusals;  // algorithm, why it steps aside
+  std::vector<std::pair<std::string, std::string>> remarks;   // algorithm, what it does beside its kernel
   std::int64_t not_tried = 0;                                 // configs beyond the limit
 };
 

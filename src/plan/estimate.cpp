@@ -108,6 +108,8 @@ TargetPlan plan_for_target(const ConvProblem& problem, const Target& target,
       plan.refusals.emplace_back(algorithm->name(), support.reason());
       continue;
     }
+    if (const std::string remark = algorithm->remark(plan.problem); !remark.empty())
+      plan.remarks.emplace_back(algorithm->name(), remark);
     all.emplace_back(algorithm, algorithm->candidates(plan.problem, device));
     configs += static_cast<std::int64_t>(all.back().second.size());
   }

@@ -45,6 +45,8 @@ int input_at(const ConvExtents& a, int image, int row, int column, int channel) 
 int viewed_at(const Kernel& kernel, int image, int row, int column, int channel) {
   const ConvExtents& a = kernel.conv;
   if (channel >= kernel.depth()) return 0;
+  if (kernel.pixels_first())
+    return column < a.h * a.w ? input_at(a, image, column / a.w, column % a.w, channel) : 0;
   if (kernel.pointwise()) {
     if (image != 0 || row != 0 || column < 0) return 0;
     return input_at(a, column / (a.h * a.w), column / a.w % a.h, column % a.w, channel);
@@ -52,6 +54,19 @@ int viewed_at(const Kernel& kernel, int image, int row, int column, int channel)
   if (kernel.folds())
     return column < 0 ? 0 : input_at(a, image, row, column * a.s + channel / a.c, channel % a.c);
   return input_at(a, image, row, column, channel);
+}
+
+// Of an x in NCHW: blocks of 64 pixels, each a row of 128 bytes a channel.
+std::vector<int> loaded_pixel_rows(const Kernel& kernel, const Kernel::Corner& corner, int stage) {
+  std::vector<int> loaded(static_cast<std::size_t>(kernel.input_stage_bytes() / 2));
+  for (int i = 0; i < static_cast<int>(loaded.size()); ++i) {
+    const int byte = 2 * i, row = byte / 128, address = byte ^ row % 8 << 4;
+    const int pixel = row / kernel.channels * 64 + i % 64;
+    loaded[static_cast<std::size_t>(address / 2)] =
+        viewed_at(kernel, corner.image, 0, corner.column + pixel,
+                  kernel.first_channel(stage) + kernel.stage_channel(row % kernel.channels));
+  }
+  return loaded;
 }
 
 // Where hardware has a byte of an operand: of its rows of 64 or 128 bytes, 16-byte pieces are exchanged by
@@ -105,7 +120,8 @@ void expect_computes(const Kernel& kernel) {
       std::vector<int> sums(static_cast<std::size_t>(kernel.positions() * kernel.filters()));
       int step = 0;
       for (int stage = 0; stage < kernel.stages(); ++stage) {
-        const std::vector<int> input = loaded_input(kernel, corner, stage);
+        const std::vector<int> input = kernel.pixels_first() ? loaded_pixel_rows(kernel, corner, stage)
+                                                             : loaded_input(kernel, corner, stage);
         for (int r = kernel.first_row(stage); r < rows.filter; r += rows.period())
           for (int s = kernel.first_column(stage); s < columns.filter; s += columns.period(), ++step) {
             const long long weights =
@@ -114,8 +130,12 @@ void expect_computes(const Kernel& kernel) {
               const int pixel = position / 8 * kernel.group_pitch() + position % 8 + kernel.tap_pixel(r, s);
               for (int filter = 0; filter < kernel.filters(); ++filter)
                 for (int i = 0; i < kernel.products() * 16; ++i) {
+                  const int row = position / 64 * kernel.channels + i;  // where pixels come first
+                  const int byte = row * 128 + position % 64 * 2;
                   const auto from = static_cast<std::size_t>(
-                      hardware_address(kernel, pixel * kernel.row_bytes() + 2 * i) / 2);
+                      (kernel.pixels_first() ? byte ^ row % 8 << 4
+                                             : hardware_address(kernel, pixel * kernel.row_bytes() + 2 * i)) /
+                      2);
                   const int weight = packed[static_cast<std::size_t>(
                       weights + hardware_address(kernel, filter * kernel.row_bytes() + 2 * i) / 2)];
                   sums[static_cast<std::size_t>(position * kernel.filters() + filter)] +=
@@ -182,6 +202,61 @@ TEST(DirectBodyHalfSm90, ComputesPatchesAndPixels) {
   for (const int columns : {16, 50}) {
     choices.columns = columns;
     expect_computes(kernel_for("mb2ic72ih5iw7oc70kh1", choices));
+  }
+}
+
+TEST(DirectBodyHalfSm90, ComputesPixelsInNchw) {
+  Kernel choices{.rows = 1, .consumers = 1};
+  for (const int channels : {32, 64})
+    for (const int columns : {48, 128, 160}) {
+      choices.columns = columns, choices.channels = channels, choices.weight_stages = 3;
+      for (const char* text : {"mb2ic72ih12iw14oc70kh1", "mb2ic72ih14oc7kh1", "mb1ic24ih14iw13oc5kh1"}) {
+        Kernel kernel = kernel_for(text, choices);
+        kernel.nchw = true, kernel.conv.nhwc = false;
+        SCOPED_TRACE(text + (" " + to_string(to_config(kernel))));
+        expect_computes(kernel);
+      }
+    }
+}
+
+// In NCHW outputs leave in runs: neighbours in a tile's positions and in y, there and here at multiples.
+TEST(DirectBodyHalfSm90, StoresRunsOfNeighbours) {
+  for (const char* text : {"mb2ic64ih56oc64kh3ph1", "mb2ic64ih28oc64kh3ph1", "mb2ic64ih27oc64kh5ph2",
+                           "mb2ic64ih56oc64kh1", "mb9ic64ih14oc64kh1", "mb2ic64ih56oc64kh3sh2ph1"}) {
+    ConvProblem problem = half(text);
+    problem.layout = Layout::nchw;
+    int longest = 0;
+    for (const Config& config : algorithm().candidates(problem, gpu())) {
+      Kernel kernel = kernel_for(text, {});
+      kernel.nchw = true;
+      kernel.conv.nhwc = !kernel.pointwise() || kernel.conv.h < 16;
+      kernel = from_config(config, kernel);
+      SCOPED_TRACE(to_string(to_config(kernel)));
+      const ConvExtents& a = kernel.conv;
+      const int run = kernel.run(), plane = kernel.pointwise() ? a.p * a.q : a.q;
+      longest = std::max(longest, run);
+      ASSERT_EQ(kernel.columns % run, 0);
+      ASSERT_EQ(plane % run, 0);
+      for (int output = 0; output < kernel.tile_outputs(); output += run) {
+        const auto position = [&](int of) {
+          return kernel.column_of(of / (kernel.rows * kernel.columns), of / kernel.columns % kernel.rows,
+                                  of % kernel.columns);
+        };
+        ASSERT_EQ(position(output) % kernel.piece(), 0);
+        for (int i = 0; i < run; ++i) {
+          ASSERT_EQ(position(output + i), position(output) + i);
+          ASSERT_EQ(kernel.output_of(position(output + i)), output + i);
+        }
+      }
+      ASSERT_EQ(kernel.staged_pitch() / 16 % 2, 1) << "eight rows would meet at a bank";
+      kernel.aligned = false;
+      ASSERT_EQ(kernel.run(), 1);
+    }
+    EXPECT_EQ(longest, problem.q() % 8 == 0 || (problem.r == 1 && problem.h % 4 == 0) ? 8
+                       : problem.q() % 4 == 0                                         ? 4
+                       : problem.h == 14                                              ? 4
+                                                                                      : 1)
+        << text;
   }
 }
 

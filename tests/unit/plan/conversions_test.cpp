@@ -56,7 +56,7 @@ TEST(Conversions, LeaveAloneWhatAKernelHasInBothLayouts) {
   EXPECT_EQ(first_plan(algorithm, pointwise).run.size(), 1u);
   EXPECT_EQ(algorithm.remark(pointwise), "");
   for (const char* line :
-       {"mb4ic64ih14oc96kh1 dtype=bf16", "mb4ic64ih8oc96kh1 dtype=bf16", "mb4ic64ih28oc96kh1sh2 dtype=bf16"})
+       {"mb4ic64ih15oc96kh1 dtype=bf16", "mb4ic64ih8oc96kh1 dtype=bf16", "mb4ic64ih28oc96kh1sh2 dtype=bf16"})
     EXPECT_EQ(first_plan(algorithm, tf32(line)).run.size(), 2u) << line;
 }
 

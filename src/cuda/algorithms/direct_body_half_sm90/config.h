@@ -94,8 +94,7 @@ struct DirectBodyHalfSm90 {
     const bool splits = conv.h % vertical().stride == 0 && conv.pad_top == 0 && conv.dilation_h == 1 &&
                         conv.r <= vertical().stride;
     return (!splits_rows() || splits) && horizontal().stride <= kMostStep && depth() % 8 == 0 &&
-           (!pixels_first() ||
-            (pointwise() && horizontal().input % 8 == 0 && horizontal().input >= kLeastPixels));
+           (!pixels_first() || (pointwise() && row_channels() <= 4 && horizontal().input >= kLeastPixels));
   }
 
   // ---- The sum. A stage of x is a phase of some channels; a step is a tap of it: those from the phase's
@@ -107,7 +106,10 @@ struct DirectBodyHalfSm90 {
   constexpr int first_column(int stage) const { return stage % horizontal().phases(); }
   constexpr int taps() const { return vertical().filter * horizontal().filter; }
   constexpr int steps() const { return ceil_div(depth(), channels) * taps(); }
-  constexpr int products() const { return ceil_div(lesser(depth(), channels), 16); }  // of 16, in a step
+  constexpr int products() const {  // of 16, in a step
+    const bool all = pixels_first() && row_channels() > 1;
+    return ceil_div(all ? channels : lesser(depth(), channels), 16);
+  }
   // The tap that is so many-th of some channels.
   constexpr int tap_of(int step) const {
     for (int stage = 0; stage < phases(); ++stage)
@@ -163,8 +165,15 @@ struct DirectBodyHalfSm90 {
   constexpr int input_bytes() const {
     return pixels_first() ? ceil_div(positions(), 64) * block_bytes() : box_pixels() * row_bytes();
   }
-  // Of 64 pixels, where they come first: [block][channel][64 pixels], exchanged as rows of 128 bytes.
+  // Of 64 pixels, where they come first: [block][channel][64 pixels], exchanged as rows of 128 bytes. TMA
+  // copies rows of whole 16 bytes, which the pixels of one or of several channels are: a stage has the first
+  // of each several, then the second.
   constexpr int block_bytes() const { return channels * 128; }
+  constexpr int row_channels() const { return 8 / gcd(8, conv.h * conv.w); }
+  constexpr int stage_channel(int row) const {
+    const int several = pixels_first() ? row_channels() : 1, each = channels / several;
+    return row % each * several + row / each;
+  }
   // With the zeros behind a box that shared halos ask for; stages begin at multiples of 1024.
   constexpr int input_stage_bytes() const {
     if (pixels_first()) return input_bytes();
@@ -245,7 +254,7 @@ struct DirectBodyHalfSm90 {
     const int step = static_cast<int>(i / (filters() * channels) % steps());
     const int filter = static_cast<int>(i / tile_weights()) * filters() + row;
     const int piece = exchanged(row, static_cast<int>(i / 8 % pieces()));
-    const int channel = step / taps() * channels + piece * 8 + static_cast<int>(i % 8);
+    const int channel = step / taps() * channels + stage_channel(piece * 8 + static_cast<int>(i % 8));
     if (filter >= conv.k || channel >= depth()) return -1;
     const int tap = tap_of(step % taps()) * folded() + channel / conv.c;
     return (1LL * filter * conv.c + channel % conv.c) * conv.r * conv.s + tap;
