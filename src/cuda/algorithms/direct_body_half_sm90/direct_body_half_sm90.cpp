@@ -133,7 +133,8 @@ std::vector<std::array<int, 3>> shapes_of(Kernel kernel, int positions) {
   };
   const int height = kernel.vertical().output, width = kernel.horizontal().output;
   if (height == 1) {
-    for (int columns = positions; columns >= 64; columns -= 16) add(1, 1, std::min(columns, width));
+    const int most = std::min(positions, width), least = std::min(64, most);
+    for (int columns = most; columns >= least; columns = round_up(columns, 16) - 16) add(1, 1, columns);
     return shapes;
   }
   std::set<int> some = parts_of(width, 8, std::min(positions, 128));
