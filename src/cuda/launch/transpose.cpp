@@ -9,8 +9,7 @@
 
 namespace convtune::cuda {
 
-static_assert(TransposeConfig::kThreads == WideTranspose<2>::kThreads &&
-              TransposeConfig::kThreads == WideTranspose<4>::kThreads);
+static_assert(TransposeConfig::kThreads == WideTranspose<2, 64>::kThreads);
 
 Transpose::Transpose(const DeviceInfo& device, const Transposition& what) : what_(what) {
   if (is_copy()) return;

@@ -44,30 +44,42 @@ __global__ void __launch_bounds__(TransposeConfig::kThreads)
 }
 
 // All other matrices. Whether rows of either can be moved 16 bytes at a time depends on extents and pointers
-// alone, and so is the same for all threads.
-template <class Element>
-__global__ void __launch_bounds__(WideTranspose<sizeof(Element)>::kThreads)
+// alone, and so is the same for all threads. Loads come before everything else, so that all are under way at
+// once: those outside of the matrix are of its last row or column, and go nowhere.
+template <class Element, int cols_of_tile>
+__global__ void __launch_bounds__(WideTranspose<sizeof(Element), cols_of_tile>::kThreads)
     transpose_wide(const Element* __restrict__ input, Element* __restrict__ output, long long rows,
                    long long cols, unsigned row_tiles, unsigned col_tiles) {
-  using T = WideTranspose<sizeof(Element)>;
-  constexpr int kVectors = T::kCols / T::kOfVector, kPieces = T::kWords / 4;
+  using T = WideTranspose<sizeof(Element), cols_of_tile>;
+  constexpr int kPieces = T::kWords / 4;
   __shared__ __align__(16) unsigned tile[T::kCols * T::kWords];
   const TransposePlace first(T::kRows, T::kCols, rows, cols, row_tiles, col_tiles);
   input += first.matrix, output += first.matrix;
   const auto aligned = [](const void* pointer) {
     return reinterpret_cast<unsigned long long>(pointer) % 16 == 0;
   };
+  const auto row_of = [&](int word, int e) {
+    const long long row = first.row + word * T::kOfWord + e;
+    return input + (row < rows ? row : rows - 1) * cols;
+  };
 
   if (cols % T::kOfVector == 0 && aligned(input)) {
+    constexpr int kVectors = T::kCols / T::kOfVector * T::kWords / T::kThreads;  // of a thread
+    const auto col_of = [](int i) { return i % 8 * T::kOfVector + i / (8 * T::kWords) * 8 * T::kOfVector; };
+    const auto word_of = [](int i) { return i / 8 % T::kWords; };
+    uint4 vectors[kVectors][T::kOfWord];
 #pragma unroll
-    for (int i = threadIdx.x; i < kVectors * T::kWords; i += T::kThreads) {
-      const int col = i % 8 * T::kOfVector + i / (8 * T::kWords) * 8 * T::kOfVector, word = i / 8 % T::kWords;
-      if (first.col + col >= cols) continue;
-      uint4 vectors[T::kOfWord] = {};
+    for (int v = 0; v < kVectors; ++v)
 #pragma unroll
-      for (int e = 0; e < T::kOfWord; ++e)
-        if (const long long row = first.row + word * T::kOfWord + e; row < rows)
-          vectors[e] = *reinterpret_cast<const uint4*>(input + row * cols + first.col + col);
+      for (int e = 0; e < T::kOfWord; ++e) {
+        const int i = threadIdx.x + v * T::kThreads;
+        const long long col = first.col + col_of(i);
+        vectors[v][e] =
+            *reinterpret_cast<const uint4*>(row_of(word_of(i), e) + (col < cols ? col : cols - T::kOfVector));
+      }
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const int i = threadIdx.x + v * T::kThreads, col = col_of(i), word = word_of(i);
       const auto put = [&](int j, unsigned low, unsigned high) {  // the words of four bytes of each row
         if constexpr (T::kOfWord == 1) {
           tile[T::at(col + j, word)] = low;
@@ -76,20 +88,27 @@ __global__ void __launch_bounds__(WideTranspose<sizeof(Element)>::kThreads)
           tile[T::at(col + 2 * j + 1, word)] = __byte_perm(low, high, 0x7632);
         }
       };
-      const uint4 low = vectors[0], high = vectors[T::kOfWord - 1];
+      const uint4 low = vectors[v][0], high = vectors[v][T::kOfWord - 1];
       put(0, low.x, high.x), put(1, low.y, high.y), put(2, low.z, high.z), put(3, low.w, high.w);
     }
   } else {
+    constexpr int kAtOnce = 8;  // words of a thread
+#pragma unroll 1
+    for (int begin = threadIdx.x; begin < T::kCols * T::kWords; begin += kAtOnce * T::kThreads) {
+      unsigned words[kAtOnce];
 #pragma unroll
-    for (int i = threadIdx.x; i < T::kCols * T::kWords; i += T::kThreads) {
-      const int col = i % T::kCols, word = i / T::kCols;
-      if (first.col + col >= cols) continue;
-      unsigned value = 0;
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int i = begin + j * T::kThreads;
+        const long long col = first.col + i % T::kCols, known = col < cols ? col : cols - 1;
+        words[j] = row_of(i / T::kCols, 0)[known];
+        if constexpr (T::kOfWord == 2)
+          words[j] |= static_cast<unsigned>(row_of(i / T::kCols, 1)[known]) << 16;
+      }
 #pragma unroll
-      for (int e = 0; e < T::kOfWord; ++e)
-        if (const long long row = first.row + word * T::kOfWord + e; row < rows)
-          value |= static_cast<unsigned>(input[row * cols + first.col + col]) << 16 * e;
-      tile[T::at(col, word)] = value;
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int i = begin + j * T::kThreads;
+        tile[T::at(i % T::kCols, i / T::kCols)] = words[j];
+      }
     }
   }
   __syncthreads();
@@ -103,7 +122,7 @@ __global__ void __launch_bounds__(WideTranspose<sizeof(Element)>::kThreads)
             *reinterpret_cast<const uint4*>(tile + T::at(col, 4 * piece));
     }
   } else {
-#pragma unroll
+#pragma unroll 8
     for (int i = threadIdx.x; i < T::kCols * T::kRows; i += T::kThreads) {
       const int col = i / T::kRows, row = i % T::kRows;
       if (first.col + col < cols && first.row + row < rows)

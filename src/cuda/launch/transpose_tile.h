@@ -30,11 +30,15 @@ struct TransposeConfig {
 
 // The tile of every other matrix, moved 16 bytes at a time. In shared memory it stands column after column,
 // each 32 words: a word is an element, or two halves of neighbouring rows.
-template <int element_bytes>
+template <int element_bytes, int cols>
 struct WideTranspose {
-  static constexpr int kThreads = 256, kWords = 32, kCols = 64;
+  static constexpr int kThreads = 256, kWords = 32, kCols = cols;
   static constexpr int kOfWord = 4 / element_bytes, kOfVector = 16 / element_bytes;  // elements
   static constexpr int kRows = kWords * kOfWord;
+  // Of 64 and 128: a narrow matrix leaves less of a narrower tile idle.
+  static constexpr int cols_for(long long matrix_cols) {
+    return element_bytes == 2 && matrix_cols > 64 ? 128 : 64;
+  }
 
   // Pieces of four words change places, so that neither eight columns, kOfVector apart, of four words nor the
   // eight pieces of one column meet at a bank.

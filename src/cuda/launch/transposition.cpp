@@ -16,8 +16,9 @@ Tile tile_of(const Transposition& what) {
     const TransposeConfig config = TransposeConfig::for_matrix(what.rows, what.cols);
     return {config.tile_rows, config.tile_cols};
   }
-  if (what.element_bytes == 2) return {WideTranspose<2>::kRows, WideTranspose<2>::kCols};
-  return {WideTranspose<4>::kRows, WideTranspose<4>::kCols};
+  if (what.element_bytes == 2)
+    return {WideTranspose<2, 64>::kRows, WideTranspose<2, 64>::cols_for(what.cols)};
+  return {WideTranspose<4, 64>::kRows, WideTranspose<4, 64>::cols_for(what.cols)};
 }
 
 std::int64_t parts(std::int64_t whole, std::int64_t part) {
@@ -36,8 +37,9 @@ std::int64_t Transposition::col_tiles() const {
 
 std::string Transposition::kernel() const {
   const char* const element = element_bytes == 2 ? "unsigned short" : "unsigned";
-  if (!TransposeConfig::is_narrow(rows, cols)) return fmt::format("convtune::transpose_wide<{}>", element);
   const Tile tile = tile_of(*this);
+  if (!TransposeConfig::is_narrow(rows, cols))
+    return fmt::format("convtune::transpose_wide<{},{}>", element, tile.cols);
   return fmt::format("convtune::transpose<convtune::TransposeConfig{{.tile_rows={},.tile_cols={}}},{}>",
                      tile.rows, tile.cols, element);
 }

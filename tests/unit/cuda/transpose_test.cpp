@@ -44,9 +44,9 @@ TEST(Transpose, TilesFitTheMatrix) {
 
 // Eight lanes have the vectors of a row, four the words of a column: a warp writes the same element of each
 // vector at once. Reading, a quarter of a warp has the eight pieces of a column.
-template <int element_bytes>
+template <int element_bytes, int cols>
 void expect_banks_of_their_own() {
-  using T = WideTranspose<element_bytes>;
+  using T = WideTranspose<element_bytes, cols>;
   std::set<int> all;
   for (int col = 0; col < T::kCols; ++col)
     for (int word = 0; word < T::kWords; ++word) all.insert(T::at(col, word));
@@ -72,20 +72,21 @@ void expect_banks_of_their_own() {
 }
 
 TEST(Transpose, WideTilesMeetAtNoBank) {
-  expect_banks_of_their_own<2>();
-  expect_banks_of_their_own<4>();
+  expect_banks_of_their_own<2, 64>();
+  expect_banks_of_their_own<2, 128>();
+  expect_banks_of_their_own<4, 64>();
 }
 
 TEST(Transpose, CountsTilesAndBlocks) {
   const cuda::Transposition halves{.batch = 64, .rows = 128, .cols = 784, .element_bytes = 2};
   EXPECT_EQ(halves.row_tiles(), 2);
-  EXPECT_EQ(halves.col_tiles(), 13);
-  EXPECT_EQ(halves.blocks(), 64 * 2 * 13);
+  EXPECT_EQ(halves.col_tiles(), 7);
+  EXPECT_EQ(halves.blocks(), 64 * 2 * 7);
   EXPECT_EQ(halves.bytes(), 64u * 128 * 784 * 2);
-  EXPECT_EQ(halves.kernel(), "convtune::transpose_wide<unsigned short>");
+  EXPECT_EQ(halves.kernel(), "convtune::transpose_wide<unsigned short,128>");
   const cuda::Transposition floats{.batch = 2, .rows = 33, .cols = 65, .element_bytes = 4};
   EXPECT_EQ(floats.blocks(), 2 * 2 * 2);
-  EXPECT_EQ(floats.kernel(), "convtune::transpose_wide<unsigned>");
+  EXPECT_EQ(floats.kernel(), "convtune::transpose_wide<unsigned,64>");
   const cuda::Transposition image{.batch = 2, .rows = 3, .cols = 50176, .element_bytes = 2};
   EXPECT_NE(image.kernel().find("tile_rows=3,"), std::string::npos) << image.kernel();
   EXPECT_TRUE((cuda::Transposition{.rows = 1, .cols = 9}).is_copy());
@@ -99,11 +100,12 @@ TEST(Transpose, CompilesForEveryArchitecture) {
     job.kernels.clear();
     std::vector<std::int64_t> smem_bytes;
     for (const std::int64_t bytes : {2, 4})
-      for (const auto& [rows, cols] : {std::pair{3, 1000}, {31, 1000}, {1000, 3}, {1000, 1000}}) {
+      for (const auto& [rows, cols] : {std::pair{3, 1000}, {31, 1000}, {1000, 3}, {1000, 50}, {1000, 1000}}) {
         job.kernels.push_back(
             cuda::Transposition{.rows = rows, .cols = cols, .element_bytes = bytes}.kernel());
         const TransposeConfig config = TransposeConfig::for_matrix(rows, cols);
         smem_bytes.push_back(TransposeConfig::is_narrow(rows, cols) ? config.tile_rows * config.pitch() * 4
+                             : bytes == 2 && cols == 1000           ? 16384
                                                                     : 8192);
       }
     const cuda::CompiledModule module = cuda::compile(job, false);

@@ -16,45 +16,54 @@ using Sums = float[config.filter_blocks][config.positions() / 2];
 template <DirectBodyHalfSm90 config>
 using Biases = float[config.filter_blocks][2];
 
-// A run of halves beside each other: in global memory from a multiple of as many on, in shared memory from a
-// multiple of kPiece.
-template <int kRun, int kPiece>
-__device__ __forceinline__ void copy_run_to_shared(unsigned to, const unsigned short* __restrict__ from) {
-  if constexpr (kRun == 1) {
-    ptx::st_shared_u16(to, *from);
-  } else if constexpr (kPiece == 8) {
-    const uint4 run = *reinterpret_cast<const uint4*>(from);
-    ptx::st_shared_v4(to, {run.x, run.y, run.z, run.w});
-  } else {
-#pragma unroll
-    for (int i = 0; i < kRun / 2; ++i) {
-      const unsigned two = reinterpret_cast<const unsigned*>(from)[i];
-      if constexpr (kPiece > 1) ptx::st_shared(to + 4 * i, two);
-      if constexpr (kPiece == 1)
-        ptx::st_shared_u16(to + 4 * i, two), ptx::st_shared_u16(to + 4 * i + 2, two >> 16);
+// Halves beside each other: in a tensor from a multiple of as many on, in shared memory of kPiece.
+template <int kHalves, int kPiece>
+struct Run {
+  static constexpr int kWords = greater(kHalves / 2, 1);
+  unsigned words[kWords];
+
+  __device__ __forceinline__ void load(const unsigned short* __restrict__ from) {
+    if constexpr (kHalves == 1) words[0] = *from;
+    if constexpr (kHalves == 2) words[0] = *reinterpret_cast<const unsigned*>(from);
+    if constexpr (kHalves == 4) {
+      const uint2 two = *reinterpret_cast<const uint2*>(from);
+      words[0] = two.x, words[1] = two.y;
+    }
+    if constexpr (kHalves == 8) {
+      const uint4 four = *reinterpret_cast<const uint4*>(from);
+      words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w;
     }
   }
-}
-template <int kRun, int kPiece>
-__device__ __forceinline__ void copy_run_from_shared(unsigned short* __restrict__ to, unsigned from) {
-  unsigned run[4];
-  if constexpr (kPiece == 8) {
-    ptx::ld_shared_v4(run, from);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kRun / 2; ++i)
-      run[i] = kPiece > 1 ? ptx::ld_shared(from + 4 * i)
-                          : ptx::ld_shared_u16(from + 4 * i) | ptx::ld_shared_u16(from + 4 * i + 2) << 16;
+  __device__ __forceinline__ void store(unsigned short* __restrict__ to) const {
+    if constexpr (kHalves == 1) *to = static_cast<unsigned short>(words[0]);
+    if constexpr (kHalves == 2) *reinterpret_cast<unsigned*>(to) = words[0];
+    if constexpr (kHalves == 4) *reinterpret_cast<uint2*>(to) = {words[0], words[1]};
+    if constexpr (kHalves == 8) *reinterpret_cast<uint4*>(to) = {words[0], words[1], words[2], words[3]};
   }
-  if constexpr (kRun == 8)
-    *reinterpret_cast<uint4*>(to) = {run[0], run[1], run[2], run[3]};
-  else if constexpr (kRun == 4)
-    *reinterpret_cast<uint2*>(to) = {run[0], run[1]};
-  else if constexpr (kRun == 2)
-    *reinterpret_cast<unsigned*>(to) = run[0];
-  else
-    *to = static_cast<unsigned short>(ptx::ld_shared_u16(from));
-}
+  __device__ __forceinline__ void load_shared(unsigned from) {
+    if constexpr (kPiece == 8) {
+      ptx::ld_shared_v4(words, from);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        words[i] = kPiece > 1 ? ptx::ld_shared(from + 4 * i) : ptx::ld_shared_u16(from + 4 * i);
+        if constexpr (kHalves > 1 && kPiece == 1) words[i] |= ptx::ld_shared_u16(from + 4 * i + 2) << 16;
+      }
+    }
+  }
+  __device__ __forceinline__ void store_shared(unsigned to) const {
+    if constexpr (kPiece == 8) {
+      ptx::st_shared_v4(to, words);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        if constexpr (kPiece > 1) ptx::st_shared(to + 4 * i, words[i]);
+        if constexpr (kPiece == 1) ptx::st_shared_u16(to + 4 * i, words[i]);
+        if constexpr (kHalves > 1 && kPiece == 1) ptx::st_shared_u16(to + 4 * i + 2, words[i] >> 16);
+      }
+    }
+  }
+};
 
 template <DirectBodyHalfSm90 config>
 struct Store {
@@ -103,22 +112,45 @@ struct Store {
   __device__ __forceinline__ unsigned staged_row(int filter) const {
     return staging + filter * config.staged_pitch();
   }
-  // f(address, offset) for this lane's runs of its warp's filters, of those that are.
-  template <class F>
-  __device__ __forceinline__ void for_runs(const F& f) const {
-    constexpr int kRun = config.run(), kRuns = config.tile_outputs() / kRun;
+
+  // Outputs of this warp's filters, between there and a tensor in NCHW: lanes have runs of one filter, or of
+  // several where those are few, and keep their place from filter to filter.
+  template <bool kToTensor, class Half>
+  __device__ __forceinline__ void move_runs(Half* __restrict__ tensor) const {
+    constexpr int kRun = config.run(), kRuns = config.tile_outputs() / kRun, kPlane = a.p * a.q;
+    constexpr int kAbreast = kRuns > 16 ? 1 : kRuns > 8 ? 2 : kRuns > 4 ? 4 : 8, kLanes = 32 / kAbreast;
+    constexpr int kSteps = kBlocks * 16 / kAbreast, kAtOnce = kRun == 8 ? 2 : lesser(4, kSteps);
+    const int lane = thread % 32, first_filter = thread / 32 * 16 + lane / kLanes;
 #pragma unroll 1
-    for (int i = thread % 32; i < kBlocks * 16 * kRuns; i += 32) {
-      const int row_of_warp = i / kRuns, first = i % kRuns * kRun;
-      const int own = row_of_warp / 16 * 64 + thread / 32 * 16 + row_of_warp % 16;
-      const int image = first / (config.rows * config.columns), row = first / config.columns % config.rows;
-      const int column = first % config.columns, filter = corner.filter + own;
+    for (int run = lane % kLanes; run < kRuns; run += kLanes) {
+      const int image = run * kRun / (config.rows * config.columns);
+      const int row = run * kRun / config.columns % config.rows, column = run * kRun % config.columns;
       if (corner.image + image >= config.batch() || corner.row + row >= kRows ||
-          corner.column + column >= kColumns || filter >= a.k)
+          corner.column + column >= kColumns)
         continue;
       const auto pixel =
           (kOne * (corner.image + image) * kRows + corner.row + row) * kColumns + corner.column + column;
-      f(staged_row(own) + 2 * config.column_of(image, row, column), offset(pixel, filter));
+      Half* const first = tensor + offset(pixel, corner.filter + first_filter);
+      const unsigned at = staged_row(first_filter) + 2 * config.column_of(image, row, column);
+#pragma unroll 1
+      for (int step = 0; step < kSteps; step += kAtOnce) {
+        Run<kRun, config.piece()> some[kAtOnce];
+        const auto for_each = [&](const auto& f) {
+#pragma unroll
+          for (int i = 0; i < kAtOnce; ++i) {
+            const int filter = (step + i) * kAbreast / 16 * 64 + (step + i) * kAbreast % 16;
+            if (a.k % 64 == 0 || corner.filter + first_filter + filter < a.k)
+              f(some[i], first + 1LL * filter * kPlane, at + filter * config.staged_pitch());
+          }
+        };
+        if constexpr (kToTensor) {
+          for_each([](auto& one, auto*, unsigned from) { one.load_shared(from); });
+          for_each([](auto& one, auto* to, unsigned) { one.store(to); });
+        } else {
+          for_each([](auto& one, auto* from, unsigned) { one.load(from); });
+          for_each([](auto& one, auto*, unsigned to) { one.store_shared(to); });
+        }
+      }
     }
   }
 
@@ -141,9 +173,7 @@ struct Store {
                                                 const unsigned short* __restrict__ residual) const {
     if constexpr (a.residual && config.nchw) {
       __syncwarp();  // the warp has read its last outputs
-      for_runs([&](unsigned at, long long from) {
-        copy_run_to_shared<config.run(), config.piece()>(at, residual + from);
-      });
+      move_runs<false>(residual);
     } else if constexpr (a.residual && config.wide_stores()) {
       const bool mine = thread == 0;
       wait_until_free();
@@ -217,8 +247,7 @@ struct Store {
   __device__ __forceinline__ void store(const Maps& maps, unsigned short* __restrict__ y) const {
     if constexpr (config.nchw) {
       __syncwarp();
-      for_runs(
-          [&](unsigned at, long long to) { copy_run_from_shared<config.run(), config.piece()>(y + to, at); });
+      move_runs<true>(y);
     } else if constexpr (config.wide_stores()) {
       ptx::fence_proxy_async();
       sync();
