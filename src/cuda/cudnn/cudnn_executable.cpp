@@ -51,13 +51,13 @@ class CudnnExecutable final : public Executable {
           "copying the bias");
   }
 
-  // Work is put on the stream under the session's mutex: cuDNN's handle serves one thread at a time, and
-  // the parts of two runs on one stream, which share their workspace, must not mix.
+  // Work is put on the stream under the session's mutex: cuDNN's handle serves one thread at a time.
   void run(const Tensors& tensors, const void* packed, Stream stream) const override {
     const DeviceScope scope(device_);
     const std::lock_guard lock(session_.mutex);
     const Places places = places_for(
         {.x = !aligned(tensors.x), .residual = !aligned(tensors.residual), .y = !aligned(tensors.y)});
+    const auto turn = Workspace::turn();
     auto* const memory = static_cast<unsigned char*>(workspace_.at_least(places.bytes, stream));
     const auto* const weights = static_cast<const unsigned char*>(packed);
     const Pointers pointers{.x = places.copied.x ? memory + places.x : tensors.x,

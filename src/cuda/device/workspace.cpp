@@ -3,7 +3,6 @@
 #include "cuda/device/workspace.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "cuda/device/driver.h"
@@ -27,6 +26,11 @@ Registry& registry() {
 }
 
 }  // namespace
+
+std::unique_lock<std::mutex> Workspace::turn() {
+  static std::mutex mutex;
+  return std::unique_lock(mutex);
+}
 
 Workspace::Block Workspace::allocate(std::size_t bytes) const {
   return {cuda::allocate(device_, bytes), bytes};

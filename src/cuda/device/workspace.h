@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "convtune/tensor.h"
@@ -22,6 +23,10 @@ class Workspace {
   // plan's own while it lives: the graph may be replayed beside whatever runs then. The device must be
   // current. Throws Error{unsupported} where memory is short.
   void* at_least(std::size_t bytes, Stream stream);
+
+  // Held from at_least() until the work is on the stream: the parts of two runs on one stream, which share
+  // their memory, must not mix.
+  static std::unique_lock<std::mutex> turn();
 
   struct Block {
     std::shared_ptr<void> memory;

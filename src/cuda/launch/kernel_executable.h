@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "contract/backend.h"
+#include "cuda/device/workspace.h"
 #include "cuda/launch/kernel.h"
 #include "cuda/launch/launch_plan.h"
 
@@ -33,6 +34,7 @@ class KernelExecutable final : public Executable {
   const LaunchPlan plan_;
   const int device_;
   const std::shared_ptr<const Kernels> kernels_;
+  mutable Workspace workspace_;  // guarded by its turn
 };
 
 }  // namespace convtune::cuda

@@ -13,8 +13,8 @@
 namespace convtune::cuda {
 
 std::string_view to_string(Operand operand) {
-  constexpr std::array<std::string_view, kOperands> kNames = {"x",        "w",  "bias", "packed", "y",
-                                                              "residual", "dy", "dx",   "dw",     "dbias"};
+  constexpr std::array<std::string_view, kOperands> kNames = {
+      "x", "w", "bias", "packed", "y", "residual", "dy", "dx", "dw", "dbias", "workspace"};
   return kNames[static_cast<std::size_t>(operand)];
 }
 
@@ -40,6 +40,7 @@ CompileJob compile_job(const LaunchPlan& plan, const std::string& config) {
   };
   CompileJob job = kernel_job(kernel_file(plan.name), kernel(""), plan.arch);
   job.kernels.push_back(kernel("pack_"));
+  if (plan.workspace_bytes > 0) job.kernels.push_back(kernel("add_up_"));
   return job;
 }
 

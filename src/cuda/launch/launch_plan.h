@@ -23,8 +23,8 @@ struct Extent3 {
 };
 
 // The memory that steps work on.
-enum class Operand { x, w, bias, packed, y, residual, dy, dx, dw, dbias };
-constexpr std::size_t kOperands = 10;
+enum class Operand { x, w, bias, packed, y, residual, dy, dx, dw, dbias, workspace };
+constexpr std::size_t kOperands = 11;
 std::string_view to_string(Operand operand);  // "packed"
 
 // A pointer argument: words of 4 bytes, from so many behind the operand's first.
@@ -102,9 +102,10 @@ struct Clear {
 using Step = std::variant<Clear, KernelLaunch>;
 
 struct LaunchPlan {
-  static constexpr std::size_t kRun = 0, kPack = 1;  // the job's kernels
+  static constexpr std::size_t kRun = 0, kPack = 1, kAddUp = 2;  // the job's kernels
 
-  std::string name;  // NAME and pack_NAME, kernels of namespace NAME in NAME.cuh
+  // NAME and pack_NAME, kernels of namespace NAME in NAME.cuh; with a workspace add_up_NAME too.
+  std::string name;
   std::string arch;  // "sm_90a"
   // The template argument of both, as C++ writes it. Where ptxas spills registers in the kernel of the first,
   // the others are compiled in turn, and the one that spills least is taken.
@@ -116,6 +117,8 @@ struct LaunchPlan {
   bool serves_every_problem = false;
 
   std::size_t packed_bytes = 0;
+  // What one step of a run leaves there the next finds, and nobody else: the run's own meanwhile.
+  std::size_t workspace_bytes = 0;
   std::vector<Step> pack, run;
 
   // What the launch bounds make of it: registers of a thread, at most, and blocks that an SM holds at once. A
