@@ -46,11 +46,11 @@ int copied_to(const Kernel& kernel, int thread, int i) {
   return first * kernel.row_bytes() + 16 * kernel.exchanged(first, piece) +
          i * kernel.copied_rows() * kernel.row_bytes();
 }
-// Where a lane of warp `warp_m` reads a row of operand `m` of a product (Operands).
-int read_from(const Kernel& kernel, int warp_m, int m, int product, int lane) {
-  const int row = lane % 16;
-  const int place = (warp_m * kernel.warp_rows() + row) * kernel.row_bytes() +
-                    16 * kernel.exchanged(row, lane / 16);
+// Where a lane of warp `warp_m` reads a row of operand `m` of a product (Operands), of a step's tap.
+int read_from(const Kernel& kernel, int warp_m, int m, int product, int lane, int step = 0) {
+  const int row = warp_m * kernel.warp_rows() + lane % 16 +
+                  (kernel.window ? kernel.tap_positions(step % kernel.taps()) : 0);
+  const int place = row * kernel.row_bytes() + 16 * kernel.exchanged(row, lane / 16);
   return (place ^ (32 * product)) + m * 16 * kernel.row_bytes();
 }
 
@@ -60,12 +60,13 @@ std::vector<int> loaded(const Kernel& kernel, int tile, int step) {
   std::vector<int> stage(static_cast<std::size_t>(kernel.input_bytes() / 2), -100);
   for (int thread = 0; thread < kernel.threads(); ++thread)
     for (int i = 0; i < kernel.row_copies(); ++i) {
-      const int pixel = kernel.first_pixel(tile) + thread / kernel.pieces() + i * kernel.copied_rows();
-      const Kernel::Term term = kernel.term(step, thread % kernel.pieces());
-      const Kernel::Pixel first = kernel.first_tap(pixel);
+      const int position = kernel.first_position(tile) + thread / kernel.pieces() + i * kernel.copied_rows();
+      Kernel::Term term = kernel.term(step, thread % kernel.pieces());
+      if (kernel.window) term.tap = 0;
+      const Kernel::Pixel first = kernel.first_tap(position);
       const int row = first.row + kernel.tap_row(term.tap), column = first.column + kernel.tap_column(term.tap);
-      const bool inside = pixel < kernel.pixels() && term.tap < kernel.taps() && row >= 0 && row < a.h &&
-                          column >= 0 && column < a.w;
+      const bool inside = (kernel.window || position < kernel.positions()) && term.tap < kernel.taps() &&
+                          kernel.is_inside({first.image, row, column});
       const unsigned from = kernel.piece_at(first) +
                             kernel.piece_at({0, kernel.tap_row(term.tap), kernel.tap_column(term.tap)}) +
                             static_cast<unsigned>(term.piece);
@@ -110,14 +111,14 @@ void expect_computes(const Kernel& kernel) {
                   const int warp_m = warp / kernel.warps_n, warp_n = warp % kernel.warps_n;
                   // As mma leaves it in a thread, and that stores it.
                   const int lane = row % 8 * 4 + column / 2;
-                  const int pixel =
-                      kernel.first_pixel(tile) + warp_m * kernel.warp_rows() + lane / 4 + 16 * m + row / 8 * 8;
+                  const int pixel = kernel.pixel_at(kernel.first_position(tile) + warp_m * kernel.warp_rows() +
+                                                    lane / 4 + 16 * m + row / 8 * 8);
                   const int filter = kernel.first_filter(tile) + warp_n * kernel.warp_filters() +
                                      lane % 4 * 8 + n / 4 * 32 + n % 4 * 2 + column % 2;
-                  if (pixel >= kernel.pixels() || filter >= a.k) continue;
+                  if (pixel < 0 || filter >= a.k) continue;
                   int sum = 0;
                   for (int k = 0; k < 16; ++k) {
-                    const int x = at(stage, read_from(kernel, warp_m, m, product, row + k / 8 * 16) / 2 + k % 8);
+                    const int x = at(stage, read_from(kernel, warp_m, m, product, row + k / 8 * 16, step) / 2 + k % 8);
                     const int thread = column * 4 + k % 8 / 2, word = n % 2 * 2 + k / 8;
                     const int w = warp_n * (kernel.tiles_n() / 2 * 512) + 16 * thread +
                                   (product * (kernel.filters / 16) + n / 2) * 512 + 4 * word;
@@ -175,6 +176,21 @@ TEST(ImplicitGemmHalfSm80, ComputesTheSameWhateverTheTile) {
     }
 }
 
+// Taps that are read from one window: whatever the padding, holes and images.
+TEST(ImplicitGemmHalfSm80, ReadsTapsFromAWindow) {
+  const Kernel small{.conv = {}, .rows = 32, .filters = 32, .warps_m = 2, .warps_n = 1, .window = true};
+  for (const char* text :
+       {"mb2ic32ih7iw9oc5kh3ph1", "mb3ic32ih5iw4oc9kh3ph2", "mb1ic64ih9iw7oc6kh5ph2", "mb2ic32ih8iw9oc4kh2kw3",
+        "mb2ic32ih9iw8oc4kh3ph1dh1dw2pw4", "mb1ic32ih6oc4kh3 pad_bottom=5 pad_right=3",
+        "mb2ic32ih6oc4kh3ph4pw1 pad_bottom=0 pad_right=0", "mb1ic96ih4oc40kh2ph1", "mb4ic32ih1iw9oc8kh1kw3pw1ph0"}) {
+    SCOPED_TRACE(text);
+    expect_computes(kernel_for(text, small));
+  }
+  const Kernel large{.conv = {}, .rows = 128, .filters = 64, .warps_m = 2, .warps_n = 2, .channels = 64,
+                     .window = true};
+  expect_computes(kernel_for("mb2ic128ih9iw11oc70kh3ph1", large));
+}
+
 // Eight lanes of a matrix load, and eight threads that copy, each meet all banks.
 TEST(ImplicitGemmHalfSm80, MeetsAllBanks) {
   const auto banks = [](const auto& address) {
@@ -182,11 +198,13 @@ TEST(ImplicitGemmHalfSm80, MeetsAllBanks) {
     for (int i = 0; i < 8; ++i) pieces.insert(address(i) % 128 / 16);
     return pieces.size();
   };
-  for (const int channels : {32, 64}) {
-    const Kernel kernel = kernel_for("mb1ic64ih14oc64kh3ph1", {.conv = {}, .channels = channels});
+  for (const auto& [channels, window] : {std::pair{32, false}, {64, false}, {32, true}, {64, true}}) {
+    const Kernel kernel =
+        kernel_for("mb1ic64ih14oc64kh3ph1", {.conv = {}, .channels = channels, .window = window});
     for (int product = 0; product < kernel.products(); ++product)
       for (int first = 0; first < 32; first += 8)
-        EXPECT_EQ(banks([&](int i) { return read_from(kernel, 1, 2, product, first + i); }), 8u);
+        for (int step = 0; step < kernel.taps(); ++step)
+          EXPECT_EQ(banks([&](int i) { return read_from(kernel, 1, 2, product, first + i, step); }), 8u);
     for (int first = 0; first < kernel.threads(); first += 8)
       EXPECT_EQ(banks([&](int i) { return copied_to(kernel, first + i, 1); }), 8u);
   }
@@ -220,9 +238,9 @@ TEST(ImplicitGemmHalfSm80, RefusesWithAReason) {
       EXPECT_EQ(algorithm().supports(parse_problem(good), gpu(capability)).reason(), "");
   expect_config_refusals(
       algorithm(), half("mb64ic128ih28oc128kh3ph1"),
-      "rows=128 filters=128 warps_m=2 warps_n=2 channels=32 stages=4 blocks=2 split=1",
+      "rows=128 filters=128 warps_m=2 warps_n=2 channels=32 stages=4 blocks=2 split=1 window=0",
       {"rows=144", "filters=96", "warps_m=3", "warps_m=1 warps_n=1", "warps_m=8 warps_n=4", "channels=48",
-       "stages=2", "stages=9", "blocks=3", "blocks=0", "split=17", "channels=64 stages=8", "filters=256"});
+       "stages=2", "stages=9", "split=2 window=1", "blocks=3", "blocks=0", "split=17", "channels=64 stages=8", "filters=256"});
 }
 
 TEST(ImplicitGemmHalfSm80, TakesEveryBodyCase) {
@@ -243,10 +261,11 @@ TEST(ImplicitGemmHalfSm80, CompilesWithTheMostSums) {
   std::vector<PlannedKernel> kernels;
   const ConvProblem problem = half("mb64ic128ih28oc256kh3ph1 act=gelu_erf residual=1");
   for (const char* config :
-       {"rows=128 filters=128 warps_m=2 warps_n=2 channels=32 stages=3 blocks=2 split=1",
-        "rows=128 filters=256 warps_m=2 warps_n=4 channels=32 stages=3 blocks=1 split=1",
-        "rows=64 filters=128 warps_m=2 warps_n=2 channels=64 stages=3 blocks=1 split=4",
-        "rows=64 filters=64 warps_m=2 warps_n=2 channels=32 stages=3 blocks=4 split=1"})
+       {"rows=128 filters=128 warps_m=2 warps_n=2 channels=32 stages=3 blocks=2 split=1 window=0",
+        "rows=128 filters=256 warps_m=2 warps_n=4 channels=32 stages=3 blocks=1 split=1 window=0",
+        "rows=64 filters=128 warps_m=2 warps_n=2 channels=64 stages=3 blocks=1 split=4 window=0",
+        "rows=128 filters=128 warps_m=2 warps_n=2 channels=32 stages=3 blocks=1 split=1 window=1",
+        "rows=64 filters=64 warps_m=2 warps_n=2 channels=32 stages=3 blocks=4 split=1 window=0"})
     for (const ComputeCapability capability : {ComputeCapability{8, 9}, {9, 0}})
       kernels.push_back({problem, parse_config(config), capability});
   kernels.push_back({problem, kernels.front().config, {8, 0}, true});

@@ -13,6 +13,7 @@ namespace convtune {
 struct ImplicitGemmHalfSm80 {
   ConvExtents conv;
   int rows = 128, filters = 128, warps_m = 2, warps_n = 2, channels = 32, stages = 3, blocks = 1, split = 1;
+  bool window = false;
   bool aligned = true;  // not a choice: x, y and the residual begin at multiples of 16 bytes
   static constexpr const char* kName = "ImplicitGemmHalfSm80";
   template <class Self, class F>
@@ -26,6 +27,8 @@ struct ImplicitGemmHalfSm80 {
     field("stages", self.stages, 2, kMostStages, "stages of the ring; 2 where one holds all terms");
     field("blocks", self.blocks, 1, 8, "blocks that an SM shall hold at once, a launch bound");
     field("split", self.split, 1, kMostSplit, "blocks that share a sum");
+    field("window", self.window, 0, 1,
+          "1: a tile's pixels come once for a chunk of channels, and all taps are read from there");
     field("aligned", self.aligned);
   }
   constexpr bool asks_alignment() const { return true; }
@@ -54,17 +57,47 @@ struct ImplicitGemmHalfSm80 {
   // Whether the last stage has terms that are none.
   constexpr bool ragged() const { return all_pieces() % pieces() != 0; }
 
-  // ---- Where a window lies in x ----
+  // ---- Positions, which tiles are made of: the pixels of y; or, with a window, of a grid of rows so long and
+  // images so high that the zeros behind one row are those before the next. There a tap is as far from an
+  // output as from any other, and a tile with what its taps reach is a row of positions ----
+  constexpr int grid_columns() const {
+    return greater(greater(conv.w + conv.pad_left, conv.q + (conv.s - 1) * conv.dilation_w - conv.pad_left),
+                   conv.q);
+  }
+  constexpr int grid_rows() const {
+    return greater(greater(conv.h + conv.pad_top, conv.p + (conv.r - 1) * conv.dilation_h - conv.pad_top),
+                   conv.p);
+  }
+  constexpr long long positions() const {
+    if (!window) return pixels();
+    return (static_cast<long long>(conv.n - 1) * grid_rows() + conv.p - 1) * grid_columns() + conv.q;
+  }
   struct Pixel {
     int image, row, column;
   };
+  constexpr Pixel place_of(int position) const {
+    const int rows_of = window ? grid_rows() : conv.p, columns = window ? grid_columns() : conv.q;
+    return {position / (rows_of * columns), position / columns % rows_of, position % columns};
+  }
+  // The pixel of y, or -1 where there is none.
+  constexpr int pixel_at(int position) const {
+    if (position >= positions()) return -1;
+    if (!window) return position;
+    const Pixel at = place_of(position);
+    return at.row < conv.p && at.column < conv.q ? (at.image * conv.p + at.row) * conv.q + at.column : -1;
+  }
   constexpr Pixel output_at(int pixel) const {
     return {pixel / (conv.p * conv.q), pixel / conv.q % conv.p, pixel % conv.q};
   }
-  constexpr Pixel first_tap(int pixel) const {
-    const Pixel at = output_at(pixel);
+  // Where the window of an output begins in x; with a window, where the position lies in x.
+  constexpr Pixel first_tap(int position) const {
+    const Pixel at = place_of(position);
     return {at.image, at.row * conv.stride_h - conv.pad_top, at.column * conv.stride_w - conv.pad_left};
   }
+  constexpr bool is_inside(const Pixel& at) const {
+    return at.image < conv.n && at.row >= 0 && at.row < conv.h && at.column >= 0 && at.column < conv.w;
+  }
+  constexpr int tap_positions(int tap) const { return tap_row(tap) * grid_columns() + tap_column(tap); }
   constexpr int tap_row(int tap) const { return tap / conv.s * conv.dilation_h; }
   constexpr int tap_column(int tap) const { return tap % conv.s * conv.dilation_w; }
   // The first piece of a pixel of x, counted from its beginning; modulo 2^32, which sums do not mind.
@@ -86,26 +119,33 @@ struct ImplicitGemmHalfSm80 {
   constexpr int sums() const { return 4 * tiles_m() * tiles_n(); }  // registers of a thread
   constexpr int products() const { return channels / 16; }          // of 16 terms, in a stage
   constexpr int filter_blocks() const { return ceil_div(conv.k, filters); }
-  constexpr long long tiles() const { return ceil_div(pixels(), rows) * filter_blocks(); }
+  constexpr long long tiles() const { return ceil_div(positions(), rows) * filter_blocks(); }
   constexpr int first_filter(int tile) const { return tile % filter_blocks() * filters; }
-  constexpr int first_pixel(int tile) const { return tile / filter_blocks() * rows; }
+  constexpr int first_position(int tile) const { return tile / filter_blocks() * rows; }
   // A thread has 8 neighbours among 32 filters, two of each of 4 products: it stores them together. Of product
   // `tile` of the 32 column `column` is
   static constexpr int filter_of(int tile, int column) { return column / 2 * 8 + 2 * tile + column % 2; }
 
   // ---- Shared memory: stages of [pixel][piece, exchanged] and of weights as threads have them in products.
-  // Eight rows of a column of pieces are in banks of their own ----
+  // Eight rows of a column of pieces are in banks of their own. With a window two of them stand before stages
+  // that are weights alone: one is read while the other is filled ----
   constexpr int row_bytes() const { return 2 * channels; }
   constexpr int exchanged(int row, int piece) const { return piece ^ (row * row_bytes() / 128 % pieces()); }
-  constexpr int input_bytes() const { return rows * row_bytes(); }
+  constexpr int loaded_rows() const {  // of x, at a time
+    return window ? round_up(rows + tap_positions(taps() - 1), copied_rows()) : rows;
+  }
+  constexpr int input_bytes() const { return loaded_rows() * row_bytes(); }
   constexpr int weight_bytes() const { return filters * row_bytes(); }
-  constexpr int stage_bytes() const { return input_bytes() + weight_bytes(); }
-  constexpr long long smem_bytes() const { return 1LL * stages * stage_bytes(); }
+  constexpr int window_bytes() const { return window ? 2 * input_bytes() : 0; }
+  constexpr int stage_bytes() const { return (window ? 0 : input_bytes()) + weight_bytes(); }
+  // Weights of the first stage.
+  constexpr int weights_at() const { return window ? window_bytes() : input_bytes(); }
+  constexpr long long smem_bytes() const { return window_bytes() + 1LL * stages * stage_bytes(); }
   // Of two the compiler makes a loop that is written out twice, and spills.
   constexpr int least_stages() const { return steps() == 1 ? 2 : 3; }
   // What a thread copies of a stage: rows so far apart, all with the same piece; and weights in a row.
   constexpr int copied_rows() const { return threads() / pieces(); }
-  constexpr int row_copies() const { return rows / copied_rows(); }
+  constexpr int row_copies() const { return loaded_rows() / copied_rows(); }
   constexpr int weight_copies() const { return ceil_div(weight_bytes(), 16 * threads()); }
 
   // ---- Packed weights, in halves: [filter block][step][16 terms][32 filters][2][lane][8] ----
@@ -133,7 +173,7 @@ struct ImplicitGemmHalfSm80 {
   // ---- Registers: sums, operands of this product and of the next, places of rows, and what else there is
   // ----
   constexpr int registers() const {
-    return sums() + 2 * (4 * tiles_m() + 2 * tiles_n()) + 3 * row_copies() + 36;
+    return sums() + 2 * (4 * tiles_m() + 2 * tiles_n()) + (window ? 2 * row_copies() + 40 : 3 * row_copies() + 36);
   }
   constexpr int register_limit() const { return lesser(65536 / (threads() * blocks) / 8 * 8, 255); }
 
@@ -143,7 +183,11 @@ struct ImplicitGemmHalfSm80 {
            rows >= 32 && rows <= 256 && rows % (16 * warps_m) == 0 && filters >= 32 && filters <= 256 &&
            filters % (32 * warps_n) == 0 && (channels == 32 || channels == 64) &&
            rows % copied_rows() == 0 && stages >= least_stages() && stages <= kMostStages && blocks >= 1 && blocks <= 8 &&
-           split >= 1 && split <= kMostSplit;
+           split >= 1 && split <= kMostSplit && (!window || can_window());
+  }
+  constexpr bool can_window() const {
+    return taps() >= stages && chunked() && split == 1 && conv.stride_h == 1 && conv.stride_w == 1 &&
+           1LL * grid_columns() * conv.r * conv.dilation_h < 1024;
   }
   constexpr bool valid(long long smem_per_block) const {
     return possible() && registers() <= register_limit() && smem_bytes() <= smem_per_block &&
@@ -151,7 +195,7 @@ struct ImplicitGemmHalfSm80 {
   }
   // Pixels, tiles and terms that can be counted.
   constexpr bool fits() const {
-    return pixels() < kMost && tiles() * split < kMost && shared_words() < kMost &&
+    return positions() < kMost && tiles() * split < kMost && shared_words() < kMost &&
            1LL * conv.n * conv.h * conv.w < 4 * kMost / pixel_pieces() &&
            1LL * taps() * pixel_pieces() < kMost / channels && packed().words() / 256 < kMost;
   }

@@ -33,9 +33,9 @@ constexpr Shape kShapes[] = {
     {128, 32, 4, 1},  {64, 32, 4, 1},   {64, 32, 2, 1},   {32, 128, 2, 2},  {32, 64, 1, 2},
     {32, 64, 2, 2},   {32, 32, 2, 1}};
 
-// Of x, how much of what a tile reads is read from L2: neighbouring taps find in L1 most of what they share.
+// Of x, how much of what a tile copies is read from L2: neighbouring taps find in L1 most of what they share.
 double unshared(const ImplicitGemmHalfSm80& a) {
-  if (a.taps() == 1) return 1;
+  if (a.taps() == 1 || a.window) return 1;
   return std::clamp(1.5 * a.conv.stride_h * a.conv.stride_w / a.taps(), 0.2, 1.0);
 }
 
@@ -43,14 +43,16 @@ double unshared(const ImplicitGemmHalfSm80& a) {
 TileWork work_of(const ImplicitGemmHalfSm80& a) {
   const double steps = 1.0 * a.steps() / a.split, warps = a.threads() / 32.0, residual = a.conv.residual;
   const double products = steps * a.products(), outputs = 1.0 * a.rows * a.filters;  // of 16 terms
-  const double copies = steps * a.row_copies() * warps, more = steps * a.weight_copies() * warps;
+  const double inputs = a.window ? steps / a.taps() : steps;  // how often x is copied
+  const double copies = inputs * a.row_copies() * warps, more = steps * a.weight_copies() * warps;
+  const double input_bytes = inputs * a.input_bytes(), weight_bytes = steps * a.weight_bytes();
   TileWork work;
   work.tiles = static_cast<double>(a.tiles()) * a.split;
   work.load_beside = true;
-  work.in_flight_bytes = (a.stages - 1.0) * a.stage_bytes();
+  work.in_flight_bytes = (a.stages - 1.0) * a.stage_bytes() + (a.window ? a.input_bytes() : 0);
   work.load.instructions = warps * (a.row_copies() * 25 + steps * 15) + copies * 6 + more * 2;
-  work.load.wavefronts = steps * a.stage_bytes() / 128;
-  work.load.l2_bytes = steps * (a.input_bytes() * unshared(a) + a.weight_bytes());
+  work.load.wavefronts = (input_bytes + weight_bytes) / 128;
+  work.load.l2_bytes = input_bytes * unshared(a) + weight_bytes;
   work.multiply.products = products * outputs / 128;
   work.multiply.instructions =
       products * warps * (a.tiles_m() * a.tiles_n() + a.tiles_m() + a.tiles_n() / 2.0 + 2);
@@ -89,7 +91,9 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
     if (!kernel.possible())
       return Support::no(
           "2 to 8 warps, powers of 2, each with a multiple of 16 pixels and of 32 filters; channels 32 or 64, "
-          "whose pieces of 8 the threads share evenly; 3 stages or more where there are several steps");
+          "whose pieces of 8 the threads share evenly; 3 stages or more where there are several steps; a window "
+          "for strides of 1, a part of the channels that stages divide, at least as many taps as stages, "
+          "images of less than 1024 columns times filter rows, and no split");
     if (!kernel.fits()) return Support::no("its pixels, tiles or terms are too many to be counted in 30 bits");
     const Target target = target_of(device);
     if (kernel.valid(target.smem_per_block) &&
@@ -139,6 +143,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
       ranked.push_back({estimate_time(target, work, {kernel.threads(), 0, blocks, kernel.blocks}).us, kernel});
     };
     const auto add_all = [&](ImplicitGemmHalfSm80 kernel) {
+      if (!kernel.possible()) return;
       for (kernel.blocks = 8; kernel.blocks > 1; --kernel.blocks)
         if (kernel.registers() <= kernel.register_limit()) break;
       const int most = kernel.blocks;
@@ -158,7 +163,12 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
         continue;  // half of it or more is idle
       for (const int channels : {32, 64}) {
         kernel.channels = channels;
-        if (channels == 32 || kernel.all_pieces() > 4) add_all(kernel);
+        if (channels == 64 && kernel.all_pieces() <= 4) continue;
+        kernel.stages = kernel.least_stages(), kernel.blocks = kernel.split = 1;
+        for (const bool window : {false, true}) {
+          kernel.window = window;
+          add_all(kernel);
+        }
       }
     }
     return best_of(std::move(ranked),

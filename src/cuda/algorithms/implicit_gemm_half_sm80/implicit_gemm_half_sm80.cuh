@@ -6,6 +6,9 @@
 //   packed weights    cp.async, in a row                       --> stage  as threads have them in products
 //   warp              warp_rows pixels x warp_filters filters, in registers
 //
+// With a window x comes once for a chunk of channels, with all that the taps of the tile reach, and a tap is
+// rows of it that begin some positions further on: less to copy, and some outputs that are none.
+//
 // A block has a tile, and its warps all load and multiply: while a stage is multiplied, those behind it are on
 // their way, and the operands of the next product are read while this one is computed. Several blocks share a
 // multiprocessor: one begins or stores while others multiply.
@@ -28,27 +31,39 @@ template <ImplicitGemmHalfSm80 config>
 struct Operands {
   unsigned pixels[config.tiles_m()][4], filters[config.tiles_n() / 2][4];
 
-  // From where this lane reads of a stage.
+  // From where this lane reads of a step.
   struct Place {
-    unsigned pixels, filters;
-    __device__ __forceinline__ Place(unsigned smem, int warp_m, int warp_n) {
-      const int lane = static_cast<int>(threadIdx.x) % 32, row = lane % 16;
-      pixels = smem + (warp_m * config.warp_rows() + row) * config.row_bytes() +
-               16 * config.exchanged(row, lane / 16);
-      filters = smem + config.input_bytes() + warp_n * (config.tiles_n() / 2 * 512) + 16 * lane;
+    unsigned smem, row, pixels, filters, filters_of_first;
+
+    __device__ __forceinline__ Place(unsigned memory, int warp_m, int warp_n) : smem(memory) {
+      const unsigned lane = threadIdx.x % 32;
+      row = warp_m * config.warp_rows() + lane % 16;
+      filters_of_first = smem + config.weights_at() + warp_n * (config.tiles_n() / 2 * 512) + 16 * lane;
+    }
+    __device__ __forceinline__ void move_to(int step, unsigned slot_bytes) {
+      filters = filters_of_first + slot_bytes;
+      int there = static_cast<int>(row);
+      unsigned input = smem;
+      if constexpr (config.window) {
+        there += config.tap_positions(step % config.taps());
+        input += step / config.taps() % 2 * config.input_bytes();
+      } else {
+        input += slot_bytes;
+      }
+      pixels = input + there * config.row_bytes() +
+               16 * config.exchanged(there, static_cast<int>(threadIdx.x) % 32 / 16);
     }
   };
   template <int kProduct>
-  __device__ __forceinline__ void read(const Place& place, unsigned slot_bytes) {
+  __device__ __forceinline__ void read(const Place& place) {
     // Pieces are exchanged by bits that the number of the product does not reach beyond.
-    const unsigned rows = (place.pixels ^ (32 * kProduct)) + slot_bytes;
+    const unsigned rows = place.pixels ^ (32 * kProduct);
 #pragma unroll
     for (int m = 0; m < config.tiles_m(); ++m)
       ptx::ldmatrix_x4(pixels[m], rows + m * (16 * config.row_bytes()));
 #pragma unroll
     for (int n = 0; n < config.tiles_n() / 2; ++n)
-      ptx::ld_shared_v4(filters[n],
-                        place.filters + slot_bytes + (kProduct * (config.filters / 16) + n) * 512);
+      ptx::ld_shared_v4(filters[n], place.filters + (kProduct * (config.filters / 16) + n) * 512);
   }
   __device__ __forceinline__ void multiply(Sums<config>& sums) const {
 #pragma unroll
@@ -68,7 +83,7 @@ struct Operands {
 // All products of a tile from step `begin` to step `end`.
 template <ImplicitGemmHalfSm80 config>
 __device__ __forceinline__ void multiply(Sums<config>& sums, const Loader<config>& loader,
-                                         const typename Operands<config>::Place& place, int begin, int end) {
+                                         typename Operands<config>::Place place, int begin, int end) {
   constexpr int kStages = config.stages, kProducts = config.products();
   constexpr unsigned kStage = config.stage_bytes(), kRing = kStages * kStage;
   const auto next = [](unsigned slot) { return slot + kStage == kRing ? 0 : slot + kStage; };
@@ -80,7 +95,8 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, const Loader<config
   ptx::cp_async_wait_group<kStages - 2>();
   __syncthreads();
   Operands<config> operands[2];
-  operands[0].template read<0>(place, 0);
+  place.move_to(begin, 0);
+  operands[0].template read<0>(place);
   unsigned slot = 0, filled = (kStages - 1) * kStage;
 #pragma unroll 1
   for (int step = begin; step < end; ++step) {
@@ -89,8 +105,9 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, const Loader<config
         ptx::cp_async_wait_group<kStages - 2>();
         __syncthreads();  // all have read this stage, and the next is there
         slot = next(slot);
+        place.move_to(step + 1, slot);
       }
-      operands[(k.value + 1) % 2].template read<(k.value + 1) % kProducts>(place, slot);
+      operands[(k.value + 1) % 2].template read<(k.value + 1) % kProducts>(place);
       if constexpr (k.value == 0) {
         if (step + kStages - 1 < end) loader.load(step + kStages - 1, filled);
         ptx::cp_async_commit_group();
@@ -114,7 +131,9 @@ struct Part {
   int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
   int m = warp / config.warps_n, n = warp % config.warps_n, lane = static_cast<int>(threadIdx.x) % 32;
 
-  __device__ int pixel(int tile) const { return config.first_pixel(tile) + m * config.warp_rows() + lane / 4; }
+  __device__ int position(int tile) const {
+    return config.first_position(tile) + m * config.warp_rows() + lane / 4;
+  }
   __device__ int filter(int tile) const {
     return config.first_filter(tile) + n * config.warp_filters() + lane % 4 * 8;
   }
@@ -154,7 +173,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
       }
   } else {
     const Store<config> store{packed + kPacked.bias_at(), other, output};
-    store(sums, part.pixel(tile), part.filter(tile));
+    store(sums, part.position(tile), part.filter(tile));
   }
 }
 
@@ -182,7 +201,7 @@ __global__ void __launch_bounds__(config.threads())
   }
   const Store<config> store{packed + kPacked.bias_at(), static_cast<const unsigned short*>(residual),
                             static_cast<unsigned short*>(y)};
-  store(sums, part.pixel(tile), part.filter(tile));
+  store(sums, part.position(tile), part.filter(tile));
 }
 
 // The packed weights. The flag must be 0 before.

@@ -20,8 +20,14 @@ struct Store {
   const unsigned short* residual;
   unsigned short* y;
 
-  // All of a thread's sums: of pixels from `pixel` on and of filters from `filter` on, the thread's first.
-  __device__ __forceinline__ void operator()(const Sums<config>& sums, int pixel, int filter) const {
+  // All of a thread's sums: of positions from `position` on and of filters from `filter` on, the thread's
+  // first.
+  __device__ __forceinline__ void operator()(const Sums<config>& sums, int position, int filter) const {
+    int pixels[config.tiles_m()][2];
+#pragma unroll
+    for (int m = 0; m < config.tiles_m(); ++m)
+#pragma unroll
+      for (int upper = 0; upper < 2; ++upper) pixels[m][upper] = config.pixel_at(position + 16 * m + 8 * upper);
     for_constants<0, config.tiles_n() / 4>([&](auto some) {
       const int k = filter + 32 * some.value;
       if (k >= a.k) return;
@@ -32,8 +38,8 @@ struct Store {
       for (int m = 0; m < config.tiles_m(); ++m)
 #pragma unroll
         for (int upper = 0; upper < 2; ++upper) {
-          const int at = pixel + 16 * m + 8 * upper;
-          if (at >= static_cast<int>(config.pixels())) continue;
+          const int at = pixels[m][upper];
+          if (at < 0) continue;
           float eight[8];
 #pragma unroll
           for (int i = 0; i < 8; ++i) eight[i] = sums[m][4 * some.value + i / 2][2 * upper + i % 2];
@@ -81,8 +87,8 @@ __device__ void store_exact(const unsigned short* __restrict__ x, const float* _
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < config.rows * config.filters; i += config.threads()) {
     const int filter = config.first_filter(tile) + i % config.filters;
-    const int pixel = config.first_pixel(tile) + i / config.filters;
-    if (pixel >= static_cast<int>(config.pixels()) || filter >= a.k) continue;
+    const int pixel = config.pixel_at(config.first_position(tile) + i / config.filters);
+    if (pixel < 0 || filter >= a.k) continue;
     const ImplicitGemmHalfSm80::Pixel at = config.output_at(pixel);
     const long long output = static_cast<long long>(pixel) * a.k + filter;
     float other = 0;
