@@ -66,7 +66,8 @@ CapabilityFacts capability_facts(ComputeCapability capability) {
 
 std::optional<ComputeCapability> parse_capability(std::string_view text) {
   const auto number = [](std::string_view digits) -> std::optional<int> {
-    if (digits.empty() || digits.size() > 2 || digits.find_first_not_of("0123456789") != digits.npos) return {};
+    if (digits.empty() || digits.size() > 2 || digits.find_first_not_of("0123456789") != digits.npos)
+      return {};
     return std::stoi(std::string(digits));
   };
   const std::size_t dot = text.find('.');

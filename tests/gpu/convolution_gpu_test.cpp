@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -27,8 +28,12 @@ using cuda::check, cuda::driver, cuda::release_on, cuda::CUresult, cuda::CUstrea
 
 // One of each kind that an algorithm may be for: few channels, many, one a group, channels last, fp32.
 const char* const kProblems[] = {
-    "mb3ic3ih41oc16kh5sh2ph2",          "mb2ic32ih14oc48kh3ph1 act=relu",     "g24mb2ic24ih20oc24kh3ph1",
-    "mb2ic16ih9oc24kh3ph1 layout=nhwc", "mb2ic3ih30oc8kh3ph1 precision=fp32",
+    "mb3ic3ih41oc16kh5sh2ph2",
+    "mb2ic32ih14oc48kh3ph1 act=relu",
+    "g24mb2ic24ih20oc24kh3ph1",
+    "mb2ic16ih9oc24kh3ph1 layout=nhwc",
+    "mb2ic3ih30oc8kh3ph1 precision=fp32",
+    "mb1ic320ih6oc64kh3ph1 layout=nhwc dtype=bf16",
 };
 
 // What a test needs of the driver and the library does not.
@@ -109,11 +114,15 @@ class Work {
   }
 
  private:
-  static std::vector<float> random_values(std::int64_t count, std::uint64_t seed) {
+  // Of tensors in half precision two numbers stand in each, small ones in both types.
+  std::vector<float> random_values(std::int64_t count, std::uint64_t seed) const {
     std::vector<float> values(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] =
-          static_cast<float>(static_cast<std::int64_t>(random_bits(seed, i) >> 40) - (1 << 23)) / (1 << 23);
+    const bool half = convolution_.problem().dtype != DType::f32;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const std::uint64_t bits = random_bits(seed, i);
+      values[i] = half ? std::bit_cast<float>((static_cast<std::uint32_t>(bits) & 0x83ff83ffu) | 0x38003800u)
+                       : static_cast<float>(static_cast<std::int64_t>(bits >> 40) - (1 << 23)) / (1 << 23);
+    }
     return values;
   }
   std::shared_ptr<void> random(std::int64_t count, std::uint64_t seed) const {

@@ -44,7 +44,8 @@ struct KernelExecutable::Kernels {
   struct Runs {
     Runs(const LaunchPlan& plan, int device, const CompileJob& job, const CompiledModule& module,
          Kernel::Loaded loaded)
-        : run(device, module, job.kernels[LaunchPlan::kRun], plan.kernel_launch().dynamic_smem_bytes, loaded) {
+        : run(device, module, job.kernels[LaunchPlan::kRun], plan.kernel_launch().dynamic_smem_bytes,
+              loaded) {
       if (job.kernels.size() > LaunchPlan::kAddUp)
         add_up.emplace(device, module, job.kernels[LaunchPlan::kAddUp], 0, loaded);
     }

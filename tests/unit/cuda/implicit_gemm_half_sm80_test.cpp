@@ -64,7 +64,8 @@ std::vector<int> loaded(const Kernel& kernel, int tile, int step) {
       Kernel::Term term = kernel.term(step, thread % kernel.pieces());
       if (kernel.window) term.tap = 0;
       const Kernel::Pixel first = kernel.first_tap(position);
-      const int row = first.row + kernel.tap_row(term.tap), column = first.column + kernel.tap_column(term.tap);
+      const int row = first.row + kernel.tap_row(term.tap),
+                column = first.column + kernel.tap_column(term.tap);
       const bool inside = (kernel.window || position < kernel.positions()) && term.tap < kernel.taps() &&
                           kernel.is_inside({first.image, row, column});
       const unsigned from = kernel.piece_at(first) +
@@ -100,8 +101,8 @@ void expect_computes(const Kernel& kernel) {
       ASSERT_LT(kernel.first_step(rank), kernel.first_step(rank + 1));
       for (int step = kernel.first_step(rank); step < kernel.first_step(rank + 1); ++step) {
         std::vector<int> stage = loaded(kernel, tile, step);
-        const long long weights = (1LL * tile % kernel.filter_blocks() * kernel.steps() + step) *
-                                  kernel.weight_bytes() / 2;
+        const long long weights =
+            (1LL * tile % kernel.filter_blocks() * kernel.steps() + step) * kernel.weight_bytes() / 2;
         for (int warp = 0; warp < kernel.threads() / 32; ++warp)
           for (int product = 0; product < kernel.products(); ++product)
             for (int m = 0; m < kernel.tiles_m(); ++m)
@@ -111,14 +112,16 @@ void expect_computes(const Kernel& kernel) {
                   const int warp_m = warp / kernel.warps_n, warp_n = warp % kernel.warps_n;
                   // As mma leaves it in a thread, and that stores it.
                   const int lane = row % 8 * 4 + column / 2;
-                  const int pixel = kernel.pixel_at(kernel.first_position(tile) + warp_m * kernel.warp_rows() +
-                                                    lane / 4 + 16 * m + row / 8 * 8);
+                  const int pixel =
+                      kernel.pixel_at(kernel.first_position(tile) + warp_m * kernel.warp_rows() + lane / 4 +
+                                      16 * m + row / 8 * 8);
                   const int filter = kernel.first_filter(tile) + warp_n * kernel.warp_filters() +
                                      lane % 4 * 8 + n / 4 * 32 + n % 4 * 2 + column % 2;
                   if (pixel < 0 || filter >= a.k) continue;
                   int sum = 0;
                   for (int k = 0; k < 16; ++k) {
-                    const int x = at(stage, read_from(kernel, warp_m, m, product, row + k / 8 * 16, step) / 2 + k % 8);
+                    const int x =
+                        at(stage, read_from(kernel, warp_m, m, product, row + k / 8 * 16, step) / 2 + k % 8);
                     const int thread = column * 4 + k % 8 / 2, word = n % 2 * 2 + k / 8;
                     const int w = warp_n * (kernel.tiles_n() / 2 * 512) + 16 * thread +
                                   (product * (kernel.filters / 16) + n / 2) * 512 + 4 * word;
@@ -148,11 +151,11 @@ void expect_computes(const Kernel& kernel) {
 TEST(ImplicitGemmHalfSm80, ComputesWhatItShould) {
   const Kernel small{.conv = {}, .rows = 32, .filters = 32, .warps_m = 2, .warps_n = 1, .stages = 3};
   for (const char* text :
-       {"mb2ic8ih7iw9oc5kh3ph1", "mb2ic8ih9iw8oc20kh1", "mb3ic16ih7iw9oc8kh1sh2", "mb1ic24ih11iw12oc9kh3sh2ph1",
-        "mb2ic8ih12iw9oc7kh2kw5sh3sw2ph1pw3", "mb1ic8ih13iw10oc4kh3dh1dw2ph2pw3",
-        "mb1ic8ih8oc6kh3sh2 pad_bottom=1 pad_right=1", "mb1ic8ih6oc4kh2 pad_bottom=5", "mb1ic8ih3oc4kh2ph5",
-        "mb1ic8ih9oc4kh1 pad_right=2", "mb1ic64ih5oc40kh3sh7ph1", "mb70ic8ih1oc3kh3ph1",
-        "mb1ic32ih1iw70oc8kh1kw5pw2ph0"}) {
+       {"mb2ic8ih7iw9oc5kh3ph1", "mb2ic8ih9iw8oc20kh1", "mb3ic16ih7iw9oc8kh1sh2",
+        "mb1ic24ih11iw12oc9kh3sh2ph1", "mb2ic8ih12iw9oc7kh2kw5sh3sw2ph1pw3",
+        "mb1ic8ih13iw10oc4kh3dh1dw2ph2pw3", "mb1ic8ih8oc6kh3sh2 pad_bottom=1 pad_right=1",
+        "mb1ic8ih6oc4kh2 pad_bottom=5", "mb1ic8ih3oc4kh2ph5", "mb1ic8ih9oc4kh1 pad_right=2",
+        "mb1ic64ih5oc40kh3sh7ph1", "mb70ic8ih1oc3kh3ph1", "mb1ic32ih1iw70oc8kh1kw5pw2ph0"}) {
     SCOPED_TRACE(text);
     Kernel kernel = kernel_for(text, small);
     kernel.stages = kernel.least_stages();
@@ -167,7 +170,13 @@ TEST(ImplicitGemmHalfSm80, ComputesTheSameWhateverTheTile) {
              Kernel{.conv = {}, .rows = 64, .filters = 64, .warps_m = 2, .warps_n = 2, .channels = 64},
              Kernel{.conv = {}, .rows = 128, .filters = 32, .warps_m = 4, .warps_n = 1, .channels = 64},
              Kernel{.conv = {}, .rows = 256, .filters = 64, .warps_m = 4, .warps_n = 2},
-             Kernel{.conv = {}, .rows = 64, .filters = 96, .warps_m = 2, .warps_n = 1, .channels = 64, .split = 3},
+             Kernel{.conv = {},
+             .rows = 64,
+             .filters = 96,
+             .warps_m = 2,
+             .warps_n = 1,
+             .channels = 64,
+             .split = 4},
              Kernel{.conv = {}, .rows = 32, .filters = 256, .warps_m = 1, .warps_n = 4, .split = 8},
          }) {
       const Kernel kernel = kernel_for(text, choices);
@@ -180,14 +189,15 @@ TEST(ImplicitGemmHalfSm80, ComputesTheSameWhateverTheTile) {
 TEST(ImplicitGemmHalfSm80, ReadsTapsFromAWindow) {
   const Kernel small{.conv = {}, .rows = 32, .filters = 32, .warps_m = 2, .warps_n = 1, .window = true};
   for (const char* text :
-       {"mb2ic32ih7iw9oc5kh3ph1", "mb3ic32ih5iw4oc9kh3ph2", "mb1ic64ih9iw7oc6kh5ph2", "mb2ic32ih8iw9oc4kh2kw3",
-        "mb2ic32ih9iw8oc4kh3ph1dh1dw2pw4", "mb1ic32ih6oc4kh3 pad_bottom=5 pad_right=3",
-        "mb2ic32ih6oc4kh3ph4pw1 pad_bottom=0 pad_right=0", "mb1ic96ih4oc40kh2ph1", "mb4ic32ih1iw9oc8kh1kw3pw1ph0"}) {
+       {"mb2ic32ih7iw9oc5kh3ph1", "mb3ic32ih5iw4oc9kh3ph2", "mb1ic64ih9iw7oc6kh5ph2",
+        "mb2ic32ih8iw9oc4kh2kw3", "mb2ic32ih9iw8oc4kh3ph1dh1dw2pw4",
+        "mb1ic32ih6oc4kh3 pad_bottom=5 pad_right=3", "mb2ic32ih6oc4kh3ph4pw1 pad_bottom=0 pad_right=0",
+        "mb1ic96ih4oc40kh2ph1", "mb4ic32ih1iw9oc8kh1kw3pw1ph0"}) {
     SCOPED_TRACE(text);
     expect_computes(kernel_for(text, small));
   }
-  const Kernel large{.conv = {}, .rows = 128, .filters = 64, .warps_m = 2, .warps_n = 2, .channels = 64,
-                     .window = true};
+  const Kernel large{
+      .conv = {}, .rows = 128, .filters = 64, .warps_m = 2, .warps_n = 2, .channels = 64, .window = true};
   expect_computes(kernel_for("mb2ic128ih9iw11oc70kh3ph1", large));
 }
 
@@ -240,7 +250,8 @@ TEST(ImplicitGemmHalfSm80, RefusesWithAReason) {
       algorithm(), half("mb64ic128ih28oc128kh3ph1"),
       "rows=128 filters=128 warps_m=2 warps_n=2 channels=32 stages=4 blocks=2 split=1 window=0",
       {"rows=144", "filters=96", "warps_m=3", "warps_m=1 warps_n=1", "warps_m=8 warps_n=4", "channels=48",
-       "stages=2", "stages=9", "split=2 window=1", "blocks=3", "blocks=0", "split=17", "channels=64 stages=8", "filters=256"});
+       "stages=2", "stages=9", "split=2 window=1", "blocks=3", "blocks=0", "split=17", "split=3",
+       "channels=64 stages=8", "filters=256"});
 }
 
 TEST(ImplicitGemmHalfSm80, TakesEveryBodyCase) {

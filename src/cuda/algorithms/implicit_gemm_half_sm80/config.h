@@ -26,14 +26,15 @@ struct ImplicitGemmHalfSm80 {
     field("channels", self.channels, 32, 64, "terms of a stage: 32 or 64");
     field("stages", self.stages, 2, kMostStages, "stages of the ring; 2 where one holds all terms");
     field("blocks", self.blocks, 1, 8, "blocks that an SM shall hold at once, a launch bound");
-    field("split", self.split, 1, kMostSplit, "blocks that share a sum");
+    field("split", self.split, 1, kMostSplit, "blocks that share a sum, a power of 2");
     field("window", self.window, 0, 1,
           "1: a tile's pixels come once for a chunk of channels, and all taps are read from there");
     field("aligned", self.aligned);
   }
   constexpr bool asks_alignment() const { return true; }
 
-  // ---- The product: pixels of y (rows) by filters (columns). Its sums go over pieces of 8 channels, 16 bytes
+  // ---- The product: pixels of y (rows) by filters (columns). Its sums go over pieces of 8 channels, 16
+  // bytes
   // ----
   constexpr long long pixels() const { return static_cast<long long>(conv.n) * conv.p * conv.q; }
   constexpr int taps() const { return conv.r * conv.s; }
@@ -57,8 +58,8 @@ struct ImplicitGemmHalfSm80 {
   // Whether the last stage has terms that are none.
   constexpr bool ragged() const { return all_pieces() % pieces() != 0; }
 
-  // ---- Positions, which tiles are made of: the pixels of y; or, with a window, of a grid of rows so long and
-  // images so high that the zeros behind one row are those before the next. There a tap is as far from an
+  // ---- Positions, which tiles are made of: the pixels of y; or, with a window, of a grid of rows so long
+  // and images so high that the zeros behind one row are those before the next. There a tap is as far from an
   // output as from any other, and a tile with what its taps reach is a row of positions ----
   constexpr int grid_columns() const {
     return greater(greater(conv.w + conv.pad_left, conv.q + (conv.s - 1) * conv.dilation_w - conv.pad_left),
@@ -122,8 +123,8 @@ struct ImplicitGemmHalfSm80 {
   constexpr long long tiles() const { return ceil_div(positions(), rows) * filter_blocks(); }
   constexpr int first_filter(int tile) const { return tile % filter_blocks() * filters; }
   constexpr int first_position(int tile) const { return tile / filter_blocks() * rows; }
-  // A thread has 8 neighbours among 32 filters, two of each of 4 products: it stores them together. Of product
-  // `tile` of the 32 column `column` is
+  // A thread has 8 neighbours among 32 filters, two of each of 4 products: it stores them together. Of
+  // product `tile` of the 32 column `column` is
   static constexpr int filter_of(int tile, int column) { return column / 2 * 8 + 2 * tile + column % 2; }
 
   // ---- Shared memory: stages of [pixel][piece, exchanged] and of weights as threads have them in products.
@@ -173,7 +174,8 @@ struct ImplicitGemmHalfSm80 {
   // ---- Registers: sums, operands of this product and of the next, places of rows, and what else there is
   // ----
   constexpr int registers() const {
-    return sums() + 2 * (4 * tiles_m() + 2 * tiles_n()) + (window ? 2 * row_copies() + 40 : 3 * row_copies() + 36);
+    return sums() + 2 * (4 * tiles_m() + 2 * tiles_n()) +
+           (window ? 2 * row_copies() + 40 : 3 * row_copies() + 36);
   }
   constexpr int register_limit() const { return lesser(65536 / (threads() * blocks) / 8 * 8, 255); }
 
@@ -181,9 +183,9 @@ struct ImplicitGemmHalfSm80 {
     const auto is_power = [](int value) { return value >= 1 && value <= 8 && (value & (value - 1)) == 0; };
     return is_power(warps_m) && is_power(warps_n) && warps_m * warps_n >= 2 && warps_m * warps_n <= 8 &&
            rows >= 32 && rows <= 256 && rows % (16 * warps_m) == 0 && filters >= 32 && filters <= 256 &&
-           filters % (32 * warps_n) == 0 && (channels == 32 || channels == 64) &&
-           rows % copied_rows() == 0 && stages >= least_stages() && stages <= kMostStages && blocks >= 1 && blocks <= 8 &&
-           split >= 1 && split <= kMostSplit && (!window || can_window());
+           filters % (32 * warps_n) == 0 && (channels == 32 || channels == 64) && rows % copied_rows() == 0 &&
+           stages >= least_stages() && stages <= kMostStages && blocks >= 1 && blocks <= 8 && split >= 1 &&
+           split <= kMostSplit && (split & (split - 1)) == 0 && (!window || can_window());
   }
   constexpr bool can_window() const {
     return taps() >= stages && chunked() && split == 1 && conv.stride_h == 1 && conv.stride_w == 1 &&

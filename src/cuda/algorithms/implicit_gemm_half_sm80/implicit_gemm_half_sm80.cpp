@@ -25,13 +25,13 @@ constexpr double kHopeless = 2;  // times the best estimate
 struct Shape {
   int rows, filters, warps_m, warps_n;
 };
-constexpr Shape kShapes[] = {
-    {256, 128, 4, 2}, {128, 256, 2, 4}, {128, 128, 2, 2}, {128, 128, 4, 2}, {128, 128, 2, 4},
-    {128, 192, 4, 2}, {256, 64, 4, 1},  {256, 64, 4, 2},  {128, 96, 4, 1},  {128, 64, 2, 1},
-    {128, 64, 2, 2},  {128, 64, 4, 1},  {64, 256, 1, 4},  {64, 192, 2, 2},  {64, 128, 1, 2},
-    {64, 128, 2, 2},  {64, 96, 2, 1},   {64, 64, 2, 2},   {64, 64, 2, 1},   {256, 32, 4, 1},
-    {128, 32, 4, 1},  {64, 32, 4, 1},   {64, 32, 2, 1},   {32, 128, 2, 2},  {32, 64, 1, 2},
-    {32, 64, 2, 2},   {32, 32, 2, 1}};
+constexpr Shape kShapes[] = {{256, 128, 4, 2}, {128, 256, 2, 4}, {128, 128, 2, 2}, {128, 128, 4, 2},
+                             {128, 128, 2, 4}, {128, 192, 4, 2}, {256, 64, 4, 1},  {256, 64, 4, 2},
+                             {128, 96, 4, 1},  {128, 64, 2, 1},  {128, 64, 2, 2},  {128, 64, 4, 1},
+                             {64, 256, 1, 4},  {64, 192, 2, 2},  {64, 128, 1, 2},  {64, 128, 2, 2},
+                             {64, 96, 2, 1},   {64, 64, 2, 2},   {64, 64, 2, 1},   {256, 32, 4, 1},
+                             {128, 32, 4, 1},  {64, 32, 4, 1},   {64, 32, 2, 1},   {32, 128, 2, 2},
+                             {32, 64, 1, 2},   {32, 64, 2, 2},   {32, 32, 2, 1}};
 
 // Of x, how much of what a tile copies is read from L2: neighbouring taps find in L1 most of what they share.
 double unshared(const ImplicitGemmHalfSm80& a) {
@@ -43,7 +43,7 @@ double unshared(const ImplicitGemmHalfSm80& a) {
 TileWork work_of(const ImplicitGemmHalfSm80& a) {
   const double steps = 1.0 * a.steps() / a.split, warps = a.threads() / 32.0, residual = a.conv.residual;
   const double products = steps * a.products(), outputs = 1.0 * a.rows * a.filters;  // of 16 terms
-  const double inputs = a.window ? steps / a.taps() : steps;  // how often x is copied
+  const double inputs = a.window ? steps / a.taps() : steps;                         // how often x is copied
   const double copies = inputs * a.row_copies() * warps, more = steps * a.weight_copies() * warps;
   const double input_bytes = inputs * a.input_bytes(), weight_bytes = steps * a.weight_bytes();
   TileWork work;
@@ -90,20 +90,23 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
   Support takes_kernel(const ImplicitGemmHalfSm80& kernel, const DeviceInfo& device) const override {
     if (!kernel.possible())
       return Support::no(
-          "2 to 8 warps, powers of 2, each with a multiple of 16 pixels and of 32 filters; channels 32 or 64, "
-          "whose pieces of 8 the threads share evenly; 3 stages or more where there are several steps; a window "
-          "for strides of 1, a part of the channels that stages divide, at least as many taps as stages, "
-          "images of less than 1024 columns times filter rows, and no split");
-    if (!kernel.fits()) return Support::no("its pixels, tiles or terms are too many to be counted in 30 bits");
+          "2 to 8 warps, powers of 2, each with a multiple of 16 pixels and of 32 filters; channels 32 or "
+          "64, "
+          "whose pieces of 8 the threads share evenly; 3 stages or more where there are several steps; a "
+          "split "
+          "of a power of 2; a window for strides of 1, channels that stages divide, at least as many taps as "
+          "stages, less than 1024 columns times filter rows, and no split");
+    if (!kernel.fits())
+      return Support::no("its pixels, tiles or terms are too many to be counted in 30 bits");
     const Target target = target_of(device);
     if (kernel.valid(target.smem_per_block) &&
         kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks)
       return Support::yes();
-    return Support::no(
-        fmt::format("{} registers (this: {}), {} bytes of shared memory (this: {}) and {} for all blocks, and a "
-                    "split of at most {} steps",
-                    kernel.register_limit(), kernel.registers(), target.smem_per_block, kernel.smem_bytes(),
-                    target.smem_per_multiprocessor, kernel.steps()));
+    return Support::no(fmt::format(
+        "{} registers (this: {}), {} bytes of shared memory (this: {}) and {} for all blocks, and a "
+        "split of at most {} steps",
+        kernel.register_limit(), kernel.registers(), target.smem_per_block, kernel.smem_bytes(),
+        target.smem_per_multiprocessor, kernel.steps()));
   }
   LaunchPlan launch(const ImplicitGemmHalfSm80& kernel, const DeviceInfo& device) const override {
     std::vector<Argument> arguments = kEpilogueArguments;
@@ -114,11 +117,8 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
       plan.workspace_bytes = static_cast<std::size_t>(kernel.shared_words()) * sizeof(float);
       arguments.erase(arguments.begin());  // x
       arguments.back() = Pointer{Operand::workspace, "const float4*"};
-      plan.run.emplace_back(KernelLaunch{LaunchPlan::kAddUp,
-                                         {tiles},
-                                         {static_cast<unsigned>(kernel.threads())},
-                                         0,
-                                         std::move(arguments)});
+      plan.run.emplace_back(KernelLaunch{
+          LaunchPlan::kAddUp, {tiles}, {static_cast<unsigned>(kernel.threads())}, 0, std::move(arguments)});
     }
     add_any_pointer_form(plan, kernel);
     hold_resident(plan, kernel.blocks);
@@ -140,7 +140,8 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
       TileWork work = work_of(kernel);
       work.input_bytes = read_bytes(a);
       const auto blocks = static_cast<double>(kernel.tiles()) * kernel.split;
-      ranked.push_back({estimate_time(target, work, {kernel.threads(), 0, blocks, kernel.blocks}).us, kernel});
+      ranked.push_back(
+          {estimate_time(target, work, {kernel.threads(), 0, blocks, kernel.blocks}).us, kernel});
     };
     const auto add_all = [&](ImplicitGemmHalfSm80 kernel) {
       if (!kernel.possible()) return;
@@ -148,10 +149,12 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
         if (kernel.registers() <= kernel.register_limit()) break;
       const int most = kernel.blocks;
       for (kernel.blocks = most; kernel.blocks >= std::max(most - 1, 1); --kernel.blocks)
-        for (kernel.stages = kernel.least_stages(); kernel.stages <= std::clamp(kernel.steps() + 1, 2, 5); ++kernel.stages)
+        for (kernel.stages = kernel.least_stages(); kernel.stages <= std::clamp(kernel.steps() + 1, 2, 5);
+             ++kernel.stages)
           for (const int split : {1, 2, 4, 8, 16}) {
             kernel.split = split;
-            const bool fills = static_cast<double>(kernel.tiles()) * split > 2.0 * device.units * kernel.blocks;
+            const bool fills =
+                static_cast<double>(kernel.tiles()) * split > 2.0 * device.units * kernel.blocks;
             if (split == 1 || (!fills && kernel.steps() >= 4 * split)) add(kernel);
           }
     };

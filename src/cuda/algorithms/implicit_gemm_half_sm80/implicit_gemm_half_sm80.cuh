@@ -1,17 +1,17 @@
-// Convolution in half precision for tensor cores of compute capability 8.0 and up, channels last: a product of
-// the pixels of y (rows) with the filters (columns), whose sums go over the taps of a window and for each over
-// the channels.
+// Convolution in half precision for tensor cores of compute capability 8.0 and up, channels last: a product
+// of the pixels of y (rows) with the filters (columns), whose sums go over the taps of a window and for each
+// over the channels.
 //
-//   x                 cp.async, 16 bytes of a pixel's channels --> stage  [rows pixels][channels], by ldmatrix
-//   packed weights    cp.async, in a row                       --> stage  as threads have them in products
-//   warp              warp_rows pixels x warp_filters filters, in registers
+//   x                 cp.async, 16 bytes of a pixel's channels --> stage  [rows pixels][channels], by
+//   ldmatrix packed weights    cp.async, in a row                       --> stage  as threads have them in
+//   products warp              warp_rows pixels x warp_filters filters, in registers
 //
 // With a window x comes once for a chunk of channels, with all that the taps of the tile reach, and a tap is
 // rows of it that begin some positions further on: less to copy, and some outputs that are none.
 //
-// A block has a tile, and its warps all load and multiply: while a stage is multiplied, those behind it are on
-// their way, and the operands of the next product are read while this one is computed. Several blocks share a
-// multiprocessor: one begins or stores while others multiply.
+// A block has a tile, and its warps all load and multiply: while a stage is multiplied, those behind it are
+// on their way, and the operands of the next product are read while this one is computed. Several blocks
+// share a multiprocessor: one begins or stores while others multiply.
 //
 // Weights are packed so that a thread's sums are of 8 filters in a row, which it stores as they are.
 //
@@ -121,7 +121,8 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, const Loader<config
 // Sums of a thread, four at a time, that blocks share: from where on they lie.
 template <ImplicitGemmHalfSm80 config>
 __device__ __forceinline__ long long shared_at(int rank, int tile) {
-  return (static_cast<long long>(rank) * static_cast<int>(config.tiles()) + tile) * (config.tile_words() / 4) +
+  return (static_cast<long long>(rank) * static_cast<int>(config.tiles()) + tile) *
+             (config.tile_words() / 4) +
          threadIdx.x;
 }
 
@@ -187,18 +188,21 @@ __global__ void __launch_bounds__(config.threads())
   const int tile = static_cast<int>(blockIdx.x);
   const Part<config> part;
   Sums<config> sums = {};
+  constexpr int kAtOnce =
+      lesser(config.split, config.sums() > 64 ? 2 : 4);  // ranks whose loads are under way
 #pragma unroll 1
-  for (int rank = 0; rank < config.split; ++rank) {
-    const float4* const from = shared + shared_at<config>(rank, tile);
+  for (int first = 0; first < config.split; first += kAtOnce)
 #pragma unroll
     for (int m = 0; m < config.tiles_m(); ++m)
 #pragma unroll
-      for (int n = 0; n < config.tiles_n(); ++n) {
-        const float4 four = from[(m * config.tiles_n() + n) * config.threads()];
-        float(&sum)[4] = sums[m][n];
-        sum[0] += four.x, sum[1] += four.y, sum[2] += four.z, sum[3] += four.w;
-      }
-  }
+      for (int n = 0; n < config.tiles_n(); ++n)
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const float4 four =
+              shared[shared_at<config>(first + i, tile) + (m * config.tiles_n() + n) * config.threads()];
+          float(&sum)[4] = sums[m][n];
+          sum[0] += four.x, sum[1] += four.y, sum[2] += four.z, sum[3] += four.w;
+        }
   const Store<config> store{packed + kPacked.bias_at(), static_cast<const unsigned short*>(residual),
                             static_cast<unsigned short*>(y)};
   store(sums, part.position(tile), part.filter(tile));

@@ -23,8 +23,8 @@ struct Loader {
   int row[config.window ? 1 : kRows], column[config.window ? 1 : kRows];
   static constexpr unsigned kNone = ~0u;
 
-  __device__ __forceinline__ Loader(const unsigned short* __restrict__ from,
-                                    const float* __restrict__ packed, int tile, unsigned smem)
+  __device__ __forceinline__ Loader(const unsigned short* __restrict__ from, const float* __restrict__ packed,
+                                    int tile, unsigned smem)
       : x(from), piece(static_cast<int>(threadIdx.x) % kPieces) {
     const int thread = static_cast<int>(threadIdx.x), first_row = thread / kPieces;
     weights = reinterpret_cast<const uint4*>(packed) +
@@ -66,7 +66,7 @@ struct Loader {
   __device__ __forceinline__ void load_tap(int step, unsigned slot_bytes) const {
     const ImplicitGemmHalfSm80::Term term = config.term(step, piece);
     const int below = config.ragged() && term.tap >= config.taps() ? ImplicitGemmHalfSm80::kOutside
-                                                                    : config.tap_row(term.tap);
+                                                                   : config.tap_row(term.tap);
     const int right = config.tap_column(term.tap);
     const unsigned behind = config.piece_at({0, below, right}) + static_cast<unsigned>(term.piece);
     const unsigned to = input_to + slot_bytes;

@@ -27,7 +27,8 @@ struct Store {
 #pragma unroll
     for (int m = 0; m < config.tiles_m(); ++m)
 #pragma unroll
-      for (int upper = 0; upper < 2; ++upper) pixels[m][upper] = config.pixel_at(position + 16 * m + 8 * upper);
+      for (int upper = 0; upper < 2; ++upper)
+        pixels[m][upper] = config.pixel_at(position + 16 * m + 8 * upper);
     for_constants<0, config.tiles_n() / 4>([&](auto some) {
       const int k = filter + 32 * some.value;
       if (k >= a.k) return;
