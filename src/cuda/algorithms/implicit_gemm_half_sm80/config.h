@@ -24,7 +24,7 @@ struct ImplicitGemmHalfSm80 {
     field("warps_m", self.warps_m, 1, 8, "warps along pixels, a power of 2");
     field("warps_n", self.warps_n, 1, 8, "warps along filters, a power of 2");
     field("channels", self.channels, 32, 64, "terms of a stage: 32 or 64");
-    field("stages", self.stages, 2, kMostStages, "stages of the ring; 2 where one holds all terms");
+    field("stages", self.stages, kLeastStages, kMostStages, "stages of the ring");
     field("blocks", self.blocks, 1, 8, "blocks that an SM shall hold at once, a launch bound");
     field("split", self.split, 1, kMostSplit, "blocks that share a sum, a power of 2");
     field("window", self.window, 0, 1,
@@ -142,11 +142,12 @@ struct ImplicitGemmHalfSm80 {
   // Weights of the first stage.
   constexpr int weights_at() const { return window ? window_bytes() : input_bytes(); }
   constexpr long long smem_bytes() const { return window_bytes() + 1LL * stages * stage_bytes(); }
-  // Of two the compiler makes a loop that is written out twice, and spills.
-  constexpr int least_stages() const { return steps() == 1 ? 2 : 3; }
   // What a thread copies of a stage: rows so far apart, all with the same piece; and weights in a row.
   constexpr int copied_rows() const { return threads() / pieces(); }
   constexpr int row_copies() const { return loaded_rows() / copied_rows(); }
+  // Of how many of those rows a word has bits, one a tap; 0: there are too many taps.
+  constexpr int mask_rows() const { return window ? 0 : 32 / taps(); }
+  constexpr int masks() const { return mask_rows() > 0 ? ceil_div(row_copies(), mask_rows()) : 1; }
   constexpr int weight_copies() const { return ceil_div(weight_bytes(), 16 * threads()); }
 
   // ---- Packed weights, in halves: [filter block][step][16 terms][32 filters][2][lane][8] ----
@@ -171,11 +172,11 @@ struct ImplicitGemmHalfSm80 {
   constexpr int tile_words() const { return rows * filters; }
   constexpr long long shared_words() const { return split > 1 ? 1LL * split * tiles() * tile_words() : 0; }
 
-  // ---- Registers: sums, operands of this product and of the next, places of rows, and what else there is
-  // ----
+  // ---- Registers: sums, operands of this product and of the next, rows that are copied and, without a
+  // window, their taps, and what else there is. About: ptxas decides ----
   constexpr int registers() const {
-    return sums() + 2 * (4 * tiles_m() + 2 * tiles_n()) +
-           (window ? 2 * row_copies() + 40 : 3 * row_copies() + 36);
+    const int copies = window ? row_copies() + (channels == 64 ? 47 : 41) : 2 * row_copies() + masks() + 46;
+    return sums() + 2 * (4 * tiles_m() + 2 * tiles_n()) + copies;
   }
   constexpr int register_limit() const { return lesser(65536 / (threads() * blocks) / 8 * 8, 255); }
 
@@ -184,7 +185,7 @@ struct ImplicitGemmHalfSm80 {
     return is_power(warps_m) && is_power(warps_n) && warps_m * warps_n >= 2 && warps_m * warps_n <= 8 &&
            rows >= 32 && rows <= 256 && rows % (16 * warps_m) == 0 && filters >= 32 && filters <= 256 &&
            filters % (32 * warps_n) == 0 && (channels == 32 || channels == 64) && rows % copied_rows() == 0 &&
-           stages >= least_stages() && stages <= kMostStages && blocks >= 1 && blocks <= 8 && split >= 1 &&
+           stages >= kLeastStages && stages <= kMostStages && blocks >= 1 && blocks <= 8 && split >= 1 &&
            split <= kMostSplit && (split & (split - 1)) == 0 && (!window || can_window());
   }
   constexpr bool can_window() const {
@@ -203,7 +204,8 @@ struct ImplicitGemmHalfSm80 {
   }
   static constexpr int kMostStages = 8, kMostSplit = 16;
   static constexpr long long kMost = 1LL << 30;
-  static constexpr int kOutside = 1 << 30;  // a row that no image has, whatever is added to it
+  // Of two the compiler writes the loop out twice, and spills.
+  static constexpr int kLeastStages = 3;
 };
 
 }  // namespace convtune

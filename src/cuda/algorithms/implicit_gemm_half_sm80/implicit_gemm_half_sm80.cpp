@@ -16,6 +16,12 @@
 namespace convtune::cuda {
 namespace {
 
+// As many blocks as stay on the device's SMs.
+unsigned blocks_of(const ImplicitGemmHalfSm80& kernel, int multiprocessors) {
+  return static_cast<unsigned>(
+      std::min(kernel.tiles() * kernel.split, 1LL * multiprocessors * kernel.blocks));
+}
+
 // Where wgmma has a kernel of its own, which is nearly always faster, few are worth a try.
 constexpr std::size_t kMostCandidates = 64, kMostBesideWgmma = 12;
 constexpr double kHopeless = 2;  // times the best estimate
@@ -48,7 +54,7 @@ TileWork work_of(const ImplicitGemmHalfSm80& a) {
   const double input_bytes = inputs * a.input_bytes(), weight_bytes = steps * a.weight_bytes();
   TileWork work;
   work.tiles = static_cast<double>(a.tiles()) * a.split;
-  work.load_beside = true;
+  work.persistent = work.load_beside = true;
   work.in_flight_bytes = (a.stages - 1.0) * a.stage_bytes() + (a.window ? a.input_bytes() : 0);
   work.load.instructions = warps * (a.row_copies() * 25 + steps * 15) + copies * 6 + more * 2;
   work.load.wavefronts = (input_bytes + weight_bytes) / 128;
@@ -112,7 +118,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
     std::vector<Argument> arguments = kEpilogueArguments;
     arguments.emplace_back(Pointer{Operand::workspace, "float4*"});
     const auto tiles = static_cast<unsigned>(kernel.tiles());
-    LaunchPlan plan = plan_of(kernel, device, {tiles * static_cast<unsigned>(kernel.split)}, arguments);
+    LaunchPlan plan = plan_of(kernel, device, {blocks_of(kernel, device.units)}, arguments);
     if (kernel.split > 1) {
       plan.workspace_bytes = static_cast<std::size_t>(kernel.shared_words()) * sizeof(float);
       arguments.erase(arguments.begin());  // x
@@ -139,7 +145,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
         return;
       TileWork work = work_of(kernel);
       work.input_bytes = read_bytes(a);
-      const auto blocks = static_cast<double>(kernel.tiles()) * kernel.split;
+      const double blocks = blocks_of(kernel, device.units);
       ranked.push_back(
           {estimate_time(target, work, {kernel.threads(), 0, blocks, kernel.blocks}).us, kernel});
     };
@@ -149,8 +155,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
         if (kernel.registers() <= kernel.register_limit()) break;
       const int most = kernel.blocks;
       for (kernel.blocks = most; kernel.blocks >= std::max(most - 1, 1); --kernel.blocks)
-        for (kernel.stages = kernel.least_stages(); kernel.stages <= std::clamp(kernel.steps() + 1, 2, 5);
-             ++kernel.stages)
+        for (kernel.stages = ImplicitGemmHalfSm80::kLeastStages; kernel.stages <= 4; ++kernel.stages)
           for (const int split : {1, 2, 4, 8, 16}) {
             kernel.split = split;
             const bool fills =
@@ -167,7 +172,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
       for (const int channels : {32, 64}) {
         kernel.channels = channels;
         if (channels == 64 && kernel.all_pieces() <= 4) continue;
-        kernel.stages = kernel.least_stages(), kernel.blocks = kernel.split = 1;
+        kernel.stages = ImplicitGemmHalfSm80::kLeastStages, kernel.blocks = kernel.split = 1;
         for (const bool window : {false, true}) {
           kernel.window = window;
           add_all(kernel);

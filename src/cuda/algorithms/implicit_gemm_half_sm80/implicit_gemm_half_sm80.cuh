@@ -9,9 +9,10 @@
 // With a window x comes once for a chunk of channels, with all that the taps of the tile reach, and a tap is
 // rows of it that begin some positions further on: less to copy, and some outputs that are none.
 //
-// A block has a tile, and its warps all load and multiply: while a stage is multiplied, those behind it are
-// on their way, and the operands of the next product are read while this one is computed. Several blocks
-// share a multiprocessor: one begins or stores while others multiply.
+// All warps of a block load and multiply: while a stage is multiplied, those behind it are on their way, and
+// the operands of the next product are read while this one is computed. A block goes from tile to tile, and
+// what it copies runs ahead: it is under way while the tile before is stored. Several blocks share a
+// multiprocessor, and one multiplies while another stores.
 //
 // Weights are packed so that a thread's sums are of 8 filters in a row, which it stores as they are.
 //
@@ -34,21 +35,25 @@ struct Operands {
   // From where this lane reads of a step.
   struct Place {
     unsigned smem, row, pixels, filters, filters_of_first;
+    int tap = -1;  // of the window, from `input` on
+    unsigned input;
 
     __device__ __forceinline__ Place(unsigned memory, int warp_m, int warp_n) : smem(memory) {
       const unsigned lane = threadIdx.x % 32;
       row = warp_m * config.warp_rows() + lane % 16;
+      input = smem + config.input_bytes();
       filters_of_first = smem + config.weights_at() + warp_n * (config.tiles_n() / 2 * 512) + 16 * lane;
     }
-    __device__ __forceinline__ void move_to(int step, unsigned slot_bytes) {
+    // To the next step, whose stage is so far behind the first.
+    __device__ __forceinline__ void next(unsigned slot_bytes) {
       filters = filters_of_first + slot_bytes;
       int there = static_cast<int>(row);
-      unsigned input = smem;
       if constexpr (config.window) {
-        there += config.tap_positions(step % config.taps());
-        input += step / config.taps() % 2 * config.input_bytes();
+        if (++tap == config.taps()) tap = 0;
+        if (tap == 0) input = 2 * smem + config.input_bytes() - input;  // the other window
+        there += config.tap_positions(tap);
       } else {
-        input += slot_bytes;
+        input = smem + slot_bytes;
       }
       pixels = input + there * config.row_bytes() +
                16 * config.exchanged(there, static_cast<int>(threadIdx.x) % 32 / 16);
@@ -80,43 +85,49 @@ struct Operands {
   }
 };
 
-// All products of a tile from step `begin` to step `end`.
+// A block's ring: what is copied runs ahead of what is multiplied, from tile to tile.
 template <ImplicitGemmHalfSm80 config>
-__device__ __forceinline__ void multiply(Sums<config>& sums, const Loader<config>& loader,
-                                         typename Operands<config>::Place place, int begin, int end) {
-  constexpr int kStages = config.stages, kProducts = config.products();
-  constexpr unsigned kStage = config.stage_bytes(), kRing = kStages * kStage;
-  const auto next = [](unsigned slot) { return slot + kStage == kRing ? 0 : slot + kStage; };
+struct Pipeline {
+  static constexpr int kStages = config.stages, kProducts = config.products();
+  static constexpr unsigned kStage = config.stage_bytes(), kRing = kStages * kStage;
+  Loader<config> loader;
+  typename Operands<config>::Place place;
+  Operands<config> operands[2];  // of the next product and of the one behind it
+  unsigned slot = 0;             // of the step that is multiplied, in bytes behind the first
+
+  __device__ __forceinline__ Pipeline(const Loader<config>& loads,
+                                      const typename Operands<config>::Place& reads)
+      : loader(loads), place(reads) {
 #pragma unroll
-  for (int stage = 0; stage < kStages - 1; ++stage) {
-    if (begin + stage < end) loader.load(begin + stage, stage * kStage);
-    ptx::cp_async_commit_group();
+    for (int stage = 0; stage < kStages - 1; ++stage) {
+      loader.load(stage * kStage);
+      ptx::cp_async_commit_group();
+    }
+    ptx::cp_async_wait_group<kStages - 2>();
+    __syncthreads();
+    place.next(0);
+    operands[0].template read<0>(place);
   }
-  ptx::cp_async_wait_group<kStages - 2>();
-  __syncthreads();
-  Operands<config> operands[2];
-  place.move_to(begin, 0);
-  operands[0].template read<0>(place);
-  unsigned slot = 0, filled = (kStages - 1) * kStage;
+  // The products of so many steps.
+  __device__ __forceinline__ void multiply(Sums<config>& sums, int steps) {
 #pragma unroll 1
-  for (int step = begin; step < end; ++step) {
-    for_constants<0, kProducts>([&](auto k) {
-      if constexpr (k.value == kProducts - 1) {
-        ptx::cp_async_wait_group<kStages - 2>();
-        __syncthreads();  // all have read this stage, and the next is there
-        slot = next(slot);
-        place.move_to(step + 1, slot);
-      }
-      operands[(k.value + 1) % 2].template read<(k.value + 1) % kProducts>(place);
-      if constexpr (k.value == 0) {
-        if (step + kStages - 1 < end) loader.load(step + kStages - 1, filled);
-        ptx::cp_async_commit_group();
-        filled = next(filled);
-      }
-      operands[k.value % 2].multiply(sums);
-    });
+    for (int step = 0; step < steps; ++step)
+      for_constants<0, kProducts>([&](auto k) {
+        if constexpr (k.value == kProducts - 1) {
+          ptx::cp_async_wait_group<kStages - 2>();
+          __syncthreads();  // all have read this stage, and the next is there
+          slot = slot + kStage == kRing ? 0 : slot + kStage;
+          place.next(slot);
+        }
+        operands[(k.value + 1) % 2].template read<(k.value + 1) % kProducts>(place);
+        operands[k.value % 2].multiply(sums);
+        if constexpr (k.value == 0) {  // when fewer operands are held than before
+          loader.load(slot == 0 ? kRing - kStage : slot - kStage);  // what was multiplied before
+          ptx::cp_async_commit_group();
+        }
+      });
   }
-}
+};
 
 // Sums of a thread, four at a time, that blocks share: from where on they lie.
 template <ImplicitGemmHalfSm80 config>
@@ -147,35 +158,38 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
                             float4* __restrict__ shared) {
   extern __shared__ __align__(128) unsigned char memory[];
   constexpr Packed kPacked = config.packed();
-  const int tile = static_cast<int>(blockIdx.x) / config.split;
-  const int rank = static_cast<int>(blockIdx.x) % config.split;
   const auto* const input = static_cast<const unsigned short*>(x);
   const auto* const other = static_cast<const unsigned short*>(residual);
   auto* const output = static_cast<unsigned short*>(y);
   if (__float_as_uint(packed[kPacked.flag_at()]) != 0) {
-    if (rank == 0) store_exact<config>(input, packed, other, output, tile);
+#pragma unroll 1
+    for (Item<config> item; item.exists(); item.next())
+      if (item.rank() == 0) store_exact<config>(input, packed, other, output, item.tile());
     return;
   }
   const unsigned smem = ptx::shared_address(memory);
   const Part<config> part;
-  Sums<config> sums = {};
-  multiply<config>(sums, Loader<config>(input, packed, tile, smem),
-                   typename Operands<config>::Place(smem, part.m, part.n), config.first_step(rank),
-                   config.first_step(rank + 1));
-  ptx::cp_async_wait_group<0>();
-  if constexpr (config.split > 1) {
-    float4* const to = shared + shared_at<config>(rank, tile);
+  Pipeline<config> pipeline(Loader<config>(input, packed, smem),
+                            typename Operands<config>::Place(smem, part.m, part.n));
+#pragma unroll 1
+  for (Item<config> item; item.exists(); item.next()) {
+    Sums<config> sums = {};
+    pipeline.multiply(sums, item.end_step() - item.first_step());
+    if constexpr (config.split > 1) {
+      float4* const to = shared + shared_at<config>(item.rank(), item.tile());
 #pragma unroll
-    for (int m = 0; m < config.tiles_m(); ++m)
+      for (int m = 0; m < config.tiles_m(); ++m)
 #pragma unroll
-      for (int n = 0; n < config.tiles_n(); ++n) {
-        const float(&four)[4] = sums[m][n];
-        to[(m * config.tiles_n() + n) * config.threads()] = {four[0], four[1], four[2], four[3]};
-      }
-  } else {
-    const Store<config> store{packed + kPacked.bias_at(), other, output};
-    store(sums, part.position(tile), part.filter(tile));
+        for (int n = 0; n < config.tiles_n(); ++n) {
+          const float(&four)[4] = sums[m][n];
+          to[(m * config.tiles_n() + n) * config.threads()] = {four[0], four[1], four[2], four[3]};
+        }
+    } else {
+      const Store<config> store{packed + kPacked.bias_at(), other, output};
+      store(sums, part.position(item.tile()), part.filter(item.tile()));
+    }
   }
+  ptx::cp_async_wait_group<0>();
 }
 
 // The sums of blocks that share them, added up and stored: a block a tile.

@@ -8,77 +8,127 @@
 
 namespace convtune::implicit_gemm_half_sm80 {
 
-// What a thread copies: one piece of every copied_rows()-th row.
-//   stage   copies for a tap, or the weights of one and before the first tap of a chunk its window
+// The work of a block: tiles, or shares of their sums, one after the other.
+//   for (Item<config> item; item.exists(); item.next())
+//     for (int step = item.first_step(); step < item.end_step(); ++step)
+template <ImplicitGemmHalfSm80 config>
+struct Item {
+  int index = static_cast<int>(blockIdx.x);
+
+  __device__ bool exists() const { return index < static_cast<int>(config.tiles()) * config.split; }
+  __device__ void next() { index += static_cast<int>(gridDim.x); }
+  __device__ int tile() const { return index / config.split; }
+  __device__ int rank() const { return index % config.split; }
+  __device__ int first_step() const { return config.first_step(rank()); }
+  __device__ int end_step() const { return config.first_step(rank() + 1); }
+};
+
+// What a thread copies: one piece of every copied_rows()-th row of x, and weights; step after step, and tile
+// after tile.
 template <ImplicitGemmHalfSm80 config>
 struct Loader {
   static constexpr ConvExtents a = config.conv;
   static constexpr int kRows = config.row_copies(), kPieces = config.pieces(), kThreads = config.threads();
   static constexpr int kWeightPieces = config.weight_bytes() / 16;
-  const unsigned short* x;
-  const uint4* weights;  // this thread's first of the first stage
-  int piece;
-  unsigned input_to, weights_to;  // in the first stage
-  unsigned first[kRows];          // where windows begin, a piece of x
-  int row[config.window ? 1 : kRows], column[config.window ? 1 : kRows];
   static constexpr unsigned kNone = ~0u;
+  static constexpr int kMaskRows = config.mask_rows();
+  static constexpr bool kMasked = kMaskRows > 0;
+  const unsigned short* x;
+  const uint4* weights;  // this thread's first of all
+  int step;
+  Item<config> item;
+  unsigned input_to, weights_to;    // in the first stage
+  unsigned window_to;               // the next window, from the first on
+  unsigned first[kRows];            // where windows begin, a piece of x
+  unsigned inside[config.masks()];  // bits of taps that meet the image, of rows in turn
 
   __device__ __forceinline__ Loader(const unsigned short* __restrict__ from, const float* __restrict__ packed,
-                                    int tile, unsigned smem)
-      : x(from), piece(static_cast<int>(threadIdx.x) % kPieces) {
-    const int thread = static_cast<int>(threadIdx.x), first_row = thread / kPieces;
-    weights = reinterpret_cast<const uint4*>(packed) +
-              static_cast<long long>(tile % config.filter_blocks()) * config.steps() * kWeightPieces + thread;
-    weights_to = smem + config.weights_at() + 16 * thread;
-    input_to = smem + first_row * config.row_bytes() + 16 * config.exchanged(first_row, piece);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const int position = config.first_position(tile) + first_row + i * config.copied_rows();
-      const ImplicitGemmHalfSm80::Pixel at = config.first_tap(position);
-      first[i] = config.piece_at(at);
-      if constexpr (config.window) {
-        if (!config.is_inside(at)) first[i] = kNone;
-      } else {
-        row[i] = position < static_cast<int>(config.positions()) ? at.row : ImplicitGemmHalfSm80::kOutside;
-        column[i] = at.column;
-      }
-    }
+                                    unsigned smem)
+      : x(from), weights(reinterpret_cast<const uint4*>(packed) + threadIdx.x), window_to(0) {
+    const int first_row = static_cast<int>(threadIdx.x) / kPieces;
+    weights_to = smem + config.weights_at() + 16 * threadIdx.x;
+    input_to = smem + first_row * config.row_bytes() + 16 * config.exchanged(first_row, piece());
+    begin();
   }
 
-  // What a step multiplies, to `slot_bytes` behind the first stage. Commits nothing.
-  __device__ __forceinline__ void load(int step, unsigned slot_bytes) const {
+  // What the next step multiplies, if there is one, to `slot_bytes` behind the first stage. Commits nothing.
+  __device__ __forceinline__ void load(unsigned slot_bytes) {
+    if (!item.exists()) return;
     if constexpr (config.window) {
       if (step % config.taps() == 0) load_window(step / config.taps());
     } else {
-      load_tap(step, slot_bytes);
+      load_tap(slot_bytes);
     }
-    load_weights(step, slot_bytes);
+    load_weights(slot_bytes);
+    if (++step < item.end_step()) return;
+    item.next();
+    begin();
   }
 
  private:
-  __device__ __forceinline__ void load_window(int chunk) const {
-    const unsigned to = input_to + chunk % 2 * config.input_bytes();
-    const auto behind = static_cast<unsigned>(chunk * kPieces + piece);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i)
-      copy(to + i * (config.copied_rows() * config.row_bytes()), first[i] + behind, first[i] != kNone);
-  }
-  __device__ __forceinline__ void load_tap(int step, unsigned slot_bytes) const {
-    const ImplicitGemmHalfSm80::Term term = config.term(step, piece);
-    const int below = config.ragged() && term.tap >= config.taps() ? ImplicitGemmHalfSm80::kOutside
-                                                                   : config.tap_row(term.tap);
-    const int right = config.tap_column(term.tap);
-    const unsigned behind = config.piece_at({0, below, right}) + static_cast<unsigned>(term.piece);
-    const unsigned to = input_to + slot_bytes;
+  __device__ __forceinline__ void begin() {
+    step = item.first_step();
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const bool inside = static_cast<unsigned>(row[i] + below) < static_cast<unsigned>(a.h) &&
-                          static_cast<unsigned>(column[i] + right) < static_cast<unsigned>(a.w);
-      copy(to + i * (config.copied_rows() * config.row_bytes()), first[i] + behind, inside);
+      const ImplicitGemmHalfSm80::Pixel at = config.first_tap(position(i));
+      first[i] = config.piece_at(at) + (config.chunked() ? piece() : 0);
+      if constexpr (config.window) {
+        if (!config.is_inside(at)) first[i] = kNone;
+      } else if constexpr (kMasked) {
+        unsigned columns = 0;
+#pragma unroll
+        for (int s = 0; s < a.s; ++s)
+          columns |= config.is_inside({at.image, 0, at.column + s * a.dilation_w}) ? 1u << s : 0;
+        constexpr int kBits = config.taps();
+        unsigned& mask = inside[i / kMaskRows];
+        if (i % kMaskRows == 0) mask = 0;
+#pragma unroll
+        for (int r = 0; r < a.r; ++r)
+          mask |= config.is_inside({0, at.row + r * a.dilation_h, 0})
+                      ? columns << (i % kMaskRows * kBits + r * a.s)
+                      : 0;
+      }
     }
   }
-  __device__ __forceinline__ void load_weights(int step, unsigned slot_bytes) const {
-    const uint4* const from = weights + static_cast<long long>(step) * kWeightPieces;
+  __device__ static int piece() {
+    return static_cast<int>(threadIdx.x) % kPieces;
+  }
+  __device__ __forceinline__ int position(int i) const {
+    return config.first_position(item.tile()) + static_cast<int>(threadIdx.x) / kPieces +
+           i * config.copied_rows();
+  }
+  __device__ __forceinline__ void load_window(int chunk) {
+    const auto behind = static_cast<unsigned>(chunk * kPieces);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+      copy(input_to + window_to + i * (config.copied_rows() * config.row_bytes()), first[i] + behind,
+           first[i] != kNone);
+    window_to = config.input_bytes() - window_to;
+  }
+  __device__ __forceinline__ void load_tap(unsigned slot_bytes) const {
+    // In chunks threads differ by their piece alone, which stands in `first`.
+    const ImplicitGemmHalfSm80::Term term = config.term(step, config.chunked() ? 0 : piece());
+    const int below = config.tap_row(term.tap), right = config.tap_column(term.tap);
+    const unsigned behind = config.piece_at({0, below, right}) + static_cast<unsigned>(term.piece);
+    const unsigned to = input_to + slot_bytes, tap = 1u << term.tap;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      bool is_inside = false;
+      if constexpr (kMasked) {
+        is_inside = (inside[i / kMaskRows] & tap << (i % kMaskRows * config.taps())) != 0;
+      } else {
+        const ImplicitGemmHalfSm80::Pixel at = config.first_tap(position(i));
+        is_inside = config.is_inside({at.image, at.row + below, at.column + right});
+      }
+      // Behind the last term of all there is none.
+      if constexpr (config.ragged()) is_inside = is_inside && term.tap < config.taps();
+      copy(to + i * (config.copied_rows() * config.row_bytes()), first[i] + behind, is_inside);
+    }
+  }
+  __device__ __forceinline__ void load_weights(unsigned slot_bytes) const {
+    const int block = item.tile() % config.filter_blocks();
+    const uint4* const from =
+        weights + (static_cast<long long>(block) * config.steps() + step) * kWeightPieces;
 #pragma unroll
     for (int i = 0; i < config.weight_copies(); ++i) {
       constexpr int kLast = kWeightPieces / kThreads;  // from where on not all threads copy
