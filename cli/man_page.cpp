@@ -32,6 +32,7 @@ constexpr Meaning kVariables[] = {
     {"CONVTUNE_LIBRARY", "The file of the library that Python loads, in place of its own."},
     {"CONVTUNE_KERNEL_DIR",
      "Read GPU kernels below this folder, a copy of src/, to edit them without a build."},
+    {"CONVTUNE_CAPABILITY", "8.0: treat GPUs as of this lower compute capability, to see what those get."},
     {"OMP_NUM_THREADS", "CPU threads to start with; --threads changes it."},
     {"NO_COLOR", "If not empty: no colors, unless --color says otherwise."},
 };

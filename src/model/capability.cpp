@@ -64,6 +64,19 @@ CapabilityFacts capability_facts(ComputeCapability capability) {
   return facts;
 }
 
+std::optional<ComputeCapability> parse_capability(std::string_view text) {
+  const auto number = [](std::string_view digits) -> std::optional<int> {
+    if (digits.empty() || digits.size() > 2 || digits.find_first_not_of("0123456789") != digits.npos)
+      return {};
+    return std::stoi(std::string(digits));
+  };
+  const std::size_t dot = text.find('.');
+  if (dot == text.npos) return {};
+  const std::optional<int> major = number(text.substr(0, dot)), minor = number(text.substr(dot + 1));
+  if (!major || !minor) return {};
+  return ComputeCapability{*major, *minor};
+}
+
 std::int64_t smem_per_block_anywhere() {
   return std::min_element(
              kTable.begin(), kTable.end(),

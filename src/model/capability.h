@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +46,9 @@ std::span<const CapabilityFacts> capability_table();
 // Of a capability that has no row: what the nearest below it has, without the instructions that are that
 // one's alone; below all rows what the first has.
 CapabilityFacts capability_facts(ComputeCapability capability);
+
+// "8.9"; nothing where it is not so written.
+std::optional<ComputeCapability> parse_capability(std::string_view text);
 
 // Bytes that a block may have on every GPU of the table.
 std::int64_t smem_per_block_anywhere();

@@ -111,14 +111,9 @@ void visit_numbers(T& target, F&& field) {
 
 // "8.9"; the target's own checks refuse what is no capability.
 void set_capability(Target& target, const std::string& text, const FlatJson& json) {
-  const auto digits = [](std::string_view part) {
-    return !part.empty() && part.size() <= 2 && part.find_first_not_of("0123456789") == part.npos;
-  };
-  const auto dot = text.find('.');
-  if (dot == text.npos || !digits(std::string_view(text).substr(0, dot)) ||
-      !digits(std::string_view(text).substr(dot + 1)))
-    json.fail("capability", "must be a compute capability such as \"8.9\"");
-  target.capability = {std::stoi(text.substr(0, dot)), std::stoi(text.substr(dot + 1))};
+  const std::optional<ComputeCapability> capability = parse_capability(text);
+  if (!capability) json.fail("capability", "must be a compute capability such as \"8.9\"");
+  target.capability = *capability;
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ const std::vector<const Algorithm*>& algorithms(Device::Kind kind) {
                                            &cuda::direct_stem_half(),
                                            &cuda::direct_body_half_sm90(),
                                            &cuda::direct_grouped_half(),
+                                           &cuda::implicit_gemm_half_sm80(),
                                            &cuda::implicit_gemm_half_sm90(),
                                            &cuda::implicit_gemm_sm90(),
                                            &cuda::implicit_gemm_sm80(),

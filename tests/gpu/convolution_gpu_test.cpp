@@ -40,6 +40,7 @@ const char* const kProblems[] = {
     "mb4ic64ih28oc64kh3ph1 dtype=bf16",
     "g32mb4ic32ih28oc32kh3ph1 dtype=f16",
     "g4mb4ic64ih28oc64kh3ph1 dtype=bf16 layout=nhwc",
+    "mb1ic320ih6oc64kh3ph1 layout=nhwc dtype=bf16",
 };
 
 // What a test needs of the driver and the library does not.

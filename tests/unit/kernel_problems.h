@@ -152,6 +152,10 @@ inline std::vector<ConvProblem> small_problems() {
            "mb2g2ic112ih9oc112kh3ph1 layout=nhwc bias=0",
            "mb1g3ic36ih11iw20oc60kh3kw5ph1pw2dh1 layout=nhwc",
            "mb1g3ic96ih12oc96kh3sh2ph1 layout=nhwc act=relu",
+           // Stages of several taps, channels last; a long sum of few outputs.
+           "mb1ic8ih13iw11oc40kh5ph2 layout=nhwc act=relu",
+           "mb2ic24ih19iw14oc33kh3kw2sh2dw2ph1pw2 layout=nhwc",
+           "mb1ic320ih5oc64kh3ph1 layout=nhwc residual=1",
        })
     problems.push_back(tf32(line));
   return with_halves(problems);

@@ -15,6 +15,7 @@ const Algorithm& direct_stem_half();
 const Algorithm& direct_stem_sm80();
 const Algorithm& direct_stem_sm90();
 const Algorithm& general_sm80();  // takes everything
+const Algorithm& implicit_gemm_half_sm80();
 const Algorithm& implicit_gemm_half_sm90();
 const Algorithm& implicit_gemm_sm80();
 const Algorithm& implicit_gemm_sm90();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -32,6 +33,18 @@ struct Gpu {
   std::string why_not;  // empty where convtune can use it
 };
 
+// What a GPU is treated as: itself, or what CONVTUNE_CAPABILITY names and it can do, to see there what others
+// get. Kernels are compiled for the GPU that they run on all the same.
+ComputeCapability treated_as(ComputeCapability own, std::string& why_not) {
+  const char* const text = ::secure_getenv("CONVTUNE_CAPABILITY");
+  if (text == nullptr || *text == '\0') return own;
+  const std::optional<ComputeCapability> asked = parse_capability(text);
+  if (asked && *asked >= kLeastCapability && *asked <= own) return *asked;
+  why_not = fmt::format("CONVTUNE_CAPABILITY is '{}', and it can be treated as {} to {}", text,
+                        to_string(kLeastCapability), to_string(own));
+  return own;
+}
+
 Gpu look_up(int index) {
   const Driver& api = driver();
   CUdevice device = 0;
@@ -49,13 +62,14 @@ Gpu look_up(int index) {
   check(api.cuDeviceTotalMem(&memory, device), "asking for the memory of cuda:{}", index);
   info.device = {Device::Kind::cuda, index};
   info.name = name;
-  info.capability = {attribute(kCapabilityMajor), attribute(kCapabilityMinor)};
-  info.isa = isa_of(info.capability);
+  const ComputeCapability own = {attribute(kCapabilityMajor), attribute(kCapabilityMinor)};
+  info.isa = isa_of(own);
+  info.capability = treated_as(own, gpu.why_not);
   info.units = attribute(kMultiprocessorCount);
   info.l2_bytes = attribute(kL2CacheSize);
   info.memory_bytes = static_cast<std::int64_t>(memory);
   // Without the driver: its versions are many, and a kernel's machine code is the same under all of them.
-  info.fingerprint = fmt::format("cuda|{}|{}|{} SMs", info.name, info.isa, info.units);
+  info.fingerprint = fmt::format("cuda|{}|{}|{} SMs", info.name, isa_of(info.capability), info.units);
   if (info.capability < kLeastCapability)
     gpu.why_not = fmt::format("it has compute capability {}, and convtune needs {}",
                               to_string(info.capability), to_string(kLeastCapability));

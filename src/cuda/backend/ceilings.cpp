@@ -78,16 +78,16 @@ double measure_bytes_per_second(Backend& backend) {
 
 }  // namespace
 
-CompileJob ceilings_job(ComputeCapability capability) {
+CompileJob ceilings_job(ComputeCapability capability, const std::string& isa) {
   const std::vector<Products> products = products_of(capability);
-  CompileJob job = kernel_job("cuda/backend/ceilings.cuh", products[0].kernel, isa_of(capability));
+  CompileJob job = kernel_job("cuda/backend/ceilings.cuh", products[0].kernel, isa);
   for (std::size_t i = 1; i < products.size(); ++i) job.kernels.push_back(products[i].kernel);
   return job;
 }
 
 Ceilings measure_ceilings(Backend& backend) {
   const std::vector<Products> products = products_of(backend.info().capability);
-  const CompiledModule module = compile(ceilings_job(backend.info().capability));
+  const CompiledModule module = compile(ceilings_job(backend.info().capability, backend.info().isa));
   const auto peak = [&](std::size_t which) {
     return measure_flops_per_second(backend, module, products[which]);
   };

@@ -7,6 +7,6 @@
 namespace convtune::cuda {
 
 // All kernels that measure_ceilings() runs on such a device.
-CompileJob ceilings_job(ComputeCapability capability);
+CompileJob ceilings_job(ComputeCapability capability, const std::string& isa);
 
 }  // namespace convtune::cuda

@@ -37,24 +37,37 @@ struct KernelExecutable::Operands {
 struct KernelExecutable::Kernels {
   Kernels(const LaunchPlan& plan, int index, const CompiledPlan& made)
       : device(index),
-        smem_bytes(plan.kernel_launch().dynamic_smem_bytes),
-        run(device, made.module, made.job.kernels[LaunchPlan::kRun], smem_bytes),
+        runs(plan, device, made.job, made.module, Kernel::Loaded::at_build),
         pack(device, made.module, made.job.kernels[LaunchPlan::kPack]) {}
 
-  const Kernel& for_any_pointer(const LaunchPlan& plan) const {
+  // Those that a run launches.
+  struct Runs {
+    Runs(const LaunchPlan& plan, int device, const CompileJob& job, const CompiledModule& module,
+         Kernel::Loaded loaded)
+        : run(device, module, job.kernels[LaunchPlan::kRun], plan.kernel_launch().dynamic_smem_bytes,
+              loaded) {
+      if (job.kernels.size() > LaunchPlan::kAddUp)
+        add_up.emplace(device, module, job.kernels[LaunchPlan::kAddUp], 0, loaded);
+    }
+    const Kernel& at(std::size_t kernel) const { return kernel == LaunchPlan::kAddUp ? *add_up : run; }
+
+    const Kernel run;
+    std::optional<Kernel> add_up;
+  };
+  const Runs& for_any_pointer(const LaunchPlan& plan) const {
     const std::lock_guard lock(mutex);
     if (!any) {
       const CompileJob job = compile_job(plan, plan.config_for_any_pointer);
-      any.emplace(device, compile(job), job.kernels[LaunchPlan::kRun], smem_bytes, Kernel::Loaded::in_a_run);
+      any.emplace(plan, device, job, compile(job), Kernel::Loaded::in_a_run);
     }
     return *any;
   }
 
   const int device;
-  const std::size_t smem_bytes;
-  const Kernel run, pack;
+  const Runs runs;
+  const Kernel pack;
   mutable std::mutex mutex;
-  mutable std::optional<Kernel> any;
+  mutable std::optional<Runs> any;
 };
 
 std::shared_ptr<const KernelExecutable::Kernels> KernelExecutable::load(const LaunchPlan& plan,
@@ -163,10 +176,11 @@ void KernelExecutable::launch(const KernelLaunch& step, const Operands& operands
       addresses[i] = std::visit([](const auto& value) -> const void* { return &value; }, argument);
     }
   }
-  const bool any = step.kernel == LaunchPlan::kRun && !aligned && !plan_.config_for_any_pointer.empty();
-  const Kernel& kernel = any                               ? kernels_->for_any_pointer(plan_)
-                         : step.kernel == LaunchPlan::kRun ? kernels_->run
-                                                           : kernels_->pack;
+  const bool packs = step.kernel == LaunchPlan::kPack;
+  const bool any = !packs && !aligned && !plan_.config_for_any_pointer.empty();
+  const Kernel& kernel = packs ? kernels_->pack
+                         : any ? kernels_->for_any_pointer(plan_).at(step.kernel)
+                               : kernels_->runs.at(step.kernel);
   kernel.launch_with(step.grid, step.block, step.dynamic_smem_bytes, stream, addresses.data());
 }
 

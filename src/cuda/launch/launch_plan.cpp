@@ -14,8 +14,8 @@ namespace convtune::cuda {
 
 std::string_view to_string(Operand operand) {
   constexpr std::array<std::string_view, kOperands> kNames = {
-      "x",  "w",     "bias",   "packed",        "y",     "residual", "dy", "dx",
-      "dw", "dbias", "x_nhwc", "residual_nhwc", "y_nhwc"};
+      "x",  "w",     "bias",   "packed",        "y",      "residual",    "dy", "dx",
+      "dw", "dbias", "x_nhwc", "residual_nhwc", "y_nhwc", "partial_sums"};
   return kNames[static_cast<std::size_t>(operand)];
 }
 
@@ -30,6 +30,11 @@ std::size_t LaunchPlan::workspace_bytes() const {
   std::size_t bytes = 0;
   for (const WorkspacePart& part : workspace) bytes += in_lines(part.bytes);
   return bytes;
+}
+
+bool LaunchPlan::adds_up() const {
+  return std::any_of(workspace.begin(), workspace.end(),
+                     [](const WorkspacePart& part) { return part.operand == Operand::partial_sums; });
 }
 
 int registers_for(int threads, int blocks) {
@@ -47,6 +52,7 @@ CompileJob compile_job(const LaunchPlan& plan, const std::string& config) {
   };
   CompileJob job = kernel_job(kernel_file(plan.name), kernel(""), plan.arch);
   job.kernels.push_back(kernel("pack_"));
+  if (plan.adds_up()) job.kernels.push_back(kernel("add_up_"));
   return job;
 }
 

@@ -23,9 +23,25 @@ struct Extent3 {
   bool operator==(const Extent3&) const = default;
 };
 
-// The memory that steps work on. Those in NHWC are in a run's workspace, where the tensors come in NCHW.
-enum class Operand { x, w, bias, packed, y, residual, dy, dx, dw, dbias, x_nhwc, residual_nhwc, y_nhwc };
-constexpr std::size_t kOperands = 13;
+// The memory that steps work on. The last four are in a run's workspace: tensors that come in NCHW, and sums
+// that blocks share.
+enum class Operand {
+  x,
+  w,
+  bias,
+  packed,
+  y,
+  residual,
+  dy,
+  dx,
+  dw,
+  dbias,
+  x_nhwc,
+  residual_nhwc,
+  y_nhwc,
+  partial_sums
+};
+constexpr std::size_t kOperands = 14;
 std::string_view to_string(Operand operand);  // "packed"
 
 // A pointer argument: words of 4 bytes, from so many behind the operand's first.
@@ -116,9 +132,10 @@ struct WorkspacePart {
 };
 
 struct LaunchPlan {
-  static constexpr std::size_t kRun = 0, kPack = 1;  // the job's kernels
+  static constexpr std::size_t kRun = 0, kPack = 1, kAddUp = 2;  // the job's kernels
 
-  std::string name;  // NAME and pack_NAME, kernels of namespace NAME in NAME.cuh
+  // NAME and pack_NAME, kernels of namespace NAME in NAME.cuh; with partial sums add_up_NAME too.
+  std::string name;
   std::string arch;  // "sm_90a"
   // The template argument of both, as C++ writes it. Where ptxas spills registers in the kernel of the first,
   // the others are compiled in turn, and the one that spills least is taken.
@@ -140,6 +157,7 @@ struct LaunchPlan {
 
   const KernelLaunch& kernel_launch() const;  // of the convolution's kernel
   std::size_t workspace_bytes() const;
+  bool adds_up() const;  // whether a kernel of its own adds up partial sums
 };
 
 constexpr std::size_t in_lines(std::size_t bytes) {

@@ -331,7 +331,7 @@ TEST_F(Compiler, TheKernelsOfTheCeilingsSpillNothing) {
   SKIP_WITHOUT_NVRTC();
   for (const ComputeCapability capability : nvrtc_capabilities()) {
     const std::string arch = isa_of(capability);
-    const CompiledModule module = compile(ceilings_job(capability), false);
+    const CompiledModule module = compile(ceilings_job(capability, isa_of(capability)), false);
     EXPECT_EQ(module.kernels.size(), 3u) << arch;
     for (const KernelResources& resources : module.kernels) {
       EXPECT_EQ(resources.spill_bytes, 0) << arch << " " << resources.kernel;

@@ -54,6 +54,13 @@ TEST(Capability, LimitsAreAsPublished) {
   EXPECT_EQ(smem_per_block_anywhere(), 99 * kKiB);
 }
 
+TEST(Capability, ReadsWhatItWrites) {
+  EXPECT_EQ(parse_capability("8.9"), (ComputeCapability{8, 9}));
+  EXPECT_EQ(parse_capability(to_string(ComputeCapability{12, 0})), (ComputeCapability{12, 0}));
+  for (const char* wrong : {"", "8", "8.", ".9", "8.9.1", "-8.9", "8.+9", " 8.9", "8,9", "sm_89", "100.0"})
+    EXPECT_FALSE(parse_capability(wrong)) << wrong;
+}
+
 TEST(Capability, NamesForTheCompilers) {
   EXPECT_EQ(isa_of({8, 9}), "sm_89");
   EXPECT_EQ(isa_of({9, 0}), "sm_90a");
