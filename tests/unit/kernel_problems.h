@@ -146,6 +146,9 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1g4ic4ih14oc4kh13ph6 precision=fp32 layout=nhwc",
            "g37mb2ic37ih15oc37kh5sh2ph2 layout=nhwc act=relu",
            "g20mb1ic20ih16iw11oc20kh3ph2dh1 layout=nhwc",
+           "g24mb3ic24ih13iw19oc24kh7ph3 layout=nhwc act=relu",
+           "g40mb5ic40ih7oc40kh5ph2 layout=nhwc",
+           "g16mb2ic16ih20iw33oc16kh3kw6sh2sw1ph1pw2 layout=nhwc",
            // Few channels a group, channels last.
            "mb2g8ic32ih13iw17oc32kh3ph1 layout=nhwc act=relu",
            "mb1g4ic32ih15oc64kh3sh2ph1 layout=nhwc",
