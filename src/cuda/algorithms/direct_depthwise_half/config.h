@@ -135,8 +135,8 @@ struct DirectDepthwiseHalf {
   // ---- Cost ----
   constexpr int products() const { return 2 * rows * conv.r; }  // of a pair of channels: straight code
   constexpr int registers() const {                             // about: ptxas decides
-    const int sums = 8 * lesser(rows, ceil_div(conv.r, conv.stride_h));
-    return greater(40 + sums + 4 * conv.r + 4 * rows, 80);
+    const int added = conv.residual ? 24 + 24 * conv.eager : 0;
+    return greater(58 + 10 * rows + added, images > 1 ? 96 : 80);
   }
   constexpr int register_limit() const {  // by the launch bound
     // A quarter of the registers belongs to every fourth warp.
@@ -153,8 +153,9 @@ struct DirectDepthwiseHalf {
     return possible() && 1LL * input_rows() * input_columns() < (1 << 16) && products() <= kMostProducts &&
            smem_bytes() <= smem_per_block && registers() <= register_limit() && all_blocks() < (1LL << 31) &&
            packed().words() / 256 < (1LL << 31) - 1 &&
-           // Offsets in an image are ints.
-           1LL * conv.h * conv.w < (1LL << 30) / conv.c && 1LL * conv.p * conv.q < (1LL << 30) / conv.c;
+           // Offsets in a tile's images are ints.
+           1LL * images * conv.h * conv.w < (1LL << 30) / conv.c &&
+           1LL * conv.p * conv.q < (1LL << 30) / conv.c;
   }
 
   static constexpr int kStrips = 16, kMostRows = 16, kMostOctets = 8;

@@ -92,8 +92,7 @@ __device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, 
         const int at = first + i * config.warps;
         const int of_tile = at / config.input_rows(), row = at % config.input_rows();
         const bool here = at < kRows && static_cast<unsigned>(top + row) < a.h && part.has_image(of_tile);
-        const unsigned short* const pixel =
-            image + static_cast<long long>(of_tile) * (a.h * a.w * a.c) + (from + row * (a.w * a.c));
+        const unsigned short* const pixel = image + (from + of_tile * (a.h * a.w * a.c) + row * (a.w * a.c));
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           pixels[i][j] = {};
