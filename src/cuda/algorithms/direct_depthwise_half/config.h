@@ -103,15 +103,24 @@ struct DirectDepthwiseHalf {
       }
     return best;
   }
-  constexpr int plane_bytes() const { return images * pitch().image; }
+  // Two planes beside each other are half of all banks apart, for outputs.
+  constexpr int plane_bytes() const { return round_up(images * pitch().image + 64, 128) - 64; }
   // Eights of channels, which lanes beside each other have, begin in different banks.
   constexpr int octet_bytes() const { return 8 * plane_bytes() + round_up(4 * 32 / octets, 16) % 128; }
   constexpr int channel_offset(int channel) const {
     return channel / 8 * octet_bytes() + channel % 8 * plane_bytes();
   }
-  // Outputs of two channels take their planes' place: [image][row][column], a word of two halves.
-  constexpr int pixel_offset(int image, int row, int column) const {
-    return 4 * ((image * tile_rows() + row) * tile_columns() + column);
+  // Outputs of two channels, words, take the place of input that has been read: of a strip's row, of which
+  // each plane has 8 halves, the first 4 words in the one plane and 4 in the next.
+  constexpr int output_offset(int image, int row, int column) const {
+    return image * pitch().image + row * conv.stride_h * pitch().row + column % 8 / 4 * plane_bytes() +
+           column / 8 * 16 + column % 4 * 4;
+  }
+  // The input row of a strip behind which its output row is complete, and in nobody's way: the band above
+  // reads the first rows of this one.
+  constexpr int stored_after(int row) const {
+    const int of_above = (rows + row) * conv.stride_h;
+    return greater(row * conv.stride_h + conv.r - 1, bands > 1 && of_above < strip_rows() ? of_above : 0);
   }
   constexpr long long smem_bytes() const { return 1LL * octets * octet_bytes(); }
 
@@ -133,10 +142,12 @@ struct DirectDepthwiseHalf {
   }
 
   // ---- Cost ----
-  constexpr int products() const { return 2 * rows * conv.r; }  // of a pair of channels: straight code
-  constexpr int registers() const {                             // about: ptxas decides
-    const int added = conv.residual ? 24 + 24 * conv.eager : 0;
-    return greater(58 + 10 * rows + added, images > 1 ? 96 : 80);
+  constexpr int products() const { return 2 * rows * conv.r; }       // of a pair of channels: straight code
+  constexpr int registers() const {                                  // about: ptxas decides
+    const int live = lesser(rows, ceil_div(conv.r, conv.stride_h));  // rows of outputs under way
+    const int waiting = bands > 1 && rows > live ? 4 * (conv.r - 1) : 0, added = conv.residual ? 24 : 0;
+    return greater(30 + rows + 8 * live + 4 * conv.r + waiting + added * (1 + conv.eager),
+                   images > 1 ? 96 : 80);
   }
   constexpr int register_limit() const {  // by the launch bound
     // A quarter of the registers belongs to every fourth warp.

@@ -154,29 +154,6 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&stri
     ptx::mma_m16n8k16_f16(sums, strips, band);
 }
 
-// Of two channels.
-template <DirectDepthwiseHalf config>
-using Sums = float[2][config.rows][4];
-
-// `from`: the strips in the first channel's plane, at the row of this lane's matrix.
-template <DirectDepthwiseHalf config>
-__device__ __forceinline__ void multiply_strips(Sums<config>& sums, unsigned from,
-                                                const Bands<config> (&bands)[2]) {
-  constexpr ConvExtents a = config.conv;
-#pragma unroll
-  for (int input = 0; input < config.strip_rows(); ++input)
-#pragma unroll
-    for (int channel = 0; channel < 2; ++channel) {
-      unsigned strips[4];
-      ptx::ldmatrix_x4(strips, from + channel * Planes<config>::kPlane + input * Planes<config>::kRow);
-#pragma unroll
-      for (int row = 0; row < config.rows; ++row) {
-        const int r = input - row * a.stride_h;
-        if (r >= 0 && r < a.r) multiply<a.x_type>(sums[channel][row], strips, bands[channel][r]);
-      }
-    }
-}
-
 // An eager problem rounds the sum before it adds the bias; others begin with the bias.
 template <DirectDepthwiseHalf config>
 __device__ __forceinline__ float finished(float sum, float bias, float residual) {
@@ -185,18 +162,20 @@ __device__ __forceinline__ float finished(float sum, float bias, float residual)
   return activate<config.conv>(a.residual ? sum + residual : sum);
 }
 
-// Two strips of a lane.
+// A strip of a lane: of an operand's row, two columns of outputs.
 template <DirectDepthwiseHalf config>
 struct Strip {
-  static constexpr ConvExtents a = config.conv;
   bool exists;
-  int image, p, q;  // of the tile: of its first output of this lane, which has the next column too
+  int image, p, q;  // of the tile: of its first outputs
+  unsigned offset;  // from the first of two planes
 
-  __device__ __forceinline__ explicit Strip(int m, int lane)
+  __device__ __forceinline__ Strip(int m, int lane)
       : exists(config.is_strip(m)),
         image(config.strip_image(m)),
         p(config.strip_band(m) * config.rows),
-        q(config.strip_across(m) * 8 + lane % 4 * 2) {}
+        q(config.strip_across(m) * 8 + lane % 4 * 2),
+        offset(image * Planes<config>::kImage + p * config.conv.stride_h * Planes<config>::kRow + q / 8 * 16 +
+               q % 8 / 4 * Planes<config>::kPlane + q % 4 * 4) {}
 };
 
 // What is added to outputs of two channels, a word.
@@ -212,33 +191,101 @@ __device__ __forceinline__ unsigned residual_at(const unsigned short* __restrict
   return from[0] | static_cast<unsigned>(from[1]) << 16;
 }
 
+// What a warp does with two channels of all strips.
+template <DirectDepthwiseHalf config>
+struct Pair {
+  static constexpr ConvExtents a = config.conv;
+  const Part<config>& part;
+  const Strip<config> (&mine)[2];  // whose outputs this lane has
+  const unsigned short* residual;
+  int channel;      // and the next
+  unsigned planes;  // of both
+  float bias[2];
+
+  // Outputs of a row of both strips. Halves of `trace` become NaN if a sum is: so do outputs then.
+  __device__ __forceinline__ void finish_row(unsigned (&words)[4], const float (&first)[4],
+                                             const float (&second)[4], int row, unsigned& trace) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      unsigned added = 0;
+      if constexpr (a.residual) added = residual_at<config>(residual, part, mine[i / 2], row, i % 2, channel);
+      words[i] = pack_halves<a.y_type>(finished<config>(first[i], bias[0], low_half<a.y_type>(added)),
+                                       finished<config>(second[i], bias[1], high_half<a.y_type>(added)));
+      if constexpr (a.y_type == ElementType::bf16)
+        trace = ptx::max_nan_bf16x2(trace, words[i]);
+      else
+        trace = ptx::max_nan_f16x2(trace, words[i]);
+    }
+  }
+  __device__ __forceinline__ void store_row(const unsigned (&words)[4], int row) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      if (mine[i].exists)
+        ptx::st_shared_v2(planes + mine[i].offset + row * a.stride_h * Planes<config>::kRow,
+                          __uint_as_float(words[2 * i]), __uint_as_float(words[2 * i + 1]));
+  }
+  // `from`: the strips in the first channel's plane, at the row of this lane's matrix.
+  __device__ __forceinline__ void compute(unsigned from, const Bands<config> (&bands)[2],
+                                          unsigned& trace) const {
+    float sums[2][config.rows][4];
+    unsigned words[config.rows][4];
+#pragma unroll
+    for (int input = 0; input < config.strip_rows(); ++input) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        unsigned strips[4];
+        ptx::ldmatrix_x4(strips, from + i * Planes<config>::kPlane + input * Planes<config>::kRow);
+#pragma unroll
+        for (int row = 0; row < config.rows; ++row) {
+          const int r = input - row * a.stride_h;
+          if (r < 0 || r >= a.r) continue;
+          if (r == 0)
+#pragma unroll
+            for (float& sum : sums[i][row]) sum = a.eager ? 0 : bias[i];
+          multiply<a.x_type>(sums[i][row], strips, bands[i][r]);
+        }
+      }
+      __syncwarp();  // all lanes have read these rows
+#pragma unroll
+      for (int row = 0; row < config.rows; ++row) {
+        if (row * a.stride_h + a.r - 1 == input)
+          finish_row(words[row], sums[0][row], sums[1][row], row, trace);
+        if (config.stored_after(row) == input) store_row(words[row], row);
+      }
+    }
+  }
+};
+
 // Outputs of a tile from shared memory, eight channels at a time.
 template <DirectDepthwiseHalf config>
 __device__ __forceinline__ void store_tile(unsigned short* __restrict__ y, const Part<config>& part,
                                            unsigned from) {
   constexpr ConvExtents a = config.conv;
+  constexpr int kHalf = config.tile_columns() / 2;  // columns of a row that are in one plane
   unsigned short* const to = y + static_cast<long long>(part.image) * (a.p * a.q * a.c);
 #pragma unroll 4
   for (int item = threadIdx.x; item < config.tile_pixels() * config.octets; item += config.threads()) {
     const int octet = item % config.octets, pixel = item / config.octets;
-    const int column = pixel % config.tile_columns(), row = pixel / config.tile_columns();
-    const int image = row / config.tile_rows(), channel = part.first_channel() + 8 * octet;
-    const int p = part.p() + row % config.tile_rows(), q = part.q() + column;
+    const int word = pixel % kHalf, second = pixel / kHalf % 2, row = pixel / kHalf / 2;
+    const int image = row / config.tile_rows(), of_image = row % config.tile_rows();
+    const int p = part.p() + of_image, q = part.q() + word / 4 * 8 + second * 4 + word % 4;
+    const int channel = part.first_channel() + 8 * octet;
     const bool exists = (a.p % config.tile_rows() == 0 || p < a.p) &&
                         (a.q % config.tile_columns() == 0 || q < a.q) && part.has_image(image) &&
                         (a.c % config.channels() == 0 || channel < a.c);
+    const unsigned there = from + octet * Planes<config>::kOctet + second * Planes<config>::kPlane +
+                           image * Planes<config>::kImage + of_image * a.stride_h * Planes<config>::kRow +
+                           4 * word;
     unsigned words[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      words[i] =
-          ptx::ld_shared(from + octet * Planes<config>::kOctet + 2 * i * Planes<config>::kPlane + 4 * pixel);
-    unsigned short* const there =
+    for (int i = 0; i < 4; ++i) words[i] = ptx::ld_shared(there + 2 * i * Planes<config>::kPlane);
+    unsigned short* const first =
         to + static_cast<long long>(image) * (a.p * a.q * a.c) + ((p * a.q + q) * a.c + channel);
     if constexpr (config.aligned) {
-      ptx::st_global_v4_if(there, words, exists);
+      ptx::st_global_v4_if(first, words, exists);
     } else if (exists) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) there[i] = static_cast<unsigned short>(words[i / 2] >> (i % 2 * 16));
+      for (int i = 0; i < 8; ++i) first[i] = static_cast<unsigned short>(words[i / 2] >> (i % 2 * 16));
     }
   }
 }
@@ -282,52 +329,22 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
                                 config.strip_band(m) * config.rows * a.stride_h * Planes<config>::kRow +
                                 16 * config.strip_across(m)
                           : 0);
-  const Strip<config> lower(lane / 4, lane), upper(lane / 4 + 8, lane);
+  const Strip<config> mine[2] = {{lane / 4, lane}, {lane / 4 + 8, lane}};
   unsigned trace = 0;
 #pragma unroll 1
-  for (int pair = warp; pair < config.pairs(); pair += config.warps) {
-    const int channel = part.first_channel() + 2 * pair;  // and the next
-    const unsigned plane = pair / 4 * Planes<config>::kOctet + pair % 4 * (2 * Planes<config>::kPlane);
+  for (int i = warp; i < config.pairs(); i += config.warps) {
+    const int channel = part.first_channel() + 2 * i;
+    const unsigned plane = i / 4 * Planes<config>::kOctet + i % 4 * (2 * Planes<config>::kPlane);
     Bands<config> bands[2];
-    float bias[2];
-    Sums<config> sums;
+    Pair<config> pair = {part,    mine,           static_cast<const unsigned short*>(residual),
+                         channel, planes + plane, {}};
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      load_bands<config>(bands[i], packed, channel + i, lane);
-      bias[i] = a.c % config.channels() == 0 || channel < a.c ? packed[kPacked.bias_at() + channel + i] : 0;
-#pragma unroll
-      for (int row = 0; row < config.rows; ++row)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) sums[i][row][j] = a.eager ? 0 : bias[i];
+    for (int j = 0; j < 2; ++j) {
+      load_bands<config>(bands[j], packed, channel + j, lane);
+      const bool there = a.c % config.channels() == 0 || channel < a.c;
+      pair.bias[j] = there ? packed[kPacked.bias_at() + channel + j] : 0;
     }
-    multiply_strips<config>(sums, strips + plane, bands);
-    unsigned words[config.rows][4];
-#pragma unroll
-    for (int row = 0; row < config.rows; ++row)
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        unsigned added = 0;
-        if constexpr (a.residual)
-          added = residual_at<config>(static_cast<const unsigned short*>(residual), part,
-                                      j < 2 ? lower : upper, row, j % 2, channel);
-        words[row][j] =
-            pack_halves<a.y_type>(finished<config>(sums[0][row][j], bias[0], low_half<a.y_type>(added)),
-                                  finished<config>(sums[1][row][j], bias[1], high_half<a.y_type>(added)));
-        if constexpr (a.y_type == ElementType::bf16)
-          trace = ptx::max_nan_bf16x2(trace, words[row][j]);
-        else
-          trace = ptx::max_nan_f16x2(trace, words[row][j]);
-      }
-    __syncwarp();  // all lanes have read these planes
-#pragma unroll
-    for (int row = 0; row < config.rows; ++row)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const Strip<config>& strip = i == 0 ? lower : upper;
-        if (strip.exists)
-          ptx::st_shared_v2(planes + plane + config.pixel_offset(strip.image, strip.p + row, strip.q),
-                            __uint_as_float(words[row][2 * i]), __uint_as_float(words[row][2 * i + 1]));
-      }
+    pair.compute(strips + plane, bands, trace);
   }
   const float low = low_half<a.y_type>(trace), high = high_half<a.y_type>(trace);
   if (__syncthreads_or(low != low || high != high))
