@@ -116,11 +116,14 @@ struct DirectDepthwiseHalf {
     return image * pitch().image + row * conv.stride_h * pitch().row + column % 8 / 4 * plane_bytes() +
            column / 8 * 16 + column % 4 * 4;
   }
-  // The input row of a strip behind which its output row is complete, and in nobody's way: the band above
-  // reads the first rows of this one.
+  // The input row of a strip behind which its output row is complete, and in nobody's way: the bands above
+  // read the first rows of this one.
   constexpr int stored_after(int row) const {
-    const int of_above = (rows + row) * conv.stride_h;
-    return greater(row * conv.stride_h + conv.r - 1, bands > 1 && of_above < strip_rows() ? of_above : 0);
+    int after = row * conv.stride_h + conv.r - 1;
+    for (int above = 1; above < bands; ++above)
+      if (const int input = (above * rows + row) * conv.stride_h; input < strip_rows())
+        after = greater(after, input);
+    return after;
   }
   constexpr long long smem_bytes() const { return 1LL * octets * octet_bytes(); }
 
@@ -145,8 +148,8 @@ struct DirectDepthwiseHalf {
   constexpr int products() const { return 2 * rows * conv.r; }       // of a pair of channels: straight code
   constexpr int registers() const {                                  // about: ptxas decides
     const int live = lesser(rows, ceil_div(conv.r, conv.stride_h));  // rows of outputs under way
-    const int waiting = bands > 1 && rows > live ? 4 * (conv.r - 1) : 0, added = conv.residual ? 24 : 0;
-    return greater(30 + rows + 8 * live + 4 * conv.r + waiting + added * (1 + conv.eager),
+    const int waiting = bands > 1 && rows > live ? 4 * (conv.r - 1) : 0, added = conv.residual ? 32 : 0;
+    return greater(32 + rows + 8 * live + 4 * conv.r + waiting + added * (1 + conv.eager),
                    images > 1 ? 96 : 80);
   }
   constexpr int register_limit() const {  // by the launch bound
