@@ -61,58 +61,52 @@ __device__ __forceinline__ uint4 octet_at(const unsigned short* __restrict__ fro
   return {word(0), word(1), word(2), word(3)};
 }
 
-// A tile's input into planes: rows by warps, eights of channels of two pixels by lanes. Zeros where there is
-// no image.
+// A tile's input into planes, eights of channels of two pixels by threads. Zeros where there is no image.
 template <DirectDepthwiseHalf config>
 __device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, const Part<config>& part,
-                                          unsigned to, int warp, int lane) {
+                                          unsigned to) {
   constexpr ConvExtents a = config.conv;
-  constexpr int kItems = config.column_pairs() * config.octets;
-  constexpr int kRows = config.images * config.input_rows(), kBatch = 4;  // rows whose loads are under way
+  constexpr int kRow = config.column_pairs() * config.octets;
+  constexpr int kAll = config.images * config.input_rows() * kRow;
+  // Of a thread, and how many of them are under way together.
+  constexpr int kMine = ceil_div(kAll, config.threads()), kMost = 8;
+  constexpr int kBatch = ceil_div(kMine, ceil_div(kMine, kMost));
   const int top = config.first_row(part.level), left = config.first_column(part.side);
   const unsigned short* const image = x + static_cast<long long>(part.image) * (a.h * a.w * a.c);
 #pragma unroll 1
-  for (int item = lane; item < kItems; item += 32) {
-    const int octet = item % config.octets, pair = item / config.octets;
-    const int channel = part.first_channel() + 8 * octet;
-    bool inside[2];
+  for (unsigned first = threadIdx.x; first < kAll; first += kBatch * config.threads()) {
+    uint4 pixels[kBatch][2] = {};
+    unsigned there[kBatch];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int column = 2 * pair + i;
-      inside[i] = column < config.read_columns() && static_cast<unsigned>(left + column) < a.w &&
-                  (a.c % config.channels() == 0 || channel < a.c);
-    }
-    const int from = (top * a.w + left + 2 * pair) * a.c + channel;
-    const unsigned there = to + octet * Planes<config>::kOctet + 4 * pair;
-#pragma unroll 1
-    for (int first = warp; first < kRows; first += kBatch * config.warps) {
-      uint4 pixels[kBatch][2];
+    for (int i = 0; i < kBatch; ++i) {
+      const unsigned at = first + i * config.threads();  // unsigned: remainders of powers of two are masks
+      const int octet = at % config.octets, pair = at / config.octets % config.column_pairs();
+      const int of_tile = config.images == 1 ? 0 : at / (kRow * config.input_rows());
+      const int row = at / kRow - of_tile * config.input_rows();
+      const int channel = part.first_channel() + 8 * octet;
+      const bool here = at < kAll && static_cast<unsigned>(top + row) < a.h && part.has_image(of_tile) &&
+                        (a.c % config.channels() == 0 || channel < a.c);
+      const unsigned short* const pixel =
+          image + (((of_tile * a.h + top + row) * a.w + left + 2 * pair) * a.c + channel);
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int at = first + i * config.warps;
-        const int of_tile = at / config.input_rows(), row = at % config.input_rows();
-        const bool here = at < kRows && static_cast<unsigned>(top + row) < a.h && part.has_image(of_tile);
-        const unsigned short* const pixel = image + (from + of_tile * (a.h * a.w * a.c) + row * (a.w * a.c));
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          pixels[i][j] = {};
-          if (here && inside[j]) pixels[i][j] = octet_at<config.aligned>(pixel + j * a.c);
-        }
+      for (int j = 0; j < 2; ++j) {
+        const int column = 2 * pair + j;
+        if (here && column < config.read_columns() && static_cast<unsigned>(left + column) < a.w)
+          pixels[i][j] = octet_at<config.aligned>(pixel + j * a.c);
       }
+      there[i] = to + octet * Planes<config>::kOctet + of_tile * Planes<config>::kImage +
+                 row * Planes<config>::kRow + 4 * pair;
+    }
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int at = first + i * config.warps;
-        if (at >= kRows) break;
-        const unsigned row = there + at / config.input_rows() * Planes<config>::kImage +
-                             at % config.input_rows() * Planes<config>::kRow;
-        const unsigned one[4] = {pixels[i][0].x, pixels[i][0].y, pixels[i][0].z, pixels[i][0].w};
-        const unsigned next[4] = {pixels[i][1].x, pixels[i][1].y, pixels[i][1].z, pixels[i][1].w};
+    for (int i = 0; i < kBatch; ++i) {
+      if (kAll % (kBatch * config.threads()) != 0 && first + i * config.threads() >= kAll) break;
+      const unsigned one[4] = {pixels[i][0].x, pixels[i][0].y, pixels[i][0].z, pixels[i][0].w};
+      const unsigned next[4] = {pixels[i][1].x, pixels[i][1].y, pixels[i][1].z, pixels[i][1].w};
 #pragma unroll
-        for (int word = 0; word < 4; ++word) {
-          ptx::st_shared(row + 2 * word * Planes<config>::kPlane, __byte_perm(one[word], next[word], 0x5410));
-          ptx::st_shared(row + (2 * word + 1) * Planes<config>::kPlane,
-                         __byte_perm(one[word], next[word], 0x7632));
-        }
+      for (int word = 0; word < 4; ++word) {
+        const unsigned plane = there[i] + 2 * word * Planes<config>::kPlane;
+        ptx::st_shared(plane, __byte_perm(one[word], next[word], 0x5410));
+        ptx::st_shared(plane + Planes<config>::kPlane, __byte_perm(one[word], next[word], 0x7632));
       }
     }
   }
@@ -264,10 +258,12 @@ __device__ __forceinline__ void store_tile(unsigned short* __restrict__ y, const
   constexpr int kHalf = config.tile_columns() / 2;  // columns of a row that are in one plane
   unsigned short* const to = y + static_cast<long long>(part.image) * (a.p * a.q * a.c);
 #pragma unroll 4
-  for (int item = threadIdx.x; item < config.tile_pixels() * config.octets; item += config.threads()) {
-    const int octet = item % config.octets, pixel = item / config.octets;
-    const int word = pixel % kHalf, second = pixel / kHalf % 2, row = pixel / kHalf / 2;
-    const int image = row / config.tile_rows(), of_image = row % config.tile_rows();
+  for (unsigned item = threadIdx.x; item < config.tile_pixels() * config.octets; item += config.threads()) {
+    const int octet = item % config.octets;
+    const int word = item / config.octets % kHalf, second = item / (config.octets * kHalf) % 2;
+    const int row = item / (config.octets * 2 * kHalf);
+    const int image = config.images == 1 ? 0 : row / config.tile_rows();
+    const int of_image = row - image * config.tile_rows();
     const int p = part.p() + of_image, q = part.q() + word / 4 * 8 + second * 4 + word % 4;
     const int channel = part.first_channel() + 8 * octet;
     const bool exists = (a.p % config.tile_rows() == 0 || p < a.p) &&
@@ -318,7 +314,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   const unsigned planes = ptx::shared_address(smem);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const Part<config> part(blockIdx.x);
-  load_tile<config>(static_cast<const unsigned short*>(x), part, planes, warp, lane);
+  load_tile<config>(static_cast<const unsigned short*>(x), part, planes);
   __syncthreads();
 
   // This lane's row of a matrix: of strips 0 to 7 or 8 to 15, their first 8 columns or the others.
