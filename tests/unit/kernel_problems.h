@@ -265,10 +265,14 @@ inline ConvProblem random_layer(std::uint64_t index) {
       a.k = a.groups * (wide ? pick(1, 40) : 4 * pick(1, 8));
       filter(wide ? 5 : 3), strides(2), dilations(wide ? 2 : 1), padding(), image(20, 30);
       break;
-    default:
+    default: {
+      const bool plain = pick(0, 2) > 0;  // in eights, and column by column
       a.layout = Layout::nhwc;
-      a.groups = a.c = a.k = pick(0, 1) == 1 ? 4 * pick(1, 20) : pick(1, 70);
-      filter(wide ? 12 : 5), strides(3), dilations(pick(0, 4) == 0 ? 3 : 1), padding(), image(20, 30);
+      a.groups = a.c = a.k = plain ? 8 * pick(1, 10) : pick(0, 1) == 1 ? 4 * pick(1, 20) : pick(1, 70);
+      filter(plain ? 7 : wide ? 12 : 5), strides(3), dilations(!plain && pick(0, 4) == 0 ? 3 : 1);
+      if (plain) a.stride_w = 1;
+      padding(), image(20, 30);
+    }
   }
   return a;
 }
