@@ -22,7 +22,7 @@ int number(long long i) {
 // A block's shared memory as the kernel fills it: where each number of x is, by byte; -1 for a zero.
 std::map<int, long long> filled(const DirectDepthwiseHalf& a, int chunk, int level, int side, int set) {
   const DirectDepthwiseHalf::Pitch pitch = a.pitch();
-  const long long end = a.smem().weights;
+  const long long end = a.smem_bytes();
   std::vector<int> planes;
   for (int i = 0; i < a.channels(); ++i) planes.push_back(a.channel_offset(i));
   std::map<int, long long> numbers;

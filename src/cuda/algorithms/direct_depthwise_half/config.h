@@ -5,7 +5,6 @@
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/packed.h"
-#include "cuda/tile/smem.h"
 
 namespace convtune {
 
@@ -62,8 +61,6 @@ struct DirectDepthwiseHalf {
     return slots_across() == kStrips ? 0 : m % 8 / slots_across() * 2 + m / 8;
   }
   constexpr bool is_strip(int m) const { return strip_across(m) < across && strip_down(m) < images * bands; }
-  // Whose place a row of a matrix is loaded from that is no strip: one of the same matrix, in the same banks.
-  constexpr int strip_loaded(int m) const { return is_strip(m) ? m : is_strip(m / 8 * 8) ? m / 8 * 8 : 0; }
   constexpr int strip_image(int m) const { return strip_down(m) / bands; }
   constexpr int strip_band(int m) const { return strip_down(m) % bands; }
 
@@ -128,18 +125,7 @@ struct DirectDepthwiseHalf {
         after = greater(after, input);
     return after;
   }
-  struct Smem {
-    int planes, weights, biases;
-    long long end;
-  };
-  constexpr Smem smem() const {
-    SmemPlan plan;
-    const int planes = plan.take(1LL * octets * octet_bytes());
-    const int weights = plan.take(4LL * channels() * channel_words());
-    const int biases = plan.take(4LL * channels());
-    return {planes, weights, biases, plan.end};
-  }
-  constexpr long long smem_bytes() const { return smem().end; }
+  constexpr long long smem_bytes() const { return 1LL * octets * octet_bytes(); }
 
   // ---- Packed weights: [channel][place][filter row], words of two taps beside each other: place 0 has none
   // and the first, place 1 the first and the second ... Every lane has one place, in the one half of its

@@ -28,7 +28,6 @@ namespace convtune::direct_depthwise_half {
 template <DirectDepthwiseHalf config>
 struct Planes {
   static constexpr DirectDepthwiseHalf::Pitch kPitch = config.pitch();
-  static constexpr DirectDepthwiseHalf::Smem kSmem = config.smem();
   static constexpr int kRow = kPitch.row, kImage = kPitch.image, kPlane = config.plane_bytes(),
                        kOctet = config.octet_bytes();
 };
@@ -113,42 +112,24 @@ __device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, 
   }
 }
 
-// Packed weights and biases of the block's channels, on their way.
-template <DirectDepthwiseHalf config>
-__device__ __forceinline__ void load_weights(const float* __restrict__ packed, const Part<config>& part,
-                                             unsigned smem) {
-  constexpr ConvExtents a = config.conv;
-  constexpr int kWords = config.channels() * config.channel_words();
-  const float* const weights = packed + part.chunk * kWords;
-#pragma unroll 1
-  for (int i = 4 * static_cast<int>(threadIdx.x); i < kWords; i += 4 * config.threads())
-    ptx::cp_async_16(smem + Planes<config>::kSmem.weights + 4 * i, weights + i, 16);
-#pragma unroll 1
-  for (int i = threadIdx.x; i < config.channels(); i += config.threads()) {
-    const int channel = part.first_channel() + i;
-    const bool there = a.c % config.channels() == 0 || channel < a.c;
-    ptx::cp_async_4(smem + Planes<config>::kSmem.biases + 4 * i,
-                    packed + config.packed().bias_at() + (there ? channel : 0), there ? 4 : 0);
-  }
-  ptx::cp_async_commit_group();
-}
-
 // A channel's filter as operands: of each row a band matrix.
 template <DirectDepthwiseHalf config>
 using Bands = unsigned[config.conv.r][2];
 
 // Entry (k, n) of a band is tap k - n. A lane has k = 2 * thread and the next in the first register, 8 more
 // in the second, of n = group; one of the two is zeros.
-// `weights`: the channel's.
 template <DirectDepthwiseHalf config>
-__device__ __forceinline__ void load_bands(Bands<config>& to, unsigned weights, int lane) {
+__device__ __forceinline__ void load_bands(Bands<config>& to, const float* __restrict__ packed, int channel,
+                                           int lane) {
+  constexpr int kWords = config.filter_words();
   const int tap = lane % 4 * 2 - lane / 4;
   const bool second = tap < -1;
-  const unsigned from = weights + 4 * config.filter_words() * ((tap + 1) & 7);
+  const auto* const from =
+      reinterpret_cast<const uint4*>(packed + channel * config.channel_words() + ((tap + 1) & 7) * kWords);
 #pragma unroll
-  for (int i = 0; i < config.filter_words() / 4; ++i) {
-    unsigned words[4];
-    ptx::ld_shared_v4(words, from + 16 * i);
+  for (int i = 0; i < kWords / 4; ++i) {
+    const uint4 four = __ldg(from + i);
+    const unsigned words[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
     for (int j = 0; j < 4; ++j)
       if (4 * i + j < config.conv.r) {
@@ -328,20 +309,22 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
     direct_depthwise_half(const void* __restrict__ x, const float* __restrict__ packed,
                           const void* __restrict__ residual, void* __restrict__ y) {
   constexpr ConvExtents a = config.conv;
+  constexpr Packed kPacked = config.packed();
   extern __shared__ __align__(128) unsigned char smem[];
   const unsigned planes = ptx::shared_address(smem);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const Part<config> part(blockIdx.x);
-  load_weights<config>(packed, part, planes);
   load_tile<config>(static_cast<const unsigned short*>(x), part, planes);
-  ptx::cp_async_wait_group<0>();
   __syncthreads();
 
   // This lane's row of a matrix: of strips 0 to 7 or 8 to 15, their first 8 columns or the others.
-  const int m = config.strip_loaded(lane % 16);
-  const unsigned strips = planes + config.strip_image(m) * Planes<config>::kImage +
-                          config.strip_band(m) * config.rows * a.stride_h * Planes<config>::kRow +
-                          16 * (config.strip_across(m) + lane / 16);
+  const int m = lane % 16;
+  const unsigned strips =
+      planes + 16 * (lane / 16) +
+      (config.is_strip(m) ? config.strip_image(m) * Planes<config>::kImage +
+                                config.strip_band(m) * config.rows * a.stride_h * Planes<config>::kRow +
+                                16 * config.strip_across(m)
+                          : 0);
   const Strip<config> mine[2] = {{lane / 4, lane}, {lane / 4 + 8, lane}};
   unsigned trace = 0;
 #pragma unroll 1
@@ -353,10 +336,9 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
                          channel, planes + plane, {}};
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const unsigned of_block = 2 * i + j;
-      load_bands<config>(
-          bands[j], planes + Planes<config>::kSmem.weights + of_block * (4 * config.channel_words()), lane);
-      pair.bias[j] = __uint_as_float(ptx::ld_shared(planes + Planes<config>::kSmem.biases + 4 * of_block));
+      load_bands<config>(bands[j], packed, channel + j, lane);
+      const bool there = a.c % config.channels() == 0 || channel < a.c;
+      pair.bias[j] = there ? packed[kPacked.bias_at() + channel + j] : 0;
     }
     pair.compute(strips + plane, bands, trace);
   }
