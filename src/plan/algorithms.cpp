@@ -18,6 +18,7 @@ const std::vector<const Algorithm*>& algorithms(Device::Kind kind) {
   }();
   static const std::vector<const Algorithm*> cuda_table = [] {
     std::vector<const Algorithm*> table = {&cuda::direct_fma_sm80(),
+                                           &cuda::direct_depthwise_half(),
                                            &cuda::direct_depthwise_sm80(),
                                            &cuda::direct_patch_sm90(),
                                            &cuda::direct_body_sm90(),

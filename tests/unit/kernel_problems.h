@@ -146,6 +146,9 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1g4ic4ih14oc4kh13ph6 precision=fp32 layout=nhwc",
            "g37mb2ic37ih15oc37kh5sh2ph2 layout=nhwc act=relu",
            "g20mb1ic20ih16iw11oc20kh3ph2dh1 layout=nhwc",
+           "g24mb3ic24ih13iw19oc24kh7ph3 layout=nhwc act=relu",
+           "g40mb5ic40ih7oc40kh5ph2 layout=nhwc",
+           "g16mb2ic16ih20iw33oc16kh3kw6sh2sw1ph1pw2 layout=nhwc",
            // Few channels a group, channels last.
            "mb2g8ic32ih13iw17oc32kh3ph1 layout=nhwc act=relu",
            "mb1g4ic32ih15oc64kh3sh2ph1 layout=nhwc",
@@ -266,10 +269,14 @@ inline ConvProblem random_layer(std::uint64_t index) {
       a.k = a.groups * (wide ? pick(1, 40) : 4 * pick(1, 8));
       filter(wide ? 5 : 3), strides(2), dilations(wide ? 2 : 1), padding(), image(20, 30);
       break;
-    default:
+    default: {
+      const bool plain = pick(0, 2) > 0;  // in eights, and column by column
       a.layout = Layout::nhwc;
-      a.groups = a.c = a.k = pick(0, 1) == 1 ? 4 * pick(1, 20) : pick(1, 70);
-      filter(wide ? 12 : 5), strides(3), dilations(pick(0, 4) == 0 ? 3 : 1), padding(), image(20, 30);
+      a.groups = a.c = a.k = plain ? 8 * pick(1, 10) : pick(0, 1) == 1 ? 4 * pick(1, 20) : pick(1, 70);
+      filter(plain ? 7 : wide ? 12 : 5), strides(3), dilations(!plain && pick(0, 4) == 0 ? 3 : 1);
+      if (plain) a.stride_w = 1;
+      padding(), image(20, 30);
+    }
   }
   return a;
 }

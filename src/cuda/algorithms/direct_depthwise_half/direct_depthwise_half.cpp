@@ -1,0 +1,182 @@
+// `direct_depthwise_half`: depthwise layers in half precision, channels last, on tensor cores of compute
+// capability 8.0 and up (direct_depthwise_half.cuh). Which problems it takes, its search space, and what
+// runs.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "contract/abilities.h"
+#include "cuda/algorithms/algorithms.h"
+#include "cuda/algorithms/direct_depthwise_half/config.h"
+#include "cuda/launch/extents.h"
+#include "cuda/launch/kernel_algorithm.h"
+#include "cuda/launch/tile_work.h"
+#include "model/target.h"
+#include "model/time_model.h"
+
+namespace convtune::cuda {
+namespace {
+
+constexpr std::size_t kMostCandidates = 64;
+constexpr double kHopeless = 2;  // times the best estimate
+
+// A tile is loaded, multiplied and stored by all warps, in turns.
+TileWork work_of(const DirectDepthwiseHalf& a) {
+  const ConvExtents& conv = a.conv;
+  const auto inside = [](int first, int count, int extent) {  // of a tile's rows or columns, the image's
+    return std::max(0, std::min(first + count, extent) - std::max(first, 0));
+  };
+  double rows = 0, columns = 0;  // of all tiles
+  for (int level = 0; level < a.levels(); ++level) rows += inside(a.first_row(level), a.input_rows(), conv.h);
+  for (int side = 0; side < a.sides(); ++side)
+    columns += inside(a.first_column(side), a.read_columns(), conv.w);
+  const double read = a.images * rows * columns * a.octets / (1.0 * a.levels() * a.sides());
+  // Rows are a warp's each: eights of two pixels that a warp has at once.
+  const double eights =
+      1.0 * a.images * round_up(a.input_rows(), a.warps) * ceil_div(a.column_pairs() * a.octets, 32);
+  const double pairs = round_up(a.pairs(), a.warps), row_loads = 2.0 * a.strip_rows();
+  const double stored = 1.0 * a.tile_pixels() * a.octets / 32;
+  TileWork work;
+  work.tiles = static_cast<double>(a.all_blocks());
+  work.load.instructions = eights * 30;
+  work.load.wavefronts = eights * (8 + 8);  // words, and what L1 looks up
+  work.load.l2_bytes = 16 * read + 4.0 * a.channels() * a.channel_words();
+  work.load.waits =
+      ceil_div(ceil_div(a.images * a.input_rows(), a.warps), 4) * ceil_div(a.column_pairs() * a.octets, 32);
+  work.in_flight_bytes = work.load.l2_bytes;
+  work.multiply.products = pairs * a.products();
+  work.multiply.instructions =
+      pairs * (40 + 8.0 * conv.r + row_loads + a.products() + a.rows * (conv.residual ? 60 : 30));
+  work.multiply.wavefronts = pairs * (row_loads * (4 + a.pitch().conflicts) + 4.0 * a.rows + 2.0 * conv.r);
+  work.multiply.waits = 1;
+  work.store.instructions = stored * 20;
+  work.store.wavefronts = stored * 8;
+  // In words of 4 bytes. An odd number of eights leaves sectors in halves.
+  store_in_pieces(work, outputs_of(conv) / work.tiles / 2,
+                  a.chunks() == 1 ? 0.5 * std::min(a.tile_columns(), conv.q) * conv.c : 4.0 * a.octets);
+  work.input_bytes = 2.0 * conv.n * conv.c * conv.h * conv.w;
+  return work;
+}
+
+// As many blocks as shared memory, threads and registers allow on a multiprocessor.
+int most_blocks(const DirectDepthwiseHalf& kernel, const Target& target) {
+  if (kernel.smem_bytes() > target.smem_per_block) return 0;
+  DirectDepthwiseHalf held = kernel;
+  for (held.blocks = occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks; held.blocks > 0;
+       --held.blocks)
+    if (held.registers() <= held.register_limit()) break;
+  return held.blocks;
+}
+
+std::vector<DirectDepthwiseHalf> configs_of(const ConvExtents& conv, const Target& target) {
+  std::vector<DirectDepthwiseHalf> configs;
+  const auto add = [&](DirectDepthwiseHalf kernel) {
+    if (!kernel.possible()) return;
+    kernel.blocks = most_blocks(kernel, target);
+    if (kernel.blocks >= 1 && kernel.valid(target.smem_per_block)) configs.push_back(kernel);
+  };
+  const auto idle = [](int tile, int extent) { return ceil_div(extent, tile) * tile > extent + extent / 7; };
+  const int all_across = ceil_div(conv.q, 8), all_octets = ceil_div(conv.c, 8);
+  for (const int parts : {1, 2, 4, 8}) {
+    const int across = ceil_div(all_across, parts);
+    if (across > DirectDepthwiseHalf::kStrips) continue;
+    const int slots_down = DirectDepthwiseHalf{.conv = conv, .across = across}.slots_down();
+    for (const int rows : {1, 2, 3, 4, 5, 6, 7, 8, 10, 14}) {
+      const int all_bands = ceil_div(conv.p, rows);
+      for (const int bands : {1, 2, 3, 4, 8, 16}) {
+        if (bands > slots_down || bands > all_bands || idle(rows * bands, conv.p)) continue;
+        // Several images where a tile is all of one.
+        const bool whole = across == all_across && bands == all_bands;
+        for (const int images : {1, 2, 4, 8, 16}) {
+          if (images > 1 && (!whole || images > conv.n || images * bands > slots_down)) continue;
+          for (const int octets : {1, 2, 3, 4, 6, 8})
+            if (octets <= all_octets && !idle(octets, all_octets))
+              for (const int warps : {2, 4, 8, 16})
+                if (4 * octets % warps == 0)
+                  add({.conv = conv,
+                       .rows = rows,
+                       .bands = bands,
+                       .across = across,
+                       .images = images,
+                       .octets = octets,
+                       .warps = warps});
+        }
+      }
+    }
+  }
+  if (configs.empty()) add(DirectDepthwiseHalf::least(conv));
+  return configs;
+}
+
+class DirectDepthwiseHalfAlgorithm final : public KernelAlgorithmOf<DirectDepthwiseHalf> {
+ public:
+  DirectDepthwiseHalfAlgorithm() : KernelAlgorithmOf("direct_depthwise_half") {}
+
+ private:
+  Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
+    if (Support support = needs_sm80(device); !support) return support;
+    if (Support support = within(kHalfAbilities, a); !support) return support;
+    if (a.layout != Layout::nhwc) return Support::no("it is for NHWC only");
+    if (a.c != a.groups || a.k != a.groups)
+      return Support::no(
+          fmt::format("it is for one filter a channel: {} channels and {} filters in {} groups are not", a.c,
+                      a.k, a.groups));
+    if (a.c % 8 != 0) return Support::no(fmt::format("it is for channels in eights, and these are {}", a.c));
+    if (a.r > DirectDepthwiseHalf::kMostFilter || a.s > DirectDepthwiseHalf::kMostFilter)
+      return Support::no(fmt::format("it is for filters of at most {0}x{0}, and this is {1}x{2}",
+                                     DirectDepthwiseHalf::kMostFilter, a.r, a.s));
+    if (a.stride_w != 1 || a.dilation_h != 1 || a.dilation_w != 1)
+      return Support::no("it is for columns of stride 1, without dilation");
+    return fits_extents(a);
+  }
+
+  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
+    const auto least = DirectDepthwiseHalf::least(extents_of(a));
+    if (least.valid(target_of(device).smem_per_block)) return Support::yes();
+    return Support::no(fmt::format("an image of {}x{}x{} is too large, or {} blocks are", a.h, a.w, a.c,
+                                   least.all_blocks()));
+  }
+  std::vector<DirectDepthwiseHalf> configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    std::vector<Ranked<DirectDepthwiseHalf>> ranked;
+    const Target target = target_of(device);
+    for (const DirectDepthwiseHalf& kernel : configs_of(extents_of(a), target)) {
+      const TileWork work = work_of(kernel);
+      const BlockShape block = {kernel.threads(), 0, work.tiles, kernel.blocks};
+      ranked.push_back({estimate_time(target, work, block).us, kernel});
+    }
+    return best_of(std::move(ranked), kMostCandidates, kHopeless);
+  }
+
+  Support takes_kernel(const DirectDepthwiseHalf& kernel, const DeviceInfo& device) const override {
+    if (!kernel.possible())
+      return Support::no(fmt::format("{} strips at most, and {} pairs of channels (this: {}) for its warps",
+                                     DirectDepthwiseHalf::kStrips, kernel.pairs(), kernel.warps));
+    const Target target = target_of(device);
+    if (kernel.valid(target.smem_per_block) &&
+        kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks)
+      return Support::yes();
+    return Support::no(fmt::format(
+        "{} products in straight code (this: {}), {} registers (this: {}), {} bytes of shared memory (this: "
+        "{}) and {} for all blocks",
+        DirectDepthwiseHalf::kMostProducts, kernel.products(), kernel.register_limit(), kernel.registers(),
+        target.smem_per_block, kernel.smem_bytes(), target.smem_per_multiprocessor));
+  }
+  LaunchPlan launch(const DirectDepthwiseHalf& kernel, const DeviceInfo& device) const override {
+    LaunchPlan plan =
+        plan_of(kernel, device, {static_cast<unsigned>(kernel.all_blocks())}, kEpilogueArguments);
+    add_any_pointer_form(plan, kernel);
+    plan.resident_blocks = kernel.blocks;
+    plan.most_registers = kernel.register_limit();
+    return plan;
+  }
+  TileWork counted(const DirectDepthwiseHalf& kernel) const override { return work_of(kernel); }
+};
+
+}  // namespace
+
+const Algorithm& direct_depthwise_half() {
+  static const DirectDepthwiseHalfAlgorithm algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cuda

@@ -1,0 +1,360 @@
+// Depthwise convolution of channels last in half precision, on tensor cores of compute capability 8.0 and up:
+// a filter row times a row of the image is a product with a band matrix.
+//
+//   operand: 16 strips of the image       band matrix of a filter row a b c       sums
+//   strip 0   its 16 columns of a row     a . . . . . . .
+//   strip 1   ...                         b a . . . . . .                         8 columns of an output row
+//   ...                              x    c b a . . . . .                    ->   of each strip
+//   strip 15                              . c b a . . . .   ... 16 rows
+//
+// All rows of the operand are at the same height of their strips, so that one operand serves all filter rows:
+// each adds to another output row, of which as many are under way as the filter has rows. Less than half of
+// the products are with weights, and they still cost a quarter of what they cost on CUDA cores.
+//
+//   x: 8 channels of two pixels -> 8 words of two pixels -> planes of channels in shared memory
+//   a warp, two channels: ldmatrix, products, epilogue -> words of two channels in the place of their planes
+//   8 channels of a pixel, 4 words -> y
+//
+// A zero makes NaN of an infinity outside of the filter, as of padding's zero and an infinite weight. A tile
+// with a NaN among its sums is computed again from the tensors as they came.
+#include "cuda/algorithms/direct_depthwise_half/config.h"
+#include "cuda/ptx/sm80.cuh"
+#include "cuda/tile/exact.cuh"
+#include "cuda/tile/pack.cuh"
+
+namespace convtune::direct_depthwise_half {
+
+// Of the planes in shared memory, in bytes: constants for certain, which a search for the best pitch is not.
+template <DirectDepthwiseHalf config>
+struct Planes {
+  static constexpr DirectDepthwiseHalf::Pitch kPitch = config.pitch();
+  static constexpr int kRow = kPitch.row, kImage = kPitch.image, kPlane = config.plane_bytes(),
+                       kOctet = config.octet_bytes();
+};
+
+// What a block computes: chunks beside each other, so that one finds in L2 what another has read of a line.
+template <DirectDepthwiseHalf config>
+struct Part {
+  int chunk, side, level, image;
+
+  __device__ explicit Part(unsigned block) {
+    chunk = static_cast<int>(block % config.chunks());
+    block /= config.chunks();
+    side = static_cast<int>(block % config.sides());
+    block /= config.sides();
+    level = static_cast<int>(block % config.levels());
+    image = static_cast<int>(block / config.levels()) * config.images;
+  }
+  __device__ int first_channel() const { return chunk * config.channels(); }
+  __device__ int p() const { return level * config.tile_rows(); }
+  __device__ int q() const { return side * config.tile_columns(); }
+  __device__ bool has_image(int of_tile) const {
+    return config.conv.n % config.images == 0 || image + of_tile < config.conv.n;
+  }
+};
+
+// Eight channels of a pixel.
+template <bool kAligned>
+__device__ __forceinline__ uint4 octet_at(const unsigned short* __restrict__ from) {
+  if constexpr (kAligned) return __ldg(reinterpret_cast<const uint4*>(from));
+  const auto word = [&](int i) { return from[2 * i] | static_cast<unsigned>(from[2 * i + 1]) << 16; };
+  return {word(0), word(1), word(2), word(3)};
+}
+
+// A tile's input into planes, eights of channels of two pixels by threads. Zeros where there is no image.
+template <DirectDepthwiseHalf config>
+__device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, const Part<config>& part,
+                                          unsigned to) {
+  constexpr ConvExtents a = config.conv;
+  constexpr int kRow = config.column_pairs() * config.octets;
+  constexpr int kAll = config.images * config.input_rows() * kRow;
+  // Of a thread, and how many of them are under way together.
+  constexpr int kMine = ceil_div(kAll, config.threads()), kMost = 8;
+  constexpr int kBatch = ceil_div(kMine, ceil_div(kMine, kMost));
+  const int top = config.first_row(part.level), left = config.first_column(part.side);
+  const unsigned short* const image = x + static_cast<long long>(part.image) * (a.h * a.w * a.c);
+#pragma unroll 1
+  for (unsigned first = threadIdx.x; first < kAll; first += kBatch * config.threads()) {
+    uint4 pixels[kBatch][2] = {};
+    unsigned there[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const unsigned at = first + i * config.threads();  // unsigned: remainders of powers of two are masks
+      const int octet = at % config.octets, pair = at / config.octets % config.column_pairs();
+      const int of_tile = config.images == 1 ? 0 : at / (kRow * config.input_rows());
+      const int row = at / kRow - of_tile * config.input_rows();
+      const int channel = part.first_channel() + 8 * octet;
+      const bool here = at < kAll && static_cast<unsigned>(top + row) < a.h && part.has_image(of_tile) &&
+                        (a.c % config.channels() == 0 || channel < a.c);
+      const unsigned short* const pixel =
+          image + (((of_tile * a.h + top + row) * a.w + left + 2 * pair) * a.c + channel);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int column = 2 * pair + j;
+        if (here && column < config.read_columns() && static_cast<unsigned>(left + column) < a.w)
+          pixels[i][j] = octet_at<config.aligned>(pixel + j * a.c);
+      }
+      there[i] = to + octet * Planes<config>::kOctet + of_tile * Planes<config>::kImage +
+                 row * Planes<config>::kRow + 4 * pair;
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (kAll % (kBatch * config.threads()) != 0 && first + i * config.threads() >= kAll) break;
+      const unsigned one[4] = {pixels[i][0].x, pixels[i][0].y, pixels[i][0].z, pixels[i][0].w};
+      const unsigned next[4] = {pixels[i][1].x, pixels[i][1].y, pixels[i][1].z, pixels[i][1].w};
+#pragma unroll
+      for (int word = 0; word < 4; ++word) {
+        const unsigned plane = there[i] + 2 * word * Planes<config>::kPlane;
+        ptx::st_shared(plane, __byte_perm(one[word], next[word], 0x5410));
+        ptx::st_shared(plane + Planes<config>::kPlane, __byte_perm(one[word], next[word], 0x7632));
+      }
+    }
+  }
+}
+
+// A channel's filter as operands: of each row a band matrix.
+template <DirectDepthwiseHalf config>
+using Bands = unsigned[config.conv.r][2];
+
+// Entry (k, n) of a band is tap k - n. A lane has k = 2 * thread and the next in the first register, 8 more
+// in the second, of n = group; one of the two is zeros.
+template <DirectDepthwiseHalf config>
+__device__ __forceinline__ void load_bands(Bands<config>& to, const float* __restrict__ packed, int channel,
+                                           int lane) {
+  constexpr int kWords = config.filter_words();
+  const int tap = lane % 4 * 2 - lane / 4;
+  const bool second = tap < -1;
+  const auto* const from =
+      reinterpret_cast<const uint4*>(packed + channel * config.channel_words() + ((tap + 1) & 7) * kWords);
+#pragma unroll
+  for (int i = 0; i < kWords / 4; ++i) {
+    const uint4 four = __ldg(from + i);
+    const unsigned words[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      if (4 * i + j < config.conv.r) {
+        to[4 * i + j][0] = second ? 0 : words[j];
+        to[4 * i + j][1] = second ? words[j] : 0;
+      }
+  }
+}
+
+template <ElementType kType>
+__device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&strips)[4],
+                                         const unsigned (&band)[2]) {
+  if constexpr (kType == ElementType::bf16)
+    ptx::mma_m16n8k16_bf16(sums, strips, band);
+  else
+    ptx::mma_m16n8k16_f16(sums, strips, band);
+}
+
+// An eager problem rounds the sum before it adds the bias; others begin with the bias.
+template <DirectDepthwiseHalf config>
+__device__ __forceinline__ float finished(float sum, float bias, float residual) {
+  constexpr ConvExtents a = config.conv;
+  if constexpr (a.eager) return finish<config.conv>(sum, bias, residual);
+  return activate<config.conv>(a.residual ? sum + residual : sum);
+}
+
+// A strip of a lane: of an operand's row, two columns of outputs.
+template <DirectDepthwiseHalf config>
+struct Strip {
+  bool exists;
+  int image, p, q;  // of the tile: of its first outputs
+  unsigned offset;  // from the first of two planes
+
+  __device__ __forceinline__ Strip(int m, int lane)
+      : exists(config.is_strip(m)),
+        image(config.strip_image(m)),
+        p(config.strip_band(m) * config.rows),
+        q(config.strip_across(m) * 8 + lane % 4 * 2),
+        offset(image * Planes<config>::kImage + p * config.conv.stride_h * Planes<config>::kRow + q / 8 * 16 +
+               q % 8 / 4 * Planes<config>::kPlane + q % 4 * 4) {}
+};
+
+// What is added to outputs of two channels, a word.
+template <DirectDepthwiseHalf config>
+__device__ __forceinline__ unsigned residual_at(const unsigned short* __restrict__ residual,
+                                                const Part<config>& part, const Strip<config>& strip, int row,
+                                                int column, int channel) {
+  constexpr ConvExtents a = config.conv;
+  const int p = part.p() + strip.p + row, q = part.q() + strip.q + column;
+  if (!strip.exists || !part.has_image(strip.image) || p >= a.p || q >= a.q || channel >= a.c) return 0;
+  const unsigned short* const from = residual + a.output_offset(part.image + strip.image, channel, p, q);
+  if constexpr (config.aligned) return *reinterpret_cast<const unsigned*>(from);
+  return from[0] | static_cast<unsigned>(from[1]) << 16;
+}
+
+// What a warp does with two channels of all strips.
+template <DirectDepthwiseHalf config>
+struct Pair {
+  static constexpr ConvExtents a = config.conv;
+  const Part<config>& part;
+  const Strip<config> (&mine)[2];  // whose outputs this lane has
+  const unsigned short* residual;
+  int channel;      // and the next
+  unsigned planes;  // of both
+  float bias[2];
+
+  // Outputs of a row of both strips. Halves of `trace` become NaN if a sum is: so do outputs then.
+  __device__ __forceinline__ void finish_row(unsigned (&words)[4], const float (&first)[4],
+                                             const float (&second)[4], int row, unsigned& trace) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      unsigned added = 0;
+      if constexpr (a.residual) added = residual_at<config>(residual, part, mine[i / 2], row, i % 2, channel);
+      words[i] = pack_halves<a.y_type>(finished<config>(first[i], bias[0], low_half<a.y_type>(added)),
+                                       finished<config>(second[i], bias[1], high_half<a.y_type>(added)));
+      if constexpr (a.y_type == ElementType::bf16)
+        trace = ptx::max_nan_bf16x2(trace, words[i]);
+      else
+        trace = ptx::max_nan_f16x2(trace, words[i]);
+    }
+  }
+  __device__ __forceinline__ void store_row(const unsigned (&words)[4], int row) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      if (mine[i].exists)
+        ptx::st_shared_v2(planes + mine[i].offset + row * a.stride_h * Planes<config>::kRow,
+                          __uint_as_float(words[2 * i]), __uint_as_float(words[2 * i + 1]));
+  }
+  // `from`: the strips in the first channel's plane, at the row of this lane's matrix.
+  __device__ __forceinline__ void compute(unsigned from, const Bands<config> (&bands)[2],
+                                          unsigned& trace) const {
+    float sums[2][config.rows][4];
+    unsigned words[config.rows][4];
+#pragma unroll
+    for (int input = 0; input < config.strip_rows(); ++input) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        unsigned strips[4];
+        ptx::ldmatrix_x4(strips, from + i * Planes<config>::kPlane + input * Planes<config>::kRow);
+#pragma unroll
+        for (int row = 0; row < config.rows; ++row) {
+          const int r = input - row * a.stride_h;
+          if (r < 0 || r >= a.r) continue;
+          if (r == 0)
+#pragma unroll
+            for (float& sum : sums[i][row]) sum = a.eager ? 0 : bias[i];
+          multiply<a.x_type>(sums[i][row], strips, bands[i][r]);
+        }
+      }
+      __syncwarp();  // all lanes have read these rows
+#pragma unroll
+      for (int row = 0; row < config.rows; ++row) {
+        if (row * a.stride_h + a.r - 1 == input)
+          finish_row(words[row], sums[0][row], sums[1][row], row, trace);
+        if (config.stored_after(row) == input) store_row(words[row], row);
+      }
+    }
+  }
+};
+
+// Outputs of a tile from shared memory, eight channels at a time.
+template <DirectDepthwiseHalf config>
+__device__ __forceinline__ void store_tile(unsigned short* __restrict__ y, const Part<config>& part,
+                                           unsigned from) {
+  constexpr ConvExtents a = config.conv;
+  constexpr int kHalf = config.tile_columns() / 2;  // columns of a row that are in one plane
+  unsigned short* const to = y + static_cast<long long>(part.image) * (a.p * a.q * a.c);
+#pragma unroll 4
+  for (unsigned item = threadIdx.x; item < config.tile_pixels() * config.octets; item += config.threads()) {
+    const int octet = item % config.octets;
+    const int word = item / config.octets % kHalf, second = item / (config.octets * kHalf) % 2;
+    const int row = item / (config.octets * 2 * kHalf);
+    const int image = config.images == 1 ? 0 : row / config.tile_rows();
+    const int of_image = row - image * config.tile_rows();
+    const int p = part.p() + of_image, q = part.q() + word / 4 * 8 + second * 4 + word % 4;
+    const int channel = part.first_channel() + 8 * octet;
+    const bool exists = (a.p % config.tile_rows() == 0 || p < a.p) &&
+                        (a.q % config.tile_columns() == 0 || q < a.q) && part.has_image(image) &&
+                        (a.c % config.channels() == 0 || channel < a.c);
+    const unsigned there = from + octet * Planes<config>::kOctet + second * Planes<config>::kPlane +
+                           image * Planes<config>::kImage + of_image * a.stride_h * Planes<config>::kRow +
+                           4 * word;
+    unsigned words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = ptx::ld_shared(there + 2 * i * Planes<config>::kPlane);
+    unsigned short* const first =
+        to + static_cast<long long>(image) * (a.p * a.q * a.c) + ((p * a.q + q) * a.c + channel);
+    if constexpr (config.aligned) {
+      ptx::st_global_v4_if(first, words, exists);
+    } else if (exists) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) first[i] = static_cast<unsigned short>(words[i / 2] >> (i % 2 * 16));
+    }
+  }
+}
+
+// All outputs of the block, slowly: where a sum is NaN.
+template <DirectDepthwiseHalf config>
+__device__ __noinline__ void compute_exactly(const void* __restrict__ x, const float* __restrict__ packed,
+                                             const void* __restrict__ residual, void* __restrict__ y,
+                                             const Part<config>& part) {
+  constexpr ConvExtents a = config.conv;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < config.tile_pixels() * config.channels(); i += config.threads()) {
+    const int channel = part.first_channel() + i % config.channels(), pixel = i / config.channels();
+    const int row = pixel / config.tile_columns(), image = part.image + row / config.tile_rows();
+    const int p = part.p() + row % config.tile_rows(), q = part.q() + pixel % config.tile_columns();
+    if (image >= a.n || p >= a.p || q >= a.q || channel >= a.c) continue;
+    const long long to = a.output_offset(image, channel, p, q);
+    const float added = a.residual ? load_element<a.y_type>(residual, to) : 0;
+    store_element<a.y_type>(y, to, exact_output<config>(x, packed, image, channel, p, q, added));
+  }
+}
+
+template <DirectDepthwiseHalf config>
+__global__ void __launch_bounds__(config.threads(), config.blocks)
+    direct_depthwise_half(const void* __restrict__ x, const float* __restrict__ packed,
+                          const void* __restrict__ residual, void* __restrict__ y) {
+  constexpr ConvExtents a = config.conv;
+  constexpr Packed kPacked = config.packed();
+  extern __shared__ __align__(128) unsigned char smem[];
+  const unsigned planes = ptx::shared_address(smem);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const Part<config> part(blockIdx.x);
+  load_tile<config>(static_cast<const unsigned short*>(x), part, planes);
+  __syncthreads();
+
+  // This lane's row of a matrix: of strips 0 to 7 or 8 to 15, their first 8 columns or the others.
+  const int m = lane % 16;
+  const unsigned strips =
+      planes + 16 * (lane / 16) +
+      (config.is_strip(m) ? config.strip_image(m) * Planes<config>::kImage +
+                                config.strip_band(m) * config.rows * a.stride_h * Planes<config>::kRow +
+                                16 * config.strip_across(m)
+                          : 0);
+  const Strip<config> mine[2] = {{lane / 4, lane}, {lane / 4 + 8, lane}};
+  unsigned trace = 0;
+#pragma unroll 1
+  for (int i = warp; i < config.pairs(); i += config.warps) {
+    const int channel = part.first_channel() + 2 * i;
+    const unsigned plane = i / 4 * Planes<config>::kOctet + i % 4 * (2 * Planes<config>::kPlane);
+    Bands<config> bands[2];
+    Pair<config> pair = {part,    mine,           static_cast<const unsigned short*>(residual),
+                         channel, planes + plane, {}};
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      load_bands<config>(bands[j], packed, channel + j, lane);
+      const bool there = a.c % config.channels() == 0 || channel < a.c;
+      pair.bias[j] = there ? packed[kPacked.bias_at() + channel + j] : 0;
+    }
+    pair.compute(strips + plane, bands, trace);
+  }
+  const float low = low_half<a.y_type>(trace), high = high_half<a.y_type>(trace);
+  if (__syncthreads_or(low != low || high != high))
+    compute_exactly<config>(x, packed, residual, y, part);
+  else
+    store_tile<config>(static_cast<unsigned short*>(y), part, planes);
+}
+
+// The packed weights.
+template <DirectDepthwiseHalf config>
+__global__ void __launch_bounds__(kPackThreads)
+    pack_direct_depthwise_half(const void* __restrict__ w, const void* __restrict__ bias,
+                               unsigned* __restrict__ packed) {
+  pack_halves<config>(w, bias, packed);
+}
+
+}  // namespace convtune::direct_depthwise_half
