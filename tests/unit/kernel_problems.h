@@ -147,8 +147,9 @@ inline std::vector<ConvProblem> small_problems() {
            "g37mb2ic37ih15oc37kh5sh2ph2 layout=nhwc act=relu",
            "g20mb1ic20ih16iw11oc20kh3ph2dh1 layout=nhwc",
            "g24mb3ic24ih13iw19oc24kh7ph3 layout=nhwc act=relu",
-           "g40mb5ic40ih7oc40kh5ph2 layout=nhwc",
-           "g16mb2ic16ih20iw33oc16kh3kw6sh2sw1ph1pw2 layout=nhwc",
+           "g40mb5ic40ih7oc40kh6ph2 layout=nhwc",
+           "g16mb2ic16ih20iw33oc16kh5kw6sh2sw1ph1pw2 layout=nhwc",
+           "g32mb2ic32ih14oc32kh7ph3 layout=nhwc act=relu",
            // Few channels a group, channels last.
            "mb2g8ic32ih13iw17oc32kh3ph1 layout=nhwc act=relu",
            "mb1g4ic32ih15oc64kh3sh2ph1 layout=nhwc",
@@ -273,8 +274,8 @@ inline ConvProblem random_layer(std::uint64_t index) {
       const bool plain = pick(0, 2) > 0;  // in eights, and column by column
       a.layout = Layout::nhwc;
       a.groups = a.c = a.k = plain ? 8 * pick(1, 10) : pick(0, 1) == 1 ? 4 * pick(1, 20) : pick(1, 70);
-      filter(plain ? 7 : wide ? 12 : 5), strides(3), dilations(!plain && pick(0, 4) == 0 ? 3 : 1);
-      if (plain) a.stride_w = 1;
+      filter(wide ? 12 : 5), strides(3), dilations(!plain && pick(0, 4) == 0 ? 3 : 1);
+      if (plain) a.r = pick(5, 7), a.s = pick(5, 7), a.stride_w = 1;
       padding(), image(20, 30);
     }
   }

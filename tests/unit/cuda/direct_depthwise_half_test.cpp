@@ -83,8 +83,8 @@ long long sum_by_definition(const ConvExtents& of, int n, int p, int q, int chan
 // Every output of every tile once, from its own place in shared memory.
 TEST(DirectDepthwiseHalf, FindsEveryProductInItsSharedMemory) {
   for (const char* text :
-       {"g24mb3ic24ih13iw19oc24kh7ph3", "g8mb1ic8ih30oc8kh3ph1", "g40mb5ic40ih7oc40kh5ph2",
-        "g16mb2ic16ih14oc16kh7ph3", "g16mb2ic16ih20iw33oc16kh3kw6sh2sw1ph1pw2", "g8mb1ic8ih9iw70oc8kh2kw1"}) {
+       {"g24mb3ic24ih13iw19oc24kh7ph3", "g8mb1ic8ih30oc8kh6ph1", "g40mb5ic40ih7oc40kh6ph2",
+        "g16mb2ic16ih14oc16kh7ph3", "g16mb2ic16ih20iw33oc16kh5kw6sh2sw1ph1pw2", "g8mb1ic8ih9iw70oc8kh6kw5"}) {
     const ConvProblem problem = parse_problem(std::string(text) + " layout=nhwc dtype=bf16");
     const std::vector<Config> configs = candidates(problem);
     ASSERT_FALSE(configs.empty()) << text;
@@ -119,9 +119,9 @@ TEST(DirectDepthwiseHalf, FindsEveryProductInItsSharedMemory) {
 
 // Outputs take the place of input that nobody reads any more.
 TEST(DirectDepthwiseHalf, StoresWhereNobodyReads) {
-  for (const char* text : {"g16mb2ic16ih28oc16kh7ph3", "g16mb4ic16ih14oc16kh3ph1", "g8mb1ic8ih9iw70oc8kh2kw1",
-                           "g16mb1ic16ih31iw31oc16kh3kw3sh2sw1ph1pw1", "g16mb1ic16ih31iw31oc16kh1kw1sh3sw1",
-                           "g8mb1ic8ih16oc8kh5ph2"}) {
+  for (const char* text : {"g16mb2ic16ih28oc16kh7ph3", "g16mb4ic16ih14oc16kh6ph1", "g8mb1ic8ih9iw70oc8kh6kw5",
+                           "g16mb1ic16ih31iw31oc16kh7kw7sh2sw1ph1pw1", "g16mb1ic16ih31iw31oc16kh5kw7sh3sw1",
+                           "g8mb1ic8ih16oc8kh7ph2"}) {
     const ConvProblem problem = parse_problem(std::string(text) + " layout=nhwc dtype=bf16");
     for (const Config& config : candidates(problem)) {
       const auto a = kernel_of<DirectDepthwiseHalf>(problem, config);
@@ -175,8 +175,8 @@ TEST(DirectDepthwiseHalf, LaysStripsOutWithoutConflicts) {
 TEST(DirectDepthwiseHalf, TakesDepthwiseLayersEverywhere) {
   for (const char* type : {"f16", "bf16"})
     for (const ComputeCapability capability : kCapabilities)
-      for (const char* text : {"mb64g96ic96ih56oc96kh7ph3", "mb1g960ic960ih7oc960kh5ph2",
-                               "mb2g8ic8ih300oc8kh3ph1", "mb2g16ic16ih9oc16kh1"})
+      for (const char* text : {"mb64g96ic96ih56oc96kh7ph3", "mb1g960ic960ih7oc960kh7ph3",
+                               "mb2g8ic8ih300oc8kh7kw5ph3pw2", "mb2g16ic16ih9oc16kh6"})
         EXPECT_FALSE(
             candidates(parse_problem(std::string(text) + " layout=nhwc dtype=" + type), capability).empty())
             << text;
@@ -187,10 +187,11 @@ TEST(DirectDepthwiseHalf, RefusesWithAReason) {
                   {{"mb2g32ic32ih32oc32kh3ph1 dtype=bf16", "NHWC"},
                    {"mb2g32ic32ih32oc32kh3ph1 layout=nhwc", "f32"},
                    {"mb2g32ic32ih32oc64kh3ph1 layout=nhwc dtype=bf16", "one filter a channel"},
-                   {"mb2g20ic20ih32oc20kh3ph1 layout=nhwc dtype=bf16", "in eights"},
-                   {"mb2g32ic32ih32oc32kh3kw8ph1pw4 layout=nhwc dtype=bf16", "7x7"},
-                   {"mb2g32ic32ih32oc32kh3sh2ph1 layout=nhwc dtype=bf16", "stride 1"},
-                   {"mb2g32ic32ih32oc32kh3ph2dh1 layout=nhwc dtype=bf16", "dilation"},
+                   {"mb2g20ic20ih32oc20kh7ph3 layout=nhwc dtype=bf16", "in eights"},
+                   {"mb2g32ic32ih32oc32kh7kw8ph3pw4 layout=nhwc dtype=bf16", "7x7"},
+                   {"mb2g32ic32ih32oc32kh5ph2 layout=nhwc dtype=bf16", "26 taps"},
+                   {"mb2g32ic32ih32oc32kh7sh2ph3 layout=nhwc dtype=bf16", "stride 1"},
+                   {"mb2g32ic32ih32oc32kh7ph6dh1 layout=nhwc dtype=bf16", "dilation"},
                    {"mb2g32ic32ih32oc32kh3ph1 layout=nhwc dtype=bf16", "8.0", {7, 5}}});
   const ConvProblem problem = parse_problem("g96mb64ic96ih56oc96kh7ph3 layout=nhwc dtype=bf16");
   expect_config_refusals(cuda::direct_depthwise_half(), problem,
@@ -204,8 +205,8 @@ TEST(DirectDepthwiseHalf, CompilesWithTheLeastToSpare) {
   std::vector<PlannedKernel> kernels;
   for (const char* text :
        {"g96mb64ic96ih56oc96kh7ph3 dtype=bf16 act=relu", "g384mb32ic384ih14oc384kh7ph3 dtype=f16",
-        "g144mb64ic144ih56oc144kh3ph1 dtype=bf16 residual=1 act=silu",
-        "g672mb32ic672ih14oc672kh5ph2 dtype=f16 act=silu residual=1 rounding=eager"}) {
+        "g144mb64ic144ih56oc144kh7kw5ph3pw2 dtype=bf16 residual=1 act=silu",
+        "g672mb32ic672ih14oc672kh7ph3 dtype=f16 act=silu residual=1 rounding=eager"}) {
     const ConvProblem problem = tf32(std::string(text) + " layout=nhwc");
     const std::vector<Config> configs = candidates(problem);
     ASSERT_FALSE(configs.empty()) << text;

@@ -157,6 +157,16 @@ struct DirectDepthwiseHalf {
     return lesser(65536 / round_up(threads() * blocks, 128) / 8 * 8, 255);
   }
 
+  // Of eights of channels of two pixels: those of a thread, and how many of them are under way together, in 8
+  // registers each.
+  constexpr int thread_loads() const {
+    return ceil_div(images * input_rows() * column_pairs() * octets, threads());
+  }
+  constexpr int loads_together() const {
+    const int most = lesser((register_limit() - (images > 1 ? 64 : 40)) / 8, 12);
+    return ceil_div(thread_loads(), ceil_div(thread_loads(), most));
+  }
+
   constexpr bool possible() const {
     return rows >= 1 && rows <= kMostRows && bands >= 1 && across >= 1 && across <= kStrips && images >= 1 &&
            bands <= kStrips && images <= kStrips && images * bands <= slots_down() && octets >= 1 &&

@@ -66,11 +66,8 @@ template <DirectDepthwiseHalf config>
 __device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, const Part<config>& part,
                                           unsigned to) {
   constexpr ConvExtents a = config.conv;
-  constexpr int kRow = config.column_pairs() * config.octets;
+  constexpr int kRow = config.column_pairs() * config.octets, kBatch = config.loads_together();
   constexpr int kAll = config.images * config.input_rows() * kRow;
-  // Of a thread, and how many of them are under way together.
-  constexpr int kMine = ceil_div(kAll, config.threads()), kMost = 8;
-  constexpr int kBatch = ceil_div(kMine, ceil_div(kMine, kMost));
   const int top = config.first_row(part.level), left = config.first_column(part.side);
   const unsigned short* const image = x + static_cast<long long>(part.image) * (a.h * a.w * a.c);
 #pragma unroll 1
