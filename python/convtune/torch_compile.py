@@ -21,11 +21,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from .errors import InvalidArgument
 from .torch_chains import Wanted, decided
-from .torch_folding import Folded
+from .torch_folding import Fold, Folded, Packing
+from .torch_packed import planned
 from .torch_patterns import Chain, chains, rewrite
 from .torch_report import OptimizeReport
 
@@ -92,27 +93,39 @@ def _traced(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     return traced
 
 
-def _add_constants(traced: GraphModule, wanted: list[Chain], inputs: Sequence[Any]) -> tuple[Folded | None, list[Any]]:
-    """The folded weights as buffers of the graph, which CUDA graphs read where they lie; and their nodes, by chain."""
-    folds = [chain.fold for chain in wanted if chain.fold is not None]
-    if not folds:
-        return None, [None] * len(wanted)
-    folded = Folded(folds, inputs)
-    nodes: list[Any] = []
-    pairs = iter(folded.tensors)
+def _constant(chain: Chain, plan: str) -> Fold | Packing | None:
+    """What of a chain's weights the graph is to hold: packed, where a plan says by which kernel, else folded."""
+    if plan:
+        convolution = planned(plan, chain.x.meta["val"].get_device()).convolution
+        assert convolution is not None
+        return Packing(chain.fold, convolution)
+    return None if chain.fold.as_they_are else chain.fold
+
+
+def _add_constants(
+    traced: GraphModule, wanted: list[tuple[Chain, str]], inputs: Sequence[Any]
+) -> tuple[Folded | None, list[tuple[Node | None, ...]]]:
+    """Packed and folded weights as buffers of the graph, which CUDA graphs read where they lie; and their nodes, by
+    chain."""
+    constants = [_constant(chain, plan) for chain, plan in wanted]
+    made = [one for one in constants if one is not None]
+    if not made:
+        return None, [() for _ in wanted]
+    folded = Folded(made, inputs)
+    memory = iter(folded.tensors)
     first = next(node for node in traced.graph.nodes if node.op != "placeholder")
-    for number, chain in enumerate(wanted):
-        if chain.fold is None:
-            nodes.append(None)
-            continue
-        made = []
-        for what, tensor in zip(("weight", "bias"), next(pairs)):
-            name = f"convtune_{what}_{number}"
-            if tensor is not None:
-                traced.register_buffer(name, tensor)
-            with traced.graph.inserting_before(first):
-                made.append(None if tensor is None else traced.graph.get_attr(name))
-        nodes.append(tuple(made))
+
+    def node(tensor: Tensor | None, name: str) -> Node | None:
+        if tensor is None:
+            return None
+        traced.register_buffer(name, tensor)
+        with traced.graph.inserting_before(first):
+            return traced.graph.get_attr(name)
+
+    nodes = []
+    for number, one in enumerate(constants):
+        tensors = () if one is None else next(memory)
+        nodes.append(tuple(node(tensor, f"convtune_{number}_{part}") for part, tensor in enumerate(tensors)))
     return folded, nodes
 
 
@@ -142,7 +155,7 @@ def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> tuple[
     kept = [(chain, line) for chain, line in zip(found, choices) if line is not None]
     if not kept:
         return None
-    folded, constants = _add_constants(traced, [chain for chain, _ in kept], inputs)
+    folded, constants = _add_constants(traced, kept, inputs)
     for (chain, line), own in zip(kept, constants):
         rewrite(traced.graph, chain, own, line)
     traced.graph.eliminate_dead_code()

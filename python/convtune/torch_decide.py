@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-
 from ._contest import Contest, contest
 from .convolution import Convolution, Plan
 from .errors import Unsupported
@@ -20,9 +19,9 @@ from .torch_run import choice_line
 from .torch_timing import Stopwatch
 from .tuning import search
 
-__all__ = ["choices_of", "decide"]
+__all__ = ["VENDORS", "choices_of", "decide", "device_of"]
 
-_VENDORS = ("cudnn", "onednn")
+VENDORS = ("cudnn", "onednn")
 _LEAST_SECONDS = 3.0  # of a layer's budget: less finds little that the first guess is not
 # Largest difference from PyTorch's answer over that answer's root mean square: rounding, and no more than that.
 _TOLERANCE = {"tf32": 2e-2, "fp32": 2e-3, "fp16": 2e-2}
@@ -49,7 +48,7 @@ def _median_us(run: Callable[[], object], stopwatch: Stopwatch) -> float:
     return statistics.median(stopwatch.time_us(run) for _ in range(5))
 
 
-def _device(seen: Any) -> str:
+def device_of(seen: Any) -> str:
     return "cpu" if seen.device.type == "cpu" else f"cuda:{seen.device.index}"
 
 
@@ -60,7 +59,7 @@ def _way(problem: Problem, device: str, sides: Any, stopwatch: Stopwatch) -> tup
     for one in [problem] + ([problem.replace(layout="nchw")] if problem.layout == "nhwc" else []):
         with contextlib.suppress(Unsupported):
             plan = Convolution(one, device).plan
-            if plan.algorithm not in _VENDORS:
+            if plan.algorithm not in VENDORS:
                 ways.append((one, plan))
     if len(ways) < 2:
         return ways[0] if ways else None
@@ -82,7 +81,7 @@ def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float
     cost_left = sum(layer.pytorch_us * layer.calls for layer, _ in todo)
     deadline = time.monotonic() + budget
     for number, (layer, seen) in enumerate(todo, 1):
-        problem, device, stopwatch = layer.problem, _device(seen[0]), stopwatches[seen[0].device]
+        problem, device, stopwatch = layer.problem, device_of(seen[0]), stopwatches[seen[0].device]
         assert problem is not None
         label, cost = f"{number}/{len(todo)} {layer.names[0]}", layer.pytorch_us * layer.calls
 
@@ -129,6 +128,6 @@ def choices_of(layers: list[tuple[Layer, list[Any]]]) -> dict[str, str]:
         if layer.swapped and layer.problem is not None:
             run_as = layer.problem.replace(layout=layer.layout)
             for one in seen:
-                line = choice_line(_device(one), layer.problem, run_as, layer.algorithm, layer.config)
+                line = choice_line(device_of(one), layer.problem, run_as, layer.algorithm, layer.config)
                 lines.setdefault(one.name, []).append(line)
     return {name: "\n".join(of) for name, of in lines.items()}
