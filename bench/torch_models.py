@@ -108,6 +108,8 @@ def kernels_of(run, calls=5):
     import torch
     from torch.profiler import ProfilerActivity, profile
 
+    if not torch.cuda.is_available():
+        return {}
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         for _ in range(calls):
             run()
@@ -148,6 +150,7 @@ def work(args):
 
             report = last_report()
             facts["table"] = str(report)
+            print(report, flush=True)
             facts["layers"] = [{**vars(one), "problem": str(one.problem or "")} for one in report.layers]
         del exact, y
         torch.cuda.empty_cache()
@@ -190,6 +193,14 @@ class Worker:
             self.process.kill()
 
 
+def print_kernels(way, row, most):
+    print(f"{way} is ready: first call {row['first_seconds']:.0f} s, error {row['error']:.2e}; us and times a call:")
+    if way in ("convtune", "frozen"):
+        for kernel, (times, us) in list(row["kernels"].items())[:most]:
+            print(f"{us:8.1f} {times:5.1f}  {kernel[:150]}")
+    print(f"{sum(us for _, us in row['kernels'].values()):8.1f} altogether", flush=True)
+
+
 def measure(name, batch, args):
     ways = args.ways.split(",")
     workers, rows = [Worker(way, name, batch, args) for way in ways], {}
@@ -197,7 +208,11 @@ def measure(name, batch, args):
         turn = [one for one in workers if (one.way == "convtune") is own]
         for one in turn:
             one.begin()
-        rows.update({one.way: one.answer() for one in turn})
+        for one in turn:
+            rows[one.way] = one.answer()
+            if rows[one.way] is not None:
+                rows[one.way]["kernels"] = one.ask("kernels") or {}
+                print_kernels(one.way, rows[one.way], args.top)
     alive = [one for one in workers if rows[one.way] is not None]
     for turn in range(args.rounds):
         for one in alive if turn % 2 == 0 else alive[::-1]:
@@ -207,7 +222,6 @@ def measure(name, batch, args):
         median = statistics.median(one.samples)
         row["us"] = {"median": median, "mad": statistics.median(abs(us - median) for us in one.samples),
                      "n": len(one.samples)}  # fmt: skip
-        row["kernels"] = one.ask("kernels") or {}
         row["busy_us"] = sum(us for _, us in row["kernels"].values())
     for one in workers:
         one.end()
@@ -221,13 +235,6 @@ def measure(name, batch, args):
         print(f"{way:9} {us['median']:8.0f} ± {us['mad']:3.0f} us, GPU busy {row['busy_us']:6.0f} by "
               f"{sum(times for times, _ in row['kernels'].values()):4.0f} kernels; error {row['error']:.2e}, same first "
               f"{100 * row['same_top1']:.1f} %; first call {row['first_seconds']:.0f} s")  # fmt: skip
-    for way in ways:
-        if rows[way] is not None and way in ("convtune", "frozen"):
-            print(f"-- {way}: kernels, times and us a call")
-            for kernel, (times, us) in list(rows[way].get("kernels", {}).items())[: args.top]:
-                print(f"{us:8.1f} {times:5.1f}  {kernel[:150]}")
-    if rows.get("convtune"):
-        print(rows["convtune"]["table"])
     sys.stdout.flush()
     return {"model": name, "batch": batch, "type": args.type, "size": args.size, "ways": rows}
 

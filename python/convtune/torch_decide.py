@@ -4,14 +4,16 @@ layer is (a module, a part of a compiled graph) only its two sides know."""
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ._contest import Contest, contest
 from .convolution import Convolution, Plan
-from .errors import Unsupported
+from .errors import Error, Unsupported
 from .problem import Problem
 from .progress import ProgressLine, Step
 from .torch_report import Layer
@@ -52,14 +54,26 @@ def device_of(seen: Any) -> str:
     return "cpu" if seen.device.type == "cpu" else f"cuda:{seen.device.index}"
 
 
+def _plan_of(problem: Problem, device: str) -> Plan | None:
+    """What convtune runs it by, without the vendor's kernel, which PyTorch has, too; but PyTorch needs another pass for
+    what follows the sum. Raises Unsupported."""
+    plan = Convolution(problem, device).plan
+    if plan.algorithm not in VENDORS:
+        return plan
+    alone = not problem.bias and not problem.residual and problem.activation == "none"
+    return None if alone else Convolution(problem, device, "ours").plan
+
+
 def _way(problem: Problem, device: str, sides: Any, stopwatch: Stopwatch) -> tuple[Problem, Plan] | None:
-    """As what convtune runs it best: as it stands, or, what lies channels last, as NCHW with copies before and after.
-    None where the vendor's kernel is the best that convtune knows: PyTorch has it, too."""
+    """As what convtune runs it best: as it stands, or, what lies channels last, as NCHW with copies before and after,
+    where it may be worth them. None where the vendor's kernel is the best that convtune knows."""
     ways = []
     for one in [problem] + ([problem.replace(layout="nchw")] if problem.layout == "nhwc" else []):
+        if ways and problem.dtype != "f32":  # for half precision the kernels are of channels last
+            break
         with contextlib.suppress(Unsupported):
-            plan = Convolution(one, device).plan
-            if plan.algorithm not in VENDORS:
+            plan = _plan_of(one, device)
+            if plan is not None and plan.algorithm != "reference":
                 ways.append((one, plan))
     if len(ways) < 2:
         return ways[0] if ways else None
@@ -71,9 +85,22 @@ def _way(problem: Problem, device: str, sides: Any, stopwatch: Stopwatch) -> tup
     return min(ways, key=time_us)
 
 
+def _planned_together(layers: list[tuple[Layer, list[Any]]]) -> None:
+    """What a plan compiles is kept: the kernels of all layers compile at the same time, not one after the other."""
+
+    def plan(one: tuple[Layer, list[Any]]) -> None:
+        with contextlib.suppress(Error):
+            _plan_of(one[0].problem, device_of(one[1][0]))  # type: ignore[arg-type]
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(plan, layers))
+
+
 def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float, line: ProgressLine | None) -> None:
     """Tunes each problem and lets it compete; fills the layers."""
     todo = [(layer, seen) for layer, seen in layers if layer.problem is not None]
+    if any(seen[0].device.type == "cuda" for _, seen in todo):
+        _planned_together(todo)
     stopwatches = {one.device: Stopwatch(one.device) for _, seen in todo for one in seen}
     for layer, seen in todo:
         layer.pytorch_us = _median_us(seen[0].sides().pytorch, stopwatches[seen[0].device])

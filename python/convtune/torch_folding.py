@@ -95,19 +95,25 @@ class Folded:
         self._seen: Any = None
         self._remember(self._sources(inputs))
 
-    def refresh(self, inputs: Sequence[Any]) -> None:
-        """Called before the graph is."""
+    def refresh(self, inputs: Sequence[Any]) -> bool:
+        """Makes it hold again; whether it did not."""
         sources = self._sources(inputs)
         if self._seen is not None:
             try:
                 if self._seen == self._state(sources):
-                    return
+                    return False
             except RuntimeError:  # made in inference mode: nobody counts its changes
                 pass
         with torch.no_grad():
             for fold, memory in zip(self.folds, self.tensors):
                 fold.renew(memory, inputs)
         self._remember(sources)
+        return True
+
+    @property
+    def is_known(self) -> bool:
+        """Whether refresh can tell that nothing has changed; it cannot of tensors that were made in inference mode."""
+        return self._seen is not None
 
     def _state(self, sources: tuple[Tensor, ...]) -> Any:
         return list(map(id, sources)), list(map(_address, sources)), list(map(_version, sources))

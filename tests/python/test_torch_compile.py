@@ -15,7 +15,7 @@ import convtune
 from convtune import torch_chains, torch_compile, torch_decide, torch_patterns, torch_run
 from convtune._contest import Contest
 from convtune.problem import Problem
-from convtune.torch_folding import Fold, Packing
+from convtune.torch_folding import Fold, Folded, Packing
 from convtune.torch_fused import conv2d_fused
 from convtune.torch_packed import conv2d_packed
 
@@ -381,6 +381,29 @@ def test_wrong_residuals():
     for residual in (images(2, 6, 9, 1), images(2, 6, 9, 8).double()):
         with pytest.raises(convtune.InvalidArgument, match="residual"):
             conv2d_fused(x, w, None, residual, (1, 1), (1, 1, 1, 1), (1, 1), 1)
+
+
+@pytest.mark.parametrize("may_run_twice", [False, True])
+def test_the_look_at_the_weights_may_come_after_the_launch(may_run_twice):
+    weight, runs = images(4, 3, 1, 1), []
+    folded = Folded([Fold((0, None, None, None, None, None), 0.0, torch.float32)], [weight])
+
+    def graph(weight):
+        runs.append(folded.tensors[0][0].clone())
+        return runs[-1]
+
+    run = torch_compile._refreshing(graph, folded, may_run_twice)
+    for changed in (False, True, False):
+        runs.clear()
+        if changed:
+            weight.mul_(2)
+        assert torch.equal(run(weight), weight) and len(runs) == (2 if changed and may_run_twice else 1)
+    with torch.inference_mode():
+        weight = weight.clone()
+    for _ in range(2):
+        run(weight)
+        runs.clear()
+    assert torch.equal(run(weight), weight) and len(runs) == 1  # nobody counts what changes
 
 
 def packed_call(device, dtype, channels_last):
