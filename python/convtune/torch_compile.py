@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 from .errors import InvalidArgument
+from .torch_capture import captured
 from .torch_chains import Wanted, decided
 from .torch_folding import Fold, Folded, Packing
 from .torch_packed import planned
@@ -59,38 +60,6 @@ def _settings(mode: str | None, options: dict[str, Any] | None) -> tuple[Wanted,
 
 def _records_gradients(inputs: Sequence[Any]) -> bool:
     return torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in inputs)
-
-
-def _traced(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
-    """The graph in ATen's operators, without mutation, with the same inputs in the same order and what Dynamo says of
-    them: inductor takes it for Dynamo's own."""
-    from torch._dispatch.python import enable_python_dispatcher
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    context: Any = torch._guards.TracingContext.get()
-    mode = context.fake_mode
-
-    def fake(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        known = context.tensor_to_context.get(value)
-        source = known.tensor_source if known else None
-        return mode.from_tensor(value, symbolic_context=known, source=source, trace=False)
-
-    fakes = [fake(one) for one in inputs]
-
-    def flat(*values: Any) -> Any:
-        return module(*values)
-
-    with mode, enable_python_dispatcher(), torch.no_grad():
-        traced: GraphModule = make_fx(torch.func.functionalize(flat), _allow_non_fake_inputs=True)(*fakes)
-    traced.graph.eliminate_dead_code()  # a norm's outputs for training are users of its value
-    traced.meta.update(module.meta)
-    traced.__dict__["_param_name_to_source"] = {}
-    for old, new in zip(module.graph.find_nodes(op="placeholder"), traced.graph.find_nodes(op="placeholder")):
-        new.meta.update({name: old.meta[name] for name in ("tensor_dict",) if name in old.meta})
-        new._dynamo_source = getattr(old, "_dynamo_source", None)
-    return traced
 
 
 def _constant(chain: Chain, plan: str) -> Fold | Packing | None:
@@ -141,7 +110,7 @@ def _name_constants(traced: GraphModule) -> None:
 def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> tuple[GraphModule, Folded | None] | None:
     """None where nothing is convtune's."""
     global _last
-    traced = _traced(module, inputs)
+    traced = captured(module, inputs)
     places = traced.graph.find_nodes(op="placeholder")
 
     def is_static(place: int) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from torch_support import assert_near, each_device, on_gpu, torch
 
 import convtune
-from convtune import torch_chains, torch_compile, torch_decide, torch_patterns, torch_run
+from convtune import torch_capture, torch_chains, torch_compile, torch_decide, torch_patterns, torch_run
 from convtune._contest import Contest
 from convtune.problem import Problem
 from convtune.torch_folding import Fold, Folded, Packing
@@ -381,6 +381,32 @@ def test_wrong_residuals():
     for residual in (images(2, 6, 9, 1), images(2, 6, 9, 8).double()):
         with pytest.raises(convtune.InvalidArgument, match="residual"):
             conv2d_fused(x, w, None, residual, (1, 1), (1, 1, 1, 1), (1, 1), 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_half_precision_is_channels_last_inside(graphs, monkeypatch, dtype):
+    monkeypatch.setattr(torch_capture, "_DEVICES", ("cpu",))
+    model, x = block().to(dtype), images().to(dtype)
+    with torch.no_grad():
+        expected, y = model(x), compiled(model)(x)
+    assert y.stride() == expected.stride() and (y - expected).abs().max() < 0.05
+    plans = [node.args[3] for node in fused(graphs[0])]
+    half = dtype is torch.bfloat16
+    assert len(plans) == 3 and all(("layout=nhwc" in plan) == half for plan in plans)
+    assert count(graphs[0], aten.clone.default) == (2 if half else 0)  # where it begins and where it ends
+
+    class Views(nn.Module):  # what channels last cannot be
+        def __init__(self):
+            super().__init__()
+            self.convolution = nn.Conv2d(8, 8, 1)
+
+        def forward(self, x):
+            return self.convolution(x).view(x.shape[0], -1)
+
+    model = Views().to(dtype)
+    with torch.no_grad():
+        y, expected = compiled(model)(x), model(x)
+    assert y.stride() == expected.stride() and (y - expected).abs().max() < 0.05
 
 
 @pytest.mark.parametrize("may_run_twice", [False, True])

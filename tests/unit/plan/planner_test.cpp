@@ -93,6 +93,12 @@ class OursAlone : public DatabaseTest {
     database_.store(record_);
   }
 
+  static std::string text(const Plan& plan) {
+    return plan.algorithm + " " + to_string(plan.config) + ": " + std::string(to_string(plan.source));
+  }
+  std::string ours() const { return text(choose_ours(problem_, cpu_)); }
+  std::string guess() const { return text(first_guess(problem_, cpu_, true)); }
+
   const ConvProblem problem_ = resolve(parse_problem("mb2ic3ih19oc8kh3ph1"), backend({}));
   const DeviceInfo& cpu_ = backend({}).info();
   const Algorithm& direct_ = find_algorithm(Device::Kind::cpu, "direct");
@@ -100,9 +106,9 @@ class OursAlone : public DatabaseTest {
 };
 
 TEST_F(OursAlone, AreWhatARecordMeasuredBesideTheVendor) {
-  EXPECT_EQ(choose_ours(problem_, cpu_), first_guess(problem_, cpu_, true));
+  EXPECT_EQ(ours(), guess());
   store(direct_, configs_.at(1), "");
-  EXPECT_EQ(choose_ours(problem_, cpu_), choose(problem_, cpu_));
+  EXPECT_EQ(ours(), text(choose(problem_, cpu_)));
   const Algorithm* vendor = nullptr;
   for (const Algorithm* one : algorithms(Device::Kind::cpu))
     if (one->vendor()) vendor = one;
@@ -110,14 +116,11 @@ TEST_F(OursAlone, AreWhatARecordMeasuredBesideTheVendor) {
   const Config theirs = vendor->candidates(problem_, cpu_).front();
   store(*vendor, theirs, "direct " + to_string(configs_.at(2)));
   EXPECT_EQ(choose(problem_, cpu_).algorithm, vendor->name());
-  const Plan plan = choose_ours(problem_, cpu_);
-  EXPECT_EQ(plan.algorithm, "direct");
-  EXPECT_EQ(plan.config, configs_.at(2));
-  EXPECT_EQ(plan.source, PlanSource::tuned);
-  EXPECT_EQ(convtune::plan(problem_, {}, std::string(kOurs)).plan(), plan);
-  for (const std::string gone : {"", "direct", "direct vectors=", "direct vectors=9999", "gone vectors=1"}) {
+  EXPECT_EQ(ours(), "direct " + to_string(configs_.at(2)) + ": tuned");
+  EXPECT_EQ(text(plan(problem_, {}, std::string(kOurs)).plan()), ours());
+  for (const char* gone : {"", "direct", "direct vectors=", "direct vectors=9999", "gone vectors=1"}) {
     store(*vendor, theirs, gone);
-    EXPECT_EQ(choose_ours(problem_, cpu_), first_guess(problem_, cpu_, true)) << gone;
+    EXPECT_EQ(ours(), guess()) << gone;
   }
 }
 
