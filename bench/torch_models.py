@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 
+START = time.monotonic()
 WAYS = ("eager", "compile", "graphs", "frozen", "convtune")
 # By torchvision's names; with the batch.
 MODELS = {
@@ -134,23 +135,27 @@ def work(args):
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
     with torch.no_grad():
-        begin = time.perf_counter()
+        seconds = [("imported", time.monotonic() - START)]
         exact, model, x = built(args.models, args)
+        seconds.append(("built", time.monotonic() - START))
         sys.stdin.readline()  # until it is this way's turn to compile
+        begin = time.monotonic()
         run = way_of(args.way, model, args)
         y = run(x).clone()
         wait()
-        first = time.perf_counter() - begin
+        seconds.append(("first call", time.monotonic() - begin))
         for _ in range(5):
             run(x)
+        seconds.append(("five more", time.monotonic() - begin))
         error, same = errors(exact, x, y)
-        facts = {"first_seconds": first, "error": error, "same_top1": same}
+        seconds = ", ".join(f"{name} {after:.1f} s" for name, after in seconds)
+        facts = {"seconds": seconds, "error": error, "same_top1": same}
         if args.way == "convtune":
             from convtune.torch_compile import last_report
 
             report = last_report()
             facts["table"] = str(report)
-            print(report, flush=True)
+            print(f"{args.models}\n{report}", flush=True)
             facts["layers"] = [{**vars(one), "problem": str(one.problem or "")} for one in report.layers]
         del exact, y
         torch.cuda.empty_cache()
@@ -167,7 +172,7 @@ class Worker:
     def __init__(self, way, name, batch, args):
         command = [sys.executable, __file__, "--way", way, "--models", name, "--batch", str(batch), "--size",
                    str(args.size), "--type", args.type, "--budget", str(args.budget), "--calls", str(args.calls), "--device", args.device]  # fmt: skip
-        self.way, self.samples = way, []
+        self.way, self.name, self.samples, self.row = way, name, [], None
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def begin(self):
@@ -193,50 +198,47 @@ class Worker:
             self.process.kill()
 
 
-def print_kernels(way, row, most):
-    print(f"{way} is ready: first call {row['first_seconds']:.0f} s, error {row['error']:.2e}; us and times a call:")
-    if way in ("convtune", "frozen"):
+def print_ready(worker, row, most):
+    print(f"{worker.name} {worker.way} after {time.monotonic() - START:.0f} s: {row['seconds']}; error "
+          f"{row['error']:.2e}; us and times a call:")  # fmt: skip
+    if worker.way in ("convtune", "frozen"):
         for kernel, (times, us) in list(row["kernels"].items())[:most]:
             print(f"{us:8.1f} {times:5.1f}  {kernel[:150]}")
     print(f"{sum(us for _, us in row['kernels'].values()):8.1f} altogether", flush=True)
 
 
-def measure(name, batch, args):
-    ways = args.ways.split(",")
-    workers, rows = [Worker(way, name, batch, args) for way in ways], {}
-    for own in (False, True):  # convtune is alone while it tunes
-        turn = [one for one in workers if (one.way == "convtune") is own]
-        for one in turn:
-            one.begin()
-        for one in turn:
-            rows[one.way] = one.answer()
-            if rows[one.way] is not None:
-                rows[one.way]["kernels"] = one.ask("kernels") or {}
-                print_kernels(one.way, rows[one.way], args.top)
-    alive = [one for one in workers if rows[one.way] is not None]
+def make_ready(workers, most):
+    """All at once: begun, compiled, and looked at one after the other."""
+    for one in workers:
+        one.begin()
+    for one in workers:
+        one.row = one.answer()
+    for one in workers:
+        if one.row is not None:
+            one.row["kernels"] = one.ask("kernels") or {}
+            print_ready(one, one.row, most)
+        else:
+            print(f"{one.name} {one.way} failed", flush=True)
+
+
+def measure(name, batch, workers, args):
+    alive = [one for one in workers if one.row is not None]
     for turn in range(args.rounds):
         for one in alive if turn % 2 == 0 else alive[::-1]:
             one.samples += one.ask("time") or []
+    print(f"== {name}, batch {batch}, {args.type}")
     for one in alive:
-        row = rows[one.way]
-        median = statistics.median(one.samples)
-        row["us"] = {"median": median, "mad": statistics.median(abs(us - median) for us in one.samples),
-                     "n": len(one.samples)}  # fmt: skip
-        row["busy_us"] = sum(us for _, us in row["kernels"].values())
+        row, us = one.row, statistics.median(one.samples)
+        mad = statistics.median(abs(sample - us) for sample in one.samples)
+        row["us"] = {"median": us, "mad": mad, "n": len(one.samples)}
+        row["busy_us"] = sum(of for _, of in row["kernels"].values())
+        print(f"{one.way:9} {us:8.0f} ± {mad:3.0f} us, GPU busy {row['busy_us']:6.0f} by "
+              f"{sum(times for times, _ in row['kernels'].values()):4.0f} kernels; error {row['error']:.2e}, same first "
+              f"{100 * row['same_top1']:.1f} %", flush=True)  # fmt: skip
     for one in workers:
         one.end()
-    print(f"== {name}, batch {batch}, {args.type}")
-    for way in ways:
-        row = rows[way]
-        if row is None or "us" not in row:
-            print(f"{way:9} failed")
-            continue
-        us = row["us"]
-        print(f"{way:9} {us['median']:8.0f} ± {us['mad']:3.0f} us, GPU busy {row['busy_us']:6.0f} by "
-              f"{sum(times for times, _ in row['kernels'].values()):4.0f} kernels; error {row['error']:.2e}, same first "
-              f"{100 * row['same_top1']:.1f} %; first call {row['first_seconds']:.0f} s")  # fmt: skip
-    sys.stdout.flush()
-    return {"model": name, "batch": batch, "type": args.type, "size": args.size, "ways": rows}
+    return {"model": name, "batch": batch, "type": args.type, "size": args.size,
+            "ways": {one.way: one.row for one in workers}}  # fmt: skip
 
 
 def host_us(call):
@@ -305,6 +307,7 @@ def main():
     parser.add_argument("--budget", type=float, default=0, help="seconds of search a model")
     parser.add_argument("--rounds", type=int, default=4, help="turns of each way")
     parser.add_argument("--calls", type=int, default=20, help="timed in a turn")
+    parser.add_argument("--together", action="store_true", help="all models are compiled before one is timed")
     parser.add_argument("--top", type=int, default=25, help="kernels that are printed")
     parser.add_argument("--overhead", action="store_true", help="the host's time a call, and no models")
     parser.add_argument("--json", help="a folder, for one file a model")
@@ -325,13 +328,22 @@ def main():
         "versions": {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()},
         "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
     }  # fmt: skip
-    for asked in args.models.split(","):
-        name, _, batch = asked.partition(":")
-        row = measure(name, int(batch or MODELS[name]), args)
-        if args.json:
-            os.makedirs(args.json, exist_ok=True)
-            with open(os.path.join(args.json, f"{name}-{args.type}.json"), "w", encoding="utf-8") as file:
-                json.dump({**head, **row}, file, indent=1)
+    asked = [one.partition(":") for one in args.models.split(",")]
+    models = {name: int(batch or MODELS[name]) for name, _, batch in asked}
+    ways = args.ways.split(",")
+    for some in [list(models)] if args.together else [[name] for name in models]:
+        workers = {name: [Worker(way, name, models[name], args) for way in ways] for name in some}
+        every = [one for of in workers.values() for one in of]
+        make_ready([one for one in every if one.way != "convtune"], args.top)
+        for one in every:  # alone while it measures
+            if one.way == "convtune":
+                make_ready([one], args.top)
+        for name in some:
+            row = measure(name, models[name], workers[name], args)
+            if args.json:
+                os.makedirs(args.json, exist_ok=True)
+                with open(os.path.join(args.json, f"{name}-{args.type}.json"), "w", encoding="utf-8") as file:
+                    json.dump({**head, **row}, file, indent=1)
     return None
 
 

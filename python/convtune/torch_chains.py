@@ -24,6 +24,7 @@ class Wanted:
 
     budget: float = 0.0
     min_gain: float = 0.02
+    whole: bool = True
     force: bool = False
 
 

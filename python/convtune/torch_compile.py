@@ -7,7 +7,9 @@ activation become one operator of convtune's where that is proven faster; all th
     compiled = torch.compile(model.eval(), backend="convtune", options=options)
 
 Options: "convtune.budget" (seconds of tuning in one graph; 0, no search, is the default), "convtune.min_gain" (of a
-layer, to be proven: 0.02), "convtune.force" (every layer that convtune can, unmeasured: for tests).
+layer, to be proven: 0.02), "convtune.whole" (True: the graph must be proven no slower than inductor's; False takes
+what is proven of its layers, and compiles in half the time), "convtune.force" (every layer that convtune can,
+unmeasured: for tests).
 Graphs that record gradients, and graphs that cannot be traced, are inductor's untouched; the logger "convtune" says so.
 An installed package registers the name; from a source tree `import convtune.torch_compile` does.
 docs/decisions/0042-a-backend-of-torch-compile.md has the reasons.
@@ -29,12 +31,13 @@ from .torch_chains import Wanted, decided
 from .torch_folding import Fold, Folded, Packing
 from .torch_packed import planned
 from .torch_patterns import Chain, chains, rewrite
+from .torch_proof import aside, whole
 from .torch_report import OptimizeReport
 
 __all__ = ["backend", "last_report"]
 
 _log = logging.getLogger("convtune")
-_OWN = {"convtune.budget": "budget", "convtune.min_gain": "min_gain", "convtune.force": "force"}
+_OWN = {f"convtune.{name}": name for name in ("budget", "min_gain", "whole", "force")}
 _last: OptimizeReport | None = None
 
 
@@ -172,6 +175,10 @@ def backend(
     from torch._inductor.compile_fx import compile_fx
 
     wanted, patches = _settings(mode, options)
+
+    def compile(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+        return compile_fx(graph, inputs, config_patches=patches or None)
+
     result = None
     if _records_gradients(inputs):
         _log.info("a graph is left to inductor: it records gradients, and convtune's backend is for inference")
@@ -182,12 +189,31 @@ def backend(
             if wanted.force:
                 raise
             _log.warning("a graph is left to inductor: it could not be rewritten", exc_info=True)
-    traced, folded = (module, None) if result is None else result
-    compiled: Any = compile_fx(traced, inputs, config_patches=patches or None)
+    if result is None:
+        return compile(module, inputs)  # type: ignore[no-any-return]
+    traced, folded = result
+    proof = wanted.whole and not wanted.force and _may_run_twice(traced.graph)
+    theirs = aside(compile, module, inputs) if proof else None
     if folded is None:
-        return compiled  # type: ignore[no-any-return]
-    on_gpu = any(isinstance(one, Tensor) and one.is_cuda for one in inputs)
-    return _refreshing(compiled, folded, on_gpu and _may_run_twice(traced.graph))
+        ours = compile(traced, inputs)
+    else:
+        on_gpu = any(isinstance(one, Tensor) and one.is_cuda for one in inputs)
+        ours = _refreshing(compile(traced, inputs), folded, on_gpu and _may_run_twice(traced.graph))
+    if theirs is None or _is_proven(theirs, ours, inputs):
+        return ours  # type: ignore[no-any-return]
+    return compile(module, inputs)  # type: ignore[no-any-return]
+
+
+def _is_proven(theirs: Any, ours: Any, inputs: Sequence[Any]) -> bool:
+    """Not slower than inductor's own graph; the report says so."""
+    outcome = whole(theirs, ours, inputs)
+    if _last is not None:
+        _last.before_us, _last.after_us, _last.kept = outcome.incumbent_us, outcome.challenger_us, outcome.accepted
+        _last.gain, _last.low, _last.high = outcome.gain, outcome.low, outcome.high
+        if not outcome.accepted:
+            _last.notes.append("the graph is inductor's: the whole is not proven faster")
+    _log.info("the whole: inductor %.0f us, with convtune %.0f us", outcome.incumbent_us, outcome.challenger_us)
+    return outcome.accepted
 
 
 def _register() -> None:

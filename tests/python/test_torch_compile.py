@@ -12,7 +12,7 @@ import pytest
 from torch_support import assert_near, each_device, on_gpu, torch
 
 import convtune
-from convtune import torch_capture, torch_chains, torch_compile, torch_decide, torch_patterns, torch_run
+from convtune import torch_capture, torch_chains, torch_compile, torch_decide, torch_patterns, torch_proof, torch_run
 from convtune._contest import Contest
 from convtune.problem import Problem
 from convtune.torch_folding import Fold, Folded, Packing
@@ -303,13 +303,33 @@ def test_only_what_is_proven(graphs, monkeypatch, gain):
     with torch.no_grad():
         for _ in range(2):
             torch._dynamo.reset()
-            assert_near(compiled(model, {"convtune.min_gain": 0.1})(x), model(x))
+            assert_near(compiled(model, {"convtune.min_gain": 0.1, "convtune.whole": False})(x), model(x))
     swapped = sum(layer.swapped for layer in torch_compile.last_report().layers)
     assert len(asked) <= 3 and set(asked) <= {0.1}  # the second time it is known
     assert swapped == (len(asked) if gain else 0)
     for graph in graphs:
         assert len(fused(graph)) == count(graph, conv2d_packed) == swapped
         assert gain or count(graph, *OURS) == 0
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_whole_must_not_be_slower(graphs, monkeypatch, kept):
+    monkeypatch.setattr(torch_decide, "contest", lambda *_, **__: Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 1))
+
+    def whole(before, after, min_gain, **_):
+        assert before() > 0 and after() > 0 and min_gain == 0
+        return Contest(kept, 0.25, 0.1, 0.3, 400.0, 300.0, 10)
+
+    monkeypatch.setattr(torch_proof, "contest", whole)
+    model, x = block(), images()
+    with torch.no_grad():
+        run = compiled(model, None)
+        for _ in range(2):
+            assert_near(run(x), model(x))
+    report = torch_compile.last_report()
+    assert report.kept is kept and report.before_us == 400 and "whole forward" in str(report)
+    assert ("the graph is inductor's" in str(report)) is not kept
+    assert [count(graph, *OURS) for graph in graphs] == ([0, 3] if kept else [0, 3, 0])
 
 
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
