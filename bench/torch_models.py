@@ -77,7 +77,8 @@ def way_of(way, model, args):
         return torch.compile(model, options={"freezing": True, **GRAPHS})
     import convtune.torch_compile  # noqa: F401
 
-    return torch.compile(model, backend="convtune", options={"convtune.budget": args.budget, **GRAPHS})
+    options = {"convtune.budget": args.budget, "convtune.whole": args.whole, **GRAPHS}
+    return torch.compile(model, backend="convtune", options=options)
 
 
 def errors(exact, x, y):
@@ -171,7 +172,7 @@ def work(args):
 class Worker:
     def __init__(self, way, name, batch, args):
         command = [sys.executable, __file__, "--way", way, "--models", name, "--batch", str(batch), "--size",
-                   str(args.size), "--type", args.type, "--budget", str(args.budget), "--calls", str(args.calls), "--device", args.device]  # fmt: skip
+                   str(args.size), "--type", args.type, "--budget", str(args.budget), "--calls", str(args.calls), "--device", args.device, *([] if args.whole else ["--no-whole"])]  # fmt: skip
         self.way, self.name, self.samples, self.row = way, name, [], None
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -307,7 +308,9 @@ def main():
     parser.add_argument("--budget", type=float, default=0, help="seconds of search a model")
     parser.add_argument("--rounds", type=int, default=4, help="turns of each way")
     parser.add_argument("--calls", type=int, default=20, help="timed in a turn")
+    parser.add_argument("--no-whole", dest="whole", action="store_false", help="takes convtune's graph unproven: faster")
     parser.add_argument("--together", action="store_true", help="all models are compiled before one is timed")
+    parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no model of convtune's begins")
     parser.add_argument("--top", type=int, default=25, help="kernels that are printed")
     parser.add_argument("--overhead", action="store_true", help="the host's time a call, and no models")
     parser.add_argument("--json", help="a folder, for one file a model")
@@ -335,10 +338,9 @@ def main():
         workers = {name: [Worker(way, name, models[name], args) for way in ways] for name in some}
         every = [one for of in workers.values() for one in of]
         make_ready([one for one in every if one.way != "convtune"], args.top)
-        for one in every:  # alone while it measures
-            if one.way == "convtune":
-                make_ready([one], args.top)
         for name in some:
+            if time.monotonic() - START < args.limit:
+                make_ready([one for one in workers[name] if one.way == "convtune"], args.top)  # alone: it measures
             row = measure(name, models[name], workers[name], args)
             if args.json:
                 os.makedirs(args.json, exist_ok=True)
