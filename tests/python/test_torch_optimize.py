@@ -321,7 +321,7 @@ def test_only_the_layers_stay_that_are_worth_their_cost(monkeypatch):
     """Each swapped call costs 60 us around it; one layer saves 100 us, two save 10."""
     saved = {"0": 100, "1": 10, "2": 10}
     us = lambda swapped: 1000 + sum(60 - saved[name] for name in swapped)  # noqa: E731
-    Simulated(monkeypatch, us, layers=(0.1, 90, 90))
+    Simulated(monkeypatch, us, layers=(90, 0.1, 90))  # by what they can gain: 2, 0, 1
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 4, 3)).eval()
     report = optimized(model, X, compiled=True).convtune_report
     assert report.kept and report.before_us == pytest.approx(1000) and report.after_us == pytest.approx(960)
@@ -342,3 +342,12 @@ def test_warnings_of_the_tuning_are_one_line(decided, monkeypatch):
     assert [len(layer.warnings) for layer in report.layers if layer.problem] == [40] * 3
     assert str(report).count("changed its speed") == 1
     assert "3 of 4 kinds of layers were tuned with warnings" in str(report)
+
+
+def test_what_can_gain_most_is_tuned_first():
+    """Of the second, which does twice as much in the same time, only the headroom; the third runs once."""
+    fast, slow = (convtune.Problem.parse(f"mb{n}ic64ih56oc64kh3ph1") for n in (2, 1))
+    us = 100.0
+    first, second, third = torch_decide._can_gain([(slow, 10, us), (fast, 10, us), (slow, 1, us)])
+    assert second == pytest.approx(10 * us * 0.2) and first == pytest.approx(10 * us * 0.6, rel=0.05)
+    assert third == pytest.approx(first / 10)
