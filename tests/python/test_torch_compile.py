@@ -12,7 +12,7 @@ import pytest
 from torch_support import assert_near, each_device, on_gpu, torch
 
 import convtune
-from convtune import torch_capture, torch_chains, torch_compile, torch_decide, torch_patterns, torch_proof, torch_run
+from convtune import torch_capture, torch_chains, torch_compile, torch_decide, torch_packed, torch_patterns, torch_proof, torch_run
 from convtune._contest import Contest
 from convtune.problem import Problem
 from convtune.torch_folding import Fold, Folded, Packing
@@ -472,12 +472,19 @@ def packed_call(device, dtype, channels_last):
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_packed(device, dtype, channels_last):
     arguments, expected = packed_call(device, dtype, channels_last)
+    tolerance = {torch.float32: 1e-3, torch.float16: 1e-3, torch.bfloat16: 1e-2}[dtype]
     y = conv2d_packed(*arguments)
     assert y.dtype is dtype and y.stride() == arguments[0].stride()
-    tolerance = {torch.float32: 1e-3, torch.float16: 1e-3, torch.bfloat16: 1e-2}[dtype]
     assert (y.double() - expected).abs().max() < tolerance * expected.abs().max()
+    assert torch.equal(torch_packed._kernel(*arguments), y)  # Python's, where the operator is C++'s
     torch.library.opcheck(conv2d_packed, arguments, test_utils=("test_schema", "test_faketensor"))
     x, packed, z, plan = arguments
-    for wrong in ((x[:1], packed, z, plan), (x, packed[:8], z, plan), (x, packed, z[:1], plan), (x, packed, z, "plan")):
-        with pytest.raises(convtune.InvalidArgument):
-            conv2d_packed(*wrong)
+    for y in (conv2d_packed(x.to(memory_format=other), packed, z.to(memory_format=other), plan)
+              for other in (torch.contiguous_format, torch.channels_last)):  # fmt: skip
+        assert y.stride() == x.stride() and (y.double() - expected).abs().max() < tolerance * expected.abs().max()
+    elsewhere = "another device" + plan[plan.index("\t") :]
+    for wrong in ((x[:1], packed, z, plan), (x, packed[:8], z, plan), (x, packed, z[:1], plan), (x, packed, z, "plan"),
+                  (x, packed, z, elsewhere)):  # fmt: skip
+        for operator in (conv2d_packed, torch_packed._kernel):
+            with pytest.raises((convtune.InvalidArgument, RuntimeError)):
+                operator(*wrong)
