@@ -87,7 +87,9 @@ def errors(exact, x, y):
 
     tf32 = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
     right = exact(x.float())
+    torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = tf32
     error = (y.double() - right.double()).square().mean().sqrt() / right.double().square().mean().sqrt()
     return float(error), float((y.argmax(1) == right.argmax(1)).float().mean())
@@ -106,7 +108,7 @@ def timed(run, calls):
 
 
 def kernels_of(run, calls=5):
-    """What the GPU did in one call, by kernel: {name: (times, microseconds)}, most first."""
+    """What the GPU did in one call, by kernel: {name: (times, microseconds, idle microseconds before it)}, most first."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -116,11 +118,14 @@ def kernels_of(run, calls=5):
         for _ in range(calls):
             run()
         wait()
-    found = {}
-    for event in seen.events():
-        if event.device_type == torch.autograd.DeviceType.CUDA:
-            times, us = found.get(event.name, (0, 0.0))
-            found[event.name] = times + 1 / calls, us + event.device_time_total / calls
+    found, end = {}, None
+    events = [one for one in seen.events() if one.device_type == torch.autograd.DeviceType.CUDA]
+    for event in sorted(events, key=lambda one: one.time_range.start):
+        times, us, idle = found.get(event.name, (0, 0.0, 0.0))
+        before = 0.0 if end is None else max(event.time_range.start - end, 0.0)
+        idle += before / calls if before < 50 else 0.0  # else another call begins
+        found[event.name] = times + 1 / calls, us + event.device_time_total / calls, idle
+        end = max(end or 0.0, event.time_range.end)
     return dict(sorted(found.items(), key=lambda one: -one[1][1]))
 
 
@@ -133,7 +138,6 @@ def work(args):
 
     import torch
 
-    torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
     with torch.no_grad():
         seconds = [("imported", time.monotonic() - START)]
@@ -141,6 +145,7 @@ def work(args):
         seconds.append(("built", time.monotonic() - START))
         sys.stdin.readline()  # until it is this way's turn to compile
         begin = time.monotonic()
+        torch.backends.cudnn.benchmark = True
         run = way_of(args.way, model, args)
         y = run(x).clone()
         wait()
@@ -203,9 +208,10 @@ def print_ready(worker, row, most):
     print(f"{worker.name} {worker.way} after {time.monotonic() - START:.0f} s: {row['seconds']}; error "
           f"{row['error']:.2e}; us and times a call:")  # fmt: skip
     if worker.way in ("convtune", "frozen"):
-        for kernel, (times, us) in list(row["kernels"].items())[:most]:
-            print(f"{us:8.1f} {times:5.1f}  {kernel[:150]}")
-    print(f"{sum(us for _, us in row['kernels'].values()):8.1f} altogether", flush=True)
+        for kernel, (times, us, idle) in list(row["kernels"].items())[:most]:
+            print(f"{us:8.1f} {times:5.1f} {idle:6.1f}  {kernel[:150]}")
+    us, idle = (sum(one[at] for one in row["kernels"].values()) for at in (1, 2))
+    print(f"{us:8.1f} altogether, {idle:.1f} between them", flush=True)
 
 
 def make_ready(workers, most):
@@ -232,10 +238,10 @@ def measure(name, batch, workers, args):
         row, us = one.row, statistics.median(one.samples)
         mad = statistics.median(abs(sample - us) for sample in one.samples)
         row["us"] = {"median": us, "mad": mad, "n": len(one.samples)}
-        row["busy_us"] = sum(of for _, of in row["kernels"].values())
-        print(f"{one.way:9} {us:8.0f} ± {mad:3.0f} us, GPU busy {row['busy_us']:6.0f} by "
-              f"{sum(times for times, _ in row['kernels'].values()):4.0f} kernels; error {row['error']:.2e}, same first "
-              f"{100 * row['same_top1']:.1f} %", flush=True)  # fmt: skip
+        row["busy_us"], row["idle_us"] = (sum(of[at] for of in row["kernels"].values()) for at in (1, 2))
+        kernels = sum(of[0] for of in row["kernels"].values())
+        print(f"{one.way:9} {us:8.0f} ± {mad:3.0f} us, GPU busy {row['busy_us']:6.0f}, idle {row['idle_us']:3.0f} between "
+              f"{kernels:.0f} kernels; error {row['error']:.2e}, same first {100 * row['same_top1']:.1f} %", flush=True)
     for one in workers:
         one.end()
     return {"model": name, "batch": batch, "type": args.type, "size": args.size,
@@ -310,6 +316,7 @@ def main():
     parser.add_argument("--calls", type=int, default=20, help="timed in a turn")
     parser.add_argument("--no-whole", dest="whole", action="store_false", help="takes convtune's graph unproven: faster")
     parser.add_argument("--together", action="store_true", help="all models are compiled before one is timed")
+    parser.add_argument("--at-once", action="store_true", help="convtune, too: sooner, and its contests are disturbed")
     parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no model of convtune's begins")
     parser.add_argument("--top", type=int, default=25, help="kernels that are printed")
     parser.add_argument("--overhead", action="store_true", help="the host's time a call, and no models")
@@ -337,10 +344,12 @@ def main():
     for some in [list(models)] if args.together else [[name] for name in models]:
         workers = {name: [Worker(way, name, models[name], args) for way in ways] for name in some}
         every = [one for of in workers.values() for one in of]
-        make_ready([one for one in every if one.way != "convtune"], args.top)
+        first = every if args.at_once else [one for one in every if one.way != "convtune"]
+        make_ready(first, args.top)
         for name in some:
-            if time.monotonic() - START < args.limit:
-                make_ready([one for one in workers[name] if one.way == "convtune"], args.top)  # alone: it measures
+            last = [one for one in workers[name] if one not in first]  # alone: it measures
+            if last and time.monotonic() - START < args.limit:
+                make_ready(last, args.top)
             row = measure(name, models[name], workers[name], args)
             if args.json:
                 os.makedirs(args.json, exist_ok=True)

@@ -19,11 +19,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule, Node
 
 from .errors import InvalidArgument
 from .torch_capture import captured
@@ -110,7 +112,36 @@ def _name_constants(traced: GraphModule) -> None:
         sources[name] = ConstantSource(name)
 
 
-def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> tuple[GraphModule, Folded | None] | None:
+@dataclass
+class _Rewritten:
+    """Dynamo's graph with convtune's operators. `read`: the places of the inputs that it takes: parameters that are
+    packed are looked at by `folded` alone, and cost inductor's call nothing."""
+
+    graph: GraphModule
+    folded: Folded | None
+    read: list[int]
+
+    def compiled(self, compile: Callable[..., Any], inputs: Sequence[Any]) -> Callable[..., Any]:
+        read, graph = self.read, compile(self.graph, [inputs[at] for at in self.read])
+
+        def call(*inputs: Any) -> Any:
+            return graph(*[inputs[at] for at in read])
+
+        taken = graph if len(read) == len(inputs) else call
+        if self.folded is None:
+            return taken  # type: ignore[no-any-return]
+        on_gpu = any(isinstance(one, Tensor) and one.is_cuda for one in inputs)
+        return _refreshing(taken, self.folded, on_gpu and self.may_run_twice)
+
+    @cached_property
+    def may_run_twice(self) -> bool:
+        """Whether a second run right after the first gives what one gives: nothing is written, no random numbers."""
+        targets = [node.target for node in self.graph.graph.nodes if node.op == "call_function"]
+        operators = [one for one in targets if isinstance(one, torch._ops.OpOverload)]
+        return not any(one._schema.is_mutable or torch.Tag.nondeterministic_seeded in one.tags for one in operators)
+
+
+def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> _Rewritten | None:
     """None where nothing is convtune's."""
     global _last
     traced = captured(module, inputs)
@@ -131,16 +162,12 @@ def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> tuple[
     for (chain, line), own in zip(kept, constants):
         rewrite(traced.graph, chain, own, line)
     traced.graph.eliminate_dead_code()
+    read = [at for at, node in enumerate(places) if node.users or not is_static(at)]
+    for at in set(range(len(places))).difference(read):
+        traced.graph.erase_node(places[at])
     _name_constants(traced)
     traced.recompile()
-    return traced, folded
-
-
-def _may_run_twice(graph: Graph) -> bool:
-    """Whether a second run right after the first gives what one gives: nothing is written, no random numbers."""
-    targets = [node.target for node in graph.nodes if node.op == "call_function"]
-    operators = [one for one in targets if isinstance(one, torch._ops.OpOverload)]
-    return not any(one._schema.is_mutable or torch.Tag.nondeterministic_seeded in one.tags for one in operators)
+    return _Rewritten(traced, folded, read)
 
 
 def _refreshing(compiled: Callable[..., Any], folded: Folded, may_run_twice: bool) -> Callable[..., Any]:
@@ -191,16 +218,11 @@ def backend(
             _log.warning("a graph is left to inductor: it could not be rewritten", exc_info=True)
     if result is None:
         return compile(module, inputs)  # type: ignore[no-any-return]
-    traced, folded = result
-    proof = wanted.whole and not wanted.force and _may_run_twice(traced.graph)
+    proof = wanted.whole and not wanted.force and result.may_run_twice
     theirs = aside(compile, module, inputs) if proof else None
-    if folded is None:
-        ours = compile(traced, inputs)
-    else:
-        on_gpu = any(isinstance(one, Tensor) and one.is_cuda for one in inputs)
-        ours = _refreshing(compile(traced, inputs), folded, on_gpu and _may_run_twice(traced.graph))
+    ours = result.compiled(compile, inputs)
     if theirs is None or _is_proven(theirs, ours, inputs):
-        return ours  # type: ignore[no-any-return]
+        return ours
     return compile(module, inputs)  # type: ignore[no-any-return]
 
 
