@@ -108,7 +108,7 @@ def timed(run, calls):
 
 
 def kernels_of(run, calls=5):
-    """What the GPU did in one call, by kernel: {name: (times, microseconds, idle microseconds before it)}, most first."""
+    """What the GPU did in one call, by kernel: {name: (times, microseconds, idle ones before it)}, most first."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -176,8 +176,11 @@ def work(args):
 
 class Worker:
     def __init__(self, way, name, batch, args):
-        command = [sys.executable, __file__, "--way", way, "--models", name, "--batch", str(batch), "--size",
-                   str(args.size), "--type", args.type, "--budget", str(args.budget), "--calls", str(args.calls), "--device", args.device, *([] if args.whole else ["--no-whole"])]  # fmt: skip
+        own = {"way": way, "models": name, "batch": batch}
+        same = {one: getattr(args, one) for one in ("size", "type", "budget", "calls", "device")}
+        command = [sys.executable, __file__, *([] if args.whole else ["--no-whole"])]
+        for option, value in {**own, **same}.items():
+            command += [f"--{option}", str(value)]
         self.way, self.name, self.samples, self.row = way, name, [], None
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -240,8 +243,11 @@ def measure(name, batch, workers, args):
         row["us"] = {"median": us, "mad": mad, "n": len(one.samples)}
         row["busy_us"], row["idle_us"] = (sum(of[at] for of in row["kernels"].values()) for at in (1, 2))
         kernels = sum(of[0] for of in row["kernels"].values())
-        print(f"{one.way:9} {us:8.0f} ± {mad:3.0f} us, GPU busy {row['busy_us']:6.0f}, idle {row['idle_us']:3.0f} between "
-              f"{kernels:.0f} kernels; error {row['error']:.2e}, same first {100 * row['same_top1']:.1f} %", flush=True)
+        print(
+            f"{one.way:9} {us:8.0f} ± {mad:3.0f} us, busy {row['busy_us']:6.0f}, idle {row['idle_us']:3.0f} between "
+            f"{kernels:.0f} kernels; error {row['error']:.2e}, same first {100 * row['same_top1']:.1f} %",
+            flush=True,
+        )
     for one in workers:
         one.end()
     return {"model": name, "batch": batch, "type": args.type, "size": args.size,
@@ -307,14 +313,18 @@ def overhead():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default=",".join(MODELS), help="comma-separated, each with :BATCH where not its own")
+    parser.add_argument(
+        "--models", default=",".join(MODELS), help="comma-separated, each with :BATCH where not its own"
+    )
     parser.add_argument("--ways", default=",".join(WAYS), help="comma-separated")
     parser.add_argument("--type", default="bfloat16", choices=("bfloat16", "float16", "float32"))
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--budget", type=float, default=0, help="seconds of search a model")
     parser.add_argument("--rounds", type=int, default=4, help="turns of each way")
     parser.add_argument("--calls", type=int, default=20, help="timed in a turn")
-    parser.add_argument("--no-whole", dest="whole", action="store_false", help="takes convtune's graph unproven: faster")
+    parser.add_argument(
+        "--no-whole", dest="whole", action="store_false", help="takes convtune's graph unproven: faster"
+    )
     parser.add_argument("--together", action="store_true", help="all models are compiled before one is timed")
     parser.add_argument("--at-once", action="store_true", help="convtune, too: sooner, and its contests are disturbed")
     parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no model of convtune's begins")
@@ -334,7 +344,8 @@ def main():
     if args.device == "cuda" and not torch.cuda.is_available():
         sys.exit("torch_models: PyTorch sees no GPU here")
     head = {
-        "format": "convtune-torch-models", "version": 2, "device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu",
+        "format": "convtune-torch-models", "version": 2,
+        "device": torch.cuda.get_device_name() if args.device == "cuda" else args.device,
         "versions": {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()},
         "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
     }  # fmt: skip

@@ -57,8 +57,8 @@ def _is_symbolic(chain: Chain) -> bool:
 
 
 def _forced(fused: Fused) -> str | None:
-    """A plan of convtune's kernel for that chain; "" where one, or the vendor's through convtune, computes a part of it;
-    None where none does."""
+    """A plan of convtune's kernel for that chain; "" where the vendor's through convtune computes it; None where none
+    does."""
     x = torch.empty_strided(fused.shape, fused.strides, dtype=fused.dtype, device=fused.device)
     weight = torch.empty_strided(fused.weight_shape, fused.weight_strides, dtype=fused.dtype, device=fused.device)
     bias = None if fused.bias_type is None else torch.empty(weight.shape[0], dtype=fused.bias_type, device=fused.device)

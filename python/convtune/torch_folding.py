@@ -1,6 +1,6 @@
 """Batch norms folded into the weights of the convolution before them, and weights packed as a kernel reads them: once,
-and again when a tensor that they were made of has changed, into the same memory, so that compiled graphs and CUDA graphs
-read what holds then."""
+and again when a tensor that they were made of has changed, into the same memory, so that compiled graphs and CUDA
+graphs read what holds then."""
 
 from __future__ import annotations
 

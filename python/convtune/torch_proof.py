@@ -1,5 +1,5 @@
-"""A compiled graph with convtune's operators beside the one that inductor makes alone: the layers are proven one by one,
-but what is around them is inductor's to fuse, and the host's time counts where no CUDA graph hides it."""
+"""A compiled graph with convtune's operators beside the one that inductor makes alone: the layers are proven one by
+one, but what is around them is inductor's to fuse, and the host's time counts where no CUDA graph hides it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,16 @@ import pytest
 from torch_support import assert_near, each_device, on_gpu, torch
 
 import convtune
-from convtune import torch_capture, torch_chains, torch_compile, torch_decide, torch_packed, torch_patterns, torch_proof, torch_run
+from convtune import (
+    torch_capture,
+    torch_chains,
+    torch_compile,
+    torch_decide,
+    torch_packed,
+    torch_patterns,
+    torch_proof,
+    torch_run,
+)
 from convtune._contest import Contest
 from convtune.problem import Problem
 from convtune.torch_folding import Fold, Folded, Packing

@@ -358,8 +358,9 @@ def test_half_precision_must_err_no_more_than_pytorch():
     """Beside double precision: bits that differ from PyTorch's, which rounds several times, are no fault."""
     torch.manual_seed(0)
     last = (16 * 144, 1, 16 * 12, 16)
+    how = (1, 1), (1, 1, 1, 1), (1, 1), 1
     fused = torch_sides.Fused("", (4, 16, 12, 12), last, (24, 16, 3, 3), (144, 9, 3, 1), torch.bfloat16,
-                              torch.device("cpu"), torch.float32, ((1, 1), (1, 1, 1, 1), (1, 1), 1), None, "silu", True)  # fmt: skip
+                              torch.device("cpu"), torch.float32, how, None, "silu", True)  # fmt: skip
     sides = fused.sides()
     sides.x[0, :, 3:6, 3:6] *= 1000  # few large outputs: a unit in their last place is more than the others are
     right = sides.exact(4).bfloat16()
