@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from .errors import InvalidArgument
+from .tensors import allowed_precision
 from .torch_capture import captured
 from .torch_chains import Wanted, decided
 from .torch_folding import Fold, Folded, Packing
@@ -118,6 +119,7 @@ class _Rewritten:
     packed are looked at by `folded` alone, and cost inductor's call nothing."""
 
     graph: GraphModule
+    original: GraphModule  # Dynamo's
     folded: Folded | None
     read: list[int]
 
@@ -130,8 +132,10 @@ class _Rewritten:
         taken = graph if len(read) == len(inputs) else call
         if self.folded is None:
             return taken  # type: ignore[no-any-return]
-        on_gpu = any(isinstance(one, Tensor) and one.is_cuda for one in inputs)
-        return _refreshing(taken, self.folded, on_gpu and self.may_run_twice)
+        index = max((one.get_device() for one in inputs if isinstance(one, Tensor)), default=-1)
+        fresh = _refreshing(taken, self.folded, index >= 0 and self.may_run_twice)
+        planned_in_float32 = (isinstance(one, Packing) and one.fold.dtype is torch.float32 for one in self.folded.folds)
+        return _as_allowed(fresh, self.original, index) if any(planned_in_float32) else fresh
 
     @cached_property
     def may_run_twice(self) -> bool:
@@ -167,7 +171,7 @@ def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> _Rewri
         traced.graph.erase_node(places[at])
     _name_constants(traced)
     traced.recompile()
-    return _Rewritten(traced, folded, read)
+    return _Rewritten(traced, module, folded, read)
 
 
 def _refreshing(compiled: Callable[..., Any], folded: Folded, may_run_twice: bool) -> Callable[..., Any]:
@@ -188,6 +192,17 @@ def _refreshing(compiled: Callable[..., Any], folded: Folded, may_run_twice: boo
         return compiled(*inputs)
 
     return run_first if may_run_twice else run
+
+
+def _as_allowed(compiled: Callable[..., Any], original: GraphModule, index: int) -> Callable[..., Any]:
+    """A plan in float32 is of one precision; where PyTorch's settings allow another one now (TF32 or not), of which
+    Dynamo takes no notice, Dynamo's graph runs as it is."""
+    precision = allowed_precision(index)
+
+    def run(*inputs: Any) -> Any:
+        return (compiled if allowed_precision(index) == precision else original)(*inputs)
+
+    return run
 
 
 def backend(

@@ -461,6 +461,24 @@ def test_the_look_at_the_weights_may_come_after_the_launch(may_run_twice):
     assert torch.equal(run(weight), weight) and len(runs) == 1  # nobody counts what changes
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_another_precision_is_not_the_plans(graphs, monkeypatch, dtype):
+    allowed, ran = ["fp32"], []
+    monkeypatch.setattr(torch_compile, "allowed_precision", lambda _: allowed[0])
+    real = torch_compile._Rewritten.compiled
+
+    def counted(self, compile, inputs):
+        return real(self, lambda *how: lambda *values: ran.append(1) or compile(*how)(*values), inputs)
+
+    monkeypatch.setattr(torch_compile._Rewritten, "compiled", counted)
+    model, x = block().to(dtype), images().to(dtype)
+    with torch.no_grad():
+        run = compiled(model)
+        for now, plans in (("fp32", 1), ("tf32", 1 if dtype is torch.float32 else 2)):
+            allowed[0] = now
+            assert (run(x) - model(x)).abs().max() < 0.05 and len(ran) == plans
+
+
 def packed_call(device, dtype, channels_last):
     """(the packed operator's arguments, what it must give) of a chain with a residual and an activation."""
     x, w, z = (images(*shape, device=device).to(dtype) for shape in ((2, 16, 9, 8), (16, 16, 3, 3), (2, 16, 9, 8)))
