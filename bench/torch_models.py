@@ -1,216 +1,263 @@
 #!/usr/bin/env python3
-"""Whole PyTorch models on a GPU: eager, torch.compile, convtune.optimize, and both; and what a call costs the host.
+"""Whole PyTorch models on a GPU, for inference: eager, torch.compile (also with CUDA graphs, and frozen), and
+torch.compile(backend="convtune") with CUDA graphs.
 
-    python bench/torch_models.py --json models.json                # all four models, batch 64
-    python bench/torch_models.py --models resnet18 --budget 30 --no-compile
-    python bench/torch_models.py --overhead                        # host time of one call, nothing else
+    python bench/torch_models.py --json out/                      # all models, one file a model
+    python bench/torch_models.py --models resnet50 --budget 60    # 60 seconds of tuning before it is measured
+    python bench/torch_models.py --models vgg16:32 --type float32 # batch 32; TF32 products, NCHW
+    python bench/torch_models.py --overhead                       # host time of one call, nothing else
 
-The models have the layers of those that their names tell, random weights, NCHW, TF32, eval mode, cudnn.benchmark on:
-PyTorch at its best. Needs PyTorch, the convtune package and a GPU; nothing is downloaded.
+Each way is a process of its own, as its user's would be; the processes wait for each other and take turns, so that all
+ways of a model are in one run. Random weights with the statistics of a batch, channels last in half precision,
+cudnn.benchmark on. An error is the root mean square of the difference from the model in exact float32, over that
+model's. Needs PyTorch with its torchvision, the convtune package and a GPU; nothing is downloaded.
 """
 
 import argparse
 import datetime
 import json
+import os
 import statistics
+import subprocess
 import sys
 import time
 
-import torch
-import torch.nn.functional as F
-from torch import nn
-
-import convtune
-import convtune.torch
-
-
-def conv_norm(c, k, size, stride=1, groups=1, act=nn.ReLU):
-    layers = [nn.Conv2d(c, k, size, stride, size // 2, groups=groups, bias=False), nn.BatchNorm2d(k)]
-    return layers + ([act(inplace=True)] if act else [])
-
-
-class ResidualBlock(nn.Module):
-    def __init__(self, c, k, stride):
-        super().__init__()
-        self.body = nn.Sequential(*conv_norm(c, k, 3, stride), *conv_norm(k, k, 3, act=None))
-        self.short = nn.Sequential(*conv_norm(c, k, 1, stride, act=None)) if c != k or stride > 1 else nn.Identity()
-
-    def forward(self, x):
-        return F.relu(self.body(x) + self.short(x))
-
-
-def resnet18():
-    layers, c = [*conv_norm(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)], 64
-    for k, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-        layers += [ResidualBlock(c, k, stride), ResidualBlock(k, k, 1)]
-        c = k
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(c, 1000))
-
-
-class ChannelNorm(nn.LayerNorm):
-    def forward(self, x):
-        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-
-
-class ConvNextBlock(nn.Module):
-    def __init__(self, c):
-        super().__init__()
-        self.depthwise = nn.Conv2d(c, c, 7, padding=3, groups=c)
-        self.norm, self.wide, self.narrow = nn.LayerNorm(c), nn.Linear(c, 4 * c), nn.Linear(4 * c, c)
-        self.scale = nn.Parameter(torch.full((c,), 0.1))
-
-    def forward(self, x):
-        y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
-        y = self.scale * self.narrow(F.gelu(self.wide(y)))
-        return x + y.permute(0, 3, 1, 2)
-
-
-def convnext_tiny():
-    layers, c = [nn.Conv2d(3, 96, 4, 4), ChannelNorm(96)], 96
-    for k, depth in ((96, 3), (192, 3), (384, 9), (768, 3)):
-        if k != c:
-            layers += [ChannelNorm(c), nn.Conv2d(c, k, 2, 2)]
-        layers += [ConvNextBlock(k) for _ in range(depth)]
-        c = k
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(c, 1000))
-
-
-class AttentionBlock(nn.Module):
-    def __init__(self, c, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(c), nn.LayerNorm(c)
-        self.qkv, self.out = nn.Linear(c, 3 * c), nn.Linear(c, c)
-        self.mlp = nn.Sequential(nn.Linear(c, 4 * c), nn.GELU(), nn.Linear(4 * c, c))
-
-    def forward(self, x):
-        n, t, c = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(n, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
-        x = x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, t, c))
-        return x + self.mlp(self.norm2(x))
-
-
-class VisionTransformer(nn.Module):
-    def __init__(self, c=768, depth=12, heads=12):
-        super().__init__()
-        self.patches = nn.Conv2d(3, c, 16, 16)
-        self.positions = nn.Parameter(0.02 * torch.randn(1, 196, c))
-        self.blocks = nn.Sequential(*(AttentionBlock(c, heads) for _ in range(depth)))
-        self.head = nn.Sequential(nn.LayerNorm(c), nn.Linear(c, 1000))
-
-    def forward(self, x):
-        x = self.patches(x).flatten(2).transpose(1, 2) + self.positions
-        return self.head(self.blocks(x).mean(1))
-
-
-class InvertedResidual(nn.Module):
-    def __init__(self, c, k, stride, widen):
-        super().__init__()
-        wide = c * widen
-        expand = conv_norm(c, wide, 1, act=nn.ReLU6) if widen > 1 else []
-        depthwise = conv_norm(wide, wide, 3, stride, wide, nn.ReLU6)
-        self.body = nn.Sequential(*expand, *depthwise, *conv_norm(wide, k, 1, act=None))
-        self.adds = stride == 1 and c == k
-
-    def forward(self, x):
-        return x + self.body(x) if self.adds else self.body(x)
-
-
-def mobilenet_v2():
-    layers, c = conv_norm(3, 32, 3, 2, act=nn.ReLU6), 32
-    table = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-    for widen, k, depth, stride in table:
-        for i in range(depth):
-            layers.append(InvertedResidual(c, k, stride if i == 0 else 1, widen))
-            c = k
-    layers += conv_norm(c, 1280, 1, act=nn.ReLU6)
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000))
-
-
+START = time.monotonic()
+WAYS = ("eager", "compile", "graphs", "frozen", "convtune")
+# By torchvision's names; with the batch.
 MODELS = {
-    "resnet18": resnet18,
-    "convnext_tiny": convnext_tiny,
-    "vit_b16": VisionTransformer,
-    "mobilenet_v2": mobilenet_v2,
-}
+    "resnet50": 64, "resnet18": 64, "efficientnet_b0": 64, "vgg16": 32, "convnext_tiny": 64, "mobilenet_v3_large": 64,
+    "regnet_y_16gf": 64, "resnext50_32x4d": 64,
+}  # fmt: skip
+GRAPHS = {"triton.cudagraphs": True}
 
 
-def interleaved(ways, x, seconds):
-    """{name: (median, median absolute deviation, samples)} of the wall time of one forward, microseconds."""
-    samples = {name: [] for name in ways}
-    start, rounds = time.perf_counter(), 0
-    while rounds < 10 or (rounds < 200 and time.perf_counter() - start < seconds):
-        order = list(ways) if rounds % 2 == 0 else list(ways)[::-1]
-        for name in order:
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-            ways[name](x)
-            torch.cuda.synchronize()
-            samples[name].append(1e6 * (time.perf_counter() - begin))
-        rounds += 1
-    medians = {name: statistics.median(of) for name, of in samples.items()}
-    return {
-        name: (medians[name], statistics.median(abs(one - medians[name]) for one in of), len(of))
-        for name, of in samples.items()
-    }
+def wait():
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
-def errors(model, optimized, x):
-    """Largest difference from PyTorch in exact fp32, over its root mean square: PyTorch's in TF32, convtune's."""
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    exact = model(x)
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
-    scale = exact.square().mean().sqrt()
-    return [float((way(x) - exact).abs().max() / scale) for way in (model, optimized)]
+def built(name, args):
+    """(the model in exact float32, the model and the input as they are to be measured)."""
+    import copy
 
+    import torch
+    import torchvision
 
-def measure(name, args):
     torch.manual_seed(0)
-    make = lambda: MODELS[name]().cuda().eval()  # noqa: E731
-    eager = make()
-    for module in eager.modules():  # or the numbers vanish on their way through many layers
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_in")
-    x = torch.randn(args.batch, 3, 224, 224, device="cuda")
-    optimized = make()
-    optimized.load_state_dict(eager.state_dict())
-    begin = time.perf_counter()
-    convtune.optimize(optimized, x, budget=args.budget, progress=False)
-    seconds = time.perf_counter() - begin
-    report = optimized.convtune_report
-    print(f"== {name}, batch {args.batch}, optimized in {seconds:.0f} s\n{report}", flush=True)
-    ways = {"eager": eager, "convtune": optimized}
-    kept = {"eager": report.kept}
-    if args.compile:
-        proven = make()
-        proven.load_state_dict(eager.state_dict())
-        convtune.optimize(proven, x, budget=0, progress=False, compiled=True)
-        whole = proven.convtune_report
-        print(f"{name} compiled: {whole.before_us:.0f} us, {whole.after_us:.0f} with convtune, kept: {whole.kept}")
-        ways |= {"compile": torch.compile(eager), "convtune+compile": torch.compile(proven)}
-        kept["compile"] = whole.kept
-    for way in ways.values():
-        for _ in range(3):
-            way(x)
-    eager_error, own_error = errors(eager, optimized, x)
-    times = interleaved(ways, x, args.seconds)
-    row = "  ".join(f"{way} {us:.0f} ± {mad:.0f}" for way, (us, mad, _) in times.items())
-    print(f"{name}: {row} us; error {eager_error:.2g} eager, {own_error:.2g} convtune\n", flush=True)
-    layers = [
-        {"layers": one.names, "problem": str(one.problem), "calls": one.calls, "pytorch_us": one.pytorch_us,
-         "convtune_us": one.convtune_us, "gain": one.gain, "algorithm": one.algorithm, "config": one.config,
-         "layout": one.layout, "swapped": one.swapped, "decision": one.decision}
-        for one in report.layers
-    ]  # fmt: skip
-    return {
-        "model": name, "batch": args.batch, "optimize_seconds": seconds, "kept": kept,
-        "times_us": {way: {"median": us, "mad": mad, "n": n} for way, (us, mad, n) in times.items()},
-        "max_error": {"eager": eager_error, "convtune": own_error}, "layers": layers,
-    }  # fmt: skip
+    exact = torchvision.models.get_model(name, weights=None).to(args.device)
+    x = torch.randn(args.batch, 3, args.size, args.size, device=args.device)
+    exact.train()
+    for module in exact.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.eval()
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = None  # the mean over what it sees
+    exact(x)
+    exact.eval()
+    if args.type == "float32":
+        return exact, exact, x
+    dtype = getattr(torch, args.type)
+    model = copy.deepcopy(exact).to(dtype).to(memory_format=torch.channels_last)
+    return exact, model, x.to(dtype).to(memory_format=torch.channels_last)
+
+
+def way_of(way, model, args):
+    import torch
+
+    if way == "eager":
+        return model
+    if way == "compile":
+        return torch.compile(model)
+    if way == "graphs":
+        return torch.compile(model, mode="reduce-overhead")
+    if way == "frozen":
+        return torch.compile(model, options={"freezing": True, **GRAPHS})
+    import convtune.torch_compile  # noqa: F401
+
+    options = {"convtune.budget": args.budget, "convtune.whole": args.whole, **GRAPHS}
+    return torch.compile(model, backend="convtune", options=options)
+
+
+def errors(exact, x, y):
+    """Of y: the root mean square of its difference, and the share of equal largest numbers of an image."""
+    import torch
+
+    tf32 = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
+    right = exact(x.float())
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = tf32
+    error = (y.double() - right.double()).square().mean().sqrt() / right.double().square().mean().sqrt()
+    return float(error), float((y.argmax(1) == right.argmax(1)).float().mean())
+
+
+def timed(run, calls):
+    """Microseconds of each call, from the call to the device's last result."""
+    samples = []
+    for _ in range(calls):
+        wait()
+        begin = time.perf_counter()
+        run()
+        wait()
+        samples.append(1e6 * (time.perf_counter() - begin))
+    return samples
+
+
+def kernels_of(run, calls=5):
+    """What the GPU did in one call, by kernel: {name: (times, microseconds, idle ones before it)}, most first."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    if not torch.cuda.is_available():
+        return {}
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(calls):
+            run()
+        wait()
+    found, end = {}, None
+    events = [one for one in seen.events() if one.device_type == torch.autograd.DeviceType.CUDA]
+    for event in sorted(events, key=lambda one: one.time_range.start):
+        times, us, idle = found.get(event.name, (0, 0.0, 0.0))
+        before = 0.0 if end is None else max(event.time_range.start - end, 0.0)
+        idle += before / calls if before < 50 else 0.0  # else another call begins
+        found[event.name] = times + 1 / calls, us + event.device_time_total / calls, idle
+        end = max(end or 0.0, event.time_range.end)
+    return dict(sorted(found.items(), key=lambda one: -one[1][1]))
+
+
+def work(args):
+    """One way of one model in this process: answers lines of its input by lines of JSON."""
+    answers, sys.stdout = sys.stdout, sys.stderr
+
+    def answer(value):
+        print(json.dumps(value), file=answers, flush=True)
+
+    import torch
+
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
+    with torch.no_grad():
+        seconds = [("imported", time.monotonic() - START)]
+        exact, model, x = built(args.models, args)
+        seconds.append(("built", time.monotonic() - START))
+        sys.stdin.readline()  # until it is this way's turn to compile
+        begin = time.monotonic()
+        torch.backends.cudnn.benchmark = True
+        run = way_of(args.way, model, args)
+        y = run(x).clone()
+        wait()
+        seconds.append(("first call", time.monotonic() - begin))
+        for _ in range(5):
+            run(x)
+        seconds.append(("five more", time.monotonic() - begin))
+        error, same = errors(exact, x, y)
+        seconds = ", ".join(f"{name} {after:.1f} s" for name, after in seconds)
+        facts = {"seconds": seconds, "error": error, "same_top1": same}
+        if args.way == "convtune":
+            from convtune.torch_compile import last_report
+
+            report = last_report()
+            facts["table"] = str(report)
+            print(f"{args.models}\n{report}", flush=True)
+            facts["layers"] = [{**vars(one), "problem": str(one.problem or "")} for one in report.layers]
+        del exact, y
+        torch.cuda.empty_cache()
+        answer(facts)
+        for line in sys.stdin:
+            if line.strip() == "time":
+                timed(lambda: run(x), 3)
+                answer(timed(lambda: run(x), args.calls))
+            elif line.strip() == "kernels":
+                answer(kernels_of(lambda: run(x)))
+
+
+class Worker:
+    def __init__(self, way, name, batch, args):
+        own = {"way": way, "models": name, "batch": batch}
+        same = {one: getattr(args, one) for one in ("size", "type", "budget", "calls", "device")}
+        command = [sys.executable, __file__, *([] if args.whole else ["--no-whole"])]
+        for option, value in {**own, **same}.items():
+            command += [f"--{option}", str(value)]
+        self.way, self.name, self.samples, self.row = way, name, [], None
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def begin(self):
+        print("begin", file=self.process.stdin, flush=True)
+
+    def answer(self):
+        """None where the process has failed; what it said is on the error stream."""
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else None
+
+    def ask(self, what):
+        try:
+            print(what, file=self.process.stdin, flush=True)
+        except BrokenPipeError:
+            return None
+        return self.answer()
+
+    def end(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+def print_ready(worker, row, most):
+    print(f"{worker.name} {worker.way} after {time.monotonic() - START:.0f} s: {row['seconds']}; error "
+          f"{row['error']:.2e}; us and times a call:")  # fmt: skip
+    if worker.way in ("convtune", "frozen"):
+        for kernel, (times, us, idle) in list(row["kernels"].items())[:most]:
+            print(f"{us:8.1f} {times:5.1f} {idle:6.1f}  {kernel[:150]}")
+    us, idle = (sum(one[at] for one in row["kernels"].values()) for at in (1, 2))
+    print(f"{us:8.1f} altogether, {idle:.1f} between them", flush=True)
+
+
+def make_ready(workers, most):
+    """All at once: begun, compiled, and looked at one after the other."""
+    for one in workers:
+        one.begin()
+    for one in workers:
+        one.row = one.answer()
+    for one in workers:
+        if one.row is not None:
+            one.row["kernels"] = one.ask("kernels") or {}
+            print_ready(one, one.row, most)
+        else:
+            print(f"{one.name} {one.way} failed", flush=True)
+
+
+def measure(name, batch, workers, args):
+    alive = [one for one in workers if one.row is not None]
+    for turn in range(args.rounds):
+        for one in alive if turn % 2 == 0 else alive[::-1]:
+            one.samples += one.ask("time") or []
+    print(f"== {name}, batch {batch}, {args.type}")
+    for one in alive:
+        row, us = one.row, statistics.median(one.samples)
+        mad = statistics.median(abs(sample - us) for sample in one.samples)
+        row["us"] = {"median": us, "mad": mad, "n": len(one.samples)}
+        row["busy_us"], row["idle_us"] = (sum(of[at] for of in row["kernels"].values()) for at in (1, 2))
+        kernels = sum(of[0] for of in row["kernels"].values())
+        print(
+            f"{one.way:9} {us:8.0f} ± {mad:3.0f} us, busy {row['busy_us']:6.0f}, idle {row['idle_us']:3.0f} between "
+            f"{kernels:.0f} kernels; error {row['error']:.2e}, same first {100 * row['same_top1']:.1f} %",
+            flush=True,
+        )
+    for one in workers:
+        one.end()
+    return {"model": name, "batch": batch, "type": args.type, "size": args.size,
+            "ways": {one.way: one.row for one in workers}}  # fmt: skip
 
 
 def host_us(call):
     """Median over batches of the host's time a call; the device never has more than a batch to do."""
+    import torch
+
     batches = []
     for _ in range(50):
         torch.cuda.synchronize()
@@ -223,15 +270,22 @@ def host_us(call):
 
 def overhead():
     """Host microseconds a call on a tiny problem, by way."""
+    import torch
+    import torch.nn.functional as F
+
+    import convtune
+    import convtune.torch
+
     x, w, bias = (torch.randn(*shape, device="cuda") for shape in ((1, 3, 8, 8), (8, 3, 3, 3), (8,)))
-    convolution = convtune.torch.convolution_of(x, w, bias, (1, 1), (1, 1, 1, 1), (1, 1), 1)
+    how = (1, 1), (1, 1, 1, 1), (1, 1), 1
+    convolution = convtune.torch.convolution_of(x, w, bias, *how)
     packed = torch.empty(convolution.packed_bytes, dtype=torch.uint8, device="cuda")
     stream = torch.cuda.current_stream().cuda_stream
     convolution.pack_raw(w.data_ptr(), bias.data_ptr(), packed.data_ptr(), stream)
     y = convtune.conv2d(x, w, bias, padding=1)
     addresses = x.data_ptr(), packed.data_ptr(), y.data_ptr(), stream
     module = convtune.nn.Conv2d(3, 8, 3, padding=1).cuda()
-    theirs = nn.Conv2d(3, 8, 3, padding=1).cuda()
+    theirs = torch.nn.Conv2d(3, 8, 3, padding=1).cuda()
     trained = w.clone().requires_grad_()
     ways = {
         "bare launch (run_raw)": lambda: convolution.run_raw(*addresses),
@@ -239,19 +293,18 @@ def overhead():
         "torch.nn.functional.conv2d": lambda: F.conv2d(x, w, bias, padding=1),
         "convtune.nn.Conv2d": lambda: module(x),
         "torch.nn.Conv2d": lambda: theirs(x),
-        "torch.ops.convtune.conv2d": lambda: torch.ops.convtune.conv2d(x, w, bias, (1, 1), (1, 1, 1, 1), (1, 1), 1),
+        "torch.ops.convtune.conv2d": lambda: torch.ops.convtune.conv2d(x, w, bias, *how),
     }
     recording = {
         "convtune.conv2d, gradients": lambda: convtune.conv2d(x, trained, bias, padding=1),
         "torch.nn.functional.conv2d, gradients": lambda: F.conv2d(x, trained, bias, padding=1),
     }
-    with torch.no_grad():
-        for call in ways.values():
-            host_us(call)
-        result = {name: host_us(call) for name, call in ways.items()}
-    for call in recording.values():
-        host_us(call)
-    result |= {name: host_us(call) for name, call in recording.items()}
+    result = {}
+    for enabled, calls in ((False, ways), (True, recording)):
+        with torch.set_grad_enabled(enabled):
+            for call in calls.values():
+                host_us(call)
+            result |= {name: host_us(call) for name, call in calls.items()}
     print(f"host time a call, tiny problem, {convolution.plan.algorithm}:")
     for name, us in result.items():
         print(f"  {name:40} {us:6.2f} us")
@@ -260,36 +313,60 @@ def overhead():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default=",".join(MODELS), help="comma-separated")
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--budget", type=float, default=60, help="seconds of search a model")
-    parser.add_argument("--seconds", type=float, default=10, help="of interleaved rounds a model")
-    parser.add_argument("--no-compile", dest="compile", action="store_false")
+    parser.add_argument(
+        "--models", default=",".join(MODELS), help="comma-separated, each with :BATCH where not its own"
+    )
+    parser.add_argument("--ways", default=",".join(WAYS), help="comma-separated")
+    parser.add_argument("--type", default="bfloat16", choices=("bfloat16", "float16", "float32"))
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--budget", type=float, default=0, help="seconds of search a model")
+    parser.add_argument("--rounds", type=int, default=4, help="turns of each way")
+    parser.add_argument("--calls", type=int, default=20, help="timed in a turn")
+    parser.add_argument(
+        "--no-whole", dest="whole", action="store_false", help="takes convtune's graph unproven: faster"
+    )
+    parser.add_argument("--together", action="store_true", help="all models are compiled before one is timed")
+    parser.add_argument("--at-once", action="store_true", help="convtune, too: sooner, and its contests are disturbed")
+    parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no model of convtune's begins")
+    parser.add_argument("--top", type=int, default=25, help="kernels that are printed")
     parser.add_argument("--overhead", action="store_true", help="the host's time a call, and no models")
-    parser.add_argument("--json")
+    parser.add_argument("--json", help="a folder, for one file a model")
+    parser.add_argument("--device", default="cuda", help="cpu: to see that it works")
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # be a worker
+    parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if not torch.cuda.is_available():
+    if args.way:
+        return work(args)
+    if args.overhead:
+        return overhead()
+    import torch
+
+    if args.device == "cuda" and not torch.cuda.is_available():
         sys.exit("torch_models: PyTorch sees no GPU here")
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
-    out = {
-        "format": "convtune-torch-models", "version": 1, "device": torch.cuda.get_device_name(),
-        "versions": {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
-                     "convtune": convtune.__version__},
-        "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}", "models": [],
+    head = {
+        "format": "convtune-torch-models", "version": 2,
+        "device": torch.cuda.get_device_name() if args.device == "cuda" else args.device,
+        "versions": {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()},
+        "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
     }  # fmt: skip
-    out["host_us"] = overhead()
-    names = [] if args.overhead else args.models.split(",")
-    with torch.no_grad():
-        for name in names:
-            out["models"].append(measure(name, args))
-            if args.json:  # after each model: a run that is cut short leaves what it has
-                with open(args.json, "w", encoding="utf-8") as file:
-                    json.dump(out, file, indent=1)
-            torch.cuda.empty_cache()
-    if args.json and not names:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(out, file, indent=1)
+    asked = [one.partition(":") for one in args.models.split(",")]
+    models = {name: int(batch or MODELS[name]) for name, _, batch in asked}
+    ways = args.ways.split(",")
+    for some in [list(models)] if args.together else [[name] for name in models]:
+        workers = {name: [Worker(way, name, models[name], args) for way in ways] for name in some}
+        every = [one for of in workers.values() for one in of]
+        first = every if args.at_once else [one for one in every if one.way != "convtune"]
+        make_ready(first, args.top)
+        for name in some:
+            last = [one for one in workers[name] if one not in first]  # alone: it measures
+            if last and time.monotonic() - START < args.limit:
+                make_ready(last, args.top)
+            row = measure(name, models[name], workers[name], args)
+            if args.json:
+                os.makedirs(args.json, exist_ok=True)
+                with open(os.path.join(args.json, f"{name}-{args.type}.json"), "w", encoding="utf-8") as file:
+                    json.dump({**head, **row}, file, indent=1)
+    return None
 
 
 if __name__ == "__main__":

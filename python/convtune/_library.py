@@ -121,7 +121,7 @@ class CContestResult(ctypes.Structure):
     )
 
 
-def _path() -> Path:
+def library_path() -> Path:
     asked = os.environ.get("CONVTUNE_LIBRARY")
     if asked:
         return Path(asked)
@@ -130,7 +130,7 @@ def _path() -> Path:
 
 
 def _load() -> ctypes.CDLL:
-    path = _path()
+    path = library_path()
     if not path.is_file():
         raise ImportError(
             f"convtune's library is not at {path}: `pip install .` in convtune's sources builds and places it, "

@@ -86,6 +86,14 @@ def pack(
     return memory, pointer
 
 
+def pack_into(memory: torch.Tensor, convolution: Convolution, w: torch.Tensor, bias: torch.Tensor | None) -> None:
+    """Into memory of the caller's, on the current stream of its device. Weight and bias are of the problem's types."""
+    stream = torch.cuda.current_stream(memory.device).cuda_stream if memory.is_cuda else 0
+    w = _contiguous(w)
+    bias = None if bias is None else _contiguous(bias)
+    convolution.pack_raw(w.data_ptr(), 0 if bias is None else bias.data_ptr(), memory.data_ptr(), stream)
+
+
 def _of_a_compiled_graph(index: int, stream: int) -> bool:
     """Is this the run before torch.compile records a CUDA graph? Its memory is of the graph's pool, and PyTorch raises
     an error where any of it is kept."""

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from .errors import InvalidArgument
-from .torch_decide import choices_of, decide
+from .torch_decide import VENDORS, choices_of, decide, device_of
 from .torch_patterns import Chain
 from .torch_report import Layer, OptimizeReport
-from .torch_run import convolution_of
+from .torch_run import choice_line, convolution_of
 from .torch_sides import Fused
 
 __all__ = ["Wanted", "decided", "described"]
@@ -24,6 +24,7 @@ class Wanted:
 
     budget: float = 0.0
     min_gain: float = 0.02
+    whole: bool = True
     force: bool = False
 
 
@@ -42,12 +43,12 @@ def described(chain: Chain) -> Fused:
     residual = None if chain.residual is None else chain.residual.meta["val"]
     bias_type = None
     if chain.has_bias:
-        bias_type = torch.float32 if chain.fold is not None else bias.meta["val"].dtype
+        bias_type = bias.meta["val"].dtype if chain.fold.as_they_are else torch.float32
     return Fused(
         chain.convolution.name, _hints(x.shape), _hints(x.stride()), _hints(weight.shape), _hints(weight.stride()),
         x.dtype, x.device, bias_type, tuple(one if isinstance(one, int) else _hints(one) for one in chain.how),
         None if residual is None else _hints(residual.stride()), chain.activation,
-        chain.fold is not None and chain.fold.places[2] is not None,
+        chain.fold.places[2] is not None,
     )  # fmt: skip
 
 
@@ -56,12 +57,17 @@ def _is_symbolic(chain: Chain) -> bool:
 
 
 def _forced(fused: Fused) -> str | None:
-    """ "" where a kernel of convtune's, or the vendor's through it, computes that chain or its convolution."""
+    """A plan of convtune's kernel for that chain; "" where the vendor's through convtune computes it; None where none
+    does."""
     x = torch.empty_strided(fused.shape, fused.strides, dtype=fused.dtype, device=fused.device)
     weight = torch.empty_strided(fused.weight_shape, fused.weight_strides, dtype=fused.dtype, device=fused.device)
     bias = None if fused.bias_type is None else torch.empty(weight.shape[0], dtype=fused.bias_type, device=fused.device)
     rest: Any = "auto", fused.activation, "", fused.residual_strides is not None
-    return None if convolution_of(x, weight, bias, *fused.how, *rest) is None else ""
+    convolution = convolution_of(x, weight, bias, *fused.how, *rest)
+    if convolution is not None and convolution.plan.algorithm not in VENDORS:
+        problem, plan = fused.problem, convolution.plan
+        return choice_line(device_of(fused), problem, problem, plan.algorithm, plan.config)
+    return None if convolution is None else ""
 
 
 def decided(found: list[Chain], wanted: Wanted) -> tuple[list[str | None], OptimizeReport | None]:

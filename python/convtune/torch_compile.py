@@ -7,7 +7,9 @@ activation become one operator of convtune's where that is proven faster; all th
     compiled = torch.compile(model.eval(), backend="convtune", options=options)
 
 Options: "convtune.budget" (seconds of tuning in one graph; 0, no search, is the default), "convtune.min_gain" (of a
-layer, to be proven: 0.02), "convtune.force" (every layer that convtune can, unmeasured: for tests).
+layer, to be proven: 0.02), "convtune.whole" (True: the graph must be proven no slower than inductor's; False takes
+what is proven of its layers, and compiles in half the time), "convtune.force" (every layer that convtune can,
+unmeasured: for tests).
 Graphs that record gradients, and graphs that cannot be traced, are inductor's untouched; the logger "convtune" says so.
 An installed package registers the name; from a source tree `import convtune.torch_compile` does.
 docs/decisions/0042-a-backend-of-torch-compile.md has the reasons.
@@ -17,22 +19,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from .errors import InvalidArgument
+from .tensors import allowed_precision
+from .torch_capture import captured
 from .torch_chains import Wanted, decided
-from .torch_folding import Folded
+from .torch_folding import Fold, Folded, Packing
+from .torch_packed import planned
 from .torch_patterns import Chain, chains, rewrite
+from .torch_proof import aside, whole
 from .torch_report import OptimizeReport
 
 __all__ = ["backend", "last_report"]
 
 _log = logging.getLogger("convtune")
-_OWN = {"convtune.budget": "budget", "convtune.min_gain": "min_gain", "convtune.force": "force"}
+_OWN = {f"convtune.{name}": name for name in ("budget", "min_gain", "whole", "force")}
 _last: OptimizeReport | None = None
 
 
@@ -60,59 +68,39 @@ def _records_gradients(inputs: Sequence[Any]) -> bool:
     return torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in inputs)
 
 
-def _traced(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
-    """The graph in ATen's operators, without mutation, with the same inputs in the same order and what Dynamo says of
-    them: inductor takes it for Dynamo's own."""
-    from torch._dispatch.python import enable_python_dispatcher
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    context: Any = torch._guards.TracingContext.get()
-    mode = context.fake_mode
-
-    def fake(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        known = context.tensor_to_context.get(value)
-        source = known.tensor_source if known else None
-        return mode.from_tensor(value, symbolic_context=known, source=source, trace=False)
-
-    fakes = [fake(one) for one in inputs]
-
-    def flat(*values: Any) -> Any:
-        return module(*values)
-
-    with mode, enable_python_dispatcher(), torch.no_grad():
-        traced: GraphModule = make_fx(torch.func.functionalize(flat), _allow_non_fake_inputs=True)(*fakes)
-    traced.graph.eliminate_dead_code()  # a norm's outputs for training are users of its value
-    traced.meta.update(module.meta)
-    traced.__dict__["_param_name_to_source"] = {}
-    for old, new in zip(module.graph.find_nodes(op="placeholder"), traced.graph.find_nodes(op="placeholder")):
-        new.meta.update({name: old.meta[name] for name in ("tensor_dict",) if name in old.meta})
-        new._dynamo_source = getattr(old, "_dynamo_source", None)
-    return traced
+def _constant(chain: Chain, plan: str) -> Fold | Packing | None:
+    """What of a chain's weights the graph is to hold: packed, where a plan says by which kernel, else folded."""
+    if plan:
+        convolution = planned(plan, chain.x.meta["val"].get_device()).convolution
+        assert convolution is not None
+        return Packing(chain.fold, convolution)
+    return None if chain.fold.as_they_are else chain.fold
 
 
-def _add_constants(traced: GraphModule, wanted: list[Chain], inputs: Sequence[Any]) -> tuple[Folded | None, list[Any]]:
-    """The folded weights as buffers of the graph, which CUDA graphs read where they lie; and their nodes, by chain."""
-    folds = [chain.fold for chain in wanted if chain.fold is not None]
-    if not folds:
-        return None, [None] * len(wanted)
-    folded = Folded(folds, inputs)
-    nodes: list[Any] = []
-    pairs = iter(folded.tensors)
+def _add_constants(
+    traced: GraphModule, wanted: list[tuple[Chain, str]], inputs: Sequence[Any]
+) -> tuple[Folded | None, list[tuple[Node | None, ...]]]:
+    """Packed and folded weights as buffers of the graph, which CUDA graphs read where they lie; and their nodes, by
+    chain."""
+    constants = [_constant(chain, plan) for chain, plan in wanted]
+    made = [one for one in constants if one is not None]
+    if not made:
+        return None, [() for _ in wanted]
+    folded = Folded(made, inputs)
+    memory = iter(folded.tensors)
     first = next(node for node in traced.graph.nodes if node.op != "placeholder")
-    for number, chain in enumerate(wanted):
-        if chain.fold is None:
-            nodes.append(None)
-            continue
-        made = []
-        for what, tensor in zip(("weight", "bias"), next(pairs)):
-            name = f"convtune_{what}_{number}"
-            if tensor is not None:
-                traced.register_buffer(name, tensor)
-            with traced.graph.inserting_before(first):
-                made.append(None if tensor is None else traced.graph.get_attr(name))
-        nodes.append(tuple(made))
+
+    def node(tensor: Tensor | None, name: str) -> Node | None:
+        if tensor is None:
+            return None
+        traced.register_buffer(name, tensor)
+        with traced.graph.inserting_before(first):
+            return traced.graph.get_attr(name)
+
+    nodes = []
+    for number, one in enumerate(constants):
+        tensors = () if one is None else next(memory)
+        nodes.append(tuple(node(tensor, f"convtune_{number}_{part}") for part, tensor in enumerate(tensors)))
     return folded, nodes
 
 
@@ -125,10 +113,42 @@ def _name_constants(traced: GraphModule) -> None:
         sources[name] = ConstantSource(name)
 
 
-def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> tuple[GraphModule, Folded | None] | None:
+@dataclass
+class _Rewritten:
+    """Dynamo's graph with convtune's operators. `read`: the places of the inputs that it takes: parameters that are
+    packed are looked at by `folded` alone, and cost inductor's call nothing."""
+
+    graph: GraphModule
+    original: GraphModule  # Dynamo's
+    folded: Folded | None
+    read: list[int]
+
+    def compiled(self, compile: Callable[..., Any], inputs: Sequence[Any]) -> Callable[..., Any]:
+        read, graph = self.read, compile(self.graph, [inputs[at] for at in self.read])
+
+        def call(*inputs: Any) -> Any:
+            return graph(*[inputs[at] for at in read])
+
+        taken = graph if len(read) == len(inputs) else call
+        if self.folded is None:
+            return taken  # type: ignore[no-any-return]
+        index = max((one.get_device() for one in inputs if isinstance(one, Tensor)), default=-1)
+        fresh = _refreshing(taken, self.folded, index >= 0 and self.may_run_twice)
+        planned_in_float32 = (isinstance(one, Packing) and one.fold.dtype is torch.float32 for one in self.folded.folds)
+        return _as_allowed(fresh, self.original, index) if any(planned_in_float32) else fresh
+
+    @cached_property
+    def may_run_twice(self) -> bool:
+        """Whether a second run right after the first gives what one gives: nothing is written, no random numbers."""
+        targets = [node.target for node in self.graph.graph.nodes if node.op == "call_function"]
+        operators = [one for one in targets if isinstance(one, torch._ops.OpOverload)]
+        return not any(one._schema.is_mutable or torch.Tag.nondeterministic_seeded in one.tags for one in operators)
+
+
+def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> _Rewritten | None:
     """None where nothing is convtune's."""
     global _last
-    traced = _traced(module, inputs)
+    traced = captured(module, inputs)
     places = traced.graph.find_nodes(op="placeholder")
 
     def is_static(place: int) -> bool:
@@ -142,21 +162,45 @@ def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> tuple[
     kept = [(chain, line) for chain, line in zip(found, choices) if line is not None]
     if not kept:
         return None
-    folded, constants = _add_constants(traced, [chain for chain, _ in kept], inputs)
+    folded, constants = _add_constants(traced, kept, inputs)
     for (chain, line), own in zip(kept, constants):
         rewrite(traced.graph, chain, own, line)
     traced.graph.eliminate_dead_code()
+    read = [at for at, node in enumerate(places) if node.users or not is_static(at)]
+    for at in set(range(len(places))).difference(read):
+        traced.graph.erase_node(places[at])
     _name_constants(traced)
     traced.recompile()
-    return traced, folded
+    return _Rewritten(traced, module, folded, read)
 
 
-def _refreshing(compiled: Callable[..., Any], folded: Folded) -> Callable[..., Any]:
-    """What torch.compile calls: the folded weights follow the model's before the graph reads them."""
+def _refreshing(compiled: Callable[..., Any], folded: Folded, may_run_twice: bool) -> Callable[..., Any]:
+    """What torch.compile calls: the packed weights follow the model's. On a GPU the look at hundreds of tensors takes
+    none of the device's time where it comes after the launch; what was launched with old weights is launched again."""
 
     def run(*inputs: Any) -> Any:
         folded.refresh(inputs)
         return compiled(*inputs)
+
+    def run_first(*inputs: Any) -> Any:
+        if not folded.is_known:
+            return run(*inputs)
+        y = compiled(*inputs)
+        if not folded.refresh(inputs):
+            return y
+        del y  # a CUDA graph writes where the last outputs were
+        return compiled(*inputs)
+
+    return run_first if may_run_twice else run
+
+
+def _as_allowed(compiled: Callable[..., Any], original: GraphModule, index: int) -> Callable[..., Any]:
+    """A plan in float32 is of one precision; where PyTorch's settings allow another one now (TF32 or not), of which
+    Dynamo takes no notice, Dynamo's graph runs as it is."""
+    precision = allowed_precision(index)
+
+    def run(*inputs: Any) -> Any:
+        return (compiled if allowed_precision(index) == precision else original)(*inputs)
 
     return run
 
@@ -173,6 +217,10 @@ def backend(
     from torch._inductor.compile_fx import compile_fx
 
     wanted, patches = _settings(mode, options)
+
+    def compile(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+        return compile_fx(graph, inputs, config_patches=patches or None)
+
     result = None
     if _records_gradients(inputs):
         _log.info("a graph is left to inductor: it records gradients, and convtune's backend is for inference")
@@ -183,9 +231,26 @@ def backend(
             if wanted.force:
                 raise
             _log.warning("a graph is left to inductor: it could not be rewritten", exc_info=True)
-    traced, folded = (module, None) if result is None else result
-    compiled: Any = compile_fx(traced, inputs, config_patches=patches or None)
-    return compiled if folded is None else _refreshing(compiled, folded)
+    if result is None:
+        return compile(module, inputs)  # type: ignore[no-any-return]
+    proof = wanted.whole and not wanted.force and result.may_run_twice
+    theirs = aside(compile, module, inputs) if proof else None
+    ours = result.compiled(compile, inputs)
+    if theirs is None or _is_proven(theirs, ours, inputs):
+        return ours
+    return compile(module, inputs)  # type: ignore[no-any-return]
+
+
+def _is_proven(theirs: Any, ours: Any, inputs: Sequence[Any]) -> bool:
+    """Not slower than inductor's own graph; the report says so."""
+    outcome = whole(theirs, ours, inputs)
+    if _last is not None:
+        _last.before_us, _last.after_us, _last.kept = outcome.incumbent_us, outcome.challenger_us, outcome.accepted
+        _last.gain, _last.low, _last.high = outcome.gain, outcome.low, outcome.high
+        if not outcome.accepted:
+            _last.notes.append("the graph is inductor's: the whole is not proven faster")
+    _log.info("the whole: inductor %.0f us, with convtune %.0f us", outcome.incumbent_us, outcome.challenger_us)
+    return outcome.accepted
 
 
 def _register() -> None:

@@ -1,5 +1,6 @@
-"""Batch norms folded into the weights of the convolution before them: once, and again when a tensor that they were made
-of has changed, into the same memory, so that compiled graphs and CUDA graphs read what holds then."""
+"""Batch norms folded into the weights of the convolution before them, and weights packed as a kernel reads them: once,
+and again when a tensor that they were made of has changed, into the same memory, so that compiled graphs and CUDA
+graphs read what holds then."""
 
 from __future__ import annotations
 
@@ -12,7 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Fold", "Folded", "folded"]
+from .convolution import Convolution
+from .tensors import pack_into
+
+__all__ = ["Fold", "Folded", "Packing", "folded"]
 
 _version: Any = attrgetter("_version")
 _address: Any = Tensor.data_ptr
@@ -38,46 +42,78 @@ def folded(
 @dataclass(frozen=True)
 class Fold:
     """One convolution with its norm, by the places of (weight, bias, mean, variance, gamma, beta) among a graph's
-    inputs; None for those that are not there."""
+    inputs; None for those that are not there. `as_they_are`: there is no norm, and nothing to convert."""
 
     places: tuple[int | None, ...]
     eps: float
     dtype: torch.dtype
+    as_they_are: bool = False
 
     def of(self, inputs: Sequence[Any]) -> tuple[Tensor, Tensor | None]:
         weight, bias, mean, variance, gamma, beta = (None if at is None else inputs[at] for at in self.places)
+        if self.as_they_are:
+            return weight, bias  # type: ignore[return-value]
         return folded(weight, bias, mean, variance, gamma, beta, self.eps, self.dtype)  # type: ignore[arg-type]
+
+    def renew(self, memory: Sequence[Tensor | None], inputs: Sequence[Any]) -> None:
+        for old, new in zip(memory, self.of(inputs)):
+            if old is not None and new is not None:
+                old.copy_(new)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """What a fold gives, packed for one kernel."""
+
+    fold: Fold
+    convolution: Convolution
+
+    @property
+    def places(self) -> tuple[int | None, ...]:
+        return self.fold.places
+
+    def of(self, inputs: Sequence[Any]) -> tuple[Tensor]:
+        weight = inputs[self.fold.places[0]]  # type: ignore[index]
+        memory = torch.empty(max(self.convolution.packed_bytes, 1), dtype=torch.uint8, device=weight.device)
+        self.renew([memory], inputs)
+        return (memory,)
+
+    def renew(self, memory: Sequence[Tensor | None], inputs: Sequence[Any]) -> None:
+        pack_into(memory[0], self.convolution, *self.fold.of(inputs))  # type: ignore[arg-type]
 
 
 class Folded:
-    """The memory of all that is folded in one graph, and whether it still holds: by identity, address and `_version` of
-    everything that it was made of, as packed weights are kept."""
+    """The memory of all that is folded and packed in one graph, and whether it still holds: by identity, address and
+    `_version` of everything that it was made of, as packed weights are kept."""
 
-    def __init__(self, folds: Sequence[Fold], inputs: Sequence[Any]) -> None:
+    def __init__(self, folds: Sequence[Fold | Packing], inputs: Sequence[Any]) -> None:
         self.folds = list(folds)
         places = sorted({at for fold in folds for at in fold.places if at is not None})
         self._sources: Any = itemgetter(*places, places[0])  # a tuple also of one
         with torch.no_grad():
-            self.tensors = [fold.of(inputs) for fold in folds]
+            self.tensors: list[Any] = [fold.of(inputs) for fold in folds]
         self._seen: Any = None
         self._remember(self._sources(inputs))
 
-    def refresh(self, inputs: Sequence[Any]) -> None:
-        """Called before the graph is."""
+    def refresh(self, inputs: Sequence[Any]) -> bool:
+        """Makes it hold again; whether it did not."""
         sources = self._sources(inputs)
         if self._seen is not None:
             try:
                 if self._seen == self._state(sources):
-                    return
+                    return False
             except RuntimeError:  # made in inference mode: nobody counts its changes
                 pass
         with torch.no_grad():
-            for fold, (weight, bias) in zip(self.folds, self.tensors):
-                new_weight, new_bias = fold.of(inputs)
-                weight.copy_(new_weight)
-                if bias is not None and new_bias is not None:
-                    bias.copy_(new_bias)
+            for fold, memory in zip(self.folds, self.tensors):
+                fold.renew(memory, inputs)
         self._remember(sources)
+        return True
+
+    @property
+    def is_known(self) -> bool:
+        """Whether refresh can tell that nothing has changed; it cannot of tensors that were made in inference mode."""
+        return self._seen is not None
 
     def _state(self, sources: tuple[Tensor, ...]) -> Any:
         return list(map(id, sources)), list(map(_address, sources)), list(map(_version, sources))

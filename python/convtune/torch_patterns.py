@@ -12,6 +12,7 @@ from torch.fx import Graph, Node
 
 from .torch_folding import Fold
 from .torch_fused import conv2d_fused
+from .torch_packed import conv2d_packed
 from .torch_run import FUSED_TYPES, output_format
 from .words import activation_text
 
@@ -38,11 +39,11 @@ _NAMED = {
 @dataclass
 class Chain:
     """A convolution and what follows it, to be one operator. `tail`: the node whose value that operator gives.
-    `fold`: of its weights, where the graph does not have them as they are to be read."""
+    `fold`: where its weights come from."""
 
     convolution: Node
     tail: Node
-    fold: Fold | None
+    fold: Fold
     has_bias: bool
     total: Node | None  # the sum with the residual
     activation: str
@@ -184,11 +185,10 @@ def _chain(node: Node, weights: _Weights, taken: set[Node]) -> Chain | None:
     if last is not None and last.args and last.args[0] is nodes[-1] and _activation(last) and fits(last):
         nodes.append(last)
         activation = _activation(last)
-    fold = None
     sources = weight, bias, *norm
     converted = any(isinstance(one, Node) and one.op != "placeholder" for one in sources[:2])
-    if norm[0] is not None or converted:
-        fold = Fold(tuple(None if one is None else weights.place(one) for one in sources), eps, value.dtype)
+    places = tuple(None if one is None else weights.place(one) for one in sources)
+    fold = Fold(places, eps, value.dtype, as_they_are=norm[0] is None and not converted)
     has_bias = bias is not None or norm[0] is not None
     return Chain(node, nodes[-1], fold, has_bias, total, activation, nodes)
 
@@ -207,14 +207,16 @@ def chains(graph: Graph, is_static: Callable[[int], bool]) -> list[Chain]:
     return found[::-1]
 
 
-def rewrite(graph: Graph, chain: Chain, folded: tuple[Node, Node | None] | None, choices: str) -> Node:
-    """Puts the operator in the chain's place; the chain's nodes stay, without users. `folded`: weight and bias where
-    they are not the convolution's own."""
-    weight, bias = folded if folded is not None else chain.convolution.args[1:3]  # type: ignore[misc]
+def rewrite(graph: Graph, chain: Chain, constants: tuple[Node | None, ...], choices: str) -> Node:
+    """Puts an operator in the chain's place; the chain's nodes stay, without users. `constants`: of the graph, packed
+    weights, with `choices` their plan; or weight and bias; or nothing where they are the convolution's own."""
     with graph.inserting_after(chain.tail):
-        made = graph.call_function(
-            conv2d_fused, (chain.x, weight, bias, chain.residual, *chain.how, "auto", chain.activation, choices)
-        )
+        if len(constants) == 1:
+            made = graph.call_function(conv2d_packed, (chain.x, *constants, chain.residual, choices))
+        else:
+            weight, bias = constants or chain.convolution.args[1:3]  # type: ignore[misc]
+            how = *chain.how, "auto", chain.activation, choices
+            made = graph.call_function(conv2d_fused, (chain.x, weight, bias, chain.residual, *how))
     made.meta = dict(chain.tail.meta)
     chain.tail.replace_all_uses_with(made)
     return made

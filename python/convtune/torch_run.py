@@ -20,15 +20,19 @@ from .words import activation_of
 
 __all__ = [
     "FUSED_TYPES",
+    "Planned",
     "activated",
+    "as_recorded",
     "choice",
     "choice_line",
     "convolution_of",
     "fingerprint",
     "kernel",
+    "launched",
     "output_format",
     "problem_of",
     "pytorch_conv2d",
+    "refuse_in_capture",
     "run",
     "wants_channels_last",
 ]
@@ -94,18 +98,20 @@ def pytorch_conv2d(
     return activated(y if residual is None else y + residual, activation)
 
 
-class _Planned:
+class Planned:
     """A convolution, and what a call must know of it. `convolution` is None where PyTorch's own is to run, or, where
     `apart`, what runs without the activation, and PyTorch's activation after it; `format`: in which memory format it
-    reads and writes. `apart` also leaves a residual to PyTorch."""
+    reads and writes, `wanted`: in which the problem's y lies. `apart` also leaves a residual to PyTorch."""
 
-    __slots__ = ("apart", "convolution", "format", "output_shape")
+    __slots__ = ("apart", "convolution", "format", "input_shape", "output_shape", "wanted")
 
     def __init__(self, convolution: Convolution | None, problem: Problem, apart: bool = False) -> None:
         self.convolution, self.apart = convolution, apart
+        self.input_shape = (problem.n, problem.c, problem.h, problem.w)
         self.output_shape = (problem.n, problem.k, *problem.output_size)
         nhwc = convolution is not None and convolution.problem.layout == "nhwc"
         self.format = _channels_last if nhwc else _contiguous
+        self.wanted = _channels_last if problem.layout == "nhwc" else _contiguous
 
 
 _fingerprints: dict[str, str] = {}
@@ -152,10 +158,28 @@ def problem_of(
     return problem.replace(layout="nhwc") if nhwc else problem
 
 
+def refuse_in_capture(problem: Problem, device: str) -> None:
+    """Raises Error while a CUDA graph is being recorded: there is nothing yet that it could record."""
+    if device != "cpu" and _capturing():
+        raise Error(
+            f"{problem} has not run on {device} yet, and a CUDA graph is being recorded: a plan may have to compile, "
+            "which cannot be recorded. Call the convolution (or Conv2d.prepare) once before"
+        )
+
+
+def as_recorded(convolution: Convolution, x: Tensor) -> int:
+    """The current stream of x's device; the convolution stays where a CUDA graph is being recorded."""
+    if not x.is_cuda:
+        return 0
+    if _capturing():
+        _recorded.add(convolution)
+    return int(_raw_stream(x.get_device()))
+
+
 def _plan(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     precision: str, activation: str, choices: str, index: int, residual: bool = False,
-) -> _Planned:  # fmt: skip
+) -> Planned:  # fmt: skip
     if bias is not None and bias.shape != weight.shape[:1]:
         raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be {tuple(weight.shape[:1])}")
     how = stride, padding, dilation, groups, precision, activation, residual, None if bias is None else bias.dtype
@@ -163,17 +187,13 @@ def _plan(
     device = "cpu" if index < 0 else f"cuda:{index}"
     plan: tuple[Problem, str | None, str | None] = (problem, None, None)
     if problem.n == 0:
-        return _Planned(None, problem)
+        return Planned(None, problem)
     if choices:
         proven = choice(choices, device, problem)
         if proven is None:
-            return _Planned(None, problem)
+            return Planned(None, problem)
         plan = proven
-    if index >= 0 and _capturing():
-        raise Error(
-            f"{problem} has not run on {device} yet, and a CUDA graph is being recorded: a plan may have to compile, "
-            "which cannot be recorded. Call the convolution (or Conv2d.prepare) once before"
-        )
+    refuse_in_capture(problem, device)
     try:
         convolution = Convolution(plan[0], device, *plan[1:])
     except Unsupported:
@@ -183,8 +203,8 @@ def _plan(
             raise
     else:
         if convolution.plan.algorithm != "reference":  # right, and slower than anything of PyTorch's
-            return _Planned(convolution, problem)
-    return _Planned(None, problem, apart=activation != "none" or residual)
+            return Planned(convolution, problem)
+    return Planned(None, problem, apart=activation != "none" or residual)
 
 
 def convolution_of(
@@ -251,9 +271,23 @@ def run(
         kept, packed = pack(convolution, weight, bias, x, stream)
     else:
         kept, packed = packed_weights(convolution, weight, bias, x, stream)
-    own = planned.format
+    y = launched(planned, x, packed, residual, format, stream, lies)
+    del kept  # freed in the order of the stream
+    return y
+
+
+def launched(
+    planned: Planned, x: Tensor, packed: int, residual: Tensor | None, format: torch.memory_format, stream: int,
+    lies: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """y, which lies as `format` says, of a convolution with its weights packed at that address. `lies`: whether x lies
+    so, too, where that is known."""
+    own, convolution = planned.format, planned.convolution
+    assert convolution is not None
+    if lies is None or own is not format:
+        lies = x.is_contiguous(memory_format=own)
     address = x.data_ptr()
-    if not lies or own is not format or address & 3 or x.is_neg():
+    if not lies or address & 3 or x.is_neg():
         x = x.resolve_neg().clone(memory_format=own)
         address = x.data_ptr()
     if own is _contiguous:
@@ -265,7 +299,6 @@ def run(
     else:
         added = _read_as(residual, x, own)
         convolution.run_tensors_raw(x=address, residual=added.data_ptr(), y=y.data_ptr(), packed=packed, stream=stream)
-    del kept  # freed in the order of the stream
     return y if own is format else y.contiguous(memory_format=format)
 
 

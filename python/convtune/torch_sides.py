@@ -96,6 +96,13 @@ class FusedSides:
         rest = *self.fused.how, self.fused.activation, self.residual
         return pytorch_conv2d(self.x, self.weight, self.bias, *rest)
 
+    def exact(self, images: int) -> Tensor:
+        """Of the first so many, in double precision."""
+        weight, bias = self.weight.double(), None if self.bias is None else self.bias.double()
+        residual = None if self.residual is None else self.residual[:images].double()
+        x = self.x[:images].double()
+        return pytorch_conv2d(x, weight, bias, *self.fused.how, self.fused.activation, residual)
+
     def pytorch(self) -> Tensor:
         fused = self.fused
         y = pytorch_conv2d(self.x, self.weight, None if fused.normed else self.bias, *fused.how)

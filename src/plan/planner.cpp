@@ -9,13 +9,17 @@
 namespace convtune {
 namespace {
 
+const Algorithm* named(std::string_view name, const DeviceInfo& device) {
+  for (const Algorithm* algorithm : algorithms(device.device.kind))
+    if (algorithm->name() == name) return algorithm;
+  return nullptr;
+}
+
 // A config that one row of the table would build today.
 bool holds(const Record& record, const ConvProblem& problem, const DeviceInfo& device) {
-  for (const Algorithm* algorithm : algorithms(device.device.kind))
-    if (algorithm->name() == record.algorithm)
-      return algorithm->source_hash() == record.kernel_hash &&
-             static_cast<bool>(algorithm->accepts(problem, device, record.config));
-  return false;
+  const Algorithm* algorithm = named(record.algorithm, device);
+  return algorithm && algorithm->source_hash() == record.kernel_hash &&
+         static_cast<bool>(algorithm->accepts(problem, device, record.config));
 }
 
 // The same layer at another batch size is the near neighbour that is worth following: its best
@@ -29,6 +33,23 @@ std::optional<Record> nearest_record(const ConvProblem& problem, const DeviceInf
     if (record && holds(*record, problem, device)) return record;
   }
   return std::nullopt;
+}
+
+// Of a record that kept the vendor: the fastest of ours that was measured then, if it still exists.
+std::optional<Plan> runner_up(const Record& record, const ConvProblem& problem, const DeviceInfo& device) {
+  const auto blank = record.runner_up.find(' ');
+  const std::string name = record.runner_up.substr(0, blank);
+  const Algorithm* algorithm = named(name, device);
+  if (!algorithm || algorithm->vendor() || blank == std::string::npos) return std::nullopt;
+  try {
+    const Config config = parse_config(record.runner_up.substr(blank + 1));
+    if (!algorithm->accepts(problem, device, config)) return std::nullopt;
+    return Plan{name, config, PlanSource::tuned,
+                fmt::format("measured {:.1f} us on this device on {}: the fastest of ours",
+                            record.runner_up_us, record.date)};
+  } catch (const Error&) {  // a config of another version, or of somebody's editor
+    return std::nullopt;
+  }
 }
 
 // An algorithm's first guess, and what a model says that it takes.
@@ -113,6 +134,15 @@ Plan choose(const ConvProblem& resolved, const DeviceInfo& device) {
         *record, PlanSource::nearest,
         fmt::format("tuned on this device for batch {}; tune this batch to be sure", record->problem.n));
   return first_guess(resolved, device);
+}
+
+Plan choose_ours(const ConvProblem& resolved, const DeviceInfo& device) {
+  if (const auto record = find_record(resolved, device)) {
+    const Algorithm* algorithm = named(record->algorithm, device);
+    if (!algorithm->vendor() && !algorithm->reference()) return choose(resolved, device);
+    if (const auto ours = runner_up(*record, resolved, device)) return *ours;
+  }
+  return first_guess(resolved, device, true);
 }
 
 Plan first_guess(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only) {

@@ -25,7 +25,10 @@ std::string with_remark(std::string why, const Algorithm& algorithm, const ConvP
 
 // Never measures. Throws Error{unsupported} with every algorithm's reason when none can do it.
 Plan choose(const ConvProblem& resolved, const DeviceInfo& device);
-// The same as if there were no records. `ours_only`: of the algorithms that have a source.
+// The best of the algorithms that have a source, whatever the vendor's library has: for callers who cannot
+// run that one, or have it already. Throws as choose does.
+Plan choose_ours(const ConvProblem& resolved, const DeviceInfo& device);
+// What choose answers where there are no records. `ours_only`: of the algorithms that have a source.
 Plan first_guess(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only = false);
 
 }  // namespace convtune

@@ -261,6 +261,7 @@ class Tuning {
 
   void record(const Decision& decision) {
     Record record = record_of(report_.comparison, decision.chosen.algorithm->source_hash());
+    if (decision.chosen.algorithm->vendor()) elected_.runner_up = elected_.finalist;
     if (elected_.runner_up.algorithm) {
       record.runner_up = elected_.runner_up.text();
       record.runner_up_us = elected_.runner_up.screen_us;

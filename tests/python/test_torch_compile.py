@@ -12,12 +12,25 @@ import pytest
 from torch_support import assert_near, each_device, on_gpu, torch
 
 import convtune
-from convtune import torch_chains, torch_compile, torch_decide, torch_patterns
+from convtune import (
+    torch_capture,
+    torch_chains,
+    torch_compile,
+    torch_decide,
+    torch_packed,
+    torch_patterns,
+    torch_proof,
+    torch_run,
+)
 from convtune._contest import Contest
+from convtune.problem import Problem
+from convtune.torch_folding import Fold, Folded, Packing
 from convtune.torch_fused import conv2d_fused
+from convtune.torch_packed import conv2d_packed
 
 nn, functional, aten = torch.nn, torch.nn.functional, torch.ops.aten
 FORCE = {"convtune.force": True}
+OURS = (conv2d_fused, conv2d_packed)
 NORMS = (
     aten._native_batch_norm_legit_no_training.default,
     aten.native_batch_norm.default,
@@ -51,6 +64,18 @@ def graphs(monkeypatch):
 
 def count(graph, *targets):
     return sum(len(graph.find_nodes(op="call_function", target=target)) for target in targets)
+
+
+def fused(graph):
+    return [node for node in graph.nodes if node.target in OURS]
+
+
+def activation_of(node):
+    return Problem.parse(node.args[3].split("\t")[1]).activation if node.target is conv2d_packed else node.args[9]
+
+
+def residual(node):
+    return node.args[2 if node.target is conv2d_packed else 3]
 
 
 def with_statistics(model):
@@ -106,8 +131,8 @@ def test_models(graphs, name):
     assert error < 1e-4, error
     (graph,) = graphs
     convolutions = sum(isinstance(module, nn.Conv2d) for module in model.modules())
-    assert count(graph, conv2d_fused) == convolutions and count(graph, aten.convolution.default, *NORMS) == 0
-    for node in graph.find_nodes(op="call_function", target=conv2d_fused):
+    assert count(graph, *OURS) == convolutions and count(graph, aten.convolution.default, *NORMS) == 0
+    for node in fused(graph):
         (user,) = users if len(users := list(node.users)) == 1 else (node,)
         assert user.target not in (aten.relu.default, aten.silu.default, aten.gelu.default, aten.hardswish.default)
         assert user.target is not aten.add.Tensor or name == "mobilenet_v3_large"  # hardsigmoid is x + 3 and more
@@ -133,9 +158,9 @@ def test_activations(graphs, device, activation):
     model, x = block(activation=ACTIVATIONS[activation]).to(device), images(device=device)
     with torch.no_grad():
         assert_near(compiled(model)(x), model(x))
-    fused = graphs[0].find_nodes(op="call_function", target=conv2d_fused)
-    assert [node.args[9] for node in fused] == [activation, "relu", "clip:-1:1"]
-    assert [node.args[3] is not None for node in fused] == [False, True, False]
+    found = fused(graphs[0])
+    assert [activation_of(node) for node in found] == [activation, "relu", "clip:-1:1"]
+    assert [residual(node) is not None for node in found] == [False, True, False]
     assert len([node for node in graphs[0].nodes if node.op == "call_function"]) == 3
 
 
@@ -150,7 +175,7 @@ def test_types_and_memory_formats(graphs, device, dtype, channels_last):
     with torch.no_grad():
         theirs, ours, right = model(x), compiled(model)(x), exact(x.float())
     assert ours.dtype is dtype and ours.stride() == theirs.stride()
-    assert count(graphs[0], conv2d_fused) == 3
+    assert count(graphs[0], *OURS) == 3
     if dtype is torch.float32:
         return assert_near(ours, theirs)
     # Rounded once where PyTorch rounds after each step, so nearer to the truth, but for the folded weights' rounding.
@@ -164,7 +189,7 @@ def test_autocast(graphs, device):
     with torch.no_grad(), torch.autocast(device, dtype=torch.bfloat16):
         theirs, ours = model(x), compiled(model)(x)
     assert ours.dtype is theirs.dtype is torch.bfloat16
-    assert count(graphs[0], conv2d_fused) == 3 and count(graphs[0], aten._to_copy.default) == 2  # of x and of the sum
+    assert count(graphs[0], *OURS) == 3 and count(graphs[0], aten._to_copy.default) == 2  # of x and of the sum
     assert (ours.float() - theirs.float()).abs().max() < 0.05
 
 
@@ -211,7 +236,7 @@ def test_gradients_and_training_are_inductors(graphs, caplog):
     run = compiled(model)
     expected = model(x)
     y = run(x)
-    assert torch.equal(y, expected) and count(graphs[0], conv2d_fused) == 0
+    assert torch.equal(y, expected) and count(graphs[0], *OURS) == 0
     assert "records gradients" in caplog.text
     y.sum().backward()
     assert model.first.weight.grad is not None
@@ -219,8 +244,7 @@ def test_gradients_and_training_are_inductors(graphs, caplog):
     with torch.no_grad():
         run(x)
     assert count(graphs[-1], *NORMS) == 0 and model.norm.num_batches_tracked == 1
-    first = graphs[-1].find_nodes(op="call_function", target=conv2d_fused)[0]
-    assert first.args[9] == "none"  # the norm in training mode is its own
+    assert activation_of(fused(graphs[-1])[0]) == "none"  # the norm in training mode is its own
 
 
 def test_what_cannot_be_rewritten_is_inductors(graphs, caplog, monkeypatch):
@@ -228,7 +252,7 @@ def test_what_cannot_be_rewritten_is_inductors(graphs, caplog, monkeypatch):
     model, x = block(), images()
     with torch.no_grad():
         assert_near(compiled(model, None)(x), model(x))
-    assert "could not be rewritten" in caplog.text and count(graphs[0], conv2d_fused) == 0
+    assert "could not be rewritten" in caplog.text and count(graphs[0], *OURS) == 0
 
 
 def test_values_that_are_used_twice_stay(graphs):
@@ -246,7 +270,7 @@ def test_values_that_are_used_twice_stay(graphs):
     with torch.no_grad():
         for got, expected in zip(compiled(model)(x), model(x)):
             assert_near(got, expected)
-    assert count(graphs[0], conv2d_fused) == 1 and count(graphs[0], *NORMS) == 1
+    assert count(graphs[0], *OURS) == 1 and count(graphs[0], *NORMS) == 1
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -269,8 +293,8 @@ def test_graphs_of_a_gpu_are_matched_anywhere(channels_last):
         traced = make_fx(torch.func.functionalize(forward))(x, *tensors)
     traced.graph.eliminate_dead_code()
     found = torch_patterns.chains(traced.graph, lambda place: place > 0)
-    assert [(chain.activation, chain.total is not None, chain.fold is not None) for chain in found] == [
-        ("gelu_erf", False, True), ("relu", True, False), ("clip:-1:1", False, False),
+    assert [(chain.activation, chain.total is not None, chain.fold.as_they_are) for chain in found] == [
+        ("gelu_erf", False, False), ("relu", True, True), ("clip:-1:1", False, True),
     ]  # fmt: skip
 
 
@@ -288,14 +312,33 @@ def test_only_what_is_proven(graphs, monkeypatch, gain):
     with torch.no_grad():
         for _ in range(2):
             torch._dynamo.reset()
-            assert_near(compiled(model, {"convtune.min_gain": 0.1})(x), model(x))
+            assert_near(compiled(model, {"convtune.min_gain": 0.1, "convtune.whole": False})(x), model(x))
     swapped = sum(layer.swapped for layer in torch_compile.last_report().layers)
     assert len(asked) <= 3 and set(asked) <= {0.1}  # the second time it is known
     assert swapped == (len(asked) if gain else 0)
     for graph in graphs:
-        fused = graph.find_nodes(op="call_function", target=conv2d_fused)
-        assert len(fused) == swapped and all(node.args[10] for node in fused)
-        assert gain or count(graph, conv2d_fused) == 0
+        assert len(fused(graph)) == count(graph, conv2d_packed) == swapped
+        assert gain or count(graph, *OURS) == 0
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_whole_must_not_be_slower(graphs, monkeypatch, kept):
+    monkeypatch.setattr(torch_decide, "contest", lambda *_, **__: Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 1))
+
+    def whole(before, after, min_gain, **_):
+        assert before() > 0 and after() > 0 and min_gain == 0
+        return Contest(kept, 0.25, 0.1, 0.3, 400.0, 300.0, 10)
+
+    monkeypatch.setattr(torch_proof, "contest", whole)
+    model, x = block(), images()
+    with torch.no_grad():
+        run = compiled(model, None)
+        for _ in range(2):
+            assert_near(run(x), model(x))
+    report = torch_compile.last_report()
+    assert report.kept is kept and report.before_us == 400 and "whole forward" in str(report)
+    assert ("the graph is inductor's" in str(report)) is not kept
+    assert [count(graph, *OURS) for graph in graphs] == ([0, 3] if kept else [0, 3, 0])
 
 
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
@@ -336,7 +379,7 @@ def test_an_installed_package_has_the_backend(tmp_path):
     program = (
         "import sys, torch; found = torch._dynamo.lookup_backend('convtune'); print(found.__module__, found.__name__)"
     )
-    path = os.pathsep.join([str(tmp_path), str(root / "python")])
+    path = os.pathsep.join([str(tmp_path), str(root / "python"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120,
                           env={**os.environ, "PYTHONPATH": path})  # fmt: skip
     assert done.stdout.split() == ["convtune.torch_compile", "backend"], done.stderr
@@ -367,3 +410,108 @@ def test_wrong_residuals():
     for residual in (images(2, 6, 9, 1), images(2, 6, 9, 8).double()):
         with pytest.raises(convtune.InvalidArgument, match="residual"):
             conv2d_fused(x, w, None, residual, (1, 1), (1, 1, 1, 1), (1, 1), 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_half_precision_is_channels_last_inside(graphs, monkeypatch, dtype):
+    monkeypatch.setattr(torch_capture, "_DEVICES", ("cpu",))
+    model, x = block().to(dtype), images().to(dtype)
+    with torch.no_grad():
+        expected, y = model(x), compiled(model)(x)
+    assert y.stride() == expected.stride() and (y - expected).abs().max() < 0.05
+    plans = [node.args[3] for node in fused(graphs[0])]
+    half = dtype is torch.bfloat16
+    assert len(plans) == 3 and all(("layout=nhwc" in plan) == half for plan in plans)
+    assert count(graphs[0], aten.clone.default) == (2 if half else 0)  # where it begins and where it ends
+
+    class Views(nn.Module):  # what channels last cannot be
+        def __init__(self):
+            super().__init__()
+            self.convolution = nn.Conv2d(8, 8, 1)
+
+        def forward(self, x):
+            return self.convolution(x).view(x.shape[0], -1)
+
+    model = Views().to(dtype)
+    with torch.no_grad():
+        y, expected = compiled(model)(x), model(x)
+    assert y.stride() == expected.stride() and (y - expected).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("may_run_twice", [False, True])
+def test_the_look_at_the_weights_may_come_after_the_launch(may_run_twice):
+    weight, runs = images(4, 3, 1, 1), []
+    folded = Folded([Fold((0, None, None, None, None, None), 0.0, torch.float32)], [weight])
+
+    def graph(weight):
+        runs.append(folded.tensors[0][0].clone())
+        return runs[-1]
+
+    run = torch_compile._refreshing(graph, folded, may_run_twice)
+    for changed in (False, True, False):
+        runs.clear()
+        if changed:
+            weight.mul_(2)
+        assert torch.equal(run(weight), weight) and len(runs) == (2 if changed and may_run_twice else 1)
+    with torch.inference_mode():
+        weight = weight.clone()
+    for _ in range(2):
+        run(weight)
+        runs.clear()
+    assert torch.equal(run(weight), weight) and len(runs) == 1  # nobody counts what changes
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_another_precision_is_not_the_plans(graphs, monkeypatch, dtype):
+    allowed, ran = ["fp32"], []
+    monkeypatch.setattr(torch_compile, "allowed_precision", lambda _: allowed[0])
+    real = torch_compile._Rewritten.compiled
+
+    def counted(self, compile, inputs):
+        return real(self, lambda *how: lambda *values: ran.append(1) or compile(*how)(*values), inputs)
+
+    monkeypatch.setattr(torch_compile._Rewritten, "compiled", counted)
+    model, x = block().to(dtype), images().to(dtype)
+    with torch.no_grad():
+        run = compiled(model)
+        for now, plans in (("fp32", 1), ("tf32", 1 if dtype is torch.float32 else 2)):
+            allowed[0] = now
+            assert (run(x) - model(x)).abs().max() < 0.05 and len(ran) == plans
+
+
+def packed_call(device, dtype, channels_last):
+    """(the packed operator's arguments, what it must give) of a chain with a residual and an activation."""
+    x, w, z = (images(*shape, device=device).to(dtype) for shape in ((2, 16, 9, 8), (16, 16, 3, 3), (2, 16, 9, 8)))
+    bias = images(16, device=device)
+    if channels_last:
+        x, z = (one.contiguous(memory_format=torch.channels_last) for one in (x, z))
+    how = (1, 1), (1, 1, 1, 1), (1, 1), 1
+    problem = torch_run.problem_of(x, w, True, *how, "auto", "silu", True, bias.dtype)
+    convolution = convtune.Convolution(problem, device)
+    plan = torch_run.choice_line(device, problem, problem, convolution.plan.algorithm, convolution.plan.config)
+    packing = Packing(Fold((0, 1, None, None, None, None), 0.0, dtype, as_they_are=True), convolution)
+    expected = functional.silu(functional.conv2d(x.double(), w.double(), bias.double(), padding=1) + z.double())
+    return (x, *packing.of([w, bias]), z, plan), expected
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=on_gpu)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_packed(device, dtype, channels_last):
+    arguments, expected = packed_call(device, dtype, channels_last)
+    tolerance = {torch.float32: 1e-3, torch.float16: 1e-3, torch.bfloat16: 1e-2}[dtype]
+    y = conv2d_packed(*arguments)
+    assert y.dtype is dtype and y.stride() == arguments[0].stride()
+    assert (y.double() - expected).abs().max() < tolerance * expected.abs().max()
+    assert torch.equal(torch_packed._kernel(*arguments), y)  # Python's, where the operator is C++'s
+    torch.library.opcheck(conv2d_packed, arguments, test_utils=("test_schema", "test_faketensor"))
+    x, packed, z, plan = arguments
+    for y in (conv2d_packed(x.to(memory_format=other), packed, z.to(memory_format=other), plan)
+              for other in (torch.contiguous_format, torch.channels_last)):  # fmt: skip
+        assert y.stride() == x.stride() and (y.double() - expected).abs().max() < tolerance * expected.abs().max()
+    elsewhere = "another device" + plan[plan.index("\t") :]
+    for wrong in ((x[:1], packed, z, plan), (x, packed[:8], z, plan), (x, packed, z[:1], plan), (x, packed, z, "plan"),
+                  (x, packed, z, elsewhere)):  # fmt: skip
+        for operator in (conv2d_packed, torch_packed._kernel):
+            with pytest.raises((convtune.InvalidArgument, RuntimeError)):
+                operator(*wrong)

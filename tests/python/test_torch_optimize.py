@@ -11,7 +11,7 @@ from torch_support import assert_near, torch
 
 import convtune
 from convtune._contest import Contest
-from convtune import torch_decide, torch_run, torch_sides, torch_timing, torch_whole
+from convtune import torch_check, torch_decide, torch_run, torch_sides, torch_timing, torch_whole
 from convtune.nn import Conv2d
 
 nn = torch.nn
@@ -336,9 +336,40 @@ def test_warnings_of_the_tuning_are_one_line(decided, monkeypatch):
         return types.SimpleNamespace(tuning=types.SimpleNamespace(all_warnings=changed))
 
     monkeypatch.setattr(torch_decide, "search", search)
+    monkeypatch.setattr(torch_decide, "_median_us", lambda *_: 100.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         report = convtune.optimize(Model().eval(), X, budget=30, progress=False).convtune_report
     assert [len(layer.warnings) for layer in report.layers if layer.problem] == [40] * 3
     assert str(report).count("changed its speed") == 1
     assert "3 of 4 kinds of layers were tuned with warnings" in str(report)
+
+
+def test_what_can_gain_most_is_tuned_first():
+    """Of the second, which does twice as much in the same time, only the headroom; the third runs once."""
+    fast, slow = (convtune.Problem.parse(f"mb{n}ic64ih56oc64kh3ph1") for n in (2, 1))
+    us = 100.0
+    first, second, third = torch_decide._can_gain([(slow, 10, us), (fast, 10, us), (slow, 1, us)])
+    assert second == pytest.approx(10 * us * 0.2) and first == pytest.approx(10 * us * 0.6, rel=0.05)
+    assert third == pytest.approx(first / 10)
+
+
+def test_half_precision_must_err_no_more_than_pytorch():
+    """Beside double precision: bits that differ from PyTorch's, which rounds several times, are no fault."""
+    torch.manual_seed(0)
+    last = (16 * 144, 1, 16 * 12, 16)
+    how = (1, 1), (1, 1, 1, 1), (1, 1), 1
+    fused = torch_sides.Fused("", (4, 16, 12, 12), last, (24, 16, 3, 3), (144, 9, 3, 1), torch.bfloat16,
+                              torch.device("cpu"), torch.float32, how, None, "silu", True)  # fmt: skip
+    sides = fused.sides()
+    sides.x[0, :, 3:6, 3:6] *= 1000  # few large outputs: a unit in their last place is more than the others are
+    right = sides.exact(4).bfloat16()
+    near = torch.where(right == right.max(), right * (1 + 2**-7), right)
+    assert (near - right).max() > 0.05 * right.float().square().mean().sqrt()
+    for answer in (right, near, sides.expected()):
+        torch_check.check(sides, "bf16", answer)
+    far = right.clone()
+    far[3, 0, 9, 9] += right.float().square().mean().sqrt()  # of an image beside which nothing is exact
+    for answer, why in ((right * 1.02, "errs by"), (far, "differs"), (right * float("nan"), "differs")):
+        with pytest.raises(convtune.Unsupported, match=why):
+            torch_check.check(sides, "bf16", answer)

@@ -13,6 +13,7 @@
 #include "model/target.h"
 #include "plan/algorithms.h"
 #include "plan/estimate.h"
+#include "records_fixture.h"
 
 namespace convtune {
 namespace {
@@ -77,6 +78,50 @@ TEST(Planner, ManyChannelsBeforeHopperAreForTheGeneralKernel) {
       EXPECT_EQ(choose(tf32(problem.name), gpu(capability, 108)).algorithm, "implicit_gemm_sm80")
           << problem.name;
     }
+}
+
+class OursAlone : public DatabaseTest {
+ protected:
+  OursAlone() { ::setenv("CONVTUNE_DATA_DIR", database_.folder().c_str(), 1); }
+  ~OursAlone() override { ::unsetenv("CONVTUNE_DATA_DIR"); }
+
+  void store(const Algorithm& algorithm, const Config& config, const std::string& runner_up) {
+    record_.problem = problem_, record_.device = cpu_.fingerprint;
+    record_.algorithm = algorithm.name(), record_.config = config,
+    record_.kernel_hash = algorithm.source_hash();
+    record_.runner_up = runner_up;
+    database_.store(record_);
+  }
+
+  static std::string text(const Plan& plan) {
+    return plan.algorithm + " " + to_string(plan.config) + ": " + std::string(to_string(plan.source));
+  }
+  std::string ours() const { return text(choose_ours(problem_, cpu_)); }
+  std::string guess() const { return text(first_guess(problem_, cpu_, true)); }
+
+  const ConvProblem problem_ = resolve(parse_problem("mb2ic3ih19oc8kh3ph1"), backend({}));
+  const DeviceInfo& cpu_ = backend({}).info();
+  const Algorithm& direct_ = find_algorithm(Device::Kind::cpu, "direct");
+  const std::vector<Config> configs_ = direct_.candidates(problem_, cpu_);
+};
+
+TEST_F(OursAlone, AreWhatARecordMeasuredBesideTheVendor) {
+  EXPECT_EQ(ours(), guess());
+  store(direct_, configs_.at(1), "");
+  EXPECT_EQ(ours(), text(choose(problem_, cpu_)));
+  const Algorithm* vendor = nullptr;
+  for (const Algorithm* one : algorithms(Device::Kind::cpu))
+    if (one->vendor()) vendor = one;
+  if (vendor == nullptr) GTEST_SKIP() << "no vendor's library is here";
+  const Config theirs = vendor->candidates(problem_, cpu_).front();
+  store(*vendor, theirs, "direct " + to_string(configs_.at(2)));
+  EXPECT_EQ(choose(problem_, cpu_).algorithm, vendor->name());
+  EXPECT_EQ(ours(), "direct " + to_string(configs_.at(2)) + ": tuned");
+  EXPECT_EQ(text(plan(problem_, {}, std::string(kOurs)).plan()), ours());
+  for (const char* gone : {"", "direct", "direct vectors=", "direct vectors=9999", "gone vectors=1"}) {
+    store(*vendor, theirs, gone);
+    EXPECT_EQ(ours(), guess()) << gone;
+  }
 }
 
 // Same bytes from one compilation to the next, so that a cubin can be signed, compared and packed.

@@ -1,0 +1,41 @@
+"""Whether convtune's answer of a layer is as right as PyTorch's, before the two compete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from .errors import Unsupported
+
+__all__ = ["check"]
+
+# Largest difference from PyTorch's answer over that answer's root mean square: rounding, and no more than that.
+_TOLERANCE = {"tf32": 2e-2, "fp32": 2e-3, "fp16": 2e-2}
+# In half precision PyTorch rounds after each step, so of large outputs that much more: a few units in the last place.
+_OF_LARGE = {"fp16": 2.0**-8, "bf16": 2.0**-5}
+_IMAGES = 2  # of which the exact answer is computed
+_MORE = 1.5  # times PyTorch's error
+
+
+def _size(tensor: Tensor) -> float:
+    return float(tensor.double().square().mean().sqrt().clamp_min(1e-30))
+
+
+def check(sides: Any, precision: str, got: Tensor) -> None:
+    """Raises Unsupported where `got` differs from PyTorch's answer by more than rounding, or, in half precision, errs
+    more than PyTorch's does beside the answer in double precision."""
+    expected = sides.expected().detach()
+    if not expected.numel():
+        return
+    difference = (got.detach().float() - expected.float()).abs()
+    if precision in _OF_LARGE:
+        difference -= _OF_LARGE[precision] * expected.float().abs()
+    error = float(difference.max() / expected.float().square().mean().sqrt().clamp_min(1e-30))
+    if not error <= _TOLERANCE.get(precision, 5e-2):
+        raise Unsupported(f"its answer differs from PyTorch's by {error:.2g} of the root mean square")
+    if precision in _OF_LARGE:
+        exact = sides.exact(_IMAGES)
+        theirs, own = (_size(one[:_IMAGES].double() - exact) / _size(exact) for one in (expected, got.detach()))
+        if not own <= _MORE * theirs + 1e-4:
+            raise Unsupported(f"its answer errs by {own:.2g} of the root mean square, PyTorch's by {theirs:.2g}")
