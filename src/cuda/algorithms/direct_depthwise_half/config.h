@@ -148,7 +148,8 @@ struct DirectDepthwiseHalf {
   constexpr int products() const { return 2 * rows * conv.r; }       // of a pair of channels: straight code
   constexpr int registers() const {                                  // about: ptxas decides
     const int live = lesser(rows, ceil_div(conv.r, conv.stride_h));  // rows of outputs under way
-    const int waiting = bands > 1 && rows > live ? 4 * (conv.r - 1) : 0, added = conv.residual ? 32 : 0;
+    const bool waits = bands > 1 && (rows > live || (images > 1 && bands > 2));
+    const int waiting = waits ? 4 * (conv.r - 1) : 0, added = conv.residual ? 56 : 0;
     return greater(32 + rows + 8 * live + 4 * conv.r + waiting + added * (1 + conv.eager),
                    images > 1 ? 96 : 80);
   }
