@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .errors import Unsupported
@@ -11,9 +12,10 @@ from .errors import Unsupported
 __all__ = ["check"]
 
 # Largest difference from PyTorch's answer over that answer's root mean square: rounding, and no more than that.
-_TOLERANCE = {"tf32": 2e-2, "fp32": 2e-3, "fp16": 2e-2}
-# In half precision PyTorch rounds after each step, so of large outputs that much more: a few units in the last place.
-_OF_LARGE = {"fp16": 2.0**-8, "bf16": 2.0**-5}
+_TOLERANCE = {"tf32": 2e-2, "fp32": 2e-3}
+# In half precision, where a problem's precision is that of its type, PyTorch rounds after each step: also so much of
+# each output, a few units in its last place.
+_OF_HALF = {torch.float16: (2e-2, 2.0**-8), torch.bfloat16: (5e-2, 2.0**-5)}
 _IMAGES = 2  # of which the exact answer is computed
 _MORE = 1.5  # times PyTorch's error
 
@@ -28,13 +30,12 @@ def check(sides: Any, precision: str, got: Tensor) -> None:
     expected = sides.expected().detach()
     if not expected.numel():
         return
-    difference = (got.detach().float() - expected.float()).abs()
-    if precision in _OF_LARGE:
-        difference -= _OF_LARGE[precision] * expected.float().abs()
+    tolerance, of_each = _OF_HALF.get(got.dtype, (_TOLERANCE.get(precision, 5e-2), 0.0))
+    difference = (got.detach().float() - expected.float()).abs() - of_each * expected.float().abs()
     error = float(difference.max() / expected.float().square().mean().sqrt().clamp_min(1e-30))
-    if not error <= _TOLERANCE.get(precision, 5e-2):
+    if not error <= tolerance:
         raise Unsupported(f"its answer differs from PyTorch's by {error:.2g} of the root mean square")
-    if precision in _OF_LARGE:
+    if got.dtype in _OF_HALF:
         exact = sides.exact(_IMAGES)
         theirs, own = (_size(one[:_IMAGES].double() - exact) / _size(exact) for one in (expected, got.detach()))
         if not own <= _MORE * theirs + 1e-4:

@@ -367,9 +367,9 @@ def test_half_precision_must_err_no_more_than_pytorch():
     near = torch.where(right == right.max(), right * (1 + 2**-7), right)
     assert (near - right).max() > 0.05 * right.float().square().mean().sqrt()
     for answer in (right, near, sides.expected()):
-        torch_check.check(sides, "bf16", answer)
+        torch_check.check(sides, fused.problem.precision, answer)
     far = right.clone()
     far[3, 0, 9, 9] += right.float().square().mean().sqrt()  # of an image beside which nothing is exact
     for answer, why in ((right * 1.02, "errs by"), (far, "differs"), (right * float("nan"), "differs")):
         with pytest.raises(convtune.Unsupported, match=why):
-            torch_check.check(sides, "bf16", answer)
+            torch_check.check(sides, fused.problem.precision, answer)
