@@ -8,6 +8,7 @@ whole command, too. Exit code 1 and the file in crash-onnx.onnx at the first fai
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ try:
 except ImportError:
     print("onnx_fuzz: skipped, the Python package onnx is not installed here")
     sys.exit(77)
+import onnx_file  # noqa: E402
 import onnx_models as models  # noqa: E402
 import onnx_reader as reader  # noqa: E402
 from mutated_bytes import bytes_mutated  # noqa: E402
@@ -112,8 +114,8 @@ def judge(number):
     """0 for a list, 1 for a reason."""
     data, batch, shapes = case(number)
     try:
-        found = json.loads(json.dumps(reader.read(reader.parse(data), batch, shapes)))
-    except (reader.Refused, MemoryError, RecursionError, OSError) as error:
+        found = json.loads(json.dumps(reader.read(onnx_file.parse(data), batch, shapes)))
+    except (onnx_file.Refused, MemoryError, RecursionError, OSError) as error:
         assert len(str(error)) < 2000, f"a reason of {len(str(error))} bytes"
         return 1
     assert all(one["problem"] and one["count"] == len(one["layers"]) for one in found["convolutions"])
@@ -126,7 +128,7 @@ def worker(begin, end):
     child = os.fork()
     if child == 0:
         os.close(read)
-        reader.resource.setrlimit(reader.resource.RLIMIT_AS, (reader.PLAIN_MEMORY,) * 2)
+        resource.setrlimit(resource.RLIMIT_AS, (onnx_file.PLAIN_MEMORY,) * 2)
         signal.alarm(0)
         code = 1
         try:
