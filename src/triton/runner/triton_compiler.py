@@ -229,11 +229,12 @@ def pointer_type(name, expression, dtype):
 
 
 def inner_strides(expressions):
-    """Of every tensor's strides at the launch the last one: 1, since tensors are contiguous."""
+    """Of every tensor's strides at the launch the last one: 1, since tensors are contiguous. One that is launched with
+    stride(0) alone is taken for rows, and that for the way from row to row."""
     last = {}
     for name, text in expressions.items():
         match = re.fullmatch(r"(\w+(?:\.\w+)*)\.stride\((-?\d+)\)", text)
-        if match and (match[2] == "-1" or int(match[2]) >= last.get(match[1], (-1, ""))[0]):
+        if match and (match[2] == "-1" or int(match[2]) >= last.get(match[1], (1, ""))[0]):
             last[match[1]] = (99 if match[2] == "-1" else int(match[2]), name)
     return {name for _, name in last.values()}
 

@@ -1,0 +1,81 @@
+"""Drives the real convtune command where `refine` asks Triton's compiler, with a stand-in for Triton: what the compiler
+is told of a launch, and what is made of its answers.
+
+Usage: compiler_test.py PATH_OF_CONVTUNE [unittest options]. Standard library only.
+"""
+
+import sys
+
+from convtune_command import CliTest, main
+
+# As Triton: a loop is pipelined, which costs shared memory, where rows begin at multiples of 16 bytes.
+TRITON = {
+    "__init__.py": """
+__version__ = "9.9"
+def jit(function): return function
+def compile(source, target, options):
+    import hashlib, types
+    apart = any(["tt.divisibility", 16] in found and source.fn.__code__.co_varnames[at] == "stride"
+                for (at,), found in source.attrs.items())
+    code = f"{options['num_warps']} {options['num_stages'] if apart else 0}"
+    return types.SimpleNamespace(asm={"cubin": code.encode()},
+                                 metadata=types.SimpleNamespace(shared=4096 * options["num_stages"] if apart else 4096))
+""",
+    "language.py": "class constexpr: pass\n",
+    "compiler.py": """
+class ASTSource:
+    def __init__(self, fn, signature, constexprs, attrs): self.fn, self.attrs = fn, attrs
+""",
+    "backends/__init__.py": "",
+    "backends/compiler.py": "def GPUTarget(*words): return words\n",
+}
+SOURCE = """
+import triton
+import triton.language as tl
+
+
+@triton.autotune(configs=[triton.Config({'B': 64}, num_warps=4, num_stages=3)], key=['n'])
+@triton.jit
+def kernel(x_ptr, n, stride, B: tl.constexpr):
+    for i in range(n):
+        tl.store(x_ptr + tl.program_id(0) * stride + i, tl.load(x_ptr + i))
+
+
+def run(x):
+    kernel[(8,)](x, x.shape[1], %s)
+"""
+
+
+class Compiler(CliTest):
+    def environment(self):
+        return {**super().environment(), "PYTHONPATH": str(self.folder / "modules")}
+
+    def refined(self, stride, *words):
+        for name, text in TRITON.items():
+            file = self.folder / "modules" / "triton" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        source = self.folder / "in.py"
+        source.write_text(SOURCE % stride)
+        return self.ok("refine", str(source), "--target", "h100", "--kernel", "kernel", "--python", sys.executable, "--no-import",
+                       "-o", str(self.folder / "out.py"), *words).stdout
+
+    def test_a_stride_of_rows_is_not_the_one_within(self):
+        for stride in ("x.stride(0)", "x.stride(0) // 1"):
+            report = self.refined(stride)
+            self.assertIn("compiled by Triton 9.9", report)
+            self.assertIn("R2: num_stages 3 -> 4 and 2", report)
+        self.assertIn("is the same machine code as", self.refined("x.stride(1)"))
+        self.assertIn("is the same machine code as", self.refined("x.stride(-1)"))
+
+    def test_a_launch_that_the_source_does_not_show(self):
+        metrics = self.folder / "m.json"
+        for bytes_, same in ((4096, True), (5120, True), (12288, False)):
+            metrics.write_text('{"kernel": {"launch__shared_mem_per_block": %d}}' % bytes_)
+            report = self.refined("x.stride(1)", "--metrics", str(metrics))
+            self.assertEqual("is the same machine code as" in report, same, report)
+            self.assertEqual("a block has 4096 bytes of shared memory, and 12288 were profiled" in report, not same, report)
+
+
+if __name__ == "__main__":
+    main()
