@@ -370,6 +370,17 @@ class Refining {
   Refined result_;
 };
 
+template <class Run>
+Refined unless_cancelled(Run run) {
+  try {
+    return run();
+  } catch (const RunCancelled&) {
+    Refined result;
+    result.interrupted = true;
+    return result;
+  }
+}
+
 }  // namespace
 
 std::string load_source(const std::string& path) {
@@ -382,25 +393,13 @@ std::string load_source(const std::string& path) {
 
 Refined refine(const std::string& source, const std::vector<KernelMetrics>& metrics, const Target& target,
                const RefineOptions& options) {
-  try {
-    return Refining(source, metrics, target, options).run();
-  } catch (const RunCancelled&) {
-    Refined result;
-    result.interrupted = true;
-    return result;
-  }
+  return unless_cancelled([&] { return Refining(source, metrics, target, options).run(); });
 }
 
 Refined refine_measured(const std::string& source, const std::vector<KernelMetrics>& metrics,
                         const Target& target, const RefineOptions& options,
                         const RefineMeasureOptions& measuring) {
-  try {
-    return Refining(source, metrics, target, options).run_measured(measuring);
-  } catch (const RunCancelled&) {
-    Refined result;
-    result.interrupted = true;
-    return result;
-  }
+  return unless_cancelled([&] { return Refining(source, metrics, target, options).run_measured(measuring); });
 }
 
 }  // namespace convtune
