@@ -42,6 +42,7 @@ def kernel(x_ptr, n, stride, B: tl.constexpr):
 
 
 def run(x):
+    %s
     kernel[(8,)](x, x.shape[1], %s)
 """
 
@@ -50,23 +51,25 @@ class Compiler(CliTest):
     def environment(self):
         return {**super().environment(), "PYTHONPATH": str(self.folder / "modules")}
 
-    def refined(self, stride, *words):
+    def refined(self, stride, *words, shape="rows, columns = x.shape"):
         for name, text in TRITON.items():
             file = self.folder / "modules" / "triton" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
         source = self.folder / "in.py"
-        source.write_text(SOURCE % stride)
+        source.write_text(SOURCE % (shape, stride))
         return self.ok("refine", str(source), "--target", "h100", "--kernel", "kernel", "--python", sys.executable, "--no-import",
                        "-o", str(self.folder / "out.py"), *words).stdout
 
-    def test_a_stride_of_rows_is_not_the_one_within(self):
-        for stride in ("x.stride(0)", "x.stride(0) // 1"):
-            report = self.refined(stride)
+    def test_strides_but_the_last_lead_from_row_to_row(self):
+        for stride, shape in (("x.stride(0)", ""), ("x.stride(0) // 1", ""), ("x.stride(0)", "rows, columns = x.shape"),
+                              ("x.stride(1)", "batch, rows, columns = x.shape"), ("x.stride(-2)", "rows, columns = x.size()")):
+            report = self.refined(stride, shape=shape or "pass")
             self.assertIn("compiled by Triton 9.9", report)
-            self.assertIn("R2: num_stages 3 -> 4 and 2", report)
-        self.assertIn("is the same machine code as", self.refined("x.stride(1)"))
-        self.assertIn("is the same machine code as", self.refined("x.stride(-1)"))
+            self.assertIn("R2: num_stages 3 -> 4 and 2", report, (stride, shape))
+        for stride, shape in (("x.stride(1)", ""), ("x.stride(-1)", "batch, rows, columns = x.shape"), ("x.stride(0)", "n, = x.shape"),
+                              ("x.stride(2)", "batch, rows, columns = x.size()")):
+            self.assertIn("is the same machine code as", self.refined(stride, shape=shape or "pass"), (stride, shape))
 
     def test_a_launch_that_the_source_does_not_show(self):
         metrics = self.folder / "m.json"
