@@ -51,14 +51,14 @@ class Compiler(CliTest):
     def environment(self):
         return {**super().environment(), "PYTHONPATH": str(self.folder / "modules")}
 
-    def refined(self, stride, *words, shape="rows, columns = x.shape"):
+    def refined(self, stride, *words, shape="rows, columns = x.shape", source=SOURCE):
         for name, text in TRITON.items():
             file = self.folder / "modules" / "triton" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-        source = self.folder / "in.py"
-        source.write_text(SOURCE % (shape, stride))
-        return self.ok("refine", str(source), "--target", "h100", "--kernel", "kernel", "--python", sys.executable, "--no-import",
+        file = self.folder / "in.py"
+        file.write_text(source % (shape, stride))
+        return self.ok("refine", str(file), "--target", "h100", "--kernel", "kernel", "--python", sys.executable, "--no-import",
                        "-o", str(self.folder / "out.py"), *words).stdout
 
     def test_strides_but_the_last_lead_from_row_to_row(self):
@@ -70,6 +70,12 @@ class Compiler(CliTest):
         for stride, shape in (("x.stride(1)", ""), ("x.stride(-1)", "batch, rows, columns = x.shape"), ("x.stride(0)", "n, = x.shape"),
                               ("x.stride(2)", "batch, rows, columns = x.size()")):
             self.assertIn("is the same machine code as", self.refined(stride, shape=shape or "pass"), (stride, shape))
+
+    def test_what_is_not_known_is_named_in_order(self):
+        constants = ", ".join(f"C{number}: tl.constexpr" for number in range(5))
+        for _ in range(3):  # each Python hashes texts in a way of its own
+            report = self.refined("x.stride(0)", source=SOURCE.replace("B: tl.constexpr", f"{constants}, B: tl.constexpr"))
+            self.assertIn("the value of C0, C1, C2, C3, C4 is not known", report)
 
     def test_a_launch_that_the_source_does_not_show(self):
         metrics = self.folder / "m.json"

@@ -165,9 +165,9 @@ def compile_one(module, kernel_name, config, facts, target):
     given = dict(constants)
     for name, text in config["meta"]:
         given[name] = eval(text, dict(vars(module)))  # a number, a name: the file's own text
-    missing = [name for name in use.constexprs if name not in given and name not in use.defaults]
+    missing = [name for name in use.params if name in use.constexprs - given.keys() - use.defaults.keys()]
     if missing:
-        raise Failed(f"the value of {missing[0]} is not known")
+        raise Failed(f"the value of {', '.join(missing)} is not known")
     given = {name: value for name, value in given.items() if name in use.params}
     signature = {name: "constexpr" if name in given or name in use.constexprs else types[name]
                  for name in use.params if name in given or name in types or name in use.constexprs}
