@@ -124,7 +124,8 @@ def refine(options, name, words, out, old, kernel, call):
     print(f"{name:20} {before:10.1f} {after:10.1f} us  {what:9} {why}", flush=True)
     if what == "changed":
         before, after = file_against_file(old, new, kernel, call)
-        print(f"{'  file against file':20} {before:10.1f} {after:10.1f} us  {'FASTER' if after < before else 'SLOWER'}", flush=True)
+        verdict = "FASTER" if after < before else "SLOWER"
+        print(f"{'  file against file':20} {before:10.1f} {after:10.1f} us  {verdict}", flush=True)
 
 
 def document_cases(options, out):
