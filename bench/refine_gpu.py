@@ -1,15 +1,19 @@
-"""On a GPU: `convtune refine --measure` of a document's file and of the five kernels of bench/refine_kernels.py, each
-profiled by ncu first where that is permitted. Needs PyTorch, Triton and a GPU; about a minute a kernel.
+"""On a GPU: `convtune refine --measure` of a document's file and of the five kernels of bench/refine_kernels.py, all
+profiled by ncu first where that is permitted. What is accepted is timed once more, file against file, as Triton's
+autotuner runs them. Needs PyTorch, Triton and a GPU; about half a minute a kernel.
 
 Usage: refine_gpu.py CONVTUNE [--document FILE.txt] [--only NAME...] [--out FOLDER] [--target cuda:0]
 
-Prints one line a kernel: before, after, decision; the reports, profiles and new files lie in FOLDER.
+Prints one line a kernel: before, after, decision; reports, pages, profiles and new files lie in FOLDER.
 """
 
 import argparse
 import ast
+import contextlib
+import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import time
@@ -17,6 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 KERNELS = HERE / "refine_kernels.py"
+RUNNER = HERE.parent / "src" / "triton" / "runner" / "triton_runner.py"
 NAMES = ["matmul", "layer_norm", "attention", "softmax", "quantised"]
 METRICS = ["sm__throughput.avg.pct_of_peak_sustained_elapsed", "launch__grid_size", "launch__block_size",
            "sm__warps_active.avg.pct_of_peak_sustained_active", "dram__throughput.avg.pct_of_peak_sustained_elapsed",
@@ -26,15 +31,20 @@ PROFILED = """
 import sys
 sys.path.insert(0, {folder!r})
 import torch, refine_kernels as k
-inputs = k.{name}_inputs()
-k.{name}(*inputs)
+calls = []
+for name in {names!r}:
+    inputs = getattr(k, name + "_inputs")()
+    calls.append((getattr(k, name), inputs))
+    calls[-1][0](*inputs)
+    print("BEST", name, getattr(getattr(k, name + "_kernel"), "best_config", ""), file=sys.stderr, flush=True)
 torch.cuda.synchronize()
-print("BEST", getattr(k.{name}_kernel, "best_config", ""), file=sys.stderr, flush=True)
 torch.cuda.profiler.start()
-k.{name}(*inputs)
+for call, inputs in calls:
+    call(*inputs)
 torch.cuda.synchronize()
 torch.cuda.profiler.stop()
 """
+ALEXNET_INPUT = [256, 3, 224, 224]
 
 
 def run(command, log, seconds=400):
@@ -48,63 +58,89 @@ def run(command, log, seconds=400):
     return code, out, err
 
 
-def best_of(text):
-    found = re.search(r"^BEST (.*num_warps.*)$", text, re.MULTILINE)
-    return found[1] if found else ""
-
-
-def profiled(name, out):
-    """The file of metrics, if ncu may read counters; and the config that Triton's autotuner picked."""
-    code = PROFILED.format(folder=str(HERE), name=name)
-    csv = out / f"{name}.csv"
+def profiled(names, out):
+    """The file of metrics, if ncu may read counters; and by name the config that Triton's autotuner picked."""
+    code = PROFILED.format(folder=str(HERE), names=names)
+    csv = out / "profile.csv"
     ncu = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "function", "--clock-control",
-           "none", "--profile-from-start", "off", "-k", f"regex:^{name}_kernel", "--metrics", ",".join(METRICS),
+           "none", "--profile-from-start", "off", "-k", f"regex:^({'|'.join(names)})_kernel", "--metrics", ",".join(METRICS),
            sys.executable, "-c", code]
-    status, table, errors = run(ncu, out / f"{name}-ncu.log", 120)
+    status, table, errors = run(ncu, out / "ncu.log", 150)
     begin = table.find('"ID",')
-    if status == 0 and begin >= 0 and table[begin:].count("\n") > 2:
+    found = status == 0 and begin >= 0 and table[begin:].count("\n") > 2
+    if found:
         csv.write_text(table[begin:])
-        return csv, best_of(errors) or best_of(table)
-    _, _, errors = run([sys.executable, "-c", code], out / f"{name}-plain.log", 120)
-    return None, best_of(errors)
+    else:
+        table, errors = run([sys.executable, "-c", code], out / "plain.log", 150)[1:]
+    picked = re.findall(r"^BEST (\w+) (.*num_warps.*)$", errors + "\n" + table, re.MULTILINE)
+    return csv if found else None, dict(picked)
 
 
-def decision(report):
-    rows = [line for line in report.splitlines() if "num_warps=" in line and "%" in line and re.search(r"\d\.\d", line)]
-    times = {}
-    for line in rows:
-        found = re.match(r"\s*(num_warps=\d+ num_stages=\d+|\S.*?num_stages=\d+) \((.*?)\)\s+([\d.]+)\s", line)
-        if found:
-            times[found[2]] = (found[1], float(found[3]))
-    before = times.get("the original", ("", 0.0))
-    others = [value for key, value in times.items() if key != "the original" and "old list" not in key]
-    best = min(others, key=lambda one: one[1], default=("", 0.0))
-    verdict = "changed" if "the new list is written" in report else "reverted" if "reverted:" in report else (
-        "keep" if "\nkeep:" in report else "failed")
-    r6 = next((line for line in report.splitlines() if line.startswith("R6")), "")
-    return f"{before[1]:10.1f} {best[1]:10.1f} us  {verdict:9} {before[0]} -> {best[0]}  {r6}"
+@contextlib.contextmanager
+def running(source, path, kernel, call):
+    """A process that runs the file as it is, Triton's autotuner included; its function takes a sample in microseconds."""
+    spec = {"names": [kernel], "path": str(path), "source": source, "call": call, "pick": False, "input": ALEXNET_INPUT,
+            "dtype": "float32"}
+    with subprocess.Popen([sys.executable, str(RUNNER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True) as process:
+        def ask(what):
+            process.stdin.write(json.dumps(what) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())["time_us"]
+
+        ask(spec)
+        yield lambda: ask("sample")
+        process.stdin.close()
 
 
-def refine(options, name, words, out):
-    new = out / f"{name}.py"
-    status, text, errors = run([options.convtune, "refine", *words, "--measure", "--python", sys.executable, "-o",
-                                str(new)], out / f"{name}-refine.log")
-    if new.exists():
-        ast.parse(new.read_text())
-    print(f"{name:22} {decision(text + errors) if status == 0 else 'FAILED, see ' + str(out / (name + '-refine.log'))}",
-          flush=True)
+def file_against_file(old, new, kernel, call):
+    """Medians of both, sampled in turns."""
+    with running(old.read_text(), old, kernel, call) as before, \
+            running(new.read_text(), old, kernel, call) as after:
+        pairs = [(before(), after()) for _ in range(20)]
+    return [statistics.median(side) for side in zip(*pairs)]
+
+
+def decision(kernel):
+    """(before, after, what became of it, why) of a kernel of a report."""
+    measured = kernel.get("measured", [])
+    if not measured:
+        return 0, 0, "keep", next((text for text in kernel["verdicts"] if text.startswith("R4")), "")
+    tried = [one for one in measured[1:] if one["n"] and "old list" not in one["reason"]]
+    best = min(tried, key=lambda one: one["time_us"], default={"time_us": 0, "config": "none"})
+    return (measured[0]["time_us"], best["time_us"], "changed" if kernel["changed"] else "reverted",
+            f"{measured[0]['config']} -> {best['config']}; {kernel['verdicts'][-1]}")
+
+
+def refine(options, name, words, out, old, kernel, call):
+    new, report = out / f"{name}.py", out / f"{name}.json"
+    status, _, errors = run([options.convtune, "refine", *words, "--measure", "--python", sys.executable, "-o", str(new),
+                             "--json", str(report), "--html", str(out / f"{name}.html")], out / f"{name}-refine.log")
+    if status != 0:
+        print(f"{name:20} FAILED: {errors.strip().splitlines()[-1:]}", flush=True)
+        return
+    ast.parse(new.read_text())
+    before, after, what, why = decision(json.loads(report.read_text())["refine"]["kernels"][0])
+    print(f"{name:20} {before:10.1f} {after:10.1f} us  {what:9} {why}", flush=True)
+    if what == "changed":
+        before, after = file_against_file(old, new, kernel, call)
+        verdict = "FASTER" if after < before else "SLOWER"
+        print(f"{'  file against file':20} {before:10.1f} {after:10.1f} us  {verdict}", flush=True)
 
 
 def document_cases(options, out):
-    """The document as it is; and its file with the profiled config alone, so that the gain is over that."""
-    refine(options, "document", ["--document", options.document], out)
+    """The AlexNet document as it is; and its file with the profiled config alone, so that the gain is over that."""
     text = Path(options.document).read_text()
     code = text.split("```python\n", 1)[1].split("```", 1)[0]
+    kernel = re.search(r"@triton.jit\ndef (\w+)", code)[1]
     begin, end = code.index("configs=["), code.index("],\n    key=")
-    one = ("configs=[triton.Config({'BLOCK_M': 32, 'BLOCK_N': 64, 'BLOCK_K': 32}, num_warps=4, num_stages=2)")
-    changed = out / "document-one.txt"
-    changed.write_text(text.replace(code, code[:begin] + one + code[end:]))
-    refine(options, "document, one config", ["--document", str(changed)], out)
+    one = code[:begin] + ("configs=[triton.Config({'BLOCK_M': 32, 'BLOCK_N': 64, 'BLOCK_K': 32}, num_warps=4, "
+                          "num_stages=2)") + code[end:]
+    for name, source in (("document-one-config", one), ("document", code)):
+        document, old = out / f"{name}.txt", out / f"{name}-before.py"
+        document.write_text(text.replace(code, source))
+        old.write_text(source)
+        refine(options, name, ["--document", str(document)], out, old, kernel, "")
 
 
 def main():
@@ -118,16 +154,16 @@ def main():
     options.convtune = os.path.abspath(options.convtune)
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    print(f"{'kernel':22} {'before':>10} {'after':>10}     decision", flush=True)
+    print(f"{'kernel':20} {'before':>10} {'after':>10}     decision", flush=True)
     if options.document:
         document_cases(options, out)
+    metrics, best = profiled(options.only, out) if options.only else (None, {})
     for name in options.only:
-        metrics, best = profiled(name, out)
-        words = [str(KERNELS), "--target", options.target, "--kernel", f"{name}_kernel", "--call",
-                 f"{name}(*{name}_inputs())"]
+        call = f"{name}(*{name}_inputs())"
+        words = [str(KERNELS), "--target", options.target, "--kernel", f"{name}_kernel", "--call", call]
         words += ["--metrics", str(metrics)] if metrics else []
-        words += ["--original", best] if best else []
-        refine(options, name, words, out)
+        words += ["--original", best[name]] if name in best else []
+        refine(options, name, words, out, KERNELS, f"{name}_kernel", call)
 
 
 if __name__ == "__main__":

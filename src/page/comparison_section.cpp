@@ -195,9 +195,11 @@ Markup resources(const Resources& kernel) {
       fmt::format("{}", kernel.smem_bytes), fmt::format("{}", kernel.threads),
       fmt::format("{}", kernel.blocks), fmt::format("{:.0f} %", 100 * occupancy.share),
       std::string(to_string(occupancy.limiter))});
-  Markup html = paragraph(fmt::format(
-      "{} blocks, {} warps, fit a multiprocessor at once, {:.0f} % of its warps: {} allow no more.",
-      occupancy.blocks, occupancy.warps, 100 * occupancy.share, to_string(occupancy.limiter)));
+  Markup html =
+      paragraph(fmt::format("{} warps, in {} block{}, fit a multiprocessor at once, {:.0f} % of what it can "
+                            "hold: {} allow no more.",
+                            occupancy.warps, occupancy.blocks, occupancy.blocks == 1 ? "" : "s",
+                            100 * occupancy.share, to_string(occupancy.limiter)));
   html += table.render();
   return html;
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kNames = 250, kRight = 600, kTop = 24, kRow = 26, kBar = 16;
 constexpr double kMostTimesTheLeast = 12;  // a bar that is longer is cut
-constexpr std::size_t kNameLetters = 32;   // as many as have room in bold
+constexpr std::size_t kNameLetters = 28;   // as many as have room in bold, half of them capitals
 constexpr std::size_t kMostInWords = 4;    // of many bars, those that matter
 
 // Names of configs are told apart by their ends as much as by their beginnings.

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <ranges>
+#include <span>
 #include <utility>
 
 #include "base/embedded.h"
@@ -40,15 +40,16 @@ std::vector<std::string> command_of(const std::string& python, const std::string
                             convtune::quoted(python)));
   std::vector<std::string> words = {file, "-u", "-c", kStart};
   std::vector<EmbeddedFile> needed;  // the program, and backwards from it what it imports and those import
-  for (const EmbeddedFile& module : embedded_runners() | std::views::reverse) {
+  const std::span<const EmbeddedFile> runners = embedded_runners();
+  std::for_each(runners.rbegin(), runners.rend(), [&](const EmbeddedFile& module) {
     const std::string_view name = module.name.substr(0, module.name.rfind('.'));
     const auto wants = [&](const EmbeddedFile& one) { return imports(one.text, name); };
     if (name == program || std::ranges::any_of(needed, wants)) needed.push_back({name, module.text});
-  }
-  for (const EmbeddedFile& module : needed | std::views::reverse) {
+  });
+  std::for_each(needed.rbegin(), needed.rend(), [&](const EmbeddedFile& module) {
     words.emplace_back(module.name);
     words.emplace_back(module.text);
-  }
+  });
   return words;
 }
 

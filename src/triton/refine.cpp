@@ -256,11 +256,28 @@ class Refining {
           fmt::format("Triton {} does not compile it without running the file: {}", by->version(), why));
       return made;
     }
-    for (std::size_t i = 0; i < facts.size(); ++i)
-      made[{configs[i].stage.warps, configs[i].stage.stages}] = facts[i];
+    const bool as_profiled = is_as_profiled(work, facts[0]);
+    for (std::size_t i = 0; i < facts.size(); ++i) {
+      CompiledConfig& fact = made[{configs[i].stage.warps, configs[i].stage.stages}] = facts[i];
+      if (!as_profiled) fact.code = to_string(configs[i].stage);  // none is taken for another's
+    }
     work.result.notes.push_back(fmt::format("compiled by Triton {} for compute capability {}, for {}",
                                             by->version(), to_string(target_.capability), why));
     return made;
+  }
+
+  // The compiler was told what the source shows of the launch. Where it was another, as shared memory shows,
+  // what it says of pipelining need not hold.
+  static bool is_as_profiled(Work& work, const CompiledConfig& original) {
+    constexpr std::int64_t kDriversOwn = 1024;  // bytes of a block, which some metrics count
+    const auto profiled = work.known.smem_bytes.value_or(original.smem_bytes);
+    if (profiled == original.smem_bytes || profiled == original.smem_bytes + kDriversOwn) return true;
+    work.result.notes.push_back(fmt::format(
+        "compiled, a block has {} bytes of shared memory, and {} were profiled: its arguments are others "
+        "than "
+        "the source shows, or its Triton is; so no config is taken for the same machine code as another",
+        original.smem_bytes, profiled));
+    return false;
   }
 
   void measure(Work& work, const RefineMeasureOptions& measuring) {
@@ -353,6 +370,17 @@ class Refining {
   Refined result_;
 };
 
+template <class Run>
+Refined unless_cancelled(Run run) {
+  try {
+    return run();
+  } catch (const RunCancelled&) {
+    Refined result;
+    result.interrupted = true;
+    return result;
+  }
+}
+
 }  // namespace
 
 std::string load_source(const std::string& path) {
@@ -365,25 +393,13 @@ std::string load_source(const std::string& path) {
 
 Refined refine(const std::string& source, const std::vector<KernelMetrics>& metrics, const Target& target,
                const RefineOptions& options) {
-  try {
-    return Refining(source, metrics, target, options).run();
-  } catch (const RunCancelled&) {
-    Refined result;
-    result.interrupted = true;
-    return result;
-  }
+  return unless_cancelled([&] { return Refining(source, metrics, target, options).run(); });
 }
 
 Refined refine_measured(const std::string& source, const std::vector<KernelMetrics>& metrics,
                         const Target& target, const RefineOptions& options,
                         const RefineMeasureOptions& measuring) {
-  try {
-    return Refining(source, metrics, target, options).run_measured(measuring);
-  } catch (const RunCancelled&) {
-    Refined result;
-    result.interrupted = true;
-    return result;
-  }
+  return unless_cancelled([&] { return Refining(source, metrics, target, options).run_measured(measuring); });
 }
 
 }  // namespace convtune

@@ -8,6 +8,7 @@ whole command, too. Exit code 1 and the file in crash-onnx.onnx at the first fai
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -21,8 +22,10 @@ try:
 except ImportError:
     print("onnx_fuzz: skipped, the Python package onnx is not installed here")
     sys.exit(77)
+import onnx_file  # noqa: E402
 import onnx_models as models  # noqa: E402
 import onnx_reader as reader  # noqa: E402
+from forked_python import served  # noqa: E402
 from mutated_bytes import bytes_mutated  # noqa: E402
 from onnx import helper  # noqa: E402
 
@@ -112,8 +115,8 @@ def judge(number):
     """0 for a list, 1 for a reason."""
     data, batch, shapes = case(number)
     try:
-        found = json.loads(json.dumps(reader.read(reader.parse(data), batch, shapes)))
-    except (reader.Refused, MemoryError, RecursionError, OSError) as error:
+        found = json.loads(json.dumps(reader.read(onnx_file.parse(data), batch, shapes)))
+    except (onnx_file.Refused, MemoryError, RecursionError, OSError) as error:
         assert len(str(error)) < 2000, f"a reason of {len(str(error))} bytes"
         return 1
     assert all(one["problem"] and one["count"] == len(one["layers"]) for one in found["convolutions"])
@@ -126,7 +129,7 @@ def worker(begin, end):
     child = os.fork()
     if child == 0:
         os.close(read)
-        reader.resource.setrlimit(reader.resource.RLIMIT_AS, (reader.PLAIN_MEMORY,) * 2)
+        resource.setrlimit(resource.RLIMIT_AS, (onnx_file.PLAIN_MEMORY,) * 2)
         signal.alarm(0)
         code = 1
         try:
@@ -142,18 +145,26 @@ def worker(begin, end):
     return digits, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def through_the_command(convtune, number):
+def through_the_command(convtune, python, path, number):
     data, batch, shapes = case(number)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "net.onnx"
-        path.write_bytes(data)
-        options = ["--batch", str(batch)] if batch is not None and batch >= 0 else []
-        ran = subprocess.run([convtune, "cases", "--model", str(path), "--python", sys.executable, *options],
-                             capture_output=True, text=True, errors="replace", timeout=200, stdin=subprocess.DEVNULL)
+    path.write_bytes(data)
+    options = ["--batch", str(batch)] if batch is not None and batch >= 0 else []
+    options += [word for name, extents in shapes.items() for word in ("--shape", f"{name}={'x'.join(map(str, extents))}")]
+    ran = subprocess.run([convtune, "cases", "--model", str(path), "--python", python, *options],
+                         capture_output=True, text=True, errors="replace", timeout=200, stdin=subprocess.DEVNULL)
     sentences = ran.stderr.count("convtune: error: ")
-    assert (ran.returncode, sentences) in ((0, 0), (2, 1)), (ran.returncode, ran.stderr)
-    assert "\x1b" not in ran.stderr + ran.stdout
+    assert (ran.returncode, sentences) in ((0, 0), (2, 1)), (number, ran.returncode, ran.stderr)
+    assert "\x1b" not in ran.stderr + ran.stdout, number
     return ran.returncode
+
+
+def all_through_the_command(convtune, numbers):
+    """The exit codes; a Python of its own gives the same for the first."""
+    with tempfile.TemporaryDirectory() as folder, served(folder) as python:
+        path = Path(folder) / "net.onnx"
+        codes = [through_the_command(convtune, python, path, number) for number in numbers]
+        assert codes[:5] == [through_the_command(convtune, sys.executable, path, number) for number in numbers[:5]]
+    return codes
 
 
 def main():
@@ -172,7 +183,7 @@ def main():
             sys.exit(f"number {done} fails: crash-onnx.onnx: {'more than 20 s' if code < 0 else 'see above'}")
         ended[done] = signal.Signals(-code).name
         done += 1
-    whole = [through_the_command(convtune, number) for number in [*ended, *range(0, files, each)]] if convtune else []
+    whole = all_through_the_command(convtune, [*ended, *range(0, files, each)]) if convtune else []
     print(f"{files} files: {counts[0]} listed, {counts[1]} refused, {len(ended)} ended the reader {ended or ''}; "
           f"{len(whole)} through the command: {whole.count(0)} listed, {whole.count(2)} refused")
 

@@ -12,19 +12,18 @@ import importlib.machinery
 import importlib.util
 import json
 import os
-import re
 import signal
 import struct
 import sys
 import tempfile
 
 from python_modules import load, place_of
-from python_objects import NotKnown, PLAIN, Tensor
-from python_values import Values
+from python_objects import PLAIN
 from triton_edits import bound_names, loaded_names
 from triton_file import File
 from triton_reader import chosen, given_values
-from triton_source import is_jit, KernelUse
+from triton_signature import signature_of, types_to_try
+from triton_source import is_jit
 
 REGISTERS, FRAME = 0x2F, 0x11  # attributes of a cubin's .nv.info
 
@@ -156,88 +155,6 @@ def slice_of(file, kernel):
     return "\n".join(lines) + "\n"
 
 
-def launch_values(file, kernel, given):
-    """What each parameter is at the launch, as far as it is known there."""
-    def ask(values, node, scope):
-        found = {}
-        for name, value in file.arguments(kernel, node).items():
-            try:
-                found[name] = values.value(value, scope)
-            except NotKnown:
-                pass
-        return found
-
-    try:
-        return file.launched(kernel, given, ask)
-    except NotKnown:
-        return {}
-
-
-def number_at(value):
-    value = Values.one(value)
-    return value if isinstance(value, (int, float, bool, str)) else None
-
-
-def signature_of(file, kernel, given, dtype):
-    """What Triton is told of the parameters: types, constants, and what is a multiple of 16."""
-    use = KernelUse(kernel.node, file.functions)
-    launch = launch_values(file, kernel, given)
-    expressions = {}
-    for call, _ in file.launches(kernel):
-        expressions = {name: ast.unparse(value) for name, value in file.arguments(kernel, call).items()}
-    pointers = use.pointers() | {name for name, value in launch.items() if isinstance(value, Tensor)}
-    inner = inner_strides(expressions)
-    types, constants, multiples, assumed = {}, {}, [], []
-    for name in use.params:
-        value = launch.get(name)
-        if name in use.constexprs:
-            plain = number_at(value)
-            if plain is not None or name in launch and value is None:
-                constants[name] = plain
-            continue
-        if name in launch and value is None:
-            constants[name] = None  # a pointer that is not given
-        elif name in pointers:
-            types[name] = pointer_type(name, expressions.get(name, ""), dtype)
-            multiples.append(name)
-        elif isinstance(number_at(value), bool):
-            types[name] = "i1"
-        elif isinstance(number_at(value), int):
-            if value == 1:
-                constants[name] = 1
-            else:
-                types[name] = "i32" if abs(number_at(value)) < 1 << 31 else "i64"
-                if number_at(value) % 16 == 0:
-                    multiples.append(name)
-        elif isinstance(number_at(value), float) or re.search(
-                r"eps|scale|alpha|beta|slope|momentum|^p$|prob|lr$|_f$|rate|margin|temperature", name):
-            types[name] = "fp32"
-        elif name in inner:
-            constants[name] = 1
-        else:
-            types[name] = "i32"
-            multiples.append(name)
-            assumed.append(name)
-    return types, constants, multiples, assumed, use
-
-
-def pointer_type(name, expression, dtype):
-    low = f"{name} {expression}".lower()
-    if re.search(r"ind(ex|ices)|idx|label|target|token_ids|offsets|cu_seqlens|block_table|seq_?lens?", low):
-        return "*i64"
-    return "*" + dtype
-
-
-def inner_strides(expressions):
-    """Of every tensor's strides at the launch the last one: 1, since tensors are contiguous."""
-    last = {}
-    for name, text in expressions.items():
-        match = re.fullmatch(r"(\w+(?:\.\w+)*)\.stride\((-?\d+)\)", text)
-        if match and (match[2] == "-1" or int(match[2]) >= last.get(match[1], (-1, ""))[0]):
-            last[match[1]] = (99 if match[2] == "-1" else int(match[2]), name)
-    return {name for _, name in last.values()}
-
-
 def compile_one(module, kernel_name, config, facts, target):
     import triton
     from triton.backends.compiler import GPUTarget
@@ -248,9 +165,9 @@ def compile_one(module, kernel_name, config, facts, target):
     given = dict(constants)
     for name, text in config["meta"]:
         given[name] = eval(text, dict(vars(module)))  # a number, a name: the file's own text
-    missing = [name for name in use.constexprs if name not in given and name not in use.defaults]
+    missing = [name for name in use.params if name in use.constexprs - given.keys() - use.defaults.keys()]
     if missing:
-        raise Failed(f"the value of {missing[0]} is not known")
+        raise Failed(f"the value of {', '.join(missing)} is not known")
     given = {name: value for name, value in given.items() if name in use.params}
     signature = {name: "constexpr" if name in given or name in use.constexprs else types[name]
                  for name in use.params if name in given or name in types or name in use.constexprs}
@@ -307,15 +224,6 @@ def resources_of(cubin):
             spilled = max(spilled, value) if kind == FRAME else spilled
         at += 4 + (size if form == 4 else 0)
     return registers, spilled
-
-
-def types_to_try(kernel, dtype):
-    """What float tensors may hold: the wrapper does not say, and some bodies take one type alone."""
-    if dtype:
-        return [dtype]
-    text = ast.unparse(kernel.node)
-    named = [short for name, short in (("bfloat16", "bf16"), ("float16", "fp16")) if f"tl.{name}" in text]
-    return [*named[:1], *[one for one in ("fp32", "fp16", "bf16") if one not in named[:1]]]
 
 
 def compile_all(request, folder):

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "expected_text.h"
 #include "mutations.h"
 #include "refusal.h"
 
@@ -18,11 +19,6 @@ std::string said(const std::vector<Finding>& findings, std::string_view what) {
     if (finding.what == what) return finding.text;
   ADD_FAILURE() << "nothing is said of " << what;
   return {};
-}
-
-void expect_in(const std::string& text, std::initializer_list<const char*> needles) {
-  for (const char* needle : needles)
-    EXPECT_NE(text.find(needle), text.npos) << "no '" << needle << "' in: " << text;
 }
 
 KernelMetrics kernel(std::vector<std::pair<std::string, double>> values) {

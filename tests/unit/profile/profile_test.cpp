@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 
+#include "expected_text.h"
 #include "mutations.h"
 #include "profile/metrics.h"
 #include "profile/ncu.h"
@@ -20,11 +21,6 @@ namespace convtune {
 namespace {
 
 const std::string kFolder = CONVTUNE_SOURCE_DIR "/tests/refine/";
-
-void expect_in(const std::string& text, std::initializer_list<const char*> needles) {
-  for (const char* needle : needles)
-    EXPECT_NE(text.find(needle), text.npos) << "no '" << needle << "' in: " << text;
-}
 
 // The message of the Error of this kind that `function` throws.
 std::string failure(ErrorKind kind, const std::function<void()>& function) {

@@ -1,5 +1,5 @@
 // Triton sources, read by the Python that is here: what is read, what is refused with its line, that only the
-// list changes; documents that ask for the stage.
+// list changes.
 #include "convtune/refine.h"
 
 #include <fmt/format.h>
@@ -7,13 +7,11 @@
 
 #include <filesystem>
 #include <fstream>
-#include <limits>
 
 #include "convtune/cases.h"
-#include "mutations.h"
+#include "expected_text.h"
 #include "refusal.h"
 #include "triton/triton_file.h"
-#include "triton/triton_run.h"
 
 namespace convtune {
 namespace {
@@ -28,11 +26,6 @@ std::vector<KernelMetrics> profile(double grid, const std::string& kernel = "con
   return {
       {kernel, {{"launch__grid_size", grid}, {"sm__warps_active.avg.pct_of_peak_sustained_active", 33.05}}}};
 }
-std::string with(std::string text, std::string_view from, std::string_view to) {
-  const auto at = text.find(from);
-  EXPECT_NE(at, text.npos) << from;
-  return at == text.npos ? text : text.replace(at, from.size(), to);
-}
 // Without Triton, which may be there or not.
 RefineOptions plain() {
   RefineOptions options;
@@ -41,10 +34,6 @@ RefineOptions plain() {
 }
 std::string refused(const std::string& source, const RefineOptions& options = plain(), double grid = 48400) {
   return refusal([&] { refine(source, profile(grid), kAda, options); });
-}
-void expect_in(const std::string& text, std::initializer_list<const char*> needles) {
-  for (const char* needle : needles)
-    EXPECT_NE(text.find(needle), text.npos) << "no '" << needle << "' in: " << text;
 }
 
 TEST(Refine, TheSampleGetsItsList) {
@@ -404,75 +393,6 @@ TEST(Refine, ManyConfigsAreReadAtOnce) {
   RefineOptions options = plain();
   options.original = "B=4321";
   EXPECT_EQ(refine(source, profile(1, "k"), kAda, options).kernels[0].configs.size(), 6u);
-}
-
-TEST(Document, TheSampleAsItStands) {
-  const RefineDocument document = load_document(kFolder + "document.txt");
-  EXPECT_EQ(document.target, kAda);
-  EXPECT_EQ(document.source, sample());
-  EXPECT_TRUE(document.in_order);
-  EXPECT_EQ(document.stage.stages, (std::vector<std::int64_t>{2, 3, 4}));
-  EXPECT_EQ(document.stage.most, 6);
-  EXPECT_DOUBLE_EQ(document.stage.min_gain, 0.02);
-  ASSERT_EQ(document.metrics.size(), 1u);
-  EXPECT_EQ(document.metrics[0].values.size(), 5u);
-}
-
-TEST(Document, ItsNumbersCountAndItsGapsAreNamed) {
-  const std::string text = load_source(kFolder + "document.txt");
-  RefineDocument document =
-      parse_document(with(with(with(with(text, "Number of SMs: 128", "Number of SMs: 64"),
-                                    "num_warps ∈ {2,4,8,16}", "num_warps ∈ {1, 2}"),
-                               "by ±1", "by ±2"),
-                          "3–6", "2-4"));
-  EXPECT_EQ(document.target.multiprocessors, 64);
-  EXPECT_EQ(document.target.smem_per_block, 99 << 10);
-  EXPECT_EQ(document.stage.warps, (std::vector<std::int64_t>{1, 2}));
-  EXPECT_EQ(document.stage.most_steps, 2);
-  EXPECT_EQ(document.stage.fewest, 2);
-  const auto refused_document = [&](const std::string& from, const std::string& to) {
-    return refusal([&] { parse_document(with(text, from, to)); });
-  };
-  expect_in(refused_document("# Target GPU", "# GPU"), {"Target GPU"});
-  expect_in(refused_document("[OPTIMIZATION STAGE]", "[OTHER]"), {"OPTIMIZATION STAGE"});
-  expect_in(refused_document("[CURRENT CODE]", "[OTHER]"), {"CURRENT CODE"});
-  expect_in(refused_document("Number of SMs: 128", "Number of SMs: many"), {"number of sms", "many"});
-  expect_in(refused_document("\"launch__grid_size\": 48400", "\"launch__grid_size\": \"x\""),
-            {"launch__grid_size", "text"});
-  expect_in(refusal([&] {
-              parse_document(
-                  with(with(text, "- num_warps ∈ {2,4,8,16}", "- BLOCK_M"), "- num_stages ∈ {2,3,4}", ""));
-            }),
-            {"not the last stage"});
-}
-
-TEST(Document, NothingForeignCrashes) {
-  for_each_mutation({load_source(kFolder + "document.txt")}, 1'000, [&](const std::string& text) {
-    try {
-      EXPECT_FALSE(parse_document(text).source.empty());
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::invalid_argument) << error.what();
-    }
-  });
-}
-
-TEST(Refine, OutputsAreComparedUpToRounding) {
-  const TritonOutput original = {{2, 3}, "float32", true, 5, 1.0, 100, {10, -3}, {1, -1, 0}};
-  TritonOutput other = original;
-  other.bits = 6, other.values[0] = 1.0001, other.sums[1] = -3.0009;
-  EXPECT_EQ(difference(original, other), "");
-  other.values[2] = 2e-4;
-  expect_in(difference(original, other), {"an output is 0.0002 and the original's 0"});
-  other = original, other.sums[0] = 10.01;  // one output of a hundred, nowhere near the others
-  expect_in(difference(original, other), {"100 outputs have the sum 10.01 and the original's 10"});
-  other = original, other.shape = {3, 2};
-  expect_in(difference(original, other), {"another shape"});
-  other = original, other.finite = false;
-  expect_in(difference(original, other), {"no finite number"});
-  other = original, other.values.pop_back();
-  expect_in(difference(original, other), {"another form"});
-  other = original, other.values[0] = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_NE(difference(original, other), "");
 }
 
 }  // namespace

@@ -1,0 +1,92 @@
+"""Drives the real convtune command where `refine` asks Triton's compiler, with a stand-in for Triton: what the compiler
+is told of a launch, and what is made of its answers.
+
+Usage: compiler_test.py PATH_OF_CONVTUNE [unittest options]. Standard library only.
+"""
+
+import sys
+
+from convtune_command import CliTest, main
+
+# As Triton: a loop is pipelined, which costs shared memory, where rows begin at multiples of 16 bytes.
+TRITON = {
+    "__init__.py": """
+__version__ = "9.9"
+def jit(function): return function
+def compile(source, target, options):
+    import hashlib, types
+    apart = any(["tt.divisibility", 16] in found and source.fn.__code__.co_varnames[at] == "stride"
+                for (at,), found in source.attrs.items())
+    code = f"{options['num_warps']} {options['num_stages'] if apart else 0}"
+    return types.SimpleNamespace(asm={"cubin": code.encode()},
+                                 metadata=types.SimpleNamespace(shared=4096 * options["num_stages"] if apart else 4096))
+""",
+    "language.py": "class constexpr: pass\n",
+    "compiler.py": """
+class ASTSource:
+    def __init__(self, fn, signature, constexprs, attrs): self.fn, self.attrs = fn, attrs
+""",
+    "backends/__init__.py": "",
+    "backends/compiler.py": "def GPUTarget(*words): return words\n",
+}
+SOURCE = """
+import triton
+import triton.language as tl
+
+
+@triton.autotune(configs=[triton.Config({'B': 64}, num_warps=4, num_stages=3)], key=['n'])
+@triton.jit
+def kernel(x_ptr, n, stride, B: tl.constexpr):
+    for i in range(n):
+        tl.store(x_ptr + tl.program_id(0) * stride + i, tl.load(x_ptr + i))
+
+
+def run(x):
+    %s
+    kernel[(8,)](x, x.shape[1], %s)
+"""
+
+
+class Compiler(CliTest):
+    def environment(self):
+        return {**super().environment(), "PYTHONPATH": str(self.folder / "modules")}
+
+    def refined(self, stride, *words, shape="rows, columns = x.shape", source=SOURCE):
+        for name, text in TRITON.items():
+            file = self.folder / "modules" / "triton" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        file = self.folder / "in.py"
+        file.write_text(source % (shape, stride))
+        return self.ok("refine", str(file), "--target", "h100", "--kernel", "kernel", "--python", sys.executable, "--no-import",
+                       "-o", str(self.folder / "out.py"), *words).stdout
+
+    def test_strides_but_the_last_lead_from_row_to_row(self):
+        for stride, shape in (("x.stride(0)", ""), ("x.stride(0) // 1", ""), ("x.stride(0)", "rows, columns = x.shape"),
+                              ("x.stride(1)", "batch, rows, columns = x.shape"),
+                              ("x.stride(-2)", "rows, columns = x.size()")):
+            report = self.refined(stride, shape=shape or "pass")
+            self.assertIn("compiled by Triton 9.9", report)
+            self.assertIn("R2: num_stages 3 -> 4 and 2", report, (stride, shape))
+        for stride, shape in (("x.stride(1)", ""), ("x.stride(-1)", "batch, rows, columns = x.shape"),
+                              ("x.stride(0)", "n, = x.shape"), ("x.stride(2)", "batch, rows, columns = x.size()")):
+            self.assertIn("is the same machine code as", self.refined(stride, shape=shape or "pass"), (stride, shape))
+
+    def test_what_is_not_known_is_named_in_order(self):
+        constants = ", ".join(f"C{number}: tl.constexpr" for number in range(5))
+        for _ in range(3):  # each Python hashes texts in a way of its own
+            report = self.refined("x.stride(0)", source=SOURCE.replace("B: tl.constexpr", f"{constants}, B: tl.constexpr"))
+            self.assertIn("the value of C0, C1, C2, C3, C4 is not known", report)
+
+    def test_a_launch_that_the_source_does_not_show(self):
+        metrics = self.folder / "m.json"
+        for bytes_, same in ((4096, True), (5120, True), (12288, False)):
+            metrics.write_text('{"kernel": {"launch__shared_mem_per_block": %d}}' % bytes_)
+            report = self.refined("x.stride(1)", "--metrics", str(metrics))
+            self.assertEqual("is the same machine code as" in report, same, report)
+            other = "a block has 4096 bytes of shared memory, and 12288 were profiled" in report
+            self.assertEqual(other, not same, report)
+
+
+if __name__ == "__main__":
+    main()
