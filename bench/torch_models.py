@@ -248,8 +248,6 @@ def measure(name, batch, workers, args):
             f"{kernels:.0f} kernels; error {row['error']:.2e}, same first {100 * row['same_top1']:.1f} %",
             flush=True,
         )
-    for one in workers:
-        one.end()
     return {"model": name, "batch": batch, "type": args.type, "size": args.size,
             "ways": {one.way: one.row for one in workers}}  # fmt: skip
 
@@ -366,6 +364,8 @@ def main():
                 os.makedirs(args.json, exist_ok=True)
                 with open(os.path.join(args.json, f"{name}-{args.type}.json"), "w", encoding="utf-8") as file:
                     json.dump({**head, **row}, file, indent=1)
+            for one in workers[name]:
+                one.end()
     return None
 
 
