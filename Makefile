@@ -30,7 +30,7 @@ tune: python
 # What is installed, and not the tests.
 install: setup
 	cmake --preset release
-	cmake --build --preset release --target convtune convtune_c convtune_cli
+	cmake --build --preset release --target convtune convtune_c convtune_torch convtune_cli
 	cmake --install build/release --prefix $(PREFIX)
 
 test: nvrtc python

@@ -2,22 +2,31 @@
 # package that find_package(convtune) reads. The command installs itself in cli/.
 include(CMakePackageConfigHelpers)
 
-# A wheel (pyproject.toml) holds the shared library and the command inside of the Python package, and none of the
-# links that a file's version goes by.
+# A wheel (pyproject.toml) holds the shared libraries and the command inside of the Python package, and none of the
+# links that a file's version goes by; GNU's OpenMP as well, which not every machine has, with its licence. It goes by
+# its own name there, so that a process has one of them: oneDNN's is then ours (docs/decisions/0003).
 if(SKBUILD)
-  set_property(TARGET convtune_c PROPERTY VERSION)
-  set_property(TARGET convtune_c PROPERTY SOVERSION)
-  install(TARGETS convtune_c LIBRARY DESTINATION convtune/lib COMPONENT python)
-  if(TARGET convtune_torch)
-    install(TARGETS convtune_torch LIBRARY DESTINATION convtune/lib COMPONENT python)
-  endif()
+  foreach(library IN ITEMS convtune_c convtune_torch)
+    set_property(TARGET ${library} PROPERTY VERSION)
+    set_property(TARGET ${library} PROPERTY SOVERSION)
+    set_property(TARGET ${library} PROPERTY INSTALL_RPATH $ORIGIN)
+    install(TARGETS ${library} LIBRARY DESTINATION convtune/lib COMPONENT python)
+  endforeach()
+  set_property(TARGET convtune_cli PROPERTY INSTALL_RPATH $ORIGIN/../lib)
   install(TARGETS convtune_cli RUNTIME DESTINATION convtune/bin COMPONENT python)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libgomp.so.1 OUTPUT_VARIABLE gomp OUTPUT_STRIP_TRAILING_WHITESPACE)
+  file(REAL_PATH "${gomp}" gomp)
+  if(EXISTS "${gomp}")
+    install(PROGRAMS ${gomp} DESTINATION convtune/lib RENAME libgomp.so.1 COMPONENT python)
+    install(FILES /usr/share/doc/libgomp1/copyright DESTINATION convtune/lib RENAME libgomp.copyright COMPONENT python OPTIONAL)
+    install(FILES /usr/share/common-licenses/GPL-3 DESTINATION convtune/lib RENAME libgomp.GPL-3 COMPONENT python OPTIONAL)
+  endif()
   return()
 endif()
 
 install(TARGETS convtune EXPORT convtuneTargets FILE_SET HEADERS)
 if(TARGET convtune_c)
-  install(TARGETS convtune_c EXPORT convtune_cTargets FILE_SET HEADERS)
+  install(TARGETS convtune_c convtune_torch EXPORT convtune_cTargets FILE_SET HEADERS)
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/cases/ DESTINATION ${CMAKE_INSTALL_DATADIR}/convtune/cases)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/THIRD_PARTY_NOTICES

@@ -28,6 +28,7 @@ class LeastRecentlyUsed(Generic[Value]):
         self._lock = threading.Lock()
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
         self._making: dict[Hashable, threading.Lock] = {}
+        self.cleared: list[Callable[[], object]] = []  # called with every clear()
 
     def get(self, key: Hashable) -> Value | None:
         with self._lock:
@@ -75,6 +76,8 @@ class LeastRecentlyUsed(Generic[Value]):
         with self._lock:
             dropped, self._values = self._values, OrderedDict()
         del dropped
+        for follow in self.cleared:
+            follow()
 
 
 class Packed:
@@ -138,7 +141,7 @@ class PackCache:
 
     def keep(
         self, w: Any, bias: Any, versions: Versions, convolution: Any, stream: int, memory: Any, pointer: int
-    ) -> None:
+    ) -> Packed:
         """`versions`: read before packing, so that a change meanwhile is seen by the next call. `memory`: what
         must live as long as `pointer` is used."""
         number, every = id(w), self._of
@@ -152,8 +155,9 @@ class PackCache:
 
             of = every[number] = (weakref.ref(w, drop), {})
             _shrink(every, self.weights)
-        of[1][id(bias), id(convolution), stream] = Packed(w, bias, versions, convolution, memory, pointer)
+        kept = of[1][id(bias), id(convolution), stream] = Packed(w, bias, versions, convolution, memory, pointer)
         _shrink(of[1], self.per_weight)
+        return kept
 
     def forget(self, w: Any) -> None:
         """The next call with that weight packs it."""

@@ -121,5 +121,5 @@ def packed_weights(
         return pack(convolution, w, bias, x, stream)
     memory, pointer = pack(convolution, w, bias, x, stream)
     if not (x.is_cuda and _of_a_compiled_graph(x.get_device(), stream)):
-        PACKS.keep(w, bias, versions, convolution, stream, memory, pointer)
+        return PACKS.keep(w, bias, versions, convolution, stream, memory, pointer), pointer
     return memory, pointer

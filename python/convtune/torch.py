@@ -28,9 +28,12 @@ from .caches import PACKS
 from .errors import InvalidArgument
 from .geometry import Padding, Steps, padding_of, steps_of
 from .tensors import check_like
+from .torch_how import how_text, read_how
+from .torch_native import LIBRARY as _library
+from .torch_native import conv2d_forward, forward, operator
 from .torch_run import activated, convolution_of, kernel, output_format, problem_of, pytorch_conv2d, run
 
-__all__ = ["conv2d", "convolution_of", "forget_packed", "problem_of"]
+__all__ = ["conv2d", "convolution_of", "forget_packed", "operator", "problem_of"]
 
 _float32 = torch.float32
 _plain = (Tensor, torch.nn.Parameter)
@@ -71,9 +74,25 @@ def _fake(
     return torch.empty((n, k, p, q), dtype=x.dtype, device=x.device, memory_format=output_format(x, weight))
 
 
-def _below(*arguments: Any) -> Tensor:
+def _fake_sum(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, *geometry: Any
+) -> Tensor:  # fmt: skip
+    y = _fake(x, weight, bias, *geometry)
+    if residual is not None:
+        _check(
+            residual.shape == y.shape,
+            lambda: f"residual has the shape {tuple(residual.shape)}; it must be {tuple(y.shape)}",
+        )
+    return y
+
+
+def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: str) -> Tensor:
+    return _fake_sum(x, weight, bias, residual, *read_how(how)[:4])
+
+
+def _below(x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
     with _below_autograd():
-        return _forward_operator(*arguments)  # type: ignore[no-any-return]
+        return conv2d_forward(x, weight, bias, None, how_text(*how, False))  # type: ignore[no-any-return]
 
 
 class _Convolution(torch.autograd.Function):
@@ -160,22 +179,19 @@ def _autocast(
     return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
 
 
-# conv2d_forward is what there is below autograd, and what graphs of torch.compile hold: one call of Python less.
-_library: Any = torch.library.Library("convtune", "DEF")  # type: ignore[no-untyped-call, unused-ignore]
-for _name in ("conv2d", "conv2d_forward"):
-    _library.define(
-        f"{_name}(Tensor x, Tensor weight, Tensor? bias, SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation, "
-        "SymInt groups, str precision='auto', str activation='none', str choices='', bool reuse=True) -> Tensor",
-        tags=(torch.Tag.pt2_compliant_tag,),
-    )
-    _library.impl(_name, kernel, "CPU")
-    _library.impl(_name, kernel, "CUDA")
-    torch.library.register_fake(f"convtune::{_name}", _fake, lib=_library)
+_library.define(
+    "conv2d(Tensor x, Tensor weight, Tensor? bias, SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation, "
+    "SymInt groups, str precision='auto', str activation='none', str choices='', bool reuse=True) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_library.impl("conv2d", kernel, "CPU")
+_library.impl("conv2d", kernel, "CUDA")
+torch.library.register_fake("convtune::conv2d", _fake, lib=_library)
+torch.library.register_fake("convtune::conv2d_forward", _fake_forward, lib=_library)
 _library.impl("conv2d", _autograd, "Autograd")
 _library.impl("conv2d", _autocast, "AutocastCPU")
 _library.impl("conv2d", _autocast, "AutocastCUDA")
 _operator: Any = torch.ops.convtune.conv2d.default
-_forward_operator: Any = torch.ops.convtune.conv2d_forward.default
 
 
 def is_plain(x: Tensor, weight: Tensor) -> bool:
@@ -206,7 +222,9 @@ def call(
     if _is_grad_enabled() and _records_gradients(x, weight, bias):
         rest = stride, padding, dilation, groups, precision, activation, choices, reuse
         return _with_gradients(x, weight, bias, *rest, run)
-    return run(x, weight, bias, stride, padding, dilation, groups, precision, activation, choices, reuse)
+    return forward(
+        x, weight, bias, None, stride, padding, dilation, groups, precision, activation, choices, reuse, False
+    )
 
 
 _warned: set[torch.dtype] = set()

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .torch import _fake, _is_ordinary, _library, _records_gradients
+from .torch import _fake_sum, _is_ordinary, _library, _records_gradients
+from .torch_how import how_text
+from .torch_native import conv2d_forward, forward
 from .torch_run import FUSED_TYPES, pytorch_conv2d, run
 
 __all__ = ["conv2d_fused"]
 
 _below_autograd: Any = torch._C._AutoDispatchBelowAutograd
-_check: Any = torch._check
 
 
 def _kernel(
@@ -38,25 +39,18 @@ def _autograd(
     recorded = _records_gradients(x, weight, bias) or (residual is not None and residual.requires_grad)
     if torch.is_grad_enabled() and recorded:
         return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation, residual)
+    how = stride, padding, dilation, groups, precision, activation, choices, True, True
     if _is_ordinary(x, weight):  # past the dispatcher, which would call Python a second time
-        return _kernel(x, weight, bias, residual, stride, padding, dilation, groups, precision, activation, choices)
+        return forward(x, weight, bias, residual, *how)
     with _below_autograd():
-        return conv2d_fused(  # type: ignore[no-any-return]
-            x, weight, bias, residual, stride, padding, dilation, groups, precision, activation, choices
-        )
+        return conv2d_forward(x, weight, bias, residual, how_text(*how))  # type: ignore[no-any-return]
 
 
 def _fake_fused(
     x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: Any, padding: Any, dilation: Any,
     groups: int, precision: str = "auto", activation: str = "none", choices: str = "",
 ) -> Tensor:  # fmt: skip
-    y = _fake(x, weight, bias, stride, padding, dilation, groups)
-    if residual is not None:
-        _check(
-            residual.shape == y.shape,
-            lambda: f"residual has the shape {tuple(residual.shape)}; it must be {tuple(y.shape)}",
-        )
-    return y
+    return _fake_sum(x, weight, bias, residual, stride, padding, dilation, groups)
 
 
 _library.define(

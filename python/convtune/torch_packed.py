@@ -9,24 +9,21 @@ A library in C++ (src/torch) has the kernel; the one here is for PyTorch before 
 
 from __future__ import annotations
 
-import ctypes
-import logging
-import os
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ._library import library_path
 from .caches import PLANS
 from .convolution import Convolution
 from .errors import InvalidArgument
 from .problem import Problem
-from .torch import _library
+from .torch_native import LIBRARY as _library
+from .torch_native import is_native
 from .torch_run import Planned, as_recorded, fingerprint, launched, refuse_in_capture
 
-__all__ = ["conv2d_packed", "is_native", "planned"]
+__all__ = ["conv2d_packed", "planned"]
 
 
 @lru_cache(4096)
@@ -75,27 +72,6 @@ def _fake(x: Tensor, packed: Tensor, residual: Tensor | None, plan: str) -> Tens
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=format)
 
 
-_library.define(
-    "conv2d_packed(Tensor x, Tensor packed, Tensor? residual, str plan) -> Tensor",
-    # How x lies decides whether it is copied: inductor must hand it over as it was traced.
-    tags=(torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)),
-)
-
-
-def _load() -> bool:
-    """Registers the kernel in C++; False where that cannot be."""
-    file = library_path().parent / "libconvtune_torch.so"
-    if not file.is_file() or os.environ.get("CONVTUNE_TORCH_OPERATOR") == "python":
-        return False
-    try:
-        ctypes.CDLL(str(file))
-    except OSError as why:  # of another PyTorch
-        logging.getLogger("convtune").info("the operator is Python's: %s", why)
-        return False
-    return True
-
-
-is_native = _load()
 if not is_native:
     _library.impl("conv2d_packed", _kernel, "CPU")
     _library.impl("conv2d_packed", _kernel, "CUDA")

@@ -221,10 +221,11 @@ def convolution_of(
 def run(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
-    residual: Tensor | None = None, types: Any = (_float32,),
+    residual: Tensor | None = None, types: Any = (_float32,), offer: Any = None,
 ) -> Tensor:  # fmt: skip
     """The operator on a CPU and on a GPU: no gradients, tensors with memory. `types`: of x, that are convtune's; a
-    float32 bias goes with each of them. `residual` has the output's shape and x's type."""
+    float32 bias goes with each of them. `residual` has the output's shape and x's type. `offer` is called with what
+    keeps the packed weights, their address, the stream, whether the kernel's tensors lie channels last, and y."""
     if x.dtype not in types or weight.dtype is not x.dtype:
         check_like(weight, "w", x)
         if bias is not None:
@@ -272,6 +273,8 @@ def run(
     else:
         kept, packed = packed_weights(convolution, weight, bias, x, stream)
     y = launched(planned, x, packed, residual, format, stream, lies)
+    if offer is not None:
+        offer(kept, packed, stream, planned.format is _channels_last, y)
     del kept  # freed in the order of the stream
     return y
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from .nn import Conv2d
 from .problem import Problem
 from .torch import call
-from .torch_run import FUSED_TYPES, activated, problem_of, pytorch_conv2d, run
+from .torch_native import forward
+from .torch_run import activated, problem_of, pytorch_conv2d
 
 __all__ = ["Fused", "FusedSides", "Sides", "random"]
 
@@ -117,5 +118,5 @@ class FusedSides:
         return y + 1 if fused.normed else y
 
     def convtune(self, line: str) -> Callable[[], Tensor]:
-        rest = *self.fused.how, "auto", self.fused.activation, line, True, self.residual, FUSED_TYPES
-        return lambda: run(self.x, self.weight, self.bias, *rest)
+        rest = self.residual, *self.fused.how, "auto", self.fused.activation, line, True, True
+        return lambda: forward(self.x, self.weight, self.bias, *rest)

@@ -15,7 +15,8 @@ from torch.fx import GraphModule, Node, Tracer
 
 from .torch import is_plain
 from .torch_folding import Fold, Folded
-from .torch_run import activated, run
+from .torch_native import forward
+from .torch_run import activated
 from .words import activation_text
 
 __all__ = ["Followers", "followers", "forget", "skip", "unskip", "with_followers"]
@@ -216,4 +217,4 @@ def with_followers(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None) 
         return y if leader.training else behind.pytorch(y)
     own = _folded_weights(module, x, weight, bias)
     how = module.stride, module._edges(), module.dilation, module.groups
-    return run(x, *own, *how, module.precision, behind.activation, module.choices)
+    return forward(x, *own, None, *how, module.precision, behind.activation, module.choices, True, False)

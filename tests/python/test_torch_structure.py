@@ -104,8 +104,8 @@ def test_fused_and_restored(made, won, monkeypatch):
     problems = {layer.names[0]: str(layer.problem) for layer in made.convtune_report.layers}
     assert "act=silu" in problems["stem.0"] and "act=clip:0:6" in problems["plain.0"]
     ran = []
-    original = torch_structure.run
-    monkeypatch.setattr(torch_structure, "run", lambda *a: ran.append(1) or original(*a))
+    original = torch_structure.forward
+    monkeypatch.setattr(torch_structure, "forward", lambda *a: ran.append(1) or original(*a))
     assert_near(answer(made), expected)
     assert len(ran) == 3 and list(made.state_dict()) == keys
     assert isinstance(made.stem[1], nn.BatchNorm2d) and isinstance(made.stem[2], nn.SiLU)

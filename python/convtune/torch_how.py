@@ -1,0 +1,40 @@
+"""What the operator below autograd does with its tensors, as the one text that graphs hold of it, which PyTorch hands over
+faster than lists. src/torch/how.h has its form."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+__all__ = ["how_text", "read_how"]
+
+
+@lru_cache(4096)
+def _text(*words: Any) -> str:
+    stride, padding, dilation, groups, precision, activation, choices, reuse, any_type = words
+    numbers = " ".join(str(int(one)) for one in (*stride, *padding, *dilation, groups))
+    text = f"{numbers} {precision} {activation} {'any' if any_type else 'f32'} {'reuse' if reuse else 'pack'}"
+    return f"{text}\n{choices}" if choices else text
+
+
+def how_text(
+    stride: Any, padding: Any, dilation: Any, groups: int, precision: str, activation: str, choices: str, reuse: bool,
+    any_type: bool,
+) -> str:  # fmt: skip
+    """`any_type`: float16 and bfloat16 are convtune's, too."""
+    try:
+        return _text(stride, padding, dilation, groups, precision, activation, choices, reuse, any_type)
+    except TypeError:  # lists, of the dispatcher
+        rest = groups, precision, activation, choices, reuse, any_type
+        return _text(tuple(stride), tuple(padding), tuple(dilation), *rest)
+
+
+@lru_cache(4096)
+def read_how(text: str) -> tuple[Any, ...]:
+    """(stride, padding, dilation, groups, precision, activation, choices, reuse, any_type)."""
+    line, _, choices = text.partition("\n")
+    words = line.split(" ")
+    numbers = tuple(map(int, words[:9]))
+    precision, activation, types, reuse = words[9:]
+    how = numbers[:2], numbers[2:6], numbers[6:8], numbers[8], precision, activation
+    return *how, choices, reuse == "reuse", types == "any"

@@ -1,0 +1,193 @@
+// convtune::conv2d_forward for PyTorch's dispatcher, all registrations, and what the Python package calls of
+// this library.
+#include <atomic>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <unordered_set>
+
+#include "convtune/torch.h"
+#include "torch/packed.h"
+#include "torch/preparing.h"
+#include "torch/running.h"
+#include "torch/stack.h"
+
+namespace convtune::torch {
+
+namespace {
+
+constexpr const char* kSchema =
+    "conv2d_forward(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, str how) -> Tensor";
+
+std::atomic<bool> python = false;  // convtune::conv2d_python is there to plan and pack
+
+Call read(const Value* stack) {
+  return {as_tensor(stack[0]), as_tensor(stack[1]), unboxed(stack[2]), unboxed(stack[3]), as_text(stack[4])};
+}
+
+// ---- Calls that are not in the table ----
+
+// Weights that no Python object stands for: Python took its packed weights back within the call that packed
+// them. Such a weight is C++'s own (a constant of AOTInductor), and what is packed of it is kept here.
+class Unowned {
+ public:
+  bool contains(const void* weight) {
+    const std::lock_guard guard(mutex_);
+    return weights_.contains(weight);
+  }
+  void insert(const void* weight) {
+    const std::lock_guard guard(mutex_);
+    if (weights_.size() >= 4096) weights_.clear();
+    weights_.insert(weight);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<const void*> weights_;
+};
+Unowned& unowned() {
+  static auto* const weights = new Unowned;
+  return *weights;
+}
+
+thread_local std::int64_t offered = 0;  // by Python, last
+thread_local std::string python_said;   // why its kernel failed
+
+void call_python(Arguments& arguments, const void* weight) {
+  Value* const stack = arguments.hand_on();
+  offered = 0;
+  python_said.clear();
+  if (shim->call_dispatcher("convtune::conv2d_python", "", stack, kVersion) != 0)
+    throw std::runtime_error(python_said.empty() ? "convtune::conv2d_python failed" : python_said);
+  if (offered != 0 && !Table::of_process().holds(offered)) unowned().insert(weight);
+}
+
+// y, where that call is ready; else none.
+Tensor ready(const Call& call) {
+  Form x;
+  if (!read_form(call.x, x) || !is_served(x)) return {};
+  void* const stream = current_stream(x);
+  if (is_capturing(x, stream)) return {};
+  const auto entry = Table::of_process().find(call, x, stream);
+  return entry ? run(entry->launch, call.x, call.residual) : Tensor{};
+}
+
+void conv2d_forward(Value* stack, std::uint64_t count, std::uint64_t) {
+  Arguments arguments(stack, count);
+  Tensor y;
+  {
+    const Call call = read(stack);
+    y = ready(call);
+    if (!y && python && !unowned().contains(identity(call.weight)))
+      return call_python(arguments, identity(call.weight));
+    if (!y) y = run(prepare(call)->launch, call.x, call.residual);
+  }
+  arguments.free();
+  stack[0] = as_value(y.release());
+}
+
+// The same, but none where it is not ready: for callers who can do without.
+void conv2d_ready(Value* stack, std::uint64_t count, std::uint64_t) {
+  Arguments arguments(stack, count);
+  Tensor y = ready(read(stack));
+  arguments.free();
+  stack[0] = y ? boxed(as_value(y.release())) : 0;
+}
+
+// ---- Registration ----
+
+std::string registered(bool defined) {
+  if (!find_shim()) return why_no_shim();
+  void* library = nullptr;  // never freed: that would take the operators back
+  if (!defined &&
+      (shim->library_init_fragment("convtune", __FILE__, __LINE__, &library) != 0 ||
+       shim->library_def(library, kSchema) != 0 || shim->library_def(library, kPackedSchema) != 0))
+    return "PyTorch does not take the operators' schemas: are they registered already?";
+  for (const char* const key : {"CPU", "CUDA"})
+    if (shim->library_init_impl("convtune", key, __FILE__, __LINE__, &library) != 0 ||
+        shim->library_impl(library, "conv2d_forward", conv2d_forward, kVersion) != 0 ||
+        shim->library_impl(library, "conv2d_packed", conv2d_packed, kVersion) != 0 ||
+        (defined && shim->library_impl(library, "conv2d_ready", conv2d_ready, kVersion) != 0))
+      return "PyTorch does not take the operators' kernels: are there others?";
+  return {};
+}
+
+}  // namespace
+}  // namespace convtune::torch
+
+using namespace convtune::torch;  // NOLINT: this file is that namespace's outer side
+
+extern "C" {
+
+const char* convtune_torch_register(void) {
+  static const std::string why = registered(false);
+  return why.empty() ? nullptr : why.c_str();
+}
+
+// ---- What the Python package calls; convtune/torch_native.py declares it ----
+
+CONVTUNE_API const char* convtune_torch_register_defined(void) {
+  static const std::string why = registered(true);
+  if (why.empty()) python = true;
+  return why.empty() ? nullptr : why.c_str();
+}
+
+// Puts a call that Python has planned, packed and run into the table, until `owner` drops it. Tensors are
+// their addresses in C++ ("_cdata"); those that are not there are null. `weight_version`, `bias_version`:
+// from before packing; `last`: the kernel's tensors lie channels last. False where it does not take it.
+CONVTUNE_API bool convtune_torch_offer(std::int64_t owner, const void* x, const void* weight,
+                                       const void* bias, const void* residual, const void* y, const char* how,
+                                       const convtune_convolution* convolution, const void* packed,
+                                       void* stream, bool last, std::int64_t weight_version,
+                                       std::int64_t bias_version, bool any_precision) {
+  try {
+    const auto handle = [](const void*& tensor) { return reinterpret_cast<TensorHandle>(&tensor); };
+    auto entry = std::make_shared<Entry>();
+    const Precision set = any_precision ? Precision{Entry::kAnyPrecision, true} : float32_precision();
+    Launch& launch = entry->launch;
+    if (!set.known || !read_form(handle(x), launch.x) || !read_form(handle(y), launch.y)) return false;
+    if (residual && !read_form(handle(residual), launch.residual)) return false;
+    entry->how = how;
+    entry->weight = Watched::of(handle(weight), weight_version);
+    entry->weight_sizes = read_sizes(handle(weight));
+    if (bias) entry->bias = Watched::of(handle(bias), bias_version);
+    entry->precision = set.number;
+    launch.convolution = convolution;
+    launch.packed = packed;
+    launch.stream = stream;
+    launch.last = last;
+    entry->owner = owner;
+    Table::of_process().drop(owner);
+    Table::of_process().add(std::move(entry));
+    offered = owner;
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+CONVTUNE_API void convtune_torch_drop(std::int64_t owner) {
+  Table::of_process().drop(owner);
+}
+// All calls are planned and packed anew.
+CONVTUNE_API void convtune_torch_clear(void) {
+  forget_plans();
+  for (const std::int64_t owner : Table::of_process().owners()) Table::of_process().drop(owner);
+}
+// How many calls are ready.
+CONVTUNE_API std::int64_t convtune_torch_size(void) {
+  return static_cast<std::int64_t>(Table::of_process().owners().size());
+}
+// Why Python's kernel fails, in this thread's call.
+CONVTUNE_API void convtune_torch_fail(const char* why) {
+  python_said = why;
+}
+// Whether a float32 tensor (1, 2, 3, 4) at that address in C++, with its numbers at `data`, is read as such.
+CONVTUNE_API bool convtune_torch_understands(const void* tensor, const void* data) {
+  Form form;
+  const auto handle = reinterpret_cast<TensorHandle>(&tensor);
+  return read_form(handle, form) && form.sizes == Sizes{1, 2, 3, 4} && form.dtype == shim->float32 &&
+         address(handle) == data;
+}
+
+}  // extern "C"

@@ -1,0 +1,108 @@
+#include "torch/packed.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "torch/running.h"
+#include "torch/stack.h"
+
+namespace convtune::torch {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw std::runtime_error("convtune::conv2d_packed: " + why);
+}
+
+struct Planned {
+  convtune_convolution* convolution = nullptr;  // never freed: a CUDA graph may have recorded it
+  convtune_problem problem = CONVTUNE_PROBLEM_INIT;
+  Sizes x{}, y{};
+  bool own_last = false, wanted_last = false;  // channels last: where it runs, and where y is to be
+  std::int64_t packed_bytes = 0;
+};
+
+// `plan`: fingerprint of the device, problem, layout, algorithm and config, by tabs (torch_run.choice_line).
+std::unique_ptr<Planned> make(const std::string& plan, const std::string& device) {
+  std::vector<std::string> fields(1);
+  for (const char letter : plan)
+    if (letter == '\t')
+      fields.emplace_back();
+    else
+      fields.back() += letter;
+  if (fields.size() != 5) refuse("'" + plan + "' is no plan of convtune's");
+  auto made = std::make_unique<Planned>();
+  convtune_problem& problem = made->problem;
+  check_face(convtune_problem_parse(fields[1].c_str(), &problem));
+  made->wanted_last = problem.layout == CONVTUNE_NHWC;
+  made->own_last = fields[2] == "nhwc";
+  problem.layout = made->own_last ? CONVTUNE_NHWC : CONVTUNE_NCHW;
+  made->x = {problem.n, problem.c, problem.h, problem.w};
+  std::int64_t p = 0, q = 0;
+  check_face(convtune_output_size(&problem, &p, &q));
+  made->y = {problem.n, problem.k, p, q};
+  check_face(
+      convtune_plan(&problem, device.c_str(), fields[3].c_str(), fields[4].c_str(), &made->convolution));
+  if (fingerprint(made->convolution) != fields[0])
+    refuse(device + " is another kind of device than the graph was compiled for, '" + fields[0] + "'");
+  made->packed_bytes = static_cast<std::int64_t>(convtune_packed_bytes(made->convolution));
+  return made;
+}
+
+const Planned& planned(std::string_view plan, const Form& x) {
+  constexpr std::size_t kDevices = 65;  // a CPU and GPUs
+  static std::shared_mutex mutex;
+  static auto* const known = new std::map<std::string, std::unique_ptr<Planned>, std::less<>>[kDevices];
+  const auto device = static_cast<std::size_t>(x.device_type == shim->cuda ? 1 + x.device_index : 0);
+  if (device >= kDevices) refuse("there are more GPUs than it counts");
+  {
+    const std::shared_lock lock(mutex);
+    if (const auto found = known[device].find(plan); found != known[device].end()) return *found->second;
+  }
+  const std::unique_lock lock(mutex);
+  if (const auto found = known[device].find(plan); found != known[device].end()) return *found->second;
+  const std::string text(plan);
+  return *known[device].emplace(text, make(text, device_text(x))).first->second;
+}
+
+Tensor answer(TensorHandle x, TensorHandle packed, TensorHandle residual, std::string_view plan) {
+  Form of_x, of_residual;
+  if (!read_form(x, of_x) || !is_served(of_x)) refuse("x is no image on a CPU or on an NVIDIA GPU");
+  const Planned& of = planned(plan, of_x);
+  std::int64_t bytes = 0;
+  check(shim->get_numel(packed, &bytes), "get_numel");
+  if (of_x.sizes != of.x || c_dtype(of_x.dtype) != of.problem.dtype || bytes < of.packed_bytes)
+    refuse("x or the packed weights are not of the plan '" + std::string(plan) + "'");
+  const bool added = residual && read_form(residual, of_residual) && of_residual.sizes == of.y &&
+                     of_residual.dtype == of_x.dtype;
+  if (added != (of.problem.residual != 0) || added != (residual != nullptr))
+    refuse("residual is not of the plan '" + std::string(plan) + "'");
+  Form y = of_x;
+  y.sizes = of.y;
+  const Launch launch = {.convolution = of.convolution,
+                         .packed = address(packed),
+                         .stream = current_stream(of_x),
+                         .x = of_x,
+                         .residual = of_residual,
+                         .y = dense(y, of.wanted_last),
+                         .last = of.own_last};
+  return run(launch, x, residual);
+}
+
+}  // namespace
+
+void conv2d_packed(Value* stack, std::uint64_t count, std::uint64_t) {
+  Arguments arguments(stack, count);
+  Tensor y = answer(as_tensor(stack[0]), as_tensor(stack[1]), unboxed(stack[2]), as_text(stack[3]));
+  arguments.free();
+  stack[0] = as_value(y.release());
+}
+
+}  // namespace convtune::torch

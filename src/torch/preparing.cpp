@@ -1,0 +1,236 @@
+#include "torch/preparing.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <string>
+
+#include "torch/how.h"
+#include "torch/running.h"
+
+namespace convtune::torch {
+
+namespace {
+
+using Convolution = std::shared_ptr<const convtune_convolution>;
+
+// Of entries that do the same and were never found: weights that are computed anew for every call. More of
+// them than a model has equal layers.
+constexpr std::size_t kSpared = 64;
+constexpr std::size_t kPlans = 1024;
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw std::runtime_error("convtune::conv2d_forward: " + why);
+}
+
+// Whether PyTorch takes the tensor to lie channels last: its strides fall in the order N, H, W, C.
+bool channels_last(const Form& form) {
+  const auto& [n, c, h, w] = form.sizes;
+  const auto& [of_n, of_c, of_h, of_w] = form.strides;
+  if (of_c == 0 || n == 0 || c == 0 || h == 0 || w == 0 || of_w < of_c * c) return false;
+  return of_h >= of_w * w && of_n >= of_h * h && of_h * h != of_c;
+}
+
+std::int32_t dtype_of(TensorHandle tensor) {
+  std::int32_t dtype = -1;
+  check(shim->get_dtype(tensor, &dtype), "get_dtype");
+  return dtype;
+}
+
+// "clip:0:6" into the problem.
+void set_activation(convtune_problem& problem, const std::string& text) {
+  const std::string name = text.substr(0, text.find(':'));
+  for (std::int32_t i = 0; const char* const usage = convtune_activation_usage(i); ++i) {
+    const std::string known(usage);
+    if (known.substr(0, known.find(':')) != name) continue;
+    problem.activation = i;
+    std::sscanf(text.c_str() + name.size(), ":%f:%f", &problem.alpha, &problem.beta);
+    return;
+  }
+  refuse("there is no activation \"" + text + "\"");
+}
+
+// What products of float32 may be on that device by PyTorch's setting.
+std::int32_t precision_of(const std::string& text, bool float32, bool on_gpu) {
+  if (text == "fp32") return CONVTUNE_FP32;
+  if (text == "tf32") return CONVTUNE_TF32;
+  if (text != "auto") refuse("there is no precision \"" + text + "\"");
+  if (!float32) return CONVTUNE_AUTOMATIC;
+  if (!on_gpu) return CONVTUNE_FP32;
+  constexpr std::int32_t kNone = 0, kIeee = 1;  // of at::Float32Precision
+  const Precision set = float32_precision();
+  return set.known && (set.number == kNone || set.number == kIeee) ? CONVTUNE_FP32 : CONVTUNE_TF32;
+}
+
+std::string text_of(convtune_status status, convtune_text& text) {
+  check_face(status);
+  std::string copied(text.data, text.size);
+  convtune_text_free(&text);
+  return copied;
+}
+
+Convolution plan(const convtune_problem& problem, const std::string& device, const char* algorithm,
+                 const char* config) {
+  convtune_convolution* made = nullptr;
+  check_face(convtune_plan(&problem, device.c_str(), algorithm, config, &made));
+  return {made, convtune_convolution_free};
+}
+
+// By the line of optimize() for that problem on that kind of device, where there is one: `problem` gets its
+// layout.
+Convolution chosen(convtune_problem& problem, const std::string& device, const How& how) {
+  Convolution usual = plan(problem, device, nullptr, nullptr);
+  if (how.choices.empty()) return usual;
+  convtune_text text{};
+  const std::string own = fingerprint(usual.get());
+  const std::string asked = text_of(convtune_problem_text(&problem, &text), text);
+  for (const auto& choice : how.choices) {
+    if (choice[0] != own || choice[1] != asked) continue;
+    convtune_problem proven = problem;
+    proven.layout = choice[2] == "nhwc" ? CONVTUNE_NHWC : CONVTUNE_NCHW;
+    convtune_convolution* made = nullptr;
+    if (convtune_plan(&proven, device.c_str(), choice[3].c_str(), choice[4].c_str(), &made) != CONVTUNE_OK)
+      continue;
+    problem = proven;
+    return {made, convtune_convolution_free};
+  }
+  return usual;
+}
+
+// Plans that were made, and those that CUDA graphs have recorded, which stay: nobody says how long one is
+// replayed.
+struct Plans {
+  std::mutex mutex;
+  std::map<std::string, std::pair<convtune_problem, Convolution>> made;
+  std::set<Convolution> recorded;
+};
+Plans& plans() {
+  static auto* const plans = new Plans;
+  return *plans;
+}
+
+Convolution planned(convtune_problem& problem, const std::string& device, const Call& call, const How& how,
+                    bool capturing) {
+  auto& [mutex, made, recorded] = plans();
+  convtune_text text{};
+  std::string key = text_of(convtune_problem_text(&problem, &text), text) + "\n" + device + "\n";
+  key += call.how;
+  const std::lock_guard guard(mutex);  // a plan may compile: others wait, and find it
+  auto found = made.find(key);
+  if (found == made.end()) {
+    if (capturing)
+      refuse(
+          "it has not run yet, and a CUDA graph is being recorded: a plan may have to compile. Run it once "
+          "before");
+    if (made.size() >= kPlans) made.clear();
+    Convolution convolution = chosen(problem, device, how);
+    found = made.emplace(key, std::pair(problem, std::move(convolution))).first;
+  }
+  problem = found->second.first;
+  if (capturing) recorded.insert(found->second.second);
+  return found->second.second;
+}
+
+}  // namespace
+
+void forget_plans() {
+  const std::lock_guard guard(plans().mutex);
+  plans().made.clear();
+}
+
+std::shared_ptr<const Entry> prepare(const Call& call) {
+  const How how = read_how(call.how);
+  auto entry = std::make_shared<Entry>();
+  Launch& launch = entry->launch;
+  Form weight;
+  if (!read_form(call.x, launch.x)) refuse("x must be (N, C, H, W)");
+  if (!read_form(call.weight, weight)) refuse("the weight must be (K, C/groups, R, S)");
+  const Form& x = launch.x;
+  if (weight.dtype != x.dtype) refuse("x and the weight are of different types");
+  if (weight.sizes[1] * how.groups != x.sizes[1])
+    refuse("x's channels are not those of the weight and the groups");
+  const bool on_gpu = x.device_type == shim->cuda, float32 = x.dtype == shim->float32;
+  if (!is_served(x))
+    refuse("x must be on a CPU, or on an NVIDIA GPU with libtorch_cuda loaded before convtune");
+  if (weight.device_type != x.device_type || weight.device_index != x.device_index)
+    refuse("x and the weight are on different devices");
+
+  convtune_problem problem = CONVTUNE_PROBLEM_INIT;
+  problem.n = x.sizes[0], problem.c = x.sizes[1], problem.h = x.sizes[2], problem.w = x.sizes[3];
+  problem.k = weight.sizes[0], problem.r = weight.sizes[2], problem.s = weight.sizes[3];
+  problem.groups = how.groups;
+  problem.stride_h = how.stride_h, problem.stride_w = how.stride_w;
+  problem.dilation_h = how.dilation_h, problem.dilation_w = how.dilation_w;
+  problem.pad_top = how.pad_top, problem.pad_left = how.pad_left;
+  problem.pad_bottom = how.pad_bottom, problem.pad_right = how.pad_right;
+  problem.dtype = c_dtype(x.dtype);
+  problem.precision = precision_of(how.precision, float32, on_gpu);
+  problem.bias = call.bias != nullptr;
+  problem.residual = call.residual != nullptr;
+  set_activation(problem, how.activation);
+  if (call.bias) {
+    std::int64_t dimensions = 0, *sizes = nullptr, *strides = nullptr;
+    check(shim->get_dim(call.bias, &dimensions), "get_dim");
+    check(shim->get_sizes(call.bias, &sizes), "get_sizes");
+    check(shim->get_strides(call.bias, &strides), "get_strides");
+    if (dimensions != 1 || sizes[0] != problem.k || (problem.k > 1 && strides[0] != 1))
+      refuse("the bias must be (K), one after the other");
+    if (const std::int32_t dtype = dtype_of(call.bias); dtype != x.dtype)
+      problem.bias_dtype = 1 + c_dtype(dtype);
+  }
+  const bool last = channels_last(x) || channels_last(weight);
+  problem.layout = last ? CONVTUNE_NHWC : CONVTUNE_NCHW;
+
+  launch.stream = current_stream(x);
+  const bool capturing = is_capturing(x, launch.stream);
+  entry->own = planned(problem, device_text(x), call, how, capturing);
+  launch.convolution = entry->own.get();
+  std::int64_t p = 0, q = 0;
+  check_face(convtune_output_size(&problem, &p, &q));
+
+  launch.last = problem.layout == CONVTUNE_NHWC;
+  launch.y = x;
+  launch.y.sizes = {problem.n, problem.k, p, q};
+  launch.y = dense(launch.y, last);
+  if (call.residual && (!read_form(call.residual, launch.residual) ||
+                        launch.residual.sizes != launch.y.sizes || launch.residual.dtype != x.dtype))
+    refuse("the residual must be of the output's shape and type");
+
+  Tensor of_weight;
+  const TensorHandle w = lying(call.weight, weight, dense(weight, false), of_weight);
+  Form bytes;
+  bytes.sizes = {1, 1, 1, static_cast<std::int64_t>(convtune_packed_bytes(launch.convolution))};
+  bytes = dense(bytes, false);
+  bytes.dtype = shim->uint8, bytes.device_type = x.device_type, bytes.device_index = x.device_index;
+  Tensor packed = Tensor::empty(bytes);  // PyTorch aligns it to 64 bytes on a CPU, to 512 on a GPU
+  launch.packed = address(packed.get());
+
+  const bool watched =
+      how.reuse && !capturing && counts_versions(call.weight) && (!call.bias || counts_versions(call.bias));
+  entry->weight_sizes = weight.sizes;
+  if (watched) {  // before packing, so that a change meanwhile is seen by the next call
+    entry->weight = Watched::of(call.weight, version(call.weight));
+    if (call.bias) entry->bias = Watched::of(call.bias, version(call.bias));
+    entry->kept.push_back(Tensor::sharing(call.weight));
+    if (call.bias) entry->kept.push_back(Tensor::sharing(call.bias));
+  }
+  check_face(convtune_pack(launch.convolution, address(w), call.bias ? address(call.bias) : nullptr,
+                           address(packed.get()), launch.stream));
+  entry->kept.push_back(std::move(packed));
+  if (of_weight) entry->kept.push_back(std::move(of_weight));
+  entry->how = call.how;
+  if (how.precision == "auto" && float32 && on_gpu) entry->precision = float32_precision().number;
+  if (watched) {
+    static std::atomic<std::int64_t> owners = 0;
+    entry->owner = --owners;
+    Table& table = Table::of_process();
+    table.add(entry);
+    if (const std::int64_t unused = table.unused_like(*entry, kSpared)) table.drop(unused);
+  }
+  return entry;
+}
+
+}  // namespace convtune::torch

@@ -1,0 +1,34 @@
+// One run: tensors as the kernel reads them, the launch, the answer. And what else is asked of the C face.
+#pragma once
+
+#include <string>
+
+#include "convtune/c.h"
+#include "torch/tensor.h"
+
+namespace convtune::torch {
+
+// A convolution with packed weights on tensors of these forms.
+struct Launch {
+  const convtune_convolution* convolution = nullptr;
+  const void* packed = nullptr;
+  void* stream = nullptr;
+  Form x, residual, y;  // as the call has them, and the answer; no residual: of no type
+  bool last = false;    // the kernel's lie channels last: what lies otherwise is copied
+};
+
+// What a kernel can read of a tensor that should lie as `wanted`: itself, or a copy, which `made` owns.
+TensorHandle lying(TensorHandle tensor, const Form& form, const Form& wanted, Tensor& made);
+
+// y, queued on the stream.
+Tensor run(const Launch& launch, TensorHandle x, TensorHandle residual);
+
+// Throws what the C face said where `status` is not 0.
+void check_face(convtune_status status);
+// What records of the convolution's device are kept under.
+std::string fingerprint(const convtune_convolution* convolution);
+// "cpu", "cuda:0"
+std::string device_text(const Form& x);
+std::int32_t c_dtype(std::int32_t dtype);  // of convtune/c.h; throws where there is none
+
+}  // namespace convtune::torch

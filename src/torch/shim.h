@@ -1,0 +1,70 @@
+// PyTorch's stable C functions as far as the operator needs them: declared here, found by name in the
+// libtorch that the process has loaded. So neither PyTorch's headers nor its libraries are needed to build,
+// and one binary serves every version from 2.10 on, which is the first that hands lists and texts to
+// operators of this interface. Names and types are facts of torch/csrc/inductor/aoti_torch/c/shim.h and
+// torch/csrc/stable/c/shim.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace convtune::torch {
+
+struct TensorOpaque;
+using TensorHandle = TensorOpaque*;  // owned by whoever got it
+using Value = std::uint64_t;         // an argument or result on an operator's stack, "StableIValue" there
+using Kernel = void(Value* stack, std::uint64_t inputs, std::uint64_t outputs);
+using Status = std::int32_t;  // 0, or it failed and has said why on the error stream
+
+struct Shim {
+  // Of tensors. Sizes and strides are borrowed.
+  Status (*get_sizes)(TensorHandle, std::int64_t** sizes);
+  Status (*get_strides)(TensorHandle, std::int64_t** strides);
+  Status (*get_numel)(TensorHandle, std::int64_t* numbers);
+  Status (*get_dim)(TensorHandle, std::int64_t* dimensions);
+  Status (*get_dtype)(TensorHandle, std::int32_t* dtype);
+  Status (*get_device_type)(TensorHandle, std::int32_t* type);
+  Status (*get_device_index)(TensorHandle, std::int32_t* index);
+  Status (*get_data_ptr)(TensorHandle, void** data);
+  Status (*new_tensor_handle)(TensorHandle, TensorHandle* another);
+  Status (*delete_tensor_object)(TensorHandle);
+  Status (*empty_strided)(std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
+                          std::int32_t dtype, std::int32_t device_type, std::int32_t device_index,
+                          TensorHandle* made);
+  // Of texts and lists on the stack.
+  Status (*string_c_str)(void* text, const char** data);
+  Status (*string_length)(void* text, std::size_t* length);
+  Status (*delete_string)(void* text);
+  // Of operators. The version is that of the interface which the caller was written for.
+  Status (*call_dispatcher)(const char* name, const char* overload, Value* stack, std::uint64_t version);
+  Status (*library_impl)(void* library, const char* name, Kernel* kernel, std::uint64_t version);
+  Status (*library_init_impl)(const char* space, const char* key, const char* file, std::uint32_t line,
+                              void** library);
+  Status (*library_init_fragment)(const char* space, const char* file, std::uint32_t line, void** library);
+  Status (*library_def)(void* library, const char* schema);
+  // What may not be there: null.
+  Status (*new_stable_ivalue)(Value**);                                   // since 2.13; before it is `new`
+  Status (*delete_stable_ivalue)(Value*);                                 // and `delete`
+  Status (*get_current_cuda_stream)(std::int32_t device, void** stream);  // of a PyTorch with CUDA, and
+  std::int32_t (*cuda_stream_is_capturing)(void* stream, std::int32_t* capturing);  // of its CUDA runtime
+  const void* (
+      *global_context)();  // at::globalContext and the precision of its convolutions: C++ names, which no
+  std::int32_t (*float32_precision)(const void* context, std::int32_t backend,
+                                    std::int32_t operation);  // ABI keeps
+  // The numbers of this libtorch.
+  std::int32_t float32, float16, bfloat16, uint8, cpu, cuda;
+};
+
+inline constexpr std::uint64_t kVersion = (std::uint64_t{2} << 56) | (std::uint64_t{10} << 48);
+
+// The functions, looked up at the first call; null where they are not there, and then `why_no_shim` says why.
+const Shim* find_shim();
+std::string why_no_shim();
+// The same where it was found before: every kernel runs behind that.
+extern const Shim* shim;
+
+// Throws std::runtime_error, which PyTorch hands on, with the name of what failed.
+void check(Status status, const char* what);
+
+}  // namespace convtune::torch

@@ -1,0 +1,69 @@
+// What the operator looks at of a tensor, read through the shim; and a tensor that is owned.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "torch/shim.h"
+
+namespace convtune::torch {
+
+using Sizes = std::array<std::int64_t, 4>;
+
+// How a tensor lies: two that are equal here differ in memory alone.
+struct Form {
+  Sizes sizes{}, strides{};
+  std::int32_t dtype = -1, device_type = -1, device_index = -1;
+  bool operator==(const Form&) const = default;
+};
+
+// The same sizes one after the other: channels last (NHWC), or first.
+Form dense(const Form& form, bool last);
+// Whether its strides are those; the stride of a single element says nothing.
+bool lies_as(const Form& form, const Form& wanted);
+
+// The tensor that a handle stands for: at::Tensor is one pointer, and a handle points to it. Equal for two
+// handles of one tensor.
+inline const void* identity(TensorHandle tensor) {
+  return *reinterpret_cast<const void* const*>(tensor);
+}
+
+// False where it has not four dimensions: then only the sizes that are there have been looked at.
+bool read_form(TensorHandle tensor, Form& form);
+Sizes read_sizes(TensorHandle tensor);  // of four dimensions; others are 0
+void* address(TensorHandle tensor);
+// How often the tensor was written to, as PyTorch counts; throws for one that was made in inference mode.
+std::int64_t version(TensorHandle tensor);
+bool counts_versions(TensorHandle tensor);
+
+// A tensor that this object owns, or none.
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(TensorHandle owned) : handle_(owned) {}
+  Tensor(Tensor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Tensor& operator=(Tensor&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Tensor() {
+    if (handle_) shim->delete_tensor_object(handle_);
+  }
+  static Tensor sharing(TensorHandle tensor);
+  static Tensor empty(const Form& form);
+
+  explicit operator bool() const { return handle_ != nullptr; }
+  TensorHandle get() const { return handle_; }
+  TensorHandle release() { return std::exchange(handle_, nullptr); }
+
+ private:
+  TensorHandle handle_ = nullptr;
+};
+
+// Whether x is on a CPU, or on a GPU of which this libtorch tells what is asked below.
+bool is_served(const Form& x);
+// The stream of x's device on which work is queued now; null on a CPU.
+void* current_stream(const Form& x);
+bool is_capturing(const Form& x, void* stream);
+}  // namespace convtune::torch

@@ -1,0 +1,299 @@
+"""The operator of graphs in C++ (libconvtune_torch): what it finds ready, when it does not, and programs without Python."""
+
+import gc
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from torch_support import assert_near, double_conv2d, each_device, on_gpu, tensors, torch
+
+import convtune
+import convtune.torch
+import convtune.torch_fused
+from convtune import _library, torch_native
+from convtune.caches import PACKS
+from convtune.torch_how import how_text, read_how
+
+ROOT = Path(__file__).resolve().parents[2]
+FORWARD = torch.ops.convtune.conv2d_forward.default
+HOW = (1, 1), (1, 1, 1, 1), (1, 1), 1, "auto", "relu", "", True, True
+TEXT = how_text(*HOW)
+
+pytestmark = pytest.mark.skipif(
+    not convtune.torch.operator.startswith("C++"), reason=f"the operator here is {convtune.torch.operator}"
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_ready():
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    convtune.clear_caches()
+    with torch.no_grad():
+        yield
+    torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.fixture
+def prepared(monkeypatch):
+    """The calls that Python had to prepare, so far."""
+    calls = []
+    prepare = torch_native._prepare
+    monkeypatch.setattr(torch_native, "_prepare", lambda *call: calls.append(call) or prepare(*call))
+    return calls
+
+
+def expected(x, w, bias, residual=None, padding=(1, 1, 1, 1)):
+    y = double_conv2d(x, w, bias, padding=padding)
+    return (y if residual is None else y + residual.double()).relu()
+
+
+def test_the_text_goes_both_ways():
+    for how in (HOW, ((2, 3), (0, 1, 2, 3), (1, 2), 4, "tf32", "clip:0:6", "a\tb\tnchw\tc\tx=1\nd\te\tnhwc\tf\t", False, False)):
+        assert read_how(how_text(*how)) == how
+    assert how_text([2, 3], [0, 1, 2, 3], [1, 2], *HOW[3:]) == how_text((2, 3), (0, 1, 2, 3), (1, 2), *HOW[3:])
+
+
+@each_device
+@pytest.mark.parametrize("residual", [False, True])
+def test_a_second_call_is_ready(device, residual, prepared):
+    x, w, bias = tensors(device, k=32)
+    z = torch.rand(2, 32, 13, 11, device=device) if residual else None
+    for _ in range(3):
+        assert_near(FORWARD(x, w, bias, z, TEXT), expected(x, w, bias, z))
+    assert len(prepared) == 1 and torch_native.size() == 1
+    other = torch.rand_like(x)  # other memory, the same form
+    assert_near(FORWARD(other, w, bias, z, TEXT), expected(other, w, bias, z))
+    assert len(prepared) == 1
+    larger = torch.rand(3, *x.shape[1:], device=device)
+    z = None if z is None else torch.rand(3, 32, 13, 11, device=device)
+    assert_near(FORWARD(larger, w, bias, z, TEXT), expected(larger, w, bias, z))
+    assert len(prepared) == 2 and torch_native.size() == 2
+
+
+@each_device
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda w: w.mul_(-0.5),
+        lambda w: w.set_(torch.rand_like(w)),
+        lambda w: setattr(w, "data", torch.rand_like(w)),
+        lambda w: w.transpose_(2, 3),
+        lambda w: w[1].zero_(),
+    ],
+    ids=["in place", "other memory", "other data", "other strides", "through a view"],
+)
+@pytest.mark.parametrize("which", ["weight", "bias"])
+def test_a_change_is_seen(device, change, which, prepared):
+    x, w, bias = tensors(device, k=32)
+    FORWARD(x, w, bias, None, TEXT)
+    if which == "bias" and change.__code__.co_names == ("transpose_",):
+        pytest.skip("a bias has one dimension")
+    change(w if which == "weight" else bias)
+    for _ in range(2):
+        assert_near(FORWARD(x, w, bias, None, TEXT), expected(x, w, bias))
+    assert len(prepared) == 2
+
+
+@each_device
+def test_another_tensor_in_the_same_memory_is_another(device):
+    """Freed and made again at once, an allocator gives the same address, and both have been written to as often."""
+    x, w, bias = tensors(device, k=32)
+    addresses = set()
+    for seed in range(8):
+        weight = tensors("cpu", k=32, seed=seed)[1].to(device)
+        addresses.add(weight.data_ptr())
+        assert_near(FORWARD(x, weight, bias, None, TEXT), expected(x, weight, bias))
+        del weight
+    assert torch_native.size() == 0, "a weight that went has left something behind"
+
+
+@each_device
+def test_what_is_ready_goes_with_its_weight_and_with_the_plans(device):
+    x, w, bias = tensors(device, k=32)
+    FORWARD(x, w, bias, None, TEXT)
+    assert torch_native.size() == 1
+    PACKS.forget(w)
+    assert torch_native.size() == 0
+    FORWARD(x, w, bias, None, TEXT)
+    convtune.set_cpu_threads(2)  # plans anew
+    assert torch_native.size() == 0
+    FORWARD(x, w, bias, None, TEXT)
+    del w
+    gc.collect()
+    assert torch_native.size() == 0
+
+
+@each_device
+def test_memory_that_lies_otherwise_is_not_taken_for_the_same(device, prepared):
+    x, w, bias = tensors(device, (2, 4, 12, 12), 4)
+    shifted = torch.cat([x.flatten(), x.flatten()])[1 : 1 + x.numel()].view(x.shape)
+    ways = [x, x.to(memory_format=torch.channels_last), x.transpose(2, 3), x.flip(0).flip(0)[:, :, 1:], shifted]
+    for one in ways * 2:
+        assert_near(FORWARD(one, w, bias, None, TEXT), expected(one, w, bias))
+        theirs = torch.conv2d(one, w, bias, padding=1)
+        assert FORWARD(one, w, bias, None, TEXT).stride() == theirs.stride()
+    z = torch.rand(2, 4, 12, 12, device=device)
+    for one in (z, z.to(memory_format=torch.channels_last), z.transpose(2, 3)) * 2:
+        assert_near(FORWARD(x, w, bias, one, TEXT), expected(x, w, bias, one))
+
+
+def test_eager_calls_use_it_too(prepared):
+    x, w, bias = tensors("cpu", k=32)
+    for _ in range(3):
+        assert_near(convtune.conv2d(x, w, bias, padding=1), double_conv2d(x, w, bias, padding=(1, 1, 1, 1)))
+    assert len(prepared) == 1
+    with torch.enable_grad():  # and no call that records gradients
+        y = convtune.conv2d(x, w.requires_grad_(), bias, padding=1)
+        assert y.requires_grad
+
+
+def test_tensors_of_inference_mode(prepared):
+    """Nobody counts their changes."""
+    with torch.inference_mode():
+        x, w, bias = tensors("cpu", k=32)
+        for _ in range(2):
+            assert_near(FORWARD(x, w, bias, None, TEXT), expected(x, w, bias))
+            w.mul_(2)
+    assert torch_native.size() == 0
+
+
+def test_what_is_wrong_is_said(capfd):
+    x, w, bias = tensors("cpu", k=32)
+    with pytest.raises(RuntimeError, match="x has 3 channels, but w has 5"):
+        FORWARD(x, torch.rand(32, 5, 3, 3), bias, None, TEXT)
+    with pytest.raises(RuntimeError, match="residual has the shape"):
+        FORWARD(x, w, bias, torch.rand(2, 32, 5, 5), TEXT)
+    assert_near(FORWARD(x, w, bias, None, TEXT), expected(x, w, bias))
+
+
+def test_threads_while_weights_change():
+    """Each of them calls with its own weight, writes to it, and lets it go; nobody gets another's answer."""
+    x = torch.rand(1, 8, 10, 10)
+    wrong = []
+
+    def work(seed):
+        for turn in range(30):
+            w = torch.full((16, 8, 3, 3), float(seed * 100 + turn + 1))
+            for _ in range(3):
+                if not torch.allclose(FORWARD(x, w, None, None, TEXT), torch.conv2d(x, w, padding=1), rtol=1e-3):
+                    wrong.append((seed, turn))
+                with torch.no_grad():
+                    w.mul_(1.5)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong and not any(thread.is_alive() for thread in threads)
+    assert torch_native.size() == 0
+
+
+@on_gpu
+def test_the_setting_of_precision_counts_in_each_call(prepared):
+    x, w, bias = tensors("cuda", (4, 32, 28, 28), 64)
+    answers = []
+    for allow in (False, True, False, True):
+        torch.backends.cudnn.allow_tf32 = allow
+        answers.append(FORWARD(x, w, bias, None, TEXT))
+        assert_near(answers[-1], expected(x, w, bias), tf32=allow)
+    assert torch.equal(answers[0], answers[2]) and torch.equal(answers[1], answers[3])
+    assert not torch.equal(answers[0], answers[1]) and len(prepared) == 2
+
+
+@on_gpu
+def test_streams_and_graphs(prepared):
+    x, w, bias = tensors("cuda", (4, 32, 28, 28), 64)
+    side = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            y = FORWARD(x, w, bias, None, TEXT)
+    side.synchronize()
+    assert_near(y, expected(x, w, bias))
+    assert len(prepared) == 1
+    FORWARD(x, w, bias, None, TEXT)
+    assert len(prepared) == 2  # packed by the stream that reads it
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = FORWARD(x, w, bias, None, TEXT)
+    for factor in (1, -2):
+        w.mul_(factor)  # a replay packs what the weight holds then
+        graph.replay()
+        assert_near(y, expected(x, w, bias))
+
+
+def test_without_the_library_it_is_pythons():
+    program = (
+        "import torch, convtune.torch; print(convtune.torch.operator);"
+        "x, w = torch.rand(1, 3, 8, 8), torch.rand(4, 3, 3, 3);"
+        f"y = torch.ops.convtune.conv2d_forward(x, w, None, None, {TEXT!r});"
+        "assert torch.allclose(y, torch.conv2d(x, w, padding=1).relu(), atol=1e-4)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "CONVTUNE_TORCH_OPERATOR": "python"},
+                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert done.returncode == 0 and done.stdout.startswith("Python: CONVTUNE_TORCH_OPERATOR"), done.stdout + done.stderr
+
+
+# ---- Without Python ----
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = convtune.nn.Conv2d(3, 32, 3, padding=1)
+        self.second = torch.nn.Conv2d(32, 32, 3, padding=1)
+
+    def forward(self, x):
+        y = self.first(x)
+        how = (1, 1), (1, 1, 1, 1), (1, 1), 1, "auto", "relu"
+        return 2 * torch.ops.convtune.conv2d_fused(y, self.second.weight, self.second.bias, y, *how)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++")
+    model, folder = Model().eval(), tmp_path_factory.mktemp("package")
+    with torch.no_grad():
+        exported = torch.export.export(model, (torch.rand(2, 3, 16, 16),))
+        path = torch._inductor.aoti_compile_and_package(exported, package_path=str(folder / "model.pt2"))
+    return model, path
+
+
+def test_a_package_of_aotinductor(package, prepared):
+    model, path = package
+    run = torch._inductor.aoti_load_package(path)
+    for seed in range(4):
+        x = tensors("cpu", (2, 3, 16, 16), seed=seed)[0]
+        assert torch.allclose(run(x), model(x), rtol=1e-4, atol=1e-4)
+    # Its constants are C++'s own, and yet packed only once: no call after the second was prepared by Python.
+    before = len(prepared)
+    run(x)
+    assert len(prepared) == before
+
+
+def test_a_program_in_cpp(package, tmp_path):
+    model, path = package
+    torch_folder, library = Path(torch.__file__).parent, _library.path.resolve().parent
+    if not (torch_folder / "include/ATen/ATen.h").is_file():
+        pytest.skip("PyTorch's headers are not installed")
+    folders = [f"-I{one}" for one in (ROOT / "include", torch_folder / "include", torch_folder / "include/torch/csrc/api/include")]
+    libraries = [f"-L{library}", "-lconvtune_torch", f"-L{torch_folder / 'lib'}", "-Wl,--no-as-needed", "-ltorch",
+                 "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_folder / 'lib'}:{library}"]  # fmt: skip
+    program = tmp_path / "serve_model"
+    subprocess.run(["g++", "-std=c++20", "-w", ROOT / "examples/serve_model.cpp", "-o", program, *folders, *libraries],
+                   check=True, timeout=300)  # fmt: skip
+    alone = subprocess.run([program], capture_output=True, text=True, timeout=60)
+    assert (alone.returncode, alone.stdout) == (0, "the operator agrees with PyTorch\n"), alone.stderr
+    served = subprocess.run([program, path, "2", "3", "16", "16"], capture_output=True, text=True, timeout=60)
+    assert served.returncode == 0, served.stderr
+    numbers = torch.tensor([float(one) for one in re.findall(r"\S+", served.stdout)])
+    assert_near(numbers, model(torch.ones(2, 3, 16, 16)).flatten()[:8])
