@@ -15,7 +15,7 @@ SECONDS = 60  # for an installation; it takes two
 
 PROGRAM = """
 import ctypes, sys, convtune
-from convtune._library import path
+from convtune._library import library_path
 from convtune.memory import HostMemory
 assert "site-packages" in convtune.__file__ and "numpy" not in sys.modules
 problem = convtune.Problem.parse("mb1ic1ih3oc1kh3ph1 bias=0")
@@ -26,7 +26,7 @@ convolution.pack_raw(ctypes.addressof(w), 0, packed.pointer)
 convolution.run_raw(ctypes.addressof(x), packed.pointer, ctypes.addressof(y))
 assert list(y) == [8, 12, 8, 12, 18, 12, 8, 12, 8], list(y)
 loaded = {line.split()[-1] for line in open("/proc/self/maps") if "libgomp" in line}
-assert loaded == {str(path.with_name("libgomp.so.1"))}, loaded
+assert loaded == {str(library_path().with_name("libgomp.so.1"))}, loaded
 try:
     convtune.torch
 except ImportError as why:

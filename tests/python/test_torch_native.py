@@ -282,7 +282,7 @@ def test_a_package_of_aotinductor(package, prepared):
 
 def test_a_program_in_cpp(package, tmp_path):
     model, path = package
-    torch_folder, library = Path(torch.__file__).parent, _library.path.resolve().parent
+    torch_folder, library = Path(torch.__file__).parent, _library.library_path().resolve().parent
     if not (torch_folder / "include/ATen/ATen.h").is_file():
         pytest.skip("PyTorch's headers are not installed")
     folders = [f"-I{one}" for one in (ROOT / "include", torch_folder / "include", torch_folder / "include/torch/csrc/api/include")]
