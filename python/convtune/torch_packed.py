@@ -4,7 +4,7 @@ that were packed before: what graphs of fixed sizes hold. A CUDA graph that pack
     y = torch.ops.convtune.conv2d_packed(x, packed, residual, plan)
 
 `plan` is a line of torch_run.choice_line, `packed` the memory that Packing made for it. There are no gradients.
-A library in C++ (src/torch) has the kernel; the one here is for PyTorch before 2.10, and where it was not built.
+A library in C++ (src/torch) has the kernel; the one here is for PyTorch before 2.10, and where it does not load.
 """
 
 from __future__ import annotations
