@@ -1,5 +1,5 @@
-"""What the operator below autograd does with its tensors, as the one text that graphs hold of it, which PyTorch hands over
-faster than lists. src/torch/how.h has its form."""
+"""What the operator below autograd does with its tensors, as the one text that graphs hold of it, which PyTorch hands
+over faster than lists. src/torch/how.h has its form."""
 
 from __future__ import annotations
 

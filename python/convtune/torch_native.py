@@ -1,8 +1,8 @@
 """The operators below autograd, which graphs hold, by C++ (libconvtune_torch) where that can be loaded, else by Python.
 
-C++ keeps a table of calls that are ready to run. What is not in it is planned, packed and run by Python (torch_run), which
-then offers it to the table and takes it out again when the packed weights go. So both compute the same, and a call
-that finds everything ready costs no Python: docs/decisions/0047-the-operator-in-cpp.md.
+C++ keeps a table of calls that are ready to run. What is not in it is planned, packed and run by Python (torch_run),
+which then offers it to the table and takes it out again when the packed weights go. So both compute the same, and a
+call that finds everything ready costs no Python: docs/decisions/0047-the-operator-in-cpp.md.
 """
 
 from __future__ import annotations

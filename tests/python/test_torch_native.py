@@ -1,4 +1,5 @@
-"""The operator of graphs in C++ (libconvtune_torch): what it finds ready, when it does not, and programs without Python."""
+"""The operator of graphs in C++ (libconvtune_torch): what it finds ready, when it does not, and programs without
+Python."""
 
 import gc
 import os
@@ -54,7 +55,8 @@ def expected(x, w, bias, residual=None, padding=(1, 1, 1, 1)):
 
 
 def test_the_text_goes_both_ways():
-    for how in (HOW, ((2, 3), (0, 1, 2, 3), (1, 2), 4, "tf32", "clip:0:6", "a\tb\tnchw\tc\tx=1\nd\te\tnhwc\tf\t", False, False)):
+    choices = "a\tb\tnchw\tc\tx=1\nd\te\tnhwc\tf\t"
+    for how in (HOW, ((2, 3), (0, 1, 2, 3), (1, 2), 4, "tf32", "clip:0:6", choices, False, False)):
         assert read_how(how_text(*how)) == how
     assert how_text([2, 3], [0, 1, 2, 3], [1, 2], *HOW[3:]) == how_text((2, 3), (0, 1, 2, 3), (1, 2), *HOW[3:])
 
@@ -285,7 +287,8 @@ def test_a_program_in_cpp(package, tmp_path):
     torch_folder, library = Path(torch.__file__).parent, _library.library_path().resolve().parent
     if not (torch_folder / "include/ATen/ATen.h").is_file():
         pytest.skip("PyTorch's headers are not installed")
-    folders = [f"-I{one}" for one in (ROOT / "include", torch_folder / "include", torch_folder / "include/torch/csrc/api/include")]
+    headers = torch_folder / "include"
+    folders = [f"-I{one}" for one in (ROOT / "include", headers, headers / "torch/csrc/api/include")]
     libraries = [f"-L{library}", "-lconvtune_torch", f"-L{torch_folder / 'lib'}", "-Wl,--no-as-needed", "-ltorch",
                  "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_folder / 'lib'}:{library}"]  # fmt: skip
     program = tmp_path / "serve_model"
