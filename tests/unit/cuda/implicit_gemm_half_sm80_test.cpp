@@ -234,7 +234,6 @@ TEST(ImplicitGemmHalfSm80, RefusesWithAReason) {
   expect_refusals(algorithm(), {{shape + rest, "this is 7.5", {7, 5}},
                                 {shape + " layout=nhwc", "f16, bf16"},
                                 {shape + " layout=nhwc dtype=bf16:bf16:f32", "f16, bf16"},
-                                {shape + " dtype=bf16", "NHWC"},
                                 {shape + rest + " dir=bwd_d", "forward"},
                                 {"mb2g2ic16ih32oc16kh3ph1" + rest, "group"},
                                 {"mb2ic12ih32oc16kh3ph1" + rest, "multiples of 8"},
