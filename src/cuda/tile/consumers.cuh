@@ -1,5 +1,5 @@
-// Warpgroups that multiply from a ring that another fills, for compute capability 9.0: how they take turns, and
-// which registers they have.
+// Warpgroups that multiply from a ring that another fills, for compute capability 9.0: how they take turns,
+// and which registers they have.
 #pragma once
 
 #include "cuda/ptx/sm90.cuh"
