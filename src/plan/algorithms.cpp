@@ -17,13 +17,27 @@ const std::vector<const Algorithm*>& algorithms(Device::Kind kind) {
     return table;
   }();
   static const std::vector<const Algorithm*> cuda_table = [] {
+    // A row an algorithm.
+    // clang-format off
     std::vector<const Algorithm*> table = {
-        &cuda::direct_fma_sm80(),     &cuda::direct_depthwise_half(),   &cuda::direct_depthwise_sm80(),
-        &cuda::direct_patch_sm90(),   &cuda::direct_body_sm90(),        &cuda::direct_stem_sm90(),
-        &cuda::direct_stem_sm80(),    &cuda::direct_stem_half(),        &cuda::direct_body_half_sm90(),
-        &cuda::direct_grouped_half(), &cuda::implicit_gemm_half_sm80(), &cuda::implicit_gemm_half_sm90(),
-        &cuda::implicit_gemm_sm90(),  &cuda::implicit_gemm_sm80(),      cuda::cudnn(),
-        &cuda::general_sm80()};
+        &cuda::direct_fma_sm80(),
+        &cuda::direct_depthwise_half(),
+        &cuda::direct_depthwise_sm80(),
+        &cuda::direct_patch_sm90(),
+        &cuda::direct_body_sm90(),
+        &cuda::direct_stem_sm90(),
+        &cuda::direct_stem_sm80(),
+        &cuda::direct_stem_half(),
+        &cuda::direct_body_half_sm90(),
+        &cuda::direct_grouped_half(),
+        &cuda::implicit_gemm_half_sm80(),
+        &cuda::implicit_gemm_half_sm90(),
+        &cuda::implicit_gemm_sm90(),
+        &cuda::implicit_gemm_sm80(),
+        cuda::cudnn(),
+        &cuda::general_sm80(),
+    };
+    // clang-format on
     std::erase(table, nullptr);  // cuDNN, where it is not found
     return table;
   }();
