@@ -34,8 +34,11 @@ operator = ""  # "C++: FILE", or "Python: why not C++"
 
 def _load() -> Any:
     """libconvtune_torch, which lies beside the library of the C face; ImportError says why not."""
-    if os.environ.get("CONVTUNE_TORCH_OPERATOR") == "python":
+    asked = os.environ.get("CONVTUNE_TORCH_OPERATOR")
+    if asked == "python":
         raise ImportError("CONVTUNE_TORCH_OPERATOR=python")
+    if asked != "c++" and torch.cuda.is_available():  # tested on CPUs: to go when its tests have passed on a GPU
+        raise ImportError("C++ has not been tested with GPUs; CONVTUNE_TORCH_OPERATOR=c++ takes it all the same")
     path = _library.library_path().with_name("libconvtune_torch.so")
     if not path.is_file():
         raise ImportError(f"{path} is not there")

@@ -244,6 +244,14 @@ def test_without_the_library_it_is_pythons():
     assert done.returncode == 0 and done.stdout.startswith("Python: CONVTUNE_TORCH_OPERATOR"), done.stdout + done.stderr
 
 
+def test_where_there_is_a_gpu_it_is_pythons_unless_asked():
+    program = "import torch; torch.cuda.is_available = lambda: True; import convtune.torch; print(convtune.torch.operator)"
+    for asked, begins in (("", "Python: C++ has not been tested with GPUs"), ("c++", "C++: ")):
+        done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "CONVTUNE_TORCH_OPERATOR": asked},
+                              capture_output=True, text=True, timeout=120)  # fmt: skip
+        assert done.returncode == 0 and done.stdout.startswith(begins), done.stdout + done.stderr
+
+
 # ---- Without Python ----
 
 
