@@ -87,7 +87,7 @@ def main():
     if arguments.once:
         print(json.dumps(measure(arguments.device)))
         return
-    found = {"": [], "python": []}
+    found = {"c++": [], "python": []}
     for _ in range(arguments.rounds):
         for kind, results in found.items():
             done = subprocess.run(
@@ -95,10 +95,11 @@ def main():
                 env={**os.environ, "CONVTUNE_TORCH_OPERATOR": kind},
             )  # fmt: skip
             results.append(json.loads(done.stdout.splitlines()[-1]))
-    print(f"{arguments.device}, PyTorch {found[''][0]['torch']}, {arguments.rounds} rounds; {found[''][0]['operator']}")
+    native = found["c++"][0]
+    print(f"{arguments.device}, PyTorch {native['torch']}, {arguments.rounds} rounds; {native['operator']}")
     print(f"{'us a call':42} {'C++':>8} {'Python':>8}")
-    for row in found[""][0]["rows"]:
-        native, python = (statistics.median(one["rows"][row] for one in found[kind]) for kind in ("", "python"))
+    for row in found["c++"][0]["rows"]:
+        native, python = (statistics.median(one["rows"][row] for one in found[kind]) for kind in ("c++", "python"))
         print(f"{row:42} {native:8.2f} {python:8.2f}", flush=True)
 
 

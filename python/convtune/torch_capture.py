@@ -82,6 +82,9 @@ def _entries(graph: Graph) -> list[int]:
             return False
         return value.device.type in _DEVICES and value.is_contiguous() and not wants_channels_last(value)
 
+    calls = [node.target for node in graph.nodes if node.op == "call_function"]
+    if any(getattr(getattr(call, "_schema", None), "is_mutable", False) for call in calls):
+        return []  # what is written to an input would be written to its copy
     convolutions = graph.find_nodes(op="call_function", target=aten.convolution.default)
     if not convolutions or not all(is_turned(node.args[0]) for node in convolutions):  # type: ignore[arg-type]
         return []

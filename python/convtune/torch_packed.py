@@ -4,7 +4,8 @@ that were packed before: what graphs of fixed sizes hold. A CUDA graph that pack
     y = torch.ops.convtune.conv2d_packed(x, packed, residual, plan)
 
 `plan` is a line of torch_run.choice_line, `packed` the memory that Packing made for it. There are no gradients.
-A library in C++ (src/torch) has the kernel; the one here is for PyTorch before 2.10, and where it does not load.
+A library in C++ (src/torch) has the kernel; the one here is for PyTorch before 2.10, where that does not load, and for
+GPUs so far.
 """
 
 from __future__ import annotations
@@ -54,13 +55,18 @@ def planned(plan: str, index: int) -> Planned:
 def _kernel(x: Tensor, packed: Tensor, residual: Tensor | None, plan: str) -> Tensor:
     of = planned(plan, x.get_device() if x.is_cuda else -1)
     convolution: Any = of.convolution
-    if x.shape != of.input_shape or packed.numel() < convolution.packed_bytes:
+    if x.shape != of.input_shape or x.dtype is not of.dtype or packed.numel() < convolution.packed_bytes:
         raise InvalidArgument(
-            f"x has the shape {tuple(x.shape)} and there are {packed.numel()} bytes of packed weights; {plan!r} takes "
-            f"{of.input_shape} and {convolution.packed_bytes}"
+            f"x is {x.dtype} of the shape {tuple(x.shape)} and there are {packed.numel()} bytes of packed weights; "
+            f"{plan!r} takes {of.dtype}, {of.input_shape} and {convolution.packed_bytes}"
         )
     if residual is not None and (residual.shape != of.output_shape or residual.dtype is not x.dtype):
-        raise InvalidArgument(f"residual has the shape {tuple(residual.shape)}; it must be {of.output_shape}")
+        raise InvalidArgument(
+            f"residual is {residual.dtype} of the shape {tuple(residual.shape)}; it must be {x.dtype}, {of.output_shape}"
+        )
+    for other in (packed,) if residual is None else (packed, residual):
+        if other.device != x.device:
+            raise InvalidArgument(f"x is on {x.device}, and its packed weights or residual on {other.device}")
     stream = as_recorded(convolution, x)
     return launched(of, x, packed.data_ptr(), residual, of.wanted, stream)
 

@@ -40,6 +40,7 @@ __all__ = [
 _float32 = torch.float32
 # Of tensors that the fused operator computes by convtune.
 FUSED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+_DTYPES = dict(zip(("f32", "f16", "bf16"), FUSED_TYPES))
 _contiguous, _channels_last = torch.contiguous_format, torch.channels_last
 # Of a PyTorch built with CUDA.
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
@@ -103,10 +104,11 @@ class Planned:
     `apart`, what runs without the activation, and PyTorch's activation after it; `format`: in which memory format it
     reads and writes, `wanted`: in which the problem's y lies. `apart` also leaves a residual to PyTorch."""
 
-    __slots__ = ("apart", "convolution", "format", "input_shape", "output_shape", "wanted")
+    __slots__ = ("apart", "convolution", "dtype", "format", "input_shape", "output_shape", "wanted")
 
     def __init__(self, convolution: Convolution | None, problem: Problem, apart: bool = False) -> None:
         self.convolution, self.apart = convolution, apart
+        self.dtype = _DTYPES[problem.dtype.partition(":")[0]]
         self.input_shape = (problem.n, problem.c, problem.h, problem.w)
         self.output_shape = (problem.n, problem.k, *problem.output_size)
         nhwc = convolution is not None and convolution.problem.layout == "nhwc"

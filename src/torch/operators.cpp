@@ -150,7 +150,10 @@ CONVTUNE_API bool convtune_torch_offer(std::int64_t owner, const void* x, const 
     entry->how = how;
     entry->weight = Watched::of(handle(weight), weight_version);
     entry->weight_sizes = read_sizes(handle(weight));
-    if (bias) entry->bias = Watched::of(handle(bias), bias_version);
+    if (bias) {
+      entry->bias = Watched::of(handle(bias), bias_version);
+      entry->kept.push_back(Tensor::sharing(handle(bias)));  // or its address becomes another's
+    }
     entry->precision = set.number;
     launch.convolution = convolution;
     launch.packed = packed;

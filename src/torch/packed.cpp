@@ -78,10 +78,11 @@ Tensor answer(TensorHandle x, TensorHandle packed, TensorHandle residual, std::s
   const Planned& of = planned(plan, of_x);
   std::int64_t bytes = 0;
   check(shim->get_numel(packed, &bytes), "get_numel");
-  if (of_x.sizes != of.x || c_dtype(of_x.dtype) != of.problem.dtype || bytes < of.packed_bytes)
+  if (of_x.sizes != of.x || c_dtype(of_x.dtype) != of.problem.dtype || bytes < of.packed_bytes ||
+      !on_device_of(packed, of_x))
     refuse("x or the packed weights are not of the plan '" + std::string(plan) + "'");
   const bool added = residual && read_form(residual, of_residual) && of_residual.sizes == of.y &&
-                     of_residual.dtype == of_x.dtype;
+                     of_residual.dtype == of_x.dtype && of_residual.on_device_of(of_x);
   if (added != (of.problem.residual != 0) || added != (residual != nullptr))
     refuse("residual is not of the plan '" + std::string(plan) + "'");
   Form y = of_x;

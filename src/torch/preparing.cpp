@@ -176,6 +176,7 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
     check(shim->get_dim(call.bias, &dimensions), "get_dim");
     check(shim->get_sizes(call.bias, &sizes), "get_sizes");
     check(shim->get_strides(call.bias, &strides), "get_strides");
+    if (!on_device_of(call.bias, x)) refuse("the bias must be on x's device");
     if (dimensions != 1 || sizes[0] != problem.k || (problem.k > 1 && strides[0] != 1))
       refuse("the bias must be (K), one after the other");
     if (const std::int32_t dtype = dtype_of(call.bias); dtype != x.dtype)
@@ -195,9 +196,10 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
   launch.y = x;
   launch.y.sizes = {problem.n, problem.k, p, q};
   launch.y = dense(launch.y, last);
-  if (call.residual && (!read_form(call.residual, launch.residual) ||
-                        launch.residual.sizes != launch.y.sizes || launch.residual.dtype != x.dtype))
-    refuse("the residual must be of the output's shape and type");
+  if (call.residual &&
+      (!read_form(call.residual, launch.residual) || launch.residual.sizes != launch.y.sizes ||
+       launch.residual.dtype != x.dtype || !launch.residual.on_device_of(x)))
+    refuse("the residual must be of the output's shape and type, on its device");
 
   Tensor of_weight;
   const TensorHandle w = lying(call.weight, weight, dense(weight, false), of_weight);

@@ -31,6 +31,13 @@ bool read_form(TensorHandle tensor, Form& form) {
   return true;
 }
 
+bool on_device_of(TensorHandle tensor, const Form& other) {
+  Form form;
+  check(shim->get_device_type(tensor, &form.device_type), "get_device_type");
+  check(shim->get_device_index(tensor, &form.device_index), "get_device_index");
+  return form.on_device_of(other);
+}
+
 Sizes read_sizes(TensorHandle tensor) {
   std::int64_t dimensions = 0, *sizes = nullptr;
   check(shim->get_dim(tensor, &dimensions), "get_dim");

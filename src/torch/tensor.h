@@ -16,7 +16,12 @@ struct Form {
   Sizes sizes{}, strides{};
   std::int32_t dtype = -1, device_type = -1, device_index = -1;
   bool operator==(const Form&) const = default;
+  bool on_device_of(const Form& other) const {
+    return device_type == other.device_type && device_index == other.device_index;
+  }
 };
+// Whether a tensor of any dimensions is on that one's device.
+bool on_device_of(TensorHandle tensor, const Form& other);
 
 // The same sizes one after the other: channels last (NHWC), or first.
 Form dense(const Form& form, bool last);

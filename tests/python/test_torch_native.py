@@ -116,6 +116,17 @@ def test_another_tensor_in_the_same_memory_is_another(device):
 
 
 @each_device
+def test_another_bias_in_the_same_memory_is_another(device):
+    x, w, _ = tensors(device, k=32)
+    base = torch.rand(32, device=device)
+    for _ in range(200):
+        base.add_(1)
+        bias = base.data  # another tensor of the same memory, never written to
+        assert_near(FORWARD(x, w, bias, None, TEXT), expected(x, w, bias))
+        del bias
+
+
+@each_device
 def test_what_is_ready_goes_with_its_weight_and_with_the_plans(device):
     x, w, bias = tensors(device, k=32)
     FORWARD(x, w, bias, None, TEXT)
@@ -245,7 +256,7 @@ def test_without_the_library_it_is_pythons():
 
 
 def test_where_there_is_a_gpu_it_is_pythons_unless_asked():
-    program = "import torch; torch.cuda.is_available = lambda: True; import convtune.torch; print(convtune.torch.operator)"
+    program = "import torch; torch.cuda.device_count = lambda: 1; import convtune.torch; print(convtune.torch.operator)"
     for asked, begins in (("", "Python: C++ has not been tested with GPUs"), ("c++", "C++: ")):
         done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "CONVTUNE_TORCH_OPERATOR": asked},
                               capture_output=True, text=True, timeout=120)  # fmt: skip

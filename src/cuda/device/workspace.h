@@ -25,8 +25,9 @@ class Workspace {
     std::unique_lock<std::mutex> lock;
   };
   // So many bytes at a multiple of 256; nothing where none are asked for. Where the stream is being captured
-  // they are this plan's own while it lives: the graph may be replayed beside whatever runs then. The device
-  // must be current. Throws Error{unsupported} where memory is short.
+  // they are this plan's own while it lives: the graph may be replayed beside whatever runs then, but for
+  // other graphs with this plan that were captured from the same stream, which have the same. The device must
+  // be current. Throws Error{unsupported} where memory is short.
   Hold at_least(std::size_t bytes, Stream stream);
 
   struct Block {
