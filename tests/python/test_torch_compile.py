@@ -437,6 +437,15 @@ def test_half_precision_is_channels_last_inside(graphs, monkeypatch, dtype):
         y, expected = compiled(model)(x), model(x)
     assert y.stride() == expected.stride() and (y - expected).abs().max() < 0.05
 
+    class Writes(Views):  # to its input, not to a copy of it
+        def forward(self, x):
+            return self.convolution(x.mul_(2))
+
+    model = Writes().to(dtype)
+    with torch.no_grad():
+        y, expected = compiled(model)(first := x.clone()), model(second := x.clone())
+    assert torch.equal(first, second) and (y - expected).abs().max() < 0.05
+
 
 @pytest.mark.parametrize("may_run_twice", [False, True])
 def test_the_look_at_the_weights_may_come_after_the_launch(may_run_twice):
@@ -511,7 +520,7 @@ def test_packed(device, dtype, channels_last):
         assert y.stride() == x.stride() and (y.double() - expected).abs().max() < tolerance * expected.abs().max()
     elsewhere = "another device" + plan[plan.index("\t") :]
     for wrong in ((x[:1], packed, z, plan), (x, packed[:8], z, plan), (x, packed, z[:1], plan), (x, packed, z, "plan"),
-                  (x, packed, z, elsewhere)):  # fmt: skip
+                  (x, packed, z, elsewhere), (x.double(), packed, z, plan)):  # fmt: skip
         for operator in (conv2d_packed, torch_packed._kernel):
             with pytest.raises((convtune.InvalidArgument, RuntimeError)):
                 operator(*wrong)
