@@ -30,6 +30,9 @@ constexpr Meaning kVariables[] = {
     {"CONVTUNE_NVRTC", "The file of NVIDIA's run-time compiler, where it is not found by itself."},
     {"CONVTUNE_NVML", "The file of NVIDIA's management library, which tells why a GPU's clock is lowered."},
     {"CONVTUNE_LIBRARY", "The file of the library that Python loads, in place of its own."},
+    {"CONVTUNE_TORCH_OPERATOR",
+     "python or c++: whose the operators of PyTorch's compiled graphs are; else C++'s on CPUs, Python's with "
+     "a GPU."},
     {"CONVTUNE_KERNEL_DIR",
      "Read GPU kernels below this folder, a copy of src/, to edit them without a build."},
     {"CONVTUNE_CAPABILITY", "8.0: treat GPUs as of this lower compute capability, to see what those get."},
