@@ -96,8 +96,10 @@ class Work {
     y_ = gpu_.allocate(bytes());
     gpu_.synchronize(nullptr);
   }
-  void run(Stream stream = nullptr) const {
-    convolution_.run({.x = x_.get(), .y = y_.get()}, weights_, stream);
+  // Backwards: from y to x, which must be as large.
+  void run(Stream stream = nullptr, bool backwards = false) const {
+    void *const from = backwards ? y_.get() : x_.get(), *const to = backwards ? x_.get() : y_.get();
+    convolution_.run({.x = from, .y = to}, weights_, stream);
   }
   void clear() const {
     const ConvProblem& a = convolution_.problem();
@@ -226,6 +228,35 @@ TEST_F(ConvolutionOnAGpu, IsCapturedInAGraph) {
     graphs.destroy_exec(ready);
     graphs.destroy(graph);
   });
+}
+
+// Layers one after the other, each on the tensor that the one before it wrote and into the one that that one
+// read: their kernels may overlap, and must neither read nor write too early.
+TEST_F(ConvolutionOnAGpu, LayersBehindOneAnotherKeepTheirOrder) {
+  for (const char* line :
+       {"mb2ic64ih28oc64kh3ph1", "mb2ic64ih28oc64kh3ph1 dtype=bf16 layout=nhwc",
+        "mb2ic64ih28oc64kh3ph1 dtype=bf16", "mb1ic320ih6oc320kh3ph1 layout=nhwc dtype=bf16",
+        "g64mb2ic64ih28oc64kh3ph1", "g64mb2ic64ih28oc64kh7ph3 dtype=bf16 layout=nhwc",
+        "g4mb2ic64ih28oc64kh3ph1 dtype=bf16 layout=nhwc", "mb2ic3ih64oc3kh3ph1"})
+    for (const Algorithm* algorithm : algorithms(Device::Kind::cuda)) {
+      const ConvProblem problem = parse_problem(line);
+      if (!algorithm->supports(resolve_on_first(problem), device_info(kFirst))) continue;
+      SCOPED_TRACE(std::string(algorithm->name()) + " on " + line);
+      const Work work(plan(problem, kFirst, std::string(algorithm->name())), 1);
+      const OwnStream stream(kFirst.index);
+      const DeviceScope scope(kFirst.index);
+      const auto outputs = [&](bool waits) {
+        work.new_input(1);
+        for (int layer = 0; layer < 8; ++layer) {
+          work.run(stream.get(), layer % 2 == 1);
+          if (waits) check(driver().cuStreamSynchronize(stream.get()), "waiting");
+        }
+        check(driver().cuStreamSynchronize(stream.get()), "waiting");
+        return work.output();
+      };
+      const std::vector<float> expected = outputs(true);
+      for (int round = 0; round < 20; ++round) EXPECT_TRUE(outputs(false) == expected) << "round " << round;
+    }
 }
 
 TEST_F(ConvolutionOnAGpu, RunsOnTwoStreamsAtOnce) {

@@ -60,7 +60,7 @@ class CudaBackendTest : public testing::Test {
   Backend& gpu() const { return convtune::backend(info_.device); }
   CompileJob job(const std::string& name) const { return {kSource, {}, {}, info_.isa, {name}}; }
   Kernel load(const std::string& name, std::size_t dynamic_smem_bytes = 0) const {
-    return {info_.device.index, compile(job(name)), name, dynamic_smem_bytes};
+    return {info_.device.index, compile(job(name)), name, {.dynamic_smem_bytes = dynamic_smem_bytes}};
   }
   std::shared_ptr<void> on_gpu(const std::vector<float>& values) const {
     auto memory = gpu().allocate(values.size() * sizeof(float));
@@ -251,7 +251,7 @@ TEST_F(CudaBackendTest, AKernelMayGoWhileItsWorkIsQueued) {
   check(driver().cuEventCreate(&end, 0), "making an event");
   check(driver().cuEventRecord(end, stream), "recording an event");
   EXPECT_EQ(query(end), kNotReady) << "letting go of a kernel has waited for its work";
-  for (int i = 0; i < 300; ++i) Kernel(info_.device.index, other, "scale<Config{.factor = 2}>");
+  for (int i = 0; i < 300; ++i) Kernel(info_.device.index, other, "scale<Config{.factor = 2}>", {});
   check(driver().cuStreamSynchronize(stream), "waiting");
   std::vector<float> expected = counted(kCount);
   for (float& value : expected) value *= 5;

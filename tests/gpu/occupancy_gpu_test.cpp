@@ -98,7 +98,8 @@ TEST_F(OccupancyGpu, AgreesWithTheDriver) {
   const CompiledModule module = compile(job);
   for (const std::string& name : job.kernels) {
     const std::int64_t most = target_.smem_per_block - module.kernel(name).static_smem_bytes;
-    const Kernel kernel(device_.device.index, module, name, static_cast<std::size_t>(most));
+    const Kernel kernel(device_.device.index, module, name,
+                        {.dynamic_smem_bytes = static_cast<std::size_t>(most)});
     for (const int threads :
          {1, 32, 33, 64, 96, 128, 160, 192, 224, 256, 288, 320, 384, 448, 512, 576, 640, 768, 896, 1024})
       for (const std::int64_t bytes : {0, 1, 100, 1000, 3000, 7168, 9000, 16'000, 24'000, 33'000, 48'000,
@@ -132,7 +133,8 @@ TEST_F(OccupancyGpu, AgreesForRealCandidates) {
     const KernelLaunch& launch = chosen[i].kernel_launch();
     const std::string& name = jobs[i].kernels[LaunchPlan::kRun];
     const CompiledModule module = with_kernel(*compiled[i].module, jobs[i], name);
-    const Kernel kernel(device_.device.index, module, name, launch.dynamic_smem_bytes);
+    const Kernel kernel(device_.device.index, module, name,
+                        {.dynamic_smem_bytes = launch.dynamic_smem_bytes});
     compare(kernel, static_cast<int>(launch.block.x), static_cast<std::int64_t>(launch.dynamic_smem_bytes));
   }
   report();

@@ -48,7 +48,7 @@ std::vector<Products> products_of(ComputeCapability capability) {
 
 double measure_flops_per_second(Backend& backend, const CompiledModule& module, const Products& products) {
   const DeviceInfo& info = backend.info();
-  const Kernel kernel(info.device.index, module, products.kernel);
+  const Kernel kernel(info.device.index, module, products.kernel, {});
   const auto blocks = static_cast<unsigned>(info.units * kernel.blocks_per_unit(products.threads, 0));
   const std::shared_ptr<void> results =
       backend.allocate(std::size_t{blocks} * products.threads * sizeof(float));

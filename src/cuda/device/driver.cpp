@@ -79,7 +79,7 @@ std::string bind_all(Driver& driver, GetProcAddress* get) {
   bind(driver.cuFuncGetAttribute, "cuFuncGetAttribute");
   bind(driver.cuFuncSetAttribute, "cuFuncSetAttribute");
   bind(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
-  bind(driver.cuLaunchKernel, "cuLaunchKernel");
+  bind(driver.cuLaunchKernelEx, "cuLaunchKernelEx");
   bind(driver.cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled", false);
   bind(driver.cuTensorMapEncodeIm2col, "cuTensorMapEncodeIm2col", false);
   return missing;

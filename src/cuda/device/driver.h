@@ -24,6 +24,20 @@ using CUfunction = struct CUfunc_st*;
 using CUstream = struct CUstream_st*;
 using CUevent = struct CUevent_st*;
 
+// CUlaunchAttribute and CUlaunchConfig of cuda.h.
+struct LaunchAttribute {
+  int id = 0;
+  std::int32_t padding = 0;
+  int value[16] = {};  // a union of 64 bytes
+};
+struct LaunchConfig {
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1, block_x = 1, block_y = 1, block_z = 1;
+  unsigned dynamic_smem_bytes = 0;
+  CUstream stream = nullptr;
+  LaunchAttribute* attributes = nullptr;
+  unsigned attribute_count = 0;
+};
+
 // The functions, by the names that cuda.h gives them, in the form that they have in CUDA 12.0.
 struct Driver {
   CUresult (*cuInit)(unsigned flags);
@@ -66,9 +80,7 @@ struct Driver {
   CUresult (*cuFuncSetAttribute)(CUfunction, int attribute, int value);
   CUresult (*cuOccupancyMaxActiveBlocksPerMultiprocessor)(int* blocks, CUfunction, int threads,
                                                           std::size_t dynamic_smem_bytes);
-  CUresult (*cuLaunchKernel)(CUfunction, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                             unsigned block_y, unsigned block_z, unsigned dynamic_smem_bytes, CUstream,
-                             void** arguments, void** extra);
+  CUresult (*cuLaunchKernelEx)(const LaunchConfig*, CUfunction, void** arguments, void** extra);
   // Tensor maps for TMA; the enums of cuda.h as int. Null with a driver that has none.
   CUresult (*cuTensorMapEncodeTiled)(void* map_of_128_bytes, int data_type, std::uint32_t rank, void* address,
                                      const std::uint64_t* extents, const std::uint64_t* strides_bytes,

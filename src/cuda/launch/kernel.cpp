@@ -1,4 +1,4 @@
-// cuModuleLoadData and cuLaunchKernel, on the primary context.
+// cuModuleLoadData and cuLaunchKernelEx, on the primary context.
 #include "cuda/launch/kernel.h"
 
 #include <deque>
@@ -11,8 +11,11 @@
 namespace convtune::cuda {
 namespace {
 
-// CUfunction_attribute, by its values in cuda.h.
-constexpr int kMaxDynamicSharedSizeBytes = 8;
+// CUfunction_attribute and CUlaunchAttributeID, by their values in cuda.h.
+constexpr int kBinaryVersion = 6, kMaxDynamicSharedSizeBytes = 8;
+constexpr int kProgrammaticStreamSerialization = 6;
+// CUDA 12.3 is the first that keeps overlapping launches in a graph.
+constexpr int kOldestDriverThatOverlaps = 12030;
 constexpr CUresult kInvalidImage = 200, kNoBinaryForGpu = 209;
 
 // Never destroyed: at the program's end the driver may be gone before the last kernel.
@@ -45,19 +48,23 @@ std::shared_ptr<CUmod_st> load(int device, const std::string& cubin, const std::
 
 }  // namespace
 
-Kernel::Kernel(int device, const CompiledModule& module, const std::string& name,
-               std::size_t dynamic_smem_bytes, Loaded loaded)
+Kernel::Kernel(int device, const CompiledModule& module, const std::string& name, const Options& options)
     : device_(device), resources_(module.kernel(name)) {
   const DeviceScope scope(device);
   std::optional<BesideCapture> beside;
-  if (loaded == Loaded::in_a_run) beside.emplace();
-  module_ = load(device, module.cubin, name, loaded);
+  if (options.loaded == Loaded::in_a_run) beside.emplace();
+  module_ = load(device, module.cubin, name, options.loaded);
   check(driver().cuModuleGetFunction(&function_, module_.get(), resources_.symbol.c_str()),
         "finding {} in its module", name);
   // Asked for in every case: it makes a driver that loads lazily load now, and not in the first launch.
   check(driver().cuFuncSetAttribute(function_, kMaxDynamicSharedSizeBytes,
-                                    static_cast<int>(dynamic_smem_bytes)),
-        "allowing {} {} bytes of shared memory a block", name, dynamic_smem_bytes);
+                                    static_cast<int>(options.dynamic_smem_bytes)),
+        "allowing {} {} bytes of shared memory a block", name, options.dynamic_smem_bytes);
+  int capability = 0;  // of the machine code, 10 times the major number and the minor one
+  check(driver().cuFuncGetAttribute(&capability, kBinaryVersion, function_), "asking what {} is compiled for",
+        name);
+  overlaps_ =
+      options.waits_for_earlier_grids && capability >= 90 && driver().version >= kOldestDriverThatOverlaps;
 }
 
 int Kernel::blocks_per_unit(unsigned threads, std::size_t dynamic_smem_bytes) const {
@@ -72,9 +79,18 @@ int Kernel::blocks_per_unit(unsigned threads, std::size_t dynamic_smem_bytes) co
 void Kernel::launch_with(Extent3 grid, Extent3 block, std::size_t dynamic_smem_bytes, Stream stream,
                          const void** arguments) const {
   const DeviceScope scope(device_);
-  check(driver().cuLaunchKernel(function_, grid.x, grid.y, grid.z, block.x, block.y, block.z,
-                                static_cast<unsigned>(dynamic_smem_bytes), static_cast<CUstream>(stream),
-                                const_cast<void**>(arguments), nullptr),
+  LaunchAttribute overlaps{.id = kProgrammaticStreamSerialization, .value = {1}};
+  const LaunchConfig config{.grid_x = grid.x,
+                            .grid_y = grid.y,
+                            .grid_z = grid.z,
+                            .block_x = block.x,
+                            .block_y = block.y,
+                            .block_z = block.z,
+                            .dynamic_smem_bytes = static_cast<unsigned>(dynamic_smem_bytes),
+                            .stream = static_cast<CUstream>(stream),
+                            .attributes = &overlaps,
+                            .attribute_count = overlaps_ ? 1u : 0u};
+  check(driver().cuLaunchKernelEx(&config, function_, const_cast<void**>(arguments), nullptr),
         "launching {} with {}x{}x{} blocks of {}x{}x{} threads and {} bytes of shared memory",
         resources_.kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, dynamic_smem_bytes);
 }

@@ -18,10 +18,15 @@ class Kernel {
  public:
   // In a run a stream may be being captured, which nothing must disturb.
   enum class Loaded { at_build, in_a_run };
-  // The kernel that the module's job called `name`. Up to dynamic_smem_bytes of shared memory may be asked
-  // for at a launch, above the usual 48 KiB too. Throws Error when the driver refuses.
-  Kernel(int device, const CompiledModule& module, const std::string& name,
-         std::size_t dynamic_smem_bytes = 0, Loaded loaded = Loaded::at_build);
+  struct Options {
+    std::size_t dynamic_smem_bytes = 0;  // what a launch may ask for, at most; above the usual 48 KiB too
+    Loaded loaded = Loaded::at_build;
+    // Its code calls wait_for_earlier_grids() (cuda/ptx/grid.cuh): its blocks may begin while the kernel
+    // before it on the stream still runs, where device and driver can do that, also in a CUDA graph.
+    bool waits_for_earlier_grids = false;
+  };
+  // The kernel that the module's job called `name`. Throws Error when the driver refuses.
+  Kernel(int device, const CompiledModule& module, const std::string& name, const Options& options);
 
   const KernelResources& resources() const { return resources_; }
   // How many blocks of this size a multiprocessor holds at once, as the driver counts.
@@ -44,6 +49,7 @@ class Kernel {
   KernelResources resources_;
   std::shared_ptr<CUmod_st> module_;  // retired with the last copy
   CUfunction function_ = nullptr;
+  bool overlaps_ = false;
 };
 
 // Fills device memory with so many words. Returns as soon as the work is queued.

@@ -38,16 +38,19 @@ struct KernelExecutable::Kernels {
   Kernels(const LaunchPlan& plan, int index, const CompiledPlan& made)
       : device(index),
         runs(plan, device, made.job, made.module, Kernel::Loaded::at_build),
-        pack(device, made.module, made.job.kernels[LaunchPlan::kPack]) {}
+        pack(device, made.module, made.job.kernels[LaunchPlan::kPack], {}) {}
 
   // Those that a run launches.
   struct Runs {
     Runs(const LaunchPlan& plan, int device, const CompileJob& job, const CompiledModule& module,
          Kernel::Loaded loaded)
-        : run(device, module, job.kernels[LaunchPlan::kRun], plan.kernel_launch().dynamic_smem_bytes,
-              loaded) {
+        : run(device, module, job.kernels[LaunchPlan::kRun],
+              {.dynamic_smem_bytes = plan.kernel_launch().dynamic_smem_bytes,
+               .loaded = loaded,
+               .waits_for_earlier_grids = true}) {
       if (job.kernels.size() > LaunchPlan::kAddUp)
-        add_up.emplace(device, module, job.kernels[LaunchPlan::kAddUp], 0, loaded);
+        add_up.emplace(device, module, job.kernels[LaunchPlan::kAddUp],
+                       Kernel::Options{.loaded = loaded, .waits_for_earlier_grids = true});
     }
     const Kernel& at(std::size_t kernel) const { return kernel == LaunchPlan::kAddUp ? *add_up : run; }
 

@@ -18,7 +18,8 @@ Transpose::Transpose(const DeviceInfo& device, const Transposition& what) : what
         ErrorKind::unsupported,
         fmt::format("transposing {} matrices of {} by {} takes {} blocks, and a launch has at most {}",
                     what.batch, what.rows, what.cols, what.blocks(), Transposition::kMostBlocks));
-  kernel_.emplace(device.device.index, compile(what.job(device.isa)), what.kernel());
+  kernel_.emplace(device.device.index, compile(what.job(device.isa)), what.kernel(),
+                  Kernel::Options{.waits_for_earlier_grids = true});
 }
 
 void Transpose::run(const void* input, void* output, Stream stream) const {

@@ -2,6 +2,7 @@
 // kernel. One block a tile; neighbouring threads read along a row and write along a column. Extents are
 // arguments here: such a kernel waits for memory, and few are compiled.
 #include "cuda/launch/transpose_tile.h"
+#include "cuda/ptx/grid.cuh"
 
 namespace convtune {
 
@@ -23,6 +24,7 @@ template <TransposeConfig config, class Element>
 __global__ void __launch_bounds__(TransposeConfig::kThreads)
     transpose(const Element* __restrict__ input, Element* __restrict__ output, long long rows, long long cols,
               unsigned row_tiles, unsigned col_tiles) {
+  ptx::wait_for_earlier_grids();
   constexpr int kRows = config.tile_rows, kCols = config.tile_cols, kPitch = config.pitch();
   __shared__ unsigned tile[kRows * kPitch];  // a bank an element, narrow ones too
   const TransposePlace first(kRows, kCols, rows, cols, row_tiles, col_tiles);
@@ -50,6 +52,7 @@ template <class Element, int cols_of_tile>
 __global__ void __launch_bounds__(WideTranspose<sizeof(Element), cols_of_tile>::kThreads)
     transpose_wide(const Element* __restrict__ input, Element* __restrict__ output, long long rows,
                    long long cols, unsigned row_tiles, unsigned col_tiles) {
+  ptx::wait_for_earlier_grids();
   using T = WideTranspose<sizeof(Element), cols_of_tile>;
   constexpr int kPieces = T::kWords / 4;
   __shared__ __align__(16) unsigned tile[T::kCols * T::kWords];

@@ -20,6 +20,7 @@
 // multiplies: weights that are not finite would make NaN of its zeros. A flag tells of them, and outputs are
 // then computed one by one.
 #include "cuda/algorithms/direct_body_half_sm90/store.cuh"
+#include "cuda/ptx/grid.cuh"
 #include "cuda/ptx/wgmma_half_shared.cuh"
 #include "cuda/tile/consumers.cuh"
 #include "cuda/tile/pack.cuh"
@@ -212,6 +213,7 @@ __global__ void __cluster_dims__(config.cluster, 1, 1) __launch_bounds__(config.
     ptx::cluster_sync();
   else
     __syncthreads();
+  ptx::wait_for_earlier_grids(packed);
   const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
   if (warpgroup == config.consumers) {
     if constexpr (R::kMove) ptx::leave_registers<R::kLoading>();

@@ -20,6 +20,7 @@
 // A stage in which a number is not finite is flagged: the tile is computed again from the tensors as they
 // came, in fp32 and with no padding. So are all where a weight is not finite.
 #include "cuda/algorithms/direct_body_sm90/store.cuh"
+#include "cuda/ptx/grid.cuh"
 #include "cuda/tile/pack.cuh"
 
 namespace convtune::direct_body_sm90 {
@@ -119,6 +120,7 @@ __global__ void __launch_bounds__(config.threads(), 1)
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
+  ptx::wait_for_earlier_grids(packed);
   const int warpgroup = __shfl_sync(0xffffffff, thread / 128, 0);
   if (warpgroup < config.consumers())
     consume<config>(x, packed, y, smem, warpgroup);

@@ -18,6 +18,7 @@
 // A zero makes NaN of an infinity outside of the filter, as of padding's zero and an infinite weight. A tile
 // with a NaN among its sums is computed again from the tensors as they came.
 #include "cuda/algorithms/direct_depthwise_half/config.h"
+#include "cuda/ptx/grid.cuh"
 #include "cuda/ptx/sm80.cuh"
 #include "cuda/tile/exact.cuh"
 #include "cuda/tile/pack.cuh"
@@ -305,6 +306,7 @@ template <DirectDepthwiseHalf config>
 __global__ void __launch_bounds__(config.threads(), config.blocks)
     direct_depthwise_half(const void* __restrict__ x, const float* __restrict__ packed,
                           const void* __restrict__ residual, void* __restrict__ y) {
+  ptx::wait_for_earlier_grids(packed);
   constexpr ConvExtents a = config.conv;
   constexpr Packed kPacked = config.packed();
   extern __shared__ __align__(128) unsigned char smem[];

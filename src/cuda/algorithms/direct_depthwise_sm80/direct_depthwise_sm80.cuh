@@ -14,6 +14,7 @@
 // Products are real ones, so numbers that are not finite spread as they should; only an infinite weight must
 // not meet the zeros of the padding. pack() flags such weights, and all is then computed by exact_sum.
 #include "cuda/algorithms/direct_depthwise_sm80/config.h"
+#include "cuda/ptx/grid.cuh"
 #include "cuda/ptx/sm80.cuh"
 #include "cuda/tile/exact.cuh"
 #include "cuda/tile/pack.cuh"
@@ -311,6 +312,7 @@ template <DirectDepthwiseSm80 config>
 __global__ void __launch_bounds__(config.threads(), config.blocks)
     direct_depthwise_sm80(const void* __restrict__ x, const float* __restrict__ packed,
                           const void* __restrict__ residual, void* __restrict__ y) {
+  ptx::wait_for_earlier_grids(packed);
   constexpr ConvExtents a = config.conv;
   constexpr Packed kPacked = config.packed();
   using Element = typename Stored<a.x_type>::Type;

@@ -14,6 +14,7 @@
 // Products are real ones, so numbers that are not finite spread as they should; only an infinite weight must
 // not meet the zeros of the padding. pack() flags such weights, and all is then computed by exact_sum.
 #include "cuda/algorithms/direct_fma_sm80/store.cuh"
+#include "cuda/ptx/grid.cuh"
 #include "cuda/tile/exact.cuh"
 #include "cuda/tile/pack.cuh"
 
@@ -214,6 +215,7 @@ __device__ __noinline__ void compute_exactly(const float* __restrict__ x, const 
 template <DirectFmaSm80 config>
 __global__ void __launch_bounds__(config.threads())
     direct_fma_sm80(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y) {
+  ptx::wait_for_earlier_grids(packed);
   extern __shared__ __align__(16) float memory[];
   constexpr auto kAt = config.smem();
   constexpr Packed kPacked = config.packed();

@@ -16,6 +16,7 @@
 // A zero makes NaN of another group's infinity, as of padding's zero and an infinite weight. A tile with a
 // NaN among its sums is computed again from the tensors as they came.
 #include "cuda/algorithms/direct_grouped_half/config.h"
+#include "cuda/ptx/grid.cuh"
 #include "cuda/ptx/sm80.cuh"
 #include "cuda/tile/constants.cuh"
 #include "cuda/tile/exact.cuh"
@@ -298,6 +299,7 @@ template <DirectGroupedHalf config>
 __global__ void __launch_bounds__(config.threads(), config.blocks)
     direct_grouped_half(const void* __restrict__ x, const float* __restrict__ packed,
                         const void* __restrict__ residual, void* __restrict__ y) {
+  ptx::wait_for_earlier_grids(packed);
   constexpr ConvExtents a = config.conv;
   constexpr Packed kPacked = config.packed();
   constexpr DirectGroupedHalf::Smem kSmem = config.smem();

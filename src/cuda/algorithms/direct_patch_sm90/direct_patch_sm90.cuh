@@ -19,6 +19,7 @@
 // A block stays on its multiprocessor and takes tile after tile. A warp that meets a number that is not
 // finite computes its positions again from the tensors as they came.
 #include "cuda/algorithms/direct_patch_sm90/store.cuh"
+#include "cuda/ptx/grid.cuh"
 #include "cuda/tile/pack.cuh"
 #include "cuda/tile/ring.cuh"
 #include "cuda/tile/walk.cuh"
@@ -187,6 +188,7 @@ __global__ void __launch_bounds__(config.threads(), 1)
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
+  ptx::wait_for_earlier_grids(packed);
   const int warpgroup = __shfl_sync(0xffffffff, thread / 128, 0);
   // Registers of a block of four warpgroups are 128 a thread; the one that loads needs fewer.
   constexpr bool kShares = config.consumers == 3;

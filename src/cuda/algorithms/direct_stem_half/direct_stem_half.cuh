@@ -14,6 +14,7 @@
 #pragma once
 
 #include "cuda/algorithms/direct_stem_half/store.cuh"
+#include "cuda/ptx/grid.cuh"
 #include "cuda/tile/exact.cuh"
 #include "cuda/tile/pack.cuh"
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -257,6 +258,7 @@ template <DirectStemHalf config>
 __global__ void __launch_bounds__(config.threads(), config.blocks)
     direct_stem_half(const void* __restrict__ x, const float* __restrict__ packed,
                      const void* __restrict__ residual, void* __restrict__ y) {
+  ptx::wait_for_earlier_grids(packed);
   constexpr Packed kPacked = config.packed();
   constexpr DirectStemHalf::Smem kSmem = config.smem();
   constexpr int kFilterBlocks = config.filter_blocks(), kWeightBytes = 2 * config.weight_halves();

@@ -17,6 +17,7 @@
 // A block that meets a number that is not finite computes all of its outputs from the tensors as they came
 // (tile/exact.cuh).
 #include "cuda/algorithms/direct_stem_sm80/store.cuh"
+#include "cuda/ptx/grid.cuh"
 #include "cuda/tile/pack.cuh"
 
 namespace convtune::direct_stem_sm80 {
@@ -100,6 +101,7 @@ template <DirectStemSm80 config>
 __global__ void __launch_bounds__(config.threads(), config.blocks)
     direct_stem_sm80(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y,
                      int multiprocessors, int delay) {
+  ptx::wait_for_earlier_grids(packed);
   extern __shared__ __align__(128) float memory[];
   constexpr Packed kPacked = config.packed();
   // Blocks that begin together stay together, and load, multiply and store at the same time all over the

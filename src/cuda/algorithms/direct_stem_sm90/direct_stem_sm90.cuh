@@ -23,6 +23,7 @@
 // again at the end, from the tensors as they came, in fp32 and with no padding.
 #include "cuda/algorithms/direct_stem_sm90/load.cuh"
 #include "cuda/algorithms/direct_stem_sm90/store.cuh"
+#include "cuda/ptx/grid.cuh"
 #include "cuda/tile/exact.cuh"
 #include "cuda/tile/pack.cuh"
 
@@ -172,6 +173,7 @@ template <DirectStemSm90 config>
 __global__ void __launch_bounds__(config.threads(), 1)
     direct_stem_sm90(const __grid_constant__ Maps maps, int in_boxes, const float* __restrict__ x,
                      const float* __restrict__ packed, float* __restrict__ y) {
+  ptx::wait_for_earlier_grids(packed);
   extern __shared__ __align__(128) unsigned char memory[];
   constexpr Packed kPacked = config.packed();
   constexpr auto kAt = config.smem();

@@ -5,6 +5,7 @@
 //
 // Padding is never multiplied, and so numbers that are not finite spread as far as the sums reach.
 #include "cuda/algorithms/general_sm80/config.h"
+#include "cuda/ptx/grid.cuh"
 #include "cuda/tile/epilogue.cuh"
 #include "cuda/tile/pack.cuh"
 
@@ -94,6 +95,7 @@ template <GeneralSm80 config>
 __global__ void __launch_bounds__(config.kThreads, 2)
     general_sm80(const void* __restrict__ in, const float* __restrict__ packed, void* __restrict__ out,
                  const void* __restrict__ more, void* __restrict__ dbias, const ConvNumbers a) {
+  ptx::wait_for_earlier_grids(packed);
   if constexpr (config.direction == ConvDirection::backward_weights)
     compute_gradients<config>(a, in, more, out, dbias);
   else

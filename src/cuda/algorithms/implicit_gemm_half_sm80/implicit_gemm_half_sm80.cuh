@@ -23,6 +23,7 @@
 // outputs are then computed one by one.
 #include "cuda/algorithms/implicit_gemm_half_sm80/load.cuh"
 #include "cuda/algorithms/implicit_gemm_half_sm80/store.cuh"
+#include "cuda/ptx/grid.cuh"
 #include "cuda/tile/pack.cuh"
 
 namespace convtune::implicit_gemm_half_sm80 {
@@ -156,6 +157,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
     implicit_gemm_half_sm80(const void* __restrict__ x, const float* __restrict__ packed,
                             const void* __restrict__ residual, void* __restrict__ y,
                             float4* __restrict__ shared) {
+  ptx::wait_for_earlier_grids(packed);
   extern __shared__ __align__(128) unsigned char memory[];
   constexpr Packed kPacked = config.packed();
   const auto* const input = static_cast<const unsigned short*>(x);
@@ -197,6 +199,7 @@ template <ImplicitGemmHalfSm80 config>
 __global__ void __launch_bounds__(config.threads())
     add_up_implicit_gemm_half_sm80(const float* __restrict__ packed, const void* __restrict__ residual,
                                    void* __restrict__ y, const float4* __restrict__ shared) {
+  ptx::wait_for_earlier_grids(packed);
   constexpr Packed kPacked = config.packed();
   if (__float_as_uint(packed[kPacked.flag_at()]) != 0) return;
   const int tile = static_cast<int>(blockIdx.x);

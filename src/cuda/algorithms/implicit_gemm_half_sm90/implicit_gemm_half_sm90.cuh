@@ -18,6 +18,7 @@
 // Padding multiplies: weights that are not finite would make NaN of its zeros. A flag tells of them, and
 // outputs are then computed one by one.
 #include "cuda/algorithms/implicit_gemm_half_sm90/store.cuh"
+#include "cuda/ptx/grid.cuh"
 #include "cuda/ptx/wgmma_half_shared.cuh"
 #include "cuda/tile/consumers.cuh"
 #include "cuda/tile/pack.cuh"
@@ -172,6 +173,7 @@ __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds_
     ptx::cluster_sync();
   else
     __syncthreads();
+  ptx::wait_for_earlier_grids(packed);
   const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
   if (warpgroup == config.consumers) {
     if constexpr (R::kMove) ptx::leave_registers<R::kLoading>();

@@ -20,6 +20,7 @@
 // are asm statements of four with their conditions inside, and how tensors are aligned is known in advance
 // (another kernel is compiled for others).
 #include "cuda/algorithms/implicit_gemm_sm80/store.cuh"
+#include "cuda/ptx/grid.cuh"
 #include "cuda/tile/pack.cuh"
 
 namespace convtune::implicit_gemm_sm80 {
@@ -174,6 +175,7 @@ template <ImplicitGemmSm80 config>
 __global__ void __launch_bounds__(config.threads(), config.blocks_per_unit())
     implicit_gemm_sm80(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y,
                        const ConvExtents given) {
+  ptx::wait_for_earlier_grids(packed);
   extern __shared__ __align__(16) unsigned memory[];
   const ConvExtents a = extents<config>(given);
   const Smem<config> smem(memory);

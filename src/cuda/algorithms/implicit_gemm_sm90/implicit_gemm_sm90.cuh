@@ -21,6 +21,7 @@
 // Padding multiplies, and rounding wraps a NaN: a flag tells of weights that are not finite, each warp of
 // such numbers of x, and outputs are then computed one by one.
 #include "cuda/algorithms/implicit_gemm_sm90/store.cuh"
+#include "cuda/ptx/grid.cuh"
 #include "cuda/ptx/wgmma.cuh"
 #include "cuda/tile/consumers.cuh"
 #include "cuda/tile/pack.cuh"
@@ -227,6 +228,7 @@ __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds_
     ptx::cluster_sync();
   else
     __syncthreads();
+  ptx::wait_for_earlier_grids(packed);
   const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
   // Registers of a thread, where the launch bounds leave too few to those that multiply.
   if (warpgroup == config.consumers) {
