@@ -232,11 +232,11 @@ __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds_
   const int warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
   // Registers of a thread, where the launch bounds leave too few to those that multiply.
   if (warpgroup == config.consumers) {
-    if constexpr (kMoves) ptx::leave_registers<56>();
+    if constexpr (kMoves) ptx::leave_registers<72>();
     load<config>(x, reinterpret_cast<const unsigned*>(packed), smem);
     if constexpr (config.split > 1) ptx::cluster_sync();  // as in add_up()
   } else {
-    if constexpr (kMoves) ptx::take_registers<224>();
+    if constexpr (kMoves) ptx::take_registers<216>();
     consume<config>(x, packed, y, residual, smem, warpgroup);
   }
   if constexpr (kClusters) ptx::cluster_sync();  // nobody reaches into this block any more
