@@ -131,6 +131,7 @@ __device__ void consume(const unsigned short* __restrict__ x, const float* __res
                   smem + kAt.staging + (consumer * 4 + warp) * ImplicitGemmHalfSm90::kStagingBytes,
                   smem + kAt.residuals + (consumer * 4 + warp) * config.residual_bytes() +
                       static_cast<int>(threadIdx.x) % 32 * 16};
+    const Biases<config> biases(bias, store.first_filter);
     if constexpr (!kShares) store.template load_residual<0>(residual);
     if constexpr (config.ping_pong) Turns::wait(consumer);
     multiply<config>(sums, ring, place, smem, first_row, [&] {
@@ -149,7 +150,8 @@ __device__ void consume(const unsigned short* __restrict__ x, const float* __res
       if (kShares && index.value % config.split != place.rank) return;
       store.template load_residual<kShares ? index.value : index.value + 1>(residual);
       constexpr int kPending = kShares || index.value + 1 == S::kAll ? 0 : 1;
-      store.template store<index.value, kPending>(sums[index.value / S::kParts] + kFirst, bias, residual, y);
+      store.template store<index.value, kPending>(sums[index.value / S::kParts] + kFirst, bias, biases,
+                                                  residual, y);
     });
   }
 }
@@ -164,6 +166,7 @@ __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds_
   constexpr bool kClusters = config.cluster_blocks() > 1;
   using R = ConsumerRegisters<config.consumers>;
   const unsigned smem = ptx::shared_address(memory);
+  if constexpr (config.aligned) ptx::prefetch_tensor_map_if(&maps.x, threadIdx.x == 128 * config.consumers);
   if (threadIdx.x == 0) {
     Ring<config.stages>::init(smem + kAt.full, Arrivals<config>::kFull, smem + kAt.empty,
                               Arrivals<config>::kEmpty);

@@ -8,6 +8,30 @@
 
 namespace convtune::implicit_gemm_half_sm90 {
 
+// A thread's biases of a tile, 8 of each part: on their way while it multiplies, since each store would wait
+// for its own. Only where a thread's items of a part are of the same filters.
+template <ImplicitGemmHalfSm90 config>
+struct Biases {
+  float4 parts[config.parts()][2];
+
+  // Whether those of a part are kept here.
+  static constexpr bool has(int part) {
+    return config.wide_stores() && 32 % (config.part_filters(part) / 8) == 0;
+  }
+  __device__ __forceinline__ Biases(const float* __restrict__ bias, int first_filter) {
+    for_constants<0, config.parts()>([&](auto part) {
+      if constexpr (has(part.value)) {
+        constexpr int kPieces = config.part_filters(part.value) / 8;
+        const int column = static_cast<int>(threadIdx.x) % kPieces * 8;
+        const int filter = first_filter + part.value * ImplicitGemmHalfSm90::kStoredFilters + column;
+        const float* const from = bias + lesser(filter, config.conv.k - 8);
+        for (int half = 0; half < 2; ++half)
+          parts[part.value][half] = __ldg(reinterpret_cast<const float4*>(from + 4 * half));
+      }
+    });
+  }
+};
+
 // A part of a warp's outputs: 16 pixels from `pixel` on and kFilters filters from `filter` on, in its
 // staging.
 template <ImplicitGemmHalfSm90 config, int kFilters>
@@ -57,15 +81,18 @@ struct Part {
     __syncwarp();
   }
 
+  // `eight`: this thread's biases of the part, for Biases::has; others come from `bias`.
   __device__ __forceinline__ void store_item(const Item& mine, const float* __restrict__ bias,
-                                             const unsigned (&residual)[4],
+                                             const float4 (&eight)[2], const unsigned (&residual)[4],
                                              unsigned short* __restrict__ y) const {
     unsigned words[4];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       unsigned sums[4];
       ptx::ld_shared_v4(sums, at(mine.row, mine.column + 4 * half));
-      const float4 addends = __ldg(reinterpret_cast<const float4*>(bias + filter + mine.column + 4 * half));
+      float4 addends = eight[half];
+      if constexpr (32 % kPieces != 0)
+        addends = __ldg(reinterpret_cast<const float4*>(bias + filter + mine.column + 4 * half));
       const auto finished = [&](int i, float addend) {
         const unsigned both = residual[2 * half + i / 2];
         const float other = !a.residual  ? 0
@@ -80,14 +107,14 @@ struct Part {
   }
 
   // What was gathered. Rolled up, which compiles faster and leaves registers to sums.
-  __device__ __forceinline__ void store(const float* __restrict__ bias, unsigned residual,
-                                        unsigned short* __restrict__ y) const {
+  __device__ __forceinline__ void store(const float* __restrict__ bias, const float4 (&eight)[2],
+                                        unsigned residual, unsigned short* __restrict__ y) const {
 #pragma unroll 1
     for (int index = 0; index < kItems; ++index) {
       const Item mine = item(index);
       unsigned others[4] = {0, 0, 0, 0};
       if constexpr (a.residual) ptx::ld_shared_v4(others, residual + index * kItemsBytes);
-      if (mine.real) store_item(mine, bias, others, y);
+      if (mine.real) store_item(mine, bias, eight, others, y);
     }
     __syncwarp();  // before the next part is gathered
   }
@@ -136,13 +163,14 @@ struct Store {
   // kPending: residuals that were asked for after this part's.
   template <int kIndex, int kPending>
   __device__ __forceinline__ void store(const float* sums, const float* __restrict__ bias,
+                                        const Biases<config>& biases,
                                         const unsigned short* __restrict__ residual,
                                         unsigned short* __restrict__ y) const {
     const auto mine = part<kIndex>();
     mine.gather(sums);
     if constexpr (kLoadsAhead) ptx::cp_async_wait_group<kPending>();
     if constexpr (config.wide_stores())
-      mine.store(bias, residual_at<kIndex>(), y);
+      mine.store(bias, biases.parts[kIndex % kParts], residual_at<kIndex>(), y);
     else
       mine.store_elements(bias, residual, y);
   }
