@@ -62,9 +62,8 @@ std::vector<int> loaded_pixel_rows(const Kernel& kernel, const Kernel::Corner& c
   for (int i = 0; i < static_cast<int>(loaded.size()); ++i) {
     const int byte = 2 * i, row = byte / 128, address = byte ^ row % 8 << 4;
     const int pixel = row / kernel.channels * 64 + i % 64;
-    loaded[static_cast<std::size_t>(address / 2)] =
-        viewed_at(kernel, corner.image, 0, corner.column + pixel,
-                  kernel.first_channel(stage) + kernel.stage_channel(row % kernel.channels));
+    loaded[static_cast<std::size_t>(address / 2)] = viewed_at(
+        kernel, corner.image, 0, corner.column + pixel, kernel.first_channel(stage) + row % kernel.channels);
   }
   return loaded;
 }
@@ -210,13 +209,29 @@ TEST(DirectBodyHalfSm90, ComputesPixelsInNchw) {
   for (const int channels : {32, 64})
     for (const int columns : {48, 128, 160}) {
       choices.columns = columns, choices.channels = channels, choices.weight_stages = 3;
-      for (const char* text : {"mb2ic72ih12iw14oc70kh1", "mb2ic72ih14oc7kh1", "mb1ic24ih14iw13oc5kh1"}) {
+      for (const char* text : {"mb2ic72ih12iw14oc70kh1", "mb2ic72ih16oc7kh1", "mb1ic24ih8iw23oc5kh1"}) {
         Kernel kernel = kernel_for(text, choices);
         kernel.nchw = true, kernel.conv.nhwc = false;
         SCOPED_TRACE(text + (" " + to_string(to_config(kernel))));
         expect_computes(kernel);
       }
     }
+}
+
+// TMA's boxes begin at multiples of 16 bytes, or the instruction is illegal.
+TEST(DirectBodyHalfSm90, BoxesOfPixelsBeginAtWholePieces) {
+  for (const char* text : {"mb2ic72ih14oc7kh1", "mb1ic24ih14iw13oc5kh1", "mb1ic24ih37iw10oc5kh1"}) {
+    Kernel kernel = kernel_for(text, {.rows = 1, .columns = 64, .consumers = 1});
+    kernel.nchw = true, kernel.conv.nhwc = false;
+    EXPECT_FALSE(kernel.can_load()) << text;
+  }
+  Kernel kernel = kernel_for("mb2ic72ih12iw14oc70kh1", {.rows = 1, .columns = 56, .consumers = 1});
+  kernel.nchw = true, kernel.conv.nhwc = false;
+  EXPECT_TRUE(kernel.can_load() && kernel.valid(kSmem));
+  kernel.columns = 60;  // the second tile's
+  EXPECT_FALSE(kernel.valid(kSmem));
+  kernel.conv.nhwc = true;
+  EXPECT_TRUE(kernel.valid(kSmem));
 }
 
 // In NCHW outputs leave in runs: neighbours in a tile's positions and in y, there and here at multiples.

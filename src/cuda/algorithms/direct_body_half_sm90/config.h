@@ -73,8 +73,7 @@ struct DirectBodyHalfSm90 {
   constexpr int folded() const { return folds() ? conv.s : 1; }  // columns in a pixel
   constexpr int depth() const { return conv.c * folded(); }      // channels of a pixel then
   constexpr int batch() const { return pointwise() && !pixels_first() ? 1 : conv.n; }
-  // An x in NCHW, of a problem that is pointwise, with rows of pixels that TMA can copy; tiles are of one
-  // image.
+  // An x in NCHW, of a problem that is pointwise; tiles are of one image.
   constexpr bool pixels_first() const { return !conv.nhwc; }
   constexpr BodyAxis vertical() const {
     if (pointwise()) return {1, 1, 1, 1, 1, 0};
@@ -88,13 +87,16 @@ struct DirectBodyHalfSm90 {
   }
   // TMA steps over at most 8 rows; longer strides are an extent of their own, where they divide the image.
   static constexpr int kMostStep = 8;
-  static constexpr int kLeastPixels = 128;  // of an image, where they come first: a tile has those of one
+  // Of an image, where they come first: a tile has those of one, and TMA's rows and the boxes in them begin
+  // at multiples of 16 bytes.
+  static constexpr int kLeastPixels = 128, kPixels = 8;
   constexpr bool splits_rows() const { return vertical().stride > kMostStep; }
   constexpr bool can_load() const {
     const bool splits = conv.h % vertical().stride == 0 && conv.pad_top == 0 && conv.dilation_h == 1 &&
                         conv.r <= vertical().stride;
     return (!splits_rows() || splits) && horizontal().stride <= kMostStep && depth() % 8 == 0 &&
-           (!pixels_first() || (pointwise() && row_channels() <= 4 && horizontal().input >= kLeastPixels));
+           (!pixels_first() ||
+            (pointwise() && horizontal().input % kPixels == 0 && horizontal().input >= kLeastPixels));
   }
 
   // ---- The sum. A stage of x is a phase of some channels; a step is a tap of it: those from the phase's
@@ -106,10 +108,7 @@ struct DirectBodyHalfSm90 {
   constexpr int first_column(int stage) const { return stage % horizontal().phases(); }
   constexpr int taps() const { return vertical().filter * horizontal().filter; }
   constexpr int steps() const { return ceil_div(depth(), channels) * taps(); }
-  constexpr int products() const {  // of 16, in a step
-    const bool all = pixels_first() && row_channels() > 1;
-    return ceil_div(all ? channels : lesser(depth(), channels), 16);
-  }
+  constexpr int products() const { return ceil_div(lesser(depth(), channels), 16); }  // of 16, in a step
   // The tap that is so many-th of some channels.
   constexpr int tap_of(int step) const {
     for (int stage = 0; stage < phases(); ++stage)
@@ -165,15 +164,8 @@ struct DirectBodyHalfSm90 {
   constexpr int input_bytes() const {
     return pixels_first() ? ceil_div(positions(), 64) * block_bytes() : box_pixels() * row_bytes();
   }
-  // Of 64 pixels, where they come first: [block][channel][64 pixels], exchanged as rows of 128 bytes. TMA
-  // copies rows of whole 16 bytes, which the pixels of one or of several channels are: a stage has the first
-  // of each several, then the second.
+  // Of 64 pixels, where they come first: [block][channel][64 pixels], exchanged as rows of 128 bytes.
   constexpr int block_bytes() const { return channels * 128; }
-  constexpr int row_channels() const { return 8 / gcd(8, conv.h * conv.w); }
-  constexpr int stage_channel(int row) const {
-    const int several = pixels_first() ? row_channels() : 1, each = channels / several;
-    return row % each * several + row / each;
-  }
   // With the zeros behind a box that shared halos ask for; stages begin at multiples of 1024.
   constexpr int input_stage_bytes() const {
     if (pixels_first()) return input_bytes();
@@ -254,7 +246,7 @@ struct DirectBodyHalfSm90 {
     const int step = static_cast<int>(i / (filters() * channels) % steps());
     const int filter = static_cast<int>(i / tile_weights()) * filters() + row;
     const int piece = exchanged(row, static_cast<int>(i / 8 % pieces()));
-    const int channel = step / taps() * channels + stage_channel(piece * 8 + static_cast<int>(i % 8));
+    const int channel = step / taps() * channels + piece * 8 + static_cast<int>(i % 8);
     if (filter >= conv.k || channel >= depth()) return -1;
     const int tap = tap_of(step % taps()) * folded() + channel / conv.c;
     return (1LL * filter * conv.c + channel % conv.c) * conv.r * conv.s + tap;
@@ -269,6 +261,7 @@ struct DirectBodyHalfSm90 {
       return false;
     if (rows > vertical().output || columns > horizontal().output || images > batch()) return false;
     if (images > 1 && (rows != vertical().output || pixels_first())) return false;
+    if (pixels_first() && columns % kPixels != 0) return false;
     if (pitch() * horizontal().stride > 256 || images > 256 ||
         box_rows() * (splits_rows() ? 1 : vertical().stride) > 256)
       return false;

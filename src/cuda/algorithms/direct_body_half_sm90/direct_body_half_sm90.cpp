@@ -87,11 +87,10 @@ TensorMaps maps_of(const Kernel& kernel) {
                     .type = kernel.conv.x_type,
                     .steps = {1, narrow(columns.stride), 1, narrow(step), 1}};
   if (kernel.pixels_first()) {
-    const std::uint64_t several = wide(kernel.row_channels()), row = several * wide(columns.input);
-    const std::uint64_t image = 2 * wide(columns.input) * wide(kernel.depth());
-    x = {.extents = {row, wide(kernel.depth()) / several, wide(kernel.batch()), 1, 1},
-         .strides = {2 * row, image, image * wide(kernel.batch()), image * wide(kernel.batch())},
-         .box = {64, narrow(kernel.channels / kernel.row_channels()), 1, 1, 1},
+    const std::uint64_t channel = 2 * wide(columns.input), image = channel * wide(kernel.depth());
+    x = {.extents = {wide(columns.input), wide(kernel.depth()), wide(kernel.batch()), 1, 1},
+         .strides = {channel, image, image * wide(kernel.batch()), image * wide(kernel.batch())},
+         .box = {64, narrow(kernel.channels), 1, 1, 1},
          .swizzle = Swizzle::bytes_128,
          .type = kernel.conv.x_type};
   }

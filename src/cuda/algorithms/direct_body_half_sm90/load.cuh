@@ -64,11 +64,9 @@ __device__ void load_inputs(const Maps& maps, unsigned smem) {
       const int column =
           (at.column - kColumns.before()) * kColumns.stride + kColumns.phase(config.first_column(stage));
       if constexpr (config.pixels_first()) {
-        constexpr int kSeveral = config.row_channels(), kBoxRows = config.channels / kSeveral;
-        for (int i = 0; i < config.input_bytes() / config.block_bytes() * kSeveral; ++i)
-          ptx::load_box_if(to + i * kBoxRows * 128, &maps.x,
-                           i % kSeveral * kColumns.input + at.column + i / kSeveral * 64,
-                           config.first_channel(stage) / kSeveral, at.image, 0, 0, full, mine);
+        for (int i = 0; i < config.input_bytes() / config.block_bytes(); ++i)
+          ptx::load_box_if(to + i * config.block_bytes(), &maps.x, at.column + i * 64,
+                           config.first_channel(stage), at.image, 0, 0, full, mine);
       } else if constexpr (config.splits_rows())
         ptx::load_box_if(to, &maps.x, config.first_channel(stage), column, first_row, at.row - kRows.before(),
                          at.image, full, mine);
@@ -87,7 +85,7 @@ __device__ void load_pixel_rows(const unsigned short* __restrict__ x, unsigned t
   constexpr int kPixels = config.horizontal().input, kDepth = config.depth();
 #pragma unroll 1
   for (int i = thread; i < config.input_bytes() / 16; i += kLoadingThreads) {
-    const int row = i / 8, piece = i % 8, channel = config.stage_channel(row % config.channels);
+    const int row = i / 8, piece = i % 8, channel = row % config.channels;
     const int pixel = at.column + row / config.channels * 64 + piece * 8;
     unsigned words[4] = {0, 0, 0, 0};
     if (at.image < config.batch() && first_channel + channel < kDepth) {
