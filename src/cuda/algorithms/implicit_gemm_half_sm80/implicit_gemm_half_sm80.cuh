@@ -99,10 +99,11 @@ struct Pipeline {
   __device__ __forceinline__ Pipeline(const Loader<config>& loads,
                                       const typename Operands<config>::Place& reads)
       : loader(loads), place(reads) {
-#pragma unroll
+#pragma unroll 1
     for (int stage = 0; stage < kStages - 1; ++stage) {
       loader.load(stage * kStage);
       ptx::cp_async_commit_group();
+      loader.turn();
     }
     ptx::cp_async_wait_group<kStages - 2>();
     __syncthreads();
@@ -111,6 +112,18 @@ struct Pipeline {
   }
   // The products of so many steps.
   __device__ __forceinline__ void multiply(Sums<config>& sums, int steps) {
+#pragma unroll 1
+    while (steps > 0) {
+      const int some = lesser(steps, loader.left());
+      multiply_within(sums, some);
+      loader.turn();
+      steps -= some;
+    }
+  }
+
+ private:
+  // Of steps whose loads are all of one tile.
+  __device__ __forceinline__ void multiply_within(Sums<config>& sums, int steps) {
 #pragma unroll 1
     for (int step = 0; step < steps; ++step)
       for_constants<0, kProducts>([&](auto k) {

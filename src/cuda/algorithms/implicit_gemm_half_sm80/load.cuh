@@ -51,6 +51,17 @@ struct Loader {
     begin();
   }
 
+  // Steps of the item until turn() is due; where there is no item, more than there are.
+  __device__ __forceinline__ int left() const {
+    return item.exists() ? item.end_step() - step : 1 << 30;
+  }
+  // To the next item, if there is nothing left of this one. Not a part of load(), in which the compiler would
+  // have every step go through all of begin(), for nothing but at an item's end.
+  __device__ __forceinline__ void turn() {
+    if (left() > 0) return;
+    item.next();
+    begin();
+  }
   // What the next step multiplies, if there is one, to `slot_bytes` behind the first stage. Commits nothing.
   __device__ __forceinline__ void load(unsigned slot_bytes) {
     if (!item.exists()) return;
@@ -60,9 +71,7 @@ struct Loader {
       load_tap(slot_bytes);
     }
     load_weights(slot_bytes);
-    if (++step < item.end_step()) return;
-    item.next();
-    begin();
+    ++step;
   }
 
  private:
