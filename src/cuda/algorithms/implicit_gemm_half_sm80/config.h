@@ -175,7 +175,7 @@ struct ImplicitGemmHalfSm80 {
   // ---- Registers: sums, operands of this product and of the next, rows that are copied and, without a
   // window, their taps, and what else there is. About: ptxas decides ----
   constexpr int registers() const {
-    const int copies = window ? 3 * row_copies() / 2 + 47 : 2 * row_copies() + masks() + 46;
+    const int copies = window ? 3 * row_copies() / 2 + 47 : 2 * row_copies() + masks() + 44;
     return sums() + 2 * (4 * tiles_m() + 2 * tiles_n()) + copies;
   }
   constexpr int register_limit() const { return lesser(65536 / (threads() * blocks) / 8 * 8, 255); }
