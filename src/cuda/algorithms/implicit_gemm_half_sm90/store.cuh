@@ -9,14 +9,15 @@
 namespace convtune::implicit_gemm_half_sm90 {
 
 // A thread's biases of a tile, 8 of each part: on their way while it multiplies, since each store would wait
-// for its own. Only where a thread's items of a part are of the same filters.
+// for its own. Only where a thread's items of a part are of the same filters, and registers are left.
 template <ImplicitGemmHalfSm90 config>
 struct Biases {
   float4 parts[config.parts()][2];
 
   // Whether those of a part are kept here.
   static constexpr bool has(int part) {
-    return config.wide_stores() && 32 % (config.part_filters(part) / 8) == 0;
+    return config.wide_stores() && 32 % (config.part_filters(part) / 8) == 0 &&
+           (config.consumers < 3 || config.filters <= 128);
   }
   __device__ __forceinline__ Biases(const float* __restrict__ bias, int first_filter) {
     for_constants<0, config.parts()>([&](auto part) {
@@ -34,7 +35,7 @@ struct Biases {
 
 // A part of a warp's outputs: 16 pixels from `pixel` on and kFilters filters from `filter` on, in its
 // staging.
-template <ImplicitGemmHalfSm90 config, int kFilters>
+template <ImplicitGemmHalfSm90 config, int kFilters, bool kHasBiases>
 struct Part {
   static constexpr ConvExtents a = config.conv;
   static constexpr int kPieces = kFilters / 8;               // of a pixel
@@ -81,7 +82,7 @@ struct Part {
     __syncwarp();
   }
 
-  // `eight`: this thread's biases of the part, for Biases::has; others come from `bias`.
+  // `eight`: this thread's biases of the part, if they are kept.
   __device__ __forceinline__ void store_item(const Item& mine, const float* __restrict__ bias,
                                              const float4 (&eight)[2], const unsigned (&residual)[4],
                                              unsigned short* __restrict__ y) const {
@@ -91,7 +92,7 @@ struct Part {
       unsigned sums[4];
       ptx::ld_shared_v4(sums, at(mine.row, mine.column + 4 * half));
       float4 addends = eight[half];
-      if constexpr (32 % kPieces != 0)
+      if constexpr (!kHasBiases)
         addends = __ldg(reinterpret_cast<const float4*>(bias + filter + mine.column + 4 * half));
       const auto finished = [&](int i, float addend) {
         const unsigned both = residual[2 * half + i / 2];
@@ -146,7 +147,8 @@ struct Store {
   unsigned staging, residuals;  // the latter this thread's own: of a part and of the next
 
   template <int kIndex>
-  __device__ Part<config, config.part_filters(kIndex % kParts)> part() const {
+  __device__ Part<config, config.part_filters(kIndex % kParts), Biases<config>::has(kIndex % kParts)> part()
+      const {
     return {first_pixel + kIndex / kParts * 64,
             first_filter + kIndex % kParts * ImplicitGemmHalfSm90::kStoredFilters, staging};
   }
