@@ -141,17 +141,6 @@ __device__ inline void bulk_wait() {
 struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
-// On its way to where the first instruction that names it will look.
-__device__ inline void prefetch_tensor_map_if(const TensorMap* map, bool fetches) {
-  asm volatile(
-      "{\n"
-      ".reg .pred fetches;\n"
-      "setp.ne.b32 fetches, %1, 0;\n"
-      "@fetches prefetch.tensormap [%0];\n"
-      "}" ::"l"(map),
-      "r"(static_cast<unsigned>(fetches))
-      : "memory");
-}
 __device__ inline void store_box_if(const TensorMap* map, int x0, int x1, int x2, unsigned from,
                                     bool stores) {
   asm volatile(

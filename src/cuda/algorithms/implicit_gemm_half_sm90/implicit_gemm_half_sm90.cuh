@@ -166,7 +166,6 @@ __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds_
   constexpr bool kClusters = config.cluster_blocks() > 1;
   using R = ConsumerRegisters<config.consumers>;
   const unsigned smem = ptx::shared_address(memory);
-  if constexpr (config.aligned) ptx::prefetch_tensor_map_if(&maps.x, threadIdx.x == 128 * config.consumers);
   if (threadIdx.x == 0) {
     Ring<config.stages>::init(smem + kAt.full, Arrivals<config>::kFull, smem + kAt.empty,
                               Arrivals<config>::kEmpty);
