@@ -45,56 +45,64 @@ __global__ void __launch_bounds__(TransposeConfig::kThreads)
   }
 }
 
-// All other matrices. Whether rows of either can be moved 16 bytes at a time depends on extents and pointers
-// alone, and so is the same for all threads. Loads come before everything else, so that all are under way at
-// once: those outside of the matrix are of its last row or column, and go nowhere.
+// So many elements, moved at once.
+template <class Element, int count>
+struct alignas(count * sizeof(Element)) Elements {
+  unsigned words[count * sizeof(Element) / 4];
+};
+
+// Whether rows of so many elements can be moved so many at a time.
+template <int count, class Element>
+__device__ bool moves_at_once(const Element* matrix, long long elements) {
+  return elements % count == 0 &&
+         reinterpret_cast<unsigned long long>(matrix) % (count * sizeof(Element)) == 0;
+}
+
+// A tile in shared memory, of matrices that are not narrow. Loads come before everything else, so that all
+// are under way at once: those outside of the matrix are of its last row or column, and go nowhere.
 template <class Element, int cols_of_tile>
-__global__ void __launch_bounds__(WideTranspose<sizeof(Element), cols_of_tile>::kThreads)
-    transpose_wide(const Element* __restrict__ input, Element* __restrict__ output, long long rows,
-                   long long cols, unsigned row_tiles, unsigned col_tiles) {
-  ptx::wait_for_earlier_grids();
+struct Tile {
   using T = WideTranspose<sizeof(Element), cols_of_tile>;
-  constexpr int kPieces = T::kWords / 4;
-  __shared__ __align__(16) unsigned tile[T::kCols * T::kWords];
-  const TransposePlace first(T::kRows, T::kCols, rows, cols, row_tiles, col_tiles);
-  input += first.matrix, output += first.matrix;
-  const auto aligned = [](const void* pointer) {
-    return reinterpret_cast<unsigned long long>(pointer) % 16 == 0;
-  };
-  const auto row_of = [&](int word, int e) {
+  unsigned* tile;
+  long long rows, cols;
+  TransposePlace first;
+
+  __device__ const Element* row_of(const Element* input, int word, int e) const {
     const long long row = first.row + word * T::kOfWord + e;
     return input + (row < rows ? row : rows - 1) * cols;
-  };
-
-  if (cols % T::kOfVector == 0 && aligned(input)) {
-    constexpr int kVectors = T::kCols / T::kOfVector * T::kWords / T::kThreads;  // of a thread
-    const auto col_of = [](int i) { return i % 8 * T::kOfVector + i / (8 * T::kWords) * 8 * T::kOfVector; };
+  }
+  template <int kCount>
+  __device__ void load(const Element* __restrict__ input) const {
+    constexpr int kVectors = T::kCols / kCount * T::kWords / T::kThreads;  // of a thread
+    using Vector = Elements<Element, kCount>;
+    const auto col_of = [](int i) { return (i % 8 + i / (8 * T::kWords) * 8) * kCount; };
     const auto word_of = [](int i) { return i / 8 % T::kWords; };
-    uint4 vectors[kVectors][T::kOfWord];
+    Vector vectors[kVectors][T::kOfWord];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v)
 #pragma unroll
       for (int e = 0; e < T::kOfWord; ++e) {
         const int i = threadIdx.x + v * T::kThreads;
         const long long col = first.col + col_of(i);
-        vectors[v][e] =
-            *reinterpret_cast<const uint4*>(row_of(word_of(i), e) + (col < cols ? col : cols - T::kOfVector));
+        vectors[v][e] = *reinterpret_cast<const Vector*>(row_of(input, word_of(i), e) +
+                                                         (col < cols ? col : cols - kCount));
       }
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int i = threadIdx.x + v * T::kThreads, col = col_of(i), word = word_of(i);
-      const auto put = [&](int j, unsigned low, unsigned high) {  // the words of four bytes of each row
+#pragma unroll
+      for (int j = 0; j < kCount / T::kOfWord; ++j) {  // four bytes of each row
+        const unsigned low = vectors[v][0].words[j], high = vectors[v][T::kOfWord - 1].words[j];
         if constexpr (T::kOfWord == 1) {
           tile[T::at(col + j, word)] = low;
         } else {
           tile[T::at(col + 2 * j, word)] = __byte_perm(low, high, 0x5410);
           tile[T::at(col + 2 * j + 1, word)] = __byte_perm(low, high, 0x7632);
         }
-      };
-      const uint4 low = vectors[v][0], high = vectors[v][T::kOfWord - 1];
-      put(0, low.x, high.x), put(1, low.y, high.y), put(2, low.z, high.z), put(3, low.w, high.w);
+      }
     }
-  } else {
+  }
+  __device__ void load_elements(const Element* __restrict__ input) const {
     constexpr int kAtOnce = 8;  // words of a thread
 #pragma unroll 1
     for (int begin = threadIdx.x; begin < T::kCols * T::kWords; begin += kAtOnce * T::kThreads) {
@@ -103,9 +111,9 @@ __global__ void __launch_bounds__(WideTranspose<sizeof(Element), cols_of_tile>::
       for (int j = 0; j < kAtOnce; ++j) {
         const int i = begin + j * T::kThreads;
         const long long col = first.col + i % T::kCols, known = col < cols ? col : cols - 1;
-        words[j] = row_of(i / T::kCols, 0)[known];
+        words[j] = row_of(input, i / T::kCols, 0)[known];
         if constexpr (T::kOfWord == 2)
-          words[j] |= static_cast<unsigned>(row_of(i / T::kCols, 1)[known]) << 16;
+          words[j] |= static_cast<unsigned>(row_of(input, i / T::kCols, 1)[known]) << 16;
       }
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
@@ -114,17 +122,21 @@ __global__ void __launch_bounds__(WideTranspose<sizeof(Element), cols_of_tile>::
       }
     }
   }
-  __syncthreads();
-  if (rows % T::kOfVector == 0 && aligned(output)) {
+
+  template <int kCount>
+  __device__ void store(Element* __restrict__ output) const {
+    using Vector = Elements<Element, kCount>;
+    constexpr int kPieces = T::kRows / kCount;
 #pragma unroll
     for (int i = threadIdx.x; i < T::kCols * kPieces; i += T::kThreads) {
       const int piece = i % kPieces, col = i / kPieces;
-      const long long row = first.row + piece * T::kOfVector;
+      const long long row = first.row + piece * kCount;
       if (first.col + col < cols && row < rows)
-        *reinterpret_cast<uint4*>(output + (first.col + col) * rows + row) =
-            *reinterpret_cast<const uint4*>(tile + T::at(col, 4 * piece));
+        *reinterpret_cast<Vector*>(output + (first.col + col) * rows + row) =
+            *reinterpret_cast<const Vector*>(tile + T::at(col, piece * kCount / T::kOfWord));
     }
-  } else {
+  }
+  __device__ void store_elements(Element* __restrict__ output) const {
 #pragma unroll 8
     for (int i = threadIdx.x; i < T::kCols * T::kRows; i += T::kThreads) {
       const int col = i / T::kRows, row = i % T::kRows;
@@ -133,6 +145,35 @@ __global__ void __launch_bounds__(WideTranspose<sizeof(Element), cols_of_tile>::
             static_cast<Element>(tile[T::at(col, row / T::kOfWord)] >> row % T::kOfWord * 16);
     }
   }
+};
+
+// All other matrices. How many elements of a row of either can be moved at a time depends on extents and
+// pointers alone, and so is the same for all threads: those of 16 bytes, of 8 (images of 14x14 halves), or
+// one.
+template <class Element, int cols_of_tile>
+__global__ void __launch_bounds__(WideTranspose<sizeof(Element), cols_of_tile>::kThreads)
+    transpose_wide(const Element* __restrict__ input, Element* __restrict__ output, long long rows,
+                   long long cols, unsigned row_tiles, unsigned col_tiles) {
+  ptx::wait_for_earlier_grids();
+  using T = WideTranspose<sizeof(Element), cols_of_tile>;
+  constexpr int kMost = T::kOfVector;
+  __shared__ __align__(16) unsigned memory[T::kCols * T::kWords];
+  const Tile<Element, cols_of_tile> tile{
+      memory, rows, cols, TransposePlace(T::kRows, T::kCols, rows, cols, row_tiles, col_tiles)};
+  input += tile.first.matrix, output += tile.first.matrix;
+  if (moves_at_once<kMost>(input, cols))
+    tile.template load<kMost>(input);
+  else if (moves_at_once<kMost / 2>(input, cols))
+    tile.template load<kMost / 2>(input);
+  else
+    tile.load_elements(input);
+  __syncthreads();
+  if (moves_at_once<kMost>(output, rows))
+    tile.template store<kMost>(output);
+  else if (moves_at_once<kMost / 2>(output, rows))
+    tile.template store<kMost / 2>(output);
+  else
+    tile.store_elements(output);
 }
 
 }  // namespace convtune

@@ -43,7 +43,8 @@ TEST(Transpose, TilesFitTheMatrix) {
 }
 
 // Eight lanes have the vectors of a row, four the words of a column: a warp writes the same element of each
-// vector at once. Reading, a quarter of a warp has the eight pieces of a column.
+// vector at once; two floats at a time meet here and there. Reading, a quarter of a warp has the eight pieces
+// of a column.
 template <int element_bytes, int cols>
 void expect_banks_of_their_own() {
   using T = WideTranspose<element_bytes, cols>;
@@ -52,14 +53,15 @@ void expect_banks_of_their_own() {
     for (int word = 0; word < T::kWords; ++word) all.insert(T::at(col, word));
   EXPECT_EQ(all.size(), static_cast<std::size_t>(T::kCols * T::kWords)) << "a place twice";
   EXPECT_EQ(*all.rbegin(), T::kCols * T::kWords - 1);
-  for (int vector = 0; vector < T::kCols / T::kOfVector; vector += 8)
-    for (int word = 0; word < T::kWords; word += 4)
-      for (int element = 0; element < T::kOfVector; ++element) {
-        std::set<int> banks;
-        for (int lane = 0; lane < 32; ++lane)
-          banks.insert(T::at((vector + lane % 8) * T::kOfVector + element, word + lane / 8) % 32);
-        EXPECT_EQ(banks.size(), 32u) << vector << " " << word << " " << element;
-      }
+  for (const int count : {T::kOfVector, T::kOfVector / 2})
+    for (int vector = 0; vector < T::kCols / count; vector += 8)
+      for (int word = 0; word < T::kWords; word += 4)
+        for (int element = 0; element < count; ++element) {
+          std::set<int> banks;
+          for (int lane = 0; lane < 32; ++lane)
+            banks.insert(T::at((vector + lane % 8) * count + element, word + lane / 8) % 32);
+          EXPECT_GE(banks.size(), count > 2 ? 32u : 24u) << vector << " " << word << " " << element;
+        }
   for (int col = 0; col < T::kCols; ++col) {
     std::set<int> pieces;
     for (int piece = 0; piece < 8; ++piece) {
