@@ -17,6 +17,11 @@ double read_bytes(const ConvProblem& a) {
   return static_cast<double>(size_of(a.dtype.x) * a.n * a.c * a.d * a.w) * rows;
 }
 
+long long clustered_blocks(const Target& target, const BlockNeeds& block, int cluster) {
+  const int some = cluster > 2 ? target.multiprocessors * 7 / 8 : target.multiprocessors;
+  return 1LL * some * occupancy(target, block).blocks / cluster * cluster;
+}
+
 double outputs_of(const ConvExtents& a) {
   return static_cast<double>(a.n) * a.k * a.p * a.q;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "convtune/problem.h"
+#include "convtune/target.h"
 #include "cuda/tile/conv_extents.h"
 #include "model/time_model.h"
 
@@ -17,6 +18,10 @@ void store_in_pieces(TileWork& work, double outputs, double piece, double bytes 
 
 // Bytes of the input's rows that some filter row meets.
 double read_bytes(const ConvProblem& problem);
+
+// Blocks that run at once in clusters of so many. Larger ones leave some multiprocessors of each group idle:
+// on an H200 of 132, clusters of 4 and of 8 ran together on 112, and not on 128.
+long long clustered_blocks(const Target& target, const BlockNeeds& block, int cluster);
 
 double outputs_of(const ConvExtents& conv);  // of all images
 

@@ -32,7 +32,8 @@ ConvProblem tf32(const std::string& text) {
 // the fastest one's (bench/results/nvidia-h100, docs/notebook.md): what is chosen unmeasured is one of them.
 TEST(Planner, ChoosesAmongFirstGuessesAsAnH100Would) {
   const std::set<std::string> few = {"direct_stem_sm80"}, stride_4 = {"direct_stem_sm90"};
-  const std::set<std::string> many = {"direct_body_sm90"}, pointwise = {"implicit_gemm_sm80"};
+  const std::set<std::string> many = {"direct_body_sm90"},
+                              pointwise = {"implicit_gemm_sm80", "implicit_gemm_sm90"};
   const std::set<std::string> depthwise = {"direct_fma_sm80"};
   const std::map<std::string, std::set<std::string>> right = {
       {"alexnet_conv1", stride_4},
@@ -48,12 +49,12 @@ TEST(Planner, ChoosesAmongFirstGuessesAsAnH100Would) {
       {"vae_conv_in", {"direct_stem_sm80", "direct_fma_sm80", "implicit_gemm_sm80"}},
       {"sd_unet_conv_in", few},
       {"mnist_conv1", few},
-      {"resnet_1x1_64_256", {"implicit_gemm_sm80", "direct_body_sm90"}},
-      {"resnet_1x1_256_64", pointwise},
       // Of implicit_gemm_sm90, on an H200.
+      {"resnet_1x1_64_256", pointwise},
+      {"resnet_1x1_256_64", pointwise},
       {"resnet_3x3_s2_128", {"implicit_gemm_sm90"}},
       {"resnet_1x1_1024_256", {"implicit_gemm_sm90"}},
-      {"resnet_1x1_s2_256_512", {"implicit_gemm_sm90", "implicit_gemm_sm80"}},
+      {"resnet_1x1_s2_256_512", pointwise},
       {"resnet_3x3_256_batch1", {"implicit_gemm_sm90", "direct_body_sm90"}}};
   for (const char* const suite : {"stem", "body", "depthwise"})
     for (const ConvProblem& problem : load_suite(suite)) {

@@ -178,6 +178,9 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
     const auto add = [&](ImplicitGemmHalfSm90 kernel) {
       for (kernel.stages = kMostStages; kernel.stages >= 2; --kernel.stages) {
         if (!kernel.valid(sm90_smem_per_block())) continue;
+        const BlockNeeds block{kernel.threads(), 0, kernel.smem_bytes()};
+        if (kernel.split > 1 && kernel.tiles() * kernel.split > clustered_blocks(target, block, kernel.split))
+          return;
         TileWork work = work_of(kernel);
         work.input_bytes = read_bytes(a);
         const double blocks = blocks_of(kernel, device.units);
@@ -206,7 +209,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
           kernel.cluster = 1;
           for (const int split : {2, 4, 8}) {
             kernel.split = split;
-            if (kernel.tiles() * split <= 2LL * device.units) add(kernel);
+            add(kernel);
           }
         }
       }

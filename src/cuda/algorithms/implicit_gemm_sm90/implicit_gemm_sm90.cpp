@@ -22,6 +22,8 @@ constexpr int kMostCandidates = 64, kMostStages = 8;
 // Of the bytes from L2: blocks that run together want the same weights, and it was faster than the table has
 // it.
 constexpr double kL2Share = 0.75;
+// A cycle, from shared memory of other blocks: measured on an H200.
+constexpr double kSharedBytes = 15;
 
 // As many blocks as stay on the device's SMs; those that share sums take one tile each.
 unsigned blocks_of(const ImplicitGemmSm90& kernel, int multiprocessors) {
@@ -41,6 +43,7 @@ TileWork work_of(const ImplicitGemmSm90& a) {
   work.tiles = static_cast<double>(a.tiles()) * a.cluster_blocks();
   work.persistent = a.split == 1;
   work.wgmma = work.load_beside = true;
+  work.tma = a.wide_input();  // 16 bytes at a time ask as little of warps
   work.load_warps = 4;
   work.in_flight_bytes = (a.stages - 1.0) * a.stage_bytes();
   if (a.wide_input()) {
@@ -63,9 +66,10 @@ TileWork work_of(const ImplicitGemmSm90& a) {
   store.wavefronts = computed / 32 * 2;
   store.l2_bytes = a.conv.residual ? 4 * computed : 0;
   store.waits = 3.0 * a.parts() / a.split;  // each part is gathered, then read again
-  if (a.split > 1) {                        // every sum once to shared memory, and once from all blocks
-    store.instructions += rows * a.filters / 32 * 2;
-    store.wavefronts += rows * a.filters / 32 * 2;
+  if (a.split > 1) {  // every sum once to shared memory, and those of a block's parts from all blocks
+    const double mine = rows * ceil_div(a.parts(), a.split) * std::min(a.stored_filters(), a.filters);
+    store.instructions += rows * a.filters / 32 + mine * a.split / 32;
+    store.wavefronts += rows * a.filters / 32 + mine * a.split * 4 / kSharedBytes;
     store.waits += 8;
   }
   if (a.ping_pong) {  // beside the other consumer's products
@@ -75,7 +79,7 @@ TileWork work_of(const ImplicitGemmSm90& a) {
   } else {
     work.store = store;
   }
-  store_in_pieces(work, outputs_of(a.conv) / work.tiles, a.warp_pixels());
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles, a.wide_output() ? a.tile_rows() : a.warp_pixels());
   return work;
 }
 
@@ -152,6 +156,9 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
       const int fewer = kernel.wide_input() ? 1 : 2;
       for (kernel.stages = kMostStages; kernel.stages >= 2; kernel.stages -= fewer) {
         if (!kernel.valid(sm90_smem_per_block())) continue;
+        const BlockNeeds block{kernel.threads(), 0, kernel.smem_bytes()};
+        if (kernel.split > 1 && kernel.tiles() * kernel.split > clustered_blocks(target, block, kernel.split))
+          return;
         TileWork work = work_of(kernel);
         work.input_bytes = read_bytes(a);
         const double blocks = blocks_of(kernel, device.units);
@@ -175,7 +182,7 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
         kernel.cluster = 1;
         for (const int split : {2, 4, 8}) {
           kernel.split = split;
-          if (kernel.tiles() * split <= 2LL * device.units) add(kernel);
+          add(kernel);
         }
       }
     return best_of(std::move(ranked), kMostCandidates);
