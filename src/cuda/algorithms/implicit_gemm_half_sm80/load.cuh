@@ -52,9 +52,7 @@ struct Loader {
   }
 
   // Steps of the item until turn() is due; where there is no item, more than there are.
-  __device__ __forceinline__ int left() const {
-    return item.exists() ? item.end_step() - step : 1 << 30;
-  }
+  __device__ __forceinline__ int left() const { return item.exists() ? item.end_step() - step : 1 << 30; }
   // To the next item, if there is nothing left of this one. Not a part of load(), in which the compiler would
   // have every step go through all of begin(), for nothing but at an item's end.
   __device__ __forceinline__ void turn() {
