@@ -144,15 +144,22 @@ struct DirectGroupedHalf {
   }
 
   // ---- Shared memory ----
-  // Outputs of a warp, 16 of all its filters, from where they are stored in pieces of 16 bytes.
-  constexpr int staging_pitch() const { return 16 * (eights + 1 - eights % 2); }
+  // A warp's strip of all its filters, where the residual waits and from where outputs are stored, in pieces
+  // of 16 bytes.
+  constexpr int staging_bytes() const { return 16 * 8 * rows * eights; }
+  // Which of them has 8 filters of a pixel: exchanged where eights are 2, 4 or 8, so that those of 8 columns,
+  // which are written together, lie in banks of their own.
+  constexpr int staged_piece(int row, int column, int eight) const {
+    const int exchange = 8 % eights == 0 ? column * eights / 8 : 0;
+    return (8 * row + column) * eights + (eight ^ exchange);
+  }
   struct Smem {
     int staging, weights, input;
     long long end;
   };
   constexpr Smem smem() const {
     SmemPlan plan;
-    const int staging = plan.take(16LL * warps * staging_pitch());
+    const int staging = plan.take(1LL * warps * staging_bytes());
     const int weights = plan.take(kept() ? 0 : 4LL * (filters / 8) * eight_words());
     const int input = plan.take(1LL * stages * tile_bytes());
     return {staging, weights, input, plan.end};
@@ -175,7 +182,7 @@ struct DirectGroupedHalf {
            column_words() * (kept()     ? eights * conv.s
                              : shared() ? eights
                                         : 1) +
-           (shared() ? 0 : 12 * greater(eights - 2, 0));
+           (shared() ? 0 : 12 * greater(eights - 2, 0)) + (conv.residual ? 16 : 0);
   }
   constexpr int register_limit() const {  // by the launch bound
     // A quarter of the registers belongs to every fourth warp.

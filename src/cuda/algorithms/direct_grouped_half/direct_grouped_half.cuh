@@ -51,26 +51,32 @@ __device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, 
   const int top = config.first_row(part.band), left = config.first_column(part.side);
   const int first_channel = 8 * config.chunk_piece(part.chunk);
   const unsigned short* const image = x + static_cast<long long>(part.image) * (a.h * a.w * a.c);
+  constexpr int kRows = config.input_rows(), kTurns = ceil_div(kRows, config.warps);
 #pragma unroll 1
-  for (int i = lane; i < config.input_columns() * kPieces; i += 32) {
+  for (unsigned i = lane; i < config.input_columns() * kPieces; i += 32) {
     const int piece = i % kPieces, tile_column = i / kPieces;
     const int column = left + tile_column, channel = first_channel + 8 * piece;
     const bool inside = column >= 0 && column < a.w && channel < a.c;
-    const int from = (top * a.w + column) * a.c + channel;
-    const unsigned there = to + 16 * piece + config.column_offset(tile_column);
-#pragma unroll 4
-    for (int row = warp; row < config.input_rows(); row += config.warps) {
-      const bool here = inside && static_cast<unsigned>(top + row) < static_cast<unsigned>(a.h);
-      const unsigned short* const pixel = image + (here ? from + row * (a.w * a.c) : 0);
+    const unsigned short* const from = image + ((top + warp) * a.w + column) * a.c + channel;
+    const unsigned there = to + 16 * piece + config.column_offset(tile_column) + warp * config.row_bytes();
+    // Conditions within statements: loops of a few rows each, with a branch a row, took half of all
+    // instructions.
+#pragma unroll(kTurns <= 8 ? kTurns : 4)
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int row = warp + turn * config.warps;
+      const bool wanted = (kRows % config.warps == 0 && kTurns <= 8) || row < kRows;
+      const bool here = inside && wanted && static_cast<unsigned>(top + row) < static_cast<unsigned>(a.h);
+      const unsigned short* const pixel = here ? from + turn * (config.warps * a.w * a.c) : x;
+      const unsigned into = there + turn * (config.warps * config.row_bytes());
       if constexpr (config.aligned && a.c % 8 == 0) {
-        ptx::cp_async_16(there + row * config.row_bytes(), pixel, here ? 16 : 0);
-      } else {
+        ptx::cp_async_16_if(into, pixel, here ? 16 : 0, wanted);
+      } else if (wanted) {
         unsigned words[4] = {};
 #pragma unroll
         for (int half = 0; half < 8; ++half)
           if (here && channel + half < a.c)
             words[half / 2] |= static_cast<unsigned>(pixel[half]) << (half % 2 * 16);
-        ptx::st_shared_v4(there + row * config.row_bytes(), words);
+        ptx::st_shared_v4(into, words);
       }
     }
   }
@@ -214,22 +220,56 @@ struct Output {
         for (int i = 0; i < 4; ++i) sums[eight][m][i] = a.eager ? 0 : bias[eight][i % 2];
   }
 
-  // The strip that begins at p, q of the image, whose outputs begin at `image`. Halves of `trace` become NaN
-  // if a sum is: so do outputs then.
+  // Where 8 filters of a pixel of the strip are staged.
+  __device__ __forceinline__ unsigned staged(int row, int column, int eight) const {
+    return staging + 16 * config.staged_piece(row, column, eight);
+  }
+  // f(address in the staging, offset in y, whether it exists) for this lane's pieces of 8 filters of the rows
+  // first, first + step ... of the strip that begins at p, q of the image, whose outputs begin at `image`.
+  template <int kCount, class F>
+  __device__ __forceinline__ void for_pieces(long long image, int p, int q, int first, int step, int lane,
+                                             const F& f) const {
+    constexpr int kEights = config.eights, kAll = 8 * kCount * kEights;
+#pragma unroll(kAll <= 256 ? ceil_div(kAll, 32) : 4)
+    for (int begin = 0; begin < kAll; begin += 32) {
+      const int i = begin + lane, eight = i % kEights, filter = first_filter + 8 * eight;
+      const int row = first + i / (8 * kEights) * step, column = i / kEights % 8;
+      if (kAll % 32 != 0 && i >= kAll) break;
+      f(staged(row, column, eight), image + ((p + row) * a.q + q + column) * a.k + filter,
+        exists(p + row, q + column, filter));
+    }
+  }
+  // A strip's residual on its way to where its outputs will be staged, a group of copies.
+  __device__ __forceinline__ void load_residual(long long image, int p, int q, int lane) const {
+    if constexpr (a.residual && kPiecewise) {
+      for_pieces<config.rows>(image, p, q, 0, 1, lane, [&](unsigned to, long long offset, bool exists) {
+        ptx::cp_async_16(to, residual + (exists ? offset : 0), exists ? 16 : 0);
+      });
+      ptx::cp_async_commit_group();
+    }
+  }
+
+  // The strip's sums, once its residual has come. Halves of `trace` become NaN if a sum is: so do outputs
+  // then.
   __device__ __forceinline__ void store(const Sums<config>& sums, long long image, int p, int q, int lane,
                                         unsigned& trace) const {
-    constexpr int kPitch = config.staging_pitch(), kDepth = config.depth();
+    constexpr int kDepth = config.depth();
     const int group = lane / 4, thread = lane % 4;
 #pragma unroll
     for (int m = 0; m < kDepth; ++m) {
       unsigned added[config.eights][2] = {};  // under way together
-      if constexpr (a.residual)
+      if constexpr (a.residual) {
 #pragma unroll
         for (int eight = 0; eight < config.eights; ++eight)
 #pragma unroll
-          for (int i = 0; i < 2; ++i)
-            added[eight][i] =
-                more(image, p + m + i * kDepth, q + group, first_filter + 8 * eight + 2 * thread);
+          for (int i = 0; i < 2; ++i) {
+            const int row = m + i * kDepth;
+            if constexpr (kPiecewise)
+              added[eight][i] = ptx::ld_shared(staged(row, group, eight) + 4 * thread);
+            else
+              added[eight][i] = more(image, p + row, q + group, first_filter + 8 * eight + 2 * thread);
+          }
+      }
 #pragma unroll
       for (int eight = 0; eight < config.eights; ++eight)
 #pragma unroll
@@ -241,34 +281,31 @@ struct Output {
             trace = ptx::max_nan_bf16x2(trace, word);
           else
             trace = ptx::max_nan_f16x2(trace, word);
-          ptx::st_shared(staging + (8 * i + group) * kPitch + 16 * eight + 4 * thread, word);
+          ptx::st_shared(staged(m + i * kDepth, group, eight) + 4 * thread, word);
         }
       __syncwarp();
-      flush(y + image, p + m, q, lane);
-      __syncwarp();  // nobody writes what another still reads
+      flush(image, p, q, m, lane);
     }
+    __syncwarp();  // nobody writes what another still reads
   }
-  // Staged outputs of rows p and p + depth.
-  __device__ __forceinline__ void flush(unsigned short* __restrict__ to, int p, int q, int lane) const {
-    constexpr int kEights = config.eights, kPitch = config.staging_pitch();
+  // Staged outputs of rows m and m + depth.
+  __device__ __forceinline__ void flush(long long image, int p, int q, int m, int lane) const {
     if constexpr (kPiecewise) {
-#pragma unroll
-      for (int first = 0; first < 16 * kEights; first += 32) {
-        const int i = first + lane, output = i / kEights, filter = first_filter + i % kEights * 8;
-        const int row = p + output / 8 * config.depth(), column = q + output % 8;
-        if (first + 32 > 16 * kEights && i >= 16 * kEights) break;
+      for_pieces<2>(image, p, q, m, config.depth(), lane, [&](unsigned from, long long offset, bool exists) {
         unsigned piece[4];
-        ptx::ld_shared_v4(piece, staging + output * kPitch + i % kEights * 16);
-        ptx::st_global_v4_if(to + (row * a.q + column) * a.k + filter, piece, exists(row, column, filter));
-      }
+        ptx::ld_shared_v4(piece, from);
+        ptx::st_global_v4_if(y + offset, piece, exists);
+      });
     } else {
+      constexpr int kFilters = 8 * config.eights;
 #pragma unroll 1
-      for (int i = lane; i < 16 * 8 * kEights; i += 32) {
-        const int output = i / (8 * kEights), filter = first_filter + i % (8 * kEights);
-        const int row = p + output / 8 * config.depth(), column = q + output % 8;
-        const unsigned bits = ptx::ld_shared_u16(staging + output * kPitch + i % (8 * kEights) * 2);
-        if (exists(row, column, filter))
-          to[(row * a.q + column) * a.k + filter] = static_cast<unsigned short>(bits);
+      for (int i = lane; i < 16 * kFilters; i += 32) {
+        const int row = m + i / (8 * kFilters) * config.depth(), column = i / kFilters % 8;
+        const int filter = i % kFilters;
+        const unsigned bits = ptx::ld_shared_u16(staged(row, column, filter / 8) + filter % 8 * 2);
+        if (exists(p + row, q + column, first_filter + filter))
+          y[image + ((p + row) * a.q + q + column) * a.k + first_filter + filter] =
+              static_cast<unsigned short>(bits);
       }
     }
   }
@@ -327,7 +364,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   weights.shared = shared + kSmem.weights + first_eight * (4 * config.eight_words()) + 8 * lane;
   weights.load(packed, all_eights, lane);
   Output<config> output = {static_cast<const unsigned short*>(residual), static_cast<unsigned short*>(y),
-                           8 * all_eights, shared + kSmem.staging + warp * (16 * config.staging_pitch())};
+                           8 * all_eights, shared + kSmem.staging + warp * config.staging_bytes()};
   unsigned pieces[config.eights];  // of each eight, for this lane
 #pragma unroll
   for (int eight = 0; eight < config.eights; ++eight) {
@@ -349,18 +386,23 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   for (unsigned tile = blockIdx.x; tile < kTiles; tile += gridDim.x) {
     ptx::cp_async_wait_group<0>();
     __syncthreads();  // the tile has come, and nobody needs the one before
-    if (config.stages > 1 && kTiles - tile > gridDim.x) load(tile + gridDim.x, slot ^ 1);
-    ptx::cp_async_commit_group();
     const Part<config> part(tile);
     const long long image = static_cast<long long>(part.image) * (a.p * a.q * a.k);
+    const int first_strip = warp / config.parts();
+    const auto row_of = [&](int strip) { return part.p() + strip / config.across * config.rows; };
+    const auto column_of = [&](int strip) { return part.q() + strip % config.across * 8; };
+    // Before the next tile, or it would have to wait for that one.
+    output.load_residual(image, row_of(first_strip), column_of(first_strip), lane);
+    if (config.stages > 1 && kTiles - tile > gridDim.x) load(tile + gridDim.x, slot ^ 1);
+    ptx::cp_async_commit_group();
 #pragma unroll 1
-    for (int strip = warp / config.parts(); strip < config.strips(); strip += config.strip_warps()) {
-      const int down = strip / config.across, across = strip % config.across;
-      const int p = part.p() + down * config.rows, q = part.q() + across * 8;
+    for (int strip = first_strip; strip < config.strips(); strip += config.strip_warps()) {
+      const int p = row_of(strip), q = column_of(strip);
       if (p >= a.p || q >= a.q) continue;
+      if (strip != first_strip) output.load_residual(image, p, q, lane);
       const unsigned corner = slot * config.tile_bytes() +
-                              down * (config.rows * a.stride_h * config.row_bytes()) +
-                              across * (8 * config.pixel_bytes());
+                              strip / config.across * (config.rows * a.stride_h * config.row_bytes()) +
+                              strip % config.across * (8 * config.pixel_bytes());
       Sums<config> sums;
       output.begin(sums);
       if constexpr (config.shared())
@@ -369,6 +411,13 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
         for_constants<0, config.eights>([&](auto eight) {
           multiply<config, eight.value, 1>(sums, pieces[eight.value] + corner, weights);
         });
+      if constexpr (a.residual) {
+        if (strip == first_strip)
+          ptx::cp_async_wait_group<1>();
+        else
+          ptx::cp_async_wait_group<0>();
+        __syncwarp();
+      }
       output.store(sums, image, p, q, lane, trace);
     }
     if constexpr (config.stages == 1) break;
