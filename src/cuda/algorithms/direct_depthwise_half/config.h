@@ -5,6 +5,7 @@
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/packed.h"
+#include "cuda/tile/smem.h"
 
 namespace convtune {
 
@@ -125,7 +126,6 @@ struct DirectDepthwiseHalf {
         after = greater(after, input);
     return after;
   }
-  constexpr long long smem_bytes() const { return 1LL * octets * octet_bytes(); }
 
   // ---- Packed weights: [channel][place][filter row], words of two taps beside each other: place 0 has none
   // and the first, place 1 the first and the second ... Every lane has one place, in the one half of its
@@ -144,12 +144,25 @@ struct DirectDepthwiseHalf {
     return (channel * conv.r + row) * conv.s + column;
   }
 
+  // ---- Shared memory, in bytes ----
+  struct Smem {
+    int planes, filters, biases;
+    long long end;
+  };
+  constexpr Smem smem() const {
+    SmemPlan plan;
+    const int planes = plan.take(1LL * octets * octet_bytes());
+    const int filters = plan.take(4LL * channels() * channel_words()), biases = plan.take(4LL * channels());
+    return {planes, filters, biases, plan.end};
+  }
+  constexpr long long smem_bytes() const { return smem().end; }
+
   // ---- Cost ----
   constexpr int products() const { return 2 * rows * conv.r; }       // of a pair of channels: straight code
   constexpr int registers() const {                                  // about: ptxas decides
     const int live = lesser(rows, ceil_div(conv.r, conv.stride_h));  // rows of outputs under way
     const bool waits = bands > 1 && (rows > live || (images > 1 && bands > 2));
-    const int waiting = waits ? 4 * (conv.r - 1) : 0, added = conv.residual ? 56 : 0;
+    const int waiting = waits ? 4 * (conv.r - 1) : 0, added = conv.residual ? 64 : 0;
     return greater(32 + rows + 8 * live + 4 * conv.r + waiting + added * (1 + conv.eager),
                    images > 1 ? 96 : 80);
   }
@@ -158,10 +171,12 @@ struct DirectDepthwiseHalf {
     return lesser(65536 / round_up(threads() * blocks, 128) / 8 * 8, 255);
   }
 
-  // Of eights of channels of two pixels: those of a thread, and how many of them are under way together, in 8
-  // registers each.
+  // Rows of so many pieces that all threads take at once.
+  constexpr int rows_abreast(int pieces) const { return greater(threads() / pieces, 1); }
+  // Of eights of channels of two pixels: those of a thread, of a column, and how many of them are under way
+  // together, in 8 registers each.
   constexpr int thread_loads() const {
-    return ceil_div(images * input_rows() * column_pairs() * octets, threads());
+    return ceil_div(images * input_rows(), rows_abreast(column_pairs() * octets));
   }
   constexpr int loads_together() const {
     const int most = lesser((register_limit() - (images > 1 ? 64 : 40)) / 8, 12);

@@ -39,7 +39,7 @@ TileWork work_of(const DirectDepthwiseHalf& a) {
   const double stored = 1.0 * a.tile_pixels() * a.octets / 32;
   TileWork work;
   work.tiles = static_cast<double>(a.all_blocks());
-  work.load.instructions = eights * 50;
+  work.load.instructions = eights * 30;
   // Words, and the lines that L1 looks up for eights of several pixels: there are more of fewer channels.
   work.load.wavefronts = eights * (8 + 64.0 / a.octets);
   work.load.l2_bytes = 16 * read + 4.0 * a.channels() * a.channel_words();
@@ -49,8 +49,8 @@ TileWork work_of(const DirectDepthwiseHalf& a) {
   work.multiply.instructions =
       pairs * (40 + 8.0 * conv.r + row_loads + a.products() + a.rows * (conv.residual ? 60 : 30));
   work.multiply.wavefronts = pairs * (row_loads * (4 + a.pitch().conflicts) + 4.0 * a.rows + 2.0 * conv.r);
-  work.multiply.waits = 1 + 4 * pairs / a.warps;  // for filters from L2, and for the last sums
-  work.store.instructions = stored * 20;
+  work.multiply.waits = 1 + 2 * pairs / a.warps;  // for the last sums
+  work.store.instructions = stored * 8;
   work.store.wavefronts = stored * (4 + 32.0 / a.octets);
   // In words of 4 bytes. An odd number of eights leaves sectors in halves.
   store_in_pieces(work, outputs_of(conv) / work.tiles / 2,

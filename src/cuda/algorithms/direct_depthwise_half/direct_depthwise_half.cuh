@@ -62,52 +62,71 @@ __device__ __forceinline__ uint4 octet_at(const unsigned short* __restrict__ fro
   return {word(0), word(1), word(2), word(3)};
 }
 
+// f(first row, piece) for a thread's share of rows of pieces: it has the same piece of every
+// rows_abreast()-th row, so that a row is a constant away from the one before.
+template <DirectDepthwiseHalf config, int kPieces, class F>
+__device__ __forceinline__ void for_pieces(const F& f) {
+  constexpr int kAbreast = config.rows_abreast(kPieces);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int first_row = kPieces > config.threads() ? 0 : thread / kPieces;
+  if (kAbreast * kPieces < config.threads() && first_row >= kAbreast) return;
+#pragma unroll 1
+  for (int piece = kPieces > config.threads() ? thread : thread % kPieces; piece < kPieces;
+       piece += config.threads())
+    f(first_row, piece);
+}
+
 // A tile's input into planes, eights of channels of two pixels by threads. Zeros where there is no image.
 template <DirectDepthwiseHalf config>
 __device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, const Part<config>& part,
                                           unsigned to) {
   constexpr ConvExtents a = config.conv;
-  constexpr int kRow = config.column_pairs() * config.octets, kBatch = config.loads_together();
-  constexpr int kAll = config.images * config.input_rows() * kRow;
+  constexpr int kPieces = config.column_pairs() * config.octets, kAll = config.images * config.input_rows();
+  constexpr int kAbreast = config.rows_abreast(kPieces), kBatch = config.loads_together();
   const int top = config.first_row(part.level), left = config.first_column(part.side);
   const unsigned short* const image = x + static_cast<long long>(part.image) * (a.h * a.w * a.c);
+  for_pieces<config, kPieces>([&](int first_row, int piece) {
+    const int octet = piece % config.octets, pair = piece / config.octets;
+    const int channel = part.first_channel() + 8 * octet;
+    const bool has_channel = a.c % config.channels() == 0 || channel < a.c;
+    const bool has[2] = {has_channel && static_cast<unsigned>(left + 2 * pair) < a.w,
+                         has_channel && static_cast<unsigned>(left + 2 * pair + 1) < a.w};
+    const unsigned plane = to + octet * Planes<config>::kOctet + 4 * pair;
+    const unsigned short* const pixels = image + ((top + first_row) * a.w + left + 2 * pair) * a.c + channel;
 #pragma unroll 1
-  for (unsigned first = threadIdx.x; first < kAll; first += kBatch * config.threads()) {
-    uint4 pixels[kBatch][2] = {};
-    unsigned there[kBatch];
+    for (int begin = 0; begin < kAll; begin += kBatch * kAbreast) {
+      uint4 loaded[kBatch][2] = {};
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const unsigned at = first + i * config.threads();  // unsigned: remainders of powers of two are masks
-      const int octet = at % config.octets, pair = at / config.octets % config.column_pairs();
-      const int of_tile = config.images == 1 ? 0 : at / (kRow * config.input_rows());
-      const int row = at / kRow - of_tile * config.input_rows();
-      const int channel = part.first_channel() + 8 * octet;
-      const bool here = at < kAll && static_cast<unsigned>(top + row) < a.h && part.has_image(of_tile) &&
-                        (a.c % config.channels() == 0 || channel < a.c);
-      const unsigned short* const pixel =
-          image + (((of_tile * a.h + top + row) * a.w + left + 2 * pair) * a.c + channel);
+      for (int i = 0; i < kBatch; ++i) {
+        const int row = begin + i * kAbreast + first_row;
+        const int of_tile = config.images == 1 ? 0 : row / config.input_rows();
+        const int image_row = top + row - of_tile * config.input_rows();
+        const bool here = row < kAll && static_cast<unsigned>(image_row) < a.h && part.has_image(of_tile);
+        const unsigned short* const from = pixels + (begin + i * kAbreast) * (a.w * a.c) +
+                                           of_tile * ((a.h - config.input_rows()) * a.w * a.c);
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int column = 2 * pair + j;
-        if (here && column < config.read_columns() && static_cast<unsigned>(left + column) < a.w)
-          pixels[i][j] = octet_at<config.aligned>(pixel + j * a.c);
+        for (int j = 0; j < 2; ++j)
+          if (here && has[j] && 2 * pair + j < config.read_columns())
+            loaded[i][j] = octet_at<config.aligned>(from + j * a.c);
       }
-      there[i] = to + octet * Planes<config>::kOctet + of_tile * Planes<config>::kImage +
-                 row * Planes<config>::kRow + 4 * pair;
-    }
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (kAll % (kBatch * config.threads()) != 0 && first + i * config.threads() >= kAll) break;
-      const unsigned one[4] = {pixels[i][0].x, pixels[i][0].y, pixels[i][0].z, pixels[i][0].w};
-      const unsigned next[4] = {pixels[i][1].x, pixels[i][1].y, pixels[i][1].z, pixels[i][1].w};
+      for (int i = 0; i < kBatch; ++i) {
+        const int row = begin + i * kAbreast + first_row;
+        if (kAll % (kBatch * kAbreast) != 0 && row >= kAll) break;
+        const int of_tile = config.images == 1 ? 0 : row / config.input_rows();
+        const unsigned there = plane + of_tile * Planes<config>::kImage +
+                               (row - of_tile * config.input_rows()) * Planes<config>::kRow;
+        const unsigned one[4] = {loaded[i][0].x, loaded[i][0].y, loaded[i][0].z, loaded[i][0].w};
+        const unsigned next[4] = {loaded[i][1].x, loaded[i][1].y, loaded[i][1].z, loaded[i][1].w};
 #pragma unroll
-      for (int word = 0; word < 4; ++word) {
-        const unsigned plane = there[i] + 2 * word * Planes<config>::kPlane;
-        ptx::st_shared(plane, __byte_perm(one[word], next[word], 0x5410));
-        ptx::st_shared(plane + Planes<config>::kPlane, __byte_perm(one[word], next[word], 0x7632));
+        for (int word = 0; word < 4; ++word) {
+          const unsigned at = there + 2 * word * Planes<config>::kPlane;
+          ptx::st_shared(at, __byte_perm(one[word], next[word], 0x5410));
+          ptx::st_shared(at + Planes<config>::kPlane, __byte_perm(one[word], next[word], 0x7632));
+        }
       }
     }
-  }
+  });
 }
 
 // A channel's filter as operands: of each row a band matrix.
@@ -117,17 +136,14 @@ using Bands = unsigned[config.conv.r][2];
 // Entry (k, n) of a band is tap k - n. A lane has k = 2 * thread and the next in the first register, 8 more
 // in the second, of n = group; one of the two is zeros.
 template <DirectDepthwiseHalf config>
-__device__ __forceinline__ void load_bands(Bands<config>& to, const float* __restrict__ packed, int channel,
-                                           int lane) {
+__device__ __forceinline__ void load_bands(Bands<config>& to, unsigned filter, int lane) {
   constexpr int kWords = config.filter_words();
   const int tap = lane % 4 * 2 - lane / 4;
   const bool second = tap < -1;
-  const auto* const from =
-      reinterpret_cast<const uint4*>(packed + channel * config.channel_words() + ((tap + 1) & 7) * kWords);
 #pragma unroll
   for (int i = 0; i < kWords / 4; ++i) {
-    const uint4 four = __ldg(from + i);
-    const unsigned words[4] = {four.x, four.y, four.z, four.w};
+    unsigned words[4];
+    ptx::ld_shared_v4(words, filter + 4 * (((tap + 1) & 7) * kWords + 4 * i));
 #pragma unroll
     for (int j = 0; j < 4; ++j)
       if (4 * i + j < config.conv.r) {
@@ -254,34 +270,36 @@ __device__ __forceinline__ void store_tile(unsigned short* __restrict__ y, const
                                            unsigned from) {
   constexpr ConvExtents a = config.conv;
   constexpr int kHalf = config.tile_columns() / 2;  // columns of a row that are in one plane
+  constexpr int kPieces = config.tile_columns() * config.octets, kAll = config.images * config.tile_rows();
   unsigned short* const to = y + static_cast<long long>(part.image) * (a.p * a.q * a.c);
+  for_pieces<config, kPieces>([&](int first_row, int piece) {
+    const int octet = piece % config.octets, word = piece / config.octets % kHalf;
+    const int second = piece / (config.octets * kHalf);
+    const int q = part.q() + word / 4 * 8 + second * 4 + word % 4, channel = part.first_channel() + 8 * octet;
+    const bool exists =
+        (a.q % config.tile_columns() == 0 || q < a.q) && (a.c % config.channels() == 0 || channel < a.c);
+    const unsigned plane = from + octet * Planes<config>::kOctet + second * Planes<config>::kPlane + 4 * word;
+    unsigned short* const column = to + (part.p() * a.q + q) * a.c + channel;
 #pragma unroll 4
-  for (unsigned item = threadIdx.x; item < config.tile_pixels() * config.octets; item += config.threads()) {
-    const int octet = item % config.octets;
-    const int word = item / config.octets % kHalf, second = item / (config.octets * kHalf) % 2;
-    const int row = item / (config.octets * 2 * kHalf);
-    const int image = config.images == 1 ? 0 : row / config.tile_rows();
-    const int of_image = row - image * config.tile_rows();
-    const int p = part.p() + of_image, q = part.q() + word / 4 * 8 + second * 4 + word % 4;
-    const int channel = part.first_channel() + 8 * octet;
-    const bool exists = (a.p % config.tile_rows() == 0 || p < a.p) &&
-                        (a.q % config.tile_columns() == 0 || q < a.q) && part.has_image(image) &&
-                        (a.c % config.channels() == 0 || channel < a.c);
-    const unsigned there = from + octet * Planes<config>::kOctet + second * Planes<config>::kPlane +
-                           image * Planes<config>::kImage + of_image * a.stride_h * Planes<config>::kRow +
-                           4 * word;
-    unsigned words[4];
+    for (int row = first_row; row < kAll; row += config.rows_abreast(kPieces)) {
+      const int image = config.images == 1 ? 0 : row / config.tile_rows();
+      const int of_image = row - image * config.tile_rows();
+      const bool here =
+          exists && part.has_image(image) && (a.p % config.tile_rows() == 0 || part.p() + of_image < a.p);
+      const unsigned there =
+          plane + image * Planes<config>::kImage + of_image * a.stride_h * Planes<config>::kRow;
+      unsigned words[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = ptx::ld_shared(there + 2 * i * Planes<config>::kPlane);
-    unsigned short* const first =
-        to + static_cast<long long>(image) * (a.p * a.q * a.c) + ((p * a.q + q) * a.c + channel);
-    if constexpr (config.aligned) {
-      ptx::st_global_v4_if(first, words, exists);
-    } else if (exists) {
+      for (int i = 0; i < 4; ++i) words[i] = ptx::ld_shared(there + 2 * i * Planes<config>::kPlane);
+      unsigned short* const first = column + (image * a.p + of_image) * (a.q * a.c);
+      if constexpr (config.aligned) {
+        ptx::st_global_v4_if(first, words, here);
+      } else if (here) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) first[i] = static_cast<unsigned short>(words[i / 2] >> (i % 2 * 16));
+        for (int i = 0; i < 8; ++i) first[i] = static_cast<unsigned short>(words[i / 2] >> (i % 2 * 16));
+      }
     }
-  }
+  });
 }
 
 // All outputs of the block, slowly: where a sum is NaN.
@@ -309,15 +327,33 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   ptx::wait_for_earlier_grids(packed);
   constexpr ConvExtents a = config.conv;
   constexpr Packed kPacked = config.packed();
+  constexpr DirectDepthwiseHalf::Smem kSmem = config.smem();
   extern __shared__ __align__(128) unsigned char smem[];
-  const unsigned planes = ptx::shared_address(smem);
+  const unsigned shared = ptx::shared_address(smem), planes = shared + kSmem.planes;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const Part<config> part(blockIdx.x);
+  // Filters and biases come meanwhile: a warp would wait for those of each pair.
+  constexpr int kFilterBytes = 4 * config.channels() * config.channel_words();
+  const auto* const filters =
+      reinterpret_cast<const unsigned char*>(packed) + static_cast<long long>(part.chunk) * kFilterBytes;
+#pragma unroll 1
+  for (int i = threadIdx.x * 16; i < kFilterBytes; i += config.threads() * 16)
+    ptx::cp_async_16(shared + kSmem.filters + i, filters + i, 16);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < config.channels(); i += config.threads()) {
+    const int channel = part.first_channel() + i;
+    ptx::cp_async_4(shared + kSmem.biases + 4 * i, packed + kPacked.bias_at() + (channel < a.c ? channel : 0),
+                    channel < a.c ? 4 : 0);
+  }
+  ptx::cp_async_commit_group();
   load_tile<config>(static_cast<const unsigned short*>(x), part, planes);
+  ptx::cp_async_wait_group<0>();
   __syncthreads();
 
-  // This lane's row of a matrix: of strips 0 to 7 or 8 to 15, their first 8 columns or the others.
-  const int m = lane % 16;
+  // This lane's row of a matrix: of strips 0 to 7 or 8 to 15, their first 8 columns or the others. Where
+  // there is no strip it is that of the matrix's first, which is read with it: another would meet it at a
+  // bank.
+  const int m = config.is_strip(lane % 16) ? lane % 16 : lane % 16 / 8 * 8;
   const unsigned strips =
       planes + 16 * (lane / 16) +
       (config.is_strip(m) ? config.strip_image(m) * Planes<config>::kImage +
@@ -328,17 +364,15 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   unsigned trace = 0;
 #pragma unroll 1
   for (int i = warp; i < config.pairs(); i += config.warps) {
-    const int channel = part.first_channel() + 2 * i;
     const unsigned plane = i / 4 * Planes<config>::kOctet + i % 4 * (2 * Planes<config>::kPlane);
     Bands<config> bands[2];
-    Pair<config> pair = {part,    mine,           static_cast<const unsigned short*>(residual),
-                         channel, planes + plane, {}};
+    Pair<config> pair = {
+        part,           mine, static_cast<const unsigned short*>(residual), part.first_channel() + 2 * i,
+        planes + plane, {}};
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      load_bands<config>(bands[j], packed, channel + j, lane);
-      const bool there = a.c % config.channels() == 0 || channel < a.c;
-      pair.bias[j] = there ? packed[kPacked.bias_at() + channel + j] : 0;
-    }
+    for (int j = 0; j < 2; ++j)
+      load_bands<config>(bands[j], shared + kSmem.filters + 4 * (2 * i + j) * config.channel_words(), lane);
+    ptx::ld_shared_v2(pair.bias[0], pair.bias[1], shared + kSmem.biases + 8 * i);
     pair.compute(strips + plane, bands, trace);
   }
   const float low = low_half<a.y_type>(trace), high = high_half<a.y_type>(trace);
