@@ -180,7 +180,20 @@ __device__ inline void load_box_if(unsigned to, const TensorMap* map, int x0, in
       : "memory");
 }
 
-// The same of two extents.
+// The same as far as L2.
+__device__ inline void prefetch_box_if(const TensorMap* map, int x0, int x1, int x2, int x3, int x4,
+                                       bool fetches) {
+  asm volatile(
+      "{\n"
+      ".reg .pred fetches;\n"
+      "setp.ne.b32 fetches, %6, 0;\n"
+      "@fetches cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];\n"
+      "}" ::"l"(map),
+      "r"(x0), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(static_cast<unsigned>(fetches))
+      : "memory");
+}
+
+// A load of two extents.
 __device__ inline void load_rows_if(unsigned to, const TensorMap* map, int x0, int x1, unsigned barrier,
                                     bool loads) {
   asm volatile(

@@ -57,6 +57,9 @@ __device__ void load_inputs(const Maps& maps, unsigned smem) {
 #pragma unroll 1
     for (int stage = 0; stage < config.stages(); ++stage) {
       ring.wait_empty(smem + kAt.empty);
+      if constexpr (config.prefetches_residual())
+        for (int filter = at.filter; stage == 0 && filter < at.filter + config.filters(); filter += 64)
+          ptx::prefetch_box_if(&maps.residual, filter, at.column, 0, at.row, at.image, mine);
       const unsigned to = smem + kAt.inputs + ring.slot * config.input_stage_bytes();
       const unsigned full = ring.barrier(smem + kAt.full);
       ptx::mbarrier_arrive_expect_if(full, config.input_bytes(), mine);

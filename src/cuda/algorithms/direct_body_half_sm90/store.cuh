@@ -218,28 +218,39 @@ struct Store {
     else
       wait_until_free();
     if constexpr (!config.nchw && (!a.residual || !config.wide_stores())) sync();
+    // Two steps at once: one's special functions beside another's loads.
+    constexpr int kSteps = config.positions() / 16 * kBlocks, kAtOnce = 2;
 #pragma unroll
-    for (int part = 0; part < config.positions() / 16; ++part) {
-      const unsigned at = staged_matrices(part, lane);
+    for (int begin = 0; begin < kSteps; begin += kAtOnce) {
+      unsigned at[kAtOnce], words[kAtOnce][4] = {};
+      const auto each = [&](const auto& f) {
 #pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        unsigned words[4] = {0, 0, 0, 0};
-        if constexpr (a.residual && config.nchw)
-          ptx::ldmatrix_x4(words, at + block * kBlockBytes);
-        else if constexpr (a.residual)
-          ptx::ldmatrix_x4_trans(words, at + block * kBlockBytes);
+        for (int i = 0; i < kAtOnce; ++i)
+          if (begin + i < kSteps) f(i, (begin + i) / kBlocks, (begin + i) % kBlocks);
+      };
+      each([&](int step, int part, int block) {
+        at[step] = staged_matrices(part, lane) + block * kBlockBytes;
+        if constexpr (config.conv.residual && config.nchw)
+          ptx::ldmatrix_x4(words[step], at[step]);
+        else if constexpr (config.conv.residual)
+          ptx::ldmatrix_x4_trans(words[step], at[step]);
+      });
+      each([&](int step, int part, int block) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
+          unsigned& word = words[step][i];
           const float* const two = sums[block] + 8 * part + 2 * i;
           const float bias = biases[block][i % 2];
-          words[i] = pack_halves<a.y_type>(finish<config.conv>(two[0], bias, low_half<a.y_type>(words[i])),
-                                           finish<config.conv>(two[1], bias, high_half<a.y_type>(words[i])));
+          word = pack_halves<a.y_type>(finish<config.conv>(two[0], bias, low_half<a.y_type>(word)),
+                                       finish<config.conv>(two[1], bias, high_half<a.y_type>(word)));
         }
+      });
+      each([&](int step, int, int) {
         if constexpr (config.nchw)
-          ptx::stmatrix_x4(at + block * kBlockBytes, words);
+          ptx::stmatrix_x4(at[step], words[step]);
         else
-          ptx::stmatrix_x4_trans(at + block * kBlockBytes, words);
-      }
+          ptx::stmatrix_x4_trans(at[step], words[step]);
+      });
     }
   }
 

@@ -79,8 +79,17 @@ struct DirectStemHalf {
   }
   // Which of a warp's 16 outputs has a row of its products. Windows of outputs beside each other begin 3 or 6
   // words apart; of 6 only those of every second output lie in banks of their own.
-  constexpr int output_of_row(int row) const {
-    return output_step() % 4 == 0 && output_step() % 8 != 0 ? row % 8 * 2 + row / 8 : row;
+  constexpr int output_of_row(int row) const { return exchanges_outputs() ? row % 8 * 2 + row / 8 : row; }
+  constexpr int row_of_output(int output) const {
+    return exchanges_outputs() ? output % 2 * 8 + output / 2 : output;
+  }
+  constexpr bool exchanges_outputs() const { return output_step() % 4 == 0 && output_step() % 8 != 0; }
+
+  // Whether each warp brings the residual of the strip after the one that it computes to L2, for all filters
+  // if it has the first. Only where a strip's products are too few for its way from memory: others become
+  // 3 % slower.
+  constexpr bool prefetches_residual() const {
+    return conv.residual && has_bulk_form() && aligned && conv.nhwc && conv.k % 8 == 0 && steps() <= 16;
   }
 
   // ---- Tiles ----

@@ -18,6 +18,7 @@
 #include "cuda/tile/exact.cuh"
 #include "cuda/tile/pack.cuh"
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#include "cuda/ptx/sm90.cuh"
 #include "cuda/ptx/wgmma_half.cuh"
 #include "cuda/tile/ring.cuh"
 #endif
@@ -144,7 +145,21 @@ struct Worker {
   unsigned weights, biases, staging;
   int turn = 0;  // strips of all tiles so far, modulo the groups of four warps
 
-  __device__ void compute(const Tile<config>& tile, unsigned input) {
+  // What this warp adds to its outputs of a strip, to L2.
+  __device__ __forceinline__ void prefetch_residual(const Tile<config>& tile, int strip) const {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    const int first = strip * config.strip_outputs() + static_cast<int>(threadIdx.x) / 32 % 4 * 16;
+    const Output<config> output(tile, first);
+    const int count = lesser(16, lesser(config.outputs() - first, config.conv.p * config.conv.q - output.at));
+    ptx::prefetch_l2_if(static_cast<const unsigned short*>(residual) + output.offset(tile, 0),
+                        2 * config.conv.k * count,
+                        output.exists && first_filter == 0 && threadIdx.x % 32 == 0);
+#endif
+  }
+
+  // The tile `index`; the block's next one is `step` behind it.
+  __device__ void compute(int index, int step, unsigned input) {
+    const Tile<config> tile(index);
     constexpr int kGroups = config.warps / 4;
     const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4, thread = lane % 4;
     const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -163,6 +178,13 @@ struct Worker {
       int pairs_of = thread;
       asm volatile("" : "+r"(pairs_of));
       load_residual<config>(residual, tile, first_output, first_filter, staging);
+      if constexpr (config.prefetches_residual()) {
+        const int next = strip + kGroups;
+        if (next < config.strips())
+          prefetch_residual(tile, next);
+        else if (next - config.strips() < config.strips() && index + step < config.tiles())
+          prefetch_residual(Tile<config>(index + step), next - config.strips());
+      }
       Sums<config> sums;
       ProductsOf<config.wgmma, config>::Type::multiply(sums, weights, window(group), window(group + 8),
                                                        pairs_of);
@@ -221,7 +243,7 @@ __device__ void run_in_bulk(const void* __restrict__ x, const float* __restrict_
   for (int index = first; index < kTiles; index += step) {
     ask(index + (config.stages - 1) * step);
     ring.wait_full(full);
-    worker.compute(Tile<config>(index), tiles + ring.slot * config.tile_bytes());
+    worker.compute(index, step, tiles + ring.slot * config.tile_bytes());
     __syncwarp();
     if (lane == 0) ptx::mbarrier_arrive(ring.barrier(empty));
     ring.next();
@@ -250,7 +272,7 @@ __device__ void run_by_all(const void* __restrict__ x, unsigned shared, int firs
     if (index + step < kTiles)
       load_tile<config>(x, Tile<config>(index + step), shared + kSmem.tiles + slot * config.tile_bytes());
     ptx::cp_async_commit_group();
-    worker.compute(Tile<config>(index), input);
+    worker.compute(index, step, input);
   }
 }
 

@@ -38,12 +38,17 @@ __device__ __forceinline__ void for_pieces(const Tile<config>& tile, int first_o
                                            unsigned staging, const F& f) {
   constexpr ConvExtents a = config.conv;
   constexpr int kPitch = 2 * config.staging_pitch(), kOfOutput = config.filters / 8;
-#pragma unroll 2
-  for (int i = static_cast<int>(threadIdx.x) % 32; i < 2 * config.filters; i += 32) {
-    const int row = a.nhwc ? i / kOfOutput : i % 2 * 8, channel = a.nhwc ? i % kOfOutput * 8 : i / 2;
-    const Output<config> output(tile, first_output + (a.nhwc ? config.output_of_row(row) : row));
+  const Output<config> first(tile, first_output);
+  const long long offset = first.offset(tile, first_filter);
+  // Outputs that follow each other do so in y, too.
+  const int count = lesser(config.outputs() - first_output, a.p * a.q - first.at);
+#pragma unroll 4
+  for (unsigned i = threadIdx.x % 32; i < 2 * config.filters; i += 32) {
+    const int output = a.nhwc ? i / kOfOutput : i % 2 * 8, channel = a.nhwc ? i % kOfOutput * 8 : i / 2;
+    const int row = a.nhwc ? config.row_of_output(output) : output;
     f(staging + (a.nhwc ? row * kPitch + 2 * channel : channel * kPitch + 2 * row),
-      output.offset(tile, first_filter + channel), output.exists && first_filter + channel < a.k);
+      offset + (a.nhwc ? output * a.k + channel : channel * (a.p * a.q) + output),
+      output < count && (a.k % config.filters == 0 || first_filter + channel < a.k));
   }
 }
 
@@ -73,45 +78,68 @@ __device__ void store(const float (&sums)[config.filters / 2], const void* __res
   // write to one bank. Where channels come first, outputs are.
   const int rows[] = {config.output_of_row(group), config.output_of_row(group + 8)};
   const Output<config> outputs[] = {{tile, first_output + rows[0]}, {tile, first_output + rows[1]}};
+  const auto staged = [&](int i, int column) {  // of row i and two filters
+    return a.nhwc ? staging + 2 * ((group + 8 * i) * kPitch + column)
+                  : staging + 2 * (column * kPitch + rows[i]);
+  };
+  const auto load_more = [&](unsigned(&more)[2], int i, int column) {
+    more[0] = more[1] = 0;
+    if constexpr (config.conv.residual && kPieces<config> && config.conv.nhwc) {
+      more[0] = ptx::ld_shared(staged(i, column));
+      more[1] = more[0] >> 16;
+    } else if constexpr (config.conv.residual) {
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        const int filter = first_filter + column + b;
+        if constexpr (kPieces<config>)
+          more[b] = ptx::ld_shared_u16(staged(i, column) + 2 * b * kPitch);
+        else if ((a.k % kFilters == 0 || filter < a.k) && outputs[i].exists)
+          more[b] = static_cast<const unsigned short*>(residual)[outputs[i].offset(tile, filter)];
+      }
+    }
+  };
   if constexpr (a.residual && kPieces<config>) {
     ptx::cp_async_wait_group<0>();
     __syncwarp();
   }
+  // Several eights of filters at once: what they read is under way together, and one's special functions
+  // beside another's. Biases from shared memory each time: in registers they would be kept while others
+  // multiply.
+  constexpr int kAtOnce = kFilters % 32 == 0 ? 4 : kFilters % 16 == 0 ? 2 : 1;
 #pragma unroll
-  for (int j = 0; j < kFilters / 8; ++j) {
-    // From shared memory each time: in registers they would be kept while others multiply.
-    float bias[2];
-    ptx::ld_shared_v2(bias[0], bias[1], biases + 4 * (8 * j + 2 * thread));
+  for (int begin = 0; begin < kFilters / 8; begin += kAtOnce) {
+    float bias[kAtOnce][2];
+    unsigned more[kAtOnce][2][2];  // halves of the residual
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const unsigned at = a.nhwc ? staging + 2 * ((group + 8 * i) * kPitch + 8 * j + 2 * thread)
-                                 : staging + 2 * ((8 * j + 2 * thread) * kPitch + rows[i]);
-      unsigned more[2] = {0, 0};  // halves of the residual
-      if constexpr (a.residual && kPieces<config> && a.nhwc) {
-        more[0] = ptx::ld_shared(at);
-        more[1] = more[0] >> 16;
-      } else if constexpr (a.residual) {
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int column = 8 * (begin + j) + 2 * thread;
+      ptx::ld_shared_v2(bias[j][0], bias[j][1], biases + 4 * column);
 #pragma unroll
-        for (int b = 0; b < 2; ++b) {
-          const int filter = first_filter + 8 * j + 2 * thread + b;
-          if constexpr (kPieces<config>)
-            more[b] = ptx::ld_shared_u16(at + 2 * b * kPitch);
-          else if ((a.k % kFilters == 0 || filter < a.k) && outputs[i].exists)
-            more[b] = static_cast<const unsigned short*>(residual)[outputs[i].offset(tile, filter)];
+      for (int i = 0; i < 2; ++i) load_more(more[j][i], i, column);
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float finished[2];
+#pragma unroll
+        for (int b = 0; b < 2; ++b)
+          finished[b] =
+              finish<a>(sums[4 * (begin + j) + 2 * i + b], bias[j][b], low_half<a.y_type>(more[j][i][b]));
+        more[j][i][0] = pack_halves<a.y_type>(finished[0], finished[1]);
+      }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const unsigned at = staged(i, 8 * (begin + j) + 2 * thread), two = more[j][i][0];
+        if constexpr (a.nhwc) {
+          ptx::st_shared(at, two);
+        } else {
+          ptx::st_shared_u16(at, two);
+          ptx::st_shared_u16(at + 2 * kPitch, two >> 16);
         }
       }
-      float finished[2];
-#pragma unroll
-      for (int b = 0; b < 2; ++b)
-        finished[b] = finish<a>(sums[4 * j + 2 * i + b], bias[b], low_half<a.y_type>(more[b]));
-      const unsigned two = pack_halves<a.y_type>(finished[0], finished[1]);
-      if constexpr (a.nhwc) {
-        ptx::st_shared(at, two);
-      } else {
-        ptx::st_shared_u16(at, two);
-        ptx::st_shared_u16(at + 2 * kPitch, two >> 16);
-      }
-    }
   }
   __syncwarp();
   auto* const to = static_cast<unsigned short*>(y);
