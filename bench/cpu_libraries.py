@@ -8,6 +8,7 @@ run is timed: weights are packed, models compiled and tensors laid before.
 
 import ctypes
 import importlib
+import math
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -84,8 +85,9 @@ class Convtune(Library):
         np = self.np
         planned = self.module.Convolution(line, "cpu", algorithm, config)
         order = (0, 2, 3, 1) if problem.layout == "nhwc" else (0, 1, 2, 3)
-        x = np.ascontiguousarray(data.x.transpose(order))
-        y = np.empty([(problem.n, problem.k, problem.p, problem.q)[axis] for axis in order], data.x.dtype)
+        x = self.at_lines([data.x.shape[axis] for axis in order], data.x.dtype)
+        x[...] = data.x.transpose(order)
+        y = self.at_lines([(problem.n, problem.k, problem.p, problem.q)[axis] for axis in order], data.x.dtype)
         packed = self.module.pack(planned, *(self.typed(problem, a) for a in (data.w, data.bias) if a is not None))
         x_at, packed_at, y_at = x.ctypes.data, packed.pointer, y.ctypes.data
         way = Way(lambda: planned.run_raw(x_at, packed_at, y_at),
@@ -93,6 +95,13 @@ class Convtune(Library):
                   f"{planned.plan.algorithm} {planned.plan.config}".rstrip())
         way.kept = planned, packed, x, y
         return way
+
+    def at_lines(self, shape, dtype):
+        """An array that begins at a line of the cache, as PyTorch's tensors do; NumPy's begin anywhere."""
+        np, line = self.np, 64
+        memory = np.empty(math.prod(shape) * np.dtype(dtype).itemsize + line, np.uint8)
+        first = -memory.ctypes.data % line
+        return memory[first:len(memory) - line + first].view(dtype).reshape(shape)
 
     def typed(self, problem, array):
         return array if problem.dtype == "f32" else array.view(importlib.import_module("ml_dtypes").bfloat16)

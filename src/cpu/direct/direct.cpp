@@ -18,6 +18,8 @@
 namespace convtune::cpu {
 namespace {
 
+constexpr std::int64_t kLead = 16;  // floats: the widest vector
+
 class DirectExecutable final : public Executable {
  public:
   DirectExecutable(const ConvProblem& problem, const DirectConfig& config, int threads)
@@ -58,7 +60,8 @@ class DirectExecutable final : public Executable {
     auto* output = static_cast<float*>(tensors.y);
     parallel_for(threads_, geometry_.tasks, [&](int, std::int64_t begin, std::int64_t end) {
       thread_local Scratch scratch;
-      float* const window = scratch.reserve(geometry_.window + geometry_.acc);
+      // Lines that begin before their first output (first_skipped()) read up to a vector before the window.
+      float* const window = scratch.reserve(kLead + geometry_.window + geometry_.acc) + kLead;
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
       for (std::int64_t task = begin; task < end; ++task) {
         const DirectTile tile = geometry_.tile(task / geometry_.filter_tasks);
@@ -103,21 +106,39 @@ class DirectExecutable final : public Executable {
     const std::int64_t lanes = kernels_.lanes;
     const std::int64_t lines = config_.flat ? 1 : tile.rows;
     const std::int64_t length = config_.flat ? (tile.rows - 1) * g.pitch + tile.cols : tile.cols;
-    // A line's vectors in blocks of nearly equal width: 7 are 4 + 3, not 4 + 2 + 1.
-    const std::int64_t vectors = (length - 1) / lanes + 1;
-    const std::int64_t blocks = (vectors - 1) / config_.vectors + 1;
     for (std::int64_t tap = 0; tap < g.taps; tap += g.pass_taps) {
       const Pass pass{tap, std::min(g.pass_taps, g.taps - tap), filter_task * g.task_filter_blocks};
+      std::int64_t acc = 0;
       for (std::int64_t line = 0; line < lines; ++line) {
+        const std::int64_t skip = first_skipped(tile, line, length, y);
+        // A line's vectors in blocks of nearly equal width: 7 are 4 + 3, not 4 + 2 + 1.
+        const std::int64_t vectors = (skip + length - 1) / lanes + 1;
+        const std::int64_t blocks = (vectors - 1) / config_.vectors + 1;
         for (std::int64_t b = 0; b < blocks; ++b) {
           const std::int64_t from = vectors * b / blocks, to = vectors * (b + 1) / blocks;
-          const Block block{
-              line * g.pitch + from * lanes, (line * vectors + from) * lanes, to - from, line, from * lanes,
-              length - from * lanes};
+          const std::int64_t first = from * lanes - skip;
+          const Block block{line * g.pitch + first, acc + from * lanes, to - from, line, first,
+                            b == 0 ? skip : 0,      length - first};
           multiply(tile, pass, block, window, packed, y);
         }
+        acc += vectors * lanes;
       }
     }
+  }
+
+  // Lanes of a line's first vector that lie before its first output, so that whole vectors are stored to
+  // whole lines of the cache: y need not begin at one (NumPy's arrays do not), nor need a row of it. A vector
+  // more is paid where stores go past the caches, which takes whole lines.
+  std::int64_t first_skipped(const DirectTile& tile, std::int64_t line, std::int64_t length,
+                             const float* y) const {
+    const DirectGeometry& g = geometry_;
+    const std::int64_t lanes = kernels_.lanes;
+    if (!g.straight || g.output_rows * g.output_cols % lanes != 0) return 0;
+    const std::int64_t output = (tile.row + line) * g.output_cols + tile.col;
+    const auto place = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) / sizeof(float));
+    const std::int64_t skip = (place + output) % lanes;
+    const bool fits = (length - 1) % lanes + skip < lanes;
+    return fits || config_.stream != 0 ? skip : 0;
   }
 
   // Taps [tap, tap + count) over the filters from register tile `first_filters` on.
@@ -126,9 +147,9 @@ class DirectExecutable final : public Executable {
   };
   // The positions of one register tile: where they lie in the window and among the accumulators that a
   // task keeps, how many vectors, and for outputs that are stored straight from registers the output
-  // pixel of the first and how many follow it.
+  // pixel of the first, how many are skipped and where they end.
   struct Block {
-    std::int64_t position, acc, vectors, row, col, outputs;
+    std::int64_t position, acc, vectors, row, col, skip, outputs;
   };
 
   void multiply(const DirectTile& tile, const Pass& pass, const Block& block, float* window,
@@ -156,6 +177,7 @@ class DirectExecutable final : public Executable {
                  (tile.row + block.row) * g.output_cols + tile.col + block.col;
         args.y_stride = plane;
         args.y_channels = std::min<std::int64_t>(config_.channels, g.group_filters - first);
+        args.skip = block.skip;
         args.count = block.outputs;
         args.bias = packed + packed_bias(tile.group, first);
         args.bounds = bounds_;
@@ -273,7 +295,7 @@ class Direct final : public Algorithm {
     return view;
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "direct-4"; }
+  std::string source_hash() const override { return "direct-5"; }
 };
 
 }  // namespace

@@ -71,8 +71,10 @@ DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& con
       problem.layout == Layout::nchw && (config.flat == 0 || (tile_cols == q && cols_extent.halo == 0));
   // Accumulators of one register tile suffice when its taps go by in one pass.
   keeps_all = pass_taps < taps;
-  const std::int64_t kept = config.flat ? round_up((tile_rows - 1) * pitch + tile_cols, block)
-                                        : tile_rows * round_up(tile_cols, lanes);
+  // A line that begins amid a vector of the output takes one vector more.
+  const std::int64_t lead = straight ? lanes : 0;
+  const std::int64_t kept = config.flat ? round_up((tile_rows - 1) * pitch + tile_cols + lead, block)
+                                        : tile_rows * round_up(tile_cols + lead, lanes);
   acc_stride = keeps_all ? round_up(kept, kLine) : round_up(block, kLine);
   acc = acc_stride * config.channels * (keeps_all ? task_filter_blocks : 1) + kLine;
 

@@ -3,6 +3,7 @@
 // only its headers are needed: docs/decisions/0004.
 #include "cpu/direct/direct_kernels.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cpu/vectors.h"
@@ -25,21 +26,22 @@ HWY_INLINE Vector activate(Floats d, Vector v, Bounds bounds) {
   return hn::IfThenElse(hn::Gt(v, upper), upper, v);
 }
 
-// The first min(count, lanes) lanes. A masked store touches no neighbour, which another thread may
-// be writing.
-HWY_INLINE void store(Floats d, Vector v, float* y, std::int64_t count, bool stream) {
-  if (count >= kLanes) {
+// Lanes [skip, min(count, lanes)). A masked store touches no neighbour, which another thread may be writing.
+HWY_INLINE void store(Floats d, Vector v, float* y, std::int64_t skip, std::int64_t count, bool stream) {
+  if (skip == 0 && count >= kLanes) {
     if (stream && reinterpret_cast<std::uintptr_t>(y) % (kLanes * sizeof(float)) == 0)
       hn::Stream(v, d, y);
     else
       hn::StoreU(v, d, y);
   } else if (count > 0) {
+    count = std::min<std::int64_t>(count, kLanes);
     if constexpr (kMaskedStores) {
-      hn::BlendedStore(v, hn::FirstN(d, static_cast<std::size_t>(count)), d, y);
+      const auto first = [&](std::int64_t lanes) { return hn::FirstN(d, static_cast<std::size_t>(lanes)); };
+      hn::BlendedStore(v, hn::AndNot(first(skip), first(count)), d, y);
     } else {
       HWY_ALIGN float lanes[kLanes];
       hn::Store(v, d, lanes);
-      for (std::int64_t i = 0; i < count; ++i) y[i] = lanes[i];
+      for (std::int64_t i = skip; i < count; ++i) y[i] = lanes[i];
     }
   }
 }
@@ -87,7 +89,7 @@ void tile(const TileArgs& shared) {
     CONVTUNE_UNROLL
     for (int v = 0; v < vectors; ++v)
       store(d, activate(d, hn::Add(acc[i][v], bias), args.bounds), args.y + i * args.y_stride + v * kLanes,
-            args.count - v * kLanes, args.stream);
+            v == 0 ? args.skip : 0, args.count - v * kLanes, args.stream);
   }
 }
 
@@ -95,7 +97,7 @@ void finish(const float* acc, float bias, Bounds bounds, float* y, std::int64_t 
   const Floats d;
   const Vector b = hn::Set(d, bias);
   for (std::int64_t i = 0; i < count; i += kLanes)
-    store(d, activate(d, hn::Add(hn::LoadU(d, acc + i), b), bounds), y + i, count - i, false);
+    store(d, activate(d, hn::Add(hn::LoadU(d, acc + i), b), bounds), y + i, 0, count - i, false);
 }
 
 void fence() {

@@ -29,10 +29,11 @@ struct TileArgs {
   std::int64_t acc_stride;  // floats, a multiple of 16
   bool accumulate;
 
-  // Where the sums go: back to acc when y is null, else finished into `count` consecutive outputs of
-  // each of the first y_channels channels: y[i * y_stride + l] = act(sum[i][l] + bias[i]).
+  // Where the sums go: back to acc when y is null, else those of positions [skip, count) finished into the
+  // outputs of the first y_channels channels: y[i * y_stride + l] = act(sum[i][l] + bias[i]). skip is less
+  // than a vector.
   float* y = nullptr;
-  std::int64_t y_stride = 0, y_channels = 0, count = 0;
+  std::int64_t y_stride = 0, y_channels = 0, skip = 0, count = 0;
   const float* bias = nullptr;
   Bounds bounds{};
   bool stream = false;  // whole, aligned vectors go past the caches

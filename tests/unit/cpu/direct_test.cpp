@@ -1,6 +1,7 @@
 // The direct convolution: every register tile of every instruction set, and the promises of floats.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -166,6 +167,43 @@ TEST(Direct, PointersNeedNoAlignmentBeyondAFloat) {
     EXPECT_EQ(std::memcmp(aligned.y, shifted.y,
                           static_cast<std::size_t>(problem.output_elements()) * sizeof(float)),
               0);
+  }
+}
+
+// Rows begin anywhere in a vector; what lies before and behind the output stays.
+TEST(Direct, OutputsThatBeginAmidAVector) {
+  for (const char* text :
+       {"mb2ic3ih16iw48oc5kh3ph1", "mb1ic3ih32iw40oc4kh3sh2ph1 act=relu", "mb2ic3ih32oc7kh4sh4"}) {
+    const ConvProblem problem = parse_problem(text);
+    const auto count = static_cast<std::size_t>(problem.output_elements());
+    Host host(problem);
+    for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
+      for (const int taps : {0, 9})
+        for (const int flat : {0, 1})
+          for (const int stream : {0, 1}) {
+            const cpu::DirectConfig config{.vector_bits = bits,
+                                           .channels = 4,
+                                           .vectors = 3,
+                                           .rows = 3,
+                                           .taps = taps,
+                                           .flat = flat,
+                                           .stream = stream};
+            if (!cpu::direct_accepts(problem, info(), config)) continue;
+            const auto executable = cpu::direct().build(problem, info(), to_config(config));
+            std::vector<std::byte> packed(executable->packed_bytes());
+            executable->pack(host.w, host.bias, packed.data(), nullptr);
+            executable->run({.x = host.x, .y = host.y}, packed.data(), nullptr);
+            for (const std::size_t shift : {0, 1, 4, 7, 8, 12, 15, 16}) {
+              constexpr float kCanary = 12345;
+              std::vector<float> y(count + 64, kCanary);
+              executable->run({.x = host.x, .y = y.data() + shift}, packed.data(), nullptr);
+              EXPECT_EQ(std::memcmp(y.data() + shift, host.y, count * sizeof(float)), 0)
+                  << text << ' ' << to_string(to_config(config)) << " shifted by " << shift;
+              y.erase(y.begin() + static_cast<std::ptrdiff_t>(shift),
+                      y.begin() + static_cast<std::ptrdiff_t>(shift + count));
+              EXPECT_EQ(std::count(y.begin(), y.end(), kCanary), std::ssize(y)) << text << ' ' << shift;
+            }
+          }
   }
 }
 
