@@ -18,11 +18,14 @@ using Floats = hn::ScalableTag<float>;
 using Vector = hn::Vec<Floats>;
 constexpr int kLanes = HWY_MAX_BYTES / static_cast<int>(sizeof(float));
 
-// A vector that may stand in an array. SVE's have no size until the compiler is told their length.
+// Vectors and masks that may stand in an array. SVE's have no size until the compiler is told their length.
+using Mask = hn::Mask<Floats>;
 #if HWY_TARGET == HWY_SVE_256
 using SizedVector = Vector __attribute__((arm_sve_vector_bits(256)));
+using SizedMask = Mask __attribute__((arm_sve_vector_bits(256)));
 #else
 using SizedVector = Vector;
+using SizedMask = Mask;
 #endif
 
 // The columns of the table; 0 and false for a target without a row. They are asked for through a constant,

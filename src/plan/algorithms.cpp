@@ -11,8 +11,8 @@ namespace convtune {
 
 const std::vector<const Algorithm*>& algorithms(Device::Kind kind) {
   static const std::vector<const Algorithm*> cpu_table = [] {
-    std::vector<const Algorithm*> table = {&cpu::winograd(), &cpu::direct(), &cpu::implicit_gemm(),
-                                           cpu::onednn(), &cpu::reference()};
+    std::vector<const Algorithm*> table = {&cpu::winograd(),      &cpu::direct(), &cpu::direct_depthwise(),
+                                           &cpu::implicit_gemm(), cpu::onednn(),  &cpu::reference()};
     std::erase(table, nullptr);  // oneDNN, in a build without it
     return table;
   }();

@@ -3,7 +3,6 @@
 // only its headers are needed: docs/decisions/0004.
 #include "cpu/direct/direct_kernels.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "cpu/vectors.h"
@@ -13,38 +12,11 @@
 #include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
-#include "cpu/vectors-inl.h"
+#include "cpu/outputs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
-
-// A comparison with NaN is false, which keeps it.
-HWY_INLINE Vector activate(Floats d, Vector v, Bounds bounds) {
-  const Vector lower = hn::Set(d, bounds.lower), upper = hn::Set(d, bounds.upper);
-  v = hn::IfThenElse(hn::Lt(v, lower), lower, v);
-  return hn::IfThenElse(hn::Gt(v, upper), upper, v);
-}
-
-// Lanes [skip, min(count, lanes)). A masked store touches no neighbour, which another thread may be writing.
-HWY_INLINE void store(Floats d, Vector v, float* y, std::int64_t skip, std::int64_t count, bool stream) {
-  if (skip == 0 && count >= kLanes) {
-    if (stream && reinterpret_cast<std::uintptr_t>(y) % (kLanes * sizeof(float)) == 0)
-      hn::Stream(v, d, y);
-    else
-      hn::StoreU(v, d, y);
-  } else if (count > 0) {
-    count = std::min<std::int64_t>(count, kLanes);
-    if constexpr (kMaskedStores) {
-      const auto first = [&](std::int64_t lanes) { return hn::FirstN(d, static_cast<std::size_t>(lanes)); };
-      hn::BlendedStore(v, hn::AndNot(first(skip), first(count)), d, y);
-    } else {
-      HWY_ALIGN float lanes[kLanes];
-      hn::Store(v, d, lanes);
-      for (std::int64_t i = skip; i < count; ++i) y[i] = lanes[i];
-    }
-  }
-}
 
 // The loops over i and v have constant bounds and unroll whole, so acc stays in registers; a tap is
 // one broadcast a channel, one load a vector, and channels*vectors multiply-adds.
@@ -84,20 +56,24 @@ void tile(const TileArgs& shared) {
   }
   CONVTUNE_UNROLL
   for (int i = 0; i < channels; ++i) {
-    if (i >= args.y_channels) break;
     const Vector bias = hn::Set(d, args.bias[i]);
     CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v)
-      store(d, activate(d, hn::Add(acc[i][v], bias), args.bounds), args.y + i * args.y_stride + v * kLanes,
-            v == 0 ? args.skip : 0, args.count - v * kLanes, args.stream);
+    for (int v = 0; v < vectors; ++v) acc[i][v] = hn::Add(acc[i][v], bias);
   }
+  activate_tile(acc, args.bounds);
+  store_tile(acc, {args.y, args.y_stride, args.y_channels, args.skip, args.count, args.stream});
 }
 
 void finish(const float* acc, float bias, Bounds bounds, float* y, std::int64_t count) {
   const Floats d;
   const Vector b = hn::Set(d, bias);
-  for (std::int64_t i = 0; i < count; i += kLanes)
-    store(d, activate(d, hn::Add(hn::LoadU(d, acc + i), b), bounds), y + i, 0, count - i, false);
+  for (std::int64_t i = 0; i < count; i += kLanes) {
+    const Vector value = activate(d, hn::Add(hn::LoadU(d, acc + i), b), bounds);
+    if (count - i >= kLanes)
+      hn::StoreU(value, d, y + i);
+    else
+      store_lanes(d, value, y + i, 0, count - i);
+  }
 }
 
 void fence() {
@@ -154,12 +130,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace convtune::cpu {
-
-Bounds bounds_of(const ConvProblem& problem) {
-  if (problem.activation == Activation::relu) return {.lower = 0};
-  if (problem.activation == Activation::clip) return {.lower = problem.alpha, .upper = problem.beta};
-  return {};
-}
 
 const TileShape* find_tile(const DirectKernels& kernels, int channels, int vectors) {
   for (const TileShape& tile : kernels.tiles)

@@ -4,18 +4,11 @@
 
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <span>
 
-#include "convtune/problem.h"
+#include "cpu/bounds.h"
 
 namespace convtune::cpu {
-
-// The activations of these kernels: what is below or above is the bound, NaN stays.
-struct Bounds {
-  float lower = -std::numeric_limits<float>::infinity(), upper = std::numeric_limits<float>::infinity();
-};
-Bounds bounds_of(const ConvProblem& problem);
 
 // sum[i][l] = (acc[i][l] if accumulate, else 0) + sum over t of weights[t][i] * window[taps[t] + l]
 //   i in [0, channels): output channels, l in [0, vectors * lanes): positions of the staged window.

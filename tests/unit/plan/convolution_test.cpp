@@ -40,8 +40,10 @@ std::string message_of(const std::function<void()>& call) {
 }
 
 TEST_F(ConvolutionTest, EveryAlgorithmGivesTheSameAnswer) {
+  int run = 0;
   for (const AlgorithmAnswer& answer : answers(kProblem)) {
-    ASSERT_TRUE(answer.supported) << answer.reason;
+    if (!answer.supported) continue;  // it is for depthwise problems
+    ++run;
     const Convolution conv = plan(kProblem, {}, answer.algorithm);
     EXPECT_EQ(conv.plan().source, PlanSource::forced);
     conv.run({.x = x_.data(), .y = y_.data()}, w_.data(), bias_.data());
@@ -51,6 +53,7 @@ TEST_F(ConvolutionTest, EveryAlgorithmGivesTheSameAnswer) {
                                                      k * kProblem.p() * kProblem.q())
                                              .value));
   }
+  EXPECT_GE(run, 4);
 }
 
 TEST_F(ConvolutionTest, PackedWeightsOutliveTheirSourceAndServeCopies) {
@@ -96,6 +99,7 @@ class Block {
 
 TEST_F(ConvolutionTest, PackedWeightsMayBeTheCallersMemory) {
   for (const AlgorithmAnswer& answer : answers(kProblem)) {
+    if (!answer.supported) continue;
     const Convolution conv = plan(kProblem, {}, answer.algorithm);
     const std::size_t bytes = conv.packed_bytes();
     ASSERT_GE(bytes, 1u);

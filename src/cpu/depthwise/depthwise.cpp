@@ -1,0 +1,231 @@
+// direct_depthwise: filters of one channel each. Channels first, a plane's rows are staged and multiplied in
+// register tiles of rows by columns; channels last, x is read where it lies, channels in the lanes
+// (depthwise_geometry.h).
+#include <algorithm>
+#include <vector>
+
+#include "cpu/cpu.h"
+#include "cpu/depthwise/depthwise_candidates.h"
+#include "cpu/depthwise/depthwise_geometry.h"
+#include "cpu/depthwise/depthwise_kernels.h"
+#include "cpu/instruction_sets.h"
+#include "cpu/padding_repair.h"
+#include "cpu/parallel.h"
+#include "problem/config.h"
+
+namespace convtune::cpu {
+namespace {
+
+class DepthwiseExecutable final : public Executable {
+ public:
+  DepthwiseExecutable(const ConvProblem& problem, const DepthwiseConfig& config, int threads)
+      : problem_(problem),
+        config_(config),
+        bounds_(bounds_of(problem)),
+        kernels_(*depthwise_kernels(config.vector_bits)),
+        geometry_(problem, config),
+        threads_(threads) {
+    const ConvProblem& a = problem_;
+    for (std::int64_t r = 0; r < a.r; ++r)
+      for (std::int64_t s = 0; s < a.s; ++s) {
+        taps_.push_back((r * a.dilation_h * a.w + s * a.dilation_w) * a.c);
+        tap_cols_.push_back(s * a.dilation_w);
+      }
+    if (!geometry_.channels_last) make_row_tiles();
+  }
+
+  std::size_t packed_bytes() const override {
+    return static_cast<std::size_t>(geometry_.packed_flag + 1) * sizeof(float);
+  }
+
+  void pack(const void* w, const void* bias, void* packed, Stream) const override {
+    const auto* weights = static_cast<const float*>(w);
+    auto* out = static_cast<float*>(packed);
+    for (std::int64_t k = 0; k < problem_.k; ++k) {
+      for (std::int64_t t = 0; t < geometry_.taps; ++t)
+        out[geometry_.packed_weight(k, t)] = weights[k * geometry_.taps + t];
+      out[geometry_.packed_bias + k] = bias ? static_cast<const float*>(bias)[k] : 0;
+    }
+    out[geometry_.packed_flag] = any_non_finite(weights, problem_.weight_elements()) ? 1 : 0;
+  }
+
+  void run(const Tensors& tensors, const void* packed, Stream) const override {
+    const auto* x = static_cast<const float*>(tensors.x);
+    const auto* weights = static_cast<const float*>(packed);
+    auto* y = static_cast<float*>(tensors.y);
+    parallel_for(threads_, geometry_.tasks, [&](int, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t row = i % geometry_.row_tasks * geometry_.task_rows;
+        const Task task{i / geometry_.row_tasks, row,
+                        std::min(geometry_.task_rows, geometry_.output_rows - row)};
+        if (geometry_.channels_last)
+          compute_pixels(task, x, weights, y);
+        else
+          compute_plane(task, x, weights, y);
+      }
+    });
+    // Channels last, padding is never multiplied.
+    if (!geometry_.channels_last && weights[geometry_.packed_flag] != 0) repair(x, weights, y);
+  }
+
+ private:
+  // Rows of a plane of the output, or of an image where channels are last.
+  struct Task {
+    std::int64_t plane, row, rows;
+  };
+
+  void compute_plane(const Task& task, const float* x, const float* packed, float* y) const {
+    const ConvProblem& a = problem_;
+    const DepthwiseGeometry& g = geometry_;
+    const std::int64_t k = task.plane % a.k;
+    PlaneArgs args{};
+    args.x = x + task.plane / (a.k / a.c) * a.h * a.w;
+    args.height = a.h, args.width = a.w;
+    args.filter_rows = a.r, args.filter_cols = a.s;
+    args.dilation_h = a.dilation_h, args.dilation_w = a.dilation_w;
+    args.weights = packed + g.packed_weight(k, 0);
+    args.bias = packed[g.packed_bias + k];
+    args.bounds = bounds_;
+    args.y_step = g.output_cols;
+    for (std::int64_t row = task.row, end = task.row + task.rows; row < end;) {
+      args.rows = end - row;
+      const RowTile& tile = tile_for(args.rows);
+      args.first_row = row * a.stride_h - a.pad_top;
+      float* const line = y + (task.plane * g.output_rows + row) * g.output_cols;
+      for (const Block& block : tile.blocks) {
+        args.first_col = block.col * a.stride_w - a.pad_left;
+        args.count = g.output_cols - block.col;
+        args.y = line + block.col;
+        block.kernel(args);
+      }
+      row += tile.rows;
+    }
+  }
+
+  // Of a register tile's rows: its columns in blocks of nearly equal width.
+  struct Block {
+    std::int64_t col;
+    PlaneKernel kernel;
+  };
+  struct RowTile {
+    std::int64_t rows;
+    std::vector<Block> blocks;
+  };
+
+  // The register tiles of the most rows that the config allows and of fewer: what is left at an image's end.
+  void make_row_tiles() {
+    const std::int64_t vectors = (geometry_.output_cols - 1) / kernels_.lanes + 1;
+    for (int rows = config_.tile; rows >= 1; rows /= 2) {
+      const PlaneTile tile{problem_.r, problem_.stride_h, problem_.stride_w, problem_.dilation_h, rows};
+      const std::int64_t most = kernels_.plane_vectors(tile);
+      if (most == 0) continue;
+      const std::int64_t blocks = (vectors - 1) / most + 1;
+      RowTile& made = row_tiles_.emplace_back(rows);
+      for (std::int64_t b = 0; b < blocks; ++b) {
+        const std::int64_t from = vectors * b / blocks, to = vectors * (b + 1) / blocks;
+        made.blocks.push_back({from * kernels_.lanes, kernels_.plane(tile, to - from)});
+      }
+    }
+  }
+  // The smallest that takes all rows, or the largest.
+  const RowTile& tile_for(std::int64_t rows) const {
+    std::size_t i = 0;
+    while (i + 1 < row_tiles_.size() && row_tiles_[i + 1].rows >= rows) ++i;
+    return row_tiles_[i];
+  }
+
+  void compute_pixels(const Task& task, const float* x, const float* packed, float* y) const {
+    const ConvProblem& a = problem_;
+    const DepthwiseGeometry& g = geometry_;
+    const std::int64_t tiles = (g.output_cols - 1) / config_.tile + 1, reach = (a.s - 1) * a.dilation_w;
+    PixelArgs args{};
+    args.x = x;
+    args.x_step = a.stride_w * a.c;
+    args.col_step = a.stride_w;
+    args.width = a.w;
+    args.weight_step = a.k;
+    args.bias = packed + g.packed_bias;
+    args.channels = a.c;
+    args.bounds = bounds_;
+    args.y_step = a.k;
+    for (std::int64_t row = task.row; row < task.row + task.rows; ++row) {
+      // The filter's rows that lie in the image.
+      const std::int64_t top = row * a.stride_h - a.pad_top;
+      const std::int64_t from = top >= 0 ? 0 : std::min((-top - 1) / a.dilation_h + 1, a.r);
+      const std::int64_t to = top >= a.h ? from : std::clamp((a.h - top - 1) / a.dilation_h + 1, from, a.r);
+      args.taps = taps_.data() + from * a.s;
+      args.tap_cols = tap_cols_.data() + from * a.s;
+      args.tap_count = (to - from) * a.s;
+      args.weights = packed + from * a.s * a.k;
+      for (std::int64_t tile = 0; tile < tiles; ++tile) {
+        const std::int64_t col = g.output_cols * tile / tiles,
+                           pixels = g.output_cols * (tile + 1) / tiles - col;
+        args.first_col = col * a.stride_w - a.pad_left;
+        args.origin = ((task.plane * a.h + top) * a.w + args.first_col) * a.c;
+        args.y = y + ((task.plane * g.output_rows + row) * g.output_cols + col) * a.k;
+        const bool clipped = args.first_col < 0 || args.first_col + (pixels - 1) * a.stride_w + reach >= a.w;
+        kernels_.pixels(pixels, clipped)(args);
+      }
+    }
+  }
+
+  void repair(const float* x, const float* packed, float* y) const {
+    std::vector<float> w(static_cast<std::size_t>(problem_.weight_elements()));
+    for (std::int64_t k = 0; k < problem_.k; ++k)
+      for (std::int64_t t = 0; t < geometry_.taps; ++t)
+        w[static_cast<std::size_t>(k * geometry_.taps + t)] = packed[geometry_.packed_weight(k, t)];
+    repair_padded_outputs(problem_, {.x = x, .w = w.data(), .bias = packed + geometry_.packed_bias}, y);
+  }
+
+  const ConvProblem problem_;
+  const DepthwiseConfig config_;
+  const Bounds bounds_;
+  const DepthwiseKernels& kernels_;
+  const DepthwiseGeometry geometry_;
+  const int threads_;
+  std::vector<RowTile> row_tiles_;
+  std::vector<std::int64_t> taps_, tap_cols_;  // of taps, channels last: offset in x, column
+};
+
+class Depthwise final : public Algorithm {
+ public:
+  std::string_view name() const override { return "direct_depthwise"; }
+  Device::Kind device_kind() const override { return Device::Kind::cpu; }
+
+  Support supports(const ConvProblem& problem, const DeviceInfo& info) const override {
+    return depthwise_supports(problem, info);
+  }
+  std::vector<ConfigField> fields() const override { return config_fields<DepthwiseConfig>(); }
+  std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& info) const override {
+    return to_configs(depthwise_candidates(problem, info));
+  }
+  Support accepts(const ConvProblem& problem, const DeviceInfo& info, const Config& config) const override {
+    try {
+      return depthwise_accepts(problem, info, from_config<DepthwiseConfig>(config));
+    } catch (const Error& error) {
+      return Support::no(error.what());
+    }
+  }
+  std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& info,
+                                     const Config& config) const override {
+    return microseconds(depthwise_cycles(problem, info, from_config<DepthwiseConfig>(config)), info);
+  }
+  std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& info,
+                                    const Config& config) const override {
+    if (const Support support = accepts(problem, info, config); !support)
+      throw Error(ErrorKind::unsupported,
+                  "direct_depthwise cannot run with '" + to_string(config) + "': " + support.reason());
+    return std::make_unique<DepthwiseExecutable>(problem, from_config<DepthwiseConfig>(config), info.units);
+  }
+  // Raised by hand when the kernels or the meaning of a config field change.
+  std::string source_hash() const override { return "direct_depthwise-1"; }
+};
+
+}  // namespace
+
+const Algorithm& direct_depthwise() {
+  static const Depthwise algorithm;
+  return algorithm;
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,109 @@
+// See depthwise_candidates.h.
+#include "cpu/depthwise/depthwise_candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "contract/abilities.h"
+#include "cpu/depthwise/depthwise_kernels.h"
+#include "cpu/instruction_sets.h"
+
+namespace convtune::cpu {
+namespace {
+
+double number(std::int64_t count) {
+  return static_cast<double>(count);
+}
+
+// The widest vectors that the channels fill, where they lie in lanes.
+int widest_bits(const ConvProblem& problem, const DeviceInfo& info) {
+  int bits = widest_vector_bits(info);
+  if (problem.layout == Layout::nhwc)
+    while (bits >= 128 && problem.c < bits / 32) bits /= 2;
+  return bits;
+}
+
+// One plane of the output.
+double plane_cycles(const ConvProblem& problem, const DepthwiseConfig& config, const DepthwiseGeometry& g,
+                    const DepthwiseKernels& kernels) {
+  PlaneTile tile{problem.r, problem.stride_h, problem.stride_w, problem.dilation_h, config.tile};
+  while (tile.rows > 1 && (kernels.plane_vectors(tile) == 0 || tile.rows / 2 >= g.output_rows))
+    tile.rows /= 2;
+  const std::int64_t vectors = (g.output_cols - 1) / kernels.lanes + 1;
+  const std::int64_t blocks = (vectors - 1) / kernels.plane_vectors(tile) + 1;
+  const double width = number(vectors) / number(blocks), r = number(problem.r);
+  // Two multiply-adds or two loads a cycle, of which most cross a cache line; nothing is faster than the
+  // latency of the multiply-adds that follow each other.
+  const double inputs = tile.rows == 1 ? r : number((tile.rows - 1) * problem.stride_h) + r;
+  const double column = std::max({tile.rows * width * r / 2, (inputs * width * 1.9 + r) / 2, 4 * r});
+  const double tiles = number((g.output_rows - 1) / tile.rows + 1);
+  return tiles * number(blocks) *
+         (number(problem.s) * (column + inputs + 4 * width) + 3 * tile.rows * width + 30);
+}
+
+}  // namespace
+
+double depthwise_cycles(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config) {
+  const DepthwiseKernels& kernels = *depthwise_kernels(config.vector_bits);
+  const DepthwiseGeometry g(problem, config);
+  double cycles = number(problem.n);
+  if (g.channels_last) {
+    const double vectors = number((problem.c - 1) / kernels.lanes + 1), pixels = config.tile;
+    const double tiles = number(g.output_rows) * (number(g.output_cols) / pixels + 1);
+    cycles *= tiles * vectors * (number(g.taps) * std::max((pixels + 1) / 2, 4.0) + 4 * pixels + 15);
+  } else {
+    cycles *= number(problem.k) * plane_cycles(problem, config, g, kernels);
+  }
+  const std::int64_t rounds = (g.tasks - 1) / info.units + 1;
+  return g.tasks > 0 ? cycles * number(rounds * info.units) / number(g.tasks) : cycles;
+}
+
+Support depthwise_supports(const ConvProblem& problem, const DeviceInfo& info) {
+  const Abilities abilities{.activations = {Activation::none, Activation::relu, Activation::clip}};
+  if (Support support = within(abilities, problem); !support) return support;
+  if (problem.groups != problem.c) return Support::no("it is for one input channel a group");
+  if (problem.layout == Layout::nhwc && problem.k != problem.c)
+    return Support::no("channels last, it is for one output channel a group");
+  if (problem.layout == Layout::nchw && problem.stride_w > 2)
+    return Support::no("channels first, it is for strides of 1 and 2 along a row");
+  if (widest_bits(problem, info) < 128)
+    return Support::no(widest_vector_bits(info) == 0
+                           ? fmt::format("it has no code for the instruction set '{}'", info.isa)
+                           : "channels last, it is for a vector of channels or more");
+  return Support::yes();
+}
+
+Support depthwise_accepts(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config) {
+  if (Support support = depthwise_supports(problem, info); !support) return support;
+  const DepthwiseKernels* kernels =
+      config.vector_bits <= widest_bits(problem, info) ? depthwise_kernels(config.vector_bits) : nullptr;
+  if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+  if (config.rows < 0) return Support::no("rows must be at least 0");
+  if (config.tile < 1 || config.tile > kMostPixels) return Support::no("tile must be 1 to 8");
+  if (problem.layout == Layout::nchw && (config.tile & (config.tile - 1)) != 0)
+    return Support::no("tile must be 1, 2, 4 or 8 where channels are first");
+  return Support::yes();
+}
+
+std::vector<DepthwiseConfig> depthwise_candidates(const ConvProblem& problem, const DeviceInfo& info) {
+  std::set<int> row_choices{0};
+  for (int rows = 1; rows < problem.p() && rows <= 64; rows *= 2) row_choices.insert(rows);
+  const int widest = widest_bits(problem, info);
+  std::vector<std::pair<double, DepthwiseConfig>> all;
+  for (int bits = widest; bits >= 128 && bits >= widest / 2; bits /= 2)
+    for (const int rows : row_choices)
+      for (const int tile : {1, 2, 4, 6, 8}) {
+        const DepthwiseConfig config{bits, rows, tile};
+        if (depthwise_accepts(problem, info, config))
+          all.emplace_back(depthwise_cycles(problem, info, config), config);
+      }
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<DepthwiseConfig> configs;
+  for (const auto& [cycles, config] : all) configs.push_back(config);
+  return configs;
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,21 @@
+// See depthwise_geometry.h.
+#include "cpu/depthwise/depthwise_geometry.h"
+
+#include <algorithm>
+
+namespace convtune::cpu {
+
+DepthwiseGeometry::DepthwiseGeometry(const ConvProblem& problem, const DepthwiseConfig& config)
+    : channels_last(problem.layout == Layout::nhwc),
+      filters(problem.k),
+      output_rows(problem.p()),
+      output_cols(problem.q()),
+      filter_cols(problem.s),
+      taps(problem.r * problem.s),
+      task_rows(config.rows == 0 ? output_rows : std::min<std::int64_t>(config.rows, output_rows)),
+      row_tasks((output_rows - 1) / task_rows + 1),
+      tasks(problem.n * (channels_last ? 1 : problem.k) * row_tasks),
+      packed_bias(filters * taps),
+      packed_flag(packed_bias + filters) {}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,42 @@
+// The depthwise convolution's search space, its tasks and its packed weights. Plain arithmetic.
+//
+// A task is some rows of one plane of the output, or of one image of it where channels are last.
+//
+//   packed weights, NCHW   [output channel][filter column][filter row], bias, whether one is not finite
+//   packed weights, NHWC   [tap][channel], bias, whether one is not finite
+#pragma once
+
+#include <cstdint>
+
+#include "convtune/problem.h"
+
+namespace convtune::cpu {
+
+struct DepthwiseConfig {
+  int vector_bits = 512, rows = 0, tile = 4;
+
+  template <class Self, class Field>
+  static void visit(Self& self, Field&& field) {
+    constexpr int kMost = 1 << 30;
+    field("vector_bits", self.vector_bits, 128, 512, "instruction set: 512, 256 or 128");
+    field("rows", self.rows, 0, kMost, "output rows of a task; 0: all of an image");
+    field("tile", self.tile, 1, 8,
+          "register tile: output rows (1, 2, 4 or 8), or pixels where channels are last");
+  }
+};
+
+struct DepthwiseGeometry {
+  DepthwiseGeometry(const ConvProblem& problem, const DepthwiseConfig& config);
+
+  std::int64_t packed_weight(std::int64_t k, std::int64_t tap) const {
+    if (channels_last) return tap * filters + k;
+    return k * taps + tap % filter_cols * (taps / filter_cols) + tap / filter_cols;
+  }
+
+  bool channels_last;
+  std::int64_t filters, output_rows, output_cols, filter_cols, taps;
+  std::int64_t task_rows, row_tasks, tasks;
+  std::int64_t packed_bias, packed_flag;  // where they lie, in floats
+};
+
+}  // namespace convtune::cpu

@@ -1,0 +1,108 @@
+// What becomes of sums in registers: bounds of an activation, and stores of parts of vectors. Included once
+// for each target, as vectors-inl.h is, behind <hwy/foreach_target.h>.
+#if defined(CONVTUNE_OUTPUTS_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVTUNE_OUTPUTS_INL
+#undef CONVTUNE_OUTPUTS_INL
+#else
+#define CONVTUNE_OUTPUTS_INL
+#endif
+
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "cpu/bounds.h"
+#include "cpu/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convtune::cpu {
+namespace HWY_NAMESPACE {
+
+// A comparison with NaN is false, which keeps it.
+HWY_INLINE Vector activate(Floats d, Vector v, Bounds bounds) {
+  const Vector lower = hn::Set(d, bounds.lower), upper = hn::Set(d, bounds.upper);
+  v = hn::IfThenElse(hn::Lt(v, lower), lower, v);
+  return hn::IfThenElse(hn::Gt(v, upper), upper, v);
+}
+
+// The same of a register tile, which mostly has no bounds or one.
+template <int rows, int vectors>
+HWY_INLINE void activate_tile(SizedVector (&values)[rows][vectors], Bounds bounds) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  if (bounds.lower == -kInfinity && bounds.upper == kInfinity) return;
+  CONVTUNE_UNROLL
+  for (int i = 0; i < rows; ++i) {
+    CONVTUNE_UNROLL
+    for (int v = 0; v < vectors; ++v) values[i][v] = activate(Floats(), values[i][v], bounds);
+  }
+}
+
+HWY_INLINE bool begins_vector(const float* y) {
+  return reinterpret_cast<std::uintptr_t>(y) % (kLanes * sizeof(float)) == 0;
+}
+
+// Lanes [skip, count) of a vector. A masked store touches no neighbour, which another thread may be writing.
+HWY_INLINE void store_lanes(Floats d, Vector v, float* y, std::int64_t skip, std::int64_t count) {
+  count = std::min<std::int64_t>(count, kLanes);
+  if constexpr (kMaskedStores) {
+    const auto first = [&](std::int64_t lanes) { return hn::FirstN(d, static_cast<std::size_t>(lanes)); };
+    hn::BlendedStore(v, hn::AndNot(first(skip), first(count)), d, y);
+  } else {
+    HWY_ALIGN float lanes[kLanes];
+    hn::Store(v, d, lanes);
+    for (std::int64_t i = skip; i < count; ++i) y[i] = lanes[i];
+  }
+}
+
+// Where a register tile goes: positions [skip, count) of its first `rows` rows, which lie y_step floats
+// apart; skip is less than a vector. `stream`: whole, aligned vectors go past the caches.
+struct TilePlace {
+  float* y;
+  std::int64_t y_step, rows, skip, count;
+  bool stream;
+};
+
+template <int rows, int vectors>
+HWY_INLINE void store_tile(const SizedVector (&values)[rows][vectors], const TilePlace& to) {
+  const Floats d;
+  if (to.rows >= rows && to.skip == 0 && to.count >= vectors * kLanes) {
+    const bool stream = to.stream && begins_vector(to.y) && to.y_step % kLanes == 0;
+    CONVTUNE_UNROLL
+    for (int i = 0; i < rows; ++i) {
+      CONVTUNE_UNROLL
+      for (int v = 0; v < vectors; ++v) {
+        float* const y = to.y + i * to.y_step + v * kLanes;
+        if (stream)
+          hn::Stream(values[i][v], d, y);
+        else
+          hn::StoreU(values[i][v], d, y);
+      }
+    }
+    return;
+  }
+  CONVTUNE_UNROLL
+  for (int v = 0; v < vectors; ++v) {
+    const std::int64_t skip = v == 0 ? to.skip : 0, count = to.count - v * kLanes;
+    if (count <= 0) break;
+    const bool whole = skip == 0 && count >= kLanes;
+    CONVTUNE_UNROLL
+    for (int i = 0; i < rows; ++i) {
+      if (i >= to.rows) break;
+      float* const y = to.y + i * to.y_step + v * kLanes;
+      if (whole && to.stream && begins_vector(y))
+        hn::Stream(values[i][v], d, y);
+      else if (whole)
+        hn::StoreU(values[i][v], d, y);
+      else
+        store_lanes(d, values[i][v], y, skip, count);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace convtune::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif

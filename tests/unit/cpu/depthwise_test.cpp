@@ -1,0 +1,152 @@
+// The depthwise convolution: every register tile of every instruction set, and the promises of floats.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/random_bits.h"
+#include "convtune/cases.h"
+#include "cpu/cpu.h"
+#include "cpu/depthwise/depthwise_candidates.h"
+#include "cpu/depthwise/depthwise_kernels.h"
+#include "cpu/instruction_sets.h"
+#include "cpu/reference.h"
+#include "measure/testbed.h"
+#include "problem/config.h"
+
+namespace convtune {
+namespace {
+
+const DeviceInfo& info() {
+  return cpu::backend().info();
+}
+
+// Filters and strides that have kernels of their own and those that have none; widths round those of vectors;
+// images smaller than a register tile or than the filter.
+std::vector<ConvProblem> problems() {
+  std::vector<ConvProblem> all;
+  std::uint64_t draw = 0;
+  for (const int filter : {1, 2, 3, 5, 7})
+    for (const int stride : {1, 2, 3})
+      for (const int width : {1, 6, 15, 16, 33, 70})
+        for (const char* layout : {"nchw", "nhwc"}) {
+          const std::uint64_t bits = random_bits(5, draw++);
+          const int channels = 16 + static_cast<int>(bits % 9), pad = static_cast<int>(bits / 16 % 4),
+                    dilation = bits / 64 % 4 == 0 ? 1 : 0, height = 1 + static_cast<int>(bits / 256 % 19);
+          const int multiplier = layout[1] == 'c' && bits / 8192 % 4 == 0 ? 2 : 1;
+          if (width + 2 * pad < (filter - 1) * (dilation + 1) + 1 ||
+              height + 2 * pad < (filter - 1) * (dilation + 1) + 1)
+            continue;
+          ConvProblem problem = parse_problem(fmt::format(
+              "g{0}mb{1}ic{0}ih{2}iw{3}oc{4}kh{5}sh{6}ph{7}dh{8} layout={9}", channels, 1 + bits / 32768 % 2,
+              height, width, channels * multiplier, filter, stride, pad, dilation, layout));
+          problem.pad_bottom += static_cast<std::int64_t>(bits / 131072 % 3);
+          problem.pad_right += static_cast<std::int64_t>(bits / 524288 % 3);
+          if (bits / 2097152 % 2 == 0)
+            problem.activation = Activation::clip, problem.alpha = -3, problem.beta = 5;
+          all.push_back(problem);
+        }
+  return all;
+}
+
+struct Host {
+  explicit Host(const ConvProblem& problem)
+      : x(fill(problem.input_elements(), 1)),
+        w(fill(problem.weight_elements(), 2)),
+        bias(fill(problem.k, 3)),
+        y(static_cast<std::size_t>(problem.output_elements())) {}
+
+  static std::vector<float> fill(std::int64_t count, std::uint64_t stream) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(random_bits(stream, i) % 2001) / 1000.0F - 1.0F;
+    return values;
+  }
+  void run(const ConvProblem& problem, const cpu::DepthwiseConfig& config) {
+    const auto executable = cpu::direct_depthwise().build(problem, info(), to_config(config));
+    std::vector<std::byte> packed(executable->packed_bytes());
+    executable->pack(w.data(), bias.data(), packed.data(), nullptr);
+    executable->run({.x = x.data(), .y = y.data()}, packed.data(), nullptr);
+  }
+  std::vector<float> x, w, bias, y;
+};
+
+TEST(Depthwise, EveryTileOfEveryInstructionSet) {
+  int checked = 0;
+  for (const ConvProblem& problem : problems()) {
+    Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
+    for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
+      for (const int tile : {1, 2, 4, 5, 8}) {
+        const cpu::DepthwiseConfig config{bits, checked % 2 * 3, tile};
+        if (!cpu::depthwise_accepts(problem, info(), config)) continue;
+        EXPECT_EQ(bed.check(*cpu::direct_depthwise().build(problem, info(), to_config(config))).failure, "")
+            << to_string(problem) << " with " << to_string(to_config(config));
+        ++checked;
+      }
+  }
+  EXPECT_GT(checked, 1000);
+}
+
+TEST(Depthwise, CandidatesAreRight) {
+  for (const char* suite : {"edges", "depthwise"})
+    for (ConvProblem problem : load_suite(suite)) {
+      problem.n = std::min<std::int64_t>(problem.n, 2);
+      if (!cpu::depthwise_supports(problem, info())) continue;
+      Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
+      const auto candidates = cpu::direct_depthwise().candidates(problem, info());
+      EXPECT_FALSE(candidates.empty());
+      for (std::size_t i = 0; i < candidates.size(); i += 5)
+        EXPECT_EQ(bed.check(*cpu::direct_depthwise().build(problem, info(), candidates[i])).failure, "")
+            << to_string(problem) << " with " << to_string(candidates[i]);
+    }
+}
+
+TEST(Depthwise, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(),
+                  kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const char* text : {"g16mb2ic16ih9iw17oc16kh3ph1 act=relu", "g16mb1ic16ih12oc32kh5sh2ph2",
+                           "g16mb2ic16ih9iw17oc16kh3ph1 layout=nhwc"}) {
+    const ConvProblem problem = parse_problem(text);
+    for (const float special : {kInf, -kInf, kNan})
+      for (const bool in_weights : {false, true}) {
+        Host host(problem);
+        std::vector<float>& values = in_weights ? host.w : host.x;
+        for (const std::size_t at : {std::size_t{0}, values.size() / 2, values.size() - 1})
+          values[at] = special;
+        for (const int tile : {1, 4}) {
+          host.run(problem, {cpu::widest_vector_bits(info()), 0, tile});
+          for (std::int64_t i = 0; i < problem.output_elements(); ++i) {
+            const double expected =
+                cpu::oracle(problem, {host.x.data(), host.w.data(), host.bias.data()}, i).value;
+            const float got = host.y[static_cast<std::size_t>(i)];
+            if (std::isfinite(expected))
+              ASSERT_NEAR(expected, got, 1e-4) << text;
+            else
+              ASSERT_TRUE(std::isnan(expected) ? std::isnan(got) : expected == got) << text << ' ' << i;
+          }
+        }
+      }
+  }
+}
+
+TEST(Depthwise, StepsAsideWithAReason) {
+  const auto reason = [](const char* text) {
+    return cpu::direct_depthwise().supports(parse_problem(text), info()).reason();
+  };
+  EXPECT_NE(reason("g16mb1ic16ih8oc16kh3ph1 dtype=f16").find("f16"), std::string::npos);
+  EXPECT_NE(reason("g8mb1ic16ih8oc16kh3ph1").find("one input channel"), std::string::npos);
+  EXPECT_NE(reason("g16mb1ic16ih8oc32kh3ph1 layout=nhwc").find("one output channel"), std::string::npos);
+  EXPECT_NE(reason("g3mb1ic3ih8oc3kh3ph1 layout=nhwc").find("a vector of channels"), std::string::npos);
+  const ConvProblem problem = parse_problem("g16mb1ic16ih8oc16kh3ph1");
+  const int bits = cpu::widest_vector_bits(info());
+  EXPECT_TRUE(cpu::depthwise_accepts(problem, info(), {bits, 0, 4}));
+  EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {1024, 0, 4}));
+  EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, -1, 4}));
+  EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, 0, 3}));
+}
+
+}  // namespace
+}  // namespace convtune
