@@ -114,12 +114,14 @@ class DirectExecutable final : public Executable {
         // A line's vectors in blocks of nearly equal width: 7 are 4 + 3, not 4 + 2 + 1.
         const std::int64_t vectors = (skip + length - 1) / lanes + 1;
         const std::int64_t blocks = (vectors - 1) / config_.vectors + 1;
-        for (std::int64_t b = 0; b < blocks; ++b) {
-          const std::int64_t from = vectors * b / blocks, to = vectors * (b + 1) / blocks;
+        const std::int64_t width = vectors / blocks, wider = vectors % blocks;
+        for (std::int64_t b = 0, from = 0, to; b < blocks; ++b, from = to) {
+          to = from + width + (b < wider ? 1 : 0);
           const std::int64_t first = from * lanes - skip;
-          const Block block{line * g.pitch + first, acc + from * lanes, to - from, line, first,
-                            b == 0 ? skip : 0,      length - first};
-          multiply(tile, pass, block, window, packed, y);
+          multiply(tile, pass,
+                   {line * g.pitch + first, acc + from * lanes, to - from, line, first, b == 0 ? skip : 0,
+                    length - first},
+                   window, packed, y);
         }
         acc += vectors * lanes;
       }

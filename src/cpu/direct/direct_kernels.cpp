@@ -80,31 +80,45 @@ void fence() {
   hwy::FlushStream();
 }
 
-void split_phases(const float* from, std::int64_t stride, std::int64_t phases, std::int64_t count, float* to,
-                  std::int64_t to_stride) {
+// One vector of each phase.
+template <int stride>
+HWY_INLINE void split(const float* from, float* to, std::int64_t to_step) {
   const Floats d;
-  std::int64_t i = 0;
-  if (stride == 1) {
-    for (; i + kLanes <= count; i += kLanes) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
-  } else if (stride == 2 && phases == 2) {
-    for (; i + kLanes <= count; i += kLanes) {
-      Vector a, b;
-      hn::LoadInterleaved2(d, from + i * 2, a, b);
-      hn::StoreU(a, d, to + i);
-      hn::StoreU(b, d, to + to_stride + i);
-    }
-  } else if (stride == 4 && phases == 4) {
-    for (; i + kLanes <= count; i += kLanes) {
-      Vector a, b, c, e;
-      hn::LoadInterleaved4(d, from + i * 4, a, b, c, e);
-      hn::StoreU(a, d, to + i);
-      hn::StoreU(b, d, to + to_stride + i);
-      hn::StoreU(c, d, to + 2 * to_stride + i);
-      hn::StoreU(e, d, to + 3 * to_stride + i);
-    }
+  Vector a, b, c, e;
+  if constexpr (stride == 1) {
+    a = hn::LoadU(d, from);
+  } else if constexpr (stride == 2) {
+    hn::LoadInterleaved2(d, from, a, b);
+    hn::StoreU(b, d, to + to_step);
+  } else {
+    hn::LoadInterleaved4(d, from, a, b, c, e);
+    hn::StoreU(b, d, to + to_step);
+    hn::StoreU(c, d, to + 2 * to_step);
+    hn::StoreU(e, d, to + 3 * to_step);
   }
-  for (std::int64_t j = 0; j < phases; ++j)
-    for (std::int64_t rest = i; rest < count; ++rest) to[j * to_stride + rest] = from[rest * stride + j];
+  hn::StoreU(a, d, to);
+}
+
+// The last part of a vector comes with the end of what is before it.
+template <int stride>
+HWY_INLINE void split_row(const float* from, std::int64_t count, float* to, std::int64_t to_step) {
+  for (std::int64_t i = 0; i + kLanes <= count; i += kLanes)
+    split<stride>(from + i * stride, to + i, to_step);
+  if (count % kLanes != 0) split<stride>(from + (count - kLanes) * stride, to + count - kLanes, to_step);
+}
+
+void split_phases(const float* from, std::int64_t stride, std::int64_t phases, std::int64_t count, float* to,
+                  std::int64_t to_step) {
+  const bool whole = count >= kLanes && phases == stride;
+  if (whole && stride == 1)
+    split_row<1>(from, count, to, to_step);
+  else if (whole && stride == 2)
+    split_row<2>(from, count, to, to_step);
+  else if (whole && stride == 4)
+    split_row<4>(from, count, to, to_step);
+  else
+    for (std::int64_t j = 0; j < phases; ++j)
+      for (std::int64_t i = 0; i < count; ++i) to[j * to_step + i] = from[i * stride + j];
 }
 
 template <int channels, int vectors, int... fewer>
