@@ -22,9 +22,10 @@ constexpr std::int64_t kLead = 16;  // floats: the widest vector
 
 class DirectExecutable final : public Executable {
  public:
-  DirectExecutable(const ConvProblem& problem, const DirectConfig& config, int threads)
+  DirectExecutable(const ConvProblem& problem, const DirectConfig& config, int threads, std::int64_t l2_bytes)
       : problem_(problem),
         config_(config),
+        fetches_ahead_(4 * problem.input_elements() > l2_bytes),
         bounds_(bounds_of(problem)),
         kernels_(*direct_kernels(config.vector_bits)),
         tile_(*find_tile(kernels_, config.channels, config.vectors)),
@@ -62,12 +63,16 @@ class DirectExecutable final : public Executable {
       thread_local Scratch scratch;
       // Lines that begin before their first output (first_skipped()) read up to a vector before the window.
       float* const window = scratch.reserve(kLead + geometry_.window + geometry_.acc) + kLead;
+      WindowAhead ahead;
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
       for (std::int64_t task = begin; task < end; ++task) {
         const DirectTile tile = geometry_.tile(task / geometry_.filter_tasks);
-        if (staged != tile.index) stage_window(problem_, geometry_, kernels_, tile, input, window);
+        if (staged != tile.index) {
+          stage_window(problem_, geometry_, kernels_, tile, input, window);
+          ahead = window_ahead(tile, end, input);
+        }
         staged = tile.index;
-        compute(tile, task % geometry_.filter_tasks, window, weights, output);
+        compute(tile, task % geometry_.filter_tasks, window, weights, output, ahead);
       }
       if (config_.stream) kernels_.fence();
     });
@@ -99,9 +104,20 @@ class DirectExecutable final : public Executable {
     repair_padded_outputs(problem_, {.x = x, .w = w.data(), .bias = bias.data()}, y);
   }
 
+  // What is staged after a tile, by a thread whose tasks end before `end`.
+  WindowAhead window_ahead(const DirectTile& tile, std::int64_t end, const float* x) const {
+    const DirectGeometry& g = geometry_;
+    if (!fetches_ahead_ || g.col_tiles > 1 || (tile.index + 1) * g.filter_tasks >= end) return {};
+    // Calls of kernels, counted as if every register tile were full.
+    const std::int64_t lines = config_.flat ? 1 : tile.rows;
+    const std::int64_t length = config_.flat ? tile.rows * g.pitch : tile.cols;
+    const std::int64_t calls = g.filter_blocks * lines * ((length - 1) / g.block + 1);
+    return {problem_, g, tile, g.tile(tile.index + 1), x, calls};
+  }
+
   // All outputs of a tile for the filters of one task.
-  void compute(const DirectTile& tile, std::int64_t filter_task, float* window, const float* packed,
-               float* y) const {
+  void compute(const DirectTile& tile, std::int64_t filter_task, float* window, const float* packed, float* y,
+               WindowAhead& ahead) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t lanes = kernels_.lanes;
     const std::int64_t lines = config_.flat ? 1 : tile.rows;
@@ -121,7 +137,7 @@ class DirectExecutable final : public Executable {
           multiply(tile, pass,
                    {line * g.pitch + first, acc + from * lanes, to - from, line, first, b == 0 ? skip : 0,
                     length - first},
-                   window, packed, y);
+                   window, packed, y, ahead);
         }
         acc += vectors * lanes;
       }
@@ -155,7 +171,7 @@ class DirectExecutable final : public Executable {
   };
 
   void multiply(const DirectTile& tile, const Pass& pass, const Block& block, float* window,
-                const float* packed, float* y) const {
+                const float* packed, float* y, WindowAhead& ahead) const {
     const DirectGeometry& g = geometry_;
     const bool last_pass = pass.tap + pass.count == g.taps;
     const std::int64_t last_filters = std::min(pass.first_filters + g.task_filter_blocks, g.filter_blocks);
@@ -185,6 +201,7 @@ class DirectExecutable final : public Executable {
         args.bounds = bounds_;
         args.stream = config_.stream != 0;
       }
+      ahead.fetch();
       kernel(args);
       if (last_pass && !g.straight)
         store(tile, f, block.position, block.position + block.vectors * kernels_.lanes, args.acc, packed, y);
@@ -226,6 +243,7 @@ class DirectExecutable final : public Executable {
 
   ConvProblem problem_;
   DirectConfig config_;
+  bool fetches_ahead_;  // of an image that the second cache does not keep
   Bounds bounds_;
   const DirectKernels& kernels_;
   const TileShape& tile_;
@@ -272,7 +290,8 @@ class Direct final : public Algorithm {
     if (const Support support = accepts(problem, info, config); !support)
       throw Error(ErrorKind::unsupported,
                   "direct cannot run with '" + to_string(config) + "': " + support.reason());
-    return std::make_unique<DirectExecutable>(problem, from_config<DirectConfig>(config), info.units);
+    return std::make_unique<DirectExecutable>(problem, from_config<DirectConfig>(config), info.units,
+                                              info.l2_bytes);
   }
   // Tasks that share a tile and its window, and passes over its accumulators: neither changes a tile.
   std::optional<StageView> stage_view(const ConvProblem& problem, const DeviceInfo& info,

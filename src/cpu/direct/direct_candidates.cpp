@@ -84,7 +84,8 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   // Channels last, one output at a time.
   if (!e.straight) cycles += 9 * filters * pieces;
   if (problem.layout == Layout::nhwc) cycles += 6 * filters * number(e.output_rows * e.output_cols);
-  const bool leaves_cache = 4.0 * number(problem.output_elements()) > number(info.l3_bytes);
+  // The third cache is shared, by the input as well.
+  const bool leaves_cache = 4.0 * number(problem.output_elements()) > number(info.l3_bytes) / 4;
   cycles += (leaves_cache == (config.stream == 1) ? 2.5 : 5.0) * filters * outputs;
 
   // Staging, and a window brought from the core's second cache to its first for every task. Threads that

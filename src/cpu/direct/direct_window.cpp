@@ -94,4 +94,32 @@ void stage_window(const ConvProblem& problem, const DirectGeometry& geometry, co
   }
 }
 
+WindowAhead::WindowAhead(const ConvProblem& problem, const DirectGeometry& geometry, const DirectTile& now,
+                         const DirectTile& next, const float* x, std::int64_t calls) {
+  const auto first_row = [&](const DirectTile& tile) {
+    return tile.row * problem.stride_h - problem.pad_top;
+  };
+  const auto end_row = [&](const DirectTile& tile) {
+    return first_row(tile) + (tile.rows - 1) * problem.stride_h + (problem.r - 1) * problem.dilation_h + 1;
+  };
+  const bool follows = now.n == next.n && now.group == next.group && now.row < next.row;
+  const std::int64_t from = std::clamp<std::int64_t>(
+      follows ? std::max(first_row(next), end_row(now)) : first_row(next), 0, problem.h);
+  const std::int64_t to = std::clamp(end_row(next), from, problem.h);
+  // Rows of a plane lie side by side, or those of all channels do.
+  const bool nchw = problem.layout == Layout::nchw;
+  const std::int64_t pixel = nchw ? 1 : problem.c, plane = problem.h * problem.w;
+  constexpr std::int64_t kFloat = sizeof(float);
+  planes_ = nchw ? geometry.group_channels : 1;
+  plane_step_ = plane * kFloat;
+  bytes_ = (to - from) * problem.w * pixel * kFloat;
+  plane_ = reinterpret_cast<const char*>(x + next.n * problem.c * plane +
+                                         (nchw ? next.group * geometry.group_channels * plane : 0) +
+                                         from * problem.w * pixel);
+  lines_ = planes_ * (bytes_ / kLine + 1) / std::max<std::int64_t>(calls, 1) + 1;
+  // Too little is computed with them to hide them behind it.
+  constexpr std::int64_t kMostLines = 8;
+  if (lines_ > kMostLines) lines_ = 0;
+}
+
 }  // namespace convtune::cpu

@@ -12,4 +12,31 @@ namespace convtune::cpu {
 void stage_window(const ConvProblem& problem, const DirectGeometry& geometry, const DirectKernels& kernels,
                   const DirectTile& tile, const float* x, float* window);
 
+// What the next tile stages, fetched into a core's second cache while this one is computed, a few lines a
+// call: staging would wait for every line of an image that comes from farther away.
+class WindowAhead {
+ public:
+  WindowAhead() = default;  // nothing
+  // The rows that `next` reads and `now` does not, in `calls` parts.
+  WindowAhead(const ConvProblem& problem, const DirectGeometry& geometry, const DirectTile& now,
+              const DirectTile& next, const float* x, std::int64_t calls);
+
+  void fetch() {
+    for (std::int64_t i = 0; i < lines_; ++i, at_ += kLine) {
+      if (at_ >= end_) {
+        if (--planes_ < 0) return void(lines_ = 0);
+        at_ = plane_, end_ = plane_ + bytes_, plane_ += plane_step_;
+      }
+      __builtin_prefetch(at_, 0, 2);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 64;
+  // Of each plane that is left, `bytes_` from plane_ on; [at_, end_) of the one before.
+  const char *plane_ = nullptr, *at_ = nullptr, *end_ = nullptr;
+  std::int64_t planes_ = 0, plane_step_ = 0, bytes_ = 0;
+  std::int64_t lines_ = 0;  // a call
+};
+
 }  // namespace convtune::cpu
