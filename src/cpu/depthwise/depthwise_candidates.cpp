@@ -69,6 +69,10 @@ Support depthwise_supports(const ConvProblem& problem, const DeviceInfo& info) {
     return Support::no("channels last, it is for one output channel a group");
   if (problem.layout == Layout::nchw && problem.stride_w > 2)
     return Support::no("channels first, it is for strides of 1 and 2 along a row");
+  // Columns are compared as numbers of 32 bits.
+  if (const double columns = number(problem.w) + number(problem.pad_left) + number(problem.pad_right);
+      columns > 0x1p30)
+    return Support::no(fmt::format("a padded row of {:.0f} columns is longer than it counts", columns));
   if (widest_bits(problem, info) < 128)
     return Support::no(widest_vector_bits(info) == 0
                            ? fmt::format("it has no code for the instruction set '{}'", info.isa)

@@ -140,7 +140,10 @@ TEST(Depthwise, StepsAsideWithAReason) {
   EXPECT_NE(reason("g8mb1ic16ih8oc16kh3ph1").find("one input channel"), std::string::npos);
   EXPECT_NE(reason("g16mb1ic16ih8oc32kh3ph1 layout=nhwc").find("one output channel"), std::string::npos);
   EXPECT_NE(reason("g3mb1ic3ih8oc3kh3ph1 layout=nhwc").find("a vector of channels"), std::string::npos);
-  const ConvProblem problem = parse_problem("g16mb1ic16ih8oc16kh3ph1");
+  ConvProblem problem = parse_problem("g16mb1ic16ih8oc16kh3ph1");
+  problem.pad_right = std::int64_t{1} << 32;
+  EXPECT_NE(cpu::direct_depthwise().supports(problem, info()).reason().find("columns"), std::string::npos);
+  problem.pad_right = 1;
   const int bits = cpu::widest_vector_bits(info());
   EXPECT_TRUE(cpu::depthwise_accepts(problem, info(), {bits, 0, 4}));
   EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {1024, 0, 4}));
