@@ -48,9 +48,14 @@ HWY_INLINE Vector load_inside(Mask mask, const float* at, std::int64_t col, std:
   }
 }
 
+// From so many rows on, a register tile takes long enough for the processor to fetch by itself what comes
+// next.
+constexpr int kLongFilter = 7;
+
 // Adds filter column s, and with a stride of 2 and `both` the one behind it, which comes by the same loads.
-// `clipped`: some of the rows lie outside the image.
-template <int filter_rows, int stride, int rows, int vectors, bool both, bool clipped>
+// `clipped`: some of the rows lie outside the image. `fetch`: what the register tile below reads, or the next
+// plane's first, which lies where its rows would go on, is brought to the cache.
+template <int filter_rows, int stride, int rows, int vectors, bool both, bool clipped, bool fetch>
 HWY_INLINE void add_column(const PlaneArgs& args, std::int64_t s, SizedVector (&acc)[rows][vectors]) {
   const Floats d;
   const float* const weights = args.weights + s * filter_rows;
@@ -73,6 +78,11 @@ HWY_INLINE void add_column(const PlaneArgs& args, std::int64_t s, SizedVector (&
       const auto load = [&](int part) {
         return load_inside(masks[part], x + part * kLanes, col + part * kLanes, args.width);
       };
+      if (fetch && i < rows * stride && filter_rows < kLongFilter) {
+        CONVTUNE_UNROLL
+        for (int part = 0; part < stride; ++part)
+          __builtin_prefetch(x + rows * stride * args.width + (v * stride + part) * kLanes);
+      }
       SizedVector value = load(v * stride), next = value;
       if (stride == 2) {
         const Vector upper = load(v * stride + stride - 1);
@@ -107,15 +117,15 @@ HWY_INLINE void store_plane(const PlaneArgs& args, SizedVector (&acc)[rows][vect
 
 template <int filter_rows, int stride, int rows, int vectors, bool clipped>
 HWY_INLINE void add_columns(const PlaneArgs& args, SizedVector (&acc)[rows][vectors]) {
-  std::int64_t s = 0;
-  // Pairs begin at even columns, as lines of the cache do.
-  if (stride == 2 && args.first_col % 2 != 0)
-    add_column<filter_rows, stride, rows, vectors, false, clipped>(args, s++, acc);
+  // The first column alone: of odd padding, which leaves pairs that begin at even columns, as lines of the
+  // cache do.
+  add_column<filter_rows, stride, rows, vectors, false, clipped, true>(args, 0, acc);
+  std::int64_t s = 1;
   if (stride == 2 && args.dilation_w == 1)
     for (; s + 2 <= args.filter_cols; s += 2)
-      add_column<filter_rows, stride, rows, vectors, true, clipped>(args, s, acc);
+      add_column<filter_rows, stride, rows, vectors, true, clipped, false>(args, s, acc);
   for (; s < args.filter_cols; ++s)
-    add_column<filter_rows, stride, rows, vectors, false, clipped>(args, s, acc);
+    add_column<filter_rows, stride, rows, vectors, false, clipped, false>(args, s, acc);
 }
 
 template <int filter_rows, int stride, int rows, int vectors>
