@@ -136,16 +136,28 @@ class DepthwiseExecutable final : public Executable {
 
   void compute_pixels(const Task& task, const float* x, const float* packed, float* y) const {
     const ConvProblem& a = problem_;
+    const std::int64_t lanes = kernels_.lanes,
+                       together = config_.vectors == 0 ? a.c : config_.vectors * lanes;
+    // A last part of a vector goes with the end of what is before it.
+    for (std::int64_t c = 0; c < a.c; c += together) {
+      const std::int64_t first = std::min(c, a.c - lanes);
+      compute_channels(task, first, std::min(c + together, a.c) - first, x, packed, y);
+    }
+  }
+
+  void compute_channels(const Task& task, std::int64_t first, std::int64_t channels, const float* x,
+                        const float* packed, float* y) const {
+    const ConvProblem& a = problem_;
     const DepthwiseGeometry& g = geometry_;
     const std::int64_t tiles = (g.output_cols - 1) / config_.tile + 1, reach = (a.s - 1) * a.dilation_w;
     PixelArgs args{};
-    args.x = x;
+    args.x = x + first;
     args.x_step = a.stride_w * a.c;
     args.col_step = a.stride_w;
     args.width = a.w;
     args.weight_step = a.k;
-    args.bias = packed + g.packed_bias;
-    args.channels = a.c;
+    args.bias = packed + g.packed_bias + first;
+    args.channels = channels;
     args.bounds = bounds_;
     args.y_step = a.k;
     for (std::int64_t row = task.row; row < task.row + task.rows; ++row) {
@@ -156,13 +168,13 @@ class DepthwiseExecutable final : public Executable {
       args.taps = taps_.data() + from * a.s;
       args.tap_cols = tap_cols_.data() + from * a.s;
       args.tap_count = (to - from) * a.s;
-      args.weights = packed + from * a.s * a.k;
+      args.weights = packed + from * a.s * a.k + first;
       for (std::int64_t tile = 0; tile < tiles; ++tile) {
         const std::int64_t col = g.output_cols * tile / tiles,
                            pixels = g.output_cols * (tile + 1) / tiles - col;
         args.first_col = col * a.stride_w - a.pad_left;
         args.origin = ((task.plane * a.h + top) * a.w + args.first_col) * a.c;
-        args.y = y + ((task.plane * g.output_rows + row) * g.output_cols + col) * a.k;
+        args.y = y + ((task.plane * g.output_rows + row) * g.output_cols + col) * a.k + first;
         const bool clipped = args.first_col < 0 || args.first_col + (pixels - 1) * a.stride_w + reach >= a.w;
         kernels_.pixels(pixels, clipped)(args);
       }

@@ -53,7 +53,13 @@ double depthwise_cycles(const ConvProblem& problem, const DeviceInfo& info, cons
   if (g.channels_last) {
     const double vectors = number((problem.c - 1) / kernels.lanes + 1), pixels = config.tile;
     const double tiles = number(g.output_rows) * (number(g.output_cols) / pixels + 1);
-    cycles *= tiles * vectors * (number(g.taps) * std::max((pixels + 1) / 2, 4.0) + 4 * pixels + 15);
+    const double together = config.vectors == 0 ? vectors : std::min<double>(config.vectors, vectors);
+    cycles *= tiles * (vectors * (number(g.taps) * std::max((pixels + 1) / 2, 4.0) + 4 * pixels + 15) +
+                       25 * vectors / together);
+    // What a register tile reads does not stay in the first cache for the next one.
+    const double read = 4 * number(problem.r) * (pixels * number(problem.stride_w) + number(problem.s)) *
+                        together * kernels.lanes;
+    if (read > number(info.l1_bytes) / 2) cycles *= 1.5;
   } else {
     cycles *= number(problem.k) * plane_cycles(problem, config, g, kernels);
   }
@@ -85,10 +91,13 @@ Support depthwise_accepts(const ConvProblem& problem, const DeviceInfo& info, co
   const DepthwiseKernels* kernels =
       config.vector_bits <= widest_bits(problem, info) ? depthwise_kernels(config.vector_bits) : nullptr;
   if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
-  if (config.rows < 0) return Support::no("rows must be at least 0");
-  if (config.tile < 1 || config.tile > kMostPixels) return Support::no("tile must be 1 to 8");
-  if (problem.layout == Layout::nchw && (config.tile & (config.tile - 1)) != 0)
-    return Support::no("tile must be 1, 2, 4 or 8 where channels are first");
+  if (config.rows < 0 || config.vectors < 0) return Support::no("rows and vectors must be at least 0");
+  if (config.vectors != 0 && problem.layout == Layout::nchw)
+    return Support::no("vectors is for channels that are last");
+  const bool rows = problem.layout == Layout::nchw;
+  if (config.tile < 1 || config.tile > (rows ? kMostRows : kMostPixels) ||
+      (rows && (config.tile & (config.tile - 1)) != 0))
+    return Support::no(fmt::format("tile must be {}", rows ? "1, 2, 4 or 8" : "1 to 8"));
   return Support::yes();
 }
 
@@ -99,11 +108,13 @@ std::vector<DepthwiseConfig> depthwise_candidates(const ConvProblem& problem, co
   std::vector<std::pair<double, DepthwiseConfig>> all;
   for (int bits = widest; bits >= 128 && bits >= widest / 2; bits /= 2)
     for (const int rows : row_choices)
-      for (const int tile : {1, 2, 4, 6, 8}) {
-        const DepthwiseConfig config{bits, rows, tile};
-        if (depthwise_accepts(problem, info, config))
-          all.emplace_back(depthwise_cycles(problem, info, config), config);
-      }
+      for (const int tile : {1, 2, 4, 6, 8})
+        for (const int vectors : {0, 1, 2, 4}) {
+          if (vectors * bits / 32 >= problem.c && vectors != 0) continue;
+          const DepthwiseConfig config{bits, rows, tile, vectors};
+          if (depthwise_accepts(problem, info, config))
+            all.emplace_back(depthwise_cycles(problem, info, config), config);
+        }
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<DepthwiseConfig> configs;
   for (const auto& [cycles, config] : all) configs.push_back(config);

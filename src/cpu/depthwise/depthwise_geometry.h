@@ -13,7 +13,7 @@
 namespace convtune::cpu {
 
 struct DepthwiseConfig {
-  int vector_bits = 512, rows = 0, tile = 4;
+  int vector_bits = 512, rows = 0, tile = 4, vectors = 0;
 
   template <class Self, class Field>
   static void visit(Self& self, Field&& field) {
@@ -22,6 +22,8 @@ struct DepthwiseConfig {
     field("rows", self.rows, 0, kMost, "output rows of a task; 0: all of an image");
     field("tile", self.tile, 1, 8,
           "register tile: output rows (1, 2, 4 or 8), or pixels where channels are last");
+    field("vectors", self.vectors, 0, kMost,
+          "channels last: vectors of channels that a task goes through together; 0: all");
   }
 };
 

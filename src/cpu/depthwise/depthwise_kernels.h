@@ -46,7 +46,7 @@ struct PixelArgs {
 };
 using PixelKernel = void (*)(const PixelArgs&);
 
-constexpr int kMostPixels = 8;
+constexpr int kMostPixels = 8, kMostRows = 8;  // of register tiles
 
 // What a kernel of planes is made for.
 struct PlaneTile {

@@ -80,7 +80,8 @@ TEST(Depthwise, EveryTileOfEveryInstructionSet) {
     Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
     for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
       for (const int tile : {1, 2, 4, 5, 8}) {
-        const cpu::DepthwiseConfig config{bits, checked % 2 * 3, tile};
+        const cpu::DepthwiseConfig config{bits, checked % 2 * 3, tile,
+                                          problem.layout == Layout::nhwc ? checked % 3 : 0};
         if (!cpu::depthwise_accepts(problem, info(), config)) continue;
         EXPECT_EQ(bed.check(*cpu::direct_depthwise().build(problem, info(), to_config(config))).failure, "")
             << to_string(problem) << " with " << to_string(to_config(config));
@@ -149,6 +150,7 @@ TEST(Depthwise, StepsAsideWithAReason) {
   EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {1024, 0, 4}));
   EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, -1, 4}));
   EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, 0, 3}));
+  EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, 0, 4, 1}));
 }
 
 }  // namespace
