@@ -84,6 +84,11 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   // Channels last, one output at a time.
   if (!e.straight) cycles += 9 * filters * pieces;
   if (problem.layout == Layout::nhwc) cycles += 6 * filters * number(e.output_rows * e.output_cols);
+  // Planes that lie a multiple of many pages apart meet in the same sets of the translations of addresses.
+  constexpr std::int64_t kManyPages = 256 * 1024, kFewFilters = 32;
+  if (e.straight && 4 * e.output_rows * e.output_cols % kManyPages == 0 &&
+      e.task_filter_blocks * config.channels > kFewFilters)
+    cycles += 2 * filters * outputs;
   // The third cache is shared, by the input as well.
   const bool leaves_cache = 4.0 * number(problem.output_elements()) > number(info.l3_bytes) / 4;
   cycles += (leaves_cache == (config.stream == 1) ? 2.5 : 5.0) * filters * outputs;
