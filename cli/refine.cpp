@@ -21,6 +21,8 @@
 namespace convtune::cli {
 namespace {
 
+constexpr int kIndent = 4;  // of a sentence's second line, below those of the configs' too
+
 struct Refine {
   std::string file, document, metrics, target, stage = "stage=micro", original, problem, kernel, output = "-";
   std::string order = "file";
@@ -63,9 +65,9 @@ struct Refine {
       return kInterrupted;
     }
     std::FILE* const report = out.is_stdout() || !document.empty() ? stderr : files.table_stream();
-    for (const std::string& note : asked.notes) put(report, fmt::format("{}\n", printable(note)));
+    for (const std::string& note : asked.notes) say(report, note);
     for (const RefinedKernel& done : refined.kernels) print_kernel(done, refined.kernels.size() > 1, report);
-    for (const std::string& note : refined.notes) put(report, fmt::format("{}\n", printable(note)));
+    for (const std::string& note : refined.notes) say(report, note);
     out.write(refined.source);
     if (files.wanted()) files.write({environment_of(asked.target), std::move(refined)});
     return kOk;
@@ -128,21 +130,27 @@ struct Refine {
                 fmt::format("--let '{}' is not NAME=NUMBER, as in M=4096", printable(word)));
   }
 
+  static void say(std::FILE* report, const std::string& text, std::string_view begin = "") {
+    const int width = style_of(report).width, used = static_cast<int>(begin.size());
+    put(report, fmt::format("{}{}\n", begin, wrapped(printable(text), width, kIndent, used)));
+  }
+
   void print_kernel(const RefinedKernel& done, bool with_name, std::FILE* report) const {
-    if (with_name) put(report, fmt::format("{} (line {})\n", printable(done.kernel), done.line));
+    if (with_name) say(report, fmt::format("{} (line {})", done.kernel, done.line));
     if (!document.empty())
       for (const Finding& finding : done.findings)
-        put(report, fmt::format("{}: {}\n", finding.what, printable(finding.text)));
-    for (const std::string& note : done.notes) put(report, fmt::format("{}\n", printable(note)));
-    for (const std::string& verdict : done.verdicts) put(report, fmt::format("{}\n", printable(verdict)));
-    for (const std::string& config : done.configs) put(report, fmt::format("  {}\n", printable(config)));
+        say(report, fmt::format("{}: {}", finding.what, finding.text));
+    for (const std::string& note : done.notes) say(report, note);
+    for (const std::string& verdict : done.verdicts) say(report, verdict);
+    for (const std::string& config : done.configs) say(report, config, "  ");
     if (done.configs.empty())
-      put(report, fmt::format("keep: {}{}\n", printable(done.original),
+      say(report, fmt::format("keep: {}{}", done.original,
                               only_original ? "; its list is reduced to it" : "; its list stays as it was"));
     if (done.measured.empty()) return;
-    put(report, fmt::format("on {}\n{}", printable(done.place), measured_table(done, report)));
-    put(report, fmt::format("{}\n", done.changed ? "the new list is written: a neighbour is proven faster"
-                                                 : "reverted: the list is written as it was"));
+    say(report, "on " + done.place);
+    put(report, measured_table(done, report));
+    say(report, done.changed ? "the new list is written: a neighbour is proven faster"
+                             : "reverted: the list is written as it was");
   }
 
   static std::string measured_table(const RefinedKernel& done, std::FILE* report) {

@@ -52,6 +52,21 @@ class Plan(CliTest):
             self.assertIn(needle, text)
 
 
+class Terminal(CliTest):
+    def test_words_wrap(self):
+        """What is said is whole, and no line is wider than the terminal; the first of a config keeps its indent."""
+        words = ["refine", CONV, "--metrics", METRICS, *ADA, "--no-compile", "-o", str(self.folder / "new.py")]
+        said = self.ok(*words).stdout
+        code, sent = self.on_terminal(80, *words)
+        shown = [line.rpartition("\r")[2].removeprefix("\033[K") for line in sent.splitlines()]
+        self.assertEqual(code, 0, sent)
+        self.assertLessEqual(max(map(len, shown)), 80, sent)
+        self.assertEqual(" ".join(shown).split(), said.split())
+        self.assertGreater(max(map(len, said.splitlines())), 80)
+        self.assertEqual([line for line in shown if line.startswith("  BLOCK")][0],
+                         "  BLOCK_M=32 BLOCK_N=64 BLOCK_K=32 num_warps=4 num_stages=2: the original")
+
+
 class Analyze(CliTest):
     def test_the_sample(self):
         text = self.ok("analyze", METRICS, *ADA, "--source", CONV).stdout
