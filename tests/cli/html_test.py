@@ -42,6 +42,11 @@ def as_measured(refined):
     return refined
 
 
+def speed_ups(saved):
+    """Of each row of a saved report, as a page has it."""
+    return [f"{row['speedup']:.2f}×" for row in json.loads(saved)["rows"]]
+
+
 class Html(CliTest):
     def page(self, path, *words, needles=()):
         html = path.read_text()
@@ -172,15 +177,22 @@ class Html(CliTest):
         folder = Path(kept or tempfile.mkdtemp(dir=self.folder))
         folder.mkdir(exist_ok=True)
         tuned, stem = folder / "tune.html", folder / "stem.html"
-        self.ok("tune", CASE, "--device", "cpu", "--budget", "12t", "--html", str(tuned))
-        self.ok("report", str(SOURCES / "bench/results/amd-epyc-zen5-2-threads/2026-11-21-stem-batch8.json"), "--html", str(stem))
+        saved = self.ok("tune", "alexnet_conv1", "--batch", "1", "--device", "cpu", "--budget", "12t", "--html", str(tuned),
+                        "--json", "-").stdout
+        kept_stem = SOURCES / "bench/results/amd-epyc-zen5-2-threads/2026-11-21-stem-batch8.json"
+        self.ok("report", str(kept_stem), "--html", str(stem))
         refined, model = self.refined(folder), self.of_model(folder)
         dots = '<circle class="own"'
-        for page, shape, marks in ((tuned, dots, 1), (stem, dots, 11), (model, dots, 2), (refined, '<rect class="own"', 2)):
+        for page, shape, marks, numbers in (
+                (tuned, dots, 1, speed_ups(saved)), (stem, dots, 11, speed_ups(kept_stem.read_text())),
+                (model, dots, 2, speed_ups((folder / "model.json").read_text())),
+                (refined, '<rect class="own"', 2, ["90.00 µs ±1.0 %", "median -10.0 %", "median 10.0 %"])):
             said, dom = in_chromium(page, folder, "--dump-dom")
             self.assertEqual(said, [])
             self.assertEqual(requests(folder), set())
             self.assertGreaterEqual(dom.count(shape), marks, page)
+            for number in numbers:
+                self.assertIn(number, dom, page)
             self.assertIn('<button type="button">', dom, "the script ran: headers sort")
             if kept:
                 screenshots(page, folder)
