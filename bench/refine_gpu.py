@@ -1,9 +1,11 @@
-"""On a GPU: `convtune refine --measure` of a document's file and of the five kernels of bench/refine_kernels.py, all
-profiled by ncu first where that is permitted. What is accepted is timed once more, file against file, as Triton's
-autotuner runs them. Needs PyTorch, Triton and a GPU; about half a minute a kernel.
+"""On a GPU: `convtune refine --measure` of a document's file and of the five kernels of bench/refine_kernels.py, or of
+kernels of other files, all profiled by ncu first where that is permitted. What is accepted is timed once more, file
+against file, as Triton's autotuner runs them. Needs PyTorch, Triton and a GPU; about half a minute a kernel.
 
-Usage: refine_gpu.py CONVTUNE [--document FILE.txt] [--only NAME...] [--out FOLDER] [--target cuda:0]
+Usage: refine_gpu.py CONVTUNE [--document FILE.txt] [--only NAME...] [--case NAME FILE KERNEL CALL]... [--out FOLDER]
+                     [--target cuda:0]
 
+CALL is what `convtune refine --call` takes. With --case those alone are run, and with --document the document besides.
 Prints one line a kernel: before, after, decision; reports, pages, profiles and new files lie in FOLDER.
 """
 
@@ -28,19 +30,23 @@ METRICS = ["sm__throughput.avg.pct_of_peak_sustained_elapsed", "launch__grid_siz
            "lts__t_sector_hit_rate.pct", "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum",
            "launch__registers_per_thread", "launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic"]
 PROFILED = """
-import sys
-sys.path.insert(0, {folder!r})
-import torch, refine_kernels as k
+import importlib.util, sys
+import torch
 calls = []
-for name in {names!r}:
-    inputs = getattr(k, name + "_inputs")()
-    calls.append((getattr(k, name), inputs))
-    calls[-1][0](*inputs)
-    print("BEST", name, getattr(getattr(k, name + "_kernel"), "best_config", ""), file=sys.stderr, flush=True)
+for number, (name, path, kernel, call) in enumerate({cases!r}):
+    spec = importlib.util.spec_from_file_location("case%d" % number, path)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    calls.append((compile(call, name, "eval"), {{"torch": torch, **vars(module)}}))
+    eval(*calls[-1])
+    tuner = getattr(module, kernel)
+    while hasattr(tuner, "fn") and not hasattr(tuner, "best_config"):
+        tuner = tuner.fn
+    print("BEST", name, getattr(tuner, "best_config", ""), file=sys.stderr, flush=True)
 torch.cuda.synchronize()
 torch.cuda.profiler.start()
-for call, inputs in calls:
-    call(*inputs)
+for code, names in calls:
+    eval(code, names)
 torch.cuda.synchronize()
 torch.cuda.profiler.stop()
 """
@@ -58,12 +64,13 @@ def run(command, log, seconds=400):
     return code, out, err
 
 
-def profiled(names, out):
+def profiled(cases, out):
     """The file of metrics, if ncu may read counters; and by name the config that Triton's autotuner picked."""
-    code = PROFILED.format(folder=str(HERE), names=names)
+    code = PROFILED.format(cases=cases)
+    kernels = "|".join(kernel for _, _, kernel, _ in cases)
     csv = out / "profile.csv"
     ncu = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "function", "--clock-control",
-           "none", "--profile-from-start", "off", "-k", f"regex:^({'|'.join(names)})_kernel", "--metrics", ",".join(METRICS),
+           "none", "--profile-from-start", "off", "-k", f"regex:^({kernels})$", "--metrics", ",".join(METRICS),
            sys.executable, "-c", code]
     status, table, errors = run(ncu, out / "ncu.log", 150)
     begin = table.find('"ID",')
@@ -148,6 +155,7 @@ def main():
     parser.add_argument("convtune")
     parser.add_argument("--document")
     parser.add_argument("--only", nargs="*", default=NAMES)
+    parser.add_argument("--case", nargs=4, action="append", metavar=("NAME", "FILE", "KERNEL", "CALL"))
     parser.add_argument("--target", default="cuda:0")
     parser.add_argument("--out", default="refine-gpu")
     options = parser.parse_args()
@@ -157,13 +165,13 @@ def main():
     print(f"{'kernel':20} {'before':>10} {'after':>10}     decision", flush=True)
     if options.document:
         document_cases(options, out)
-    metrics, best = profiled(options.only, out) if options.only else (None, {})
-    for name in options.only:
-        call = f"{name}(*{name}_inputs())"
-        words = [str(KERNELS), "--target", options.target, "--kernel", f"{name}_kernel", "--call", call]
+    cases = options.case or [(name, str(KERNELS), f"{name}_kernel", f"{name}(*{name}_inputs())") for name in options.only]
+    metrics, best = profiled(cases, out) if cases else (None, {})
+    for name, path, kernel, call in cases:
+        words = [path, "--target", options.target, "--kernel", kernel, "--call", call]
         words += ["--metrics", str(metrics)] if metrics else []
         words += ["--original", best[name]] if name in best else []
-        refine(options, name, words, out, KERNELS, f"{name}_kernel", call)
+        refine(options, name, words, out, Path(path), kernel, call)
 
 
 if __name__ == "__main__":
