@@ -32,7 +32,8 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 _BATCH_NORMS = ("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_no_training",
                 "aten::cudnn_batch_norm", "aten::miopen_batch_norm", "aten::batch_norm")  # fmt: skip
 _IDENTITIES = ("aten::alias", "aten::detach", "aten::clone")
-_POINTWISE_TOO = ("aten::hardswish",)  # without PyTorch's tag
+# Without PyTorch's tag in one version or another, or in the form that writes in place.
+_POINTWISE_TOO = ("aten::hardswish", "aten::hardtanh", "aten::relu6", "aten::leaky_relu", "aten::gelu")
 
 
 def _word(values: Tensor) -> str | None:
