@@ -166,9 +166,9 @@ Markup roofline_chart(const std::string& id, const std::vector<RooflineMark>& ma
       if (one.who == who && !one.name.empty() && one.flops_per_second > 0)
         shapes += labels.beside(at(one), one.name);
   shapes += legend();
-  return figure(
-      id, "Roofline", in_words(marks, roofs), kHeight, shapes,
-      "Higher is faster. No way of computing can be above the roofs, which were measured on this device.");
+  return figure(id, "Roofline", in_words(marks, roofs), kHeight, shapes,
+                "Higher is faster. The roofs were measured on this device; none but a Winograd kernel, which "
+                "makes fewer products than are counted, can be above them.");
 }
 
 }  // namespace convtune::page
