@@ -49,9 +49,13 @@ bool fits_block(std::int64_t warps, const Target& target) {
   return warps * target.warp_size <= target.threads_per_block;
 }
 
+std::string blocks_of(int blocks, std::int64_t warps) {
+  return fmt::format("{} {} of {} warps", blocks, blocks == 1 ? "block" : "blocks", warps);
+}
+
 std::string blocks_in_words(const Occupancy& has, std::int64_t warps) {
-  return fmt::format("{} blocks of {} warps fit a multiprocessor, {:.1f} % of its warps", has.blocks, warps,
-                     100 * has.share);
+  return fmt::format("{} {} a multiprocessor, {:.1f} % of its warps", blocks_of(has.blocks, warps),
+                     has.blocks == 1 ? "fits" : "fit", 100 * has.share);
 }
 
 std::string numbers(const std::vector<std::int64_t>& values) {
@@ -78,19 +82,19 @@ WarpsAnswer inferred_warps(std::int64_t warps, const Occupancy& bound, const Occ
   const int blocks = static_cast<int>(std::ceil(resident_warps / static_cast<double>(warps) - 0.05));
   if (blocks >= bound.blocks)
     return {{},
-            fmt::format("{}{}, and {} blocks of {} warps are as many as warps and slots allow", stays,
-                        achieved, bound.blocks, warps)};
+            fmt::format("{}{}, and {} a multiprocessor is what warps and slots allow", stays, achieved,
+                        blocks_of(bound.blocks, warps))};
   std::vector<std::int64_t> more;
   for (const std::int64_t factor : {2, 4})
     if (holds(parameters.warps, factor * warps) && fits_block(factor * warps, target))
       more.push_back(factor * warps);
   if (more.empty())
     return {{}, fmt::format("{}{}, and {} is not a value of this stage", stays, achieved, 2 * warps)};
-  return {more,
-          fmt::format("{} may become {}, which is inferred: {}, {} blocks of {} warps a multiprocessor "
-                      "where warps and slots allow {}; what keeps the others away was not measured, and "
-                      "more warps a block need no more blocks",
-                      parameters.warps_name, numbers(more), achieved, blocks, warps, bound.blocks)};
+  return {more, fmt::format(
+                    "{} may become {}, which is inferred: {}, {} a multiprocessor "
+                    "where warps and slots allow {}; what keeps the others away was not measured, and "
+                    "more warps a block need no more blocks",
+                    parameters.warps_name, numbers(more), achieved, blocks_of(blocks, warps), bound.blocks)};
 }
 
 }  // namespace
