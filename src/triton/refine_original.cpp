@@ -88,6 +88,8 @@ class Finder {
     if (q_.configs.empty() && q_.why.empty())
       throw at_kernel("its list of configs is empty: there is nothing to refine");
     if (!q_.options.original.empty()) return named();
+    if (q_.configs.empty() && q_.kernel.stages && q_.metrics.block.value_or(1) % q_.target.warp_size == 0)
+      return by_threads();
     if (q_.configs.empty())
       throw at_kernel(
           q_.kernel.listed
@@ -175,6 +177,14 @@ class Finder {
         }))
       throw bad(fmt::format("--original is not what was profiled: a grid of {} is that of{}",
                             *q_.metrics.grid, listing(fitting)));
+  }
+
+  // A launch that works its num_warps out: the block that was profiled has them.
+  Original by_threads() {
+    result_.config.stage = {*q_.metrics.block / q_.target.warp_size, *q_.kernel.stages};
+    result_.notes.push_back(fmt::format("the original has {} warps, as {} threads a block were profiled: {}",
+                                        result_.config.stage.warps, *q_.metrics.block, q_.why));
+    return std::move(result_);
   }
 
   Original from_metrics() {

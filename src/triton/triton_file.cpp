@@ -47,6 +47,7 @@ TritonKernel kernel_from_json(const json& object) {
   kernel.literal = object.at("literal").get<bool>();
   for (const json& config : object.at("configs")) kernel.configs.push_back(config_from_json(config));
   kernel.why = object.at("why").get<std::string>();
+  if (const json& stages = object.at("stages"); !stages.is_null()) kernel.stages = stages.get<std::int64_t>();
   kernel.maker = object.at("maker").get<std::string>();
   const auto loops = object.at("loops").get<std::string>();
   kernel.loops = loops == "none"     ? TritonKernel::Loops::none

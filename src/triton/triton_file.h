@@ -43,8 +43,9 @@ struct TritonKernel {
   bool listed = true;  // false: no list; num_warps and num_stages stand at its launch
   bool literal = false;
   std::vector<TritonConfig> configs;
-  std::string why;    // not empty: its list is not known
-  std::string maker;  // how the file calls triton.Config; empty: it cannot
+  std::string why;                     // not empty: its list is not known
+  std::optional<std::int64_t> stages;  // without a list whose num_warps is worked out: its num_stages
+  std::string maker;                   // how the file calls triton.Config; empty: it cannot
   Loops loops = Loops::any;
   std::vector<std::string> hooks;     // arguments of its configs that are functions
   std::vector<std::string> in_place;  // pointers that a second run with the same arguments finds changed

@@ -217,6 +217,7 @@ class File(Launches):
             answer["kernels"].append({
                 "at": at, "name": kernel.name, "line": kernel.line,
                 "listed": kernel.call is not None, "literal": literal, "why": kernel.why or "",
+                "stages": kernel.stages,
                 "configs": [self.described(config, kernel) for config in kernel.configs],
                 "maker": self.maker(kernel) or "", "loops": use.loops() if use else "any",
                 "hooks": hooks, "in_place": self.repeats_harm(kernel, use),

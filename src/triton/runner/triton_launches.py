@@ -31,7 +31,7 @@ class Launches:
         kernel.why = "" if not launches else None
         if not launches:
             return
-        found = []
+        found, worked_out = [], set()
         for call, inside in launches:
             values = {"num_warps": 4, "num_stages": 3}
             for word in call.keywords:
@@ -44,12 +44,17 @@ class Launches:
                     except (NotKnown, RecursionError):
                         value = None
                     if isinstance(value, bool) or not isinstance(value, int):
-                        kernel.why = (f"line {call.lineno}: {word.arg} is worked out at the launch, "
-                                      f"'{ast.unparse(word.value)[:60]}'")
-                        return
+                        kernel.why = kernel.why or (f"line {call.lineno}: {word.arg} is worked out at the launch, "
+                                                    f"'{ast.unparse(word.value)[:60]}'")
+                        worked_out.add(word.arg)
+                        value = None
                     values[word.arg] = value
             if values not in found:
                 found.append(values)
+        if worked_out:
+            stages = {values["num_stages"] for values in found}
+            kernel.stages = stages.pop() if worked_out == {"num_warps"} and len(stages) == 1 else None
+            return
         if len(found) > 1:
             kernel.why = f"it is launched with {len(found)} different num_warps and num_stages"
             return

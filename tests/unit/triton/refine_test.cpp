@@ -268,6 +268,14 @@ TEST(Refine, AListWhereThereWasNone) {
   const std::string computed = with(source, "num_warps=4", "num_warps=warps(n)");
   expect_in(refusal([&] { refine(computed, profile(8, "k"), kAda, plain()); }),
             {"worked out at the launch", "--original"});
+  // The threads of a block that was profiled say it; of num_stages nothing does.
+  std::vector<KernelMetrics> measured = profile(8, "k");
+  measured[0].values.emplace_back("launch__block_size", 256);
+  const Refined known = refine(computed, measured, kAda, plain());
+  expect_in(known.source, {"triton.Config({}, num_warps=8, num_stages=3),\n", "x.stride(0), B=64)\n"});
+  expect_in(known.kernels[0].notes[0], {"8 warps, as 256 threads", "'warps(n)'"});
+  expect_in(refusal([&] { refine(with(source, "num_stages=3", "num_stages=s"), measured, kAda, plain()); }),
+            {"num_stages is worked out at the launch", "--original"});
 }
 
 TEST(Refine, FewerThanThreeAreKept) {
