@@ -8,18 +8,21 @@ torch.compile(backend="convtune") with CUDA graphs.
     python bench/torch_models.py --overhead                       # host time of one call, nothing else
 
 Each way is a process of its own, as its user's would be; the processes wait for each other and take turns, so that all
-ways of a model are in one run. Random weights with the statistics of a batch, channels last in half precision,
+ways of a model are in one run. They compile at the same time; what runs first, and is measured by PyTorch to choose
+by (cudnn.benchmark), runs alone. Random weights with the statistics of a batch, channels last in half precision,
 cudnn.benchmark on. An error is the root mean square of the difference from the model in exact float32, over that
 model's. Needs PyTorch with its torchvision, the convtune package and a GPU; nothing is downloaded.
 """
 
 import argparse
 import datetime
+import fcntl
 import json
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 START = time.monotonic()
@@ -64,17 +67,42 @@ def built(name, args):
     return exact, model, x.to(dtype).to(memory_format=torch.channels_last)
 
 
-def way_of(way, model, args):
+# torch.compile's options; of "graphs" they are those of mode="reduce-overhead".
+OPTIONS = {"compile": {}, "graphs": GRAPHS, "frozen": {"freezing": True, **GRAPHS}}
+
+
+class Turn:
+    """The GPU, for one process of this run alone."""
+
+    def __init__(self, file):
+        self.file = open(file, "w") if file else None  # noqa: SIM115
+
+    def take(self):
+        if self.file:
+            fcntl.flock(self.file, fcntl.LOCK_EX)
+
+    def leave(self):
+        if self.file:
+            fcntl.flock(self.file, fcntl.LOCK_UN)
+
+
+def way_of(way, model, args, turn):
+    """The model as that way runs it; its first call compiles, and then takes the turn."""
     import torch
 
+    if way in OPTIONS:
+
+        def backend(graph, inputs):
+            from torch._inductor.compile_fx import compile_fx
+
+            compiled = compile_fx(graph, inputs, config_patches=OPTIONS[way])
+            turn.take()
+            return compiled
+
+        return torch.compile(model, backend=backend)
+    turn.take()
     if way == "eager":
         return model
-    if way == "compile":
-        return torch.compile(model)
-    if way == "graphs":
-        return torch.compile(model, mode="reduce-overhead")
-    if way == "frozen":
-        return torch.compile(model, options={"freezing": True, **GRAPHS})
     import convtune.torch_compile  # noqa: F401
 
     options = {"convtune.budget": args.budget, "convtune.whole": args.whole, **GRAPHS}
@@ -105,6 +133,16 @@ def timed(run, calls):
         wait()
         samples.append(1e6 * (time.perf_counter() - begin))
     return samples
+
+
+def queued_us(run, calls=20):
+    """Microseconds a call where nobody waits for one before the next: without what the host and a launch cost."""
+    wait()
+    begin = time.perf_counter()
+    for _ in range(calls):
+        run()
+    wait()
+    return 1e6 * (time.perf_counter() - begin) / calls
 
 
 def kernels_of(run, calls=5):
@@ -146,16 +184,18 @@ def work(args):
         sys.stdin.readline()  # until it is this way's turn to compile
         begin = time.monotonic()
         torch.backends.cudnn.benchmark = True
-        run = way_of(args.way, model, args)
+        turn = Turn(args.turn)
+        run = way_of(args.way, model, args, turn)
         y = run(x).clone()
         wait()
         seconds.append(("first call", time.monotonic() - begin))
-        for _ in range(5):
-            run(x)
-        seconds.append(("five more", time.monotonic() - begin))
+        timed(lambda: run(x), 5)
+        queued = queued_us(lambda: run(x))
+        turn.leave()
+        seconds.append(("more calls", time.monotonic() - begin))
         error, same = errors(exact, x, y)
         seconds = ", ".join(f"{name} {after:.1f} s" for name, after in seconds)
-        facts = {"seconds": seconds, "error": error, "same_top1": same}
+        facts = {"seconds": seconds, "error": error, "same_top1": same, "queued_us": queued}
         if args.way == "convtune":
             from convtune.torch_compile import last_report
 
@@ -176,7 +216,7 @@ def work(args):
 
 class Worker:
     def __init__(self, way, name, batch, args):
-        own = {"way": way, "models": name, "batch": batch}
+        own = {"way": way, "models": name, "batch": batch, "turn": args.turn}
         same = {one: getattr(args, one) for one in ("size", "type", "budget", "calls", "device")}
         command = [sys.executable, __file__, *([] if args.whole else ["--no-whole"])]
         for option, value in {**own, **same}.items():
@@ -214,7 +254,7 @@ def print_ready(worker, row, most):
         for kernel, (times, us, idle) in list(row["kernels"].items())[:most]:
             print(f"{us:8.1f} {times:5.1f} {idle:6.1f}  {kernel[:150]}")
     us, idle = (sum(one[at] for one in row["kernels"].values()) for at in (1, 2))
-    print(f"{us:8.1f} altogether, {idle:.1f} between them", flush=True)
+    print(f"{us:8.1f} altogether, {idle:.1f} between them, {row['queued_us']:.0f} a call in a row", flush=True)
 
 
 def make_ready(workers, most):
@@ -332,6 +372,7 @@ def main():
     parser.add_argument("--device", default="cuda", help="cpu: to see that it works")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # be a worker
     parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--turn", help=argparse.SUPPRESS)  # a file: who locks it has the GPU alone
     args = parser.parse_args()
     if args.way:
         return work(args)
@@ -347,6 +388,8 @@ def main():
         "versions": {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()},
         "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
     }  # fmt: skip
+    turn = tempfile.NamedTemporaryFile(prefix="convtune-turn-")  # noqa: SIM115
+    args.turn = turn.name
     asked = [one.partition(":") for one in args.models.split(",")]
     models = {name: int(batch or MODELS[name]) for name, _, batch in asked}
     ways = args.ways.split(",")

@@ -138,6 +138,16 @@ def test_models(graphs, name):
         assert user.target is not aten.add.Tensor or name == "mobilenet_v3_large"  # hardsigmoid is x + 3 and more
 
 
+def test_a_pooled_image_counts_for_no_write(graphs):
+    """Else the look at the weights would come before each launch, and the whole would not be proven."""
+    model = nn.Sequential(nn.Conv2d(8, 16, 3), nn.AdaptiveAvgPool2d(1), nn.Conv2d(16, 8, 1)).eval()
+    x = images().to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        assert_near(compiled(model)(x), model(x))
+    calls = [node.target for node in graphs[0].nodes if isinstance(node.target, torch._ops.OpOverload)]
+    assert aten.as_strided.default in calls and not any(call._schema.is_mutable for call in calls)
+
+
 ACTIVATIONS = {
     "relu": nn.ReLU(inplace=True),
     "clip:0:6": nn.ReLU6(inplace=True),
