@@ -32,6 +32,7 @@ from .tensors import allowed_precision
 from .torch_capture import captured
 from .torch_chains import Wanted, decided
 from .torch_folding import Fold, Folded, Packing
+from .torch_gates import gates_and_scaled
 from .torch_packed import planned
 from .torch_patterns import Chain, chains, rewrite
 from .torch_proof import aside, whole
@@ -157,14 +158,21 @@ def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> _Rewri
 
     found = chains(traced.graph, is_static)
     choices, _last = decided(found, wanted)
+    gates, scaled, rows = gates_and_scaled(found, choices, wanted)
     if _last is not None:
+        _last.layers += rows
         _log.info("%s", _last)
-    kept = [(chain, line) for chain, line in zip(found, choices) if line is not None]
-    if not kept:
+    within = [one for gate in gates for one in (gate.first, gate.second)] + [one.chain for one in scaled]
+    alone = [(chain, line) for chain, line in zip(found, choices) if line is not None and chain not in within]
+    if not alone and not within:
         return None
-    folded, constants = _add_constants(traced, kept, inputs)
-    for (chain, line), own in zip(kept, constants):
+    folded, constants = _add_constants(traced, alone + [(one.chain, "") for one in scaled], inputs)
+    for (chain, line), own in zip(alone, constants):
         rewrite(traced.graph, chain, own, line)
+    for gate in gates:
+        gate.rewrite(traced.graph)
+    for one, own in zip(scaled, constants[len(alone) :]):
+        one.rewrite(traced.graph, own)
     traced.graph.eliminate_dead_code()
     read = [at for at, node in enumerate(places) if node.users or not is_static(at)]
     for at in set(range(len(places))).difference(read):

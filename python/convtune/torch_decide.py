@@ -23,14 +23,14 @@ from .torch_run import choice_line
 from .torch_timing import Stopwatch
 from .tuning import search
 
-__all__ = ["VENDORS", "choices_of", "decide", "device_of"]
+__all__ = ["VENDORS", "check_and_contest", "choices_of", "decide", "device_of", "median_us"]
 
 VENDORS = ("cudnn", "onednn")
 _HEADROOM = 1.25  # over what the best layer of a model reaches
 _LEAST_SECONDS = 3.0  # of a layer's budget: less finds little that the first guess is not
 
 
-def _check_and_contest(sides: Any, precision: str, line: str, stopwatch: Stopwatch, min_gain: float) -> Contest:
+def check_and_contest(sides: Any, precision: str, line: str, stopwatch: Stopwatch, min_gain: float) -> Contest:
     """Raises Unsupported where convtune's answer is not as right as PyTorch's."""
     ours = sides.convtune(line)
     check(sides, precision, ours())
@@ -39,7 +39,7 @@ def _check_and_contest(sides: Any, precision: str, line: str, stopwatch: Stopwat
     return contest(lambda: stopwatch.time_us(sides.pytorch), lambda: stopwatch.time_us(ours), min_gain, max_seconds=5)
 
 
-def _median_us(run: Callable[[], object], stopwatch: Stopwatch) -> float:
+def median_us(run: Callable[[], object], stopwatch: Stopwatch) -> float:
     for _ in range(2):
         run()
     return statistics.median(stopwatch.time_us(run) for _ in range(5))
@@ -75,7 +75,7 @@ def _way(problem: Problem, device: str, sides: Any, stopwatch: Stopwatch) -> tup
 
     def time_us(way: tuple[Problem, Plan]) -> float:
         line = choice_line(device, problem, way[0], way[1].algorithm, way[1].config)
-        return _median_us(sides.convtune(line), stopwatch)
+        return median_us(sides.convtune(line), stopwatch)
 
     return min(ways, key=time_us)
 
@@ -122,11 +122,11 @@ class _Task:
     def best_us(self) -> float:
         """Of PyTorch's way, which the layer notes, and convtune's."""
         self.sides = self.seen.sides()
-        best = self.layer.pytorch_us = _median_us(self.sides.pytorch, self.stopwatch)
+        best = self.layer.pytorch_us = median_us(self.sides.pytorch, self.stopwatch)
         with contextlib.suppress(Unsupported):  # said when it is decided
             self.choose()
             if self.way is not None:
-                best = min(best, _median_us(self.sides.convtune(self.line()), self.stopwatch))
+                best = min(best, median_us(self.sides.convtune(self.line()), self.stopwatch))
         self.sides = None
         return best
 
@@ -140,12 +140,12 @@ class _Task:
         """The contest with PyTorch, and what it means for the layer."""
         layer = self.layer
         if self.way is None:
-            layer.pytorch_us = layer.pytorch_us or _median_us(self.sides.pytorch, self.stopwatch)
+            layer.pytorch_us = layer.pytorch_us or median_us(self.sides.pytorch, self.stopwatch)
             layer.decision = "PyTorch: the vendor's kernel is the best that convtune knows"
             return
         run_as, plan = self.way
         layer.algorithm, layer.config, layer.layout = plan.algorithm, plan.config, run_as.layout
-        result = _check_and_contest(self.sides, self.problem.precision, self.line(), self.stopwatch, min_gain)
+        result = check_and_contest(self.sides, self.problem.precision, self.line(), self.stopwatch, min_gain)
         layer.pytorch_us, layer.convtune_us = result.incumbent_us, result.challenger_us
         layer.gain, layer.swapped = result.gain, result.accepted
         layer.decision = "convtune" if result.accepted else f"PyTorch: {100 * min_gain:.3g} % less is not proven"

@@ -16,7 +16,7 @@ from .torch_packed import conv2d_packed
 from .torch_run import FUSED_TYPES, output_format
 from .words import activation_text
 
-__all__ = ["Chain", "chains", "rewrite"]
+__all__ = ["Chain", "aten", "chains", "only_user", "rewrite"]
 
 aten: Any = torch.ops.aten
 
@@ -73,7 +73,7 @@ class Chain:
         return tuple(stride), (vertical, horizontal, vertical, horizontal), tuple(dilation), groups
 
 
-def _only_user(node: Node) -> Node | None:
+def only_user(node: Node) -> Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
@@ -132,7 +132,7 @@ def _takes(node: Node, weights: _Weights) -> bool:
 
 def _norm_behind(tail: Node, weights: _Weights) -> tuple[Node, tuple[Any, ...], float] | None:
     """(the normed value's node, (mean, variance, gamma, beta), eps)."""
-    norm = _only_user(tail)
+    norm = only_user(tail)
     if norm is None or norm.target not in _NORMS or norm.args[0] is not tail:
         return None
     *at, training, eps = _NORMS[norm.target]
@@ -149,7 +149,7 @@ def _norm_behind(tail: Node, weights: _Weights) -> tuple[Node, tuple[Any, ...], 
 
 def _sum_behind(tail: Node) -> Node | None:
     """With another tensor of the same shape and type."""
-    total = _only_user(tail)
+    total = only_user(tail)
     if total is None or total.target is not aten.add.Tensor or total.kwargs.get("alpha", 1) != 1:
         return None
     others = [one for one in total.args if one is not tail]
@@ -181,7 +181,7 @@ def _chain(node: Node, weights: _Weights, taken: set[Node]) -> Chain | None:
     if added is not None and fits(added):
         nodes.append(added)
         total = added
-    last = _only_user(nodes[-1])
+    last = only_user(nodes[-1])
     if last is not None and last.args and last.args[0] is nodes[-1] and _activation(last) and fits(last):
         nodes.append(last)
         activation = _activation(last)

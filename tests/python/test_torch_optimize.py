@@ -336,7 +336,7 @@ def test_warnings_of_the_tuning_are_one_line(decided, monkeypatch):
         return types.SimpleNamespace(tuning=types.SimpleNamespace(all_warnings=changed))
 
     monkeypatch.setattr(torch_decide, "search", search)
-    monkeypatch.setattr(torch_decide, "_median_us", lambda *_: 100.0)
+    monkeypatch.setattr(torch_decide, "median_us", lambda *_: 100.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         report = convtune.optimize(Model().eval(), X, budget=30, progress=False).convtune_report
