@@ -56,7 +56,7 @@ def _gate_kernel(  # type: ignore[no-untyped-def]
     image = tl.program_id(0)
     k = tl.arange(0, BLOCK_K)
     products = tl.zeros([BLOCK_K, BLOCK_C], tl.float32)
-    for start in tl.static_range(0, C, BLOCK_C):
+    for start in tl.range(0, C, BLOCK_C, loop_unroll_factor=4):
         c = start + tl.arange(0, BLOCK_C)
         total = tl.zeros([BLOCK_C], tl.float32)
         for part in tl.static_range(PARTS):
@@ -68,7 +68,7 @@ def _gate_kernel(  # type: ignore[no-untyped-def]
     if b1 is not None:
         hidden += tl.load(b1 + k, k < K, 0.0).to(tl.float32)
     hidden = _activated(hidden, FIRST)
-    for start in tl.static_range(0, C, BLOCK_C):
+    for start in tl.range(0, C, BLOCK_C, loop_unroll_factor=4):
         c = start + tl.arange(0, BLOCK_C)
         inside = (c < C)[:, None] & (k < K)[None, :]
         w = tl.load(w2 + c[:, None] * K + k[None, :], inside, 0.0).to(tl.float32)
