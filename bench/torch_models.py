@@ -11,7 +11,7 @@ Each way is a process of its own, as its user's would be; the processes wait for
 ways of a model are in one run. They compile at the same time; what runs first, and is measured by PyTorch to choose
 by (cudnn.benchmark), runs alone. Random weights with the statistics of a batch, channels last in half precision,
 cudnn.benchmark on. An error is the root mean square of the difference from the model in exact float32, over that
-model's. Needs PyTorch with its torchvision, the convtune package and a GPU; nothing is downloaded.
+model's. Needs PyTorch, the wheels that torch_zoo.py names, the convtune package and a GPU; nothing is downloaded.
 """
 
 import argparse
@@ -25,13 +25,10 @@ import sys
 import tempfile
 import time
 
+from torch_zoo import MODELS, model_of
+
 START = time.monotonic()
 WAYS = ("eager", "compile", "graphs", "frozen", "convtune")
-# By torchvision's names; with the batch.
-MODELS = {
-    "resnet50": 64, "resnet18": 64, "efficientnet_b0": 64, "vgg16": 32, "convnext_tiny": 64, "mobilenet_v3_large": 64,
-    "regnet_y_16gf": 64, "resnext50_32x4d": 64,
-}  # fmt: skip
 GRAPHS = {"triton.cudagraphs": True}
 
 
@@ -43,28 +40,31 @@ def wait():
 
 
 def built(name, args):
-    """(the model in exact float32, the model and the input as they are to be measured)."""
+    """(the model in exact float32, the model and its inputs as they are to be measured)."""
     import copy
 
     import torch
-    import torchvision
 
     torch.manual_seed(0)
-    exact = torchvision.models.get_model(name, weights=None).to(args.device)
-    x = torch.randn(args.batch, 3, args.size, args.size, device=args.device)
-    exact.train()
-    for module in exact.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.eval()
-        if isinstance(module, torch.nn.BatchNorm2d):
-            module.momentum = None  # the mean over what it sees
-    exact(x)
+    exact, inputs = model_of(name, args.batch, args.size, args.device)
+    exact.to(args.device).eval()
+    norms = [module for module in exact.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = None  # the mean over what it sees
+        norm.train()
+    if norms:
+        exact(*inputs)
     exact.eval()
     if args.type == "float32":
-        return exact, exact, x
+        return exact, exact, inputs
     dtype = getattr(torch, args.type)
     model = copy.deepcopy(exact).to(dtype).to(memory_format=torch.channels_last)
-    return exact, model, x.to(dtype).to(memory_format=torch.channels_last)
+
+    def as_measured(one):
+        one = one.to(dtype) if one.is_floating_point() else one
+        return one.to(memory_format=torch.channels_last) if one.dim() == 4 else one
+
+    return exact, model, tuple(map(as_measured, inputs))
 
 
 # torch.compile's options; of "graphs" they are those of mode="reduce-overhead".
@@ -109,14 +109,14 @@ def way_of(way, model, args, turn):
     return torch.compile(model, backend="convtune", options=options)
 
 
-def errors(exact, x, y):
+def errors(exact, inputs, y):
     """Of y: the root mean square of its difference, and the share of equal largest numbers of an image."""
     import torch
 
     tf32 = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
-    right = exact(x.float())
+    right = exact(*(one.float() if one.is_floating_point() else one for one in inputs))
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = tf32
     error = (y.double() - right.double()).square().mean().sqrt() / right.double().square().mean().sqrt()
@@ -179,21 +179,25 @@ def work(args):
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
     with torch.no_grad():
         seconds = [("imported", time.monotonic() - START)]
-        exact, model, x = built(args.models, args)
+        exact, model, inputs = built(args.models, args)
         seconds.append(("built", time.monotonic() - START))
         sys.stdin.readline()  # until it is this way's turn to compile
         begin = time.monotonic()
         torch.backends.cudnn.benchmark = True
         turn = Turn(args.turn)
-        run = way_of(args.way, model, args, turn)
-        y = run(x).clone()
+        compiled = way_of(args.way, model, args, turn)
+
+        def run():
+            return compiled(*inputs)
+
+        y = run().clone()
         wait()
         seconds.append(("first call", time.monotonic() - begin))
-        timed(lambda: run(x), 5)
-        queued = queued_us(lambda: run(x))
+        timed(run, 5)
+        queued = queued_us(run)
         turn.leave()
         seconds.append(("more calls", time.monotonic() - begin))
-        error, same = errors(exact, x, y)
+        error, same = errors(exact, inputs, y)
         seconds = ", ".join(f"{name} {after:.1f} s" for name, after in seconds)
         facts = {"seconds": seconds, "error": error, "same_top1": same, "queued_us": queued}
         if args.way == "convtune":
@@ -202,16 +206,17 @@ def work(args):
             report = last_report()
             facts["table"] = str(report)
             print(f"{args.models}\n{report}", flush=True)
-            facts["layers"] = [{**vars(one), "problem": str(one.problem or "")} for one in report.layers]
+            layers = report.layers if report else []
+            facts["layers"] = [{**vars(one), "problem": str(one.problem or "")} for one in layers]
         del exact, y
         torch.cuda.empty_cache()
         answer(facts)
         for line in sys.stdin:
             if line.strip() == "time":
-                timed(lambda: run(x), 3)
-                answer(timed(lambda: run(x), args.calls))
+                timed(run, 3)
+                answer(timed(run, args.calls))
             elif line.strip() == "kernels":
-                answer(kernels_of(lambda: run(x)))
+                answer(kernels_of(run))
 
 
 class Worker:

@@ -77,7 +77,8 @@ class Fused:
 
 class FusedSides:
     """PyTorch's way, where it compiles, is its convolution and one more pass over the output, which is what a compiler
-    makes of a norm, a sum and an activation at best."""
+    makes of a norm, a sum and an activation at best; and of a bias on a GPU, where no more than a bias follows the
+    convolution: nothing, for what reads the output adds it."""
 
     def __init__(self, fused: Fused) -> None:
         self.fused, device = fused, fused.device
@@ -106,7 +107,8 @@ class FusedSides:
 
     def pytorch(self) -> Tensor:
         fused = self.fused
-        y = pytorch_conv2d(self.x, self.weight, None if fused.normed else self.bias, *fused.how)
+        is_apart = fused.normed or (fused.device.type == "cuda" and not fused.eager)
+        y = pytorch_conv2d(self.x, self.weight, None if is_apart else self.bias, *fused.how)
         if fused.eager:
             if fused.normed:
                 y = torch.nn.functional.batch_norm(y, *self.norm, *self.norm[::-1])

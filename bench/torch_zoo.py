@@ -1,0 +1,68 @@
+"""The models that torch_models.py measures, with random weights, and the inputs of one forward. torchvision's by their
+names there; YOLO11 needs the wheel of ultralytics, Stable Diffusion's and FLUX's parts that of diffusers."""
+
+# The batch; images are of --size (224) but where the name says another.
+MODELS = {
+    "resnet50": 64, "resnet18": 64, "efficientnet_b0": 64, "vgg16": 32, "convnext_tiny": 64, "mobilenet_v3_large": 64,
+    "regnet_y_16gf": 64, "resnext50_32x4d": 64, "yolo11s": 16, "sd_vae": 2, "sd_unet": 2, "flux_vae": 1,
+}  # fmt: skip
+
+
+def _module(parts, forward):
+    import torch
+
+    class Whole(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = torch.nn.ModuleList(parts)
+
+        def forward(self, *inputs):
+            return forward(*self.parts, *inputs)
+
+    return Whole()
+
+
+def _decoder(latents, **more):
+    """Of an autoencoder by diffusers; `more`: of its configuration."""
+    from diffusers import AutoencoderKL
+
+    same = {"down_block_types": ("DownEncoderBlock2D",) * 4, "up_block_types": ("UpDecoderBlock2D",) * 4,
+            "block_out_channels": (128, 256, 512, 512), "layers_per_block": 2, "norm_num_groups": 32}  # fmt: skip
+    whole = AutoencoderKL(in_channels=3, out_channels=3, latent_channels=latents, **same, **more)
+    parts = [one for one in (whole.post_quant_conv, whole.decoder) if one is not None]
+    return _module(parts, lambda *them: them[1](them[0](them[2])) if len(them) == 3 else them[0](them[1]))
+
+
+def _unet():
+    """Stable Diffusion 1.5's."""
+    from diffusers import UNet2DConditionModel
+
+    unet = UNet2DConditionModel(sample_size=64, cross_attention_dim=768, attention_head_dim=8)
+    return _module([unet], lambda unet, *inputs: unet(*inputs, return_dict=False)[0])
+
+
+def _yolo(name):
+    from ultralytics.nn.tasks import DetectionModel
+
+    return _module([DetectionModel(f"{name}.yaml", verbose=False)], lambda model, x: model(x)[0])
+
+
+def model_of(name, batch, size, device):
+    """(the model in float32, its inputs)."""
+    import torch
+
+    def normal(*shape):
+        return torch.randn(batch, *shape, device=device)
+
+    with torch.device(device):
+        if name == "yolo11s":
+            return _yolo(name), (normal(3, 640, 640),)
+        if name == "sd_vae":  # to 512 x 512
+            return _decoder(4), (normal(4, 64, 64),)
+        if name == "flux_vae":  # to 1024 x 1024
+            return _decoder(16, use_quant_conv=False, use_post_quant_conv=False), (normal(16, 128, 128),)
+        if name == "sd_unet":  # for 512 x 512
+            return _unet(), (normal(4, 64, 64), torch.tensor(500), normal(77, 768))
+        import torchvision
+
+        return torchvision.models.get_model(name, weights=None), (normal(3, size, size),)
