@@ -21,7 +21,7 @@ from torch import Tensor
 from .torch_native import LIBRARY as _library
 from .torch_run import pytorch_conv2d
 
-__all__ = ["FIRSTS", "SECONDS", "conv2d_scaled", "is_for", "squeeze_excite"]
+__all__ = ["FIRSTS", "SECONDS", "conv2d_scaled", "is_for", "processors", "squeeze_excite"]
 
 _HALF = (torch.float16, torch.bfloat16)
 _MOST_ELEMENTS = 1 << 31  # kernels count in 32 bits
@@ -42,7 +42,7 @@ def _kernels() -> Any:
 
 
 @cache
-def _processors(index: int) -> int:
+def processors(index: int) -> int:
     return torch.cuda.get_device_properties(index).multi_processor_count
 
 
@@ -69,7 +69,7 @@ def _gate_kernel(
     gate = _fake_gate(x, w1, b1, w2, b2, first, second)
     with torch.cuda.device(x.device):
         own = w1.contiguous(), b1, w2.contiguous(), b2
-        _kernels().launch_gate(x, *own, gate, first, second, _processors(x.get_device()))
+        _kernels().launch_gate(x, *own, gate, first, second, processors(x.get_device()))
     return gate
 
 

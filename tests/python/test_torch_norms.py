@@ -1,0 +1,147 @@
+"""Statistics of group norms: the kernels beside double precision (on a CPU by Triton's interpreter, in a process of its
+own), which norms of a graph become them, and what becomes of those."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from torch_support import each_device, torch
+
+from convtune import torch_compile, torch_norms
+from convtune.torch_norms import group_coefficients
+
+nn, functional, aten = torch.nn, torch.nn.functional, torch.ops.aten
+# (N, C, H, W), groups, mean of the values: far from 0, sums of squares would lose what there is to find.
+CASES = [
+    ((2, 64, 9, 10), 32, 0), ((1, 128, 40, 41), 32, 50), ((3, 60, 5, 6), 3, -20), ((1, 320, 16, 17), 32, 0),
+    ((2, 8, 1, 1), 4, 1), ((1, 4, 130, 3), 1, 1000),
+]  # fmt: skip
+
+
+def images(shape, mean, dtype, device):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=generator) + mean
+    return x.to(dtype).to(device).contiguous(memory_format=torch.channels_last)
+
+
+def check(shape, groups, mean, affine, dtype, device, run):
+    x = images(shape, mean, dtype, device)
+    weight, bias = (torch.linspace(low, 1.5, shape[1], device=device).to(dtype) for low in (0.5, -1.0))
+    own = (weight, bias) if affine else (None, None)
+    scale, shift = run(x, *own, groups, 1e-5)
+    assert scale.shape == shift.shape == (*shape[:2], 1, 1) and scale.dtype is shift.dtype is torch.float32
+    exact = [None if one is None else one.double() for one in own]
+    expected = functional.group_norm(x.double(), groups, *exact, 1e-5)
+    error = (x.double() * scale + shift - expected).abs().max()
+    assert error < 1e-5 * (1 + abs(mean)) * expected.abs().max().clamp_min(1), float(error)
+
+
+def of_kernels(shape, groups, mean, dtype, device):
+    from convtune.torch_norm_kernels import launch_coefficients
+
+    def run(x, weight, bias, groups, eps):
+        scale, shift = (torch.full((*shape[:2], 1, 1), torch.nan, device=device) for _ in range(2))
+        launch_coefficients(x, weight, bias, groups, eps, scale, shift, 132)
+        return scale, shift
+
+    for affine in (True, False):
+        check(shape, groups, mean, affine, dtype, device, run)
+
+
+def test_kernels_in_the_interpreter():
+    pytest.importorskip("triton", reason="Triton is not installed here")
+    if torch.cuda.is_available():
+        pytest.skip("they run on the GPU")
+    program = (
+        "import torch, test_torch_norms as t\n"
+        "for case in t.CASES:\n    for dtype in (torch.float16, torch.bfloat16): t.of_kernels(*case, dtype, 'cpu')\n"
+        "print('all well')"
+    )
+    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(folders)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+    assert "all well" in done.stdout, done.stderr
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU here")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape, groups, mean", [*CASES, ((1, 128, 1024, 1024), 32, 3), ((2, 2560, 8, 8), 32, 1)])
+def test_kernels_on_a_gpu(shape, groups, mean, dtype):
+    of_kernels(shape, groups, mean, dtype, "cuda")
+
+
+@each_device
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("affine", [True, False])
+def test_operator(dtype, affine, device):
+    check((2, 64, 9, 10), 32, 3, affine, dtype, device, group_coefficients)
+
+
+@pytest.fixture
+def graph_of(monkeypatch):
+    """What inductor is given for a model on a CPU, with the operator allowed there."""
+    seen = []
+
+    def compile_fx(module, inputs, **_):
+        seen.append(module.graph)
+        return module
+
+    def is_for(x):
+        return x.dtype is torch.bfloat16 and x.is_contiguous(memory_format=torch.channels_last)
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", compile_fx)
+    monkeypatch.setattr(torch_norms, "_LEAST_BYTES", 2 * 32 * 8 * 8)
+    monkeypatch.setattr(torch_norms, "is_for", is_for)
+    torch._dynamo.reset()
+
+    def of(model, *inputs):
+        with torch.no_grad():
+            got = torch.compile(model, backend=torch_compile.backend, fullgraph=True)(*inputs)
+            expected = model(*inputs)
+        for one, other in zip(*((each,) if isinstance(each, torch.Tensor) else each for each in (got, expected))):
+            assert float((one.double() - other.double()).abs().max()) < 3e-2 * float(other.abs().max())
+        return seen[-1]
+
+    yield of
+    torch._dynamo.reset()
+
+
+def rewritten(monkeypatch, shape, dtype):
+    """Of a graph of one norm, where 4 x 32 x 8 x 8 bytes are enough."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    monkeypatch.setattr(torch_norms, "is_for", lambda x: x.dtype is torch.bfloat16)
+    monkeypatch.setattr(torch_norms, "_LEAST_BYTES", 2 * 2 * 32 * 8 * 8)
+    traced = make_fx(lambda x: functional.group_norm(x, 8), tracing_mode="fake")(images(shape, 0, dtype, "cpu"))
+    return torch_norms.rewrite_norms(traced.graph)
+
+
+def test_small_norms_and_other_types_are_left_alone(monkeypatch):
+    assert rewritten(monkeypatch, (2, 32, 8, 8), torch.bfloat16) == 1
+    assert rewritten(monkeypatch, (2, 32, 7, 7), torch.bfloat16) == 0
+    assert rewritten(monkeypatch, (2, 32, 8, 8), torch.float32) == 0
+
+
+def count(graph, target):
+    return len(graph.find_nodes(op="call_function", target=target))
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_a_norm_becomes_coefficients(graph_of, affine):
+    model = nn.Sequential(nn.GroupNorm(8, 32, affine=affine), nn.SiLU()).to(torch.bfloat16).eval()
+    graph = graph_of(model, images((2, 32, 8, 8), 1, torch.bfloat16, "cpu"))
+    assert count(graph, group_coefficients) == 1 and count(graph, aten.native_group_norm.default) == 0
+    (output,) = graph.find_nodes(op="output")
+    assert output.args[0][0].target is aten.silu.default
+
+
+def test_statistics_that_somebody_reads_stay(graph_of):
+    def both(x):
+        y, mean, _ = aten.native_group_norm(x, None, None, 2, 32, 64, 8, 1e-5)
+        return y, mean
+
+    with torch.no_grad():
+        graph = graph_of(both, images((2, 32, 8, 8), 1, torch.bfloat16, "cpu"))
+    assert count(graph, group_coefficients) == 0
