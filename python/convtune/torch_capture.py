@@ -71,6 +71,10 @@ def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int]) -> Gr
     return traced
 
 
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), Tensor)
+
+
 def _is_static(node: Node) -> bool:
     return all(isinstance(size, int) for size in node.meta["val"].shape)
 
@@ -96,16 +100,23 @@ def _entries(graph: Graph) -> list[int]:
     return [at for at, node in enumerate(places) if node not in weights and is_turned(node)]
 
 
+def _storage(node: Node) -> int:
+    return node.meta["val"].untyped_storage()._cdata  # type: ignore[no-any-return]
+
+
 def _outputs_as(wanted: Graph, graph: Graph) -> bool:
-    """Makes the outputs lie as those of `wanted` do, by a copy; whether that can be."""
+    """Makes the outputs lie as those of `wanted` do, by a copy; whether that can be: not for views of inputs or of each
+    other, which would be views no more."""
     ends = [next(node for node in reversed(one.nodes) if node.op == "output") for one in (wanted, graph)]
     theirs, own = (end.args[0] if isinstance(end.args[0], (list, tuple)) else [end.args[0]] for end in ends)
+    inputs = wanted.find_nodes(op="placeholder")
+    seen = [_storage(one) for one in {*theirs, *inputs} if isinstance(one, Node) and _is_tensor(one)]
     copies = {}
     for before, after in zip(theirs, own):
-        if not isinstance(before, Node) or not isinstance(before.meta.get("val"), Tensor):
+        if not isinstance(before, Node) or not _is_tensor(before):
             continue
         value, now = before.meta["val"], after.meta["val"]  # type: ignore[union-attr]
-        if before.op == "placeholder" or not _is_static(before):
+        if seen.count(_storage(before)) > 1 or before in inputs or not _is_static(before):
             return False
         if value.stride() == now.stride():
             continue

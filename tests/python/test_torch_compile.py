@@ -447,6 +447,21 @@ def test_half_precision_is_channels_last_inside(graphs, monkeypatch, dtype):
         y, expected = compiled(model)(x), model(x)
     assert y.stride() == expected.stride() and (y - expected).abs().max() < 0.05
 
+    class Returns(Views):  # a view of its input, and views of one tensor
+        def __init__(self, which):
+            super().__init__()
+            self.which = which
+
+        def forward(self, x):
+            y = self.convolution(x)
+            return (y, x.flatten(1)) if self.which == "input" else (y, y[:, :4])
+
+    for which in ("input", "output"):
+        model = Returns(which).to(dtype)
+        with torch.no_grad():
+            y, view = compiled(model)(x)
+        assert view.data_ptr() == (x if which == "input" else y).data_ptr()
+
     class Writes(Views):  # to its input, not to a copy of it
         def forward(self, x):
             return self.convolution(x.mul_(2))
