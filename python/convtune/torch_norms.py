@@ -4,7 +4,7 @@
     y = x * scale + shift                                        # what inductor fuses with its neighbours
 
 Inductor's own reduction reads a few channels of each pixel for a group: of 32 groups and 128 channels eight bytes, of
-sectors of 32. scale and shift are float32, (N, C, 1, 1). docs/decisions/0051-squeeze-and-excite.md has the numbers.
+sectors of 32. scale and shift are float32, (N, C, 1, 1). docs/decisions/0051-operators-in-triton.md has the numbers.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ squeeze_excite: second(w2 first(w1 mean(x) + b1) + b2) of each image, (N, C, 1, 
 w1 (K, C, 1, 1), w2 (C, K, 1, 1): two launches instead of the four or five of its parts. conv2d_scaled:
 activation(conv2d(x * gate, weight) + bias + residual) for a 1x1 filter, without a pass that writes x * gate.
 What no kernel here is for (CPUs, float32, tensors that do not lie channels last) PyTorch computes. No gradients.
-docs/decisions/0051-squeeze-and-excite.md has the reasons.
+docs/decisions/0051-operators-in-triton.md has the reasons.
 """
 
 from __future__ import annotations
