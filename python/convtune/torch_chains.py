@@ -48,7 +48,7 @@ def described(chain: Chain) -> Fused:
         chain.convolution.name, _hints(x.shape), _hints(x.stride()), _hints(weight.shape), _hints(weight.stride()),
         x.dtype, x.device, bias_type, tuple(one if isinstance(one, int) else _hints(one) for one in chain.how),
         None if residual is None else _hints(residual.stride()), chain.activation,
-        chain.fold.places[2] is not None,
+        chain.fold.places[2] is not None, linear=chain.linear,
     )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def decided(found: list[Chain], wanted: Wanted) -> tuple[list[str | None], Optim
             except InvalidArgument:  # beyond what a problem can be
                 keys.append(None)
                 continue
-            key = problem, fused.device, fused.normed, wanted
+            key = problem, fused.device, fused.normed, fused.linear, wanted
             keys.append(key)
             layer, members = kinds.setdefault(key, (Layer([], problem), []))
             layer.names.append(fused.name)

@@ -33,9 +33,10 @@ from .torch_capture import captured
 from .torch_chains import Wanted, decided
 from .torch_folding import Fold, Folded, Packing
 from .torch_gates import gates_and_scaled
+from .torch_linear import linear_chains
 from .torch_norms import rewrite_norms
 from .torch_packed import planned
-from .torch_patterns import Chain, chains, rewrite
+from .torch_patterns import Chain, Weights, chains, rewrite
 from .torch_proof import aside, whole
 from .torch_report import OptimizeReport
 
@@ -157,7 +158,9 @@ def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> _Rewri
         marked = places[place].meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
         return marked is not None and isinstance(inputs[place], Tensor)
 
-    found = chains(traced.graph, is_static)
+    weights = Weights(traced.graph, is_static)
+    found = chains(traced.graph, weights)
+    found += linear_chains(traced.graph, weights)
     choices, _last = decided(found, wanted)
     gates, scaled, rows = gates_and_scaled(found, choices, wanted)
     if _last is not None:
@@ -169,7 +172,7 @@ def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> _Rewri
         return None
     folded, constants = _add_constants(traced, alone + [(one.chain, "") for one in scaled], inputs)
     for (chain, line), own in zip(alone, constants):
-        rewrite(traced.graph, chain, own, line)
+        chain.put(traced.graph, rewrite(traced.graph, chain, own, line))
     for gate in gates:
         gate.rewrite(traced.graph)
     for one, own in zip(scaled, constants[len(alone) :]):

@@ -28,13 +28,19 @@ def folded(
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Weight, of type `dtype`, and bias of the convolution that does the norm as well: made in double precision, so
     that each is rounded once. The bias is float32: it costs a kernel nothing, and half precision has too few digits.
-    Without a norm (mean and variance are None) weight and bias are only converted."""
+    Without mean and variance gamma alone scales; without any of them weight and bias are only converted. A matrix is
+    the weight of a 1x1 filter."""
+    if weight.dim() == 2:
+        weight = weight[:, :, None, None]
     if mean is None or variance is None:
-        return weight.to(dtype), None if bias is None else bias.float()
+        if gamma is None:
+            return weight.to(dtype), None if bias is None else bias.float()
+        mean, variance, eps = torch.zeros_like(gamma), torch.ones_like(gamma), 0.0
     scale = (variance.double() + eps).rsqrt()
     if gamma is not None:
         scale = scale * gamma.double()
-    shift = (0 if bias is None else bias.double()) - mean.double()
+    scale = scale.flatten()
+    shift = (0 if bias is None else bias.double()) - mean.double().flatten()
     shift = shift * scale if beta is None else shift * scale + beta.double()
     return (weight.double() * scale.view(-1, 1, 1, 1)).to(dtype), shift.float()
 

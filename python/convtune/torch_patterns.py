@@ -16,7 +16,7 @@ from .torch_packed import conv2d_packed
 from .torch_run import FUSED_TYPES, output_format
 from .words import activation_text
 
-__all__ = ["Chain", "aten", "chains", "only_user", "rewrite"]
+__all__ = ["Chain", "Weights", "activation_of_node", "aten", "chains", "only_user", "rewrite"]
 
 aten: Any = torch.ops.aten
 
@@ -48,6 +48,7 @@ class Chain:
     total: Node | None  # the sum with the residual
     activation: str
     nodes: list[Node]  # all that the operator computes
+    linear: bool = False  # a product of matrices, as torch_linear finds them
 
     @property
     def x(self) -> Node:
@@ -65,6 +66,10 @@ class Chain:
         first, second = self.total.args
         return second if first in self.nodes else first
 
+    def put(self, graph: Graph, made: Node) -> None:
+        """`made` in the place of what it computes."""
+        self.tail.replace_all_uses_with(made)
+
     @property
     def how(self) -> tuple[Any, ...]:
         """stride, padding, dilation, groups, as the operator takes them."""
@@ -77,7 +82,7 @@ def only_user(node: Node) -> Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
-def _activation(node: Node) -> str:
+def activation_of_node(node: Node) -> str:
     """What that node computes of its first argument, in a problem's words; "" for anything else."""
     target, kwargs = node.target, node.kwargs
     args: tuple[Any, ...] = node.args
@@ -98,8 +103,9 @@ def _activation(node: Node) -> str:
     return ""
 
 
-class _Weights:
-    """Where weights and norms come from: inputs of the graph that are the same tensors in every call."""
+class Weights:
+    """Where weights and norms come from: inputs of the graph that are the same tensors in every call. `is_static`:
+    whether the input at that place is a parameter or buffer."""
 
     def __init__(self, graph: Graph, is_static: Callable[[int], bool]) -> None:
         inputs = graph.find_nodes(op="placeholder")
@@ -115,7 +121,7 @@ class _Weights:
         return all(node is None or self.place(node) is not None for node in nodes)
 
 
-def _takes(node: Node, weights: _Weights) -> bool:
+def _takes(node: Node, weights: Weights) -> bool:
     """A 2-D convolution forward with weights that stay, of types that the operator has."""
     if node.target is not aten.convolution.default:
         return False
@@ -130,7 +136,7 @@ def _takes(node: Node, weights: _Weights) -> bool:
     )
 
 
-def _norm_behind(tail: Node, weights: _Weights) -> tuple[Node, tuple[Any, ...], float] | None:
+def _norm_behind(tail: Node, weights: Weights) -> tuple[Node, tuple[Any, ...], float] | None:
     """(the normed value's node, (mean, variance, gamma, beta), eps)."""
     norm = only_user(tail)
     if norm is None or norm.target not in _NORMS or norm.args[0] is not tail:
@@ -160,7 +166,7 @@ def _sum_behind(tail: Node) -> Node | None:
     return total if fits and other.shape == own.shape else None
 
 
-def _chain(node: Node, weights: _Weights, taken: set[Node]) -> Chain | None:
+def _chain(node: Node, weights: Weights, taken: set[Node]) -> Chain | None:
     """As long as there is one user, the value keeps its type, and it lies as the operator would write it."""
     x, weight, bias = node.args[:3]
     value = node.meta["val"]
@@ -182,9 +188,9 @@ def _chain(node: Node, weights: _Weights, taken: set[Node]) -> Chain | None:
         nodes.append(added)
         total = added
     last = only_user(nodes[-1])
-    if last is not None and last.args and last.args[0] is nodes[-1] and _activation(last) and fits(last):
+    if last is not None and last.args and last.args[0] is nodes[-1] and activation_of_node(last) and fits(last):
         nodes.append(last)
-        activation = _activation(last)
+        activation = activation_of_node(last)
     sources = weight, bias, *norm
     converted = any(isinstance(one, Node) and one.op != "placeholder" for one in sources[:2])
     places = tuple(None if one is None else weights.place(one) for one in sources)
@@ -193,10 +199,10 @@ def _chain(node: Node, weights: _Weights, taken: set[Node]) -> Chain | None:
     return Chain(node, nodes[-1], fold, has_bias, total, activation, nodes)
 
 
-def chains(graph: Graph, is_static: Callable[[int], bool]) -> list[Chain]:
-    """All of them, in the graph's order. `is_static`: whether the input at that place is a parameter or buffer. A sum
-    of two convolutions belongs to the later one, and the earlier one is its residual."""
-    weights, found = _Weights(graph, is_static), []
+def chains(graph: Graph, weights: Weights) -> list[Chain]:
+    """All of them, in the graph's order. A sum of two convolutions belongs to the later one, and the earlier one is its
+    residual."""
+    found = []
     taken: set[Node] = set()
     for node in reversed(list(graph.nodes)):
         if _takes(node, weights):
@@ -208,8 +214,8 @@ def chains(graph: Graph, is_static: Callable[[int], bool]) -> list[Chain]:
 
 
 def rewrite(graph: Graph, chain: Chain, constants: tuple[Node | None, ...], choices: str) -> Node:
-    """Puts an operator in the chain's place; the chain's nodes stay, without users. `constants`: of the graph, packed
-    weights, with `choices` their plan; or weight and bias; or nothing where they are the convolution's own."""
+    """The operator that does the chain's work, to be put into its place. `constants`: of the graph, packed weights, with
+    `choices` their plan; or weight and bias; or nothing where they are the convolution's own."""
     with graph.inserting_after(chain.tail):
         if len(constants) == 1:
             made = graph.call_function(conv2d_packed, (chain.x, *constants, chain.residual, choices))
@@ -218,5 +224,4 @@ def rewrite(graph: Graph, chain: Chain, constants: tuple[Node | None, ...], choi
             how = *chain.how, "auto", chain.activation, choices
             made = graph.call_function(conv2d_fused, (chain.x, weight, bias, chain.residual, *how))
     made.meta = dict(chain.tail.meta)
-    chain.tail.replace_all_uses_with(made)
     return made

@@ -48,7 +48,8 @@ class Sides:
 @dataclass
 class Fused:
     """A convolution with what follows it, by the shapes and strides of its tensors. `normed`: a batch norm is between
-    convolution and residual in PyTorch's way. `eager`: PyTorch runs each of them by itself."""
+    convolution and residual in PyTorch's way. `eager`: PyTorch runs each of them by itself. `linear`: there it is a
+    product of matrices, of images that lie channels last."""
 
     name: str
     shape: tuple[int, ...]
@@ -63,6 +64,7 @@ class Fused:
     activation: str
     normed: bool
     eager: bool = False
+    linear: bool = False
 
     @property
     def problem(self) -> Problem:
@@ -108,7 +110,10 @@ class FusedSides:
     def pytorch(self) -> Tensor:
         fused = self.fused
         is_apart = fused.normed or (fused.device.type == "cuda" and not fused.eager)
-        y = pytorch_conv2d(self.x, self.weight, None if is_apart else self.bias, *fused.how)
+        if fused.linear:
+            y = (self.x.permute(0, 2, 3, 1) @ self.weight.flatten(1).t()).permute(0, 3, 1, 2)
+        else:
+            y = pytorch_conv2d(self.x, self.weight, None if is_apart else self.bias, *fused.how)
         if fused.eager:
             if fused.normed:
                 y = torch.nn.functional.batch_norm(y, *self.norm, *self.norm[::-1])

@@ -21,7 +21,7 @@ from torch import Tensor
 from .torch_native import LIBRARY as _library
 from .torch_run import pytorch_conv2d
 
-__all__ = ["FIRSTS", "SECONDS", "conv2d_scaled", "is_for", "processors", "squeeze_excite"]
+__all__ = ["FIRSTS", "SECONDS", "conv2d_scaled", "is_for", "is_half_image", "processors", "squeeze_excite"]
 
 _HALF = (torch.float16, torch.bfloat16)
 _MOST_ELEMENTS = 1 << 31  # kernels count in 32 bits
@@ -46,15 +46,19 @@ def processors(index: int) -> int:
     return torch.cuda.get_device_properties(index).multi_processor_count
 
 
-def is_for(x: Tensor) -> bool:
-    """Whether kernels are for images that lie so: of a GPU, half precision, channels last."""
+def is_half_image(x: Tensor) -> bool:
+    """Of a GPU, half precision, channels last."""
     return (
         x.is_cuda
         and x.dtype in _HALF
         and x.is_contiguous(memory_format=torch.channels_last)
         and 0 < x.numel() < _MOST_ELEMENTS
-        and _kernels() is not None
     )
+
+
+def is_for(x: Tensor) -> bool:
+    """Whether kernels are for images that lie so."""
+    return is_half_image(x) and _kernels() is not None
 
 
 def _gate_kernel(

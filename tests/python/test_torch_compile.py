@@ -302,7 +302,7 @@ def test_graphs_of_a_gpu_are_matched_anywhere(channels_last):
             x = x.to(memory_format=torch.channels_last)
         traced = make_fx(torch.func.functionalize(forward))(x, *tensors)
     traced.graph.eliminate_dead_code()
-    found = torch_patterns.chains(traced.graph, lambda place: place > 0)
+    found = torch_patterns.chains(traced.graph, torch_patterns.Weights(traced.graph, lambda place: place > 0))
     assert [(chain.activation, chain.total is not None, chain.fold.as_they_are) for chain in found] == [
         ("gelu_erf", False, False), ("relu", True, True), ("clip:-1:1", False, True),
     ]  # fmt: skip
