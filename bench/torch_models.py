@@ -5,7 +5,6 @@ torch.compile(backend="convtune") with CUDA graphs.
     python bench/torch_models.py --json out/                      # all models, one file a model
     python bench/torch_models.py --models resnet50 --budget 60    # 60 seconds of tuning before it is measured
     python bench/torch_models.py --models vgg16:32 --type float32 # batch 32; TF32 products, NCHW
-    python bench/torch_models.py --overhead                       # host time of one call, nothing else
 
 Each way is a process of its own, as its user's would be; the processes wait for each other and take turns, so that all
 ways of a model are in one run. They compile at the same time; what runs first, and is measured by PyTorch to choose
@@ -301,63 +300,6 @@ def measure(name, batch, workers, args):
             "ways": {one.way: one.row for one in workers}}  # fmt: skip
 
 
-def host_us(call):
-    """Median over batches of the host's time a call; the device never has more than a batch to do."""
-    import torch
-
-    batches = []
-    for _ in range(50):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(100):
-            call()
-        batches.append(1e4 * (time.perf_counter() - begin))
-    return statistics.median(batches)
-
-
-def overhead():
-    """Host microseconds a call on a tiny problem, by way."""
-    import torch
-    import torch.nn.functional as F
-
-    import convtune
-    import convtune.torch
-
-    x, w, bias = (torch.randn(*shape, device="cuda") for shape in ((1, 3, 8, 8), (8, 3, 3, 3), (8,)))
-    how = (1, 1), (1, 1, 1, 1), (1, 1), 1
-    convolution = convtune.torch.convolution_of(x, w, bias, *how)
-    packed = torch.empty(convolution.packed_bytes, dtype=torch.uint8, device="cuda")
-    stream = torch.cuda.current_stream().cuda_stream
-    convolution.pack_raw(w.data_ptr(), bias.data_ptr(), packed.data_ptr(), stream)
-    y = convtune.conv2d(x, w, bias, padding=1)
-    addresses = x.data_ptr(), packed.data_ptr(), y.data_ptr(), stream
-    module = convtune.nn.Conv2d(3, 8, 3, padding=1).cuda()
-    theirs = torch.nn.Conv2d(3, 8, 3, padding=1).cuda()
-    trained = w.clone().requires_grad_()
-    ways = {
-        "bare launch (run_raw)": lambda: convolution.run_raw(*addresses),
-        "convtune.conv2d": lambda: convtune.conv2d(x, w, bias, padding=1),
-        "torch.nn.functional.conv2d": lambda: F.conv2d(x, w, bias, padding=1),
-        "convtune.nn.Conv2d": lambda: module(x),
-        "torch.nn.Conv2d": lambda: theirs(x),
-        "torch.ops.convtune.conv2d": lambda: torch.ops.convtune.conv2d(x, w, bias, *how),
-    }
-    recording = {
-        "convtune.conv2d, gradients": lambda: convtune.conv2d(x, trained, bias, padding=1),
-        "torch.nn.functional.conv2d, gradients": lambda: F.conv2d(x, trained, bias, padding=1),
-    }
-    result = {}
-    for enabled, calls in ((False, ways), (True, recording)):
-        with torch.set_grad_enabled(enabled):
-            for call in calls.values():
-                host_us(call)
-            result |= {name: host_us(call) for name, call in calls.items()}
-    print(f"host time a call, tiny problem, {convolution.plan.algorithm}:")
-    for name, us in result.items():
-        print(f"  {name:40} {us:6.2f} us")
-    return result
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -376,7 +318,6 @@ def main():
     parser.add_argument("--at-once", action="store_true", help="convtune, too: sooner, and its contests are disturbed")
     parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no model of convtune's begins")
     parser.add_argument("--top", type=int, default=25, help="kernels that are printed")
-    parser.add_argument("--overhead", action="store_true", help="the host's time a call, and no models")
     parser.add_argument("--json", help="a folder, for one file a model")
     parser.add_argument("--device", default="cuda", help="cpu: to see that it works")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # be a worker
@@ -385,8 +326,6 @@ def main():
     args = parser.parse_args()
     if args.way:
         return work(args)
-    if args.overhead:
-        return overhead()
     import torch
 
     if args.device == "cuda" and not torch.cuda.is_available():
