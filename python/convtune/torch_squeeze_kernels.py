@@ -81,18 +81,26 @@ def _gate_kernel(  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _scaled_kernel(  # type: ignore[no-untyped-def]
     x, scale, w, bias, residual, y, rows_of_all, pixels, C: tl.constexpr, K: tl.constexpr, ACTIVATION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
+    TWO: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """y[row, k] = ACTIVATION(w[k, c] (x[row, c] scale[image of row, c]) + bias[k] + residual[row, k])."""
+    """y[row, k] = ACTIVATION(w[k, c] (x[row, c] scale[image of row, c]) + bias[k] + residual[row, k]). `TWO`: a tile is of
+    two images at most, and so many scales are read; else one for each element of x, as many bytes as x has."""
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     k = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     images = rows // pixels
+    image = tl.program_id(0) * BLOCK_M // pixels
+    next_image = tl.minimum(image + 1, (rows_of_all - 1) // pixels)
     total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for start in range(0, C, BLOCK_C):
         c = start + tl.arange(0, BLOCK_C)
         inside = (rows < rows_of_all)[:, None] & (c < C)[None, :]
         pixel = tl.load(x + rows[:, None] * C + c[None, :], inside, 0.0)
-        by = tl.load(scale + images[:, None] * C + c[None, :], inside, 0.0)
+        if TWO:
+            of_image = tl.load(scale + image * C + c, c < C, 0.0)
+            of_next = tl.load(scale + next_image * C + c, c < C, 0.0)
+            by = tl.where((images == image)[:, None], of_image[None, :], of_next[None, :])
+        else:
+            by = tl.load(scale + images[:, None] * C + c[None, :], inside, 0.0)
         weights = tl.load(w + k[None, :] * C + c[:, None], (k < K)[None, :] & (c < C)[:, None], 0.0)
         total = tl.dot((pixel.to(tl.float32) * by.to(tl.float32)).to(pixel.dtype), weights, total)
     if bias is not None:
@@ -127,10 +135,10 @@ def launch_gate(
 
 
 def tiles_of(c: int, k: int) -> list[tuple[int, int, int, int]]:
-    """(rows, filters, channels of a tile, warps) that may be the best."""
+    """(rows, filters, channels of a tile, warps) that may be the best: with few channels at a time, or many."""
     filters = min(128, max(16, _power_of_2(k)))
-    channels = min(64, max(16, _power_of_2(c)))
-    return [(64, filters, channels, 4), (128, filters, channels, 8)]
+    channels = max(16, _power_of_2(c))
+    return [(128, filters, min(64, channels), 8), (64, filters, min(128 if filters > 64 else 256, channels), 4)]
 
 
 def launch_scaled(
@@ -142,7 +150,8 @@ def launch_scaled(
     rows, k = n * height * width, weight.shape[0]
     block_m, block_n, block_c, warps = tile
     grid = -(-rows // block_m), -(-k // block_n)
+    pixels = height * width
     _scaled_kernel[grid](
-        x, scale, weight, bias, residual, y, rows, height * width, c, k, activation, block_m, block_n, block_c,
-        num_warps=warps, num_stages=3,
+        x, scale, weight, bias, residual, y, rows, pixels, c, k, activation, block_m <= pixels + 1, block_m, block_n,
+        block_c, num_warps=warps, num_stages=3 if block_c <= 64 else 2,
     )  # fmt: skip

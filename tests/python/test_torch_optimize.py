@@ -373,3 +373,17 @@ def test_half_precision_must_err_no_more_than_pytorch():
     for answer, why in ((right * 1.02, "errs by"), (far, "differs"), (right * float("nan"), "differs")):
         with pytest.raises(convtune.Unsupported, match=why):
             torch_check.check(sides, fused.problem.precision, answer)
+
+
+@pytest.mark.parametrize("stride, edges", [((1, 1), (1, 1, 1, 1)), ((2, 1), (2, 0, 1, 1))])
+def test_of_large_images_the_first_rows_are_exact(monkeypatch, stride, edges):
+    fused = torch_sides.Fused("", (2, 8, 40, 12), (8 * 480, 1, 96, 8), (16, 8, 3, 3), (72, 9, 3, 1), torch.bfloat16,
+                              torch.device("cpu"), torch.float32, (stride, edges, (1, 1), 1), None, "relu", True)  # fmt: skip
+    sides = fused.sides()
+    whole = sides.exact(2)
+    monkeypatch.setattr(torch_sides, "_EXACT_FLOPS", fused.problem.flops / 4)
+    rows = sides.exact(2)
+    assert 0 < rows.shape[2] < whole.shape[2] / 2 and torch.equal(rows, whole[:, :, : rows.shape[2]])
+    torch_check.check(sides, fused.problem.precision, sides.expected())
+    with pytest.raises(convtune.Unsupported, match="errs by"):
+        torch_check.check(sides, fused.problem.precision, sides.expected() * 1.02)
