@@ -198,9 +198,9 @@ def work(args):
         seconds.append(("first call", time.monotonic() - begin))
         timed(run, 5)
         queued = queued_us(run)
-        turn.leave()
         seconds.append(("more calls", time.monotonic() - begin))
         error, same = errors(exact, inputs, y)
+        turn.leave()
         seconds = ", ".join(f"{name} {after:.1f} s" for name, after in seconds)
         facts = {"seconds": seconds, "error": error, "same_top1": same, "queued_us": queued}
         if args.way == "convtune":
