@@ -11,6 +11,7 @@ from torch_support import each_device, torch
 
 from convtune import torch_compile, torch_gates, torch_squeeze
 from convtune.torch_gates import _decided
+from convtune.torch_norms import group_coefficients
 from convtune.torch_squeeze import conv2d_scaled, squeeze_excite
 
 nn, functional, aten = torch.nn, torch.nn.functional, torch.ops.aten
@@ -122,6 +123,19 @@ def test_operators(dtype, second, device, monkeypatch):
             return conv2d_scaled(*arguments, tile)
 
         check_scaled((2, 40, 7, 8), 10, activation, residual, dtype, device, run)
+
+
+@each_device
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_pytorchs_own_checks(dtype, device):
+    x, w1, b1, w2, b2 = tensors((2, 40, 7, 8), 10, dtype, device)
+    scale, z = torch.rand(2, 40, 1, 1, device=device).to(dtype), x[:, :10].contiguous(memory_format=torch.channels_last)
+    for operator, arguments in (
+        (squeeze_excite, (x, w1, b1, w2, None, "silu", "sigmoid")),
+        (conv2d_scaled, (x, scale, w1, b1.float(), z, "none", [64, 16, 64, 4])),
+        (group_coefficients, (x, b2, None, 8, 1e-5)),
+    ):
+        torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
 
 
 class Excited(nn.Module):
