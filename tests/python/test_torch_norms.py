@@ -98,7 +98,8 @@ def graph_of(monkeypatch):
 
     def of(model, *inputs):
         with torch.no_grad():
-            got = torch.compile(model, backend=torch_compile.backend, fullgraph=True)(*inputs)
+            options = {"convtune.whole": False}  # which of the two is faster here is not asked
+            got = torch.compile(model, backend=torch_compile.backend, fullgraph=True, options=options)(*inputs)
             expected = model(*inputs)
         for one, other in zip(*((each,) if isinstance(each, torch.Tensor) else each for each in (got, expected))):
             assert float((one.double() - other.double()).abs().max()) < 3e-2 * float(other.abs().max())
