@@ -24,7 +24,8 @@ struct Record {
   double max_error = 0;
   std::string runner_up;  // "algorithm config"
   double runner_up_us = 0;
-  std::string vendor;  // best vendor variant, empty if none ran
+  std::string runner_up_hash;  // as kernel_hash; empty where no runner-up was measured
+  std::string vendor;          // best vendor variant, empty if none ran
   double vendor_us = 0;
   std::string decision;
   std::string kernel_hash;  // of the kernel sources or the library version that built the winner
@@ -56,8 +57,8 @@ class Database {
   std::vector<Record> list() const;  // sorted by device, then problem text
   // Throws Error{io} with the folder and the reason; what was there before is still there then.
   void store(const Record&) const;
-  // Of every record and of what searches have tried; how many records that were. What cannot be deleted holds
-  // nothing else up: Error{io} comes at the end.
+  // Deletes every record and what searches have tried, and returns how many records that were. What cannot be
+  // deleted holds nothing else up: Error{io} comes at the end.
   std::int64_t erase_all() const;
   bool erase(const ConvProblem& problem, const std::string& device) const;
 
@@ -67,7 +68,7 @@ class Database {
     std::int64_t imported = 0, kept = 0 /* an own record was faster or equal */, rejected = 0;
     std::vector<std::string> problems;  // "FILE:LINE: why", the first 20
   };
-  // Of any length, up to a million records. Throws Error{io} if it cannot be read.
+  // The file may have up to a million records, of any length together. Throws Error{io} if it cannot be read.
   ImportResult import_pack(const std::filesystem::path& file) const;
 
   // Warnings since the last call, each said once: print them, or do not.

@@ -15,41 +15,49 @@ const Algorithm* named(std::string_view name, const DeviceInfo& device) {
   return nullptr;
 }
 
-// A config that one row of the table would build today.
-bool holds(const Record& record, const ConvProblem& problem, const DeviceInfo& device) {
-  const Algorithm* algorithm = named(record.algorithm, device);
-  return algorithm && algorithm->source_hash() == record.kernel_hash &&
-         static_cast<bool>(algorithm->accepts(problem, device, record.config));
+// A record that kept the vendor also has the fastest of ours that was measured then: here it is as if it had
+// won.
+Record of_ours(Record record, const DeviceInfo& device) {
+  const auto is_ours = [&](const std::string& name) {
+    const Algorithm* algorithm = named(name, device);
+    return algorithm && !algorithm->vendor() && !algorithm->reference();
+  };
+  if (is_ours(record.algorithm)) return record;
+  const auto blank = record.runner_up.find(' ');
+  record.algorithm = record.runner_up.substr(0, blank);
+  if (!is_ours(record.algorithm)) record.algorithm.clear();
+  try {
+    record.config = parse_config(blank == std::string::npos ? "" : record.runner_up.substr(blank + 1));
+  } catch (const Error&) {  // somebody's editor wrote it
+    record.algorithm.clear();
+  }
+  record.time_us = record.runner_up_us, record.kernel_hash = record.runner_up_hash;
+  record.decision = "the fastest of ours", record.undecided = 0, record.left_out.clear();
+  return record;
+}
+
+// The record of `recorded`, if one row of the table would build its config for `problem` today.
+std::optional<Record> valid_record(const ConvProblem& recorded, const ConvProblem& problem,
+                                   const DeviceInfo& device, bool ours_only) {
+  std::optional<Record> record = Database().find(recorded, device.fingerprint);
+  if (record && ours_only) record = of_ours(std::move(*record), device);
+  if (!record) return record;
+  const Algorithm* algorithm = named(record->algorithm, device);
+  if (!algorithm || algorithm->source_hash() != record->kernel_hash ||
+      !algorithm->accepts(problem, device, record->config))
+    record.reset();
+  return record;
 }
 
 // The same layer at another batch size is the near neighbour that is worth following: its best
 // config is nearly always good here too.
-std::optional<Record> nearest_record(const ConvProblem& problem, const DeviceInfo& device) {
-  const Database database;
+std::optional<Record> nearest_record(const ConvProblem& problem, const DeviceInfo& device, bool ours_only) {
   ConvProblem other = problem;
-  for (const std::int64_t batch : recorded_batches(database, problem, device.fingerprint)) {
+  for (const std::int64_t batch : recorded_batches(Database(), problem, device.fingerprint)) {
     other.n = batch;
-    auto record = database.find(other, device.fingerprint);
-    if (record && holds(*record, problem, device)) return record;
+    if (auto record = valid_record(other, problem, device, ours_only)) return record;
   }
   return std::nullopt;
-}
-
-// Of a record that kept the vendor: the fastest of ours that was measured then, if it still exists.
-std::optional<Plan> runner_up(const Record& record, const ConvProblem& problem, const DeviceInfo& device) {
-  const auto blank = record.runner_up.find(' ');
-  const std::string name = record.runner_up.substr(0, blank);
-  const Algorithm* algorithm = named(name, device);
-  if (!algorithm || algorithm->vendor() || blank == std::string::npos) return std::nullopt;
-  try {
-    const Config config = parse_config(record.runner_up.substr(blank + 1));
-    if (!algorithm->accepts(problem, device, config)) return std::nullopt;
-    return Plan{name, config, PlanSource::tuned,
-                fmt::format("measured {:.1f} us on this device on {}: the fastest of ours",
-                            record.runner_up_us, record.date)};
-  } catch (const Error&) {  // a config of another version, or of somebody's editor
-    return std::nullopt;
-  }
 }
 
 // An algorithm's first guess, and what a model says that it takes.
@@ -107,9 +115,7 @@ ConvProblem resolve(const ConvProblem& problem, const Backend& backend) {
 }
 
 std::optional<Record> find_record(const ConvProblem& resolved, const DeviceInfo& device) {
-  std::optional<Record> record = Database().find(resolved, device.fingerprint);
-  if (record && !holds(*record, resolved, device)) record.reset();
-  return record;
+  return valid_record(resolved, resolved, device, false);
 }
 
 std::string with_remark(std::string why, const Algorithm& algorithm, const ConvProblem& resolved) {
@@ -117,32 +123,35 @@ std::string with_remark(std::string why, const Algorithm& algorithm, const ConvP
   return why;
 }
 
-Plan choose(const ConvProblem& resolved, const DeviceInfo& device) {
+namespace {
+
+Plan choose(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only) {
   const auto of_record = [&](const Record& record, PlanSource source, std::string why) -> Plan {
     const Algorithm& algorithm = find_algorithm(device.device.kind, record.algorithm);
     return {record.algorithm, record.config, source, with_remark(std::move(why), algorithm, resolved)};
   };
-  if (const auto record = find_record(resolved, device)) {
+  if (const auto record = valid_record(resolved, resolved, device, ours_only)) {
     const std::string older = renewal(*record);
     return of_record(*record, record->proven() ? PlanSource::tuned : PlanSource::unproven,
                      fmt::format("measured {:.1f} us on this device on {}{}: {}{}", record->time_us,
                                  record->date, record->proven() ? "" : ", without proof", record->decision,
                                  older.empty() ? "" : "; " + older));
   }
-  if (const auto record = nearest_record(resolved, device))
+  if (const auto record = nearest_record(resolved, device, ours_only))
     return of_record(
         *record, PlanSource::nearest,
         fmt::format("tuned on this device for batch {}; tune this batch to be sure", record->problem.n));
-  return first_guess(resolved, device);
+  return first_guess(resolved, device, ours_only);
+}
+
+}  // namespace
+
+Plan choose(const ConvProblem& resolved, const DeviceInfo& device) {
+  return choose(resolved, device, false);
 }
 
 Plan choose_ours(const ConvProblem& resolved, const DeviceInfo& device) {
-  if (const auto record = find_record(resolved, device)) {
-    const Algorithm* algorithm = named(record->algorithm, device);
-    if (!algorithm->vendor() && !algorithm->reference()) return choose(resolved, device);
-    if (const auto ours = runner_up(*record, resolved, device)) return *ours;
-  }
-  return first_guess(resolved, device, true);
+  return choose(resolved, device, true);
 }
 
 Plan first_guess(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only) {

@@ -73,6 +73,8 @@ Record parse_record(std::string_view text) {
   record.max_error = json.take_number("max_error", 0, kMaxRatio);
   record.runner_up = json.take_text("runner_up");
   record.runner_up_us = json.take_number("runner_up_us", 0, kMaxTimeUs);
+  // Records of before this field have none: their winners are believed, and their runners-up are not.
+  if (json.has("runner_up_hash")) record.runner_up_hash = json.take_word("runner_up_hash");
   record.vendor = json.take_text("vendor");
   record.vendor_us = json.take_number("vendor_us", 0, kMaxTimeUs);
   record.decision = json.take_text("decision");
@@ -108,6 +110,7 @@ std::string to_json_line(const Record& record) {
                                  {"kernel_hash", record.kernel_hash},
                                  {"software", record.software},
                                  {"date", record.date}};
+  if (!record.runner_up_hash.empty()) json["runner_up_hash"] = record.runner_up_hash;
   if (record.undecided != 0) json["undecided"] = record.undecided;
   if (!record.left_out.empty()) json["left_out"] = record.left_out;
   for (const auto& [field, value] : json.items()) {

@@ -265,6 +265,7 @@ class Tuning {
     if (elected_.runner_up.algorithm) {
       record.runner_up = elected_.runner_up.text();
       record.runner_up_us = elected_.runner_up.screen_us;
+      record.runner_up_hash = elected_.runner_up.algorithm->source_hash();
     }
     record.undecided = decision.undecided;
     record.left_out = listed(screening_.left_out);

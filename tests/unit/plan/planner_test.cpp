@@ -28,8 +28,9 @@ ConvProblem tf32(const std::string& text) {
   return problem;
 }
 
-// Of each built-in case the algorithms whose first guess took no more than 1.1 times as long on an H100 as
-// the fastest one's (bench/results/nvidia-h100, docs/notebook.md): what is chosen unmeasured is one of them.
+// `right` has for each built-in case the algorithms whose first guess took no more than 1.1 times as long on
+// an H100 as the fastest one's (bench/results/nvidia-h100, docs/notebook.md): what is chosen unmeasured is
+// one of them.
 TEST(Planner, ChoosesAmongFirstGuessesAsAnH100Would) {
   const std::set<std::string> few = {"direct_stem_sm80"}, stride_4 = {"direct_stem_sm90"};
   const std::set<std::string> many = {"direct_body_sm90"},
@@ -86,11 +87,12 @@ class OursAlone : public DatabaseTest {
   OursAlone() { ::setenv("CONVTUNE_DATA_DIR", database_.folder().c_str(), 1); }
   ~OursAlone() override { ::unsetenv("CONVTUNE_DATA_DIR"); }
 
-  void store(const Algorithm& algorithm, const Config& config, const std::string& runner_up) {
-    record_.problem = problem_, record_.device = cpu_.fingerprint;
+  void store(const Algorithm& algorithm, const Config& config, const std::string& runner_up,
+             std::int64_t batch = 2) {
+    record_.problem = problem_, record_.problem.n = batch, record_.device = cpu_.fingerprint;
     record_.algorithm = algorithm.name(), record_.config = config,
     record_.kernel_hash = algorithm.source_hash();
-    record_.runner_up = runner_up;
+    record_.runner_up = runner_up, record_.runner_up_hash = direct_.source_hash();
     database_.store(record_);
   }
 
@@ -119,10 +121,42 @@ TEST_F(OursAlone, AreWhatARecordMeasuredBesideTheVendor) {
   EXPECT_EQ(choose(problem_, cpu_).algorithm, vendor->name());
   EXPECT_EQ(ours(), "direct " + to_string(configs_.at(2)) + ": tuned");
   EXPECT_EQ(text(plan(problem_, {}, std::string(kOurs)).plan()), ours());
-  for (const char* gone : {"", "direct", "direct vectors=", "direct vectors=9999", "gone vectors=1"}) {
+  const std::string vendors = std::string(vendor->name()) + " " + to_string(theirs);
+  for (const std::string& gone :
+       {std::string(), std::string("direct"), std::string("direct vectors="),
+        std::string("direct vectors=9999"), std::string("gone vectors=1"), vendors}) {
     store(*vendor, theirs, gone);
     EXPECT_EQ(ours(), guess()) << gone;
   }
+}
+
+// A runner-up was measured with the kernel of its time: another source, or one that nobody knows, is no
+// answer.
+TEST_F(OursAlone, AreNotWhatAnotherKernelMeasured) {
+  const Algorithm& winner = find_algorithm(Device::Kind::cpu, "reference");
+  const Config config = winner.candidates(problem_, cpu_).front();
+  store(winner, config, "direct " + to_string(configs_.at(2)));
+  EXPECT_EQ(ours(), "direct " + to_string(configs_.at(2)) + ": tuned");
+  for (const char* const hash : {"0123abcd", ""}) {
+    record_.runner_up_hash = hash;
+    database_.store(record_);
+    EXPECT_EQ(ours(), guess()) << hash;
+    EXPECT_EQ(choose(problem_, cpu_).algorithm, "reference");
+  }
+}
+
+// As for all algorithms, what was measured at another batch size is better than a guess.
+TEST_F(OursAlone, AreTheNearestRecordsToo) {
+  store(direct_, configs_.at(1), "", 4);
+  EXPECT_EQ(ours(), "direct " + to_string(configs_.at(1)) + ": nearest");
+  EXPECT_EQ(ours(), text(choose(problem_, cpu_)));
+  const Algorithm& winner = find_algorithm(Device::Kind::cpu, "reference");
+  store(winner, winner.candidates(problem_, cpu_).front(), "direct " + to_string(configs_.at(2)), 3);
+  EXPECT_EQ(ours(), "direct " + to_string(configs_.at(2)) + ": nearest");
+  EXPECT_EQ(choose(problem_, cpu_).algorithm, "reference");
+  record_.runner_up_hash = "0123abcd";
+  database_.store(record_);
+  EXPECT_EQ(ours(), "direct " + to_string(configs_.at(1)) + ": nearest");
 }
 
 // Same bytes from one compilation to the next, so that a cubin can be signed, compared and packed.

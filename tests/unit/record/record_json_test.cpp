@@ -105,6 +105,18 @@ TEST(RecordJson, EveryFieldIsNeeded) {
   }
 }
 
+TEST(RecordJson, OlderRecordsHaveNoHashOfTheirRunnerUp) {
+  EXPECT_FALSE(sample_json().contains("runner_up_hash"));
+  Record record = sample_record();
+  record.runner_up_hash = "89abcdef";
+  EXPECT_EQ(parse_record(to_json_line(record)), record);
+  for (const Json& wrong : {Json(""), Json("two words"), Json(1), Json(nullptr)}) {
+    Json json = sample_json();
+    json["runner_up_hash"] = wrong;
+    expect_refused_field(json.dump(), "runner_up_hash");
+  }
+}
+
 // A version that does not know them takes no such record for proven: it refuses what it does not know.
 TEST(RecordJson, WhatIsWithoutProofSaysSoAndNothingElseDoes) {
   EXPECT_TRUE(sample_record().proven());

@@ -53,6 +53,9 @@ TEST_F(Tuner, FindsRecordsAndAnswersFromTheRecordWithoutMeasuring) {
   const Convolution planned = plan(kProblem);
   EXPECT_EQ(planned.plan().source, PlanSource::tuned);
   EXPECT_EQ(planned.plan().config, first.comparison.plan.config);
+  const Record record = Database().list().at(0);
+  const std::string runner_up = record.runner_up.substr(0, record.runner_up.find(' '));
+  EXPECT_EQ(record.runner_up_hash, find_algorithm(Device::Kind::cpu, runner_up).source_hash());
 
   const TuningReport second = tune(kProblem, {}, quick_);
   EXPECT_TRUE(second.from_record);
