@@ -245,12 +245,22 @@ def backend(
             _log.warning("a graph is left to inductor: it could not be rewritten", exc_info=True)
     if result is None:
         return compile(module, inputs)  # type: ignore[no-any-return]
-    proof = wanted.whole and not wanted.force and result.may_run_twice
+    proof = wanted.whole and not wanted.force
+    if proof and not result.may_run_twice:
+        proof = False
+        _note("the whole is not measured: the graph writes to tensors or draws random numbers; its layers are proven")
     theirs = aside(compile, module, inputs) if proof else None
     ours = result.compiled(compile, inputs)
     if theirs is None or _is_proven(theirs, ours, inputs):
         return ours
     return compile(module, inputs)  # type: ignore[no-any-return]
+
+
+def _note(text: str) -> None:
+    """In the report of this graph, and in the log."""
+    if _last is not None:
+        _last.notes.append(text)
+    _log.info("%s", text)
 
 
 def _is_proven(theirs: Any, ours: Any, inputs: Sequence[Any]) -> bool:
@@ -259,8 +269,8 @@ def _is_proven(theirs: Any, ours: Any, inputs: Sequence[Any]) -> bool:
     if _last is not None:
         _last.before_us, _last.after_us, _last.kept = outcome.incumbent_us, outcome.challenger_us, outcome.accepted
         _last.gain, _last.low, _last.high = outcome.gain, outcome.low, outcome.high
-        if not outcome.accepted:
-            _last.notes.append("the graph is inductor's: the whole is not proven faster")
+    if not outcome.accepted:
+        _note("the graph is inductor's: the whole is not proven faster")
     _log.info("the whole: inductor %.0f us, with convtune %.0f us", outcome.incumbent_us, outcome.challenger_us)
     return outcome.accepted
 

@@ -38,11 +38,11 @@ __all__ = [
 ]
 
 _float32 = torch.float32
-# Of tensors that the fused operator computes by convtune.
+# The types of tensors that the fused operator computes by convtune.
 FUSED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 _DTYPES = dict(zip(("f32", "f16", "bf16"), FUSED_TYPES))
 _contiguous, _channels_last = torch.contiguous_format, torch.channels_last
-# Of a PyTorch built with CUDA.
+# Only a PyTorch that was built with CUDA has these.
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
@@ -117,6 +117,7 @@ class Planned:
 
 
 _fingerprints: dict[str, str] = {}
+PLANS.cleared.append(_fingerprints.clear)  # a CPU's tells how many threads it may use
 
 
 def fingerprint(device: str) -> str:

@@ -175,6 +175,7 @@ CONVTUNE_API void convtune_torch_drop(std::int64_t owner) {
 // All calls are planned and packed anew.
 CONVTUNE_API void convtune_torch_clear(void) {
   forget_plans();
+  forget_packed_plans();
   for (const std::int64_t owner : Table::of_process().owners()) Table::of_process().drop(owner);
 }
 // How many calls are ready.

@@ -1,9 +1,11 @@
 #include "torch/packed.h"
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <shared_mutex>
 #include <stdexcept>
 #include <string>
@@ -22,7 +24,12 @@ namespace {
 }
 
 struct Planned {
-  convtune_convolution* convolution = nullptr;  // never freed: a CUDA graph may have recorded it
+  Planned() = default;
+  Planned(const Planned&) = delete;
+  Planned& operator=(const Planned&) = delete;
+  ~Planned() { convtune_convolution_free(convolution); }
+
+  convtune_convolution* convolution = nullptr;
   convtune_problem problem = CONVTUNE_PROBLEM_INIT;
   Sizes x{}, y{};
   bool own_last = false, wanted_last = false;  // channels last: where it runs, and where y is to be
@@ -30,7 +37,9 @@ struct Planned {
 };
 
 // `plan`: fingerprint of the device, problem, layout, algorithm and config, by tabs (torch_run.choice_line).
-std::unique_ptr<Planned> make(const std::string& plan, const std::string& device) {
+using SharedPlan = std::shared_ptr<const Planned>;
+
+SharedPlan make(const std::string& plan, const std::string& device) {
   std::vector<std::string> fields(1);
   for (const char letter : plan)
     if (letter == '\t')
@@ -38,7 +47,7 @@ std::unique_ptr<Planned> make(const std::string& plan, const std::string& device
     else
       fields.back() += letter;
   if (fields.size() != 5) refuse("'" + plan + "' is no plan of convtune's");
-  auto made = std::make_unique<Planned>();
+  auto made = std::make_shared<Planned>();
   convtune_problem& problem = made->problem;
   check_face(convtune_problem_parse(fields[1].c_str(), &problem));
   made->wanted_last = problem.layout == CONVTUNE_NHWC;
@@ -56,26 +65,49 @@ std::unique_ptr<Planned> make(const std::string& plan, const std::string& device
   return made;
 }
 
-const Planned& planned(std::string_view plan, const Form& x) {
-  constexpr std::size_t kDevices = 65;  // a CPU and GPUs
-  static std::shared_mutex mutex;
-  static auto* const known = new std::map<std::string, std::unique_ptr<Planned>, std::less<>>[kDevices];
+constexpr std::size_t kDevices = 65;  // a CPU and GPUs
+
+// Plans that were made, and those that CUDA graphs have recorded, which stay: nobody says how long one is
+// replayed.
+struct Plans {
+  std::shared_mutex mutex;
+  std::array<std::map<std::string, SharedPlan, std::less<>>, kDevices> made;
+  std::set<SharedPlan> recorded;
+};
+Plans& plans() {
+  static auto* const plans = new Plans;
+  return *plans;
+}
+
+SharedPlan planned(std::string_view plan, const Form& x, bool capturing) {
+  auto& [mutex, made, recorded] = plans();
   const auto device = static_cast<std::size_t>(x.device_type == shim->cuda ? 1 + x.device_index : 0);
   if (device >= kDevices) refuse("there are more GPUs than it counts");
-  {
+  auto& known = made[device];
+  if (!capturing) {
     const std::shared_lock lock(mutex);
-    if (const auto found = known[device].find(plan); found != known[device].end()) return *found->second;
+    if (const auto found = known.find(plan); found != known.end()) return found->second;
   }
   const std::unique_lock lock(mutex);
-  if (const auto found = known[device].find(plan); found != known[device].end()) return *found->second;
-  const std::string text(plan);
-  return *known[device].emplace(text, make(text, device_text(x))).first->second;
+  auto found = known.find(plan);
+  if (found == known.end()) {
+    if (capturing)
+      refuse(
+          "it has not run yet, and a CUDA graph is being recorded: a plan may have to compile. Run it once "
+          "before");
+    const std::string text(plan);
+    found = known.emplace(text, make(text, device_text(x))).first;
+  }
+  if (capturing) recorded.insert(found->second);
+  return found->second;
 }
 
 Tensor answer(TensorHandle x, TensorHandle packed, TensorHandle residual, std::string_view plan) {
   Form of_x, of_residual;
   if (!read_form(x, of_x) || !is_served(of_x)) refuse("x is no image on a CPU or on an NVIDIA GPU");
-  const Planned& of = planned(plan, of_x);
+  void* const stream = current_stream(of_x);
+  const SharedPlan shared = planned(plan, of_x, is_capturing(of_x, stream));
+  const Planned& of = *shared;
   std::int64_t bytes = 0;
   check(shim->get_numel(packed, &bytes), "get_numel");
   if (of_x.sizes != of.x || c_dtype(of_x.dtype) != of.problem.dtype || bytes < of.packed_bytes ||
@@ -89,7 +121,7 @@ Tensor answer(TensorHandle x, TensorHandle packed, TensorHandle residual, std::s
   y.sizes = of.y;
   const Launch launch = {.convolution = of.convolution,
                          .packed = address(packed),
-                         .stream = current_stream(of_x),
+                         .stream = stream,
                          .x = of_x,
                          .residual = of_residual,
                          .y = dense(y, of.wanted_last),
@@ -98,6 +130,11 @@ Tensor answer(TensorHandle x, TensorHandle packed, TensorHandle residual, std::s
 }
 
 }  // namespace
+
+void forget_packed_plans() {
+  const std::lock_guard lock(plans().mutex);
+  for (auto& known : plans().made) known.clear();
+}
 
 void conv2d_packed(Value* stack, std::uint64_t count, std::uint64_t) {
   Arguments arguments(stack, count);

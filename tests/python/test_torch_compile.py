@@ -17,14 +17,12 @@ from convtune import (
     torch_chains,
     torch_compile,
     torch_decide,
-    torch_packed,
     torch_patterns,
     torch_proof,
-    torch_run,
 )
 from convtune._contest import Contest
 from convtune.problem import Problem
-from convtune.torch_folding import Fold, Folded, Packing
+from convtune.torch_folding import Fold, Folded
 from convtune.torch_fused import conv2d_fused
 from convtune.torch_packed import conv2d_packed
 
@@ -351,6 +349,35 @@ def test_the_whole_must_not_be_slower(graphs, monkeypatch, kept):
     assert [count(graph, *OURS) for graph in graphs] == ([0, 3] if kept else [0, 3, 0])
 
 
+class Noisy(nn.Module):
+    """Draws random numbers, or writes to its input."""
+
+    def __init__(self, writes):
+        super().__init__()
+        self.block, self.writes = block(), writes
+
+    def forward(self, x):
+        y = self.block(x)
+        if self.writes:
+            x.mul_(2)
+            return y
+        return y + 0 * torch.rand_like(y)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_graph_that_cannot_run_twice_is_not_measured_whole_and_says_so(graphs, monkeypatch, writes):
+    monkeypatch.setattr(torch_decide, "contest", lambda *_, **__: Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 1))
+    monkeypatch.setattr(torch_proof, "contest", lambda *_, **__: pytest.fail("it was measured whole"))
+    model, x = Noisy(writes).eval(), images()
+    with torch.no_grad():
+        run, given = compiled(model, None), x.clone()
+        assert_near(run(given), model.block(x))
+        assert torch.equal(given, 2 * x if writes else x)
+    report = torch_compile.last_report()
+    assert str(report).count("the whole is not measured") == 1 and report.before_us == 0
+    assert sum(layer.swapped for layer in report.layers) == 3 and [count(graph, *OURS) for graph in graphs] == [3]
+
+
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
 def test_by_inductor(mode, monkeypatch):
     """torch.compile takes a mode or options."""
@@ -511,41 +538,3 @@ def test_another_precision_is_not_the_plans(graphs, monkeypatch, dtype):
         for now, plans in (("fp32", 1), ("tf32", 1 if dtype is torch.float32 else 2)):
             allowed[0] = now
             assert (run(x) - model(x)).abs().max() < 0.05 and len(ran) == plans
-
-
-def packed_call(device, dtype, channels_last):
-    """(the packed operator's arguments, what it must give) of a chain with a residual and an activation."""
-    x, w, z = (images(*shape, device=device).to(dtype) for shape in ((2, 16, 9, 8), (16, 16, 3, 3), (2, 16, 9, 8)))
-    bias = images(16, device=device)
-    if channels_last:
-        x, z = (one.contiguous(memory_format=torch.channels_last) for one in (x, z))
-    how = (1, 1), (1, 1, 1, 1), (1, 1), 1
-    problem = torch_run.problem_of(x, w, True, *how, "auto", "silu", True, bias.dtype)
-    convolution = convtune.Convolution(problem, device)
-    plan = torch_run.choice_line(device, problem, problem, convolution.plan.algorithm, convolution.plan.config)
-    packing = Packing(Fold((0, 1, None, None, None, None), 0.0, dtype, as_they_are=True), convolution)
-    expected = functional.silu(functional.conv2d(x.double(), w.double(), bias.double(), padding=1) + z.double())
-    return (x, *packing.of([w, bias]), z, plan), expected
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=on_gpu)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_packed(device, dtype, channels_last):
-    arguments, expected = packed_call(device, dtype, channels_last)
-    tolerance = {torch.float32: 1e-3, torch.float16: 1e-3, torch.bfloat16: 1e-2}[dtype]
-    y = conv2d_packed(*arguments)
-    assert y.dtype is dtype and y.stride() == arguments[0].stride()
-    assert (y.double() - expected).abs().max() < tolerance * expected.abs().max()
-    assert torch.equal(torch_packed._kernel(*arguments), y)  # Python's, where the operator is C++'s
-    torch.library.opcheck(conv2d_packed, arguments, test_utils=("test_schema", "test_faketensor"))
-    x, packed, z, plan = arguments
-    for y in (conv2d_packed(x.to(memory_format=other), packed, z.to(memory_format=other), plan)
-              for other in (torch.contiguous_format, torch.channels_last)):  # fmt: skip
-        assert y.stride() == x.stride() and (y.double() - expected).abs().max() < tolerance * expected.abs().max()
-    elsewhere = "another device" + plan[plan.index("\t") :]
-    for wrong in ((x[:1], packed, z, plan), (x, packed[:8], z, plan), (x, packed, z[:1], plan), (x, packed, z, "plan"),
-                  (x, packed, z, elsewhere), (x.double(), packed, z, plan)):  # fmt: skip
-        for operator in (conv2d_packed, torch_packed._kernel):
-            with pytest.raises((convtune.InvalidArgument, RuntimeError)):
-                operator(*wrong)

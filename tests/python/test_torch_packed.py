@@ -1,0 +1,87 @@
+"""convtune::conv2d_packed, by C++ and by Python: what nodes of compiled graphs are."""
+
+import pytest
+from torch_support import assert_near, on_gpu, torch
+
+import convtune
+from convtune import torch_packed, torch_run
+from convtune.torch_folding import Fold, Packing
+from convtune.torch_packed import conv2d_packed
+
+functional = torch.nn.functional
+
+
+def images(*shape, device):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(device)
+
+
+def packed_call(device, dtype, channels_last):
+    """(the packed operator's arguments, what it must give) of a chain with a residual and an activation."""
+    x, w, z = (images(*shape, device=device).to(dtype) for shape in ((2, 16, 9, 8), (16, 16, 3, 3), (2, 16, 9, 8)))
+    bias = images(16, device=device)
+    if channels_last:
+        x, z = (one.contiguous(memory_format=torch.channels_last) for one in (x, z))
+    how = (1, 1), (1, 1, 1, 1), (1, 1), 1
+    problem = torch_run.problem_of(x, w, True, *how, "auto", "silu", True, bias.dtype)
+    convolution = convtune.Convolution(problem, device)
+    plan = torch_run.choice_line(device, problem, problem, convolution.plan.algorithm, convolution.plan.config)
+    packing = Packing(Fold((0, 1, None, None, None, None), 0.0, dtype, as_they_are=True), convolution)
+    expected = functional.silu(functional.conv2d(x.double(), w.double(), bias.double(), padding=1) + z.double())
+    return (x, *packing.of([w, bias]), z, plan), expected
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=on_gpu)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_packed(device, dtype, channels_last):
+    arguments, expected = packed_call(device, dtype, channels_last)
+    tolerance = {torch.float32: 1e-3, torch.float16: 1e-3, torch.bfloat16: 1e-2}[dtype]
+    y = conv2d_packed(*arguments)
+    assert y.dtype is dtype and y.stride() == arguments[0].stride()
+    assert (y.double() - expected).abs().max() < tolerance * expected.abs().max()
+    assert torch.equal(torch_packed._kernel(*arguments), y)  # Python's, where the operator is C++'s
+    torch.library.opcheck(conv2d_packed, arguments, test_utils=("test_schema", "test_faketensor"))
+    x, packed, z, plan = arguments
+    for y in (conv2d_packed(x.to(memory_format=other), packed, z.to(memory_format=other), plan)
+              for other in (torch.contiguous_format, torch.channels_last)):  # fmt: skip
+        assert y.stride() == x.stride() and (y.double() - expected).abs().max() < tolerance * expected.abs().max()
+    elsewhere = "another device" + plan[plan.index("\t") :]
+    for wrong in ((x[:1], packed, z, plan), (x, packed[:8], z, plan), (x, packed, z[:1], plan), (x, packed, z, "plan"),
+                  (x, packed, z, elsewhere), (x.double(), packed, z, plan)):  # fmt: skip
+        for operator in (conv2d_packed, torch_packed._kernel):
+            with pytest.raises((convtune.InvalidArgument, RuntimeError)):
+                operator(*wrong)
+
+
+def test_packed_calls_are_planned_anew_when_caches_are_cleared():
+    arguments, expected = packed_call("cpu", torch.float32, False)
+    threads = next(one.units for one in convtune.devices() if one.device == "cpu")
+    try:
+        for operator in (conv2d_packed, torch_packed._kernel):
+            assert_near(operator(*arguments), expected)
+            convtune.set_cpu_threads(threads + 1)  # another kind of device
+            with pytest.raises((convtune.InvalidArgument, RuntimeError), match="compiled for"):
+                operator(*arguments)
+            convtune.set_cpu_threads(threads)
+            assert_near(operator(*arguments), expected)
+    finally:
+        convtune.set_cpu_threads(threads)
+
+
+@on_gpu
+def test_a_packed_call_that_never_ran_is_refused_while_a_graph_is_recorded():
+    arguments, expected = packed_call("cuda:0", torch.float16, True)
+    for operator in (conv2d_packed, torch_packed._kernel):
+        convtune.clear_caches()
+        graph = torch.cuda.CUDAGraph()
+        with pytest.raises((convtune.Error, RuntimeError), match="a CUDA graph is being recorded"):
+            with torch.cuda.graph(graph):
+                operator(*arguments)
+        torch.cuda.synchronize()
+        operator(*arguments)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = operator(*arguments)
+        convtune.clear_caches()
+        graph.replay()  # its kernels stay loaded
+        assert (y.double() - expected).abs().max() < 1e-3 * expected.abs().max()
