@@ -64,6 +64,8 @@ int Verify::run() const {
   options.algorithm = algorithm;
   options.config = parse_config(config);
   options.seed = static_cast<std::uint64_t>(seed.value_or(1));
+  if (!problem.dtype.empty()) options.dtype = parse_dtypes(problem.dtype);
+  if (!problem.layout.empty()) options.layout = parse_layout(problem.layout);
   options.cancel = interrupt_flag();
   const DeviceInfo where = device.select();
 
@@ -117,6 +119,7 @@ Command add_verify(CLI::App& parent) {
       "Examples:\n"
       "  convtune verify alexnet_conv1 --batch 2\n"
       "  convtune verify --random 20000 --seed 1\n"
+      "  convtune verify --random 500 --algorithm implicit_gemm --dtype f16 --layout nhwc\n"
       "  convtune verify mb1ic3ih17oc5kh3ph1 --algorithm direct\n\n"
       "Exit code 1 if any answer is wrong; every mismatch comes with the command that shows it again.");
   return {app, [verify] { return verify->run(); }};

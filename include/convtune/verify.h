@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct VerifyOptions {
   std::string algorithm;   // only this one; empty: every algorithm of the device
   Config config;           // only this config; empty: see each function
   std::uint64_t seed = 1;  // of the data
+  // The random sweep takes these types and this layout in place of those that it draws.
+  std::optional<DTypes> dtype;
+  std::optional<Layout> layout;
   std::function<void(std::int64_t done, std::int64_t total, std::int64_t mismatches)> progress;
   // By the random sweep, from a thread of its own, each time that one problem has taken another so many
   // milliseconds: which it is, and what it waits for.
@@ -48,7 +52,9 @@ VerifyReport verify(const ConvProblem& problem, Device device, const VerifyOptio
 
 // The property sweep: problems number 0 .. count-1 of the sequence that `seed` starts, biased to
 // edges, each with several configs. On a GPU, kernels that must be compiled for their problem are
-// checked on one problem in 32, the vendor's library on one in 16. Problem i depends on (seed, i) alone.
+// checked on one problem in 32, the vendor's library on one in 16. Problem i depends on (seed, i) and the
+// options alone. Where they name an algorithm, it is one that this algorithm supports, if one of a thousand
+// draws is; and an algorithm whose kernels are all compiled for their problem is checked on each.
 VerifyReport verify_random(std::int64_t count, std::uint64_t seed, Device device,
                            const VerifyOptions& options = {});
 

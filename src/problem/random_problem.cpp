@@ -233,4 +233,36 @@ ConvProblem random_problem_of_any_kind(std::uint64_t seed, std::uint64_t index, 
   });
 }
 
+ConvProblem random_problem_like(const ConvProblem& layer, std::uint64_t seed, std::uint64_t index,
+                                double max_macs) {
+  const ConvProblem drawn = random_problem_of_any_kind(seed, index);
+  const auto eights = [](std::int64_t extent) { return (extent + 7) / 8 * 8; };
+  ConvProblem problem = layer;
+  problem.name.clear();
+  problem.n = drawn.n, problem.dtype = drawn.dtype, problem.layout = drawn.layout;
+  problem.direction = drawn.direction, problem.precision = drawn.precision, problem.bias = drawn.bias;
+  problem.residual = drawn.residual, problem.rounding = drawn.rounding;
+  problem.activation = drawn.activation, problem.alpha = drawn.alpha, problem.beta = drawn.beta;
+  if (layer.groups > 1) {
+    problem.groups = eights(drawn.groups);
+    problem.c = problem.groups * (layer.c / layer.groups),
+    problem.k = problem.groups * (layer.k / layer.groups);
+  } else {
+    problem.c = layer.c < 8 ? layer.c : eights(drawn.c), problem.k = eights(drawn.k);
+  }
+  // The least image has one output.
+  const std::int64_t least_h = std::max<std::int64_t>(
+      problem.dilation_h * (problem.r - 1) + 1 - problem.pad_top - problem.pad_bottom, 1);
+  const std::int64_t least_w = std::max<std::int64_t>(
+      problem.dilation_w * (problem.s - 1) + 1 - problem.pad_left - problem.pad_right, 1);
+  const bool even = index % 2 == 0;
+  const auto resize = [&](std::int64_t h, std::int64_t w) {
+    problem.h = std::max(even ? eights(h) : h, least_h), problem.w = std::max(even ? eights(w) : w, least_w);
+  };
+  resize(least_h + drawn.h, least_w + drawn.w);
+  while (!small_enough(problem, max_macs) && (problem.h > least_h + 8 || problem.w > least_w + 8))
+    resize(problem.h / 2, problem.w / 2);
+  return problem;
+}
+
 }  // namespace convtune

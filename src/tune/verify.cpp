@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/random_bits.h"
+#include "convtune/cases.h"
 #include "measure/testbed.h"
 #include "plan/algorithms.h"
 #include "plan/planner.h"
@@ -27,6 +28,7 @@ constexpr std::int64_t kSamples = 20000;       // of a larger one
 // The sweep asks the vendor every so many problems, since it plans slowly (cuDNN under one lock), and lets
 // kernels be compiled for every so many: where nothing has to be compiled, every problem is checked.
 constexpr std::uint64_t kVendorEvery = 8, kVendorEveryOnGpu = 16, kCompiledEvery = 32;
+constexpr std::uint64_t kDraws = 1000;          // of a problem for one algorithm
 constexpr std::uint64_t kAheadAProcessor = 16;  // problems of the sweep; most of them are built at once
 
 // Names a stall: a kernel that compiles for minutes, one that never ends on its GPU. Says what the sweep's
@@ -172,6 +174,27 @@ std::vector<const Algorithm*> chosen_algorithms(const ConvProblem& problem, cons
   return chosen;
 }
 
+// One that the algorithm supports that is asked for: some take one shape in thousands, and one in a hundred
+// that is like a built-in case.
+ConvProblem draw_problem(std::uint64_t seed, std::uint64_t index, const Backend& on,
+                         const VerifyOptions& options) {
+  ConvProblem drawn;
+  for (std::uint64_t attempt = 0; attempt < kDraws; ++attempt) {
+    const std::uint64_t bits = random_bits(seed, attempt);
+    const std::vector<ConvProblem>& cases = suites()[bits % suites().size()].problems;
+    drawn = attempt == 0       ? random_problem_of_any_kind(seed, index)
+            : attempt % 2 == 0 ? random_problem_of_any_kind(bits, index)
+                               : random_problem_like(cases[bits / 64 % cases.size()], bits, index);
+    if (options.dtype) drawn.dtype = *options.dtype;
+    if (options.layout) drawn.layout = *options.layout;
+    drawn = resolve(drawn, on);
+    if (options.algorithm.empty() ||
+        find_algorithm(on.info().device.kind, options.algorithm).supports(drawn, on.info()))
+      break;
+  }
+  return drawn;
+}
+
 // What the sweep checks of one problem.
 struct Draw {
   ConvProblem problem;
@@ -179,7 +202,8 @@ struct Draw {
 };
 Draw draw(std::uint64_t seed, std::uint64_t index, const Backend& on, const VerifyOptions& options,
           StallWatch& stalls) {
-  Draw drawn{resolve(random_problem_of_any_kind(seed, index), on), {}};
+  stalls.doing(index, fmt::format("a problem that {} supports", options.algorithm));
+  Draw drawn{draw_problem(seed, index, on, options), {}};
   const std::string problem = to_string(drawn.problem);
   stalls.doing(index, fmt::format("a list of the algorithms that run {}", problem));
   const std::uint64_t vendor_every =
@@ -204,8 +228,9 @@ Draw draw(std::uint64_t seed, std::uint64_t index, const Backend& on, const Veri
     if (!ready.empty()) add(ready.front());
     for (std::uint64_t i = 0; i + 1 < std::min<std::uint64_t>(3, ready.size()); ++i) add(any(ready, i));
     // The first guess and any in turns.
-    if (!compiled.empty() && index % kCompiledEvery == 0)
-      add(index / kCompiledEvery % 2 == 0 ? compiled.front() : any(compiled, 2));
+    const std::uint64_t every = ready.empty() && !options.algorithm.empty() ? 1 : kCompiledEvery;
+    if (!compiled.empty() && index % every == 0)
+      add(index / every % 2 == 0 ? compiled.front() : any(compiled, 2));
   }
   stalls.doing(index, fmt::format("its check of {}", problem));
   return drawn;

@@ -292,6 +292,13 @@ class Verify(CliTest):
         result = self.ok("verify", "--random", "200", "--seed", "1")
         self.assertRegex(result.stdout, r"^200 problems, \d+ checks, 0 mismatches\n$")
 
+    def test_random_sweep_of_a_type_and_a_layout(self):
+        asked = ("verify", "--random", "20", "--layout", "nhwc", "--dtype", "f16")
+        self.assertRegex(self.ok(*asked, "--algorithm", "reference").stdout, r"^20 problems, 20 checks, 0 mismatches\n$")
+        none = self.run_command(*asked, "--algorithm", "direct")  # which has no such type
+        self.assertNotEqual(none.returncode, 0)
+        self.assertIn("nothing was checked", none.stderr)
+
     def test_one_problem_and_one_algorithm(self):
         every = self.ok("verify", TINY).stdout
         self.assertRegex(every, r"^1 problem, \d+ checks, 0 mismatches\n$")

@@ -200,6 +200,26 @@ TEST_F(ConvolutionTest, VerifyFindsNothingWrongAndNamesItsRepro) {
   EXPECT_NE(message_of([&] { verify_random(1, 1, {}, options); }), "");
 }
 
+// Hardly a shape that is drawn at random is one of Winograd's.
+TEST(VerifyRandom, DrawsWhatTheAlgorithmTakes) {
+  VerifyOptions options;
+  options.algorithm = "winograd";
+  const VerifyReport report = verify_random(40, 5, {}, options);
+  EXPECT_EQ(report.problems, 40);
+  EXPECT_GE(report.checks, 40);
+  EXPECT_EQ(report.mismatches, 0);
+}
+
+TEST(VerifyRandom, TakesTheTypesAndTheLayoutThatAreAskedFor) {
+  VerifyOptions options;
+  options.algorithm = "direct";
+  EXPECT_GE(verify_random(10, 5, {}, options).checks, 10);
+  options.dtype = DType::f16;  // which it has not
+  EXPECT_EQ(verify_random(2, 5, {}, options).checks, 0);
+  options.algorithm = "implicit_gemm", options.layout = Layout::nhwc;
+  EXPECT_GE(verify_random(10, 5, {}, options).checks, 10);
+}
+
 TEST(VerifyRandom, NamesWhatAStallWaitsFor) {
   VerifyOptions options;
   options.stall_ms = 0;  // any time at all is a stall

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "convtune/cases.h"
+
 namespace convtune {
 namespace {
 
@@ -104,6 +106,26 @@ TEST(RandomProblem, LeansToTheEdges) {
     EXPECT_GE(percent, item.least_percent) << item.name;
     EXPECT_LE(percent, 80) << item.name;  // and leaves room for the rest
   }
+}
+
+TEST(RandomProblem, LikeALayerKeepsWhatKernelsAreMadeFor) {
+  for (const Suite& suite : suites())
+    for (const ConvProblem& layer : suite.problems)
+      for (std::uint64_t index = 0; index < 20; ++index) {
+        const ConvProblem problem = random_problem_like(layer, 1, index);
+        ASSERT_NO_THROW(validate(problem)) << to_string(layer) << ": " << to_string(problem);
+        EXPECT_EQ(problem, random_problem_like(layer, 1, index));
+        EXPECT_TRUE(problem.name.empty());
+        ConvProblem same = layer;  // but for what is drawn
+        same.n = problem.n, same.c = problem.c, same.h = problem.h, same.w = problem.w, same.k = problem.k;
+        same.groups = problem.groups, same.dtype = problem.dtype, same.layout = problem.layout;
+        same.precision = problem.precision, same.direction = problem.direction, same.bias = problem.bias;
+        same.residual = problem.residual, same.activation = problem.activation, same.alpha = problem.alpha;
+        same.beta = problem.beta, same.rounding = problem.rounding;
+        EXPECT_EQ(problem, same);
+        EXPECT_EQ(problem.c / problem.groups == 1, layer.c / layer.groups == 1) << to_string(layer);
+        EXPECT_EQ(problem.groups > 1, layer.groups > 1);
+      }
 }
 
 }  // namespace
