@@ -76,7 +76,7 @@ Values values_of(const std::string& value) {
     for (const Suite& suite : suites())
       for (const ConvProblem& problem : suite.problems) all.words.push_back(problem.name);
   } else if (value == "SUITE") {
-    for (const Suite& suite : suites()) all.words.push_back(suite.name);
+    for (const std::string& name : suite_names()) all.words.push_back(name);
     all.words.push_back("all");
     all.files = true;
   } else if (value == "ALGORITHM") {

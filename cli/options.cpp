@@ -169,7 +169,7 @@ std::vector<ConvProblem> suite_problems(const std::string& name_or_path) {
 
 std::string suite_help() {
   std::string names;
-  for (const Suite& one : suites()) names += one.name + ", ";
+  for (const std::string& name : suite_names()) names += name + ", ";
   return names + "all, or of a file";
 }
 

@@ -15,6 +15,8 @@ struct Suite {
   bool in_all = false;  // "all" runs it
 };
 
+// The built-in suites' names, in their order. Nothing is parsed.
+std::vector<std::string> suite_names();
 // The built-in suites; those that `all` runs are the first, in its order.
 const std::vector<Suite>& suites();
 

@@ -9,14 +9,20 @@
 
 namespace convtune {
 
-const std::vector<const Algorithm*>& algorithms(Device::Kind kind) {
-  static const std::vector<const Algorithm*> cpu_table = [] {
+namespace {
+
+const std::vector<const Algorithm*>& cpu_algorithms() {
+  static const std::vector<const Algorithm*> all = [] {
     std::vector<const Algorithm*> table = {&cpu::winograd(),      &cpu::direct(), &cpu::direct_depthwise(),
                                            &cpu::implicit_gemm(), cpu::onednn(),  &cpu::reference()};
     std::erase(table, nullptr);  // oneDNN, in a build without it
     return table;
   }();
-  static const std::vector<const Algorithm*> cuda_table = [] {
+  return all;
+}
+
+const std::vector<const Algorithm*>& cuda_algorithms() {
+  static const std::vector<const Algorithm*> all = [] {
     // A row an algorithm.
     // clang-format off
     std::vector<const Algorithm*> table = {
@@ -41,7 +47,14 @@ const std::vector<const Algorithm*>& algorithms(Device::Kind kind) {
     std::erase(table, nullptr);  // cuDNN, where it is not found
     return table;
   }();
-  return kind == Device::Kind::cpu ? cpu_table : cuda_table;
+  return all;
+}
+
+}  // namespace
+
+// Each table is made when it is first asked for: a vendor's library takes milliseconds to load.
+const std::vector<const Algorithm*>& algorithms(Device::Kind kind) {
+  return kind == Device::Kind::cpu ? cpu_algorithms() : cuda_algorithms();
 }
 
 const Algorithm& find_algorithm(Device::Kind kind, std::string_view name) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
 #include "base/embedded.h"
 #include "base/quoted.h"
@@ -87,11 +88,12 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
-std::vector<std::string> suite_names() {
-  std::vector<std::string> names;
-  for (const Suite& suite : suites()) names.push_back(suite.name);
-  names.push_back("all");
-  return names;
+std::string name_of(const EmbeddedFile& file) {
+  return std::string(file.name.substr(0, file.name.find('.')));
+}
+
+std::vector<ConvProblem> parse_lines(const EmbeddedFile& file) {
+  return parse_lines(file.text, "cases/" + std::string(file.name), nullptr);
 }
 
 std::vector<std::string> case_names() {
@@ -113,13 +115,18 @@ bool is_line(std::string_view text) {
 
 }  // namespace
 
+std::vector<std::string> suite_names() {
+  std::vector<std::string> names;
+  for (const EmbeddedFile& file : embedded_cases()) names.push_back(name_of(file));
+  return names;
+}
+
 const std::vector<Suite>& suites() {
   static const std::vector<Suite> all = [] {
     std::vector<Suite> result;
     for (const EmbeddedFile& file : embedded_cases()) {
-      const std::string name(file.name.substr(0, file.name.find('.')));
-      result.push_back({name, parse_lines(file.text, "cases/" + std::string(file.name), nullptr),
-                        std::ranges::find(kAll, name) != std::end(kAll)});
+      const std::string name = name_of(file);
+      result.push_back({name, parse_lines(file), std::ranges::find(kAll, name) != std::end(kAll)});
     }
     return result;
   }();
@@ -136,19 +143,24 @@ std::vector<ConvProblem> load_suite(const std::string& name_or_path, std::vector
   std::error_code ignored;
   if (!std::filesystem::exists(name_or_path, ignored) ||
       std::filesystem::is_directory(name_or_path, ignored)) {
-    const std::string meant = did_you_mean(name_or_path, suite_names());
+    std::vector<std::string> names = suite_names();
+    names.push_back("all");
+    const std::string meant = did_you_mean(name_or_path, names);
     throw Error(
         ErrorKind::invalid_argument,
         fmt::format("{} is neither a suite ({}) nor a file with problems{}{}", quoted(name_or_path, 200),
-                    fmt::join(suite_names(), ", "), meant.empty() ? "" : "; ", meant));
+                    fmt::join(names, ", "), meant.empty() ? "" : "; ", meant));
   }
   return parse_lines(read_file(name_or_path), name_or_path, left_out);
 }
 
 ConvProblem find_problem(std::string_view name_or_text) {
-  for (const Suite& suite : suites())
-    for (const ConvProblem& problem : suite.problems)
-      if (problem.name == name_or_text) return problem;
+  // Of all suites only one that has the name is parsed.
+  const std::string named = fmt::format("\"{}\"", name_or_text);
+  for (const EmbeddedFile& file : embedded_cases())
+    if (file.text.find(named) != file.text.npos)
+      for (ConvProblem& problem : parse_lines(file))
+        if (problem.name == name_or_text) return std::move(problem);
   try {
     return parse_problem(name_or_text);
   } catch (const Error& error) {

@@ -8,6 +8,7 @@
 
 #include "cuda/algorithms/direct_stem_sm80/candidates.h"
 #include "kernel_expectations.h"
+#include "problem/random_problem.h"
 
 namespace convtune {
 namespace {
@@ -155,6 +156,20 @@ TEST(DirectStemSm80, TakesSmallOutputs) {
     expect_convolution(stem_of(problem, configs.front()), text);
     expect_convolution(stem_of(problem, configs.back()), text);
   }
+}
+
+// It asks for one config where it is asked whether there is any.
+TEST(DirectStemSm80, SupportsWhatItHasConfigsFor) {
+  int supported = 0;
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    ConvProblem problem = random_problem(5, i);
+    problem.precision = Precision::tf32;
+    const bool has = !cuda::direct_stem_sm80().candidates(problem, gpu()).empty();
+    EXPECT_EQ(static_cast<bool>(cuda::direct_stem_sm80().supports(problem, gpu())), has)
+        << to_string(problem);
+    supported += has;
+  }
+  EXPECT_GT(supported, 20);
 }
 
 TEST(DirectStemSm80, RefusesWithAReason) {

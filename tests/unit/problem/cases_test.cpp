@@ -97,6 +97,7 @@ TEST(Suites, AreInOrderNamedAndUnique) {
     }
   }
   EXPECT_THAT(names, ElementsAre("stem", "body", "depthwise", "modern", "half", "edges"));
+  EXPECT_EQ(suite_names(), names);
   EXPECT_EQ(cases.size(), count);
   EXPECT_EQ(keys.size(), count);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -49,18 +50,18 @@ std::vector<std::pair<int, int>> rings_of(DirectStemSm80 kernel) {
   return rings;
 }
 
-// `wasteful`: those with idle pixels, few warps and few sums too.
-std::vector<DirectStemSm80> configs_of(const DirectStemPlanned& planned, const Target& target,
-                                       bool wasteful) {
+// The first `most`. `wasteful`: those with idle pixels, few warps and few sums too.
+std::vector<DirectStemSm80> configs_of(const DirectStemPlanned& planned, const Target& target, bool wasteful,
+                                       std::size_t most = std::numeric_limits<std::size_t>::max()) {
   const ConvExtents& conv = planned.plain().conv;
   const int spare = wasteful ? 0 : capability_facts(target.capability).spare_registers;
   const int tiles = (conv.q + 7) / 8;  // of a row
   std::vector<DirectStemSm80> configs;
-  const auto add = [&](DirectStemSm80 config) {
+  const auto add = [&](const DirectStemSm80& config) {
     const int spare_registers = !config.staged && config.warp_filters >= 64 ? spare : 0;
-    if (planned.laid_out(config).body_stages() > kMostBodyStages) return;
-    for (config.blocks = 6; config.blocks >= 1; --config.blocks) {
-      const DirectStemSm80 kernel = planned.laid_out(config);
+    DirectStemSm80 kernel = planned.laid_out(config);
+    if (kernel.body_stages() > kMostBodyStages) return;
+    for (kernel.blocks = 6; kernel.blocks >= 1; --kernel.blocks) {
       if (direct_stem_sm80_fits(kernel, target) &&
           kernel.registers() + spare_registers <= std::min(kernel.register_limit(), kMostRegisters)) {
         configs.push_back(kernel);
@@ -87,6 +88,7 @@ std::vector<DirectStemSm80> configs_of(const DirectStemPlanned& planned, const T
             config.column_warps = column_warps;
             for (const int staged : {1, 0}) {
               if (staged && splits > 1) continue;
+              if (configs.size() >= most) return configs;
               config.staged = staged, config.stagger = 100;
               config.steps = k_steps, config.stages = 1;
               add(config);
@@ -148,6 +150,10 @@ bool direct_stem_sm80_fits(const DirectStemSm80& kernel, const Target& target) {
 std::vector<DirectStemSm80> direct_stem_sm80_configs(const DirectStemPlanned& planned, const Target& target) {
   std::vector<DirectStemSm80> configs = configs_of(planned, target, false);
   return configs.empty() ? configs_of(planned, target, true) : configs;
+}
+
+bool direct_stem_sm80_has_configs(const DirectStemPlanned& planned, const Target& target) {
+  return !configs_of(planned, target, false, 1).empty() || !configs_of(planned, target, true, 1).empty();
 }
 
 double direct_stem_sm80_wavefronts(const DirectStemSm80& kernel) {

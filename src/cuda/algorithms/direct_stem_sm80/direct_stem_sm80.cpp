@@ -83,7 +83,7 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm80> {
   }
   Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
     const DirectStemPlanned planned(a);
-    if (!direct_stem_sm80_configs(planned, target_of(device)).empty()) return Support::yes();
+    if (direct_stem_sm80_has_configs(planned, target_of(device))) return Support::yes();
     DirectStemSm80 least = planned.plain();
     least.column_warps = 4, least.steps = 2, least.stages = 3;
     least = planned.laid_out(least);
