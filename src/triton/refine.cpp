@@ -12,6 +12,7 @@
 #include "convtune/convolution.h"
 #include "convtune/error.h"
 #include "triton/analysis.h"
+#include "triton/refine_choice.h"
 #include "triton/refine_contest.h"
 #include "triton/refine_original.h"
 #include "triton/triton_compiler.h"
@@ -19,8 +20,6 @@
 
 namespace convtune {
 namespace {
-
-constexpr std::size_t kShown = 12;  // names of a message
 
 Error bad(const std::string& message) {
   return Error(ErrorKind::invalid_argument, message);
@@ -55,19 +54,14 @@ class Refining {
         options_(options),
         parameters_(parameters_of(options.stage)) {}
 
-  Refined run() {
-    for (const TritonKernel* kernel : chosen()) works_.push_back(begun(*kernel));
-    for (Work& work : works_) make_list(work);
-    write();
-    return std::move(result_);
-  }
-
-  Refined run_measured(const RefineMeasureOptions& measuring) {
-    for (const TritonKernel* kernel : chosen()) works_.push_back(begun(*kernel));
+  // `measuring`: null where nothing is measured.
+  Refined run(const RefineMeasureOptions* measuring) {
+    for (const TritonKernel* kernel : chosen_kernels(file_, metrics_, options_))
+      works_.push_back(begun(*kernel));
     for (Work& work : works_) {
       make_list(work);
-      if (work.list.configs.empty()) continue;
-      measure(work, measuring);
+      if (!measuring || work.list.configs.empty()) continue;
+      measure(work, *measuring);
       if (result_.interrupted) return std::move(result_);
     }
     write();
@@ -75,55 +69,6 @@ class Refining {
   }
 
  private:
-  // Which kernels: the one that is named, else those that the metrics name.
-  std::vector<const TritonKernel*> chosen() const {
-    std::vector<const TritonKernel*> found;
-    std::string names;
-    std::size_t shown = 0;
-    for (const TritonKernel& kernel : file_.kernels()) {
-      const std::string name = fmt::format("{}:{}", kernel.name, kernel.line);
-      if (++shown <= kShown)
-        names += fmt::format("{}{}", names.empty() ? "" : ", ", convtune::quoted(name, 200));
-      if (!options_.kernel.empty() ? options_.kernel == kernel.name || options_.kernel == name
-                                   : metrics_.empty() || metrics_of(kernel))
-        found.push_back(&kernel);
-    }
-    if (shown > kShown) names += fmt::format(" and {} more", shown - kShown);
-    if (file_.kernels().empty())
-      throw bad("line 1: the file has no kernel with an @triton.autotune list, and none that it launches");
-    if (!options_.kernel.empty() && found.empty())
-      throw bad(fmt::format("--kernel {} is none of the file's: {}", convtune::quoted(options_.kernel, 200),
-                            names));
-    if (found.empty()) {
-      std::string of;
-      for (const KernelMetrics& metrics : metrics_)
-        of += fmt::format("{}{}", of.empty() ? "" : ", ", convtune::quoted(metrics.kernel));
-      throw bad(fmt::format("the metrics hold nothing of the file's kernels {}; they are of {}", names, of));
-    }
-    // Without a list only where nothing with one is meant.
-    if (options_.kernel.empty() &&
-        std::any_of(found.begin(), found.end(), [](const TritonKernel* kernel) { return kernel->listed; }) &&
-        metrics_.empty())
-      std::erase_if(found, [](const TritonKernel* kernel) { return !kernel->listed; });
-    if (found.size() > 1 && (metrics_.empty() || !options_.original.empty() || same_name(found)))
-      throw bad(
-          fmt::format("{} kernels are meant: name one with --kernel, as in --kernel {}:{}; there are {}",
-                      found.size(), found[0]->name, found[0]->line, names));
-    return found;
-  }
-  static bool same_name(const std::vector<const TritonKernel*>& kernels) {
-    for (const TritonKernel* a : kernels)
-      for (const TritonKernel* b : kernels)
-        if (a < b && a->name == b->name) return true;
-    return false;
-  }
-
-  const KernelMetrics* metrics_of(const TritonKernel& kernel) const {
-    for (const KernelMetrics& metrics : metrics_)
-      if (is_kernel_name(metrics.kernel, kernel.name)) return &metrics;
-    return nullptr;
-  }
-
   void say(const std::string& text) const {
     if (options_.progress) options_.progress(text);
   }
@@ -160,9 +105,8 @@ class Refining {
       notes.push_back(fmt::format("its list of {} configs was worked out, for a GPU of compute capability {}",
                                   work.configs.size(), to_string(target_.capability)));
     }
-    const KernelMetrics* const measured = metrics_of(kernel) ? metrics_of(kernel)
-                                          : metrics_.size() == 1 && !options_.kernel.empty() ? &metrics_[0]
-                                                                                             : nullptr;
+    const KernelMetrics* measured = metrics_of(kernel, metrics_);
+    if (!measured && metrics_.size() == 1 && !options_.kernel.empty()) measured = &metrics_[0];
     if (measured) {
       work.known = known_metrics(*measured);
       AnalyzeOptions analysis;
@@ -218,8 +162,7 @@ class Refining {
     for (const std::string& name : work.kernel->in_place) names += (names.empty() ? "" : ", ") + name;
     work.list.none = fmt::format(
         "its list had one config, which Triton does not try out; trying several would run the kernel more "
-        "than "
-        "once on {}, which it changes in place: give its autotuner restore_value or reset_to_zero first",
+        "than once on {}, which it changes in place: give its autotuner restore_value or reset_to_zero first",
         names);
     work.list.configs.clear();
     work.list.verdicts[3] = "R4: keep: " + work.list.none;
@@ -274,8 +217,7 @@ class Refining {
     if (profiled == original.smem_bytes || profiled == original.smem_bytes + kDriversOwn) return true;
     work.result.notes.push_back(fmt::format(
         "compiled, a block has {} bytes of shared memory, and {} were profiled: its arguments are others "
-        "than "
-        "the source shows, or its Triton is; so no config is taken for the same machine code as another",
+        "than the source shows, or its Triton is; so no config is taken for the same machine code as another",
         original.smem_bytes, profiled));
     return false;
   }
@@ -370,10 +312,10 @@ class Refining {
   Refined result_;
 };
 
-template <class Run>
-Refined unless_cancelled(Run run) {
+Refined run(const std::string& source, const std::vector<KernelMetrics>& metrics, const Target& target,
+            const RefineOptions& options, const RefineMeasureOptions* measuring) {
   try {
-    return run();
+    return Refining(source, metrics, target, options).run(measuring);
   } catch (const RunCancelled&) {
     Refined result;
     result.interrupted = true;
@@ -393,13 +335,13 @@ std::string load_source(const std::string& path) {
 
 Refined refine(const std::string& source, const std::vector<KernelMetrics>& metrics, const Target& target,
                const RefineOptions& options) {
-  return unless_cancelled([&] { return Refining(source, metrics, target, options).run(); });
+  return run(source, metrics, target, options, nullptr);
 }
 
 Refined refine_measured(const std::string& source, const std::vector<KernelMetrics>& metrics,
                         const Target& target, const RefineOptions& options,
                         const RefineMeasureOptions& measuring) {
-  return unless_cancelled([&] { return Refining(source, metrics, target, options).run_measured(measuring); });
+  return run(source, metrics, target, options, &measuring);
 }
 
 }  // namespace convtune
