@@ -3,10 +3,10 @@
 //   model_rank [--target h100] [--each 8 [--seed N]] [--measure] [--json FILE] CASE...
 //   model_rank [--target h100] --from FILE [--rows] [CASE...]
 //
-// Of each algorithm: its first guesses, and as many spread evenly over all the rest of its candidates; with a
-// seed, all of them drawn at random. With --measure they run on the first GPU, in turns, L2 flushed; --from
-// takes what was measured from such a file, so that a changed model is judged without a GPU. Needs NVRTC in
-// any case.
+// It takes each algorithm's first guesses, and as many spread evenly over all the rest of its candidates;
+// with a seed, all of them drawn at random. With --measure they run on the first GPU, in turns, L2 flushed;
+// --from takes what was measured from such a file, so that a changed model is judged without a GPU. Needs
+// NVRTC in any case.
 #include <fmt/format.h>
 
 #include <algorithm>

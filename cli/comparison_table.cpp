@@ -43,7 +43,7 @@ Providers peers_of(const Comparison& comparison) {
   return peers;
 }
 
-// Of each layout the best peer, or else the fastest.
+// Picks each layout's best peer, or else its fastest.
 Providers best_of_layouts(const Providers& peers, const std::string& best_peer) {
   const auto better = [&](const ProviderResult& a, const ProviderResult& b) {
     return a.name == best_peer || (b.name != best_peer && a.time_us < b.time_us);

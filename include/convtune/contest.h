@@ -28,8 +28,8 @@ struct ContestResult {
   bool accepted = false;
   bool cancelled = false;
   bool undecided = false;  // the gain may be what was asked, or less: the interval holds both
-  // Of an undecided one: the challenger is the faster side by three to one (the interval of the gain that
-  // holds with 75 % lies above 0). No proof.
+  // An undecided contest leans where the challenger is the faster side by three to one (the interval of the
+  // gain that holds with 75 % lies above 0). That is no proof.
   bool leans_to_challenger = false;
   double gain = 0;  // median over rounds of 1 - challenger/incumbent: 0.10 = challenger takes 10 % less time
   Interval interval;                                // of that median

@@ -36,7 +36,7 @@ struct Model {
 };
 
 struct ModelOptions {
-  // Of its inputs, needed where the file leaves it open; of a list: of each problem.
+  // The inputs' batch size, needed where the file leaves it open; for a list, each problem's.
   std::optional<std::int64_t> batch;
   // By an input's name: its extents, where more than the batch is open, or to run it with others.
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> shapes;

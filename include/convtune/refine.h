@@ -105,7 +105,7 @@ struct RefinedKernel {
   std::vector<std::string>
       configs;  // of the new list, the original first; empty: the stage keeps the original
 
-  // Of refine_measured() alone:
+  // Only refine_measured() fills these:
   std::vector<MeasuredConfig> measured;  // the original first
   std::string place;                     // where it ran: GPU, PyTorch, Triton
   bool changed = false;                  // a neighbour is proven faster; if not, the list is as it was

@@ -53,7 +53,7 @@ struct ReportEnvironment {
 };
 // As it is now.
 ReportEnvironment environment_of(const DeviceInfo& device);
-// Of what was decided for a GPU that may be elsewhere.
+// Describes what was decided for a GPU that may be elsewhere.
 ReportEnvironment environment_of(const Target& target);
 
 // A speed-up within this share of 1 is a tie.

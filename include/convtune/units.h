@@ -7,7 +7,7 @@ namespace convtune {
 
 enum class Letters { ascii, typographic };  // "us", "2.00x"; "µs", "2.00×"
 
-// Of a column: the unit and the decimals that its numbers share, so that their points line up.
+// The unit and the decimals that the numbers of a column share, so that their points line up.
 struct Scale {
   const char* unit = "";
   double size = 1;  // of the unit

@@ -18,7 +18,7 @@ from .torch_timing import calls_of_a_sample, wall_us
 
 __all__ = ["WHOLE_GAIN", "Whole", "compile_mode", "swap", "unswap", "worth_their_cost"]
 
-# Of the whole forward, to be proven: less is not worth other rounding, and two processes differ by as much.
+# What the whole forward must gain: less is not worth other rounding, and two processes differ by as much.
 WHOLE_GAIN = 0.01
 _WARM_UP = 4  # samples: compiling, cuDNN's search, recording a CUDA graph, its first replays
 

@@ -111,7 +111,7 @@ class Algorithm {
   // ahead of a trial. Throws as build() does.
   virtual void precompile(const ConvProblem&, const DeviceInfo&, const Config&) const {}
   virtual std::unique_ptr<Executable> build(const ConvProblem&, const DeviceInfo&, const Config&) const = 0;
-  // Of a config that accepts() takes. Nothing where an algorithm has no such parameters.
+  // The config must be one that accepts() takes. Nothing where an algorithm has no such parameters.
   virtual std::optional<StageView> stage_view(const ConvProblem&, const DeviceInfo&, const Config&) const {
     return std::nullopt;
   }

@@ -112,7 +112,7 @@ HWY_INLINE void store_some(DType type, Vector v, void* to, std::int64_t count, s
 
 // ---- Transposing ----
 
-// Of rows 4g to 4g+3: block b of row 4g+j becomes column 4b+j of them.
+// Transposes within rows 4g to 4g+3: block b of row 4g+j becomes column 4b+j of them.
 HWY_INLINE void transpose_blocks(SizedVector* row) {
   const Floats d;
   const hn::Repartition<double, Floats> pairs;

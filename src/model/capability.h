@@ -43,8 +43,8 @@ struct CapabilityFacts {
 // Every row, from the least capability on.
 std::span<const CapabilityFacts> capability_table();
 
-// Of a capability that has no row: what the nearest below it has, without the instructions that are that
-// one's alone; below all rows what the first has.
+// A capability that has no row gets what the nearest below it has, without the instructions that are that
+// one's alone; one below all rows gets what the first has.
 CapabilityFacts capability_facts(ComputeCapability capability);
 
 // "8.9"; nothing where it is not so written.

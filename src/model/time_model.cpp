@@ -30,8 +30,8 @@ constexpr double kLaunchUs = 3;
 // A conversion of layout, of 3 to 134 MB on an H200: 5 us, and 3.7 of 4.8 TB/s.
 constexpr double kConversionUs = 5, kConversionReached = 0.77;
 constexpr double kBlockCycles = 2000;  // to begin a block: its indices, its first load from memory
-// Of a block that takes tile after tile, alone on its multiprocessor: until all its stages are under way, and
-// from the last product to the last store, nobody else works there. Small 1x1 layers on an H100: 4 us.
+// Where a block takes tile after tile alone on its multiprocessor, nobody else works there until all its
+// stages are under way, and from the last product to the last store. Small 1x1 layers on an H100: 4 us.
 constexpr double kFillCycles = 4500;
 constexpr double kWaitCycles = 150;  // a barrier, and what the slowest warp then has to catch up
 constexpr double kLoadCycles = 800;  // from a load to its data, under way to memory: Little's law

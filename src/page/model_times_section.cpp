@@ -1,4 +1,4 @@
-// Of a model's convolutions: where the time goes, and what is gained, most time first.
+// The section on a model's convolutions: where the time goes, and what is gained, most time first.
 #include <algorithm>
 
 #include "page/charts.h"

@@ -17,8 +17,8 @@ namespace {
 
 using Convolution = std::shared_ptr<const convtune_convolution>;
 
-// Of entries that do the same and were never found: weights that are computed anew for every call. More of
-// them than a model has equal layers.
+// How many entries that do the same and were never found may stay: those are of weights that are computed
+// anew for every call. It is more than a model has equal layers.
 constexpr std::size_t kSpared = 64;
 constexpr std::size_t kPlans = 1024;
 

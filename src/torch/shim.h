@@ -18,7 +18,7 @@ using Kernel = void(Value* stack, std::uint64_t inputs, std::uint64_t outputs);
 using Status = std::int32_t;  // 0, or it failed and has said why on the error stream
 
 struct Shim {
-  // Of tensors. Sizes and strides are borrowed.
+  // These read tensors. Sizes and strides are borrowed.
   Status (*get_sizes)(TensorHandle, std::int64_t** sizes);
   Status (*get_strides)(TensorHandle, std::int64_t** strides);
   Status (*get_numel)(TensorHandle, std::int64_t* numbers);
@@ -32,11 +32,11 @@ struct Shim {
   Status (*empty_strided)(std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
                           std::int32_t dtype, std::int32_t device_type, std::int32_t device_index,
                           TensorHandle* made);
-  // Of texts and lists on the stack.
+  // These read texts and lists on the stack.
   Status (*string_c_str)(void* text, const char** data);
   Status (*string_length)(void* text, std::size_t* length);
   Status (*delete_string)(void* text);
-  // Of operators. The version is that of the interface which the caller was written for.
+  // These call and register operators. The version is that of the interface which the caller was written for.
   Status (*call_dispatcher)(const char* name, const char* overload, Value* stack, std::uint64_t version);
   Status (*library_impl)(void* library, const char* name, Kernel* kernel, std::uint64_t version);
   Status (*library_init_impl)(const char* space, const char* key, const char* file, std::uint32_t line,

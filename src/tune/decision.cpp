@@ -40,7 +40,8 @@ std::string better_than_incumbent(const Comparison& table, const std::string& in
   return best_us < (1 - std::max(min_gain, kClearly)) * incumbent_us ? table.best_peer : std::string();
 }
 
-// Of the vendor's ways the table's many rounds decide: what lost to a slower one would have lost to it, too.
+// The table's many rounds decide among the vendor's ways: what lost to a slower one would have lost to it,
+// too.
 void keep_way(const std::string& name, const std::vector<Contender>& vendors, Decision& decision) {
   for (const Contender& vendor : vendors)
     if (vendor.text() == name) decision.chosen = vendor;

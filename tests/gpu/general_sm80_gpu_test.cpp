@@ -159,7 +159,7 @@ TEST_F(GeneralSm80, TakesBadlyAlignedPointers) {
     }
 }
 
-// Of offsets and counts of 64 bits.
+// Offsets and counts must have 64 bits.
 TEST_F(GeneralSm80, CountsMoreThanAnIntCan) {
   if (gpu().info().memory_bytes < std::int64_t{20} << 30) GTEST_SKIP() << "it needs 10 GB";
   for (const char* text :

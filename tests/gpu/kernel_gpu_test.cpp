@@ -143,7 +143,7 @@ class Kernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
     return to_floats(types.y, bytes.data(), one.problem.output_elements());
   }
 
-  // Of a large output `samples`, or all of it for 0.
+  // Checks `samples` of a large output's elements, or all of them for 0.
   void expect_right(const std::vector<Case>& cases, TestData data, std::int64_t samples) {
     for (const Case& one : cases) {
       Testbed bed(one.problem, gpu(), data, 5, samples);
@@ -245,7 +245,7 @@ TEST_P(Kernel, CountsMoreOutputsThanAnIntCan) {
   expect_right(cases_of({problems.front()}, 0), TestData::integer, 3000);
 }
 
-// Of random numbers, which have no exact sum.
+// Random numbers have no exact sum: another order of adding would show.
 TEST_P(Kernel, GivesTheSameBitsEveryTime) {
   std::vector<ConvProblem> problems = here(suite_problems(16));
   std::erase_if(problems, [](const ConvProblem& a) { return a.output_elements() > 1 << 24; });

@@ -142,7 +142,7 @@ TEST_F(OccupancyGpu, AgreesForRealCandidates) {
   EXPECT_EQ(fitting_, compared_) << "a candidate that does not fit";
 }
 
-// Of the table's rows with this device's capability, what the capability decides.
+// The table's rows with this device's capability must say what the capability decides.
 TEST_F(OccupancyGpu, TheTablesLimitsAreTheDevices) {
   for (const Target& known : known_targets()) {
     if (known.capability != target_.capability) continue;

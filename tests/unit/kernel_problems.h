@@ -88,7 +88,7 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1ic2ih20iw22oc8kh5sh2ph2",
            "mb2ic3ih16iw24oc16kh4sh4",
            "mb1ic3ih20oc32kh5ph2 precision=fp32",
-           // Of stride 4, which bulk copies and boxes serve where x and y are aligned.
+           // Bulk copies and boxes serve a stride of 4 where x and y are aligned.
            "mb2ic3ih21iw37oc20kh5kw3sh2sw4ph2pw1 act=relu",
            "mb2ic2ih17iw61oc16kh3kw6sh1sw4ph2",
            "mb3ic3ih14iw64oc40kh3sh4ph1 bias=0 act=relu",

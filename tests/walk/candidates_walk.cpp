@@ -73,7 +73,8 @@ bool wanted(const std::vector<std::string>& names, const T& name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Of each capability that is wanted a device with the multiprocessors of the built-in target that it is like.
+// Makes for each capability that is wanted a device with the multiprocessors of the built-in target that it
+// is like.
 std::vector<DeviceInfo> devices_of(const Options& options) {
   std::vector<DeviceInfo> devices;
   for (const ComputeCapability capability : cuda::nvrtc_capabilities()) {

@@ -150,7 +150,7 @@ class KernelAlgorithmOf : public KernelAlgorithm {
     return takes_any_layout(problem, device) ? to_configs(configs(computed(problem), device))
                                              : std::vector<Config>{};
   }
-  // Of conversions nothing: what they move, an L2 may hold.
+  // Conversions do not count: what they move, an L2 may hold.
   double bound_us(const ConvProblem& asked, const DeviceInfo&, const Config& config,
                   const Ceilings& ceilings) const final {
     const ConvProblem problem = computed(asked);
@@ -169,7 +169,7 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   virtual Kernel kernel_of(const ConvProblem& problem, const Config& config) const {
     return from_config(config, Kernel{.conv = extents_of(problem)});
   }
-  // Of a problem that it takes: whether it has a config, and those worth a try, best first.
+  // Asked only for a problem that it takes: whether it has a config, and those worth a try, best first.
   virtual Support offers(const ConvProblem&, const DeviceInfo&) const = 0;
   virtual std::vector<Kernel> configs(const ConvProblem&, const DeviceInfo&) const = 0;
   // Refusals say what is wrong with the config alone.

@@ -17,7 +17,7 @@ struct Transposition {
   // Output and input are the same sequence of numbers: one row, or one column.
   bool is_copy() const { return rows == 1 || cols == 1; }
   std::size_t bytes() const { return static_cast<std::size_t>(batch * rows * cols * element_bytes); }
-  // Of a matrix, in the kernel's tiles. A launch has at most kMostBlocks.
+  // How many of the kernel's tiles a matrix is high and wide. A launch has at most kMostBlocks.
   std::int64_t row_tiles() const;
   std::int64_t col_tiles() const;
   std::int64_t blocks() const { return batch * row_tiles() * col_tiles(); }

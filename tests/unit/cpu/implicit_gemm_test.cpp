@@ -85,7 +85,7 @@ struct Host {
   std::int64_t x_shift = 0, y_shift = 0;
 };
 
-// Of one problem: the first candidate, and the first of every other way of reading x and of multiplying.
+// A problem's first candidate, and the first of every other way of reading x and of multiplying.
 std::vector<ImplicitGemmConfig> one_of_each_kind(const ConvProblem& problem) {
   std::set<std::pair<int, int>> kinds;
   std::vector<ImplicitGemmConfig> configs;
@@ -217,7 +217,7 @@ TEST(ImplicitGemm, CandidatesAreAcceptedAndDistinctAndBoundNoLessThanTheProblem)
   EXPECT_GT(lists, 100);
 }
 
-// Of a processor with AVX-512, whichever this one is: what is planned where nothing was measured.
+// What is planned where nothing was measured, for a processor with AVX-512, whichever this one is.
 TEST(ImplicitGemm, IsEstimatedBesideDirectAsItWasMeasured) {
   if (!cpu::implicit_gemm_kernels(512)) GTEST_SKIP() << "this build has no code for AVX-512";
   DeviceInfo device = info();

@@ -46,7 +46,7 @@ struct Data {
   std::vector<float> x, w, bias;
 };
 
-// Of every output: |bias| + |A^T| [ sum |G| |w| |G^T| * |B^T| |x| |B| ] |A|.
+// Every output's |bias| + |A^T| [ sum |G| |w| |G^T| * |B^T| |x| |B| ] |A|.
 std::vector<double> magnitudes(const ConvProblem& a, int m, const Data& data) {
   const cpu::WinogradTransform& t = cpu::winograd_transform(m);
   const int inputs = cpu::winograd_inputs(m);

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 std::string key_of(std::uint64_t i) {
   return sha256("key " + std::to_string(i));
 }
-// Of many sizes, with every byte in it, and different for each key.
+// Contents have many sizes and every byte in them, and differ from key to key.
 std::string content_of(std::uint64_t i) {
   std::string content(1 + random_bits(i, 0) % 20'000, '\0');
   for (std::size_t at = 0; at < content.size(); ++at) content[at] = static_cast<char>(random_bits(i, at + 1));

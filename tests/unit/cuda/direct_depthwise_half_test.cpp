@@ -200,7 +200,7 @@ TEST(DirectDepthwiseHalf, RefusesWithAReason) {
                           "blocks=9", "octets=8 blocks=3"});
 }
 
-// Of each problem the config with the least registers to spare.
+// Compiles each problem's config with the least registers to spare.
 TEST(DirectDepthwiseHalf, CompilesWithTheLeastToSpare) {
   std::vector<PlannedKernel> kernels;
   for (const char* text :

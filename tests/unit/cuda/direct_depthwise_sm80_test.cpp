@@ -48,7 +48,7 @@ long long sum_by_geometry(const DirectDepthwiseSm80& a, int p, int q) {
   return sum;
 }
 
-// Of a position: each channel of the tensor is one thread's, which reads it where its word was copied to.
+// At every position each channel of the tensor is one thread's, which reads it where its word was copied to.
 void expect_each_channel_once(const DirectDepthwiseSm80& a) {
   std::vector<int> times(static_cast<std::size_t>(a.conv.c));
   std::vector<int> byte_of(static_cast<std::size_t>(a.channels));  // in the ring
@@ -144,7 +144,7 @@ TEST(DirectDepthwiseSm80, RefusesWithAReason) {
                           "down=1000 across=1000 blocks=1"});
 }
 
-// Of those with several passes and with one, the config with the least registers to spare.
+// Compiles the config with the least registers to spare, of those with several passes and of those with one.
 TEST(DirectDepthwiseSm80, CompilesWithTheLeastToSpare) {
   std::vector<PlannedKernel> kernels;
   for (const char* text : {"g96mb64ic96ih56oc96kh7ph3", "g96mb64ic96ih112oc96kh3sh2ph1",

@@ -97,7 +97,7 @@ TEST(DirectFmaSm80, RefusesWithAReason) {
                           "rows=16 filters=16 down=1 chunks=1 passes=1 kept=0 uniform=0"});
 }
 
-// Of those that keep, stage and share weights in a warp, the one with the most registers.
+// Compiles the config with the most registers of those that keep, stage and share weights in a warp.
 TEST(DirectFmaSm80, CompilesWithTheMostRegisters) {
   std::vector<PlannedKernel> kernels;
   for (const char* name : {"mobilenet_dw_3x3_144", "mobilenet_dw_3x3_s2_96", "convnext_dw_7x7_96",

@@ -170,7 +170,7 @@ TEST(DirectGroupedHalf, RefusesWithAReason) {
        "filters=256 down=14 warps=16 blocks=1"});  // shared memory
 }
 
-// Of each problem the config with the least registers to spare.
+// Compiles each problem's config with the least registers to spare.
 TEST(DirectGroupedHalf, CompilesWithTheLeastToSpare) {
   std::vector<PlannedKernel> kernels;
   for (const char* text :

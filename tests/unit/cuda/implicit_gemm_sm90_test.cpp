@@ -107,8 +107,8 @@ TEST(ImplicitGemmSm90, ComputesWhatItShouldWhateverTheTile) {
     }
 }
 
-// Of a block's steps each is some team's, whose slots are always the same; and a team's threads write each
-// number of a stage once. As load() goes through them.
+// Each of a block's steps is some team's, whose slots are always the same; and a team's threads write each
+// number of a stage once, in the order in which load() goes through them.
 TEST(ImplicitGemmSm90, TeamsLoadEveryStageOnce) {
   for (const char* text : {"mb3ic40ih9oc24kh1sh2", "mb3ic48ih8oc24kh1", "mb2ic40ih9oc24kh3ph1"})
     for (const int row_blocks : {1, 2})
@@ -219,8 +219,8 @@ TEST(ImplicitGemmSm90, OffersWhatItAccepts) {
     }
 }
 
-// Of every kind of block the config with the most sums, with the epilogue that takes most registers; and a
-// problem that leaves nothing even.
+// Compiles, for every kind of block, the config with the most sums and the epilogue that takes most
+// registers; and a problem that leaves nothing even.
 TEST(ImplicitGemmSm90, CompilesWithTheMostSums) {
   std::vector<PlannedKernel> kernels;
   const ConvProblem problem = tf32("mb64ic128ih28oc256kh3sh2ph1 act=gelu_erf residual=1");

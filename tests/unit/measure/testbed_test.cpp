@@ -129,7 +129,7 @@ TEST(Testbed, ErrorLimitsGrowWithRoughnessAndLength) {
   EXPECT_LT(limit("ic3ih8oc4kh3 dtype=bf16 precision=bf16"), limit("ic3ih8oc4kh3 dtype=bf16 precision=fp16"));
 }
 
-// Of 42 MB a set: a cache of 480 MiB would have all eight of them.
+// A set has 42 MB: a cache of 480 MiB would have all eight of them.
 TEST(Testbed, RotatedSetsAreFewBesideALargeCacheOrWhereMemoryIsShort) {
   constexpr std::int64_t kServerCache = std::int64_t{480} << 20;
   const ConvProblem large = parse_problem("mb5ic64ih128oc64kh1");

@@ -107,7 +107,7 @@ TEST(TimeModel, MoreWorkNeverTakesLess) {
   }
 }
 
-// Of every algorithm's candidates, over the suites.
+// Every algorithm's candidates over the suites do all the work there is.
 TEST(TileWork, HoldsTheWholeProblem) {
   const DeviceInfo device = device_of(find_target("h100"));
   int counted = 0;

@@ -262,7 +262,7 @@ TEST(Refine, AListWhereThereWasNone) {
   expect_in(refined.source, {"@triton.autotune(\n    configs=[\n        # the original\n"
                              "        triton.Config({}, num_warps=4, num_stages=3),\n",
                              "    key=['n'],\n)\n@triton.jit\ndef k(", "x.stride(0), B=64)\n"});
-  // Of a kernel that changes what it reads the autotuner must put it back after each try.
+  // Where a kernel changes what it reads, the autotuner must put it back after each try.
   expect_in(refine(with(source, "tl.store(y_ptr", "tl.store(x_ptr"), profile(8, "k"), kAda, plain()).source,
             {"restore_value=['x_ptr'],"});
   const std::string computed = with(source, "num_warps=4", "num_warps=warps(n)");

@@ -61,8 +61,8 @@ TileWork work_of(const DirectDepthwiseSm80& a) {
   work.multiply.waits = 3 * passes;
   work.store.instructions = warps * passes * outputs * (1 + width);
   work.store.wavefronts = warps * passes * outputs;
-  // Of a position. Whole lines, or all channels, are one piece with their neighbours, which are stored at the
-  // same time by this block or by others.
+  // What a position stores in whole lines, or as all channels, is one piece with its neighbours, which are
+  // stored at the same time by this block or by others.
   const bool whole = a.chunks() == 1 || abreast % 32 == 0;
   store_in_pieces(work, outputs_of(conv) / word / work.tiles,
                   whole ? 1.0 * a.tile_columns() * conv.c / word : abreast);

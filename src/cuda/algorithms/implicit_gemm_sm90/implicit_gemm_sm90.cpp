@@ -19,8 +19,8 @@ namespace convtune::cuda {
 namespace {
 
 constexpr int kMostCandidates = 64, kMostStages = 8;
-// Of the bytes from L2: blocks that run together want the same weights, and it was faster than the table has
-// it.
+// The share of the bytes from L2 that counts: blocks that run together want the same weights, and it was
+// faster than the table has it.
 constexpr double kL2Share = 0.75;
 // A cycle, from shared memory of other blocks: measured on an H200.
 constexpr double kSharedBytes = 15;
