@@ -266,7 +266,8 @@ TEST(RecordJson, DeepAndLargeTextsAreRefusedAtOnce) {
   }
   const std::string message = refusal("{\"device\":\"" + std::string(100'000'000, 'x') + "\"}");
   EXPECT_NE(message.find("100000013 bytes"), std::string::npos) << message;
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  // Less than a second where nothing else runs; hours, were anything done once a brace.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }
 
 TEST(RecordJson, WritingRefusesWhatCouldNotBeRead) {
