@@ -111,6 +111,8 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1ic64ih14oc64kh3ph1",
            "mb1ic96ih9iw13oc80kh3sh2ph1 act=relu",
            "mb2ic64ih10oc136kh1",
+           "mb3ic64ih14oc40kh1",
+           "mb3ic64ih12iw14oc64kh1",
            "mb1ic32ih15oc24kh3ph2dh1",
            // Pixels of several images in a tile, 4 at a time and one by one; sums that blocks share.
            "mb3ic40ih6iw10oc48kh1 residual=1 act=relu",

@@ -139,7 +139,7 @@ struct Store {
 #pragma unroll
           for (int i = 0; i < kAtOnce; ++i) {
             const int filter = (step + i) * kAbreast / 16 * 64 + (step + i) * kAbreast % 16;
-            if (a.k % 64 == 0 || corner.filter + first_filter + filter < a.k)
+            if (a.k % config.filters() == 0 || corner.filter + first_filter + filter < a.k)
               f(some[i], first + 1LL * filter * kPlane, at + filter * config.staged_pitch());
           }
         };
