@@ -101,6 +101,15 @@ __device__ inline void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// ---- Loads -------------------------------------------------------------------------------------
+
+// Four words at a multiple of 16 bytes, of what nothing writes meanwhile, with no place in L1 for them.
+__device__ inline void ld_global_v4_uncached(unsigned (&to)[4], const void* from) {
+  asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "l"(from));
+}
+
 // ---- Stores with conditions --------------------------------------------------------------------
 // As above: the optimizer takes three times as long where each has a branch.
 

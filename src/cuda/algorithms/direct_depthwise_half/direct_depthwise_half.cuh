@@ -57,7 +57,11 @@ struct Part {
 // Eight channels of a pixel.
 template <bool kAligned>
 __device__ __forceinline__ uint4 octet_at(const unsigned short* __restrict__ from) {
-  if constexpr (kAligned) return __ldg(reinterpret_cast<const uint4*>(from));
+  if constexpr (kAligned) {
+    unsigned words[4];
+    ptx::ld_global_v4_uncached(words, from);
+    return {words[0], words[1], words[2], words[3]};
+  }
   const auto word = [&](int i) { return from[2 * i] | static_cast<unsigned>(from[2 * i + 1]) << 16; };
   return {word(0), word(1), word(2), word(3)};
 }
