@@ -218,8 +218,10 @@ struct Store {
     else
       wait_until_free();
     if constexpr (!config.nchw && (!a.residual || !config.wide_stores())) sync();
-    // Two steps at once: one's special functions beside another's loads.
-    constexpr int kSteps = config.positions() / 16 * kBlocks, kAtOnce = 2;
+    // Two steps at once: one's special functions beside another's loads. But for erf's polynomial, which
+    // takes registers that are not there.
+    constexpr int kSteps = config.positions() / 16 * kBlocks;
+    constexpr int kAtOnce = config.conv.activation == ConvActivation::gelu_erf ? 1 : 2;
 #pragma unroll
     for (int begin = 0; begin < kSteps; begin += kAtOnce) {
       unsigned at[kAtOnce], words[kAtOnce][4] = {};
