@@ -58,7 +58,7 @@ def _calls(node: Node | None, *targets: Any) -> bool:
 
 
 def _fits(node: Any, like: Node) -> bool:
-    """Of its type and device, of a fixed size."""
+    """Whether a value has the type and device of another, and a fixed size."""
     value, wanted = node.meta["val"], like.meta["val"]
     same = value.dtype is wanted.dtype and value.device == wanted.device
     return same and all(isinstance(size, int) for size in value.shape)
@@ -79,11 +79,14 @@ def _product(node: Node, weights: Weights) -> _Linear | None:
     of_images = is_half_image(value.permute(_TO_FRONT)) and _fits(x, x)  # type: ignore[arg-type]
     if not of_images or not weights.are_static(weight, *bias) or not _fits(weight, x):  # type: ignore[arg-type]
         return None
+    if bias and bias[0].meta["val"].shape != end.shape[3:]:  # type: ignore[union-attr]
+        return None
     found = _Linear(x, weight, bias[0] if bias else None, viewed)  # type: ignore[arg-type]
     added = only_user(viewed)  # type: ignore[arg-type]
     if found.bias is None and _calls(added, aten.add.Tensor) and added.args[0] is viewed and not added.kwargs:  # type: ignore[union-attr]
         other: Any = added.args[1]  # type: ignore[union-attr]
-        if isinstance(other, Node) and weights.are_static(other) and other.meta["val"].shape == end.shape[3:]:
+        static = isinstance(other, Node) and weights.are_static(other) and _fits(added, x)  # type: ignore[arg-type]
+        if static and other.meta["val"].shape == end.shape[3:]:
             found.bias, found.end = other, added  # type: ignore[assignment]
     return found
 
@@ -106,6 +109,8 @@ def _scale_and_residual(found: _Linear, weights: Weights) -> bool:
         return False
     others = [one for one in total.args if one is not last]  # type: ignore[union-attr]
     if len(others) != 1 or not isinstance(others[0], Node) or not _fits(others[0], found.x):
+        return False
+    if not _fits(total, found.x):  # a float32 scale makes the sum float32
         return False
     value = others[0].meta["val"]
     if value.shape != shape or not value.is_contiguous(memory_format=torch.channels_last):

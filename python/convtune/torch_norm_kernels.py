@@ -20,7 +20,7 @@ def _moments_kernel(  # type: ignore[no-untyped-def]
     x, moments, pixels, pixels_of_part, parts, C: tl.constexpr, BLOCK_C: tl.constexpr, ROWS: tl.constexpr
 ):  # fmt: skip
     """moments[n, part, 0..1, c]: sums of d and of d * d over a part of an image's pixels, d = x minus the channel's
-    first pixel, so that nothing is lost where a mean is far from 0."""
+    first pixel, so that little is lost where a mean is far from 0."""
     image, part = tl.program_id(0), tl.program_id(1)
     c = tl.arange(0, BLOCK_C)
     x += image.to(tl.int64) * pixels * C
@@ -62,7 +62,7 @@ def _coefficients_kernel(  # type: ignore[no-untyped-def]
     mean_of_c = pivot + once / pixels
     mean = tl.sum(tl.where(inside, mean_of_c, 0.0), 0) / OF_GROUP
     apart = tl.where(inside, mean_of_c - mean, 0.0)
-    of_channels = tl.where(inside, squared - once * once / pixels, 0.0) + pixels * apart * apart
+    of_channels = tl.where(inside, tl.maximum(squared - once * once / pixels, 0.0), 0.0) + pixels * apart * apart
     variance = tl.sum(of_channels, 0) / (pixels * OF_GROUP)
     by = tl.rsqrt(variance + eps) + tl.zeros([BLOCK_C], tl.float32)
     if weight is not None:

@@ -68,8 +68,10 @@ def _takes(node: Node) -> bool:
     x: Any = node.args[0].meta["val"]  # type: ignore[union-attr]
     if x.dim() != 4 or not all(isinstance(size, int) for size in x.shape) or not is_for(x):
         return False
-    reads = all(user.target is getitem and user.args[1] == 0 for user in node.users if user.users)
-    return reads and x.numel() * x.element_size() >= _LEAST_BYTES
+    read = [user for user in node.users if user.users]
+    reads = all(user.target is getitem and user.args[1] == 0 for user in read)
+    lies = all(user.meta["val"].is_contiguous(memory_format=torch.channels_last) for user in read if reads)
+    return reads and lies and x.numel() * x.element_size() >= _LEAST_BYTES
 
 
 def rewrite_norms(graph: Graph) -> int:

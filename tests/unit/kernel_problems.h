@@ -141,6 +141,7 @@ inline std::vector<ConvProblem> small_problems() {
            "mb2g4ic4ih8iw16oc4kh3ph1 precision=fp32",
            "g24mb1ic24ih13oc24kh7ph3",
            "g8mb1ic64ih12oc64kh3ph1",
+           "g8mb1ic64ih9iw40oc64kh3ph1 residual=1 act=relu",
            // Depthwise, channels last.
            "mb2g3ic3ih13iw17oc3kh3kw5sh1sw2ph1pw2 precision=fp32 act=relu layout=nhwc",
            "mb2g8ic8ih12iw16oc8kh3ph1 layout=nhwc",

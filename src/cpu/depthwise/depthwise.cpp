@@ -102,7 +102,7 @@ class DepthwiseExecutable final : public Executable {
     }
   }
 
-  // Of a register tile's rows: its columns in blocks of nearly equal width.
+  // The columns of a register tile's rows are computed in blocks of nearly equal width.
   struct Block {
     std::int64_t col;
     PlaneKernel kernel;

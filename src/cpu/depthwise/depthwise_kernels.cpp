@@ -117,8 +117,8 @@ HWY_INLINE void store_plane(const PlaneArgs& args, SizedVector (&acc)[rows][vect
 
 template <int filter_rows, int stride, int rows, int vectors, bool clipped>
 HWY_INLINE void add_columns(const PlaneArgs& args, SizedVector (&acc)[rows][vectors]) {
-  // The first column alone: of odd padding, which leaves pairs that begin at even columns, as lines of the
-  // cache do.
+  // The first column goes alone: with odd padding, as usual, the pairs behind it then begin at even columns,
+  // as lines of the cache do.
   add_column<filter_rows, stride, rows, vectors, false, clipped, true>(args, 0, acc);
   std::int64_t s = 1;
   if (stride == 2 && args.dilation_w == 1)

@@ -91,7 +91,7 @@ struct Tile {
     for (int v = 0; v < kVectors; ++v) {
       const int i = threadIdx.x + v * T::kThreads, col = col_of(i), word = word_of(i);
 #pragma unroll
-      for (int j = 0; j < kCount / T::kOfWord; ++j) {  // four bytes of each row
+      for (int j = 0; j < kCount / T::kOfWord; ++j) {  // word j of 4 bytes of each row
         const unsigned low = vectors[v][0].words[j], high = vectors[v][T::kOfWord - 1].words[j];
         if constexpr (T::kOfWord == 1) {
           tile[T::at(col + j, word)] = low;

@@ -28,8 +28,8 @@ struct TransposeConfig {
   static constexpr int whole_warps(int extent) { return extent / kNarrow * kNarrow; }
 };
 
-// The tile of every other matrix, moved 16 bytes at a time. In shared memory it stands column after column,
-// each 32 words: a word is an element, or two halves of neighbouring rows.
+// The tile of every other matrix, moved 16 or 8 bytes at a time. In shared memory it stands column after
+// column, each 32 words: a word is an element, or two halves of neighbouring rows.
 template <int element_bytes, int cols>
 struct WideTranspose {
   static constexpr int kThreads = 256, kWords = 32, kCols = cols;

@@ -391,8 +391,10 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
     const int first_strip = warp / config.parts();
     const auto row_of = [&](int strip) { return part.p() + strip / config.across * config.rows; };
     const auto column_of = [&](int strip) { return part.q() + strip % config.across * 8; };
-    // Before the next tile, or it would have to wait for that one.
-    output.load_residual(image, row_of(first_strip), column_of(first_strip), lane);
+    // Before the next tile, or it would have to wait for that one. Not outside of the output: the warp's next
+    // strip would be copied to the same place, and nothing orders two copies that nobody waits for.
+    if (first_strip < config.strips() && row_of(first_strip) < a.p && column_of(first_strip) < a.q)
+      output.load_residual(image, row_of(first_strip), column_of(first_strip), lane);
     if (config.stages > 1 && kTiles - tile > gridDim.x) load(tile + gridDim.x, slot ^ 1);
     ptx::cp_async_commit_group();
 #pragma unroll 1
