@@ -8,6 +8,8 @@ import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
 from torch import Tensor
 
+from .torch_squeeze_kernels import power_of_2
+
 __all__ = ["launch_coefficients"]
 
 _BLOCK = 8192  # elements of a tile
@@ -74,10 +76,6 @@ def _coefficients_kernel(  # type: ignore[no-untyped-def]
     tl.store(shift + image * C + c, added, inside)
 
 
-def _power_of_2(n: int) -> int:
-    return 1 << max(n - 1, 0).bit_length()
-
-
 def launch_coefficients(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float, scale: Tensor, shift: Tensor,
     processors: int,
@@ -85,12 +83,12 @@ def launch_coefficients(
     """x (N, C, H, W) channels last and dense; scale, shift float32 (N, C, 1, 1). `processors`: of the device."""
     n, c, height, width = x.shape
     pixels = height * width
-    block_c = _power_of_2(c)
-    rows = max(1, min(_BLOCK // block_c, _power_of_2(pixels)))
+    block_c = power_of_2(c)
+    rows = max(1, min(_BLOCK // block_c, power_of_2(pixels)))
     parts = max(1, min(_MOST_PARTS, 4 * processors // max(n, 1), pixels // rows))
     moments = torch.empty((n, parts, 2, c), dtype=torch.float32, device=x.device)
     _moments_kernel[n, parts](x, moments, pixels, -(-pixels // parts), parts, c, block_c, rows, num_warps=8)
     of_group = c // groups
     _coefficients_kernel[n, groups](
-        x, moments, weight, bias, scale, shift, pixels, parts, eps, c, of_group, _power_of_2(of_group), _PARTS_OF_BLOCK
+        x, moments, weight, bias, scale, shift, pixels, parts, eps, c, of_group, power_of_2(of_group), _PARTS_OF_BLOCK
     )

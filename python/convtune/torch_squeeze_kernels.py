@@ -10,7 +10,7 @@ import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
 from torch import Tensor
 
-__all__ = ["launch_gate", "launch_scaled", "tiles_of"]
+__all__ = ["launch_gate", "launch_scaled", "power_of_2", "tiles_of"]
 
 _BLOCK = 16384  # elements of a tile of the gate's
 _MOST_PARTS = 16
@@ -112,7 +112,8 @@ def _scaled_kernel(  # type: ignore[no-untyped-def]
     tl.store(y + at, _activated(total, ACTIVATION), inside)
 
 
-def _power_of_2(n: int) -> int:
+def power_of_2(n: int) -> int:
+    """The least that is not below n."""
     return 1 << max(n - 1, 0).bit_length()
 
 
@@ -126,18 +127,18 @@ def launch_gate(
     pixels, k = height * width, w1.shape[0]
     parts = max(1, min(_MOST_PARTS, pixels // 8, 2 * processors // max(n, 1)))
     sums = torch.empty((n, parts, c), dtype=torch.float32, device=x.device)
-    block_c = _power_of_2(c)
-    rows = max(1, min(_BLOCK // block_c, _power_of_2(pixels)))
+    block_c = power_of_2(c)
+    rows = max(1, min(_BLOCK // block_c, power_of_2(pixels)))
     _sum_kernel[n, parts](x, sums, pixels, -(-pixels // parts), c, parts, block_c, rows, num_warps=8)
-    block_k = max(16, _power_of_2(k))
-    block_c = max(16, min(_BLOCK // block_k, 256, _power_of_2(c)))
+    block_k = max(16, power_of_2(k))
+    block_c = max(16, min(_BLOCK // block_k, 256, power_of_2(c)))
     _gate_kernel[n,](sums, w1, b1, w2, b2, gate, pixels, c, k, parts, block_c, block_k, first, second, num_warps=16)
 
 
 def tiles_of(c: int, k: int) -> list[tuple[int, int, int, int]]:
     """(rows, filters, channels of a tile, warps) that may be the best: with few channels at a time, or many."""
-    filters = min(128, max(16, _power_of_2(k)))
-    channels = max(16, _power_of_2(c))
+    filters = min(128, max(16, power_of_2(k)))
+    channels = max(16, power_of_2(c))
     return [(128, filters, min(64, channels), 8), (64, filters, min(128 if filters > 64 else 256, channels), 4)]
 
 

@@ -1,13 +1,8 @@
 """Statistics of group norms: the kernels beside double precision (on a CPU by Triton's interpreter, in a process of its
 own), which norms of a graph become them, and what becomes of those."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from torch_support import each_device, torch
+from torch_support import each_device, run_in_the_interpreter, torch
 
 from convtune import torch_compile, torch_norms
 from convtune.torch_norms import group_coefficients
@@ -51,18 +46,12 @@ def of_kernels(shape, groups, mean, dtype, device):
 
 
 def test_kernels_in_the_interpreter():
-    pytest.importorskip("triton", reason="Triton is not installed here")
-    if torch.cuda.is_available():
-        pytest.skip("they run on the GPU")
     program = (
         "import torch, test_torch_norms as t\n"
         "for case in t.CASES:\n    for dtype in (torch.float16, torch.bfloat16): t.of_kernels(*case, dtype, 'cpu')\n"
         "print('all well')"
     )
-    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(folders)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
-    assert "all well" in done.stdout, done.stderr
+    run_in_the_interpreter(program)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU here")

@@ -1,13 +1,8 @@
 """Squeeze-and-excite and the convolution behind it: its kernels beside double precision (on a CPU by Triton's
 interpreter, in a process of its own), what of a graph becomes them, and what does not."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from torch_support import each_device, torch
+from torch_support import each_device, run_in_the_interpreter, torch
 
 from convtune import torch_compile, torch_gates, torch_squeeze
 from convtune.torch_gates import _decided
@@ -89,18 +84,12 @@ def of_kernels(shape, k, dtype, device):
 
 def test_kernels_in_the_interpreter():
     """float16: the interpreter cannot multiply matrices of bfloat16."""
-    pytest.importorskip("triton", reason="Triton is not installed here")
-    if torch.cuda.is_available():
-        pytest.skip("they run on the GPU")
     program = (
         "import torch, test_torch_squeeze as t\n"
         "for shape, k in t.SHAPES: t.of_kernels(shape, k, torch.float16, 'cpu')\n"
         "print('all well')"
     )
-    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(folders)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
-    assert "all well" in done.stdout, done.stderr
+    run_in_the_interpreter(program)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU here")

@@ -1,5 +1,10 @@
 """What the PyTorch tests share: devices, a reference in double precision, and how near to it an answer must be."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed here: convtune.torch is not tested")
@@ -28,3 +33,14 @@ def assert_near(y, expected, tf32=False):
     scale = expected.double().square().mean().sqrt().clamp_min(1e-30)
     error = float((y.double() - expected.double()).detach().abs().max() / scale) if y.numel() else 0.0
     assert error < (1e-2 if tf32 else 1e-5), f"differs by {error:.3g} of the root mean square"
+
+
+def run_in_the_interpreter(program):
+    """Runs a program that ends by printing "all well" in Triton's interpreter, for kernels that no GPU here runs."""
+    pytest.importorskip("triton", reason="Triton is not installed here")
+    if torch.cuda.is_available():
+        pytest.skip("they run on the GPU")
+    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(folders)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+    assert "all well" in done.stdout, done.stderr
