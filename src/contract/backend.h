@@ -29,6 +29,7 @@ class Backend {
 
   // Device memory, 64-byte aligned at least, freed by the shared_ptr.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
+  // Either ends when the bytes are there.
   virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
   virtual void download(void* host, const void* device, std::size_t bytes) = 0;
   virtual void synchronize(Stream stream) = 0;

@@ -245,10 +245,8 @@ TEST_F(ConvolutionOnAGpu, LayersBehindOneAnotherKeepTheirOrder) {
       const Work work(plan(problem, kFirst, std::string(algorithm->name())), 1);
       const OwnStream stream(kFirst.index);
       const DeviceScope scope(kFirst.index);
-      Backend& gpu = backend(kFirst);
       const auto outputs = [&](bool waits) {
         work.new_input(1);
-        gpu.synchronize(nullptr);  // an upload may still be under way, which this stream does not wait for
         for (int layer = 0; layer < 8; ++layer) {
           work.run(stream.get(), layer % 2 == 1);
           if (waits) check(driver().cuStreamSynchronize(stream.get()), "waiting");

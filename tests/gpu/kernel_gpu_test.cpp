@@ -234,9 +234,10 @@ TEST_P(Kernel, ErrsNoMoreThanItsPrecisionAllows) {
 // More outputs than an int counts, the last among those that are looked at.
 TEST_P(Kernel, CountsMoreOutputsThanAnIntCan) {
   std::vector<ConvProblem> problems;
-  for (const char* line : {"mb700ic1ih224oc64kh3ph1", "mb350ic8ih224oc128kh1", "mb700ic1ih256oc768kh4sh4",
-                           "mb700ic1ih896oc64kh3sh4ph1", "g64mb56ic64ih4oc64kh3ph400 layout=nhwc",
-                           "g16mb56ic64ih4oc64kh3ph400 layout=nhwc"})
+  for (const char* line :
+       {"mb700ic1ih224oc64kh3ph1", "mb350ic8ih224oc128kh1", "mb700ic1ih256oc768kh4sh4",
+        "mb700ic1ih896oc64kh3sh4ph1", "g64mb56ic64ih4oc64kh3ph400 layout=nhwc",
+        "g16mb56ic64ih4oc64kh3ph400 layout=nhwc", "g64mb56ic64ih4oc64kh7ph400 layout=nhwc"})
     problems.push_back(tf32(line));
   problems = here(with_halves(problems));
   ASSERT_FALSE(problems.empty()) << "none of these is for it";

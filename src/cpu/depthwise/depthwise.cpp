@@ -120,7 +120,7 @@ class DepthwiseExecutable final : public Executable {
       const std::int64_t most = kernels_.plane_vectors(tile);
       if (most == 0) continue;
       const std::int64_t blocks = (vectors - 1) / most + 1;
-      RowTile& made = row_tiles_.emplace_back(rows);
+      RowTile& made = row_tiles_.emplace_back(RowTile{rows, {}});  // clang 14 wants its name
       for (std::int64_t b = 0; b < blocks; ++b) {
         const std::int64_t from = vectors * b / blocks, to = vectors * (b + 1) / blocks;
         made.blocks.push_back({from * kernels_.lanes, kernels_.plane(tile, to - from)});

@@ -133,6 +133,8 @@ class CudaBackend final : public Backend {
     const DeviceScope scope(index());
     check(driver().cuMemcpyHtoD(address_of(device), host, bytes), "copying {} bytes to {}", bytes,
           to_string(info_.device));
+    // A small copy returns before its bytes have arrived, and streams of a caller's own do not wait for it.
+    check(driver().cuStreamSynchronize(nullptr), "copying {} bytes to {}", bytes, to_string(info_.device));
   }
 
   void download(void* host, const void* device, std::size_t bytes) override {
