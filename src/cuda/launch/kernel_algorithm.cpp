@@ -16,11 +16,6 @@ namespace {
 
 constexpr ComputeCapability kSm90 = {9, 0};
 
-Support lies_as(const ConvProblem& problem, Layout layout) {
-  if (problem.layout == layout) return Support::yes();
-  return Support::no(layout == Layout::nchw ? "it is for NCHW only" : "it is for NHWC only");
-}
-
 }  // namespace
 
 // It is made before main() begins, so the table that it reads must be a constant.
@@ -110,9 +105,9 @@ Support takes_f32(const ConvProblem& problem) {
   return within(abilities, problem);
 }
 
-Support takes_f32(const ConvProblem& problem, Layout layout) {
-  if (Support support = takes_f32(problem); !support) return support;
-  return lies_as(problem, layout);
+Support takes_layout(const ConvProblem& problem, Layout layout) {
+  if (problem.layout == layout) return Support::yes();
+  return Support::no(layout == Layout::nchw ? "it is for NCHW only" : "it is for NHWC only");
 }
 
 Support takes_one_type(const ConvProblem& problem, Layout layout) {
@@ -121,14 +116,51 @@ Support takes_one_type(const ConvProblem& problem, Layout layout) {
     of_all.types.push_back(DType::f32);
     return of_all;
   }();
-  if (Support support = within(abilities, problem); !support) return support;
-  return lies_as(problem, layout);
+  return first_refusal({within(abilities, problem), takes_layout(problem, layout)});
+}
+
+Support takes_tf32(const ConvProblem& problem) {
+  if (problem.precision != Precision::fp32) return Support::yes();
+  return Support::no("it multiplies in tf32, which is less than fp32 asks for");
 }
 
 Support takes_tf32_nchw(const ConvProblem& problem) {
-  if (Support support = takes_f32(problem, Layout::nchw); !support) return support;
-  if (problem.precision == Precision::fp32)
-    return Support::no("it multiplies in tf32, which is less than fp32 asks for");
+  return first_refusal({takes_f32(problem), takes_layout(problem, Layout::nchw), takes_tf32(problem)});
+}
+
+Support takes_half(const ConvProblem& problem) {
+  return within(kHalfAbilities, problem);
+}
+
+Support takes_one_group(const ConvProblem& problem) {
+  if (problem.groups == 1) return Support::yes();
+  return Support::no(fmt::format("it is for one group only, not {}", problem.groups));
+}
+
+Support takes_dense_filters(const ConvProblem& problem) {
+  if (problem.dilation_h == 1 && problem.dilation_w == 1) return Support::yes();
+  return Support::no("it is for dense filters only");
+}
+
+Support takes_depthwise(const ConvProblem& a) {
+  if (a.c == a.groups && a.k == a.groups) return Support::yes();
+  return Support::no(fmt::format(
+      "it is for one filter a channel: {} channels and {} filters in {} groups are not", a.c, a.k, a.groups));
+}
+
+Support takes_channels_in_eights(const ConvProblem& problem) {
+  if (problem.c % 8 == 0) return Support::yes();
+  return Support::no(fmt::format("it is for multiples of 8 input channels, not for {}", problem.c));
+}
+
+Support takes_channels_from(std::int64_t least, const ConvProblem& problem) {
+  if (problem.c >= least) return Support::yes();
+  return Support::no(fmt::format("it is for {} input channels and more, not for {}", least, problem.c));
+}
+
+Support first_refusal(std::initializer_list<Support> supports) {
+  for (const Support& support : supports)
+    if (!support) return support;
   return Support::yes();
 }
 
@@ -149,21 +181,35 @@ std::int64_t sm90_smem_per_block() {
   return bytes;
 }
 
-StageView stages_alone(std::int64_t warps, std::int64_t stages,
-                       std::function<Config(std::int64_t stages)> with_stages) {
+StageView view_of_stages(StageConfig config, std::int64_t least,
+                         std::function<Config(const StageConfig&)> with) {
   StageView view;
   view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
-  view.parameters.stages = {2, 3, 4, 5, 6, 7, 8};
-  view.config = {warps, stages};
-  view.with = [with_stages = std::move(with_stages)](const StageConfig& wanted) {
-    return with_stages(wanted.stages);
-  };
+  for (std::int64_t stages = least; stages <= 8; ++stages) view.parameters.stages.push_back(stages);
+  view.config = config;
+  view.with = std::move(with);
+  return view;
+}
+
+StageView stages_alone(std::int64_t warps, std::int64_t stages,
+                       std::function<Config(std::int64_t stages)> with_stages) {
+  StageView view =
+      view_of_stages({warps, stages}, 2, [with_stages = std::move(with_stages)](const StageConfig& wanted) {
+        return with_stages(wanted.stages);
+      });
   view.warps = {
       {},
       fmt::format("warps stays {}: each warpgroup has tiles or a role of its own, and a block has a "
                   "multiprocessor for itself",
                   warps)};
   return view;
+}
+
+std::vector<int> parts_of(int all) {
+  std::vector<int> parts;
+  for (int count = 1; parts.empty() || parts.back() > 1; count *= 2)
+    if (const int part = ceil_div(all, count); parts.empty() || part < parts.back()) parts.push_back(part);
+  return parts;
 }
 
 void hold_resident(LaunchPlan& plan, int blocks) {

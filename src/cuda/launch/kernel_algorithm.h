@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -16,8 +17,10 @@
 #include "cuda/launch/conversions.h"
 #include "cuda/launch/extents.h"
 #include "cuda/launch/launch_plan.h"
+#include "cuda/launch/tile_work.h"
 #include "cuda/tile/arithmetic.h"
 #include "cuda/tile/packed.h"
+#include "model/target.h"
 #include "model/time_model.h"
 #include "problem/config.h"
 
@@ -69,12 +72,20 @@ class KernelAlgorithm : public Algorithm {
 // The algorithm as one of these, or null: of a vendor, which compiles nothing of ours.
 const KernelAlgorithm* kernel_algorithm(const Algorithm& algorithm);
 
-// Refusals that several of them share.
+// Refusals that several of them share, and the first of some that is one.
+Support first_refusal(std::initializer_list<Support> supports);
 Support takes_f32(const ConvProblem& problem);  // forward, 2-D
-Support takes_f32(const ConvProblem& problem, Layout layout);
+Support takes_layout(const ConvProblem& problem, Layout layout);
+Support takes_tf32(const ConvProblem& problem);  // not fp32 products
 Support takes_tf32_nchw(const ConvProblem& problem);
 // Forward, 2-D; x, w and y of one type, the bias of it or f32; with a residual, and eager.
 Support takes_one_type(const ConvProblem& problem, Layout layout);
+Support takes_half(const ConvProblem& problem);  // the same of fp16 and bf16 alone, in any layout
+Support takes_one_group(const ConvProblem& problem);
+Support takes_dense_filters(const ConvProblem& problem);
+Support takes_depthwise(const ConvProblem& problem);  // one filter a channel
+Support takes_channels_in_eights(const ConvProblem& problem);
+Support takes_channels_from(std::int64_t least, const ConvProblem& problem);
 Support needs_sm80(const DeviceInfo& device);  // or newer
 Support needs_sm90(const DeviceInfo& device);  // and no other
 
@@ -87,11 +98,12 @@ struct Ranked {
   double cost;
   Typed config;
 };
+constexpr std::size_t kMostCandidates = 64;
+constexpr double kHopeless = 2;  // times the best estimate
 // The best, best first: at most so many, and none that is estimated at more than `hopeless` times the best.
 // Those that are equal stay in their order.
 template <class Typed>
-std::vector<Typed> best_of(std::vector<Ranked<Typed>> ranked,
-                           std::size_t most = std::numeric_limits<std::size_t>::max(),
+std::vector<Typed> best_of(std::vector<Ranked<Typed>> ranked, std::size_t most = kMostCandidates,
                            double hopeless = std::numeric_limits<double>::max()) {
   std::stable_sort(ranked.begin(), ranked.end(), [](const Ranked<Typed>& one, const Ranked<Typed>& other) {
     return one.cost < other.cost;
@@ -102,6 +114,32 @@ std::vector<Typed> best_of(std::vector<Ranked<Typed>> ranked,
   return best;
 }
 
+// All, half, a quarter ... of `all`, and 1.
+std::vector<int> parts_of(int all);
+
+// What a config whose launch bound keeps `blocks` of it on an SM needs there: whether it can have that, the
+// most blocks that could stay (0: none), and registers and shared memory as refusals name them.
+template <class Kernel>
+bool stays_resident(const Kernel& kernel, const Target& target) {
+  return kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks;
+}
+template <class Kernel>
+int most_blocks(Kernel kernel, const Target& target) {
+  if (kernel.smem_bytes() > target.smem_per_block) return 0;
+  kernel.blocks = occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks;
+  while (kernel.blocks > 0 && kernel.registers() > kernel.register_limit()) --kernel.blocks;
+  return kernel.blocks;
+}
+template <class Kernel>
+std::string needs_in_words(const Kernel& kernel, const Target& target) {
+  return fmt::format("{} registers (this: {}), {} bytes of shared memory (this: {}) and {} for all blocks",
+                     kernel.register_limit(), kernel.registers(), target.smem_per_block, kernel.smem_bytes(),
+                     target.smem_per_multiprocessor);
+}
+
+// A view of fields `warps` and `stages`, of which there are `least` to 8.
+StageView view_of_stages(StageConfig config, std::int64_t least,
+                         std::function<Config(const StageConfig&)> with);
 // Warps that only the kernel's own roles decide, and 2 to 8 stages in the field `stages`.
 StageView stages_alone(std::int64_t warps, std::int64_t stages,
                        std::function<Config(std::int64_t stages)> with_stages);
@@ -129,14 +167,6 @@ extern const Abilities kHalfAbilities;
 // Launch bounds of so many blocks a multiprocessor, and the registers that they leave to a thread.
 void hold_resident(LaunchPlan& plan, int blocks);
 
-// A second form for tensors that do not begin at multiples of 16 bytes, where the kernel asks for that.
-template <class Kernel>
-void add_any_pointer_form(LaunchPlan& plan, Kernel kernel) {
-  if (!kernel.asks_alignment()) return;
-  kernel.aligned = false;
-  plan.config_for_any_pointer = to_cuda(kernel);
-}
-
 // The shape that they all have: of an algorithm whose config is the struct `Kernel` (its config.h).
 template <class Kernel>
 class KernelAlgorithmOf : public KernelAlgorithm {
@@ -144,7 +174,9 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   using KernelAlgorithm::KernelAlgorithm;
   Support supports(const ConvProblem& problem, const DeviceInfo& device) const final {
     if (Support support = takes_any_layout(problem, device); !support) return support;
-    return offers(computed(problem), device);
+    if (const ConvProblem asked = computed(problem); !has_configs(asked, device))
+      return Support::no(why_none(asked, device));
+    return Support::yes();
   }
   std::vector<Config> candidates(const ConvProblem& problem, const DeviceInfo& device) const final {
     return takes_any_layout(problem, device) ? to_configs(configs(computed(problem), device))
@@ -169,9 +201,13 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   virtual Kernel kernel_of(const ConvProblem& problem, const Config& config) const {
     return from_config(config, Kernel{.conv = extents_of(problem)});
   }
-  // Asked only for a problem that it takes: whether it has a config, and those worth a try, best first.
-  virtual Support offers(const ConvProblem&, const DeviceInfo&) const = 0;
+  // Asked only for a problem that it takes: the configs worth a try, best first; whether there is one, for
+  // those who know without ranking them; and why there is none.
   virtual std::vector<Kernel> configs(const ConvProblem&, const DeviceInfo&) const = 0;
+  virtual bool has_configs(const ConvProblem& problem, const DeviceInfo& device) const {
+    return !configs(problem, device).empty();
+  }
+  virtual std::string why_none(const ConvProblem&, const DeviceInfo&) const = 0;
   // Refusals say what is wrong with the config alone.
   virtual Support takes_kernel(const Kernel&, const DeviceInfo&) const = 0;
   virtual LaunchPlan launch(const Kernel&, const DeviceInfo&) const = 0;
@@ -180,13 +216,27 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   virtual double flops(const ConvProblem& problem, const Kernel&) const { return problem.flops(); }
   virtual std::optional<StageView> stages(const Kernel&) const { return {}; }
 
-  // The plan of a kernel that reads x and packed weights and writes y, beside one that packs.
+  // The kernel and the model's time for it, of which `blocks` are launched for the problem.
+  Ranked<Kernel> timed(const Kernel& kernel, const ConvProblem& problem, const Target& target,
+                       double blocks) const {
+    TileWork work = counted(kernel);
+    work.input_bytes = read_bytes(problem);
+    return {estimate_time(target, work, {kernel.threads(), 0, blocks, resident(kernel)}).us, kernel};
+  }
+
+  // The plan of a kernel that reads x and packed weights and writes y, beside one that packs. A kernel that
+  // asks for alignment has a second form for tensors that do not begin at multiples of 16 bytes.
   LaunchPlan plan_of(const Kernel& kernel, const Packed& packed, const DeviceInfo& device, Extent3 grid,
                      std::vector<Argument> arguments, const std::vector<Argument>& more_to_pack = {}) const {
     constexpr unsigned kPackThreads = 256;  // tile/pack.cuh
     LaunchPlan plan;
     plan.name = name(), plan.arch = device.isa;
     plan.configs = {to_cuda(kernel)};
+    if constexpr (requires { kernel.asks_alignment(); })
+      if (Kernel any = kernel; kernel.asks_alignment()) {
+        any.aligned = false;
+        plan.config_for_any_pointer = to_cuda(any);
+      }
     plan.packed_bytes = static_cast<std::size_t>(packed.words()) * sizeof(float);
     if (packed.flagged) plan.pack.emplace_back(Clear{{Operand::packed, "float*", packed.flag_at()}, 1});
     std::vector<Argument> to_pack = {Pointer{Operand::w}, Pointer{Operand::bias},
@@ -202,6 +252,7 @@ class KernelAlgorithmOf : public KernelAlgorithm {
                                        {static_cast<unsigned>(kernel.threads())},
                                        static_cast<std::size_t>(kernel.smem_bytes()),
                                        std::move(arguments)});
+    hold_resident(plan, resident(kernel));
     return plan;
   }
   LaunchPlan plan_of(const Kernel& kernel, const DeviceInfo& device, Extent3 grid,
@@ -210,6 +261,13 @@ class KernelAlgorithmOf : public KernelAlgorithm {
   }
 
  private:
+  // Blocks that an SM holds at once: a choice of the config, or one.
+  static int resident(const Kernel& kernel) {
+    if constexpr (requires { int{kernel.blocks}; })
+      return kernel.blocks;
+    else
+      return 1;
+  }
   Support takes_config(const ConvProblem& problem, const DeviceInfo& device,
                        const Config& config) const final {
     const Support support = takes_kernel(kernel_of(problem, config), device);

@@ -37,11 +37,6 @@ bool LaunchPlan::adds_up() const {
                      [](const WorkspacePart& part) { return part.operand == Operand::partial_sums; });
 }
 
-int registers_for(int threads, int blocks) {
-  constexpr int kRegisters = 65536, kMostRegisters = 255, kStep = 8;  // of an SM; a thread; handed out by
-  return std::min(kRegisters / (threads * blocks) / kStep * kStep, kMostRegisters);
-}
-
 std::string kernel_file(const std::string& name) {
   return fmt::format("cuda/algorithms/{0}/{0}.cuh", name);
 }

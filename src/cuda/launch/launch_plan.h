@@ -167,9 +167,6 @@ constexpr std::size_t in_lines(std::size_t bytes) {
 // The file of an algorithm's kernels, below src/.
 std::string kernel_file(const std::string& name);
 
-// Registers that so many blocks of so many threads on an SM leave to a thread.
-int registers_for(int threads, int blocks);
-
 CompileJob compile_job(const LaunchPlan& plan, const std::string& config);
 
 // The plan's kernels compiled, and what it took to do so without spills.

@@ -17,6 +17,21 @@ double read_bytes(const ConvProblem& a) {
   return static_cast<double>(size_of(a.dtype.x) * a.n * a.c * a.d * a.w) * rows;
 }
 
+void add_store(TileWork& work, const Phase& store, bool beside_products) {
+  if (!beside_products) {
+    work.store = store;
+    return;
+  }
+  work.multiply.instructions += store.instructions;
+  work.multiply.wavefronts += store.wavefronts;
+  work.multiply.l2_bytes += store.l2_bytes;
+}
+
+unsigned resident_grid(long long blocks, int multiprocessors, int cluster) {
+  const int whole = std::max(multiprocessors / cluster, 1) * cluster;
+  return static_cast<unsigned>(std::min<long long>(blocks, whole));
+}
+
 long long clustered_blocks(const Target& target, const BlockNeeds& block, int cluster) {
   const int some = cluster > 2 ? target.multiprocessors * 7 / 8 : target.multiprocessors;
   return 1LL * some * occupancy(target, block).blocks / cluster * cluster;

@@ -3,6 +3,8 @@
 // exactly, the others roughly.
 #pragma once
 
+#include <algorithm>
+
 #include "convtune/problem.h"
 #include "convtune/target.h"
 #include "cuda/tile/conv_extents.h"
@@ -18,6 +20,22 @@ void store_in_pieces(TileWork& work, double outputs, double piece, double bytes 
 
 // Bytes of the input's rows that some filter row meets.
 double read_bytes(const ConvProblem& problem);
+
+// Of the rows (or columns) that `tiles` tiles read, `count` each from first(tile) on, those that the image
+// has.
+template <class First>
+double read_inside(int tiles, const First& first, int count, int extent) {
+  double sum = 0;
+  for (int tile = 0; tile < tiles; ++tile)
+    sum += std::max(0, std::min(first(tile) + count, extent) - std::max(first(tile), 0));
+  return sum;
+}
+
+// What a tile's outputs cost: where others multiply meanwhile it is part of their work.
+void add_store(TileWork& work, const Phase& store, bool beside_products);
+
+// Blocks of a grid that stay on the device's SMs, in whole clusters.
+unsigned resident_grid(long long blocks, int multiprocessors, int cluster = 1);
 
 // Blocks that run at once in clusters of so many. Larger ones leave some multiprocessors of each group idle:
 // on an H200 of 132, clusters of 4 and of 8 ran together on 112, and not on 128.

@@ -25,4 +25,28 @@ constexpr int gcd(int a, int b) {
   return a;
 }
 
+// Registers that `blocks` blocks of so many threads on an SM leave to a thread: they are dealt by eights.
+constexpr int registers_for(int threads, int blocks) {
+  return lesser(65536 / (threads * blocks) / 8 * 8, 255);
+}
+// The same where warps do not share the SM's quarters evenly: a quarter belongs to every fourth warp.
+constexpr int registers_by_quarters(int threads, int blocks) {
+  return registers_for(round_up(threads * blocks, 128), 1);
+}
+
+// Whether every choice of a config is within the range that its visit() names.
+template <class Config>
+constexpr bool is_in_range(const Config& config) {
+  bool in_range = true;
+  Config::visit(config, [&](const char*, const auto& value, auto... about) {
+    if constexpr (sizeof...(about) > 0) {
+      const auto within = [&](long long least, long long most, const char*) {
+        return least <= value && value <= most;
+      };
+      in_range = in_range && within(about...);
+    }
+  });
+  return in_range;
+}
+
 }  // namespace convtune

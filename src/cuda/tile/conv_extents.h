@@ -44,6 +44,10 @@ struct ConvExtents {
   constexpr int taps() const { return group_channels() * r * s; }  // products of a sum
   constexpr long long weights() const { return static_cast<long long>(k) * taps(); }
 
+  // Whether offsets in so many images, and in an output, are ints, with room for what is added to them.
+  constexpr bool offsets_are_ints(int images = 1) const {
+    return 1LL * images * h * w < (1LL << 30) / c && 1LL * p * q < (1LL << 30) / k;
+  }
   constexpr long long input_offset(int image, int channel, int row, int column) const {
     return nhwc ? ((static_cast<long long>(image) * h + row) * w + column) * c + channel
                 : ((static_cast<long long>(image) * c + channel) * h + row) * w + column;

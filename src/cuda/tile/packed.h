@@ -17,6 +17,8 @@ struct Packed {
   constexpr long long bias_at() const { return prepared + weights; }
   constexpr long long flag_at() const { return bias_at() + biases; }
   constexpr long long words() const { return flag_at() + flagged; }
+  // Whether blocks of a word a thread (tile/pack.cuh) can be launched for all of them.
+  constexpr bool launchable() const { return words() / 256 < (1LL << 31) - 1; }
 };
 
 }  // namespace convtune

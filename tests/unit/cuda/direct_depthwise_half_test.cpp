@@ -187,7 +187,7 @@ TEST(DirectDepthwiseHalf, RefusesWithAReason) {
                   {{"mb2g32ic32ih32oc32kh3ph1 dtype=bf16", "NHWC"},
                    {"mb2g32ic32ih32oc32kh3ph1 layout=nhwc", "f32"},
                    {"mb2g32ic32ih32oc64kh3ph1 layout=nhwc dtype=bf16", "one filter a channel"},
-                   {"mb2g20ic20ih32oc20kh7ph3 layout=nhwc dtype=bf16", "in eights"},
+                   {"mb2g20ic20ih32oc20kh7ph3 layout=nhwc dtype=bf16", "multiples of 8"},
                    {"mb2g32ic32ih32oc32kh7kw8ph3pw4 layout=nhwc dtype=bf16", "7x7"},
                    {"mb2g32ic32ih32oc32kh5ph2 layout=nhwc dtype=bf16", "26 taps"},
                    {"mb2g32ic32ih32oc32kh7sh2ph3 layout=nhwc dtype=bf16", "stride 1"},

@@ -262,9 +262,9 @@ TEST(ImplicitGemmHalfSm90, RefusesWithAReason) {
   const std::string shape = "mb2ic16ih32oc17kh3ph1", rest = " layout=nhwc dtype=bf16";
   expect_refusals(algorithm(), {{shape + rest, "this is 8.0", {8, 0}},
                                 {shape + rest, "this is 10.0", {10, 0}},
-                                {shape + " layout=nhwc", "f16 or bf16"},
-                                {shape + " layout=nhwc dtype=bf16:bf16:f32", "all alike"},
-                                {shape + " layout=nhwc dtype=bf16:bf16:bf16:f16", "all alike"},
+                                {shape + " layout=nhwc", "f16, bf16 tensors only"},
+                                {shape + " layout=nhwc dtype=bf16:bf16:f32", "f16, bf16 tensors only"},
+                                {shape + " layout=nhwc dtype=bf16:bf16:bf16:f16", "one type"},
                                 {shape + " dtype=f32", "tensors"},
                                 {shape + rest + " dir=bwd_d", "forward"},
                                 {"mb2g2ic16ih32oc16kh3ph1" + rest, "group"},

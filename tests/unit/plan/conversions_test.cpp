@@ -111,7 +111,7 @@ TEST(Conversions, LeaveAloneWhatIsTheSameInBothLayouts) {
 
 TEST(Conversions, AreOfHalvesAlone) {
   expect_refusals(named("direct_depthwise_sm80"), {{"g32mb2ic32ih14oc32kh3ph1", "NHWC only"}});
-  expect_refusals(named("implicit_gemm_half_sm90"), {{"mb2ic32ih14oc32kh3ph1", "f16 or bf16"}});
+  expect_refusals(named("implicit_gemm_half_sm90"), {{"mb2ic32ih14oc32kh3ph1", "f16, bf16 tensors only"}});
   EXPECT_TRUE(named("direct_depthwise_sm80").supports(tf32("g32mb2ic32ih14oc32kh3ph1 dtype=f16"), gpu()));
 }
 

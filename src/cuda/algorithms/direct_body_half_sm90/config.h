@@ -258,11 +258,7 @@ struct DirectBodyHalfSm90 {
 
   // Whether the kernel compiles without spilling and an SM can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
-    if (rows < 1 || rows > 256 || columns < 1 || columns > 256 || images < 1 || images > 32 ||
-        consumers < 1 || consumers > 3 || filter_blocks < 1 || filter_blocks > 2 ||
-        (channels != 32 && channels != 64) || input_stages < 1 || input_stages > 8 || weight_stages < 1 ||
-        weight_stages > 64 || cluster < 1 || cluster > 2)
-      return false;
+    if (!is_in_range(*this) || channels % 32 != 0) return false;
     if (rows > vertical().output || columns > horizontal().output || images > batch()) return false;
     if (images > 1 && (rows != vertical().output || pixels_first())) return false;
     if (pixels_first() && columns % kPixels != 0) return false;

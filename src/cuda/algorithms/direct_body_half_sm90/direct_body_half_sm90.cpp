@@ -18,7 +18,7 @@ namespace {
 
 using Kernel = DirectBodyHalfSm90;
 
-constexpr int kMostCandidates = 64, kMostInputStages = 4, kMostWeightStages = 8;
+constexpr int kMostInputStages = 4, kMostWeightStages = 8;
 
 // Without its choices. An x in NCHW is taken as it lies where that is possible.
 Kernel plain(const ConvProblem& problem) {
@@ -29,8 +29,7 @@ Kernel plain(const ConvProblem& problem) {
 
 // As many blocks as stay on the device's SMs.
 unsigned blocks_of(const Kernel& kernel, int multiprocessors) {
-  const int whole = std::max(multiprocessors / kernel.cluster, 1) * kernel.cluster;
-  return static_cast<unsigned>(std::min<long long>(kernel.tiles() * kernel.cluster, whole));
+  return resident_grid(kernel.tiles() * kernel.cluster, multiprocessors, kernel.cluster);
 }
 
 TileWork work_of(const Kernel& a) {
@@ -57,13 +56,7 @@ TileWork work_of(const Kernel& a) {
   store.instructions = computed / 32 * (5 + (a.nchw ? 20.0 / a.run() + 1.0 / a.piece() : 0)) * residual;
   store.wavefronts = computed * 2 * 2 / 128 * residual;
   store.l2_bytes = a.conv.residual ? 2 * computed : 0;
-  if (a.ping_pong || a.lead() > 0) {  // beside the other consumer's products
-    work.multiply.instructions += store.instructions;
-    work.multiply.wavefronts += store.wavefronts;
-    work.multiply.l2_bytes += store.l2_bytes;
-  } else {
-    work.store = store;
-  }
+  add_store(work, store, a.ping_pong || a.lead() > 0);
   // Neighbours store the rest of a sector at nearly the same time, in L2.
   const int in_row = a.columns == a.horizontal().output ? a.rows * a.columns : greater(a.columns, 16);
   const int in_a_piece = a.nchw ? in_row : lesser(a.consumer_filters(), a.conv.k);
@@ -152,10 +145,10 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
   ChannelsLast channels_last() const override { return {.x = true}; }
   ChannelsLast channels_last_of(const ConvProblem& a) const override { return {.x = plain(a).conv.nhwc}; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm90(device); !support) return support;
-    if (Support support = within(kHalfAbilities, a); !support) return support;
-    if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
-    if (Support support = fits_extents(a); !support) return support;
+    if (Support support =
+            first_refusal({needs_sm90(device), takes_half(a), takes_one_group(a), fits_extents(a)});
+        !support)
+      return support;
     const Kernel kernel = plain(a);
     if (kernel.depth() % 8 != 0)
       return Support::no(fmt::format("it is for multiples of 8 input channels, not for {}", a.c));
@@ -168,9 +161,8 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
   Kernel kernel_of(const ConvProblem& problem, const Config& config) const override {
     return from_config(config, plain(problem));
   }
-  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (!configs(a, device).empty()) return Support::yes();
-    return Support::no("no tile's pixels and weights fit into shared memory");
+  std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
+    return "no tile's pixels and weights fit into shared memory";
   }
   Support takes_kernel(const Kernel& kernel, const DeviceInfo&) const override {
     if (kernel.valid(sm90_smem_per_block())) return Support::yes();
@@ -184,10 +176,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
     std::vector<Argument> arguments = {maps_of(kernel), Pointer{Operand::x, "const void*"},
                                        Pointer{Operand::packed}, Pointer{Operand::y, "void*"},
                                        Pointer{Operand::residual, "const void*"}};
-    LaunchPlan plan = plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
-    hold_resident(plan, 1);
-    add_any_pointer_form(plan, kernel);
-    return plan;
+    return plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
   }
   TileWork counted(const Kernel& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const Kernel& a) const override {
@@ -201,10 +190,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
     std::vector<Ranked<Kernel>> ranked;
     const auto rank = [&](const Kernel& kernel) {
       if (!kernel.valid(sm90_smem_per_block())) return false;
-      TileWork work = work_of(kernel);
-      work.input_bytes = read_bytes(a);
-      const double blocks = blocks_of(kernel, device.units);
-      ranked.push_back({estimate_time(target, work, {kernel.threads(), 0, blocks, 1}).us, kernel});
+      ranked.push_back(timed(kernel, a, target, blocks_of(kernel, device.units)));
       return true;
     };
     const auto add = [&](Kernel kernel) -> Kernel {
@@ -238,7 +224,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
           }
         }
     }
-    return best_of(std::move(ranked), kMostCandidates);
+    return best_of(std::move(ranked));
   }
 };
 

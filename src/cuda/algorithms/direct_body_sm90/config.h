@@ -173,11 +173,8 @@ struct DirectBodySm90 {
 
   // Whether what is computed further up is in range.
   constexpr bool possible() const {
-    if (filter_groups < 1 || position_groups < 1 || filter_groups > 3 || position_groups > 2 ||
-        consumers() > 3 || positions < 8 || positions > 256 || positions % 8 != 0 || producers < 1 ||
-        producers > 2 || threads() > 512 || (threads() == 512 && positions > 160) || strips < 1 ||
-        strips > conv.q || channels < 8 || channels > 64 || channels % 8 != 0 || stages < 2 || stages > 8 ||
-        (staged != 0 && staged != 8 && staged != 16))
+    if (!is_in_range(*this) || consumers() > 3 || positions % 8 != 0 || threads() > 512 ||
+        (threads() == 512 && positions > 160) || strips > conv.q || channels % 8 != 0 || staged % 8 != 0)
       return false;
     return steps() <= kMostSteps && static_cast<long long>(row_reach()) * pitch() < kMostReach &&
            image_positions() < kInt && loader_chunks() <= (threads() > 384 ? 12 : 20);

@@ -14,8 +14,6 @@
 namespace convtune::cuda {
 namespace {
 
-constexpr int kMostCandidates = 48;
-
 // The kernel with as many stages of weights as there is room for.
 DirectBodySm90 with_weight_stages(DirectBodySm90 kernel) {
   if (kernel.possible()) kernel.weight_stages = kernel.most_weight_stages(sm90_smem_per_block());
@@ -79,13 +77,10 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
 
  private:
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm90(device); !support) return support;
-    if (Support support = takes_tf32_nchw(a); !support) return support;
-    if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
-    if (Support support = fits_extents(a); !support) return support;
-    constexpr int kFewChannels = 8;
-    if (a.c < kFewChannels)
-      return Support::no(fmt::format("it is for {} input channels and more, not for {}", kFewChannels, a.c));
+    if (Support support = first_refusal({needs_sm90(device), takes_tf32_nchw(a), takes_one_group(a),
+                                         fits_extents(a), takes_channels_from(8, a)});
+        !support)
+      return support;
     if (a.r * a.s > DirectBodySm90::kMostSteps)
       return Support::no(
           fmt::format("it is for filters of up to {} taps, not {}", DirectBodySm90::kMostSteps, a.r * a.s));
@@ -95,11 +90,9 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
   DirectBodySm90 kernel_of(const ConvProblem& a, const Config& config) const override {
     return with_weight_stages(KernelAlgorithmOf::kernel_of(a, config));
   }
-  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (!configs(a, device).empty()) return Support::yes();
-    return Support::no(
-        "no tile of it fits: its window of the input is more than shared memory, or its offsets are more "
-        "than an int");
+  std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
+    return "no tile of it fits: its window of the input is more than shared memory, or its offsets are more "
+           "than an int";
   }
   Support takes_kernel(const DirectBodySm90& kernel, const DeviceInfo&) const override {
     if (kernel.valid(sm90_smem_per_block())) return Support::yes();
@@ -110,10 +103,7 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
         kernel.conv.q, sm90_smem_per_block()));
   }
   LaunchPlan launch(const DirectBodySm90& kernel, const DeviceInfo& device) const override {
-    const auto blocks = static_cast<unsigned>(std::min<long long>(kernel.tiles(), device.units));
-    LaunchPlan plan = plan_of(kernel, device, {blocks});
-    hold_resident(plan, 1);
-    return plan;
+    return plan_of(kernel, device, {resident_grid(kernel.tiles(), device.units)});
   }
   TileWork counted(const DirectBodySm90& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const DirectBodySm90& a) const override {
@@ -158,7 +148,7 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
                 break;
               }
             }
-    return best_of(std::move(ranked), kMostCandidates);
+    return best_of(std::move(ranked), 48);
   }
 };
 

@@ -166,10 +166,7 @@ struct DirectDepthwiseHalf {
     return greater(32 + rows + 8 * live + 4 * conv.r + waiting + added * (1 + conv.eager),
                    images > 1 ? 96 : 80);
   }
-  constexpr int register_limit() const {  // by the launch bound
-    // A quarter of the registers belongs to every fourth warp.
-    return lesser(65536 / round_up(threads() * blocks, 128) / 8 * 8, 255);
-  }
+  constexpr int register_limit() const { return registers_by_quarters(threads(), blocks); }
 
   // Rows of so many pieces that all threads take at once.
   constexpr int rows_abreast(int pieces) const { return greater(threads() / pieces, 1); }
@@ -184,18 +181,12 @@ struct DirectDepthwiseHalf {
   }
 
   constexpr bool possible() const {
-    return rows >= 1 && rows <= kMostRows && bands >= 1 && across >= 1 && across <= kStrips && images >= 1 &&
-           bands <= kStrips && images <= kStrips && images * bands <= slots_down() && octets >= 1 &&
-           octets <= kMostOctets && warps >= 1 && warps <= pairs() && warps <= 32 && blocks >= 1 &&
-           blocks <= 32;
+    return is_in_range(*this) && images * bands <= slots_down() && warps <= pairs();
   }
   constexpr bool valid(long long smem_per_block) const {
     return possible() && 1LL * input_rows() * input_columns() < (1 << 16) && products() <= kMostProducts &&
            smem_bytes() <= smem_per_block && registers() <= register_limit() && all_blocks() < (1LL << 31) &&
-           packed().words() / 256 < (1LL << 31) - 1 &&
-           // Offsets in a tile's images are ints.
-           1LL * images * conv.h * conv.w < (1LL << 30) / conv.c &&
-           1LL * conv.p * conv.q < (1LL << 30) / conv.c;
+           packed().launchable() && conv.offsets_are_ints(images);
   }
 
   static constexpr int kStrips = 16, kMostRows = 16, kMostOctets = 8;

@@ -17,21 +17,16 @@
 namespace convtune::cuda {
 namespace {
 
-constexpr std::size_t kMostCandidates = 64;
-constexpr double kHopeless = 2;  // times the best estimate
 // Smaller filters wait for memory: direct_depthwise_sm80 takes 7 % less for 5x5, a quarter less for 3x3.
 constexpr std::int64_t kLeastTaps = 26;
 
 // A tile is loaded, multiplied and stored by all warps, in turns.
 TileWork work_of(const DirectDepthwiseHalf& a) {
   const ConvExtents& conv = a.conv;
-  const auto inside = [](int first, int count, int extent) {  // of a tile's rows or columns, the image's
-    return std::max(0, std::min(first + count, extent) - std::max(first, 0));
-  };
-  double rows = 0, columns = 0;  // of all tiles
-  for (int level = 0; level < a.levels(); ++level) rows += inside(a.first_row(level), a.input_rows(), conv.h);
-  for (int side = 0; side < a.sides(); ++side)
-    columns += inside(a.first_column(side), a.read_columns(), conv.w);
+  const double rows = read_inside(
+      a.levels(), [&](int level) { return a.first_row(level); }, a.input_rows(), conv.h);
+  const double columns = read_inside(
+      a.sides(), [&](int side) { return a.first_column(side); }, a.read_columns(), conv.w);
   const double read = a.images * rows * columns * a.octets / (1.0 * a.levels() * a.sides());
   // Eights of channels of two pixels, by warps.
   const double eights = 1.0 * a.images * a.input_rows() * a.column_pairs() * a.octets / 32;
@@ -55,18 +50,7 @@ TileWork work_of(const DirectDepthwiseHalf& a) {
   // In words of 4 bytes. An odd number of eights leaves sectors in halves.
   store_in_pieces(work, outputs_of(conv) / work.tiles / 2,
                   a.chunks() == 1 ? 0.5 * std::min(a.tile_columns(), conv.q) * conv.c : 4.0 * a.octets);
-  work.input_bytes = 2.0 * conv.n * conv.c * conv.h * conv.w;
   return work;
-}
-
-// As many blocks as shared memory, threads and registers allow on a multiprocessor.
-int most_blocks(const DirectDepthwiseHalf& kernel, const Target& target) {
-  if (kernel.smem_bytes() > target.smem_per_block) return 0;
-  DirectDepthwiseHalf held = kernel;
-  for (held.blocks = occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks; held.blocks > 0;
-       --held.blocks)
-    if (held.registers() <= held.register_limit()) break;
-  return held.blocks;
 }
 
 std::vector<DirectDepthwiseHalf> configs_of(const ConvExtents& conv, const Target& target) {
@@ -115,14 +99,10 @@ class DirectDepthwiseHalfAlgorithm final : public KernelAlgorithmOf<DirectDepthw
 
  private:
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm80(device); !support) return support;
-    if (Support support = within(kHalfAbilities, a); !support) return support;
-    if (a.layout != Layout::nhwc) return Support::no("it is for NHWC only");
-    if (a.c != a.groups || a.k != a.groups)
-      return Support::no(
-          fmt::format("it is for one filter a channel: {} channels and {} filters in {} groups are not", a.c,
-                      a.k, a.groups));
-    if (a.c % 8 != 0) return Support::no(fmt::format("it is for channels in eights, and these are {}", a.c));
+    if (Support support = first_refusal({needs_sm80(device), takes_half(a), takes_layout(a, Layout::nhwc),
+                                         takes_depthwise(a), takes_channels_in_eights(a)});
+        !support)
+      return support;
     if (a.r > DirectDepthwiseHalf::kMostFilter || a.s > DirectDepthwiseHalf::kMostFilter)
       return Support::no(fmt::format("it is for filters of at most {0}x{0}, and this is {1}x{2}",
                                      DirectDepthwiseHalf::kMostFilter, a.r, a.s));
@@ -134,20 +114,18 @@ class DirectDepthwiseHalfAlgorithm final : public KernelAlgorithmOf<DirectDepthw
     return fits_extents(a);
   }
 
-  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
-    const auto least = DirectDepthwiseHalf::least(extents_of(a));
-    if (least.valid(target_of(device).smem_per_block)) return Support::yes();
-    return Support::no(fmt::format("an image of {}x{}x{} is too large, or {} blocks are", a.h, a.w, a.c,
-                                   least.all_blocks()));
+  bool has_configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    return DirectDepthwiseHalf::least(extents_of(a)).valid(target_of(device).smem_per_block);
+  }
+  std::string why_none(const ConvProblem& a, const DeviceInfo&) const override {
+    return fmt::format("an image of {}x{}x{} is too large, or {} blocks are", a.h, a.w, a.c,
+                       DirectDepthwiseHalf::least(extents_of(a)).all_blocks());
   }
   std::vector<DirectDepthwiseHalf> configs(const ConvProblem& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectDepthwiseHalf>> ranked;
     const Target target = target_of(device);
-    for (const DirectDepthwiseHalf& kernel : configs_of(extents_of(a), target)) {
-      const TileWork work = work_of(kernel);
-      const BlockShape block = {kernel.threads(), 0, work.tiles, kernel.blocks};
-      ranked.push_back({estimate_time(target, work, block).us, kernel});
-    }
+    for (const DirectDepthwiseHalf& kernel : configs_of(extents_of(a), target))
+      ranked.push_back(timed(kernel, a, target, static_cast<double>(kernel.all_blocks())));
     return best_of(std::move(ranked), kMostCandidates, kHopeless);
   }
 
@@ -156,22 +134,13 @@ class DirectDepthwiseHalfAlgorithm final : public KernelAlgorithmOf<DirectDepthw
       return Support::no(fmt::format("{} strips at most, and {} pairs of channels (this: {}) for its warps",
                                      DirectDepthwiseHalf::kStrips, kernel.pairs(), kernel.warps));
     const Target target = target_of(device);
-    if (kernel.valid(target.smem_per_block) &&
-        kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks)
-      return Support::yes();
-    return Support::no(fmt::format(
-        "{} products in straight code (this: {}), {} registers (this: {}), {} bytes of shared memory (this: "
-        "{}) and {} for all blocks",
-        DirectDepthwiseHalf::kMostProducts, kernel.products(), kernel.register_limit(), kernel.registers(),
-        target.smem_per_block, kernel.smem_bytes(), target.smem_per_multiprocessor));
+    if (kernel.valid(target.smem_per_block) && stays_resident(kernel, target)) return Support::yes();
+    return Support::no(fmt::format("{} products in straight code (this: {}), {}",
+                                   DirectDepthwiseHalf::kMostProducts, kernel.products(),
+                                   needs_in_words(kernel, target)));
   }
   LaunchPlan launch(const DirectDepthwiseHalf& kernel, const DeviceInfo& device) const override {
-    LaunchPlan plan =
-        plan_of(kernel, device, {static_cast<unsigned>(kernel.all_blocks())}, kEpilogueArguments);
-    add_any_pointer_form(plan, kernel);
-    plan.resident_blocks = kernel.blocks;
-    plan.most_registers = kernel.register_limit();
-    return plan;
+    return plan_of(kernel, device, {static_cast<unsigned>(kernel.all_blocks())}, kEpilogueArguments);
   }
   TileWork counted(const DirectDepthwiseHalf& kernel) const override { return work_of(kernel); }
 };

@@ -166,26 +166,17 @@ struct DirectDepthwiseSm80 {
     for (int input = 0; input < strip_columns(); ++input) used_columns += uses_column(input);
     return 30 + width * (rows * columns + (weights_in_registers() ? taps() : conv.s) + used_columns);
   }
-  constexpr int register_limit() const {  // by the launch bound
-    // A quarter of the registers belongs to every fourth warp.
-    return lesser(65536 / round_up(threads() * blocks, 128) / 8 * 8, 255);
-  }
+  constexpr int register_limit() const { return registers_by_quarters(threads(), blocks); }
 
   constexpr bool possible() const {
-    return rows >= 1 && columns >= 1 && rows <= kMostStrip && columns <= kMostStrip && channels >= 4 &&
-           channels % (4 * word()) == 0 && (width == 1 || width == word()) && channels <= kMostThreads &&
-           down >= 1 && down <= kMostThreads && across >= 1 && across <= kMostThreads && passes >= 1 &&
-           passes <= kMostPasses && ahead >= 1 && ahead <= kMostAhead && blocks >= 1 && blocks <= 32 &&
+    return is_in_range(*this) && channels % (4 * word()) == 0 && (width == 1 || width == word()) &&
            static_cast<long long>(lanes()) * down * across <= kMostThreads;
   }
   constexpr bool valid() const {
     return possible() && ahead <= passes && strip_rows() <= kMostWindow && strip_columns() <= kMostWindow &&
            work().straight <= kMostProducts && registers() <= register_limit() &&
-           all_blocks() < (1LL << 31) && packed().words() / 256 < (1LL << 31) - 1 &&
-           // Offsets in an image are ints, and so are those in shared memory.
-           static_cast<long long>(conv.h) * conv.w < (1LL << 30) / conv.c &&
-           static_cast<long long>(conv.p) * conv.q < (1LL << 30) / conv.c &&
-           static_cast<long long>(input_rows()) * input_columns() < (1 << 24);
+           all_blocks() < (1LL << 31) && packed().launchable() && conv.offsets_are_ints() &&
+           static_cast<long long>(input_rows()) * input_columns() < (1 << 24);  // offsets are ints here, too
   }
 
   static constexpr int kMostThreads = 1024, kMostStrip = 32, kMostWindow = 160;

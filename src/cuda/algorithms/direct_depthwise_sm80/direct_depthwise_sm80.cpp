@@ -17,8 +17,6 @@ namespace convtune::cuda {
 namespace {
 
 constexpr std::int64_t kMostTaps = 1024;
-constexpr std::size_t kMostCandidates = 64;
-constexpr double kHopeless = 2;  // times the best estimate
 // The share of its estimate that a config is put back by for each product in straight code: a thousand of
 // them compile for half a second, and estimates are no better than a few percent.
 constexpr double kProductShare = 4e-5;
@@ -29,13 +27,10 @@ TileWork work_of(const DirectDepthwiseSm80& a) {
   const DirectDepthwiseSm80::Work strip = a.work();
   const double warps = a.threads() / 32.0, outputs = 1.0 * a.rows * a.columns, passes = a.passes;
   const double words = 1.0 * a.input_rows() * a.row_words(), width = a.width, word = a.word();
-  const auto inside = [](int first, int count, int extent) {  // of a tile's rows or columns, the image's
-    return std::max(0, std::min(first + count, extent) - std::max(first, 0));
-  };
-  double rows = 0, columns = 0;  // of all tiles
-  for (int band = 0; band < a.bands(); ++band) rows += inside(a.first_row(band), a.input_rows(), conv.h);
-  for (int side = 0; side < a.sides(); ++side)
-    columns += inside(a.first_column(side), a.input_columns(), conv.w);
+  const double rows = read_inside(
+      a.bands(), [&](int band) { return a.first_row(band); }, a.input_rows(), conv.h);
+  const double columns = read_inside(
+      a.sides(), [&](int side) { return a.first_column(side); }, a.input_columns(), conv.w);
   TileWork work;
   work.tiles = static_cast<double>(a.all_blocks());
   work.cuda_cores = true;
@@ -66,23 +61,14 @@ TileWork work_of(const DirectDepthwiseSm80& a) {
   const bool whole = a.chunks() == 1 || abreast % 32 == 0;
   store_in_pieces(work, outputs_of(conv) / word / work.tiles,
                   whole ? 1.0 * a.tile_columns() * conv.c / word : abreast);
-  work.input_bytes = 4 / word * conv.n * conv.c * conv.h * conv.w;
   return work;
 }
 
 // ---- The search space ----
 
-// All, half, a quarter ... of `all`, and 1.
-std::vector<int> parts(int all) {
-  std::vector<int> result;
-  for (int parts = 1; result.empty() || result.back() > 1; parts *= 2)
-    if (const int part = ceil_div(all, parts); result.empty() || part < result.back()) result.push_back(part);
-  return result;
-}
-
 // The numbers of passes worth a try: all that are needed, parts of that, and few.
 std::vector<int> pass_choices(int all) {
-  std::vector<int> choices = parts(all);
+  std::vector<int> choices = parts_of(all);
   for (const int few : {2, 4})
     if (few < all && std::find(choices.begin(), choices.end(), few) == choices.end()) choices.push_back(few);
   return choices;
@@ -110,16 +96,6 @@ std::vector<int> channel_choices(const ConvExtents& conv) {
   }
   for (int& some : choices) some *= word;
   return choices;
-}
-
-// Blocks that shared memory and threads allow on a multiprocessor; registers are held to it.
-int most_blocks(const DirectDepthwiseSm80& kernel, const Target& target) {
-  if (kernel.smem_bytes() > target.smem_per_block) return 0;
-  DirectDepthwiseSm80 held = kernel;
-  for (held.blocks = occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks; held.blocks > 0;
-       --held.blocks)
-    if (held.registers() <= held.register_limit()) break;
-  return held.blocks;
 }
 
 // Every valid config. `wasteful`: those with idle outputs and few threads too, for problems that have no
@@ -152,8 +128,8 @@ std::vector<DirectDepthwiseSm80> configs_of(const ConvExtents& conv, const Targe
         continue;
       for (const int channels : channel_counts)
         for (const int width : widths)
-          for (const int across : parts(ceil_div(conv.q, columns)))
-            for (const int down : parts(ceil_div(conv.p, rows))) {
+          for (const int across : parts_of(ceil_div(conv.q, columns)))
+            for (const int down : parts_of(ceil_div(conv.p, rows))) {
               const int threads = channels / width * across * down;
               if (threads > 512 || (!wasteful && threads < 64) || idle(columns * across, conv.q)) continue;
               for (const int passes : pass_choices(ceil_div(conv.p, rows * down)))
@@ -175,14 +151,10 @@ class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   // Every precision: fp32 products are at least as exact.
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm80(device); !support) return support;
-    if (Support support = takes_one_type(a, Layout::nhwc); !support) return support;
-    if (a.c != a.groups || a.k != a.groups)
-      return Support::no(
-          fmt::format("it is for one filter a channel: {} channels and {} filters in {} groups "
-                      "are not",
-                      a.c, a.k, a.groups));
-    if (Support support = fits_extents(a); !support) return support;
+    if (Support support = first_refusal(
+            {needs_sm80(device), takes_one_type(a, Layout::nhwc), takes_depthwise(a), fits_extents(a)});
+        !support)
+      return support;
     if (a.r > kMostTaps || a.s > kMostTaps || a.r * a.s > kMostTaps)
       return Support::no(fmt::format("a filter of {}x{} has more than {} taps", a.r, a.s, kMostTaps));
     constexpr std::int64_t kMostImage = 1 << 30;  // offsets in an image are ints
@@ -192,24 +164,24 @@ class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
     return Support::yes();
   }
 
-  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (!configs_of(extents_of(a), target_of(device)).empty()) return Support::yes();
+  bool has_configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    return !configs_of(extents_of(a), target_of(device)).empty();
+  }
+  std::string why_none(const ConvProblem& a, const DeviceInfo& device) const override {
     const auto least = DirectDepthwiseSm80::least(extents_of(a));
-    return Support::no(fmt::format(
+    return fmt::format(
         "its least config needs {} bytes of shared memory (of {}), {} products in straight code (of {}) and "
         "a window of {}x{} (of {})",
         least.smem_bytes(), target_of(device).smem_per_block, least.taps(),
         DirectDepthwiseSm80::kMostProducts, least.strip_rows(), least.strip_columns(),
-        DirectDepthwiseSm80::kMostWindow));
+        DirectDepthwiseSm80::kMostWindow);
   }
   std::vector<DirectDepthwiseSm80> configs(const ConvProblem& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectDepthwiseSm80>> ranked;
     const Target target = target_of(device);
     for (const DirectDepthwiseSm80& kernel : configs_of(extents_of(a), target)) {
-      const TileWork work = work_of(kernel);
-      const BlockShape block = {kernel.threads(), 0, work.tiles, kernel.blocks};
-      ranked.push_back(
-          {estimate_time(target, work, block).us * (1 + kProductShare * kernel.work().straight), kernel});
+      ranked.push_back(timed(kernel, a, target, static_cast<double>(kernel.all_blocks())));
+      ranked.back().cost *= 1 + kProductShare * kernel.work().straight;
     }
     return best_of(std::move(ranked), kMostCandidates, kHopeless);
   }
@@ -223,22 +195,13 @@ class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
                       DirectDepthwiseSm80::kMostStrip, 4 * kernel.word(), DirectDepthwiseSm80::kMostAhead,
                       DirectDepthwiseSm80::kMostThreads));
     const Target target = target_of(device);
-    const bool fits = kernel.valid() && kernel.smem_bytes() <= target.smem_per_block &&
-                      kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks;
-    if (fits) return Support::yes();
-    return Support::no(fmt::format(
-        "{} products (this: {}), {} registers (this: {}), {} bytes of shared memory (this: {}) "
-        "and {} for all blocks",
-        DirectDepthwiseSm80::kMostProducts, kernel.work().products, kernel.register_limit(),
-        kernel.registers(), target.smem_per_block, kernel.smem_bytes(), target.smem_per_multiprocessor));
+    if (kernel.valid() && kernel.smem_bytes() <= target.smem_per_block && stays_resident(kernel, target))
+      return Support::yes();
+    return Support::no(fmt::format("{} products (this: {}), {}", DirectDepthwiseSm80::kMostProducts,
+                                   kernel.work().products, needs_in_words(kernel, target)));
   }
   LaunchPlan launch(const DirectDepthwiseSm80& kernel, const DeviceInfo& device) const override {
-    LaunchPlan plan =
-        plan_of(kernel, device, {static_cast<unsigned>(kernel.all_blocks())}, kEpilogueArguments);
-    add_any_pointer_form(plan, kernel);
-    plan.resident_blocks = kernel.blocks;
-    plan.most_registers = kernel.register_limit();
-    return plan;
+    return plan_of(kernel, device, {static_cast<unsigned>(kernel.all_blocks())}, kEpilogueArguments);
   }
   TileWork counted(const DirectDepthwiseSm80& kernel) const override { return work_of(kernel); }
 };

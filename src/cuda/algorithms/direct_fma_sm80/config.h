@@ -20,14 +20,13 @@ struct DirectFmaSm80 {
   static constexpr const char* kName = "DirectFmaSm80";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
-    constexpr int kMost = 1 << 12;
     field("conv", self.conv);
-    field("rows", self.rows, 1, kMost, "rows of a thread's strip of outputs, 4 columns each");
-    field("filters", self.filters, 1, kMost, "filters of a thread's strip");
-    field("down", self.down, 1, kMost, "strips below each other in a block");
-    field("units", self.units, 1, kMost, "units of a block: groups of an image");
-    field("chunks", self.chunks, 1, kMost, "chunks of `filters` filters in a block");
-    field("passes", self.passes, 1, kMost, "strips that a thread computes one after the other");
+    field("rows", self.rows, 1, kMostRows, "rows of a thread's strip of outputs, 4 columns each");
+    field("filters", self.filters, 1, kMostFilters, "filters of a thread's strip");
+    field("down", self.down, 1, kMostStrips, "strips below each other in a block");
+    field("units", self.units, 1, kMostStrips, "units of a block: groups of an image");
+    field("chunks", self.chunks, 1, kMostStrips, "chunks of `filters` filters in a block");
+    field("passes", self.passes, 1, kMostPasses, "strips that a thread computes one after the other");
     field("kept", self.kept, 0, 1,
           "passes are different filters of one place, whose input stays in registers");
     field("uniform", self.uniform, 0, 1,
@@ -147,17 +146,14 @@ struct DirectFmaSm80 {
   }
 
   constexpr bool valid() const {
-    return rows >= 1 && filters >= 1 && down >= 1 && units >= 1 && chunks >= 1 && passes >= 1 &&
-           rows <= kMostRows && filters <= kMostFilters && down <= kMostStrips && units <= kMostStrips &&
-           chunks <= kMostStrips && passes <= kMostPasses && across() <= kMostStrips &&
-           window() <= kMostWindow && static_cast<long long>(sums()) * conv.r * conv.s <= kMostProducts &&
+    return is_in_range(*this) && across() <= kMostStrips && window() <= kMostWindow &&
+           static_cast<long long>(sums()) * conv.r * conv.s <= kMostProducts &&
            static_cast<long long>(units) * chunks * places() <= kMostThreads * kMostPasses &&
            (passes - 1) * threads() < strips() &&
            (!kept || (passes > 1 && units == 1 && threads() % places() == 0)) && threads() <= kMostThreads &&
            registers() <= kMostRegisters &&  // A quarter of the registers belongs to every fourth warp.
            (registers() + kSpareRegisters) * round_up(threads(), 128) <= 65536 && blocks() < (1LL << 31) &&
-           packed().words() / 256 < (1LL << 31) - 1 &&
-           // Offsets in a plane are ints.
+           packed().launchable() &&  // Offsets in a plane are ints.
            static_cast<long long>(conv.h) * conv.w < (1LL << 30) &&
            static_cast<long long>(conv.p) * conv.q < (1LL << 30);
   }

@@ -16,8 +16,6 @@
 namespace convtune::cuda {
 namespace {
 
-constexpr std::size_t kMostCandidates = 64;
-
 // Products of a sum. Above, tensor cores are the better place for them: where all channels make one group;
 // where they are many groups, which fill no tensor core; where each channel is its own.
 constexpr std::int64_t kMostOfOneGroup = 40, kMostOfManyGroups = 160, kMostOfOneChannel = 1024;
@@ -119,9 +117,10 @@ class DirectFma final : public KernelAlgorithmOf<DirectFmaSm80> {
  private:
   // Every precision: fp32 products are at least as exact.
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm80(device); !support) return support;
-    if (Support support = takes_f32(a, Layout::nchw); !support) return support;
-    if (Support support = fits_extents(a); !support) return support;
+    if (Support support =
+            first_refusal({needs_sm80(device), takes_f32(a), takes_layout(a, Layout::nchw), fits_extents(a)});
+        !support)
+      return support;
     const std::int64_t channels = a.c / a.groups;
     const std::int64_t most = channels == 1   ? kMostOfOneChannel
                               : a.groups == 1 ? kMostOfOneGroup
@@ -132,14 +131,13 @@ class DirectFma final : public KernelAlgorithmOf<DirectFmaSm80> {
     return Support::yes();
   }
 
-  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (!configs(a, device).empty()) return Support::yes();
+  std::string why_none(const ConvProblem& a, const DeviceInfo& device) const override {
     const DirectFmaSm80 least{.conv = extents_of(a)};
-    return Support::no(fmt::format(
+    return fmt::format(
         "its least config needs {} bytes of shared memory (of {}), {} products in straight code (of {}), {} "
         "columns at once (of {}) and {} threads (of {})",
         least.smem_bytes(), target_of(device).smem_per_block, least.products(), DirectFmaSm80::kMostProducts,
-        least.window(), DirectFmaSm80::kMostWindow, least.threads(), DirectFmaSm80::kMostThreads));
+        least.window(), DirectFmaSm80::kMostWindow, least.threads(), DirectFmaSm80::kMostThreads);
   }
   Support takes_kernel(const DirectFmaSm80& kernel, const DeviceInfo& device) const override {
     const Target target = target_of(device);
@@ -154,8 +152,6 @@ class DirectFma final : public KernelAlgorithmOf<DirectFmaSm80> {
   // It has no launch bound on blocks: what it needs of registers is a guess.
   LaunchPlan launch(const DirectFmaSm80& kernel, const DeviceInfo& device) const override {
     LaunchPlan plan = plan_of(kernel, device, {static_cast<unsigned>(kernel.blocks())});
-    add_any_pointer_form(plan, kernel);
-    hold_resident(plan, 1);
     plan.resident_blocks = std::max(
         occupancy(target_of(device), {kernel.threads(), kernel.registers(), kernel.smem_bytes()}).blocks, 1);
     plan.resident_is_a_guess = true;
@@ -165,15 +161,6 @@ class DirectFma final : public KernelAlgorithmOf<DirectFmaSm80> {
 
   static bool fits(const DirectFmaSm80& kernel, const Target& target) {
     return kernel.valid() && kernel.smem_bytes() <= target.smem_per_block;
-  }
-
-  // All, half, a quarter ... of `all`, and 1.
-  static std::vector<int> parts(int all) {
-    std::vector<int> result;
-    for (int parts = 1; result.empty() || result.back() > 1; parts *= 2)
-      if (const int part = ceil_div(all, parts); result.empty() || part < result.back())
-        result.push_back(part);
-    return result;
   }
 
   // The best by the estimate.
@@ -189,8 +176,8 @@ class DirectFma final : public KernelAlgorithmOf<DirectFmaSm80> {
       if (filters > 1 && filters > conv.group_filters()) break;
       for (const int rows : {1, 2, 3, 4, 5, 6, 7, 8, 10, 14, 16}) {
         if (rows > conv.p) break;
-        for (const int down : parts(ceil_div(conv.p, rows)))
-          for (const int chunks : parts(ceil_div(conv.group_filters(), filters)))
+        for (const int down : parts_of(ceil_div(conv.p, rows)))
+          for (const int chunks : parts_of(ceil_div(conv.group_filters(), filters)))
             for (const int units : {1, 2, 3, 4, 6, 8, 12, 16, 32, 64}) {
               const std::int64_t strips = std::int64_t{units} * chunks * down * strips_across;
               if (units > 1 && (down * rows < conv.p || units > conv.n * conv.groups || strips > 512)) break;
@@ -203,7 +190,7 @@ class DirectFma final : public KernelAlgorithmOf<DirectFmaSm80> {
             }
       }
     }
-    return best_of(std::move(all), kMostCandidates);
+    return best_of(std::move(all));
   }
 };
 

@@ -184,25 +184,17 @@ struct DirectGroupedHalf {
                                         : 1) +
            (shared() ? 0 : 12 * greater(eights - 2, 0)) + (conv.residual ? 16 : 0);
   }
-  constexpr int register_limit() const {  // by the launch bound
-    // A quarter of the registers belongs to every fourth warp.
-    return lesser(65536 / round_up(threads() * blocks, 128) / 8 * 8, 255);
-  }
+  constexpr int register_limit() const { return registers_by_quarters(threads(), blocks); }
 
   constexpr bool possible() const {
-    return rows >= 2 && rows <= kMostRows && rows % 2 == 0 && down >= 1 && down <= kMostStrips &&
-           across >= 1 && across <= kMostStrips && eights >= 1 && eights <= kMostEights && stages >= 1 &&
-           stages <= 2 && filters >= 8 && filters <= kMostFilters && filters % (8 * eights) == 0 &&
-           warps >= 1 && warps <= 32 && warps % parts() == 0 && blocks >= 1 && blocks <= 32;
+    return is_in_range(*this) && rows % 2 == 0 && filters % (8 * eights) == 0 && warps % parts() == 0;
   }
   constexpr bool valid(long long smem_per_block) const {
     return possible() && taps() <= kMostTaps && products() <= kMostProducts && window_rows() <= kMostWindow &&
            strip_warps() <= strips() && 1LL * input_rows() * input_columns() < (1 << 24) &&
            1LL * input_rows() * row_bytes() < (1 << 24) && smem_bytes() <= smem_per_block &&
-           registers() <= register_limit() && tiles() < (1LL << 31) &&
-           packed().words() / 256 < (1LL << 31) - 1 &&
-           // Offsets in an image are ints.
-           1LL * conv.h * conv.w < (1LL << 30) / conv.c && 1LL * conv.p * conv.q < (1LL << 30) / conv.k;
+           registers() <= register_limit() && tiles() < (1LL << 31) && packed().launchable() &&
+           conv.offsets_are_ints();
   }
 
   static constexpr int kMostRows = 16, kMostStrips = 128, kMostFilters = 256, kMostEights = 8;

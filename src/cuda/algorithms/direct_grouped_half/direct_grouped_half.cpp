@@ -17,8 +17,6 @@ namespace convtune::cuda {
 namespace {
 
 constexpr std::int64_t kMostGroupChannels = 128;
-constexpr std::size_t kMostCandidates = 64;
-constexpr double kHopeless = 2;  // times the best estimate
 
 // Blocks of the grid: with several stages each keeps to its filters, and goes from tile to tile.
 long long grid_of(const DirectGroupedHalf& kernel, int multiprocessors) {
@@ -30,13 +28,10 @@ long long grid_of(const DirectGroupedHalf& kernel, int multiprocessors) {
 // A tile of one image. All warps load, multiply and store.
 TileWork work_of(const DirectGroupedHalf& a) {
   const ConvExtents& conv = a.conv;
-  const auto inside = [](int first, int count, int extent) {  // of a tile's rows or columns, the image's
-    return std::max(0, std::min(first + count, extent) - std::max(first, 0));
-  };
-  double rows = 0, columns = 0;  // of all tiles
-  for (int band = 0; band < a.bands(); ++band) rows += inside(a.first_row(band), a.input_rows(), conv.h);
-  for (int side = 0; side < a.sides(); ++side)
-    columns += inside(a.first_column(side), a.input_columns(), conv.w);
+  const double rows = read_inside(
+      a.bands(), [&](int band) { return a.first_row(band); }, a.input_rows(), conv.h);
+  const double columns = read_inside(
+      a.sides(), [&](int side) { return a.first_column(side); }, a.input_columns(), conv.w);
   const double copies = 1.0 * a.input_rows() * a.input_columns() * a.pieces() / 32;
   const double eights = a.filters / 8, weights = 4.0 * eights * a.eight_words();
   // Of a strip: products of all filters, and what all warps load for them.
@@ -64,26 +59,7 @@ TileWork work_of(const DirectGroupedHalf& a) {
   // In words of 4 bytes. An odd number of eights leaves sectors in halves.
   const double whole = a.chunks() == 1 ? 1.0 * a.tile_columns() * conv.k : a.filters;
   store_in_pieces(work, outputs_of(conv) / work.tiles / 2, (a.eights % 2 == 0 ? whole : 8.0 * a.eights) / 2);
-  work.input_bytes = 2.0 * conv.n * conv.c * conv.h * conv.w;
   return work;
-}
-
-// All, half, a quarter ... of `all`, and 1.
-std::vector<int> parts(int all) {
-  std::vector<int> result;
-  for (int parts = 1; result.empty() || result.back() > 1; parts *= 2)
-    if (const int part = ceil_div(all, parts); result.empty() || part < result.back()) result.push_back(part);
-  return result;
-}
-
-// As many blocks as shared memory, threads and registers allow on a multiprocessor.
-int most_blocks(const DirectGroupedHalf& kernel, const Target& target) {
-  if (kernel.smem_bytes() > target.smem_per_block) return 0;
-  DirectGroupedHalf held = kernel;
-  for (held.blocks = occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks; held.blocks > 0;
-       --held.blocks)
-    if (held.registers() <= held.register_limit()) break;
-  return held.blocks;
 }
 
 std::vector<DirectGroupedHalf> configs_of(const ConvExtents& conv, const Target& target) {
@@ -111,18 +87,18 @@ std::vector<DirectGroupedHalf> configs_of(const ConvExtents& conv, const Target&
     if (8 * eights >= conv.k + 8 || (eights > 4 && !some.shared()) ||
         (eights % 2 == 1 && eights > 1 && !some.shared()))
       continue;
-    for (const int parts_of : {1, 2, 4, 8}) {
-      const int filters = 8 * eights * parts_of;
+    for (const int parts : {1, 2, 4, 8}) {
+      const int filters = 8 * eights * parts;
       if (filters > DirectGroupedHalf::kMostFilters ||
           ceil_div(conv.k, filters) * filters > conv.k + conv.k / 7 + 8)
         continue;
       for (const int rows : {2, 4, 6, 8, 14}) {
         if (rows > conv.p + 1 || (idle(rows, conv.p) && rows > 2)) continue;
-        for (const int across : parts(ceil_div(conv.q, 8)))
-          for (const int down : parts(ceil_div(conv.p, rows))) {
+        for (const int across : parts_of(ceil_div(conv.q, 8)))
+          for (const int down : parts_of(ceil_div(conv.p, rows))) {
             if (rows * down > 56 || (down > 1 && idle(rows * down, conv.p))) continue;
             for (const int warps : {4, 8, 16})
-              if (warps % parts_of == 0 && warps / parts_of <= down * across)
+              if (warps % parts == 0 && warps / parts <= down * across)
                 add({conv, rows, down, across, filters, eights, warps});
           }
       }
@@ -139,8 +115,7 @@ class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedH
  private:
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm80(device); !support) return support;
-    if (Support support = within(kHalfAbilities, a); !support) return support;
+    if (Support support = first_refusal({needs_sm80(device), takes_half(a)}); !support) return support;
     if (a.groups == 1) return Support::no("it is for several groups");
     // Seven of eight products would be zeros: direct_depthwise_sm80 takes 10 to 20 % less.
     if (a.c == a.groups && a.k == a.groups) return Support::no("it is for more than one filter a channel");
@@ -150,25 +125,22 @@ class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedH
     return fits_extents(a);
   }
 
-  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
+  bool has_configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    return DirectGroupedHalf::least(extents_of(a)).valid(target_of(device).smem_per_block);
+  }
+  std::string why_none(const ConvProblem& a, const DeviceInfo& device) const override {
     const auto least = DirectGroupedHalf::least(extents_of(a));
-    const Target target = target_of(device);
-    if (least.valid(target.smem_per_block)) return Support::yes();
-    return Support::no(
-        fmt::format("its least config needs {} bytes of shared memory (of {}), a window of {} rows (of {}) "
-                    "and {} taps (of {})",
-                    least.smem_bytes(), target.smem_per_block, least.window_rows(),
-                    DirectGroupedHalf::kMostWindow, least.taps(), DirectGroupedHalf::kMostTaps));
+    return fmt::format(
+        "its least config needs {} bytes of shared memory (of {}), a window of {} rows (of {}) and {} taps "
+        "(of {})",
+        least.smem_bytes(), target_of(device).smem_per_block, least.window_rows(),
+        DirectGroupedHalf::kMostWindow, least.taps(), DirectGroupedHalf::kMostTaps);
   }
   std::vector<DirectGroupedHalf> configs(const ConvProblem& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectGroupedHalf>> ranked;
     const Target target = target_of(device);
-    for (const DirectGroupedHalf& kernel : configs_of(extents_of(a), target)) {
-      const TileWork work = work_of(kernel);
-      const BlockShape block = {kernel.threads(), 0, static_cast<double>(grid_of(kernel, device.units)),
-                                kernel.blocks};
-      ranked.push_back({estimate_time(target, work, block).us, kernel});
-    }
+    for (const DirectGroupedHalf& kernel : configs_of(extents_of(a), target))
+      ranked.push_back(timed(kernel, a, target, static_cast<double>(grid_of(kernel, device.units))));
     return best_of(std::move(ranked), kMostCandidates, kHopeless);
   }
 
@@ -177,23 +149,14 @@ class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedH
       return Support::no(
           "rows are an even number, filters a multiple of 8 times eights, warps of filters / (8 * eights)");
     const Target target = target_of(device);
-    if (kernel.valid(target.smem_per_block) &&
-        kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks)
-      return Support::yes();
-    return Support::no(fmt::format(
-        "{} products in straight code (this: {}), {} registers (this: {}), {} bytes of shared memory (this: "
-        "{}) "
-        "and {} for all blocks, and a strip for each warp",
-        DirectGroupedHalf::kMostProducts, kernel.products(), kernel.register_limit(), kernel.registers(),
-        target.smem_per_block, kernel.smem_bytes(), target.smem_per_multiprocessor));
+    if (kernel.valid(target.smem_per_block) && stays_resident(kernel, target)) return Support::yes();
+    return Support::no(fmt::format("{} products in straight code (this: {}), {}, and a strip for each warp",
+                                   DirectGroupedHalf::kMostProducts, kernel.products(),
+                                   needs_in_words(kernel, target)));
   }
   LaunchPlan launch(const DirectGroupedHalf& kernel, const DeviceInfo& device) const override {
-    LaunchPlan plan =
-        plan_of(kernel, device, {static_cast<unsigned>(grid_of(kernel, device.units))}, kEpilogueArguments);
-    add_any_pointer_form(plan, kernel);
-    plan.resident_blocks = kernel.blocks;
-    plan.most_registers = kernel.register_limit();
-    return plan;
+    return plan_of(kernel, device, {static_cast<unsigned>(grid_of(kernel, device.units))},
+                   kEpilogueArguments);
   }
   TileWork counted(const DirectGroupedHalf& kernel) const override { return work_of(kernel); }
 };

@@ -135,10 +135,9 @@ struct DirectPatchSm90 {
 
   // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
-    if (!takes(conv) || consumers < 1 || consumers > 3 || filters < 32 ||
-        filters > (consumers == 3 ? 192 : 256) || filters % 32 != 0 || rows < 1 || conv.r % rows != 0 ||
-        rows > kMostStageNumbers || conv.s > kMostStageNumbers || stage_numbers() > kMostStageNumbers ||
-        stage_numbers() % 16 != 0 || stages < 2 || stages > kMostStages)
+    if (!takes(conv) || !is_in_range(*this) || (consumers == 3 && filters > 192) || filters % 32 != 0 ||
+        conv.r % rows != 0 || rows > kMostStageNumbers || conv.s > kMostStageNumbers ||
+        stage_numbers() > kMostStageNumbers || stage_numbers() % 16 != 0)
       return false;
     return all_positions() < kInt && tiles() < kInt && conv.w < smem_per_block &&
            conv.w / box_columns() <= 256 && conv.r <= 256 && smem_bytes() <= smem_per_block;

@@ -14,13 +14,6 @@
 namespace convtune::cuda {
 namespace {
 
-constexpr int kMostCandidates = 32;
-
-// One a multiprocessor.
-long long blocks_of(const DirectPatchSm90& kernel, int multiprocessors) {
-  return std::clamp<long long>(kernel.tiles(), 1, std::max(multiprocessors, 1));
-}
-
 // Clock cycles of the busiest multiprocessor, roughly: of products, of the copy engine and of what a stage
 // waits for its loads the slowest, then the outputs, which memory takes from all multiprocessors at once.
 double estimated_cycles(const DirectPatchSm90& kernel, int multiprocessors) {
@@ -33,8 +26,8 @@ double estimated_cycles(const DirectPatchSm90& kernel, int multiprocessors) {
   const double idle = kernel.consumers == 1 ? 0.5 * products : 0;  // between a warpgroup's products
   const double stage = std::max({products + idle, engine, (kLatency + engine) / (kernel.stages - 1)});
   const double outputs = 4.0 * kernel.block_positions() * kernel.filters / kStoredBytes;
-  const double waves = std::ceil(static_cast<double>(kernel.tiles()) /
-                                 static_cast<double>(blocks_of(kernel, multiprocessors)));
+  const double waves =
+      std::ceil(static_cast<double>(kernel.tiles()) / resident_grid(kernel.tiles(), multiprocessors));
   const double all = waves * (stage * kernel.sum_stages() + outputs + kTileCycles);
   const double bytes =
       4.0 * a.n * (static_cast<double>(a.c) * a.h * a.w + static_cast<double>(a.k) * a.p * a.q);
@@ -95,9 +88,8 @@ class DirectPatch final : public KernelAlgorithmOf<DirectPatchSm90> {
 
  private:
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm90(device); !support) return support;
-    if (Support support = takes_tf32_nchw(a); !support) return support;
-    if (Support support = fits_extents(a); !support) return support;
+    if (Support support = first_refusal({needs_sm90(device), takes_tf32_nchw(a), fits_extents(a)}); !support)
+      return support;
     if (!DirectPatchSm90::takes(extents_of(a)))
       return Support::no(
           "it is for patches only: filters as wide and high as their stride, dense, with no padding and one "
@@ -105,12 +97,11 @@ class DirectPatch final : public KernelAlgorithmOf<DirectPatchSm90> {
     return Support::yes();
   }
 
-  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (!configs(a, device).empty()) return Support::yes();
-    return Support::no(
-        fmt::format("two stages of its rows of {} columns are more than shared memory, or its offsets are "
-                    "more than an int",
-                    a.w));
+  std::string why_none(const ConvProblem& a, const DeviceInfo&) const override {
+    return fmt::format(
+        "two stages of its rows of {} columns are more than shared memory, or its offsets are more than an "
+        "int",
+        a.w);
   }
   Support takes_kernel(const DirectPatchSm90& kernel, const DeviceInfo&) const override {
     if (kernel.valid(sm90_smem_per_block())) return Support::yes();
@@ -123,10 +114,7 @@ class DirectPatch final : public KernelAlgorithmOf<DirectPatchSm90> {
   LaunchPlan launch(const DirectPatchSm90& kernel, const DeviceInfo& device) const override {
     std::vector<Argument> arguments = {maps_of(kernel), TensorMapsUsable{0}, TensorMapsUsable{1}};
     arguments.insert(arguments.end(), kTensorArguments.begin(), kTensorArguments.end());
-    const auto blocks = static_cast<unsigned>(blocks_of(kernel, device.units));
-    LaunchPlan plan = plan_of(kernel, device, {blocks}, std::move(arguments));
-    hold_resident(plan, 1);
-    return plan;
+    return plan_of(kernel, device, {resident_grid(kernel.tiles(), device.units)}, std::move(arguments));
   }
   TileWork counted(const DirectPatchSm90& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const DirectPatchSm90& a) const override {
@@ -153,7 +141,7 @@ class DirectPatch final : public KernelAlgorithmOf<DirectPatchSm90> {
             break;
           }
         }
-    return best_of(std::move(ranked), kMostCandidates);
+    return best_of(std::move(ranked), 32);
   }
 };
 

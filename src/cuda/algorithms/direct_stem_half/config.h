@@ -145,9 +145,8 @@ struct DirectStemHalf {
   constexpr long long smem_bytes() const { return smem().end; }
 
   constexpr bool possible() const {
-    return filters >= 8 && filters <= 128 && filters % (filters > 32 || !wgmma ? 16 : 8) == 0 && rows >= 1 &&
-           rows <= conv.p && stages >= 2 && stages <= 4 && warps >= 4 && warps <= 16 && warps % 4 == 0 &&
-           blocks >= 1 && blocks <= 4 && conv.dilation_w == 1 && conv.groups == 1 && steps() <= kMostSteps;
+    return is_in_range(*this) && filters % (filters > 32 || !wgmma ? 16 : 8) == 0 && rows <= conv.p &&
+           warps % 4 == 0 && conv.dilation_w == 1 && conv.groups == 1 && steps() <= kMostSteps;
   }
   constexpr bool valid(long long smem_per_block) const {
     return possible() && 1LL * planes() * tile_rows() * pitch() < (1 << 24) &&
@@ -155,7 +154,7 @@ struct DirectStemHalf {
            1LL * conv.c * conv.h * conv.w < (1LL << 31) && 1LL * conv.k * conv.p * conv.q < (1LL << 31);
   }
   constexpr int registers() const { return filters / 2 + (wgmma ? 72 : 88); }  // about: ptxas decides
-  constexpr int register_limit() const { return lesser(65536 / (threads() * blocks) / 8 * 8, 255); }
+  constexpr int register_limit() const { return registers_for(threads(), blocks); }
 
   static constexpr int kMostSteps = 64;  // straight code
 };

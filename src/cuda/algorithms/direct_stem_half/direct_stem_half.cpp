@@ -16,9 +16,6 @@
 namespace convtune::cuda {
 namespace {
 
-constexpr std::size_t kMostCandidates = 64;
-constexpr double kHopeless = 2;  // times the best estimate
-
 bool has_wgmma(const DeviceInfo& device) {
   return static_cast<bool>(needs_sm90(device));
 }
@@ -56,16 +53,13 @@ TileWork work_of(const DirectStemHalf& a) {
   // In words of 4 bytes.
   store_in_pieces(work, outputs_of(a.conv) / work.tiles / 2,
                   a.conv.nhwc ? (a.filter_blocks() == 1 ? 1.0 * a.conv.q * a.conv.k : a.filters) / 2 : 8);
-  work.input_bytes = 2.0 * a.conv.n * a.conv.c * a.conv.h * a.conv.w;
   return work;
 }
 
 std::vector<DirectStemHalf> configs_of(const ConvExtents& conv, const Target& target, bool wgmma) {
   std::vector<DirectStemHalf> configs;
   const auto add = [&](const DirectStemHalf& kernel) {
-    if (kernel.valid(target.smem_per_block) &&
-        kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks)
-      configs.push_back(kernel);
+    if (kernel.valid(target.smem_per_block) && stays_resident(kernel, target)) configs.push_back(kernel);
   };
   for (const int filters : {16, 32, 48, 64, 96, 128}) {
     // A block wider than the filters, or one that leaves much of the last block idle, wastes products.
@@ -91,9 +85,8 @@ class DirectStemHalfAlgorithm final : public KernelAlgorithmOf<DirectStemHalf> {
 
  private:
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm80(device); !support) return support;
-    if (Support support = within(kHalfAbilities, a); !support) return support;
-    if (a.groups != 1) return Support::no("it is for one group");
+    if (Support support = first_refusal({needs_sm80(device), takes_half(a), takes_one_group(a)}); !support)
+      return support;
     if (a.dilation_w != 1) return Support::no("it is for filters that are dense along the width");
     if (Support support = fits_extents(a); !support) return support;
     const DirectStemHalf least{.conv = extents_of(a)};
@@ -103,19 +96,18 @@ class DirectStemHalfAlgorithm final : public KernelAlgorithmOf<DirectStemHalf> {
     return Support::yes();
   }
 
-  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (!configs_of(extents_of(a), target_of(device), has_wgmma(device)).empty()) return Support::yes();
-    return Support::no(fmt::format("no tile's input fits the {} bytes of a block beside the weights",
-                                   target_of(device).smem_per_block));
+  bool has_configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    return !configs_of(extents_of(a), target_of(device), has_wgmma(device)).empty();
+  }
+  std::string why_none(const ConvProblem&, const DeviceInfo& device) const override {
+    return fmt::format("no tile's input fits the {} bytes of a block beside the weights",
+                       target_of(device).smem_per_block);
   }
   std::vector<DirectStemHalf> configs(const ConvProblem& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectStemHalf>> ranked;
     const Target target = target_of(device);
-    for (const DirectStemHalf& kernel : configs_of(extents_of(a), target, has_wgmma(device))) {
-      const BlockShape block = {kernel.threads(), 0, static_cast<double>(grid_of(kernel, device.units)),
-                                kernel.blocks};
-      ranked.push_back({estimate_time(target, work_of(kernel), block).us, kernel});
-    }
+    for (const DirectStemHalf& kernel : configs_of(extents_of(a), target, has_wgmma(device)))
+      ranked.push_back(timed(kernel, a, target, static_cast<double>(grid_of(kernel, device.units))));
     return best_of(std::move(ranked), kMostCandidates, kHopeless);
   }
 
@@ -127,20 +119,12 @@ class DirectStemHalfAlgorithm final : public KernelAlgorithmOf<DirectStemHalf> {
           "12 "
           "or 16, blocks 1 to 4");
     const Target target = target_of(device);
-    if (kernel.valid(target.smem_per_block) &&
-        kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks)
-      return Support::yes();
-    return Support::no(
-        fmt::format("{} registers (this: {}), {} bytes of shared memory (this: {}) and {} for all blocks",
-                    kernel.register_limit(), kernel.registers(), target.smem_per_block, kernel.smem_bytes(),
-                    target.smem_per_multiprocessor));
+    if (kernel.valid(target.smem_per_block) && stays_resident(kernel, target)) return Support::yes();
+    return Support::no(needs_in_words(kernel, target));
   }
   LaunchPlan launch(const DirectStemHalf& kernel, const DeviceInfo& device) const override {
-    LaunchPlan plan =
-        plan_of(kernel, device, {static_cast<unsigned>(grid_of(kernel, device.units))}, kEpilogueArguments);
-    add_any_pointer_form(plan, kernel);
-    hold_resident(plan, kernel.blocks);
-    return plan;
+    return plan_of(kernel, device, {static_cast<unsigned>(grid_of(kernel, device.units))},
+                   kEpilogueArguments);
   }
   TileWork counted(const DirectStemHalf& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const DirectStemHalf& a) const override {

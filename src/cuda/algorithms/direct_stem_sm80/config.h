@@ -223,9 +223,7 @@ struct DirectStemSm80 {
 
   // Registers of a thread: of sums, and of everything with what the compiler was seen to need beside them,
   // which is more where stages take turns.
-  constexpr int register_limit() const {
-    return lesser(65536 / (threads() * blocks) / 8 * 8, kMostRegisters);  // they are dealt by eights
-  }
+  constexpr int register_limit() const { return registers_for(threads(), blocks); }
   constexpr int tiles() const { return warp_rows * warp_columns; }
   constexpr int sums() const { return 4 * filter_tiles() * tiles(); }
   constexpr int registers() const { return sums() + 2 * tiles() + (resident() ? 30 : 36); }
@@ -234,18 +232,14 @@ struct DirectStemSm80 {
   }
 
   static constexpr int kMostWarps = 16;
-  static constexpr int kMostRegisters = 255;
   static constexpr int kMostInstructions = 8192;
   static constexpr int kMostTaps = 2048;
   static constexpr int kLeastProducts = 64, kMostProducts = 256, kShort = 7;
 
   // Whether the choices are possible at all: nothing else may be asked before.
   constexpr bool possible() const {
-    const int choices[] = {warp_columns, warp_rows, filter_warps, row_warps, column_warps, steps, stages};
-    for (const int choice : choices)
-      if (choice < 1 || choice > 256) return false;
-    return warp_filters >= 16 && warp_filters % 16 == 0 && warp_filters <= 128 && blocks >= 1 &&
-           blocks <= 8 && staged >= 0 && staged <= 1 && filter_warps * row_warps * column_warps <= kMostWarps;
+    return is_in_range(*this) && warp_filters % 16 == 0 &&
+           filter_warps * row_warps * column_warps <= kMostWarps;
   }
   // Whether it compiles without much spilling, and registers suffice for `blocks` of it.
   constexpr bool valid() const {

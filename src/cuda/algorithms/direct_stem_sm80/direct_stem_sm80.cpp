@@ -16,9 +16,6 @@
 namespace convtune::cuda {
 namespace {
 
-constexpr std::size_t kMostCandidates = 64;
-constexpr double kHopeless = 2;  // times the best estimate
-
 // Clock cycles of a block's products, if the tensor cores have nothing else to do.
 double product_cycles(const DirectStemSm80& kernel, const DeviceInfo& device) {
   const double outputs = 1.0 * kernel.filters() * kernel.band() * kernel.columns();
@@ -53,7 +50,6 @@ TileWork work_of(const DirectStemSm80& a, double pixel_wavefronts) {
   store_in_pieces(work, outputs_of(a.conv) / work.tiles,
                   a.staged ? a.run() : std::min(a.columns(), a.conv.q));
   if (!a.staged && a.conv.q % 2 != 0) work.part_sectors = outputs_of(a.conv) / work.tiles / 8;
-  work.input_bytes = 4.0 * a.conv.n * a.conv.c * a.conv.h * a.conv.w;
   return work;
 }
 
@@ -63,11 +59,10 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm80> {
 
  private:
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm80(device); !support) return support;
-    if (Support support = takes_tf32_nchw(a); !support) return support;
-    if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
-    if (a.dilation_h != 1 || a.dilation_w != 1) return Support::no("it is for dense filters only");
-    if (Support support = fits_extents(a); !support) return support;
+    if (Support support = first_refusal({needs_sm80(device), takes_tf32_nchw(a), takes_one_group(a),
+                                         takes_dense_filters(a), fits_extents(a)});
+        !support)
+      return support;
     constexpr std::int64_t kMost = DirectStemSm80::kMostTaps;
     if (a.c > kMost || a.r > kMost || a.s > kMost || a.c * a.r * a.s > kMost)
       return Support::no(fmt::format("it is for few input channels: {}x{}x{} products a sum are more than {}",
@@ -81,17 +76,19 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm80> {
     const DirectStemPlanned planned(a);
     return planned.laid_out(from_config(config, planned.plain()));
   }
-  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
+  bool has_configs(const ConvProblem& a, const DeviceInfo& device) const override {
+    return direct_stem_sm80_has_configs(DirectStemPlanned(a), target_of(device));
+  }
+  std::string why_none(const ConvProblem& a, const DeviceInfo&) const override {
     const DirectStemPlanned planned(a);
-    if (direct_stem_sm80_has_configs(planned, target_of(device))) return Support::yes();
     DirectStemSm80 least = planned.plain();
     least.column_warps = 4, least.steps = 2, least.stages = 3;
     least = planned.laid_out(least);
-    return Support::no(
-        fmt::format("{} bytes of shared memory and {} instructions are about the least that "
-                    "it needs here, and it has {} and {}",
-                    least.smem_bytes(), least.instructions(), smem_per_block_anywhere(),
-                    DirectStemSm80::kMostInstructions));
+    return fmt::format(
+        "{} bytes of shared memory and {} instructions are about the least that it needs here, and it has {} "
+        "and {}",
+        least.smem_bytes(), least.instructions(), smem_per_block_anywhere(),
+        DirectStemSm80::kMostInstructions);
   }
   std::vector<DirectStemSm80> configs(const ConvProblem& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectStemSm80>> ranked;
@@ -99,7 +96,8 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm80> {
     const Target target = target_of(device);
     for (const DirectStemSm80& kernel : direct_stem_sm80_configs(planned, target)) {
       // The launch bounds keep `blocks` resident.
-      const TileWork work = work_of(kernel, planned.wavefronts_at(kernel.row_pitch));
+      TileWork work = work_of(kernel, planned.wavefronts_at(kernel.row_pitch));
+      work.input_bytes = read_bytes(a);
       const BlockShape block = {kernel.threads(), 0, work.tiles, kernel.blocks};
       ranked.push_back({estimate_time(target, work, block).us, kernel});
     }
@@ -136,7 +134,6 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm80> {
       kernel.held = held;
       plan.configs.push_back(to_cuda(kernel));
     }
-    hold_resident(plan, kernel.blocks);
     return plan;
   }
   TileWork counted(const DirectStemSm80& kernel) const override {
@@ -147,11 +144,8 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm80> {
   }
   // Twice the warps share the same tile: each has half of the filters, rows or columns.
   std::optional<StageView> stages(const DirectStemSm80& kernel) const override {
-    StageView view;
-    view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
-    view.parameters.stages = {1, 2, 3, 4, 5, 6, 7, 8};
-    view.config = {kernel.warps(), kernel.used_stages()};  // more would be kept empty
-    view.with = [kernel](const StageConfig& wanted) {
+    // More stages than are used would be kept empty.
+    return view_of_stages({kernel.warps(), kernel.used_stages()}, 1, [kernel](const StageConfig& wanted) {
       DirectStemSm80 other = kernel;
       other.stages = static_cast<int>(wanted.stages);
       if (wanted.warps != 2 * kernel.warps()) return to_config(other);
@@ -162,8 +156,7 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm80> {
       else if (kernel.warp_columns % 2 == 0)
         other.warp_columns /= 2, other.column_warps *= 2;
       return to_config(other);
-    };
-    return view;
+    });
   }
 };
 

@@ -143,10 +143,9 @@ struct DirectStemSm90 {
 
   // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
-    return consumers >= 2 && consumers <= kMostConsumers && filters >= 32 && filters <= kMostFilters &&
-           filters % 32 == 0 && units >= halo() + 2 && units <= halo() + kMostUnitsBesideHalo &&
-           last_tile() >= kSector && pieces() <= kMostPieces && k_steps() <= kMostProducts &&
-           smem_bytes() <= smem_per_block &&
+    return is_in_range(*this) && filters % 32 == 0 && units >= halo() + 2 &&
+           units <= halo() + kMostUnitsBesideHalo && last_tile() >= kSector && pieces() <= kMostPieces &&
+           k_steps() <= kMostProducts && smem_bytes() <= smem_per_block &&
            // Offsets in an image, a plane's group and a block are ints.
            static_cast<long long>(conv.c + 1) * (conv.h + conv.pad_top + conv.stride_h) * conv.w <
                (1LL << 31) &&

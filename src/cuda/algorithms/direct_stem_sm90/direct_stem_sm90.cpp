@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/direct_stem_sm90/config.h"
@@ -18,21 +17,6 @@ namespace {
 // Blocks beside each other: those of the filter blocks that share an image row, and one a multiprocessor.
 int row_blocks(const DirectStemSm90& kernel, int multiprocessors) {
   return static_cast<int>(std::clamp<long long>(multiprocessors / kernel.filter_blocks(), 1, kernel.rows()));
-}
-
-// Clock cycles of the busiest block, roughly: what an output row takes of shared memory beside the tensor
-// cores, and its stores of the copy engine.
-double estimated_cycles(const DirectStemSm90& kernel, int multiprocessors) {
-  constexpr double kStoredBytesACycle = 9, kLoadedBytesACycle = 14, kOneConsumerIdles = 0.1;
-  const double columns = kernel.filters;
-  const double product = std::max(columns / 2, 16 + columns / 4);  // 64 x columns x 8; its operands' bytes
-  const double products = product * kernel.tiles() * kernel.k_steps() * 1.2;
-  const double copies = columns * kernel.conv.q * 4 / kStoredBytesACycle +
-                        static_cast<double>(kernel.unit_bytes()) / kLoadedBytesACycle;
-  const double idle = kernel.consumers < DirectStemSm90::kMostConsumers ? kOneConsumerIdles * products : 0;
-  const double rows = std::ceil(static_cast<double>(kernel.rows()) / row_blocks(kernel, multiprocessors)) *
-                      std::ceil(static_cast<double>(kernel.filter_blocks()) / multiprocessors);
-  return rows * (std::max(products, copies) + 0.3 * std::min(products, copies) + idle);
 }
 
 // An output row. A product of wgmma reads both operands from shared memory: 64 pixels, and filters. Bulk
@@ -82,13 +66,12 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm90> {
 
  private:
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm90(device); !support) return support;
-    if (Support support = takes_tf32_nchw(a); !support) return support;
-    if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
+    if (Support support = first_refusal({needs_sm90(device), takes_tf32_nchw(a), takes_one_group(a),
+                                         takes_dense_filters(a), fits_extents(a)});
+        !support)
+      return support;
     if (a.stride_w != 4)
       return Support::no(fmt::format("it is for a stride of 4 columns only, not {}", a.stride_w));
-    if (a.dilation_h != 1 || a.dilation_w != 1) return Support::no("it is for dense filters only");
-    if (Support support = fits_extents(a); !support) return support;
     constexpr std::int64_t kMostTaps = 8 * DirectStemSm90::kMostProducts;
     if (a.c > kMostTaps || a.r > kMostTaps || a.s > kMostTaps || a.c * a.r * a.s > kMostTaps)
       return Support::no(fmt::format("it is for few input channels: {}x{}x{} products a sum are more than {}",
@@ -96,15 +79,28 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm90> {
     return Support::yes();
   }
 
-  Support offers(const ConvProblem& a, const DeviceInfo&) const override {
-    if (!configs_of(extents_of(a)).empty()) return Support::yes();
-    return Support::no(why_none({.conv = extents_of(a)}));
+  bool has_configs(const ConvProblem& a, const DeviceInfo&) const override {
+    return !configs_of(extents_of(a)).empty();
+  }
+  std::string why_none(const ConvProblem& a, const DeviceInfo&) const override {
+    DirectStemSm90 kernel{.conv = extents_of(a)};
+    if (kernel.last_tile() < DirectStemSm90::kSector)
+      return fmt::format("rows of {} outputs end with a tile of less than {}", kernel.conv.q,
+                         DirectStemSm90::kSector);
+    kernel.consumers = 2, kernel.filters = 32;
+    kernel.units = kernel.halo() + 2;
+    return fmt::format(
+        "{} products a tile and {} bytes of shared memory are the least that it needs here, and it has {} "
+        "and {}",
+        kernel.k_steps(), kernel.smem_bytes(), DirectStemSm90::kMostProducts, sm90_smem_per_block());
   }
   std::vector<DirectStemSm90> configs(const ConvProblem& a, const DeviceInfo& device) const override {
     std::vector<Ranked<DirectStemSm90>> ranked;
+    const Target target = target_of(device);
     for (const DirectStemSm90& kernel : configs_of(extents_of(a)))
-      ranked.push_back({estimated_cycles(kernel, device.units), kernel});
-    // configs_of() has the better first where the estimate sees no difference.
+      ranked.push_back(
+          timed(kernel, a, target, 1.0 * row_blocks(kernel, device.units) * kernel.filter_blocks()));
+    // configs_of() has the better first where the model sees no difference.
     return best_of(std::move(ranked));
   }
 
@@ -121,9 +117,7 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm90> {
     arguments.insert(arguments.end(), kTensorArguments.begin(), kTensorArguments.end());
     const Extent3 grid = {static_cast<unsigned>(row_blocks(kernel, device.units)),
                           static_cast<unsigned>(kernel.filter_blocks())};
-    LaunchPlan plan = plan_of(kernel, device, grid, std::move(arguments));
-    hold_resident(plan, 1);
-    return plan;
+    return plan_of(kernel, device, grid, std::move(arguments));
   }
   TileWork counted(const DirectStemSm90& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const DirectStemSm90& a) const override {
@@ -137,18 +131,6 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm90> {
       other.units = kernel.halo() + static_cast<int>(stages);
       return to_config(other);
     });
-  }
-
-  static std::string why_none(DirectStemSm90 kernel) {
-    if (kernel.last_tile() < DirectStemSm90::kSector)
-      return fmt::format("rows of {} outputs end with a tile of less than {}", kernel.conv.q,
-                         DirectStemSm90::kSector);
-    kernel.consumers = 2, kernel.filters = 32;
-    kernel.units = kernel.halo() + 2;
-    return fmt::format(
-        "{} products a tile and {} bytes of shared memory are the least that it needs here, and it has {} "
-        "and {}",
-        kernel.k_steps(), kernel.smem_bytes(), DirectStemSm90::kMostProducts, sm90_smem_per_block());
   }
 
   // Every valid one: three consumers and many units first.

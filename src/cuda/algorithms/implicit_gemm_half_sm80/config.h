@@ -178,15 +178,13 @@ struct ImplicitGemmHalfSm80 {
     const int copies = window ? 3 * row_copies() / 2 + 47 : 2 * row_copies() + masks() + 44;
     return sums() + 2 * (4 * tiles_m() + 2 * tiles_n()) + copies;
   }
-  constexpr int register_limit() const { return lesser(65536 / (threads() * blocks) / 8 * 8, 255); }
+  constexpr int register_limit() const { return registers_for(threads(), blocks); }
 
   constexpr bool possible() const {
-    const auto is_power = [](int value) { return value >= 1 && value <= 8 && (value & (value - 1)) == 0; };
-    return is_power(warps_m) && is_power(warps_n) && warps_m * warps_n >= 2 && warps_m * warps_n <= 8 &&
-           rows >= 32 && rows <= 256 && rows % (16 * warps_m) == 0 && filters >= 32 && filters <= 256 &&
-           filters % (32 * warps_n) == 0 && (channels == 32 || channels == 64) && rows % copied_rows() == 0 &&
-           stages >= kLeastStages && stages <= kMostStages && blocks >= 1 && blocks <= 8 && split >= 1 &&
-           split <= kMostSplit && (split & (split - 1)) == 0 && (!window || can_window());
+    const auto is_power = [](int value) { return (value & (value - 1)) == 0; };
+    return is_in_range(*this) && is_power(warps_m) && is_power(warps_n) && warps_m * warps_n >= 2 &&
+           warps_m * warps_n <= 8 && rows % (16 * warps_m) == 0 && filters % (32 * warps_n) == 0 &&
+           channels % 32 == 0 && rows % copied_rows() == 0 && is_power(split) && (!window || can_window());
   }
   constexpr bool can_window() const {
     return taps() >= stages && chunked() && split == 1 && conv.stride_h == 1 && conv.stride_w == 1 &&

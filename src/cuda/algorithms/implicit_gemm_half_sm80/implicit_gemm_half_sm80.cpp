@@ -23,8 +23,7 @@ unsigned blocks_of(const ImplicitGemmHalfSm80& kernel, int multiprocessors) {
 }
 
 // Where wgmma has a kernel of its own, which is nearly always faster, few are worth a try.
-constexpr std::size_t kMostCandidates = 64, kMostBesideWgmma = 12;
-constexpr double kHopeless = 2;  // times the best estimate
+constexpr std::size_t kMostBesideWgmma = 12;
 
 // A block's tile and the warps that share it: 64 x 64 of a warp read the fewest bytes of shared memory for a
 // product, smaller ones fill more multiprocessors.
@@ -82,16 +81,11 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
  private:
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm80(device); !support) return support;
-    if (Support support = within(kHalfAbilities, a); !support) return support;
-    if (a.groups != 1) return Support::no("it is for one group");
-    if (a.c % 8 != 0)
-      return Support::no(fmt::format("it is for multiples of 8 input channels, not for {}", a.c));
-    return fits_extents(a);
+    return first_refusal({needs_sm80(device), takes_half(a), takes_one_group(a), takes_channels_in_eights(a),
+                          fits_extents(a)});
   }
-  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (!configs(a, device).empty()) return Support::yes();
-    return Support::no("its pixels, tiles or terms are too many to be counted in 30 bits");
+  std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
+    return "its pixels, tiles or terms are too many to be counted in 30 bits";
   }
   Support takes_kernel(const ImplicitGemmHalfSm80& kernel, const DeviceInfo& device) const override {
     if (!kernel.possible())
@@ -105,14 +99,9 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
     if (!kernel.fits())
       return Support::no("its pixels, tiles or terms are too many to be counted in 30 bits");
     const Target target = target_of(device);
-    if (kernel.valid(target.smem_per_block) &&
-        kernel.blocks <= occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks)
-      return Support::yes();
-    return Support::no(fmt::format(
-        "{} registers (this: {}), {} bytes of shared memory (this: {}) and {} for all blocks, and a "
-        "split of at most {} steps",
-        kernel.register_limit(), kernel.registers(), target.smem_per_block, kernel.smem_bytes(),
-        target.smem_per_multiprocessor, kernel.steps()));
+    if (kernel.valid(target.smem_per_block) && stays_resident(kernel, target)) return Support::yes();
+    return Support::no(
+        fmt::format("{}, and a split of at most {} steps", needs_in_words(kernel, target), kernel.steps()));
   }
   LaunchPlan launch(const ImplicitGemmHalfSm80& kernel, const DeviceInfo& device) const override {
     std::vector<Argument> arguments = kEpilogueArguments;
@@ -127,8 +116,6 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
       plan.run.emplace_back(KernelLaunch{
           LaunchPlan::kAddUp, {tiles}, {static_cast<unsigned>(kernel.threads())}, 0, std::move(arguments)});
     }
-    add_any_pointer_form(plan, kernel);
-    hold_resident(plan, kernel.blocks);
     return plan;
   }
   TileWork counted(const ImplicitGemmHalfSm80& kernel) const override { return work_of(kernel); }
@@ -141,14 +128,8 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
     const Target target = target_of(device);
     std::vector<Ranked<ImplicitGemmHalfSm80>> ranked;
     const auto add = [&](ImplicitGemmHalfSm80 kernel) {
-      if (!kernel.valid(target.smem_per_block) ||
-          kernel.blocks > occupancy(target, {kernel.threads(), 0, kernel.smem_bytes()}).blocks)
-        return;
-      TileWork work = work_of(kernel);
-      work.input_bytes = read_bytes(a);
-      const double blocks = blocks_of(kernel, device.units);
-      ranked.push_back(
-          {estimate_time(target, work, {kernel.threads(), 0, blocks, kernel.blocks}).us, kernel});
+      if (kernel.valid(target.smem_per_block) && stays_resident(kernel, target))
+        ranked.push_back(timed(kernel, a, target, blocks_of(kernel, device.units)));
     };
     const auto add_all = [&](ImplicitGemmHalfSm80 kernel) {
       if (!kernel.possible()) return;

@@ -147,10 +147,7 @@ struct ImplicitGemmHalfSm90 {
 
   // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
-    if (consumers < 1 || consumers > 3 || row_blocks < 1 || row_blocks > 2 || filters < 8 || filters > 256 ||
-        filters % (filters <= 32 ? 8 : 16) != 0 || (channels != 32 && channels != 64) || stages < 2 ||
-        stages > 8 || cluster < 1 || cluster > 2 || split < 1 || split > 8)
-      return false;
+    if (!is_in_range(*this) || filters % (filters <= 32 ? 8 : 16) != 0 || channels % 32 != 0) return false;
     if (sums() > (consumers == 3 ? 96 : 128) || tile_rows() > 256) return false;
     if (ping_pong && (consumers != 2 || split > 1)) return false;
     if (split > 1 && (cluster > 1 || split > steps() || partial_bytes() > 1LL * stages * stage_bytes()))

@@ -17,18 +17,12 @@
 namespace convtune::cuda {
 namespace {
 
-constexpr int kMostCandidates = 64, kMostStages = 8;
-
-bool is_half(DType type) {
-  return type == DType::f16 || type == DType::bf16;
-}
+constexpr int kMostStages = 8;
 
 // As many blocks as stay on the device's SMs; those that share sums take one tile each.
 unsigned blocks_of(const ImplicitGemmHalfSm90& kernel, int multiprocessors) {
   const long long all = kernel.tiles() * kernel.cluster_blocks();
-  if (kernel.split > 1) return static_cast<unsigned>(all);
-  const int whole = std::max(multiprocessors / kernel.cluster, 1) * kernel.cluster;
-  return static_cast<unsigned>(std::min<long long>(all, whole));
+  return kernel.split > 1 ? static_cast<unsigned>(all) : resident_grid(all, multiprocessors, kernel.cluster);
 }
 
 // A block's tile, or its share of one.
@@ -59,13 +53,7 @@ TileWork work_of(const ImplicitGemmHalfSm90& a) {
     store.wavefronts += rows * a.filters / 2;
     store.waits = 4;
   }
-  if (a.ping_pong) {  // beside the other consumer's products
-    work.multiply.instructions += store.instructions;
-    work.multiply.wavefronts += store.wavefronts;
-    work.multiply.l2_bytes += store.l2_bytes;
-  } else {
-    work.store = store;
-  }
+  add_store(work, store, a.ping_pong);
   store_in_pieces(work, outputs_of(a.conv) / work.tiles,
                   std::min<double>(ImplicitGemmHalfSm90::kStoredFilters, std::min(a.filters, a.conv.k)), 2);
   return work;
@@ -113,23 +101,10 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
  private:
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm90(device); !support) return support;
-    static const Abilities abilities = {.types = {DType::f16, DType::bf16, DType::f32},
-                                        .mixed_types = true,  // as far as what follows goes
-                                        .activations = all_activations(),
-                                        .residual = true,
-                                        .eager_rounding = true};
-    if (Support support = within(abilities, a); !support) return support;
-    const DTypes& types = a.dtype;
-    if (!is_half(types.x) || types.w != types.x || types.y != types.x ||
-        (types.bias != types.x && types.bias != DType::f32))
-      return Support::no(
-          fmt::format("it is for f16 or bf16 tensors, all alike but for an f32 bias, and these are {}",
-                      to_string(types)));
-    if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
-    if (Support support = fits_extents(a); !support) return support;
-    if (a.c % 8 != 0)
-      return Support::no(fmt::format("it is for multiples of 8 input channels, not for {}", a.c));
+    if (Support support = first_refusal({needs_sm90(device), takes_half(a), takes_one_group(a),
+                                         takes_channels_in_eights(a), fits_extents(a)});
+        !support)
+      return support;
     if (!ImplicitGemmHalfSm90{.conv = extents_of(a)}.can_walk())
       return Support::no(
           "TMA walks over images by strides up to 8, from at most 128 pixels outside to at most 128 inside, "
@@ -137,9 +112,8 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
           "over filters of up to 256 pixels");
     return Support::yes();
   }
-  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (!configs(a, device).empty()) return Support::yes();
-    return Support::no("its pixels, tiles or steps are too many to be counted in 30 bits");
+  std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
+    return "its pixels, tiles or steps are too many to be counted in 30 bits";
   }
   Support takes_kernel(const ImplicitGemmHalfSm90& kernel, const DeviceInfo&) const override {
     if (kernel.valid(sm90_smem_per_block())) return Support::yes();
@@ -157,10 +131,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
     std::vector<Argument> arguments = {maps_of(kernel), Pointer{Operand::x, "const void*"},
                                        Pointer{Operand::packed}, Pointer{Operand::y, "void*"},
                                        Pointer{Operand::residual, "const void*"}};
-    LaunchPlan plan = plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
-    hold_resident(plan, 1);
-    add_any_pointer_form(plan, kernel);
-    return plan;
+    return plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
   }
   TileWork counted(const ImplicitGemmHalfSm90& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const ImplicitGemmHalfSm90& a) const override {
@@ -181,10 +152,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
         const BlockNeeds block{kernel.threads(), 0, kernel.smem_bytes()};
         if (kernel.split > 1 && kernel.tiles() * kernel.split > clustered_blocks(target, block, kernel.split))
           return;
-        TileWork work = work_of(kernel);
-        work.input_bytes = read_bytes(a);
-        const double blocks = blocks_of(kernel, device.units);
-        ranked.push_back({estimate_time(target, work, {kernel.threads(), 0, blocks, 1}).us, kernel});
+        ranked.push_back(timed(kernel, a, target, blocks_of(kernel, device.units)));
         return;
       }
     };
@@ -213,7 +181,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
           }
         }
       }
-    return best_of(std::move(ranked), kMostCandidates);
+    return best_of(std::move(ranked));
   }
 };
 

@@ -178,12 +178,11 @@ struct ImplicitGemmSm80 {
 
   // ---- Whether the kernel can be compiled without spilling, and launched with so much shared memory ----
   constexpr bool valid(long long most_smem_bytes) const {
-    const auto is_one_of = [](int value, auto... values) { return ((value == values) || ...); };
-    return is_one_of(block_n, 32, 64, 128, 256) && is_one_of(block_k, 16, 32) &&
-           is_one_of(warps_m, 1, 2, 4) && is_one_of(warps_n, 1, 2, 4, 8) && stages >= 2 &&
-           stages <= kMostStages && block_m >= 16 * warps_m && block_m <= 256 && warps_m * warps_n >= 2 &&
-           warps_m * warps_n <= 8 && block_m % (16 * warps_m) == 0 && block_n % (32 * warps_n) == 0 &&
-           sums() <= kMostSums && smem_bytes() <= most_smem_bytes;
+    const auto is_power = [](int value) { return (value & (value - 1)) == 0; };
+    return is_in_range(*this) && is_power(block_n) && is_power(block_k) && is_power(warps_m) &&
+           is_power(warps_n) && warps_m <= 4 && warps_m * warps_n >= 2 && warps_m * warps_n <= 8 &&
+           block_m % (16 * warps_m) == 0 && block_n % (32 * warps_n) == 0 && sums() <= kMostSums &&
+           smem_bytes() <= most_smem_bytes;
   }
   // Whether its numbers of terms and blocks fit: with `a` of small extents (cuda/extents.h).
   constexpr bool fits(const ConvExtents& a) const {

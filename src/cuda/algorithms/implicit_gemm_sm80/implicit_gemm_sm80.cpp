@@ -158,9 +158,8 @@ class ImplicitGemm final : public KernelAlgorithmOf<ImplicitGemmSm80> {
 
  private:
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm80(device); !support) return support;
-    if (Support support = takes_f32(a); !support) return support;
-    if (Support support = fits_extents(a); !support) return support;
+    if (Support support = first_refusal({needs_sm80(device), takes_f32(a), fits_extents(a)}); !support)
+      return support;
     if (const ImplicitGemmSm80 kernel = plain_of(a); !kernel.fits(kernel.conv))
       return Support::no(
           "its sums have too many terms, or its output is too large, to be counted in 31 bits");
@@ -170,7 +169,8 @@ class ImplicitGemm final : public KernelAlgorithmOf<ImplicitGemmSm80> {
   ImplicitGemmSm80 kernel_of(const ConvProblem& a, const Config& config) const override {
     return from_config(config, plain_of(a));
   }
-  Support offers(const ConvProblem&, const DeviceInfo&) const override { return Support::yes(); }
+  bool has_configs(const ConvProblem&, const DeviceInfo&) const override { return true; }
+  std::string why_none(const ConvProblem&, const DeviceInfo&) const override { return {}; }
   std::vector<ImplicitGemmSm80> configs(const ConvProblem& a, const DeviceInfo& device) const override {
     const Target target = target_of(device);
     std::vector<ImplicitGemmSm80> all = ranked(a, target, true);
@@ -197,7 +197,6 @@ class ImplicitGemm final : public KernelAlgorithmOf<ImplicitGemmSm80> {
     LaunchPlan plan =
         plan_of(compiled(kernel), kernel.packed(kernel.conv), device,
                 {static_cast<unsigned>(kernel.blocks(kernel.conv))}, std::move(arguments), {kernel.conv});
-    add_any_pointer_form(plan, compiled(kernel));
     plan.serves_every_problem = !kernel.specialized;
     hold_resident(plan, kernel.blocks_per_unit());
     const BlockNeeds block = {kernel.threads(), plan.most_registers, kernel.smem_bytes()};
@@ -212,27 +211,21 @@ class ImplicitGemm final : public KernelAlgorithmOf<ImplicitGemmSm80> {
   }
   // Twice the warps share the same tile along its warps' longer side.
   std::optional<StageView> stages(const ImplicitGemmSm80& typed) const override {
-    StageView view;
-    view.parameters.warps_name = "warps", view.parameters.stages_name = "stages";
-    view.parameters.stages = {2, 3, 4, 5, 6, 7, 8};
-    view.config = {typed.warps_m * typed.warps_n, typed.stages};
-    view.with = [typed](const StageConfig& wanted) {
-      ImplicitGemmSm80 other = typed;
-      other.stages = static_cast<int>(wanted.stages);
-      if (wanted.warps == 2 * typed.warps_m * typed.warps_n) {
-        const bool along_m = typed.block_m / typed.warps_m >= typed.block_n / typed.warps_n &&
-                             typed.block_m % (32 * typed.warps_m) == 0;
-        (along_m ? other.warps_m : other.warps_n) *= 2;
-      }
-      return to_config(other);
-    };
-    return view;
+    return view_of_stages(
+        {typed.warps_m * typed.warps_n, typed.stages}, 2, [typed](const StageConfig& wanted) {
+          ImplicitGemmSm80 other = typed;
+          other.stages = static_cast<int>(wanted.stages);
+          if (wanted.warps == 2 * typed.warps_m * typed.warps_n) {
+            const bool along_m = typed.block_m / typed.warps_m >= typed.block_n / typed.warps_n &&
+                                 typed.block_m % (32 * typed.warps_m) == 0;
+            (along_m ? other.warps_m : other.warps_n) *= 2;
+          }
+          return to_config(other);
+        });
   }
 
   // The configs that make sense, best estimate first: those that need no more than twice the best's.
   static std::vector<ImplicitGemmSm80> ranked(const ConvProblem& a, const Target& target, bool specialized) {
-    constexpr double kHopeless = 2;
-    constexpr std::size_t kMostCandidates = 64;
     std::vector<Ranked<ImplicitGemmSm80>> all;
     const ImplicitGemmSm80 plain = plain_of(a);
     const auto add = [&](const Shape& shape, int block_k, int stages, bool chunked) {

@@ -137,10 +137,7 @@ struct ImplicitGemmSm90 {
 
   // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {
-    if (consumers < 1 || consumers > 2 || row_blocks < 1 || row_blocks > 2 || filters < 8 || filters > 256 ||
-        channels < 16 || channels > 64 || channels % 16 != 0 || stages < 2 || stages > 8 || cluster < 1 ||
-        cluster > 2 || split < 1 || split > 8)
-      return false;
+    if (!is_in_range(*this) || channels % 16 != 0) return false;
     if (filters % (filters > 128 ? 32 : filters == 8 || filters == 24 ? 8 : 16) != 0) return false;
     if (sums() > 128) return false;
     if (ping_pong && (consumers != 2 || split > 1)) return false;

@@ -18,7 +18,7 @@
 namespace convtune::cuda {
 namespace {
 
-constexpr int kMostCandidates = 64, kMostStages = 8;
+constexpr int kMostStages = 8;
 // The share of the bytes from L2 that counts: blocks that run together want the same weights, and it was
 // faster than the table has it.
 constexpr double kL2Share = 0.75;
@@ -28,9 +28,7 @@ constexpr double kSharedBytes = 15;
 // As many blocks as stay on the device's SMs; those that share sums take one tile each.
 unsigned blocks_of(const ImplicitGemmSm90& kernel, int multiprocessors) {
   const long long all = kernel.tiles() * kernel.cluster_blocks();
-  if (kernel.split > 1) return static_cast<unsigned>(all);
-  const int whole = std::max(multiprocessors / kernel.cluster, 1) * kernel.cluster;
-  return static_cast<unsigned>(std::min<long long>(all, whole));
+  return kernel.split > 1 ? static_cast<unsigned>(all) : resident_grid(all, multiprocessors, kernel.cluster);
 }
 
 // A block's tile, or its share of one.
@@ -72,13 +70,7 @@ TileWork work_of(const ImplicitGemmSm90& a) {
     store.wavefronts += rows * a.filters / 32 + mine * a.split * 4 / kSharedBytes;
     store.waits += 8;
   }
-  if (a.ping_pong) {  // beside the other consumer's products
-    work.multiply.instructions += store.instructions;
-    work.multiply.wavefronts += store.wavefronts;
-    work.multiply.l2_bytes += store.l2_bytes;
-  } else {
-    work.store = store;
-  }
+  add_store(work, store, a.ping_pong);
   store_in_pieces(work, outputs_of(a.conv) / work.tiles, a.wide_output() ? a.tile_rows() : a.warp_pixels());
   return work;
 }
@@ -105,21 +97,12 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
 
  private:
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = needs_sm90(device); !support) return support;
     static const Abilities abilities = {.activations = all_activations(), .residual = true};
-    if (Support support = within(abilities, a); !support) return support;
-    if (a.layout != Layout::nchw) return Support::no("it is for NCHW only");
-    if (a.precision == Precision::fp32)
-      return Support::no("it multiplies in tf32, which is less than fp32 asks for");
-    if (a.groups != 1) return Support::no(fmt::format("it is for one group only, not {}", a.groups));
-    constexpr int kFewChannels = 8;
-    if (a.c < kFewChannels)
-      return Support::no(fmt::format("it is for {} input channels and more, not for {}", kFewChannels, a.c));
-    return fits_extents(a);
+    return first_refusal({needs_sm90(device), within(abilities, a), takes_layout(a, Layout::nchw),
+                          takes_tf32(a), takes_one_group(a), takes_channels_from(8, a), fits_extents(a)});
   }
-  Support offers(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (!configs(a, device).empty()) return Support::yes();
-    return Support::no("its pixels, tiles or steps are too many to be counted in 30 bits");
+  std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
+    return "its pixels, tiles or steps are too many to be counted in 30 bits";
   }
   Support takes_kernel(const ImplicitGemmSm90& kernel, const DeviceInfo&) const override {
     if (kernel.valid(sm90_smem_per_block())) return Support::yes();
@@ -133,10 +116,7 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
   LaunchPlan launch(const ImplicitGemmSm90& kernel, const DeviceInfo& device) const override {
     std::vector<Argument> arguments = kTensorArguments;
     arguments.emplace_back(Pointer{Operand::residual});
-    LaunchPlan plan = plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
-    hold_resident(plan, 1);
-    add_any_pointer_form(plan, kernel);
-    return plan;
+    return plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
   }
   TileWork counted(const ImplicitGemmSm90& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const ImplicitGemmSm90& a) const override {
@@ -159,10 +139,7 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
         const BlockNeeds block{kernel.threads(), 0, kernel.smem_bytes()};
         if (kernel.split > 1 && kernel.tiles() * kernel.split > clustered_blocks(target, block, kernel.split))
           return;
-        TileWork work = work_of(kernel);
-        work.input_bytes = read_bytes(a);
-        const double blocks = blocks_of(kernel, device.units);
-        ranked.push_back({estimate_time(target, work, {kernel.threads(), 0, blocks, 1}).us, kernel});
+        ranked.push_back(timed(kernel, a, target, blocks_of(kernel, device.units)));
         return;
       }
     };
@@ -185,7 +162,7 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
           add(kernel);
         }
       }
-    return best_of(std::move(ranked), kMostCandidates);
+    return best_of(std::move(ranked));
   }
 };
 
