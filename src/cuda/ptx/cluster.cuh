@@ -28,14 +28,9 @@ __device__ inline unsigned mapa(unsigned address, unsigned rank) {
 // With the scope of a block, as it stands: who arrives has read, and written nothing that others shall see,
 // and one of a cluster would wait for all of the SM's memory.
 __device__ inline void mbarrier_arrive_there_if(unsigned barrier, bool arrives) {
-  asm volatile(
-      "{\n"
-      ".reg .pred arrives;\n"
-      "setp.ne.b32 arrives, %1, 0;\n"
-      "@arrives mbarrier.arrive.shared::cluster.b64 _, [%0];\n"
-      "}" ::"r"(barrier),
-      "r"(static_cast<unsigned>(arrives))
-      : "memory");
+  asm volatile(CONVTUNE_IF("%1") "mbarrier.arrive.shared::cluster.b64 _, [%0];\n}" ::"r"(barrier),
+               "r"(static_cast<unsigned>(arrives))
+               : "memory");
 }
 
 __device__ inline float ld_shared_there(unsigned from) {
@@ -48,10 +43,7 @@ __device__ inline float ld_shared_there(unsigned from) {
 __device__ inline void bulk_copy_to_all_if(unsigned to, const void* from, unsigned bytes, unsigned barrier,
                                            unsigned mask, bool copies) {
   asm volatile(
-      "{\n"
-      ".reg .pred copies;\n"
-      "setp.ne.b32 copies, %5, 0;\n"
-      "@copies cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      CONVTUNE_IF("%5") "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
       "[%1], %2, [%3], %4;\n"
       "}" ::"r"(to),
       "l"(from), "r"(bytes), "r"(barrier), "h"(static_cast<unsigned short>(mask)),

@@ -2,6 +2,9 @@
 // within the statement compiles in less time than a branch around it, and leaves a warp together.
 #pragma once
 
+// The instruction that follows, only where the operand of that name is not 0; to be ended by "\n}".
+#define CONVTUNE_IF(name) "{\n.reg .pred p;\nsetp.ne.b32 p, " name ", 0;\n@p "
+
 namespace convtune::ptx {
 
 // Shared memory is addressed by 32-bit offsets in most instructions; a generic pointer there traps.
@@ -80,10 +83,9 @@ __device__ inline void st_shared(unsigned to, float value) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
 }
 __device__ inline void st_shared_if(unsigned to, unsigned value, bool stores) {
-  asm volatile(
-      "{\n.reg .pred stores;\nsetp.ne.b32 stores, %2, 0;\n@stores st.shared.b32 [%0], %1;\n}" ::"r"(to),
-      "r"(value), "r"(static_cast<unsigned>(stores))
-      : "memory");
+  asm volatile(CONVTUNE_IF("%2") "st.shared.b32 [%0], %1;\n}" ::"r"(to), "r"(value),
+               "r"(static_cast<unsigned>(stores))
+               : "memory");
 }
 __device__ inline void st_shared_v2(unsigned to, float a, float b) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a), "f"(b) : "memory");

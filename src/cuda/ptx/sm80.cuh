@@ -11,8 +11,11 @@ namespace convtune::ptx {
 // What `source_bytes` leaves of the copy's size is filled with zeros; with 0 nothing is read. Both addresses
 // must be aligned to the copy's size even then, and more source bytes than the size are undefined.
 
+// kBytes behind `from`: in the instruction, where a sum of its own would take two more.
+template <long long kBytes = 0>
 __device__ inline void cp_async_4(unsigned to, const void* from, unsigned source_bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(source_bytes)
+  asm volatile("cp.async.ca.shared.global [%0], [%1 + %3], 4, %2;" ::"r"(to), "l"(from), "r"(source_bytes),
+               "n"(kBytes)
                : "memory");
 }
 
@@ -27,38 +30,23 @@ __device__ inline void cp_async_16(unsigned to, const void* from, unsigned sourc
                : "memory");
 }
 
-// The same through L1, for what the next copies read again.
+// The same through L1, for what the next copies read again, kBytes behind `from`.
+template <long long kBytes = 0>
 __device__ inline void cp_async_16_cached(unsigned to, const void* from, unsigned source_bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(source_bytes)
+  asm volatile("cp.async.ca.shared.global [%0], [%1 + %3], 16, %2;" ::"r"(to), "l"(from), "r"(source_bytes),
+               "n"(kBytes)
                : "memory");
 }
 
 // Only where it is wanted. A condition within the statement compiles in less time than a branch around it.
 __device__ inline void cp_async_4_if(unsigned to, const void* from, unsigned source_bytes, bool wanted) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.s32 p, %3, 0;\n@p cp.async.ca.shared.global [%0], [%1], 4, %2;\n}" ::"r"(to),
-      "l"(from), "r"(source_bytes), "r"(static_cast<int>(wanted))
-      : "memory");
-}
-__device__ inline void cp_async_16_if(unsigned to, const void* from, unsigned source_bytes, bool wanted) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.s32 p, %3, 0;\n@p cp.async.cg.shared.global [%0], [%1], 16, %2;\n}" ::"r"(
-          to),
-      "l"(from), "r"(source_bytes), "r"(static_cast<int>(wanted))
-      : "memory");
-}
-
-// kBytes behind `from`: in the instruction, where a sum of its own would take two more.
-template <long long kBytes>
-__device__ inline void cp_async_4_at(unsigned to, const void* from, unsigned source_bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1 + %3], 4, %2;" ::"r"(to), "l"(from), "r"(source_bytes),
-               "n"(kBytes)
+  asm volatile(CONVTUNE_IF("%3") "cp.async.ca.shared.global [%0], [%1], 4, %2;\n}" ::"r"(to), "l"(from),
+               "r"(source_bytes), "r"(static_cast<int>(wanted))
                : "memory");
 }
-template <long long kBytes>
-__device__ inline void cp_async_16_at(unsigned to, const void* from, unsigned source_bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1 + %3], 16, %2;" ::"r"(to), "l"(from), "r"(source_bytes),
-               "n"(kBytes)
+__device__ inline void cp_async_16_if(unsigned to, const void* from, unsigned source_bytes, bool wanted) {
+  asm volatile(CONVTUNE_IF("%3") "cp.async.cg.shared.global [%0], [%1], 16, %2;\n}" ::"r"(to), "l"(from),
+               "r"(source_bytes), "r"(static_cast<int>(wanted))
                : "memory");
 }
 
@@ -114,26 +102,22 @@ __device__ inline void ld_global_v4_uncached(unsigned (&to)[4], const void* from
 // As above: the optimizer takes three times as long where each has a branch.
 
 __device__ inline void st_global_if(float* to, float value, bool wanted) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %2, 0;\n@p st.global.f32 [%0], %1;\n}" ::"l"(to), "f"(value),
+  asm volatile(CONVTUNE_IF("%2") "st.global.f32 [%0], %1;\n}" ::"l"(to), "f"(value),
                "r"(static_cast<int>(wanted))
                : "memory");
 }
 // Four in a row, kBytes behind `to`: a sum of its own would take two instructions more.
 template <int kBytes = 0>
 __device__ inline void st_global_v4_if(float* to, const float (&values)[4], bool wanted) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.s32 p, %5, 0;\n@p st.global.v4.f32 [%0 + %6], {%1, %2, %3, %4};\n}" ::"l"(
-          to),
-      "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3]), "r"(static_cast<int>(wanted)),
-      "n"(kBytes)
-      : "memory");
+  asm volatile(CONVTUNE_IF("%5") "st.global.v4.f32 [%0 + %6], {%1, %2, %3, %4};\n}" ::"l"(to), "f"(values[0]),
+               "f"(values[1]), "f"(values[2]), "f"(values[3]), "r"(static_cast<int>(wanted)), "n"(kBytes)
+               : "memory");
 }
 
 __device__ inline void st_global_v4_if(void* to, const unsigned (&values)[4], bool wanted) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.s32 p, %5, 0;\n@p st.global.v4.b32 [%0], {%1, %2, %3, %4};\n}" ::"l"(to),
-      "r"(values[0]), "r"(values[1]), "r"(values[2]), "r"(values[3]), "r"(static_cast<int>(wanted))
-      : "memory");
+  asm volatile(CONVTUNE_IF("%5") "st.global.v4.b32 [%0], {%1, %2, %3, %4};\n}" ::"l"(to), "r"(values[0]),
+               "r"(values[1]), "r"(values[2]), "r"(values[3]), "r"(static_cast<int>(wanted))
+               : "memory");
 }
 
 // ---- Matrix loads ------------------------------------------------------------------------------
@@ -169,49 +153,34 @@ __device__ inline void ldmatrix_x4_trans(unsigned (&to)[4], unsigned row_address
 // d in all of them: d[0], d[1] are row `group`, columns 2*thread, 2*thread+1; d[2], d[3] row group+8.
 // All 32 lanes must arrive: never under a branch that splits the warp.
 
+#define CONVTUNE_MMA(name, shape_and_types)                                                 \
+  __device__ inline void name(float(&d)[4], const unsigned(&a)[4], const unsigned(&b)[2]) { \
+    asm volatile("mma.sync.aligned." shape_and_types                                        \
+                 " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"         \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                           \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));       \
+  }
 // a: (row, k) = (group, thread), (group+8, thread), (group, thread+4), (group+8, thread+4).
 // b: (k, column) = (thread, group), (thread+4, group).
 // It reads the upper 19 bits and drops the rest, which truncates: round with cvt_rna_tf32 first.
-__device__ inline void mma_m16n8k8_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
+CONVTUNE_MMA(mma_m16n8k8_tf32, "m16n8k8.row.col.f32.tf32.tf32.f32")
 // Two elements a register, the lower k in the lower half. a: rows and k = (group, 2*thread), (group+8,
-// 2*thread), (group, 2*thread+8), (group+8, 2*thread+8). b: (2*thread, group), (2*thread+8, group).
-__device__ inline void mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
-// As for f16; bf16 has fp32's range, so nothing overflows that did not before.
-__device__ inline void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
+// 2*thread), (group, 2*thread+8), (group+8, 2*thread+8). b: (2*thread, group), (2*thread+8, group). bf16 has
+// fp32's range, so nothing overflows that did not before.
+CONVTUNE_MMA(mma_m16n8k16_f16, "m16n8k16.row.col.f32.f16.f16.f32")
+CONVTUNE_MMA(mma_m16n8k16_bf16, "m16n8k16.row.col.f32.bf16.bf16.f32")
+#undef CONVTUNE_MMA
 
 // Half as deep: the first two registers of the deeper one's a, and the first of its b.
-__device__ inline void mma_m16n8k8_f16(float (&d)[4], unsigned a0, unsigned a1, unsigned b) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(b));
-}
-__device__ inline void mma_m16n8k8_bf16(float (&d)[4], unsigned a0, unsigned a1, unsigned b) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(b));
-}
+#define CONVTUNE_MMA(name, shape_and_types)                                                                 \
+  __device__ inline void name(float(&d)[4], unsigned a0, unsigned a1, unsigned b) {                         \
+    asm volatile("mma.sync.aligned." shape_and_types " {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                           \
+                 : "r"(a0), "r"(a1), "r"(b));                                                               \
+  }
+CONVTUNE_MMA(mma_m16n8k8_f16, "m16n8k8.row.col.f32.f16.f16.f32")
+CONVTUNE_MMA(mma_m16n8k8_bf16, "m16n8k8.row.col.f32.bf16.bf16.f32")
+#undef CONVTUNE_MMA
 
 // ---- Two halves at once ------------------------------------------------------------------------
 

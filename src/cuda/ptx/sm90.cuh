@@ -43,14 +43,9 @@ __device__ inline void cp_async_mbarrier_arrive(unsigned barrier) {
 
 // Without a branch, which matrix products that are under way do not like.
 __device__ inline void mbarrier_arrive_if(unsigned barrier, bool arrives) {
-  asm volatile(
-      "{\n"
-      ".reg .pred arrives;\n"
-      "setp.ne.b32 arrives, %1, 0;\n"
-      "@arrives mbarrier.arrive.shared::cta.b64 _, [%0];\n"
-      "}" ::"r"(barrier),
-      "r"(static_cast<unsigned>(arrives))
-      : "memory");
+  asm volatile(CONVTUNE_IF("%1") "mbarrier.arrive.shared::cta.b64 _, [%0];\n}" ::"r"(barrier),
+               "r"(static_cast<unsigned>(arrives))
+               : "memory");
 }
 
 // An arrival; the phase also waits for so many bytes of bulk copies. These and the copies below come with
@@ -62,14 +57,9 @@ __device__ inline void mbarrier_arrive_expect(unsigned barrier, unsigned bytes) 
 }
 
 __device__ inline void mbarrier_arrive_expect_if(unsigned barrier, unsigned bytes, bool arrives) {
-  asm volatile(
-      "{\n"
-      ".reg .pred arrives;\n"
-      "setp.ne.b32 arrives, %2, 0;\n"
-      "@arrives mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n"
-      "}" ::"r"(barrier),
-      "r"(bytes), "r"(static_cast<unsigned>(arrives))
-      : "memory");
+  asm volatile(CONVTUNE_IF("%2") "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n}" ::"r"(barrier),
+               "r"(bytes), "r"(static_cast<unsigned>(arrives))
+               : "memory");
 }
 
 // ---- Bulk copies -------------------------------------------------------------------------------
@@ -85,11 +75,9 @@ __device__ inline void bulk_copy_to_shared(unsigned to, const void* from, unsign
 __device__ inline void bulk_copy_to_shared_if(unsigned to, const void* from, unsigned bytes, unsigned barrier,
                                               bool copies) {
   asm volatile(
-      "{\n"
-      ".reg .pred copies;\n"
-      "setp.ne.b32 copies, %4, 0;\n"
-      "@copies cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n"
-      "}" ::"r"(to),
+      CONVTUNE_IF(
+          "%4") "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+                "[%3];\n}" ::"r"(to),
       "l"(from), "r"(bytes), "r"(barrier), "r"(static_cast<unsigned>(copies))
       : "memory");
 }
@@ -98,14 +86,9 @@ __device__ inline void bulk_copy_to_shared_if(unsigned to, const void* from, uns
 __device__ inline void prefetch_l2_if(const void* from, unsigned bytes, bool fetches) {
   const unsigned long long begin = reinterpret_cast<unsigned long long>(from) & ~15ull;
   const unsigned long long end = (reinterpret_cast<unsigned long long>(from) + bytes + 15) & ~15ull;
-  asm volatile(
-      "{\n"
-      ".reg .pred fetches;\n"
-      "setp.ne.b32 fetches, %2, 0;\n"
-      "@fetches cp.async.bulk.prefetch.L2.global [%0], %1;\n"
-      "}" ::"l"(begin),
-      "r"(static_cast<unsigned>(end - begin)), "r"(static_cast<unsigned>(fetches))
-      : "memory");
+  asm volatile(CONVTUNE_IF("%2") "cp.async.bulk.prefetch.L2.global [%0], %1;\n}" ::"l"(begin),
+               "r"(static_cast<unsigned>(end - begin)), "r"(static_cast<unsigned>(fetches))
+               : "memory");
 }
 
 // What was written to shared memory before needs fence_proxy_async() by its writers.
@@ -144,11 +127,9 @@ struct alignas(64) TensorMap {
 __device__ inline void store_box_if(const TensorMap* map, int x0, int x1, int x2, unsigned from,
                                     bool stores) {
   asm volatile(
-      "{\n"
-      ".reg .pred stores;\n"
-      "setp.ne.b32 stores, %5, 0;\n"
-      "@stores cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];\n"
-      "}" ::"l"(map),
+      CONVTUNE_IF(
+          "%5") "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];\n}" ::
+          "l"(map),
       "r"(x0), "r"(x1), "r"(x2), "r"(from), "r"(static_cast<unsigned>(stores))
       : "memory");
 }
@@ -157,11 +138,7 @@ __device__ inline void store_box_if(const TensorMap* map, int x0, int x1, int x2
 __device__ inline void store_box_if(const TensorMap* map, int x0, int x1, int x2, int x3, int x4,
                                     unsigned from, bool stores) {
   asm volatile(
-      "{\n"
-      ".reg .pred stores;\n"
-      "setp.ne.b32 stores, %7, 0;\n"
-      "@stores cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];\n"
-      "}" ::"l"(map),
+      CONVTUNE_IF("%7") "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];\n}" ::"l"(map),
       "r"(x0), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(from), "r"(static_cast<unsigned>(stores))
       : "memory");
 }
@@ -170,10 +147,7 @@ __device__ inline void store_box_if(const TensorMap* map, int x0, int x1, int x2
 __device__ inline void load_box_if(unsigned to, const TensorMap* map, int x0, int x1, int x2, int x3, int x4,
                                    unsigned barrier, bool loads) {
   asm volatile(
-      "{\n"
-      ".reg .pred loads;\n"
-      "setp.ne.b32 loads, %8, 0;\n"
-      "@loads cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+      CONVTUNE_IF("%8") "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
       "[%1, {%2, %3, %4, %5, %6}], [%7];\n"
       "}" ::"r"(to),
       "l"(map), "r"(x0), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(barrier), "r"(static_cast<unsigned>(loads))
@@ -184,11 +158,8 @@ __device__ inline void load_box_if(unsigned to, const TensorMap* map, int x0, in
 __device__ inline void prefetch_box_if(const TensorMap* map, int x0, int x1, int x2, int x3, int x4,
                                        bool fetches) {
   asm volatile(
-      "{\n"
-      ".reg .pred fetches;\n"
-      "setp.ne.b32 fetches, %6, 0;\n"
-      "@fetches cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];\n"
-      "}" ::"l"(map),
+      CONVTUNE_IF(
+          "%6") "cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];\n}" ::"l"(map),
       "r"(x0), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(static_cast<unsigned>(fetches))
       : "memory");
 }
@@ -197,10 +168,7 @@ __device__ inline void prefetch_box_if(const TensorMap* map, int x0, int x1, int
 __device__ inline void load_rows_if(unsigned to, const TensorMap* map, int x0, int x1, unsigned barrier,
                                     bool loads) {
   asm volatile(
-      "{\n"
-      ".reg .pred loads;\n"
-      "setp.ne.b32 loads, %5, 0;\n"
-      "@loads cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+      CONVTUNE_IF("%5") "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
       "[%1, {%2, %3}], [%4];\n"
       "}" ::"r"(to),
       "l"(map), "r"(x0), "r"(x1), "r"(barrier), "r"(static_cast<unsigned>(loads))
@@ -213,10 +181,7 @@ __device__ inline void load_rows_if(unsigned to, const TensorMap* map, int x0, i
 __device__ inline void load_pixels_if(unsigned to, const TensorMap* map, int channel, int column, int row,
                                       int image, int columns_on, int rows_on, unsigned barrier, bool loads) {
   asm volatile(
-      "{\n"
-      ".reg .pred loads;\n"
-      "setp.ne.b32 loads, %9, 0;\n"
-      "@loads cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], "
+      CONVTUNE_IF("%9") "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], "
       "[%1, {%2, %3, %4, %5}], [%8], {%6, %7};\n"
       "}" ::"r"(to),
       "l"(map), "r"(channel), "r"(column), "r"(row), "r"(image), "h"(static_cast<unsigned short>(columns_on)),

@@ -108,7 +108,47 @@ struct WgmmaTf32;
 #define CONVTUNE_SUMS_124 CONVTUNE_SUMS_120, CONVTUNE_FOUR(120)
 #define CONVTUNE_SUMS_128 CONVTUNE_SUMS_124, CONVTUNE_FOUR(124)
 
-#define CONVTUNE_WGMMA(columns, count, a_name, b_name, adds_name)                                          \
+// f(columns, sums of a thread, names of the operands behind those sums), for what half precision has too in
+// all forms, what TF32 has with `a` in registers besides, what half precision has in shared memory besides,
+// and the rest.
+#define CONVTUNE_WIDTHS(f)                                                                                   \
+  f(8, 4, "%4", "%5", "%6", "%7", "%8", "%9", "%10") f(16, 8, "%8", "%9", "%10", "%11", "%12", "%13", "%14") \
+      f(24, 12, "%12", "%13", "%14", "%15", "%16", "%17", "%18")                                             \
+          f(32, 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")                                         \
+              f(48, 24, "%24", "%25", "%26", "%27", "%28", "%29", "%30")                                     \
+                  f(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")                                 \
+                      f(80, 40, "%40", "%41", "%42", "%43", "%44", "%45", "%46")                             \
+                          f(96, 48, "%48", "%49", "%50", "%51", "%52", "%53", "%54")                         \
+                              f(112, 56, "%56", "%57", "%58", "%59", "%60", "%61", "%62")                    \
+                                  f(128, 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
+#define CONVTUNE_WIDER(f)                                                     \
+  f(160, 80, "%80", "%81", "%82", "%83", "%84", "%85", "%86")                 \
+      f(192, 96, "%96", "%97", "%98", "%99", "%100", "%101", "%102")          \
+          f(224, 112, "%112", "%113", "%114", "%115", "%116", "%117", "%118") \
+              f(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
+#define CONVTUNE_BETWEEN(f)                                                   \
+  f(144, 72, "%72", "%73", "%74", "%75", "%76", "%77", "%78")                 \
+      f(176, 88, "%88", "%89", "%90", "%91", "%92", "%93", "%94")             \
+          f(208, 104, "%104", "%105", "%106", "%107", "%108", "%109", "%110") \
+              f(240, 120, "%120", "%121", "%122", "%123", "%124", "%125", "%126")
+#define CONVTUNE_OTHERS(f)                                                                                   \
+  f(40, 20, "%20", "%21", "%22", "%23", "%24", "%25", "%26")                                                 \
+      f(56, 28, "%28", "%29", "%30", "%31", "%32", "%33", "%34")                                             \
+          f(72, 36, "%36", "%37", "%38", "%39", "%40", "%41", "%42")                                         \
+              f(88, 44, "%44", "%45", "%46", "%47", "%48", "%49", "%50")                                     \
+                  f(104, 52, "%52", "%53", "%54", "%55", "%56", "%57", "%58")                                \
+                      f(120, 60, "%60", "%61", "%62", "%63", "%64", "%65", "%66")                            \
+                          f(136, 68, "%68", "%69", "%70", "%71", "%72", "%73", "%74") f(                     \
+                              152, 76, "%76", "%77", "%78", "%79", "%80", "%81", "%82")                      \
+                              f(168, 84, "%84", "%85", "%86", "%87", "%88", "%89", "%90") f(                 \
+                                  184, 92, "%92", "%93", "%94", "%95", "%96", "%97", "%98")                  \
+                                  f(200, 100, "%100", "%101", "%102", "%103", "%104", "%105", "%106") f(     \
+                                      216, 108, "%108", "%109", "%110", "%111", "%112", "%113", "%114")      \
+                                      f(232, 116, "%116", "%117", "%118", "%119", "%120", "%121", "%122") f( \
+                                          248, 124, "%124", "%125", "%126", "%127", "%128", "%129", "%130")
+#define CONVTUNE_ALL_WIDTHS(f) CONVTUNE_WIDTHS(f) CONVTUNE_WIDER(f) CONVTUNE_BETWEEN(f) CONVTUNE_OTHERS(f)
+
+#define CONVTUNE_WGMMA(columns, count, a_name, b_name, adds_name, ...)                                     \
   template <>                                                                                              \
   struct WgmmaTf32<columns> {                                                                              \
     __device__ static void multiply(float (&sums)[count], unsigned long long a, unsigned long long b,      \
@@ -121,38 +161,7 @@ struct WgmmaTf32;
                    : "l"(a), "l"(b), "r"(static_cast<unsigned>(adds)));                                    \
     }                                                                                                      \
   };
-CONVTUNE_WGMMA(8, 4, "%4", "%5", "%6")
-CONVTUNE_WGMMA(16, 8, "%8", "%9", "%10")
-CONVTUNE_WGMMA(24, 12, "%12", "%13", "%14")
-CONVTUNE_WGMMA(32, 16, "%16", "%17", "%18")
-CONVTUNE_WGMMA(40, 20, "%20", "%21", "%22")
-CONVTUNE_WGMMA(48, 24, "%24", "%25", "%26")
-CONVTUNE_WGMMA(56, 28, "%28", "%29", "%30")
-CONVTUNE_WGMMA(64, 32, "%32", "%33", "%34")
-CONVTUNE_WGMMA(72, 36, "%36", "%37", "%38")
-CONVTUNE_WGMMA(80, 40, "%40", "%41", "%42")
-CONVTUNE_WGMMA(88, 44, "%44", "%45", "%46")
-CONVTUNE_WGMMA(96, 48, "%48", "%49", "%50")
-CONVTUNE_WGMMA(104, 52, "%52", "%53", "%54")
-CONVTUNE_WGMMA(112, 56, "%56", "%57", "%58")
-CONVTUNE_WGMMA(120, 60, "%60", "%61", "%62")
-CONVTUNE_WGMMA(128, 64, "%64", "%65", "%66")
-CONVTUNE_WGMMA(136, 68, "%68", "%69", "%70")
-CONVTUNE_WGMMA(144, 72, "%72", "%73", "%74")
-CONVTUNE_WGMMA(152, 76, "%76", "%77", "%78")
-CONVTUNE_WGMMA(160, 80, "%80", "%81", "%82")
-CONVTUNE_WGMMA(168, 84, "%84", "%85", "%86")
-CONVTUNE_WGMMA(176, 88, "%88", "%89", "%90")
-CONVTUNE_WGMMA(184, 92, "%92", "%93", "%94")
-CONVTUNE_WGMMA(192, 96, "%96", "%97", "%98")
-CONVTUNE_WGMMA(200, 100, "%100", "%101", "%102")
-CONVTUNE_WGMMA(208, 104, "%104", "%105", "%106")
-CONVTUNE_WGMMA(216, 108, "%108", "%109", "%110")
-CONVTUNE_WGMMA(224, 112, "%112", "%113", "%114")
-CONVTUNE_WGMMA(232, 116, "%116", "%117", "%118")
-CONVTUNE_WGMMA(240, 120, "%120", "%121", "%122")
-CONVTUNE_WGMMA(248, 124, "%124", "%125", "%126")
-CONVTUNE_WGMMA(256, 128, "%128", "%129", "%130")
+CONVTUNE_ALL_WIDTHS(CONVTUNE_WGMMA)
 #undef CONVTUNE_WGMMA
 
 // Three products one after the other in one statement, which compiles faster. (wgmma_three.cuh: their
@@ -187,7 +196,7 @@ CONVTUNE_THREE_WGMMA_ANYWHERE(96, 48, "%48", "%49", "%50", "%51", "%52", "%53", 
 template <int N>
 struct WgmmaTf32Registers;
 
-#define CONVTUNE_WGMMA_REGISTERS(columns, count, a0, a1, a2, a3, b_name, adds_name)                         \
+#define CONVTUNE_WGMMA_REGISTERS(columns, count, a0, a1, a2, a3, b_name, adds_name, ...)                    \
   template <>                                                                                               \
   struct WgmmaTf32Registers<columns> {                                                                      \
     __device__ static void multiply(float (&sums)[count], const unsigned (&a)[4], unsigned long long b,     \
@@ -200,20 +209,8 @@ struct WgmmaTf32Registers;
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<unsigned>(adds))); \
     }                                                                                                       \
   };
-CONVTUNE_WGMMA_REGISTERS(8, 4, "%4", "%5", "%6", "%7", "%8", "%9")
-CONVTUNE_WGMMA_REGISTERS(16, 8, "%8", "%9", "%10", "%11", "%12", "%13")
-CONVTUNE_WGMMA_REGISTERS(24, 12, "%12", "%13", "%14", "%15", "%16", "%17")
-CONVTUNE_WGMMA_REGISTERS(32, 16, "%16", "%17", "%18", "%19", "%20", "%21")
-CONVTUNE_WGMMA_REGISTERS(48, 24, "%24", "%25", "%26", "%27", "%28", "%29")
-CONVTUNE_WGMMA_REGISTERS(64, 32, "%32", "%33", "%34", "%35", "%36", "%37")
-CONVTUNE_WGMMA_REGISTERS(80, 40, "%40", "%41", "%42", "%43", "%44", "%45")
-CONVTUNE_WGMMA_REGISTERS(96, 48, "%48", "%49", "%50", "%51", "%52", "%53")
-CONVTUNE_WGMMA_REGISTERS(112, 56, "%56", "%57", "%58", "%59", "%60", "%61")
-CONVTUNE_WGMMA_REGISTERS(128, 64, "%64", "%65", "%66", "%67", "%68", "%69")
-CONVTUNE_WGMMA_REGISTERS(160, 80, "%80", "%81", "%82", "%83", "%84", "%85")
-CONVTUNE_WGMMA_REGISTERS(192, 96, "%96", "%97", "%98", "%99", "%100", "%101")
-CONVTUNE_WGMMA_REGISTERS(224, 112, "%112", "%113", "%114", "%115", "%116", "%117")
-CONVTUNE_WGMMA_REGISTERS(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
+CONVTUNE_WIDTHS(CONVTUNE_WGMMA_REGISTERS)
+CONVTUNE_WIDER(CONVTUNE_WGMMA_REGISTERS)
 #undef CONVTUNE_WGMMA_REGISTERS
 
 }  // namespace convtune::ptx

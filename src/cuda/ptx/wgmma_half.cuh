@@ -26,19 +26,10 @@ struct WgmmaHalfRegisters;
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<unsigned>(adds))); \
     }                                                                                                       \
   };
-#define CONVTUNE_WGMMA_HALVES(columns, count, a0, a1, a2, a3, b_name, adds_name)       \
+#define CONVTUNE_WGMMA_HALVES(columns, count, a0, a1, a2, a3, b_name, adds_name, ...)  \
   CONVTUNE_WGMMA_HALF(true, "bf16", columns, count, a0, a1, a2, a3, b_name, adds_name) \
   CONVTUNE_WGMMA_HALF(false, "f16", columns, count, a0, a1, a2, a3, b_name, adds_name)
-CONVTUNE_WGMMA_HALVES(8, 4, "%4", "%5", "%6", "%7", "%8", "%9")
-CONVTUNE_WGMMA_HALVES(16, 8, "%8", "%9", "%10", "%11", "%12", "%13")
-CONVTUNE_WGMMA_HALVES(24, 12, "%12", "%13", "%14", "%15", "%16", "%17")
-CONVTUNE_WGMMA_HALVES(32, 16, "%16", "%17", "%18", "%19", "%20", "%21")
-CONVTUNE_WGMMA_HALVES(48, 24, "%24", "%25", "%26", "%27", "%28", "%29")
-CONVTUNE_WGMMA_HALVES(64, 32, "%32", "%33", "%34", "%35", "%36", "%37")
-CONVTUNE_WGMMA_HALVES(80, 40, "%40", "%41", "%42", "%43", "%44", "%45")
-CONVTUNE_WGMMA_HALVES(96, 48, "%48", "%49", "%50", "%51", "%52", "%53")
-CONVTUNE_WGMMA_HALVES(112, 56, "%56", "%57", "%58", "%59", "%60", "%61")
-CONVTUNE_WGMMA_HALVES(128, 64, "%64", "%65", "%66", "%67", "%68", "%69")
+CONVTUNE_WIDTHS(CONVTUNE_WGMMA_HALVES)
 #undef CONVTUNE_WGMMA_HALVES
 #undef CONVTUNE_WGMMA_HALF
 

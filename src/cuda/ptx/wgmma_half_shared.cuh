@@ -35,27 +35,12 @@ struct WgmmaHalfShared;
                    : "l"(a), "l"(b), "r"(static_cast<unsigned>(adds)), "n"(static_cast<int>(kRowsOfN)));    \
     }                                                                                                       \
   };
-#define CONVTUNE_WGMMA_HALVES(columns, count, a_name, b_name, adds_name, rows_name)       \
+#define CONVTUNE_WGMMA_HALVES(columns, count, a_name, b_name, adds_name, rows_name, ...)  \
   CONVTUNE_WGMMA_HALF(true, "bf16", columns, count, a_name, b_name, adds_name, rows_name) \
   CONVTUNE_WGMMA_HALF(false, "f16", columns, count, a_name, b_name, adds_name, rows_name)
-CONVTUNE_WGMMA_HALVES(8, 4, "%4", "%5", "%6", "%7")
-CONVTUNE_WGMMA_HALVES(16, 8, "%8", "%9", "%10", "%11")
-CONVTUNE_WGMMA_HALVES(24, 12, "%12", "%13", "%14", "%15")
-CONVTUNE_WGMMA_HALVES(32, 16, "%16", "%17", "%18", "%19")
-CONVTUNE_WGMMA_HALVES(48, 24, "%24", "%25", "%26", "%27")
-CONVTUNE_WGMMA_HALVES(64, 32, "%32", "%33", "%34", "%35")
-CONVTUNE_WGMMA_HALVES(80, 40, "%40", "%41", "%42", "%43")
-CONVTUNE_WGMMA_HALVES(96, 48, "%48", "%49", "%50", "%51")
-CONVTUNE_WGMMA_HALVES(112, 56, "%56", "%57", "%58", "%59")
-CONVTUNE_WGMMA_HALVES(128, 64, "%64", "%65", "%66", "%67")
-CONVTUNE_WGMMA_HALVES(144, 72, "%72", "%73", "%74", "%75")
-CONVTUNE_WGMMA_HALVES(160, 80, "%80", "%81", "%82", "%83")
-CONVTUNE_WGMMA_HALVES(176, 88, "%88", "%89", "%90", "%91")
-CONVTUNE_WGMMA_HALVES(192, 96, "%96", "%97", "%98", "%99")
-CONVTUNE_WGMMA_HALVES(208, 104, "%104", "%105", "%106", "%107")
-CONVTUNE_WGMMA_HALVES(224, 112, "%112", "%113", "%114", "%115")
-CONVTUNE_WGMMA_HALVES(240, 120, "%120", "%121", "%122", "%123")
-CONVTUNE_WGMMA_HALVES(256, 128, "%128", "%129", "%130", "%131")
+CONVTUNE_WIDTHS(CONVTUNE_WGMMA_HALVES)
+CONVTUNE_WIDER(CONVTUNE_WGMMA_HALVES)
+CONVTUNE_BETWEEN(CONVTUNE_WGMMA_HALVES)
 #undef CONVTUNE_WGMMA_HALVES
 #undef CONVTUNE_WGMMA_HALF
 

@@ -142,7 +142,7 @@ class Loader {
     for_constants<0, ceil_div(kPieces, kThreads)>([&](auto i) {
       constexpr int kPiece = i.value * kThreads;
       if (kPiece + kThreads <= kPieces || threadIdx.x < kPieces - kPiece)
-        ptx::cp_async_16_at<16 * kPiece>(ring_ + at + 16 * kPiece, weights_, 16);
+        ptx::cp_async_16_cached<16 * kPiece>(ring_ + at + 16 * kPiece, weights_, 16);
     });
     weights_ += config.weight_words();
     if constexpr (!config.chunked && config.conv.nhwc)
