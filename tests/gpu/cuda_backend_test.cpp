@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <iostream>
 #include <numeric>
+#include <set>
 #include <thread>
 
 #include "base/library.h"
@@ -16,6 +17,7 @@
 #include "cuda/compile/compile_all.h"
 #include "cuda/cudnn/cudnn.h"
 #include "cuda/device/driver.h"
+#include "cuda/device/workspace.h"
 #include "cuda/launch/kernel.h"
 #include "cuda/launch/kernel_algorithm.h"
 #include "plan/algorithms.h"
@@ -163,6 +165,29 @@ TEST_F(CudaBackendTest, SharedMemoryBeyondTheUsualLimit) {
   EXPECT_GE(kernel.blocks_per_unit(256, kBytes), 1);
   EXPECT_GT(kernel.blocks_per_unit(256, 1024), kernel.blocks_per_unit(256, kBytes));
   EXPECT_THROW(load("reverse", 4 << 20), Error);
+}
+
+// Graphs may be replayed beside each other: what one capture was given, another is not.
+TEST_F(CudaBackendTest, EveryCaptureHasAWorkspaceOfItsOwn) {
+  const Library library = Library::open({"the NVIDIA driver", nullptr, {"libcuda.so.1"}, {}, false});
+  CUresult (*begin)(CUstream, int mode), (*end)(CUstream, void** graph);
+  library.bind(begin, "cuStreamBeginCapture_v2"), library.bind(end, "cuStreamEndCapture");
+  const DeviceScope scope(info_.device.index);
+  CUstream stream = nullptr;
+  ASSERT_EQ(driver().cuStreamCreate(&stream, 1), 0);
+  Workspace workspace(info_.device.index);
+  constexpr std::size_t kBytes = 4096;
+  std::set<void*> seen = {workspace.at_least(kBytes, stream).memory};
+  for (int capture = 0; capture < 3; ++capture) {
+    ASSERT_EQ(begin(stream, 0), 0);  // CU_STREAM_CAPTURE_MODE_GLOBAL, the strictest
+    void* const first = workspace.at_least(kBytes, stream).memory;
+    EXPECT_EQ(workspace.at_least(kBytes, stream).memory, first);
+    EXPECT_TRUE(seen.insert(first).second) << "capture " << capture << " has memory of another";
+    void* graph = nullptr;
+    ASSERT_EQ(end(stream, &graph), 0);
+  }
+  EXPECT_EQ(seen.count(workspace.at_least(kBytes, stream).memory), 1u);
+  driver().cuStreamDestroy(stream);
 }
 
 TEST_F(CudaBackendTest, AKernelForAnyPointerComesAtItsFirstNeedEvenInACapture) {

@@ -66,7 +66,7 @@ std::string bind_all(Driver& driver, GetProcAddress* get) {
   bind(driver.cuStreamCreate, "cuStreamCreate");
   bind(driver.cuStreamDestroy, "cuStreamDestroy");
   bind(driver.cuStreamSynchronize, "cuStreamSynchronize");
-  bind(driver.cuStreamIsCapturing, "cuStreamIsCapturing");
+  bind(driver.cuStreamGetCaptureInfo, "cuStreamGetCaptureInfo");
   bind(driver.cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode");
   bind(driver.cuEventCreate, "cuEventCreate");
   bind(driver.cuEventDestroy, "cuEventDestroy");

@@ -66,7 +66,9 @@ struct Driver {
   CUresult (*cuStreamCreate)(CUstream*, unsigned flags);
   CUresult (*cuStreamDestroy)(CUstream);
   CUresult (*cuStreamSynchronize)(CUstream);
-  CUresult (*cuStreamIsCapturing)(CUstream, int* status);
+  // Of CUDA 11.3 to 12.2: the last three, which may be null, are the graph and what it waits for.
+  CUresult (*cuStreamGetCaptureInfo)(CUstream, int* status, std::uint64_t* id, void* graph,
+                                     const void* dependencies, std::size_t* count);
   CUresult (*cuThreadExchangeStreamCaptureMode)(int* mode);
   CUresult (*cuEventCreate)(CUevent*, unsigned flags);
   CUresult (*cuEventDestroy)(CUevent);

@@ -2,7 +2,8 @@
 // become too small goes when the last of its plans runs again.
 #include "cuda/device/workspace.h"
 
-#include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "cuda/device/driver.h"
@@ -11,9 +12,13 @@
 namespace convtune::cuda {
 namespace {
 
-bool is_captured(Stream stream) {
+// The number of the capture that the stream is part of, which none of the process has twice.
+std::optional<std::uint64_t> capture_of(Stream stream) {
   int status = 0;
-  return driver().cuStreamIsCapturing(static_cast<CUstream>(stream), &status) == 0 && status != 0;
+  std::uint64_t id = 0;
+  const CUresult result =
+      driver().cuStreamGetCaptureInfo(static_cast<CUstream>(stream), &status, &id, nullptr, nullptr, nullptr);
+  return result == 0 && status != 0 ? std::optional(id) : std::nullopt;
 }
 
 struct Registry {
@@ -29,20 +34,15 @@ Registry& registry(int device) {
 
 }  // namespace
 
-Workspace::Block Workspace::allocate(std::size_t bytes) const {
-  return {cuda::allocate(device_, bytes), bytes};
-}
-
 Workspace::Hold Workspace::at_least(std::size_t bytes, Stream stream) {
   if (bytes == 0) return {};
   Registry& all = registry(device_);
   std::unique_lock lock(all.mutex);
   const BesideCapture beside;  // of this stream or of another: a graph has no part in what memory there is
-  if (is_captured(stream)) {
-    const auto fits = [&](const auto& one) { return one.first == stream && one.second.bytes >= bytes; };
-    auto own = std::find_if(captured_.begin(), captured_.end(), fits);
-    if (own == captured_.end()) own = captured_.insert(own, {stream, allocate(bytes)});
-    return {own->second.memory.get(), std::move(lock)};
+  if (const std::optional<std::uint64_t> capture = capture_of(stream)) {
+    std::shared_ptr<void>& own = captured_[{*capture, stream, bytes}];
+    if (!own) own = allocate(device_, bytes);
+    return {own.get(), std::move(lock)};
   }
   std::weak_ptr<const Block>& known = all.blocks[stream];
   std::shared_ptr<const Block>& held = shared_[stream];
@@ -50,7 +50,7 @@ Workspace::Hold Workspace::at_least(std::size_t bytes, Stream stream) {
     held = std::move(block);
   } else {
     held.reset();  // before its successor is allocated, where it is this plan's alone
-    held = std::make_shared<const Block>(allocate(bytes));
+    held = std::make_shared<const Block>(Block{allocate(device_, bytes), bytes});
     known = held;
   }
   return {held->memory.get(), std::move(lock)};

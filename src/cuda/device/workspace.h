@@ -4,10 +4,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <vector>
+#include <tuple>
 
 #include "convtune/tensor.h"
 
@@ -25,9 +26,9 @@ class Workspace {
     std::unique_lock<std::mutex> lock;
   };
   // So many bytes at a multiple of 256; nothing where none are asked for. Where the stream is being captured
-  // they are this plan's own while it lives: the graph may be replayed beside whatever runs then, but for
-  // other graphs with this plan that were captured from the same stream, which have the same. The device must
-  // be current. Throws Error{unsupported} where memory is short.
+  // they are this plan's and this capture's own while the plan lives: the graph may be replayed beside
+  // whatever runs then, but for itself. The device must be current. Throws Error{unsupported} where memory is
+  // short.
   Hold at_least(std::size_t bytes, Stream stream);
 
   struct Block {
@@ -36,11 +37,10 @@ class Workspace {
   };
 
  private:
-  Block allocate(std::size_t bytes) const;
-
   const int device_;
   std::map<Stream, std::shared_ptr<const Block>> shared_;  // what work that is still queued may use
-  std::vector<std::pair<Stream, Block>> captured_;
+  // By capture, stream and bytes: branches of one graph may run beside each other.
+  std::map<std::tuple<std::uint64_t, Stream, std::size_t>, std::shared_ptr<void>> captured_;
 };
 
 }  // namespace convtune::cuda
