@@ -9,12 +9,11 @@
 
 #include <hwy/cache_control.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 
 #include "cpu/bounds.h"
-#include "cpu/vectors-inl.h"
+#include "cpu/elements-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
@@ -39,45 +38,33 @@ HWY_INLINE void activate_tile(SizedVector (&values)[rows][vectors], Bounds bound
   }
 }
 
-HWY_INLINE bool begins_vector(const float* y) {
-  return reinterpret_cast<std::uintptr_t>(y) % (kLanes * sizeof(float)) == 0;
+template <class T>
+HWY_INLINE bool begins_vector(const T* y) {
+  return reinterpret_cast<std::uintptr_t>(y) % (kLanes * sizeof(T)) == 0;
 }
 
-// Lanes [skip, count) of a vector. A masked store touches no neighbour, which another thread may be writing.
-HWY_INLINE void store_lanes(Floats d, Vector v, float* y, std::int64_t skip, std::int64_t count) {
-  count = std::min<std::int64_t>(count, kLanes);
-  if constexpr (kMaskedStores) {
-    const auto first = [&](std::int64_t lanes) { return hn::FirstN(d, static_cast<std::size_t>(lanes)); };
-    hn::BlendedStore(v, hn::AndNot(first(skip), first(count)), d, y);
-  } else {
-    HWY_ALIGN float lanes[kLanes];
-    hn::Store(v, d, lanes);
-    for (std::int64_t i = skip; i < count; ++i) y[i] = lanes[i];
-  }
-}
-
-// Where a register tile goes: positions [skip, count) of its first `rows` rows, which lie y_step floats
+// Where a register tile goes: positions [skip, count) of its first `rows` rows, which lie y_step elements
 // apart; skip is less than a vector. `stream`: whole, aligned vectors go past the caches.
+template <class T>
 struct TilePlace {
-  float* y;
+  T* y;
   std::int64_t y_step, rows, skip, count;
   bool stream;
 };
 
-template <int rows, int vectors>
-HWY_INLINE void store_tile(const SizedVector (&values)[rows][vectors], const TilePlace& to) {
-  const Floats d;
+template <int rows, int vectors, class T>
+HWY_INLINE void store_tile(const SizedVector (&values)[rows][vectors], const TilePlace<T>& to) {
   if (to.rows >= rows && to.skip == 0 && to.count >= vectors * kLanes) {
     const bool stream = to.stream && begins_vector(to.y) && to.y_step % kLanes == 0;
     CONVTUNE_UNROLL
     for (int i = 0; i < rows; ++i) {
       CONVTUNE_UNROLL
       for (int v = 0; v < vectors; ++v) {
-        float* const y = to.y + i * to.y_step + v * kLanes;
+        T* const y = to.y + i * to.y_step + v * kLanes;
         if (stream)
-          hn::Stream(values[i][v], d, y);
+          store_past_caches(values[i][v], y);
         else
-          hn::StoreU(values[i][v], d, y);
+          store(values[i][v], y);
       }
     }
     return;
@@ -90,13 +77,13 @@ HWY_INLINE void store_tile(const SizedVector (&values)[rows][vectors], const Til
     CONVTUNE_UNROLL
     for (int i = 0; i < rows; ++i) {
       if (i >= to.rows) break;
-      float* const y = to.y + i * to.y_step + v * kLanes;
+      T* const y = to.y + i * to.y_step + v * kLanes;
       if (whole && to.stream && begins_vector(y))
-        hn::Stream(values[i][v], d, y);
+        store_past_caches(values[i][v], y);
       else if (whole)
-        hn::StoreU(values[i][v], d, y);
+        store(values[i][v], y);
       else
-        store_lanes(d, values[i][v], y, skip, count);
+        store_lanes(values[i][v], y, skip, count);
     }
   }
 }

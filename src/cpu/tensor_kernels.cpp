@@ -12,7 +12,7 @@
 #define HWY_TARGET_INCLUDE "cpu/tensor_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
-#include "cpu/vectors-inl.h"
+#include "cpu/elements-inl.h"
 // After highway.h.
 #include <hwy/contrib/math/math-inl.h>
 
@@ -21,26 +21,14 @@ HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
-using Ints = hn::RebindToSigned<Floats>;
-using Bits = hn::RebindToUnsigned<Floats>;
-using Halves = hn::Rebind<std::uint16_t, Floats>;
-using BitVector = hn::Vec<Bits>;
-
 // ---- Element types ----
-
-HWY_INLINE Vector from_bf16(BitVector bits) {
-  return hn::BitCast(Floats(), hn::ShiftLeft<16>(bits));
-}
 
 // Nearest, ties to even; a NaN stays one.
 HWY_INLINE BitVector to_bf16(Vector v) {
   const Bits du;
-  const BitVector bits = hn::BitCast(du, v);
-  const BitVector odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-  const BitVector rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff)));
-  const BitVector quiet = hn::Or(bits, hn::Set(du, 0x400000));
+  const BitVector quiet = hn::Or(hn::BitCast(du, v), hn::Set(du, 0x400000));
   return hn::ShiftRight<16>(hn::BitCast(
-      du, hn::IfThenElse(hn::IsNaN(v), hn::BitCast(Floats(), quiet), hn::BitCast(Floats(), rounded))));
+      du, hn::IfThenElse(hn::IsNaN(v), hn::BitCast(Floats(), quiet), hn::BitCast(Floats(), round_bf16(v)))));
 }
 
 // The exponents are moved by a product, which is exact for subnormal numbers too.
@@ -77,10 +65,6 @@ HWY_INLINE BitVector to_f16(Vector v) {
   return hn::Or(half, sign);
 }
 
-HWY_INLINE BitVector load_halves(const void* from) {
-  return hn::PromoteTo(Bits(), hn::LoadU(Halves(), static_cast<const std::uint16_t*>(from)));
-}
-
 HWY_INLINE Vector load_floats(DType type, const void* from) {
   if (type == DType::f32) return hn::LoadU(Floats(), static_cast<const float*>(from));
   return type == DType::bf16 ? from_bf16(load_halves(from)) : from_f16(load_halves(from));
@@ -89,7 +73,7 @@ HWY_INLINE Vector load_floats(DType type, const void* from) {
 HWY_INLINE void store_floats(DType type, Vector v, void* to) {
   if (type == DType::f32) return hn::StoreU(v, Floats(), static_cast<float*>(to));
   const BitVector bits = type == DType::bf16 ? to_bf16(v) : to_f16(v);
-  hn::StoreU(hn::DemoteTo(Halves(), hn::BitCast(Ints(), bits)), Halves(), static_cast<std::uint16_t*>(to));
+  hn::StoreU(narrow(bits), Halves(), static_cast<Bf16*>(to));
 }
 
 HWY_INLINE Vector rounded_to(DType type, Vector v) {

@@ -1,7 +1,7 @@
-// direct_depthwise: filters of one channel each. Channels first, a plane's rows are staged and multiplied in
-// register tiles of rows by columns; channels last, x is read where it lies, channels in the lanes
-// (depthwise_geometry.h).
+// direct_depthwise: filters of one channel each, of f32 or bf16 tensors. x is read where it lies: channels
+// first, in register tiles of rows by columns; channels last, channels in the lanes (depthwise_geometry.h).
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "cpu/cpu.h"
@@ -12,19 +12,23 @@
 #include "cpu/padding_repair.h"
 #include "cpu/parallel.h"
 #include "problem/config.h"
+#include "problem/element.h"
 
 namespace convtune::cpu {
 namespace {
 
+// T: the element type of all tensors.
+template <class T>
 class DepthwiseExecutable final : public Executable {
  public:
-  DepthwiseExecutable(const ConvProblem& problem, const DepthwiseConfig& config, int threads)
+  DepthwiseExecutable(const ConvProblem& problem, const DepthwiseConfig& config, const DeviceInfo& on)
       : problem_(problem),
         config_(config),
+        fetches_ahead_(static_cast<std::int64_t>(sizeof(T)) * problem.input_elements() > on.l2_bytes),
         bounds_(bounds_of(problem)),
-        kernels_(*depthwise_kernels(config.vector_bits)),
+        kernels_(*depthwise_kernels<T>(config.vector_bits)),
         geometry_(problem, config),
-        threads_(threads) {
+        threads_(on.units) {
     const ConvProblem& a = problem_;
     for (std::int64_t r = 0; r < a.r; ++r)
       for (std::int64_t s = 0; s < a.s; ++s) {
@@ -39,47 +43,60 @@ class DepthwiseExecutable final : public Executable {
   }
 
   void pack(const void* w, const void* bias, void* packed, Stream) const override {
-    const auto* weights = static_cast<const float*>(w);
-    auto* out = static_cast<float*>(packed);
+    const DType type = problem_.dtype.w;
+    bool finite = true;
     for (std::int64_t k = 0; k < problem_.k; ++k) {
-      for (std::int64_t t = 0; t < geometry_.taps; ++t)
-        out[geometry_.packed_weight(k, t)] = weights[k * geometry_.taps + t];
-      out[geometry_.packed_bias + k] = bias ? static_cast<const float*>(bias)[k] : 0;
+      for (std::int64_t t = 0; t < geometry_.taps; ++t) {
+        const float weight = load(type, w, k * geometry_.taps + t);
+        finite = finite && std::isfinite(weight);
+        store(packed_type(), packed, geometry_.packed_weight(k, t), weight);
+      }
+      store(packed_type(), packed, geometry_.packed_bias + k, bias ? load(type, bias, k) : 0);
     }
-    out[geometry_.packed_flag] = any_non_finite(weights, problem_.weight_elements()) ? 1 : 0;
+    static_cast<float*>(packed)[geometry_.packed_flag] = finite ? 0 : 1;
   }
 
   void run(const Tensors& tensors, const void* packed, Stream) const override {
-    const auto* x = static_cast<const float*>(tensors.x);
-    const auto* weights = static_cast<const float*>(packed);
-    auto* y = static_cast<float*>(tensors.y);
     parallel_for(threads_, geometry_.tasks, [&](int, std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t row = i % geometry_.row_tasks * geometry_.task_rows;
-        const Task task{i / geometry_.row_tasks, row,
+        const Task task{static_cast<const T*>(tensors.x),
+                        problem_.residual ? static_cast<const T*>(tensors.residual) : nullptr,
+                        static_cast<T*>(tensors.y),
+                        packed,
+                        i / geometry_.row_tasks,
+                        row,
                         std::min(geometry_.task_rows, geometry_.output_rows - row)};
         if (geometry_.channels_last)
-          compute_pixels(task, x, weights, y);
+          compute_pixels(task);
         else
-          compute_plane(task, x, weights, y);
+          compute_plane(task);
       }
     });
     // Channels last, padding is never multiplied.
-    if (!geometry_.channels_last && weights[geometry_.packed_flag] != 0) repair(x, weights, y);
+    const auto* const weights = static_cast<const float*>(packed);
+    if (!geometry_.channels_last && weights[geometry_.packed_flag] != 0) repair(tensors, weights);
   }
 
  private:
   // Rows of a plane of the output, or of an image where channels are last.
   struct Task {
+    const T *x, *residual;
+    T* y;
+    const void* packed;
     std::int64_t plane, row, rows;
   };
 
-  void compute_plane(const Task& task, const float* x, const float* packed, float* y) const {
+  // Of weights and bias: planes broadcast them one by one.
+  DType packed_type() const { return geometry_.channels_last ? problem_.dtype.w : DType::f32; }
+
+  void compute_plane(const Task& task) const {
     const ConvProblem& a = problem_;
     const DepthwiseGeometry& g = geometry_;
     const std::int64_t k = task.plane % a.k;
-    PlaneArgs args{};
-    args.x = x + task.plane / (a.k / a.c) * a.h * a.w;
+    const auto* const packed = static_cast<const float*>(task.packed);
+    PlaneArgs<T> args{};
+    args.x = task.x + task.plane / (a.k / a.c) * a.h * a.w;
     args.height = a.h, args.width = a.w;
     args.filter_rows = a.r, args.filter_cols = a.s;
     args.dilation_h = a.dilation_h, args.dilation_w = a.dilation_w;
@@ -91,11 +108,12 @@ class DepthwiseExecutable final : public Executable {
       args.rows = end - row;
       const RowTile& tile = tile_for(args.rows);
       args.first_row = row * a.stride_h - a.pad_top;
-      float* const line = y + (task.plane * g.output_rows + row) * g.output_cols;
+      const std::int64_t line = (task.plane * g.output_rows + row) * g.output_cols;
       for (const Block& block : tile.blocks) {
         args.first_col = block.col * a.stride_w - a.pad_left;
         args.count = g.output_cols - block.col;
-        args.y = line + block.col;
+        args.y = task.y + line + block.col;
+        args.residual = task.residual ? task.residual + line + block.col : nullptr;
         block.kernel(args);
       }
       row += tile.rows;
@@ -105,7 +123,7 @@ class DepthwiseExecutable final : public Executable {
   // The columns of a register tile's rows are computed in blocks of nearly equal width.
   struct Block {
     std::int64_t col;
-    PlaneKernel kernel;
+    PlaneKernel<T> kernel;
   };
   struct RowTile {
     std::int64_t rows;
@@ -114,7 +132,8 @@ class DepthwiseExecutable final : public Executable {
 
   // The register tiles of the most rows that the config allows and of fewer: what is left at an image's end.
   void make_row_tiles() {
-    const std::int64_t vectors = (geometry_.output_cols - 1) / kernels_.lanes + 1;
+    const std::int64_t columns = kernels_.lanes * accumulators<T>(problem_.stride_w),
+                       vectors = (geometry_.output_cols - 1) / columns + 1;
     for (int rows = config_.tile; rows >= 1; rows /= 2) {
       const PlaneTile tile{problem_.r, problem_.stride_h, problem_.stride_w, problem_.dilation_h, rows};
       const std::int64_t most = kernels_.plane_vectors(tile);
@@ -123,7 +142,7 @@ class DepthwiseExecutable final : public Executable {
       RowTile& made = row_tiles_.emplace_back(RowTile{rows, {}});  // clang 14 wants its name
       for (std::int64_t b = 0; b < blocks; ++b) {
         const std::int64_t from = vectors * b / blocks, to = vectors * (b + 1) / blocks;
-        made.blocks.push_back({from * kernels_.lanes, kernels_.plane(tile, to - from)});
+        made.blocks.push_back({from * columns, kernels_.plane(tile, to - from)});
       }
     }
   }
@@ -134,30 +153,32 @@ class DepthwiseExecutable final : public Executable {
     return row_tiles_[i];
   }
 
-  void compute_pixels(const Task& task, const float* x, const float* packed, float* y) const {
-    const ConvProblem& a = problem_;
-    const std::int64_t lanes = kernels_.lanes,
-                       together = config_.vectors == 0 ? a.c : config_.vectors * lanes;
+  void compute_pixels(const Task& task) const {
+    const std::int64_t vector = kernels_.lanes * 4 / static_cast<std::int64_t>(sizeof(T));  // of channels
+    const std::int64_t together = config_.vectors == 0 ? problem_.c : config_.vectors * vector;
     // A last part of a vector goes with the end of what is before it.
-    for (std::int64_t c = 0; c < a.c; c += together) {
-      const std::int64_t first = std::min(c, a.c - lanes);
-      compute_channels(task, first, std::min(c + together, a.c) - first, x, packed, y);
+    for (std::int64_t done = 0; done < problem_.c; done += together) {
+      const std::int64_t first = std::min(done, problem_.c - vector);
+      compute_channels(task, first, done - first, std::min(done + together, problem_.c) - first);
     }
   }
 
-  void compute_channels(const Task& task, std::int64_t first, std::int64_t channels, const float* x,
-                        const float* packed, float* y) const {
+  void compute_channels(const Task& task, std::int64_t first, std::int64_t done,
+                        std::int64_t channels) const {
     const ConvProblem& a = problem_;
     const DepthwiseGeometry& g = geometry_;
+    const auto* const packed = static_cast<const T*>(task.packed);
     const std::int64_t tiles = (g.output_cols - 1) / config_.tile + 1, reach = (a.s - 1) * a.dilation_w;
-    PixelArgs args{};
-    args.x = x + first;
+    PixelArgs<T> args{};
+    args.x = task.x + first;
     args.x_step = a.stride_w * a.c;
     args.col_step = a.stride_w;
     args.width = a.w;
+    args.row_step = a.w * a.c;
+    args.fetch_rows = fetches_ahead_ ? a.stride_h : 0;
     args.weight_step = a.k;
     args.bias = packed + g.packed_bias + first;
-    args.channels = channels;
+    args.done = done, args.channels = channels;
     args.bounds = bounds_;
     args.y_step = a.k;
     for (std::int64_t row = task.row; row < task.row + task.rows; ++row) {
@@ -174,25 +195,36 @@ class DepthwiseExecutable final : public Executable {
                            pixels = g.output_cols * (tile + 1) / tiles - col;
         args.first_col = col * a.stride_w - a.pad_left;
         args.origin = ((task.plane * a.h + top) * a.w + args.first_col) * a.c;
-        args.y = y + ((task.plane * g.output_rows + row) * g.output_cols + col) * a.k + first;
+        args.fetch = args.origin + ((a.r - 1) * a.dilation_h + 1) * args.row_step + a.pad_left * a.c;
+        const std::int64_t pixel = ((task.plane * g.output_rows + row) * g.output_cols + col) * a.k + first;
+        args.y = task.y + pixel;
+        args.residual = task.residual ? task.residual + pixel : nullptr;
         const bool clipped = args.first_col < 0 || args.first_col + (pixels - 1) * a.stride_w + reach >= a.w;
         kernels_.pixels(pixels, clipped)(args);
       }
     }
   }
 
-  void repair(const float* x, const float* packed, float* y) const {
+  void repair(const Tensors& tensors, const float* packed) const {
     std::vector<float> w(static_cast<std::size_t>(problem_.weight_elements()));
     for (std::int64_t k = 0; k < problem_.k; ++k)
       for (std::int64_t t = 0; t < geometry_.taps; ++t)
         w[static_cast<std::size_t>(k * geometry_.taps + t)] = packed[geometry_.packed_weight(k, t)];
-    repair_padded_outputs(problem_, {.x = x, .w = w.data(), .bias = packed + geometry_.packed_bias}, y);
+    const std::vector<float> x = to_floats(problem_.dtype.x, tensors.x, problem_.input_elements());
+    std::vector<float> residual;
+    if (problem_.residual)
+      residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
+    repair_padded_outputs(
+        problem_,
+        {.x = x.data(), .w = w.data(), .bias = packed + geometry_.packed_bias, .residual = residual.data()},
+        tensors.y);
   }
 
   const ConvProblem problem_;
   const DepthwiseConfig config_;
+  const bool fetches_ahead_;  // of images that the second cache does not keep
   const Bounds bounds_;
-  const DepthwiseKernels& kernels_;
+  const DepthwiseKernels<T>& kernels_;
   const DepthwiseGeometry geometry_;
   const int threads_;
   std::vector<RowTile> row_tiles_;
@@ -227,10 +259,13 @@ class Depthwise final : public Algorithm {
     if (const Support support = accepts(problem, info, config); !support)
       throw Error(ErrorKind::unsupported,
                   "direct_depthwise cannot run with '" + to_string(config) + "': " + support.reason());
-    return std::make_unique<DepthwiseExecutable>(problem, from_config<DepthwiseConfig>(config), info.units);
+    const auto typed = from_config<DepthwiseConfig>(config);
+    if (problem.dtype.x == DType::bf16)
+      return std::make_unique<DepthwiseExecutable<Bf16>>(problem, typed, info);
+    return std::make_unique<DepthwiseExecutable<float>>(problem, typed, info);
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "direct_depthwise-1"; }
+  std::string source_hash() const override { return "direct_depthwise-2"; }
 };
 
 }  // namespace

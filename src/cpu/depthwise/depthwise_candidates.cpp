@@ -22,18 +22,22 @@ double number(std::int64_t count) {
 int widest_bits(const ConvProblem& problem, const DeviceInfo& info) {
   int bits = widest_vector_bits(info);
   if (problem.layout == Layout::nhwc)
-    while (bits >= 128 && problem.c < bits / 32) bits /= 2;
+    while (bits >= 128 && problem.c < bits / (8 * size_of(problem.dtype.x))) bits /= 2;
   return bits;
 }
 
 // One plane of the output.
-double plane_cycles(const ConvProblem& problem, const DepthwiseConfig& config, const DepthwiseGeometry& g,
-                    const DepthwiseKernels& kernels) {
+template <class T>
+double plane_cycles(const ConvProblem& problem, const DepthwiseConfig& config, const DepthwiseGeometry& g) {
+  const DepthwiseKernels<T>& kernels = *depthwise_kernels<T>(config.vector_bits);
   PlaneTile tile{problem.r, problem.stride_h, problem.stride_w, problem.dilation_h, config.tile};
   while (tile.rows > 1 && (kernels.plane_vectors(tile) == 0 || tile.rows / 2 >= g.output_rows))
     tile.rows /= 2;
-  const std::int64_t vectors = (g.output_cols - 1) / kernels.lanes + 1;
-  const std::int64_t blocks = (vectors - 1) / kernels.plane_vectors(tile) + 1;
+  const std::int64_t vectors =
+      ((g.output_cols - 1) / (kernels.lanes * accumulators<T>(problem.stride_w)) + 1) *
+      accumulators<T>(problem.stride_w);
+  const std::int64_t blocks =
+      (vectors - 1) / (kernels.plane_vectors(tile) * accumulators<T>(problem.stride_w)) + 1;
   const double width = number(vectors) / number(blocks), r = number(problem.r);
   // Two multiply-adds or two loads a cycle, of which most cross a cache line; nothing is faster than the
   // latency of the multiply-adds that follow each other.
@@ -47,28 +51,33 @@ double plane_cycles(const ConvProblem& problem, const DepthwiseConfig& config, c
 }  // namespace
 
 double depthwise_cycles(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config) {
-  const DepthwiseKernels& kernels = *depthwise_kernels(config.vector_bits);
+  const DepthwiseKernels<float>& kernels = *depthwise_kernels<float>(config.vector_bits);
   const DepthwiseGeometry g(problem, config);
   double cycles = number(problem.n);
   if (g.channels_last) {
-    const double vectors = number((problem.c - 1) / kernels.lanes + 1), pixels = config.tile;
+    const std::int64_t parts = 4 / size_of(problem.dtype.x), lanes = kernels.lanes * parts;
+    const double vectors = number((problem.c - 1) / lanes + 1), pixels = config.tile;
     const double tiles = number(g.output_rows) * (number(g.output_cols) / pixels + 1);
     const double together = config.vectors == 0 ? vectors : std::min<double>(config.vectors, vectors);
-    cycles *= tiles * (vectors * (number(g.taps) * std::max((pixels + 1) / 2, 4.0) + 4 * pixels + 15) +
+    cycles *= tiles * (vectors * (number(g.taps) * std::max((pixels * number(parts) + 1) / 2, 4.0) +
+                                  4 * pixels * number(parts) + 15) +
                        25 * vectors / together);
     // What a register tile reads does not stay in the first cache for the next one.
     const double read = 4 * number(problem.r) * (pixels * number(problem.stride_w) + number(problem.s)) *
                         together * kernels.lanes;
     if (read > number(info.l1_bytes) / 2) cycles *= 1.5;
   } else {
-    cycles *= number(problem.k) * plane_cycles(problem, config, g, kernels);
+    cycles *= number(problem.k) * (problem.dtype.x == DType::bf16 ? plane_cycles<Bf16>(problem, config, g)
+                                                                  : plane_cycles<float>(problem, config, g));
   }
   const std::int64_t rounds = (g.tasks - 1) / info.units + 1;
   return g.tasks > 0 ? cycles * number(rounds * info.units) / number(g.tasks) : cycles;
 }
 
 Support depthwise_supports(const ConvProblem& problem, const DeviceInfo& info) {
-  const Abilities abilities{.activations = {Activation::none, Activation::relu, Activation::clip}};
+  const Abilities abilities{.types = {DType::f32, DType::bf16},
+                            .activations = {Activation::none, Activation::relu, Activation::clip},
+                            .residual = true};
   if (Support support = within(abilities, problem); !support) return support;
   if (problem.groups != problem.c) return Support::no("it is for one input channel a group");
   if (problem.layout == Layout::nhwc && problem.k != problem.c)
@@ -88,9 +97,8 @@ Support depthwise_supports(const ConvProblem& problem, const DeviceInfo& info) {
 
 Support depthwise_accepts(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config) {
   if (Support support = depthwise_supports(problem, info); !support) return support;
-  const DepthwiseKernels* kernels =
-      config.vector_bits <= widest_bits(problem, info) ? depthwise_kernels(config.vector_bits) : nullptr;
-  if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
+  if (config.vector_bits > widest_bits(problem, info) || !depthwise_kernels<float>(config.vector_bits))
+    return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
   if (config.rows < 0 || config.vectors < 0) return Support::no("rows and vectors must be at least 0");
   if (config.vectors != 0 && problem.layout == Layout::nchw)
     return Support::no("vectors is for channels that are last");
@@ -110,7 +118,7 @@ std::vector<DepthwiseConfig> depthwise_candidates(const ConvProblem& problem, co
     for (const int rows : row_choices)
       for (const int tile : {1, 2, 4, 6, 8})
         for (const int vectors : {0, 1, 2, 4}) {
-          if (vectors * bits / 32 >= problem.c && vectors != 0) continue;
+          if (vectors * bits / (8 * size_of(problem.dtype.x)) >= problem.c && vectors != 0) continue;
           const DepthwiseConfig config{bits, rows, tile, vectors};
           if (depthwise_accepts(problem, info, config))
             all.emplace_back(depthwise_cycles(problem, info, config), config);

@@ -1,8 +1,11 @@
-// direct: the fast CPU path. NCHW in and out with no layout change of the activations in memory: a
-// tile's input window is staged in the core's cache (direct_geometry.h) and multiplied there.
+// direct: first layers on the CPU, of f32 or bf16 tensors. NCHW in and out with no layout change of the
+// activations in memory: a tile's input window is staged in the core's cache (direct_geometry.h) and
+// multiplied there.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 #include "cpu/cpu.h"
 #include "cpu/direct/direct_candidates.h"
@@ -14,21 +17,24 @@
 #include "cpu/parallel.h"
 #include "cpu/scratch.h"
 #include "problem/config.h"
+#include "problem/element.h"
 
 namespace convtune::cpu {
 namespace {
 
 constexpr std::int64_t kLead = 16;  // floats: the widest vector
 
+// T: the element type of all tensors.
+template <class T>
 class DirectExecutable final : public Executable {
  public:
   DirectExecutable(const ConvProblem& problem, const DirectConfig& config, int threads, std::int64_t l2_bytes)
       : problem_(problem),
         config_(config),
-        fetches_ahead_(4 * problem.input_elements() > l2_bytes),
+        fetches_ahead_(static_cast<std::int64_t>(sizeof(T)) * problem.input_elements() > l2_bytes),
         bounds_(bounds_of(problem)),
         kernels_(*direct_kernels(config.vector_bits)),
-        tile_(*find_tile(kernels_, config.channels, config.vectors)),
+        tile_(*find_tile(direct_tiles(kernels_, problem), config.channels, config.vectors)),
         geometry_(problem, config, kernels_.lanes),
         threads_(threads) {}
 
@@ -40,25 +46,31 @@ class DirectExecutable final : public Executable {
   // whether any weight is infinite or NaN.
   void pack(const void* w, const void* bias, void* packed, Stream) const override {
     const DirectGeometry& g = geometry_;
-    const auto* weights = static_cast<const float*>(w);
     auto* out = static_cast<float*>(packed);
-    for (std::int64_t group = 0; group < problem_.groups; ++group) {
-      for (std::int64_t k = 0; k < g.filter_blocks * config_.channels; ++k) {
-        const std::int64_t filter = group * g.group_filters + k;
-        const bool real = k < g.group_filters;
-        float* tile = out + packed_filter(group, k);
-        for (std::int64_t t = 0; t < g.taps; ++t)
-          tile[t * config_.channels] = real ? weights[filter * g.taps + t] : 0;
-        out[packed_bias(group, k)] = real && bias ? static_cast<const float*>(bias)[filter] : 0;
+    const std::int64_t in_filter = problem_.weight_elements() / problem_.k;
+    std::fill_n(out, flag_offset() + 1, 0.0F);
+    bool finite = true;
+    for (std::int64_t k = 0; k < problem_.k; ++k) {
+      const std::int64_t group = k / g.group_filters, filter = k % g.group_filters;
+      const auto weight = [&](std::int64_t index) {
+        const float value = load(problem_.dtype.w, w, k * in_filter + index);
+        finite = finite && std::isfinite(value);
+        return value;
+      };
+      float* const tile = out + packed_filter(group, filter);
+      for (std::int64_t t = 0; t < g.taps; ++t) {
+        const auto [lower, upper] = g.tap_weights[static_cast<std::size_t>(t)];
+        store(problem_.dtype.w, tile + t * config_.channels, 0, weight(lower));
+        if (upper >= 0) store(problem_.dtype.w, tile + t * config_.channels, 1, weight(upper));
       }
+      if (bias) out[packed_bias(group, filter)] = load(problem_.dtype.bias, bias, k);
     }
-    out[flag_offset()] = any_non_finite(weights, problem_.weight_elements()) ? 1 : 0;
+    out[flag_offset()] = finite ? 0 : 1;
   }
 
   void run(const Tensors& tensors, const void* packed, Stream) const override {
-    const auto* input = static_cast<const float*>(tensors.x);
     const auto* weights = static_cast<const float*>(packed);
-    auto* output = static_cast<float*>(tensors.y);
+    auto* output = static_cast<T*>(tensors.y);
     parallel_for(threads_, geometry_.tasks, [&](int, std::int64_t begin, std::int64_t end) {
       thread_local Scratch scratch;
       // Lines that begin before their first output (first_skipped()) read up to a vector before the window.
@@ -68,15 +80,15 @@ class DirectExecutable final : public Executable {
       for (std::int64_t task = begin; task < end; ++task) {
         const DirectTile tile = geometry_.tile(task / geometry_.filter_tasks);
         if (staged != tile.index) {
-          stage_window(problem_, geometry_, kernels_, tile, input, window);
-          ahead = window_ahead(tile, end, input);
+          stage_window(problem_, geometry_, kernels_, tile, tensors.x, window);
+          ahead = window_ahead(tile, end, tensors.x);
         }
         staged = tile.index;
         compute(tile, task % geometry_.filter_tasks, window, weights, output, ahead);
       }
       if (config_.stream) kernels_.fence();
     });
-    if (weights[flag_offset()] != 0) repair(input, weights, output);
+    if (weights[flag_offset()] != 0) repair(tensors, weights);
   }
 
  private:
@@ -91,32 +103,37 @@ class DirectExecutable final : public Executable {
   }
   std::int64_t flag_offset() const { return packed_bias(problem_.groups, 0); }
 
-  void repair(const float* x, const float* packed, float* y) const {
+  void repair(const Tensors& tensors, const float* packed) const {
     std::vector<float> w(static_cast<std::size_t>(problem_.weight_elements())),
         bias(static_cast<std::size_t>(problem_.k));
+    const std::int64_t in_filter = problem_.weight_elements() / problem_.k;
     for (std::int64_t k = 0; k < problem_.k; ++k) {
-      const std::int64_t group = k / geometry_.group_filters, in_group = k % geometry_.group_filters;
-      for (std::int64_t t = 0; t < geometry_.taps; ++t)
-        w[static_cast<std::size_t>(k * geometry_.taps + t)] =
-            packed[packed_filter(group, in_group) + t * config_.channels];
-      bias[static_cast<std::size_t>(k)] = packed[packed_bias(group, in_group)];
+      const std::int64_t group = k / geometry_.group_filters, filter = k % geometry_.group_filters;
+      for (std::int64_t t = 0; t < geometry_.taps; ++t) {
+        const float* const word = packed + packed_filter(group, filter) + t * config_.channels;
+        const auto [lower, upper] = geometry_.tap_weights[static_cast<std::size_t>(t)];
+        w[static_cast<std::size_t>(k * in_filter + lower)] = load(problem_.dtype.w, word, 0);
+        if (upper >= 0) w[static_cast<std::size_t>(k * in_filter + upper)] = load(problem_.dtype.w, word, 1);
+      }
+      bias[static_cast<std::size_t>(k)] = packed[packed_bias(group, filter)];
     }
-    repair_padded_outputs(problem_, {.x = x, .w = w.data(), .bias = bias.data()}, y);
+    const std::vector<float> x = to_floats(problem_.dtype.x, tensors.x, problem_.input_elements());
+    repair_padded_outputs(problem_, {.x = x.data(), .w = w.data(), .bias = bias.data()}, tensors.y);
   }
 
   // What is staged after a tile, by a thread whose tasks end before `end`.
-  WindowAhead window_ahead(const DirectTile& tile, std::int64_t end, const float* x) const {
+  WindowAhead window_ahead(const DirectTile& tile, std::int64_t end, const void* x) const {
     const DirectGeometry& g = geometry_;
     if (!fetches_ahead_ || g.col_tiles > 1 || (tile.index + 1) * g.filter_tasks >= end) return {};
     // Calls of kernels, counted as if every register tile were full.
     const std::int64_t lines = config_.flat ? 1 : tile.rows;
     const std::int64_t length = config_.flat ? tile.rows * g.pitch : tile.cols;
     const std::int64_t calls = g.filter_blocks * lines * ((length - 1) / g.block + 1);
-    return {problem_, g, tile, g.tile(tile.index + 1), x, calls};
+    return {problem_, tile, g.tile(tile.index + 1), x, calls};
   }
 
   // All outputs of a tile for the filters of one task.
-  void compute(const DirectTile& tile, std::int64_t filter_task, float* window, const float* packed, float* y,
+  void compute(const DirectTile& tile, std::int64_t filter_task, float* window, const float* packed, T* y,
                WindowAhead& ahead) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t lanes = kernels_.lanes;
@@ -148,12 +165,12 @@ class DirectExecutable final : public Executable {
   // whole lines of the cache: y need not begin at one (NumPy's arrays do not), nor need a row of it. A vector
   // more is paid where stores go past the caches, which takes whole lines.
   std::int64_t first_skipped(const DirectTile& tile, std::int64_t line, std::int64_t length,
-                             const float* y) const {
+                             const T* y) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t lanes = kernels_.lanes;
     if (!g.straight || g.output_rows * g.output_cols % lanes != 0) return 0;
     const std::int64_t output = (tile.row + line) * g.output_cols + tile.col;
-    const auto place = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) / sizeof(float));
+    const auto place = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) / sizeof(T));
     const std::int64_t skip = (place + output) % lanes;
     const bool fits = (length - 1) % lanes + skip < lanes;
     return fits || config_.stream != 0 ? skip : 0;
@@ -171,7 +188,7 @@ class DirectExecutable final : public Executable {
   };
 
   void multiply(const DirectTile& tile, const Pass& pass, const Block& block, float* window,
-                const float* packed, float* y, WindowAhead& ahead) const {
+                const float* packed, T* y, WindowAhead& ahead) const {
     const DirectGeometry& g = geometry_;
     const bool last_pass = pass.tap + pass.count == g.taps;
     const std::int64_t last_filters = std::min(pass.first_filters + g.task_filter_blocks, g.filter_blocks);
@@ -184,7 +201,8 @@ class DirectExecutable final : public Executable {
                   .weights = nullptr,
                   .acc = nullptr,
                   .acc_stride = g.acc_stride,
-                  .accumulate = pass.tap > 0};
+                  .accumulate = pass.tap > 0,
+                  .halves = std::clamp<std::int64_t>(pass.tap + pass.count - g.whole_taps, 0, pass.count)};
     for (std::int64_t f = pass.first_filters; f < last_filters; ++f) {
       const std::int64_t first = f * config_.channels;  // filter, within the group
       args.weights = packed + packed_filter(tile.group, first) + pass.tap * config_.channels;
@@ -204,7 +222,8 @@ class DirectExecutable final : public Executable {
       ahead.fetch();
       kernel(args);
       if (last_pass && !g.straight)
-        store(tile, f, block.position, block.position + block.vectors * kernels_.lanes, args.acc, packed, y);
+        store_rows(tile, f, block.position, block.position + block.vectors * kernels_.lanes, args.acc, packed,
+                   y);
     }
   }
 
@@ -219,8 +238,8 @@ class DirectExecutable final : public Executable {
   }
 
   // Adds bias, activates and writes positions [begin, end) of a register tile, row by row.
-  void store(const DirectTile& tile, std::int64_t block, std::int64_t begin, std::int64_t end,
-             const float* acc, const float* packed, float* y) const {
+  void store_rows(const DirectTile& tile, std::int64_t block, std::int64_t begin, std::int64_t end,
+                  const float* acc, const float* packed, T* y) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t q = g.output_cols, plane = g.output_rows * q;
     for (std::int64_t row = begin / g.pitch; row < tile.rows && row * g.pitch < end; ++row) {
@@ -231,14 +250,20 @@ class DirectExecutable final : public Executable {
       for_each_filter(tile, block, packed, [&](std::int64_t i, std::int64_t k, float bias) {
         const float* values = acc + i * g.acc_stride + from - begin;
         if (problem_.layout == Layout::nchw) {
-          kernels_.finish(values, bias, bounds_, y + (tile.n * problem_.k + k) * plane + pixel, to - from);
+          finish(values, bias, y + (tile.n * problem_.k + k) * plane + pixel, to - from);
         } else {
-          float* out = y + (tile.n * plane + pixel) * problem_.k + k;
-          for (std::int64_t j = 0; j < to - from; ++j)
-            kernels_.finish(values + j, bias, bounds_, out + j * problem_.k, 1);
+          T* out = y + (tile.n * plane + pixel) * problem_.k + k;
+          for (std::int64_t j = 0; j < to - from; ++j) finish(values + j, bias, out + j * problem_.k, 1);
         }
       });
     }
+  }
+
+  void finish(const float* acc, float bias, T* y, std::int64_t count) const {
+    if constexpr (sizeof(T) == 2)
+      kernels_.finish_bf16(acc, bias, bounds_, y, count);
+    else
+      kernels_.finish(acc, bias, bounds_, y, count);
   }
 
   ConvProblem problem_;
@@ -290,8 +315,10 @@ class Direct final : public Algorithm {
     if (const Support support = accepts(problem, info, config); !support)
       throw Error(ErrorKind::unsupported,
                   "direct cannot run with '" + to_string(config) + "': " + support.reason());
-    return std::make_unique<DirectExecutable>(problem, from_config<DirectConfig>(config), info.units,
-                                              info.l2_bytes);
+    const auto typed = from_config<DirectConfig>(config);
+    if (problem.dtype.x == DType::bf16)
+      return std::make_unique<DirectExecutable<Bf16>>(problem, typed, info.units, info.l2_bytes);
+    return std::make_unique<DirectExecutable<float>>(problem, typed, info.units, info.l2_bytes);
   }
   // Tasks that share a tile and its window, and passes over its accumulators: neither changes a tile.
   std::optional<StageView> stage_view(const ConvProblem& problem, const DeviceInfo& info,
@@ -316,7 +343,7 @@ class Direct final : public Algorithm {
     return view;
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "direct-5"; }
+  std::string source_hash() const override { return "direct-6"; }
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "contract/abilities.h"
 #include "cpu/direct/direct_kernels.h"
+#include "cpu/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/instruction_sets.h"
 
 namespace convtune::cpu {
@@ -22,7 +23,8 @@ constexpr std::int64_t kDefaultL2Bytes = 512 * 1024;
 constexpr std::ptrdiff_t kVaried = 8;  // of a register tile's configs: those of which there are variants
 
 // The scratch bytes of a config, in doubles: extents from outside may overflow integers.
-double scratch_bytes(const ConvProblem& problem, const DirectConfig& config, int lanes) {
+double scratch_bytes(const ConvProblem& of, const DirectConfig& config, int lanes) {
+  const ConvProblem problem = in_words(of);
   const double p = static_cast<double>(problem.p()), q = static_cast<double>(problem.q());
   const double rows = std::min<double>(config.rows, p),
                cols = config.cols == 0 ? q : std::min<double>(config.cols, q);
@@ -86,11 +88,12 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   if (problem.layout == Layout::nhwc) cycles += 6 * filters * number(e.output_rows * e.output_cols);
   // Planes that lie a multiple of many pages apart meet in the same sets of the translations of addresses.
   constexpr std::int64_t kManyPages = 256 * 1024, kFewFilters = 32;
-  if (e.straight && 4 * e.output_rows * e.output_cols % kManyPages == 0 &&
+  const std::int64_t element = size_of(problem.dtype.y);
+  if (e.straight && element * e.output_rows * e.output_cols % kManyPages == 0 &&
       e.task_filter_blocks * config.channels > kFewFilters)
     cycles += 2 * filters * outputs;
   // The third cache is shared, by the input as well.
-  const bool leaves_cache = 4.0 * number(problem.output_elements()) > number(info.l3_bytes) / 4;
+  const bool leaves_cache = number(element) * number(problem.output_elements()) > number(info.l3_bytes) / 4;
   cycles += (leaves_cache == (config.stream == 1) ? 2.5 : 5.0) * filters * outputs;
 
   // Staging, and a window brought from the core's second cache to its first for every task. Threads that
@@ -99,8 +102,8 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   const double rows = number(e.group_channels * (e.tile_rows + e.rows_extent.halo) * e.rows_extent.phases);
   const double floats = rows * number(e.pitch * e.cols_extent.phases);
   const bool vectorized = problem.layout == Layout::nchw &&
-                          (problem.stride_w == 1 || ((problem.stride_w == 2 || problem.stride_w == 4) &&
-                                                     e.cols_extent.phases == problem.stride_w));
+                          (e.words.stride_w == 1 || ((e.words.stride_w == 2 || e.words.stride_w == 4) &&
+                                                     e.cols_extent.phases == e.words.stride_w));
   const double shared = std::max(1.0, number(info.units) * number(e.filter_tasks) / number(e.tasks + 1));
   cycles += shared * windows * (14 * rows + (vectorized ? 0.5 : 1.5) * floats);
   cycles += windows * number(e.filter_tasks) * floats / 16;
@@ -136,9 +139,17 @@ double direct_cycles(const ConvProblem& problem, const DeviceInfo& info, const D
 }
 
 Support direct_supports(const ConvProblem& problem, const DeviceInfo& info) {
-  const Abilities abilities{.activations = {Activation::none, Activation::relu, Activation::clip}};
+  const Abilities abilities{.types = {DType::f32, DType::bf16},
+                            .activations = {Activation::none, Activation::relu, Activation::clip}};
   if (Support support = within(abilities, problem); !support) return support;
   const int bits = widest_vector_bits(info);
+  if (problem.dtype.x == DType::bf16) {
+    if (bits < 512 || !multiplies_bf16())
+      return Support::no("it multiplies bf16 on processors with avx512_bf16 only");
+    if (problem.layout != Layout::nchw) return Support::no("of bf16, it is for NCHW");
+    if ((problem.stride_w != 1 && problem.stride_w % 2 != 0) || problem.dilation_w != 1)
+      return Support::no("of bf16, it is for strides of 1 or even ones along a row, without dilation there");
+  }
   if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
   const DirectConfig smallest{.vector_bits = bits, .channels = 1, .vectors = 8, .rows = 1, .cols = bits / 32};
   const double bytes = scratch_bytes(problem, smallest, bits / 32);
@@ -154,7 +165,7 @@ Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const
   const DirectKernels* kernels =
       config.vector_bits <= widest_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
   if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
-  if (!find_tile(*kernels, config.channels, config.vectors))
+  if (!find_tile(direct_tiles(*kernels, problem), config.channels, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
   if (config.rows < 1 || config.cols < 0 || config.taps < 0 || config.filters < 0)
     return Support::no("rows must be at least 1; cols, taps and filters at least 0");
@@ -172,7 +183,8 @@ Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const
 
 std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const DeviceInfo& info) {
   const std::int64_t p = problem.p(), q = problem.q(), k = problem.k / problem.groups;
-  const std::int64_t taps = problem.c / problem.groups * problem.r * problem.s;
+  const ConvProblem words = in_words(problem);
+  const std::int64_t taps = words.c / words.groups * words.r * words.s;
   const double l2 = static_cast<double>(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
 
   std::vector<int> row_choices;
@@ -198,7 +210,7 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
       if (config.stream && !extents.straight) return;
       of_tile.push_back({estimate(problem, info, config, extents, kernels->lanes), config});
     };
-    for (const TileShape& tile : kernels->tiles) {
+    for (const TileShape& tile : direct_tiles(*kernels, problem)) {
       // A tile far wider than the filters wastes most of itself.
       if (tile.channels > 1 && tile.channels >= 2 * k) continue;
       of_tile.clear();

@@ -14,7 +14,33 @@ std::int64_t round_up(std::int64_t a, std::int64_t b) {
   return ceil_div(a, b) * b;
 }
 
+// Products of words a sum.
+std::int64_t count_taps(const ConvProblem& problem, const ConvProblem& words) {
+  const std::int64_t channels = words.c / words.groups;
+  if (pairs_channels(problem) && problem.c / problem.groups % 2 != 0)
+    return ((channels - 1) * words.s + ceil_div(words.s, 2)) * words.r;
+  return channels * words.r * words.s;
+}
+
 }  // namespace
+
+bool pairs_channels(const ConvProblem& problem) {
+  return problem.dtype.x == DType::bf16 && problem.stride_w == 1;
+}
+
+ConvProblem in_words(const ConvProblem& problem) {
+  ConvProblem words = problem;
+  if (problem.dtype.x != DType::bf16) return words;
+  if (pairs_channels(problem)) {
+    words.c = ceil_div(problem.c / problem.groups, 2) * problem.groups;
+    return words;
+  }
+  words.s = ceil_div(problem.s, 2);
+  words.stride_w = problem.stride_w / 2;
+  words.pad_left = words.pad_right = 0;
+  words.w = (problem.q() - 1) * words.stride_w + words.s;
+  return words;
+}
 
 AxisPhases axis_phases(std::int64_t taps, std::int64_t stride, std::int64_t dilation) {
   AxisPhases axis;
@@ -34,14 +60,15 @@ AxisExtent::AxisExtent(std::int64_t taps, std::int64_t stride, std::int64_t dila
     : phases(std::min(taps, stride / std::gcd(stride, dilation))), halo((taps - 1) * dilation / stride) {}
 
 DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& config, int lanes)
-    : groups(problem.groups),
+    : words(in_words(problem)),
+      groups(problem.groups),
       output_rows(problem.p()),
       output_cols(problem.q()),
-      group_channels(problem.c / problem.groups),
+      group_channels(words.c / words.groups),
       group_filters(problem.k / problem.groups),
-      taps(group_channels * problem.r * problem.s),
+      taps(count_taps(problem, words)),
       rows_extent(problem.r, problem.stride_h, problem.dilation_h),
-      cols_extent(problem.s, problem.stride_w, problem.dilation_w) {
+      cols_extent(words.s, words.stride_w, words.dilation_w) {
   const std::int64_t p = output_rows, q = output_cols;
   tile_rows = std::min<std::int64_t>(config.rows, p);
   tile_cols = config.cols == 0 ? q : std::min<std::int64_t>(config.cols, q);
@@ -99,15 +126,37 @@ DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& con
 
 DirectGeometry::DirectGeometry(const ConvProblem& problem, const DirectConfig& config, int lanes)
     : DirectExtents(problem, config, lanes),
-      rows_axis(axis_phases(problem.r, problem.stride_h, problem.dilation_h)),
-      cols_axis(axis_phases(problem.s, problem.stride_w, problem.dilation_w)) {
-  tap_offsets.reserve(static_cast<std::size_t>(taps));
+      rows_axis(axis_phases(words.r, words.stride_h, words.dilation_h)),
+      cols_axis(axis_phases(words.s, words.stride_w, words.dilation_w)) {
+  const std::int64_t channels = problem.c / problem.groups;
+  const bool bf16 = problem.dtype.x == DType::bf16, of_channels = pairs_channels(problem);
+  const auto weight = [&](std::int64_t c, std::int64_t r, std::int64_t s) {
+    return c < channels && s < problem.s ? (c * problem.r + r) * problem.s + s : -1;
+  };
+  struct Tap {
+    std::int32_t offset;
+    Halves weights;
+  };
+  std::vector<Tap> all;
   for (std::int64_t c = 0; c < group_channels; ++c)
-    for (std::size_t r = 0; r < static_cast<std::size_t>(problem.r); ++r)
-      for (std::size_t s = 0; s < static_cast<std::size_t>(problem.s); ++s)
-        tap_offsets.push_back(static_cast<std::int32_t>(
-            c * channel + (rows_axis.tap_phase[r] * cols_extent.phases + cols_axis.tap_phase[s]) * plane +
-            rows_axis.tap_unit[r] * pitch + cols_axis.tap_unit[s]));
+    for (std::int64_t r = 0; r < words.r; ++r)
+      for (std::int64_t s = 0; s < words.s; ++s) {
+        const bool alone = of_channels && 2 * c + 1 == channels;  // a channel without another
+        if (alone && s % 2 != 0) continue;
+        const auto row = static_cast<std::size_t>(r), col = static_cast<std::size_t>(s);
+        const std::int64_t offset =
+            c * channel + (rows_axis.tap_phase[row] * cols_extent.phases + cols_axis.tap_phase[col]) * plane +
+            rows_axis.tap_unit[row] * pitch + cols_axis.tap_unit[col];
+        all.push_back({static_cast<std::int32_t>(offset),
+                       !bf16         ? Halves{weight(c, r, s), -1}
+                       : alone       ? Halves{weight(2 * c, r, s), weight(2 * c, r, s + 1)}
+                       : of_channels ? Halves{weight(2 * c, r, s), weight(2 * c + 1, r, s)}
+                                     : Halves{weight(c, r, 2 * s), weight(c, r, 2 * s + 1)}});
+      }
+  const auto halves = std::stable_partition(all.begin(), all.end(),
+                                            [&](const Tap& tap) { return !bf16 || tap.weights.upper >= 0; });
+  whole_taps = halves - all.begin();
+  for (const Tap& tap : all) tap_offsets.push_back(tap.offset), tap_weights.push_back(tap.weights);
 }
 
 DirectTile DirectGeometry::tile(std::int64_t index) const {

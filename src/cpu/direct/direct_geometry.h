@@ -10,6 +10,11 @@
 // so that moving one output pixel moves one element in every plane, whatever the stride, and a
 // filter tap is ONE constant offset from a position's origin.
 //
+// All of that is counted in words, which are what a lane multiplies at a time: an f32 value, or a pair of
+// bf16 values whose products are added (vdpbf16ps). With an even stride the pairs are neighbouring columns,
+// which halves the stride and the filter's columns; with a stride of 1 neighbouring channels, and the columns
+// from each on of an odd last channel.
+//
 // Vectors run over positions in one of two ways. flat: on from row to row, so that the pitch - cols
 // elements between two rows are computed for nothing, and results go through a buffer that is cut
 // into rows (unless there is nothing between two rows). Row by row: a vector's tail at the end of a
@@ -74,11 +79,17 @@ struct DirectLines {
   std::int64_t rows;    // output rows that one touches
 };
 
+// The problem whose elements are the words of this one's, of as many outputs.
+ConvProblem in_words(const ConvProblem& problem);
+// Whether it pairs channels: bf16 with a stride of 1.
+bool pairs_channels(const ConvProblem& problem);
+
 // The numbers of a config without its list of taps: in no time, as ranking wants them.
 struct DirectExtents {
   DirectExtents(const ConvProblem& problem, const DirectConfig& config, int lanes);
 
-  // Problem, per group.
+  // Problem, per group, in words.
+  ConvProblem words;
   std::int64_t groups, output_rows, output_cols;
   std::int64_t group_channels, group_filters, taps;
   AxisExtent rows_extent, cols_extent;
@@ -115,7 +126,14 @@ struct DirectGeometry : DirectExtents {
   DirectTile tile(std::int64_t index) const;  // index = task / filter_tasks
 
   AxisPhases rows_axis, cols_axis;
+  // Of every tap: where its word lies in the window, and which of an output channel's weights its lower and
+  // its upper half are; -1 where words have no upper half, or none that is multiplied.
+  struct Halves {
+    std::int64_t lower, upper;
+  };
   std::vector<std::int32_t> tap_offsets;
+  std::vector<Halves> tap_weights;
+  std::int64_t whole_taps;  // those before words whose upper half is not multiplied
 };
 
 }  // namespace convtune::cpu

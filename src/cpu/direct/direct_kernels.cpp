@@ -3,6 +3,8 @@
 // only its headers are needed: docs/decisions/0004.
 #include "cpu/direct/direct_kernels.h"
 
+#include <array>
+#include <cstring>
 #include <utility>
 
 #include "cpu/vectors.h"
@@ -13,14 +15,24 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
 #include "cpu/outputs-inl.h"
+#include "cpu/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
+#if CONVTUNE_BF16_PAIRS
+// The lower halves of words, 0 in the upper ones: an infinity there would make NaN of a weight that is 0.
+HWY_INLINE Vector load_lower(const float* x) {
+  return {_mm512_castsi512_ps(_mm512_maskz_loadu_epi16(0x55555555, x))};
+}
+#else
+Vector load_lower(const float* x);
+#endif
+
 // The loops over i and v have constant bounds and unroll whole, so acc stays in registers; a tap is
 // one broadcast a channel, one load a vector, and channels*vectors multiply-adds.
-template <int channels, int vectors>
+template <class Products, class T, int channels, int vectors>
 void tile(const TileArgs& shared) {
   const TileArgs args = shared;  // a copy, so that stores to acc cannot be taken to change it
   const Floats d;
@@ -33,19 +45,24 @@ void tile(const TileArgs& shared) {
   }
   const float* weights = args.weights;
   const float* const window = args.window;
-  const std::int32_t* tap = args.taps;
-  for (const std::int32_t* const end = tap + args.tap_count; tap != end; ++tap, weights += channels) {
-    const float* const x = window + *tap;
+  const auto add = [&](std::int32_t tap, auto read) HWY_ATTR {
     SizedVector value[vectors];
     CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v) value[v] = hn::LoadU(d, x + v * kLanes);
+    for (int v = 0; v < vectors; ++v) value[v] = read(window + tap + v * kLanes);
     CONVTUNE_UNROLL
     for (int i = 0; i < channels; ++i) {
       const Vector weight = hn::Set(d, weights[i]);
       CONVTUNE_UNROLL
-      for (int v = 0; v < vectors; ++v) acc[i][v] = hn::MulAdd(weight, value[v], acc[i][v]);
+      for (int v = 0; v < vectors; ++v) acc[i][v] = Products::add(weight, value[v], acc[i][v]);
     }
-  }
+    weights += channels;
+  };
+  const std::int32_t* tap = args.taps;
+  const std::int32_t* const end = tap + args.tap_count;
+  for (const std::int32_t* const halves = end - args.halves; tap != halves; ++tap)
+    add(*tap, [](const float* x) HWY_ATTR { return hn::LoadU(Floats(), x); });
+  if constexpr (sizeof(T) == 2)
+    for (; tap != end; ++tap) add(*tap, [](const float* x) HWY_ATTR { return load_lower(x); });
   if (!args.y) {
     CONVTUNE_UNROLL
     for (int i = 0; i < channels; ++i) {
@@ -61,18 +78,20 @@ void tile(const TileArgs& shared) {
     for (int v = 0; v < vectors; ++v) acc[i][v] = hn::Add(acc[i][v], bias);
   }
   activate_tile(acc, args.bounds);
-  store_tile(acc, {args.y, args.y_stride, args.y_channels, args.skip, args.count, args.stream});
+  store_tile<channels, vectors, T>(
+      acc, {static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream});
 }
 
-void finish(const float* acc, float bias, Bounds bounds, float* y, std::int64_t count) {
+template <class T>
+void finish(const float* acc, float bias, Bounds bounds, T* y, std::int64_t count) {
   const Floats d;
   const Vector b = hn::Set(d, bias);
   for (std::int64_t i = 0; i < count; i += kLanes) {
     const Vector value = activate(d, hn::Add(hn::LoadU(d, acc + i), b), bounds);
     if (count - i >= kLanes)
-      hn::StoreU(value, d, y + i);
+      store(value, y + i);
     else
-      store_lanes(d, value, y + i, 0, count - i);
+      store_lanes(value, y + i, 0, count - i);
   }
 }
 
@@ -121,22 +140,58 @@ void split_phases(const float* from, std::int64_t stride, std::int64_t phases, s
       for (std::int64_t i = 0; i < count; ++i) to[j * to_step + i] = from[i * stride + j];
 }
 
-template <int channels, int vectors, int... fewer>
-constexpr TileShape shape(std::integer_sequence<int, fewer...>) {
-  return {channels, vectors, {tile<channels, fewer + 1>...}};
+void join(const Bf16* lower, const Bf16* upper, std::int64_t count, float* to) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const BitVector words = hn::Or(load_halves(lower + i), hn::ShiftLeft<16>(load_halves(upper + i)));
+    hn::StoreU(hn::BitCast(Floats(), words), Floats(), to + i);
+  }
+  for (; i < count; ++i) {
+    const std::uint32_t word = lower[i] | std::uint32_t{upper[i]} << 16;
+    std::memcpy(to + i, &word, sizeof word);
+  }
 }
-template <int channels, int vectors>
-constexpr TileShape kShape = shape<channels, vectors>(std::make_integer_sequence<int, vectors>());
 
+template <class Products, class T, int channels, int vectors, int... fewer>
+constexpr TileShape shape(std::integer_sequence<int, fewer...>) {
+  return {channels, vectors, {tile<Products, T, channels, fewer + 1>...}};
+}
+template <class Products, class T, int channels, int vectors>
+constexpr TileShape kShape =
+    shape<Products, T, channels, vectors>(std::make_integer_sequence<int, vectors>());
+
+template <class Products, class T>
+constexpr std::array kFewTiles = {kShape<Products, T, 1, 8>, kShape<Products, T, 2, 4>,
+                                  kShape<Products, T, 4, 3>, kShape<Products, T, 6, 2>,
+                                  kShape<Products, T, 12, 1>};
+template <class Products, class T>
+constexpr std::array kManyTiles = {
+    kShape<Products, T, 1, 8>,  kShape<Products, T, 2, 4>,  kShape<Products, T, 4, 3>,
+    kShape<Products, T, 6, 2>,  kShape<Products, T, 12, 1>, kShape<Products, T, 2, 8>,
+    kShape<Products, T, 3, 7>,  kShape<Products, T, 4, 6>,  kShape<Products, T, 5, 5>,
+    kShape<Products, T, 6, 4>,  kShape<Products, T, 8, 3>,  kShape<Products, T, 12, 2>,
+    kShape<Products, T, 16, 1>, kShape<Products, T, 24, 1>};
 // Accumulators + one vector of window a column + one weight must fit the registers.
-template <int registers>
-constexpr std::array kTiles = {kShape<1, 8>, kShape<2, 4>, kShape<4, 3>, kShape<6, 2>, kShape<12, 1>};
-template <>
-constexpr std::array kTiles<32> = {kShape<1, 8>, kShape<2, 4>,  kShape<4, 3>,  kShape<6, 2>, kShape<12, 1>,
-                                   kShape<2, 8>, kShape<3, 7>,  kShape<4, 6>,  kShape<5, 5>, kShape<6, 4>,
-                                   kShape<8, 3>, kShape<12, 2>, kShape<16, 1>, kShape<24, 1>};
+template <class Products, class T>
+constexpr std::span<const TileShape> tiles_of() {
+  if constexpr (kRegisters == 32)
+    return kManyTiles<Products, T>;
+  else
+    return kFewTiles<Products, T>;
+}
 // Unused where direct_kernels() has no width for the target.
-[[maybe_unused]] constexpr DirectKernels kKernels = {kLanes, kTiles<kRegisters>, finish, fence, split_phases};
+[[maybe_unused]] constexpr DirectKernels kKernels = {kLanes,
+                                                     tiles_of<F32Products, float>(),
+#if CONVTUNE_BF16_PAIRS
+                                                     tiles_of<Bf16Products, InstructionBf16>(),
+#else
+                                                     {},
+#endif
+                                                     finish<float>,
+                                                     finish<Bf16>,
+                                                     fence,
+                                                     split_phases,
+                                                     join};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu
@@ -145,8 +200,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace convtune::cpu {
 
-const TileShape* find_tile(const DirectKernels& kernels, int channels, int vectors) {
-  for (const TileShape& tile : kernels.tiles)
+std::span<const TileShape> direct_tiles(const DirectKernels& kernels, const ConvProblem& problem) {
+  return problem.dtype.x == DType::bf16 ? kernels.bf16_tiles : kernels.tiles;
+}
+
+const TileShape* find_tile(std::span<const TileShape> tiles, int channels, int vectors) {
+  for (const TileShape& tile : tiles)
     if (tile.channels == channels && tile.vectors == vectors) return &tile;
   return nullptr;
 }

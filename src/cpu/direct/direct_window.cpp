@@ -2,6 +2,7 @@
 #include "cpu/direct/direct_window.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 namespace convtune::cpu {
@@ -66,9 +67,7 @@ struct Staging {
   std::int64_t swept_from = 0, swept_end = 0;
 };
 
-}  // namespace
-
-void stage_window(const ConvProblem& problem, const DirectGeometry& geometry, const DirectKernels& kernels,
+void stage_floats(const ConvProblem& problem, const DirectGeometry& geometry, const DirectKernels& kernels,
                   const DirectTile& tile, const float* x, float* window) {
   const bool nchw = problem.layout == Layout::nchw;
   const std::int64_t step = nchw ? 1 : problem.c;
@@ -94,8 +93,94 @@ void stage_window(const ConvProblem& problem, const DirectGeometry& geometry, co
   }
 }
 
-WindowAhead::WindowAhead(const ConvProblem& problem, const DirectGeometry& geometry, const DirectTile& now,
-                         const DirectTile& next, const float* x, std::int64_t calls) {
+// Rows of pairs of bf16.
+class PairStaging {
+ public:
+  PairStaging(const ConvProblem& p, const DirectGeometry& g, const DirectKernels& k, std::int64_t first_col)
+      : problem(p),
+        geometry(g),
+        kernels(k),
+        elements(pairs_channels(p) ? g.pitch + 1 : 2 * g.pitch * g.words.stride_w),
+        left(first_col * p.stride_w - p.pad_left),
+        from(std::clamp<std::int64_t>(-left, 0, elements)),
+        to(std::clamp<std::int64_t>(p.w - left, from, elements)) {}
+
+  // Of the rows of a channel, and of the one that it is paired with, or null.
+  void row(const Bf16* input, const Bf16* next, float* words) const {
+    const std::int64_t stride = geometry.words.stride_w;
+    if (!pairs_channels(problem) && stride == 1) return copy(input, words);
+    thread_local std::vector<float> memory;
+    const std::int64_t floats = elements / 2 + 1;
+    memory.resize(static_cast<std::size_t>(2 * floats));
+    auto* const lower = reinterpret_cast<Bf16*>(memory.data());
+    auto* const upper = next != nullptr ? reinterpret_cast<Bf16*>(memory.data() + floats) : lower + 1;
+    copy(input, lower);
+    if (next != nullptr) copy(next, upper);
+    if (pairs_channels(problem))
+      kernels.join(lower, upper, geometry.pitch, words);
+    else
+      kernels.split_phases(memory.data(), stride, geometry.cols_extent.phases, geometry.pitch, words,
+                           geometry.plane);
+  }
+
+  void padding(float* words) const {
+    for (std::int64_t j = 0; j < geometry.cols_extent.phases; ++j)
+      std::fill_n(words + j * geometry.plane, geometry.pitch, 0.0F);
+  }
+
+ private:
+  // A row from the tile's first column on, zeros beside the image.
+  void copy(const Bf16* input, void* row) const {
+    constexpr std::int64_t kElement = sizeof(Bf16);
+    const auto bytes = [](std::int64_t count) { return static_cast<std::size_t>(count * kElement); };
+    auto* const at = static_cast<char*>(row);
+    std::memset(at, 0, bytes(from));
+    if (from < to) std::memcpy(at + bytes(from), input + left + from, bytes(to - from));
+    std::memset(at + bytes(to), 0, bytes(elements - to));
+  }
+
+  const ConvProblem& problem;
+  const DirectGeometry& geometry;
+  const DirectKernels& kernels;
+  std::int64_t elements, left;  // of a row: how many, and the input column of the first
+  std::int64_t from, to;        // those that lie in the image
+};
+
+void stage_pairs(const ConvProblem& a, const DirectGeometry& g, const DirectKernels& kernels,
+                 const DirectTile& tile, const Bf16* x, float* window) {
+  const PairStaging staging(a, g, kernels, tile.col);
+  const std::int64_t channels = a.c / a.groups, together = pairs_channels(a) ? 2 : 1;
+  const Bf16* const image = x + (tile.n * a.c + tile.group * channels) * a.h * a.w;
+  for (std::int64_t c = 0; c < g.group_channels; ++c) {
+    const Bf16* const plane = image + c * together * a.h * a.w;
+    const Bf16* const next = together == 2 && 2 * c + 1 < channels ? plane + a.h * a.w : nullptr;
+    float* planes = window + c * g.channel;
+    for (const std::int64_t phase : g.rows_axis.phases) {
+      for (std::int64_t unit = 0; unit < tile.rows + g.rows_axis.halo; ++unit) {
+        const std::int64_t row = (tile.row + unit) * a.stride_h + phase - a.pad_top;
+        float* const words = planes + unit * g.pitch;
+        if (row >= 0 && row < a.h)
+          staging.row(plane + row * a.w, next != nullptr ? next + row * a.w : nullptr, words);
+        else
+          staging.padding(words);
+      }
+      planes += g.cols_extent.phases * g.plane;
+    }
+  }
+}
+
+}  // namespace
+
+void stage_window(const ConvProblem& problem, const DirectGeometry& geometry, const DirectKernels& kernels,
+                  const DirectTile& tile, const void* x, float* window) {
+  if (problem.dtype.x == DType::bf16)
+    stage_pairs(problem, geometry, kernels, tile, static_cast<const Bf16*>(x), window);
+  else
+    stage_floats(problem, geometry, kernels, tile, static_cast<const float*>(x), window);
+}
+
+WindowAhead::WindowAhead(const ConvProblem& problem, const DirectTile& now, const DirectTile& next,
+                         const void* x, std::int64_t calls) {
   const auto first_row = [&](const DirectTile& tile) {
     return tile.row * problem.stride_h - problem.pad_top;
   };
@@ -109,13 +194,14 @@ WindowAhead::WindowAhead(const ConvProblem& problem, const DirectGeometry& geome
   // Rows of a plane lie side by side, or those of all channels do.
   const bool nchw = problem.layout == Layout::nchw;
   const std::int64_t pixel = nchw ? 1 : problem.c, plane = problem.h * problem.w;
-  constexpr std::int64_t kFloat = sizeof(float);
-  planes_ = nchw ? geometry.group_channels : 1;
-  plane_step_ = plane * kFloat;
-  bytes_ = (to - from) * problem.w * pixel * kFloat;
-  plane_ = reinterpret_cast<const char*>(x + next.n * problem.c * plane +
-                                         (nchw ? next.group * geometry.group_channels * plane : 0) +
-                                         from * problem.w * pixel);
+  const std::int64_t element = size_of(problem.dtype.x), channels = problem.c / problem.groups;
+  planes_ = nchw ? channels : 1;
+  plane_step_ = plane * element;
+  bytes_ = (to - from) * problem.w * pixel * element;
+  plane_ =
+      static_cast<const char*>(x) +
+      (next.n * problem.c * plane + (nchw ? next.group * channels * plane : 0) + from * problem.w * pixel) *
+          element;
   lines_ = planes_ * (bytes_ / kLine + 1) / std::max<std::int64_t>(calls, 1) + 1;
   // Too little is computed with them to hide them behind it.
   constexpr std::int64_t kMostLines = 8;

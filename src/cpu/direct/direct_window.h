@@ -8,9 +8,9 @@
 
 namespace convtune::cpu {
 
-// Fills geometry.window floats at `window` for the tile, zeros where it reaches past the image.
+// Fills geometry.window words at `window` for the tile, zeros where it reaches past the image.
 void stage_window(const ConvProblem& problem, const DirectGeometry& geometry, const DirectKernels& kernels,
-                  const DirectTile& tile, const float* x, float* window);
+                  const DirectTile& tile, const void* x, float* window);
 
 // What the next tile stages, fetched into a core's second cache while this one is computed, a few lines a
 // call: staging would wait for every line of an image that comes from farther away.
@@ -18,8 +18,8 @@ class WindowAhead {
  public:
   WindowAhead() = default;  // nothing
   // The rows that `next` reads and `now` does not, in `calls` parts.
-  WindowAhead(const ConvProblem& problem, const DirectGeometry& geometry, const DirectTile& now,
-              const DirectTile& next, const float* x, std::int64_t calls);
+  WindowAhead(const ConvProblem& problem, const DirectTile& now, const DirectTile& next, const void* x,
+              std::int64_t calls);
 
   void fetch() {
     for (std::int64_t i = 0; i < lines_; ++i, at_ += kLine) {

@@ -11,29 +11,11 @@
 #define HWY_TARGET_INCLUDE "cpu/implicit_gemm/implicit_gemm_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
-#include "cpu/vectors-inl.h"
+#include "cpu/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
-
-struct F32Products {
-  static HWY_INLINE Vector add(Vector weights, Vector x, Vector sums) { return hn::MulAdd(weights, x, sums); }
-};
-
-#if HWY_TARGET == HWY_AVX3 && HWY_ARCH_X86
-#define CONVTUNE_BF16_PAIRS 1
-// Both products of each lane's pairs. Highway 1.0 widens them instead, and a target of the compiler's for
-// this one instruction would be a fourth copy of everything. Denormal bf16 operands and results count as 0.
-struct Bf16Products {
-  static HWY_INLINE Vector add(Vector weights, Vector x, Vector sums) {
-    asm("vdpbf16ps %2, %1, %0" : "+v"(sums.raw) : "v"(weights.raw), "v"(x.raw));
-    return sums;
-  }
-};
-#else
-#define CONVTUNE_BF16_PAIRS 0
-#endif
 
 HWY_INLINE Vector broadcast_word(Floats d, const char* at) {
   float word;
@@ -109,7 +91,6 @@ constexpr MultiplyKernels kMultiply = kernels<Products>(std::make_integer_sequen
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu
 HWY_AFTER_NAMESPACE();
-#undef CONVTUNE_BF16_PAIRS
 
 #if HWY_ONCE
 namespace convtune::cpu {

@@ -88,7 +88,7 @@ Support winograd_accepts(const ConvProblem& problem, const DeviceInfo& info, con
   const DirectKernels* kernels =
       config.vector_bits <= widest_vector_bits(info) ? direct_kernels(config.vector_bits) : nullptr;
   if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
-  if (!find_tile(*kernels, config.channels, config.vectors))
+  if (!find_tile(kernels->tiles, config.channels, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
   if (problem.layout == Layout::nhwc && config.channels != kTilesOfPixels)
     return Support::no(fmt::format("channels must be {} where channels are last", kTilesOfPixels));

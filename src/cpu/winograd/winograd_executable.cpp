@@ -14,7 +14,7 @@ WinogradExecutable::WinogradExecutable(const ConvProblem& problem, const Winogra
       bounds_(bounds_of(problem)),
       kernels_(*direct_kernels(config.vector_bits)),
       transforms_(*winograd_kernels(config.vector_bits, config.tile)),
-      tile_(*find_tile(kernels_, config.channels, config.vectors)),
+      tile_(*find_tile(kernels_.tiles, config.channels, config.vectors)),
       geometry_(problem, config, kernels_.lanes),
       threads_(threads) {}
 

@@ -16,6 +16,7 @@
 #include "cpu/reference.h"
 #include "measure/testbed.h"
 #include "problem/config.h"
+#include "problem/element.h"
 
 namespace convtune {
 namespace {
@@ -34,8 +35,10 @@ std::vector<ConvProblem> problems() {
       for (const int width : {1, 6, 15, 16, 33, 70})
         for (const char* layout : {"nchw", "nhwc"}) {
           const std::uint64_t bits = random_bits(5, draw++);
-          const int channels = 16 + static_cast<int>(bits % 9), pad = static_cast<int>(bits / 16 % 4),
-                    dilation = bits / 64 % 4 == 0 ? 1 : 0, height = 1 + static_cast<int>(bits / 256 % 19);
+          const bool bf16 = bits / 4194304 % 2 == 0;
+          const int channels = (bf16 ? 32 : 16) + static_cast<int>(bits % 9),
+                    pad = static_cast<int>(bits / 16 % 4), dilation = bits / 64 % 4 == 0 ? 1 : 0,
+                    height = 1 + static_cast<int>(bits / 256 % 19);
           const int multiplier = layout[1] == 'c' && bits / 8192 % 4 == 0 ? 2 : 1;
           if (width + 2 * pad < (filter - 1) * (dilation + 1) + 1 ||
               height + 2 * pad < (filter - 1) * (dilation + 1) + 1)
@@ -47,31 +50,44 @@ std::vector<ConvProblem> problems() {
           problem.pad_right += static_cast<std::int64_t>(bits / 524288 % 3);
           if (bits / 2097152 % 2 == 0)
             problem.activation = Activation::clip, problem.alpha = -3, problem.beta = 5;
+          if (bf16) problem.dtype = DType::bf16;
+          problem.residual = bits / 8388608 % 3 == 0;
           all.push_back(problem);
         }
   return all;
 }
 
+// A problem's tensors as floats of its types; they are run as its types' bytes.
 struct Host {
   explicit Host(const ConvProblem& problem)
-      : x(fill(problem.input_elements(), 1)),
-        w(fill(problem.weight_elements(), 2)),
-        bias(fill(problem.k, 3)),
-        y(static_cast<std::size_t>(problem.output_elements())) {}
+      : x(fill(problem, problem.input_elements(), 1)),
+        w(fill(problem, problem.weight_elements(), 2)),
+        bias(fill(problem, problem.k, 3)),
+        residual(fill(problem, problem.output_elements(), 4)) {}
 
-  static std::vector<float> fill(std::int64_t count, std::uint64_t stream) {
+  static std::vector<float> fill(const ConvProblem& problem, std::int64_t count, std::uint64_t stream) {
     std::vector<float> values(static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<float>(random_bits(stream, i) % 2001) / 1000.0F - 1.0F;
+      values[i] = static_cast<float>(
+          rounded(problem.dtype.x, static_cast<double>(random_bits(stream, i) % 2001) / 1000 - 1));
     return values;
   }
-  void run(const ConvProblem& problem, const cpu::DepthwiseConfig& config) {
+  // With y in the place of the residual, or beside it.
+  void run(const ConvProblem& problem, const cpu::DepthwiseConfig& config, bool in_place = false) {
+    const DType type = problem.dtype.x;
     const auto executable = cpu::direct_depthwise().build(problem, info(), to_config(config));
     std::vector<std::byte> packed(executable->packed_bytes());
-    executable->pack(w.data(), bias.data(), packed.data(), nullptr);
-    executable->run({.x = x.data(), .y = y.data()}, packed.data(), nullptr);
+    executable->pack(to_bytes(type, w).data(), to_bytes(type, bias).data(), packed.data(), nullptr);
+    const auto added = to_bytes(type, residual), image = to_bytes(type, x);
+    std::vector<unsigned char> out = added;
+    executable->run({.x = image.data(), .residual = in_place ? out.data() : added.data(), .y = out.data()},
+                    packed.data(), nullptr);
+    y = to_floats(type, out.data(), problem.output_elements());
   }
-  std::vector<float> x, w, bias, y;
+  double expected(const ConvProblem& problem, std::int64_t index) const {
+    return cpu::oracle(problem, {x.data(), w.data(), bias.data(), residual.data()}, index).value;
+  }
+  std::vector<float> x, w, bias, residual, y;
 };
 
 TEST(Depthwise, EveryTileOfEveryInstructionSet) {
@@ -108,8 +124,11 @@ TEST(Depthwise, CandidatesAreRight) {
 TEST(Depthwise, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
   constexpr float kInf = std::numeric_limits<float>::infinity(),
                   kNan = std::numeric_limits<float>::quiet_NaN();
-  for (const char* text : {"g16mb2ic16ih9iw17oc16kh3ph1 act=relu", "g16mb1ic16ih12oc32kh5sh2ph2",
-                           "g16mb2ic16ih9iw17oc16kh3ph1 layout=nhwc"}) {
+  for (const char* text :
+       {"g16mb2ic16ih9iw17oc16kh3ph1 act=relu", "g16mb1ic16ih12oc32kh5sh2ph2",
+        "g16mb2ic16ih9iw17oc16kh3ph1 layout=nhwc", "g16mb2ic16ih9iw35oc16kh3ph1 dtype=bf16",
+        "g16mb1ic16ih12iw70oc16kh5sh2ph2 dtype=bf16 act=relu",
+        "g35mb2ic35ih9iw17oc35kh3ph1 dtype=bf16 layout=nhwc"}) {
     const ConvProblem problem = parse_problem(text);
     for (const float special : {kInf, -kInf, kNan})
       for (const bool in_weights : {false, true}) {
@@ -118,18 +137,47 @@ TEST(Depthwise, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
         for (const std::size_t at : {std::size_t{0}, values.size() / 2, values.size() - 1})
           values[at] = special;
         for (const int tile : {1, 4}) {
-          host.run(problem, {cpu::widest_vector_bits(info()), 0, tile});
+          const cpu::DepthwiseConfig config{cpu::widest_vector_bits(info()), 0, tile};
+          if (!cpu::depthwise_accepts(problem, info(), config)) continue;
+          host.run(problem, config);
           for (std::int64_t i = 0; i < problem.output_elements(); ++i) {
-            const double expected =
-                cpu::oracle(problem, {host.x.data(), host.w.data(), host.bias.data()}, i).value;
+            const double expected = host.expected(problem, i);
             const float got = host.y[static_cast<std::size_t>(i)];
             if (std::isfinite(expected))
-              ASSERT_NEAR(expected, got, 1e-4) << text;
+              ASSERT_NEAR(expected, got,
+                          problem.dtype.x == DType::bf16 ? 0.02 * (1 + std::abs(expected)) : 1e-4)
+                  << text;
             else
               ASSERT_TRUE(std::isnan(expected) ? std::isnan(got) : expected == got) << text << ' ' << i;
           }
         }
       }
+  }
+}
+
+// A last part of a vector of channels is computed twice, and its residual is added once.
+TEST(Depthwise, AResidualMayBeTheOutput) {
+  for (const char* text :
+       {"g35mb2ic35ih6iw9oc35kh3ph1 residual=1 layout=nhwc",
+        "g71mb2ic71ih6iw9oc71kh3ph1 residual=1 dtype=bf16 layout=nhwc",
+        "g5mb2ic5ih9iw37oc5kh3ph1 residual=1 act=relu", "g5mb2ic5ih9iw37oc5kh3ph1 residual=1 dtype=bf16"}) {
+    const ConvProblem problem = parse_problem(text);
+    Host host(problem);
+    for (const int vectors : {0, 1}) {
+      const cpu::DepthwiseConfig config{cpu::widest_vector_bits(info()), 0, 4,
+                                        problem.layout == Layout::nhwc ? vectors : 0};
+      ASSERT_TRUE(cpu::depthwise_accepts(problem, info(), config)) << text;
+      host.run(problem, config);
+      const std::vector<float> beside = host.y;
+      host.run(problem, config, true);
+      EXPECT_EQ(beside, host.y) << text;
+      for (std::int64_t i = 0; i < problem.output_elements(); ++i) {
+        const double expected = host.expected(problem, i);
+        ASSERT_NEAR(expected, host.y[static_cast<std::size_t>(i)],
+                    problem.dtype.x == DType::bf16 ? 0.01 * (1 + std::abs(expected)) : 1e-4)
+            << text;
+      }
+    }
   }
 }
 

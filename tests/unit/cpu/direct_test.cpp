@@ -14,10 +14,12 @@
 #include "cpu/direct/direct_candidates.h"
 #include "cpu/direct/direct_geometry.h"
 #include "cpu/direct/direct_kernels.h"
+#include "cpu/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/instruction_sets.h"
 #include "cpu/reference.h"
 #include "measure/testbed.h"
 #include "problem/config.h"
+#include "problem/element.h"
 #include "problem/random_problem.h"
 
 namespace convtune {
@@ -69,8 +71,29 @@ TEST(DirectGeometry, IssuedWorkIsNeverLessThanTheProblem) {
     if (problem.n == 0) continue;
     for (const cpu::DirectConfig& config : cpu::direct_candidates(problem, info())) {
       const cpu::DirectExtents geometry(problem, config, config.vector_bits / 32);
-      EXPECT_GE(2 * geometry.issued_multiply_adds, problem.flops()) << to_string(problem);
+      const int in_word = problem.dtype.x == DType::bf16 ? 2 : 1;
+      EXPECT_GE(2 * in_word * geometry.issued_multiply_adds, problem.flops()) << to_string(problem);
     }
+  }
+}
+
+// Every weight is in one half of one tap, and words whose upper half is not multiplied come last.
+TEST(DirectGeometry, PairsOfBf16HoldEveryWeightOnce) {
+  for (const char* text : {"mb1ic3ih16oc4kh3ph1", "mb1ic4ih16oc4kh3ph1", "g2mb1ic2ih16oc4kh5ph2",
+                           "mb1ic3ih16oc4kh7sh2ph3", "mb1ic3ih32oc4kh11sh4ph2", "mb1ic2ih32oc4kh16sh16"}) {
+    ConvProblem problem = parse_problem(text);
+    problem.dtype = DType::bf16;
+    const cpu::DirectGeometry g(problem, {}, 16);
+    ASSERT_EQ(std::ssize(g.tap_weights), g.taps) << text;
+    ASSERT_EQ(std::ssize(g.tap_offsets), g.taps) << text;
+    std::vector<int> seen(static_cast<std::size_t>(problem.weight_elements() / problem.k));
+    for (std::int64_t t = 0; t < g.taps; ++t) {
+      const auto [lower, upper] = g.tap_weights[static_cast<std::size_t>(t)];
+      ++seen.at(static_cast<std::size_t>(lower));
+      EXPECT_EQ(upper >= 0, t < g.whole_taps) << text;
+      if (upper >= 0) ++seen.at(static_cast<std::size_t>(upper));
+    }
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), std::ssize(seen)) << text;
   }
 }
 
@@ -97,6 +120,76 @@ TEST(Direct, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
     }
   }
   EXPECT_GT(checked, 100);
+}
+
+TEST(Direct, EveryTileOfPairsOfBf16) {
+  if (!cpu::multiplies_bf16()) GTEST_SKIP() << "this processor has no avx512_bf16";
+  int checked = 0;
+  for (const cpu::TileShape& tile : cpu::direct_kernels(512)->bf16_tiles)
+    for (const char* text :
+         {"mb2ic3ih17iw53oc19kh3ph1", "mb2ic1ih28oc5kh5ph2", "mb1ic4ih9iw70oc18kh3ph1 act=relu",
+          "mb2ic3ih37iw45oc7kh7sh2ph3", "mb1ic3ih33iw31oc9kh3sh2ph1 pad_right=2",
+          "mb1ic3ih64iw61oc6kh11sh4ph2", "mb2ic3ih32oc7kh4sh4", "mb1ic2ih64oc5kh16sh16",
+          "g2mb1ic10ih9iw37oc6kh4ph1 act=clip:-3:5", "mb1ic3ih12iw40oc4kh2kw1sh1sw2", "mb1ic5ih11oc3kh1"}) {
+      ConvProblem problem = parse_problem(text);
+      problem.dtype = DType::bf16;
+      const std::uint64_t draw = random_bits(12, static_cast<std::uint64_t>(checked++));
+      cpu::DirectConfig config{512, tile.channels, tile.vectors};
+      config.rows = 1 + static_cast<int>(draw % 5);
+      config.cols = draw / 8 % 2 == 0 ? 0 : 5 + static_cast<int>(draw / 16 % 30);
+      config.taps = draw / 512 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 1024 % 9);
+      config.filters = draw / 16384 % 2 == 0 ? 0 : tile.channels;
+      config.flat = static_cast<int>(draw / 65536 % 2);
+      config.stream = config.flat ? 0 : static_cast<int>(draw / 131072 % 2);
+      ASSERT_TRUE(cpu::direct_accepts(problem, info(), config)) << text;
+      EXPECT_EQ(check(problem, config), "") << to_string(problem) << " with " << to_string(to_config(config));
+    }
+  EXPECT_GT(checked, 100);
+}
+
+// A weight of 0 beside the last of a row would make NaN of the infinity behind the window.
+TEST(Direct, NanAndInfSpreadThroughPairsExactlyAsInTheOracle) {
+  if (!cpu::multiplies_bf16()) GTEST_SKIP() << "this processor has no avx512_bf16";
+  for (const char* text : {"mb1ic3ih6iw19oc3kh3ph1 act=relu", "mb1ic1ih6iw19oc3kh3",
+                           "mb1ic3ih7iw19oc3kh3sh2ph1", "mb1ic2ih6iw9oc3kh3ph1"}) {
+    ConvProblem problem = parse_problem(text);
+    problem.dtype = DType::bf16;
+    Host host(problem);
+    const auto rounded_to = [](float* values, std::int64_t count) {
+      const std::vector<float> all(values, values + count);
+      const auto bytes = to_bytes(DType::bf16, all);
+      std::ranges::copy(to_floats(DType::bf16, bytes.data(), count), values);
+      return bytes;
+    };
+    for (const bool in_weights : {false, true}) {
+      float* const values = in_weights ? host.w : host.x;
+      const std::int64_t count = in_weights ? problem.weight_elements() : problem.input_elements();
+      for (std::int64_t at = 0; at < count; at += in_weights ? 5 : 7) {
+        const float before = values[at];
+        values[at] =
+            at % 2 == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+        const auto x = rounded_to(host.x, problem.input_elements()),
+                   w = rounded_to(host.w, problem.weight_elements()), bias = rounded_to(host.bias, problem.k);
+        const auto executable =
+            cpu::direct().build(problem, info(), cpu::direct().candidates(problem, info()).front());
+        std::vector<std::byte> packed(executable->packed_bytes());
+        std::vector<unsigned char> y(static_cast<std::size_t>(2 * problem.output_elements()));
+        executable->pack(w.data(), bias.data(), packed.data(), nullptr);
+        executable->run({.x = x.data(), .y = y.data()}, packed.data(), nullptr);
+        const std::vector<float> got = to_floats(DType::bf16, y.data(), problem.output_elements());
+        for (std::int64_t i = 0; i < problem.output_elements(); ++i) {
+          const double expected = cpu::oracle(problem, {host.x, host.w, host.bias}, i).value;
+          const float value = got[static_cast<std::size_t>(i)];
+          ASSERT_EQ(std::isnan(expected), std::isnan(value)) << text << " at " << at;
+          ASSERT_EQ(std::isinf(expected), std::isinf(value)) << text << " at " << at;
+          if (std::isfinite(expected)) {
+            ASSERT_NEAR(expected, value, 0.01 * (1 + std::abs(expected)));
+          }
+        }
+        values[at] = before;
+      }
+    }
+  }
 }
 
 TEST(Direct, NanAndInfSpreadExactlyAsInTheOracle) {
@@ -258,6 +351,14 @@ TEST(Direct, RefusesConfigsThatMakeNoSense) {
 TEST(Direct, StepsAsideWithAReason) {
   ConvProblem problem = parse_problem("mb1ic3ih8oc8kh3ph1 dtype=f16");
   EXPECT_NE(cpu::direct().supports(problem, info()).reason().find("f16"), std::string::npos);
+  if (cpu::multiplies_bf16()) {
+    const auto reason = [](const char* text) {
+      return cpu::direct().supports(parse_problem(text), info()).reason();
+    };
+    EXPECT_NE(reason("mb1ic3ih8oc8kh3ph1 dtype=bf16 layout=nhwc").find("NCHW"), std::string::npos);
+    EXPECT_NE(reason("mb1ic3ih8oc8kh3sh3ph1 dtype=bf16").find("strides"), std::string::npos);
+    EXPECT_NE(reason("mb1ic3ih8oc8kh3dh1ph1 dtype=bf16").find("dilation"), std::string::npos);
+  }
   problem = parse_problem("mb1ic100000ih40oc1kh40ph20");
   EXPECT_NE(cpu::direct().supports(problem, info()).reason().find("MiB"), std::string::npos);
 }
