@@ -52,6 +52,10 @@ class Library:
         """What convtune calls the machine; the others do not say."""
         return ""
 
+    def rivals(self, problem, data):
+        """Ways that are not convtune's."""
+        return self.ways(problem, data)
+
 
 class Convtune(Library):
     """What convtune plans, from its record or its estimate, or a plan that the caller names; `tune`: seconds in which
@@ -113,8 +117,13 @@ class Convtune(Library):
             self.module.tune(line, "cpu", self.tune, progress=False)
         algorithm, _, config = self.plan.partition(" ")
         return {"convtune": attempt(self.way, problem, data, line, algorithm or None, config or None),
-                "onednn blocked=0": attempt(self.way, problem, data, line, "onednn", "blocked=0"),
-                "onednn blocked=1": attempt(self.way, problem, data, line, "onednn", "blocked=1")}
+                **self.rivals(problem, data)}
+
+    def rivals(self, problem, data):
+        from problem_lines import to_line
+        line = to_line(replace(problem, name=""))
+        return {f"onednn blocked={blocked}": attempt(self.way, problem, data, line, "onednn", f"blocked={blocked}")
+                for blocked in (0, 1)}
 
 
 class PyTorch(Library):

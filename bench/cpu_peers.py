@@ -12,6 +12,8 @@ up with a run or more, then takes samples; turns go round and back, and a row's 
 Each output is compared with sums in double precision before it is timed. Tensors stay where they are from run to
 run, as warm as the caches hold them; freed memory is kept and lies in huge pages in every process alike.
 
+A bf16 problem is put beside the others' ways in fp32 as well, on the same numbers: who may choose takes the faster one.
+
 convtune runs what its record or its estimate says (CONVTUNE_DATA_DIR is where records lie); --tune searches first,
 and --plan forces a plan. The library is CONVTUNE_LIBRARY, or this checkout's build/release. Exit codes: 0 done, 1 a
 wrong answer was found, 2 bad input, 3 no library could be loaded.
@@ -40,6 +42,7 @@ from problem_lines import SUITES, BadInput, find, load_suite, to_line  # noqa: E
 
 SAMPLES = 2048  # output elements that are compared with sums in double precision
 MIN_ROUNDS = 5
+F32 = " f32"  # behind the names of the others' ways of the same in fp32, beside a bf16 problem
 # Memory that is freed is kept by the process, and in huge pages where the system leaves that to programs.
 MEMORY = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=68719476736"
 
@@ -78,7 +81,11 @@ def work(pipe, make, arguments, processors):
         asked, *rest = pipe.recv()
         if asked == "prepare":
             problem, at = rest
-            ways = library.ways(problem, make_data(problem))
+            data = make_data(problem)
+            ways = library.ways(problem, data)
+            if problem.dtype == "bf16":
+                for called, way in library.rivals(replace(problem, dtype="f32"), as_floats(data)).items():
+                    ways[called + F32] = way
             answer = {}
             for called, way in ways.items():
                 if not isinstance(way, str):
@@ -102,6 +109,12 @@ def make_data(problem):
 
     a = problem
     return Data(uniform(a.n, a.c, a.h, a.w), uniform(a.k, a.c // a.groups, a.r, a.s), uniform(a.k) if a.bias else None)
+
+
+def as_floats(data):
+    """bf16 as float32, exactly."""
+    return Data(*(array if array is None else widen(array).astype("float32")
+                  for array in (data.x, data.w, data.bias)))
 
 
 def widen(array):
@@ -233,6 +246,8 @@ def summary(rows):
     """One line a problem, then the geometric means over the best peer and over each, and the losses."""
     columns = ["convtune", "onednn blocked=0", "onednn blocked=1", "torch nhwc=0", "torch nhwc=1", "onnxruntime",
                "openvino"]
+    if any(F32 in p["name"] for row in rows for p in row["providers"]):
+        columns += [column + F32 for column in columns[1:]]
     lines = ["| row | " + " | ".join(columns) + " | over the best | our GFLOP/s |", "|---" * (len(columns) + 3) + "|"]
     ratios, losses = {column: [] for column in columns}, []
     for row in rows:

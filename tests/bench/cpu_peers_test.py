@@ -42,6 +42,11 @@ class Wrong(Pretended):
         return {"onnxruntime": cpu_libraries.Way(lambda: None, lambda: np.ones((1, 3, 2, 2), np.float32))}
 
 
+class Noted(Pretended):
+    def ways(self, problem, data):
+        return {"way": cpu_libraries.Way(lambda: None, lambda: data.x)}
+
+
 class Dies(Pretended):
     def ways(self, problem, data):
         os._exit(7)
@@ -84,6 +89,11 @@ class Summary(unittest.TestCase):
         self.assertEqual(means[-4:-1], ["8.00", "1.00", "1.00"])  # onnxruntime, openvino, the best
         self.assertEqual(text.splitlines()[-1], "losses: b 0.50 (openvino)")
 
+    def test_ways_in_fp32_have_columns_of_their_own(self):
+        text = cpu_peers.summary([row("a", 2.0, convtune=10.0, openvino=80.0, **{"openvino f32": 20.0})])
+        self.assertIn("| openvino f32 |", text.splitlines()[0])
+        self.assertEqual(text.splitlines()[-2].split(" | ")[-3:-1], ["2.00", "2.00"])
+
 
 @unittest.skipUnless(importlib.util.find_spec("numpy"), "NumPy is not here")
 class Workers(unittest.TestCase):
@@ -112,6 +122,16 @@ class Workers(unittest.TestCase):
         self.assertEqual(oracle.judge(y[oracle.at])[1], "")
         y[oracle.at[0][5], oracle.at[1][5], oracle.at[2][5], oracle.at[3][5]] += 1e-4
         self.assertIn("double precision says", oracle.judge(y[oracle.at])[1])
+
+    def test_bf16_is_put_beside_fp32_of_the_same_numbers(self):
+        import numpy as np
+        worker = cpu_peers.Worker("pretended", Noted, {"threads": 1}, {min(os.sched_getaffinity(0))})
+        try:
+            answer = worker.ask("prepare", parse("mb1ic2ih4oc3kh3 dtype=bf16"), ([0], [0], [0], [0]))
+        finally:
+            worker.end()
+        self.assertEqual(set(answer), {"way", "way" + cpu_peers.F32})
+        self.assertTrue(np.array_equal(answer["way"][0], answer["way" + cpu_peers.F32][0]))
 
     def test_a_wrong_answer_is_not_timed(self):
         (provider,) = self.measured(Wrong)

@@ -158,7 +158,7 @@ HWY_INLINE void add_column(const PlaneArgs<T>& args, std::int64_t s,
     if (clipped && (args.first_row + i < 0 || args.first_row + i >= args.height)) continue;
     CONVTUNE_UNROLL
     for (int v = 0; v < vectors; ++v) {
-      if (fetch && i < rows * stride && filter_rows < kLongFilter) {
+      if (fetch && i >= filter_rows - stride && filter_rows < kLongFilter) {
         CONVTUNE_UNROLL
         for (int part = 0; part < loads; ++part)
           __builtin_prefetch(x + rows * stride * args.width + (v * loads + part) * loaded);
