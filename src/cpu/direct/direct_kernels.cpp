@@ -39,9 +39,11 @@ void tile(const TileArgs& shared) {
   SizedVector acc[channels][vectors];
   CONVTUNE_UNROLL
   for (int i = 0; i < channels; ++i) {
+    // Sums of one pass begin with the bias.
+    const Vector first = args.y != nullptr && !args.accumulate ? hn::Set(d, args.bias[i]) : hn::Zero(d);
     CONVTUNE_UNROLL
     for (int v = 0; v < vectors; ++v)
-      acc[i][v] = args.accumulate ? hn::Load(d, args.acc + i * args.acc_stride + v * kLanes) : hn::Zero(d);
+      acc[i][v] = args.accumulate ? hn::Load(d, args.acc + i * args.acc_stride + v * kLanes) : first;
   }
   const float* weights = args.weights;
   const float* const window = args.window;
@@ -71,11 +73,13 @@ void tile(const TileArgs& shared) {
     }
     return;
   }
-  CONVTUNE_UNROLL
-  for (int i = 0; i < channels; ++i) {
-    const Vector bias = hn::Set(d, args.bias[i]);
+  if (args.accumulate) {
     CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v) acc[i][v] = hn::Add(acc[i][v], bias);
+    for (int i = 0; i < channels; ++i) {
+      const Vector bias = hn::Set(d, args.bias[i]);
+      CONVTUNE_UNROLL
+      for (int v = 0; v < vectors; ++v) acc[i][v] = hn::Add(acc[i][v], bias);
+    }
   }
   activate_tile(acc, args.bounds);
   store_tile<channels, vectors, T>(
