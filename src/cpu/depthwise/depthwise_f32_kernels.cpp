@@ -5,7 +5,7 @@
 #include "cpu/vectors.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/depthwise/depthwise_kernels.cpp"
+#define HWY_TARGET_INCLUDE "cpu/depthwise/depthwise_f32_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
 #include "cpu/depthwise/depthwise_pixels-inl.h"
