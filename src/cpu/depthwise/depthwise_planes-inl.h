@@ -129,8 +129,9 @@ constexpr int kLongFilter = 7;
 
 // Adds filter column s, and where asked those on either side of it, which come by the same loads: `after`
 // with pairs of columns in a load, `before` too where even and odd outputs are apart. `clipped`: some of the
-// rows lie outside the image. `fetch`: what the register tile below reads, or the next plane's first, which
-// lies where its rows would go on, is brought to the cache.
+// rows lie outside the image. `fetch`: what the second register
+// tile below reads anew, or the next plane's, which lies where its rows would go on, is brought to the cache:
+// memory takes longer than one tile does.
 template <class T, int filter_rows, int stride, int rows, int vectors, bool before, bool after, bool clipped,
           bool fetch>
 HWY_INLINE void add_column(const PlaneArgs<T>& args, std::int64_t s,
@@ -158,7 +159,7 @@ HWY_INLINE void add_column(const PlaneArgs<T>& args, std::int64_t s,
       if (fetch && i >= filter_rows - stride && filter_rows < kLongFilter) {
         CONVTUNE_UNROLL
         for (int part = 0; part < loads; ++part)
-          __builtin_prefetch(x + rows * stride * args.width + (v * loads + part) * loaded);
+          __builtin_prefetch(x + 2 * rows * stride * args.width + (v * loads + part) * loaded);
       }
       const std::int64_t at = v * loads * loaded;
       const Row<T, stride> row(masks + v * loads, x + at, col + at, args.width);
