@@ -4,6 +4,7 @@ graphs read what holds then."""
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -88,12 +89,29 @@ class Packing:
         pack_into(memory[0], self.convolution, *self.fold.of(inputs))  # type: ignore[arg-type]
 
 
+def _counters(means: Sequence[Tensor]) -> list[Tensor]:
+    """What the norms of these running means count their forwards in training mode by: their writes to the running
+    statistics change no `_version`. Dynamo hands over the tensors alone; the module is found by who holds them."""
+    if not means:
+        return []
+    known = set(map(id, means))
+    holders = [one for one in gc.get_referrers(*means) if isinstance(one, dict) and id(one.get("running_mean")) in known]
+    counters = [one.get("num_batches_tracked") for one in holders]
+    return [one for one in counters if isinstance(one, Tensor)]
+
+
 class Folded:
     """The memory of all that is folded and packed in one graph, and whether it still holds: by identity, address and
-    `_version` of everything that it was made of, as packed weights are kept."""
+    `_version` of everything that it was made of, as packed weights are kept. `counters`: by which its norms count, where
+    the caller knows them."""
 
-    def __init__(self, folds: Sequence[Fold | Packing], inputs: Sequence[Any]) -> None:
+    def __init__(
+        self, folds: Sequence[Fold | Packing], inputs: Sequence[Any], counters: list[Tensor] | None = None
+    ) -> None:
         self.folds = list(folds)
+        if counters is None:
+            counters = _counters([inputs[fold.places[2]] for fold in folds if fold.places[2] is not None])
+        self._counters = counters
         places = sorted({at for fold in folds for at in fold.places if at is not None})
         self._sources: Any = itemgetter(*places, places[0])  # a tuple also of one
         with torch.no_grad():
@@ -122,7 +140,8 @@ class Folded:
         return self._seen is not None
 
     def _state(self, sources: tuple[Tensor, ...]) -> Any:
-        return list(map(id, sources)), list(map(_address, sources)), list(map(_version, sources))
+        trained = list(map(_version, self._counters))
+        return list(map(id, sources)), list(map(_address, sources)), list(map(_version, sources)), trained
 
     def _remember(self, sources: tuple[Tensor, ...]) -> None:
         try:

@@ -192,7 +192,9 @@ def _folded_weights(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None)
         return behind.fold(sources, weight.dtype).of(sources)
     known = _folded.get(module)
     if known is None:
-        known = _folded[module] = Folded([behind.fold(sources, weight.dtype)], sources)
+        counter = behind.norm.num_batches_tracked
+        counters = [] if counter is None else [counter]
+        known = _folded[module] = Folded([behind.fold(sources, weight.dtype)], sources, counters)
     known.refresh(sources)
     return known.tensors[0]
 

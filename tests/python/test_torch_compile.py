@@ -238,6 +238,20 @@ def test_weights_that_change(graphs, device):
         same()
 
 
+@each_device
+def test_what_training_does_to_statistics_is_seen(graphs, device):
+    """A norm's forward writes to them without a trace in their `_version`."""
+    model, x = block().to(device), images(device=device)
+    run = compiled(model)
+    with torch.no_grad():
+        for _ in range(2):
+            assert_near(run(x), model(x))
+            model.train()
+            model(2 * x + 3)
+            model.eval()
+        assert_near(run(x), model(x))
+
+
 def test_gradients_and_training_are_inductors(graphs, caplog):
     caplog.set_level(logging.INFO, "convtune")
     model, x = block(), images()

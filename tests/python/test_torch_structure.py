@@ -151,6 +151,19 @@ def test_weights_that_change(made, won):
     assert_near(answer(made.double(), X.double()), answer(plain.double(), X.double()))
 
 
+def test_what_training_does_to_statistics_is_seen(made, won):
+    """A norm's forward writes to them without a trace in their `_version`."""
+    model = optimized(made)
+    for _ in range(2):
+        before = answer(model)
+        model.train()
+        model(2 * X + 3)
+        model.eval()
+        now = answer(model)
+        assert not torch.equal(now, before)
+        assert_near(now, answer(convtune.restore(copy.deepcopy(model))))
+
+
 def test_copies(made, won):
     expected = answer(optimized(made))
     for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
