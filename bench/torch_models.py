@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Whole PyTorch models on a GPU, for inference: eager, torch.compile (also with CUDA graphs, and frozen), and
-torch.compile(backend="convtune") with CUDA graphs.
+"""Whole PyTorch models on a GPU, for inference: eager, torch.compile (also with CUDA graphs, and frozen),
+torch.compile(backend="convtune") with CUDA graphs, convtune.graphed, and frozen ones recorded as one CUDA graph by hand.
 
     python bench/torch_models.py --json out/                      # all models, one file a model
     python bench/torch_models.py --models resnet50 --budget 60    # 60 seconds of tuning before it is measured
@@ -27,7 +27,8 @@ import time
 from torch_zoo import MODELS, model_of
 
 START = time.monotonic()
-WAYS = ("eager", "compile", "graphs", "frozen", "convtune")
+WAYS = ("eager", "compile", "graphs", "frozen", "recorded", "convtune", "graphed")
+OURS = ("convtune", "graphed")
 GRAPHS = {"triton.cudagraphs": True}
 
 
@@ -67,7 +68,7 @@ def built(name, args):
 
 
 # torch.compile's options; of "graphs" they are those of mode="reduce-overhead".
-OPTIONS = {"compile": {}, "graphs": GRAPHS, "frozen": GRAPHS}
+OPTIONS = {"compile": {}, "graphs": GRAPHS, "frozen": GRAPHS, "recorded": {}}
 
 
 class Turn:
@@ -85,11 +86,35 @@ class Turn:
             fcntl.flock(self.file, fcntl.LOCK_UN)
 
 
-def way_of(way, model, args, turn):
+def recorded(run, inputs):
+    """One CUDA graph of a call, whose inputs are copied in."""
+    import torch
+
+    static = [one.clone() for one in inputs]
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            run(*static)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = run(*static)
+
+    def call(*inputs):
+        for to, one in zip(static, inputs):
+            to.copy_(one, non_blocking=True)
+        graph.replay()
+        return y
+
+    return call
+
+
+def way_of(way, model, inputs, args, turn):
     """The model as that way runs it; its first call compiles, and then takes the turn."""
     import torch
 
-    if way == "frozen":  # not as an option: Dynamo asks for it, too, and else hands parameters over as inputs
+    if way in ("frozen", "recorded"):  # not as an option: Dynamo asks for it, too, and else hands parameters over as inputs
         import torch._inductor.config
 
         torch._inductor.config.freezing = True
@@ -102,12 +127,16 @@ def way_of(way, model, args, turn):
             turn.take()
             return compiled
 
-        return torch.compile(model, backend=backend)
+        run = torch.compile(model, backend=backend)
+        return recorded(run, inputs) if way == "recorded" else run
     turn.take()
     if way == "eager":
         return model
-    import convtune.torch_compile  # noqa: F401
+    import convtune
+    import convtune.torch_compile
 
+    if way == "graphed":
+        return convtune.graphed(model, inputs, args.budget, whole=args.whole)
     options = {"convtune.budget": args.budget, "convtune.whole": args.whole, **GRAPHS}
     return torch.compile(model, backend="convtune", options=options)
 
@@ -188,10 +217,10 @@ def work(args):
         begin = time.monotonic()
         torch.backends.cudnn.benchmark = True
         turn = Turn(args.turn)
-        compiled = way_of(args.way, model, args, turn)
+        compiled = way_of(args.way, model, inputs, args, turn)
 
-        def run():
-            return compiled(*inputs)
+        def run(*given):
+            return compiled(*(given or inputs))
 
         y = run().clone()
         wait()
@@ -203,7 +232,7 @@ def work(args):
         turn.leave()
         seconds = ", ".join(f"{name} {after:.1f} s" for name, after in seconds)
         facts = {"seconds": seconds, "error": error, "same_top1": same, "queued_us": queued}
-        if args.way == "convtune":
+        if args.way in OURS:
             from convtune.torch_compile import last_report
 
             report = last_report()
@@ -258,7 +287,7 @@ class Worker:
 def print_ready(worker, row, most):
     print(f"{worker.name} {worker.way} after {time.monotonic() - START:.0f} s: {row['seconds']}; error "
           f"{row['error']:.2e}; us and times a call:")  # fmt: skip
-    if worker.way in ("convtune", "frozen"):
+    if worker.way in (*OURS, "frozen"):
         for kernel, (times, us, idle) in list(row["kernels"].items())[:most]:
             print(f"{us:8.1f} {times:5.1f} {idle:6.1f}  {kernel[:150]}")
     us, idle = (sum(one[at] for one in row["kernels"].values()) for at in (1, 2))
@@ -344,7 +373,7 @@ def main():
     for some in [list(models)] if args.together else [[name] for name in models]:
         workers = {name: [Worker(way, name, models[name], args) for way in ways] for name in some}
         every = [one for of in workers.values() for one in of]
-        first = every if args.at_once else [one for one in every if one.way != "convtune"]
+        first = every if args.at_once else [one for one in every if one.way not in OURS]
         make_ready(first, args.top)
         for name in some:
             last = [one for one in workers[name] if one not in first]  # alone: it measures

@@ -11,7 +11,7 @@ from .errors import InvalidArgument
 from .model import ModelConvolution, ModelProblems, SkippedLayers
 from .problem import Problem
 from .torch_epilogue import Epilogues
-from .torch_optimize import _as_arguments, _untouched
+from .torch_optimize import as_arguments, _untouched
 from .torch_run import allowed_precision
 from .torch_trace import Operation, Value, recorded
 
@@ -125,7 +125,7 @@ def model_problems(model: torch.nn.Module, example: Any) -> ModelProblems:
     if not isinstance(model, torch.nn.Module):
         raise InvalidArgument(f"model_problems takes a torch.nn.Module, not a {type(model).__name__}")
     model = getattr(model, "_orig_mod", model)  # what torch.compile compiled
-    args, kwargs = _as_arguments(example)
+    args, kwargs = as_arguments(example)
     with _untouched(model):
         operations = recorded(model, lambda: model(*args, **kwargs), (args, kwargs))
     epilogues, problems = Epilogues(), dict[int, Any]()

@@ -138,7 +138,7 @@ def optimize(
             "optimize takes the model before torch.compile: torch.compile(convtune.optimize(model, x, compiled=True))"
         )
     mode = compile_mode(compiled)
-    args, kwargs = _as_arguments(example)
+    args, kwargs = as_arguments(example)
     restore(model)
     # A wrapper that talks to other ranks in its forward would wait for them.
     parallel = isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel))
@@ -191,7 +191,7 @@ def _notes(result: OptimizeReport) -> list[str]:
     return notes
 
 
-def _as_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def as_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(example, Mapping):
         return (), dict(example)
     if isinstance(example, (tuple, list)):

@@ -1,0 +1,161 @@
+"""graphed: what is replayed and what is not, that changes of the model are seen, what it refuses. Where there is no GPU
+a recording is a call into the same outputs. The graph that inductor would be given runs as it is but in the last test."""
+
+import copy
+
+import pytest
+from torch_support import on_gpu, torch
+
+import convtune
+from convtune import torch_graphed
+from convtune.torch_graphed import Graphed
+
+nn = torch.nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.Linear(16, 5)
+
+    def forward(self, x, scale=1.0):
+        y = torch.relu(self.norm(self.conv(x)))
+        return {"map": y * scale, "classes": self.head(y.mean((2, 3)))}
+
+
+class _Again:
+    """A recording where there are no CUDA graphs."""
+
+    count = 0
+
+    def __init__(self, run, inputs):
+        self.outputs = run(*inputs)
+        _Again.count += 1
+
+        def replay():
+            for name, y in run(*inputs).items():
+                self.outputs[name].copy_(y)
+
+        self.replay = replay
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=on_gpu)])
+def device(request, monkeypatch):
+    torch._dynamo.reset()
+    if request.param == "cpu":
+        _Again.count = 0
+        monkeypatch.setattr(torch_graphed, "_Recording", _Again)
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda module, inputs, **_: module)
+    yield request.param
+    torch._dynamo.reset()
+
+
+def net_of(device):
+    torch.manual_seed(0)
+    model = Net().to(device).eval()
+    model.norm.running_mean.uniform_(-1, 1)
+    return model
+
+
+def graphed(model, *args, names=()):
+    return Graphed(model, args, names, {"convtune.force": True}, whole=False)
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, y in expected.items():
+        assert torch.allclose(found[name], y, rtol=1e-2, atol=1e-3), name
+        assert not found[name].requires_grad
+
+
+def images(device, n=2):
+    return torch.rand(n, 3, 12, 10, device=device)
+
+
+def test_other_inputs_of_the_same_form_are_replayed(device):
+    model = net_of(device)
+    fast = graphed(model, images(device))
+    replays = []
+    replay = fast._recording.replay
+    fast._recording.replay = lambda: replays.append(1) or replay()
+    for _ in range(3):
+        x = images(device)
+        assert_same(fast(x), model(x))
+    x = images(device).to(memory_format=torch.channels_last)
+    assert_same(fast(x), model(x))
+    assert len(replays) == 4
+    x = images(device, 5)
+    assert_same(fast(x), model(x))  # another form: compiled
+    assert len(replays) == 4
+
+
+def test_other_values_are_no_replay(device):
+    model = net_of(device)
+    x = images(device)
+    fast = graphed(model, x, 2.0)
+    assert_same(fast(x, 2.0), model(x, 2.0))
+    assert_same(fast(x, 3.0), model(x, 3.0))
+    assert_same(fast(x), model(x))
+    named = graphed(model, x, 2.0, names=("x", "scale"))
+    assert_same(named(x=x, scale=2.0), model(x, 2.0))
+    assert_same(named(x, 2.0), model(x, 2.0))
+    assert_same(named(x, scale=4.0), model(x, 4.0))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: net.conv.weight.mul_(-0.5),
+        lambda net: net.head.weight.mul_(3),
+        lambda net: setattr(net.conv, "weight", nn.Parameter(torch.rand_like(net.conv.weight))),
+        lambda net: setattr(net.head.bias, "data", torch.rand_like(net.head.bias)),
+        lambda net: net.norm.running_var.add_(2),
+        lambda net: net.load_state_dict({name: one + 1 for name, one in net.state_dict().items()}),
+    ],
+    ids=["packed, in place", "in place", "another parameter", "other data", "a norm's buffer", "load_state_dict"],
+)
+def test_a_change_of_the_model_is_seen(device, change):
+    model = net_of(device)
+    x = images(device)
+    fast = graphed(model, x)
+    fast(x)
+    with torch.no_grad():
+        change(model)
+    for _ in range(2):
+        assert_same(fast(x), model(x))
+
+
+def test_in_training_mode_it_is_pytorchs(device):
+    model = net_of(device)
+    x = images(device)
+    fast = graphed(model, x)
+    model.train()
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        assert_same(fast(x), other(x))
+    model.eval()
+    assert_same(fast(x), model(x))
+
+
+def test_what_it_refuses(device):
+    model, x = net_of("cpu"), images("cpu")
+    with pytest.raises(convtune.InvalidArgument, match="on one GPU"):
+        convtune.graphed(model, x)
+    with pytest.raises(convtune.InvalidArgument, match="training mode"):
+        convtune.graphed(model.train(), x)
+    with pytest.raises(convtune.InvalidArgument, match="before torch.compile"):
+        convtune.graphed(torch.compile(model), x)
+
+
+@on_gpu
+def test_the_whole_is_proven():
+    torch._dynamo.reset()
+    model = net_of("cuda")
+    x = images("cuda")
+    fast = convtune.graphed(model, x)
+    assert fast.report is None or fast.report.before_us > 0
+    assert_same(fast(x), model(x))
+    with torch.inference_mode():
+        assert_same(fast(x), model(x))
+    y = fast(x)["map"]
+    assert y.data_ptr() == fast(x)["map"].data_ptr()
