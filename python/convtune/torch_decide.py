@@ -18,8 +18,9 @@ from .errors import Error, Unsupported
 from .problem import Problem
 from .progress import ProgressLine, Step
 from .torch_check import check
+from .torch_contests import keep, key_of, recall
 from .torch_report import Layer
-from .torch_run import choice_line
+from .torch_run import choice_line, fingerprint
 from .torch_timing import Stopwatch
 from .tuning import search
 
@@ -30,13 +31,25 @@ _HEADROOM = 1.25  # over what the best layer of a model reaches
 _LEAST_SECONDS = 3.0  # of a layer's budget: less finds little that the first guess is not
 
 
-def check_and_contest(sides: Any, precision: str, line: str, stopwatch: Stopwatch, min_gain: float) -> Contest:
-    """Raises Unsupported where convtune's answer is not as right as PyTorch's."""
+def check_and_contest(
+    make_sides: Callable[[], Any], precision: str, line: str, stopwatch: Stopwatch, min_gain: float, key: str
+) -> Contest:
+    """Once on a machine (`key`: torch_contests). Raises Unsupported where convtune's answer is not as right as
+    PyTorch's."""
+    known = recall(key)
+    if known is not None:
+        return known
+    sides = make_sides()
     ours = sides.convtune(line)
     check(sides, precision, ours())
     for _ in range(3):
         sides.pytorch(), ours()
-    return contest(lambda: stopwatch.time_us(sides.pytorch), lambda: stopwatch.time_us(ours), min_gain, max_seconds=5)
+    outcome = contest(
+        lambda: stopwatch.time_us(sides.pytorch), lambda: stopwatch.time_us(ours), min_gain, max_seconds=5
+    )
+    if outcome.accepted or outcome.high < min_gain:  # what was only disturbed may be proven another time
+        keep(key, outcome)
+    return outcome
 
 
 def median_us(run: Callable[[], object], stopwatch: Stopwatch) -> float:
@@ -59,7 +72,9 @@ def _plan_of(problem: Problem, device: str) -> Plan | None:
     return None if alone else Convolution(problem, device, "ours").plan
 
 
-def _way(problem: Problem, device: str, sides: Any, stopwatch: Stopwatch) -> tuple[Problem, Plan] | None:
+def _way(
+    problem: Problem, device: str, make_sides: Callable[[], Any], stopwatch: Stopwatch
+) -> tuple[Problem, Plan] | None:
     """As what convtune runs it best: as it stands, or, what lies channels last, as NCHW with copies before and after,
     where it may be worth them. None where the vendor's kernel is the best that convtune knows."""
     ways = []
@@ -75,7 +90,7 @@ def _way(problem: Problem, device: str, sides: Any, stopwatch: Stopwatch) -> tup
 
     def time_us(way: tuple[Problem, Plan]) -> float:
         line = choice_line(device, problem, way[0], way[1].algorithm, way[1].config)
-        return median_us(sides.convtune(line), stopwatch)
+        return median_us(make_sides().convtune(line), stopwatch)
 
     return min(ways, key=time_us)
 
@@ -107,7 +122,7 @@ class _Task:
     seen: Any
     problem: Problem
     stopwatch: Stopwatch
-    sides: Any = None  # only while it is measured: the tensors of all layers would be more than a model has
+    made: Any = None  # its sides, only while it is measured: the tensors of all layers would be more than a model has
     way: tuple[Problem, Plan] | None = None
     can_gain: float = 0.0
 
@@ -116,18 +131,32 @@ class _Task:
         run_as, plan = self.way
         return choice_line(device_of(self.seen), self.problem, run_as, plan.algorithm, plan.config)
 
+    def sides(self) -> Any:
+        if self.made is None:
+            self.made = self.seen.sides()
+        return self.made
+
+    def key(self, min_gain: float) -> str:
+        assert self.way is not None
+        what = f"{self.seen.kind} {self.way[0]} {self.line()} {min_gain}"
+        return key_of(what, fingerprint(device_of(self.seen)), self.seen.device)
+
     def choose(self) -> None:
         self.way = _way(self.problem, device_of(self.seen), self.sides, self.stopwatch)
 
-    def best_us(self) -> float:
+    def best_us(self, min_gain: float) -> float:
         """Of PyTorch's way, which the layer notes, and convtune's."""
-        self.sides = self.seen.sides()
-        best = self.layer.pytorch_us = median_us(self.sides.pytorch, self.stopwatch)
         with contextlib.suppress(Unsupported):  # said when it is decided
             self.choose()
-            if self.way is not None:
-                best = min(best, median_us(self.sides.convtune(self.line()), self.stopwatch))
-        self.sides = None
+        known = None if self.way is None else recall(self.key(min_gain))
+        if known is not None:
+            self.layer.pytorch_us, best = known.incumbent_us, min(known.incumbent_us, known.challenger_us)
+        else:
+            best = self.layer.pytorch_us = median_us(self.sides().pytorch, self.stopwatch)
+            with contextlib.suppress(Unsupported):
+                if self.way is not None:
+                    best = min(best, median_us(self.sides().convtune(self.line()), self.stopwatch))
+        self.made = None
         return best
 
     def tune(self, seconds: float, min_gain: float, tell: Callable[[Step], None]) -> None:
@@ -140,12 +169,13 @@ class _Task:
         """The contest with PyTorch, and what it means for the layer."""
         layer = self.layer
         if self.way is None:
-            layer.pytorch_us = layer.pytorch_us or median_us(self.sides.pytorch, self.stopwatch)
+            layer.pytorch_us = layer.pytorch_us or median_us(self.sides().pytorch, self.stopwatch)
             layer.decision = "PyTorch: the vendor's kernel is the best that convtune knows"
             return
         run_as, plan = self.way
         layer.algorithm, layer.config, layer.layout = plan.algorithm, plan.config, run_as.layout
-        result = check_and_contest(self.sides, self.problem.precision, self.line(), self.stopwatch, min_gain)
+        rest = self.problem.precision, self.line(), self.stopwatch, min_gain, self.key(min_gain)
+        result = check_and_contest(self.sides, *rest)
         layer.pytorch_us, layer.convtune_us = result.incumbent_us, result.challenger_us
         layer.gain, layer.swapped = result.gain, result.accepted
         layer.decision = "convtune" if result.accepted else f"PyTorch: {100 * min_gain:.3g} % less is not proven"
@@ -166,7 +196,7 @@ def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float
         _Task(layer, seen[0], layer.problem, stopwatches[seen[0].device])  # type: ignore[arg-type]
         for layer, seen in todo
     ]
-    known = [(task.problem, task.layer.calls, task.best_us()) for task in tasks] if budget > 0 else []
+    known = [(task.problem, task.layer.calls, task.best_us(min_gain)) for task in tasks] if budget > 0 else []
     for task, can_gain in zip(tasks, _can_gain(known)):
         task.can_gain = can_gain
     least = sum(calls * us for _, calls, us in known) / 1000
@@ -180,7 +210,6 @@ def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float
             if line is not None:
                 line.show(step.text(label))
 
-        task.sides = task.seen.sides()
         try:
             if task.way is None:
                 task.choose()
@@ -195,7 +224,7 @@ def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float
             task.settle(min_gain)
         except Unsupported as why:
             task.layer.decision = f"PyTorch: {str(why).splitlines()[0]}"
-        task.sides = None
+        task.made = None
 
 
 def choices_of(layers: list[tuple[Layer, list[Any]]]) -> dict[str, str]:

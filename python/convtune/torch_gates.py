@@ -13,10 +13,11 @@ from torch.fx import Graph, Node
 
 from .errors import Unsupported
 from .torch_chains import Wanted, described
+from .torch_contests import key_of, recall
 from .torch_decide import check_and_contest, median_us
 from .torch_patterns import Chain, aten, only_user
 from .torch_report import Layer
-from .torch_run import pytorch_conv2d
+from .torch_run import fingerprint, pytorch_conv2d
 from .torch_sides import Fused, FusedSides, random
 from .torch_squeeze import FIRSTS, SECONDS, conv2d_scaled, is_for, squeeze_excite
 from .torch_timing import Stopwatch
@@ -204,9 +205,11 @@ class _ScaledSides:
         return lambda: conv2d_scaled(*rest)  # type: ignore[no-any-return]
 
 
-def _settled(layer: Layer, sides: Any, way: Any, wanted: Wanted, stopwatch: Stopwatch, words: str) -> bool:
+def _settled(
+    layer: Layer, make_sides: Callable[[], Any], way: Any, wanted: Wanted, stopwatch: Stopwatch, words: str, key: str
+) -> bool:
     try:
-        result = check_and_contest(sides, "auto", way, stopwatch, wanted.min_gain)
+        result = check_and_contest(make_sides, "auto", way, stopwatch, wanted.min_gain, key)
     except Unsupported as why:
         layer.decision = f"{layer.decision}: {str(why).splitlines()[0]}"
         return False
@@ -216,11 +219,17 @@ def _settled(layer: Layer, sides: Any, way: Any, wanted: Wanted, stopwatch: Stop
     return result.accepted
 
 
+def _key(what: str, device: torch.device) -> str:
+    return key_of(what, fingerprint(f"cuda:{device.index}"), device)
+
+
 def _wants_gate(gate: Gate, lines: Any, wanted: Wanted, stopwatch: Callable[[Any], Stopwatch], layer: Layer) -> bool:
     if wanted.force:
         return True
-    sides = _GateSides(gate, lines)
-    return _settled(layer, sides, "", wanted, stopwatch(sides.x.device), "convtune: squeeze_excite")
+    device = gate.x.meta["val"].device
+    key = _key(f"gate {gate.shapes} {lines} {wanted.min_gain}", device)
+    words = "convtune: squeeze_excite"
+    return _settled(layer, lambda: _GateSides(gate, lines), "", wanted, stopwatch(device), words, key)
 
 
 def _tile(one: Scaled, line: str | None, wanted: Wanted, stopwatch: Callable[[Any], Stopwatch], layer: Layer) -> Any:
@@ -230,10 +239,13 @@ def _tile(one: Scaled, line: str | None, wanted: Wanted, stopwatch: Callable[[An
     tiles = tiles_of(fused.shape[1], fused.weight_shape[0])
     if wanted.force:
         return tiles[0]
-    sides, watch = _ScaledSides(fused, line), stopwatch(fused.device)
-    best = min(tiles, key=lambda tile: median_us(sides.convtune(tile), watch))
+    watch = stopwatch(fused.device)
+    keys = {tile: _key(f"scaled {fused.kind} {line} {tile} {wanted.min_gain}", fused.device) for tile in tiles}
+    best = next((tile for tile in tiles if recall(keys[tile])), None)
+    sides = None if best else _ScaledSides(fused, line)
+    best = best or min(tiles, key=lambda tile: median_us(sides.convtune(tile), watch))
     words = f"convtune: conv2d_scaled {best}"
-    return best if _settled(layer, sides, best, wanted, watch, words) else None
+    return best if _settled(layer, lambda: sides, best, wanted, watch, words, keys[best]) else None
 
 
 def gates_and_scaled(

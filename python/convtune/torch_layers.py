@@ -47,17 +47,28 @@ class Seen:
 
     behind: Followers | None = None
 
+    @property
+    def kind(self) -> str:
+        """What makes a contest of it another than of others."""
+        fused = self._fused()
+        return fused.kind if fused else repr((str(self.problem), self.shape, self.strides, self.device))
+
     def sides(self) -> Sides | FusedSides:
+        fused = self._fused()
+        return fused.sides() if fused else Sides(self.module, self.shape, self.strides, self.device)
+
+    def _fused(self) -> Fused | None:
+        """Where an operator is to do the work of modules behind it."""
         module, behind = self.module, self.behind
         if behind is None:
-            return Sides(module, self.shape, self.strides, self.device)
+            return None
         has_bias = module.bias is not None or behind.norm is not None
         how = module.stride, Conv2d._edges(module), module.dilation, module.groups  # type: ignore[arg-type]
         return Fused(
             self.name, self.shape, self.strides, tuple(module.weight.shape), module.weight.stride(), torch.float32,
             self.device, torch.float32 if has_bias else None, how, None, behind.activation, behind.norm is not None,
             eager=True,
-        ).sides()  # fmt: skip
+        )  # fmt: skip
 
 
 def _refusal(module: torch.nn.Conv2d, x: Tensor) -> str:

@@ -110,7 +110,8 @@ def optimize(
     tuned, unless a record has it: those that take most time first and longest, until `budget` seconds are over (one
     takes 3 at least on a GPU; what is left competes with convtune's first guess; 0: no search). Each is checked against
     PyTorch's answer and measured against it in interleaved rounds. At last the whole model with the swaps runs against
-    the model without. Where it is not proven 1 % faster, the layers go back to PyTorch that save less than they cost
+    the model without. What came of a layer's contest is kept beside the records (contests.jsonl), for later processes
+    with the same versions, device and settings. Where it is not proven 1 % faster, the layers go back to PyTorch that save less than they cost
     the whole, and it is tried again; what is never proven is undone. The same call again goes on with the tuning.
 
     A swapped module runs convtune for the problems that were proven, on that kind of device, and PyTorch for every

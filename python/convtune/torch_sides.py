@@ -4,7 +4,7 @@ lie as the model's do."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -74,6 +74,11 @@ class Fused:
         weight = torch.empty_strided(self.weight_shape, self.weight_strides, dtype=self.dtype, device=self.device)
         rest: Any = "auto", self.activation, self.residual_strides is not None, self.bias_type
         return problem_of(x, weight, self.bias_type is not None, *self.how, *rest)
+
+    @property
+    def kind(self) -> str:
+        """What makes a contest of it another than of others."""
+        return repr(replace(self, name=""))
 
     def sides(self) -> FusedSides:
         return FusedSides(self)

@@ -3,12 +3,24 @@ tuned, and none leaves anything behind."""
 
 import os
 import shutil
+import sys
 import tempfile
+
+import pytest
 
 _folder = tempfile.mkdtemp(prefix="convtune-test-")
 os.environ["CONVTUNE_DATA_DIR"] = os.path.join(_folder, "data")
 os.environ["CONVTUNE_CACHE_DIR"] = os.path.join(_folder, "cache")
 os.environ.setdefault("CONVTUNE_TORCH_OPERATOR", "c++")  # on GPUs too, where it must be asked for
+
+
+@pytest.fixture(autouse=True)
+def no_contest_before():
+    """What one test made come of a contest is not what another finds."""
+    yield
+    contests = sys.modules.get("convtune.torch_contests")
+    if contests is not None:
+        contests.forget()
 
 
 def pytest_sessionfinish():

@@ -11,7 +11,7 @@ from torch_support import assert_near, torch
 
 import convtune
 from convtune._contest import Contest
-from convtune import torch_check, torch_decide, torch_run, torch_sides, torch_timing, torch_whole
+from convtune import torch_check, torch_contests, torch_decide, torch_run, torch_sides, torch_timing, torch_whole
 from convtune.nn import Conv2d
 
 nn = torch.nn
@@ -210,6 +210,7 @@ def test_compiled_after_optimize(decided):
 def test_a_second_optimize_starts_afresh(decided):
     model = optimized(Model().eval(), X)
     decided["layers"] = 0.0
+    torch_contests.forget()
     optimized(model, X)
     assert type(model.stem) is nn.Conv2d
 
