@@ -79,6 +79,8 @@ class Graphed:
         with torch.inference_mode(False):
             self._static = tuple(one.detach().clone() if isinstance(one, Tensor) else one for one in args)
         self._index = max(one.get_device() for one in self._static if isinstance(one, Tensor))
+        everything = [*self._static, *model.parameters()]
+        self._is_float32 = any(isinstance(one, Tensor) and one.dtype is torch.float32 for one in everything)
         self._settings = self._settings_now()
         own = {"convtune.whole": False, **options}
         self._compiled: Any = torch.compile(model, backend="convtune", options=own)
@@ -114,7 +116,8 @@ class Graphed:
 
     def _settings_now(self) -> tuple[Any, ...]:
         """What may change between calls, and the model's answer with it."""
-        return torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"), allowed_precision(self._index)
+        precision = allowed_precision(self._index) if self._is_float32 else ""
+        return torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"), precision
 
     def _takes(self, values: tuple[Any, ...], named: int) -> bool:
         if len(values) != len(self._static) or named != len(self._names):
