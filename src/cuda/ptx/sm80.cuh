@@ -196,6 +196,13 @@ __device__ inline unsigned max_nan_bf16x2(unsigned a, unsigned b) {
   return larger;
 }
 
+// ---- Barriers by number ------------------------------------------------------------------------
+
+// One of the block's 16 barriers, for some of its warps; 0 is __syncthreads()'.
+__device__ inline void bar_sync(unsigned id, unsigned threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // ---- Approximations of floats, to about a unit in the last place; what is subnormal is zero ---------
 
 __device__ inline float ex2_approx(float exponent) {  // 2 to it

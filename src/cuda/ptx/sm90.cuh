@@ -218,12 +218,7 @@ __device__ inline void leave_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// One of the block's 16 barriers, for some of its warps; 0 is __syncthreads()'.
-__device__ inline void bar_sync(unsigned id, unsigned threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// The same without waiting, for warps that others wait for: all are counted.
+// bar_sync() without waiting, for warps that others wait for: all are counted.
 __device__ inline void bar_arrive(unsigned id, unsigned threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

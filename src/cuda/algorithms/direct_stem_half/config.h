@@ -83,7 +83,9 @@ struct DirectStemHalf {
   constexpr int row_of_output(int output) const {
     return exchanges_outputs() ? output % 2 * 8 + output / 2 : output;
   }
-  constexpr bool exchanges_outputs() const { return output_step() % 4 == 0 && output_step() % 8 != 0; }
+  constexpr bool exchanges_outputs() const {
+    return conv.nhwc && output_step() % 4 == 0 && output_step() % 8 != 0;
+  }
 
   // Whether each warp brings the residual of the strip after the one that it computes to L2, for all filters
   // if it has the first. Only where a strip's products are too few for its way from memory: others become
@@ -122,10 +124,12 @@ struct DirectStemHalf {
   }
 
   // ---- Shared memory ----
-  // Staged outputs of a warp: 16 outputs of all filters of the block; the pitch spreads rows over the banks.
-  constexpr int staging_pitch() const { return conv.nhwc ? filters + 8 : 16 + 8; }  // halves
-  constexpr int staging_halves() const {
-    return conv.nhwc ? 16 * staging_pitch() : filters * staging_pitch();
+  // Staged outputs, for all filters of the block: where channels come last [output][filter] of a warp's 16,
+  // else [filter][output] of the strip of four warps. The pitch spreads rows over the banks.
+  constexpr int staging_warps() const { return conv.nhwc ? 1 : 4; }
+  constexpr int staging_pitch() const { return (conv.nhwc ? filters : strip_outputs()) + 8; }  // halves
+  constexpr int staging_bytes() const {
+    return 2 * staging_pitch() * (conv.nhwc ? 16 : round_up(filters, 16));
   }
   struct Smem {
     int weights, biases, tiles, staging, full, empty;
@@ -136,7 +140,7 @@ struct DirectStemHalf {
     const int weights = plan.take(2LL * weight_halves());
     const int biases = plan.take(4LL * filters);
     const int tiles = plan.take(1LL * used_stages() * tile_bytes());
-    const int staging = plan.take(2LL * warps * staging_halves());
+    const int staging = plan.take(1LL * warps / staging_warps() * staging_bytes());
     const int full = plan.take(8LL * stages), empty = plan.take(8LL * stages);
     return {weights, biases, tiles, staging, full, empty, plan.end};
   }

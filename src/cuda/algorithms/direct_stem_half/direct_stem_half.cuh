@@ -14,6 +14,7 @@
 #pragma once
 
 #include "cuda/algorithms/direct_stem_half/store.cuh"
+#include "cuda/algorithms/direct_stem_half/store_planes.cuh"
 #include "cuda/ptx/grid.cuh"
 #include "cuda/tile/exact.cuh"
 #include "cuda/tile/pack.cuh"
@@ -177,7 +178,14 @@ struct Worker {
       // one.
       int pairs_of = thread;
       asm volatile("" : "+r"(pairs_of));
-      load_residual<config>(residual, tile, first_output, first_filter, staging);
+      const auto planes = [&] {
+        return PlanesStore<config>(residual, y, biases, staging, tile, strip * config.strip_outputs(),
+                                   first_filter);
+      };
+      if constexpr (config.conv.nhwc)
+        load_residual<config>(residual, tile, first_output, first_filter, staging);
+      else
+        planes().load_residual();
       if constexpr (config.prefetches_residual()) {
         const int next = strip + kGroups;
         if (next < config.strips())
@@ -188,7 +196,11 @@ struct Worker {
       Sums<config> sums;
       ProductsOf<config.wgmma, config>::Type::multiply(sums, weights, window(group), window(group + 8),
                                                        pairs_of);
-      store<config>(sums, residual, biases, y, tile, first_output, first_filter, staging);
+      asm volatile("" : "+r"(strip));  // likewise: what follows from it is not kept beside the sums
+      if constexpr (config.conv.nhwc)
+        store<config>(sums, residual, biases, y, tile, first_output, first_filter, staging);
+      else
+        planes().store(sums);
     }
     turn = (turn + config.strips()) % kGroups;
   }
@@ -306,7 +318,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
                         first_filter,
                         shared + kSmem.weights,
                         shared + kSmem.biases,
-                        shared + kSmem.staging + warp * (2 * config.staging_halves())};
+                        shared + kSmem.staging + warp / config.staging_warps() * config.staging_bytes()};
   if constexpr (config.bulk())
     run_in_bulk<config>(x, packed, shared, first, step, worker);
   else

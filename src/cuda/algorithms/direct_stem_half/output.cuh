@@ -1,0 +1,32 @@
+// Where the outputs of direct_stem_half.cuh lie in y.
+#pragma once
+
+#include "cuda/algorithms/direct_stem_half/load.cuh"
+
+namespace convtune::direct_stem_half {
+
+// Where a tile's output is in its plane of y, or that it has none.
+template <DirectStemHalf config>
+struct Output {
+  int at;
+  bool exists;
+
+  __device__ Output(const Tile<config>& tile, int output) {
+    at = tile.p * config.conv.q + output;
+    exists = output < config.outputs() && at < config.conv.p * config.conv.q;
+  }
+  __device__ long long offset(const Tile<config>& tile, int filter) const {
+    constexpr ConvExtents a = config.conv;
+    constexpr int kPlane = a.p * a.q;
+    return a.nhwc ? (static_cast<long long>(tile.image) * kPlane + at) * a.k + filter
+                  : (static_cast<long long>(tile.image) * a.k + filter) * kPlane + at;
+  }
+};
+
+// Whether outputs, and a residual, come and go in pieces of 16 bytes.
+template <DirectStemHalf config>
+constexpr bool kPieces = config.aligned && (config.conv.nhwc ? config.conv.k % 8 == 0
+                                                             : config.conv.p * config.conv.q % 8 == 0 &&
+                                                                   config.outputs() % 8 == 0);
+
+}  // namespace convtune::direct_stem_half
