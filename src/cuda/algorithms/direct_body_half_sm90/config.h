@@ -189,9 +189,11 @@ struct DirectBodyHalfSm90 {
   constexpr int positions() const { return round_up(column_of(images - 1, rows - 1, columns - 1) + 1, 16); }
   constexpr int sums() const { return filter_blocks * positions() / 2; }  // registers of a thread
 
-  // ---- Weights: a stage is a tap's, [filter][channels of a stage]. All may stay ----
+  // ---- Weights: a stage is a tap's, [filter][channels of a stage]. All may stay, where the grid is a multiple
+  // of the filters' tiles, so that a block meets one of these only ----
   constexpr int weight_bytes() const { return filters() * row_bytes(); }
-  constexpr bool weights_stay() const { return filter_tiles() == 1 && weight_stages == steps(); }
+  constexpr bool weights_stay() const { return filter_tiles() <= kMostStay && weight_stages == steps(); }
+  static constexpr int kMostStay = 4;
 
   // How many steps a consumer is behind the one before: its products fill the time in which that one stores.
   // The rings hold so many, whatever the consumer behind still reads.

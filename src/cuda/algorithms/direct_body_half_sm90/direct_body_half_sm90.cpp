@@ -27,9 +27,10 @@ Kernel plain(const ConvProblem& problem) {
   return kernel;
 }
 
-// As many blocks as stay on the device's SMs.
+// As many blocks as stay on the device's SMs; where their weights stay, each has one tile of the filters.
 unsigned blocks_of(const Kernel& kernel, int multiprocessors) {
-  return resident_grid(kernel.tiles() * kernel.cluster, multiprocessors, kernel.cluster);
+  const int unit = kernel.cluster * (kernel.weights_stay() ? kernel.filter_tiles() : 1);
+  return resident_grid(kernel.tiles() * kernel.cluster, multiprocessors, unit);
 }
 
 TileWork work_of(const Kernel& a) {
@@ -193,18 +194,26 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
       ranked.push_back(timed(kernel, a, target, blocks_of(kernel, device.units)));
       return true;
     };
-    const auto add = [&](Kernel kernel) -> Kernel {
-      kernel.weight_stages = std::min(kernel.steps(), 64), kernel.input_stages = 2;
-      const bool stay = kernel.weights_stay() && kernel.valid(sm90_smem_per_block());
-      const int fewest = kernel.taps() == kernel.phases() ? 3 : 2;  // a tap a stage
-      for (int stages = stay ? 0 : kMostWeightStages; stages >= 3; --stages) {
-        kernel.weight_stages = stages, kernel.input_stages = std::min(fewest, stages - 1);
-        if (kernel.valid(sm90_smem_per_block())) break;
-      }
-      if (!rank(kernel)) return kernel;
+    const auto add = [&](Kernel kernel) {
+      if (!rank(kernel)) return;
       Kernel more = kernel;
       while (++more.input_stages <= kMostInputStages && more.valid(sm90_smem_per_block())) kernel = more;
-      return ranked.back().config = kernel;
+      ranked.back().config = kernel;
+    };
+    // Weights stay where they can; other blocks with the same filters need not share them then.
+    const auto add_both = [&](Kernel kernel) {
+      kernel.cluster = 1, kernel.input_stages = 2, kernel.weight_stages = std::min(kernel.steps(), 64);
+      const bool stays = kernel.weights_stay() && kernel.valid(sm90_smem_per_block());
+      if (stays) add(kernel);
+      if (stays && kernel.filter_tiles() == 1) return;
+      const int fewest = kernel.taps() == kernel.phases() ? 3 : 2;  // a tap a stage
+      for (; kernel.cluster <= 2 && kernel.output_tiles() >= kernel.cluster; ++kernel.cluster) {
+        for (int stages = kMostWeightStages; stages >= 3; --stages) {
+          kernel.weight_stages = stages, kernel.input_stages = std::min(fewest, stages - 1);
+          if (kernel.valid(sm90_smem_per_block())) break;
+        }
+        add(kernel);
+      }
     };
     Kernel kernel = plain(a);
     const int rest = kernel.depth() % 64;
@@ -219,8 +228,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
                {std::tuple{2, false}, {2, true}, {1, false}, {3, false}}) {
             kernel.consumers = consumers, kernel.ping_pong = ping_pong;
             if (kernel.filters() - kernel.consumer_filters() >= kernel.conv.k) continue;
-            for (kernel.cluster = 1; kernel.cluster <= 2; ++kernel.cluster)
-              if (kernel.output_tiles() >= kernel.cluster && add(kernel).weights_stay()) break;
+            add_both(kernel);
           }
         }
     }
