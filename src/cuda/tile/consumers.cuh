@@ -19,6 +19,13 @@ struct Turns {
   static __device__ void lead(int consumer) { give(consumer + 1); }
   // Behind those, for a consumer's own threads.
   static __device__ int own(int consumer) { return 4 + consumer; }
+  // Of two consumers that store from one place, each after the other.
+  static __device__ void wait_to_store(int consumer) {
+    ptx::bar_sync(7 + static_cast<unsigned>(consumer), kThreads);
+  }
+  static __device__ void let_store(int consumer) {
+    ptx::bar_arrive(7 + static_cast<unsigned>(consumer), kThreads);
+  }
 };
 
 // Registers of a thread, where the launch bounds leave too few to those that multiply.

@@ -189,8 +189,8 @@ struct DirectBodyHalfSm90 {
   constexpr int positions() const { return round_up(column_of(images - 1, rows - 1, columns - 1) + 1, 16); }
   constexpr int sums() const { return filter_blocks * positions() / 2; }  // registers of a thread
 
-  // ---- Weights: a stage is a tap's, [filter][channels of a stage]. All may stay, where the grid is a multiple
-  // of the filters' tiles, so that a block meets one of these only ----
+  // ---- Weights: a stage is a tap's, [filter][channels of a stage]. All may stay, where the grid is a
+  // multiple of the filters' tiles, so that a block meets one of these only ----
   constexpr int weight_bytes() const { return filters() * row_bytes(); }
   constexpr bool weights_stay() const { return filter_tiles() <= kMostStay && weight_stages == steps(); }
   static constexpr int kMostStay = 4;
@@ -232,11 +232,18 @@ struct DirectBodyHalfSm90 {
     int inputs, weights, staging, full, empty, weights_full, weights_empty, residual_full;
     long long end;
   };
-  constexpr Smem smem() const {
+  constexpr Smem smem() const { return smem_with(stagings()); }
+  // Places for outputs: consumers in turns share one where there is no room for two, but for residuals, which
+  // wait there while the other consumer stores.
+  constexpr int stagings() const {
+    return ping_pong && !conv.residual && smem_with(2).end > kMostSmem ? 1 : consumers;
+  }
+  constexpr bool shares_staging() const { return stagings() < consumers; }
+  constexpr Smem smem_with(int places) const {
     SmemPlan plan;
     const int inputs = plan.take(1LL * input_stages * input_stage_bytes());
     const int weights = plan.take(1LL * weight_stages * weight_bytes());
-    const int staging = plan.take(1LL * consumers * staging_bytes());
+    const int staging = plan.take(1LL * places * staging_bytes());
     const int full = plan.take(8 * input_stages), empty = plan.take(8 * input_stages);
     const int weights_full = plan.take(8 * weight_stages), weights_empty = plan.take(8 * weight_stages);
     const int residual_full = plan.take(8 * consumers);
@@ -273,6 +280,7 @@ struct DirectBodyHalfSm90 {
            (tiles() + cluster) * steps() < kInt && 1LL * conv.n * conv.h * conv.w < kInt;
   }
   static constexpr long long kInt = 1LL << 30;
+  static constexpr long long kMostSmem = 227 << 10;  // of a block on compute capability 9.0
 };
 
 }  // namespace convtune

@@ -146,7 +146,7 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
     tile_step *= 2;
   }
   Store<config> store{{},
-                      smem + kAt.staging + consumer * config.staging_bytes(),
+                      smem + kAt.staging + (config.shares_staging() ? 0 : consumer * config.staging_bytes()),
                       smem + kAt.residual_full + 8 * consumer,
                       0,
                       static_cast<int>(threadIdx.x) % 128,
@@ -173,8 +173,16 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
       store.store_exact(x, packed, residual, y);
       continue;
     }
+    if constexpr (config.shares_staging())
+      if (tile != place.first_tile) Turns::wait_to_store(consumer);
     store.finish_sums(sums, biases);
     store.store(maps, y);
+    if constexpr (config.shares_staging())
+      if (tile + place.tile_step < place.kTiles) {
+        store.wait_until_free();
+        __syncwarp();
+        Turns::let_store(1 - consumer);
+      }
     store.residual_parity ^= 1;
   }
   store.wait_until_free();
