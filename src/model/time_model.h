@@ -31,6 +31,7 @@ struct TileWork {
   double copies = 0;           // asynchronous ones of 4 bytes a thread, by warps
   double in_flight_bytes = 0;  // of a block's loads
   double load_warps = 0;       // that do nothing but load; 0: all warps do everything
+  bool clusters = false;       // blocks start in clusters
   bool persistent = false;     // a block takes tile after tile; else a tile is a block
   bool wgmma = false;          // multiplies with wgmma; else with mma.sync
   bool cuda_cores = false;     // multiplies on ordinary units: products are among the instructions

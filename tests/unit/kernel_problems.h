@@ -163,6 +163,9 @@ inline std::vector<ConvProblem> small_problems() {
            "mb1ic8ih13iw11oc40kh5ph2 layout=nhwc act=relu",
            "mb2ic24ih19iw14oc33kh3kw2sh2dw2ph1pw2 layout=nhwc",
            "mb1ic320ih5oc64kh3ph1 layout=nhwc residual=1",
+           // Weights that stay, of several tiles of filters.
+           "mb2ic64ih20oc120kh3ph1 layout=nhwc act=relu",
+           "mb1ic128ih30iw20oc200kh3ph1 layout=nhwc",
            // Pixels in NCHW, of which TMA can copy whole pieces of 16 bytes, and cannot.
            "mb2ic72ih12iw14oc70kh1 dtype=bf16 precision=bf16 residual=1",
            "mb3ic72ih14oc40kh1 dtype=bf16 precision=bf16",

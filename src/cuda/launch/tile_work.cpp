@@ -25,6 +25,7 @@ void add_store(TileWork& work, const Phase& store, bool beside_products) {
   work.multiply.instructions += store.instructions;
   work.multiply.wavefronts += store.wavefronts;
   work.multiply.l2_bytes += store.l2_bytes;
+  work.store_beside = true;
 }
 
 unsigned resident_grid(long long blocks, int multiprocessors, int cluster) {

@@ -299,6 +299,8 @@ TEST(DirectBodyHalfSm90, ComputesTheSameWhateverTheTile) {
            Kernel{.rows = 4, .columns = 9, .consumers = 2, .filter_blocks = 2, .channels = 32},
            Kernel{.rows = 11, .columns = 9, .consumers = 3},
            Kernel{.rows = 1, .columns = 5, .consumers = 1, .weight_stages = 12},
+           Kernel{.rows = 3, .columns = 8, .ping_pong = true, .weight_stages = 12},
+           Kernel{.rows = 3, .columns = 8, .ping_pong = true, .weight_stages = 12, .cluster = 2},
        }) {
     const Kernel kernel = kernel_for("mb2ic72ih11iw9oc70kh2kw3ph1pw1", choices);
     SCOPED_TRACE(to_string(to_config(kernel)));
@@ -322,6 +324,29 @@ TEST(DirectBodyHalfSm90, RingsHoldTheLead) {
       EXPECT_LT(kernel.lead(), kernel.weight_stages + 1) << to_string(config);
     }
   }
+}
+
+// Or a block would multiply by another's filters.
+TEST(DirectBodyHalfSm90, BlocksWhoseWeightsStayKeepToTheirFilters) {
+  int pairs = 0, places = 0;
+  for (const char* text : {"mb8ic128ih28oc128kh3ph1", "mb1ic64ih30oc200kh3ph1", "mb2ic64ih15oc180kh3ph1"}) {
+    const ConvProblem problem = half(text);
+    for (const Config& config : algorithm().candidates(problem, gpu())) {
+      const Kernel kernel = kernel_of<Kernel>(problem, config);
+      if (!kernel.weights_stay()) continue;
+      const LaunchPlan plan = cuda::kernel_algorithm(algorithm())->plan(problem, gpu(), config);
+      const int clusters =
+          static_cast<int>(std::get<KernelLaunch>(plan.run.back()).blocks()) / kernel.cluster;
+      for (int first = 0; first < clusters; ++first)
+        for (int rank = 0; rank < kernel.cluster; ++rank)
+          for (int tile = first; tile < kernel.tiles(); tile += clusters)
+            ASSERT_EQ(kernel.corner(tile, rank).filter, kernel.corner(first, rank).filter)
+                << to_string(config);
+      pairs += kernel.pairs_filters(), places += kernel.shares_staging();
+    }
+  }
+  EXPECT_GT(pairs, 0);
+  EXPECT_GT(places, 0);
 }
 
 // What swizzled operands ask for, whatever the config.

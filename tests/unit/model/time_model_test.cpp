@@ -72,6 +72,23 @@ TEST(TimeModel, OneBlockMoreThanFitsIsATail) {
   EXPECT_EQ(of_tiles(1), of_tiles(132));
 }
 
+// Stores beside products take no time of their own; else all blocks store at once, and memory is slower than
+// the way to L2. Clusters start later.
+TEST(TimeModel, StoresOfBlocksThatAreAlone) {
+  const Target h200 = find_target("h200");
+  TileWork work;
+  work.tiles = 4.0 * h200.multiprocessors, work.in_flight_bytes = 1e5;
+  work.persistent = work.wgmma = work.tma = work.load_beside = true;
+  work.multiply.products = 10'000, work.stored_bytes = 1e5;
+  const auto us = [&] { return estimate_time(h200, work, {384, 0, 1.0 * h200.multiprocessors, 1}).us; };
+  const double one_after_the_other = us();
+  const double stores = work.tiles * work.stored_bytes / (0.9e3 * h200.bandwidth_gb_s);
+  work.clusters = true;
+  EXPECT_NEAR(us(), one_after_the_other + 0.8, 1e-9);
+  work.clusters = false, work.store_beside = true;
+  EXPECT_GT(one_after_the_other - us(), 0.5 * stores);
+}
+
 TEST(TimeModel, LatencyWhereNothingElseIsLong) {
   TileWork work;
   work.tiles = 1, work.in_flight_bytes = 1e5;

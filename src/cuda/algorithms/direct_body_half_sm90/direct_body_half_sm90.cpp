@@ -42,6 +42,7 @@ TileWork work_of(const Kernel& a) {
   TileWork work;
   work.tiles = static_cast<double>(a.tiles()) * a.cluster;
   work.persistent = true;
+  work.clusters = a.cluster > 1;
   work.wgmma = work.tma = work.load_beside = true;
   work.load_warps = 4;
   work.in_flight_bytes = (a.input_stages - 0.5) * a.input_bytes() +

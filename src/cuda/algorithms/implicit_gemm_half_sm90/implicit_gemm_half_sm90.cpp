@@ -34,6 +34,7 @@ TileWork work_of(const ImplicitGemmHalfSm90& a) {
   TileWork work;
   work.tiles = static_cast<double>(a.tiles()) * a.cluster_blocks();
   work.persistent = a.split == 1;
+  work.clusters = a.cluster_blocks() > 1;
   work.wgmma = work.tma = work.load_beside = true;
   work.load_warps = 4;
   work.in_flight_bytes = (a.stages - 1.0) * a.stage_bytes();

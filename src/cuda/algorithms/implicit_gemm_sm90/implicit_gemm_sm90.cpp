@@ -40,6 +40,7 @@ TileWork work_of(const ImplicitGemmSm90& a) {
   TileWork work;
   work.tiles = static_cast<double>(a.tiles()) * a.cluster_blocks();
   work.persistent = a.split == 1;
+  work.clusters = a.cluster_blocks() > 1;
   work.wgmma = work.load_beside = true;
   work.tma = a.wide_input();  // 16 bytes at a time ask as little of warps
   work.load_warps = 4;
