@@ -123,8 +123,8 @@ void expect_computes(const Kernel& kernel) {
                                                              : loaded_input(kernel, corner, stage);
         for (int r = kernel.first_row(stage); r < rows.filter; r += rows.period())
           for (int s = kernel.first_column(stage); s < columns.filter; s += columns.period(), ++step) {
-            const long long weights =
-                (1LL * (tile % kernel.filter_tiles()) * kernel.steps() + step) * kernel.weight_bytes() / 2;
+            const long long weights = (1LL * (corner.filter / kernel.filters()) * kernel.steps() + step) *
+                                      kernel.weight_bytes() / 2;
             for (int position = 0; position < kernel.positions(); ++position) {
               const int pixel = position / 8 * kernel.group_pitch() + position % 8 + kernel.tap_pixel(r, s);
               for (int filter = 0; filter < kernel.filters(); ++filter)
@@ -334,9 +334,9 @@ TEST(DirectBodyHalfSm90, BlocksWhoseWeightsStayKeepToTheirFilters) {
     for (const Config& config : algorithm().candidates(problem, gpu())) {
       const Kernel kernel = kernel_of<Kernel>(problem, config);
       if (!kernel.weights_stay()) continue;
-      const LaunchPlan plan = cuda::kernel_algorithm(algorithm())->plan(problem, gpu(), config);
+      const cuda::LaunchPlan plan = cuda::kernel_algorithm(algorithm())->plan(problem, gpu(), config);
       const int clusters =
-          static_cast<int>(std::get<KernelLaunch>(plan.run.back()).blocks()) / kernel.cluster;
+          static_cast<int>(std::get<cuda::KernelLaunch>(plan.run.back()).blocks()) / kernel.cluster;
       for (int first = 0; first < clusters; ++first)
         for (int rank = 0; rank < kernel.cluster; ++rank)
           for (int tile = first; tile < kernel.tiles(); tile += clusters)
