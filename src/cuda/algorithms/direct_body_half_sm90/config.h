@@ -233,10 +233,11 @@ struct DirectBodyHalfSm90 {
     long long end;
   };
   constexpr Smem smem() const { return smem_with(stagings()); }
-  // Places for outputs: consumers in turns share one where there is no room for two, but for residuals, which
-  // wait there while the other consumer stores.
+  // Places for outputs. Consumers in turns share one beside weights that stay where there is no room for two
+  // and sums are long: one has stored before the other has its sums. But for residuals, which wait there.
   constexpr int stagings() const {
-    return ping_pong && !conv.residual && smem_with(2).end > kMostSmem ? 1 : consumers;
+    const bool may_share = ping_pong && weights_stay() && steps() * channels >= 1024 && !conv.residual;
+    return may_share && smem_with(2).end > kMostSmem ? 1 : consumers;
   }
   constexpr bool shares_staging() const { return stagings() < consumers; }
   constexpr Smem smem_with(int places) const {

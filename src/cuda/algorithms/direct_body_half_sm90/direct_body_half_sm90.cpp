@@ -190,23 +190,19 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
   std::vector<Kernel> configs(const ConvProblem& a, const DeviceInfo& device) const override {
     const Target target = target_of(device);
     std::vector<Ranked<Kernel>> ranked;
-    const auto rank = [&](const Kernel& kernel) {
-      if (!kernel.valid(sm90_smem_per_block())) return false;
-      ranked.push_back(timed(kernel, a, target, blocks_of(kernel, device.units)));
-      return true;
-    };
     const auto add = [&](Kernel kernel) {
-      if (!rank(kernel)) return;
+      if (!kernel.valid(sm90_smem_per_block())) return;
+      const double us = timed(kernel, a, target, blocks_of(kernel, device.units)).cost;
       Kernel more = kernel;
       while (++more.input_stages <= kMostInputStages && more.valid(sm90_smem_per_block())) kernel = more;
-      ranked.back().config = kernel;
+      ranked.push_back({us, kernel});
     };
     // Weights stay where they can; other blocks with the same filters need not share them then.
-    const auto add_both = [&](Kernel kernel, bool streams) {
+    const auto add_all = [&](Kernel kernel) {
       kernel.cluster = 1, kernel.input_stages = 2, kernel.weight_stages = std::min(kernel.steps(), 64);
       const bool stays = kernel.weights_stay() && kernel.valid(sm90_smem_per_block());
       if (stays) add(kernel);
-      if (!streams || (stays && kernel.filter_tiles() == 1)) return;
+      if (stays && kernel.filter_tiles() == 1) return;
       const int fewest = kernel.taps() == kernel.phases() ? 3 : 2;  // a tap a stage
       for (; kernel.cluster <= 2 && kernel.output_tiles() >= kernel.cluster; ++kernel.cluster) {
         for (int stages = kMostWeightStages; stages >= 3; --stages) {
@@ -219,8 +215,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
     Kernel kernel = plain(a);
     const int rest = kernel.depth() % 64;
     for (const int channels : {64, 32}) {
-      // Stages of fewer channels are for what is left of the channels, and where little room is.
-      const bool streams = channels == 64 || (rest > 0 && rest <= 32) || kernel.phases() > 1;
+      if (channels == 32 && (rest == 0 || rest > 32) && kernel.phases() == 1) continue;
       kernel.channels = channels;
       for (const int filter_blocks : {1, 2})
         for (const auto& shape : shapes_of(kernel, 256 / filter_blocks)) {
@@ -230,7 +225,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
                {std::tuple{2, false}, {2, true}, {1, false}, {3, false}}) {
             kernel.consumers = consumers, kernel.ping_pong = ping_pong;
             if (kernel.filters() - kernel.consumer_filters() >= kernel.conv.k) continue;
-            add_both(kernel, streams);
+            add_all(kernel);
           }
         }
     }
