@@ -14,6 +14,23 @@ __device__ __forceinline__ float times_sigmoid(float v, float a) {
   constexpr float kLog2OfE = 1.44269504f;
   return v * ptx::rcp_approx(1 + ptx::ex2_approx(-kLog2OfE * a));
 }
+// The same of two with three special functions, of which an SM computes 16 a clock, not four: with
+// denominators d and e, 1 / d is e / (d * e). That must stay finite, so powers end at 2^63, and sigmoids up
+// to 2^-62 are 0, by the saturation of a multiply-add that is there anyway. A NaN in one of `a` is a sigmoid
+// of 0, and not the other's: it must be in `v`, too.
+__device__ __forceinline__ void times_sigmoids(float (&v)[2], const float (&a)[2]) {
+  constexpr float kLog2OfE = 1.44269504f;
+  const float first = 1 + ptx::ex2_approx(fminf(-kLog2OfE * a[0], 63));
+  const float second = 1 + ptx::ex2_approx(fminf(-kLog2OfE * a[1], 63));
+  const float both = ptx::rcp_approx(first * second);
+  v[0] *= __saturatef(fmaf(both, second, -0x1p-62f));
+  v[1] *= __saturatef(fmaf(both, first, -0x1p-62f));
+}
+
+// GELU's 0.5 * (1 + tanh(u)) is sigmoid(2 * u), without tanh's branch: that argument.
+__device__ __forceinline__ float sigmoid_of_gelu(float v) {
+  return 1.5957691f * (v + 0.044715f * v * v * v);
+}
 
 template <ConvActivation kActivation>
 __device__ __forceinline__ float activate(float v, float alpha, float beta) {
@@ -26,8 +43,7 @@ __device__ __forceinline__ float activate(float v, float alpha, float beta) {
   } else if constexpr (kActivation == ConvActivation::gelu_erf) {
     return 0.5f * v * (1 + erff(v * 0.70710678f));
   } else if constexpr (kActivation == ConvActivation::gelu_tanh) {
-    // 0.5 * (1 + tanh(u)) is sigmoid(2 * u), without tanh's branch.
-    return times_sigmoid(v, 1.5957691f * (v + 0.044715f * v * v * v));
+    return times_sigmoid(v, sigmoid_of_gelu(v));
   } else if constexpr (kActivation == ConvActivation::hardswish) {
     return v * fminf(fmaxf(v + 3, 0), 6) * (1.0f / 6);
   } else if constexpr (kActivation == ConvActivation::leaky_relu) {
@@ -48,14 +64,56 @@ template <ConvExtents conv>
 __device__ __forceinline__ float finish(float sum, float bias) {
   return activate<conv>(sum + bias);
 }
-// The same with a residual, 0 where the problem has none; eager problems round at each step.
+// With a residual, 0 where the problem has none; eager problems round at each step.
+template <ConvExtents conv>
+__device__ __forceinline__ float add(float sum, float bias, float residual) {
+  if constexpr (!conv.eager) return conv.residual ? sum + bias + residual : sum + bias;
+  constexpr ElementType kType = conv.y_type;
+  const float value = rounded<kType>(rounded<kType>(sum) + bias);
+  return conv.residual ? rounded<kType>(value + residual) : value;
+}
 template <ConvExtents conv>
 __device__ __forceinline__ float finish(float sum, float bias, float residual) {
-  if constexpr (!conv.eager) return activate<conv>(sum + bias + residual);
-  constexpr ElementType kType = conv.y_type;
-  float value = rounded<kType>(rounded<kType>(sum) + bias);
-  if constexpr (conv.residual) value = rounded<kType>(value + residual);
-  return activate<conv>(value);
+  return activate<conv>(add<conv>(sum, bias, residual));
+}
+
+// Two outputs of half precision as a word.
+template <ConvExtents conv>
+__device__ __forceinline__ unsigned activate_halves(float (&values)[2]) {
+  constexpr ConvActivation kActivation = conv.activation;
+  if constexpr (kActivation == ConvActivation::silu) {
+    times_sigmoids(values, {values[0], values[1]});
+  } else if constexpr (kActivation == ConvActivation::gelu_tanh) {
+    times_sigmoids(values, {sigmoid_of_gelu(values[0]), sigmoid_of_gelu(values[1])});
+  } else {
+    for (float& value : values) value = activate<conv>(value);
+  }
+  return pack_halves<conv.y_type>(values[0], values[1]);
+}
+template <ConvExtents conv>
+__device__ __forceinline__ unsigned finish_halves(float first, float first_bias, float second,
+                                                  float second_bias, unsigned residual = 0) {
+  float values[2] = {add<conv>(first, first_bias, low_half<conv.y_type>(residual)),
+                     add<conv>(second, second_bias, high_half<conv.y_type>(residual))};
+  return activate_halves<conv>(values);
+}
+
+// Of sums that began with their biases; but those of an eager problem, which rounds them before, did not.
+template <ConvExtents conv>
+__device__ __forceinline__ float add_begun(float sum, float bias, float residual) {
+  if constexpr (conv.eager) return add<conv>(sum, bias, residual);
+  return conv.residual ? sum + residual : sum;
+}
+template <ConvExtents conv>
+__device__ __forceinline__ float finish_begun(float sum, float bias, float residual) {
+  return activate<conv>(add_begun<conv>(sum, bias, residual));
+}
+template <ConvExtents conv>
+__device__ __forceinline__ unsigned finish_begun_halves(float first, float first_bias, float second,
+                                                        float second_bias, unsigned residual = 0) {
+  float values[2] = {add_begun<conv>(first, first_bias, low_half<conv.y_type>(residual)),
+                     add_begun<conv>(second, second_bias, high_half<conv.y_type>(residual))};
+  return activate_halves<conv>(values);
 }
 
 }  // namespace convtune

@@ -243,8 +243,7 @@ struct Store {
           unsigned& word = words[step][i];
           const float* const two = sums[block] + 8 * part + 2 * i;
           const float bias = biases[block][i % 2];
-          word = pack_halves<a.y_type>(finish<config.conv>(two[0], bias, low_half<a.y_type>(word)),
-                                       finish<config.conv>(two[1], bias, high_half<a.y_type>(word)));
+          word = finish_halves<config.conv>(two[0], bias, two[1], bias, word);
         }
       });
       each([&](int step, int, int) {

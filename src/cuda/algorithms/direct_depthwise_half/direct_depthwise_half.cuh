@@ -166,14 +166,6 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&stri
     ptx::mma_m16n8k16_f16(sums, strips, band);
 }
 
-// An eager problem rounds the sum before it adds the bias; others begin with the bias.
-template <DirectDepthwiseHalf config>
-__device__ __forceinline__ float finished(float sum, float bias, float residual) {
-  constexpr ConvExtents a = config.conv;
-  if constexpr (a.eager) return finish<config.conv>(sum, bias, residual);
-  return activate<config.conv>(a.residual ? sum + residual : sum);
-}
-
 // A strip of a lane: of an operand's row, two columns of outputs.
 template <DirectDepthwiseHalf config>
 struct Strip {
@@ -221,8 +213,7 @@ struct Pair {
     for (int i = 0; i < 4; ++i) {
       unsigned added = 0;
       if constexpr (a.residual) added = residual_at<config>(residual, part, mine[i / 2], row, i % 2, channel);
-      words[i] = pack_halves<a.y_type>(finished<config>(first[i], bias[0], low_half<a.y_type>(added)),
-                                       finished<config>(second[i], bias[1], high_half<a.y_type>(added)));
+      words[i] = finish_begun_halves<config.conv>(first[i], bias[0], second[i], bias[1], added);
       if constexpr (a.y_type == ElementType::bf16)
         trace = ptx::max_nan_bf16x2(trace, words[i]);
       else

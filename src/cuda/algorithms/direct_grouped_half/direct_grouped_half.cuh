@@ -206,11 +206,6 @@ struct Output {
     if constexpr (kWords) return *reinterpret_cast<const unsigned*>(from);
     return from[0] | (filter + 1 < a.k ? static_cast<unsigned>(from[1]) << 16 : 0);
   }
-  // An eager problem rounds the sum before it adds the bias; others begin with the bias.
-  __device__ __forceinline__ static float finished(float sum, float bias, float residual) {
-    if constexpr (a.eager) return finish<config.conv>(sum, bias, residual);
-    return activate<config.conv>(a.residual ? sum + residual : sum);
-  }
   __device__ __forceinline__ void begin(Sums<config>& sums) const {
 #pragma unroll
     for (int eight = 0; eight < config.eights; ++eight)
@@ -274,9 +269,9 @@ struct Output {
       for (int eight = 0; eight < config.eights; ++eight)
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const unsigned word = pack_halves<a.y_type>(
-              finished(sums[eight][m][2 * i], bias[eight][0], low_half<a.y_type>(added[eight][i])),
-              finished(sums[eight][m][2 * i + 1], bias[eight][1], high_half<a.y_type>(added[eight][i])));
+          const float* const two = sums[eight][m] + 2 * i;
+          const unsigned word =
+              finish_begun_halves<a>(two[0], bias[eight][0], two[1], bias[eight][1], added[eight][i]);
           if constexpr (a.y_type == ElementType::bf16)
             trace = ptx::max_nan_bf16x2(trace, word);
           else

@@ -92,12 +92,9 @@ __device__ void store(const float (&sums)[config.filters / 2], const void* __res
     for (int j = 0; j < kAtOnce; ++j)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        float finished[2];
-#pragma unroll
-        for (int b = 0; b < 2; ++b)
-          finished[b] =
-              finish<a>(sums[4 * (begin + j) + 2 * i + b], bias[j][b], low_half<a.y_type>(more[j][i][b]));
-        more[j][i][0] = pack_halves<a.y_type>(finished[0], finished[1]);
+        const float* const two = sums + 4 * (begin + j) + 2 * i;
+        more[j][i][0] = finish_halves<a>(two[0], bias[j][0], two[1], bias[j][1],
+                                         __byte_perm(more[j][i][0], more[j][i][1], 0x5410));
       }
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j)

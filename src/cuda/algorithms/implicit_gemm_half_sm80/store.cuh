@@ -61,9 +61,8 @@ struct Store {
     unsigned words[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      words[i] = pack_halves<a.y_type>(
-          finish<config.conv>(sums[2 * i], addends[2 * i], low_half<a.y_type>(pairs[i])),
-          finish<config.conv>(sums[2 * i + 1], addends[2 * i + 1], high_half<a.y_type>(pairs[i])));
+      words[i] = finish_halves<config.conv>(sums[2 * i], addends[2 * i], sums[2 * i + 1], addends[2 * i + 1],
+                                            pairs[i]);
     *reinterpret_cast<uint4*>(y + to) = {words[0], words[1], words[2], words[3]};
   }
   // Where rows of y begin anywhere.

@@ -94,15 +94,12 @@ struct Part {
       float4 addends = eight[half];
       if constexpr (!kHasBiases)
         addends = __ldg(reinterpret_cast<const float4*>(bias + filter + mine.column + 4 * half));
-      const auto finished = [&](int i, float addend) {
-        const unsigned both = residual[2 * half + i / 2];
-        const float other = !a.residual  ? 0
-                            : i % 2 == 0 ? low_half<a.y_type>(both)
-                                         : high_half<a.y_type>(both);
-        return finish<config.conv>(__uint_as_float(sums[i]), addend, other);
+      const auto finished = [&](int i, float first, float second) {
+        return finish_halves<config.conv>(__uint_as_float(sums[i]), first, __uint_as_float(sums[i + 1]),
+                                          second, a.residual ? residual[2 * half + i / 2] : 0);
       };
-      words[2 * half] = pack_halves<a.y_type>(finished(0, addends.x), finished(1, addends.y));
-      words[2 * half + 1] = pack_halves<a.y_type>(finished(2, addends.z), finished(3, addends.w));
+      words[2 * half] = finished(0, addends.x, addends.y);
+      words[2 * half + 1] = finished(2, addends.z, addends.w);
     }
     *reinterpret_cast<uint4*>(y + output(mine.row, mine.column)) = {words[0], words[1], words[2], words[3]};
   }
