@@ -15,6 +15,8 @@ struct DirectDepthwiseSm80 {
   ConvExtents conv;
   int rows = 1, columns = 1, channels = 4, width = 1, down = 1, across = 1, passes = 1, ahead = 1, blocks = 1;
   bool aligned = true;  // not a choice: tensors begin at multiples of 16 bytes
+  // Not a choice: a strip's residual a row at a time, where registers are short for all of it.
+  bool residual_by_rows = false;
   static constexpr const char* kName = "DirectDepthwiseSm80";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
@@ -29,6 +31,7 @@ struct DirectDepthwiseSm80 {
     field("ahead", self.ahead, 1, kMostAhead, "passes whose input rows are on their way");
     field("blocks", self.blocks, 1, 32, "blocks that an SM shall hold at once, a launch bound");
     field("aligned", self.aligned);
+    field("residual_by_rows", self.residual_by_rows);
   }
   constexpr bool asks_alignment() const { return word() == 1 ? vectors() : conv.c % word() == 0; }
 

@@ -201,7 +201,14 @@ class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
                                    kernel.work().products, needs_in_words(kernel, target)));
   }
   LaunchPlan launch(const DirectDepthwiseSm80& kernel, const DeviceInfo& device) const override {
-    return plan_of(kernel, device, {static_cast<unsigned>(kernel.all_blocks())}, kEpilogueArguments);
+    LaunchPlan plan =
+        plan_of(kernel, device, {static_cast<unsigned>(kernel.all_blocks())}, kEpilogueArguments);
+    if (kernel.conv.residual) {  // where the first spills
+      DirectDepthwiseSm80 other = kernel;
+      other.residual_by_rows = true;
+      plan.configs.push_back(to_cuda(other));
+    }
+    return plan;
   }
   TileWork counted(const DirectDepthwiseSm80& kernel) const override { return work_of(kernel); }
 };

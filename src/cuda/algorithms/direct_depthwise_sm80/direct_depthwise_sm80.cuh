@@ -232,14 +232,6 @@ struct FilterOf<true, config> {
   using Type = KeptFilter<config>;
 };
 
-// An eager problem rounds the sum before it adds the bias; others begin with the bias.
-template <DirectDepthwiseSm80 config>
-__device__ __forceinline__ float finished(float sum, float bias, float residual) {
-  constexpr ConvExtents a = config.conv;
-  if constexpr (a.eager) return finish<config.conv>(sum, bias, residual);
-  return activate<config.conv>(a.residual ? sum + residual : sum);
-}
-
 // `to`: the strip's first output, which is p, q; `residual`: what is added to it. `both`: a word's second
 // channel is there.
 template <DirectDepthwiseSm80 config>
@@ -250,43 +242,50 @@ __device__ __forceinline__ void store(const Sums<config>& sums, const Channels<c
   const auto exists = [&](int row, int column) {
     return (a.p % config.rows == 0 || p + row < a.p) && (a.q % config.columns == 0 || q + column < a.q);
   };
-  const auto each = [&](const auto& output) {
+  constexpr int kTogether = config.residual_by_rows ? 1 : config.rows;
 #pragma unroll
-    for (int row = 0; row < config.rows; ++row)
+  for (int begin = 0; begin < config.rows; begin += kTogether) {
+    const auto each = [&](const auto& output) {
 #pragma unroll
-      for (int column = 0; column < config.columns; ++column) output(row, column, (row * a.q + column) * a.c);
-  };
-  unsigned residuals[config.rows][config.columns] = {};  // under way together
-  if constexpr (a.residual)
+      for (int row = begin; row < lesser(begin + kTogether, config.rows); ++row)
+#pragma unroll
+        for (int column = 0; column < config.columns; ++column)
+          output(row, column, (row * a.q + column) * a.c);
+    };
+    unsigned residuals[kTogether][config.columns] = {};  // under way together
+    if constexpr (a.residual)
+      each([&](int row, int column, int at) {
+        if (!exists(row, column)) return;
+        unsigned& word = residuals[row - begin][column];
+        if constexpr (config.width < config.word())
+          word = residual[at];
+        else if constexpr (config.words())
+          word = *reinterpret_cast<const unsigned*>(residual + at);
+        else
+          word = halves_at(residual + at, both);
+      });
     each([&](int row, int column, int at) {
-      if (!exists(row, column)) return;
-      if constexpr (config.width < config.word())
-        residuals[row][column] = residual[at];
-      else if constexpr (config.words())
-        residuals[row][column] = *reinterpret_cast<const unsigned*>(residual + at);
-      else
-        residuals[row][column] = halves_at(residual + at, both);
-    });
-  each([&](int row, int column, int at) {
-    Channels<config> value;
-    widen<config>(value, residuals[row][column]);
-#pragma unroll
-    for (int channel = 0; channel < config.width; ++channel)
-      value[channel] = finished<config>(sums[row][column][channel], bias[channel], value[channel]);
-    if constexpr (config.word() == 1) {
-      ptx::st_global_if(to + at, value[0], exists(row, column));
-    } else {
-      const unsigned word = pack_halves<a.y_type>(value[0], value[config.width - 1]);
+      const Channels<config>& sum = sums[row][column];
+      const unsigned added = residuals[row - begin][column];
       if constexpr (config.width == 1) {
-        if (exists(row, column)) to[at] = static_cast<unsigned short>(word);
-      } else if constexpr (config.words()) {
-        ptx::st_global_if(reinterpret_cast<float*>(to + at), __uint_as_float(word), exists(row, column));
-      } else if (exists(row, column)) {
-        to[at] = static_cast<unsigned short>(word);
-        if (both) to[at + 1] = static_cast<unsigned short>(word >> 16);
+        Channels<config> more;
+        widen<config>(more, added);
+        const float value = finish_begun<config.conv>(sum[0], bias[0], more[0]);
+        if constexpr (config.word() == 1)
+          ptx::st_global_if(to + at, value, exists(row, column));
+        else if (exists(row, column))
+          to[at] = static_cast<unsigned short>(pack_halves<a.y_type>(value, 0));
+      } else {
+        const unsigned word = finish_begun_halves<config.conv>(sum[0], bias[0], sum[1], bias[1], added);
+        if constexpr (config.words()) {
+          ptx::st_global_if(reinterpret_cast<float*>(to + at), __uint_as_float(word), exists(row, column));
+        } else if (exists(row, column)) {
+          to[at] = static_cast<unsigned short>(word);
+          if (both) to[at + 1] = static_cast<unsigned short>(word >> 16);
+        }
       }
-    }
-  });
+    });
+  }
 }
 
 // Everything, slowly: where a weight is not finite.
