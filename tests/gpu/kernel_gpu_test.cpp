@@ -176,7 +176,14 @@ TEST_P(Kernel, IsExactOnRandomLayers) {
 TEST_P(Kernel, SpreadsNanAndInfinityNoFurtherThanTheSumsReach) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  for (const Case& one : cases_of(here(small_problems()))) {
+  std::vector<ConvProblem> problems = here(small_problems());
+  // Activations of two outputs may share a reciprocal: a NaN stays in its own, and stays.
+  for (ConvProblem one : spread(problems, 2))
+    for (const Activation activation : {Activation::silu, Activation::sigmoid}) {
+      one.activation = activation;
+      problems.push_back(one);
+    }
+  for (const Case& one : cases_of(here(problems))) {
     // The largest numbers: rounded up, they are infinite in a narrower type.
     const float huge = one.problem.dtype.x == DType::f16    ? 65504
                        : one.problem.dtype.x == DType::bf16 ? 0x1.fep127F
