@@ -161,7 +161,7 @@ TEST_F(ConvolutionTest, RunsEveryDirection) {
 TEST_F(ConvolutionTest, RefusesBadPlans) {
   EXPECT_NE(message_of([] { plan(kProblem, {}, "fourier"); }).find("direct"), std::string::npos);
   EXPECT_NE(message_of([] { plan(kProblem, {}, "direct", parse_config("rows=1")); }), "");
-  EXPECT_NE(message_of([] { plan(parse_problem("mb1ic3ih8oc4kh3 dtype=bf16"), {}, "direct"); }).find("bf16"),
+  EXPECT_NE(message_of([] { plan(parse_problem("mb1ic3ih8oc4kh3 dtype=f16"), {}, "direct"); }).find("f16"),
             std::string::npos);
   ConvProblem bad = kProblem;
   bad.groups = 3;
