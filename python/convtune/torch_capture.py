@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
+from .torch_norms import NormsAsTheyLie
 from .torch_run import wants_channels_last
 
 __all__ = ["captured"]
@@ -62,7 +63,7 @@ def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int]) -> Gr
             own[place] = own[place].contiguous(memory_format=_channels_last)
         return module(*own)
 
-    with mode, enable_python_dispatcher(), torch.no_grad():
+    with mode, enable_python_dispatcher(), torch.no_grad(), NormsAsTheyLie():
         traced: GraphModule = make_fx(torch.func.functionalize(flat), _allow_non_fake_inputs=True)(*fakes)
     traced.graph.eliminate_dead_code()  # a norm's outputs for training are users of its value
     for node in traced.graph.find_nodes(op="call_function", target=aten.as_strided_.default):

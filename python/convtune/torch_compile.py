@@ -37,7 +37,7 @@ from .torch_chains import Wanted, decided
 from .torch_folding import Fold, Folded, Packing
 from .torch_gates import gates_and_scaled
 from .torch_linear import linear_chains
-from .torch_norms import rewrite_norms
+from .torch_norms import group_coefficients
 from .torch_packed import planned
 from .torch_patterns import Chain, Weights, chains, rewrite
 from .torch_proof import aside, whole
@@ -171,7 +171,8 @@ def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> _Rewri
         _log.info("%s", _last)
     within = [one for gate in gates for one in (gate.first, gate.second)] + [one.chain for one in scaled]
     alone = [(chain, line) for chain, line in zip(found, choices) if line is not None and chain not in within]
-    if not rewrite_norms(traced.graph) and not alone and not within:
+    norms = traced.graph.find_nodes(op="call_function", target=group_coefficients)
+    if not norms and not alone and not within:
         return None
     folded, constants = _add_constants(traced, alone + [(one.chain, "") for one in scaled], inputs)
     for (chain, line), own in zip(alone, constants):
