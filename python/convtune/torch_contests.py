@@ -35,8 +35,12 @@ def _file() -> Path:
 
 
 @cache
-def _library_hash() -> str:
-    return hashlib.sha256(_library.library_path().read_bytes()).hexdigest()[:16]
+def _own_hash() -> str:
+    """Of the library, and of the package's sources: some operators are in Triton."""
+    found = hashlib.sha256(_library.library_path().read_bytes())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        found.update(source.read_bytes())
+    return found.hexdigest()[:16]
 
 
 def key_of(what: str, fingerprint: str, device: torch.device) -> str:
@@ -46,7 +50,7 @@ def key_of(what: str, fingerprint: str, device: torch.device) -> str:
     cudnn = torch.backends.cudnn
     settings = cudnn.enabled, cudnn.benchmark, cudnn.deterministic, torch.are_deterministic_algorithms_enabled()
     threads = torch.get_num_threads() if index < 0 else 0
-    versions = torch.__version__, cudnn.version(), _library_hash()
+    versions = torch.__version__, cudnn.version(), _own_hash()
     text = repr((versions, fingerprint, settings, allowed_precision(index), threads, what))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

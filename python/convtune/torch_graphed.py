@@ -5,7 +5,7 @@ the package's face as convtune.graphed; docs/decisions/0053-a-whole-forward-as-o
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter, getitem
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -48,20 +48,23 @@ class _Tensors:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._modules = list(model.modules())
-        own = [of for module in self._modules for of in (module._parameters, module._buffers)]
-        self._places = [(of, name) for of in own for name, tensor in of.items() if tensor is not None]
-        self._of, self._names = [of for of, _ in self._places], [name for _, name in self._places]
+        self._own = [of for module in self._modules for of in (module._parameters, module._buffers)]
+        self._places = [(of, name) for of in self._own for name, tensor in of.items() if tensor is not None]
         self._held = self._now()  # an id would be another's once its tensor is gone
-        self._seen = self._state(self._held)
+        self._which, self._seen = self._identities(self._held), self._state(self._held)
 
     def _now(self) -> list[Any]:
-        return list(map(getitem, self._of, self._names))
+        return [of.get(name) for of, name in self._places]
+
+    def _identities(self, tensors: list[Any]) -> Any:
+        return list(map(id, tensors)), list(map(len, self._own))
 
     def _state(self, tensors: list[Any]) -> Any:
-        return list(map(id, tensors)), list(map(Tensor.data_ptr, tensors)), list(map(_version, tensors))
+        return list(map(Tensor.data_ptr, tensors)), list(map(_version, tensors))
 
     def have_changed(self) -> bool:
-        return self._state(self._now()) != self._seen
+        now = self._now()
+        return self._identities(now) != self._which or self._state(now) != self._seen
 
     @property
     def are_training(self) -> bool:
@@ -117,7 +120,8 @@ class Graphed:
     def _settings_now(self) -> tuple[Any, ...]:
         """What may change between calls, and the model's answer with it."""
         precision = allowed_precision(self._index) if self._is_float32 else ""
-        return torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"), precision
+        deterministic = torch.backends.cudnn.deterministic, torch.are_deterministic_algorithms_enabled()
+        return torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"), precision, deterministic
 
     def _takes(self, values: tuple[Any, ...], named: int) -> bool:
         if len(values) != len(self._static) or named != len(self._names):
@@ -149,7 +153,7 @@ class Graphed:
         self._tensors = _Tensors(self._model)
 
     def _prove(self) -> None:
-        """Keeps inductor's own graph, recorded the same way, where ours is not proven to be no slower."""
+        """Keeps inductor's own graph, recorded the same way, where ours is not proven faster."""
         device = next(one.device for one in self._static if isinstance(one, Tensor))
         theirs: Any = torch.compile(self._model)
         with torch.inference_mode(False), torch.no_grad():
@@ -181,14 +185,14 @@ def graphed(
     `example`: a tensor, a tuple of arguments or a dict of keyword arguments; the tensors lie on one GPU. A call with
     tensors of the same shapes and types, and equal other values, is a replay; any other goes through torch.compile, and
     is right, too. `budget`: seconds of tuning; `min_gain`: what a layer must gain (as torch.compile's options do).
-    `whole`: inductor's own graph is recorded, too, and kept where convtune's is not proven to be no slower.
+    `whole`: inductor's own graph is recorded, too, and kept where convtune's is not proven faster.
 
     For inference: the model is in eval mode, and no gradients are recorded. Parameters and buffers may change, by
     whatever means: after the launch it is looked whether they have, and if so what was launched is recorded and run
-    again. Whatever else a forward does in Python (hooks, attributes, prints) is done when it is recorded, not in a
-    replay. What a call returns is overwritten by the next: clone what is kept. Calls of several streams wait for each
-    other by their caller's means. Raises InvalidArgument for an example
-    without a tensor on a GPU, and for a model in training mode."""
+    again. Whatever else a forward does in Python (hooks, attributes, other modules in its place, prints) is done when it
+    is recorded, not in a replay. Each recording takes a workspace that lasts as long as the compiled plans. What a call
+    returns is overwritten by the next: clone what is kept. Calls of several streams wait for each other by their caller's
+    means. Raises InvalidArgument for an example without a tensor on a GPU, and for a model in training mode."""
     args, kwargs = as_arguments(example)
     values = (*args, *kwargs.values())
     if not isinstance(model, torch.nn.Module) or hasattr(model, "_orig_mod"):

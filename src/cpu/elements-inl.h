@@ -106,8 +106,7 @@ HWY_INLINE void store_lanes(Vector v, T* to, std::int64_t skip, std::int64_t cou
 #endif
 }
 
-// ---- A vector of 32-bit words: kLanes floats, or twice as many bf16, the even ones apart from the odd ones
-// ----
+// ---- A vector of 32-bit words: kLanes floats, or twice as many bf16, the odd ones apart ----
 
 #if HWY_TARGET != HWY_SCALAR  // there, no word holds two elements, and nobody asks
 

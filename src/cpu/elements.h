@@ -6,7 +6,8 @@
 namespace convtune::cpu {
 
 using Bf16 = std::uint16_t;  // its bits
-// The same, rounded to by vcvtneps2bf16, which processors with avx512_bf16 have: denormal numbers become 0.
+// The same type with floats rounded by vcvtneps2bf16, which processors with avx512_bf16 have: denormal
+// numbers become 0.
 enum class InstructionBf16 : std::uint16_t {};
 
 }  // namespace convtune::cpu

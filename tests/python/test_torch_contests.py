@@ -53,7 +53,7 @@ def test_the_next_process_takes_them(held, monkeypatch):
     "change",
     [
         lambda monkeypatch: monkeypatch.setattr(torch, "__version__", "1.0"),
-        lambda monkeypatch: monkeypatch.setattr(torch_contests, "_library_hash", lambda: "another"),
+        lambda monkeypatch: monkeypatch.setattr(torch_contests, "_own_hash", lambda: "another"),
         lambda monkeypatch: monkeypatch.setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark),
         lambda monkeypatch: monkeypatch.setattr(torch, "get_num_threads", lambda: 77),
         lambda monkeypatch: monkeypatch.setattr(torch_decide, "fingerprint", lambda device: "another GPU"),

@@ -57,6 +57,12 @@ class DepthwiseExecutable final : public Executable {
   }
 
   void run(const Tensors& tensors, const void* packed, Stream) const override {
+    const auto* const weights = static_cast<const float*>(packed);
+    // Channels last, padding is never multiplied. y may be the residual, which is read before it is written.
+    const bool repairs = !geometry_.channels_last && weights[geometry_.packed_flag] != 0;
+    std::vector<float> residual;
+    if (repairs && problem_.residual)
+      residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
     parallel_for(threads_, geometry_.tasks, [&](int, std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t row = i % geometry_.row_tasks * geometry_.task_rows;
@@ -73,9 +79,7 @@ class DepthwiseExecutable final : public Executable {
           compute_plane(task);
       }
     });
-    // Channels last, padding is never multiplied.
-    const auto* const weights = static_cast<const float*>(packed);
-    if (!geometry_.channels_last && weights[geometry_.packed_flag] != 0) repair(tensors, weights);
+    if (repairs) repair(tensors, weights, residual);
   }
 
  private:
@@ -205,15 +209,12 @@ class DepthwiseExecutable final : public Executable {
     }
   }
 
-  void repair(const Tensors& tensors, const float* packed) const {
+  void repair(const Tensors& tensors, const float* packed, const std::vector<float>& residual) const {
     std::vector<float> w(static_cast<std::size_t>(problem_.weight_elements()));
     for (std::int64_t k = 0; k < problem_.k; ++k)
       for (std::int64_t t = 0; t < geometry_.taps; ++t)
         w[static_cast<std::size_t>(k * geometry_.taps + t)] = packed[geometry_.packed_weight(k, t)];
     const std::vector<float> x = to_floats(problem_.dtype.x, tensors.x, problem_.input_elements());
-    std::vector<float> residual;
-    if (problem_.residual)
-      residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
     repair_padded_outputs(
         problem_,
         {.x = x.data(), .w = w.data(), .bias = packed + geometry_.packed_bias, .residual = residual.data()},

@@ -1,7 +1,6 @@
 // The vector code of the depthwise convolution of f32, written once with Highway and compiled by
 // foreach_target.h for each instruction set (docs/decisions/0004).
 #include "cpu/depthwise/depthwise_kernels.h"
-
 #include "cpu/vectors.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -129,9 +129,9 @@ constexpr int kLongFilter = 7;
 
 // Adds filter column s, and where asked those on either side of it, which come by the same loads: `after`
 // with pairs of columns in a load, `before` too where even and odd outputs are apart. `clipped`: some of the
-// rows lie outside the image. `fetch`: what the second register
-// tile below reads anew, or the next plane's, which lies where its rows would go on, is brought to the cache:
-// memory takes longer than one tile does.
+// rows lie outside the image. `fetch`: the rows that the second register tile below reads for the first time
+// are brought to the cache, because memory takes longer than one tile does. Below the last rows of a plane
+// lie the first ones of the next.
 template <class T, int filter_rows, int stride, int rows, int vectors, bool before, bool after, bool clipped,
           bool fetch>
 HWY_INLINE void add_column(const PlaneArgs<T>& args, std::int64_t s,

@@ -76,6 +76,11 @@ class ImplicitGemmExecutable final : public Executable {
   void run(const Tensors& tensors, const void* packed, Stream) const override {
     const ImplicitGemmGeometry& g = geometry_;
     const auto* const weights = static_cast<const float*>(packed);
+    // y may be the residual, which is read before it is written.
+    const bool repairs = weights[flag_offset()] != 0 && config_.staged != 0;
+    std::vector<float> residual;
+    if (repairs && problem_.residual)
+      residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
     parallel_for(threads_, g.tasks, [&](int, std::int64_t begin, std::int64_t end) {
       thread_local Scratch scratch;
       const std::int64_t pixels = g.tile_images * g.tile_rows * g.tile_cols;
@@ -96,7 +101,7 @@ class ImplicitGemmExecutable final : public Executable {
         for (std::int64_t block = first; block < last; ++block) compute(task, g.block(block));
       }
     });
-    if (weights[flag_offset()] != 0 && config_.staged != 0) repair(tensors, weights);
+    if (repairs) repair(tensors, weights, residual);
   }
 
  private:
@@ -272,7 +277,7 @@ class ImplicitGemmExecutable final : public Executable {
     }
   }
 
-  void repair(const Tensors& tensors, const float* packed) const {
+  void repair(const Tensors& tensors, const float* packed, const std::vector<float>& residual) const {
     std::vector<float> w(static_cast<std::size_t>(problem_.weight_elements())),
         bias(static_cast<std::size_t>(problem_.k));
     const ImplicitGemmGeometry& g = geometry_;
@@ -284,9 +289,6 @@ class ImplicitGemmExecutable final : public Executable {
       bias[static_cast<std::size_t>(k)] = packed[bias_offset(k)];
     }
     const std::vector<float> x = to_floats(problem_.dtype.x, tensors.x, problem_.input_elements());
-    std::vector<float> residual;
-    if (problem_.residual)
-      residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
     repair_padded_outputs(problem_,
                           {.x = x.data(), .w = w.data(), .bias = bias.data(), .residual = residual.data()},
                           tensors.y);

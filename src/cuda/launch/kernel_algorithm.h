@@ -253,6 +253,7 @@ class KernelAlgorithmOf : public KernelAlgorithm {
                                        static_cast<std::size_t>(kernel.smem_bytes()),
                                        std::move(arguments)});
     hold_resident(plan, resident(kernel));
+    if constexpr (requires { kernel.register_limit(); }) plan.most_registers = kernel.register_limit();
     return plan;
   }
   LaunchPlan plan_of(const Kernel& kernel, const DeviceInfo& device, Extent3 grid,

@@ -16,8 +16,8 @@ __device__ __forceinline__ float times_sigmoid(float v, float a) {
 }
 // The same of two with three special functions, of which an SM computes 16 a clock, not four: with
 // denominators d and e, 1 / d is e / (d * e). That must stay finite, so powers end at 2^63, and sigmoids up
-// to 2^-62 are 0, by the saturation of a multiply-add that is there anyway. A NaN in one of `a` is a sigmoid
-// of 0, and not the other's: it must be in `v`, too.
+// to 2^-62 are 0, by the saturation of a multiply-add that is there anyway. A NaN in `a` makes a
+// sigmoid of 0 and leaves the other alone, so `v` must hold that NaN, too.
 __device__ __forceinline__ void times_sigmoids(float (&v)[2], const float (&a)[2]) {
   constexpr float kLog2OfE = 1.44269504f;
   const float first = 1 + ptx::ex2_approx(fminf(-kLog2OfE * a[0], 63));
@@ -98,7 +98,7 @@ __device__ __forceinline__ unsigned finish_halves(float first, float first_bias,
   return activate_halves<conv>(values);
 }
 
-// Of sums that began with their biases; but those of an eager problem, which rounds them before, did not.
+// For sums that began with their biases. Sums of an eager problem did not: they are rounded before the bias.
 template <ConvExtents conv>
 __device__ __forceinline__ float add_begun(float sum, float bias, float residual) {
   if constexpr (conv.eager) return add<conv>(sum, bias, residual);

@@ -128,6 +128,7 @@ TEST(Depthwise, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
        {"g16mb2ic16ih9iw17oc16kh3ph1 act=relu", "g16mb1ic16ih12oc32kh5sh2ph2",
         "g16mb2ic16ih9iw17oc16kh3ph1 layout=nhwc", "g16mb2ic16ih9iw35oc16kh3ph1 dtype=bf16",
         "g16mb1ic16ih12iw70oc16kh5sh2ph2 dtype=bf16 act=relu",
+        "g16mb2ic16ih9iw17oc16kh3ph1 residual=1 act=relu",
         "g35mb2ic35ih9iw17oc35kh3ph1 dtype=bf16 layout=nhwc"}) {
     const ConvProblem problem = parse_problem(text);
     for (const float special : {kInf, -kInf, kNan})
@@ -139,7 +140,7 @@ TEST(Depthwise, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
         for (const int tile : {1, 4}) {
           const cpu::DepthwiseConfig config{cpu::widest_vector_bits(info()), 0, tile};
           if (!cpu::depthwise_accepts(problem, info(), config)) continue;
-          host.run(problem, config);
+          host.run(problem, config, problem.residual);
           for (std::int64_t i = 0; i < problem.output_elements(); ++i) {
             const double expected = host.expected(problem, i);
             const float got = host.y[static_cast<std::size_t>(i)];

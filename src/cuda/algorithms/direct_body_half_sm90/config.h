@@ -234,7 +234,7 @@ struct DirectBodyHalfSm90 {
   };
   constexpr Smem smem() const { return smem_with(stagings()); }
   // Places for outputs. Consumers in turns share one beside weights that stay where there is no room for two
-  // and sums are long: one has stored before the other has its sums. But for residuals, which wait there.
+  // and sums are long: one has stored before the other has its sums. Residuals wait there, so those need two.
   constexpr int stagings() const {
     const bool may_share = ping_pong && weights_stay() && steps() * channels >= 1024 && !conv.residual;
     return may_share && smem_with(2).end > kMostSmem ? 1 : consumers;

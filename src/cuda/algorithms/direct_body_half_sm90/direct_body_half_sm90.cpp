@@ -209,6 +209,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
           kernel.weight_stages = stages, kernel.input_stages = std::min(fewest, stages - 1);
           if (kernel.valid(sm90_smem_per_block())) break;
         }
+        if (kernel.weights_stay()) continue;  // added above, or with a cluster of no use
         add(kernel);
       }
     };
