@@ -261,8 +261,8 @@ static void plans_that_cannot_be(void) {
   REFUSED("algorithm is null", convtune_plan(&problem, "cpu", NULL, "vectors=4", &conv));
   REFUSED("rows=1", convtune_plan(&problem, "cpu", "direct", "rows=1", &conv));
   REFUSED("words", convtune_plan(&problem, "cpu", "direct", "words", &conv));
-  half.dtype = CONVTUNE_BF16;
-  SAYS(CONVTUNE_UNSUPPORTED, "bf16", convtune_plan(&half, "cpu", "direct", NULL, &conv));
+  half.dtype = CONVTUNE_F16;
+  SAYS(CONVTUNE_UNSUPPORTED, "f16", convtune_plan(&half, "cpu", "direct", NULL, &conv));
   if (!kSanitized) SAYS(CONVTUNE_OUT_OF_MEMORY, "memory", convtune_bench(&huge, "cpu", NULL, &text));
   bench.seconds = 0;
   REFUSED("seconds", convtune_bench(&problem, "cpu", &bench, &text));
