@@ -2,7 +2,7 @@
 answers are PyTorch's."""
 
 import pytest
-from torch_support import assert_near, torch
+from torch_support import assert_near, inductors_graphs, torch
 
 from convtune import torch_chains, torch_compile, torch_linear
 from convtune.torch_fused import conv2d_fused
@@ -31,18 +31,10 @@ class Block(nn.Module):
 @pytest.fixture
 def graph_of(monkeypatch):
     """What inductor is given on a CPU, where float32 is allowed for it."""
-    seen = []
-
-    def compile_fx(module, inputs, **_):
-        seen.append(module.graph)
-        return module
-
     def is_half_image(x):
         return x.is_contiguous(memory_format=torch.channels_last)
 
-    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", compile_fx)
     monkeypatch.setattr(torch_linear, "is_half_image", is_half_image)
-    torch._dynamo.reset()
     torch_chains._decided.clear()
 
     def of(**how):
@@ -60,8 +52,8 @@ def graph_of(monkeypatch):
                     model.scale.add_(0.5)
         return seen[-1]
 
-    yield of
-    torch._dynamo.reset()
+    with inductors_graphs(monkeypatch) as seen:
+        yield of
     torch_chains._decided.clear()
 
 

@@ -2,7 +2,7 @@
 own), which norms of a graph become them, and what becomes of those."""
 
 import pytest
-from torch_support import each_device, run_in_the_interpreter, torch
+from torch_support import each_device, inductors_graphs, run_in_the_interpreter, torch
 
 from convtune import torch_compile, torch_norms
 from convtune.torch_norms import group_coefficients
@@ -71,19 +71,11 @@ def test_operator(dtype, affine, device):
 @pytest.fixture
 def graph_of(monkeypatch):
     """What inductor is given for a model on a CPU, with the operator allowed there."""
-    seen = []
-
-    def compile_fx(module, inputs, **_):
-        seen.append(module.graph)
-        return module
-
     def is_for(x):
         return x.dtype is torch.bfloat16 and x.is_contiguous(memory_format=torch.channels_last)
 
-    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", compile_fx)
     monkeypatch.setattr(torch_norms, "_LEAST_BYTES", 2 * 32 * 8 * 8)
     monkeypatch.setattr(torch_norms, "is_for", is_for)
-    torch._dynamo.reset()
 
     def of(model, *inputs):
         with torch.no_grad():
@@ -94,8 +86,8 @@ def graph_of(monkeypatch):
             assert float((one.double() - other.double()).abs().max()) < 3e-2 * float(other.abs().max())
         return seen[-1]
 
-    yield of
-    torch._dynamo.reset()
+    with inductors_graphs(monkeypatch) as seen:
+        yield of
 
 
 def rewritten(monkeypatch, shape, dtype):

@@ -2,7 +2,7 @@
 interpreter, in a process of its own), what of a graph becomes them, and what does not."""
 
 import pytest
-from torch_support import each_device, run_in_the_interpreter, torch
+from torch_support import each_device, inductors_graphs, run_in_the_interpreter, torch
 
 from convtune import torch_compile, torch_gates, torch_squeeze
 from convtune.torch_gates import _decided
@@ -148,18 +148,10 @@ class Excited(nn.Module):
 @pytest.fixture
 def graph_of(monkeypatch):
     """What inductor is given for a model on a CPU, with the operators allowed there."""
-    seen = []
-
-    def compile_fx(module, inputs, **_):
-        seen.append(module.graph)
-        return module
-
     def is_for(x):
         return x.dtype is torch.bfloat16 and x.is_contiguous(memory_format=torch.channels_last)
 
-    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", compile_fx)
     monkeypatch.setattr(torch_gates, "is_for", is_for)
-    torch._dynamo.reset()
     _decided.clear()
 
     def of(model, x):
@@ -170,8 +162,8 @@ def graph_of(monkeypatch):
             assert error(one, other.double()) < 3e-2
         return seen[-1]
 
-    yield of
-    torch._dynamo.reset()
+    with inductors_graphs(monkeypatch) as seen:
+        yield of
     _decided.clear()
 
 

@@ -1,5 +1,6 @@
 """What the PyTorch tests share: devices, a reference in double precision, and how near to it an answer must be."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -44,3 +45,18 @@ def run_in_the_interpreter(program):
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(folders)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
     assert "all well" in done.stdout, done.stderr
+
+
+@contextlib.contextmanager
+def inductors_graphs(monkeypatch):
+    """The graphs that inductor is given, in a list that grows; they are run as they are."""
+    seen = []
+
+    def compile_fx(module, inputs, **_):
+        seen.append(module.graph)
+        return module
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", compile_fx)
+    torch._dynamo.reset()
+    yield seen
+    torch._dynamo.reset()
