@@ -40,17 +40,26 @@ constexpr std::int64_t kMaxSets = 8;
 constexpr double kMinSampleUs = 50;
 constexpr std::size_t kBytesASample = 4096;  // an output is copied whole where that takes no longer
 
+// Calls body(begin, end) for parts of [0, count) on all of the CPU: a first layer's output has 2 billion
+// elements.
+template <class Body>
+void in_parts(std::int64_t count, const Body& body) {
+  cpu::parallel_for(cpu::backend().info().units, count,
+                    [&](int, std::int64_t begin, std::int64_t end) { body(begin, end); });
+}
+
 // Numbers that the type holds exactly.
 std::vector<float> random_values(std::int64_t count, DType type, std::uint64_t seed, TestData data) {
   std::vector<float> values(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::uint64_t bits = random_bits(seed, i);
-    values[i] =
-        data == TestData::integer
-            ? static_cast<float>(static_cast<int>(bits % 7) - 3)
-            : static_cast<float>(rounded(
-                  type, static_cast<double>(static_cast<std::int64_t>(bits >> 40) - (1 << 23)) / (1 << 23)));
-  }
+  in_parts(count, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::uint64_t bits = random_bits(seed, static_cast<std::uint64_t>(i));
+      const double real = static_cast<double>(static_cast<std::int64_t>(bits >> 40) - (1 << 23)) / (1 << 23);
+      values[static_cast<std::size_t>(i)] = data == TestData::integer
+                                                ? static_cast<float>(static_cast<int>(bits % 7) - 3)
+                                                : static_cast<float>(rounded(type, real));
+    }
+  });
   return values;
 }
 
@@ -119,7 +128,10 @@ bool Testbed::intact(const Fenced& fenced) const {
 }
 
 Testbed::Fenced Testbed::to_device(DType type, const std::vector<float>& values) {
-  const std::vector<unsigned char> bytes = to_bytes(type, values);
+  std::vector<unsigned char> bytes(values.size() * static_cast<std::size_t>(size_of(type)));
+  in_parts(std::ssize(values), [&](std::int64_t begin, std::int64_t end) {
+    store_all(type, values.data() + begin, end - begin, bytes.data() + begin * size_of(type));
+  });
   Fenced device = fenced(bytes.size());
   backend_.upload(device.data(), bytes.data(), bytes.size());
   return device;
@@ -211,13 +223,12 @@ void Testbed::choose_samples(std::uint64_t seed, std::int64_t samples) {
   }
   const cpu::HostValues values{x_host_.data(), w_host_.data(), bias_host_.data(), residual_host_.data(),
                                dy_host_.data()};
-  cpu::parallel_for(cpu::backend().info().units, static_cast<std::int64_t>(samples_.size()),
-                    [&](int, std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t i = begin; i < end; ++i) {
-                        Sample& sample = samples_[static_cast<std::size_t>(i)];
-                        sample.oracle = cpu::oracle(problem_, values, sample.index);
-                      }
-                    });
+  in_parts(std::ssize(samples_), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      Sample& sample = samples_[static_cast<std::size_t>(i)];
+      sample.oracle = cpu::oracle(problem_, values, sample.index);
+    }
+  });
   double squares = 0;
   for (const Sample& sample : samples_) squares += sample.oracle.value * sample.oracle.value;
   oracle_rms_ = samples_.empty() ? 0 : std::sqrt(squares / static_cast<double>(samples_.size()));

@@ -9,19 +9,21 @@
 namespace convtune {
 namespace {
 
-// The bits of a mantissa, the implied one with them, and the exponent of the least normal number.
+// The bits of a mantissa, the implied one with them, the least normal number, and the first power of two that
+// is too large.
 struct Format {
-  int bits, least_exponent, most_exponent;
+  int bits;
+  double least_normal, too_large;
 };
 
 Format format_of(DType type) {
   switch (type) {
     case DType::f16:
-      return {11, -14, 15};
+      return {11, 0x1p-14, 0x1p16};
     case DType::bf16:
-      return {8, -126, 127};
+      return {8, 0x1p-126, 0x1p128};
     default:
-      return {24, -126, 127};
+      return {24, 0x1p-126, 0x1p128};
   }
 }
 
@@ -61,13 +63,21 @@ float from_half_bits(DType type, std::uint16_t bits) {
 
 double rounded(DType type, double value) {
   if (value == 0 || !std::isfinite(value)) return value;
-  const Format format = format_of(type);
-  // The number in units of its last place is what std::nearbyint rounds, ties to even.
-  const int last_place = std::max(std::ilogb(value), format.least_exponent) - (format.bits - 1);
-  const double nearest = std::ldexp(std::nearbyint(std::ldexp(value, -last_place)), last_place);
-  return std::ilogb(nearest) > format.most_exponent && nearest != 0
-             ? std::copysign(std::numeric_limits<double>::infinity(), value)
-             : nearest;
+  const auto [bits, least_normal, too_large] = format_of(type);
+  double nearest = 0;
+  if (std::abs(value) >= least_normal) {
+    // Half a last place is added to the double's bits, less one where the last place is even, and what is
+    // below it is cut off. A carry moves the exponent, as it should.
+    const int below = 53 - bits;
+    auto pattern = std::bit_cast<std::uint64_t>(value);
+    pattern += (std::uint64_t{1} << (below - 1)) - 1 + ((pattern >> below) & 1U);
+    nearest = std::bit_cast<double>(pattern >> below << below);
+  } else {
+    const double last_place = std::ldexp(least_normal, 1 - bits);
+    nearest = std::nearbyint(value / last_place) * last_place;
+  }
+  return std::abs(nearest) >= too_large ? std::copysign(std::numeric_limits<double>::infinity(), value)
+                                        : nearest;
 }
 
 float load(DType type, const void* tensor, std::int64_t index) {
@@ -91,10 +101,16 @@ std::vector<float> to_floats(DType type, const void* tensor, std::int64_t count)
   return values;
 }
 
+void store_all(DType type, const float* values, std::int64_t count, void* tensor) {
+  if (type == DType::f32 && count > 0)
+    std::memcpy(tensor, values, static_cast<std::size_t>(count) * sizeof(float));
+  else
+    for (std::int64_t i = 0; i < count; ++i) store(type, tensor, i, values[i]);
+}
+
 std::vector<unsigned char> to_bytes(DType type, const std::vector<float>& values) {
   std::vector<unsigned char> bytes(values.size() * static_cast<std::size_t>(size_of(type)));
-  for (std::size_t i = 0; i < values.size(); ++i)
-    store(type, bytes.data(), static_cast<std::int64_t>(i), values[i]);
+  store_all(type, values.data(), std::ssize(values), bytes.data());
   return bytes;
 }
 

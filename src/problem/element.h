@@ -18,7 +18,8 @@ void store(DType type, void* tensor, std::int64_t index, double value);  // roun
 
 // The first `count` of a tensor.
 std::vector<float> to_floats(DType type, const void* tensor, std::int64_t count);
-// Rounded, as the tensor's bytes.
+// Rounded: the first `count` of a tensor, or all bytes of one.
+void store_all(DType type, const float* values, std::int64_t count, void* tensor);
 std::vector<unsigned char> to_bytes(DType type, const std::vector<float>& values);
 
 // Half the distance from 1 to the next number: the largest relative error of rounding.
