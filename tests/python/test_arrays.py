@@ -32,6 +32,14 @@ class Foreign:
         return self.device or self.array.__dlpack_device__()
 
 
+def test_numpy_is_read_where_it_lies():
+    fixed = X.copy()
+    fixed.flags.writeable = False
+    for array in (X, fixed, X[:, ::2], X[0, 0, 0, 0:0], numpy.asfortranarray(X), numpy.array(1, numpy.float16)):
+        described = arrays.describe(array, "x")
+        assert described.pointer == array.ctypes.data and described.shape == array.shape
+
+
 def test_dlpack_is_read_without_a_copy():
     x = Foreign(X)
     described = arrays.describe(x, "x")
