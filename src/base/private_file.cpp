@@ -55,21 +55,31 @@ Doubt distrust(const struct stat& status, const std::string& what_to_do) {
 }
 
 // A folder that everybody may write to, above this one: anybody may put another folder in its place, unless a
-// sticky bit forbids it (/tmp). Looked for on the way that the path goes and on the one that its links lead
-// to.
+// sticky bit forbids it (/tmp). Looked for on the way that the path goes and, where there are links on it, on
+// the one that they lead to: planning from a record asks this, and waits for little else.
 Doubt distrust_above(const fs::path& path, const WayOut& way_out) {
   std::error_code ignored;
-  for (const fs::path& way : {fs::absolute(path, ignored), fs::weakly_canonical(path, ignored)})
-    for (fs::path above = way; above.has_relative_path();) {
+  bool has_links = fs::is_symlink(path, ignored);
+  const auto distrust_way = [&](fs::path above) -> Doubt {
+    while (above.has_relative_path()) {
       above = above.parent_path();
       struct stat status {};
-      if (::stat(above.c_str(), &status) == 0 && (status.st_mode & (S_IWOTH | S_ISVTX)) == S_IWOTH)
+      bool is_there = ::lstat(above.c_str(), &status) == 0;
+      if (is_there && S_ISLNK(status.st_mode)) {
+        has_links = true;
+        is_there = ::stat(above.c_str(), &status) == 0;
+      }
+      if (is_there && (status.st_mode & (S_IWOTH | S_ISVTX)) == S_IWOTH)
         return {fmt::format("may be exchanged by other users: {} above it is everybody's (mode {:o})",
                             above.string(), status.st_mode & 07777u),
                 fmt::format("chmod o-w or chmod +t on that one, or set {} to a folder elsewhere",
                             way_out.variable)};
     }
-  return {};
+    return {};
+  };
+  Doubt doubt = distrust_way(fs::absolute(path, ignored));
+  if (!doubt && has_links) doubt = distrust_way(fs::weakly_canonical(path, ignored));
+  return doubt;
 }
 
 std::string what_to_do(const fs::path& folder, const WayOut& way_out) {
