@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "plan/algorithms.h"
 #include "plan/recorded_batches.h"
 
@@ -155,10 +157,17 @@ Plan choose_ours(const ConvProblem& resolved, const DeviceInfo& device) {
 }
 
 Plan first_guess(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only) {
+  return first_guess_among(algorithms(device.device.kind), resolved, device, ours_only);
+}
+
+Plan first_guess_among(const std::vector<const Algorithm*>& table, const ConvProblem& resolved,
+                       const DeviceInfo& device, bool ours_only) {
   std::string reasons;
   std::vector<Guess> guesses;
-  for (const Algorithm* algorithm : algorithms(device.device.kind)) {
+  for (const Algorithm* algorithm : table) {
     if (ours_only && (algorithm->vendor() || algorithm->reference())) continue;
+    // There is no model of a vendor's library, so it would not be chosen; to ask cuDNN takes 0.3 s.
+    if (algorithm->vendor() && !guesses.empty()) continue;
     if (const Support support = algorithm->supports(resolved, device); !support) {
       reasons += fmt::format("\n  {}: {}", algorithm->name(), support.reason());
       continue;
@@ -169,7 +178,8 @@ Plan first_guess(const ConvProblem& resolved, const DeviceInfo& device, bool our
   }
   if (!guesses.empty()) {
     Plan best = best_of(guesses);
-    best.why = with_remark(best.why, find_algorithm(device.device.kind, best.algorithm), resolved);
+    const auto chosen = std::ranges::find(table, best.algorithm, &Algorithm::name);
+    best.why = with_remark(best.why, **chosen, resolved);
     return best;
   }
   throw Error(ErrorKind::unsupported,

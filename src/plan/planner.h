@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "contract/backend.h"
 #include "convtune/database.h"
@@ -30,5 +31,8 @@ Plan choose(const ConvProblem& resolved, const DeviceInfo& device);
 Plan choose_ours(const ConvProblem& resolved, const DeviceInfo& device);
 // What choose answers where there are no records. `ours_only`: of the algorithms that have a source.
 Plan first_guess(const ConvProblem& resolved, const DeviceInfo& device, bool ours_only = false);
+// The same of a table of the caller's.
+Plan first_guess_among(const std::vector<const Algorithm*>& table, const ConvProblem& resolved,
+                       const DeviceInfo& device, bool ours_only = false);
 
 }  // namespace convtune

@@ -82,6 +82,54 @@ TEST(Planner, ManyChannelsBeforeHopperAreForTheGeneralKernel) {
     }
 }
 
+// An algorithm that takes every problem, and counts how often it is asked.
+class Willing : public Algorithm {
+ public:
+  Willing(std::string name, bool vendor, std::optional<double> estimated_us)
+      : name_(std::move(name)), vendor_(vendor), estimated_us_(estimated_us) {}
+  std::string_view name() const override { return name_; }
+  Device::Kind device_kind() const override { return Device::Kind::cuda; }
+  bool vendor() const override { return vendor_; }
+  Support supports(const ConvProblem&, const DeviceInfo&) const override {
+    ++asked;
+    return Support::yes();
+  }
+  std::vector<Config> candidates(const ConvProblem&, const DeviceInfo&) const override {
+    ++asked;
+    return {Config{}};
+  }
+  std::optional<double> estimated_us(const ConvProblem&, const DeviceInfo&, const Config&) const override {
+    return estimated_us_;
+  }
+  Support accepts(const ConvProblem&, const DeviceInfo&, const Config&) const override {
+    return Support::yes();
+  }
+  std::unique_ptr<Executable> build(const ConvProblem&, const DeviceInfo&, const Config&) const override {
+    return nullptr;
+  }
+  std::string source_hash() const override { return name_; }
+
+  mutable int asked = 0;
+
+ private:
+  std::string name_;
+  bool vendor_;
+  std::optional<double> estimated_us_;
+};
+
+// To ask it takes longer than all the others.
+TEST(Planner, AsksTheVendorOnlyWhereNothingElseComesFirst) {
+  const Willing slow("slow", false, 9), fast("fast", false, 3), vendor("vendor", true, {});
+  const ConvProblem problem = tf32("resnet_stem");
+  const auto guess = [&](std::vector<const Algorithm*> table) {
+    return first_guess_among(table, problem, gpu({9, 0}, 132)).algorithm;
+  };
+  EXPECT_EQ(guess({&slow, &vendor, &fast}), "fast");
+  EXPECT_EQ(vendor.asked, 0);
+  EXPECT_EQ(guess({&vendor, &slow, &fast}), "vendor");
+  EXPECT_GT(vendor.asked, 0);
+}
+
 class OursAlone : public DatabaseTest {
  protected:
   OursAlone() { ::setenv("CONVTUNE_DATA_DIR", database_.folder().c_str(), 1); }
