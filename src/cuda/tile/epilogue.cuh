@@ -64,17 +64,25 @@ template <ConvExtents conv>
 __device__ __forceinline__ float finish(float sum, float bias) {
   return activate<conv>(sum + bias);
 }
+
+// Where a kernel's sums begin. Those of an eager problem are rounded before the bias: they begin at zero
+// always.
+enum class SumsBegin { at_zero, at_bias };
+
 // With a residual, 0 where the problem has none; eager problems round at each step.
-template <ConvExtents conv>
+template <ConvExtents conv, SumsBegin kBegin = SumsBegin::at_zero>
 __device__ __forceinline__ float add(float sum, float bias, float residual) {
-  if constexpr (!conv.eager) return conv.residual ? sum + bias + residual : sum + bias;
+  if constexpr (!conv.eager) {
+    const float value = kBegin == SumsBegin::at_bias ? sum : sum + bias;
+    return conv.residual ? value + residual : value;
+  }
   constexpr ElementType kType = conv.y_type;
   const float value = rounded<kType>(rounded<kType>(sum) + bias);
   return conv.residual ? rounded<kType>(value + residual) : value;
 }
-template <ConvExtents conv>
+template <ConvExtents conv, SumsBegin kBegin = SumsBegin::at_zero>
 __device__ __forceinline__ float finish(float sum, float bias, float residual) {
-  return activate<conv>(add<conv>(sum, bias, residual));
+  return activate<conv>(add<conv, kBegin>(sum, bias, residual));
 }
 
 // Two outputs of half precision as a word.
@@ -90,29 +98,11 @@ __device__ __forceinline__ unsigned activate_halves(float (&values)[2]) {
   }
   return pack_halves<conv.y_type>(values[0], values[1]);
 }
-template <ConvExtents conv>
+template <ConvExtents conv, SumsBegin kBegin = SumsBegin::at_zero>
 __device__ __forceinline__ unsigned finish_halves(float first, float first_bias, float second,
                                                   float second_bias, unsigned residual = 0) {
-  float values[2] = {add<conv>(first, first_bias, low_half<conv.y_type>(residual)),
-                     add<conv>(second, second_bias, high_half<conv.y_type>(residual))};
-  return activate_halves<conv>(values);
-}
-
-// For sums that began with their biases. Sums of an eager problem did not: they are rounded before the bias.
-template <ConvExtents conv>
-__device__ __forceinline__ float add_begun(float sum, float bias, float residual) {
-  if constexpr (conv.eager) return add<conv>(sum, bias, residual);
-  return conv.residual ? sum + residual : sum;
-}
-template <ConvExtents conv>
-__device__ __forceinline__ float finish_begun(float sum, float bias, float residual) {
-  return activate<conv>(add_begun<conv>(sum, bias, residual));
-}
-template <ConvExtents conv>
-__device__ __forceinline__ unsigned finish_begun_halves(float first, float first_bias, float second,
-                                                        float second_bias, unsigned residual = 0) {
-  float values[2] = {add_begun<conv>(first, first_bias, low_half<conv.y_type>(residual)),
-                     add_begun<conv>(second, second_bias, high_half<conv.y_type>(residual))};
+  float values[2] = {add<conv, kBegin>(first, first_bias, low_half<conv.y_type>(residual)),
+                     add<conv, kBegin>(second, second_bias, high_half<conv.y_type>(residual))};
   return activate_halves<conv>(values);
 }
 

@@ -213,7 +213,7 @@ struct Pair {
     for (int i = 0; i < 4; ++i) {
       unsigned added = 0;
       if constexpr (a.residual) added = residual_at<config>(residual, part, mine[i / 2], row, i % 2, channel);
-      words[i] = finish_begun_halves<config.conv>(first[i], bias[0], second[i], bias[1], added);
+      words[i] = finish_halves<config.conv, SumsBegin::at_bias>(first[i], bias[0], second[i], bias[1], added);
       if constexpr (a.y_type == ElementType::bf16)
         trace = ptx::max_nan_bf16x2(trace, words[i]);
       else

@@ -270,13 +270,14 @@ __device__ __forceinline__ void store(const Sums<config>& sums, const Channels<c
       if constexpr (config.width == 1) {
         Channels<config> more;
         widen<config>(more, added);
-        const float value = finish_begun<config.conv>(sum[0], bias[0], more[0]);
+        const float value = finish<config.conv, SumsBegin::at_bias>(sum[0], bias[0], more[0]);
         if constexpr (config.word() == 1)
           ptx::st_global_if(to + at, value, exists(row, column));
         else if (exists(row, column))
           to[at] = static_cast<unsigned short>(pack_halves<a.y_type>(value, 0));
       } else {
-        const unsigned word = finish_begun_halves<config.conv>(sum[0], bias[0], sum[1], bias[1], added);
+        const unsigned word =
+            finish_halves<config.conv, SumsBegin::at_bias>(sum[0], bias[0], sum[1], bias[1], added);
         if constexpr (config.words()) {
           ptx::st_global_if(reinterpret_cast<float*>(to + at), __uint_as_float(word), exists(row, column));
         } else if (exists(row, column)) {

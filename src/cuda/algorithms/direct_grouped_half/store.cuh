@@ -97,8 +97,8 @@ struct Output {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const float* const two = sums[eight][m] + 2 * i;
-          const unsigned word =
-              finish_begun_halves<a>(two[0], bias[eight][0], two[1], bias[eight][1], added[eight][i]);
+          const unsigned word = finish_halves<a, SumsBegin::at_bias>(two[0], bias[eight][0], two[1],
+                                                                     bias[eight][1], added[eight][i]);
           if constexpr (a.y_type == ElementType::bf16)
             trace = ptx::max_nan_bf16x2(trace, word);
           else
