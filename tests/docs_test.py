@@ -1,12 +1,12 @@
-"""The documents point at what is there: their links at files, the runs that they name at bench/results; and every run
-there is named, so that no claim has two. Usage: docs_test.py SOURCES"""
+"""The documents point at what is there: their links at files, the runs that they name at bench/results; every run there
+is named, so that no claim has two, and every program of bench/ is told of. Usage: docs_test.py SOURCES"""
 
 import re
 import sys
 from pathlib import Path
 
 root = Path(sys.argv[1])
-documents = [*root.glob("*.md"), *root.glob("docs/**/*.md")]
+documents = [*root.glob("*.md"), *root.glob("docs/**/*.md"), root / "bench/README.md"]
 runs = {path.name for path in root.glob("bench/results/*/*.json")}
 wrong, named = [], set()
 for document in documents:
@@ -19,5 +19,8 @@ for document in documents:
         if run not in runs:
             wrong.append(f"{document.relative_to(root)}: there is no run {run}")
 wrong += [f"bench/results: no document names {run}" for run in sorted(runs - named)]
+programs = {path.name for path in root.glob("bench/*.py")} | {path.stem for path in root.glob("bench/*.cpp")}
+told = set(re.findall(r"`([\w.]+)`", (root / "bench/README.md").read_text()))
+wrong += [f"bench/README.md: it does not say what {program} is for" for program in sorted(programs - told)]
 assert len(documents) > 10 and len(runs) > 3, "these are not the sources"
 sys.exit("\n".join(wrong) or 0)
