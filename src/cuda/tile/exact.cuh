@@ -38,5 +38,16 @@ __device__ float exact_output(const void* __restrict__ x, const float* __restric
                               });
   return finish<config.conv>(sum, packed[kAt.bias_at() + filter], residual);
 }
+// The same with its residual, stored in y.
+template <auto config>
+__device__ __forceinline__ void store_exact_output(const void* __restrict__ x,
+                                                   const float* __restrict__ packed,
+                                                   const void* __restrict__ residual, void* __restrict__ y,
+                                                   int image, int filter, int p, int q) {
+  constexpr ConvExtents a = config.conv;
+  const long long at = a.output_offset(image, filter, p, q);
+  const float added = a.residual ? load_element<a.y_type>(residual, at) : 0;
+  store_element<a.y_type>(y, at, exact_output<config>(x, packed, image, filter, p, q, added));
+}
 
 }  // namespace convtune

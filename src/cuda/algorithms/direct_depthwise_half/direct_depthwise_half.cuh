@@ -309,9 +309,7 @@ __device__ __noinline__ void compute_exactly(const void* __restrict__ x, const f
     const int row = pixel / config.tile_columns(), image = part.image + row / config.tile_rows();
     const int p = part.p() + row % config.tile_rows(), q = part.q() + pixel % config.tile_columns();
     if (image >= a.n || p >= a.p || q >= a.q || channel >= a.c) continue;
-    const long long to = a.output_offset(image, channel, p, q);
-    const float added = a.residual ? load_element<a.y_type>(residual, to) : 0;
-    store_element<a.y_type>(y, to, exact_output<config>(x, packed, image, channel, p, q, added));
+    store_exact_output<config>(x, packed, residual, y, image, channel, p, q);
   }
 }
 

@@ -302,9 +302,7 @@ __device__ __noinline__ void compute_exactly(const void* __restrict__ x, const f
     const int p = part.band * config.tile_rows() + at / config.tile_columns();
     const int q = part.side * config.tile_columns() + at % config.tile_columns();
     if (p >= a.p || q >= a.q || k >= a.c) continue;
-    const long long to = a.output_offset(part.image, k, p, q);
-    const float added = a.residual ? load_element<a.y_type>(residual, to) : 0;
-    store_element<a.y_type>(y, to, exact_output<config>(x, packed, part.image, k, p, q, added));
+    store_exact_output<config>(x, packed, residual, y, part.image, k, p, q);
   }
 }
 

@@ -100,9 +100,7 @@ __device__ __noinline__ void compute_exactly(const void* __restrict__ x, const f
       const int k = part.first_filter() + i % config.filters, at = i / config.filters;
       const int p = part.p() + at / config.tile_columns(), q = part.q() + at % config.tile_columns();
       if (p >= a.p || q >= a.q || k >= a.k) continue;
-      const long long to = a.output_offset(part.image, k, p, q);
-      const float added = a.residual ? load_element<a.y_type>(residual, to) : 0;
-      store_element<a.y_type>(y, to, exact_output<config>(x, packed, part.image, k, p, q, added));
+      store_exact_output<config>(x, packed, residual, y, part.image, k, p, q);
     }
   }
 }

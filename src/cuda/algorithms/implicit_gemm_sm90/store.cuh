@@ -144,10 +144,7 @@ __device__ void store_exact(const float* __restrict__ x, const float* __restrict
     const int filter = first_filter + i / config.warp_pixels();
     if (pixel >= static_cast<int>(config.pixels()) || filter >= a.k) continue;
     const ImplicitGemmSm90::Pixel at = config.output_at(pixel);
-    const long long output = a.output_offset(at.image, filter, at.row, at.column);
-    float other = 0;
-    if constexpr (a.residual) other = residual[output];
-    y[output] = exact_output<config>(x, packed, at.image, filter, at.row, at.column, other);
+    store_exact_output<config>(x, packed, residual, y, at.image, filter, at.row, at.column);
   }
 }
 
