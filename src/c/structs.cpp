@@ -65,6 +65,17 @@ bool checked_flag(const char* field, std::int32_t value) {
   return value == 1;
 }
 
+// Those of a problem that are called and counted alike in both faces.
+void copy_numbers(const auto& from, auto& to) {
+  to.n = from.n, to.c = from.c, to.h = from.h, to.w = from.w;
+  to.k = from.k, to.r = from.r, to.s = from.s, to.groups = from.groups;
+  to.stride_h = from.stride_h, to.stride_w = from.stride_w;
+  to.dilation_h = from.dilation_h, to.dilation_w = from.dilation_w;
+  to.pad_front = from.pad_front, to.pad_top = from.pad_top, to.pad_left = from.pad_left;
+  to.pad_back = from.pad_back, to.pad_bottom = from.pad_bottom, to.pad_right = from.pad_right;
+  to.alpha = from.alpha, to.beta = from.beta;
+}
+
 // The numbers of the two faces are the same; of activations, tests/unit/problem/tensor_test.cpp says so.
 static_assert(CONVTUNE_F32 == static_cast<int>(DType::f32) && CONVTUNE_F16 == static_cast<int>(DType::f16) &&
               CONVTUNE_BF16 == static_cast<int>(DType::bf16));
@@ -93,17 +104,11 @@ void require(const void* pointer, const char* name) {
 ConvProblem read_problem(const convtune_problem* problem) {
   const convtune_problem from = read(problem, kProblem, "problem");
   ConvProblem to;
-  to.n = from.n, to.c = from.c, to.h = from.h, to.w = from.w;
-  to.k = from.k, to.r = from.r, to.s = from.s, to.groups = from.groups;
-  to.stride_h = from.stride_h, to.stride_w = from.stride_w;
-  to.dilation_h = from.dilation_h, to.dilation_w = from.dilation_w;
-  to.pad_top = from.pad_top, to.pad_left = from.pad_left;
-  to.pad_bottom = from.pad_bottom, to.pad_right = from.pad_right;
+  copy_numbers(from, to);
   // What a shorter struct lacks is 0, which means the usual.
   const auto or_1 = [](std::int64_t value) { return value == 0 ? 1 : value; };
   to.d = or_1(from.d), to.t = or_1(from.t);
   to.stride_d = or_1(from.stride_d), to.dilation_d = or_1(from.dilation_d);
-  to.pad_front = from.pad_front, to.pad_back = from.pad_back;
   to.dtype = checked("problem: dtype", from.dtype, DType::bf16);
   const auto own_type = [&](const char* field, std::int32_t value, DType& type) {
     if (value != 0) type = checked(field, value - 1, DType::bf16);
@@ -114,7 +119,6 @@ ConvProblem read_problem(const convtune_problem* problem) {
   to.direction = checked("problem: direction", from.direction, Direction::backward_weights);
   to.residual = checked_flag("problem: residual", from.residual);
   to.rounding = checked("problem: rounding", from.rounding, Rounding::eager);
-  to.alpha = from.alpha, to.beta = from.beta;
   to.layout = checked("problem: layout", from.layout, Layout::nhwc);
   to.precision = checked("problem: precision", from.precision, Precision::bf16);
   to.activation = checked("problem: activation", from.activation, kLastActivation);
@@ -127,16 +131,10 @@ ConvProblem read_problem(const convtune_problem* problem) {
 void write_problem(const ConvProblem& problem, convtune_problem* to) {
   convtune_problem from = kProblem;
   from.struct_size = size_of_struct(to, "problem");
-  from.n = problem.n, from.c = problem.c, from.h = problem.h, from.w = problem.w;
-  from.k = problem.k, from.r = problem.r, from.s = problem.s, from.groups = problem.groups;
-  from.stride_h = problem.stride_h, from.stride_w = problem.stride_w;
-  from.dilation_h = problem.dilation_h, from.dilation_w = problem.dilation_w;
-  from.pad_top = problem.pad_top, from.pad_left = problem.pad_left;
-  from.pad_bottom = problem.pad_bottom, from.pad_right = problem.pad_right;
+  copy_numbers(problem, from);
   const auto unless_1 = [](std::int64_t value) { return value == 1 ? 0 : value; };
   from.d = unless_1(problem.d), from.t = unless_1(problem.t);
   from.stride_d = unless_1(problem.stride_d), from.dilation_d = unless_1(problem.dilation_d);
-  from.pad_front = problem.pad_front, from.pad_back = problem.pad_back;
   const DTypes& types = problem.dtype;
   const auto own_type = [&](DType type) { return type == types.x ? 0 : 1 + static_cast<std::int32_t>(type); };
   from.dtype = static_cast<std::int32_t>(types.x);
@@ -144,7 +142,6 @@ void write_problem(const ConvProblem& problem, convtune_problem* to) {
   from.direction = static_cast<std::int32_t>(problem.direction);
   from.residual = problem.residual ? 1 : 0;
   from.rounding = static_cast<std::int32_t>(problem.rounding);
-  from.alpha = problem.alpha, from.beta = problem.beta;
   from.layout = static_cast<std::int32_t>(problem.layout);
   from.precision = static_cast<std::int32_t>(problem.precision);
   from.activation = static_cast<std::int32_t>(problem.activation);
