@@ -55,11 +55,6 @@ struct Staging {
     }
   }
 
-  void padding(float* to) const {
-    for (std::size_t j = 0; j < ranges.size(); ++j)
-      std::fill_n(to + static_cast<std::int64_t>(j) * geometry.plane, geometry.pitch, 0.0f);
-  }
-
   const DirectGeometry& geometry;
   const DirectKernels& kernels;
   std::int64_t stride, step;  // step: floats from one input column to the next
@@ -67,30 +62,38 @@ struct Staging {
   std::int64_t swept_from = 0, swept_end = 0;
 };
 
-void stage_floats(const ConvProblem& problem, const DirectGeometry& geometry, const DirectKernels& kernels,
-                  const DirectTile& tile, const float* x, float* window) {
-  const bool nchw = problem.layout == Layout::nchw;
-  const std::int64_t step = nchw ? 1 : problem.c;
-  const std::int64_t channel_step = nchw ? problem.h * problem.w : 1;
-  const std::int64_t row_phase_step =
-      static_cast<std::int64_t>(geometry.cols_axis.phases.size()) * geometry.plane;
-  const float* image =
-      x + tile.n * problem.c * problem.h * problem.w + tile.group * geometry.group_channels * channel_step;
-  const Staging staging(problem, geometry, kernels, tile.col);
-  for (std::int64_t c = 0; c < geometry.group_channels; ++c) {
-    float* planes = window + c * geometry.channel;
-    for (const std::int64_t phase : geometry.rows_axis.phases) {
-      for (std::int64_t unit = 0; unit < tile.rows + geometry.rows_axis.halo; ++unit) {
-        const std::int64_t row = (tile.row + unit) * problem.stride_h + phase - problem.pad_top;
-        float* const to = planes + unit * geometry.pitch;
-        if (row >= 0 && row < problem.h)
-          staging.row(image + c * channel_step + row * problem.w * step, to);
-        else
-          staging.padding(to);
+// stage(channel of words, row of the image, where it goes) for every row of the window that lies in the
+// image; the others are zeros.
+template <class Stage>
+void for_rows(const ConvProblem& a, const DirectGeometry& g, const DirectTile& tile, float* window,
+              const Stage& stage) {
+  for (std::int64_t c = 0; c < g.group_channels; ++c) {
+    float* planes = window + c * g.channel;
+    for (const std::int64_t phase : g.rows_axis.phases) {
+      for (std::int64_t unit = 0; unit < tile.rows + g.rows_axis.halo; ++unit) {
+        const std::int64_t row = (tile.row + unit) * a.stride_h + phase - a.pad_top;
+        float* const to = planes + unit * g.pitch;
+        if (row >= 0 && row < a.h) {
+          stage(c, row, to);
+        } else {
+          for (std::int64_t j = 0; j < g.cols_extent.phases; ++j)
+            std::fill_n(to + j * g.plane, g.pitch, 0.0F);
+        }
       }
-      planes += row_phase_step;
+      planes += g.cols_extent.phases * g.plane;
     }
   }
+}
+
+void stage_floats(const ConvProblem& a, const DirectGeometry& g, const DirectKernels& kernels,
+                  const DirectTile& tile, const float* x, float* window) {
+  const bool nchw = a.layout == Layout::nchw;
+  const std::int64_t step = nchw ? 1 : a.c, channel_step = nchw ? a.h * a.w : 1;
+  const float* const image = x + tile.n * a.c * a.h * a.w + tile.group * g.group_channels * channel_step;
+  const Staging staging(a, g, kernels, tile.col);
+  for_rows(a, g, tile, window, [&](std::int64_t c, std::int64_t row, float* to) {
+    staging.row(image + c * channel_step + row * a.w * step, to);
+  });
 }
 
 // Rows of pairs of bf16.
@@ -123,11 +126,6 @@ class PairStaging {
                            geometry.plane);
   }
 
-  void padding(float* words) const {
-    for (std::int64_t j = 0; j < geometry.cols_extent.phases; ++j)
-      std::fill_n(words + j * geometry.plane, geometry.pitch, 0.0F);
-  }
-
  private:
   // A row from the tile's first column on, zeros beside the image.
   void copy(const Bf16* input, void* row) const {
@@ -151,22 +149,11 @@ void stage_pairs(const ConvProblem& a, const DirectGeometry& g, const DirectKern
   const PairStaging staging(a, g, kernels, tile.col);
   const std::int64_t channels = a.c / a.groups, together = pairs_channels(a) ? 2 : 1;
   const Bf16* const image = x + (tile.n * a.c + tile.group * channels) * a.h * a.w;
-  for (std::int64_t c = 0; c < g.group_channels; ++c) {
-    const Bf16* const plane = image + c * together * a.h * a.w;
-    const Bf16* const next = together == 2 && 2 * c + 1 < channels ? plane + a.h * a.w : nullptr;
-    float* planes = window + c * g.channel;
-    for (const std::int64_t phase : g.rows_axis.phases) {
-      for (std::int64_t unit = 0; unit < tile.rows + g.rows_axis.halo; ++unit) {
-        const std::int64_t row = (tile.row + unit) * a.stride_h + phase - a.pad_top;
-        float* const words = planes + unit * g.pitch;
-        if (row >= 0 && row < a.h)
-          staging.row(plane + row * a.w, next != nullptr ? next + row * a.w : nullptr, words);
-        else
-          staging.padding(words);
-      }
-      planes += g.cols_extent.phases * g.plane;
-    }
-  }
+  for_rows(a, g, tile, window, [&](std::int64_t c, std::int64_t row, float* words) {
+    const Bf16* const from = image + (c * together * a.h + row) * a.w;
+    const bool is_paired = together == 2 && 2 * c + 1 < channels;
+    staging.row(from, is_paired ? from + a.h * a.w : nullptr, words);
+  });
 }
 
 }  // namespace
