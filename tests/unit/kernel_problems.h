@@ -159,6 +159,11 @@ inline std::vector<ConvProblem> small_problems() {
            "mb2g2ic112ih9oc112kh3ph1 layout=nhwc bias=0",
            "mb1g3ic36ih11iw20oc60kh3kw5ph1pw2dh1 layout=nhwc",
            "mb1g3ic96ih12oc96kh3sh2ph1 layout=nhwc act=relu",
+           // Many channels a group: those of a stage, and filters of a tile, end with theirs.
+           "mb2g2ic224ih9oc224kh3ph1 layout=nhwc act=relu",
+           "mb1g3ic216ih13iw11oc240kh3sh2ph1 layout=nhwc residual=1",
+           "mb3g4ic160ih7oc268kh1 layout=nhwc act=relu",
+           "mb1g2ic80ih10iw14oc144kh3kw2ph2dh1 layout=nhwc bias=0",
            // Stages of several taps, channels last; a long sum of few outputs.
            "mb1ic8ih13iw11oc40kh5ph2 layout=nhwc act=relu",
            "mb2ic24ih19iw14oc33kh3kw2sh2dw2ph1pw2 layout=nhwc",
@@ -218,7 +223,7 @@ class Picker {
 };
 
 // Problem number `index` of a sequence that goes round the kinds of layers: first layers, those of stride 4,
-// inner layers, patches, groups, inner layers with channels last in eights, groups of those, and depthwise.
+// inner layers, patches, groups, inner layers with channels last in eights, groups of those, few and many channels each, and depthwise.
 inline ConvProblem random_layer(std::uint64_t index) {
   Picker pick(index);
   ConvProblem a;
@@ -275,8 +280,11 @@ inline ConvProblem random_layer(std::uint64_t index) {
       break;
     case 6:
       a.layout = Layout::nhwc;
-      a.groups = pick(2, 6), a.c = a.groups * pick(1, 40),
-      a.k = a.groups * (wide ? pick(1, 40) : 4 * pick(1, 8));
+      a.groups = pick(2, 6);
+      if (pick(0, 2) == 0)
+        a.c = a.groups * 8 * pick(4, 20), a.k = a.groups * pick(1, 2) * pick(2, 8) * pick(4, 10);
+      else
+        a.c = a.groups * pick(1, 40), a.k = a.groups * (wide ? pick(1, 40) : 4 * pick(1, 8));
       filter(wide ? 5 : 3), strides(2), dilations(wide ? 2 : 1), padding(), image(20, 30);
       break;
     default: {

@@ -137,6 +137,17 @@ Support takes_one_group(const ConvProblem& problem) {
   return Support::no(fmt::format("it is for one group only, not {}", problem.groups));
 }
 
+Support takes_wide_groups(const ConvProblem& problem) {
+  constexpr std::int64_t kLeast = 32;
+  const std::int64_t channels = problem.c / problem.groups, filters = problem.k / problem.groups;
+  if (problem.groups == 1 || (channels % 8 == 0 && channels >= kLeast && filters >= kLeast))
+    return Support::yes();
+  return Support::no(
+      fmt::format("it is for one group, or for several of at least {} channels, in eights, and {} filters, "
+                  "not of {} and {}",
+                  kLeast, kLeast, channels, filters));
+}
+
 Support takes_dense_filters(const ConvProblem& problem) {
   if (problem.dilation_h == 1 && problem.dilation_w == 1) return Support::yes();
   return Support::no("it is for dense filters only");

@@ -82,6 +82,8 @@ Support takes_tf32_nchw(const ConvProblem& problem);
 Support takes_one_type(const ConvProblem& problem, Layout layout);
 Support takes_half(const ConvProblem& problem);  // the same of fp16 and bf16 alone, in any layout
 Support takes_one_group(const ConvProblem& problem);
+// Or several of so many channels and filters that tensor cores are not mostly idle; TMA copies eights.
+Support takes_wide_groups(const ConvProblem& problem);
 Support takes_dense_filters(const ConvProblem& problem);
 Support takes_depthwise(const ConvProblem& problem);  // one filter a channel
 Support takes_channels_in_eights(const ConvProblem& problem);

@@ -189,6 +189,20 @@ __device__ inline void load_pixels_if(unsigned to, const TensorMap* map, int cha
       : "memory");
 }
 
+// The same where channels are those of one of several groups, one more extent behind the images.
+__device__ inline void load_group_pixels_if(unsigned to, const TensorMap* map, int channel, int column,
+                                            int row, int image, int group, int columns_on, int rows_on,
+                                            unsigned barrier, bool loads) {
+  asm volatile(
+      CONVTUNE_IF("%11") "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%2, %3, %4, %5, %6}], [%9], {%7, %8, %10};\n"
+      "}" ::"r"(to),
+      "l"(map), "r"(channel), "r"(column), "r"(row), "r"(image), "r"(group),
+      "h"(static_cast<unsigned short>(columns_on)), "h"(static_cast<unsigned short>(rows_on)), "r"(barrier),
+      "h"(static_cast<unsigned short>(0)), "r"(static_cast<unsigned>(loads))
+      : "memory");
+}
+
 // ---- Matrix stores -----------------------------------------------------------------------------
 // Four 8x8 matrices of 16-bit elements, each transposed, the other way round than ldmatrix_x4_trans: lanes
 // 8i..8i+7 give the addresses of matrix i's rows, and lane l's elements are rows 2*thread, 2*thread+1 of

@@ -41,10 +41,12 @@ int input_at(const ConvExtents& a, int image, int row, int column, int channel) 
     return 0;
   return value_of(1, a.input_offset(image, channel, row, column));
 }
-// The same of the problem as it is computed: all pixels a row, or columns of a patch as channels.
-int viewed_at(const Kernel& kernel, int image, int row, int column, int channel) {
+// The same of the problem as it is computed: of a group alone, all pixels a row, or columns of a patch as
+// channels.
+int viewed_at(const Kernel& kernel, int group, int image, int row, int column, int channel) {
   const ConvExtents& a = kernel.conv;
   if (channel >= kernel.depth()) return 0;
+  channel += group * a.group_channels();
   if (kernel.pixels_first())
     return column < a.h * a.w ? input_at(a, image, column / a.w, column % a.w, channel) : 0;
   if (kernel.pointwise()) {
@@ -62,8 +64,9 @@ std::vector<int> loaded_pixel_rows(const Kernel& kernel, const Kernel::Corner& c
   for (int i = 0; i < static_cast<int>(loaded.size()); ++i) {
     const int byte = 2 * i, row = byte / 128, address = byte ^ row % 8 << 4;
     const int pixel = row / kernel.channels * 64 + i % 64;
-    loaded[static_cast<std::size_t>(address / 2)] = viewed_at(
-        kernel, corner.image, 0, corner.column + pixel, kernel.first_channel(stage) + row % kernel.channels);
+    loaded[static_cast<std::size_t>(address / 2)] =
+        viewed_at(kernel, 0, corner.image, 0, corner.column + pixel,
+                  kernel.first_channel(stage) + row % kernel.channels);
   }
   return loaded;
 }
@@ -84,7 +87,7 @@ std::vector<int> loaded_input(const Kernel& kernel, const Kernel::Corner& corner
       for (int column = 0; column < kernel.pitch(); ++column, ++at)
         for (int i = 0; i < kernel.channels; ++i) {
           const int value = viewed_at(
-              kernel, corner.image + image,
+              kernel, corner.group, corner.image + image,
               (corner.row - rows.before() + row) * rows.stride + rows.phase(kernel.first_row(stage)),
               (corner.column - columns.before() + column) * columns.stride +
                   columns.phase(kernel.first_column(stage)),
@@ -123,8 +126,8 @@ void expect_computes(const Kernel& kernel) {
                                                              : loaded_input(kernel, corner, stage);
         for (int r = kernel.first_row(stage); r < rows.filter; r += rows.period())
           for (int s = kernel.first_column(stage); s < columns.filter; s += columns.period(), ++step) {
-            const long long weights = (1LL * (corner.filter / kernel.filters()) * kernel.steps() + step) *
-                                      kernel.weight_bytes() / 2;
+            const long long weights =
+                (1LL * (tile % kernel.filter_tiles()) * kernel.steps() + step) * kernel.weight_bytes() / 2;
             for (int position = 0; position < kernel.positions(); ++position) {
               const int pixel = position / 8 * kernel.group_pitch() + position % 8 + kernel.tap_pixel(r, s);
               for (int filter = 0; filter < kernel.filters(); ++filter)
@@ -153,9 +156,10 @@ void expect_computes(const Kernel& kernel) {
         const int p = corner.row + output / kernel.columns % kernel.rows;
         const int q = corner.column + output % kernel.columns;
         if (image >= kernel.batch() || p >= height || q >= width) continue;
-        for (int filter = 0; filter < kernel.filters() && corner.filter + filter < a.k; ++filter) {
+        for (int filter = 0; filter < kernel.filters() && corner.filter + filter < a.group_filters();
+             ++filter) {
           const auto at = static_cast<std::size_t>(((image * height + p) * width + q) * a.k) +
-                          static_cast<std::size_t>(corner.filter + filter);
+                          static_cast<std::size_t>(corner.group * a.group_filters() + corner.filter + filter);
           y[at] = sums[static_cast<std::size_t>(position * kernel.filters() + filter)];
           ++stored[at];
         }
@@ -167,12 +171,13 @@ void expect_computes(const Kernel& kernel) {
     for (int pixel = 0; pixel < a.p * a.q; ++pixel)
       for (int filter = 0; filter < a.k; ++filter) {
         int want = 0;
-        for (int channel = 0; channel < a.c; ++channel)
+        for (int channel = 0; channel < a.group_channels(); ++channel)
           for (int r = 0; r < a.r; ++r)
             for (int s = 0; s < a.s; ++s)
               want += input_at(a, image, pixel / a.q * a.stride_h + r * a.dilation_h - a.pad_top,
-                               pixel % a.q * a.stride_w + s * a.dilation_w - a.pad_left, channel) *
-                      value_of(2, ((1LL * filter * a.c + channel) * a.r + r) * a.s + s);
+                               pixel % a.q * a.stride_w + s * a.dilation_w - a.pad_left,
+                               filter / a.group_filters() * a.group_channels() + channel) *
+                      value_of(2, ((1LL * filter * a.group_channels() + channel) * a.r + r) * a.s + s);
         ASSERT_EQ(y[static_cast<std::size_t>(((image * a.p * a.q) + pixel) * a.k + filter)], want)
             << "image " << image << ", pixel " << pixel << ", filter " << filter;
       }
@@ -202,6 +207,24 @@ TEST(DirectBodyHalfSm90, ComputesPatchesAndPixels) {
     choices.columns = columns;
     expect_computes(kernel_for("mb2ic72ih5iw7oc70kh1", choices));
   }
+}
+
+// What is behind a group's last channel is zero, and filters of a tile end with their group.
+TEST(DirectBodyHalfSm90, ComputesGroups) {
+  for (const Kernel& choices : {
+           Kernel{.rows = 2, .columns = 4, .consumers = 1, .channels = 32, .weight_stages = 3},
+           Kernel{.rows = 2, .columns = 4, .consumers = 2, .cluster = 2},
+           Kernel{.rows = 2, .columns = 4, .ping_pong = true, .weight_stages = 9},
+       })
+    for (const char* text : {"mb2g2ic80ih6iw7oc10kh3ph1", "mb1g3ic120ih9oc201kh3sh2ph1",
+                             "mb1g2ic144ih7iw5oc140kh3dh1ph2", "mb2g2ic48ih4oc20kh2sh2"}) {
+      Kernel kernel = kernel_for(text, choices);
+      if (!kernel.valid(kSmem)) kernel.weight_stages = 3;
+      SCOPED_TRACE(to_string(to_config(kernel)) + " " + text);
+      expect_computes(kernel);
+    }
+  Kernel pixels = kernel_for("mb3g2ic80ih5iw7oc24kh1", {.rows = 1, .columns = 50, .consumers = 1});
+  expect_computes(pixels);
 }
 
 TEST(DirectBodyHalfSm90, ComputesPixelsInNchw) {
@@ -375,7 +398,10 @@ TEST(DirectBodyHalfSm90, RefusesWithAReason) {
                                 {shape + " layout=nhwc", "f16, bf16 tensors only"},
                                 {shape + " dtype=f32", "tensors"},
                                 {shape + rest + " dir=bwd_d", "forward"},
-                                {"mb2g2ic16ih32oc16kh3ph1" + rest, "group"},
+                                {"mb2g2ic48ih32oc64kh3ph1" + rest, "not of 24 and 32"},
+                                {"mb2g2ic64ih32oc48kh3ph1" + rest, "not of 32 and 24"},
+                                {"mb2g2ic88ih32oc80kh3ph1" + rest, "in eights"},
+                                {"mb2g2ic80ih36oc80kh9sh9" + rest, "at most 8 columns"},
                                 {"mb2ic12ih32oc16kh3ph1" + rest, "multiples of 8"},
                                 {"mb2ic16ih64oc16kh3sh9ph1" + rest, "at most 8 columns"}});
   expect_config_refusals(algorithm(), half("mb64ic128ih28oc128kh3ph1"),

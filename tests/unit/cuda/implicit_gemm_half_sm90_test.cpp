@@ -61,15 +61,20 @@ struct Walk {
   }
 };
 
+// A group's channel as one of all; none behind its last.
+int channel_of(const Kernel& kernel, int group, int channel) {
+  return channel < kernel.depth() ? group * kernel.depth() + channel : kernel.conv.c;
+}
+
 // A stage of x in shared memory, by TMA's rules.
-std::vector<int> loaded_input(const Kernel& kernel, int first_pixel, int step) {
+std::vector<int> loaded_input(const Kernel& kernel, int group, int first_pixel, int step) {
   const ConvExtents& a = kernel.conv;
   std::vector<int> stage(static_cast<std::size_t>(kernel.input_bytes() / 2));
   const Kernel::Pixel first = kernel.first_tap(first_pixel);
   Walk walk{kernel, first.image, first.row, first.column};
   for (int row = 0; row < kernel.tile_rows(); ++row) {
     for (int i = 0; i < kernel.channels; ++i) {
-      const int channel = kernel.first_channel(step) + i;
+      const int channel = channel_of(kernel, group, kernel.first_channel(step) + i);
       int value = 0;
       if (kernel.pointwise()) {
         const int pixel = first_pixel + row;
@@ -87,14 +92,16 @@ std::vector<int> loaded_input(const Kernel& kernel, int first_pixel, int step) {
 }
 
 // What load_anywhere() writes is the same.
-void expect_loaded_alike(const Kernel& kernel, int first_pixel, int step, const std::vector<int>& stage) {
+void expect_loaded_alike(const Kernel& kernel, int group, int first_pixel, int step,
+                         const std::vector<int>& stage) {
   for (int row = 0; row < kernel.tile_rows(); ++row)
     for (int i = 0; i < kernel.channels; ++i) {
       Kernel::Pixel at = kernel.first_tap(first_pixel + row);
       at.row += kernel.tap_row(step), at.column += kernel.tap_column(step);
       const int address = row * kernel.row_bytes() + 16 * kernel.exchanged(row, i / 8) + i % 8 * 2;
       ASSERT_EQ(stage[static_cast<std::size_t>(address / 2)],
-                input_at(kernel.conv, at.image, at.row, at.column, kernel.first_channel(step) + i));
+                input_at(kernel.conv, at.image, at.row, at.column,
+                         channel_of(kernel, group, kernel.first_channel(step) + i)));
     }
 }
 
@@ -116,18 +123,20 @@ void expect_computes(const Kernel& kernel) {
   for (int tile = 0; tile < kernel.tiles(); ++tile)
     for (int rank = 0; rank < kernel.cluster_blocks(); ++rank) {
       const int pixel = kernel.first_pixel(tile, rank), filter = kernel.first_filter(tile);
+      const int group = kernel.group(tile);
       const int from = kernel.split > 1 ? kernel.first_step(rank) : 0;
       const int to = kernel.split > 1 ? kernel.first_step(rank + 1) : kernel.steps();
       ASSERT_LT(from, to);
       for (int step = from; step < to; ++step) {
         const int brought_from = std::min(pixel, static_cast<int>(kernel.pixels()) - 1);
-        const std::vector<int> input = loaded_input(kernel, brought_from, step);
-        if (brought_from == pixel) expect_loaded_alike(kernel, pixel, step, input);
+        const std::vector<int> input = loaded_input(kernel, group, brought_from, step);
+        if (brought_from == pixel) expect_loaded_alike(kernel, group, pixel, step, input);
         const long long weights =
             (static_cast<long long>(tile % kernel.filter_blocks()) * kernel.steps() + step) *
             kernel.weight_bytes() / 2;
         for (int row = 0; row < kernel.tile_rows() && pixel + row < kernel.pixels(); ++row)
-          for (int column = 0; column < kernel.filters && filter + column < a.k; ++column) {
+          for (int column = 0; column < kernel.filters && filter + column < kernel.end_filter(tile);
+               ++column) {
             int sum = 0;
             for (int i = 0; i < kernel.products() * 16; ++i)
               sum += input[static_cast<std::size_t>(
@@ -144,13 +153,15 @@ void expect_computes(const Kernel& kernel) {
   for (int pixel = 0; pixel < kernel.pixels(); ++pixel)
     for (int filter = 0; filter < a.k; ++filter) {
       int want = 0;
-      for (int channel = 0; channel < a.c; ++channel)
+      for (int channel = 0; channel < kernel.depth(); ++channel)
         for (int r = 0; r < a.r; ++r)
           for (int s = 0; s < a.s; ++s)
-            want += input_at(a, pixel / (a.p * a.q),
-                             pixel / a.q % a.p * a.stride_h + r * a.dilation_h - a.pad_top,
-                             pixel % a.q * a.stride_w + s * a.dilation_w - a.pad_left, channel) *
-                    weight_at(((static_cast<long long>(filter) * a.c + channel) * a.r + r) * a.s + s);
+            want +=
+                input_at(a, pixel / (a.p * a.q),
+                         pixel / a.q % a.p * a.stride_h + r * a.dilation_h - a.pad_top,
+                         pixel % a.q * a.stride_w + s * a.dilation_w - a.pad_left,
+                         channel_of(kernel, filter / a.group_filters(), channel)) *
+                weight_at(((static_cast<long long>(filter) * kernel.depth() + channel) * a.r + r) * a.s + s);
       ASSERT_EQ(y[static_cast<std::size_t>(pixel) * static_cast<std::size_t>(a.k) +
                   static_cast<std::size_t>(filter)],
                 want)
@@ -212,6 +223,23 @@ TEST(ImplicitGemmHalfSm90, ComputesTheSameWhateverTheTile) {
   }
 }
 
+// What is behind a group's last channel is zero, and filters of a tile end with their group.
+TEST(ImplicitGemmHalfSm90, ComputesGroups) {
+  for (const Kernel& choices : {
+           Kernel{.conv = {}, .consumers = 1, .filters = 16, .channels = 32, .stages = 2},
+           Kernel{.conv = {}, .consumers = 2, .filters = 112, .stages = 2, .cluster = 2},
+           Kernel{.conv = {}, .consumers = 1, .filters = 64, .stages = 3, .split = 4},
+       })
+    for (const char* text :
+         {"mb2g2ic80ih6iw7oc10kh3ph1", "mb1g3ic120ih9oc201kh3sh2ph1", "mb1g2ic144ih7iw5oc140kh3dh1ph2",
+          "mb3g2ic80ih5iw7oc24kh1", "mb2g2ic48ih4oc20kh2sh2"}) {
+      Kernel kernel = kernel_for(text, choices);
+      kernel.split = std::min(kernel.split, kernel.steps());
+      SCOPED_TRACE(to_string(to_config(kernel)) + " " + text);
+      expect_computes(kernel);
+    }
+}
+
 // A place for each sum of a warp's 16 x 64, and no two threads at a bank: of 16 that write pairs, of 8 that
 // read 16 bytes.
 TEST(ImplicitGemmHalfSm90, GathersSumsWithoutConflicts) {
@@ -267,7 +295,10 @@ TEST(ImplicitGemmHalfSm90, RefusesWithAReason) {
                                 {shape + " layout=nhwc dtype=bf16:bf16:bf16:f16", "one type"},
                                 {shape + " dtype=f32", "tensors"},
                                 {shape + rest + " dir=bwd_d", "forward"},
-                                {"mb2g2ic16ih32oc16kh3ph1" + rest, "group"},
+                                {"mb2g2ic48ih32oc64kh3ph1" + rest, "not of 24 and 32"},
+                                {"mb2g2ic64ih32oc48kh3ph1" + rest, "not of 32 and 24"},
+                                {"mb2g2ic88ih32oc80kh3ph1" + rest, "in eights"},
+                                {"mb2g2ic80ih32oc80kh3ph17" + rest, "of several groups from 16 pixels"},
                                 {"mb2ic12ih32oc16kh3ph1" + rest, "multiples of 8"},
                                 {"mb2ic16ih64oc16kh3sh9ph1" + rest, "strides up to 8"},
                                 {"mb2ic16ih64oc16kh3ph129" + rest, "128 pixels"},

@@ -61,17 +61,19 @@ struct DirectBodyHalfSm90 {
   constexpr bool asks_alignment() const { return true; }
 
   // ---- The problem as it is computed. Where pixels of y are pixels of x all of them are one row; where
-  // windows do not overlap, the columns of one are more channels of one pixel ----
+  // windows do not overlap, the columns of one are more channels of one pixel. A group is a problem of its
+  // own with the same pixels: to TMA it is one more extent, so what a box has behind a group's last channel
+  // is zero, whatever the next group has there ----
   constexpr bool pointwise() const {
     return conv.r == 1 && conv.s == 1 && conv.stride_h == 1 && conv.stride_w == 1 && conv.pad_top == 0 &&
            conv.pad_left == 0 && conv.p == conv.h && conv.q == conv.w;
   }
   constexpr bool folds() const {
-    return conv.s > 1 && conv.stride_w == conv.s && conv.dilation_w == 1 && conv.pad_left == 0 &&
-           conv.w % conv.s == 0 && conv.q == conv.w / conv.s;
+    return conv.groups == 1 && conv.s > 1 && conv.stride_w == conv.s && conv.dilation_w == 1 &&
+           conv.pad_left == 0 && conv.w % conv.s == 0 && conv.q == conv.w / conv.s;
   }
-  constexpr int folded() const { return folds() ? conv.s : 1; }  // columns in a pixel
-  constexpr int depth() const { return conv.c * folded(); }      // channels of a pixel then
+  constexpr int folded() const { return folds() ? conv.s : 1; }             // columns in a pixel
+  constexpr int depth() const { return conv.group_channels() * folded(); }  // channels of a pixel then
   constexpr int batch() const { return pointwise() && !pixels_first() ? 1 : conv.n; }
   // An x in NCHW, of a problem that is pointwise; tiles are of one image.
   constexpr bool pixels_first() const { return !conv.nhwc; }
@@ -94,9 +96,11 @@ struct DirectBodyHalfSm90 {
   constexpr bool can_load() const {
     const bool splits = conv.h % vertical().stride == 0 && conv.pad_top == 0 && conv.dilation_h == 1 &&
                         conv.r <= vertical().stride;
-    return (!splits_rows() || splits) && horizontal().stride <= kMostStep && depth() % 8 == 0 &&
-           (!pixels_first() ||
-            (pointwise() && horizontal().input % kPixels == 0 && horizontal().input >= kLeastPixels));
+    // Rows split and groups are the same extent.
+    return (!splits_rows() || (splits && conv.groups == 1)) && horizontal().stride <= kMostStep &&
+           depth() % 8 == 0 &&
+           (!pixels_first() || (conv.groups == 1 && pointwise() && horizontal().input % kPixels == 0 &&
+                                horizontal().input >= kLeastPixels));
   }
 
   // ---- The sum. A stage of x is a phase of some channels; a step is a tap of it: those from the phase's
@@ -122,7 +126,8 @@ struct DirectBodyHalfSm90 {
   // those of the same outputs beside each other; blocks of a cluster have neighbouring outputs ----
   constexpr int consumer_filters() const { return 64 * filter_blocks; }
   constexpr int filters() const { return consumer_filters() * (ping_pong ? 1 : consumers); }
-  constexpr int filter_tiles() const { return ceil_div(conv.k, filters()); }
+  constexpr int group_tiles() const { return ceil_div(conv.group_filters(), filters()); }
+  constexpr int filter_tiles() const { return conv.groups * group_tiles(); }
   constexpr int column_tiles() const { return ceil_div(horizontal().output, columns); }
   constexpr int row_tiles() const { return ceil_div(vertical().output, rows); }
   constexpr long long output_tiles() const {
@@ -130,12 +135,13 @@ struct DirectBodyHalfSm90 {
   }
   constexpr long long tiles() const { return ceil_div(output_tiles(), cluster) * filter_tiles(); }
   struct Corner {
-    int image, row, column, filter;
+    int image, row, column, group, filter;  // the filter is one of the group's
   };
   constexpr Corner corner(int tile, int rank) const {
     const int at = tile / filter_tiles() * cluster + rank;
     return {at / column_tiles() / row_tiles() * images, at / column_tiles() % row_tiles() * rows,
-            at % column_tiles() * columns, tile % filter_tiles() * filters()};
+            at % column_tiles() * columns, conv.groups == 1 ? 0 : tile % filter_tiles() / group_tiles(),
+            tile % group_tiles() * filters()};
   }
   constexpr int threads() const { return 128 * (consumers + 1); }
 
@@ -212,7 +218,7 @@ struct DirectBodyHalfSm90 {
   }
   static constexpr int staged_at(int row, int piece) { return row * 128 + (piece ^ (row % 8)) * 16; }
   // Whether rows of y are whole pieces of 16 bytes, as TMA asks for.
-  constexpr bool wide_stores() const { return aligned && conv.k % 8 == 0 && !nchw; }
+  constexpr bool wide_stores() const { return aligned && conv.group_filters() % 8 == 0 && !nchw; }
 
   // Whether the residual is brought to L2 with x, a few tiles before consumers ask for it. Only where a
   // tile's products are too few for its way from memory: others become 2 % slower.
@@ -258,12 +264,14 @@ struct DirectBodyHalfSm90 {
   constexpr long long source_of(long long i) const {
     const int row = static_cast<int>(i / channels % filters());
     const int step = static_cast<int>(i / (filters() * channels) % steps());
-    const int filter = static_cast<int>(i / tile_weights()) * filters() + row;
+    const int tile = static_cast<int>(i / tile_weights()), filter = tile % group_tiles() * filters() + row;
     const int piece = exchanged(row, static_cast<int>(i / 8 % pieces()));
     const int channel = step / taps() * channels + piece * 8 + static_cast<int>(i % 8);
-    if (filter >= conv.k || channel >= depth()) return -1;
-    const int tap = tap_of(step % taps()) * folded() + channel / conv.c;
-    return (1LL * filter * conv.c + channel % conv.c) * conv.r * conv.s + tap;
+    if (filter >= conv.group_filters() || channel >= depth()) return -1;
+    const int tap = tap_of(step % taps()) * folded() + channel / conv.group_channels();
+    const long long first = 1LL * (tile / group_tiles()) * conv.group_filters();
+    return ((first + filter) * conv.group_channels() + channel % conv.group_channels()) * conv.r * conv.s +
+           tap;
   }
 
   // Whether the kernel compiles without spilling and an SM can hold a block of it.

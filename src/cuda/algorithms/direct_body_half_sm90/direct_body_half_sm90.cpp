@@ -61,21 +61,24 @@ TileWork work_of(const Kernel& a) {
   add_store(work, store, a.ping_pong || a.lead() > 0);
   // Neighbours store the rest of a sector at nearly the same time, in L2.
   const int in_row = a.columns == a.horizontal().output ? a.rows * a.columns : greater(a.columns, 16);
-  const int in_a_piece = a.nchw ? in_row : lesser(a.consumer_filters(), a.conv.k);
+  const int in_a_piece = a.nchw ? in_row : lesser(a.consumer_filters(), a.conv.group_filters());
   store_in_pieces(work, outputs_of(a.conv) / work.tiles, in_a_piece, 2);
   return work;
 }
 
-// x as [image][row][phase of rows, where they are an extent][column][channel]; y and the residual likewise.
+// x as [image][row][group, or phase of rows where they are an extent][column][channel]; y and the residual
+// likewise.
 TensorMaps maps_of(const Kernel& kernel) {
   const auto wide = [](auto value) { return static_cast<std::uint64_t>(value); };
   const auto narrow = [](int value) { return static_cast<std::uint32_t>(value); };
   const BodyAxis rows = kernel.vertical(), columns = kernel.horizontal();
   const int split = kernel.splits_rows() ? rows.stride : 1, step = rows.stride / split;
-  const std::uint64_t pixel = 2 * wide(kernel.depth()), row = pixel * wide(columns.input);
-  TensorMapLayout x{.extents = {wide(kernel.depth()), wide(columns.input), wide(split),
+  const int groups = kernel.conv.groups;
+  const std::uint64_t group = 2 * wide(kernel.depth()), pixel = group * wide(groups);
+  const std::uint64_t row = pixel * wide(columns.input);
+  TensorMapLayout x{.extents = {wide(kernel.depth()), wide(columns.input), wide(split * groups),
                                 wide(rows.input / split), wide(kernel.batch())},
-                    .strides = {pixel, row, row * wide(split), row * wide(rows.input)},
+                    .strides = {pixel, groups > 1 ? group : row, row * wide(split), row * wide(rows.input)},
                     .box = {narrow(kernel.channels), narrow(kernel.pitch() * columns.stride), 1,
                             narrow(kernel.box_rows() * step), narrow(kernel.images)},
                     .swizzle = kernel.channels == 64 ? Swizzle::bytes_128 : Swizzle::bytes_64,
@@ -90,20 +93,20 @@ TensorMaps maps_of(const Kernel& kernel) {
          .type = kernel.conv.x_type};
   }
   const std::uint64_t output = 2 * wide(kernel.conv.k), output_row = output * wide(columns.output);
+  const std::uint64_t filters = wide(kernel.conv.group_filters());
   const TensorMapLayout y{
-      .extents = {wide(kernel.conv.k), wide(columns.output), 1, wide(rows.output), wide(kernel.batch())},
-      .strides = {output, output_row, output_row, output_row * wide(rows.output)},
+      .extents = {filters, wide(columns.output), wide(groups), wide(rows.output), wide(kernel.batch())},
+      .strides = {output, 2 * filters, output_row, output_row * wide(rows.output)},
       .box = {64, narrow(kernel.columns), 1, narrow(kernel.rows), narrow(kernel.images)},
       .swizzle = Swizzle::bytes_128,
       .type = kernel.conv.y_type};
-  const bool stores = kernel.conv.k % 8 == 0 && !kernel.nchw;
-  const auto group = [&](Operand operand, bool used) {
+  const bool stores = kernel.conv.group_filters() % 8 == 0 && !kernel.nchw;
+  const auto map = [&](Operand operand, bool used) {
     return used ? TensorMapGroup{operand, {y}} : TensorMapGroup{Operand::x, {x}};
   };
-  return {"convtune::direct_body_half_sm90::Maps",
-          {{Operand::x, {x}},
-           group(Operand::y, stores),
-           group(Operand::residual, stores && kernel.conv.residual)}};
+  return {
+      "convtune::direct_body_half_sm90::Maps",
+      {{Operand::x, {x}}, map(Operand::y, stores), map(Operand::residual, stores && kernel.conv.residual)}};
 }
 
 // Parts of `whole`, as nearly equal as they can be, of `least` to `most` each.
@@ -148,7 +151,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
   ChannelsLast channels_last_of(const ConvProblem& a) const override { return {.x = plain(a).conv.nhwc}; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
     if (Support support =
-            first_refusal({needs_sm90(device), takes_half(a), takes_one_group(a), fits_extents(a)});
+            first_refusal({needs_sm90(device), takes_half(a), takes_wide_groups(a), fits_extents(a)});
         !support)
       return support;
     const Kernel kernel = plain(a);
@@ -225,7 +228,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
           for (const auto& [consumers, ping_pong] :
                {std::tuple{2, false}, {2, true}, {1, false}, {3, false}}) {
             kernel.consumers = consumers, kernel.ping_pong = ping_pong;
-            if (kernel.filters() - kernel.consumer_filters() >= kernel.conv.k) continue;
+            if (kernel.filters() - kernel.consumer_filters() >= kernel.conv.group_filters()) continue;
             add_all(kernel);
           }
         }

@@ -59,7 +59,7 @@ __device__ void load_inputs(const Maps& maps, unsigned smem) {
       ring.wait_empty(smem + kAt.empty);
       if constexpr (config.prefetches_residual())
         for (int filter = at.filter; stage == 0 && filter < at.filter + config.filters(); filter += 64)
-          ptx::prefetch_box_if(&maps.residual, filter, at.column, 0, at.row, at.image, mine);
+          ptx::prefetch_box_if(&maps.residual, filter, at.column, at.group, at.row, at.image, mine);
       const unsigned to = smem + kAt.inputs + ring.slot * config.input_stage_bytes();
       const unsigned full = ring.barrier(smem + kAt.full);
       ptx::mbarrier_arrive_expect_if(full, config.input_bytes(), mine);
@@ -74,7 +74,7 @@ __device__ void load_inputs(const Maps& maps, unsigned smem) {
         ptx::load_box_if(to, &maps.x, config.first_channel(stage), column, first_row, at.row - kRows.before(),
                          at.image, full, mine);
       else
-        ptx::load_box_if(to, &maps.x, config.first_channel(stage), column, 0,
+        ptx::load_box_if(to, &maps.x, config.first_channel(stage), column, at.group,
                          (at.row - kRows.before()) * kRows.stride + first_row, at.image, full, mine);
       ring.next();
     }
@@ -135,7 +135,8 @@ __device__ void load_inputs_anywhere(const unsigned short* __restrict__ x, unsig
         unsigned words[4] = {0, 0, 0, 0};
         if (inside) {
           const long long at_pixel = (1LL * image * kRows.input + row) * kColumns.input + column;
-          const unsigned short* const from = x + at_pixel * kDepth + channel;
+          const unsigned short* const from =
+              x + (at_pixel * config.conv.groups + at.group) * kDepth + channel;
 #pragma unroll
           for (int j = 0; j < 4; ++j) words[j] = from[2 * j] | static_cast<unsigned>(from[2 * j + 1]) << 16;
         }

@@ -76,6 +76,11 @@ struct Store {
 
   __device__ __forceinline__ void sync() const { ptx::bar_sync(barrier, 128); }
 
+  // The consumer's first filter, of all groups'.
+  __device__ __forceinline__ int first_filter() const {
+    return corner.group * a.group_filters() + corner.filter;
+  }
+
   // Of a pixel of y, counted through all images: ints where these do.
   static constexpr auto kOne = [] {
     if constexpr (1LL * a.n * a.p * a.q < DirectBodyHalfSm90::kInt)
@@ -97,14 +102,16 @@ struct Store {
     constexpr int kFilters = config.consumer_filters();
 #pragma unroll 1
     for (int i = thread; i < config.tile_outputs() * kFilters; i += 128) {
-      const int index = i / kFilters, column = i % kFilters, filter = corner.filter + column;
+      const int index = i / kFilters, column = i % kFilters;
       const int image = corner.image + index / (config.rows * config.columns);
       const int row = corner.row + index / config.columns % config.rows;
       const int pixel_column = corner.column + index % config.columns;
-      if (image >= config.batch() || row >= kRows || pixel_column >= kColumns || filter >= a.k) continue;
+      if (image >= config.batch() || row >= kRows || pixel_column >= kColumns ||
+          corner.filter + column >= a.group_filters())
+        continue;
       const unsigned at =
           staging + column / 64 * kBlockBytes + config.staged_at(index, column % 64 / 8) + column % 8 * 2;
-      f(at, (kOne * image * kRows + row) * kColumns + pixel_column, filter);
+      f(at, (kOne * image * kRows + row) * kColumns + pixel_column, first_filter() + column);
     }
   }
 
@@ -120,7 +127,7 @@ struct Store {
     constexpr int kRun = config.run(), kRuns = config.tile_outputs() / kRun, kPlane = a.p * a.q;
     constexpr int kAbreast = kRuns > 16 ? 1 : kRuns > 8 ? 2 : kRuns > 4 ? 4 : 8, kLanes = 32 / kAbreast;
     constexpr int kSteps = kBlocks * 16 / kAbreast, kAtOnce = kRun == 8 ? 2 : lesser(4, kSteps);
-    const int lane = thread % 32, first_filter = thread / 32 * 16 + lane / kLanes;
+    const int lane = thread % 32, first = thread / 32 * 16 + lane / kLanes;
 #pragma unroll 1
     for (int run = lane % kLanes; run < kRuns; run += kLanes) {
       const int image = run * kRun / (config.rows * config.columns);
@@ -130,8 +137,8 @@ struct Store {
         continue;
       const auto pixel =
           (kOne * (corner.image + image) * kRows + corner.row + row) * kColumns + corner.column + column;
-      Half* const first = tensor + offset(pixel, corner.filter + first_filter);
-      const unsigned at = staged_row(first_filter) + 2 * config.column_of(image, row, column);
+      Half* const from_first = tensor + offset(pixel, first_filter() + first);
+      const unsigned at = staged_row(first) + 2 * config.column_of(image, row, column);
 #pragma unroll 1
       for (int step = 0; step < kSteps; step += kAtOnce) {
         Run<kRun, config.piece()> some[kAtOnce];
@@ -139,8 +146,9 @@ struct Store {
 #pragma unroll
           for (int i = 0; i < kAtOnce; ++i) {
             const int filter = (step + i) * kAbreast / 16 * 64 + (step + i) * kAbreast % 16;
-            if (a.k % config.filters() == 0 || corner.filter + first_filter + filter < a.k)
-              f(some[i], first + 1LL * filter * kPlane, at + filter * config.staged_pitch());
+            if (a.group_filters() % config.filters() == 0 ||
+                corner.filter + first + filter < a.group_filters())
+              f(some[i], from_first + 1LL * filter * kPlane, at + filter * config.staged_pitch());
           }
         };
         if constexpr (kToTensor) {
@@ -179,7 +187,7 @@ struct Store {
       wait_until_free();
       ptx::mbarrier_arrive_expect_if(residual_full, kBlocks * config.tile_outputs() * 128, mine);
       for_blocks([&](unsigned to, int filter) {
-        ptx::load_box_if(to, &maps.residual, filter, corner.column, 0, corner.row, corner.image,
+        ptx::load_box_if(to, &maps.residual, filter, corner.column, corner.group, corner.row, corner.image,
                          residual_full, mine);
       });
     } else if constexpr (a.residual) {
@@ -190,11 +198,13 @@ struct Store {
   }
 
   __device__ __forceinline__ void load_biases(Biases<config>& biases, const float* __restrict__ bias) const {
-    const int filter = corner.filter + thread / 32 * 16 + thread % 32 / 4;
+    const int first = thread / 32 * 16 + thread % 32 / 4;
 #pragma unroll
-    for (int i = 0; i < 2 * kBlocks; ++i)
+    for (int i = 0; i < 2 * kBlocks; ++i) {
+      const int filter = first + 64 * (i / 2) + 8 * (i % 2);
       biases[i / 2][i % 2] =
-          filter + 64 * (i / 2) + 8 * (i % 2) < a.k ? __ldg(bias + filter + 64 * (i / 2) + 8 * (i % 2)) : 0;
+          corner.filter + filter < a.group_filters() ? __ldg(bias + first_filter() + filter) : 0;
+    }
   }
 
   // This lane's row of the four matrices of 16 columns by this warp's 16 filters of the first block.
@@ -264,7 +274,8 @@ struct Store {
       ptx::fence_proxy_async();
       sync();
       for_blocks([&](unsigned from, int filter) {
-        ptx::store_box_if(&maps.y, filter, corner.column, 0, corner.row, corner.image, from, thread == 0);
+        ptx::store_box_if(&maps.y, filter, corner.column, corner.group, corner.row, corner.image, from,
+                          thread == 0);
       });
       if (thread == 0) ptx::bulk_commit_group();
     } else {

@@ -32,31 +32,42 @@ struct ImplicitGemmHalfSm90 {
   }
   constexpr bool asks_alignment() const { return true; }
 
-  // ---- The product: pixels of y by filters; its sums go over taps, and for each over channels ----
+  // ---- The product: pixels of y by filters of a group; its sums go over taps, and for each over channels
+  // ----
   constexpr long long pixels() const { return static_cast<long long>(conv.n) * conv.p * conv.q; }
   constexpr int taps() const { return conv.r * conv.s; }
-  constexpr int channel_blocks() const { return ceil_div(conv.c, channels); }
+  constexpr int depth() const { return conv.group_channels(); }
+  constexpr int channel_blocks() const { return ceil_div(depth(), channels); }
   constexpr int steps() const { return taps() * channel_blocks(); }
   constexpr int first_step(int rank) const { return steps() * rank / split; }  // of a block that shares a sum
   constexpr int products() const {                                             // of 16 channels, in a step
-    return ceil_div(lesser(conv.c, channels), 16);
+    return ceil_div(lesser(depth(), channels), 16);
   }
-  // Whether pixels of y are pixels of x, one after the other.
+  // Whether pixels of y are pixels of x, one after the other, with all of their channels.
   constexpr bool pointwise() const {
-    return taps() == 1 && conv.stride_h == 1 && conv.stride_w == 1 && conv.pad_top == 0 &&
+    return conv.groups == 1 && taps() == 1 && conv.stride_h == 1 && conv.stride_w == 1 && conv.pad_top == 0 &&
            conv.pad_left == 0 && conv.p == conv.h && conv.q == conv.w;
   }
 
   // ---- A tile, and the order in which clusters take tiles: filter blocks of the same pixels follow each
   // other, so that one finds in L2 what another has read. Blocks of a cluster have neighbouring pixels ----
   constexpr int tile_rows() const { return 64 * row_blocks * (ping_pong ? 1 : consumers); }
-  constexpr int filter_blocks() const { return ceil_div(conv.k, filters); }
+  constexpr int group_blocks() const { return ceil_div(conv.group_filters(), filters); }
+  constexpr int filter_blocks() const { return conv.groups * group_blocks(); }
   constexpr long long row_tiles() const { return ceil_div(pixels(), tile_rows()); }
   constexpr long long tiles() const {
     return ceil_div(row_tiles(), cluster) * filter_blocks();
   }  // of a cluster
   constexpr int cluster_blocks() const { return cluster * split; }
-  constexpr int first_filter(int tile) const { return tile % filter_blocks() * filters; }
+  constexpr int group(int tile) const {
+    return conv.groups == 1 ? 0 : tile % filter_blocks() / group_blocks();
+  }
+  constexpr int first_filter(int tile) const {
+    return group(tile) * conv.group_filters() + tile % group_blocks() * filters;
+  }
+  constexpr int end_filter(int tile) const {
+    return (group(tile) + 1) * conv.group_filters();
+  }  // the group's
   constexpr int first_pixel(int tile, int rank) const {
     return (tile / filter_blocks() * cluster + (split > 1 ? 0 : rank)) * tile_rows();
   }
@@ -78,15 +89,17 @@ struct ImplicitGemmHalfSm90 {
   constexpr int tap_column(int step) const { return step / channel_blocks() % conv.s * conv.dilation_w; }
   constexpr int first_channel(int step) const { return step % channel_blocks() * channels; }
 
-  // What TMA walks over: where first taps lie, from -padding to so much before the image's end.
+  // What TMA walks over: where first taps lie, from -padding to so much before the image's end. Of groups a
+  // walk is one more extent, which leaves corners 5 bits each in place of 8, and so many to offsets.
   constexpr int corner_below() const { return (conv.p - 1) * conv.stride_h - conv.pad_top - (conv.h - 1); }
   constexpr int corner_right() const { return (conv.q - 1) * conv.stride_w - conv.pad_left - (conv.w - 1); }
-  static constexpr bool is_corner(int value) { return value >= -128 && value < 128; }
+  constexpr int most_corner() const { return conv.groups > 1 ? 16 : 128; }
+  constexpr bool is_corner(int value) const { return value >= -most_corner() && value < most_corner(); }
   constexpr bool can_walk() const {
-    return pointwise() ||
-           (is_corner(-conv.pad_top) && is_corner(-conv.pad_left) && is_corner(corner_below()) &&
-            is_corner(corner_right()) && conv.stride_h <= 8 && conv.stride_w <= 8 &&
-            (conv.r - 1) * conv.dilation_h < 256 && (conv.s - 1) * conv.dilation_w < 256);
+    return pointwise() || (is_corner(-conv.pad_top) && is_corner(-conv.pad_left) &&
+                           is_corner(corner_below()) && is_corner(corner_right()) && conv.stride_h <= 8 &&
+                           conv.stride_w <= 8 && (conv.r - 1) * conv.dilation_h < 2 * most_corner() &&
+                           (conv.s - 1) * conv.dilation_w < 2 * most_corner());
   }
 
   // ---- Operands in shared memory: rows of a stage's channels, whose 16-byte pieces are exchanged as TMA and
@@ -113,7 +126,7 @@ struct ImplicitGemmHalfSm90 {
   static constexpr int kResidualBytes = 16 * 2 * kStoredFilters;
   constexpr int residual_bytes() const { return conv.residual && wide_stores() ? 2 * kResidualBytes : 0; }
   // Whether rows of y are read and written 16 bytes at a time.
-  constexpr bool wide_stores() const { return aligned && conv.k % 8 == 0; }
+  constexpr bool wide_stores() const { return aligned && conv.group_filters() % 8 == 0; }
   // Of a block that shares sums, in place of the stages: [consumer and sum][thread].
   constexpr long long partial_bytes() const { return split > 1 ? 512LL * consumers * sums() : 0; }
 
@@ -139,10 +152,11 @@ struct ImplicitGemmHalfSm90 {
     const int row = static_cast<int>(i / channels % filters);
     const int step = static_cast<int>(i / (filters * channels) % steps());
     const int piece = exchanged(row, static_cast<int>(i / 8 % pieces()));
-    const int filter = static_cast<int>(i / block_weights()) * filters + row;
+    const int block = static_cast<int>(i / block_weights());
     const int channel = first_channel(step) + piece * 8 + static_cast<int>(i % 8);
-    if (filter >= conv.k || channel >= conv.c) return -1;
-    return (static_cast<long long>(filter) * conv.c + channel) * taps() + step / channel_blocks();
+    const int filter = first_filter(block) + row;
+    if (filter >= end_filter(block) || channel >= depth()) return -1;
+    return (static_cast<long long>(filter) * depth() + channel) * taps() + step / channel_blocks();
   }
 
   // Whether the kernel compiles without spilling and a multiprocessor can hold a block of it.

@@ -55,18 +55,20 @@ TileWork work_of(const ImplicitGemmHalfSm90& a) {
     store.waits = 4;
   }
   add_store(work, store, a.ping_pong);
-  store_in_pieces(work, outputs_of(a.conv) / work.tiles,
-                  std::min<double>(ImplicitGemmHalfSm90::kStoredFilters, std::min(a.filters, a.conv.k)), 2);
+  store_in_pieces(
+      work, outputs_of(a.conv) / work.tiles,
+      std::min<double>(ImplicitGemmHalfSm90::kStoredFilters, std::min(a.filters, a.conv.group_filters())), 2);
   return work;
 }
 
-// x as [pixel][channel] where pixels of y are those of x, else as images to walk over.
+// x as [pixel][channel] where pixels of y are those of x, else as images to walk over; groups one after the
+// other, as if each had images of its own.
 TensorMaps maps_of(const ImplicitGemmHalfSm90& kernel) {
   const auto wide = [](int value) { return static_cast<std::uint64_t>(value); };
   const ConvExtents& a = kernel.conv;
   const std::uint64_t pixel = 2 * wide(a.c);
   TensorMapLayout x{
-      .extents = {wide(a.c), wide(a.w), wide(a.h), wide(a.n)},
+      .extents = {wide(kernel.depth()), wide(a.w), wide(a.h), wide(a.n)},
       .strides = {pixel, pixel * wide(a.w), pixel * wide(a.w) * wide(a.h)},
       .box = {static_cast<std::uint32_t>(kernel.channels), static_cast<std::uint32_t>(kernel.tile_rows())},
       .swizzle = kernel.channels == 64 ? Swizzle::bytes_128 : Swizzle::bytes_64,
@@ -78,6 +80,11 @@ TensorMaps maps_of(const ImplicitGemmHalfSm90& kernel) {
     x.walk = ImageWalk{{-a.pad_left, -a.pad_top},
                        {kernel.corner_right(), kernel.corner_below()},
                        {static_cast<std::uint32_t>(a.stride_w), static_cast<std::uint32_t>(a.stride_h), 1}};
+    if (a.groups > 1) {
+      x.extents.push_back(wide(a.groups));
+      x.strides.push_back(2 * wide(kernel.depth()));
+      x.walk->first_corner.push_back(0), x.walk->last_corner.push_back(0);
+    }
   }
   return {"convtune::implicit_gemm_half_sm90::Maps", {{Operand::x, {x}}}};
 }
@@ -102,15 +109,14 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
  private:
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    if (Support support = first_refusal({needs_sm90(device), takes_half(a), takes_one_group(a),
+    if (Support support = first_refusal({needs_sm90(device), takes_half(a), takes_wide_groups(a),
                                          takes_channels_in_eights(a), fits_extents(a)});
         !support)
       return support;
     if (!ImplicitGemmHalfSm90{.conv = extents_of(a)}.can_walk())
       return Support::no(
           "TMA walks over images by strides up to 8, from at most 128 pixels outside to at most 128 inside, "
-          "and "
-          "over filters of up to 256 pixels");
+          "and over filters of up to 256 pixels; of several groups from 16 pixels, and of 32");
     return Support::yes();
   }
   std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
@@ -158,8 +164,8 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
       }
     };
     ImplicitGemmHalfSm90 kernel{.conv = extents_of(a)};
-    const int rest = kernel.conv.c % 64;
-    for (const int filters : filters_of(kernel.conv.k))
+    const int rest = kernel.depth() % 64;
+    for (const int filters : filters_of(kernel.conv.group_filters()))
       for (const int channels : {64, 32}) {
         if (channels == 32 && (rest == 0 || rest > 32)) continue;
         kernel.filters = filters, kernel.channels = channels;

@@ -128,6 +128,7 @@ __device__ void consume(const unsigned short* __restrict__ x, const float* __res
 #pragma unroll 1
   for (; tile < place.kTiles; tile += tile_step) {
     const S store{config.first_pixel(tile, place.rank) + first_row + 16 * warp, config.first_filter(tile),
+                  config.end_filter(tile),
                   smem + kAt.staging + (consumer * 4 + warp) * ImplicitGemmHalfSm90::kStagingBytes,
                   smem + kAt.residuals + (consumer * 4 + warp) * config.residual_bytes() +
                       static_cast<int>(threadIdx.x) % 32 * 16};
@@ -142,7 +143,7 @@ __device__ void consume(const unsigned short* __restrict__ x, const float* __res
     if constexpr (kShares) add_up<config>(sums, place.rank, smem, consumer);
     if (!finite) {
       if (!kShares || place.rank == 0)
-        store_exact<config>(x, packed, residual, y, store.first_pixel, store.first_filter);
+        store_exact<config>(x, packed, residual, y, store.first_pixel, store.first_filter, store.end_filter);
       continue;
     }
     for_constants<0, S::kAll>([&](auto index) {

@@ -70,6 +70,10 @@ __device__ void load(const Maps& maps, const unsigned* __restrict__ packed, unsi
       ptx::mbarrier_arrive_expect_if(full, config.stage_bytes(), mine);
       if constexpr (config.pointwise())
         ptx::load_rows_if(to, &maps.x, config.first_channel(step), pixel, full, mine);
+      else if constexpr (config.conv.groups > 1)
+        ptx::load_group_pixels_if(to, &maps.x, config.first_channel(step), first.column, first.row,
+                                  first.image, config.group(tile), config.tap_column(step),
+                                  config.tap_row(step), full, mine);
       else
         ptx::load_pixels_if(to, &maps.x, config.first_channel(step), first.column, first.row, first.image,
                             config.tap_column(step), config.tap_row(step), full, mine);
@@ -105,10 +109,11 @@ __device__ void load_anywhere(const unsigned short* __restrict__ x, const unsign
         at.row += config.tap_row(step), at.column += config.tap_column(step);
         const int channel = config.first_channel(step) + 8 * piece;
         const bool inside = at.image < a.n && at.row >= 0 && at.row < a.h && at.column >= 0 &&
-                            at.column < a.w && channel < a.c;
+                            at.column < a.w && channel < config.depth();
         unsigned words[4] = {0, 0, 0, 0};
         if (inside) {
-          const unsigned short* const from = x + a.input_offset(at.image, channel, at.row, at.column);
+          const unsigned short* const from =
+              x + a.input_offset(at.image, config.group(tile) * config.depth() + channel, at.row, at.column);
 #pragma unroll
           for (int j = 0; j < 4; ++j) words[j] = from[2 * j] | static_cast<unsigned>(from[2 * j + 1]) << 16;
         }

@@ -41,7 +41,7 @@ struct Part {
   static constexpr int kPieces = kFilters / 8;               // of a pixel
   static constexpr int kItems = ceil_div(16 * kPieces, 32);  // of a thread
   static constexpr int kPixels = static_cast<int>(config.pixels());
-  int pixel, filter;
+  int pixel, filter, end_filter;
   unsigned staging;
 
   __device__ long long output(int row, int column) const {
@@ -57,7 +57,7 @@ struct Part {
   __device__ Item item(int index) const {
     const int i = index * 32 + static_cast<int>(threadIdx.x) % 32, row = i / kPieces,
               column = i % kPieces * 8;
-    return {row, column, i < 16 * kPieces && pixel + row < kPixels && filter + column < a.k};
+    return {row, column, i < 16 * kPieces && pixel + row < kPixels && filter + column < end_filter};
   }
 
   // The residual of this thread's items on its way to where it finds them again.
@@ -123,7 +123,7 @@ struct Part {
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x) % 32; i < 16 * kFilters; i += 32) {
       const int row = i / kFilters, column = i % kFilters;
-      if (pixel + row >= kPixels || filter + column >= a.k) continue;
+      if (pixel + row >= kPixels || filter + column >= end_filter) continue;
       const float sum = __uint_as_float(ptx::ld_shared(at(row, column)));
       float other = 0;
       if constexpr (a.residual) other = load_element<a.y_type>(residual, output(row, column));
@@ -135,19 +135,19 @@ struct Part {
 };
 
 // What a warp stores of its tile: parts of kStoredFilters filters of each of its row blocks, one after the
-// other. `first_pixel` and `first_filter` are the warp's own.
+// other. `first_pixel` and `first_filter` are the warp's own; the tile's group ends at `end_filter`.
 template <ImplicitGemmHalfSm90 config>
 struct Store {
   static constexpr int kParts = config.parts(), kAll = config.row_blocks * kParts;
   static constexpr bool kLoadsAhead = config.residual_bytes() > 0;
-  int first_pixel, first_filter;
+  int first_pixel, first_filter, end_filter;
   unsigned staging, residuals;  // the latter this thread's own: of a part and of the next
 
   template <int kIndex>
   __device__ Part<config, config.part_filters(kIndex % kParts), Biases<config>::has(kIndex % kParts)> part()
       const {
     return {first_pixel + kIndex / kParts * 64,
-            first_filter + kIndex % kParts * ImplicitGemmHalfSm90::kStoredFilters, staging};
+            first_filter + kIndex % kParts * ImplicitGemmHalfSm90::kStoredFilters, end_filter, staging};
   }
   template <int kIndex>
   __device__ unsigned residual_at() const {
@@ -179,13 +179,13 @@ struct Store {
 template <ImplicitGemmHalfSm90 config>
 __device__ void store_exact(const unsigned short* __restrict__ x, const float* __restrict__ packed,
                             const unsigned short* __restrict__ residual, unsigned short* __restrict__ y,
-                            int first_pixel, int first_filter) {
+                            int first_pixel, int first_filter, int end_filter) {
   constexpr ConvExtents a = config.conv;
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x) % 32; i < config.row_blocks * 16 * config.filters; i += 32) {
     const int row = i / config.filters, filter = first_filter + i % config.filters;
     const int pixel = first_pixel + row / 16 * 64 + row % 16;
-    if (pixel >= static_cast<int>(config.pixels()) || filter >= a.k) continue;
+    if (pixel >= static_cast<int>(config.pixels()) || filter >= end_filter) continue;
     const ImplicitGemmHalfSm90::Pixel at = config.output_at(pixel);
     const long long output = static_cast<long long>(pixel) * a.k + filter;
     float other = 0;
