@@ -138,7 +138,7 @@ void expect_computes(const Kernel& kernel) {
           for (int column = 0; column < kernel.filters && filter + column < kernel.end_filter(tile);
                ++column) {
             int sum = 0;
-            for (int i = 0; i < kernel.products() * 16; ++i)
+            for (int i = 0; i < kernel.products(step) * 16; ++i)
               sum += input[static_cast<std::size_t>(
                          hardware_address(kernel, row * kernel.row_bytes() + 2 * i) / 2)] *
                      packed[static_cast<std::size_t>(

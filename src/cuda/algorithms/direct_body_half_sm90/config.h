@@ -106,13 +106,20 @@ struct DirectBodyHalfSm90 {
   // ---- The sum. A stage of x is a phase of some channels; a step is a tap of it: those from the phase's
   // first on, a period apart ----
   constexpr int phases() const { return vertical().phases() * horizontal().phases(); }
-  constexpr int stages() const { return ceil_div(depth(), channels) * phases(); }
+  constexpr int chunks() const { return ceil_div(depth(), channels); }  // of channels
+  constexpr int stages() const { return chunks() * phases(); }
   constexpr int first_channel(int stage) const { return stage / phases() * channels; }
   constexpr int first_row(int stage) const { return stage / horizontal().phases() % vertical().phases(); }
   constexpr int first_column(int stage) const { return stage % horizontal().phases(); }
   constexpr int taps() const { return vertical().filter * horizontal().filter; }
-  constexpr int steps() const { return ceil_div(depth(), channels) * taps(); }
-  constexpr int products() const { return ceil_div(lesser(depth(), channels), 16); }  // of 16, in a step
+  constexpr int steps() const { return chunks() * taps(); }
+  // Of 16 channels: in a step, of which those of the last chunk may have less than others; and in them all.
+  constexpr int products(int step) const {
+    return ceil_div(lesser(depth() - step / taps() * channels, channels), 16);
+  }
+  constexpr int all_products() const {
+    return (steps() - taps()) * products(0) + taps() * products(steps() - 1);
+  }
   // The tap that is so many-th of some channels.
   constexpr int tap_of(int step) const {
     for (int stage = 0; stage < phases(); ++stage)

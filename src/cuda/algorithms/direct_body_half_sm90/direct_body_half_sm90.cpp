@@ -35,7 +35,7 @@ unsigned blocks_of(const Kernel& kernel, int multiprocessors) {
 
 TileWork work_of(const Kernel& a) {
   const double steps = a.steps(), blocks = a.filters() / 64;
-  const double groups = steps * a.products() * blocks;  // wgmma's
+  const double groups = a.all_products() * blocks;  // wgmma's
   const double computed = 1.0 * a.positions() * a.filters(), residual = a.conv.residual ? 2 : 1;
   const double weights = a.weights_stay() ? 0 : steps * a.weight_bytes();
   const double inputs = 1.0 * a.stages() * a.input_bytes();
@@ -186,7 +186,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
   TileWork counted(const Kernel& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const Kernel& a) const override {
     return 2.0 * static_cast<double>(a.output_tiles()) * a.filter_tiles() * a.positions() * a.filters() *
-           a.steps() * a.products() * 16;
+           a.all_products() * 16;
   }
 
   // The best by the model of time, each with the most stages that there is room for.

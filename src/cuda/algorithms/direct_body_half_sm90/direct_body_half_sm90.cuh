@@ -64,7 +64,8 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
   constexpr auto kAt = config.smem();
   constexpr bool kBf16 = config.conv.x_type == ElementType::bf16, kStay = config.weights_stay();
   constexpr BodyAxis kRows = config.vertical(), kColumns = config.horizontal();
-  constexpr int kSixteen = config.pixels_first() ? 2048 / 16 : 32 / 16;  // channels of pixels
+  constexpr int kAll = config.products(0), kLast = config.products(config.steps() - 1);  // of a step
+  constexpr int kSixteen = config.pixels_first() ? 2048 / 16 : 32 / 16;                  // channels of pixels
   const int first_filter = config.ping_pong ? 0 : consumer * config.consumer_filters();
   const unsigned long long pixels = pixels_descriptor<config>((smem + kAt.inputs) / 16);
   const unsigned long long filters = ptx::wgmma_descriptor_exchanged<config.row_bytes()>(
@@ -99,15 +100,22 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
         const unsigned long long a = filters + weights * (config.weight_bytes() / 16);
         const unsigned long long b =
             pixels + inputs + config.tap_pixel(row, column) * (config.row_bytes() / 16);
-        ptx::wgmma_fence();
-        for_constants<0, config.products()>([&](auto k) {
-          for_constants<0, config.filter_blocks>([&](auto block) {
-            constexpr int kBlock = block.value * 64 * config.row_bytes() / 16;
-            ptx::WgmmaHalfShared<kBf16, config.positions(), config.pixels_first()>::multiply(
-                sums[block.value], a + kBlock + 2 * k.value, b + kSixteen * k.value, k.value > 0 || step > 0);
+        const auto add_products = [&](auto count) {
+          ptx::wgmma_fence();
+          for_constants<0, count.value>([&](auto k) {
+            for_constants<0, config.filter_blocks>([&](auto block) {
+              constexpr int kBlock = block.value * 64 * config.row_bytes() / 16;
+              ptx::WgmmaHalfShared<kBf16, config.positions(), config.pixels_first()>::multiply(
+                  sums[block.value], a + kBlock + 2 * k.value, b + kSixteen * k.value,
+                  k.value > 0 || step > 0);
+            });
           });
-        });
-        ptx::wgmma_commit();
+          ptx::wgmma_commit();
+        };
+        if (kLast < kAll && stage >= config.stages() - config.phases())
+          add_products(Int<kLast>{});
+        else
+          add_products(Int<kAll>{});
         ptx::wgmma_wait<1>();  // what was before is done
         release_weights(weights_empty, step > 0);
         ptx::mbarrier_arrive_if(inputs_empty, stage > 0 && first_of_stage && lane == 0);

@@ -40,8 +40,12 @@ struct ImplicitGemmHalfSm90 {
   constexpr int channel_blocks() const { return ceil_div(depth(), channels); }
   constexpr int steps() const { return taps() * channel_blocks(); }
   constexpr int first_step(int rank) const { return steps() * rank / split; }  // of a block that shares a sum
-  constexpr int products() const {                                             // of 16 channels, in a step
-    return ceil_div(lesser(depth(), channels), 16);
+  // Of 16 channels: in a step, of which those of a tap's last channels may have less than others; and in all.
+  constexpr int products(int step) const {
+    return ceil_div(lesser(depth() - first_channel(step), channels), 16);
+  }
+  constexpr int all_products() const {
+    return (steps() - taps()) * products(0) + taps() * products(steps() - 1);
   }
   // Whether pixels of y are pixels of x, one after the other, with all of their channels.
   constexpr bool pointwise() const {

@@ -29,7 +29,7 @@ unsigned blocks_of(const ImplicitGemmHalfSm90& kernel, int multiprocessors) {
 TileWork work_of(const ImplicitGemmHalfSm90& a) {
   const double steps = 1.0 * a.steps() / a.split, rows = a.tile_rows();
   const double loaded = steps * (a.input_bytes() + 1.0 * a.weight_bytes() / a.cluster);
-  const double groups = steps * a.products() * rows / 64;  // wgmma's
+  const double groups = 1.0 * a.all_products() / a.split * rows / 64;  // wgmma's
   const double computed = rows * a.filters / a.split, residual = a.conv.residual ? 2 : 1;
   TileWork work;
   work.tiles = static_cast<double>(a.tiles()) * a.cluster_blocks();
@@ -142,8 +142,8 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
   }
   TileWork counted(const ImplicitGemmHalfSm90& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const ImplicitGemmHalfSm90& a) const override {
-    return 2.0 * static_cast<double>(a.tiles()) * a.cluster * a.tile_rows() * a.filters * a.steps() *
-           a.products() * 16;
+    return 2.0 * static_cast<double>(a.tiles()) * a.cluster * a.tile_rows() * a.filters * a.all_products() *
+           16;
   }
   std::optional<StageView> stages(const ImplicitGemmHalfSm90& kernel) const override {
     return stages_alone(kernel);

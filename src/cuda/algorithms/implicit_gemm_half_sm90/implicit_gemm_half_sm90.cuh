@@ -36,6 +36,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
   constexpr auto kAt = config.smem();
   constexpr bool kBf16 = config.conv.x_type == ElementType::bf16;
   constexpr int kRowBlock = 64 * config.row_bytes() / 16;
+  constexpr int kAll = config.products(0), kLast = config.products(config.steps() - 1);  // of a step
   const unsigned long long pixels = ptx::wgmma_descriptor_exchanged<config.row_bytes()>(
       (smem + kAt.stages + first_row * config.row_bytes()) / 16);
   const unsigned long long filters =
@@ -53,15 +54,21 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
   for (int step = place.first_step; step < place.end_step; ++step) {
     ring.wait_full(smem + kAt.full);
     const unsigned stage = static_cast<unsigned>(ring.slot) * (config.stage_bytes() / 16);
-    ptx::wgmma_fence();
-    for_constants<0, config.products()>([&](auto k) {
-      for_constants<0, config.row_blocks>([&](auto m) {
-        ptx::WgmmaHalfShared<kBf16, config.filters>::multiply(
-            sums[m.value], pixels + stage + m.value * kRowBlock + 2 * k.value, filters + stage + 2 * k.value,
-            k.value > 0 || step > place.first_step);
+    const auto add_products = [&](auto count) {
+      ptx::wgmma_fence();
+      for_constants<0, count.value>([&](auto k) {
+        for_constants<0, config.row_blocks>([&](auto m) {
+          ptx::WgmmaHalfShared<kBf16, config.filters>::multiply(
+              sums[m.value], pixels + stage + m.value * kRowBlock + 2 * k.value,
+              filters + stage + 2 * k.value, k.value > 0 || step > place.first_step);
+        });
       });
-    });
-    ptx::wgmma_commit();
+      ptx::wgmma_commit();
+    };
+    if (kLast < kAll && step % config.channel_blocks() == config.channel_blocks() - 1)
+      add_products(Int<kLast>{});
+    else
+      add_products(Int<kAll>{});
     ptx::wgmma_wait<1>();  // what was before is done
     release(empty, step > place.first_step);
     empty = ring.barrier(smem + kAt.empty);
