@@ -68,7 +68,8 @@ std::vector<int> loaded(const Kernel& kernel, int tile, int step) {
                 column = first.column + kernel.tap_column(term.tap);
       const bool inside = (kernel.window || position < kernel.positions()) && term.tap < kernel.taps() &&
                           kernel.is_inside({first.image, row, column});
-      const unsigned from = kernel.piece_at(first) +
+      const int group = kernel.group(tile);
+      const unsigned from = kernel.piece_at(first) + static_cast<unsigned>(group * kernel.group_pieces()) +
                             kernel.piece_at({0, kernel.tap_row(term.tap), kernel.tap_column(term.tap)}) +
                             static_cast<unsigned>(term.piece);
       for (int half = 0; half < 8; ++half) {
@@ -76,7 +77,9 @@ std::vector<int> loaded(const Kernel& kernel, int tile, int step) {
         EXPECT_EQ(to, -100) << "written twice";
         to = inside ? number(1, 8LL * from + half) : 0;
         if (inside) {
-          EXPECT_EQ(8LL * from + half, a.input_offset(first.image, 8 * term.piece + half, row, column));
+          EXPECT_EQ(
+              8LL * from + half,
+              a.input_offset(first.image, group * a.group_channels() + 8 * term.piece + half, row, column));
         }
       }
     }
@@ -117,7 +120,7 @@ void expect_computes(const Kernel& kernel) {
                                       16 * m + row / 8 * 8);
                   const int filter = kernel.first_filter(tile) + warp_n * kernel.warp_filters() +
                                      lane % 4 * 8 + n / 4 * 32 + n % 4 * 2 + column % 2;
-                  if (pixel < 0 || filter >= a.k) continue;
+                  if (pixel < 0 || filter >= kernel.end_filter(tile)) continue;
                   int sum = 0;
                   for (int k = 0; k < 16; ++k) {
                     const int x =
@@ -136,13 +139,15 @@ void expect_computes(const Kernel& kernel) {
   for (int pixel = 0; pixel < kernel.pixels(); ++pixel)
     for (int filter = 0; filter < a.k; ++filter) {
       int want = 0;
-      for (int channel = 0; channel < a.c; ++channel)
+      const int group = filter / a.group_filters();
+      for (int channel = 0; channel < a.group_channels(); ++channel)
         for (int tap = 0; tap < a.r * a.s; ++tap) {
           const int row = pixel / a.q % a.p * a.stride_h + tap / a.s * a.dilation_h - a.pad_top;
           const int column = pixel % a.q * a.stride_w + tap % a.s * a.dilation_w - a.pad_left;
           if (row >= 0 && row < a.h && column >= 0 && column < a.w)
-            want += number(1, a.input_offset(pixel / (a.p * a.q), channel, row, column)) *
-                    number(2, (1LL * filter * a.c + channel) * a.r * a.s + tap);
+            want += number(1, a.input_offset(pixel / (a.p * a.q), group * a.group_channels() + channel, row,
+                                             column)) *
+                    number(2, (1LL * filter * a.group_channels() + channel) * a.r * a.s + tap);
         }
       ASSERT_EQ(at(y, 1LL * pixel * a.k + filter), want) << "pixel " << pixel << ", filter " << filter;
     }
@@ -181,6 +186,24 @@ TEST(ImplicitGemmHalfSm80, ComputesTheSameWhateverTheTile) {
       SCOPED_TRACE(std::string(text) + " " + to_string(to_config(kernel)));
       expect_computes(kernel);
     }
+}
+
+// Pieces of a group's channels alone, and filters of a tile that end with their group.
+TEST(ImplicitGemmHalfSm80, ComputesGroups) {
+  for (const Kernel& choices : {
+           Kernel{.conv = {}, .rows = 32, .filters = 32, .warps_m = 2, .warps_n = 1},
+           Kernel{
+               .conv = {}, .rows = 64, .filters = 64, .warps_m = 2, .warps_n = 2, .channels = 64, .split = 2},
+       })
+    for (const char* text : {"mb2g2ic80ih6iw7oc10kh3ph1", "mb1g3ic120ih9oc201kh3sh2ph1",
+                             "mb1g2ic128ih7iw5oc140kh3dh1ph2", "mb3g2ic160ih5iw7oc24kh1"}) {
+      const Kernel kernel = kernel_for(text, choices);
+      SCOPED_TRACE(std::string(text) + " " + to_string(to_config(kernel)));
+      expect_computes(kernel);
+    }
+  expect_computes(
+      kernel_for("mb2g2ic64ih7iw9oc80kh3ph1",
+                 {.conv = {}, .rows = 32, .filters = 32, .warps_m = 2, .warps_n = 1, .window = true}));
 }
 
 // Taps that are read from one window: whatever the padding, holes and images.
@@ -235,7 +258,8 @@ TEST(ImplicitGemmHalfSm80, RefusesWithAReason) {
                                 {shape + " layout=nhwc", "f16, bf16"},
                                 {shape + " layout=nhwc dtype=bf16:bf16:f32", "f16, bf16"},
                                 {shape + rest + " dir=bwd_d", "forward"},
-                                {"mb2g2ic16ih32oc16kh3ph1" + rest, "group"},
+                                {"mb2g2ic48ih32oc64kh3ph1" + rest, "not of 24 and 32"},
+                                {"mb2g2ic88ih32oc80kh3ph1" + rest, "in eights"},
                                 {"mb2ic12ih32oc16kh3ph1" + rest, "multiples of 8"},
                                 {"mb1048576ic8ih1024oc8kh1" + rest, "30 bits"}});
   for (const char* good :

@@ -33,27 +33,27 @@ struct ImplicitGemmHalfSm80 {
   }
   constexpr bool asks_alignment() const { return true; }
 
-  // ---- The product: pixels of y (rows) by filters (columns). Its sums go over pieces of 8 channels, 16
-  // bytes
-  // ----
+  // ---- The product: pixels of y (rows) by filters of a group (columns). Its sums go over pieces of 8
+  // channels, 16 bytes ----
   constexpr long long pixels() const { return static_cast<long long>(conv.n) * conv.p * conv.q; }
   constexpr int taps() const { return conv.r * conv.s; }
-  constexpr int pixel_pieces() const { return conv.c / 8; }  // of a pixel of x
-  constexpr int all_pieces() const { return taps() * pixel_pieces(); }
+  constexpr int pixel_pieces() const { return conv.c / 8; }                 // of a pixel of x
+  constexpr int group_pieces() const { return conv.group_channels() / 8; }  // of it and a group
+  constexpr int all_pieces() const { return taps() * group_pieces(); }
   constexpr int pieces() const { return channels / 8; }  // of a stage
   constexpr int steps() const { return ceil_div(all_pieces(), pieces()); }
   constexpr int first_step(int rank) const { return steps() * rank / split; }  // of a block that shares a sum
   // Whether a stage is channels of one tap. Then all taps of a chunk of channels follow each other, so that
   // the pixels that they share are found in L1. Else a tap's channels do, and a stage has several taps.
-  constexpr bool chunked() const { return pixel_pieces() % pieces() == 0; }
-  // Of a piece of a stage: its tap, and which piece of a pixel. Behind the last one there is no tap.
+  constexpr bool chunked() const { return group_pieces() % pieces() == 0; }
+  // Of a piece of a stage: its tap, and which piece of a pixel's group. Behind the last one there is no tap.
   struct Term {
     int tap, piece;
   };
   constexpr Term term(int step, int piece) const {
     if (chunked()) return {step % taps(), step / taps() * pieces() + piece};
     const int index = step * pieces() + piece;
-    return {index / pixel_pieces(), index % pixel_pieces()};
+    return {index / group_pieces(), index % group_pieces()};
   }
   // Whether the last stage has terms that are none.
   constexpr bool ragged() const { return all_pieces() % pieces() != 0; }
@@ -119,9 +119,18 @@ struct ImplicitGemmHalfSm80 {
   constexpr int tiles_n() const { return warp_filters() / 8; }
   constexpr int sums() const { return 4 * tiles_m() * tiles_n(); }  // registers of a thread
   constexpr int products() const { return channels / 16; }          // of 16 terms, in a stage
-  constexpr int filter_blocks() const { return ceil_div(conv.k, filters); }
+  constexpr int group_blocks() const { return ceil_div(conv.group_filters(), filters); }
+  constexpr int filter_blocks() const { return conv.groups * group_blocks(); }
   constexpr long long tiles() const { return ceil_div(positions(), rows) * filter_blocks(); }
-  constexpr int first_filter(int tile) const { return tile % filter_blocks() * filters; }
+  constexpr int group(int tile) const {
+    return conv.groups == 1 ? 0 : tile % filter_blocks() / group_blocks();
+  }
+  constexpr int first_filter(int tile) const {
+    return group(tile) * conv.group_filters() + tile % group_blocks() * filters;
+  }
+  constexpr int end_filter(int tile) const {
+    return (group(tile) + 1) * conv.group_filters();
+  }  // the group's
   constexpr int first_position(int tile) const { return tile / filter_blocks() * rows; }
   // A thread has 8 neighbours among 32 filters, two of each of 4 products: it stores them together. Of
   // product `tile` of the 32 column `column` is
@@ -161,11 +170,11 @@ struct ImplicitGemmHalfSm80 {
     const int product = static_cast<int>(i / (16 * filters) % products());
     const int step = static_cast<int>(i / (filters * channels) % steps());
     const int block = static_cast<int>(i / (1LL * filters * channels * steps()));
-    const int filter = block * filters + 32 * some + filter_of(tile, lane / 4);
+    const int filter = first_filter(block) + 32 * some + filter_of(tile, lane / 4);
     const int k = 16 * product + half / 2 % 2 * 8 + lane % 4 * 2 + half % 2;
     const Term at = term(step, k / 8);
-    if (filter >= conv.k || at.tap >= taps()) return -1;
-    return (static_cast<long long>(filter) * conv.c + 8 * at.piece + k % 8) * taps() + at.tap;
+    if (filter >= end_filter(block) || at.tap >= taps()) return -1;
+    return (static_cast<long long>(filter) * conv.group_channels() + 8 * at.piece + k % 8) * taps() + at.tap;
   }
 
   // ---- Sums that blocks share, in words: [rank][tile][four of a thread's][thread][4] ----

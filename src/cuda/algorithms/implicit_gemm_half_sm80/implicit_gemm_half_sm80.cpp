@@ -70,7 +70,7 @@ TileWork work_of(const ImplicitGemmHalfSm80& a) {
     work.store.l2_bytes += 8 * outputs;
     work.store.waits = 30;
   }
-  store_in_pieces(work, outputs_of(a.conv) / work.tiles, std::min(a.filters, a.conv.k), 2);
+  store_in_pieces(work, outputs_of(a.conv) / work.tiles, std::min(a.filters, a.conv.group_filters()), 2);
   return work;
 }
 
@@ -81,8 +81,8 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
  private:
   ChannelsLast channels_last() const override { return {.x = true, .y = true}; }
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    return first_refusal({needs_sm80(device), takes_half(a), takes_one_group(a), takes_channels_in_eights(a),
-                          fits_extents(a)});
+    return first_refusal({needs_sm80(device), takes_half(a), takes_wide_groups(a),
+                          takes_channels_in_eights(a), fits_extents(a)});
   }
   std::string why_none(const ConvProblem&, const DeviceInfo&) const override {
     return "its pixels, tiles or terms are too many to be counted in 30 bits";
@@ -149,7 +149,8 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
     for (const Shape& shape : kShapes) {
       kernel.rows = shape.rows, kernel.filters = shape.filters;
       kernel.warps_m = shape.warps_m, kernel.warps_n = shape.warps_n;
-      if (shape.filters > 32 && ceil_div(kernel.conv.k, shape.filters) * shape.filters >= 2 * kernel.conv.k)
+      const int wanted = kernel.conv.group_filters();
+      if (shape.filters > 32 && ceil_div(wanted, shape.filters) * shape.filters >= 2 * wanted)
         continue;  // half of it or more is idle
       for (const int channels : {32, 64}) {
         kernel.channels = channels;

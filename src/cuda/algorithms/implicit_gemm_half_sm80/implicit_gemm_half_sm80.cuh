@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
         }
     } else {
       const Store<config> store{packed + kPacked.bias_at(), other, output};
-      store(sums, part.position(item.tile()), part.filter(item.tile()));
+      store(sums, part.position(item.tile()), part.filter(item.tile()), config.end_filter(item.tile()));
     }
   }
   ptx::cp_async_wait_group<0>();
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(config.threads())
         }
   const Store<config> store{packed + kPacked.bias_at(), static_cast<const unsigned short*>(residual),
                             static_cast<unsigned short*>(y)};
-  store(sums, part.position(tile), part.filter(tile));
+  store(sums, part.position(tile), part.filter(tile), config.end_filter(tile));
 }
 
 // The packed weights. The flag must be 0 before.

@@ -78,7 +78,8 @@ struct Loader {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const ImplicitGemmHalfSm80::Pixel at = config.first_tap(position(i));
-      first[i] = config.piece_at(at) + (config.chunked() ? piece() : 0);
+      first[i] = config.piece_at(at) + config.group(item.tile()) * config.group_pieces() +
+                 (config.chunked() ? piece() : 0);
       if constexpr (config.window) {
         if (!config.is_inside(at)) first[i] = kNone;
       } else if constexpr (kMasked) {

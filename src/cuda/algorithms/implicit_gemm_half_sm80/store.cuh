@@ -15,14 +15,15 @@ using Sums = float[config.tiles_m()][config.tiles_n()][4];
 template <ImplicitGemmHalfSm80 config>
 struct Store {
   static constexpr ConvExtents a = config.conv;
-  static constexpr bool kWide = config.aligned && a.k % 8 == 0;
+  static constexpr bool kWide = config.aligned && a.group_filters() % 8 == 0;
   const float* bias;
   const unsigned short* residual;
   unsigned short* y;
 
   // All of a thread's sums: of positions from `position` on and of filters from `filter` on, the thread's
-  // first.
-  __device__ __forceinline__ void operator()(const Sums<config>& sums, int position, int filter) const {
+  // first; their group ends at `end`.
+  __device__ __forceinline__ void operator()(const Sums<config>& sums, int position, int filter,
+                                             int end) const {
     int pixels[config.tiles_m()][2];
 #pragma unroll
     for (int m = 0; m < config.tiles_m(); ++m)
@@ -31,10 +32,10 @@ struct Store {
         pixels[m][upper] = config.pixel_at(position + 16 * m + 8 * upper);
     for_constants<0, config.tiles_n() / 4>([&](auto some) {
       const int k = filter + 32 * some.value;
-      if (k >= a.k) return;
+      if (k >= end) return;
       float addends[8];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) addends[i] = kWide || k + i < a.k ? __ldg(bias + k + i) : 0;
+      for (int i = 0; i < 8; ++i) addends[i] = kWide || k + i < end ? __ldg(bias + k + i) : 0;
 #pragma unroll
       for (int m = 0; m < config.tiles_m(); ++m)
 #pragma unroll
@@ -47,7 +48,7 @@ struct Store {
           if constexpr (kWide)
             store_eight(eight, addends, static_cast<long long>(at) * a.k + k);
           else
-            store_some(eight, addends, static_cast<long long>(at) * a.k + k, a.k - k);
+            store_some(eight, addends, static_cast<long long>(at) * a.k + k, end - k);
         }
     });
   }
@@ -88,7 +89,7 @@ __device__ void store_exact(const unsigned short* __restrict__ x, const float* _
   for (int i = static_cast<int>(threadIdx.x); i < config.rows * config.filters; i += config.threads()) {
     const int filter = config.first_filter(tile) + i % config.filters;
     const int pixel = config.pixel_at(config.first_position(tile) + i / config.filters);
-    if (pixel < 0 || filter >= a.k) continue;
+    if (pixel < 0 || filter >= config.end_filter(tile)) continue;
     const ImplicitGemmHalfSm80::Pixel at = config.output_at(pixel);
     const long long output = static_cast<long long>(pixel) * a.k + filter;
     float other = 0;
