@@ -88,8 +88,7 @@ struct PlanesStore {
       each([&](unsigned& word, int filter, int, const float* two) {
         float bias[2];
         ptx::ld_shared_v2(bias[0], bias[1], biases + 4 * filter);
-        word = pack_halves<a.y_type>(finish<a>(two[0], bias[0], low_half<a.y_type>(word)),
-                                     finish<a>(two[1], bias[1], high_half<a.y_type>(word)));
+        word = finish_halves<a>(two[0], bias[0], two[1], bias[1], word);
       });
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
       ptx::stmatrix_x4_trans(matrices + kFirst * kPitch, words);
