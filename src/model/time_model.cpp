@@ -36,7 +36,6 @@ constexpr double kBlockCycles = 2000;  // to begin a block: its indices, its fir
 // Where a block takes tile after tile alone on its multiprocessor, nobody else works there until all its
 // stages are under way, and from the last product to the last store. Small 1x1 layers on an H100: 4 us.
 constexpr double kFillCycles = 4500;
-constexpr double kWaitCycles = 150;  // a barrier, and what the slowest warp then has to catch up
 constexpr double kLoadCycles = 800;  // from a load to its data, under way to memory: Little's law
 constexpr double kWarpsIssue = 0.4;  // instructions a cycle of one warp, each waiting for some before it
 constexpr double kIssueACycle = 4;   // four schedulers; and a warp of independent multiply-adds fills one

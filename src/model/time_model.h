@@ -55,6 +55,8 @@ struct TimeEstimate {
   std::string_view bound;
 };
 
+// Cycles of one of Phase::waits: a barrier, and what the slowest warp then has to catch up.
+inline constexpr double kWaitCycles = 150;
 // Cycles of one Phase::products on a whole multiprocessor.
 double tensor_cycles(const Target& target, bool wgmma);
 TimeEstimate estimate_time(const Target& target, const TileWork& work, const BlockShape& block);

@@ -138,7 +138,7 @@ Support takes_one_group(const ConvProblem& problem) {
 }
 
 Support takes_wide_groups(const ConvProblem& problem) {
-  constexpr std::int64_t kLeast = 32;
+  constexpr std::int64_t kLeast = 40;
   const std::int64_t channels = problem.c / problem.groups, filters = problem.k / problem.groups;
   if (problem.groups == 1 || (channels % 8 == 0 && channels >= kLeast && filters >= kLeast))
     return Support::yes();

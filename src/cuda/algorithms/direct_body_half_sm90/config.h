@@ -112,6 +112,10 @@ struct DirectBodyHalfSm90 {
   constexpr int first_row(int stage) const { return stage / horizontal().phases() % vertical().phases(); }
   constexpr int first_column(int stage) const { return stage % horizontal().phases(); }
   constexpr int taps() const { return vertical().filter * horizontal().filter; }
+  constexpr int taps_of(int stage) const {
+    return ceil_div(vertical().filter - first_row(stage), vertical().period()) *
+           ceil_div(horizontal().filter - first_column(stage), horizontal().period());
+  }
   constexpr int steps() const { return chunks() * taps(); }
   // Of 16 channels: in a step, of which those of the last chunk may have less than others; and in them all.
   constexpr int products(int step) const {

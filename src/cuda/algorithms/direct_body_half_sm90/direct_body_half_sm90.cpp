@@ -18,7 +18,7 @@ namespace {
 
 using Kernel = DirectBodyHalfSm90;
 
-constexpr int kMostInputStages = 4, kMostWeightStages = 8;
+constexpr int kMostInputStages = 4, kMostPhaseStages = 5, kMostWeightStages = 8;
 
 // Without its choices. An x in NCHW is taken as it lies where that is possible.
 Kernel plain(const ConvProblem& problem) {
@@ -31,6 +31,32 @@ Kernel plain(const ConvProblem& problem) {
 unsigned blocks_of(const Kernel& kernel, int multiprocessors) {
   const int unit = kernel.cluster * (kernel.weights_stay() ? kernel.filter_tiles() : 1);
   return resident_grid(kernel.tiles() * kernel.cluster, multiprocessors, unit);
+}
+
+// Cycles of a tile's products, of a step.
+double step_cycles(const Kernel& a, int step) {
+  return a.products(step) * (a.filters() / 64) * a.positions() / 2.0;
+}
+
+// Cycles in which a tile's products wait for x. With a stride stages have unequal numbers of taps, and one of
+// few is gone before the next is there: each is asked for when the one that had its place has been read. In
+// the steady state, that of the last of some tiles.
+double stalled_cycles(const Kernel& a) {
+  constexpr double kLatency = 2300;  // of a stage of x from memory when all ask for theirs: an H200
+  constexpr int kTiles = 4;
+  std::vector<double> ends;
+  double products = 0, now = 0, before = 0;
+  for (int tile = 0; tile < kTiles; ++tile) {
+    before = now, products = 0;
+    for (int stage = 0; stage < a.stages(); ++stage) {
+      const double cycles = a.taps_of(stage) * step_cycles(a, stage / a.phases() * a.taps());
+      if (std::ssize(ends) >= a.input_stages)
+        now = std::max(now, ends[ends.size() - static_cast<std::size_t>(a.input_stages)] + kLatency);
+      products += cycles;
+      ends.push_back(now += cycles);
+    }
+  }
+  return now - before - products;
 }
 
 TileWork work_of(const Kernel& a) {
@@ -54,6 +80,8 @@ TileWork work_of(const Kernel& a) {
   work.multiply.instructions = groups * 4 * 4 + steps * blocks / a.filter_blocks * 4 * 24;
   work.multiply.wavefronts = groups * (16 + a.positions() / 4.0);
   work.multiply.waits = 1 + 0.1 * steps;
+  // Stages of one tap each are what in_flight_bytes is for.
+  if (a.taps() > a.phases()) work.multiply.waits += stalled_cycles(a) / kWaitCycles;
   Phase store;
   store.instructions = computed / 32 * (5 + (a.nchw ? 20.0 / a.run() + 1.0 / a.piece() : 0)) * residual;
   store.wavefronts = computed * 2 * 2 / 128 * residual;
@@ -195,10 +223,9 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
     std::vector<Ranked<Kernel>> ranked;
     const auto add = [&](Kernel kernel) {
       if (!kernel.valid(sm90_smem_per_block())) return;
-      const double us = timed(kernel, a, target, blocks_of(kernel, device.units)).cost;
       Kernel more = kernel;
       while (++more.input_stages <= kMostInputStages && more.valid(sm90_smem_per_block())) kernel = more;
-      ranked.push_back({us, kernel});
+      ranked.push_back(timed(kernel, a, target, blocks_of(kernel, device.units)));
     };
     // Weights stay where they can; other blocks with the same filters need not share them then.
     const auto add_all = [&](Kernel kernel) {
@@ -214,6 +241,13 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
         }
         if (kernel.weights_stay()) continue;  // added above, or with a cluster of no use
         add(kernel);
+        // Stages of few taps, and from memory: with a chunk's phases all on their way behind the one that is
+        // multiplied, for fewer weights, which come from L2.
+        Kernel ahead = kernel;
+        ahead.input_stages = kernel.phases() + 1;
+        if (kernel.phases() < kMostInputStages || ahead.input_stages > kMostPhaseStages) continue;
+        while (ahead.weight_stages > 5 && !ahead.valid(sm90_smem_per_block())) --ahead.weight_stages;
+        add(ahead);
       }
     };
     Kernel kernel = plain(a);
