@@ -38,9 +38,9 @@ double step_cycles(const Kernel& a, int step) {
   return a.products(step) * (a.filters() / 64) * a.positions() / 2.0;
 }
 
-// Cycles in which a tile's products wait for x. With a stride stages have unequal numbers of taps, and one of
-// few is gone before the next is there: each is asked for when the one that had its place has been read. In
-// the steady state, that of the last of some tiles.
+// Cycles in which a tile's products wait for x. With a stride stages have few taps, and one is gone before
+// the next is there: each is asked for when the one that had its place has been read. In the steady state,
+// that of the last of some tiles.
 double stalled_cycles(const Kernel& a) {
   constexpr double kLatency = 2300;  // of a stage of x from memory when all ask for theirs: an H200
   constexpr int kTiles = 4;
@@ -80,8 +80,8 @@ TileWork work_of(const Kernel& a) {
   work.multiply.instructions = groups * 4 * 4 + steps * blocks / a.filter_blocks * 4 * 24;
   work.multiply.wavefronts = groups * (16 + a.positions() / 4.0);
   work.multiply.waits = 1 + 0.1 * steps;
-  // Stages of one tap each are what in_flight_bytes is for.
-  if (a.taps() > a.phases()) work.multiply.waits += stalled_cycles(a) / kWaitCycles;
+  // Of one phase, in_flight_bytes says it better: of 1x1 layers whose stages are asked for long before.
+  if (a.phases() > 1) work.multiply.waits += stalled_cycles(a) / kWaitCycles;
   Phase store;
   store.instructions = computed / 32 * (5 + (a.nchw ? 20.0 / a.run() + 1.0 / a.piece() : 0)) * residual;
   store.wavefronts = computed * 2 * 2 / 128 * residual;
