@@ -18,7 +18,7 @@ namespace {
 
 using Kernel = DirectBodyHalfSm90;
 
-constexpr int kMostInputStages = 4, kMostPhaseStages = 5, kMostWeightStages = 8;
+constexpr int kMostInputStages = 4, kMostWeightStages = 8;
 
 // Without its choices. An x in NCHW is taken as it lies where that is possible.
 Kernel plain(const ConvProblem& problem) {
@@ -245,7 +245,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
         // multiplied, for fewer weights, which come from L2.
         Kernel ahead = kernel;
         ahead.input_stages = kernel.phases() + 1;
-        if (kernel.phases() < kMostInputStages || ahead.input_stages > kMostPhaseStages) continue;
+        if (ahead.input_stages <= kMostInputStages || kernel.taps() == kernel.phases()) continue;
         while (ahead.weight_stages > 5 && !ahead.valid(sm90_smem_per_block())) --ahead.weight_stages;
         add(ahead);
       }

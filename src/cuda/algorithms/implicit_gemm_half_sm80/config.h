@@ -128,9 +128,9 @@ struct ImplicitGemmHalfSm80 {
   constexpr int first_filter(int tile) const {
     return group(tile) * conv.group_filters() + tile % group_blocks() * filters;
   }
-  constexpr int end_filter(int tile) const {
+  constexpr int end_filter(int tile) const {  // of the group
     return (group(tile) + 1) * conv.group_filters();
-  }  // the group's
+  }
   constexpr int first_position(int tile) const { return tile / filter_blocks() * rows; }
   // A thread has 8 neighbours among 32 filters, two of each of 4 products: it stores them together. Of
   // product `tile` of the 32 column `column` is

@@ -32,8 +32,7 @@ struct ImplicitGemmHalfSm90 {
   }
   constexpr bool asks_alignment() const { return true; }
 
-  // ---- The product: pixels of y by filters of a group; its sums go over taps, and for each over channels
-  // ----
+  // ---- The product: pixels of y by filters of a group; its sums go over taps, for each over channels ----
   constexpr long long pixels() const { return static_cast<long long>(conv.n) * conv.p * conv.q; }
   constexpr int taps() const { return conv.r * conv.s; }
   constexpr int depth() const { return conv.group_channels(); }
@@ -69,9 +68,9 @@ struct ImplicitGemmHalfSm90 {
   constexpr int first_filter(int tile) const {
     return group(tile) * conv.group_filters() + tile % group_blocks() * filters;
   }
-  constexpr int end_filter(int tile) const {
+  constexpr int end_filter(int tile) const {  // of the group
     return (group(tile) + 1) * conv.group_filters();
-  }  // the group's
+  }
   constexpr int first_pixel(int tile, int rank) const {
     return (tile / filter_blocks() * cluster + (split > 1 ? 0 : rank)) * tile_rows();
   }

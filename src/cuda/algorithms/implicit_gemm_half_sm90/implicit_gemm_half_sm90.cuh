@@ -65,6 +65,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
       });
       ptx::wgmma_commit();
     };
+    // Each arm with its commit: with only the last product under a condition, it is a group of its own.
     if (kLast < kAll && step % config.channel_blocks() == config.channel_blocks() - 1)
       add_products(Int<kLast>{});
     else
