@@ -80,8 +80,8 @@ TileWork work_of(const Kernel& a) {
   work.multiply.instructions = groups * 4 * 4 + steps * blocks / a.filter_blocks * 4 * 24;
   work.multiply.wavefronts = groups * (16 + a.positions() / 4.0);
   work.multiply.waits = 1 + 0.1 * steps;
-  // Of one phase, in_flight_bytes says it better: of 1x1 layers whose stages are asked for long before.
-  if (a.phases() > 1) work.multiply.waits += stalled_cycles(a) / kWaitCycles;
+  // Stages of one tap each are what in_flight_bytes is for.
+  if (a.taps() > a.phases()) work.multiply.waits += stalled_cycles(a) / kWaitCycles;
   Phase store;
   store.instructions = computed / 32 * (5 + (a.nchw ? 20.0 / a.run() + 1.0 / a.piece() : 0)) * residual;
   store.wavefronts = computed * 2 * 2 / 128 * residual;
