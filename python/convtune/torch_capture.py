@@ -14,6 +14,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from .torch_norms import NormsAsTheyLie
 from .torch_run import wants_channels_last
+from .torch_tidy import tidied
 
 __all__ = ["captured"]
 
@@ -32,6 +33,7 @@ def captured(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
         turned = _traced(module, inputs, entries) if entries else traced
         if turned is not traced and _outputs_as(traced.graph, turned.graph):
             traced = turned
+    tidied(traced.graph)
     traced.meta.update(module.meta)
     traced.__dict__["_param_name_to_source"] = {}
     for old, new in zip(module.graph.find_nodes(op="placeholder"), traced.graph.find_nodes(op="placeholder")):

@@ -21,7 +21,7 @@ from .torch_squeeze import is_for, processors
 
 __all__ = ["NormsAsTheyLie", "group_coefficients"]
 
-_LEAST_BYTES = 4 << 20  # below that a launch more costs what the reading gains
+_MOST_OF_INDUCTOR = 8192  # elements of a group: of more it reduces one in several kernels
 
 
 @cache
@@ -62,17 +62,23 @@ group_coefficients: Any = torch.ops.convtune.group_coefficients.default
 
 
 def _takes(x: Any) -> bool:
-    if not isinstance(x, Tensor) or x.dim() != 4 or not all(isinstance(size, int) for size in x.shape) or not is_for(x):
+    if not isinstance(x, Tensor) or x.dim() != 4 or not all(isinstance(size, int) for size in x.shape):
         return False
-    of_autocast = torch.is_autocast_enabled(x.device.type)  # whose norms answer in float32
-    return not of_autocast and x.numel() * x.element_size() >= _LEAST_BYTES
+    return is_for(x) and not torch.is_autocast_enabled(x.device.type)  # whose norms answer in float32
 
 
 def _normed(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, *_: bool
 ) -> Tensor:  # fmt: skip
-    scale, shift = group_coefficients(input, weight, bias, num_groups, eps)
-    return (input.float() * scale + shift).to(input.dtype)
+    n, c, h, w = input.shape
+    if c // num_groups * h * w > _MOST_OF_INDUCTOR:
+        scale, shift = group_coefficients(input, weight, bias, num_groups, eps)
+        return (input.float() * scale + shift).to(input.dtype)
+    groups = input.permute(0, 2, 3, 1).reshape(n, h * w, num_groups, c // num_groups).float()
+    variance, mean = torch.var_mean(groups, (1, 3), correction=0, keepdim=True)
+    y = ((groups - mean) * (variance + eps).rsqrt()).reshape(n, h, w, c)
+    y = y if weight is None else y * weight
+    return (y if bias is None else y + bias).to(input.dtype).permute(0, 3, 1, 2)
 
 
 class NormsAsTheyLie(TorchFunctionMode):

@@ -74,7 +74,7 @@ def graph_of(monkeypatch):
     def is_for(x):
         return x.dtype is torch.bfloat16 and x.is_contiguous(memory_format=torch.channels_last)
 
-    monkeypatch.setattr(torch_norms, "_LEAST_BYTES", 2 * 32 * 8 * 8)
+    monkeypatch.setattr(torch_norms, "_MOST_OF_INDUCTOR", 0)
     monkeypatch.setattr(torch_norms, "is_for", is_for)
 
     def of(model, *inputs):
@@ -90,23 +90,39 @@ def graph_of(monkeypatch):
         yield of
 
 
-def rewritten(monkeypatch, shape, dtype):
-    """Of a graph of one norm, where 4 x 32 x 8 x 8 bytes are enough."""
+def traced(monkeypatch, norm, shape, dtype):
+    """The graph of a norm on a CPU, where 4 x 8 x 8 elements of a group are left to inductor."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     monkeypatch.setattr(torch_norms, "is_for", lambda x: x.dtype is torch.bfloat16)
-    monkeypatch.setattr(torch_norms, "_LEAST_BYTES", 2 * 2 * 32 * 8 * 8)
+    monkeypatch.setattr(torch_norms, "_MOST_OF_INDUCTOR", 4 * 8 * 8)
     with torch_norms.NormsAsTheyLie():
-        traced = make_fx(lambda x: functional.group_norm(x, 8), tracing_mode="fake")(images(shape, 0, dtype, "cpu"))
-    return count(traced.graph, group_coefficients)
+        return make_fx(norm, tracing_mode="fake")(images(shape, 0, dtype, "cpu"))
 
 
-def test_small_norms_and_other_types_are_left_alone(monkeypatch):
-    assert rewritten(monkeypatch, (2, 32, 8, 8), torch.bfloat16) == 1
-    assert rewritten(monkeypatch, (2, 32, 7, 7), torch.bfloat16) == 0
-    assert rewritten(monkeypatch, (2, 32, 8, 8), torch.float32) == 0
+def test_small_norms_are_inductors_and_lie_as_they_came(monkeypatch):
+    def norm(x):
+        return functional.group_norm(x, 8, torch.linspace(0.5, 2, 32).to(x.dtype), torch.ones(32, dtype=x.dtype))
+
+    for shape, ours in (((2, 32, 8, 9), 1), ((2, 32, 8, 8), 0)):
+        module = traced(monkeypatch, norm, shape, torch.bfloat16)
+        assert count(module.graph, group_coefficients) == ours
+        assert count(module.graph, aten.native_group_norm.default) == 0
+        (output,) = module.graph.find_nodes(op="output")
+        assert output.args[0].meta["val"].is_contiguous(memory_format=torch.channels_last)
+        x = images(shape, 0, torch.bfloat16, "cpu")
+        expected = norm(x.double())
+        assert float((module(x).double() - expected).abs().max()) < 1e-2 * float(expected.abs().max())
+
+
+def test_other_types_are_left_alone(monkeypatch):
+    def left(dtype):
+        module = traced(monkeypatch, lambda x: functional.group_norm(x, 8), (2, 32, 16, 16), dtype)
+        return count(module.graph, aten.native_group_norm.default)
+
+    assert left(torch.bfloat16) == 0 and left(torch.float32) == 1
     with torch.autocast("cpu"):
-        assert rewritten(monkeypatch, (2, 32, 8, 8), torch.bfloat16) == 0
+        assert left(torch.bfloat16) == 1
 
 
 def count(graph, target):
