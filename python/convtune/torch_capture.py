@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from .torch_norms import NormsAsTheyLie
+from .torch_norms import NormsAsTheyLie, take_offsets
 from .torch_run import wants_channels_last
 from .torch_tidy import tidied
 
@@ -34,6 +34,7 @@ def captured(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
         if turned is not traced and _outputs_as(traced.graph, turned.graph):
             traced = turned
     tidied(traced.graph)
+    take_offsets(traced.graph)
     traced.meta.update(module.meta)
     traced.__dict__["_param_name_to_source"] = {}
     for old, new in zip(module.graph.find_nodes(op="placeholder"), traced.graph.find_nodes(op="placeholder")):

@@ -45,10 +45,10 @@ def _moments_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _coefficients_kernel(  # type: ignore[no-untyped-def]
-    x, moments, weight, bias, scale, shift, pixels, parts, eps, C: tl.constexpr, OF_GROUP: tl.constexpr,
+    x, moments, weight, bias, offset, scale, shift, pixels, parts, eps, C: tl.constexpr, OF_GROUP: tl.constexpr,
     BLOCK_C: tl.constexpr, BLOCK_PARTS: tl.constexpr,
 ):  # fmt: skip
-    """scale[n, c] and shift[n, c] of a group: norm(x) = x * scale + shift."""
+    """scale[n, c] and shift[n, c] of a group: norm(x + offset) = x * scale + shift."""
     image, group = tl.program_id(0), tl.program_id(1)
     within = tl.arange(0, BLOCK_C)
     inside, c = within < OF_GROUP, group * OF_GROUP + within
@@ -62,6 +62,10 @@ def _coefficients_kernel(  # type: ignore[no-untyped-def]
         squared += tl.sum(tl.load(at + C, known, 0.0), 0)
     pivot = tl.load(x + image.to(tl.int64) * pixels * C + c, inside, 0.0).to(tl.float32)
     mean_of_c = pivot + once / pixels
+    added = tl.zeros([BLOCK_C], tl.float32)
+    if offset is not None:
+        added += tl.load(offset + image * C + c, inside, 0.0).to(tl.float32)
+        mean_of_c += added
     mean = tl.sum(tl.where(inside, mean_of_c, 0.0), 0) / OF_GROUP
     apart = tl.where(inside, mean_of_c - mean, 0.0)
     of_channels = tl.where(inside, tl.maximum(squared - once * once / pixels, 0.0), 0.0) + pixels * apart * apart
@@ -69,7 +73,7 @@ def _coefficients_kernel(  # type: ignore[no-untyped-def]
     by = tl.rsqrt(variance + eps) + tl.zeros([BLOCK_C], tl.float32)
     if weight is not None:
         by *= tl.load(weight + c, inside, 0.0).to(tl.float32)
-    added = -mean * by
+    added = (added - mean) * by
     if bias is not None:
         added += tl.load(bias + c, inside, 0.0).to(tl.float32)
     tl.store(scale + image * C + c, by, inside)
@@ -77,10 +81,11 @@ def _coefficients_kernel(  # type: ignore[no-untyped-def]
 
 
 def launch_coefficients(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float, scale: Tensor, shift: Tensor,
-    processors: int,
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, offset: Tensor | None, groups: int, eps: float,
+    scale: Tensor, shift: Tensor, processors: int,
 ) -> None:  # fmt: skip
-    """x (N, C, H, W) channels last and dense; scale, shift float32 (N, C, 1, 1). `processors`: of the device."""
+    """x (N, C, H, W) channels last and dense; scale, shift float32 (N, C, 1, 1), and offset, of any float type, dense,
+    too. `processors`: of the device."""
     n, c, height, width = x.shape
     pixels = height * width
     block_c = power_of_2(c)
@@ -90,5 +95,6 @@ def launch_coefficients(
     _moments_kernel[n, parts](x, moments, pixels, -(-pixels // parts), parts, c, block_c, rows, num_warps=8)
     of_group = c // groups
     _coefficients_kernel[n, groups](
-        x, moments, weight, bias, scale, shift, pixels, parts, eps, c, of_group, power_of_2(of_group), _PARTS_OF_BLOCK
-    )
+        x, moments, weight, bias, offset, scale, shift, pixels, parts, eps, c, of_group, power_of_2(of_group),
+        _PARTS_OF_BLOCK,
+    )  # fmt: skip

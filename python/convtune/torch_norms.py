@@ -1,10 +1,11 @@
 """Group norms of a compiled graph, channels last: statistics by an operator of ours, in Triton, the rest inductor's.
 
-    scale, shift = torch.ops.convtune.group_coefficients(x, weight, bias, groups, eps)
-    y = x * scale + shift                                        # what inductor fuses with its neighbours
+    scale, shift = torch.ops.convtune.group_coefficients(x, weight, bias, offset, groups, eps)
+    y = x * scale + shift              # the norm of x + offset; what inductor fuses with its neighbours
 
 Inductor's own reduction reads a few channels of each pixel for a group: of 32 groups and 128 channels eight bytes, of
-sectors of 32. scale and shift are float32, (N, C, 1, 1). docs/decisions/0051-operators-in-triton.md has the numbers.
+sectors of 32. scale and shift are float32, (N, C, 1, 1), as is offset, a number for each channel of each image (an embedding
+of time), or None: that sum is then no pass of its own. docs/decisions/0051-operators-in-triton.md has the numbers.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import Graph, Node
 from torch.overrides import TorchFunctionMode
 
 from .torch_native import LIBRARY as _library
 from .torch_squeeze import is_for, processors
 
-__all__ = ["NormsAsTheyLie", "group_coefficients"]
+__all__ = ["NormsAsTheyLie", "group_coefficients", "take_offsets"]
 
 _MOST_OF_INDUCTOR = 8192  # elements of a group: of more it reduces one in several kernels
 
@@ -31,28 +33,35 @@ def _launch() -> Any:
     return launch_coefficients
 
 
-def _fake(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> tuple[Tensor, Tensor]:
+def _fake(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, offset: Tensor | None, groups: int, eps: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     shape = x.shape[0], x.shape[1], 1, 1
     return x.new_empty(shape, dtype=torch.float32), x.new_empty(shape, dtype=torch.float32)
 
 
-def _kernel(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> tuple[Tensor, Tensor]:
+def _kernel(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, offset: Tensor | None, groups: int, eps: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     if not x.is_cuda or not is_for(x):
-        variance, mean = torch.var_mean(x.float().reshape(x.shape[0], groups, -1), 2, correction=0)
+        whole = x.float() if offset is None else x.float() + offset.float()
+        variance, mean = torch.var_mean(whole.reshape(x.shape[0], groups, -1), 2, correction=0)
         of_group = x.shape[1] // groups
         scale = (variance + eps).rsqrt().repeat_interleave(of_group, 1)
         scale = scale if weight is None else scale * weight.float()
-        shift = -mean.repeat_interleave(of_group, 1) * scale
+        shift = -mean.repeat_interleave(of_group, 1)
+        shift = (shift if offset is None else shift + offset.float().flatten(1)) * scale
         shift = shift if bias is None else shift + bias.float()
         return scale[:, :, None, None], shift[:, :, None, None]
-    scale, shift = _fake(x, weight, bias, groups, eps)
+    scale, shift = _fake(x, weight, bias, offset, groups, eps)
+    offset = None if offset is None else offset.contiguous()
     with torch.cuda.device(x.device):
-        _launch()(x, weight, bias, groups, eps, scale, shift, processors(x.get_device()))
+        _launch()(x, weight, bias, offset, groups, eps, scale, shift, processors(x.get_device()))
     return scale, shift
 
 
 _library.define(
-    "group_coefficients(Tensor x, Tensor? weight, Tensor? bias, int groups, float eps) -> (Tensor, Tensor)",
+    "group_coefficients(Tensor x, Tensor? weight, Tensor? bias, Tensor? offset, int groups, float eps) -> (Tensor, Tensor)",
     tags=(torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)),
 )
 for _key in ("CPU", "CUDA"):
@@ -72,7 +81,7 @@ def _normed(
 ) -> Tensor:  # fmt: skip
     n, c, h, w = input.shape
     if c // num_groups * h * w > _MOST_OF_INDUCTOR:
-        scale, shift = group_coefficients(input, weight, bias, num_groups, eps)
+        scale, shift = group_coefficients(input, weight, bias, None, num_groups, eps)
         return (input.float() * scale + shift).to(input.dtype)
     groups = input.permute(0, 2, 3, 1).reshape(n, h * w, num_groups, c // num_groups).float()
     variance, mean = torch.var_mean(groups, (1, 3), correction=0, keepdim=True)
@@ -91,3 +100,27 @@ class NormsAsTheyLie(TorchFunctionMode):
         if is_norm and _takes(args[0] if args else kwargs.get("input")):
             return _normed(*args, **{name: value for name, value in kwargs.items() if name != "cudnn_enabled"})
         return function(*args, **kwargs)
+
+
+def _offset(total: Node, norm: Node) -> tuple[Node, Node] | None:
+    """(image, offset) whose sum, which is rounded, only that norm reads: its statistics, and what it scales."""
+    aten: Any = torch.ops.aten
+    if total.target is not aten.add.Tensor or total.kwargs or not all(isinstance(one, Node) for one in total.args):
+        return None
+    if any(user is not norm and user.target is not aten._to_copy.default for user in total.users):
+        return None
+    offset, image = sorted(total.args, key=lambda one: one.meta["val"].numel())  # type: ignore[union-attr]
+    value, whole, added = (one.meta["val"] for one in (image, total, offset))
+    fits = value.shape == whole.shape and value.stride() == whole.stride() and added.shape == (*whole.shape[:2], 1, 1)
+    return (image, offset) if fits and value.dtype is whole.dtype and added.dtype is whole.dtype else None
+
+
+def take_offsets(graph: Graph) -> None:
+    """Sums of an image and a number for each of its channels, right before a norm, become its offset."""
+    for norm in graph.find_nodes(op="call_function", target=group_coefficients):
+        x, weight, bias, offset, *rest = norm.args
+        found = _offset(x, norm)
+        if offset is None and found is not None:
+            x.replace_all_uses_with(found[0])
+            norm.args = found[0], weight, bias, found[1], *rest
+            graph.erase_node(x)

@@ -21,14 +21,16 @@ def images(shape, mean, dtype, device):
     return x.to(dtype).to(device).contiguous(memory_format=torch.channels_last)
 
 
-def check(shape, groups, mean, affine, dtype, device, run):
+def check(shape, groups, mean, affine, offset, dtype, device, run):
     x = images(shape, mean, dtype, device)
+    added = torch.linspace(-2, 3, shape[0] * shape[1], device=device).to(dtype).reshape(*shape[:2], 1, 1)
     weight, bias = (torch.linspace(low, 1.5, shape[1], device=device).to(dtype) for low in (0.5, -1.0))
     own = (weight, bias) if affine else (None, None)
-    scale, shift = run(x, *own, groups, 1e-5)
+    scale, shift = run(x, *own, added if offset else None, groups, 1e-5)
     assert scale.shape == shift.shape == (*shape[:2], 1, 1) and scale.dtype is shift.dtype is torch.float32
     exact = [None if one is None else one.double() for one in own]
-    expected = functional.group_norm(x.double(), groups, *exact, 1e-5)
+    whole = x.double() + added.double() if offset else x.double()
+    expected = functional.group_norm(whole, groups, *exact, 1e-5)
     error = (x.double() * scale + shift - expected).abs().max()
     assert error < 1e-5 * (1 + abs(mean)) * expected.abs().max().clamp_min(1), float(error)
 
@@ -36,13 +38,13 @@ def check(shape, groups, mean, affine, dtype, device, run):
 def of_kernels(shape, groups, mean, dtype, device):
     from convtune.torch_norm_kernels import launch_coefficients
 
-    def run(x, weight, bias, groups, eps):
+    def run(x, weight, bias, offset, groups, eps):
         scale, shift = (torch.full((*shape[:2], 1, 1), torch.nan, device=device) for _ in range(2))
-        launch_coefficients(x, weight, bias, groups, eps, scale, shift, 132)
+        launch_coefficients(x, weight, bias, offset, groups, eps, scale, shift, 132)
         return scale, shift
 
-    for affine in (True, False):
-        check(shape, groups, mean, affine, dtype, device, run)
+    for affine, offset in ((True, False), (False, False), (True, True)):
+        check(shape, groups, mean, affine, offset, dtype, device, run)
 
 
 def test_kernels_in_the_interpreter():
@@ -65,7 +67,8 @@ def test_kernels_on_a_gpu(shape, groups, mean, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("affine", [True, False])
 def test_operator(dtype, affine, device):
-    check((2, 64, 9, 10), 32, 3, affine, dtype, device, group_coefficients)
+    for offset in (True, False):
+        check((2, 64, 9, 10), 32, 3, affine, offset, dtype, device, group_coefficients)
 
 
 @pytest.fixture
@@ -146,3 +149,29 @@ def test_statistics_that_somebody_reads_stay(graph_of):
     with torch.no_grad():
         graph = graph_of(both, images((2, 32, 8, 8), 1, torch.bfloat16, "cpu"))
     assert count(graph, group_coefficients) == 0
+
+
+class Embedded(nn.Module):
+    """A convolution, an embedding's sum, a norm. `more`: what else reads the sum."""
+
+    def __init__(self, more):
+        super().__init__()
+        self.convolution, self.norm, self.more = nn.Conv2d(32, 32, 3, padding=1), nn.GroupNorm(8, 32), more
+
+    def forward(self, x, t):
+        total = self.convolution(x) + t[:, :, None, None]
+        y = functional.silu(self.norm(total))
+        return y + total if self.more else y
+
+
+@pytest.mark.parametrize("more, images_of_t", [(False, 2), (True, 2), (False, 1)])
+def test_sums_before_norms(graph_of, more, images_of_t):
+    model = Embedded(more).to(torch.bfloat16).to(memory_format=torch.channels_last).eval()
+    t = torch.randn(images_of_t, 32).to(torch.bfloat16)
+    graph = graph_of(model, images((2, 32, 8, 8), 1, torch.bfloat16, "cpu"), t)
+    (norm,) = graph.find_nodes(op="call_function", target=group_coefficients)
+    taken = not more and images_of_t == 2
+    assert (norm.args[3] is not None) == taken
+    sums = [node for node in graph.find_nodes(op="call_function", target=aten.add.Tensor) if node.args[0].target]
+    of_embedding = [node for node in sums if node.meta["val"].dtype is torch.bfloat16]
+    assert len(of_embedding) == (0 if taken else 2 if more else 1)
