@@ -122,7 +122,7 @@ def test_pytorchs_own_checks(dtype, device):
     for operator, arguments in (
         (squeeze_excite, (x, w1, b1, w2, None, "silu", "sigmoid")),
         (conv2d_scaled, (x, scale, w1, b1.float(), z, "none", [64, 16, 64, 4])),
-        (group_coefficients, (x, b2, None, 8, 1e-5)),
+        (group_coefficients, (x, b2, None, scale, 8, 1e-5)),
     ):
         torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
 
