@@ -4,8 +4,9 @@
     y = x * scale + shift              # the norm of x + offset; what inductor fuses with its neighbours
 
 Inductor's own reduction reads a few channels of each pixel for a group: of 32 groups and 128 channels eight bytes, of
-sectors of 32. scale and shift are float32, (N, C, 1, 1), as is offset, a number for each channel of each image (an embedding
-of time), or None: that sum is then no pass of its own. docs/decisions/0051-operators-in-triton.md has the numbers.
+sectors of 32. scale and shift are float32, (N, C, 1, 1); offset is a number for each channel of each image (an
+embedding of time), whose sum is then no pass of its own, or None.
+docs/decisions/0051-operators-in-triton.md has the numbers, 0058-what-a-traced-graph-need-not-compute.md the rest.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def _kernel(
 
 
 _library.define(
-    "group_coefficients(Tensor x, Tensor? weight, Tensor? bias, Tensor? offset, int groups, float eps) -> (Tensor, Tensor)",
+    "group_coefficients(Tensor x, Tensor? weight, Tensor? bias, Tensor? offset, int groups, float eps)"
+    " -> (Tensor, Tensor)",
     tags=(torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)),
 )
 for _key in ("CPU", "CUDA"):
@@ -82,10 +84,10 @@ def _normed(
     n, c, h, w = input.shape
     if c // num_groups * h * w > _MOST_OF_INDUCTOR:
         scale, shift = group_coefficients(input, weight, bias, None, num_groups, eps)
-        return (input.float() * scale + shift).to(input.dtype)
+        return (input.float() * scale + shift).to(input.dtype)  # type: ignore[no-any-return, unused-ignore]
     groups = input.permute(0, 2, 3, 1).reshape(n, h * w, num_groups, c // num_groups).float()
     variance, mean = torch.var_mean(groups, (1, 3), correction=0, keepdim=True)
-    y = ((groups - mean) * (variance + eps).rsqrt()).reshape(n, h, w, c)
+    y: Tensor = ((groups - mean) * (variance + eps).rsqrt()).reshape(n, h, w, c)
     y = y if weight is None else y * weight
     return (y if bias is None else y + bias).to(input.dtype).permute(0, 3, 1, 2)
 
@@ -102,14 +104,14 @@ class NormsAsTheyLie(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def _offset(total: Node, norm: Node) -> tuple[Node, Node] | None:
+def _offset(total: Any, norm: Node) -> tuple[Node, Node] | None:
     """(image, offset) whose sum, which is rounded, only that norm reads: its statistics, and what it scales."""
     aten: Any = torch.ops.aten
     if total.target is not aten.add.Tensor or total.kwargs or not all(isinstance(one, Node) for one in total.args):
         return None
     if any(user is not norm and user.target is not aten._to_copy.default for user in total.users):
         return None
-    offset, image = sorted(total.args, key=lambda one: one.meta["val"].numel())  # type: ignore[union-attr]
+    offset, image = sorted(total.args, key=lambda one: one.meta["val"].numel())
     value, whole, added = (one.meta["val"] for one in (image, total, offset))
     fits = value.shape == whole.shape and value.stride() == whole.stride() and added.shape == (*whole.shape[:2], 1, 1)
     return (image, offset) if fits and value.dtype is whole.dtype and added.dtype is whole.dtype else None
@@ -117,6 +119,7 @@ def _offset(total: Node, norm: Node) -> tuple[Node, Node] | None:
 
 def take_offsets(graph: Graph) -> None:
     """Sums of an image and a number for each of its channels, right before a norm, become its offset."""
+    norm: Any
     for norm in graph.find_nodes(op="call_function", target=group_coefficients):
         x, weight, bias, offset, *rest = norm.args
         found = _offset(x, norm)

@@ -1,5 +1,5 @@
-"""What of a traced graph need not be computed: divisions by one, as diffusers' blocks end, which hide the sum in front of
-them from its chain; and copies of an image to NCHW for a convolution that takes it as it lies, channels last."""
+"""What of a traced graph need not be computed: divisions by one, with which diffusers' blocks end; and copies of an image
+to NCHW for a convolution that takes it as it lies, channels last."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def tidied(graph: Graph) -> None:
                  *graph.find_nodes(op="call_function", target=aten.mul.Tensor),
                  *graph.find_nodes(op="call_function", target=aten.clone.default)]:  # fmt: skip
         if not ends.intersection(node.users) and (_has_no_effect(node) or _turns_for_nothing(node)):
-            node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
+            node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
