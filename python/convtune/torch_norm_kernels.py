@@ -13,8 +13,10 @@ from .torch_squeeze_kernels import power_of_2
 __all__ = ["launch_coefficients"]
 
 _BLOCK = 8192  # elements of a tile
+_MOST_CHANNELS = 512  # of a tile, whose rows are whole sectors
+_LEAST_CHANNELS = 32
 _MOST_PARTS = 512
-_PARTS_OF_BLOCK = 32
+_MOST_MOMENTS = 4096  # that are read at once
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -22,9 +24,9 @@ def _moments_kernel(  # type: ignore[no-untyped-def]
     x, moments, pixels, pixels_of_part, parts, C: tl.constexpr, BLOCK_C: tl.constexpr, ROWS: tl.constexpr
 ):  # fmt: skip
     """moments[n, part, 0..1, c]: sums of d and of d * d over a part of an image's pixels, d = x minus the channel's
-    first pixel, so that little is lost where a mean is far from 0."""
+    first pixel, so that little is lost where a mean is far from 0; of BLOCK_C of its channels."""
     image, part = tl.program_id(0), tl.program_id(1)
-    c = tl.arange(0, BLOCK_C)
+    c = tl.program_id(2) * BLOCK_C + tl.arange(0, BLOCK_C)
     x += image.to(tl.int64) * pixels * C
     pivot = tl.load(x + c, c < C, 0.0).to(tl.float32)
     first = part * pixels_of_part
@@ -80,6 +82,12 @@ def _coefficients_kernel(  # type: ignore[no-untyped-def]
     tl.store(shift + image * C + c, added, inside)
 
 
+def _channels_of_tile(c: int) -> int:
+    """As many as divide C, so that no lane is idle: of 320, 64; all of them where few do."""
+    most = min(c & -c, _MOST_CHANNELS)
+    return most if most >= _LEAST_CHANNELS else power_of_2(c)
+
+
 def launch_coefficients(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, offset: Tensor | None, groups: int, eps: float,
     scale: Tensor, shift: Tensor, processors: int,
@@ -88,13 +96,14 @@ def launch_coefficients(
     too. `processors`: of the device."""
     n, c, height, width = x.shape
     pixels = height * width
-    block_c = power_of_2(c)
+    block_c = _channels_of_tile(c)
+    blocks = -(-c // block_c)
     rows = max(1, min(_BLOCK // block_c, power_of_2(pixels)))
-    parts = max(1, min(_MOST_PARTS, 4 * processors // max(n, 1), pixels // rows))
+    parts = max(1, min(_MOST_PARTS, 4 * processors // max(n * blocks, 1), pixels // rows))
     moments = torch.empty((n, parts, 2, c), dtype=torch.float32, device=x.device)
-    _moments_kernel[n, parts](x, moments, pixels, -(-pixels // parts), parts, c, block_c, rows, num_warps=8)
-    of_group = c // groups
+    _moments_kernel[n, parts, blocks](x, moments, pixels, -(-pixels // parts), parts, c, block_c, rows, num_warps=8)
+    of_group = power_of_2(c // groups)
+    at_once = min(power_of_2(parts), max(1, _MOST_MOMENTS // of_group))
     _coefficients_kernel[n, groups](
-        x, moments, weight, bias, offset, scale, shift, pixels, parts, eps, c, of_group, power_of_2(of_group),
-        _PARTS_OF_BLOCK,
-    )  # fmt: skip
+        x, moments, weight, bias, offset, scale, shift, pixels, parts, eps, c, c // groups, of_group, at_once
+    )
