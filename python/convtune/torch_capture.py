@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 from .torch_norms import NormsAsTheyLie, take_offsets
+from .torch_pools import PoolsByRows
 from .torch_run import wants_channels_last
 from .torch_tidy import tidied
 
@@ -66,7 +67,7 @@ def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int]) -> Gr
             own[place] = own[place].contiguous(memory_format=_channels_last)
         return module(*own)
 
-    with mode, enable_python_dispatcher(), torch.no_grad(), NormsAsTheyLie():
+    with mode, enable_python_dispatcher(), torch.no_grad(), NormsAsTheyLie(), PoolsByRows():
         traced: GraphModule = make_fx(torch.func.functionalize(flat), _allow_non_fake_inputs=True)(*fakes)
     traced.graph.eliminate_dead_code()  # a norm's outputs for training are users of its value
     for node in traced.graph.find_nodes(op="call_function", target=aten.as_strided_.default):

@@ -24,7 +24,7 @@ from .torch_native import LIBRARY as _library
 from .torch_native import is_native
 from .torch_run import Planned, as_recorded, fingerprint, launched, refuse_in_capture
 
-__all__ = ["conv2d_packed", "planned"]
+__all__ = ["conv2d_packed", "layout_of", "planned"]
 
 
 @lru_cache(4096)
@@ -34,6 +34,11 @@ def _fields(plan: str) -> tuple[str, Problem, str, str, str]:
     if len(fields) != 5:
         raise InvalidArgument(f"{plan!r} is no plan: fingerprint, problem, layout, algorithm and config, by tabs")
     return fields[0], Problem.parse(fields[1]), fields[2], fields[3], fields[4]
+
+
+def layout_of(plan: str) -> str:
+    """In which its kernel reads and writes."""
+    return _fields(plan)[2]
 
 
 def planned(plan: str, index: int) -> Planned:

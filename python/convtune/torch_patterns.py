@@ -12,7 +12,7 @@ from torch.fx import Graph, Node
 
 from .torch_folding import Fold
 from .torch_fused import conv2d_fused
-from .torch_packed import conv2d_packed
+from .torch_packed import conv2d_packed, layout_of
 from .torch_run import FUSED_TYPES, output_format
 from .words import activation_text
 
@@ -213,12 +213,32 @@ def chains(graph: Graph, weights: Weights) -> list[Chain]:
     return found[::-1]
 
 
+def _dense(graph: Graph, node: Node | None, plan: str) -> Node | None:
+    """A copy of what does not lie densely (a part of an image's channels), which the plan's kernel could not read: made
+    here it is inductor's, which makes it beside other passes, and in a third of the time."""
+    if node is None or node.op == "placeholder":
+        return node
+    wanted = torch.channels_last if layout_of(plan) == "nhwc" else torch.contiguous_format
+    value, how = node.meta["val"], {"memory_format": wanted}
+    if value.is_contiguous(memory_format=torch.channels_last) or value.is_contiguous():
+        return node
+    for user in node.users:
+        if user.target is aten.clone.default and user.kwargs == how and "convtune" in user.meta:
+            return user
+    with graph.inserting_after(node):
+        copy = graph.call_function(aten.clone.default, (node,), how)
+    copy.meta.update(val=value.contiguous(memory_format=wanted), convtune=True)
+    return copy
+
+
 def rewrite(graph: Graph, chain: Chain, constants: tuple[Node | None, ...], choices: str) -> Node:
     """The operator that does the chain's work, to be put into its place. `constants`: of the graph, packed weights, with
     `choices` their plan; or weight and bias; or nothing where they are the convolution's own."""
+    packed = len(constants) == 1
+    x, residual = (_dense(graph, one, choices) if packed else one for one in (chain.x, chain.residual))
     with graph.inserting_after(chain.tail):
-        if len(constants) == 1:
-            made = graph.call_function(conv2d_packed, (chain.x, *constants, chain.residual, choices))
+        if packed:
+            made = graph.call_function(conv2d_packed, (x, *constants, residual, choices))
         else:
             weight, bias = constants or chain.convolution.args[1:3]  # type: ignore[misc]
             how = *chain.how, "auto", chain.activation, choices

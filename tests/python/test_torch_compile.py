@@ -296,6 +296,29 @@ def test_values_that_are_used_twice_stay(graphs):
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
+def test_parts_of_images_are_copied_by_inductor(graphs, channels_last):
+    """Halves of an image's channels, read by a convolution and added to another: one copy of one half, for both."""
+
+    class Halves(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.third = nn.Conv2d(8, 16, 1), nn.Conv2d(8, 4, 3, padding=1), nn.Conv2d(4, 8, 1)
+
+        def forward(self, x):
+            left, right = self.first(x).chunk(2, 1)
+            return torch.cat([left, right, self.third(self.second(right)) + right], 1)
+
+    format = torch.channels_last if channels_last else torch.contiguous_format
+    model, x = Halves().eval().to(memory_format=format), images().contiguous(memory_format=format)
+    with torch.no_grad():
+        assert_near(compiled(model)(x), model(x))
+    (copy,) = graphs[0].find_nodes(op="call_function", target=aten.clone.default)
+    _, second, third = fused(graphs[0])
+    assert copy.meta["val"].is_contiguous(memory_format=format)
+    assert second.args[0] is copy and residual(third) is copy
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
 def test_graphs_of_a_gpu_are_matched_anywhere(channels_last):
     """As PyTorch traces them there; needs none."""
     from torch._dispatch.python import enable_python_dispatcher
