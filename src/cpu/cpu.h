@@ -14,6 +14,7 @@ void set_threads(int threads);                   // from now on; at least 1
 const Algorithm& winograd();                     // winograd/winograd.cpp
 const Algorithm& direct();                       // direct/direct.cpp
 const Algorithm& direct_depthwise();             // depthwise/depthwise.cpp
+const Algorithm& amx();                          // amx/amx.cpp
 const Algorithm& implicit_gemm();                // implicit_gemm/implicit_gemm.cpp
 const Algorithm& reference();                    // reference.cpp
 const Algorithm* onednn();                       // onednn/; null where none was found

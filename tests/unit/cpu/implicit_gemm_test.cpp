@@ -13,12 +13,11 @@
 #include "cpu/implicit_gemm/implicit_gemm_candidates.h"
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/instruction_sets.h"
-#include "cpu/reference.h"
 #include "measure/testbed.h"
 #include "problem/activation.h"
 #include "problem/config.h"
-#include "problem/element.h"
 #include "problem/random_problem.h"
+#include "unit/cpu/host_tensors.h"
 
 namespace convtune {
 namespace {
@@ -34,56 +33,12 @@ std::string check(const ConvProblem& problem, const ImplicitGemmConfig& config) 
   return bed.check(*cpu::implicit_gemm().build(problem, info(), to_config(config))).failure;
 }
 
-// A problem's tensors as bytes, filled with small reals; `shift` elements off any alignment.
-struct Host {
-  explicit Host(const ConvProblem& problem, std::int64_t shift = 0) : problem(problem) {
-    const auto fill = [&](DType type, std::int64_t count, std::uint64_t stream) {
-      std::vector<float> values(static_cast<std::size_t>(count));
-      for (std::size_t i = 0; i < values.size(); ++i)
-        values[i] =
-            static_cast<float>(rounded(type, static_cast<double>(random_bits(stream, i) % 2001) / 1000 - 1));
-      return values;
-    };
-    x = fill(problem.dtype.x, problem.input_elements(), 0);
-    w = fill(problem.dtype.w, problem.weight_elements(), 1);
-    bias = fill(problem.dtype.bias, problem.k, 2);
-    residual = fill(problem.dtype.y, problem.output_elements(), 3);
-    x_shift = shift * size_of(problem.dtype.x), y_shift = shift * size_of(problem.dtype.y);
-  }
-
-  // y by an algorithm's config, as floats.
-  std::vector<float> run(const ImplicitGemmConfig& config, int threads = 2) const {
-    DeviceInfo device = info();
-    device.units = threads;
-    const auto executable = cpu::implicit_gemm().build(problem, device, to_config(config));
-    const auto placed = [](const std::vector<unsigned char>& bytes, std::int64_t shift) {
-      std::vector<unsigned char> memory(static_cast<std::size_t>(shift));
-      memory.insert(memory.end(), bytes.begin(), bytes.end());
-      return memory;
-    };
-    const auto x_bytes = placed(to_bytes(problem.dtype.x, x), x_shift);
-    const auto residual_bytes = placed(to_bytes(problem.dtype.y, residual), y_shift);
-    std::vector<unsigned char> y_bytes(residual_bytes.size());
-    const auto packed = cpu::backend().allocate(executable->packed_bytes());
-    executable->pack(to_bytes(problem.dtype.w, w).data(), to_bytes(problem.dtype.bias, bias).data(),
-                     packed.get(), nullptr);
-    executable->run({.x = x_bytes.data() + x_shift,
-                     .residual = problem.residual ? residual_bytes.data() + y_shift : nullptr,
-                     .y = y_bytes.data() + y_shift},
-                    packed.get(), nullptr);
-    return to_floats(problem.dtype.y, y_bytes.data() + y_shift, problem.output_elements());
-  }
-
-  double expected(std::int64_t index) const {
-    const cpu::HostValues values{
-        .x = x.data(), .w = w.data(), .bias = bias.data(), .residual = residual.data()};
-    return cpu::oracle(problem, values, index).value;
-  }
-
-  ConvProblem problem;
-  std::vector<float> x, w, bias, residual;
-  std::int64_t x_shift = 0, y_shift = 0;
-};
+// y by a config, as floats.
+std::vector<float> run(const Host& host, const ImplicitGemmConfig& config, int threads = 2) {
+  DeviceInfo device = info();
+  device.units = threads;
+  return host.run(*cpu::implicit_gemm().build(host.problem, device, to_config(config)));
+}
 
 // A problem's first candidate, and the first of every other way of reading x and of multiplying.
 std::vector<ImplicitGemmConfig> one_of_each_kind(const ConvProblem& problem) {
@@ -141,18 +96,6 @@ TEST(ImplicitGemm, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
 TEST(ImplicitGemm, NanAndInfSpreadExactlyAsInTheOracle) {
   const float specials[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                             -std::numeric_limits<float>::infinity()};
-  const auto holds_as_in_oracle = [](const Host& host, const ImplicitGemmConfig& config) {
-    const std::vector<float> y = host.run(config);
-    for (std::size_t i = 0; i < y.size(); ++i) {
-      const double expected = host.expected(static_cast<std::int64_t>(i));
-      EXPECT_EQ(std::isnan(expected), std::isnan(y[i])) << to_string(host.problem) << " y[" << i << "]";
-      if (std::isinf(expected)) {
-        EXPECT_EQ(static_cast<float>(expected), y[i]) << to_string(host.problem);
-      } else if (std::isfinite(expected)) {
-        EXPECT_NEAR(expected, y[i], 0.1) << to_string(host.problem);
-      }
-    }
-  };
   for (const char* text :
        {"mb1ic3ih9iw11oc7kh3sh2ph1 act=relu", "mb2ic5ih6iw7oc18kh3ph1 layout=nhwc",
         "mb1ic5ih6iw7oc18kh3ph1 layout=nhwc dtype=bf16 act=sigmoid residual=1",
@@ -165,13 +108,13 @@ TEST(ImplicitGemm, NanAndInfSpreadExactlyAsInTheOracle) {
         for (const double share : {0.0, 0.4, 0.9}) {
           Host host(problem);
           host.x[static_cast<std::size_t>(share * static_cast<double>(host.x.size()))] = special;
-          holds_as_in_oracle(host, config);
+          expect_as_in_oracle(host, run(host, config));
         }
         // Over the padding a weight is never multiplied.
         Host host(problem);
         host.w.front() = special;
         host.w.back() = std::numeric_limits<float>::quiet_NaN();
-        holds_as_in_oracle(host, config);
+        expect_as_in_oracle(host, run(host, config));
       }
   }
 }
@@ -182,10 +125,10 @@ TEST(ImplicitGemm, SameBitsForAnyNumberOfThreadsAndAnyAlignment) {
     const ConvProblem problem = parse_problem(text);
     for (ImplicitGemmConfig config : one_of_each_kind(problem)) {
       config.rows = 3, config.images = 1, config.filters = 16;
-      const std::vector<float> expected = Host(problem).run(config, 1);
+      const std::vector<float> expected = run(Host(problem), config, 1);
       for (const int threads : {2, 3, 16})
         for (const std::int64_t shift : {0, 1}) {
-          const std::vector<float> y = Host(problem, shift).run(config, threads);
+          const std::vector<float> y = run(Host(problem, shift), config, threads);
           EXPECT_EQ(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)), 0)
               << text << " with " << to_string(to_config(config)) << ", " << threads << " threads";
         }

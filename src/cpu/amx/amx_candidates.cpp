@@ -1,0 +1,162 @@
+// See amx_candidates.h.
+#include "cpu/amx/amx_candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "contract/abilities.h"
+#include "cpu/amx/amx_tiles.h"
+#include "cpu/instruction_sets.h"
+#include "problem/activation.h"
+
+namespace convtune::cpu {
+namespace {
+
+// A thread's working memory may not grow past this: a window far larger than any cache has lost its purpose.
+constexpr double kMaxScratchBytes = 256.0 * 1024 * 1024;
+constexpr std::int64_t kDefaultL1Bytes = 32 * 1024, kDefaultL2Bytes = 512 * 1024;
+
+double number(std::int64_t count) {
+  return static_cast<double>(count);
+}
+
+// The bytes of working memory of a config, in doubles: extents from outside may overflow integers.
+double scratch_bytes(const ConvProblem& a, const AmxConfig& config) {
+  const double rows = std::min<double>(config.rows, number(a.p()));
+  const double cols = config.cols == 0 ? number(a.q()) : std::min<double>(config.cols, number(a.q()));
+  const double window_rows = rows * number(a.stride_h) + number(a.r) * number(a.dilation_h);
+  const double window_cols = (cols + 1) * number(a.stride_w) + number(a.s) * number(a.dilation_w);
+  const double channels = number(a.c / a.groups) + kAmxElements;
+  const double window = config.staged != 0 ? 2 * channels * window_rows * window_cols : 0;
+  return window + 64.0 * config.filter_tiles * (rows * (cols + number(a.s) * number(a.dilation_w)) + 64);
+}
+
+// Whether x holds what tiles read: whole words, equally far apart.
+bool may_stay(const ConvProblem& a, const AmxConfig& config) {
+  const bool padded = a.pad_top != 0 || a.pad_bottom != 0 || a.pad_left != 0 || a.pad_right != 0;
+  if (a.layout != Layout::nhwc || padded || a.c / a.groups % 2 != 0) return false;
+  const bool one_row = config.rows == 1, unit_strides = a.stride_h == 1 && a.stride_w == 1;
+  return (one_row || unit_strides) && AmxGeometry(a, config).least_positions() >= kAmxPixels;
+}
+
+struct Ranked {
+  double estimate;
+  AmxConfig config;
+
+  bool operator<(const Ranked& other) const { return estimate < other.estimate; }
+};
+
+// An estimate of a config's time, in core cycles over all threads. Only the order matters: the tuner
+// measures.
+double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& config, const AmxGeometry& g) {
+  const double l1 = number(info.l1_bytes > 0 ? info.l1_bytes : kDefaultL1Bytes);
+  const double m = config.pixel_tiles, n = number(g.filter_tiles) / number(g.blocks);
+  const double positions = number((g.tile_rows - 1) * g.pitch + g.tile_cols);
+  const double tiles = std::max(positions / kAmxPixels, 1.0), calls = std::max(tiles / m, 1.0);
+  const double count = tiles / calls;
+
+  // A product of tiles takes 16 cycles and a tile's load 8, of weights from the second cache twice as many.
+  const double chunks = number(std::ssize(g.runs) * (g.chunks + (g.tail > 0 ? 1 : 0)));
+  const double weights_bytes = number(g.words) * n * kAmxFilters * 4;
+  const double loads = count * 8 + (1 + (count - 1) * (n - 1) / n) * n * (weights_bytes < l1 / 2 ? 8 : 20);
+  const double products = chunks * std::max(16 * count * n, loads);
+  // Sums are stored, loaded and finished; channels first, they are transposed too.
+  const double vectors = count * n * kAmxPixels;
+  const double finished = vectors * (a.layout == Layout::nhwc ? 12.0 : 18.0);
+  const double rows_cut = a.layout == Layout::nhwc ? 30.0 * (1 + count * kAmxPixels / number(g.pitch)) : 20.0;
+  const double call = 60 + products + finished + rows_cut;
+
+  double staged = 0;
+  if (config.staged != 0) {
+    const double rows = number((g.tile_rows + g.rows_axis.halo) * std::ssize(g.rows_axis.phases));
+    const bool copied = a.layout == Layout::nhwc && g.col_step == 1 && g.groups == 1;
+    staged = 40 * rows + rows * number(g.row) * (copied ? 0.1 : a.layout == Layout::nhwc ? 0.5 : 1.0);
+  }
+  const double shared = std::max(1.0, number(info.units * g.filter_tasks) / number(g.tasks + 1));
+  const double cycles =
+      number(g.tasks / g.filter_tasks) * (shared * staged + number(g.blocks) * calls * call);
+  const std::int64_t rounds = (g.tasks - 1) / info.units + 1;
+  return g.tasks > 0 ? cycles * number(rounds * info.units) / number(g.tasks) : cycles;
+}
+
+}  // namespace
+
+double amx_cycles(const ConvProblem& problem, const DeviceInfo& info, const AmxConfig& config) {
+  return estimate(problem, info, config, AmxGeometry(problem, config));
+}
+
+Support amx_takes(const ConvProblem& problem, const DeviceInfo& info) {
+  const Abilities abilities{.types = {DType::f32, DType::f16, DType::bf16},
+                            .mixed_types = true,
+                            .activations = all_activations(),
+                            .residual = true,
+                            .eager_rounding = true};
+  if (Support support = within(abilities, problem); !support) return support;
+  if (problem.dtype.x != DType::bf16 || problem.dtype.w != DType::bf16)
+    return Support::no("it multiplies bf16 tensors x and w");
+  if (widest_vector_bits(info) == 0)
+    return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
+  const double bytes = scratch_bytes(problem, {.filter_tiles = 1, .cols = 1});
+  if (bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("the input window of one output takes {:.0f} MiB, more than {:.0f} MiB",
+                                   bytes / 1048576, kMaxScratchBytes / 1048576));
+  return Support::yes();
+}
+
+Support amx_takes(const ConvProblem& problem, const DeviceInfo& info, const AmxConfig& config) {
+  if (Support support = amx_takes(problem, info); !support) return support;
+  if (config.pixel_tiles * config.filter_tiles > kAmxSums)
+    return Support::no(
+        fmt::format("there is no register tile of {}x{} tiles", config.pixel_tiles, config.filter_tiles));
+  if (const double bytes = scratch_bytes(problem, config); bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("its working memory would be {:.0f} MiB a thread", bytes / 1048576));
+  if (config.staged == 0 && !may_stay(problem, config))
+    return Support::no(
+        "staged=0 reads x where it lies: NHWC without padding, an even number of channels, rows=1 or strides "
+        "of 1, 16 pixels or more");
+  return Support::yes();
+}
+
+std::vector<AmxConfig> amx_candidates(const ConvProblem& problem, const DeviceInfo& info) {
+  const AmxGeometry whole(problem, {.filter_tiles = 1});
+  const std::int64_t p = whole.output_rows, q = whole.output_cols, k = problem.k / problem.groups;
+  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+
+  std::set<int> row_choices, col_choices;
+  for (int rows = 1; rows < p && rows <= 64; rows *= 2) row_choices.insert(rows);
+  if (p <= 256) row_choices.insert(static_cast<int>(p)), row_choices.insert(static_cast<int>((p + 1) / 2));
+  if (q <= 1 << 20) col_choices.insert(0);
+  for (int cols = 64; cols < q && cols <= 1024; cols *= 2) col_choices.insert(cols);
+
+  std::vector<Ranked> all;
+  for (int m = 1; m <= kAmxSums; ++m)
+    for (int n = 1; m * n <= kAmxSums; ++n) {
+      // Wider than the filters: as good as the next narrower one.
+      if (n > 1 && (n - 1) * kAmxFilters >= k) continue;
+      std::vector<Ranked> of_tile;
+      for (const int rows : row_choices)
+        for (const int cols : col_choices)
+          for (const int filters : {0, 1, 2, 4, 8})
+            for (const int staged : {0, 1}) {
+              if (filters * n * kAmxFilters >= k && filters != 0) continue;
+              const AmxConfig config{m, n, rows, cols, filters * n * kAmxFilters, staged};
+              const bool smallest =
+                  rows == 1 && cols == *std::max_element(col_choices.begin(), col_choices.end());
+              if (scratch_bytes(problem, config) > (smallest ? kMaxScratchBytes : 2 * l2)) continue;
+              if (staged == 0 && !may_stay(problem, config)) continue;
+              of_tile.push_back({estimate(problem, info, config, AmxGeometry(problem, config)), config});
+            }
+      std::stable_sort(of_tile.begin(), of_tile.end());
+      constexpr std::size_t kOfATile = 16;
+      of_tile.resize(std::min(of_tile.size(), kOfATile));
+      all.insert(all.end(), of_tile.begin(), of_tile.end());
+    }
+  std::stable_sort(all.begin(), all.end());
+  std::vector<AmxConfig> configs;
+  for (const Ranked& ranked : all) configs.push_back(ranked.config);
+  return configs;
+}
+
+}  // namespace convtune::cpu

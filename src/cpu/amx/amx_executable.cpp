@@ -1,0 +1,259 @@
+// See amx_executable.h.
+#include "cpu/amx/amx_executable.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "cpu/amx/amx_window.h"
+#include "cpu/elements.h"
+#include "cpu/padding_repair.h"
+#include "cpu/parallel.h"
+#include "cpu/scratch.h"
+#include "cpu/tensor_kernels.h"
+#include "problem/element.h"
+
+namespace convtune::cpu {
+namespace {
+
+constexpr std::int64_t kLineFloats = 16;
+
+std::int64_t whole_lines(std::int64_t floats) {
+  return (floats + kLineFloats - 1) / kLineFloats * kLineFloats;
+}
+
+class AmxExecutable final : public Executable {
+ public:
+  AmxExecutable(const ConvProblem& problem, const AmxConfig& config, int threads, int vector_bits,
+                const AmxKernels& kernels)
+      : problem_(problem),
+        config_(config),
+        geometry_(problem, config),
+        kernels_(kernels),
+        tensors_(*tensor_kernels(vector_bits)),
+        threads_(threads) {
+    for (const std::int64_t run : geometry_.runs) runs_.push_back(run * kElement);
+  }
+
+  std::size_t packed_bytes() const override {
+    return static_cast<std::size_t>(flag_offset() + 1) * sizeof(float);
+  }
+
+  // Weights in the order of amx_geometry.h, zeros where there is no filter or channel; then the bias in the
+  // order of the filters, then whether any weight is infinite or NaN.
+  void pack(const void* w, const void* bias, void* packed, Stream) const override {
+    auto* const to = static_cast<float*>(packed);
+    std::fill_n(to, flag_offset() + 1, 0.0F);
+    bool finite = true;
+    for_each_weight([&](std::int64_t at, std::int64_t index) {
+      const float value = load(DType::bf16, w, index);
+      finite = finite && std::isfinite(value);
+      store(DType::bf16, to, at, static_cast<double>(value));
+    });
+    for (std::int64_t k = 0; problem_.bias && k < problem_.k; ++k)
+      to[bias_offset(k)] = load(problem_.dtype.bias, bias, k);
+    to[flag_offset()] = finite ? 0 : 1;
+  }
+
+  void run(const Tensors& tensors, const void* packed, Stream) const override {
+    const AmxGeometry& g = geometry_;
+    const auto* const weights = static_cast<const float*>(packed);
+    // y may be the residual, which is read before it is written.
+    const bool repairs = weights[flag_offset()] != 0 && config_.staged != 0;
+    std::vector<float> residual;
+    if (repairs && problem_.residual)
+      residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
+    parallel_for(threads_, g.tasks, [&](int, std::int64_t begin, std::int64_t end) {
+      if (begin == end) return;
+      thread_local Scratch scratch;
+      const std::int64_t window = whole_lines(g.window / 2);
+      float* const memory = scratch.reserve(window + g.sums);
+      Task task{tensors, weights, reinterpret_cast<Bf16*>(memory), memory + window, {}};
+      kernels_.begin(static_cast<int>(g.tail));
+      std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
+      for (std::int64_t i = begin; i < end; ++i) {
+        task.tile = g.tile(i / g.filter_tasks);
+        if (staged != task.tile.index && config_.staged != 0)
+          stage_amx_window(problem_, g, tensors_, task.tile, tensors.x, task.window);
+        staged = task.tile.index;
+        const std::int64_t first = i % g.filter_tasks * g.task_blocks;
+        const std::int64_t last = std::min(first + g.task_blocks, g.blocks);
+        for (std::int64_t block = first; block < last; ++block) compute(task, g.block(block));
+      }
+      kernels_.end();
+    });
+    if (repairs) repair(tensors, weights, residual);
+  }
+
+ private:
+  static constexpr std::int64_t kElement = sizeof(Bf16);
+
+  struct Task {
+    const Tensors& tensors;
+    const float* weights;
+    Bf16* window;
+    float* sums;
+    AmxTile tile;
+  };
+
+  // Floats: a word is one.
+  std::int64_t group_weights() const { return geometry_.filter_tiles * kAmxFilters * geometry_.words; }
+  std::int64_t bias_offset(std::int64_t k) const {
+    return problem_.groups * group_weights() +
+           k / geometry_.group_filters * geometry_.filter_tiles * kAmxFilters + k % geometry_.group_filters;
+  }
+  std::int64_t flag_offset() const { return bias_offset(problem_.k); }
+
+  // visit(element of the packed weights, of the weights) of all.
+  template <class Visit>
+  void for_each_weight(Visit&& visit) const {
+    const AmxGeometry& g = geometry_;
+    const std::int64_t taps = problem_.r * problem_.s;
+    // Of a run, so many taps of a row: all, or one.
+    const std::int64_t run_taps = g.run / g.channels;
+    for (std::int64_t group = 0; group < g.groups; ++group)
+      for (std::int64_t b = 0; b < g.blocks; ++b) {
+        const AmxBlock block = g.block(b);
+        for (std::int64_t f = 0; f < block.count * kAmxFilters; ++f) {
+          const std::int64_t filter = block.first * kAmxFilters + f;
+          if (filter >= g.group_filters) break;
+          for (std::int64_t run = 0; run < std::ssize(g.runs); ++run)
+            for (std::int64_t e = 0; e < g.run; ++e) {
+              const std::int64_t c = e % g.channels, tap = run * run_taps + e / g.channels;
+              if (c >= g.group_channels) continue;
+              const std::int64_t chunk = e / kAmxElements, in_chunk = e % kAmxElements;
+              const std::int64_t words = (chunk < g.chunks ? kAmxElements : g.tail) / 2;
+              const std::int64_t word =
+                  (run * g.run + chunk * kAmxElements) / 2 * block.count +  // whole chunks before this
+                  f / kAmxFilters * words + in_chunk / 2;
+              const std::int64_t at = group * group_weights() + block.first * kAmxFilters * g.words +
+                                      word * kAmxFilters + f % kAmxFilters;
+              visit(2 * at + in_chunk % 2,
+                    ((group * g.group_filters + filter) * g.group_channels + c) * taps + tap);
+            }
+        }
+      }
+  }
+
+  // All of a tile's outputs of one block of filters.
+  void compute(const Task& task, const AmxBlock& block) const {
+    const AmxGeometry& g = geometry_;
+    const AmxTile& tile = task.tile;
+    const bool nhwc = problem_.layout == Layout::nhwc;
+    const std::int64_t positions = g.positions(tile), tiles = (positions - 1) / kAmxPixels + 1;
+    const std::int64_t most = std::clamp<std::int64_t>(positions / kAmxPixels, 1, config_.pixel_tiles);
+    const std::int64_t calls = (tiles - 1) / most + 1, width = block.count * kAmxFilters;
+    const char* x = reinterpret_cast<const char*>(task.window);
+    if (config_.staged == 0)
+      x = static_cast<const char*>(task.tensors.x) +
+          (((tile.image * g.input_rows + tile.row * problem_.stride_h) * g.input_cols +
+            tile.col * problem_.stride_w) *
+               problem_.c +
+           tile.group * g.group_channels) *
+              kElement;
+    AmxArgs args{.x = nullptr,
+                 .position_bytes = g.position * kElement,
+                 .runs = runs_.data(),
+                 .run_count = std::ssize(runs_),
+                 .chunks = g.chunks,
+                 .tail = g.tail,
+                 .weights = reinterpret_cast<const char*>(task.weights + tile.group * group_weights() +
+                                                          block.first * kAmxFilters * g.words),
+                 .sums = nullptr};
+    for (std::int64_t i = 0; i < calls; ++i) {
+      const std::int64_t from = tiles * i / calls, count = tiles * (i + 1) / calls - from;
+      // The last ones end with the last position, which is where x may end.
+      const std::int64_t begin = from * kAmxPixels, end = std::min((from + count) * kAmxPixels, positions);
+      const std::int64_t first = std::max<std::int64_t>(end - count * kAmxPixels, 0);
+      args.x = x + first * args.position_bytes;
+      args.sums = task.sums + (nhwc ? 0 : first * width);
+      kernels_.multiply[static_cast<std::size_t>(count - 1)][static_cast<std::size_t>(block.count - 1)](args);
+      if (nhwc) store_pixels(task, block, begin, end, args.sums + (begin - first) * width);
+    }
+    if (!nhwc) store_planes(task, block);
+  }
+
+  FinishArgs finish_args(const Task& task, const AmxBlock& block) const {
+    const AmxGeometry& g = geometry_;
+    const std::int64_t first = block.first * kAmxFilters;  // of the group's filters
+    return {.sums = task.sums,
+            .sums_step = block.count * kAmxFilters,
+            .pixels = 0,
+            .channels = std::min(block.count * kAmxFilters, g.group_filters - first),
+            .bias = task.weights + bias_offset(task.tile.group * g.group_filters) + first,
+            .residual = problem_.residual ? task.tensors.residual : nullptr,
+            .y = task.tensors.y,
+            .places = nullptr,
+            .place = task.tile.group * g.group_filters + first,  // the first channel, until a pixel is chosen
+            .plane = g.output_rows * g.output_cols,
+            .problem = &problem_};
+  }
+
+  // Positions [begin, end), whose first sums are at `sums`: the pixels among them, row by row.
+  void store_pixels(const Task& task, const AmxBlock& block, std::int64_t begin, std::int64_t end,
+                    const float* sums) const {
+    const AmxGeometry& g = geometry_;
+    const AmxTile& tile = task.tile;
+    FinishArgs args = finish_args(task, block);
+    std::array<std::int64_t, kAmxSums * kAmxPixels> places;
+    for (std::int64_t row = begin / g.pitch; row * g.pitch < end; ++row) {
+      const std::int64_t from = std::max(begin, row * g.pitch), to = std::min(end, row * g.pitch + tile.cols);
+      if (from >= to) continue;
+      const std::int64_t pixel =
+          (tile.image * g.output_rows + tile.row + row) * g.output_cols + tile.col + from - row * g.pitch;
+      for (std::int64_t j = 0; j < to - from; ++j)
+        places[static_cast<std::size_t>(j)] = (pixel + j) * problem_.k + args.place;
+      args.sums = sums + (from - begin) * args.sums_step;
+      args.pixels = to - from, args.places = places.data();
+      tensors_.finish_pixels[static_cast<std::size_t>(problem_.activation)](args);
+    }
+  }
+
+  // Runs of pixels that lie side by side in a plane of y: rows, or all of them.
+  void store_planes(const Task& task, const AmxBlock& block) const {
+    const AmxGeometry& g = geometry_;
+    const AmxTile& tile = task.tile;
+    FinishArgs args = finish_args(task, block);
+    const std::int64_t channel = args.place;
+    const bool whole = g.pitch == tile.cols && tile.cols == g.output_cols;
+    args.pixels = whole ? tile.rows * tile.cols : tile.cols;
+    for (std::int64_t row = 0; row < tile.rows; row += whole ? tile.rows : 1) {
+      args.sums = task.sums + row * g.pitch * args.sums_step;
+      args.place =
+          (tile.image * problem_.k + channel) * args.plane + (tile.row + row) * g.output_cols + tile.col;
+      tensors_.finish_planes[static_cast<std::size_t>(problem_.activation)](args);
+    }
+  }
+
+  void repair(const Tensors& tensors, const float* packed, const std::vector<float>& residual) const {
+    std::vector<float> w(static_cast<std::size_t>(problem_.weight_elements())),
+        bias(static_cast<std::size_t>(problem_.k));
+    for_each_weight([&](std::int64_t at, std::int64_t index) {
+      w[static_cast<std::size_t>(index)] = load(DType::bf16, packed, at);
+    });
+    for (std::int64_t k = 0; k < problem_.k; ++k) bias[static_cast<std::size_t>(k)] = packed[bias_offset(k)];
+    const std::vector<float> x = to_floats(problem_.dtype.x, tensors.x, problem_.input_elements());
+    repair_padded_outputs(problem_,
+                          {.x = x.data(), .w = w.data(), .bias = bias.data(), .residual = residual.data()},
+                          tensors.y);
+  }
+
+  const ConvProblem problem_;
+  const AmxConfig config_;
+  const AmxGeometry geometry_;
+  const AmxKernels& kernels_;
+  const TensorKernels& tensors_;
+  const int threads_;
+  std::vector<std::int64_t> runs_;  // where each begins in the window, in bytes
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> amx_executable(const ConvProblem& problem, const AmxConfig& config, int threads,
+                                           int vector_bits, const AmxKernels& kernels) {
+  return std::make_unique<AmxExecutable>(problem, config, threads, vector_bits, kernels);
+}
+
+}  // namespace convtune::cpu

@@ -1,0 +1,127 @@
+// See amx_geometry.h.
+#include "cpu/amx/amx_geometry.h"
+
+#include <algorithm>
+
+#include "cpu/amx/amx_tiles.h"
+
+namespace convtune::cpu {
+namespace {
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+std::int64_t round_up(std::int64_t a, std::int64_t b) {
+  return ceil_div(a, b) * b;
+}
+
+// What is read in whole vectors stays in its place up to 32 channels; more are padded to whole vectors.
+std::int64_t padded_channels(std::int64_t channels) {
+  return channels <= kAmxElements ? round_up(channels, 2) : round_up(channels, kAmxElements);
+}
+
+// Whether images are one row of pixels.
+bool is_one_row(const ConvProblem& a) {
+  return a.layout == Layout::nhwc && a.r == 1 && a.s == 1 && a.stride_h == 1 && a.stride_w == 1 &&
+         a.pad_top == 0 && a.pad_bottom == 0 && a.pad_left == 0 && a.pad_right == 0;
+}
+
+}  // namespace
+
+AmxGeometry::AmxGeometry(const ConvProblem& problem, const AmxConfig& config)
+    : groups(problem.groups),
+      group_channels(problem.c / problem.groups),
+      group_filters(problem.k / problem.groups),
+      batch(problem.n),
+      input_rows(problem.h),
+      input_cols(problem.w),
+      output_rows(problem.p()),
+      output_cols(problem.q()) {
+  if (is_one_row(problem)) {
+    input_cols = output_cols = std::max<std::int64_t>(problem.n * problem.h * problem.w, 1);
+    batch = input_rows = output_rows = 1;
+  }
+  tile_rows = std::min<std::int64_t>(config.rows, output_rows);
+  tile_cols = config.cols == 0 ? output_cols : std::min<std::int64_t>(config.cols, output_cols);
+  row_tiles = ceil_div(output_rows, tile_rows);
+  col_tiles = ceil_div(output_cols, tile_cols);
+
+  filter_tiles = ceil_div(group_filters, kAmxFilters);
+  blocks = ceil_div(filter_tiles, config.filter_tiles);
+  task_blocks = config.filters == 0 ? blocks
+                                    : std::clamp<std::int64_t>(
+                                          config.filters / (config.filter_tiles * kAmxFilters), 1, blocks);
+  filter_tasks = ceil_div(blocks, task_blocks);
+  tasks = groups * batch * row_tiles * col_tiles * filter_tasks;
+
+  const bool together = problem.dilation_w == 1 && (config.staged != 0 || groups == 1);
+  if (config.staged != 0) {
+    channels = padded_channels(group_channels);
+    // Rows and columns between those that a filter of one row or column reads are left out.
+    row_step = problem.r == 1 ? problem.stride_h : 1;
+    col_step = problem.s == 1 ? problem.stride_w : 1;
+    const std::int64_t stride_w = problem.stride_w / col_step;
+    rows_axis = axis_phases(problem.r, problem.stride_h / row_step, problem.dilation_h);
+    position = stride_w * channels;
+    window_cols = round_up((tile_cols - 1) * stride_w + (problem.s - 1) * problem.dilation_w + 1, stride_w);
+    pitch = window_cols / stride_w;
+    row = window_cols * channels;
+  } else {
+    channels = group_channels;
+    row_step = col_step = 1;
+    rows_axis = axis_phases(problem.r, 1, problem.dilation_h);
+    position = problem.stride_w * problem.c;
+    window_cols = input_cols;
+    pitch = input_cols;  // of a stride of 1; else a tile is one row
+    row = input_cols * problem.c;
+  }
+  const std::int64_t col = config.staged != 0 ? channels : problem.c;
+  const std::int64_t units = tile_rows + rows_axis.halo;
+  for (std::size_t r = 0; r < rows_axis.tap_unit.size(); ++r)
+    for (std::int64_t s = 0; s < (together ? 1 : problem.s); ++s)
+      runs.push_back((rows_axis.tap_phase[r] * units + rows_axis.tap_unit[r]) * row +
+                     s * problem.dilation_w * col);
+  run = together ? problem.s * channels : channels;
+  chunks = run / kAmxElements;
+  tail = run % kAmxElements;
+  words = static_cast<std::int64_t>(runs.size()) * run / 2;
+
+  const std::int64_t most = (tile_rows - 1) * pitch + tile_cols;
+  const std::int64_t computed = std::max<std::int64_t>(round_up(most, kAmxPixels), kAmxPixels);
+  // Staging writes a vector past its last row.
+  window = config.staged == 0
+               ? 0
+               : std::max(static_cast<std::int64_t>(rows_axis.phases.size()) * units * row,
+                          *std::max_element(runs.begin(), runs.end()) + computed * position + run) +
+                     kAmxElements;
+  sums = (problem.layout == Layout::nhwc ? config.pixel_tiles * kAmxPixels : computed) *
+         std::min<std::int64_t>(config.filter_tiles, filter_tiles) * kAmxFilters;
+}
+
+std::int64_t AmxGeometry::least_positions() const {
+  const std::int64_t rows = output_rows - (row_tiles - 1) * tile_rows,
+                     cols = output_cols - (col_tiles - 1) * tile_cols;
+  return (rows - 1) * pitch + cols;
+}
+
+AmxTile AmxGeometry::tile(std::int64_t index) const {
+  AmxTile tile{};
+  tile.index = index;
+  tile.col = index % col_tiles * tile_cols;
+  index /= col_tiles;
+  tile.row = index % row_tiles * tile_rows;
+  index /= row_tiles;
+  tile.image = index % batch;
+  tile.group = index / batch;
+  tile.rows = std::min(tile_rows, output_rows - tile.row);
+  tile.cols = std::min(tile_cols, output_cols - tile.col);
+  return tile;
+}
+
+// Blocks have nearly equal widths.
+AmxBlock AmxGeometry::block(std::int64_t index) const {
+  const std::int64_t first = filter_tiles * index / blocks;
+  return {first, filter_tiles * (index + 1) / blocks - first};
+}
+
+}  // namespace convtune::cpu
