@@ -296,12 +296,52 @@ HWY_INLINE void finish(const FinishArgs& args, Vector sums, Vector bias, std::in
     v = step(hn::Add(v, load_some(type, from, count, bytes)));
   }
   v = activate<activation>(v, args.problem->alpha, args.problem->beta);
+#if HWY_TARGET == HWY_AVX3
+  if (args.by_instruction) {
+    auto* const y = reinterpret_cast<InstructionBf16*>(static_cast<Bf16*>(args.y) + place);
+    return count >= kLanes ? store(v, y) : store_lanes(v, y, 0, count);
+  }
+#endif
   store_some(type, v, static_cast<char*>(args.y) + place * bytes, count, bytes);
 }
+
+#if HWY_TARGET == HWY_AVX3
+// Two vectors of channels of a pixel at a time.
+template <Activation activation>
+void round_pixels(const FinishArgs args) {
+  const Floats d;
+  auto* const y = static_cast<Bf16*>(args.y);
+  const auto* const residual = static_cast<const Bf16*>(args.residual);
+  const float alpha = args.problem->alpha, beta = args.problem->beta;
+  const float* sums = args.sums;
+  for (std::int64_t j = 0; j < args.pixels; ++j, sums += args.sums_step)
+    for (std::int64_t c = 0; c < args.channels; c += 2 * kLanes) {
+      const std::int64_t place = args.places[j] + c, count = args.channels - c;
+      const auto finished = [&](std::int64_t first) HWY_ATTR {
+        // Sums and bias end with a whole vector, and there may be no second one.
+        if (count <= first) return hn::Zero(d);
+        Vector v = hn::Add(hn::LoadU(d, sums + c + first), hn::LoadU(d, args.bias + c + first));
+        if (residual != nullptr)
+          v = hn::Add(v, load_some(DType::bf16, residual + place + first, count - first, 2));
+        return activate<activation>(v, alpha, beta);
+      };
+      const Vector lower = finished(0), upper = finished(kLanes);
+      __m512i rounded;
+      asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(rounded) : "v"(upper.raw), "v"(lower.raw));
+      if (count >= 2 * kLanes)
+        _mm512_storeu_si512(y + place, rounded);
+      else
+        _mm512_mask_storeu_epi16(y + place, (__mmask32{1} << count) - 1, rounded);
+    }
+}
+#endif
 
 template <Activation activation>
 void finish_pixels(const FinishArgs& shared) {
   const FinishArgs args = shared;
+#if HWY_TARGET == HWY_AVX3
+  if (args.by_instruction) return round_pixels<activation>(args);
+#endif
   const float* sums = args.sums;
   for (std::int64_t j = 0; j < args.pixels; ++j, sums += args.sums_step)
     for (std::int64_t c = 0; c < args.channels; c += kLanes)
@@ -343,6 +383,15 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace convtune::cpu {
+
+bool rounds_by_instruction(const ConvProblem& problem) {
+#if defined(__x86_64__)
+  const bool has_it = __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  const bool has_it = false;
+#endif
+  return has_it && problem.dtype.y == DType::bf16 && problem.rounding != Rounding::eager;
+}
 
 const TensorKernels* tensor_kernels(int vector_bits) {
   return CONVTUNE_KERNELS_OF_WIDTH(TensorKernels, vector_bits, kKernels);

@@ -35,6 +35,9 @@ struct FinishArgs {
   const std::int64_t* places;  // finish_pixels: the element of y of each pixel's channel 0
   std::int64_t place, plane;   // finish_planes: that of pixel 0, and elements from one channel to the next
   const ConvProblem* problem;
+  // y is bf16, rounded once, by the instruction of processors with avx512_bf16: denormal numbers become 0, as
+  // operands of their products do. Of 512 bits.
+  bool by_instruction = false;
 };
 using Finish = void (*)(const FinishArgs&);
 
@@ -45,6 +48,9 @@ struct TensorKernels {
   void (*read)(const ReadArgs&);
   std::array<Finish, kActivations> finish_pixels, finish_planes;  // by activation: NHWC, NCHW
 };
+
+// Whether this processor has an instruction that rounds the problem's outputs (FinishArgs::by_instruction).
+bool rounds_by_instruction(const ConvProblem& problem);
 
 // Null where this build has no code for that width (cpu/instruction_sets.h).
 const TensorKernels* tensor_kernels(int vector_bits);

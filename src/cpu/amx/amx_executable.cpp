@@ -33,6 +33,7 @@ class AmxExecutable final : public Executable {
         geometry_(problem, config),
         kernels_(kernels),
         tensors_(*tensor_kernels(vector_bits)),
+        rounds_by_instruction_(vector_bits == 512 && rounds_by_instruction(problem)),
         threads_(threads) {
     for (const std::int64_t run : geometry_.runs) runs_.push_back(run * kElement);
   }
@@ -188,7 +189,8 @@ class AmxExecutable final : public Executable {
             .places = nullptr,
             .place = task.tile.group * g.group_filters + first,  // the first channel, until a pixel is chosen
             .plane = g.output_rows * g.output_cols,
-            .problem = &problem_};
+            .problem = &problem_,
+            .by_instruction = rounds_by_instruction_};
   }
 
   // Positions [begin, end), whose first sums are at `sums`: the pixels among them, row by row.
@@ -245,6 +247,7 @@ class AmxExecutable final : public Executable {
   const AmxGeometry geometry_;
   const AmxKernels& kernels_;
   const TensorKernels& tensors_;
+  const bool rounds_by_instruction_;
   const int threads_;
   std::vector<std::int64_t> runs_;  // where each begins in the window, in bytes
 };

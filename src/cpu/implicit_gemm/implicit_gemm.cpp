@@ -35,6 +35,7 @@ class ImplicitGemmExecutable final : public Executable {
         kernels_(*implicit_gemm_kernels(config.vector_bits)),
         multiply_(config.bf16 != 0 ? kernels_.bf16_pairs : kernels_.f32),
         tensors_(*tensor_kernels(config.vector_bits)),
+        rounds_by_instruction_(config.bf16 != 0 && rounds_by_instruction(problem)),
         geometry_(problem, config, kernels_.lanes),
         threads_(threads) {
     const ImplicitGemmGeometry& g = geometry_;
@@ -249,7 +250,8 @@ class ImplicitGemmExecutable final : public Executable {
             .places = nullptr,
             .place = task.tile.group * g.group_filters + first,  // the first channel, until a pixel is chosen
             .plane = g.output_rows * g.output_cols,
-            .problem = &problem_};
+            .problem = &problem_,
+            .by_instruction = rounds_by_instruction_};
   }
 
   void store_pixels(const Task& task, const FilterBlock& block, std::int64_t from, std::int64_t count,
@@ -300,6 +302,7 @@ class ImplicitGemmExecutable final : public Executable {
   const ImplicitGemmKernels& kernels_;
   const MultiplyKernels& multiply_;
   const TensorKernels& tensors_;
+  const bool rounds_by_instruction_;
   const ImplicitGemmGeometry geometry_;
   const int threads_;
   std::vector<std::int64_t> taps_;  // each one's offset in the window
