@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "cpu/cpu.h"
@@ -21,6 +22,8 @@
 
 namespace convtune::cpu {
 namespace {
+
+constexpr std::int64_t kWord = sizeof(float);
 
 std::int64_t pad_to_line(std::int64_t floats) {
   return (floats + 15) / 16 * 16;
@@ -40,7 +43,7 @@ class ImplicitGemmExecutable final : public Executable {
         threads_(threads) {
     const ImplicitGemmGeometry& g = geometry_;
     for (std::int64_t r = 0; r < problem.r; ++r)
-      for (std::int64_t s = 0; s < problem.s; ++s)
+      for (std::int64_t s = 0; s < (config.joined != 0 ? 1 : problem.s); ++s)
         taps_.push_back(r * g.dilation_row * g.row_step + s * g.dilation_col * g.col_step);
   }
 
@@ -56,16 +59,16 @@ class ImplicitGemmExecutable final : public Executable {
     std::fill_n(to, flag_offset() + 1, 0.0F);
     const bool pairs = words_ == Words::bf16_pairs;
     bool finite = true;
-    std::vector<float> filter(static_cast<std::size_t>(g.group_channels * g.taps));
+    std::vector<float> filter(static_cast<std::size_t>(g.group_channels * problem_.r * problem_.s));
     for (std::int64_t k = 0; k < problem_.k; ++k) {
       for (std::int64_t i = 0; i < std::ssize(filter); ++i) {
         filter[static_cast<std::size_t>(i)] = load(problem_.dtype.w, w, k * std::ssize(filter) + i);
         finite = finite && std::isfinite(filter[static_cast<std::size_t>(i)]);
       }
-      for_each_weight(k, [&](std::int64_t at, std::int64_t c, std::int64_t tap) {
-        const float value = filter[static_cast<std::size_t>(c * g.taps + tap)];
+      for_each_weight(k, [&](std::int64_t at, std::int64_t half, std::int64_t index) {
+        const float value = filter[static_cast<std::size_t>(index)];
         if (pairs)
-          store(DType::bf16, to + at, c % 2, static_cast<double>(value));
+          store(DType::bf16, to + at, half, static_cast<double>(value));
         else
           to[at] = value;
       });
@@ -114,7 +117,8 @@ class ImplicitGemmExecutable final : public Executable {
     GemmTile tile;
   };
 
-  // visit(place in the packed weights, channel of the group, tap) of all weights of an output channel.
+  // visit(place in the packed weights, half of that word, place in the filter) of all weights of an output
+  // channel.
   template <class Visit>
   void for_each_weight(std::int64_t k, Visit&& visit) const {
     const ImplicitGemmGeometry& g = geometry_;
@@ -125,12 +129,15 @@ class ImplicitGemmExecutable final : public Executable {
     const FilterBlock block = g.block(index);
     const std::int64_t lane = k % g.group_filters - block.first * g.lanes;
     const std::int64_t in_word = words_ == Words::bf16_pairs ? 2 : 1, width = block.vectors * g.lanes;
-    for (std::int64_t c = 0; c < g.group_channels; ++c) {
-      const std::int64_t word = c / in_word, pass = word / g.pass_words;
-      std::int64_t at = k / g.group_filters * group_weights() + g.packed_offset(block, pass) +
-                        word % g.pass_words * width + lane;
-      for (std::int64_t tap = 0; tap < g.taps; ++tap, at += g.words_of(pass) * width) visit(at, c, tap);
-    }
+    const std::int64_t taps = problem_.r * problem_.s, run = taps / g.taps;  // filter columns of a tap
+    for (std::int64_t c = 0; c < g.group_channels; ++c)
+      for (std::int64_t tap = 0; tap < taps; ++tap) {
+        const std::int64_t element = tap % run * g.group_channels + c;
+        const std::int64_t word = element / in_word, pass = word / g.pass_words;
+        visit(k / g.group_filters * group_weights() + g.packed_offset(block, pass) +
+                  (tap / run * g.words_of(pass) + word % g.pass_words) * width + lane,
+              element % in_word, c * taps + tap);
+      }
   }
   std::int64_t group_weights() const {
     return geometry_.taps * geometry_.lanes * geometry_.filter_vectors * geometry_.words;
@@ -180,27 +187,38 @@ class ImplicitGemmExecutable final : public Executable {
     for (std::int64_t pass = 0; pass < g.passes; ++pass)
       for (std::int64_t n = 0; n < tile.images; ++n)
         for (std::int64_t row = 0, rows = 1; row < g.window_rows; row += rows) {
-          float* const words = task.window + pass * g.pass_step + n * g.image_step + row * g.row_step;
+          char* const words =
+              reinterpret_cast<char*>(task.window) + pass * g.pass_step + n * g.image_step + row * g.row_step;
           const std::int64_t input = tile.row * a.stride_h - a.pad_top + row * g.input_row;
           const bool inside = input >= 0 && input < a.h && from < to;
           const std::int64_t begin = inside ? from : g.window_cols, end = inside ? to : g.window_cols;
-          std::fill_n(words, begin * g.col_step, 0.0F);
-          std::fill_n(words + end * g.col_step, (g.window_cols - end) * g.col_step, 0.0F);
+          std::fill_n(words, begin * g.col_step, char{0});
+          std::fill_n(words + end * g.col_step, (g.window_cols - end) * g.col_step, char{0});
           rows = inside && whole ? std::min(g.window_rows - row, a.h - input) : 1;
           if (!inside) continue;
           const std::int64_t c = pass * g.pass_words * in_word;
           const std::int64_t element = ((tile.image + n) * a.c * a.h + input * (nchw ? 1 : a.c)) * a.w +
                                        (left + from * g.input_col) * pixel +
                                        (tile.group * g.group_channels + c) * channel;
-          tensors_.read({.type = a.dtype.x,
-                         .words = words_,
-                         .x = static_cast<const char*>(task.tensors.x) + element * bytes,
-                         .pixel_step = g.input_col * pixel,
-                         .channel_step = channel,
-                         .pixels = rows * (to - from),
-                         .channels = std::min(g.words_of(pass) * in_word, g.group_channels - c),
-                         .to = words + from * g.col_step,
-                         .to_step = g.col_step});
+          const char* const x = static_cast<const char*>(task.tensors.x) + element * bytes;
+          char* const first = words + from * g.col_step;
+          const std::int64_t pixels = rows * (to - from);
+          if (config_.joined != 0 && bytes == 4 / in_word) {
+            std::memcpy(first, x, static_cast<std::size_t>(pixels * g.col_step));
+            continue;
+          }
+          // Joined, pixels are one of many channels: all of them lie side by side.
+          const bool joined = config_.joined != 0;
+          tensors_.read(
+              {.type = a.dtype.x,
+               .words = words_,
+               .x = x,
+               .pixel_step = g.input_col * pixel,
+               .channel_step = channel,
+               .pixels = joined ? 1 : pixels,
+               .channels = joined ? pixels * a.c : std::min(g.words_of(pass) * in_word, g.group_channels - c),
+               .to = reinterpret_cast<float*>(first),
+               .to_step = g.col_step / kWord});
         }
   }
 
@@ -216,11 +234,12 @@ class ImplicitGemmExecutable final : public Executable {
       x = static_cast<const char*>(task.tensors.x) +
           tile.group * g.group_channels * size_of(problem_.dtype.x);
     for (std::int64_t pass = 0; pass < g.passes; ++pass) {
-      MultiplyArgs args{.x = x + pass * g.pass_step * static_cast<std::int64_t>(sizeof(float)),
+      MultiplyArgs args{.x = x + pass * g.pass_step,
                         .pixels = nullptr,
                         .taps = taps_.data(),
                         .tap_count = g.taps,
                         .words = g.words_of(pass),
+                        .half = g.half,
                         .weights = task.weights + tile.group * group_weights() + g.packed_offset(block, pass),
                         .sums = task.sums,
                         .sums_step = g.sums_step,
@@ -282,11 +301,11 @@ class ImplicitGemmExecutable final : public Executable {
   void repair(const Tensors& tensors, const float* packed, const std::vector<float>& residual) const {
     std::vector<float> w(static_cast<std::size_t>(problem_.weight_elements())),
         bias(static_cast<std::size_t>(problem_.k));
-    const ImplicitGemmGeometry& g = geometry_;
+    const std::int64_t in_filter = problem_.weight_elements() / problem_.k;
     for (std::int64_t k = 0; k < problem_.k; ++k) {
-      for_each_weight(k, [&](std::int64_t at, std::int64_t c, std::int64_t tap) {
-        w[static_cast<std::size_t>((k * g.group_channels + c) * g.taps + tap)] =
-            words_ == Words::bf16_pairs ? load(DType::bf16, packed + at, c % 2) : packed[at];
+      for_each_weight(k, [&](std::int64_t at, std::int64_t half, std::int64_t index) {
+        w[static_cast<std::size_t>(k * in_filter + index)] =
+            words_ == Words::bf16_pairs ? load(DType::bf16, packed + at, half) : packed[at];
       });
       bias[static_cast<std::size_t>(k)] = packed[bias_offset(k)];
     }
@@ -351,7 +370,7 @@ class ImplicitGemm final : public Algorithm {
                                                     info.units);
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "implicit_gemm-1"; }
+  std::string source_hash() const override { return "implicit_gemm-2"; }
 };
 
 }  // namespace

@@ -37,7 +37,8 @@ double scratch_bytes(const ConvProblem& problem, const ImplicitGemmConfig& confi
                                                   number(problem.s - 1) * number(problem.dilation_w) + 1;
   const double channels = number(problem.c / problem.groups);
   const double passes = config.channels == 0 ? 1 : std::max(channels / config.channels, 1.0);
-  const double window = config.staged != 0 ? window_rows * window_cols * (channels + 32 * passes) : 0;
+  const double padding = config.joined != 0 ? 1 : 32 * passes;
+  const double window = config.staged != 0 ? window_rows * window_cols * (channels + padding) : 0;
   return 4 * images * (window + rows * cols * (config.vectors * lanes + 4));
 }
 
@@ -52,10 +53,16 @@ bool has_pairs(const ConvProblem& problem) {
 }
 
 // Whether words lie in x as the kernels read them, and no output reads past the image.
-bool may_stay(const ConvProblem& a, bool pairs) {
+bool may_stay(const ConvProblem& a, const ImplicitGemmConfig& config) {
   const bool padded = a.pad_top != 0 || a.pad_bottom != 0 || a.pad_left != 0 || a.pad_right != 0;
-  const bool words = pairs ? a.c / a.groups % 2 == 0 : a.dtype.x == DType::f32;
+  const bool words =
+      config.bf16 != 0 ? config.joined != 0 || a.c / a.groups % 2 == 0 : a.dtype.x == DType::f32;
   return a.layout == Layout::nhwc && !padded && words;
+}
+
+// Whether the columns and channels of a filter's row follow each other in x.
+bool may_join(const ConvProblem& a) {
+  return a.layout == Layout::nhwc && a.groups == 1 && a.dilation_w == 1;
 }
 
 struct Ranked {
@@ -143,7 +150,10 @@ Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info
   if (!has_tile(*kernels, config))
     return Support::no(fmt::format("there is no {}x{} register tile of {} bits", config.pixels,
                                    config.vectors, config.vector_bits));
-  if (config.staged == 0 && !may_stay(problem, config.bf16 != 0))
+  if (config.joined != 0 && (!may_join(problem) || config.channels != 0))
+    return Support::no(
+        "joined=1 is for NHWC without groups or dilation along a row, in one pass: channels=0");
+  if (config.staged == 0 && !may_stay(problem, config))
     return Support::no("staged=0 reads x where it lies: NHWC without padding, of f32 or of pairs of bf16");
   if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
     return Support::no(fmt::format("its working memory would be {:.0f} MiB a thread", bytes / 1048576));
@@ -169,11 +179,16 @@ std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& prob
     const ImplicitGemmKernels* kernels = implicit_gemm_kernels(bits);
     if (!kernels) continue;
     const int lanes = kernels->lanes;
+    // Few channels a pixel are joined, whose words they would not fill; many are their own words.
+    constexpr std::int64_t kFew = 16, kMany = 64;
+    const bool joins = may_join(problem) && problem.s > 1 && c < kMany;
     for (int bf16 = 0; bf16 <= 1; ++bf16)
-      for (int vectors = 1; vectors <= kMaxGemmVectors; ++vectors) {
+      for (int way = 0; way < kMaxGemmVectors * 2; ++way) {
+        const int vectors = 1 + way / 2, joined = way % 2;
+        if (joined != 0 ? !joins : joins && c < kFew) continue;
         // Wider than the output channels: as good as the next narrower one.
         if (vectors > 1 && (vectors - 1) * lanes >= k) continue;
-        ImplicitGemmConfig config{.vector_bits = bits, .bf16 = bf16, .vectors = vectors};
+        ImplicitGemmConfig config{.vector_bits = bits, .bf16 = bf16, .vectors = vectors, .joined = joined};
         if (bf16 != 0 && (!has_pairs(problem) || !multiplies_bf16())) continue;
         for (config.pixels = kMaxGemmPixels; config.pixels > 1 && !has_tile(*kernels, config);)
           --config.pixels;
@@ -193,7 +208,8 @@ std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& prob
                   for (const int staged : {0, 1}) {
                     if (images > 1 && (rows < p || cols != 0)) continue;
                     if (filters * vectors * lanes >= k && filters != 0) continue;
-                    if (staged == 0 && (!may_stay(problem, bf16 != 0))) continue;
+                    if (joined != 0 && channels != 0) continue;
+                    if (staged == 0 && !may_stay(problem, config)) continue;
                     config.images = images, config.rows = rows, config.cols = cols,
                     config.channels = channels;
                     config.filters = filters * vectors * lanes, config.staged = staged;

@@ -16,12 +16,15 @@ ImplicitGemmGeometry::ImplicitGemmGeometry(const ConvProblem& problem, const Imp
       groups(problem.groups),
       group_channels(problem.c / problem.groups),
       group_filters(problem.k / problem.groups),
-      taps(problem.r * problem.s),
+      taps(config.joined != 0 ? problem.r : problem.r * problem.s),
       batch(problem.n),
       output_rows(problem.p()),
       output_cols(problem.q()) {
+  constexpr std::int64_t kWord = sizeof(float);
   const std::int64_t word_channels = config.bf16 != 0 ? 2 : 1;
-  words = ceil_div(group_channels, word_channels);
+  const std::int64_t tap_channels = config.joined != 0 ? problem.s * group_channels : group_channels;
+  words = ceil_div(tap_channels, word_channels);
+  half = config.joined != 0 && tap_channels % word_channels != 0;
   pass_words =
       config.channels == 0 ? words : std::clamp<std::int64_t>(config.channels / word_channels, 1, words);
   passes = ceil_div(words, pass_words);
@@ -43,24 +46,26 @@ ImplicitGemmGeometry::ImplicitGemmGeometry(const ConvProblem& problem, const Imp
 
   if (config.staged != 0) {
     input_row = problem.r == 1 ? problem.stride_h : 1;
-    input_col = problem.s == 1 ? problem.stride_w : 1;
+    input_col = problem.s == 1 && config.joined == 0 ? problem.stride_w : 1;
     window_rows = (tile_rows - 1) * (problem.stride_h / input_row) + (problem.r - 1) * problem.dilation_h + 1;
     window_cols = (tile_cols - 1) * (problem.stride_w / input_col) + (problem.s - 1) * problem.dilation_w + 1;
     // An odd number of cache lines a pixel keeps a tile's pixels from meeting in the same sets of the first
     // cache.
     constexpr std::int64_t kLine = 16;
-    col_step = (ceil_div(pass_words, kLine) | 1) * kLine;
+    col_step = config.joined != 0 ? group_channels * kWord / word_channels
+                                  : (ceil_div(pass_words, kLine) | 1) * kLine * kWord;
     row_step = window_cols * col_step;
     image_step = window_rows * row_step;
     pass_step = tile_images * image_step;
-    window = passes * pass_step;
+    // Staging writes a vector past a joined row.
+    window = ceil_div(passes * pass_step, kLine * kWord) * kLine + (config.joined != 0 ? kLine : 0);
   } else {
     input_row = input_col = 1;
     window_rows = problem.h, window_cols = problem.w;
-    col_step = problem.c / word_channels;
+    col_step = problem.c * kWord / word_channels;
     row_step = window_cols * col_step;
     image_step = window_rows * row_step;
-    pass_step = pass_words;
+    pass_step = pass_words * kWord;
     window = 0;
   }
   stride_row = problem.stride_h / input_row, stride_col = problem.stride_w / input_col;

@@ -8,6 +8,11 @@
 //   packed weights   [group][block of output channels][pass][tap][word][lanes of the block]
 //   window           [pass][image][row][column][word, padded]
 //
+// Joined, what a row of the filter multiplies is one tap: its columns and channels follow each other, as they
+// lie in channels-last tensors, and only the end of a row is a part of a word.
+//
+//   window           [image][row][column][channel]
+//
 // A window of a filter of one row (or column) holds only the rows (columns) that outputs read.
 #pragma once
 
@@ -21,7 +26,7 @@ namespace convtune::cpu {
 // The search space of the implicit GEMM.
 struct ImplicitGemmConfig {
   int vector_bits = 512, bf16 = 0, pixels = 12, vectors = 2, images = 1, rows = 1, cols = 0, channels = 0,
-      filters = 0, staged = 1;
+      filters = 0, staged = 1, joined = 0;
 
   template <class Self, class Field>
   static void visit(Self& self, Field&& field) {
@@ -36,6 +41,7 @@ struct ImplicitGemmConfig {
     field("channels", self.channels, 0, kMost, "input channels a pass over the sums; 0: all in one");
     field("filters", self.filters, 0, kMost, "output channels of a task; 0: all");
     field("staged", self.staged, 0, 1, "the window is copied to the cache; 0: x is read where it lies");
+    field("joined", self.joined, 0, 1, "channels last, a row of the filter is one run of words; 0: a tap is");
   }
 };
 
@@ -63,19 +69,21 @@ struct ImplicitGemmGeometry {
   }
 
   int lanes;
-  std::int64_t groups, group_channels, group_filters, taps;
+  std::int64_t groups, group_channels, group_filters;
+  std::int64_t taps;  // joined, rows of the filter
+  bool half;          // the last word is its lower half
   std::int64_t batch, output_rows, output_cols;
 
-  std::int64_t words, pass_words, passes;         // of a pixel's input channels
+  std::int64_t words, pass_words, passes;         // of a tap's input channels, or of a row's
   std::int64_t filter_vectors, filter_blocks;     // of a group's output channels
   std::int64_t task_filter_blocks, filter_tasks;  // how many blocks a task takes; how many tasks share a tile
 
   std::int64_t tile_images, tile_rows, tile_cols, image_tiles, row_tiles, col_tiles;
   std::int64_t tasks;  // groups * tiles * filter_tasks
 
-  // The window: its extents, and steps in words.
+  // The window: its extents, and steps in bytes.
   std::int64_t window_rows, window_cols, col_step, row_step, image_step, pass_step;
-  std::int64_t window;                  // words that a task stages; 0 where x is read where it lies
+  std::int64_t window;                  // floats that a task stages; 0 where x is read where it lies
   std::int64_t input_row, input_col;    // input rows (columns) from one of the window to the next
   std::int64_t stride_row, stride_col;  // window rows (columns) from one output's to the next's
   std::int64_t dilation_row, dilation_col;

@@ -3,6 +3,7 @@
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
 
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "cpu/vectors.h"
@@ -23,6 +24,13 @@ HWY_INLINE Vector broadcast_word(Floats d, const char* at) {
   return hn::Set(d, word);
 }
 
+// 0 in the upper half: what lies there may be an infinity, which a weight of 0 makes NaN.
+HWY_INLINE Vector broadcast_half(Floats d, const char* at) {
+  std::uint16_t half;
+  std::memcpy(&half, at, sizeof half);
+  return hn::BitCast(d, hn::Set(hn::RebindToUnsigned<Floats>(), half));
+}
+
 // The loops over i and v have constant bounds and unroll whole, so acc stays in registers; a word of all
 // pixels is one load a vector, one broadcast a pixel, and pixels*vectors multiply-adds.
 template <class Products, int pixels, int vectors>
@@ -39,21 +47,27 @@ void multiply(const MultiplyArgs& shared) {
   constexpr std::int64_t kWord = sizeof(float);
   const float* weights = args.weights;
   for (std::int64_t t = 0; t < args.tap_count; ++t) {
-    const char* const tap = static_cast<const char*>(args.x) + args.taps[t] * kWord;
+    const char* const tap = static_cast<const char*>(args.x) + args.taps[t];
     const char* x[pixels];
     CONVTUNE_UNROLL
-    for (int i = 0; i < pixels; ++i) x[i] = tap + args.pixels[i] * kWord;
-    for (std::int64_t c = 0; c < args.words; ++c, weights += vectors * kLanes) {
+    for (int i = 0; i < pixels; ++i) x[i] = tap + args.pixels[i];
+    const auto add = [&](std::int64_t c, auto broadcast) HWY_ATTR {
       SizedVector weight[vectors];
       CONVTUNE_UNROLL
       for (int v = 0; v < vectors; ++v) weight[v] = hn::LoadU(d, weights + v * kLanes);
       CONVTUNE_UNROLL
       for (int i = 0; i < pixels; ++i) {
-        const Vector value = broadcast_word(d, x[i] + c * kWord);
+        const Vector value = broadcast(x[i] + c * kWord);
         CONVTUNE_UNROLL
         for (int v = 0; v < vectors; ++v) acc[i][v] = Products::add(weight[v], value, acc[i][v]);
       }
-    }
+      weights += vectors * kLanes;
+    };
+    const std::int64_t whole = args.words - (args.half ? 1 : 0);
+    for (std::int64_t c = 0; c < whole; ++c)
+      add(c, [](const char* at) HWY_ATTR { return broadcast_word(Floats(), at); });
+    if constexpr (!std::is_same_v<Products, F32Products>)
+      if (args.half) add(whole, [](const char* at) HWY_ATTR { return broadcast_half(Floats(), at); });
   }
   CONVTUNE_UNROLL
   for (int i = 0; i < pixels; ++i) {

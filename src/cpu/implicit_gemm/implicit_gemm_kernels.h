@@ -1,7 +1,7 @@
 // The multiply-adds of the implicit GEMM: compiled once for each instruction set, chosen at run time through
 // this table of plain functions.
 //
-// A word is what one lane multiplies at a time: an f32 channel, or two neighbouring bf16 channels.
+// A word is what one lane multiplies at a time: an f32 element, or two neighbouring bf16 elements.
 #pragma once
 
 #include <array>
@@ -9,15 +9,16 @@
 
 namespace convtune::cpu {
 
-// sums[i][l] = (sums[i][l] if accumulate, else 0) + sum over t, c of x[pixels[i] + taps[t] + c] *
+// sums[i][l] = (sums[i][l] if accumulate, else 0) + sum over t, c of x[pixels[i] + taps[t] + c words] *
 // weights[t][c][l]
 //   i in [0, pixels of the kernel), l in [0, vectors of the kernel * lanes): output channels,
-//   c in [0, words): input channels. Offsets in words.
+//   c in [0, words): of a tap, or of a row of taps. Offsets in bytes.
 struct MultiplyArgs {
   const void* x;
   const std::int64_t* pixels;
   const std::int64_t* taps;
   std::int64_t tap_count, words;
+  bool half;  // of bf16: the last word of every tap is its lower half alone, which is all that is read
   const float* weights;  // [tap_count][words][vectors * lanes]
   float* sums;           // aligned to a vector; row i at sums + i * sums_step
   std::int64_t sums_step;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "base/random_bits.h"
@@ -42,17 +43,17 @@ std::vector<float> run(const Host& host, const ImplicitGemmConfig& config, int t
 
 // A problem's first candidate, and the first of every other way of reading x and of multiplying.
 std::vector<ImplicitGemmConfig> one_of_each_kind(const ConvProblem& problem) {
-  std::set<std::pair<int, int>> kinds;
+  std::set<std::tuple<int, int, int>> kinds;
   std::vector<ImplicitGemmConfig> configs;
   for (const ImplicitGemmConfig& config : cpu::implicit_gemm_candidates(problem, info()))
-    if (kinds.emplace(config.bf16, config.staged).second) configs.push_back(config);
+    if (kinds.emplace(config.bf16, config.staged, config.joined).second) configs.push_back(config);
   return configs;
 }
 
 TEST(ImplicitGemm, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
   constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
   const std::vector<Activation> activations = all_activations();
-  int checked = 0;
+  int checked = 0, joined = 0;
   for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2) {
     const cpu::ImplicitGemmKernels* kernels = cpu::implicit_gemm_kernels(bits);
     ASSERT_NE(kernels, nullptr) << bits;
@@ -82,15 +83,19 @@ TEST(ImplicitGemm, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
           config.channels = draw / 16777216 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 33554432 % 8);
           config.filters = draw / 268435456 % 2 == 0 ? 0 : vectors * bits / 32;
           config.staged = draw / 536870912 % 2 == 0;
+          config.joined = draw / 1073741824 % 2 == 0;
+          if (config.joined != 0) config.channels = 0;
+          if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.joined = 0;
           if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.staged = 1;
           if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.bf16 = 0;
           if (!cpu::implicit_gemm_accepts(problem, info(), config)) continue;  // no such tile
           EXPECT_EQ(check(problem, config), "")
               << to_string(problem) << " with " << to_string(to_config(config));
-          ++checked;
+          ++checked, joined += config.joined;
         }
   }
   EXPECT_GT(checked, 200);
+  EXPECT_GT(joined, 30);
 }
 
 TEST(ImplicitGemm, NanAndInfSpreadExactlyAsInTheOracle) {
@@ -98,6 +103,7 @@ TEST(ImplicitGemm, NanAndInfSpreadExactlyAsInTheOracle) {
                             -std::numeric_limits<float>::infinity()};
   for (const char* text :
        {"mb1ic3ih9iw11oc7kh3sh2ph1 act=relu", "mb2ic5ih6iw7oc18kh3ph1 layout=nhwc",
+        "mb1ic3ih6iw9oc18kh3 layout=nhwc dtype=bf16", "mb1ic3ih7iw9oc18kh3ph1sh2 layout=nhwc dtype=f16",
         "mb1ic5ih6iw7oc18kh3ph1 layout=nhwc dtype=bf16 act=sigmoid residual=1",
         "mb1ic4ih6iw7oc18kh3ph2dh1 dtype=bf16 act=silu", "mb1ic4ih6oc5kh1 layout=nhwc act=hardswish",
         "mb1ic4ih6oc5kh3ph1 layout=nhwc dtype=f16 act=gelu_tanh rounding=eager",
@@ -120,8 +126,10 @@ TEST(ImplicitGemm, NanAndInfSpreadExactlyAsInTheOracle) {
 }
 
 TEST(ImplicitGemm, SameBitsForAnyNumberOfThreadsAndAnyAlignment) {
-  for (const char* text : {"mb3ic4ih20oc40kh3ph1", "mb2ic37ih9oc33kh3ph1 layout=nhwc act=silu",
-                           "mb2ic6ih9oc33kh1 layout=nhwc dtype=bf16", "mb5ic40ih7oc64kh3ph1 dtype=bf16"}) {
+  for (const char* text :
+       {"mb3ic4ih20oc40kh3ph1", "mb2ic37ih9oc33kh3ph1 layout=nhwc act=silu",
+        "mb2ic6ih9oc33kh1 layout=nhwc dtype=bf16", "mb2ic3ih19oc33kh5sh2ph2 layout=nhwc dtype=bf16",
+        "mb5ic40ih7oc64kh3ph1 dtype=bf16"}) {
     const ConvProblem problem = parse_problem(text);
     for (ImplicitGemmConfig config : one_of_each_kind(problem)) {
       config.rows = 3, config.images = 1, config.filters = 16;
@@ -199,6 +207,7 @@ TEST(ImplicitGemm, RefusesConfigsThatMakeNoSense) {
   EXPECT_NE(reason([](auto& c) { c.rows = 0; }), "");
   EXPECT_NE(reason([](auto& c) { c.bf16 = 1; }).find("bf16"), std::string::npos);
   EXPECT_NE(reason([](auto& c) { c.staged = 0; }).find("padding"), std::string::npos);
+  EXPECT_NE(reason([](auto& c) { c.joined = 1, c.channels = 2; }).find("channels=0"), std::string::npos);
   EXPECT_FALSE(cpu::implicit_gemm().accepts(problem, info(), parse_config("pixels=1")));
 }
 
