@@ -10,6 +10,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/tensor_kernels.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
 #include "cpu/elements-inl.h"
@@ -328,7 +329,9 @@ void round_pixels(const FinishArgs args) {
       const Vector lower = finished(0), upper = finished(kLanes);
       __m512i rounded;
       asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(rounded) : "v"(upper.raw), "v"(lower.raw));
-      if (count >= 2 * kLanes)
+      if (count >= 2 * kLanes && args.stream && reinterpret_cast<std::uintptr_t>(y + place) % 64 == 0)
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(y + place), rounded);
+      else if (count >= 2 * kLanes)
         _mm512_storeu_si512(y + place, rounded);
       else
         _mm512_mask_storeu_epi16(y + place, (__mmask32{1} << count) - 1, rounded);
@@ -366,12 +369,17 @@ void finish_planes(const FinishArgs& shared) {
     }
 }
 
+void flush_stream() {
+  hwy::FlushStream();
+}
+
 template <int... activation>
 constexpr TensorKernels table(std::integer_sequence<int, activation...>) {
   return {kLanes,
           read,
           {finish_pixels<static_cast<Activation>(activation)>...},
-          {finish_planes<static_cast<Activation>(activation)>...}};
+          {finish_planes<static_cast<Activation>(activation)>...},
+          flush_stream};
 }
 // Unused where tensor_kernels() has no width for the target.
 [[maybe_unused]] constexpr TensorKernels kKernels = table(std::make_integer_sequence<int, kActivations>());
@@ -391,6 +399,12 @@ bool rounds_by_instruction(const ConvProblem& problem) {
   const bool has_it = false;
 #endif
   return has_it && problem.dtype.y == DType::bf16 && problem.rounding != Rounding::eager;
+}
+
+bool may_stream(const ConvProblem& problem) {
+  constexpr std::int64_t kLine = 32;
+  return problem.layout == Layout::nhwc && problem.k / problem.groups % kLine == 0 &&
+         rounds_by_instruction(problem);
 }
 
 const TensorKernels* tensor_kernels(int vector_bits) {

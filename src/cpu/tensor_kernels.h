@@ -38,6 +38,9 @@ struct FinishArgs {
   // y is bf16, rounded once, by the instruction of processors with avx512_bf16: denormal numbers become 0, as
   // operands of their products do. Of 512 bits.
   bool by_instruction = false;
+  // Lines of the cache that finish_pixels makes whole go past the caches, where by_instruction; fence()
+  // follows.
+  bool stream = false;
 };
 using Finish = void (*)(const FinishArgs&);
 
@@ -47,10 +50,15 @@ struct TensorKernels {
   int lanes;  // floats in a vector
   void (*read)(const ReadArgs&);
   std::array<Finish, kActivations> finish_pixels, finish_planes;  // by activation: NHWC, NCHW
+  // Orders stores past the caches before whatever follows.
+  void (*fence)();
 };
 
 // Whether this processor has an instruction that rounds the problem's outputs (FinishArgs::by_instruction).
 bool rounds_by_instruction(const ConvProblem& problem);
+
+// Whether finish_pixels makes whole lines of the cache of them, so that they may go past the caches.
+bool may_stream(const ConvProblem& problem);
 
 // Null where this build has no code for that width (cpu/instruction_sets.h).
 const TensorKernels* tensor_kernels(int vector_bits);

@@ -9,6 +9,7 @@
 #include "contract/abilities.h"
 #include "cpu/amx/amx_tiles.h"
 #include "cpu/instruction_sets.h"
+#include "cpu/tensor_kernels.h"
 #include "problem/activation.h"
 
 namespace convtune::cpu {
@@ -64,7 +65,10 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
   const double products = chunks * std::max(16 * count * n, loads);
   // Sums are stored, loaded and finished; channels first, they are transposed too.
   const double vectors = count * n * kAmxPixels;
-  const double finished = vectors * (a.layout == Layout::nhwc ? 12.0 : 18.0);
+  // Lines of an output that does not stay in the shared cache are better not read into it.
+  const bool leaves_cache = 2 * number(a.output_elements()) > number(info.l3_bytes) / 4;
+  const double finished = vectors * ((a.layout == Layout::nhwc ? 6.0 : 14.0) +
+                                     (leaves_cache == (config.stream != 0) ? 2.5 : 5.0));
   const double rows_cut = a.layout == Layout::nhwc ? 30.0 * (1 + count * kAmxPixels / number(g.pitch)) : 20.0;
   const double call = 60 + products + finished + rows_cut;
 
@@ -112,6 +116,9 @@ Support amx_takes(const ConvProblem& problem, const DeviceInfo& info, const AmxC
         fmt::format("there is no register tile of {}x{} tiles", config.pixel_tiles, config.filter_tiles));
   if (const double bytes = scratch_bytes(problem, config); bytes > kMaxScratchBytes)
     return Support::no(fmt::format("its working memory would be {:.0f} MiB a thread", bytes / 1048576));
+  if (config.stream != 0 && !may_stream(problem))
+    return Support::no(
+        "stream=1 is for NHWC outputs of bf16, of whole lines, and a processor that rounds them");
   if (config.staged == 0 && !may_stay(problem, config))
     return Support::no(
         "staged=0 reads x where it lies: NHWC without padding, an even number of channels, rows=1 or strides "
@@ -130,6 +137,7 @@ std::vector<AmxConfig> amx_candidates(const ConvProblem& problem, const DeviceIn
   if (q <= 1 << 20) col_choices.insert(0);
   for (int cols = 64; cols < q && cols <= 1024; cols *= 2) col_choices.insert(cols);
 
+  const bool streams = may_stream(problem);
   std::vector<Ranked> all;
   for (int m = 1; m <= kAmxSums; ++m)
     for (int n = 1; m * n <= kAmxSums; ++n) {
@@ -141,12 +149,14 @@ std::vector<AmxConfig> amx_candidates(const ConvProblem& problem, const DeviceIn
           for (const int filters : {0, 1, 2, 4, 8})
             for (const int staged : {0, 1}) {
               if (filters * n * kAmxFilters >= k && filters != 0) continue;
-              const AmxConfig config{m, n, rows, cols, filters * n * kAmxFilters, staged};
+              AmxConfig config{m, n, rows, cols, filters * n * kAmxFilters, staged};
               const bool smallest =
                   rows == 1 && cols == *std::max_element(col_choices.begin(), col_choices.end());
               if (scratch_bytes(problem, config) > (smallest ? kMaxScratchBytes : 2 * l2)) continue;
               if (staged == 0 && !may_stay(problem, config)) continue;
-              of_tile.push_back({estimate(problem, info, config, AmxGeometry(problem, config)), config});
+              const AmxGeometry geometry(problem, config);
+              for (config.stream = 0; config.stream <= (streams && n % 2 == 0 ? 1 : 0); ++config.stream)
+                of_tile.push_back({estimate(problem, info, config, geometry), config});
             }
       std::stable_sort(of_tile.begin(), of_tile.end());
       constexpr std::size_t kOfATile = 16;

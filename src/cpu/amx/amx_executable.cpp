@@ -84,6 +84,7 @@ class AmxExecutable final : public Executable {
         for (std::int64_t block = first; block < last; ++block) compute(task, g.block(block));
       }
       kernels_.end();
+      if (config_.stream != 0) tensors_.fence();
     });
     if (repairs) repair(tensors, weights, residual);
   }
@@ -190,7 +191,8 @@ class AmxExecutable final : public Executable {
             .place = task.tile.group * g.group_filters + first,  // the first channel, until a pixel is chosen
             .plane = g.output_rows * g.output_cols,
             .problem = &problem_,
-            .by_instruction = rounds_by_instruction_};
+            .by_instruction = rounds_by_instruction_,
+            .stream = config_.stream != 0};
   }
 
   // Positions [begin, end), whose first sums are at `sums`: the pixels among them, row by row.

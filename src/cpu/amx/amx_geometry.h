@@ -25,7 +25,7 @@ namespace convtune::cpu {
 
 // The search space.
 struct AmxConfig {
-  int pixel_tiles = 2, filter_tiles = 2, rows = 1, cols = 0, filters = 0, staged = 1;
+  int pixel_tiles = 2, filter_tiles = 2, rows = 1, cols = 0, filters = 0, staged = 1, stream = 0;
 
   template <class Self, class Field>
   static void visit(Self& self, Field&& field) {
@@ -36,6 +36,7 @@ struct AmxConfig {
     field("cols", self.cols, 0, kMost, "output tile: columns; 0: the whole width");
     field("filters", self.filters, 0, kMost, "output channels of a task; 0: all");
     field("staged", self.staged, 0, 1, "the window is copied to the cache; 0: x is read where it lies");
+    field("stream", self.stream, 0, 1, "outputs go past the caches, where they are whole lines: NHWC");
   }
 };
 

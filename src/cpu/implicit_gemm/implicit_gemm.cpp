@@ -104,6 +104,7 @@ class ImplicitGemmExecutable final : public Executable {
         const std::int64_t last = std::min(first + g.task_filter_blocks, g.filter_blocks);
         for (std::int64_t block = first; block < last; ++block) compute(task, g.block(block));
       }
+      if (config_.stream != 0) tensors_.fence();
     });
     if (repairs) repair(tensors, weights, residual);
   }
@@ -270,7 +271,8 @@ class ImplicitGemmExecutable final : public Executable {
             .place = task.tile.group * g.group_filters + first,  // the first channel, until a pixel is chosen
             .plane = g.output_rows * g.output_cols,
             .problem = &problem_,
-            .by_instruction = rounds_by_instruction_};
+            .by_instruction = rounds_by_instruction_,
+            .stream = config_.stream != 0};
   }
 
   void store_pixels(const Task& task, const FilterBlock& block, std::int64_t from, std::int64_t count,

@@ -10,6 +10,7 @@
 #include "contract/abilities.h"
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/instruction_sets.h"
+#include "cpu/tensor_kernels.h"
 #include "problem/activation.h"
 
 namespace convtune::cpu {
@@ -96,7 +97,11 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
   const double word =
       std::max({products / 2, (pixels + vectors) / 2, 4.0}) + 0.02 * (pixels + vectors) + fetched;
   const double sums_kept = 2.0 * products * number(g.passes - 1);
-  const double finished = (problem.layout == Layout::nhwc ? 3.0 : 14.0) * products;
+  // Lines of an output that does not stay in the shared cache are better not read into it.
+  const bool leaves_cache =
+      number(size_of(problem.dtype.y)) * number(problem.output_elements()) > number(info.l3_bytes) / 4;
+  const double past_caches = leaves_cache == (config.stream != 0) ? 0.0 : 2.5;
+  const double finished = ((problem.layout == Layout::nhwc ? 3.0 : 14.0) + past_caches) * products;
   const double call =
       number(g.taps * g.words) * word + number(g.passes) * (40 + 4.0 * number(g.taps)) + sums_kept + finished;
 
@@ -153,6 +158,8 @@ Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info
   if (config.joined != 0 && (!may_join(problem) || config.channels != 0))
     return Support::no(
         "joined=1 is for NHWC without groups or dilation along a row, in one pass: channels=0");
+  if (config.stream != 0 && (config.bf16 == 0 || !may_stream(problem)))
+    return Support::no("stream=1 is for bf16=1 and NHWC outputs of bf16, of whole lines");
   if (config.staged == 0 && !may_stay(problem, config))
     return Support::no("staged=0 reads x where it lies: NHWC without padding, of f32 or of pairs of bf16");
   if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
@@ -213,7 +220,8 @@ std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& prob
                     config.images = images, config.rows = rows, config.cols = cols,
                     config.channels = channels;
                     config.filters = filters * vectors * lanes, config.staged = staged;
-                    add();
+                    const bool streams = bf16 != 0 && vectors % 2 == 0 && may_stream(problem);
+                    for (config.stream = 0; config.stream <= (streams ? 1 : 0); ++config.stream) add();
                   }
         std::stable_sort(of_tile.begin(), of_tile.end());
         const std::size_t quota = bits == widest ? 24 : bits == widest / 2 ? 4 : 1;

@@ -26,7 +26,7 @@ namespace convtune::cpu {
 // The search space of the implicit GEMM.
 struct ImplicitGemmConfig {
   int vector_bits = 512, bf16 = 0, pixels = 12, vectors = 2, images = 1, rows = 1, cols = 0, channels = 0,
-      filters = 0, staged = 1, joined = 0;
+      filters = 0, staged = 1, joined = 0, stream = 0;
 
   template <class Self, class Field>
   static void visit(Self& self, Field&& field) {
@@ -42,6 +42,7 @@ struct ImplicitGemmConfig {
     field("filters", self.filters, 0, kMost, "output channels of a task; 0: all");
     field("staged", self.staged, 0, 1, "the window is copied to the cache; 0: x is read where it lies");
     field("joined", self.joined, 0, 1, "channels last, a row of the filter is one run of words; 0: a tap is");
+    field("stream", self.stream, 0, 1, "outputs go past the caches, where they are whole lines: bf16, NHWC");
   }
 };
 

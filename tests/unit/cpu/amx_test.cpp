@@ -16,6 +16,7 @@
 #include "cpu/amx/amx_multiply.h"
 #include "cpu/cpu.h"
 #include "cpu/instruction_sets.h"
+#include "cpu/tensor_kernels.h"
 #include "measure/testbed.h"
 #include "problem/activation.h"
 #include "problem/config.h"
@@ -123,6 +124,7 @@ AmxConfig drawn(std::uint64_t draw, int m, int n) {
   config.cols = draw / 524288 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 1048576 % 40);
   config.filters = draw / 268435456 % 2 == 0 ? 0 : n * cpu::kAmxFilters;
   config.staged = draw / 536870912 % 2 == 0;
+  config.stream = draw / 1073741824 % 2 == 0;
   return config;
 }
 
@@ -148,6 +150,7 @@ TEST(Amx, EveryRegisterTileOnTheEdgeCases) {
         AmxConfig config = drawn(draw, m, n);
         if (!cpu::amx_takes(problem, info())) continue;
         if (!cpu::amx_takes(problem, info(), config)) config.staged = 1;
+        if (!cpu::amx_takes(problem, info(), config)) config.stream = 0;
         ASSERT_TRUE(cpu::amx_takes(problem, info(), config)) << to_string(problem);
         EXPECT_EQ(check(problem, config), "")
             << to_string(problem) << " with " << to_string(to_config(config));
@@ -158,13 +161,16 @@ TEST(Amx, EveryRegisterTileOnTheEdgeCases) {
 // Few channels and many, strides, dilation, groups, and tails of runs; both layouts.
 TEST(Amx, KindsOfRuns) {
   int checked = 0, where_it_lies = 0;
-  for (const char* text :
-       {"mb2ic3ih17iw53oc19kh3ph1", "mb2ic1ih28oc5kh5ph2", "mb1ic3ih37iw45oc7kh7sh2ph3",
-        "mb1ic3ih64iw61oc6kh11sh4ph2", "mb2ic3ih32oc37kh4sh4", "mb1ic32ih9iw11oc40kh3ph1",
-        "mb1ic48ih9oc33kh3ph1", "mb2ic40ih14oc33kh1sh2", "mb1ic70ih9oc16kh3sh2ph1", "mb3ic64ih7oc80kh1",
-        "g2mb1ic40ih9iw17oc36kh3ph1", "g2mb2ic128ih6oc70kh1", "mb1ic24ih12oc20kh3ph2dh1",
-        "mb1ic8ih12iw20oc20kh3kw1sh1sw2", "mb1ic5ih30iw33oc18kh3", "mb1ic6ih30iw33oc18kh3",
-        "mb1ic16ih20iw40oc16kh2sh2", "mb1ic4ih5oc3kh5"})
+  for (const char* text : {"mb2ic3ih17iw53oc19kh3ph1",   "mb2ic1ih28oc5kh5ph2",
+                           "mb1ic3ih37iw45oc7kh7sh2ph3", "mb1ic3ih64iw61oc6kh11sh4ph2",
+                           "mb2ic3ih32oc37kh4sh4",       "mb1ic32ih9iw11oc40kh3ph1",
+                           "mb1ic48ih9oc33kh3ph1",       "mb2ic40ih14oc33kh1sh2",
+                           "mb1ic70ih9oc16kh3sh2ph1",    "mb3ic64ih7oc80kh1",
+                           "g2mb1ic40ih9iw17oc36kh3ph1", "mb2ic3ih17iw53oc64kh3ph1",
+                           "mb1ic20ih14iw16oc96kh1",     "g2mb2ic128ih6oc70kh1",
+                           "mb1ic24ih12oc20kh3ph2dh1",   "mb1ic8ih12iw20oc20kh3kw1sh1sw2",
+                           "mb1ic5ih30iw33oc18kh3",      "mb1ic6ih30iw33oc18kh3",
+                           "mb1ic16ih20iw40oc16kh2sh2",  "mb1ic4ih5oc3kh5"})
     for (const Layout layout : {Layout::nchw, Layout::nhwc})
       for (const int staged : {0, 1})
         for (int repeat = 0; repeat < 3; ++repeat) {
@@ -173,6 +179,7 @@ TEST(Amx, KindsOfRuns) {
           const std::uint64_t draw = random_bits(19, static_cast<std::uint64_t>(++checked));
           AmxConfig config = drawn(draw, 1 + static_cast<int>(draw % 2), 1 + static_cast<int>(draw / 2 % 2));
           config.staged = staged;
+          if (!cpu::may_stream(problem)) config.stream = 0;
           if (staged == 0 && repeat == 2) config.rows = 1, config.cols = 0;
           if (!cpu::amx_takes(problem, info(), config)) continue;
           where_it_lies += config.staged == 0;

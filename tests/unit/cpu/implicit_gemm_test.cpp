@@ -43,10 +43,11 @@ std::vector<float> run(const Host& host, const ImplicitGemmConfig& config, int t
 
 // A problem's first candidate, and the first of every other way of reading x and of multiplying.
 std::vector<ImplicitGemmConfig> one_of_each_kind(const ConvProblem& problem) {
-  std::set<std::tuple<int, int, int>> kinds;
+  std::set<std::tuple<int, int, int, int>> kinds;
   std::vector<ImplicitGemmConfig> configs;
   for (const ImplicitGemmConfig& config : cpu::implicit_gemm_candidates(problem, info()))
-    if (kinds.emplace(config.bf16, config.staged, config.joined).second) configs.push_back(config);
+    if (kinds.emplace(config.bf16, config.staged, config.joined, config.stream).second)
+      configs.push_back(config);
   return configs;
 }
 
@@ -85,6 +86,8 @@ TEST(ImplicitGemm, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
           config.staged = draw / 536870912 % 2 == 0;
           config.joined = draw / 1073741824 % 2 == 0;
           if (config.joined != 0) config.channels = 0;
+          config.stream = draw / 2147483648 % 2 == 0;
+          if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.stream = 0;
           if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.joined = 0;
           if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.staged = 1;
           if (!cpu::implicit_gemm_accepts(problem, info(), config)) config.bf16 = 0;
@@ -128,7 +131,7 @@ TEST(ImplicitGemm, NanAndInfSpreadExactlyAsInTheOracle) {
 TEST(ImplicitGemm, SameBitsForAnyNumberOfThreadsAndAnyAlignment) {
   for (const char* text :
        {"mb3ic4ih20oc40kh3ph1", "mb2ic37ih9oc33kh3ph1 layout=nhwc act=silu",
-        "mb2ic6ih9oc33kh1 layout=nhwc dtype=bf16", "mb2ic3ih19oc33kh5sh2ph2 layout=nhwc dtype=bf16",
+        "mb2ic6ih9oc33kh1 layout=nhwc dtype=bf16", "mb2ic3ih19oc64kh5sh2ph2 layout=nhwc dtype=bf16",
         "mb5ic40ih7oc64kh3ph1 dtype=bf16"}) {
     const ConvProblem problem = parse_problem(text);
     for (ImplicitGemmConfig config : one_of_each_kind(problem)) {
