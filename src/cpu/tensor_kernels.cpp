@@ -299,11 +299,14 @@ HWY_INLINE void finish(const FinishArgs& args, Vector sums, Vector bias, std::in
   v = activate<activation>(v, args.problem->alpha, args.problem->beta);
 #if HWY_TARGET == HWY_AVX3
   if (args.by_instruction) {
-    auto* const y = reinterpret_cast<InstructionBf16*>(static_cast<Bf16*>(args.y) + place);
-    return count >= kLanes ? store(v, y) : store_lanes(v, y, 0, count);
+    auto* const to = reinterpret_cast<InstructionBf16*>(static_cast<Bf16*>(args.y) + place);
+    return count >= kLanes ? store(v, to) : store_lanes(v, to, 0, count);
   }
 #endif
-  store_some(type, v, static_cast<char*>(args.y) + place * bytes, count, bytes);
+  char* const y = static_cast<char*>(args.y) + place * bytes;
+  if (args.stream && type == DType::f32 && count >= kLanes && reinterpret_cast<std::uintptr_t>(y) % 64 == 0)
+    return hn::Stream(v, Floats(), reinterpret_cast<float*>(y));
+  store_some(type, v, y, count, bytes);
 }
 
 #if HWY_TARGET == HWY_AVX3
@@ -402,9 +405,10 @@ bool rounds_by_instruction(const ConvProblem& problem) {
 }
 
 bool may_stream(const ConvProblem& problem) {
-  constexpr std::int64_t kLine = 32;
-  return problem.layout == Layout::nhwc && problem.k / problem.groups % kLine == 0 &&
-         rounds_by_instruction(problem);
+  constexpr std::int64_t kLineBytes = 64;
+  return problem.layout == Layout::nhwc &&
+         problem.k / problem.groups * size_of(problem.dtype.y) % kLineBytes == 0 &&
+         (problem.dtype.y == DType::f32 || rounds_by_instruction(problem));
 }
 
 const TensorKernels* tensor_kernels(int vector_bits) {

@@ -57,7 +57,8 @@ struct TensorKernels {
 // Whether this processor has an instruction that rounds the problem's outputs (FinishArgs::by_instruction).
 bool rounds_by_instruction(const ConvProblem& problem);
 
-// Whether finish_pixels makes whole lines of the cache of them, so that they may go past the caches.
+// Whether finish_pixels makes whole lines of the cache of them, so that they may go past the caches: of bf16,
+// if it rounds by that instruction.
 bool may_stream(const ConvProblem& problem);
 
 // Null where this build has no code for that width (cpu/instruction_sets.h).

@@ -66,7 +66,8 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
   // Sums are stored, loaded and finished; channels first, they are transposed too.
   const double vectors = count * n * kAmxPixels;
   // Lines of an output that does not stay in the shared cache are better not read into it.
-  const bool leaves_cache = 2 * number(a.output_elements()) > number(info.l3_bytes) / 4;
+  const bool leaves_cache =
+      number(size_of(a.dtype.y)) * number(a.output_elements()) > number(info.l3_bytes) / 4;
   const double finished = vectors * ((a.layout == Layout::nhwc ? 6.0 : 14.0) +
                                      (leaves_cache == (config.stream != 0) ? 2.5 : 5.0));
   const double rows_cut = a.layout == Layout::nhwc ? 30.0 * (1 + count * kAmxPixels / number(g.pitch)) : 20.0;
@@ -118,7 +119,7 @@ Support amx_takes(const ConvProblem& problem, const DeviceInfo& info, const AmxC
     return Support::no(fmt::format("its working memory would be {:.0f} MiB a thread", bytes / 1048576));
   if (config.stream != 0 && !may_stream(problem))
     return Support::no(
-        "stream=1 is for NHWC outputs of bf16, of whole lines, and a processor that rounds them");
+        "stream=1 is for NHWC outputs of whole lines, of f32 or bf16, and of bf16 rounded once");
   if (config.staged == 0 && !may_stay(problem, config))
     return Support::no(
         "staged=0 reads x where it lies: NHWC without padding, an even number of channels, rows=1 or strides "

@@ -61,6 +61,10 @@ bool may_stay(const ConvProblem& a, const ImplicitGemmConfig& config) {
   return a.layout == Layout::nhwc && !padded && words;
 }
 
+bool streams(const ConvProblem& problem, const ImplicitGemmConfig& config) {
+  return may_stream(problem) && (problem.dtype.y == DType::f32 || config.bf16 != 0);
+}
+
 // Whether the columns and channels of a filter's row follow each other in x.
 bool may_join(const ConvProblem& a) {
   return a.layout == Layout::nhwc && a.groups == 1 && a.dilation_w == 1;
@@ -158,8 +162,8 @@ Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info
   if (config.joined != 0 && (!may_join(problem) || config.channels != 0))
     return Support::no(
         "joined=1 is for NHWC without groups or dilation along a row, in one pass: channels=0");
-  if (config.stream != 0 && (config.bf16 == 0 || !may_stream(problem)))
-    return Support::no("stream=1 is for bf16=1 and NHWC outputs of bf16, of whole lines");
+  if (config.stream != 0 && !streams(problem, config))
+    return Support::no("stream=1 is for NHWC outputs of whole lines, of f32 or of pairs of bf16");
   if (config.staged == 0 && !may_stay(problem, config))
     return Support::no("staged=0 reads x where it lies: NHWC without padding, of f32 or of pairs of bf16");
   if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
@@ -220,8 +224,9 @@ std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& prob
                     config.images = images, config.rows = rows, config.cols = cols,
                     config.channels = channels;
                     config.filters = filters * vectors * lanes, config.staged = staged;
-                    const bool streams = bf16 != 0 && vectors % 2 == 0 && may_stream(problem);
-                    for (config.stream = 0; config.stream <= (streams ? 1 : 0); ++config.stream) add();
+                    const bool lines = problem.dtype.y == DType::f32 || vectors % 2 == 0;
+                    const int most = lines && streams(problem, config) ? 1 : 0;
+                    for (config.stream = 0; config.stream <= most; ++config.stream) add();
                   }
         std::stable_sort(of_tile.begin(), of_tile.end());
         const std::size_t quota = bits == widest ? 24 : bits == widest / 2 ? 4 : 1;

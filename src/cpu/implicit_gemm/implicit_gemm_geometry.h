@@ -42,7 +42,7 @@ struct ImplicitGemmConfig {
     field("filters", self.filters, 0, kMost, "output channels of a task; 0: all");
     field("staged", self.staged, 0, 1, "the window is copied to the cache; 0: x is read where it lies");
     field("joined", self.joined, 0, 1, "channels last, a row of the filter is one run of words; 0: a tap is");
-    field("stream", self.stream, 0, 1, "outputs go past the caches, where they are whole lines: bf16, NHWC");
+    field("stream", self.stream, 0, 1, "outputs go past the caches, where they are whole lines: NHWC");
   }
 };
 
