@@ -203,9 +203,10 @@ TEST(Amx, NanAndInfSpreadExactlyAsInTheOracle) {
       for (const float special : specials) {
         const AmxConfig config{.rows = 2, .staged = staged};
         if (!cpu::amx_takes(problem, info(), config)) continue;
-        for (const double share : {0.0, 0.2, 0.4, 0.6, 0.9}) {
+        for (std::size_t at = 0; at < Host(problem).x.size();
+             at += problem.input_elements() < 200 ? 7 : 131) {
           Host host(problem);
-          host.x[static_cast<std::size_t>(share * static_cast<double>(host.x.size()))] = special;
+          host.x[at] = special;
           expect_as_in_oracle(host, host.run(*build(problem, config)));
         }
         // Over the padding a weight is never multiplied.

@@ -114,9 +114,10 @@ TEST(ImplicitGemm, NanAndInfSpreadExactlyAsInTheOracle) {
     const ConvProblem problem = parse_problem(text);
     for (const ImplicitGemmConfig& config : one_of_each_kind(problem))
       for (const float special : specials) {
-        for (const double share : {0.0, 0.4, 0.9}) {
+        for (std::size_t at = 0; at < Host(problem).x.size();
+             at += problem.input_elements() < 200 ? 7 : 131) {
           Host host(problem);
-          host.x[static_cast<std::size_t>(share * static_cast<double>(host.x.size()))] = special;
+          host.x[at] = special;
           expect_as_in_oracle(host, run(host, config));
         }
         // Over the padding a weight is never multiplied.
