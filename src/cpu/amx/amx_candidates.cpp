@@ -25,8 +25,11 @@ double number(std::int64_t count) {
 
 // The bytes of working memory of a config, in doubles: extents from outside may overflow integers.
 double scratch_bytes(const ConvProblem& a, const AmxConfig& config) {
-  const double rows = std::min<double>(config.rows, number(a.p()));
-  const double cols = config.cols == 0 ? number(a.q()) : std::min<double>(config.cols, number(a.q()));
+  const bool one_row = is_one_row(a);
+  const double p = one_row ? 1 : number(a.p());
+  const double q = one_row ? number(a.n) * number(a.h) * number(a.w) : number(a.q());
+  const double rows = std::min<double>(config.rows, p);
+  const double cols = config.cols == 0 ? q : std::min<double>(config.cols, q);
   const double window_rows = rows * number(a.stride_h) + number(a.r) * number(a.dilation_h);
   const double window_cols = (cols + 1) * number(a.stride_w) + number(a.s) * number(a.dilation_w);
   const double channels = number(a.c / a.groups) + kAmxElements;

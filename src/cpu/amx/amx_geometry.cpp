@@ -20,13 +20,12 @@ std::int64_t padded_channels(std::int64_t channels) {
   return channels <= kAmxElements ? round_up(channels, 2) : round_up(channels, kAmxElements);
 }
 
-// Whether images are one row of pixels.
+}  // namespace
+
 bool is_one_row(const ConvProblem& a) {
   return a.layout == Layout::nhwc && a.r == 1 && a.s == 1 && a.stride_h == 1 && a.stride_w == 1 &&
          a.pad_top == 0 && a.pad_bottom == 0 && a.pad_left == 0 && a.pad_right == 0;
 }
-
-}  // namespace
 
 AmxGeometry::AmxGeometry(const ConvProblem& problem, const AmxConfig& config)
     : groups(problem.groups),

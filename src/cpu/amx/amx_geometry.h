@@ -40,6 +40,9 @@ struct AmxConfig {
   }
 };
 
+// Whether all images are one row of pixels: channels last, a filter of 1x1 with a stride of 1, no padding.
+bool is_one_row(const ConvProblem& problem);
+
 // One tile of the output: its first pixel, and what the output leaves of it.
 struct AmxTile {
   std::int64_t index, group, image, row, col, rows, cols;

@@ -297,6 +297,9 @@ TEST(Amx, RefusesWithAReason) {
             std::string::npos);
   EXPECT_NE(cpu::amx_takes(bf16("mb1ic100000ih40oc1kh40ph20"), info()).reason().find("MiB"),
             std::string::npos);
+  EXPECT_NE(
+      cpu::amx_takes(bf16("mb4096ic256ih56oc8kh1 layout=nhwc"), info(), {.cols = 0}).reason().find("MiB"),
+      std::string::npos);
   if (!cpu::amx_missing().empty()) {
     EXPECT_EQ(cpu::amx().supports(problem, info()).reason(), cpu::amx_missing());
     EXPECT_THROW(cpu::amx().build(problem, info(), to_config(AmxConfig{})), Error);
