@@ -32,6 +32,7 @@ class AmxExecutable final : public Executable {
         config_(config),
         geometry_(problem, config),
         kernels_(kernels),
+        multiply_(geometry_.tail > 0 ? kernels.multiply_tails : kernels.multiply),
         tensors_(*tensor_kernels(vector_bits)),
         rounds_by_instruction_(vector_bits == 512 && rounds_by_instruction(problem)),
         threads_(threads) {
@@ -171,7 +172,7 @@ class AmxExecutable final : public Executable {
       const std::int64_t first = std::max<std::int64_t>(end - count * kAmxPixels, 0);
       args.x = x + first * args.position_bytes;
       args.sums = task.sums + (nhwc ? 0 : first * width);
-      kernels_.multiply[static_cast<std::size_t>(count - 1)][static_cast<std::size_t>(block.count - 1)](args);
+      multiply_[static_cast<std::size_t>(count - 1)][static_cast<std::size_t>(block.count - 1)](args);
       if (nhwc) store_pixels(task, block, begin, end, args.sums + (begin - first) * width);
     }
     if (!nhwc) store_planes(task, block);
@@ -248,6 +249,7 @@ class AmxExecutable final : public Executable {
   const AmxConfig config_;
   const AmxGeometry geometry_;
   const AmxKernels& kernels_;
+  const std::array<std::array<AmxKernel, kAmxSums>, kAmxSums>& multiply_;
   const TensorKernels& tensors_;
   const bool rounds_by_instruction_;
   const int threads_;

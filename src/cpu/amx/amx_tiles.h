@@ -29,8 +29,8 @@ struct AmxKernels {
   // Before the first and after the last call of a thread; `tail` elements, an even number below 32.
   void (*begin)(int tail);
   void (*end)();
-  // multiply[m - 1][n - 1], null where there would be too many sums.
-  std::array<std::array<AmxKernel, kAmxSums>, kAmxSums> multiply;
+  // [m - 1][n - 1], null where there would be too many sums: of runs without and with tails.
+  std::array<std::array<AmxKernel, kAmxSums>, kAmxSums> multiply, multiply_tails;
 };
 
 }  // namespace convtune::cpu
