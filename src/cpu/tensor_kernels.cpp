@@ -310,6 +310,12 @@ HWY_INLINE void finish(const FinishArgs& args, Vector sums, Vector bias, std::in
 }
 
 #if HWY_TARGET == HWY_AVX3
+HWY_INLINE __m512i round_both(Vector lower, Vector upper) {
+  __m512i rounded;
+  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(rounded) : "v"(upper.raw), "v"(lower.raw));
+  return rounded;
+}
+
 // Two vectors of channels of a pixel at a time.
 template <Activation activation>
 void round_pixels(const FinishArgs args) {
@@ -329,9 +335,7 @@ void round_pixels(const FinishArgs args) {
           v = hn::Add(v, load_some(DType::bf16, residual + place + first, count - first, 2));
         return activate<activation>(v, alpha, beta);
       };
-      const Vector lower = finished(0), upper = finished(kLanes);
-      __m512i rounded;
-      asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(rounded) : "v"(upper.raw), "v"(lower.raw));
+      const __m512i rounded = round_both(finished(0), finished(kLanes));
       if (count >= 2 * kLanes && args.stream && reinterpret_cast<std::uintptr_t>(y + place) % 64 == 0)
         _mm512_stream_si512(reinterpret_cast<__m512i*>(y + place), rounded);
       else if (count >= 2 * kLanes)
@@ -339,6 +343,38 @@ void round_pixels(const FinishArgs args) {
       else
         _mm512_mask_storeu_epi16(y + place, (__mmask32{1} << count) - 1, rounded);
     }
+}
+
+// Words of two pixels are transposed, without a residual.
+template <Activation activation>
+void round_planes(const FinishArgs args) {
+  constexpr std::int64_t kPixels = 2 * kLanes;
+  const Floats d;
+  HWY_ALIGN std::uint16_t pairs[kPixels];
+  for (std::uint16_t i = 0; i < kLanes; ++i)
+    pairs[2 * i] = i, pairs[2 * i + 1] = static_cast<std::uint16_t>(kLanes + i);
+  const __m512i order = _mm512_load_si512(pairs);
+  const float alpha = args.problem->alpha, beta = args.problem->beta;
+  for (std::int64_t c = 0; c < args.channels; c += kLanes) {
+    const Vector bias = hn::LoadU(d, args.bias + c);
+    auto* const y = static_cast<Bf16*>(args.y) + args.place + c * args.plane;
+    for (std::int64_t j = 0; j < args.pixels; j += kPixels) {
+      const std::int64_t count = std::min(kPixels, args.pixels - j);
+      const auto finished = [&](std::int64_t pixel) HWY_ATTR {
+        if (pixel >= count) return hn::Zero(d);
+        const Vector sums = hn::LoadU(d, args.sums + (j + pixel) * args.sums_step + c);
+        return activate<activation>(hn::Add(sums, bias), alpha, beta);
+      };
+      SizedVector row[kLanes];
+      for (int i = 0; i < kLanes; ++i)
+        row[i] = {_mm512_castsi512_ps(
+            _mm512_permutexvar_epi16(order, round_both(finished(2 * i), finished(2 * i + 1))))};
+      transpose<kLanes>(row);
+      const auto mask = static_cast<__mmask32>((std::uint64_t{1} << count) - 1);
+      for (int i = 0; i < std::min<std::int64_t>(kLanes, args.channels - c); ++i)
+        _mm512_mask_storeu_epi16(y + i * args.plane + j, mask, _mm512_castps_si512(row[i].raw));
+    }
+  }
 }
 #endif
 
@@ -358,6 +394,9 @@ void finish_pixels(const FinishArgs& shared) {
 template <Activation activation>
 void finish_planes(const FinishArgs& shared) {
   const FinishArgs args = shared;
+#if HWY_TARGET == HWY_AVX3
+  if (args.by_instruction && args.residual == nullptr) return round_planes<activation>(args);
+#endif
   for (std::int64_t c = 0; c < args.channels; c += kLanes)
     for (std::int64_t j = 0; j < args.pixels; j += kLanes) {
       const std::int64_t count = std::min<std::int64_t>(kLanes, args.pixels - j);
