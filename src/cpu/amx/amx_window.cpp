@@ -19,6 +19,17 @@ void widen_threes(const Bf16* from, std::int64_t pixels, Bf16* to) {
   }
 }
 
+// Few planes to pixels: a store an element is less than transposed squares, of which few rows are there.
+constexpr std::int64_t kFewChannels = 4;
+void weave(const Bf16* planes, std::int64_t channels, std::int64_t channel_step, std::int64_t pixel_step,
+           std::int64_t pixels, Bf16* to, std::int64_t to_step) {
+  for (std::int64_t c = 0; c < to_step; ++c) {
+    const Bf16* const plane = planes + c * channel_step;
+    for (std::int64_t i = 0; i < pixels; ++i)
+      to[i * to_step + c] = c < channels ? plane[i * pixel_step] : Bf16{0};
+  }
+}
+
 }  // namespace
 
 void stage_amx_window(const ConvProblem& a, const AmxGeometry& g, const TensorKernels& kernels,
@@ -50,6 +61,8 @@ void stage_amx_window(const ConvProblem& a, const AmxGeometry& g, const TensorKe
           std::memcpy(words, source, static_cast<std::size_t>(pixels * a.c) * sizeof(Bf16));
         else if (contiguous && a.c == 3)
           widen_threes(source, pixels, words);
+        else if (nchw && g.group_channels <= kFewChannels)
+          weave(source, g.group_channels, channel, g.col_step, pixels, words, g.channels);
         else
           kernels.read({.type = DType::bf16,
                         .words = Words::bf16_pairs,
