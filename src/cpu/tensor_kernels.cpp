@@ -226,6 +226,23 @@ void read(const ReadArgs& args) {
     read_planes(args, bytes);
 }
 
+void gather(const GatherArgs& shared) {
+  const GatherArgs args = shared;
+  const hn::Repartition<Bf16, Floats> d;
+  constexpr std::int64_t kElements = 2 * kLanes;
+  const std::int64_t whole = args.run / kElements * kElements;
+  const auto last = hn::FirstN(d, static_cast<std::size_t>(args.run - whole));
+  for (std::int64_t j = 0; j < args.pixels; ++j) {
+    const Bf16* const x = args.x + j * args.pixel_step;
+    Bf16* to = args.to + j * args.to_step;
+    for (std::int64_t i = 0; i < args.run_count; ++i, to += args.run) {
+      const Bf16* const run = x + args.runs[i];
+      for (std::int64_t e = 0; e < whole; e += kElements) hn::StoreU(hn::LoadU(d, run + e), d, to + e);
+      hn::StoreU(hn::MaskedLoad(last, d, run + whole), d, to + whole);
+    }
+  }
+}
+
 // ---- Finishing ----
 
 // 1 / (1 + exp(-v)) by the exponential of a number that is not above 0; a NaN in v does not show.
@@ -419,6 +436,7 @@ template <int... activation>
 constexpr TensorKernels table(std::integer_sequence<int, activation...>) {
   return {kLanes,
           read,
+          gather,
           {finish_pixels<static_cast<Activation>(activation)>...},
           {finish_planes<static_cast<Activation>(activation)>...},
           flush_stream};

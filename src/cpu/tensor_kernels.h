@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "convtune/problem.h"
+#include "cpu/elements.h"
 
 namespace convtune::cpu {
 
@@ -22,6 +23,16 @@ struct ReadArgs {
   const void* x;
   std::int64_t pixel_step, channel_step, pixels, channels;
   float* to;
+  std::int64_t to_step;
+};
+
+// to[j * to_step + i * run + e] = x[j * pixel_step + runs[i] + e] for e in [0, run), zeros behind the last
+// run: the elements that each of some pixels multiplies, side by side. A vector more is read and written.
+struct GatherArgs {
+  const Bf16* x;
+  const std::int64_t* runs;
+  std::int64_t run_count, run, pixel_step, pixels;
+  Bf16* to;
   std::int64_t to_step;
 };
 
@@ -49,6 +60,7 @@ constexpr int kActivations = static_cast<int>(kLastActivation) + 1;
 struct TensorKernels {
   int lanes;  // floats in a vector
   void (*read)(const ReadArgs&);
+  void (*gather)(const GatherArgs&);
   std::array<Finish, kActivations> finish_pixels, finish_planes;  // by activation: NHWC, NCHW
   // Orders stores past the caches before whatever follows.
   void (*fence)();

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "contract/abilities.h"
 #include "cpu/amx/amx_tiles.h"
@@ -34,7 +36,10 @@ double scratch_bytes(const ConvProblem& a, const AmxConfig& config) {
   const double window_cols = (cols + 1) * number(a.stride_w) + number(a.s) * number(a.dilation_w);
   const double channels = number(a.c / a.groups) + kAmxElements;
   const double window = config.staged != 0 ? 2 * channels * window_rows * window_cols : 0;
-  return window + 64.0 * config.filter_tiles * (rows * (cols + number(a.s) * number(a.dilation_w)) + 64);
+  const double taps = number(a.r) * number(a.s);
+  const double gathered = config.gathered != 0 ? 2 * (rows * cols + 16) * (channels * taps + 64) : 0;
+  return window + gathered +
+         64.0 * config.filter_tiles * (rows * (cols + number(a.s) * number(a.dilation_w)) + 64);
 }
 
 // Whether x holds what tiles read: whole words, equally far apart.
@@ -57,13 +62,14 @@ struct Ranked {
 double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& config, const AmxGeometry& g) {
   const double l1 = number(info.l1_bytes > 0 ? info.l1_bytes : kDefaultL1Bytes);
   const double m = config.pixel_tiles, n = number(g.filter_tiles) / number(g.blocks);
-  const double positions = number((g.tile_rows - 1) * g.pitch + g.tile_cols);
+  const double pixels = number(g.tile_rows * g.tile_cols);
+  const double positions = g.gathered > 0 ? pixels : number((g.tile_rows - 1) * g.pitch + g.tile_cols);
   const double tiles = std::max(positions / kAmxPixels, 1.0), calls = std::max(tiles / m, 1.0);
   const double count = tiles / calls;
 
   // A product of tiles takes 16 cycles and a tile's load 8, of weights from the second cache twice as many.
-  const double chunks = number(std::ssize(g.runs) * (g.chunks + (g.tail > 0 ? 1 : 0)));
-  const double weights_bytes = number(g.words) * n * kAmxFilters * 4;
+  const double chunks = number(g.run_count() * (g.chunks + (g.tail > 0 ? 1 : 0)));
+  const double weights_bytes = number(g.words) / number(g.passes) * n * kAmxFilters * 4;
   const double loads = count * 8 + (1 + (count - 1) * (n - 1) / n) * n * (weights_bytes < l1 / 2 ? 8 : 20);
   const double products = chunks * std::max(16 * count * n, loads);
   // Sums are stored, loaded and finished; channels first, they are transposed too.
@@ -74,7 +80,8 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
   const double finished = vectors * ((a.layout == Layout::nhwc ? 6.0 : 14.0) +
                                      (leaves_cache == (config.stream != 0) ? 2.5 : 5.0));
   const double rows_cut = a.layout == Layout::nhwc ? 30.0 * (1 + count * kAmxPixels / number(g.pitch)) : 20.0;
-  const double call = 60 + products + finished + rows_cut;
+  const double kept = number(g.passes - 1) * (60 + 24 * count * n);  // sums between passes
+  const double call = 60 + products + kept + finished + rows_cut;
 
   double staged = 0;
   if (config.staged != 0) {
@@ -82,11 +89,24 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
     const bool copied = a.layout == Layout::nhwc && g.col_step == 1 && g.groups == 1;
     staged = 40 * rows + rows * number(g.row) * (copied ? 0.1 : a.layout == Layout::nhwc ? 0.5 : 1.0);
   }
+  if (g.gathered > 0)
+    staged += pixels * number(std::ssize(g.runs)) * 3 * number(g.window_run / kAmxElements + 1);
   const double shared = std::max(1.0, number(info.units * g.filter_tasks) / number(g.tasks + 1));
   const double cycles =
       number(g.tasks / g.filter_tasks) * (shared * staged + number(g.blocks) * calls * call);
   const std::int64_t rounds = (g.tasks - 1) / info.units + 1;
   return g.tasks > 0 ? cycles * number(rounds * info.units) / number(g.tasks) : cycles;
+}
+
+// Sorts, and leaves the best of every way to read x, to add and to store: configs of one kind are estimated
+// alike and are wrong alike.
+void keep_of_each_kind(std::vector<Ranked>& ranked, int most) {
+  std::stable_sort(ranked.begin(), ranked.end());
+  std::map<std::tuple<int, int, bool, int>, int> kept;
+  std::erase_if(ranked, [&](const Ranked& one) {
+    const AmxConfig& c = one.config;
+    return ++kept[{c.staged, c.gathered, c.elements != 0, c.stream}] > most;
+  });
 }
 
 }  // namespace
@@ -123,6 +143,8 @@ Support amx_takes(const ConvProblem& problem, const DeviceInfo& info, const AmxC
   if (config.stream != 0 && !may_stream(problem))
     return Support::no(
         "stream=1 is for NHWC outputs of whole lines, of f32 or bf16, and of bf16 rounded once");
+  if (config.gathered != 0 && config.staged == 0)
+    return Support::no("gathered=1 copies from a window: staged=1");
   if (config.staged == 0 && !may_stay(problem, config))
     return Support::no(
         "staged=0 reads x where it lies: NHWC without padding, an even number of channels, rows=1 or strides "
@@ -142,6 +164,9 @@ std::vector<AmxConfig> amx_candidates(const ConvProblem& problem, const DeviceIn
   for (int cols = 64; cols < q && cols <= 1024; cols *= 2) col_choices.insert(cols);
 
   const bool streams = may_stream(problem);
+  // More channels fill chunks by themselves.
+  constexpr std::int64_t kFewChannels = 16;
+  const bool gathers = problem.c / problem.groups < kFewChannels && problem.s > 1;
   std::vector<Ranked> all;
   for (int m = 1; m <= kAmxSums; ++m)
     for (int n = 1; m * n <= kAmxSums; ++n) {
@@ -151,20 +176,28 @@ std::vector<AmxConfig> amx_candidates(const ConvProblem& problem, const DeviceIn
       for (const int rows : row_choices)
         for (const int cols : col_choices)
           for (const int filters : {0, 1, 2, 4, 8})
-            for (const int staged : {0, 1}) {
+            for (int way = 0; way < 3; ++way) {
               if (filters * n * kAmxFilters >= k && filters != 0) continue;
-              AmxConfig config{m, n, rows, cols, filters * n * kAmxFilters, staged};
+              const int staged = way > 0, gathered = way > 1;
+              if (gathered != 0 && !gathers) continue;
+              AmxConfig config{m, n, rows, cols, filters * n * kAmxFilters, 0, staged, gathered};
               const bool smallest =
                   rows == 1 && cols == *std::max_element(col_choices.begin(), col_choices.end());
               if (scratch_bytes(problem, config) > (smallest ? kMaxScratchBytes : 2 * l2)) continue;
               if (staged == 0 && !may_stay(problem, config)) continue;
-              const AmxGeometry geometry(problem, config);
-              for (config.stream = 0; config.stream <= (streams && n % 2 == 0 ? 1 : 0); ++config.stream)
-                of_tile.push_back({estimate(problem, info, config, geometry), config});
+              // A pass's weights fill half of the first cache, or all go by in one.
+              const std::int64_t half_cache = kDefaultL1Bytes / 2 / (n * kAmxFilters * 2);
+              const bool passes = gathered == 0 && whole.words > half_cache;
+              for (const std::int64_t elements : {std::int64_t{0}, half_cache}) {
+                if (elements != 0 && !passes) continue;
+                config.elements = static_cast<int>(elements);
+                const AmxGeometry geometry(problem, config);
+                for (config.stream = 0; config.stream <= (streams && n % 2 == 0 ? 1 : 0); ++config.stream)
+                  of_tile.push_back({estimate(problem, info, config, geometry), config});
+              }
             }
-      std::stable_sort(of_tile.begin(), of_tile.end());
-      constexpr std::size_t kOfATile = 16;
-      of_tile.resize(std::min(of_tile.size(), kOfATile));
+      constexpr int kOfAKind = 6;
+      keep_of_each_kind(of_tile, kOfAKind);
       all.insert(all.end(), of_tile.begin(), of_tile.end());
     }
   std::stable_sort(all.begin(), all.end());

@@ -37,6 +37,7 @@ class AmxExecutable final : public Executable {
         rounds_by_instruction_(vector_bits == 512 && rounds_by_instruction(problem)),
         threads_(threads) {
     for (const std::int64_t run : geometry_.runs) runs_.push_back(run * kElement);
+    if (config.gathered != 0) runs_ = {0};
   }
 
   std::size_t packed_bytes() const override {
@@ -70,15 +71,21 @@ class AmxExecutable final : public Executable {
     parallel_for(threads_, g.tasks, [&](int, std::int64_t begin, std::int64_t end) {
       if (begin == end) return;
       thread_local Scratch scratch;
-      const std::int64_t window = whole_lines(g.window / 2);
-      float* const memory = scratch.reserve(window + g.sums);
-      Task task{tensors, weights, reinterpret_cast<Bf16*>(memory), memory + window, {}};
+      const std::int64_t window = whole_lines(g.window / 2 + 1), gathered = whole_lines(g.gathered / 2);
+      float* const memory = scratch.reserve(window + gathered + g.sums);
+      Task task{.tensors = tensors,
+                .weights = weights,
+                .window = reinterpret_cast<Bf16*>(memory),
+                .gathered = reinterpret_cast<Bf16*>(memory + window),
+                .sums = memory + window + gathered,
+                .tile = {}};
       kernels_.begin(static_cast<int>(g.tail));
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
       for (std::int64_t i = begin; i < end; ++i) {
         task.tile = g.tile(i / g.filter_tasks);
         if (staged != task.tile.index && config_.staged != 0)
           stage_amx_window(problem_, g, tensors_, task.tile, tensors.x, task.window);
+        if (staged != task.tile.index && config_.gathered != 0) gather(task);
         staged = task.tile.index;
         const std::int64_t first = i % g.filter_tasks * g.task_blocks;
         const std::int64_t last = std::min(first + g.task_blocks, g.blocks);
@@ -96,7 +103,7 @@ class AmxExecutable final : public Executable {
   struct Task {
     const Tensors& tensors;
     const float* weights;
-    Bf16* window;
+    Bf16 *window, *gathered;
     float* sums;
     AmxTile tile;
   };
@@ -114,18 +121,17 @@ class AmxExecutable final : public Executable {
   void for_each_weight(Visit&& visit) const {
     const AmxGeometry& g = geometry_;
     const std::int64_t taps = problem_.r * problem_.s;
-    // Of a run, so many taps of a row: all, or one.
-    const std::int64_t run_taps = g.run / g.channels;
     for (std::int64_t group = 0; group < g.groups; ++group)
       for (std::int64_t b = 0; b < g.blocks; ++b) {
         const AmxBlock block = g.block(b);
         for (std::int64_t f = 0; f < block.count * kAmxFilters; ++f) {
           const std::int64_t filter = block.first * kAmxFilters + f;
           if (filter >= g.group_filters) break;
-          for (std::int64_t run = 0; run < std::ssize(g.runs); ++run)
+          for (std::int64_t run = 0; run < g.run_count(); ++run)
             for (std::int64_t e = 0; e < g.run; ++e) {
-              const std::int64_t c = e % g.channels, tap = run * run_taps + e / g.channels;
-              if (c >= g.group_channels) continue;
+              // Runs go on from tap to tap.
+              const std::int64_t c = (run * g.run + e) % g.channels, tap = (run * g.run + e) / g.channels;
+              if (c >= g.group_channels || tap >= taps) continue;
               const std::int64_t chunk = e / kAmxElements, in_chunk = e % kAmxElements;
               const std::int64_t words = (chunk < g.chunks ? kAmxElements : g.tail) / 2;
               const std::int64_t word =
@@ -140,15 +146,31 @@ class AmxExecutable final : public Executable {
       }
   }
 
+  // What each pixel of the tile multiplies, row by row.
+  void gather(const Task& task) const {
+    const AmxGeometry& g = geometry_;
+    for (std::int64_t row = 0; row < task.tile.rows; ++row)
+      tensors_.gather({.x = task.window + row * g.row,
+                       .runs = g.runs.data(),
+                       .run_count = std::ssize(g.runs),
+                       .run = g.window_run,
+                       .pixel_step = g.position,
+                       .pixels = task.tile.cols,
+                       .to = task.gathered + row * task.tile.cols * g.gathered_step,
+                       .to_step = g.gathered_step});
+  }
+
   // All of a tile's outputs of one block of filters.
   void compute(const Task& task, const AmxBlock& block) const {
     const AmxGeometry& g = geometry_;
     const AmxTile& tile = task.tile;
     const bool nhwc = problem_.layout == Layout::nhwc;
     const std::int64_t positions = g.positions(tile), tiles = (positions - 1) / kAmxPixels + 1;
-    const std::int64_t most = std::clamp<std::int64_t>(positions / kAmxPixels, 1, config_.pixel_tiles);
+    const std::int64_t most = config_.staged != 0
+                                  ? config_.pixel_tiles
+                                  : std::clamp<std::int64_t>(positions / kAmxPixels, 1, config_.pixel_tiles);
     const std::int64_t calls = (tiles - 1) / most + 1, width = block.count * kAmxFilters;
-    const char* x = reinterpret_cast<const char*>(task.window);
+    const char* x = reinterpret_cast<const char*>(config_.gathered != 0 ? task.gathered : task.window);
     if (config_.staged == 0)
       x = static_cast<const char*>(task.tensors.x) +
           (((tile.image * g.input_rows + tile.row * problem_.stride_h) * g.input_cols +
@@ -156,24 +178,33 @@ class AmxExecutable final : public Executable {
                problem_.c +
            tile.group * g.group_channels) *
               kElement;
-    AmxArgs args{.x = nullptr,
-                 .position_bytes = g.position * kElement,
-                 .runs = runs_.data(),
-                 .run_count = std::ssize(runs_),
-                 .chunks = g.chunks,
-                 .tail = g.tail,
-                 .weights = reinterpret_cast<const char*>(task.weights + tile.group * group_weights() +
-                                                          block.first * kAmxFilters * g.words),
-                 .sums = nullptr};
-    for (std::int64_t i = 0; i < calls; ++i) {
-      const std::int64_t from = tiles * i / calls, count = tiles * (i + 1) / calls - from;
-      // The last ones end with the last position, which is where x may end.
-      const std::int64_t begin = from * kAmxPixels, end = std::min((from + count) * kAmxPixels, positions);
-      const std::int64_t first = std::max<std::int64_t>(end - count * kAmxPixels, 0);
-      args.x = x + first * args.position_bytes;
-      args.sums = task.sums + (nhwc ? 0 : first * width);
-      multiply_[static_cast<std::size_t>(count - 1)][static_cast<std::size_t>(block.count - 1)](args);
-      if (nhwc) store_pixels(task, block, begin, end, args.sums + (begin - first) * width);
+    const char* weights = reinterpret_cast<const char*>(task.weights + tile.group * group_weights() +
+                                                        block.first * kAmxFilters * g.words);
+    const bool keeps_all = g.passes > 1 || !nhwc;
+    for (std::int64_t pass = 0; pass < g.passes; ++pass) {
+      const std::int64_t first_run = pass * g.pass_runs;
+      AmxArgs args{.x = nullptr,
+                   .position_bytes = g.step() * kElement,
+                   .runs = runs_.data() + first_run,
+                   .run_count = std::min(g.pass_runs, g.run_count() - first_run),
+                   .chunks = g.chunks,
+                   .tail = g.tail,
+                   .weights = weights + first_run * g.run * width * kElement,
+                   .sums = nullptr,
+                   .accumulate = pass > 0};
+      std::int64_t done = 0;
+      for (std::int64_t i = 0; i < calls; ++i) {
+        const std::int64_t from = tiles * i / calls, count = tiles * (i + 1) / calls - from;
+        // x may end with the last position; behind a window there is room.
+        const std::int64_t begin = from * kAmxPixels, end = std::min((from + count) * kAmxPixels, positions);
+        const std::int64_t first =
+            config_.staged != 0 ? begin : std::max<std::int64_t>(end - count * kAmxPixels, 0);
+        args.x = x + first * args.position_bytes;
+        args.sums = task.sums + (keeps_all ? begin * width : 0);
+        multiply_[static_cast<std::size_t>(count - 1)][static_cast<std::size_t>(block.count - 1)](args);
+        if (nhwc && pass == g.passes - 1)
+          store_pixels(task, block, begin, end, args.sums + (begin - first) * width);
+      }
     }
     if (!nhwc) store_planes(task, block);
   }
@@ -202,12 +233,13 @@ class AmxExecutable final : public Executable {
     const AmxGeometry& g = geometry_;
     const AmxTile& tile = task.tile;
     FinishArgs args = finish_args(task, block);
+    const std::int64_t pitch = g.pitch_of(tile);
     std::array<std::int64_t, kAmxSums * kAmxPixels> places;
-    for (std::int64_t row = begin / g.pitch; row * g.pitch < end; ++row) {
-      const std::int64_t from = std::max(begin, row * g.pitch), to = std::min(end, row * g.pitch + tile.cols);
+    for (std::int64_t row = begin / pitch; row * pitch < end; ++row) {
+      const std::int64_t from = std::max(begin, row * pitch), to = std::min(end, row * pitch + tile.cols);
       if (from >= to) continue;
       const std::int64_t pixel =
-          (tile.image * g.output_rows + tile.row + row) * g.output_cols + tile.col + from - row * g.pitch;
+          (tile.image * g.output_rows + tile.row + row) * g.output_cols + tile.col + from - row * pitch;
       for (std::int64_t j = 0; j < to - from; ++j)
         places[static_cast<std::size_t>(j)] = (pixel + j) * problem_.k + args.place;
       args.sums = sums + (from - begin) * args.sums_step;
@@ -221,11 +253,12 @@ class AmxExecutable final : public Executable {
     const AmxGeometry& g = geometry_;
     const AmxTile& tile = task.tile;
     FinishArgs args = finish_args(task, block);
+    const std::int64_t pitch = g.pitch_of(tile);
     const std::int64_t channel = args.place;
-    const bool whole = g.pitch == tile.cols && tile.cols == g.output_cols;
+    const bool whole = pitch == tile.cols && tile.cols == g.output_cols;
     args.pixels = whole ? tile.rows * tile.cols : tile.cols;
     for (std::int64_t row = 0; row < tile.rows; row += whole ? tile.rows : 1) {
-      args.sums = task.sums + row * g.pitch * args.sums_step;
+      args.sums = task.sums + row * pitch * args.sums_step;
       args.place =
           (tile.image * problem_.k + channel) * args.plane + (tile.row + row) * g.output_cols + tile.col;
       tensors_.finish_planes[static_cast<std::size_t>(problem_.activation)](args);

@@ -55,7 +55,7 @@ AmxGeometry::AmxGeometry(const ConvProblem& problem, const AmxConfig& config)
 
   const bool together = problem.dilation_w == 1 && (config.staged != 0 || groups == 1);
   if (config.staged != 0) {
-    channels = padded_channels(group_channels);
+    channels = config.gathered != 0 ? group_channels : padded_channels(group_channels);
     // Rows and columns between those that a filter of one row or column reads are left out.
     row_step = problem.r == 1 ? problem.stride_h : 1;
     col_step = problem.s == 1 ? problem.stride_w : 1;
@@ -80,27 +80,49 @@ AmxGeometry::AmxGeometry(const ConvProblem& problem, const AmxConfig& config)
     for (std::int64_t s = 0; s < (together ? 1 : problem.s); ++s)
       runs.push_back((rows_axis.tap_phase[r] * units + rows_axis.tap_unit[r]) * row +
                      s * problem.dilation_w * col);
-  run = together ? problem.s * channels : channels;
+  window_run = together ? problem.s * channels : channels;
+  run = window_run;
+  gathered = gathered_step = 0;
+  if (config.gathered != 0) {
+    run = round_up(problem.r * problem.s * channels, 2);
+    gathered_step = round_up(run, kAmxElements);
+    // Tiles have 16 positions, and copying writes a vector more.
+    gathered = round_up(tile_rows * tile_cols, kAmxPixels) * gathered_step + kAmxElements;
+  }
+  if (config.elements != 0 && gathered == 0 && run % kAmxElements == 0 && run > config.elements) {
+    std::int64_t parts = ceil_div(run, std::max<std::int64_t>(config.elements, kAmxElements));
+    while (run / kAmxElements % parts != 0) ++parts;
+    run /= parts;
+    std::vector<std::int64_t> whole;
+    whole.swap(runs);
+    for (const std::int64_t first : whole)
+      for (std::int64_t part = 0; part < parts; ++part) runs.push_back(first + part * run);
+  }
   chunks = run / kAmxElements;
   tail = run % kAmxElements;
-  words = static_cast<std::int64_t>(runs.size()) * run / 2;
+  words = run_count() * run / 2;
+  pass_runs =
+      config.elements == 0 ? run_count() : std::clamp<std::int64_t>(config.elements / run, 1, run_count());
+  passes = ceil_div(run_count(), pass_runs);
 
-  const std::int64_t most = (tile_rows - 1) * pitch + tile_cols;
+  const std::int64_t most = gathered > 0 ? tile_rows * tile_cols : (tile_rows - 1) * pitch + tile_cols;
   const std::int64_t computed = std::max<std::int64_t>(round_up(most, kAmxPixels), kAmxPixels);
-  // Staging writes a vector past its last row.
-  window = config.staged == 0
-               ? 0
-               : std::max(static_cast<std::int64_t>(rows_axis.phases.size()) * units * row,
-                          *std::max_element(runs.begin(), runs.end()) + computed * position + run) +
-                     kAmxElements;
-  sums = (problem.layout == Layout::nhwc ? config.pixel_tiles * kAmxPixels : computed) *
+  // Tiles read positions behind the last one; staging and gathering write and read a vector more.
+  const std::int64_t read =
+      gathered > 0 ? 0 : *std::max_element(runs.begin(), runs.end()) + computed * position + run;
+  window =
+      config.staged == 0
+          ? 0
+          : std::max(static_cast<std::int64_t>(rows_axis.phases.size()) * units * row, read) + kAmxElements;
+  const bool keeps_all = passes > 1 || problem.layout == Layout::nchw;
+  sums = (keeps_all ? computed : config.pixel_tiles * kAmxPixels) *
          std::min<std::int64_t>(config.filter_tiles, filter_tiles) * kAmxFilters;
 }
 
 std::int64_t AmxGeometry::least_positions() const {
   const std::int64_t rows = output_rows - (row_tiles - 1) * tile_rows,
                      cols = output_cols - (col_tiles - 1) * tile_cols;
-  return (rows - 1) * pitch + cols;
+  return gathered > 0 ? rows * cols : (rows - 1) * pitch + cols;
 }
 
 AmxTile AmxGeometry::tile(std::int64_t index) const {

@@ -9,7 +9,16 @@
 // What one row of a filter multiplies is one run of it, all columns and channels, where columns follow each
 // other; else a run is the channels of one tap. A run is cut into chunks of 32 elements and a tail.
 //
+// Passes over the sums, of some runs each, keep their share of the weights in the first cache; a run of whole
+// chunks that is longer than a pass is cut.
+//
 //   packed weights  [group][block of filters][run][chunk or tail][16 filters of the block][word][filter][2]
+//
+// Gathered, what a pixel multiplies is one run: all rows of the filter, columns and channels, copied side by
+// side. First layers fill chunks by that (7x7 with 3 channels: 5, not 7), of pixels alone, whose rows begin
+// at lines.
+//
+//   gathered         [pixel][filter row][filter column][channel], padded to lines
 //
 // x may be read where it lies: channels last, without padding, where positions of a tile are equally far
 // apart. Channels last, a filter of 1x1 with a stride of 1 sees all images as one row.
@@ -25,7 +34,8 @@ namespace convtune::cpu {
 
 // The search space.
 struct AmxConfig {
-  int pixel_tiles = 2, filter_tiles = 2, rows = 1, cols = 0, filters = 0, staged = 1, stream = 0;
+  int pixel_tiles = 2, filter_tiles = 2, rows = 1, cols = 0, filters = 0, elements = 0, staged = 1,
+      gathered = 0, stream = 0;
 
   template <class Self, class Field>
   static void visit(Self& self, Field&& field) {
@@ -35,7 +45,10 @@ struct AmxConfig {
     field("rows", self.rows, 1, kMost, "output tile: rows");
     field("cols", self.cols, 0, kMost, "output tile: columns; 0: the whole width");
     field("filters", self.filters, 0, kMost, "output channels of a task; 0: all");
+    field("elements", self.elements, 0, kMost, "products of a sum that a pass adds; 0: all in one");
     field("staged", self.staged, 0, 1, "the window is copied to the cache; 0: x is read where it lies");
+    field("gathered", self.gathered, 0, 1,
+          "what a pixel multiplies is copied side by side; 0: read in the window");
     field("stream", self.stream, 0, 1, "outputs go past the caches, where they are whole lines: NHWC");
   }
 };
@@ -58,7 +71,9 @@ struct AmxGeometry {
 
   AmxTile tile(std::int64_t index) const;  // index = task / filter_tasks
   AmxBlock block(std::int64_t index) const;
-  std::int64_t positions(const AmxTile& tile) const { return (tile.rows - 1) * pitch + tile.cols; }
+  // Positions from one output row's to the next's.
+  std::int64_t pitch_of(const AmxTile& tile) const { return gathered > 0 ? tile.cols : pitch; }
+  std::int64_t positions(const AmxTile& tile) const { return (tile.rows - 1) * pitch_of(tile) + tile.cols; }
   std::int64_t least_positions() const;  // of the smallest tile
 
   std::int64_t groups, group_channels, group_filters;
@@ -69,16 +84,23 @@ struct AmxGeometry {
   std::int64_t tasks;
 
   // Steps in elements.
-  std::int64_t channels;  // of a group, even
+  std::int64_t channels;  // of a group, even but where they are gathered
   std::int64_t position, row;
-  std::int64_t pitch;                // positions from one output row's to the next's
+  std::int64_t pitch;                // positions of the window from one output row's to the next's
   std::int64_t row_step, col_step;   // input rows (columns) from one of the window's to the next
   std::int64_t window_cols, window;  // the window's elements, with what tiles read behind it
   AxisPhases rows_axis;
 
-  std::vector<std::int64_t> runs;  // where they begin, in elements
-  std::int64_t run, chunks, tail;  // elements of a run
+  std::vector<std::int64_t> runs;  // where they begin in the window, in elements
+  std::int64_t window_run;         // elements of one there
+  std::int64_t run, chunks, tail;  // and of one that is multiplied, which may be all of them
   std::int64_t words;              // of a filter
+  std::int64_t pass_runs, passes;
+
+  // Where they are gathered: elements of a tile's pixels, and of one.
+  std::int64_t gathered, gathered_step;
+  std::int64_t run_count() const { return gathered > 0 ? 1 : static_cast<std::int64_t>(runs.size()); }
+  std::int64_t step() const { return gathered > 0 ? gathered_step : position; }  // from position to position
 
   std::int64_t sums;  // floats that a task keeps
 };

@@ -45,7 +45,13 @@ template <class Tiles, int m, int n, bool tails>
 void amx_multiply(const AmxArgs& args) {
   static_assert(m * n <= kAmxSums);
   constexpr std::int64_t kWordBytes = 2 * kAmxFilters * 2;
-  unrolled<m * n>([]<int t> { Tiles::template zero<t>(); });
+  constexpr std::int64_t kSumsBytes = n * kAmxFilters * static_cast<std::int64_t>(sizeof(float));
+  unrolled<m * n>([&]<int t> {
+    if (args.accumulate)
+      Tiles::template load<t>(args.sums + (t / n * kAmxPixels * n + t % n) * kAmxFilters, kSumsBytes);
+    else
+      Tiles::template zero<t>();
+  });
   const char* weights = args.weights;
   for (std::int64_t run = 0; run < args.run_count; ++run) {
     const char* x = args.x + args.runs[run];
@@ -58,11 +64,8 @@ void amx_multiply(const AmxArgs& args) {
       weights += n * args.tail / 2 * kWordBytes;
     }
   }
-  unrolled<m>([&]<int i> {
-    unrolled<n>([&]<int j> {
-      Tiles::template store<i * n + j>(args.sums + (i * kAmxPixels * n + j) * kAmxFilters,
-                                       n * kAmxFilters * static_cast<std::int64_t>(sizeof(float)));
-    });
+  unrolled<m * n>([&]<int t> {
+    Tiles::template store<t>(args.sums + (t / n * kAmxPixels * n + t % n) * kAmxFilters, kSumsBytes);
   });
 }
 

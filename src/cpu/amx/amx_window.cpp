@@ -59,10 +59,10 @@ void stage_amx_window(const ConvProblem& a, const AmxGeometry& g, const TensorKe
         const std::int64_t pixels = to - from;
         if (contiguous && g.channels == a.c)
           std::memcpy(words, source, static_cast<std::size_t>(pixels * a.c) * sizeof(Bf16));
-        else if (contiguous && a.c == 3)
+        else if (contiguous && a.c == 3 && g.channels == 4)
           widen_threes(source, pixels, words);
-        else if (nchw && g.group_channels <= kFewChannels)
-          weave(source, g.group_channels, channel, g.col_step, pixels, words, g.channels);
+        else if (g.gathered > 0 || (nchw && g.group_channels <= kFewChannels))
+          weave(source, g.group_channels, channel, g.col_step * pixel, pixels, words, g.channels);
         else
           kernels.read({.type = DType::bf16,
                         .words = Words::bf16_pairs,

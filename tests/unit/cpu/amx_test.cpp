@@ -125,6 +125,8 @@ AmxConfig drawn(std::uint64_t draw, int m, int n) {
   config.filters = draw / 268435456 % 2 == 0 ? 0 : n * cpu::kAmxFilters;
   config.staged = draw / 536870912 % 2 == 0;
   config.stream = draw / 1073741824 % 2 == 0;
+  config.elements = draw / 4294967296 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 8589934592 % 128);
+  config.gathered = draw / 2147483648 % 2 == 0 && config.staged != 0;
   return config;
 }
 
@@ -160,7 +162,7 @@ TEST(Amx, EveryRegisterTileOnTheEdgeCases) {
 
 // Few channels and many, strides, dilation, groups, and tails of runs; both layouts.
 TEST(Amx, KindsOfRuns) {
-  int checked = 0, where_it_lies = 0;
+  int checked = 0, where_it_lies = 0, gathered = 0;
   for (const char* text : {"mb2ic3ih17iw53oc19kh3ph1",   "mb2ic1ih28oc5kh5ph2",
                            "mb1ic3ih37iw45oc7kh7sh2ph3", "mb1ic3ih64iw61oc6kh11sh4ph2",
                            "mb2ic3ih32oc37kh4sh4",       "mb1ic32ih9iw11oc40kh3ph1",
@@ -179,14 +181,16 @@ TEST(Amx, KindsOfRuns) {
           const std::uint64_t draw = random_bits(19, static_cast<std::uint64_t>(++checked));
           AmxConfig config = drawn(draw, 1 + static_cast<int>(draw % 2), 1 + static_cast<int>(draw / 2 % 2));
           config.staged = staged;
+          if (staged == 0) config.gathered = 0;
           if (!cpu::may_stream(problem)) config.stream = 0;
           if (staged == 0 && repeat == 2) config.rows = 1, config.cols = 0;
           if (!cpu::amx_takes(problem, info(), config)) continue;
-          where_it_lies += config.staged == 0;
+          where_it_lies += config.staged == 0, gathered += config.gathered;
           EXPECT_EQ(check(problem, config), "")
               << to_string(problem) << " with " << to_string(to_config(config));
         }
   EXPECT_GT(where_it_lies, 5);
+  EXPECT_GT(gathered, 20);
 }
 
 // A tail's neighbours are other pixels, a padded channel's are none: no infinity of theirs may show.
@@ -199,9 +203,9 @@ TEST(Amx, NanAndInfSpreadExactlyAsInTheOracle) {
         "mb1ic4ih6oc5kh1 layout=nhwc act=hardswish", "mb1ic40ih6iw9oc5kh3 layout=nhwc",
         "g2mb1ic4ih6oc6kh3sh2ph2dh1 bias=0 layout=nhwc act=leaky_relu:0.5"}) {
     const ConvProblem problem = bf16(text);
-    for (const int staged : {0, 1})
+    for (const int way : {0, 1, 2})
       for (const float special : specials) {
-        const AmxConfig config{.rows = 2, .staged = staged};
+        const AmxConfig config{.rows = 2, .elements = 32, .staged = way > 0, .gathered = way > 1};
         if (!cpu::amx_takes(problem, info(), config)) continue;
         for (std::size_t at = 0; at < Host(problem).x.size();
              at += problem.input_elements() < 200 ? 7 : 131) {
@@ -222,8 +226,14 @@ TEST(Amx, SameBitsForAnyNumberOfThreadsAndAnyAlignment) {
   for (const char* text : {"mb3ic4ih20oc40kh3ph1", "mb2ic37ih9oc33kh3ph1 layout=nhwc act=silu residual=1",
                            "mb2ic6ih9oc33kh1 layout=nhwc residual=1", "mb5ic40ih7oc64kh3ph1"}) {
     const ConvProblem problem = bf16(text);
-    for (const int staged : {0, 1}) {
-      const AmxConfig config{.pixel_tiles = 3, .filter_tiles = 1, .rows = 3, .filters = 16, .staged = staged};
+    for (const int way : {0, 1, 2}) {
+      const AmxConfig config{.pixel_tiles = 3,
+                             .filter_tiles = 1,
+                             .rows = 3,
+                             .filters = 16,
+                             .elements = 64,
+                             .staged = way > 0,
+                             .gathered = way > 1};
       if (!cpu::amx_takes(problem, info(), config)) continue;
       const std::vector<float> expected = Host(problem).run(*build(problem, config, 1));
       for (const int threads : {2, 3, 16})
