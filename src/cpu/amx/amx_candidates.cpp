@@ -67,10 +67,12 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
   const double tiles = std::max(positions / kAmxPixels, 1.0), calls = std::max(tiles / m, 1.0);
   const double count = tiles / calls;
 
-  // A product of tiles takes 16 cycles and a tile's load 8, of weights from the second cache twice as many.
+  // A product of tiles takes 16 cycles and a tile's load 8; rows that lie across lines and weights from the
+  // second cache take more.
   const double chunks = number(g.run_count() * (g.chunks + (g.tail > 0 ? 1 : 0)));
   const double weights_bytes = number(g.words) / number(g.passes) * n * kAmxFilters * 4;
-  const double loads = count * 8 + (1 + (count - 1) * (n - 1) / n) * n * (weights_bytes < l1 / 2 ? 8 : 20);
+  const double loads = count * (g.step() % kAmxElements == 0 ? 8 : 20) +
+                       (1 + (count - 1) * (n - 1) / n) * n * (weights_bytes < l1 / 2 ? 8 : 20);
   const double products = chunks * std::max(16 * count * n, loads);
   // Sums are stored, loaded and finished; channels first, they are transposed too.
   const double vectors = count * n * kAmxPixels;
@@ -178,6 +180,10 @@ std::vector<AmxConfig> amx_candidates(const ConvProblem& problem, const DeviceIn
           for (const int filters : {0, 1, 2, 4, 8})
             for (int way = 0; way < 3; ++way) {
               if (filters * n * kAmxFilters >= k && filters != 0) continue;
+              // Filters are shared out where there are few tiles.
+              const std::int64_t tiles =
+                  problem.groups * whole.batch * ((p - 1) / rows + 1) * (cols == 0 ? 1 : (q - 1) / cols + 1);
+              if (filters != 0 && tiles >= 8 * info.units) continue;
               const int staged = way > 0, gathered = way > 1;
               if (gathered != 0 && !gathers) continue;
               AmxConfig config{m, n, rows, cols, filters * n * kAmxFilters, 0, staged, gathered};
