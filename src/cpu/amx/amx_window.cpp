@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/weave.h"
+
 namespace convtune::cpu {
 namespace {
 
@@ -16,17 +18,6 @@ void widen_threes(const Bf16* from, std::int64_t pixels, Bf16* to) {
     std::memcpy(&four, from + 3 * i, i + 1 < pixels ? 8 : 6);
     four &= kThree;
     std::memcpy(to + 4 * i, &four, 8);
-  }
-}
-
-// Few planes to pixels: a store an element is less than transposed squares, of which few rows are there.
-constexpr std::int64_t kFewChannels = 4;
-void weave(const Bf16* planes, std::int64_t channels, std::int64_t channel_step, std::int64_t pixel_step,
-           std::int64_t pixels, Bf16* to, std::int64_t to_step) {
-  for (std::int64_t c = 0; c < to_step; ++c) {
-    const Bf16* const plane = planes + c * channel_step;
-    for (std::int64_t i = 0; i < pixels; ++i)
-      to[i * to_step + c] = c < channels ? plane[i * pixel_step] : Bf16{0};
   }
 }
 
@@ -61,7 +52,7 @@ void stage_amx_window(const ConvProblem& a, const AmxGeometry& g, const TensorKe
           std::memcpy(words, source, static_cast<std::size_t>(pixels * a.c) * sizeof(Bf16));
         else if (contiguous && a.c == 3 && g.channels == 4)
           widen_threes(source, pixels, words);
-        else if (g.gathered > 0 || (nchw && g.group_channels <= kFewChannels))
+        else if (g.gathered > 0 || (nchw && g.group_channels <= kFewPlanes))
           weave(source, g.group_channels, channel, g.col_step * pixel, pixels, words, g.channels);
         else
           kernels.read({.type = DType::bf16,

@@ -17,6 +17,7 @@
 #include "cpu/parallel.h"
 #include "cpu/scratch.h"
 #include "cpu/tensor_kernels.h"
+#include "cpu/weave.h"
 #include "problem/config.h"
 #include "problem/element.h"
 
@@ -204,6 +205,15 @@ class ImplicitGemmExecutable final : public Executable {
           const char* const x = static_cast<const char*>(task.tensors.x) + element * bytes;
           char* const first = words + from * g.col_step;
           const std::int64_t pixels = rows * (to - from);
+          if (config_.joined != 0 && nchw) {
+            if (bytes == 4)
+              weave(reinterpret_cast<const float*>(x), a.c, channel, 1, pixels,
+                    reinterpret_cast<float*>(first), a.c);
+            else
+              weave(reinterpret_cast<const Bf16*>(x), a.c, channel, 1, pixels, reinterpret_cast<Bf16*>(first),
+                    a.c);
+            continue;
+          }
           if (config_.joined != 0 && bytes == 4 / in_word) {
             std::memcpy(first, x, static_cast<std::size_t>(pixels * g.col_step));
             continue;

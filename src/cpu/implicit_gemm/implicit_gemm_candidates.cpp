@@ -11,6 +11,7 @@
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/instruction_sets.h"
 #include "cpu/tensor_kernels.h"
+#include "cpu/weave.h"
 #include "problem/activation.h"
 
 namespace convtune::cpu {
@@ -65,9 +66,10 @@ bool streams(const ConvProblem& problem, const ImplicitGemmConfig& config) {
   return may_stream(problem) && (problem.dtype.y == DType::f32 || config.bf16 != 0);
 }
 
-// Whether the columns and channels of a filter's row follow each other in x.
-bool may_join(const ConvProblem& a) {
-  return a.layout == Layout::nhwc && a.groups == 1 && a.dilation_w == 1;
+// Whether the columns and channels of a filter's row follow each other in x, or a few planes are woven so.
+bool may_join(const ConvProblem& a, bool pairs) {
+  const bool few = a.c <= kFewPlanes && (pairs || a.dtype.x == DType::f32);
+  return a.groups == 1 && a.dilation_w == 1 && (a.layout == Layout::nhwc || few);
 }
 
 struct Ranked {
@@ -159,9 +161,10 @@ Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info
   if (!has_tile(*kernels, config))
     return Support::no(fmt::format("there is no {}x{} register tile of {} bits", config.pixels,
                                    config.vectors, config.vector_bits));
-  if (config.joined != 0 && (!may_join(problem) || config.channels != 0))
+  if (config.joined != 0 && (!may_join(problem, config.bf16 != 0) || config.channels != 0))
     return Support::no(
-        "joined=1 is for NHWC without groups or dilation along a row, in one pass: channels=0");
+        "joined=1 is for NHWC or a few planes, without groups or dilation along a row, in one pass: "
+        "channels=0");
   if (config.stream != 0 && !streams(problem, config))
     return Support::no("stream=1 is for NHWC outputs of whole lines, of f32 or of pairs of bf16");
   if (config.staged == 0 && !may_stay(problem, config))
@@ -192,10 +195,10 @@ std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& prob
     const int lanes = kernels->lanes;
     // Few channels a pixel are joined, whose words they would not fill; many are their own words.
     constexpr std::int64_t kFew = 16, kMany = 64;
-    const bool joins = may_join(problem) && problem.s > 1 && c < kMany;
     for (int bf16 = 0; bf16 <= 1; ++bf16)
       for (int way = 0; way < kMaxGemmVectors * 2; ++way) {
         const int vectors = 1 + way / 2, joined = way % 2;
+        const bool joins = may_join(problem, bf16 != 0) && problem.s > 1 && c < kMany;
         if (joined != 0 ? !joins : joins && c < kFew) continue;
         // Wider than the output channels: as good as the next narrower one.
         if (vectors > 1 && (vectors - 1) * lanes >= k) continue;

@@ -106,7 +106,8 @@ TEST(ImplicitGemm, NanAndInfSpreadExactlyAsInTheOracle) {
                             -std::numeric_limits<float>::infinity()};
   for (const char* text :
        {"mb1ic3ih9iw11oc7kh3sh2ph1 act=relu", "mb2ic5ih6iw7oc18kh3ph1 layout=nhwc",
-        "mb1ic3ih6iw9oc18kh3 layout=nhwc dtype=bf16", "mb1ic3ih7iw9oc18kh3ph1sh2 layout=nhwc dtype=f16",
+        "mb1ic3ih6iw9oc18kh3 layout=nhwc dtype=bf16", "mb1ic3ih6iw9oc18kh3ph1 dtype=bf16",
+        "mb1ic3ih7iw9oc18kh3ph1sh2 layout=nhwc dtype=f16",
         "mb1ic5ih6iw7oc18kh3ph1 layout=nhwc dtype=bf16 act=sigmoid residual=1",
         "mb1ic4ih6iw7oc18kh3ph2dh1 dtype=bf16 act=silu", "mb1ic4ih6oc5kh1 layout=nhwc act=hardswish",
         "mb1ic4ih6oc5kh3ph1 layout=nhwc dtype=f16 act=gelu_tanh rounding=eager",
