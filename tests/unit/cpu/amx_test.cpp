@@ -22,7 +22,7 @@
 #include "problem/config.h"
 #include "problem/element.h"
 #include "problem/random_problem.h"
-#include "unit/cpu/host_tensors.h"
+#include "unit/cpu/real_tensors.h"
 
 namespace convtune {
 namespace {

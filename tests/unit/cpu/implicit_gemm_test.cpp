@@ -18,7 +18,7 @@
 #include "problem/activation.h"
 #include "problem/config.h"
 #include "problem/random_problem.h"
-#include "unit/cpu/host_tensors.h"
+#include "unit/cpu/real_tensors.h"
 
 namespace convtune {
 namespace {
