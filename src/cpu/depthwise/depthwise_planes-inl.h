@@ -20,8 +20,10 @@ namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
 // A row of the input is loaded once for all output rows that it adds to, and a weight once for all vectors of
-// the register tile. Loads are masked everywhere: no edge has code of its own, and a masked load stays one
-// where GCC would read memory again for every use of a register.
+// the register tile. Where loads can be masked they all are: no edge has code of its own, and a masked load
+// stays one where GCC would read memory again for every use of a register.
+template <class T>
+constexpr bool kMaskedLoads = kMaskedStores && (sizeof(T) == 4 || HWY_TARGET == HWY_AVX3);
 
 // The lanes of a vector at column `col` that lie in the image: as unsigned numbers, columns to its left are
 // large.
@@ -58,66 +60,78 @@ struct Inside<Bf16, columns> {
   std::uint64_t mask = 0;
 };
 
-// Where loads are not masked: a copy of the columns in the image, zeros beside them.
-template <class T, int columns>
-struct Copy {
-  Copy(const T* at, std::int64_t col, std::int64_t width) {
-    const std::int64_t to = std::min<std::int64_t>(width - col, columns);
-    for (std::int64_t i = std::max<std::int64_t>(-col, 0); i < to; ++i) elements[i] = at[i];
+// Rows of x from `first_row` on, columns from `col` on: zeros where they lie beside the image, where nothing
+// is read.
+template <class T>
+HWY_NOINLINE void copy_patch(const PlaneArgs<T>& args, std::int64_t first_row, std::int64_t rows,
+                             std::int64_t col, std::int64_t columns, T* patch) {
+  std::fill_n(patch, rows * columns, T{});
+  const std::int64_t from = std::clamp<std::int64_t>(-col, 0, columns),
+                     to = std::clamp<std::int64_t>(args.width - col, from, columns);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::int64_t row = first_row + i;
+    if (row < 0 || row >= args.height) continue;
+    for (std::int64_t j = from; j < to; ++j) patch[i * columns + j] = args.x[row * args.width + col + j];
   }
-  HWY_ALIGN T elements[columns] = {};
+}
+
+// Where x is loaded from: the image itself, or where loads are not masked a copy of what reaches beside it.
+// That is decided once, since a decision at every load makes a register tile's code several times as long.
+template <class T, int rows, int columns>
+struct Patch {
+  HWY_INLINE Patch(const PlaneArgs<T>& args, std::int64_t row, std::int64_t col)
+      : x(args.x + (row * args.width + col)), step(args.width) {
+    if constexpr (!kMaskedLoads<T>) {
+      if (row >= 0 && row + rows <= args.height && col >= 0 && col + columns <= args.width) return;
+      copy_patch(args, row, rows, col, columns, copy);
+      x = copy, step = columns;
+    }
+  }
+  const T* x;
+  std::int64_t step;
+  HWY_ALIGN T copy[kMaskedLoads<T> ? 1 : rows * columns];
 };
 
-// The columns `col` + 2 * l of a row in `value`, those behind them in `next`, or of floats with a stride of 1
-// all in `value`: zeros where they lie beside the image, where nothing is read.
+// The columns 2 * l from `at` on in `value`, those behind them in `next`, or of floats with a stride of 1 all
+// in `value`. Masked loads read nothing beside the image, and zeros are what they find there.
 template <class T, int stride>
 struct Row {
   using Mask = Inside<T, kLoaded<T>>;
-  HWY_INLINE Row(const Mask* masks, const T* at, std::int64_t col, std::int64_t width);
+  HWY_INLINE Row(const Mask* masks, const T* at);
   SizedVector value, next;
 };
 
-HWY_INLINE Vector load_inside(const Inside<float, kLanes>& in, const float* at, std::int64_t col,
-                              std::int64_t width) {
-  const Floats d;
-  if constexpr (kMaskedStores) return hn::MaskedLoad(in.mask, d, at);
-  if (col >= 0 && col + kLanes <= width) return hn::LoadU(d, at);
-  const Copy<float, kLanes> copy(at, col, width);
-  return hn::Load(d, copy.elements);
+HWY_INLINE Vector load_inside(const Inside<float, kLanes>& in, const float* at) {
+  if constexpr (kMaskedLoads<float>) return hn::MaskedLoad(in.mask, Floats(), at);
+  return hn::LoadU(Floats(), at);
 }
 template <>
-HWY_INLINE Row<float, 1>::Row(const Mask* masks, const float* at, std::int64_t col, std::int64_t width)
-    : value(load_inside(masks[0], at, col, width)), next(value) {}
+HWY_INLINE Row<float, 1>::Row(const Mask* masks, const float* at)
+    : value(load_inside(masks[0], at)), next(value) {}
 template <>
-HWY_INLINE Row<float, 2>::Row(const Mask* masks, const float* at, std::int64_t col, std::int64_t width) {
+HWY_INLINE Row<float, 2>::Row(const Mask* masks, const float* at) {
   const Floats d;
-  const Vector lower = load_inside(masks[0], at, col, width),
-               upper = load_inside(masks[1], at + kLanes, col + kLanes, width);
+  const Vector lower = load_inside(masks[0], at), upper = load_inside(masks[1], at + kLanes);
   value = hn::ConcatEven(d, upper, lower);
   next = hn::ConcatOdd(d, upper, lower);
 }
-HWY_INLINE void load_inside(const Inside<Bf16, 2 * kLanes>& in, const Bf16* at, std::int64_t col,
-                            std::int64_t width, SizedVector (&parts)[2]) {
+HWY_INLINE void load_inside(const Inside<Bf16, 2 * kLanes>& in, const Bf16* at, SizedVector (&parts)[2]) {
 #if HWY_TARGET == HWY_AVX3
-  (void)col, (void)width;
   const Bits du;
   const BitVector words{_mm512_maskz_loadu_epi16(static_cast<__mmask32>(in.mask), at)};
   parts[0] = from_bf16(words);
   parts[1] = hn::BitCast(Floats(), hn::And(words, hn::Set(du, 0xffff0000U)));
 #else
   (void)in;
-  if (col >= 0 && col + 2 * kLanes <= width)
-    load_parts(at, parts);
-  else
-    load_parts(Copy<Bf16, 2 * kLanes>(at, col, width).elements, parts);
+  load_parts(at, parts);
 #endif
 }
 template <int stride>
 struct Row<Bf16, stride> {
   using Mask = Inside<Bf16, kLoaded<Bf16>>;
-  HWY_INLINE Row(const Mask* masks, const Bf16* at, std::int64_t col, std::int64_t width) {
+  HWY_INLINE Row(const Mask* masks, const Bf16* at) {
     SizedVector parts[2];
-    load_inside(*masks, at, col, width, parts);
+    load_inside(*masks, at, parts);
     value = parts[0], next = parts[1];
   }
   SizedVector value, next;
@@ -127,17 +141,26 @@ struct Row<Bf16, stride> {
 // next.
 constexpr int kLongFilter = 7;
 
+// Brings the rows to the cache that the second register tile below reads for the first time, because memory
+// takes longer than one tile does. Below the last rows of a plane lie the first ones of the next.
+template <class T, int filter_rows, int stride, int rows, int columns>
+HWY_INLINE void fetch_below(const PlaneArgs<T>& args) {
+  if (filter_rows >= kLongFilter) return;
+  constexpr int kSkipped = filter_rows - stride + 2 * rows * stride;
+  const T* x = args.x + ((args.first_row + kSkipped) * args.width + args.first_col);
+  for (int i = 0; i < rows * stride; ++i, x += args.width)
+    for (int j = 0; j < columns; j += kLoaded<T>) __builtin_prefetch(x + j);
+}
+
 // Adds filter column s, and where asked those on either side of it, which come by the same loads: `after`
 // with pairs of columns in a load, `before` too where even and odd outputs are apart. `clipped`: some of the
-// rows lie outside the image. `fetch`: the rows that the second register tile below reads for the first time
-// are brought to the cache, because memory takes longer than one tile does. Below the last rows of a plane
-// lie the first ones of the next.
-template <class T, int filter_rows, int stride, int rows, int vectors, bool before, bool after, bool clipped,
-          bool fetch>
+// rows lie outside the image.
+template <class T, int filter_rows, int stride, int rows, int vectors, bool before, bool after, bool clipped>
 HWY_INLINE void add_column(const PlaneArgs<T>& args, std::int64_t s,
                            SizedVector (&acc)[rows][vectors * kAccumulators<T, stride>]) {
   const Floats d;
-  constexpr int loads = kLoads<T, stride>, loaded = kLoaded<T>, of_vector = kAccumulators<T, stride>;
+  constexpr int loads = kLoads<T, stride>, loaded = kLoaded<T>, of_vector = kAccumulators<T, stride>,
+                x_rows = (rows - 1) * stride + filter_rows;
   const float* const weights = args.weights + s * filter_rows;
   SizedVector weight[filter_rows], weight_before[filter_rows], weight_after[filter_rows];
   CONVTUNE_UNROLL
@@ -150,19 +173,15 @@ HWY_INLINE void add_column(const PlaneArgs<T>& args, std::int64_t s,
   Inside<T, loaded> masks[vectors * loads];
   CONVTUNE_UNROLL
   for (int v = 0; v < vectors * loads; ++v) masks[v] = {col + v * loaded, args.width};
-  const T* x = args.x + (args.first_row * args.width + col);
+  const Patch<T, x_rows, vectors * loads * loaded> patch(args, args.first_row, col);
+  const T* x = patch.x;
+  const auto height = static_cast<std::uint64_t>(args.height);
   CONVTUNE_UNROLL
-  for (int i = 0; i < (rows - 1) * stride + filter_rows; ++i, x += args.width) {
-    if (clipped && (args.first_row + i < 0 || args.first_row + i >= args.height)) continue;
+  for (int i = 0; i < x_rows; ++i, x += patch.step) {
+    if (clipped && static_cast<std::uint64_t>(args.first_row + i) >= height) continue;
     CONVTUNE_UNROLL
     for (int v = 0; v < vectors; ++v) {
-      if (fetch && i >= filter_rows - stride && filter_rows < kLongFilter) {
-        CONVTUNE_UNROLL
-        for (int part = 0; part < loads; ++part)
-          __builtin_prefetch(x + 2 * rows * stride * args.width + (v * loads + part) * loaded);
-      }
-      const std::int64_t at = v * loads * loaded;
-      const Row<T, stride> row(masks + v * loads, x + at, col + at, args.width);
+      const Row<T, stride> row(masks + v * loads, x + v * loads * loaded);
       CONVTUNE_UNROLL
       for (int j = 0; j < rows; ++j) {
         const int r = i - j * stride;
@@ -238,9 +257,9 @@ HWY_INLINE void store_plane(const PlaneArgs<T>& args,
 template <class T, int filter_rows, int stride, int rows, int vectors, bool clipped>
 HWY_INLINE void add_columns(const PlaneArgs<T>& args,
                             SizedVector (&acc)[rows][vectors * kAccumulators<T, stride>]) {
-  const auto add = [&](std::int64_t s, auto before, auto after, auto fetch) {
+  const auto add = [&](std::int64_t s, auto before, auto after) {
     add_column<T, filter_rows, stride, rows, vectors, decltype(before)::value, decltype(after)::value,
-               clipped, decltype(fetch)::value>(args, s, acc);
+               clipped>(args, s, acc);
   };
   constexpr std::true_type yes;
   constexpr std::false_type no;
@@ -248,20 +267,22 @@ HWY_INLINE void add_columns(const PlaneArgs<T>& args,
   std::int64_t s = 0;
   if constexpr (kAccumulators<T, stride> == 2) {
     if (args.dilation_w == 1 && cols % 2 == 1 && cols > 1) {
-      add(0, no, yes, yes);
-      for (s = 2; s + 1 < cols; s += 2) add(s, yes, yes, no);
-      add(s, yes, no, no);
+      add(0, no, yes);
+      for (s = 2; s + 1 < cols; s += 2) add(s, yes, yes);
+      add(s, yes, no);
       return;
     }
   }
   // The first column goes alone: with odd padding, as usual, the pairs behind it then begin at even columns,
   // as lines of the cache do.
-  add(s++, no, no, yes);
-  if constexpr (stride == 2) {
-    if (args.dilation_w == 1)
-      for (; s + 2 <= cols; s += 2) add(s, no, yes, no);
+  while (s < cols) {
+    if (stride == 2 && args.dilation_w == 1 && s > 0 && s + 2 <= cols) {
+      add(s, no, std::bool_constant<stride == 2>());
+      s += 2;
+    } else {
+      add(s++, no, no);
+    }
   }
-  for (; s < cols; ++s) add(s, no, no, no);
 }
 
 template <class T, int filter_rows, int stride, int rows, int vectors>
@@ -269,10 +290,13 @@ void plane(const PlaneArgs<T>& shared) {
   const PlaneArgs<T> args = shared;  // a copy, so that stores to y cannot be taken to change it
   SizedVector acc[rows][vectors * kAccumulators<T, stride>];
   start_plane<T, stride, rows, vectors>(args, acc);
-  if (args.first_row >= 0 && args.first_row + (rows - 1) * stride + filter_rows <= args.height)
-    add_columns<T, filter_rows, stride, rows, vectors, false>(args, acc);
-  else
+  fetch_below<T, filter_rows, stride, rows, vectors * kLoads<T, stride> * kLoaded<T>>(args);
+  const bool inside =
+      args.first_row >= 0 && args.first_row + (rows - 1) * stride + filter_rows <= args.height;
+  if (kMaskedLoads<T> && !inside)
     add_columns<T, filter_rows, stride, rows, vectors, true>(args, acc);
+  else
+    add_columns<T, filter_rows, stride, rows, vectors, false>(args, acc);
   store_plane<T, stride, rows, vectors>(args, acc);
 }
 
@@ -287,17 +311,18 @@ void plane_row(const PlaneArgs<T>& shared) {
   const float* weights = args.weights;
   for (std::int64_t s = 0; s < args.filter_cols; ++s)
     for (std::int64_t r = 0; r < args.filter_rows; ++r, ++weights) {
-      const std::int64_t image_row = args.first_row + r * args.dilation_h;
+      const std::int64_t image_row = args.first_row + r * args.dilation_h,
+                         col = args.first_col + s * args.dilation_w;
       if (image_row < 0 || image_row >= args.height) continue;
-      const T* const x = args.x + image_row * args.width;
+      const Patch<T, 1, vectors * loads * loaded> patch(args, image_row, col);
       const Vector weight = hn::Set(d, *weights);
       CONVTUNE_UNROLL
       for (int v = 0; v < vectors; ++v) {
-        const std::int64_t col = args.first_col + s * args.dilation_w + v * loads * loaded;
         Inside<T, loaded> masks[loads];
         CONVTUNE_UNROLL
-        for (int part = 0; part < loads; ++part) masks[part] = {col + part * loaded, args.width};
-        const Row<T, stride> row(masks, x + col, col, args.width);
+        for (int part = 0; part < loads; ++part)
+          masks[part] = {col + (v * loads + part) * loaded, args.width};
+        const Row<T, stride> row(masks, patch.x + v * loads * loaded);
         acc[0][v * of_vector] = hn::MulAdd(weight, row.value, acc[0][v * of_vector]);
         if (of_vector == 2)
           acc[0][v * of_vector + of_vector - 1] =
