@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "command_table.h"
 #include "convtune/error.h"
 #include "convtune/spelling.h"
 #include "options.h"
@@ -40,11 +41,6 @@ std::vector<std::string> options_of(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   return names;
-}
-
-// "convtune db list"
-std::string full_name(const CLI::App& app) {
-  return (app.get_parent() ? full_name(*app.get_parent()) + ' ' : "") + app.get_name();
 }
 
 bool is_problem(const std::string& word) {

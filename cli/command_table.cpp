@@ -39,11 +39,11 @@ OptionEntry entry_of(const CLI::Option& option) {
   return entry;
 }
 
+}  // namespace
+
 std::string full_name(const CLI::App& app) {
   return (app.get_parent() ? full_name(*app.get_parent()) + ' ' : "") + app.get_name();
 }
-
-}  // namespace
 
 std::string OptionEntry::text() const {
   if (!names.front().starts_with('-')) return names.front() + (many ? "..." : "");

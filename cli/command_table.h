@@ -32,6 +32,9 @@ struct CommandEntry {
 
 CommandEntry describe(const CLI::App& app);
 
+// With the commands above it: "convtune db list".
+std::string full_name(const CLI::App& app);
+
 // The words that may stand for an option's value, in full; and whether a file's name may, or a program's.
 struct Values {
   std::vector<std::string> words;

@@ -16,10 +16,6 @@
 namespace convtune::cli {
 namespace {
 
-Error bad(const std::string& message) {
-  return Error(ErrorKind::invalid_argument, message);
-}
-
 struct Export {
   ProblemOptions problem;
   std::string format = "triton", output = "-", device, target, config;

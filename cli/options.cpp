@@ -21,10 +21,6 @@ constexpr double kNoLimitSeconds = 7 * 86400.0;
 
 constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
 
-Error bad(const std::string& message) {
-  return Error(ErrorKind::invalid_argument, message);
-}
-
 // A number, and the text after it without the blanks between.
 struct Quantity {
   double value = 0;
@@ -59,6 +55,10 @@ const ConvProblem* built_in_case(std::string_view name) {
 }
 
 }  // namespace
+
+Error bad(const std::string& message) {
+  return Error(ErrorKind::invalid_argument, message);
+}
 
 CLI::Option* add_whole_number(CLI::App& app, const std::string& name, std::optional<std::int64_t>& target,
                               std::int64_t low, std::int64_t high, const std::string& description) {

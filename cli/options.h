@@ -9,10 +9,14 @@
 #include <vector>
 
 #include "convtune/device.h"
+#include "convtune/error.h"
 #include "convtune/model.h"
 #include "convtune/problem.h"
 
 namespace convtune::cli {
+
+// What to throw where an argument cannot be taken.
+Error bad(const std::string& message);
 
 // What a subcommand is to work on. Of a model: problem i is its convolution i.
 struct Asked {

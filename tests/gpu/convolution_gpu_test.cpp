@@ -24,7 +24,7 @@
 #include "plan/planner.h"
 #include "problem/element.h"
 
-namespace convtune {
+namespace convtune::convolution_gpu_test {
 namespace {
 
 using cuda::check, cuda::driver, cuda::release_on, cuda::CUresult, cuda::CUstream, cuda::DeviceScope;
@@ -366,4 +366,4 @@ TEST_F(ConvolutionOnAGpu, PlansFromARecord) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::convolution_gpu_test

@@ -22,7 +22,7 @@
 #include "cuda/launch/kernel_algorithm.h"
 #include "plan/algorithms.h"
 
-namespace convtune::cuda {
+namespace convtune::cuda::cuda_backend_test {
 namespace {
 
 const char kSource[] = R"(
@@ -389,4 +389,4 @@ TEST_F(CudaBackendTest, AStickyErrorSaysSo) {
 }
 
 }  // namespace
-}  // namespace convtune::cuda
+}  // namespace convtune::cuda::cuda_backend_test

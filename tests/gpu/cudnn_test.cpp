@@ -17,7 +17,7 @@
 #include "measure/testbed.h"
 #include "problem/random_problem.h"
 
-namespace convtune {
+namespace convtune::cudnn_test {
 namespace {
 
 bool has_bias_or_more(const ConvProblem& problem) {
@@ -346,4 +346,4 @@ TEST_F(Cudnn, RefusesWithReasons) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::cudnn_test

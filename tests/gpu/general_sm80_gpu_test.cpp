@@ -18,7 +18,7 @@
 #include "problem/element.h"
 #include "problem/random_problem.h"
 
-namespace convtune {
+namespace convtune::general_sm80_gpu_test {
 namespace {
 
 class GeneralSm80 : public testing::Test {
@@ -171,4 +171,4 @@ TEST_F(GeneralSm80, CountsMoreThanAnIntCan) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::general_sm80_gpu_test

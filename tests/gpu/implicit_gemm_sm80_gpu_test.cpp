@@ -4,7 +4,7 @@
 #include "convtune/verify.h"
 #include "cuda/device/driver.h"
 
-namespace convtune {
+namespace convtune::implicit_gemm_sm80_gpu_test {
 namespace {
 
 TEST(ImplicitGemmSm80, IsExactOnAnyProblem) {
@@ -21,4 +21,4 @@ TEST(ImplicitGemmSm80, IsExactOnAnyProblem) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::implicit_gemm_sm80_gpu_test

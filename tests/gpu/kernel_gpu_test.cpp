@@ -20,7 +20,7 @@
 #include "model/target.h"
 #include "problem/element.h"
 
-namespace convtune {
+namespace convtune::kernel_gpu_test {
 namespace {
 
 std::vector<float> integers(std::int64_t elements, std::uint64_t seed) {
@@ -275,4 +275,4 @@ INSTANTIATE_TEST_SUITE_P(Table, Kernel, testing::ValuesIn(own_algorithms()),
                          [](const auto& info) { return std::string(info.param->name()); });
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::kernel_gpu_test

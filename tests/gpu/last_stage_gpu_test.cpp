@@ -12,7 +12,7 @@
 #include "plan/planner.h"
 #include "tune/last_stage.h"
 
-namespace convtune {
+namespace convtune::last_stage_gpu_test {
 namespace {
 
 TEST(LastStageOnAGpu, EveryAlgorithmWithParameters) {
@@ -54,4 +54,4 @@ TEST(LastStageOnAGpu, EveryAlgorithmWithParameters) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::last_stage_gpu_test

@@ -19,7 +19,7 @@
 #include "model/target.h"
 #include "plan/algorithms.h"
 
-namespace convtune::cuda {
+namespace convtune::cuda::occupancy_gpu_test {
 namespace {
 
 // Keeps kValues numbers in registers at once, and so many bytes of static shared memory.
@@ -158,4 +158,4 @@ TEST_F(OccupancyGpu, TheTablesLimitsAreTheDevices) {
 }
 
 }  // namespace
-}  // namespace convtune::cuda
+}  // namespace convtune::cuda::occupancy_gpu_test

@@ -9,7 +9,7 @@
 
 #include "convtune/error.h"
 
-namespace convtune {
+namespace convtune::library_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -120,4 +120,4 @@ TEST_F(LibraryTest, WheelsComeBeforeTheToolkitAndBetterNamesFirst) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::library_test

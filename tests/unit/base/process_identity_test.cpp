@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace convtune {
+namespace convtune::process_identity_test {
 namespace {
 
 TEST(ProcessIdentity, TellsTheLivingFromTheDead) {
@@ -48,4 +48,4 @@ TEST(ProcessIdentity, OfProcessesElsewhereNothingIsKnown) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::process_identity_test

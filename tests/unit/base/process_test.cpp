@@ -13,7 +13,7 @@
 #include "base/child.h"
 #include "convtune/error.h"
 
-namespace convtune {
+namespace convtune::process_test {
 namespace {
 
 using Got = ChildProcess::Got;
@@ -186,4 +186,4 @@ TEST(Process, WhatCannotStart) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::process_test

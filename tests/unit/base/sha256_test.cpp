@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace convtune {
+namespace convtune::sha256_test {
 namespace {
 
 TEST(Sha256, AnswersTheStandardsExamples) {
@@ -24,4 +24,4 @@ TEST(Sha256, TellsEveryLengthApart) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::sha256_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace convtune {
+namespace convtune::spelling_test {
 namespace {
 
 const std::vector<std::string> kNames = {"tune",      "bench",     "rtx4090",  "vgg_conv1",
@@ -32,4 +32,4 @@ TEST(DidYouMean, NothingNearIsNothing) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::spelling_test

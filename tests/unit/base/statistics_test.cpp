@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-namespace convtune {
+namespace convtune::statistics_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -94,4 +94,4 @@ TEST(ExactInterval, OfThousandsDoesNotUnderflow) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::statistics_test

@@ -12,7 +12,7 @@
 #include "options.h"
 #include "output.h"
 
-namespace convtune::cli {
+namespace convtune::cli::cli_options_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -174,4 +174,4 @@ TEST_F(OutputFileTest, DevicesAreWrittenInPlace) {
 }
 
 }  // namespace
-}  // namespace convtune::cli
+}  // namespace convtune::cli::cli_options_test

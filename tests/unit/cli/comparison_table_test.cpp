@@ -11,7 +11,7 @@
 #include "progress.h"
 #include "report_rows.h"
 
-namespace convtune::cli {
+namespace convtune::cli::comparison_table_test {
 namespace {
 
 using testing::AllOf;
@@ -225,4 +225,4 @@ TEST(Units, SuitTheNumber) {
 }
 
 }  // namespace
-}  // namespace convtune::cli
+}  // namespace convtune::cli::comparison_table_test

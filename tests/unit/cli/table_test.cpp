@@ -10,7 +10,7 @@
 
 #include "progress.h"
 
-namespace convtune::cli {
+namespace convtune::cli::table_test {
 namespace {
 
 TEST(DisplayWidth, CountsColumnsNotBytes) {
@@ -234,4 +234,4 @@ TEST(ProgressLine, ATerminalIsRedrawnInPlaceAndLeftClean) {
 }
 
 }  // namespace
-}  // namespace convtune::cli
+}  // namespace convtune::cli::table_test

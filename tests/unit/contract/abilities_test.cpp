@@ -5,7 +5,7 @@
 #include "problem/activation.h"
 #include "problem/random_problem.h"
 
-namespace convtune {
+namespace convtune::abilities_test {
 namespace {
 
 std::string refused(const Abilities& abilities, const std::string& words) {
@@ -81,4 +81,4 @@ TEST(Abilities, AllOfThemTakeEverything) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::abilities_test

@@ -10,7 +10,7 @@
 #include "base/random_bits.h"
 #include "refusal.h"
 
-namespace convtune {
+namespace convtune::micro_tuning_test {
 namespace {
 
 std::vector<std::string> configs_of(const StageList& list) {
@@ -285,4 +285,4 @@ TEST(MicroTuning, NoListEverBreaksARule) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::micro_tuning_test

@@ -15,7 +15,7 @@
 #include "cpu/cpu.h"
 #include "cpu/memory_limit.h"
 
-namespace convtune {
+namespace convtune::cpu_backend_test {
 namespace {
 
 TEST(CpuBackend, MemoryIsAlignedWritableAndFreed) {
@@ -201,4 +201,4 @@ TEST(CpuBackend, ThreadsRaiseTheCeilingUpToTheProcessors) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::cpu_backend_test

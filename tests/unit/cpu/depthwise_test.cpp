@@ -18,7 +18,7 @@
 #include "problem/config.h"
 #include "problem/element.h"
 
-namespace convtune {
+namespace convtune::depthwise_test {
 namespace {
 
 const DeviceInfo& info() {
@@ -203,4 +203,4 @@ TEST(Depthwise, StepsAsideWithAReason) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::depthwise_test

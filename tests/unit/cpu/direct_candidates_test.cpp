@@ -37,7 +37,7 @@ std::atomic<std::size_t> allocated_bytes = 0;  // other tests' threads allocate,
   std::free(memory);
 }
 
-namespace convtune {
+namespace convtune::direct_candidates_test {
 namespace {
 
 // The machine on which the configs below were measured.
@@ -113,4 +113,4 @@ TEST(DirectCandidates, AreAcceptedAndDistinct) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::direct_candidates_test

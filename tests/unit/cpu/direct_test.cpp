@@ -22,7 +22,7 @@
 #include "problem/element.h"
 #include "problem/random_problem.h"
 
-namespace convtune {
+namespace convtune::direct_test {
 namespace {
 
 const DeviceInfo& info() {
@@ -364,4 +364,4 @@ TEST(Direct, StepsAsideWithAReason) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::direct_test

@@ -20,7 +20,7 @@
 #include "problem/random_problem.h"
 #include "unit/cpu/real_tensors.h"
 
-namespace convtune {
+namespace convtune::implicit_gemm_test {
 namespace {
 
 using cpu::ImplicitGemmConfig;
@@ -225,4 +225,4 @@ TEST(ImplicitGemm, StepsAsideWithAReason) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::implicit_gemm_test

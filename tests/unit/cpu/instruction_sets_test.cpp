@@ -10,7 +10,7 @@
 #include "cpu/tensor_kernels.h"
 #include "cpu/winograd/winograd_kernels.h"
 
-namespace convtune {
+namespace convtune::instruction_sets_test {
 namespace {
 
 TEST(InstructionSets, EveryCompiledRowHasKernelsOfItsWidthThatFitItsRegisters) {
@@ -60,4 +60,4 @@ TEST(InstructionSets, ADeviceOfNoneHasNoVectors) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::instruction_sets_test

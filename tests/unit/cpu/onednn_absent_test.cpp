@@ -3,7 +3,7 @@
 #include "cpu/onednn/onednn_api.h"
 #include "unit/absent_library.h"
 
-namespace convtune {
+namespace convtune::onednn_absent_test {
 namespace {
 
 using OnednnAbsentDeathTest = AbsentLibraryDeathTest;
@@ -36,4 +36,4 @@ TEST_F(OnednnAbsentDeathTest, TakesNoneOnOtherThreads) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::onednn_absent_test

@@ -11,7 +11,7 @@
 #include "measure/testbed.h"
 #include "problem/random_problem.h"
 
-namespace convtune {
+namespace convtune::onednn_test {
 namespace {
 
 class Onednn : public testing::Test {
@@ -185,4 +185,4 @@ TEST_F(Onednn, TriesItsOwnFormatsFirstForNchwOnly) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::onednn_test

@@ -10,7 +10,7 @@
 #include "problem/element.h"
 #include "problem/random_problem.h"
 
-namespace convtune {
+namespace convtune::reference_any_kind_test {
 namespace {
 
 using std::int64_t;
@@ -192,4 +192,4 @@ TEST(Reference, ActivationsKeepPyTorchsNaNs) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::reference_any_kind_test

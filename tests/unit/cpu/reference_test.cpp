@@ -10,7 +10,7 @@
 #include "host_tensors.h"
 #include "problem/random_problem.h"
 
-namespace convtune {
+namespace convtune::reference_test {
 namespace {
 
 using Floats = std::vector<float>;
@@ -181,4 +181,4 @@ TEST(Reference, AnswersForItself) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::reference_test

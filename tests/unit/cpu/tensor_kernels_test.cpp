@@ -16,7 +16,7 @@
 #include "problem/activation.h"
 #include "problem/element.h"
 
-namespace convtune {
+namespace convtune::tensor_kernels_test {
 namespace {
 
 template <class Check>
@@ -172,4 +172,4 @@ TEST(TensorKernels, TransposeWhatLiesInPlanes) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::tensor_kernels_test

@@ -15,7 +15,7 @@
 #include "problem/config.h"
 #include "unit/cpu/winograd_problems.h"
 
-namespace convtune {
+namespace convtune::winograd_error_test {
 namespace {
 
 int problems() {
@@ -171,4 +171,4 @@ TEST(WinogradError, IsWithinWhatThePrecisionAllows) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::winograd_error_test

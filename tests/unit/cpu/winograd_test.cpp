@@ -16,7 +16,7 @@
 #include "problem/config.h"
 #include "unit/cpu/winograd_problems.h"
 
-namespace convtune {
+namespace convtune::winograd_test {
 namespace {
 
 const DeviceInfo& info() {
@@ -220,4 +220,4 @@ TEST(Winograd, RefusesConfigsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::winograd_test

@@ -15,7 +15,7 @@
 #include "base/random_bits.h"
 #include "base/sha256.h"
 
-namespace convtune::cuda {
+namespace convtune::cuda::cubin_cache_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -249,4 +249,4 @@ TEST_F(CubinCacheTest, ProcessesNeverReadAWrongEntry) {
 }
 
 }  // namespace
-}  // namespace convtune::cuda
+}  // namespace convtune::cuda::cubin_cache_test

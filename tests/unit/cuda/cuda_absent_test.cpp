@@ -9,7 +9,7 @@
 #include "cuda/device/driver.h"
 #include "plan/algorithms.h"
 
-namespace convtune {
+namespace convtune::cuda_absent_test {
 namespace {
 
 class WithoutDriver : public testing::Test {
@@ -83,4 +83,4 @@ TEST(DriverErrors, NameWhatWasAttemptedAndWhatIsLost) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::cuda_absent_test

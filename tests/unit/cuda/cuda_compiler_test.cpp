@@ -22,7 +22,7 @@
 #include "model/capability.h"
 #include "plan/estimate.h"
 
-namespace convtune::cuda {
+namespace convtune::cuda::cuda_compiler_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -341,4 +341,4 @@ TEST_F(Compiler, TheKernelsOfTheCeilingsSpillNothing) {
 }
 
 }  // namespace
-}  // namespace convtune::cuda
+}  // namespace convtune::cuda::cuda_compiler_test

@@ -3,7 +3,7 @@
 #include "cuda/cudnn/cudnn_api.h"
 #include "unit/absent_library.h"
 
-namespace convtune {
+namespace convtune::cudnn_absent_test {
 namespace {
 
 using CudnnAbsentDeathTest = AbsentLibraryDeathTest;
@@ -24,4 +24,4 @@ TEST_F(CudnnAbsentDeathTest, TakesNoOtherLibrary) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::cudnn_absent_test

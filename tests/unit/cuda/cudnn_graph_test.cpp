@@ -10,7 +10,7 @@
 #include "cuda/cudnn/cudnn_offers.h"
 #include "problem/random_problem.h"
 
-namespace convtune::cuda {
+namespace convtune::cuda::cudnn_graph_test {
 namespace {
 
 // An H200 as cuDNN 9.19 writes it.
@@ -167,4 +167,4 @@ TEST_F(CudnnGraphs, EveryEpilogueHasAnEngine) {
 }
 
 }  // namespace
-}  // namespace convtune::cuda
+}  // namespace convtune::cuda::cudnn_graph_test

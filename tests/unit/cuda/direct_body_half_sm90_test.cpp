@@ -13,7 +13,7 @@
 #include "cuda/launch/extents.h"
 #include "kernel_expectations.h"
 
-namespace convtune {
+namespace convtune::direct_body_half_sm90_test {
 namespace {
 
 using Kernel = DirectBodyHalfSm90;
@@ -454,4 +454,4 @@ TEST(DirectBodyHalfSm90, CompilesWithTheMostSums) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::direct_body_half_sm90_test

@@ -12,7 +12,7 @@
 #include "cuda/launch/extents.h"
 #include "kernel_expectations.h"
 
-namespace convtune {
+namespace convtune::direct_body_sm90_test {
 namespace {
 
 std::vector<Config> candidates(const ConvProblem& problem) {
@@ -274,4 +274,4 @@ TEST(DirectBodySm90, CompilesWithTheMostSums) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::direct_body_sm90_test

@@ -8,7 +8,7 @@
 #include "cuda/algorithms/direct_depthwise_half/config.h"
 #include "kernel_expectations.h"
 
-namespace convtune {
+namespace convtune::direct_depthwise_half_test {
 namespace {
 
 std::vector<Config> candidates(const ConvProblem& problem, ComputeCapability capability = {9, 0}) {
@@ -219,4 +219,4 @@ TEST(DirectDepthwiseHalf, CompilesWithTheLeastToSpare) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::direct_depthwise_half_test

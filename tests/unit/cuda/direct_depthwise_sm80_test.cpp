@@ -8,7 +8,7 @@
 #include "cuda/algorithms/direct_depthwise_sm80/config.h"
 #include "kernel_expectations.h"
 
-namespace convtune {
+namespace convtune::direct_depthwise_sm80_test {
 namespace {
 
 std::vector<Config> candidates(const ConvProblem& problem, ComputeCapability capability = {9, 0}) {
@@ -172,4 +172,4 @@ TEST(DirectDepthwiseSm80, CompilesWithTheLeastToSpare) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::direct_depthwise_sm80_test

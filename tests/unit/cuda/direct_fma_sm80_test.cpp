@@ -9,7 +9,7 @@
 #include "cuda/algorithms/direct_fma_sm80/config.h"
 #include "kernel_expectations.h"
 
-namespace convtune {
+namespace convtune::direct_fma_sm80_test {
 namespace {
 
 // What the kernel computes, in its order of loops, from an input laid out as in its shared memory.
@@ -114,4 +114,4 @@ TEST(DirectFmaSm80, CompilesWithTheMostRegisters) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::direct_fma_sm80_test

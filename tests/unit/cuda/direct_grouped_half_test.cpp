@@ -8,7 +8,7 @@
 #include "cuda/algorithms/direct_grouped_half/config.h"
 #include "kernel_expectations.h"
 
-namespace convtune {
+namespace convtune::direct_grouped_half_test {
 namespace {
 
 std::vector<Config> candidates(const ConvProblem& problem, ComputeCapability capability = {9, 0}) {
@@ -190,4 +190,4 @@ TEST(DirectGroupedHalf, CompilesWithTheLeastToSpare) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::direct_grouped_half_test

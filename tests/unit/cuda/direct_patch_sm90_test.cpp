@@ -9,7 +9,7 @@
 #include "cuda/algorithms/direct_patch_sm90/config.h"
 #include "kernel_expectations.h"
 
-namespace convtune {
+namespace convtune::direct_patch_sm90_test {
 namespace {
 
 std::vector<Config> candidates(const ConvProblem& problem) {
@@ -123,4 +123,4 @@ TEST(DirectPatchSm90, CompilesWithTheMostRegisters) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::direct_patch_sm90_test

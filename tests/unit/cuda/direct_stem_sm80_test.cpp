@@ -10,7 +10,7 @@
 #include "kernel_expectations.h"
 #include "problem/random_problem.h"
 
-namespace convtune {
+namespace convtune::direct_stem_sm80_test {
 namespace {
 
 DirectStemSm80 stem_of(const ConvProblem& problem, const Config& config) {
@@ -202,4 +202,4 @@ TEST(DirectStemSm80, TakesEveryStemCaseEverywhere) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::direct_stem_sm80_test

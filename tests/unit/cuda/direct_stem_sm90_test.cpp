@@ -9,7 +9,7 @@
 #include "cuda/algorithms/direct_stem_sm90/config.h"
 #include "kernel_expectations.h"
 
-namespace convtune {
+namespace convtune::direct_stem_sm90_test {
 namespace {
 
 std::vector<Config> candidates(const ConvProblem& problem) {
@@ -136,4 +136,4 @@ TEST(DirectStemSm90, CompilesWithTheMostSums) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::direct_stem_sm90_test

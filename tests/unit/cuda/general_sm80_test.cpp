@@ -10,7 +10,7 @@
 #include "plan/planner.h"
 #include "problem/random_problem.h"
 
-namespace convtune {
+namespace convtune::general_sm80_test {
 namespace {
 
 std::vector<float> integers(std::int64_t count, std::uint64_t seed) {
@@ -186,4 +186,4 @@ TEST(GeneralSm80, IsChosenWhereNothingElseCan) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::general_sm80_test

@@ -14,7 +14,7 @@
 #include "cuda/launch/extents.h"
 #include "kernel_expectations.h"
 
-namespace convtune {
+namespace convtune::implicit_gemm_half_sm80_test {
 namespace {
 
 using Kernel = ImplicitGemmHalfSm80;
@@ -308,4 +308,4 @@ TEST(ImplicitGemmHalfSm80, CompilesWithTheMostSums) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::implicit_gemm_half_sm80_test

@@ -13,7 +13,7 @@
 #include "cuda/launch/extents.h"
 #include "kernel_expectations.h"
 
-namespace convtune {
+namespace convtune::implicit_gemm_half_sm90_test {
 namespace {
 
 using Kernel = ImplicitGemmHalfSm90;
@@ -350,4 +350,4 @@ TEST(ImplicitGemmHalfSm90, CompilesWithTheMostSums) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::implicit_gemm_half_sm90_test

@@ -8,7 +8,7 @@
 #include "cuda/algorithms/implicit_gemm_sm80/config.h"
 #include "kernel_expectations.h"
 
-namespace convtune {
+namespace convtune::implicit_gemm_sm80_test {
 namespace {
 
 const Algorithm& gemm() {
@@ -177,4 +177,4 @@ TEST(ImplicitGemmSm80, CompilesForEveryPrecisionAndLayout) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::implicit_gemm_sm80_test

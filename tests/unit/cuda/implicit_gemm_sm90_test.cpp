@@ -13,7 +13,7 @@
 #include "cuda/launch/extents.h"
 #include "kernel_expectations.h"
 
-namespace convtune {
+namespace convtune::implicit_gemm_sm90_test {
 namespace {
 
 using Kernel = ImplicitGemmSm90;
@@ -241,4 +241,4 @@ TEST(ImplicitGemmSm90, CompilesWithTheMostSums) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::implicit_gemm_sm90_test

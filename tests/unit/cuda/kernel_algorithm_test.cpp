@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace convtune::cuda {
+namespace convtune::cuda::kernel_algorithm_test {
 namespace {
 
 TEST(BestOf, KeepsTheOrderOfEquals) {
@@ -19,4 +19,4 @@ TEST(BestOf, LeavesOutWhatIsTooManyOrHopeless) {
 }
 
 }  // namespace
-}  // namespace convtune::cuda
+}  // namespace convtune::cuda::kernel_algorithm_test

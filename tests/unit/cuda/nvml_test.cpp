@@ -10,7 +10,7 @@
 #include "cuda/backend/cuda.h"
 #include "cuda/cudnn/cudnn.h"
 
-namespace convtune::cuda {
+namespace convtune::cuda::nvml_test {
 namespace {
 
 constexpr const char* kGpu = "0000:1b:00.0";
@@ -104,4 +104,4 @@ TEST(NvmlAbsent, TheDoctorSaysSo) {
 }
 
 }  // namespace
-}  // namespace convtune::cuda
+}  // namespace convtune::cuda::nvml_test

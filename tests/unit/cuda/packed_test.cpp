@@ -13,7 +13,7 @@
 #include "cuda/algorithms/implicit_gemm_sm90/config.h"
 #include "kernel_expectations.h"
 
-namespace convtune {
+namespace convtune::packed_test {
 namespace {
 
 // How often each weight, and behind them each bias, is prepared. Halves are two to a word.
@@ -80,4 +80,4 @@ TEST(Packed, HasEveryWeightOnce) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::packed_test

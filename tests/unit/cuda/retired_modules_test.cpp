@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace convtune::cuda {
+namespace convtune::cuda::retired_modules_test {
 namespace {
 
 // Modules by number: places in memory that nobody reads.
@@ -100,4 +100,4 @@ TEST(RetiredModules, ManyThreadsLoseNone) {
 }
 
 }  // namespace
-}  // namespace convtune::cuda
+}  // namespace convtune::cuda::retired_modules_test

@@ -11,7 +11,7 @@
 #include "cuda/launch/transpose_tile.h"
 #include "cuda/launch/transposition.h"
 
-namespace convtune {
+namespace convtune::transpose_test {
 namespace {
 
 // The most threads of one warp that read from one bank of shared memory, writing the tile out.
@@ -121,4 +121,4 @@ TEST(Transpose, CompilesForEveryArchitecture) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::transpose_test

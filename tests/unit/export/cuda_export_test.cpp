@@ -14,7 +14,7 @@
 #include "plan/estimate.h"
 #include "refusal.h"
 
-namespace convtune {
+namespace convtune::cuda_export_test {
 namespace {
 
 bool contains(const std::string& text, const std::string& part) {
@@ -263,4 +263,4 @@ TEST(TritonExport, RefusesWhatItsKernelIsNot) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::cuda_export_test

@@ -9,7 +9,7 @@
 
 #include "convtune/error.h"
 
-namespace convtune {
+namespace convtune::contest_test {
 namespace {
 
 struct Noise {
@@ -263,4 +263,4 @@ TEST(Contest, ImpossibleTimesAndThrowingSides) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::contest_test

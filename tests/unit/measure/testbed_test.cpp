@@ -10,7 +10,7 @@
 #include "cpu/cpu.h"
 #include "problem/element.h"
 
-namespace convtune {
+namespace convtune::testbed_test {
 namespace {
 
 const ConvProblem kProblem = parse_problem("mb2ic3ih10oc5kh3ph1");
@@ -153,4 +153,4 @@ TEST(Testbed, TimesPositively) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::testbed_test

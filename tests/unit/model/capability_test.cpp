@@ -17,7 +17,7 @@
 #include "plan/estimate.h"
 #include "problem/config.h"
 
-namespace convtune {
+namespace convtune::capability_test {
 namespace {
 
 constexpr int kKiB = 1024;
@@ -151,4 +151,4 @@ TEST(Capability, DirectFmaSm80GoesByTheSharedMemoryOfABlock) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::capability_test

@@ -11,7 +11,7 @@
 #include "mutations.h"
 #include "refusal.h"
 
-namespace convtune {
+namespace convtune::target_test {
 namespace {
 
 TEST(Target, TheTableReadsAsPublished) {
@@ -168,4 +168,4 @@ TEST(TargetFile, NothingForeignGetsInOrCrashes) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::target_test

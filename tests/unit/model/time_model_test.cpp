@@ -13,7 +13,7 @@
 #include "plan/algorithms.h"
 #include "plan/estimate.h"
 
-namespace convtune {
+namespace convtune::time_model_test {
 namespace {
 
 // Uniform in [low, high), the same in every run.
@@ -155,4 +155,4 @@ TEST(TileWork, HoldsTheWholeProblem) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::time_model_test

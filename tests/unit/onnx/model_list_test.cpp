@@ -9,7 +9,7 @@
 #include "mutations.h"
 #include "refusal.h"
 
-namespace convtune {
+namespace convtune::model_list_test {
 namespace {
 
 Model sample() {
@@ -105,4 +105,4 @@ TEST(ModelList, ForeignTextIsReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::model_list_test

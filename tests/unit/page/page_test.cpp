@@ -9,7 +9,7 @@
 #include "convtune/report.h"
 #include "report_rows.h"
 
-namespace convtune {
+namespace convtune::page_test {
 namespace {
 
 HeldContest held(std::size_t rounds) {
@@ -143,4 +143,4 @@ TEST(Page, TakesWhatNumbersThereAre) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::page_test

@@ -9,7 +9,7 @@
 #include "kernel_expectations.h"
 #include "problem/activation.h"
 
-namespace convtune {
+namespace convtune::activations_test {
 namespace {
 
 TEST(Activations, AreTakenByEveryKernel) {
@@ -46,4 +46,4 @@ TEST(Activations, OfTheGeneralKernelAreFew) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::activations_test

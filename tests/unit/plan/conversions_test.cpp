@@ -6,7 +6,7 @@
 #include "kernel_expectations.h"
 #include "plan/planner.h"
 
-namespace convtune::cuda {
+namespace convtune::cuda::conversions_test {
 namespace {
 
 const KernelAlgorithm& named(std::string_view name) {
@@ -154,4 +154,4 @@ TEST(Conversions, ArePartOfTheSourceHash) {
 }
 
 }  // namespace
-}  // namespace convtune::cuda
+}  // namespace convtune::cuda::conversions_test

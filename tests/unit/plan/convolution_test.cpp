@@ -16,7 +16,7 @@
 #include "convtune/verify.h"
 #include "cpu/reference.h"
 
-namespace convtune {
+namespace convtune::convolution_test {
 namespace {
 
 const ConvProblem kProblem = parse_problem("mb2ic16ih9oc16kh3ph1");
@@ -237,4 +237,4 @@ TEST(VerifyRandom, NamesWhatAStallWaitsFor) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::convolution_test

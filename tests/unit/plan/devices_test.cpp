@@ -12,7 +12,7 @@
 #include "cpu/cpu.h"
 #include "plan/algorithms.h"
 
-namespace convtune {
+namespace convtune::devices_test {
 namespace {
 
 constexpr Device kCuda{Device::Kind::cuda, 3};
@@ -138,4 +138,4 @@ TEST(AlgorithmTable, AnUnknownNameListsTheKnown) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::devices_test

@@ -9,7 +9,7 @@
 #include "plan/algorithms.h"
 #include "refusal.h"
 
-namespace convtune {
+namespace convtune::estimate_test {
 namespace {
 
 const ConvProblem kProblem = parse_problem("mb2ic3ih64oc32kh5sh4ph2");
@@ -87,4 +87,4 @@ TEST(LaunchPlan, SaysWhatIsCompiledAndLaunched) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::estimate_test

@@ -4,7 +4,7 @@
 
 #include "kernel_expectations.h"
 
-namespace convtune {
+namespace convtune::kernel_algorithms_test {
 namespace {
 
 class KernelAlgorithms : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
@@ -101,4 +101,4 @@ INSTANTIATE_TEST_SUITE_P(Table, KernelAlgorithms, testing::ValuesIn(own_algorith
                          [](const auto& info) { return std::string(info.param->name()); });
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::kernel_algorithms_test

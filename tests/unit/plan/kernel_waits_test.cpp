@@ -11,7 +11,7 @@
 #include "cuda/launch/transposition.h"
 #include "kernel_problems.h"
 
-namespace convtune {
+namespace convtune::kernel_waits_test {
 namespace {
 
 // The kernels of a file that do not wait, but for those that pack weights, which are never launched early.
@@ -46,4 +46,4 @@ TEST(KernelsOfARun, WaitForEarlierGrids) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::kernel_waits_test

@@ -15,7 +15,7 @@
 #include "plan/estimate.h"
 #include "records_fixture.h"
 
-namespace convtune {
+namespace convtune::planner_test {
 namespace {
 
 DeviceInfo gpu(ComputeCapability capability, int multiprocessors) {
@@ -227,4 +227,4 @@ TEST(Kernels, AreTheSameBytesAgain) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::planner_test

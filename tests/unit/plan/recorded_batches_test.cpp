@@ -5,7 +5,7 @@
 #include "plan/planner.h"
 #include "records_fixture.h"
 
-namespace convtune {
+namespace convtune::recorded_batches_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -100,4 +100,4 @@ TEST_F(RecordedBatches, APlanOpensNoOtherRecord) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::recorded_batches_test

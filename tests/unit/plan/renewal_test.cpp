@@ -5,7 +5,7 @@
 #include "cpu/cpu.h"
 #include "plan/algorithms.h"
 
-namespace convtune {
+namespace convtune::renewal_test {
 namespace {
 
 Record proven_against(const std::string& software) {
@@ -29,4 +29,4 @@ TEST(Renewal, IsOfferedWhereAnOlderLibraryWasBeaten) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::renewal_test

@@ -14,9 +14,10 @@
 #include "convtune/error.h"
 
 namespace convtune {
-
 std::span<const EmbeddedFile> embedded_sample();  // tests/CMakeLists.txt embeds it here
+}
 
+namespace convtune::cases_test {
 namespace {
 
 using testing::AllOf;
@@ -233,4 +234,4 @@ TEST(FindProblem, NamesTheNearest) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::cases_test

@@ -10,7 +10,7 @@
 
 #include "refusal.h"
 
-namespace convtune {
+namespace convtune::config_test {
 namespace {
 
 using testing::HasSubstr;
@@ -102,4 +102,4 @@ TEST(PlanSource, HasATextForm) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::config_test

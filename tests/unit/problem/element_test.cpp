@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-namespace convtune {
+namespace convtune::element_test {
 namespace {
 
 float value_of(DType type, unsigned bits) {
@@ -67,4 +67,4 @@ TEST(Element, OverflowsToInfinity) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::element_test

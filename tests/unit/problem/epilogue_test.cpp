@@ -9,7 +9,7 @@
 #include "problem/activation.h"
 #include "problem/element.h"
 
-namespace convtune {
+namespace convtune::epilogue_test {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -75,4 +75,4 @@ TEST(Epilogue, AddsWhatTheProblemHasThenActivates) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::epilogue_test

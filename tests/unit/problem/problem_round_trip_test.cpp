@@ -9,7 +9,7 @@
 #include "convtune/problem.h"
 #include "problem/random_problem.h"
 
-namespace convtune {
+namespace convtune::problem_round_trip_test {
 namespace {
 
 // A small random problem with a precision and a name.
@@ -128,4 +128,4 @@ TEST(Mutation, EveryTruncationOfEveryCaseParsesOrIsRefused) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::problem_round_trip_test

@@ -9,7 +9,7 @@
 
 #include "convtune/error.h"
 
-namespace convtune {
+namespace convtune::problem_test {
 namespace {
 
 using testing::AllOf;
@@ -241,4 +241,4 @@ TEST(Validate, NamesCanBeQuoted) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::problem_test

@@ -11,7 +11,7 @@
 #include "convtune/problem.h"
 #include "problem/random_problem.h"
 
-namespace convtune {
+namespace convtune::problem_text_test {
 namespace {
 
 using testing::AllOf;
@@ -373,4 +373,4 @@ TEST(ToString, TheLongestStillFits) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::problem_text_test

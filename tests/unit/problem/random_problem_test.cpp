@@ -10,7 +10,7 @@
 
 #include "convtune/cases.h"
 
-namespace convtune {
+namespace convtune::random_problem_test {
 namespace {
 
 constexpr std::uint64_t kCount = 20000;
@@ -129,4 +129,4 @@ TEST(RandomProblem, LikeALayerKeepsWhatKernelsAreMadeFor) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::random_problem_test

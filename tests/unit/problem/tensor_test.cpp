@@ -15,7 +15,7 @@
 #include "problem/activation.h"
 #include "refusal.h"
 
-namespace convtune {
+namespace convtune::tensor_test {
 namespace {
 
 TEST(Tensor, EveryNameParsesBack) {
@@ -97,4 +97,4 @@ TEST(Device, HasATextFormBothWays) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::tensor_test

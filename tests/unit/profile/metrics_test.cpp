@@ -8,7 +8,7 @@
 #include "mutations.h"
 #include "refusal.h"
 
-namespace convtune {
+namespace convtune::metrics_test {
 namespace {
 
 const std::string kFolder = CONVTUNE_SOURCE_DIR "/tests/refine/";
@@ -197,4 +197,4 @@ TEST(Metrics, NothingForeignGetsInOrCrashes) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::metrics_test

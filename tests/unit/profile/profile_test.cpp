@@ -17,7 +17,7 @@
 #include "profile/ncu.h"
 #include "refusal.h"
 
-namespace convtune {
+namespace convtune::profile_test {
 namespace {
 
 const std::string kFolder = CONVTUNE_SOURCE_DIR "/tests/refine/";
@@ -195,4 +195,4 @@ TEST(Profile, IsCancelled) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::profile_test

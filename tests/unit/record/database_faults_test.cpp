@@ -6,7 +6,7 @@
 
 #include "records_fixture.h"
 
-namespace convtune {
+namespace convtune::database_faults_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -241,4 +241,4 @@ TEST_F(DatabaseTest, WriteThatFailsHalfWayLeavesTheOldRecord) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::database_faults_test

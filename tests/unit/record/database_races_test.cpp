@@ -9,7 +9,7 @@
 #include "base/process_identity.h"
 #include "records_fixture.h"
 
-namespace convtune {
+namespace convtune::database_races_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -195,4 +195,4 @@ TEST_F(DatabaseTest, ConcurrentThreadsToo) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::database_races_test

@@ -10,7 +10,7 @@
 
 #include "records_fixture.h"
 
-namespace convtune {
+namespace convtune::database_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -311,4 +311,4 @@ TEST_F(DefaultFolderTest, AsksThePasswordFileWithoutAHome) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::database_test

@@ -12,7 +12,7 @@
 #include "convtune/error.h"
 #include "records_fixture.h"
 
-namespace convtune {
+namespace convtune::record_json_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -346,4 +346,4 @@ TEST(RecordJson, MutationsAreReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::record_json_test

@@ -11,7 +11,7 @@
 #include "convtune/error.h"
 #include "records_fixture.h"
 
-namespace convtune {
+namespace convtune::trials_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -314,4 +314,4 @@ TEST_F(TrialLogTest, ProcessesDoNotTearEachOthersLines) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::trials_test

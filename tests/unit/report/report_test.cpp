@@ -11,7 +11,7 @@
 #include "convtune/error.h"
 #include "report_rows.h"
 
-namespace convtune {
+namespace convtune::report_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -320,4 +320,4 @@ TEST(ReportCsv, QuotesWhatNeedsIt) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::report_test

@@ -6,7 +6,7 @@
 #include "mutations.h"
 #include "refusal.h"
 
-namespace convtune {
+namespace convtune::refine_document_test {
 namespace {
 
 const std::string kDocument = CONVTUNE_SOURCE_DIR "/tests/refine/document.txt";
@@ -62,4 +62,4 @@ TEST(Document, NothingForeignCrashes) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::refine_document_test

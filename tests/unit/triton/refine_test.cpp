@@ -11,7 +11,7 @@
 #include "triton/refine_samples.h"
 #include "triton/triton_file.h"
 
-namespace convtune {
+namespace convtune::refine_test {
 namespace {
 
 TEST(Refine, TheSampleGetsItsList) {
@@ -225,4 +225,4 @@ TEST(Refine, ManyConfigsAreReadAtOnce) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::refine_test

@@ -6,7 +6,7 @@
 
 #include <limits>
 
-namespace convtune {
+namespace convtune::triton_run_test {
 namespace {
 
 using testing::HasSubstr;
@@ -31,4 +31,4 @@ TEST(TritonRun, OutputsAreComparedUpToRounding) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::triton_run_test

@@ -10,7 +10,7 @@
 
 #include "convtune/error.h"
 
-namespace convtune {
+namespace convtune::batches_test {
 namespace {
 
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
@@ -122,4 +122,4 @@ TEST_F(BatchesTest, EveryCandidateComesOnceUntilThereAreNone) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::batches_test

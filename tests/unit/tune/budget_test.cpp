@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace convtune {
+namespace convtune::budget_test {
 namespace {
 
 using Stage = Budget::Stage;
@@ -114,4 +114,4 @@ TEST(Budget, NoBudgetIsOverAtOnce) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::budget_test

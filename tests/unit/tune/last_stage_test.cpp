@@ -12,7 +12,7 @@
 #include "records_fixture.h"
 #include "simulated_device.h"
 
-namespace convtune {
+namespace convtune::last_stage_test {
 namespace {
 
 // What a run of each number of stages takes, and what the clock shows.
@@ -220,4 +220,4 @@ TEST_F(LastStageTest, WhatKilledTheProcessTwiceIsLeftOut) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::last_stage_test

@@ -11,7 +11,7 @@
 #include "records_fixture.h"
 #include "simulated_device.h"
 
-namespace convtune {
+namespace convtune::screening_test {
 namespace {
 
 enum class Deed { right, wrong, breaks_the_device, kills_the_process, has_no_memory };
@@ -163,4 +163,4 @@ TEST_F(ScreeningTest, WhatIsNoFaultOfTheDevicesLeavesNoMark) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::screening_test

@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace convtune {
+namespace convtune::search_test {
 namespace {
 
 // A 20 x 20 grid; candidates in row order, so that the estimate's order says nothing.
@@ -89,4 +89,4 @@ TEST(Search, NoCandidatesNoSearch) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::search_test

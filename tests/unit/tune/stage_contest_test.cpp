@@ -7,7 +7,7 @@
 #include <iostream>
 #include <random>
 
-namespace convtune {
+namespace convtune::stage_contest_test {
 namespace {
 
 constexpr int kContests = 1000;
@@ -113,4 +113,4 @@ TEST(StageContest, FortyRunsMustFit) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::stage_contest_test

@@ -14,7 +14,7 @@
 #include "plan/estimate.h"
 #include "tune/last_stage.h"
 
-namespace convtune {
+namespace convtune::stage_view_test {
 namespace {
 
 using Names = std::set<std::string>;
@@ -159,4 +159,4 @@ TEST(StageView, CompiledForAGpu) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::stage_view_test

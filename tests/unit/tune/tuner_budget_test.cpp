@@ -10,7 +10,7 @@
 #include "simulated_device.h"
 #include "tune/tuner.h"
 
-namespace convtune {
+namespace convtune::tuner_budget_test {
 namespace {
 
 struct World {
@@ -203,4 +203,4 @@ TEST_F(TunerBudget, InterruptedAmongTheVendorsItKeepsNothingAndGoesOn) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::tuner_budget_test

@@ -14,7 +14,7 @@
 #include "plan/algorithms.h"
 #include "refusal.h"
 
-namespace convtune {
+namespace convtune::tuner_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -227,4 +227,4 @@ TEST(Roofline, KnowsThePeakOfThePrecision) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::tuner_test

@@ -10,7 +10,7 @@
 #include "simulated_device.h"
 #include "tune/tuner.h"
 
-namespace convtune {
+namespace convtune::tuner_unproven_test {
 namespace {
 
 struct World {
@@ -243,4 +243,4 @@ TEST_F(TunerUnproven, WhatCannotBeRecordedIsSaid) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::tuner_unproven_test
