@@ -223,7 +223,8 @@ class Picker {
 };
 
 // Problem number `index` of a sequence that goes round the kinds of layers: first layers, those of stride 4,
-// inner layers, patches, groups, inner layers with channels last in eights, groups of those, few and many channels each, and depthwise.
+// inner layers, patches, groups, inner layers with channels last in eights, groups of those, few and many
+// channels each, and depthwise.
 inline ConvProblem random_layer(std::uint64_t index) {
   Picker pick(index);
   ConvProblem a;

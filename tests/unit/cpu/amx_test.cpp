@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -80,22 +81,21 @@ struct ModelTiles {
     State& s = state();
     ASSERT_TRUE(s.configured);
     ASSERT_EQ(s.bytes[a], 4 * s.rows[b]);
-    for (std::size_t row = 0; row < 16; ++row)
-      for (int col = 0; col < 16; ++col) {
-        float sum = load_float(s.data[sums][row].data() + 4 * col);
-        for (int word = 0; word < s.rows[b]; ++word)
-          for (int half = 0; half < 2; ++half)
-            sum +=
-                convtune::load(DType::bf16, s.data[a][row].data(), 2 * word + half) *
-                convtune::load(DType::bf16, s.data[b][static_cast<std::size_t>(word)].data(), 2 * col + half);
-        std::memcpy(s.data[sums][row].data() + 4 * col, &sum, 4);
+    for (std::size_t row = 0; row < 16; ++row) {
+      auto sum = std::bit_cast<std::array<float, 16>>(s.data[sums][row]);
+      const auto x = std::bit_cast<Words>(s.data[a][row]);
+      for (std::size_t word = 0; word < static_cast<std::size_t>(s.rows[b]); ++word) {
+        const auto w = std::bit_cast<Words>(s.data[b][word]);
+        for (std::size_t col = 0; col < 16; ++col)
+          sum[col] = (sum[col] + lower(x[word]) * lower(w[col])) + upper(x[word]) * upper(w[col]);
       }
+      s.data[sums][row] = std::bit_cast<std::array<unsigned char, 64>>(sum);
+    }
   }
-  static float load_float(const unsigned char* from) {
-    float value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-  }
+  // Two bf16, each the upper half of a float.
+  using Words = std::array<std::uint32_t, 16>;
+  static float lower(std::uint32_t word) { return std::bit_cast<float>(word << 16); }
+  static float upper(std::uint32_t word) { return std::bit_cast<float>(word & 0xFFFF0000U); }
 };
 
 const cpu::AmxKernels& kernels() {
@@ -134,30 +134,33 @@ TEST(Amx, EveryRegisterTileOnTheEdgeCases) {
   const std::vector<Activation> activations = all_activations();
   const std::vector<ConvProblem> edges = load_suite("edges");
   int checked = 0;
-  for (int m = 1; m <= cpu::kAmxSums; ++m)
-    for (int n = 1; m * n <= cpu::kAmxSums; ++n)
-      for (ConvProblem problem : edges) {
-        const std::uint64_t draw = random_bits(17, static_cast<std::uint64_t>(++checked));
-        problem.dtype = DType::bf16;
-        if (draw / 2 % 4 == 0) problem.dtype.y = DType::f32;
-        problem.layout = draw / 8 % 2 == 0 ? Layout::nhwc : Layout::nchw;
-        problem.residual = draw / 16 % 2 == 0;
-        if (draw / 32 % 2 == 0) problem.rounding = Rounding::eager;
-        if (draw / 64 % 2 == 0) {
-          problem.activation = activations[draw / 128 % activations.size()];
-          problem.alpha = problem.beta = 0;
-          if (problem.activation == Activation::clip) problem.alpha = -3, problem.beta = 5;
-          if (problem.activation == Activation::leaky_relu) problem.alpha = 0.25F;
-        }
-        AmxConfig config = drawn(draw, m, n);
-        if (!cpu::amx_takes(problem, info())) continue;
+  for (std::size_t at = 0; at < 2 * edges.size(); ++at) {
+    ConvProblem problem = edges[at / 2];
+    const std::uint64_t draw = random_bits(17, at);
+    problem.dtype = DType::bf16;
+    if (draw / 2 % 4 == 0) problem.dtype.y = DType::f32;
+    problem.layout = at % 2 == 0 ? Layout::nhwc : Layout::nchw;
+    problem.residual = draw / 16 % 2 == 0;
+    if (draw / 32 % 2 == 0) problem.rounding = Rounding::eager;
+    if (draw / 64 % 2 == 0) {
+      problem.activation = activations[draw / 128 % activations.size()];
+      problem.alpha = problem.beta = 0;
+      if (problem.activation == Activation::clip) problem.alpha = -3, problem.beta = 5;
+      if (problem.activation == Activation::leaky_relu) problem.alpha = 0.25F;
+    }
+    if (!cpu::amx_takes(problem, info())) continue;
+    Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
+    for (int m = 1; m <= cpu::kAmxSums; ++m)
+      for (int n = 1; m * n <= cpu::kAmxSums; ++n) {
+        AmxConfig config = drawn(random_bits(18, static_cast<std::uint64_t>(++checked)), m, n);
         if (!cpu::amx_takes(problem, info(), config)) config.staged = 1;
         if (!cpu::amx_takes(problem, info(), config)) config.stream = 0;
         ASSERT_TRUE(cpu::amx_takes(problem, info(), config)) << to_string(problem);
-        EXPECT_EQ(check(problem, config), "")
+        EXPECT_EQ(bed.check(*build(problem, config)).failure, "")
             << to_string(problem) << " with " << to_string(to_config(config));
       }
-  EXPECT_GT(checked, 200);
+  }
+  EXPECT_GT(checked, 400);
 }
 
 // Few channels and many, strides, dilation, groups, and tails of runs; both layouts.
