@@ -28,6 +28,7 @@ from .caches import PACKS
 from .errors import InvalidArgument
 from .geometry import Padding, Steps, padding_of, steps_of
 from .tensors import check_like
+from .torch_caches import tag
 from .torch_how import how_text, read_how
 from .torch_native import LIBRARY as _library
 from .torch_native import conv2d_forward, forward, operator
@@ -192,6 +193,7 @@ _library.impl("conv2d", _autograd, "Autograd")
 _library.impl("conv2d", _autocast, "AutocastCPU")
 _library.impl("conv2d", _autocast, "AutocastCUDA")
 _operator: Any = torch.ops.convtune.conv2d.default
+tag()
 
 
 def is_plain(x: Tensor, weight: Tensor) -> bool:

@@ -17,13 +17,10 @@ docs/decisions/0042-a-backend-of-torch-compile.md has the reasons.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from importlib import import_module
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -32,6 +29,7 @@ from torch.fx import GraphModule, Node
 
 from .errors import InvalidArgument
 from .tensors import allowed_precision
+from .torch_caches import tag
 from .torch_capture import captured
 from .torch_chains import Wanted, decided
 from .torch_folding import Fold, Folded, Packing
@@ -235,8 +233,8 @@ def backend(
     wanted, patches = _settings(mode, options)
 
     def compile(graph: GraphModule, inputs: Sequence[Any]) -> Any:
-        with _own_caches():
-            return compile_fx(graph, inputs, config_patches=patches or None)
+        tag()  # again: it may have been set since
+        return compile_fx(graph, inputs, config_patches=patches or None)
 
     result = None
     if _records_gradients(inputs):
@@ -259,24 +257,6 @@ def backend(
     if theirs is None or _is_proven(theirs, ours, inputs):
         return ours
     return compile(module, inputs)  # type: ignore[no-any-return]
-
-
-@cache
-def _schemas() -> str:
-    own = sorted(str(one) for one in torch._C._jit_get_all_schemas() if one.name.startswith("convtune::"))
-    return hashlib.sha256("\n".join(own).encode()).hexdigest()[:16]
-
-
-def _own_caches() -> Any:
-    """Inductor's caches on disk know an operator by its name alone: a graph that calls it as another version of convtune
-    took it would be run. Where PyTorch has no tag for its caches, so it is."""
-    try:
-        config: Any = import_module("torch.compiler.config")
-    except ImportError:
-        config = None
-    if not hasattr(config, "cache_key_tag"):
-        return contextlib.nullcontext()
-    return config.patch(cache_key_tag=f"{config.cache_key_tag}convtune {_schemas()}")
 
 
 def _note(text: str) -> None:

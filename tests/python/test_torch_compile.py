@@ -459,29 +459,6 @@ def test_an_installed_package_has_the_backend(tmp_path):
     assert done.stdout.split() == ["convtune.torch_compile", "backend"], done.stderr
 
 
-def test_caches_of_graphs_know_the_operators_schemas(monkeypatch):
-    """Inductor finds a graph again by the names of its operators."""
-    import torch.compiler.config as config
-
-    if not hasattr(config, "cache_key_tag"):
-        pytest.skip("this PyTorch has no tag for its caches")
-    tags = []
-
-    def compile_fx(module, inputs, **_):
-        tags.append(config.cache_key_tag)
-        return module
-
-    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", compile_fx)
-    model, x = block(), images()
-    for schema in ("", "one", "another"):
-        if schema:
-            monkeypatch.setattr(torch_compile, "_schemas", lambda schema=schema: schema)
-        torch._dynamo.reset()
-        with torch.no_grad():
-            compiled(model)(x)
-    assert len(set(tags)) == 3 and all("convtune" in tag for tag in tags) and config.cache_key_tag == ""
-
-
 def test_unknown_options():
     with pytest.raises(Exception, match="'convtune.forced' is no option of convtune"), torch.no_grad():
         compiled(block(), {"convtune.forced": True})(images())

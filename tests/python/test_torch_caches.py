@@ -1,0 +1,67 @@
+"""PyTorch's caches of compiled graphs: none finds what another version of convtune left there."""
+
+import pytest
+from torch_support import torch
+
+import convtune.torch
+from convtune import torch_caches
+
+nn = torch.nn
+
+
+@pytest.fixture
+def config():
+    import torch.compiler.config as config
+
+    if not hasattr(config, "cache_key_tag"):
+        pytest.skip("this PyTorch has no tag for its caches")
+    return config
+
+
+def test_importing_tags_them(config):
+    assert f"convtune {torch_caches.version()}" in config.cache_key_tag
+
+
+def test_the_users_own_tag_stays(config):
+    with config.patch(cache_key_tag="mine"):
+        torch_caches.tag()
+        torch_caches.tag()
+        assert config.cache_key_tag == f"mine convtune {torch_caches.version()}"
+
+
+def test_a_version_is_its_sources(tmp_path, monkeypatch):
+    versions = set()
+    for text in ("one", "another"):
+        (tmp_path / "torch_how.py").write_text(text)
+        monkeypatch.setattr(torch_caches, "__file__", str(tmp_path / "torch_caches.py"))
+        torch_caches.version.cache_clear()
+        versions.add(torch_caches.version())
+    torch_caches.version.cache_clear()
+    assert len(versions) == 2 and all(len(version) == 16 for version in versions)
+
+
+@pytest.mark.parametrize("backend", ["inductor", "convtune"])
+def test_another_version_compiles_again(config, backend, monkeypatch, tmp_path):
+    """The same model in what would be two processes, the second with another convtune."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    from torch._dynamo.utils import counters
+
+    class Net(nn.Module):
+        def forward(self, x, w):
+            return convtune.torch.conv2d(x, w).relu()
+
+    def hits(version):
+        with config.patch(cache_key_tag=f"convtune {version}"):
+            monkeypatch.setattr(torch_caches, "version", lambda: version)
+            torch._dynamo.reset()
+            counters.clear()
+            with torch.no_grad():
+                torch.compile(Net(), backend=backend)(torch.randn(1, 3, 8, 8), torch.randn(4, 3, 3, 3))
+            found = counters["aot_autograd"]["autograd_cache_hit"] + counters["inductor"]["fxgraph_cache_hit"]
+            missed = counters["aot_autograd"]["autograd_cache_miss"] + counters["inductor"]["fxgraph_cache_miss"]
+            return found, missed
+
+    assert hits("1")[0] == 0
+    found, missed = hits("1")
+    assert found > 0 and missed == 0
+    assert hits("2")[0] == 0
