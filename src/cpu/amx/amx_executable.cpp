@@ -192,7 +192,6 @@ class AmxExecutable final : public Executable {
                    .weights = weights + first_run * g.run * width * kElement,
                    .sums = nullptr,
                    .accumulate = pass > 0};
-      std::int64_t done = 0;
       for (std::int64_t i = 0; i < calls; ++i) {
         const std::int64_t from = tiles * i / calls, count = tiles * (i + 1) / calls - from;
         // x may end with the last position; behind a window there is room.

@@ -94,12 +94,23 @@ TEST(ImplicitGemmSm90, ComputesWhatItShouldWhateverTheTile) {
   for (const char* text :
        {"mb2ic72ih11iw9oc70kh2kw3sh1sw2ph1", "mb3ic20ih6oc33kh1", "mb2ic9ih7oc12kh3dh1ph2"})
     for (const Kernel& choices :
-         {Kernel{.consumers = 1, .row_blocks = 1, .filters = 24, .channels = 16, .stages = 2},
-          Kernel{.consumers = 2, .row_blocks = 2, .filters = 48, .channels = 32, .stages = 2},
-          Kernel{
-              .consumers = 2, .row_blocks = 1, .filters = 80, .stages = 2, .ping_pong = true, .cluster = 2},
-          Kernel{.consumers = 2, .row_blocks = 2, .filters = 8, .stages = 3, .cluster = 2},
-          Kernel{.consumers = 1, .row_blocks = 2, .filters = 16, .channels = 16, .stages = 4, .split = 2}}) {
+         {Kernel{.conv = {}, .consumers = 1, .row_blocks = 1, .filters = 24, .channels = 16, .stages = 2},
+          Kernel{.conv = {}, .consumers = 2, .row_blocks = 2, .filters = 48, .channels = 32, .stages = 2},
+          Kernel{.conv = {},
+          .consumers = 2,
+          .row_blocks = 1,
+          .filters = 80,
+          .stages = 2,
+          .ping_pong = true,
+          .cluster = 2},
+          Kernel{.conv = {}, .consumers = 2, .row_blocks = 2, .filters = 8, .stages = 3, .cluster = 2},
+          Kernel{.conv = {},
+          .consumers = 1,
+          .row_blocks = 2,
+          .filters = 16,
+          .channels = 16,
+          .stages = 4,
+          .split = 2}}) {
       Kernel kernel = choices;
       kernel.conv = cuda::extents_of(tf32(text));
       SCOPED_TRACE(std::string(text) + " with " + to_string(to_config(kernel)));
@@ -158,7 +169,7 @@ TEST(ImplicitGemmSm90, TeamsLoadEveryStageOnce) {
 TEST(ImplicitGemmSm90, LoadsPixelsWithoutConflicts) {
   for (const int consumers : {1, 2})
     for (const int row_blocks : {1, 2}) {
-      const Kernel kernel{.consumers = consumers, .row_blocks = row_blocks};
+      const Kernel kernel{.conv = {}, .consumers = consumers, .row_blocks = row_blocks};
       const int together = row_blocks == 2 ? 8 : 16;
       for (int first = 0; first < 32; first += together) {
         std::set<int> banks;
