@@ -237,7 +237,7 @@ Command add_refine(CLI::App& parent) {
       ->type_name("SHARE")
       ->needs(measure);
   add_whole_number(*app, "--timeout", refine->timeout, 1, 86'400,
-                   "Seconds that a config may take to compile, or to answer");
+                   "Seconds of the processor that a config may take to compile, or by the clock to answer");
   refine->results.add_files_to(*app);
   app->footer(
       "Examples:\n"

@@ -81,7 +81,7 @@ struct RefineOptions {
   bool import_file =
       true;  // in a child process, where the list cannot be worked out, and to check what is written
   std::string python = "python3";
-  double seconds = 120;                              // for one compile, or one import
+  double seconds = 120;  // of processor time for one compile, by the clock for one import
   std::function<void(const std::string&)> progress;  // "compiling 12 configs"
   const std::atomic<bool>* cancel = nullptr;
 };

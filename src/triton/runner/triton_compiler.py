@@ -26,6 +26,7 @@ from triton_signature import signature_of, types_to_try
 from triton_source import is_jit
 
 REGISTERS, FRAME = 0x2F, 0x11  # attributes of a cubin's .nv.info
+PATIENCE = 4  # a compile's limit is of processor time, so that a busy machine changes no answer; by the clock it has more
 
 answers = os.fdopen(os.dup(1), "w")
 
@@ -34,8 +35,8 @@ class Failed(Exception):
     pass
 
 
-def in_child(work, seconds):
-    """work() in a forked process; its answer, or Failed."""
+def in_child(work, seconds, processor_seconds=None):
+    """work() in a forked process, started: result_of() has its answer, or why there is none. `seconds` by the clock."""
     take, put = os.pipe()
     process = os.fork()
     if process == 0:
@@ -43,6 +44,8 @@ def in_child(work, seconds):
         try:
             os.dup2(2, 1)
             signal.alarm(max(1, int(seconds)))
+            if processor_seconds:
+                signal.setitimer(signal.ITIMER_PROF, processor_seconds)
             found = work()
         except BaseException as error:  # of somebody else's file: SystemExit, too
             found = {"failed": f"{type(error).__name__}: {error}".replace("\n", " ")[:600]}
@@ -60,7 +63,7 @@ def result_of(started):
         found = text.read()
     _, status = os.waitpid(process, 0)
     if not found:
-        late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
+        late = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGALRM, signal.SIGPROF)
         return {"failed": "it took too long" if late else f"its process ended with status {status}"}
     return json.loads(found)
 
@@ -242,7 +245,9 @@ def compile_all(request, folder):
     target = 10 * request["target"]["major"] + request["target"]["minor"]
 
     def started(config, facts):
-        return in_child(lambda: compile_one(module, kernel.node.name, config, facts, target), request["seconds"])
+        seconds = request["seconds"]
+        one = lambda: compile_one(module, kernel.node.name, config, facts, target)  # noqa: E731
+        return in_child(one, PATIENCE * seconds, seconds)
 
     for dtype in types_to_try(kernel, request.get("dtype")):
         types, constants, multiples, assumed, use = signature_of(file, kernel, given, dtype)
@@ -298,7 +303,7 @@ def main():
         request = json.loads(line)
         with tempfile.TemporaryDirectory(prefix="convtune_") as folder:
             os.environ.setdefault("TRITON_CACHE_DIR", os.path.join(folder, "cache"))
-            limit = request["seconds"] * (len(request.get("configs", [])) + 1)
+            limit = request["seconds"] * (PATIENCE * len(request.get("configs", [])) + 1)
             found = result_of(in_child(lambda: work[request["do"]](request, folder), limit))
         answers.write(json.dumps(found) + "\n")
         answers.flush()
