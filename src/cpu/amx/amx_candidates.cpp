@@ -11,6 +11,7 @@
 #include "contract/abilities.h"
 #include "cpu/amx/amx_tiles.h"
 #include "cpu/instruction_sets.h"
+#include "cpu/task_grid.h"
 #include "cpu/tensor_kernels.h"
 #include "problem/activation.h"
 
@@ -96,8 +97,9 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
   const double shared = std::max(1.0, number(info.units * g.filter_tasks) / number(g.tasks + 1));
   const double cycles =
       number(g.tasks / g.filter_tasks) * (shared * staged + number(g.blocks) * calls * call);
-  const std::int64_t rounds = (g.tasks - 1) / info.units + 1;
-  return g.tasks > 0 ? cycles * number(rounds * info.units) / number(g.tasks) : cycles;
+  const TaskGrid grid{g.groups * g.batch, g.output_rows, g.tile_rows,  g.output_cols,
+                      g.tile_cols,        g.blocks,      g.task_blocks};
+  return cycles * grid.longest_share(info.units);
 }
 
 // Sorts, and leaves the best of every way to read x, to add and to store: configs of one kind are estimated

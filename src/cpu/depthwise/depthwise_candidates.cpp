@@ -10,6 +10,7 @@
 #include "contract/abilities.h"
 #include "cpu/depthwise/depthwise_kernels.h"
 #include "cpu/instruction_sets.h"
+#include "cpu/task_grid.h"
 
 namespace convtune::cpu {
 namespace {
@@ -39,13 +40,22 @@ double plane_cycles(const ConvProblem& problem, const DepthwiseConfig& config, c
   const std::int64_t blocks =
       (vectors - 1) / (kernels.plane_vectors(tile) * accumulators<T>(problem.stride_w)) + 1;
   const double width = number(vectors) / number(blocks), r = number(problem.r);
-  // Two multiply-adds or two loads a cycle, of which most cross a cache line; nothing is faster than the
-  // latency of the multiply-adds that follow each other.
+  // The columns of the filter go by one at a time, with a stride of 2 two after the first. Two multiply-adds
+  // or two loads a cycle, of which most cross a cache line; nothing is faster than the latency of the
+  // multiply-adds that follow each other; and something is lost with every row of the input.
+  const double stride_w = number(problem.stride_w);
+  const double columns = problem.stride_w == 2 ? number(problem.s / 2 + 1) : number(problem.s);
   const double inputs = tile.rows == 1 ? r : number((tile.rows - 1) * problem.stride_h) + r;
-  const double column = std::max({tile.rows * width * r / 2, (inputs * width * 1.9 + r) / 2, 4 * r});
+  const double products = tile.rows * width * r * number(problem.s) / columns;
+  const double column =
+      std::max({products / 2, (inputs * width * stride_w * 1.9 + r) / 2, 4 * r}) + 3 * inputs;
+  // What is fetched ahead is asked for at once: more lines than a core waits for at a time hold it up.
+  constexpr double kLinesAtOnce = 16;
+  const double fetched =
+      tile.rows > 1 && problem.r < 7 ? number(tile.rows * problem.stride_h) * width * stride_w : 0;
   const double tiles = number((g.output_rows - 1) / tile.rows + 1);
   return tiles * number(blocks) *
-         (number(problem.s) * (column + inputs + 4 * width) + 3 * tile.rows * width + 30);
+         (columns * column + 4.5 * std::max(fetched - kLinesAtOnce, 0.0) + 3 * tile.rows * width + 20);
 }
 
 }  // namespace
@@ -70,8 +80,8 @@ double depthwise_cycles(const ConvProblem& problem, const DeviceInfo& info, cons
     cycles *= number(problem.k) * (problem.dtype.x == DType::bf16 ? plane_cycles<Bf16>(problem, config, g)
                                                                   : plane_cycles<float>(problem, config, g));
   }
-  const std::int64_t rounds = (g.tasks - 1) / info.units + 1;
-  return g.tasks > 0 ? cycles * number(rounds * info.units) / number(g.tasks) : cycles;
+  const TaskGrid grid{problem.n * (g.channels_last ? 1 : problem.k), g.output_rows, g.task_rows};
+  return cycles * grid.longest_share(info.units);
 }
 
 Support depthwise_supports(const ConvProblem& problem, const DeviceInfo& info) {

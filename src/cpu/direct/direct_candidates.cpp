@@ -12,6 +12,7 @@
 #include "cpu/direct/direct_kernels.h"
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/instruction_sets.h"
+#include "cpu/task_grid.h"
 
 namespace convtune::cpu {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 // A thread's staging memory may not grow past this: offsets are 32 bits, and a window far larger
 // than any cache has lost its purpose.
 constexpr double kMaxScratchBytes = 256.0 * 1024 * 1024;
-constexpr std::int64_t kDefaultL2Bytes = 512 * 1024;
+constexpr std::int64_t kDefaultL2Bytes = 512 * 1024, kLineBytes = 64;
 constexpr std::ptrdiff_t kVaried = 8;  // of a register tile's configs: those of which there are variants
 
 // The scratch bytes of a config, in doubles: extents from outside may overflow integers.
@@ -68,7 +69,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   const double images = number(problem.n) * number(e.groups);
 
   // The kernels: a line's vectors go by in blocks of nearly equal width, two widths at most.
-  double kernels = 0, pieces = 0, outputs = 0;
+  double kernels = 0, pieces = 0, outputs = 0, shared_lines = 0;
   for (const DirectLines& line : e.lines) {
     if (line.count == 0) continue;
     const std::int64_t vectors = (line.length - 1) / lanes + 1, blocks = (vectors - 1) / config.vectors + 1;
@@ -77,11 +78,12 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
                                      (wider ? number(wider) * tile_cycles(config, width + 1, e) : 0));
     pieces += number(line.count) * number(line.rows + blocks - 1);
     outputs += number(line.count) * number(vectors);
+    if (line.length * size_of(problem.dtype.y) % kLineBytes != 0) shared_lines += number(line.count);
   }
   double cycles = images * number(e.filter_blocks) * kernels;
 
   // Stores: straight, or through a buffer that is cut into pieces of rows. Past the caches they pay when the
-  // output does not stay there.
+  // output does not stay in those of the cores, which the input and the windows share.
   const double filters = images * number(e.group_filters);
   // Channels last, one output at a time.
   if (!e.straight) cycles += 9 * filters * pieces;
@@ -92,9 +94,11 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   if (e.straight && element * e.output_rows * e.output_cols % kManyPages == 0 &&
       e.task_filter_blocks * config.channels > kFewFilters)
     cycles += 2 * filters * outputs;
-  // The third cache is shared, by the input as well.
-  const bool leaves_cache = number(element) * number(problem.output_elements()) > number(info.l3_bytes) / 4;
+  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+  const bool leaves_cache = number(element) * number(problem.output_elements()) > l2 * number(info.units) / 2;
   cycles += (leaves_cache == (config.stream == 1) ? 2.5 : 5.0) * filters * outputs;
+  // A line of the cache that a piece of a row shares with the next one goes to memory twice.
+  if (config.stream == 1) cycles += 30 * filters * shared_lines;
 
   // Staging, and a window brought from the core's second cache to its first for every task. Threads that
   // share a tile each stage it.
@@ -107,10 +111,15 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   const double shared = std::max(1.0, number(info.units) * number(e.filter_tasks) / number(e.tasks + 1));
   cycles += shared * windows * (14 * rows + (vectorized ? 0.5 : 1.5) * floats);
   cycles += windows * number(e.filter_tasks) * floats / 16;
+  // What shares the second cache with a window pushes part of it out, long before it is full.
+  cycles +=
+      windows * number(e.filter_tasks) * floats / 2 * std::clamp((4 * floats / l2 - 0.25) / 0.75, 0.0, 1.0);
+  // Nobody has fetched a thread's first window ahead.
+  cycles += 1.5 * floats * number(std::min<std::int64_t>(info.units, e.tasks));
 
-  // Threads that find no task.
-  const std::int64_t rounds = (e.tasks - 1) / info.units + 1;
-  return e.tasks > 0 ? cycles * number(rounds * info.units) / number(e.tasks) : cycles;
+  const TaskGrid grid{problem.n * e.groups, e.output_rows,   e.tile_rows,         e.output_cols,
+                      e.tile_cols,          e.filter_blocks, e.task_filter_blocks};
+  return cycles * grid.longest_share(info.units);
 }
 
 // Configs of one kind are estimated alike and are wrong alike: of each no more than two among the first, from

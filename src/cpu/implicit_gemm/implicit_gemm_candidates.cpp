@@ -10,6 +10,7 @@
 #include "contract/abilities.h"
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/instruction_sets.h"
+#include "cpu/task_grid.h"
 #include "cpu/tensor_kernels.h"
 #include "cpu/weave.h"
 #include "problem/activation.h"
@@ -122,8 +123,12 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
   const double tiles = number(g.tasks / g.filter_tasks);
   const double shared = std::max(1.0, number(info.units * g.filter_tasks) / number(g.tasks + 1));
   const double cycles = tiles * (shared * staged + number(g.filter_blocks) * calls * call);
-  const std::int64_t rounds = (g.tasks - 1) / info.units + 1;
-  return g.tasks > 0 ? cycles * number(rounds * info.units) / number(g.tasks) : cycles;
+  // Tiles of several images have all of their rows.
+  TaskGrid grid{g.groups * g.batch, g.output_rows,   g.tile_rows,         g.output_cols,
+                g.tile_cols,        g.filter_blocks, g.task_filter_blocks};
+  if (g.tile_images > 1)
+    grid.planes = g.groups, grid.rows *= g.batch, grid.tile_rows = g.tile_images * g.output_rows;
+  return cycles * grid.longest_share(info.units);
 }
 
 }  // namespace

@@ -38,6 +38,10 @@ class Winograd final : public Algorithm {
     const double share = static_cast<double>(typed.vector_bits) / widest_vector_bits(info);
     return 2e6 * geometry.issued_multiply_adds / (ceilings.flops_per_second * share);
   }
+  std::optional<double> estimated_us(const ConvProblem& problem, const DeviceInfo& info,
+                                     const Config& config) const override {
+    return microseconds(winograd_cycles(problem, info, from_config<WinogradConfig>(config)), info);
+  }
   std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo& info,
                                     const Config& config) const override {
     if (const Support support = accepts(problem, info, config); !support)

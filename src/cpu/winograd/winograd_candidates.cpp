@@ -10,6 +10,7 @@
 #include "cpu/direct/direct_candidates.h"
 #include "cpu/direct/direct_kernels.h"
 #include "cpu/instruction_sets.h"
+#include "cpu/task_grid.h"
 #include "cpu/winograd/winograd_kernels.h"
 
 namespace convtune::cpu {
@@ -27,9 +28,9 @@ struct Ranked {
   WinogradConfig config;
 };
 
-// An estimate of a config's time, in core cycles over all threads. Only the order matters: the tuner
-// measures.
-double estimate(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
+}  // namespace
+
+double winograd_cycles(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
   const int lanes = direct_kernels(config.vector_bits)->lanes;
   const WinogradGeometry g(problem, config, lanes);
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
@@ -42,7 +43,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Winogr
   const double width = last ? number(g.block_filters / lanes)
                             : vectors / std::ceil(vectors / static_cast<double>(config.vectors));
   const double sums = config.channels * width, loads = config.channels + 2 * width;
-  const double step = std::max({sums, 0.75 * loads, 4.0}) + 0.05 * loads;
+  const double step = std::max({sums / 2, loads / 2, 4.0}) + 0.05 * loads;
   const double calls = task_filters * (last ? number((g.tiles - 1) / config.channels + 1) : vectors / width);
   double cycles = products * calls * (channels * step + 2 * sums + 20);
   // Transforms: a load, a store and an operation or two of each number twice; pieces of rows.
@@ -50,19 +51,20 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Winogr
   cycles += channels * (vectors * products * 6 + runs * number(g.inputs) * 25 + 40);
   cycles += task_filters * number(g.block_filters) * (vectors * products * 4 + runs * number(g.m) * 15 + 20);
   // What V does not leave room for in the second cache comes from the third, once a chunk; weights come from
-  // there once a task.
+  // there once a task, or from memory.
   const double v_bytes = 4 * products * channels * number(g.stride);
   const double chunks = task_filters / number(g.chunk_blocks);
   if (v_bytes > 0.7 * l2) cycles += v_bytes / 12 * chunks;
-  cycles += 4 * products * channels * task_filters * number(g.block_filters) / 10;
+  const double weights = 4 * products * channels * number(g.block_filters);
+  const bool in_cache = weights * number(g.filter_blocks * problem.groups) < number(info.l3_bytes) / 4;
+  cycles += weights * task_filters / (in_cache ? 10 : 5);
   const double m_bytes = 4 * products * number(g.chunk_filters * g.stride);
   if (m_bytes > 0.5 * l2) cycles += m_bytes / 8 * chunks;
 
-  const double rounds = number((g.tasks - 1) / info.units + 1);
-  return cycles * rounds;
+  const TaskGrid grid{problem.groups, g.all_tiles, g.tiles, 1, 1, g.filter_blocks, g.task_filter_blocks};
+  const double whole_tasks = grid.work(grid.tasks()) / grid.work(1);
+  return cycles * whole_tasks * grid.longest_share(info.units);
 }
-
-}  // namespace
 
 Support winograd_supports(const ConvProblem& problem, const DeviceInfo& info) {
   const Abilities abilities{.activations = {Activation::none, Activation::relu, Activation::clip}};
@@ -130,7 +132,7 @@ std::vector<WinogradConfig> winograd_candidates(const ConvProblem& problem, cons
               if (parts > whole.filter_blocks || (chunk > kChunks[0] && chunk >= 2 * k)) continue;
               if (parts > 1) config.filters = static_cast<int>(blocks * whole.block_filters);
               if (tiles > unit && tiles >= 2 * whole.all_tiles) continue;
-              all.push_back({estimate(problem, info, config), config});
+              all.push_back({winograd_cycles(problem, info, config), config});
             }
     }
   }
