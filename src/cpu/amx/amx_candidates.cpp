@@ -11,7 +11,7 @@
 #include "contract/abilities.h"
 #include "cpu/amx/amx_tiles.h"
 #include "cpu/instruction_sets.h"
-#include "cpu/task_grid.h"
+#include "cpu/estimates.h"
 #include "cpu/tensor_kernels.h"
 #include "problem/activation.h"
 

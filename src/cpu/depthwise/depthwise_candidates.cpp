@@ -10,7 +10,7 @@
 #include "contract/abilities.h"
 #include "cpu/depthwise/depthwise_kernels.h"
 #include "cpu/instruction_sets.h"
-#include "cpu/task_grid.h"
+#include "cpu/estimates.h"
 
 namespace convtune::cpu {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "contract/abilities.h"
 #include "cpu/direct/direct_kernels.h"
+#include "cpu/estimates.h"
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/instruction_sets.h"
-#include "cpu/task_grid.h"
 
 namespace convtune::cpu {
 namespace {
@@ -114,6 +114,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   // What shares the second cache with a window pushes part of it out, long before it is full.
   cycles +=
       windows * number(e.filter_tasks) * floats / 2 * std::clamp((4 * floats / l2 - 0.25) / 0.75, 0.0, 1.0);
+  cycles += windows * short_pieces_cycles(problem, e.tile_rows);
   // Nobody has fetched a thread's first window ahead.
   cycles += 1.5 * floats * number(std::min<std::int64_t>(info.units, e.tasks));
 

@@ -8,9 +8,9 @@
 #include <set>
 
 #include "contract/abilities.h"
+#include "cpu/estimates.h"
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/instruction_sets.h"
-#include "cpu/task_grid.h"
 #include "cpu/tensor_kernels.h"
 #include "cpu/weave.h"
 #include "problem/activation.h"
@@ -119,6 +119,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
     const bool vectorized = problem.layout == Layout::nhwc || g.input_col == 1;
     staged = 30 * rows + number(g.window) * (problem.layout == Layout::nhwc ? 0.15 : vectorized ? 1.0 : 2.0);
     if (4 * number(g.window) > l2) staged *= 1.5;
+    if (problem.layout == Layout::nchw) staged += short_pieces_cycles(problem, g.tile_rows);
   }
   const double tiles = number(g.tasks / g.filter_tasks);
   const double shared = std::max(1.0, number(info.units * g.filter_tasks) / number(g.tasks + 1));

@@ -10,7 +10,7 @@
 #include "cpu/direct/direct_candidates.h"
 #include "cpu/direct/direct_kernels.h"
 #include "cpu/instruction_sets.h"
-#include "cpu/task_grid.h"
+#include "cpu/estimates.h"
 #include "cpu/winograd/winograd_kernels.h"
 
 namespace convtune::cpu {

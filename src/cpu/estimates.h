@@ -1,9 +1,10 @@
-// How evenly a convolution's tasks fall to threads, for the estimates of all algorithms of the CPU. Plain
-// arithmetic.
+// What the estimates of several algorithms of the CPU count alike. Plain arithmetic; cycles are a core's.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+
+#include "convtune/problem.h"
 
 namespace convtune::cpu {
 
@@ -43,5 +44,15 @@ struct TaskGrid {
   static std::int64_t tiles(std::int64_t extent, std::int64_t tile) { return (extent - 1) / tile + 1; }
   std::int64_t of_row() const { return tiles(cols, tile_cols) * tiles(filters, task_filters); }
 };
+
+// What a window of NCHW takes more where memory is not read from end to end, but a short piece of each
+// channel's plane.
+inline double short_pieces_cycles(const ConvProblem& a, std::int64_t output_rows) {
+  constexpr double kShort = 8 * 1024, kLine = 64, kCyclesALine = 12;
+  const std::int64_t rows = std::min((output_rows - 1) * a.stride_h + (a.r - 1) * a.dilation_h + 1, a.h);
+  const double bytes = static_cast<double>(rows) * static_cast<double>(a.w * size_of(a.dtype.x));
+  if (output_rows >= a.p() || bytes >= kShort) return 0;
+  return static_cast<double>(a.c / a.groups) * kCyclesALine * bytes / kLine;
+}
 
 }  // namespace convtune::cpu
