@@ -1,11 +1,14 @@
-// How good the planner's choice on a CPU is where there is no record: beside the best of what a search would
-// find, the vendor's ways among it, in turns; and how well the estimates order each algorithm's candidates.
+// How good the planner's choice on a CPU is, without a record or with one: beside the best of what a search
+// could find, the vendor's ways among it, in turns; and how well the estimates order each algorithm's
+// candidates.
 //
 //   cpu_rank [--batch N] [--each 24] [--seconds 8] [--measured FILE] CASE|SUITE...
+//   cpu_rank --best FILE [--batch N] [--seconds 8] CASE|SUITE...
 //   cpu_rank --from FILE [--rows] [CASE|SUITE...]
 //
 // Of every algorithm it screens the first candidates, and as many spread evenly over the rest, for so many
-// seconds a case; the best eight, the planner's choice and the vendor's ways are then measured in turns.
+// seconds a case; the best eight, the planner's choice and the vendor's ways are then measured in turns. With
+// --best it screens nothing: it takes the eight from FILE, where the case was measured at another batch.
 // FILE has every candidate's time, a line of JSON each: --from judges changed estimates by them, without
 // measuring. A candidate that was never measured cannot be chosen there.
 #include <fmt/format.h>
@@ -35,13 +38,14 @@ namespace {
 using namespace convtune;
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t kBest = 8;  // of ours, in turns
 constexpr Device kCpu{Device::Kind::cpu, 0};
 
 struct Options {
   std::int64_t batch = 0;  // 0: the case's own
   std::size_t each = 24;
   double seconds = 8;
-  std::string measured, from;
+  std::string measured, best, from;
   bool rows = false;
   std::vector<std::string> cases;
 };
@@ -123,12 +127,12 @@ void screen(std::vector<std::vector<Row>>& of_each, const ConvProblem& problem, 
 // Times of the best in turns replace those of screening.
 void measure_best(std::vector<Row*> rows, const Row& choice, const ConvProblem& problem, Testbed& bed,
                   double seconds) {
-  constexpr std::size_t kBest = 8;
   std::erase_if(rows, [](const Row* row) { return row->measured_us == 0; });
   std::ranges::sort(rows, {}, &Row::measured_us);
   std::vector<Row*> some;
+  std::size_t ours = 0;
   for (Row* row : rows)
-    if (row->algorithm->vendor() || some.size() < kBest || text(*row) == text(choice)) some.push_back(row);
+    if (row->algorithm->vendor() || ++ours <= kBest + 1 || text(*row) == text(choice)) some.push_back(row);
   std::vector<Contender> contenders;
   std::vector<std::function<double()>> samplers;
   for (const Row* row : some) {
@@ -137,6 +141,23 @@ void measure_best(std::vector<Row*> rows, const Row& choice, const ConvProblem& 
   }
   const std::vector<Measurement> measured = measure_in_turns(samplers, seconds / 2, {}, 5, 40);
   for (std::size_t i = 0; i < some.size(); ++i) some[i]->measured_us = measured[i].median_us;
+}
+
+// The fastest of a case, and all of the vendor's ways, at whatever batch it was measured.
+std::vector<Row> best_of(const std::string& path, const ConvProblem& problem) {
+  std::vector<Row> rows;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const Json json = Json::parse(line);
+    if (!json.at("name").get<std::string>().starts_with(problem.name + " ")) continue;
+    const Algorithm& algorithm = find_algorithm(Device::Kind::cpu, json.at("algorithm").get<std::string>());
+    rows.push_back(row_of(problem, algorithm, parse_config(json.at("config").get<std::string>())));
+    rows.back().measured_us = json.at("measured_us");
+  }
+  std::ranges::sort(rows, {}, &Row::measured_us);
+  std::size_t ours = 0;
+  std::erase_if(rows, [&](const Row& row) { return !row.algorithm->vendor() && ++ours > kBest; });
+  return rows;
 }
 
 // The rows in the order of their estimates, and how well that is the order of their times.
@@ -186,14 +207,19 @@ void measure(const Options& options) {
   std::vector<Ratio> ratios;
   for (const ConvProblem& problem : problems_of(options)) {
     const std::string name = fmt::format("{} n{}", problem.name, problem.n);
-    const Plan plan = first_guess(problem, backend(kCpu).info());
+    const Plan plan = choose(problem, backend(kCpu).info());
     const Row choice = row_of(problem, find_algorithm(Device::Kind::cpu, plan.algorithm), plan.config);
-    std::vector<std::vector<Row>> of_each;
-    for (const Algorithm* algorithm : algorithms(Device::Kind::cpu))
-      if (!algorithm->reference() && algorithm->supports(problem, backend(kCpu).info()))
-        of_each.push_back(some_of(problem, *algorithm, options.each));
     Testbed bed(problem, backend(kCpu), TestData::real, 1, 64);
-    screen(of_each, problem, bed, options.seconds);
+    std::vector<std::vector<Row>> of_each;
+    if (options.best.empty()) {
+      for (const Algorithm* algorithm : algorithms(Device::Kind::cpu))
+        if (!algorithm->reference() && algorithm->supports(problem, backend(kCpu).info()))
+          of_each.push_back(some_of(problem, *algorithm, options.each));
+      screen(of_each, problem, bed, options.seconds);
+    } else {
+      of_each = {best_of(options.best, problem), {choice}};
+      of_each.back().front().measured_us = 1;  // in any case measured again
+    }
     std::vector<Row*> rows;
     for (std::vector<Row>& some : of_each)
       for (Row& row : some) rows.push_back(&row);
@@ -263,6 +289,8 @@ Options parse(int argc, char** argv) {
       options.seconds = std::max(0.1, std::atof(value().c_str()));
     else if (words[i] == "--measured")
       options.measured = value();
+    else if (words[i] == "--best")
+      options.best = value();
     else if (words[i] == "--from")
       options.from = value();
     else if (words[i] == "--rows")

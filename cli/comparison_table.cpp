@@ -194,6 +194,8 @@ std::string render_tuning(const TuningSummary& tuning, const Style& style, const
   } else {
     std::string search = fmt::format("search: {} of {} tried", tuning.trials + tuning.resumed,
                                      counted(tuning.candidates, "candidate", "candidates"));
+    if (tuning.small_batch > 0)
+      search += fmt::format(", the fastest of {} on a batch of {}", tuning.small_trials, tuning.small_batch);
     if (tuning.resumed > 0) search += fmt::format(", {} of them in an earlier search", tuning.resumed);
     if (tuning.pruned > 0) search += fmt::format("; {} could not have won", tuning.pruned);
     if (tuning.wrong > 0) search += fmt::format("; {} failed", tuning.wrong);

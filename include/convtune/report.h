@@ -30,6 +30,7 @@ struct TuningSummary {
   std::string not_recorded = {};
   std::optional<HeldContest> contest = {};
   std::vector<SearchStep> steps = {};
+  std::int64_t small_batch = 0, small_trials = 0;
 };
 
 // One case of a report. `failure`: why there are no measurements. Of a model: how often the case runs in one

@@ -125,6 +125,8 @@ struct TuningReport {
   bool interrupted = false;               // stopped by `cancel`: trials are kept, no record was written
   std::int64_t candidates = 0;            // configs that there were to try; 0 where nothing was measured
   std::int64_t trials = 0;                // configs tried in this call
+  // Where there was no time to try all: configs tried on so many images, of which the best were tried whole.
+  std::int64_t small_batch = 0, small_trials = 0;
   std::int64_t resumed = 0;               // configs taken from an earlier, interrupted search
   std::int64_t pruned = 0;                // configs whose bound was worse than the best time
   std::int64_t wrong = 0;                 // configs that failed the check (quarantined)

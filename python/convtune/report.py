@@ -45,7 +45,8 @@ class Tuning:
     call; `resumed`: taken from an earlier search that was stopped; `pruned`: not worth trying; `wrong`: failed the
     check. `record`: the file of the record, None without one. `proven`: the contest was decided, against all of the
     vendor's ways that were tried; else the next tune holds it again. `not_recorded`: why the record could not be
-    written; empty where it was, or was not to be."""
+    written; empty where it was, or was not to be. `small_trials`: tried on `small_batch` images, where there was no time
+    to try all on the whole batch."""
 
     from_record: bool
     interrupted: bool
@@ -59,6 +60,8 @@ class Tuning:
     last_stage: dict[str, Any] | None = field(default=None, hash=False)
     proven: bool = True
     not_recorded: str = ""
+    small_batch: int = 0
+    small_trials: int = 0
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
@@ -203,6 +206,8 @@ class Report:
             text = "search: none, nothing was measured; retune=True searches again\n"
         else:
             text = f"search: {tuning.trials + tuning.resumed} of {tuning.candidates} candidates tried"
+            if tuning.small_batch:
+                text += f", the fastest of {tuning.small_trials} on a batch of {tuning.small_batch}"
             text += f", {tuning.resumed} of them in an earlier search" if tuning.resumed else ""
             text += f"; {tuning.pruned} could not have won" if tuning.pruned else ""
             text += f"; {tuning.wrong} failed\n" if tuning.wrong else "\n"

@@ -21,6 +21,8 @@ std::string summary(const TuningSummary& tuning) {
   std::string text = tuning.candidates > 0
                          ? fmt::format("{} of {} candidates were tried", tried, tuning.candidates)
                          : fmt::format("{} candidates were tried", tried);
+  if (tuning.small_batch > 0)
+    text += fmt::format(", the fastest of {} on a batch of {}", tuning.small_trials, tuning.small_batch);
   if (tuning.resumed > 0) text += fmt::format(", {} of them in an earlier search", tuning.resumed);
   if (tuning.pruned > 0) text += fmt::format("; {} could not have won", tuning.pruned);
   if (tuning.wrong > 0) text += fmt::format("; {} failed", tuning.wrong);

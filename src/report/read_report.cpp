@@ -184,6 +184,7 @@ TuningSummary tuning_of(const Node& node) {
   tuning.candidates = node.at("candidates").whole(), tuning.trials = node.at("trials").whole();
   tuning.resumed = node.at("resumed").whole(), tuning.pruned = node.at("pruned").whole();
   tuning.wrong = node.at("wrong").whole();
+  tuning.small_batch = node.at("small_batch").whole(), tuning.small_trials = node.at("small_trials").whole();
   tuning.record = node.at("record").text(), tuning.not_recorded = node.at("not_recorded").text();
   tuning.warnings = node.at("warnings").texts();
   if (const Node stage = node.at("last_stage")) tuning.last_stage = last_stage_of(stage);

@@ -90,6 +90,8 @@ Json tuning_json(const TuningSummary& tuning) {
                {"contest", tuning.contest ? contest_json(*tuning.contest) : Json(nullptr)},
                {"steps", steps_json(tuning.steps)}};
   if (!tuning.not_recorded.empty()) json["not_recorded"] = tuning.not_recorded;
+  if (tuning.small_batch > 0)
+    json["small_batch"] = tuning.small_batch, json["small_trials"] = tuning.small_trials;
   return json;
 }
 
@@ -279,7 +281,9 @@ ReportRow report_row(TuningReport report) {
                        report.proven,
                        std::move(report.not_recorded),
                        std::move(report.contest),
-                       std::move(report.steps)};
+                       std::move(report.steps),
+                       report.small_batch,
+                       report.small_trials};
   return {std::move(report.comparison), std::move(tuning), {}};
 }
 

@@ -43,6 +43,7 @@ class Batches {
   std::size_t size() const { return size_; }  // of the batch, in the beginning
 
   Search& search() { return search_; }
+  const std::vector<Candidate>& candidates() const { return search_.candidates(); }
   std::vector<std::string> warnings;  // of what was left out
 
  private:

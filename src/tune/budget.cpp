@@ -8,6 +8,9 @@ namespace convtune {
 namespace {
 
 constexpr double kVendorShare = 0.25, kFinalShare = 0.08, kLastStageShare = 0.15, kVerdictShare = 0.1;
+// Runs that measuring in turns takes at least, and the most that is kept for them: 5 rounds of the best of
+// both sides; a contest of 10 rounds of four and 5 rounds of a table.
+constexpr double kFinalRuns = 25, kLongFinalShare = 0.15, kVerdictRuns = 55, kLongVerdictShare = 0.4;
 constexpr double kSlack = 1.25;     // what comes before a last stage ends a little late
 constexpr double kMostInTurns = 4;  // seconds of measuring in turns: more makes no difference
 
@@ -40,11 +43,13 @@ double Budget::share(Stage stage) const {
     case Stage::vendor:
       return kVendorShare * total_;
     case Stage::final:
-      return std::min(kFinalShare * total_, kMostInTurns);
+      return std::max(std::min(kFinalShare * total_, kMostInTurns),
+                      std::min(kFinalRuns * run_, kLongFinalShare * total_));
     case Stage::last_stage:
       return kSlack * last_stage_ <= kLastStageShare * total_ ? kSlack * last_stage_ : 0;
     case Stage::verdict:
-      return std::min(kVerdictShare * total_, kMostInTurns);
+      return std::max(std::min(kVerdictShare * total_, kMostInTurns),
+                      std::min(kVerdictRuns * run_, kLongVerdictShare * total_));
     case Stage::search:
       break;
   }

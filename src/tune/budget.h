@@ -11,10 +11,11 @@ namespace convtune {
 //   vendor      a quarter   the vendor's ways, in the order of its heuristics; half of what is left, where
 //                           beginning took long
 //   search      the rest    candidates of our own; then what the vendor has left
-//   final       8 %         the best of both in turns, at most 4 s
+//   final       8 %         the best of both in turns, at most 4 s; of long runs up to 15 %
 //   last_stage  up to 15 %  only where what it is expected to take, and a quarter more, fits; else nothing
 //                           is kept for it
-//   verdict     10 %        the contest with the vendor and the table of times, at most 4 s
+//   verdict     10 %        the contest with the vendor and the table of times, at most 4 s; of long runs, of
+//                           which it has no fewer, up to 40 %
 //
 // What a stage leaves is the next one's. A share says when nothing new begins: a step that has begun is
 // finished, the first of its kind is always taken, and the contest with the vendor is never left out.
@@ -31,6 +32,8 @@ class Budget {
   // What this stage may still take so that those behind it keep their shares.
   double left(Stage stage) const;
 
+  // What a run is expected to take: measuring in turns takes so many of them at least.
+  void expect_run(double seconds) { run_ = seconds; }
   // What the last stage is expected to take; called again when more is known.
   void expect_last_stage(double seconds) { last_stage_ = seconds; }
   double expected_last_stage() const { return last_stage_; }
@@ -44,7 +47,7 @@ class Budget {
   double share(Stage stage) const;
   double until(Stage stage) const;
 
-  double total_, begun_ = 0, last_stage_ = 0;
+  double total_, begun_ = 0, run_ = 0, last_stage_ = 0;
   std::function<double()> now_;
 };
 

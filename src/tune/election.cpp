@@ -24,11 +24,20 @@ std::vector<Contender*> fastest_vendors(std::vector<Contender>& vendors) {
   return near;
 }
 
-std::vector<Contender*> finalists(std::vector<Contender>& ours, const SearchContext& with) {
+// As many as there is time for beside `vendors` of the vendor's, two at least.
+std::vector<Contender*> finalists(std::vector<Contender>& ours, std::size_t vendors,
+                                  const SearchContext& with) {
   std::sort(ours.begin(), ours.end(), [](const Contender& a, const Contender& b) { return faster(&a, &b); });
+  std::size_t most = kFinalists;
+  if (!ours.empty()) {
+    const double rounds_us = kFewestRounds * ours.front().screen_us;
+    const double in_time =
+        1e6 * with.budget.left(Budget::Stage::final) / rounds_us - static_cast<double>(vendors);
+    most = static_cast<std::size_t>(std::clamp(in_time, 2.0, static_cast<double>(kFinalists)));
+  }
   std::vector<Contender*> best;
   for (Contender& one : ours) {
-    if (best.size() == kFinalists || with.cancelled()) break;
+    if (best.size() == most || with.cancelled()) break;
     if (!one.executable) {
       Contender built = contender(*one.algorithm, one.config, with.problem, with.device, with.bed);
       built.screen_us = one.screen_us;
@@ -56,7 +65,8 @@ bool faster(const Contender* a, const Contender* b) {
 }
 
 Election elect(std::vector<Contender>& vendors, std::vector<Contender>& ours, const SearchContext& with) {
-  std::vector<Contender*> near = fastest_vendors(vendors), best = finalists(ours, with), all = near;
+  std::vector<Contender*> near = fastest_vendors(vendors), best = finalists(ours, near.size(), with),
+                          all = near;
   all.insert(all.end(), best.begin(), best.end());
   with.tell("final", static_cast<std::int64_t>(all.size()));
   if (near.size() > 1 || best.size() > 1) measure_again(all, with);

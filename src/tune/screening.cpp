@@ -12,8 +12,11 @@
 namespace convtune {
 namespace {
 
-constexpr int kSamples = 3;            // short runs of a candidate
-constexpr double kHopeless = 1.3;      // one sample this many times the best ends a candidate's screening
+constexpr int kSamples = 3;        // short runs of a candidate
+constexpr double kLongUs = 100e3;  // and no more runs than take so long
+constexpr double kBoundMargin =
+    1.2;                           // the ceilings behind a bound are measured, too: not trusted to the last
+constexpr double kHopeless = 1.3;  // one sample this many times the best ends a candidate's screening
 constexpr double kCoolSeconds = 0.25;  // before what was timed while the clock drifted is timed again
 
 std::string name_of(const Contender& one) {
@@ -21,6 +24,11 @@ std::string name_of(const Contender& one) {
 }
 
 }  // namespace
+
+bool hopeless(const Algorithm& algorithm, const Config& config, const ConvProblem& problem,
+              const DeviceInfo& device, const Ceilings& ceilings, double best_us) {
+  return best_us > 0 && algorithm.bound_us(problem, device, config, ceilings) > kBoundMargin * best_us;
+}
 
 Screening::Screening(const ConvProblem& problem, const DeviceInfo& device, Testbed& bed, TrialLog& trials,
                      bool keep, double patience_seconds)
@@ -101,7 +109,7 @@ double Screening::time_us(const Contender& one, double best_us) {
   Testbed::Timed timed = bed_.prepare(*one.executable);
   while (true) {
     std::vector<double> samples;
-    while (samples.size() < kSamples) {
+    for (double spent_us = 0; samples.size() < kSamples && spent_us < kLongUs; spent_us += samples.back()) {
       samples.push_back(timed.sample_us());
       if (best_us > 0 && samples.back() > kHopeless * best_us) break;
     }

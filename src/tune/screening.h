@@ -10,6 +10,10 @@
 
 namespace convtune {
 
+// Whether a config cannot be as fast as `best_us` (0: none yet), whatever its kernel's quality.
+bool hopeless(const Algorithm& algorithm, const Config& config, const ConvProblem& problem,
+              const DeviceInfo& device, const Ceilings& ceilings, double best_us);
+
 class Screening {
  public:
   static constexpr double kMostPatience = 3;
@@ -34,7 +38,7 @@ class Screening {
   // What came of a candidate: `failure` quarantines it.
   void write_down(const Contender& one, const std::string& failure);
 
-  // A median of few; a sample that is hopeless beside the best (0: none yet) ends it.
+  // A median of few, of long runs of one; a sample that is hopeless beside the best (0: none yet) ends it.
   double time_us(const Contender& one, double best_us);
 
   // Warns, once of each consequence, where the clock is lowered just now: whether it is.

@@ -17,17 +17,17 @@
 #include "tune/election.h"
 #include "tune/last_stage.h"
 #include "tune/screening.h"
+#include "tune/small_batch.h"
 #include "tune/stage_contest.h"
 #include "tune/tuning_record.h"
 
 namespace convtune {
 namespace {
 
-constexpr std::int64_t kSamples = 2048;  // output elements that the oracle computes for a check
-constexpr double kBoundMargin =
-    1.2;  // the ceilings behind a bound are measured, too: not trusted to the last
-constexpr std::size_t kFewestVendors = 4;                     // of its ways, however small the budget
+constexpr std::int64_t kSamples = 2048;    // output elements that the oracle computes for a check
+constexpr std::size_t kFewestVendors = 4;  // of its ways, however small the budget
 constexpr double kPatienceShare = 0.1, kLeastPatience = 0.3;  // with a clock that drifts
+constexpr double kRunsOfACandidate = 2.5, kWholeShare = 0.4;  // its check and samples; of the seconds left
 constexpr double kNeighbours = 5, kLastStageRuns = 250;       // of a last stage, at most as a rule
 constexpr double kLeastCompile = 5, kMostCompile = 30;        // seconds that a candidate may be compiled
 
@@ -40,6 +40,7 @@ class Tuning {
          const TuneOptions& options, const std::function<double()>& now_seconds,
          const std::optional<Record>& unproven)
       : problem_(problem),
+        backend_(backend),
         device_(backend.info()),
         algorithms_(algorithms),
         options_(options),
@@ -169,9 +170,55 @@ class Tuning {
       const auto [algorithm, config] = batches_.way(index);
       search.report(index, try_candidate(*algorithm, config, search.best_us()));
       keep_finalists_built();
+      if (done == 1) {
+        budget_.expect_run(1e-6 * best_so_far_us());
+        if (search_small()) break;
+      }
       const double each = budget_.spent() / static_cast<double>(done);
       tell("screen", done, total, std::min(budget_.left(), each * static_cast<double>(total - done)));
     }
+  }
+
+  double best_so_far_us() const {
+    const Contender* best = best_so_far();
+    return best ? best->screen_us : 0;
+  }
+
+  // Where there is no time to try all candidates on the whole batch: those that are fastest on a few images.
+  // False: there is, or the problem has few images itself.
+  bool search_small() {
+    const double candidate_seconds = kRunsOfACandidate * 1e-6 * best_so_far_us();
+    const double left = budget_.left(Stage::search);
+    const std::int64_t images = SmallBatch::images_for(problem_, device_);
+    if (images == 0 || options_.budget_trials > 0 || cancelled() ||
+        candidate_seconds * static_cast<double>(report_.candidates) <= left)
+      return false;
+    const double share = std::min(kWholeShare * left, static_cast<double>(kFinalists) * candidate_seconds);
+    const auto few = static_cast<std::size_t>(std::max(1.0, share / std::max(candidate_seconds, 1e-9)));
+    SmallBatch small(problem_, images, backend_, ceilings_, options_.save, options_.retune);
+    const auto places = small.fastest(
+        batches_, few, [&] { return budget_.left(Stage::search) <= share; },
+        [&] {
+          tell("screen", small.tried(), report_.candidates, budget_.left());
+          return cancelled();
+        });
+    report_.small_batch = images, report_.small_trials = small.tried();
+    report_.wrong += std::ssize(small.failures);
+    for (std::string& failure : small.failures) report_.warnings.push_back(std::move(failure));
+    for (const std::size_t place : places) {
+      const auto [algorithm, config] = batches_.way(place);
+      if (cancelled() || (place != places.front() && budget_.left(Stage::search) <= candidate_seconds)) break;
+      if (is_screened(*algorithm, config)) continue;
+      batches_.search().report(place, try_candidate(*algorithm, config, batches_.search().best_us()));
+      keep_finalists_built();
+    }
+    if (!cancelled()) small.finish();
+    return true;
+  }
+
+  bool is_screened(const Algorithm& algorithm, const Config& config) const {
+    return std::ranges::any_of(
+        screened_, [&](const Contender& one) { return one.algorithm == &algorithm && one.config == config; });
   }
 
   std::int64_t trials_left() const {
@@ -184,7 +231,7 @@ class Tuning {
     const double seconds = std::clamp(options_.budget_seconds, kLeastCompile, kMostCompile);
     return {seconds, searched_before() ? 0 : trials_left(),
             [this](const Algorithm& algorithm, const Config& config, double best_us) {
-              return !hopeless(algorithm, config, best_us) &&
+              return !hopeless(algorithm, config, problem_, device_, ceilings_, best_us) &&
                      !trials_.find(std::string(algorithm.name()), config, algorithm.source_hash());
             }};
   }
@@ -197,13 +244,9 @@ class Tuning {
     budget_.expect_last_stage(batch_seconds_ * batches + measuring);
   }
 
-  bool hopeless(const Algorithm& algorithm, const Config& config, double best_us) const {
-    return best_us > 0 && algorithm.bound_us(problem_, device_, config, ceilings_) > kBoundMargin * best_us;
-  }
-
   // Its screening time; nothing when it was pruned or is quarantined.
   std::optional<double> try_candidate(const Algorithm& algorithm, const Config& config, double best_us) {
-    if (hopeless(algorithm, config, best_us)) {
+    if (hopeless(algorithm, config, problem_, device_, ceilings_, best_us)) {
       ++report_.pruned;
       return std::nullopt;
     }
@@ -282,6 +325,7 @@ class Tuning {
   // In the order in which they begin: the first batch compiles while the ceilings are measured, by
   // what takes milliseconds, tensors are made and cuDNN is asked.
   const ConvProblem problem_;
+  Backend& backend_;
   const DeviceInfo device_;
   const std::vector<const Algorithm*>& algorithms_;
   const TuneOptions& options_;
