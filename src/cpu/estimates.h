@@ -20,6 +20,7 @@ struct TaskGrid {
 
   // The work of the first `count` tasks, in outputs.
   double work(std::int64_t count) const {
+    if (tasks() == 0) return 0;  // of an empty batch
     const std::int64_t of_filters = tiles(filters, task_filters),
                        of_plane = tiles(rows, tile_rows) * of_row();
     const std::int64_t plane = count / of_plane, row = count % of_plane / of_row();
@@ -35,13 +36,13 @@ struct TaskGrid {
   // What the first thread has of all work, over an equal share: parallel_for() cuts the tasks into runs, of
   // which the first is as long as any and has the whole tiles of a plane.
   double longest_share(std::int64_t threads) const {
-    if (tasks() <= 0) return 1;
+    if (tasks() == 0) return 1;
     return work((tasks() - 1) / threads + 1) / work(tasks()) * number(threads);
   }
 
  private:
   static double number(std::int64_t count) { return static_cast<double>(count); }
-  static std::int64_t tiles(std::int64_t extent, std::int64_t tile) { return (extent - 1) / tile + 1; }
+  static std::int64_t tiles(std::int64_t extent, std::int64_t tile) { return (extent + tile - 1) / tile; }
   std::int64_t of_row() const { return tiles(cols, tile_cols) * tiles(filters, task_filters); }
 };
 

@@ -8,9 +8,9 @@ namespace convtune {
 namespace {
 
 constexpr double kVendorShare = 0.25, kFinalShare = 0.08, kLastStageShare = 0.15, kVerdictShare = 0.1;
-// Runs that measuring in turns takes at least, and the most that is kept for them: 5 rounds of the best of
+// Runs that measuring in turns takes at least, and the most that is kept for them: 3 rounds of the best of
 // both sides; a contest of 10 rounds of four and 5 rounds of a table.
-constexpr double kFinalRuns = 25, kLongFinalShare = 0.15, kVerdictRuns = 55, kLongVerdictShare = 0.4;
+constexpr double kFinalRuns = 15, kLongFinalShare = 0.15, kVerdictRuns = 55, kLongVerdictShare = 0.5;
 constexpr double kSlack = 1.25;     // what comes before a last stage ends a little late
 constexpr double kMostInTurns = 4;  // seconds of measuring in turns: more makes no difference
 

@@ -15,7 +15,7 @@ namespace convtune {
 //   last_stage  up to 15 %  only where what it is expected to take, and a quarter more, fits; else nothing
 //                           is kept for it
 //   verdict     10 %        the contest with the vendor and the table of times, at most 4 s; of long runs, of
-//                           which it has no fewer, up to 40 %
+//                           which it has no fewer, up to 50 %
 //
 // What a stage leaves is the next one's. A share says when nothing new begins: a step that has begun is
 // finished, the first of its kind is always taken, and the contest with the vendor is never left out.

@@ -9,7 +9,7 @@
 
 namespace convtune {
 
-// Four outputs: the input times the one weight.
+// Four outputs an image: the input times the one weight.
 inline const ConvProblem& scaling_problem() {
   static const ConvProblem one = parse_problem("mb1ic1ih2oc1kh1 precision=fp32 bias=0");
   return one;
@@ -42,23 +42,25 @@ class SimulatedDevice : public Backend {
   const double overhead_us_;
 };
 
-// The scaling problem. `run` moves the clock; where it answers false, the output is wrong.
+// The scaling problem, of so many images. `run` moves the clock; where it answers false, the output is wrong.
 class SimulatedExecutable final : public Executable {
  public:
-  explicit SimulatedExecutable(std::function<bool()> run) : run_(std::move(run)) {}
+  explicit SimulatedExecutable(std::function<bool()> run, std::int64_t images = 1)
+      : run_(std::move(run)), images_(images) {}
   std::size_t packed_bytes() const override { return sizeof(float); }
   void pack(const void* w, const void*, void* packed, Stream) const override {
     std::memcpy(packed, w, sizeof(float));
   }
   void run(const Tensors& tensors, const void* packed, Stream) const override {
     const bool right = run_();
-    for (int i = 0; i < 4; ++i)
+    for (std::int64_t i = 0; i < 4 * images_; ++i)
       static_cast<float*>(tensors.y)[i] =
           right ? static_cast<const float*>(tensors.x)[i] * *static_cast<const float*>(packed) : 1e9f;
   }
 
  private:
   const std::function<bool()> run_;
+  const std::int64_t images_;
 };
 
 }  // namespace convtune

@@ -62,7 +62,7 @@ double winograd_cycles(const ConvProblem& problem, const DeviceInfo& info, const
   if (m_bytes > 0.5 * l2) cycles += m_bytes / 8 * chunks;
 
   const TaskGrid grid{problem.groups, g.all_tiles, g.tiles, 1, 1, g.filter_blocks, g.task_filter_blocks};
-  const double whole_tasks = grid.work(grid.tasks()) / grid.work(1);
+  const double whole_tasks = grid.work(grid.tasks()) / std::max(grid.work(1), 1.0);
   return cycles * whole_tasks * grid.longest_share(info.units);
 }
 

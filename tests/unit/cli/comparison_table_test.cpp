@@ -184,6 +184,10 @@ TEST(RenderTuning, SaysOfHowManyAndWhereTheRecordLies) {
       render_tuning(tuning, {}),
       "search: 40 of 376 candidates tried, 2 of them in an earlier search; 5 could not have won; 1 failed\n"
       "last stage: 1 neighbour measured, none is proven faster\n");
+  tuning.small_batch = 8, tuning.small_trials = 120;
+  EXPECT_THAT(render_tuning(tuning, {}),
+              HasSubstr("search: 40 of 376 candidates tried, the fastest of 120 on a "
+                        "batch of 8, 2 of them in an earlier search;"));
   tuning.last_stage->tried.clear();
   EXPECT_THAT(render_tuning(tuning, {}),
               HasSubstr("last stage: no neighbour was measured (--verbose says why)\n"));

@@ -141,6 +141,11 @@ TEST(ReportJson, ARowAloneIsTheReportsOnOneLine) {
   EXPECT_EQ(json["wrong"], 1);
   EXPECT_EQ(json["warnings"].at(0), "hot");
   EXPECT_EQ(json["last_stage"]["kept"], "direct stages=4");
+  EXPECT_FALSE(json.contains("small_batch"));
+  tuning.small_batch = 8, tuning.small_trials = 120;
+  const Json small = Json::parse(to_json(report_row(tuning)))["tuning"];
+  EXPECT_EQ(small["small_batch"], 8);
+  EXPECT_EQ(small["small_trials"], 120);
 }
 
 TEST(ReportJson, OddBytesAndOddNumbersStayJson) {

@@ -104,6 +104,17 @@ TEST(Budget, WhatBeginsTooLateIsLateAtOnce) {
   EXPECT_TRUE(budget.late(Stage::verdict)());
 }
 
+TEST(Budget, LongRunsAreGivenTimeForTheContest) {
+  StandInClock clock;
+  Budget budget = clock.budget(20);
+  budget.expect_run(0.001);
+  EXPECT_DOUBLE_EQ(budget.left(Stage::search), 20 - 2 - 1.6);
+  budget.expect_run(0.12);  // 55 runs of it, and 15
+  EXPECT_DOUBLE_EQ(budget.left(Stage::search), 20 - 6.6 - 1.8);
+  budget.expect_run(10);
+  EXPECT_DOUBLE_EQ(budget.left(Stage::search), 20 - 10 - 3);
+}
+
 TEST(Budget, NoBudgetIsOverAtOnce) {
   StandInClock clock;
   Budget budget = clock.budget(0);
