@@ -70,14 +70,23 @@ Contender reference(const SearchContext& with) {
   return one;
 }
 
+// What the table of times takes at least: its fewest rounds of both sides.
+double table_seconds(const Contender& ours, const std::vector<Contender>& vendors) {
+  constexpr double kRounds = 5;
+  double round_us = ours.screen_us;
+  for (const Contender& vendor : vendors) round_us += vendor.failure.empty() ? vendor.screen_us : 0;
+  return kRounds * 1e-6 * round_us;
+}
+
+// `after`: seconds that what comes behind it takes.
 ContestResult hold_contest(const Contender& incumbent, const Contender& challenger, std::int64_t undecided,
-                           const SearchContext& with) {
+                           double after, const SearchContext& with) {
   with.tell("contest", 1);
   ContestOptions rules;
   rules.min_gain = with.min_gain;
   rules.max_seconds = kContestSeconds;
   rules.cancelled = with.cancelled;
-  rules.late = late_after(with.budget, std::max(with.budget.left(), kShortSeconds));
+  rules.late = late_after(with.budget, std::max(with.budget.left() - after, kShortSeconds));
   ContestResult held = contest(with.bed.sampler(*incumbent.executable),
                                with.bed.sampler(*challenger.executable), once_more(rules, undecided));
   with.screening.clock_drifts("both sides of the contest took turns, but the times are of a slower machine");
@@ -111,7 +120,7 @@ Decision decide(const Election& elected, const std::vector<Contender>& vendors, 
     result.chosen = *theirs;
     why = "no algorithm of our own was tried successfully: the vendor stays";
   } else {
-    const ContestResult held = hold_contest(*theirs, ours, undecided, with);
+    const ContestResult held = hold_contest(*theirs, ours, undecided, table_seconds(ours, vendors), with);
     result.chosen = held.accepted || held.leans_to_challenger ? ours : *theirs;
     why = outcome(held, ours.text(), theirs->text(), result.chosen.text());
     if (held.undecided) result.undecided = undecided + 1;
