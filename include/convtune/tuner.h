@@ -121,10 +121,10 @@ struct SearchStep {
 
 struct TuningReport {
   Comparison comparison;
-  bool from_record = false;               // answered without measuring
-  bool interrupted = false;               // stopped by `cancel`: trials are kept, no record was written
-  std::int64_t candidates = 0;            // configs that there were to try; 0 where nothing was measured
-  std::int64_t trials = 0;                // configs tried in this call
+  bool from_record = false;     // answered without measuring
+  bool interrupted = false;     // stopped by `cancel`: trials are kept, no record was written
+  std::int64_t candidates = 0;  // configs that there were to try; 0 where nothing was measured
+  std::int64_t trials = 0;      // configs tried in this call
   // Where there was no time to try all: configs tried on so many images, of which the best were tried whole.
   std::int64_t small_batch = 0, small_trials = 0;
   std::int64_t resumed = 0;               // configs taken from an earlier, interrupted search

@@ -69,9 +69,9 @@ struct Guess {
   std::optional<double> estimated_us;
 };
 
-// The table's first that can; but where it has an estimate, the least of all that have one. Of kernels that are
-// compiled for a problem, estimates that are nearly the same say nothing: then it is the last in the table, a
-// general one, compiled in no time.
+// The table's first that can; but where it has an estimate, the least of all that have one. Of kernels that
+// are compiled for a problem, estimates that are nearly the same say nothing: then it is the last in the
+// table, a general one, compiled in no time.
 Plan best_of(const std::vector<Guess>& guesses) {
   constexpr double kNear = 1.05;
   const Guess* best = &guesses.front();

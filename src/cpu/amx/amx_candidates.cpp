@@ -10,8 +10,8 @@
 
 #include "contract/abilities.h"
 #include "cpu/amx/amx_tiles.h"
-#include "cpu/instruction_sets.h"
 #include "cpu/estimates.h"
+#include "cpu/instruction_sets.h"
 #include "cpu/tensor_kernels.h"
 #include "problem/activation.h"
 

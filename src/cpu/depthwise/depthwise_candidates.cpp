@@ -9,8 +9,8 @@
 
 #include "contract/abilities.h"
 #include "cpu/depthwise/depthwise_kernels.h"
-#include "cpu/instruction_sets.h"
 #include "cpu/estimates.h"
+#include "cpu/instruction_sets.h"
 
 namespace convtune::cpu {
 namespace {

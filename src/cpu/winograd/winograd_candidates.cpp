@@ -9,8 +9,8 @@
 #include "contract/abilities.h"
 #include "cpu/direct/direct_candidates.h"
 #include "cpu/direct/direct_kernels.h"
-#include "cpu/instruction_sets.h"
 #include "cpu/estimates.h"
+#include "cpu/instruction_sets.h"
 #include "cpu/winograd/winograd_kernels.h"
 
 namespace convtune::cpu {
