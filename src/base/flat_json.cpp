@@ -55,8 +55,8 @@ struct Events {
   bool end_array() { return true; }
   bool key(std::string& name) {
     // A name is foreign text too, and is quoted in messages: fields are lower-case words.
-    if (name.size() > 40 ||
-        name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") != std::string::npos)
+    const auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
+    if (name.size() > 40 || !std::all_of(name.begin(), name.end(), fits))
       return stop("has a field whose name is not a lower-case word");
     for (const auto& [known, value] : fields)
       if (known == name) return stop(fmt::format("field '{}' stands there twice", name));
@@ -98,6 +98,7 @@ FlatJson::FlatJson(std::string_view json, std::string what) : what_(std::move(wh
   if (const auto zero = json.find('\0'); zero != std::string_view::npos)
     refuse(fmt::format("is not JSON at byte {}", zero + 1));
   Events events;
+  events.fields.reserve(kMaxFields);
   if (!nlohmann::json::sax_parse(json.begin(), json.end(), &events) || !events.failure.empty())
     refuse(events.failure.empty() ? "is not JSON" : events.failure);
   fields_ = std::move(events.fields);
@@ -116,7 +117,8 @@ FlatJson::Value FlatJson::take(std::string_view field) {
       std::find_if(fields_.begin(), fields_.end(), [&](const auto& f) { return f.first == field; });
   if (found == fields_.end()) fail(field, "is missing");
   Value value = std::move(found->second);
-  fields_.erase(found);
+  std::swap(*found, fields_.back());
+  fields_.pop_back();
   return value;
 }
 

@@ -44,25 +44,26 @@ struct Doubt {
   }
 };
 
-// Whether this file or folder can be trusted. Root is trusted by everyone already. `what_to_do` is about what
-// belongs to others.
-Doubt distrust(const struct stat& status, const std::string& what_to_do) {
-  if (status.st_uid != ::geteuid() && status.st_uid != 0)
-    return {fmt::format("belongs to another user (id {})", status.st_uid), what_to_do};
+// Whether this file or folder can be trusted. Root is trusted by everyone already. `what_to_do()` is about
+// what belongs to others.
+Doubt distrust(const struct stat& status, const auto& what_to_do) {
+  const bool is_mine = status.st_uid == ::geteuid();
+  if (!is_mine && status.st_uid != 0)
+    return {fmt::format("belongs to another user (id {})", status.st_uid), what_to_do()};
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
   return {fmt::format("may be written by other users (mode {:o})", status.st_mode & 07777u),
-          status.st_uid == ::geteuid() ? "chmod go-w makes it private" : what_to_do};
+          is_mine ? "chmod go-w makes it private" : what_to_do()};
 }
 
 // A folder that everybody may write to, above this one: anybody may put another folder in its place, unless a
 // sticky bit forbids it (/tmp). Looked for on the way that the path goes and, where there are links on it, on
-// the one that they lead to: planning from a record asks this, and waits for little else.
-Doubt distrust_above(const fs::path& path, const WayOut& way_out) {
-  std::error_code ignored;
-  bool has_links = fs::is_symlink(path, ignored);
-  const auto distrust_way = [&](fs::path above) -> Doubt {
-    while (above.has_relative_path()) {
-      above = above.parent_path();
+// the one that they lead to: planning from a record asks this, and waits for little else. Not at the root:
+// who may write there can replace all programs.
+Doubt distrust_above(const fs::path& path, bool is_link, const WayOut& way_out) {
+  bool has_links = is_link;
+  const auto distrust_way = [&](std::string above) -> Doubt {
+    for (std::size_t end; (end = above.rfind('/')) != 0 && end != above.npos;) {
+      above.resize(end);
       struct stat status {};
       bool is_there = ::lstat(above.c_str(), &status) == 0;
       if (is_there && S_ISLNK(status.st_mode)) {
@@ -70,15 +71,16 @@ Doubt distrust_above(const fs::path& path, const WayOut& way_out) {
         is_there = ::stat(above.c_str(), &status) == 0;
       }
       if (is_there && (status.st_mode & (S_IWOTH | S_ISVTX)) == S_IWOTH)
-        return {fmt::format("may be exchanged by other users: {} above it is everybody's (mode {:o})",
-                            above.string(), status.st_mode & 07777u),
+        return {fmt::format("may be exchanged by other users: {} above it is everybody's (mode {:o})", above,
+                            status.st_mode & 07777u),
                 fmt::format("chmod o-w or chmod +t on that one, or set {} to a folder elsewhere",
                             way_out.variable)};
     }
     return {};
   };
-  Doubt doubt = distrust_way(fs::absolute(path, ignored));
-  if (!doubt && has_links) doubt = distrust_way(fs::weakly_canonical(path, ignored));
+  std::error_code ignored;
+  Doubt doubt = distrust_way(fs::absolute(path, ignored).string());
+  if (!doubt && has_links) doubt = distrust_way(fs::weakly_canonical(path, ignored).string());
   return doubt;
 }
 
@@ -92,14 +94,16 @@ std::string what_to_do(const fs::path& folder, const WayOut& way_out) {
 
 // An open folder that can be trusted, or -1 and why not.
 int open_folder(const fs::path& path, const WayOut& way_out, Doubt& doubt) {
-  Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+  const int not_a_link = ::open(path.c_str(), kFlags | O_NOFOLLOW);
+  Fd fd(not_a_link >= 0 ? not_a_link : ::open(path.c_str(), kFlags));
   struct stat status {};
   if (!fd.ok() || ::fstat(fd.get(), &status) != 0) {
     doubt = {reason(errno), what_to_do(path, way_out), is_absent(errno)};
     return -1;
   }
-  doubt = distrust(status, what_to_do(path, way_out));
-  if (!doubt) doubt = distrust_above(path, way_out);
+  doubt = distrust(status, [&] { return what_to_do(path, way_out); });
+  if (!doubt) doubt = distrust_above(path, not_a_link < 0, way_out);
   return doubt ? -1 : fd.release();
 }
 
@@ -205,7 +209,8 @@ std::optional<PrivateFolder> PrivateFolder::open(const fs::path& path, WayOut wa
 PrivateFolder PrivateFolder::create(const fs::path& path, WayOut way_out) {
   if (path.empty())
     throw Error(ErrorKind::io, "there is no home folder to keep records in; set CONVTUNE_DATA_DIR");
-  Doubt doubt = distrust_above(path, way_out);
+  std::error_code ignored;
+  Doubt doubt = distrust_above(path, fs::is_symlink(path, ignored), way_out);
   if (!doubt) doubt = {make_folders(path), fmt::format("set {} to a folder of your own", way_out.variable)};
   const int fd = doubt ? -1 : open_folder(path, way_out, doubt);
   if (fd < 0) throw_io(path, doubt.text(""));
@@ -213,9 +218,8 @@ PrivateFolder PrivateFolder::create(const fs::path& path, WayOut way_out) {
 }
 
 std::optional<std::string> PrivateFolder::read(const std::string& name, std::size_t max_bytes) const {
-  const fs::path path = path_ / name;
   const auto refuse = [&](const Doubt& doubt) -> std::optional<std::string> {
-    warn_once(path, doubt.text("; it is not used"));
+    warn_once(path_ / name, doubt.text("; it is not used"));
     return std::nullopt;
   };
   // Non-blocking, so that a pipe in the place of a file does not hold the caller up.
@@ -227,10 +231,11 @@ std::optional<std::string> PrivateFolder::read(const std::string& name, std::siz
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) return refuse({reason(errno)});
   if (!S_ISREG(status.st_mode)) return refuse({"is not a regular file"});
-  if (const Doubt doubt = distrust(
-          status,
-          way_out_.records ? fmt::format("`convtune db import {}` takes it over", path.string()) : ""))
-    return refuse(doubt);
+  const auto what_to_do = [&] {
+    return way_out_.records ? fmt::format("`convtune db import {}` takes it over", (path_ / name).string())
+                            : std::string();
+  };
+  if (const Doubt doubt = distrust(status, what_to_do)) return refuse(doubt);
   std::optional<std::string> text = read_all(file.get(), max_bytes);
   if (!text)
     return refuse({errno == EFBIG ? fmt::format("has more than {} bytes", max_bytes) : reason(errno)});
@@ -250,7 +255,7 @@ void PrivateFolder::append_line(const std::string& name, std::string_view line) 
   if (!file.ok() || ::fstat(file.get(), &status) != 0)
     throw_io(path, errno == ELOOP ? "is a symbolic link" : reason(errno));
   if (!S_ISREG(status.st_mode)) throw_io(path, "is not a regular file");
-  if (const Doubt doubt = distrust(status, "")) throw_io(path, doubt.text(""));
+  if (const Doubt doubt = distrust(status, [] { return ""; })) throw_io(path, doubt.text(""));
   char last = '\n';
   if (status.st_size > 0 && ::pread(file.get(), &last, 1, status.st_size - 1) != 1)
     throw_io(path, reason(errno));

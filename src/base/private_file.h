@@ -49,6 +49,7 @@ class PrivateFolder {
   PrivateFolder& operator=(PrivateFolder&&) = delete;
   ~PrivateFolder();
 
+  const std::filesystem::path& path() const { return path_; }
   // Nothing if it is not there, or, with one warning, if it cannot be trusted or read.
   std::optional<std::string> read(const std::string& name, std::size_t max_bytes) const;
   // Written beside, made durable, renamed: whatever happens, the name holds all of the old text or

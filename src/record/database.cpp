@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <tuple>
 
 #include "base/flat_json.h"
@@ -55,25 +56,29 @@ bool is_trials_name(std::string_view name) {
   return is_name_of_ours(name, ".jsonl");
 }
 
-std::optional<Record> load(const PrivateFolder& folder, const fs::path& path) {
-  const std::string name = path.filename().string();
+// The record of a file whose name says what it is of. One that `is_wanted` has the right name.
+std::optional<Record> load(
+    const PrivateFolder& folder, const std::string& name,
+    const std::function<bool(const Record&)>& is_wanted = [](const Record&) { return false; }) {
   const std::optional<std::string> text = folder.read(name, FlatJson::kMaxBytes);
   if (!text) return std::nullopt;
   try {
     Record record = parse_record(*text);
-    if (file_name(record.problem, record.device) == name) return record;
-    warn_once(path, "holds the record of another problem or device; it is not used");
+    if (is_wanted(record) || file_name(record.problem, record.device) == name) return record;
+    warn_once(folder.path() / name, "holds the record of another problem or device; it is not used");
   } catch (const Error& error) {
-    warn_once(path, fmt::format("{}; it is not used", error.what()));
+    warn_once(folder.path() / name, fmt::format("{}; it is not used", error.what()));
   }
   return std::nullopt;
 }
 
-std::optional<Record> find_in(const PrivateFolder& folder, const fs::path& path, const ConvProblem& problem,
-                              const std::string& device) {
-  std::optional<Record> record = load(folder, path);
-  if (record && record->problem == problem && record->device == device) return record;
-  return std::nullopt;
+std::optional<Record> find_in(const PrivateFolder& folder, const std::string& name,
+                              const ConvProblem& problem, const std::string& device) {
+  const auto is_wanted = [&](const Record& record) {
+    return record.problem == problem && record.device == device;
+  };
+  std::optional<Record> record = load(folder, name, is_wanted);
+  return record && is_wanted(*record) ? std::move(record) : std::nullopt;
 }
 
 }  // namespace
@@ -95,7 +100,7 @@ fs::path Database::path_of(const ConvProblem& problem, const std::string& device
 
 std::optional<Record> Database::find(const ConvProblem& problem, const std::string& device) const {
   const auto folder = PrivateFolder::open(folder_, kWayOut);
-  return folder ? find_in(*folder, path_of(problem, device), problem, device) : std::nullopt;
+  return folder ? find_in(*folder, file_name(problem, device), problem, device) : std::nullopt;
 }
 
 std::vector<Record> Database::list() const {
@@ -103,7 +108,7 @@ std::vector<Record> Database::list() const {
   if (const auto folder = PrivateFolder::open(folder_, kWayOut)) {
     for (const std::string& name : folder->names()) {
       if (!is_record_name(name) || found.size() == kMaxRecords) continue;
-      if (auto record = load(*folder, folder_ / name)) {
+      if (auto record = load(*folder, name)) {
         std::string text = to_string(record->problem);
         found.emplace_back(std::move(text), *std::move(record));
       }
@@ -187,12 +192,12 @@ Database::ImportResult Database::import_pack(const fs::path& file) const {
     }
     if (!folder) folder.emplace(PrivateFolder::create(folder_, kWayOut));
     const auto lock = folder->lock();
-    const fs::path path = path_of(record.problem, record.device);
-    if (const auto own = find_in(*folder, path, record.problem, record.device);
+    const std::string name = file_name(record.problem, record.device);
+    if (const auto own = find_in(*folder, name, record.problem, record.device);
         own && own->time_us <= record.time_us) {
       ++result.kept;
     } else {
-      folder->replace(path.filename().string(), to_json_line(record) + '\n');
+      folder->replace(name, to_json_line(record) + '\n');
       ++result.imported;
     }
   }
