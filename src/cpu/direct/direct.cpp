@@ -167,12 +167,12 @@ class DirectExecutable final : public Executable {
   std::int64_t first_skipped(const DirectTile& tile, std::int64_t line, std::int64_t length,
                              const T* y) const {
     const DirectGeometry& g = geometry_;
-    const std::int64_t lanes = kernels_.lanes;
-    if (!g.straight || g.output_rows * g.output_cols % lanes != 0) return 0;
+    const std::int64_t lanes = kernels_.lanes, within = lanes - 1;  // a power of two: no divisions
+    if (!g.straight || (g.output_rows * g.output_cols & within) != 0) return 0;
     const std::int64_t output = (tile.row + line) * g.output_cols + tile.col;
     const auto place = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) / sizeof(T));
-    const std::int64_t skip = (place + output) % lanes;
-    const bool fits = (length - 1) % lanes + skip < lanes;
+    const std::int64_t skip = (place + output) & within;
+    const bool fits = ((length - 1) & within) + skip < lanes;
     return fits || config_.stream != 0 ? skip : 0;
   }
 
