@@ -23,5 +23,34 @@ def no_contest_before():
         contests.forget()
 
 
+@pytest.fixture
+def afresh():
+    """PyTorch's compiler and ours as if nothing had been compiled yet, in full fp32."""
+    import torch
+
+    from convtune import torch_chains
+
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    torch._dynamo.reset()
+    torch_chains._decided.clear()
+    yield
+    torch._dynamo.reset()
+    torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """What inductor is given, in order; it is run as it stands."""
+    seen = []
+
+    def compile_fx(module, inputs, **_):
+        seen.append(module.graph)
+        return module
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", compile_fx)
+    return seen
+
+
 def pytest_sessionfinish():
     shutil.rmtree(_folder, ignore_errors=True)

@@ -9,111 +9,26 @@ import sys
 from pathlib import Path
 
 import pytest
-from torch_support import assert_near, each_device, on_gpu, torch
+from torch_compiled_models import (
+    NORMS,
+    OURS,
+    activation_of,
+    block,
+    compiled,
+    count,
+    fused,
+    images,
+    residual,
+    with_statistics,
+)
+from torch_support import assert_near, each_device, torch
 
 import convtune
-from convtune import (
-    torch_capture,
-    torch_chains,
-    torch_compile,
-    torch_decide,
-    torch_patterns,
-    torch_proof,
-)
-from convtune._contest import Contest
-from convtune.problem import Problem
-from convtune.torch_folding import Fold, Folded
+from convtune import torch_capture, torch_chains, torch_compile, torch_patterns
 from convtune.torch_fused import conv2d_fused
-from convtune.torch_packed import conv2d_packed
 
-nn, functional, aten = torch.nn, torch.nn.functional, torch.ops.aten
-FORCE = {"convtune.force": True}
-OURS = (conv2d_fused, conv2d_packed)
-NORMS = (
-    aten._native_batch_norm_legit_no_training.default,
-    aten.native_batch_norm.default,
-    aten.cudnn_batch_norm.default,
-)
-
-
-@pytest.fixture(autouse=True)
-def afresh():
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    torch._dynamo.reset()
-    torch_chains._decided.clear()
-    yield
-    torch._dynamo.reset()
-    torch.backends.cudnn.allow_tf32 = before
-
-
-@pytest.fixture
-def graphs(monkeypatch):
-    """What inductor is given, in order; it is run as it stands."""
-    seen = []
-
-    def compile_fx(module, inputs, **_):
-        seen.append(module.graph)
-        return module
-
-    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", compile_fx)
-    return seen
-
-
-def count(graph, *targets):
-    return sum(len(graph.find_nodes(op="call_function", target=target)) for target in targets)
-
-
-def fused(graph):
-    return [node for node in graph.nodes if node.target in OURS]
-
-
-def activation_of(node):
-    return Problem.parse(node.args[3].split("\t")[1]).activation if node.target is conv2d_packed else node.args[9]
-
-
-def residual(node):
-    return node.args[2 if node.target is conv2d_packed else 3]
-
-
-def with_statistics(model):
-    """Norms that do something."""
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            for tensor, low, high in (
-                (module.running_mean, -0.2, 0.2), (module.running_var, 0.5, 1.5), (module.weight, 0.5, 1.5),
-                (module.bias, -0.2, 0.2),
-            ):  # fmt: skip
-                nn.init.uniform_(tensor, low, high)
-    return model.eval()
-
-
-class Block(nn.Module):
-    """Three convolutions: with norm and activation, with a residual in place, depthwise with a clamp."""
-
-    def __init__(self, activation=functional.gelu):
-        super().__init__()
-        self.first, self.norm = nn.Conv2d(8, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
-        self.second, self.third = nn.Conv2d(16, 8, 1), nn.Conv2d(8, 8, 3, padding=1, groups=8)
-        self.activation = activation
-
-    def forward(self, x):
-        y = self.second(self.activation(self.norm(self.first(x))))
-        y += x
-        return self.third(torch.relu_(y)).clamp(-1, 1)
-
-
-def block(**more):
-    torch.manual_seed(0)
-    return with_statistics(Block(**more))
-
-
-def images(*shape, device="cpu"):
-    return torch.rand(shape or (2, 8, 12, 12), generator=torch.Generator().manual_seed(0)).to(device)
-
-
-def compiled(model, options=FORCE, **more):
-    return torch.compile(model, backend="convtune", fullgraph=True, options=options, **more)
+nn, aten = torch.nn, torch.ops.aten
+pytestmark = pytest.mark.usefixtures("afresh")
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "efficientnet_b0", "mobilenet_v3_large", "convnext_tiny"])
@@ -134,16 +49,6 @@ def test_models(graphs, name):
         (user,) = users if len(users := list(node.users)) == 1 else (node,)
         assert user.target not in (aten.relu.default, aten.silu.default, aten.gelu.default, aten.hardswish.default)
         assert user.target is not aten.add.Tensor or name == "mobilenet_v3_large"  # hardsigmoid is x + 3 and more
-
-
-def test_a_pooled_image_counts_for_no_write(graphs):
-    """Else the look at the weights would come before each launch, and the whole would not be proven."""
-    model = nn.Sequential(nn.Conv2d(8, 16, 3), nn.AdaptiveAvgPool2d(1), nn.Conv2d(16, 8, 1)).eval()
-    x = images().to(memory_format=torch.channels_last)
-    with torch.no_grad():
-        assert_near(compiled(model)(x), model(x))
-    calls = [node.target for node in graphs[0].nodes if isinstance(node.target, torch._ops.OpOverload)]
-    assert aten.as_strided.default in calls and not any(call._schema.is_mutable for call in calls)
 
 
 ACTIVATIONS = {
@@ -209,47 +114,6 @@ def test_any_batch(graphs):
             x = images(batch, 8, 12, 12)
             assert_near(run(x), model(x))
     assert len(graphs) == 2  # of 2, and of any
-
-
-@each_device
-def test_weights_that_change(graphs, device):
-    model, x = block().to(device), images(device=device)
-    run, other = compiled(model), copy.deepcopy(model)
-
-    def same():
-        with torch.no_grad():
-            before = run(x)
-            assert_near(before, model(x))
-        return before
-
-    first = same()
-    with torch.no_grad():
-        model.norm.running_var.mul_(2)
-    assert not torch.equal(same(), first)
-    model.load_state_dict(other.state_dict())
-    assert torch.equal(same(), first)
-    model.first.weight.data = model.first.weight.data * 2
-    same()
-    model.first.weight = nn.Parameter(other.first.weight.detach() * 3)
-    same()
-    for _ in range(3):  # at the address and with the id of one that has gone, perhaps
-        model.norm.bias = None
-        model.norm.bias = nn.Parameter(torch.rand(16, device=device))
-        same()
-
-
-@each_device
-def test_what_training_does_to_statistics_is_seen(graphs, device):
-    """A norm's forward writes to them without a trace in their `_version`."""
-    model, x = block().to(device), images(device=device)
-    run = compiled(model)
-    with torch.no_grad():
-        for _ in range(2):
-            assert_near(run(x), model(x))
-            model.train()
-            model(2 * x + 3)
-            model.eval()
-        assert_near(run(x), model(x))
 
 
 def test_gradients_and_training_are_inductors(graphs, caplog):
@@ -343,78 +207,6 @@ def test_graphs_of_a_gpu_are_matched_anywhere(channels_last):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("gain", [0.0, 0.5])
-def test_only_what_is_proven(graphs, monkeypatch, gain):
-    asked = []
-
-    def contest(incumbent, challenger, min_gain, **_):
-        asked.append(min_gain)
-        assert incumbent() > 0 and challenger() > 0
-        return Contest(gain > 0, gain, gain, gain, 100.0, 100 * (1 - gain), 1)
-
-    monkeypatch.setattr(torch_decide, "contest", contest)
-    model, x = block(), images()
-    with torch.no_grad():
-        for _ in range(2):
-            torch._dynamo.reset()
-            assert_near(compiled(model, {"convtune.min_gain": 0.1, "convtune.whole": False})(x), model(x))
-    swapped = sum(layer.swapped for layer in torch_compile.last_report().layers)
-    assert len(asked) <= 3 and set(asked) <= {0.1}  # the second time it is known
-    assert swapped == (len(asked) if gain else 0)
-    for graph in graphs:
-        assert len(fused(graph)) == count(graph, conv2d_packed) == swapped
-        assert gain or count(graph, *OURS) == 0
-
-
-@pytest.mark.parametrize("kept", [True, False])
-def test_the_whole_must_not_be_slower(graphs, monkeypatch, kept):
-    monkeypatch.setattr(torch_decide, "contest", lambda *_, **__: Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 1))
-
-    def whole(before, after, min_gain, **_):
-        assert before() > 0 and after() > 0 and min_gain == 0
-        return Contest(kept, 0.25, 0.1, 0.3, 400.0, 300.0, 10)
-
-    monkeypatch.setattr(torch_proof, "contest", whole)
-    model, x = block(), images()
-    with torch.no_grad():
-        run = compiled(model, None)
-        for _ in range(2):
-            assert_near(run(x), model(x))
-    report = torch_compile.last_report()
-    assert report.kept is kept and report.before_us == 400 and "whole forward" in str(report)
-    assert ("the graph is inductor's" in str(report)) is not kept
-    assert [count(graph, *OURS) for graph in graphs] == ([0, 3] if kept else [0, 3, 0])
-
-
-class Noisy(nn.Module):
-    """Draws random numbers, or writes to its input."""
-
-    def __init__(self, writes):
-        super().__init__()
-        self.block, self.writes = block(), writes
-
-    def forward(self, x):
-        y = self.block(x)
-        if self.writes:
-            x.mul_(2)
-            return y
-        return y + 0 * torch.rand_like(y)
-
-
-@pytest.mark.parametrize("writes", [False, True])
-def test_a_graph_that_cannot_run_twice_is_not_measured_whole_and_says_so(graphs, monkeypatch, writes):
-    monkeypatch.setattr(torch_decide, "contest", lambda *_, **__: Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 1))
-    monkeypatch.setattr(torch_proof, "contest", lambda *_, **__: pytest.fail("it was measured whole"))
-    model, x = Noisy(writes).eval(), images()
-    with torch.no_grad():
-        run, given = compiled(model, None), x.clone()
-        assert_near(run(given), model.block(x))
-        assert torch.equal(given, 2 * x if writes else x)
-    report = torch_compile.last_report()
-    assert str(report).count("the whole is not measured") == 1 and report.before_us == 0
-    assert sum(layer.swapped for layer in report.layers) == 3 and [count(graph, *OURS) for graph in graphs] == [3]
-
-
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
 def test_by_inductor(mode, monkeypatch):
     """torch.compile takes a mode or options."""
@@ -428,17 +220,6 @@ def test_by_inductor(mode, monkeypatch):
             assert_near(run(x), model(x))
         model.norm.weight.mul_(2)
         assert_near(run(x), model(x))
-
-
-@on_gpu
-def test_a_graph_reads_weights_that_change():
-    model, x = block().cuda(), images(device="cuda")
-    run = compiled(model, {**FORCE, "triton.cudagraphs": True})
-    with torch.no_grad():
-        for scale in (1, 1, 1, 2, 0.5):
-            model.norm.weight.mul_(scale)
-            model.second.weight.mul_(scale)
-            assert_near(run(x).clone(), model(x))
 
 
 def test_an_installed_package_has_the_backend(tmp_path):
@@ -534,44 +315,3 @@ def test_half_precision_is_channels_last_inside(graphs, monkeypatch, dtype):
     with torch.no_grad():
         y, expected = compiled(model)(first := x.clone()), model(second := x.clone())
     assert torch.equal(first, second) and (y - expected).abs().max() < 0.05
-
-
-@pytest.mark.parametrize("may_run_twice", [False, True])
-def test_the_look_at_the_weights_may_come_after_the_launch(may_run_twice):
-    weight, runs = images(4, 3, 1, 1), []
-    folded = Folded([Fold((0, None, None, None, None, None), 0.0, torch.float32)], [weight])
-
-    def graph(weight):
-        runs.append(folded.tensors[0][0].clone())
-        return runs[-1]
-
-    run = torch_compile._refreshing(graph, folded, may_run_twice)
-    for changed in (False, True, False):
-        runs.clear()
-        if changed:
-            weight.mul_(2)
-        assert torch.equal(run(weight), weight) and len(runs) == (2 if changed and may_run_twice else 1)
-    with torch.inference_mode():
-        weight = weight.clone()
-    for _ in range(2):
-        run(weight)
-        runs.clear()
-    assert torch.equal(run(weight), weight) and len(runs) == 1  # nobody counts what changes
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_another_precision_is_not_the_plans(graphs, monkeypatch, dtype):
-    allowed, ran = ["fp32"], []
-    monkeypatch.setattr(torch_compile, "allowed_precision", lambda _: allowed[0])
-    real = torch_compile._Rewritten.compiled
-
-    def counted(self, compile, inputs):
-        return real(self, lambda *how: lambda *values: ran.append(1) or compile(*how)(*values), inputs)
-
-    monkeypatch.setattr(torch_compile._Rewritten, "compiled", counted)
-    model, x = block().to(dtype), images().to(dtype)
-    with torch.no_grad():
-        run = compiled(model)
-        for now, plans in (("fp32", 1), ("tf32", 1 if dtype is torch.float32 else 2)):
-            allowed[0] = now
-            assert (run(x) - model(x)).abs().max() < 0.05 and len(ran) == plans

@@ -1,0 +1,190 @@
+"""torch.compile(backend="convtune"): what is measured before it is kept, and what a graph looks at before it runs."""
+
+import copy
+
+import pytest
+from torch_compiled_models import FORCE, OURS, block, compiled, count, fused, images
+from torch_support import assert_near, each_device, on_gpu, torch
+
+from convtune import torch_compile, torch_decide, torch_proof
+from convtune._contest import Contest
+from convtune.torch_folding import Fold, Folded
+from convtune.torch_packed import conv2d_packed
+
+nn, aten = torch.nn, torch.ops.aten
+pytestmark = pytest.mark.usefixtures("afresh")
+
+
+def test_a_pooled_image_counts_for_no_write(graphs):
+    """Else the look at the weights would come before each launch, and the whole would not be proven."""
+    model = nn.Sequential(nn.Conv2d(8, 16, 3), nn.AdaptiveAvgPool2d(1), nn.Conv2d(16, 8, 1)).eval()
+    x = images().to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        assert_near(compiled(model)(x), model(x))
+    calls = [node.target for node in graphs[0].nodes if isinstance(node.target, torch._ops.OpOverload)]
+    assert aten.as_strided.default in calls and not any(call._schema.is_mutable for call in calls)
+
+
+@each_device
+def test_weights_that_change(graphs, device):
+    model, x = block().to(device), images(device=device)
+    run, other = compiled(model), copy.deepcopy(model)
+
+    def same():
+        with torch.no_grad():
+            before = run(x)
+            assert_near(before, model(x))
+        return before
+
+    first = same()
+    with torch.no_grad():
+        model.norm.running_var.mul_(2)
+    assert not torch.equal(same(), first)
+    model.load_state_dict(other.state_dict())
+    assert torch.equal(same(), first)
+    model.first.weight.data = model.first.weight.data * 2
+    same()
+    model.first.weight = nn.Parameter(other.first.weight.detach() * 3)
+    same()
+    for _ in range(3):  # at the address and with the id of one that has gone, perhaps
+        model.norm.bias = None
+        model.norm.bias = nn.Parameter(torch.rand(16, device=device))
+        same()
+
+
+@each_device
+def test_what_training_does_to_statistics_is_seen(graphs, device):
+    """A norm's forward writes to them without a trace in their `_version`."""
+    model, x = block().to(device), images(device=device)
+    run = compiled(model)
+    with torch.no_grad():
+        for _ in range(2):
+            assert_near(run(x), model(x))
+            model.train()
+            model(2 * x + 3)
+            model.eval()
+        assert_near(run(x), model(x))
+
+
+@pytest.mark.parametrize("gain", [0.0, 0.5])
+def test_only_what_is_proven(graphs, monkeypatch, gain):
+    asked = []
+
+    def contest(incumbent, challenger, min_gain, **_):
+        asked.append(min_gain)
+        assert incumbent() > 0 and challenger() > 0
+        return Contest(gain > 0, gain, gain, gain, 100.0, 100 * (1 - gain), 1)
+
+    monkeypatch.setattr(torch_decide, "contest", contest)
+    model, x = block(), images()
+    with torch.no_grad():
+        for _ in range(2):
+            torch._dynamo.reset()
+            assert_near(compiled(model, {"convtune.min_gain": 0.1, "convtune.whole": False})(x), model(x))
+    swapped = sum(layer.swapped for layer in torch_compile.last_report().layers)
+    assert len(asked) <= 3 and set(asked) <= {0.1}  # the second time it is known
+    assert swapped == (len(asked) if gain else 0)
+    for graph in graphs:
+        assert len(fused(graph)) == count(graph, conv2d_packed) == swapped
+        assert gain or count(graph, *OURS) == 0
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_whole_must_not_be_slower(graphs, monkeypatch, kept):
+    monkeypatch.setattr(torch_decide, "contest", lambda *_, **__: Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 1))
+
+    def whole(before, after, min_gain, **_):
+        assert before() > 0 and after() > 0 and min_gain == 0
+        return Contest(kept, 0.25, 0.1, 0.3, 400.0, 300.0, 10)
+
+    monkeypatch.setattr(torch_proof, "contest", whole)
+    model, x = block(), images()
+    with torch.no_grad():
+        run = compiled(model, None)
+        for _ in range(2):
+            assert_near(run(x), model(x))
+    report = torch_compile.last_report()
+    assert report.kept is kept and report.before_us == 400 and "whole forward" in str(report)
+    assert ("the graph is inductor's" in str(report)) is not kept
+    assert [count(graph, *OURS) for graph in graphs] == ([0, 3] if kept else [0, 3, 0])
+
+
+class Noisy(nn.Module):
+    """Draws random numbers, or writes to its input."""
+
+    def __init__(self, writes):
+        super().__init__()
+        self.block, self.writes = block(), writes
+
+    def forward(self, x):
+        y = self.block(x)
+        if self.writes:
+            x.mul_(2)
+            return y
+        return y + 0 * torch.rand_like(y)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_graph_that_cannot_run_twice_is_not_measured_whole_and_says_so(graphs, monkeypatch, writes):
+    monkeypatch.setattr(torch_decide, "contest", lambda *_, **__: Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 1))
+    monkeypatch.setattr(torch_proof, "contest", lambda *_, **__: pytest.fail("it was measured whole"))
+    model, x = Noisy(writes).eval(), images()
+    with torch.no_grad():
+        run, given = compiled(model, None), x.clone()
+        assert_near(run(given), model.block(x))
+        assert torch.equal(given, 2 * x if writes else x)
+    report = torch_compile.last_report()
+    assert str(report).count("the whole is not measured") == 1 and report.before_us == 0
+    assert sum(layer.swapped for layer in report.layers) == 3 and [count(graph, *OURS) for graph in graphs] == [3]
+
+
+@on_gpu
+def test_a_graph_reads_weights_that_change():
+    model, x = block().cuda(), images(device="cuda")
+    run = compiled(model, {**FORCE, "triton.cudagraphs": True})
+    with torch.no_grad():
+        for scale in (1, 1, 1, 2, 0.5):
+            model.norm.weight.mul_(scale)
+            model.second.weight.mul_(scale)
+            assert_near(run(x).clone(), model(x))
+
+
+@pytest.mark.parametrize("may_run_twice", [False, True])
+def test_the_look_at_the_weights_may_come_after_the_launch(may_run_twice):
+    weight, runs = images(4, 3, 1, 1), []
+    folded = Folded([Fold((0, None, None, None, None, None), 0.0, torch.float32)], [weight])
+
+    def graph(weight):
+        runs.append(folded.tensors[0][0].clone())
+        return runs[-1]
+
+    run = torch_compile._refreshing(graph, folded, may_run_twice)
+    for changed in (False, True, False):
+        runs.clear()
+        if changed:
+            weight.mul_(2)
+        assert torch.equal(run(weight), weight) and len(runs) == (2 if changed and may_run_twice else 1)
+    with torch.inference_mode():
+        weight = weight.clone()
+    for _ in range(2):
+        run(weight)
+        runs.clear()
+    assert torch.equal(run(weight), weight) and len(runs) == 1  # nobody counts what changes
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_another_precision_is_not_the_plans(graphs, monkeypatch, dtype):
+    allowed, ran = ["fp32"], []
+    monkeypatch.setattr(torch_compile, "allowed_precision", lambda _: allowed[0])
+    real = torch_compile._Rewritten.compiled
+
+    def counted(self, compile, inputs):
+        return real(self, lambda *how: lambda *values: ran.append(1) or compile(*how)(*values), inputs)
+
+    monkeypatch.setattr(torch_compile._Rewritten, "compiled", counted)
+    model, x = block().to(dtype), images().to(dtype)
+    with torch.no_grad():
+        run = compiled(model)
+        for now, plans in (("fp32", 1), ("tf32", 1 if dtype is torch.float32 else 2)):
+            allowed[0] = now
+            assert (run(x) - model(x)).abs().max() < 0.05 and len(ran) == plans
