@@ -57,13 +57,12 @@ Doubt distrust(const struct stat& status, const auto& what_to_do) {
 
 // A folder that everybody may write to, above this one: anybody may put another folder in its place, unless a
 // sticky bit forbids it (/tmp). Looked for on the way that the path goes and, where there are links on it, on
-// the one that they lead to: planning from a record asks this, and waits for little else. Not at the root:
-// who may write there can replace all programs.
+// the one that they lead to: planning from a record asks this, and waits for little else.
 Doubt distrust_above(const fs::path& path, bool is_link, const WayOut& way_out) {
   bool has_links = is_link;
   const auto distrust_way = [&](std::string above) -> Doubt {
-    for (std::size_t end; (end = above.rfind('/')) != 0 && end != above.npos;) {
-      above.resize(end);
+    for (std::size_t end; above.size() > 1 && (end = above.rfind('/')) != above.npos;) {
+      above.resize(std::max<std::size_t>(end, 1));
       struct stat status {};
       bool is_there = ::lstat(above.c_str(), &status) == 0;
       if (is_there && S_ISLNK(status.st_mode)) {
