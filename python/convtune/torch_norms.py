@@ -11,6 +11,7 @@ docs/decisions/0051-operators-in-triton.md has the numbers, 0058-what-a-traced-g
 
 from __future__ import annotations
 
+import operator
 from functools import cache
 from typing import Any
 
@@ -104,12 +105,24 @@ class NormsAsTheyLie(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
+def _is_scaled(copy: Node, norm: Node) -> bool:
+    """A copy in float32 that only that norm's scale multiplies: what else would read it misses the offset."""
+    aten: Any = torch.ops.aten
+
+    def scales(one: Any) -> bool:
+        return isinstance(one, Node) and one.target is operator.getitem and one.args == (norm, 0)
+
+    return copy.target is aten._to_copy.default and all(
+        user.target is aten.mul.Tensor and any(scales(one) for one in user.args) for user in copy.users
+    )
+
+
 def _offset(total: Any, norm: Node) -> tuple[Node, Node] | None:
     """(image, offset) whose sum, which is rounded, only that norm reads: its statistics, and what it scales."""
     aten: Any = torch.ops.aten
     if total.target is not aten.add.Tensor or total.kwargs or not all(isinstance(one, Node) for one in total.args):
         return None
-    if any(user is not norm and user.target is not aten._to_copy.default for user in total.users):
+    if not all(user is norm or _is_scaled(user, norm) for user in total.users):
         return None
     offset, image = sorted(total.args, key=lambda one: one.meta["val"].numel())
     value, whole, added = (one.meta["val"] for one in (image, total, offset))

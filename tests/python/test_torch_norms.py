@@ -152,7 +152,7 @@ def test_statistics_that_somebody_reads_stay(graph_of):
 
 
 class Embedded(nn.Module):
-    """A convolution, an embedding's sum, a norm. `more`: what else reads the sum."""
+    """A convolution, an embedding's sum, a norm. `more`: what else reads the sum, as it is or as float32."""
 
     def __init__(self, more):
         super().__init__()
@@ -161,10 +161,12 @@ class Embedded(nn.Module):
     def forward(self, x, t):
         total = self.convolution(x) + t[:, :, None, None]
         y = functional.silu(self.norm(total))
+        if self.more == "float32":
+            return y, total.float().mean((2, 3))
         return y + total if self.more else y
 
 
-@pytest.mark.parametrize("more, images_of_t", [(False, 2), (True, 2), (False, 1)])
+@pytest.mark.parametrize("more, images_of_t", [("", 2), ("itself", 2), ("float32", 2), ("", 1)])
 def test_sums_before_norms(graph_of, more, images_of_t):
     model = Embedded(more).to(torch.bfloat16).to(memory_format=torch.channels_last).eval()
     t = torch.randn(images_of_t, 32).to(torch.bfloat16)
@@ -174,4 +176,4 @@ def test_sums_before_norms(graph_of, more, images_of_t):
     assert (norm.args[3] is not None) == taken
     sums = [node for node in graph.find_nodes(op="call_function", target=aten.add.Tensor) if node.args[0].target]
     of_embedding = [node for node in sums if node.meta["val"].dtype is torch.bfloat16]
-    assert len(of_embedding) == (0 if taken else 2 if more else 1)
+    assert len(of_embedding) == (0 if taken else 2 if more == "itself" else 1)
