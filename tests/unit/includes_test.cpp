@@ -210,6 +210,26 @@ TEST(Architecture, NamesEveryFolderAndNoOther) {
   }
 }
 
+// Several test files are compiled as one: what two of them call alike is two things by the namespaces alone.
+// A test that is a program by itself has none of ours.
+TEST(TestFiles, AreInNamespacesOfTheirNames) {
+  int seen = 0;
+  for (const char* folder : {"tests/unit", "tests/gpu"})
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
+      const std::string name = entry.path().stem().string();
+      if (!name.ends_with("_test") || entry.path().extension() != ".cpp") continue;
+      std::ifstream in(entry.path());
+      bool opens = false, opens_own = false;
+      for (std::string line; std::getline(in, line);) {
+        opens |= line.starts_with("namespace convtune");
+        opens_own |= line.starts_with("namespace convtune::") && line.ends_with("::" + name + " {");
+      }
+      EXPECT_EQ(opens, opens_own) << entry.path();
+      seen += opens_own;
+    }
+  EXPECT_GT(seen, 50);
+}
+
 // Each rule, broken on purpose: the functions above can say no.
 TEST(Includes, RulesCanSayNo) {
   const std::vector<std::string> some = {"src/base", "src/plan"};

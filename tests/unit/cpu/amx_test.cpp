@@ -25,7 +25,7 @@
 #include "problem/random_problem.h"
 #include "unit/cpu/real_tensors.h"
 
-namespace convtune {
+namespace convtune::amx_test {
 namespace {
 
 using cpu::AmxConfig;
@@ -320,4 +320,4 @@ TEST(Amx, RefusesWithAReason) {
 }
 
 }  // namespace
-}  // namespace convtune
+}  // namespace convtune::amx_test
