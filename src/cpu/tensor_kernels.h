@@ -49,8 +49,8 @@ struct FinishArgs {
   // y is bf16, rounded once, by the instruction of processors with avx512_bf16: denormal numbers become 0, as
   // operands of their products do. Of 512 bits.
   bool by_instruction = false;
-  // Lines of the cache that finish_pixels makes whole go past the caches, where by_instruction; fence()
-  // follows.
+  // Lines of the cache that finish_pixels makes whole go past the caches: of f32, and of bf16 where
+  // by_instruction. fence() follows.
   bool stream = false;
 };
 using Finish = void (*)(const FinishArgs&);
