@@ -321,7 +321,10 @@ HWY_INLINE void finish(const FinishArgs& args, Vector sums, Vector bias, std::in
   }
 #endif
   char* const y = static_cast<char*>(args.y) + place * bytes;
-  if (args.stream && type == DType::f32 && count >= kLanes && reinterpret_cast<std::uintptr_t>(y) % 64 == 0)
+  // A line of which some vectors go past the caches and others do not is written several times.
+  const auto first =
+      reinterpret_cast<std::uintptr_t>(y) - static_cast<std::uintptr_t>(args.channels - count) * 4;
+  if (args.stream && type == DType::f32 && args.channels % 16 == 0 && first % 64 == 0)
     return hn::Stream(v, Floats(), reinterpret_cast<float*>(y));
   store_some(type, v, y, count, bytes);
 }

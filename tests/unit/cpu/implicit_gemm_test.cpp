@@ -134,13 +134,13 @@ TEST(ImplicitGemm, SameBitsForAnyNumberOfThreadsAndAnyAlignment) {
   for (const char* text :
        {"mb3ic4ih20oc40kh3ph1", "mb2ic37ih9oc33kh3ph1 layout=nhwc act=silu",
         "mb2ic6ih9oc33kh1 layout=nhwc dtype=bf16", "mb2ic3ih19oc64kh5sh2ph2 layout=nhwc dtype=bf16",
-        "mb5ic40ih7oc64kh3ph1 dtype=bf16"}) {
+        "mb2ic3ih19oc64kh5sh2ph2 layout=nhwc", "mb5ic40ih7oc64kh3ph1 dtype=bf16"}) {
     const ConvProblem problem = parse_problem(text);
     for (ImplicitGemmConfig config : one_of_each_kind(problem)) {
       config.rows = 3, config.images = 1, config.filters = 16;
       const std::vector<float> expected = run(Host(problem), config, 1);
       for (const int threads : {2, 3, 16})
-        for (const std::int64_t shift : {0, 1}) {
+        for (const std::int64_t shift : {0, 1, 8}) {
           const std::vector<float> y = run(Host(problem, shift), config, threads);
           EXPECT_EQ(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)), 0)
               << text << " with " << to_string(to_config(config)) << ", " << threads << " threads";
