@@ -285,7 +285,7 @@ TEST(Amx, CandidatesAreTakenAndDistinct) {
   EXPECT_GT(lists, 100);
 }
 
-TEST(Amx, RandomProblemsByTheirFirstCandidate) {
+TEST(Amx, RandomProblemsByAnyCandidate) {
   int checked = 0;
   for (std::uint64_t i = 0; i < 400; ++i) {
     ConvProblem problem = random_problem_of_any_kind(9, i);
