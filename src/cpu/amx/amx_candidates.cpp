@@ -39,8 +39,11 @@ double scratch_bytes(const ConvProblem& a, const AmxConfig& config) {
   const double window = config.staged != 0 ? 2 * channels * window_rows * window_cols : 0;
   const double taps = number(a.r) * number(a.s);
   const double gathered = config.gathered != 0 ? 2 * (rows * cols + 16) * (channels * taps + 64) : 0;
-  return window + gathered +
-         64.0 * config.filter_tiles * (rows * (cols + number(a.s) * number(a.dilation_w)) + 64);
+  // Sums of positions: where x is read as it lies, those run on over all of its columns.
+  const double positions = config.staged != 0 ? cols + number(a.s) * number(a.dilation_w)
+                           : one_row          ? q
+                                              : number(a.w);
+  return window + gathered + 64.0 * config.filter_tiles * (rows * positions + 64);
 }
 
 // Whether x holds what tiles read: whole words, equally far apart.

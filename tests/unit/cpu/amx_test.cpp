@@ -313,6 +313,11 @@ TEST(Amx, RefusesWithAReason) {
   EXPECT_NE(
       cpu::amx_takes(bf16("mb4096ic256ih56oc8kh1 layout=nhwc"), info(), {.cols = 0}).reason().find("MiB"),
       std::string::npos);
+  EXPECT_NE(cpu::amx_takes(bf16("mb1ic64ih4096oc16kh3 layout=nhwc"), info(),
+                           {.filter_tiles = 1, .rows = 4094, .cols = 64, .elements = 64, .staged = 0})
+                .reason()
+                .find("MiB"),
+            std::string::npos);
   if (!cpu::amx_missing().empty()) {
     EXPECT_EQ(cpu::amx().supports(problem, info()).reason(), cpu::amx_missing());
     EXPECT_THROW(cpu::amx().build(problem, info(), to_config(AmxConfig{})), Error);
