@@ -194,36 +194,40 @@ class DirectExecutable final : public Executable {
     const std::int64_t last_filters = std::min(pass.first_filters + g.task_filter_blocks, g.filter_blocks);
     const std::int64_t plane = g.output_rows * g.output_cols;
     const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(block.vectors - 1)];
-    float* const accumulators = window + g.window;
+    const std::int64_t first = pass.first_filters * config_.channels;  // filter, within the group
     TileArgs args{.window = window + block.position,
                   .taps = g.tap_offsets.data() + pass.tap,
                   .tap_count = pass.count,
-                  .weights = nullptr,
-                  .acc = nullptr,
+                  .weights = packed + packed_filter(tile.group, first) + pass.tap * config_.channels,
+                  .acc = window + g.window + (g.keeps_all ? block.acc : 0),
                   .acc_stride = g.acc_stride,
                   .accumulate = pass.tap > 0,
                   .halves = std::clamp<std::int64_t>(pass.tap + pass.count - g.whole_taps, 0, pass.count)};
+    T* outputs = nullptr;
+    if (last_pass && g.straight) {
+      outputs = y + (tile.n * problem_.k + tile.group * g.group_filters + first) * plane +
+                (tile.row + block.row) * g.output_cols + tile.col + block.col;
+      args.y_stride = plane;
+      args.y_channels = g.group_filters - first;  // those of the register tile and behind it
+      args.skip = block.skip;
+      args.count = block.outputs;
+      args.bias = packed + packed_bias(tile.group, first);
+      args.bounds = bounds_;
+      args.stream = config_.stream != 0;
+    }
     for (std::int64_t f = pass.first_filters; f < last_filters; ++f) {
-      const std::int64_t first = f * config_.channels;  // filter, within the group
-      args.weights = packed + packed_filter(tile.group, first) + pass.tap * config_.channels;
-      args.acc = accumulators;
-      if (g.keeps_all) args.acc += (f - pass.first_filters) * config_.channels * g.acc_stride + block.acc;
-      if (last_pass && g.straight) {
-        args.y = y + (tile.n * problem_.k + tile.group * g.group_filters + first) * plane +
-                 (tile.row + block.row) * g.output_cols + tile.col + block.col;
-        args.y_stride = plane;
-        args.y_channels = std::min<std::int64_t>(config_.channels, g.group_filters - first);
-        args.skip = block.skip;
-        args.count = block.outputs;
-        args.bias = packed + packed_bias(tile.group, first);
-        args.bounds = bounds_;
-        args.stream = config_.stream != 0;
-      }
+      args.y = outputs;
       ahead.fetch();
       kernel(args);
       if (last_pass && !g.straight)
         store_rows(tile, f, block.position, block.position + block.vectors * kernels_.lanes, args.acc, packed,
                    y);
+      args.weights += g.packed_block;
+      if (g.keeps_all) args.acc += config_.channels * g.acc_stride;
+      if (outputs == nullptr) continue;
+      outputs += config_.channels * plane;
+      args.y_channels -= config_.channels;
+      args.bias += config_.channels;
     }
   }
 
