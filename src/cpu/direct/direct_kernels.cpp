@@ -3,6 +3,7 @@
 // only its headers are needed: docs/decisions/0004.
 #include "cpu/direct/direct_kernels.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -130,6 +131,32 @@ HWY_INLINE void split_row(const float* from, std::int64_t count, float* to, std:
   if (count % kLanes != 0) split<stride>(from + (count - kLanes) * stride, to + count - kLanes, to_step);
 }
 
+// Of 8 or 16 phases: by four, and each of those again, so many vectors' worth at a time.
+template <int stride>
+HWY_INLINE void split_twice(const float* from, std::int64_t count, float* to, std::int64_t to_step) {
+  constexpr int kRest = stride / 4;
+  HWY_ALIGN float fours[4 * kRest * kLanes];
+  for (std::int64_t i = 0; i < count; i += kLanes) {
+    const std::int64_t units = std::min<std::int64_t>(count, kLanes), at = std::min(i, count - units);
+    split_row<4>(from + at * stride, units * kRest, fours, kRest * kLanes);
+    for (std::int64_t j = 0; j < 4; ++j) {
+      const float* const four = fours + j * kRest * kLanes;
+      SizedVector phases[4];
+      if constexpr (kRest == 2) {
+        Vector a, b;
+        hn::LoadInterleaved2(Floats(), four, a, b);
+        phases[0] = a, phases[1] = b;
+      } else {
+        Vector a, b, c, e;
+        hn::LoadInterleaved4(Floats(), four, a, b, c, e);
+        phases[0] = a, phases[1] = b, phases[2] = c, phases[3] = e;
+      }
+      for (std::int64_t l = 0; l < kRest; ++l)
+        store_lanes(phases[l], to + (j + 4 * l) * to_step + at, 0, units);
+    }
+  }
+}
+
 void split_phases(const float* from, std::int64_t stride, std::int64_t phases, std::int64_t count, float* to,
                   std::int64_t to_step) {
   const bool whole = count >= kLanes && phases == stride;
@@ -139,6 +166,10 @@ void split_phases(const float* from, std::int64_t stride, std::int64_t phases, s
     split_row<2>(from, count, to, to_step);
   else if (whole && stride == 4)
     split_row<4>(from, count, to, to_step);
+  else if (phases == 8 && stride == 8 && count * 2 >= kLanes)
+    split_twice<8>(from, count, to, to_step);
+  else if (phases == 16 && stride == 16 && count * 4 >= kLanes)
+    split_twice<16>(from, count, to, to_step);
   else
     for (std::int64_t j = 0; j < phases; ++j)
       for (std::int64_t i = 0; i < count; ++i) to[j * to_step + i] = from[i * stride + j];
