@@ -1,5 +1,6 @@
-// winograd: 3x3 convolutions with fewer products than the direct form has (winograd_transform.h). What runs
-// is winograd_channels_first.cpp or winograd_channels_last.cpp, what is worth trying winograd_candidates.cpp.
+// winograd: convolutions with fewer products than the direct form has (winograd_transform.h). What runs 3x3
+// filters is winograd_channels_first.cpp or winograd_channels_last.cpp, others winograd_decomposed.cpp; what
+// is worth trying winograd_candidates.cpp.
 #include "cpu/cpu.h"
 #include "cpu/direct/direct_candidates.h"
 #include "cpu/direct/direct_kernels.h"
@@ -48,11 +49,12 @@ class Winograd final : public Algorithm {
       throw Error(ErrorKind::unsupported,
                   "winograd cannot run with '" + to_string(config) + "': " + support.reason());
     const auto typed = from_config<WinogradConfig>(config);
+    if (is_decomposed(problem)) return winograd_decomposed(problem, typed, info.units);
     return problem.layout == Layout::nchw ? winograd_channels_first(problem, typed, info.units)
                                           : winograd_channels_last(problem, typed, info.units);
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "winograd-1"; }
+  std::string source_hash() const override { return "winograd-2"; }
 };
 
 }  // namespace

@@ -20,6 +20,11 @@ constexpr double kMaxScratchBytes = 256.0 * 1024 * 1024;
 // Channels of a group, input and output: with fewer, the transforms cost what the products save, and sums are
 // too short for their errors to average out as the precision's limit expects.
 constexpr std::int64_t kFewestChannels = 16;
+// Of filters that are not 3x3 of stride 1: output channels that pay for the transform of the input, taps and
+// strides along an axis.
+constexpr std::int64_t kFewestFilters = 32, kMostTaps = 32;
+constexpr double kLeastSaved = 1.8;   // times fewer products, of filters that are not 3x3 of stride 1
+constexpr double kMostOfLimit = 0.9;  // of what the precision allows, where numbers are of one size
 constexpr std::size_t kMostCandidates = 32;
 constexpr int kChunks[] = {32, 64, 128};
 
@@ -28,9 +33,8 @@ struct Ranked {
   WinogradConfig config;
 };
 
-}  // namespace
-
-double winograd_cycles(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
+// 3x3 filters of stride 1. Only the order matters: the tuner measures.
+double estimate_whole(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
   const int lanes = direct_kernels(config.vector_bits)->lanes;
   const WinogradGeometry g(problem, config, lanes);
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
@@ -66,14 +70,103 @@ double winograd_cycles(const ConvProblem& problem, const DeviceInfo& info, const
   return cycles * whole_tasks * grid.longest_share(info.units);
 }
 
+// Other filters than 3x3 of stride 1: parts of them (winograd_parts.h).
+Support decomposed_supports(const ConvProblem& a) {
+  if (a.layout != Layout::nchw) return Support::no("of NHWC tensors, it is for 3x3 filters of stride 1");
+  if (a.k / a.groups < kFewestFilters)
+    return Support::no(fmt::format("it is for {} output channels of a group or more", kFewestFilters));
+  if (std::max({a.r, a.s, a.stride_h, a.stride_w}) > kMostTaps)
+    return Support::no(fmt::format("it is for filters and strides of {} or less", kMostTaps));
+  const auto number = [](std::int64_t count) { return static_cast<double>(count); };
+  const WinogradAxis rows(a.r, a.stride_h, 2), cols(a.s, a.stride_w, 2);
+  const double saved = 4 * number(a.r * a.s) / number(std::ssize(rows.products) * std::ssize(cols.products));
+  if (saved < kLeastSaved)
+    return Support::no(
+        fmt::format("it would make {:.2f} times fewer products, and {} pay", saved, kLeastSaved));
+  // The roundings of sums of depth[0] products and of both transforms, beside those of the problem's products
+  // (docs/decisions/0038).
+  const double channels = number(a.c / a.groups);
+  const double depth = channels * number(rows.parts_with[0] * cols.parts_with[0]);
+  if (1.67 * std::sqrt(depth + 9) > kMostOfLimit * std::sqrt(channels * number(a.r * a.s) + 1))
+    return Support::no("its sums are too short for their errors to average out as the precision expects");
+  return Support::yes();
+}
+
+// The same of a filter that is cut into parts. Measured on one core of a Zen 5.
+double estimate_parts(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
+  const int lanes = direct_kernels(config.vector_bits)->lanes;
+  const WinogradGeometry g(problem, config, lanes);
+  const auto number = [](std::int64_t count) { return static_cast<double>(count); };
+  const double vectors = number((g.tiles - 1) / lanes + 1), blocks = std::ceil(vectors / config.vectors);
+  const double width = vectors / blocks, sums = config.channels * width, products = number(g.products);
+  const double channels = number(g.first_channel.back());
+  const double step =
+      std::max({sums / 2, (config.channels + width) / 2, 4.0}) + 0.05 * (config.channels + width);
+  const double filters = number(g.task_filter_blocks * g.block_filters);
+  double cycles = number(g.task_filter_blocks) * blocks * (channels * step + products * (sums + 15));
+  cycles += filters * vectors * 35;
+  // Rows, which tiles one above the other read twice; columns; what a task's ends add to its runs.
+  const double runs = number(g.tiles) / number(std::min(g.image_cols, g.tiles)) + 1;
+  const double along = number(std::ssize(g.cols_axis.products)), phases = number(g.m * problem.stride_w);
+  cycles += number(g.group_channels * g.window_rows) * runs *
+            (60 + (vectors / runs + 1) * (2 * phases + 2 * along));
+  cycles += channels * vectors * 3;
+  // Sums that do not stay in the first cache, V and weights that do not stay in the second.
+  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : 512 * 1024);
+  if (4 * products * number(g.chunk_filters) * width * lanes > 32 * 1024) cycles += filters * vectors * 8;
+  const double kept = 4 * channels * (number(g.stride) + filters);
+  if (kept > 0.6 * l2) cycles += kept / 8 * number(g.task_filter_blocks) / number(g.chunk_blocks);
+  const TaskGrid grid{problem.groups, g.all_tiles, g.tiles, 1, 1, g.filter_blocks, g.task_filter_blocks};
+  const double whole_tasks = grid.work(grid.tasks()) / std::max(grid.work(1), 1.0);
+  return cycles * whole_tasks * grid.longest_share(info.units);
+}
+
+// Whole rows of tiles a task, and outputs past the caches where they do not stay there.
+std::vector<Ranked> parts_candidates(const ConvProblem& problem, const DeviceInfo& info) {
+  constexpr int kFewestTiles = 48, kMostTiles = 512;
+  const int bits = widest_vector_bits(info);
+  const std::int64_t cols = (problem.q() + 1) / 2, rows = (problem.p() + 1) / 2 * problem.n;
+  const auto stream = static_cast<int>(4.0 * static_cast<double>(problem.output_elements()) >
+                                       static_cast<double>(info.l3_bytes) / 4);
+  std::vector<Ranked> all;
+  for (const TileShape& shape : direct_kernels(bits)->tiles)
+    for (std::int64_t of_task = 1; of_task == 1 || of_task < 2 * rows; of_task *= 2) {
+      const std::int64_t tiles = cols * of_task;
+      const bool only = of_task == 1 && tiles > kMostTiles, last = of_task >= rows;
+      if (!only && (tiles > kMostTiles || (tiles < kFewestTiles && !last))) continue;
+      for (const int chunk : {1, 2, 4})
+        for (const int parts : {1, 2, 4}) {
+          WinogradConfig config{.vector_bits = bits,
+                                .tile = 2,
+                                .channels = shape.channels,
+                                .vectors = shape.vectors,
+                                .tiles = static_cast<int>(std::min<std::int64_t>(tiles, kMostTiles)),
+                                .chunk = chunk * shape.channels,
+                                .stream = stream};
+          const std::int64_t k = problem.k / problem.groups;
+          if (parts > 1) config.filters = static_cast<int>((k - 1) / parts + 1);
+          if (winograd_accepts(problem, info, config))
+            all.push_back({estimate_parts(problem, info, config), config});
+        }
+    }
+  return all;
+}
+
+}  // namespace
+
+double winograd_cycles(const ConvProblem& problem, const DeviceInfo& info, const WinogradConfig& config) {
+  return is_decomposed(problem) ? estimate_parts(problem, info, config)
+                                : estimate_whole(problem, info, config);
+}
+
 Support winograd_supports(const ConvProblem& problem, const DeviceInfo& info) {
   const Abilities abilities{.activations = {Activation::none, Activation::relu, Activation::clip}};
   if (Support support = within(abilities, problem); !support) return support;
   const ConvProblem& a = problem;
-  if (a.r != kWinogradTaps || a.s != kWinogradTaps || a.stride_h != 1 || a.stride_w != 1 ||
-      a.dilation_h != 1 || a.dilation_w != 1)
-    return Support::no("it is for 3x3 filters of stride and dilation 1");
-  if (std::min(a.c, a.k) / a.groups < kFewestChannels)
+  if (a.dilation_h != 1 || a.dilation_w != 1) return Support::no("it is for a dilation of 1");
+  if (is_decomposed(a)) {
+    if (Support support = decomposed_supports(a); !support) return support;
+  } else if (std::min(a.c, a.k) / a.groups < kFewestChannels)
     return Support::no(fmt::format("it is for {} channels of a group or more, in and out", kFewestChannels));
   const int bits = widest_vector_bits(info);
   if (bits == 0) return Support::no(fmt::format("it has no code for the instruction set '{}'", info.isa));
@@ -92,14 +185,20 @@ Support winograd_accepts(const ConvProblem& problem, const DeviceInfo& info, con
   if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
   if (!find_tile(kernels->tiles, config.channels, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
+  if (is_decomposed(problem) && !winograd_multiply(config.vector_bits, config.channels, config.vectors))
+    return Support::no(
+        fmt::format("no {}x{} register tile makes all products", config.channels, config.vectors));
   if (problem.layout == Layout::nhwc && config.channels != kTilesOfPixels)
     return Support::no(fmt::format("channels must be {} where channels are last", kTilesOfPixels));
   if (config.tile != 2 && config.tile != 4) return Support::no("tile must be 2 or 4");
+  if (config.tile == 4 && is_decomposed(problem)) return Support::no("tile=4 is for 3x3 filters of stride 1");
   if (config.tile == 4 && problem.precision == Precision::fp32)
     return Support::no("tile=4 makes larger errors than fp32 allows; precision=tf32 allows them");
   if (config.tile == 4 &&
       std::max({problem.pad_top, problem.pad_left, problem.pad_bottom, problem.pad_right}) >= kWinogradTaps)
     return Support::no("tile=4 would find rounding errors where an output has nothing but padding");
+  if (config.stream < 0 || config.stream > 1 || (config.stream == 1 && !is_decomposed(problem)))
+    return Support::no("stream must be 0, or 1 where a filter is cut into parts");
   if (config.tiles < 1 || config.filters < 0 || config.chunk < 1)
     return Support::no("tiles and chunk must be at least 1; filters at least 0");
   if (const double bytes = winograd_scratch_bytes(problem, config); bytes > kMaxScratchBytes)
@@ -112,7 +211,8 @@ std::vector<WinogradConfig> winograd_candidates(const ConvProblem& problem, cons
   const bool last = problem.layout == Layout::nhwc;
   const int widest = widest_vector_bits(info);
   std::vector<Ranked> all;
-  for (int bits = widest; bits >= 128 && bits >= widest / 2; bits /= 2) {
+  if (is_decomposed(problem)) all = parts_candidates(problem, info);
+  for (int bits = is_decomposed(problem) ? 0 : widest; bits >= 128 && bits >= widest / 2; bits /= 2) {
     const DirectKernels* kernels = direct_kernels(bits);
     if (!kernels) continue;
     for (const TileShape& shape : kernels->tiles) {

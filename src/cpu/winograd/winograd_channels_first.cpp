@@ -22,16 +22,14 @@ class ChannelsFirst final : public WinogradExecutable {
   }
 
  private:
-  std::int64_t vectors_of(const WinogradTask& task) const { return (task.tiles - 1) / kernels_.lanes + 1; }
-  // A task's vectors in blocks of nearly equal width, as f(first vector, width): 7 are 4 + 3, not 4 + 2 + 1.
-  template <class Visit>
-  void for_each_block(const WinogradTask& task, Visit&& visit) const {
-    const std::int64_t blocks = (vectors_of(task) - 1) / config_.vectors + 1;
-    for (std::int64_t b = 0; b < blocks; ++b) {
-      const std::int64_t from = vectors_of(task) * b / blocks;
-      visit(from, vectors_of(task) * (b + 1) / blocks - from);
-    }
+  void compute(const WinogradTask& task, const float* x, const float* packed, float* memory,
+               float* y) const override {
+    for_each_chunk(task, [&](std::int64_t from, std::int64_t end) {
+      multiply(task, from, end, packed, memory);
+      finish(task, from, end, x, packed, memory, y);
+    });
   }
+
   // Where V has channel 0 of product 0 of a block.
   float* block_of(float* memory, std::int64_t first_vector) const {
     return memory + geometry_.transformed + first_vector * kernels_.lanes * geometry_.group_channels;
@@ -63,11 +61,7 @@ class ChannelsFirst final : public WinogradExecutable {
         }
         transforms_.input_rows(rows, g.row_pitch, run.count, half + run.offset, g.half_stride);
       });
-      // Nothing that is left of another task may look like a number that is not finite.
-      const std::int64_t junk = vectors_of(task) * kernels_.lanes - task.tiles;
-      if (junk > 0)
-        for (std::int64_t product = 0; product < g.products; ++product)
-          std::fill_n(half + product * g.half_stride + task.tiles, junk, 0.0F);
+      clear_junk(task, half, g.products);
       for_each_block(task, [&](std::int64_t first, std::int64_t width) {
         transforms_.input_columns(half + first * kernels_.lanes, g.half_stride, width,
                                   block_of(memory, first) + c * width * kernels_.lanes,
@@ -78,7 +72,7 @@ class ChannelsFirst final : public WinogradExecutable {
 
   // M of the output channels of register tiles [from, end).
   void multiply(const WinogradTask& task, std::int64_t from, std::int64_t end, const float* weights,
-                float* memory) const override {
+                float* memory) const {
     const WinogradGeometry& g = geometry_;
     for (std::int64_t product = 0; product < g.products; ++product)
       for_each_block(task, [&](std::int64_t first, std::int64_t width) {
@@ -104,7 +98,7 @@ class ChannelsFirst final : public WinogradExecutable {
 
   // The same channels' outputs from their M.
   void finish(const WinogradTask& task, std::int64_t from, std::int64_t end, const float* x,
-              const float* packed, float* memory, float* y) const override {
+              const float* packed, float* memory, float* y) const {
     const WinogradGeometry& g = geometry_;
     const std::int64_t p = problem_.p(), q = problem_.q();
     float* const sums = memory + g.sums;

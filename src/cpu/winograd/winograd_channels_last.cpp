@@ -28,6 +28,14 @@ class ChannelsLast final : public WinogradExecutable {
     return memory + geometry_.multiplied + (product * geometry_.stride + tile) * geometry_.chunk_filters;
   }
 
+  void compute(const WinogradTask& task, const float* x, const float* packed, float* memory,
+               float* y) const override {
+    for_each_chunk(task, [&](std::int64_t from, std::int64_t end) {
+      multiply(task, from, end, packed, memory);
+      finish(task, from, end, x, packed, memory, y);
+    });
+  }
+
   // V of all channels of a task. Tiles that fill up the last four read zeros.
   void transform_input(const WinogradTask& task, const float* x, float* memory) const override {
     const WinogradGeometry& g = geometry_;
@@ -61,7 +69,7 @@ class ChannelsLast final : public WinogradExecutable {
 
   // M of the output channels of register tiles [from, end).
   void multiply(const WinogradTask& task, std::int64_t from, std::int64_t end, const float* weights,
-                float* memory) const override {
+                float* memory) const {
     const WinogradGeometry& g = geometry_;
     for (std::int64_t product = 0; product < g.products; ++product)
       for (std::int64_t block = from; block < end; ++block) {
@@ -89,7 +97,7 @@ class ChannelsLast final : public WinogradExecutable {
 
   // The same channels' outputs from their M.
   void finish(const WinogradTask& task, std::int64_t from, std::int64_t end, const float* x,
-              const float* packed, float* memory, float* y) const override {
+              const float* packed, float* memory, float* y) const {
     const WinogradGeometry& g = geometry_;
     const std::int64_t p = problem_.p(), q = problem_.q();
     const std::int64_t first = from * g.block_filters;

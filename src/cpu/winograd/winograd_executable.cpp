@@ -32,8 +32,20 @@ void WinogradExecutable::pack(const void* w, const void* bias, void* packed, Str
     const std::int64_t group = k / g.group_filters, in_group = k % g.group_filters;
     const std::int64_t block = in_group / g.block_filters, in_block = in_group % g.block_filters;
     for (std::int64_t c = 0; c < g.group_channels; ++c)
-      transform_filter(config_.tile, weights + (k * g.group_channels + c) * kWinogradTaps * kWinogradTaps,
-                       out + packed_panel(group, block, 0) + c * g.block_filters + in_block, g.packed_panel);
+      for (const WinogradPartProduct& row : g.rows_axis.products)
+        for (const WinogradPartProduct& col : g.cols_axis.products) {
+          const WinogradPart &rows = g.rows_axis.parts[row.part], &cols = g.cols_axis.parts[col.part];
+          const float* const filter = weights + (k * g.group_channels + c) * problem_.r * problem_.s;
+          out[packed_panel(group, block, row.product * g.inputs + col.product) +
+              (g.part_channel(row, col) + c) * g.block_filters + in_block] =
+              transformed_weight({.w = filter + rows.first * problem_.s + cols.first,
+                                  .m = config_.tile,
+                                  .row_taps = rows.taps,
+                                  .col_taps = cols.taps,
+                                  .row_step = problem_.stride_h * problem_.s,
+                                  .col_step = problem_.stride_w},
+                                 row.product, col.product);
+        }
     if (bias) out[packed_bias(group, in_group)] = static_cast<const float*>(bias)[k];
   }
 }
@@ -52,13 +64,17 @@ void WinogradExecutable::run(const Tensors& tensors, const void* packed, Stream)
         transform_input(task, x, memory);
         transformed = tiles;
       }
-      for (std::int64_t from = task.first_block; from < task.last_block; from += geometry_.chunk_blocks) {
-        const std::int64_t to = std::min(from + geometry_.chunk_blocks, task.last_block);
-        multiply(task, from, to, weights, memory);
-        finish(task, from, to, x, weights, memory, y);
-      }
+      compute(task, x, weights, memory, y);
     }
+    if (config_.stream) kernels_.fence();
   });
+}
+
+void WinogradExecutable::clear_junk(const WinogradTask& task, float* half, std::int64_t half_rows) const {
+  const std::int64_t junk = vectors_of(task) * kernels_.lanes - task.tiles;
+  if (junk > 0)
+    for (std::int64_t row = 0; row < half_rows; ++row)
+      std::fill_n(half + row * geometry_.half_stride + task.tiles, junk, 0.0F);
 }
 
 }  // namespace convtune::cpu

@@ -17,12 +17,26 @@ std::int64_t round_up(std::int64_t a, std::int64_t b) {
 
 }  // namespace
 
+bool is_decomposed(const ConvProblem& problem) {
+  return problem.r != kWinogradTaps || problem.s != kWinogradTaps || problem.stride_h != 1 ||
+         problem.stride_w != 1;
+}
+
 WinogradGeometry::WinogradGeometry(const ConvProblem& problem, const WinogradConfig& config, int lanes)
     : group_channels(problem.c / problem.groups),
       group_filters(problem.k / problem.groups),
       m(config.tile),
       inputs(winograd_inputs(config.tile)),
-      products(inputs * inputs) {
+      products(inputs * inputs),
+      decomposed(is_decomposed(problem)),
+      rows_axis(problem.r, problem.stride_h, config.tile),
+      cols_axis(problem.s, problem.stride_w, config.tile) {
+  for (std::int64_t i = 0, channels = 0; i <= products; ++i) {
+    first_channel.push_back(channels);
+    if (i == products) break;
+    depth.push_back(group_channels * rows_axis.parts_with[i / inputs] * cols_axis.parts_with[i % inputs]);
+    channels += depth.back();
+  }
   image_rows = ceil_div(problem.p(), m);
   image_cols = ceil_div(problem.q(), m);
   image_tiles = image_rows * image_cols;
@@ -48,16 +62,25 @@ WinogradGeometry::WinogradGeometry(const ConvProblem& problem, const WinogradCon
   // A vector's loads reach past the last tile: of m + 2 inputs they read 2 m, of every lane.
   row_pitch = last ? 0 : round_up(m * tiles + 2 * m * kLine, kLine);
   half_stride = last ? 0 : stride + kLine;
+  window_rows = inputs;
+  std::int64_t row_floats = last ? channel_rows : inputs * row_pitch, half_rows = products;
+  if (decomposed) {
+    // A row as one run, and split into its phases.
+    const std::int64_t phases = m * problem.stride_w;
+    row_pitch = round_up(std::min(tiles, image_cols) + problem.s / phases + 2 * kLine, kLine);
+    window_rows = problem.r + problem.stride_h;
+    row_floats = 2 * phases * row_pitch;
+    half_rows = window_rows * std::ssize(cols_axis.products);
+  }
   sums_stride = last ? chunk_filters : m * stride + kLine;
   rows = 0;
-  half = rows + (last ? channel_rows : inputs * row_pitch);
-  transformed = half + products * half_stride;
-  multiplied = transformed + products * channel_rows * stride;
-  sums = multiplied + products * chunk_filters * stride;
+  half = rows + row_floats;
+  transformed = half + half_rows * half_stride;
+  multiplied = transformed + (last ? products * channel_rows : first_channel.back()) * stride;
+  sums = multiplied + products * chunk_filters * (decomposed ? config.vectors * lanes : stride);
   scratch = sums + (last ? m * m : m) * sums_stride;
 
-  packed_panel = group_channels * block_filters;
-  packed_bias = problem.groups * filter_blocks * products * packed_panel;
+  packed_bias = problem.groups * filter_blocks * first_channel.back() * block_filters;
   packed_weights = packed_bias + problem.groups * filter_blocks * block_filters;
   packed_floats = packed_weights + problem.weight_elements();
 
@@ -66,7 +89,8 @@ WinogradGeometry::WinogradGeometry(const ConvProblem& problem, const WinogradCon
   const std::int64_t rest = all_tiles - (tile_tasks - 1) * tiles;
   const std::int64_t whole =
       tile_tasks == 0 ? 0 : (tile_tasks - 1) * round_up(tiles, unit) + round_up(rest, unit);
-  issued_multiply_adds = static_cast<double>(whole) * static_cast<double>(products * problem.c) *
+  issued_multiply_adds = static_cast<double>(whole) *
+                         static_cast<double>(first_channel.back() * problem.groups) *
                          static_cast<double>(last ? vectors * lanes : filter_blocks * block_filters);
 }
 
@@ -88,7 +112,14 @@ double winograd_scratch_bytes(const ConvProblem& problem, const WinogradConfig& 
   const double stride = std::min<double>(config.tiles, most) + 2 * kLine;
   const double filters = std::min<double>(config.chunk, number(problem.k / problem.groups)) +
                          std::max<double>(config.channels, static_cast<double>(config.vectors) * kLine);
-  return 4 * stride * products * (number(problem.c / problem.groups) + filters + kLine);
+  const WinogradAxis rows(problem.r, problem.stride_h, config.tile),
+      cols(problem.s, problem.stride_w, config.tile);
+  const double row_products = number(std::ssize(rows.products)),
+               col_products = number(std::ssize(cols.products));
+  const double channels = number(problem.c / problem.groups) * row_products * col_products;
+  const double half = number(problem.r + problem.stride_h) * col_products;
+  const double lines = 2 * m * number(problem.stride_w) + products;
+  return 4 * stride * (channels + half + lines + products * (filters + kLine));
 }
 
 }  // namespace convtune::cpu

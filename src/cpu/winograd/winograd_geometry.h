@@ -7,19 +7,22 @@
 // (m+2)^2 products and each block of vectors that a register tile takes: [product][block][channel][tiles of
 // the block], M has [product][output channel of a chunk][tile]. Channels last, vectors run over channels: V
 // has [product][four tiles][channel][tile], the weights have panels of vectors, M has [product][tile][output
-// channel of a chunk]. So a register tile reads both of its panels from end to end. Plain arithmetic.
+// channel of a chunk]. So a register tile reads both of its panels from end to end; decomposed, both panels
+// of all products. Plain arithmetic.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "convtune/problem.h"
+#include "cpu/winograd/winograd_parts.h"
 #include "cpu/winograd/winograd_transform.h"
 
 namespace convtune::cpu {
 
 // The search space of Winograd's convolution.
 struct WinogradConfig {
-  int vector_bits = 512, tile = 2, channels = 8, vectors = 3, tiles = 96, filters = 0, chunk = 64;
+  int vector_bits = 512, tile = 2, channels = 8, vectors = 3, tiles = 96, filters = 0, chunk = 64, stream = 0;
 
   template <class Self, class Field>
   static void visit(Self& self, Field&& field) {
@@ -32,6 +35,7 @@ struct WinogradConfig {
     field("tiles", self.tiles, 1, kMost, "tiles that a task transforms at once");
     field("filters", self.filters, 0, kMost, "output channels of a task; 0: all");
     field("chunk", self.chunk, 1, kMost, "output channels multiplied before their sums are transformed");
+    field("stream", self.stream, 0, 1, "outputs go past the caches, of a filter that is cut into parts");
   }
 };
 
@@ -46,12 +50,20 @@ struct WinogradTask {
   std::int64_t first_block, last_block;  // register tiles of output channels
 };
 
+// Whether the filter is not 3x3 of stride 1 and is cut into parts (winograd_parts.h).
+bool is_decomposed(const ConvProblem& problem);
+
 struct WinogradGeometry {
   WinogradGeometry(const ConvProblem& problem, const WinogradConfig& config, int lanes);
 
   // Problem, per group.
   std::int64_t group_channels, group_filters;
   std::int64_t m, inputs, products;  // outputs and inputs of a tile along an axis; products = inputs^2
+  bool decomposed;                   // into parts, of a filter that is not 3x3 of stride 1
+  WinogradAxis rows_axis, cols_axis;
+  // Of each product: how many channels it is a sum over, a part of a channel counted as one, and how many
+  // those before it have; the last entry has all of them.
+  std::vector<std::int64_t> depth, first_channel;
   std::int64_t image_rows, image_cols, image_tiles, all_tiles;
 
   // A task, at most.
@@ -63,15 +75,21 @@ struct WinogradGeometry {
   std::int64_t tile_tasks, tasks;
 
   // Scratch memory of a thread, in floats: sizes, and where each begins.
-  std::int64_t row_pitch, half_stride, sums_stride;
+  std::int64_t row_pitch, half_stride, sums_stride;  // row_pitch, decomposed: of a phase of a row
+  std::int64_t window_rows;                          // rows of the input that a row of tiles reads
   std::int64_t rows, half, transformed, multiplied, sums, scratch;  // channels last: rows is a pixel of zeros
 
   // Packed weights, in floats: [group][register tile][product][channel][output channel of the tile], then the
   // bias in the same padded order, then the weights as they came.
-  std::int64_t packed_panel, packed_bias, packed_weights, packed_floats;
+  std::int64_t packed_bias, packed_weights, packed_floats;
 
   // Vector multiply-adds that are issued for the whole problem, junk included, times lanes.
   double issued_multiply_adds;
+
+  // A part of channel 0 among the channels of its product: its other channels follow.
+  std::int64_t part_channel(const WinogradPartProduct& row, const WinogradPartProduct& col) const {
+    return (row.rank * cols_axis.parts_with[col.product] + col.rank) * group_channels;
+  }
 
   WinogradTask task(std::int64_t index) const;  // those of the same tiles stand one after the other
 

@@ -3,6 +3,10 @@
 // their common sums said once.
 #include "cpu/winograd/winograd_kernels.h"
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 #include "cpu/vectors.h"
 #include "cpu/winograd/winograd_transform.h"
 
@@ -10,7 +14,7 @@
 #define HWY_TARGET_INCLUDE "cpu/winograd/winograd_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
-#include "cpu/vectors-inl.h"
+#include "cpu/outputs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
@@ -115,6 +119,46 @@ void input_columns(const float* from, std::int64_t stride, std::int64_t vectors,
     }
 }
 
+template <int taps>
+HWY_INLINE void part_products(const SizedVector* d, SizedVector* v) {
+  if constexpr (taps == 3) {
+    Axis<2>::input(d, v);
+  } else if constexpr (taps == 2) {
+    v[0] = hn::Sub(d[0], d[1]);
+    v[1] = d[1];
+    v[2] = hn::Sub(d[1], d[2]);
+  } else {
+    v[0] = d[0];
+    v[1] = d[1];
+  }
+}
+
+template <int taps>
+HWY_INLINE void input_part(const WinogradPartStep& step, const float* from, std::int64_t vectors, float* to,
+                           std::int64_t to_step) {
+  const Floats f;
+  for (std::int64_t t = 0; t < vectors * kLanes; t += kLanes) {
+    SizedVector d[taps + 1], v[taps + 1];
+    CONVTUNE_UNROLL
+    for (int l = 0; l <= taps; ++l) d[l] = hn::LoadU(f, from + step.from[l] + t);
+    part_products<taps>(d, v);
+    CONVTUNE_UNROLL
+    for (int j = 0; j <= taps; ++j) hn::StoreU(v[j], f, to + to_step * step.to[j] + t);
+  }
+}
+
+void input_parts(std::span<const WinogradPartStep> steps, const float* from, std::int64_t vectors, float* to,
+                 std::int64_t to_step) {
+  for (const WinogradPartStep& step : steps) {
+    if (step.taps == 3)
+      input_part<3>(step, from, vectors, to, to_step);
+    else if (step.taps == 2)
+      input_part<2>(step, from, vectors, to, to_step);
+    else
+      input_part<1>(step, from, vectors, to, to_step);
+  }
+}
+
 // A^T along the columns of one vector of sums.
 template <int m>
 HWY_INLINE void transform_columns(const float* from, std::int64_t stride,
@@ -150,6 +194,113 @@ bool output(const float* from, std::int64_t stride, std::int64_t vectors, float*
   }
   return hn::AllTrue(f, hn::Eq(nothing, nothing));
 }
+
+// a[0] b[0] a[1] b[1] ...: two vectors.
+HWY_INLINE void interleave(Vector a, Vector b, SizedVector* both) {
+#if HWY_TARGET == HWY_AVX3
+  const __m512i lower = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  both[0] = Vector{_mm512_permutex2var_ps(a.raw, lower, b.raw)};
+  both[1] = Vector{_mm512_permutex2var_ps(a.raw, _mm512_add_epi32(lower, _mm512_set1_epi32(8)), b.raw)};
+#else
+  HWY_ALIGN float lanes[2 * kLanes] = {};
+  hn::StoreInterleaved2(a, b, Floats(), lanes);
+  both[0] = hn::Load(Floats(), lanes);
+  both[1] = hn::Load(Floats(), lanes + kLanes);
+#endif
+}
+
+bool output_pieces(const float* from, std::int64_t stride, std::span<const WinogradPiece> pieces, float bias,
+                   Bounds bounds, float* y, std::int64_t y_pitch, bool stream) {
+  const Floats f;
+  const Vector biases = hn::Set(f, bias);
+  const Vector zero = hn::Zero(f);
+  Vector nothing = zero;
+  SizedVector strips[2][2] = {{zero, zero}, {zero, zero}};
+  std::int64_t vector = -1;
+  for (const WinogradPiece& piece : pieces) {
+    if (piece.vector != vector) {
+      vector = piece.vector;
+      SizedVector columns[2][4];
+      transform_columns<2>(from + vector * kLanes, stride, columns);
+      CONVTUNE_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        SizedVector sums[2];
+        columns[r][1] = hn::Add(columns[r][1], biases);  // which is in both outputs
+        Axis<2>::output(columns[r], sums);
+        CONVTUNE_UNROLL
+        for (int s = 0; s < 2; ++s) nothing = hn::MulAdd(sums[s], zero, nothing);
+        interleave(sums[0], sums[1], strips[r]);
+      }
+      activate_tile(strips, bounds);
+    }
+    CONVTUNE_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      if (r >= piece.rows) break;
+      CONVTUNE_UNROLL
+      for (int s = 0; s < 2; ++s) {
+        float* const to = y + piece.offset + r * y_pitch + s * kLanes;
+        const std::int64_t first = piece.from - s * kLanes, last = piece.end - s * kLanes;
+        if (first <= 0 && last >= kLanes) {
+          if (stream && begins_vector(to))
+            store_past_caches(strips[r][s], to);
+          else
+            hn::StoreU(strips[r][s], f, to);
+        } else if (first < kLanes && last > 0) {
+          store_lanes(strips[r][s], to, std::max<std::int64_t>(first, 0), last);
+        }
+      }
+    }
+  }
+  return hn::AllTrue(f, hn::Eq(nothing, nothing));
+}
+
+template <int channels, int vectors>
+void multiply(const WinogradProducts& of) {
+  const Floats f;
+  const float *x = of.x, *w = of.w;
+  float* to = of.sums;
+  for (std::int64_t product = 0; product < of.products; ++product, to += of.product_step) {
+    SizedVector sums[channels][vectors];
+    CONVTUNE_UNROLL
+    for (int i = 0; i < channels; ++i) {
+      CONVTUNE_UNROLL
+      for (int v = 0; v < vectors; ++v) sums[i][v] = hn::Zero(f);
+    }
+    for (std::int64_t c = of.depth[product]; c > 0; --c) {
+      SizedVector value[vectors];
+      CONVTUNE_UNROLL
+      for (int v = 0; v < vectors; ++v) value[v] = hn::Load(f, x + v * kLanes);
+      CONVTUNE_UNROLL
+      for (int i = 0; i < channels; ++i) {
+        const Vector weight = hn::Set(f, w[i]);
+        CONVTUNE_UNROLL
+        for (int v = 0; v < vectors; ++v) sums[i][v] = hn::MulAdd(weight, value[v], sums[i][v]);
+      }
+      x += vectors * kLanes;
+      w += channels;
+    }
+    CONVTUNE_UNROLL
+    for (int i = 0; i < channels; ++i) {
+      CONVTUNE_UNROLL
+      for (int v = 0; v < vectors; ++v) hn::Store(sums[i][v], f, to + i * of.row_step + v * kLanes);
+    }
+  }
+}
+
+template <int channels, int... fewer>
+constexpr WinogradTile multiply_tile(std::integer_sequence<int, fewer...>) {
+  return {channels, {multiply<channels, fewer + 1>...}};
+}
+template <int channels, int vectors>
+constexpr WinogradTile kMultiply = multiply_tile<channels>(std::make_integer_sequence<int, vectors>());
+// Register tiles of the direct convolution that do not wait for their loads.
+constexpr WinogradTiles multiply_tiles() {
+  if constexpr (kRegisters == 32)
+    return {kMultiply<4, 6>, kMultiply<5, 5>, kMultiply<6, 4>, kMultiply<8, 3>, kMultiply<12, 2>};
+  else
+    return {kMultiply<4, 3>, kMultiply<6, 2>, kMultiply<12, 1>};
+}
+[[maybe_unused]] constexpr WinogradTiles kMultiplyTiles = multiply_tiles();
 
 // The first min(count, lanes) floats, then zeros.
 HWY_INLINE Vector load_some(const float* from, std::int64_t count) {
@@ -237,10 +388,12 @@ void finish_pixel(const float* sums, const float* bias, Bounds bounds, float* y,
 }
 
 // Unused where winograd_kernels() has no width for the target.
-[[maybe_unused]] constexpr WinogradKernels kTwo = {input_rows<2>,   input_columns<2>, output<2>,
-                                                   input_pixels<2>, output_pixels<2>, finish_pixel};
-[[maybe_unused]] constexpr WinogradKernels kFour = {input_rows<4>,   input_columns<4>, output<4>,
-                                                    input_pixels<4>, output_pixels<4>, finish_pixel};
+[[maybe_unused]] constexpr WinogradKernels kTwo = {input_rows<2>,    input_columns<2>, input_parts,
+                                                   output<2>,        output_pieces,    input_pixels<2>,
+                                                   output_pixels<2>, finish_pixel};
+[[maybe_unused]] constexpr WinogradKernels kFour = {input_rows<4>,    input_columns<4>, nullptr,
+                                                    output<4>,        nullptr,          input_pixels<4>,
+                                                    output_pixels<4>, finish_pixel};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu
@@ -248,6 +401,15 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace convtune::cpu {
+
+WinogradMultiply winograd_multiply(int vector_bits, int channels, std::int64_t vectors) {
+  const auto* const tiles = CONVTUNE_KERNELS_OF_WIDTH(WinogradTiles, vector_bits, kMultiplyTiles);
+  if (tiles == nullptr) return nullptr;
+  for (const WinogradTile& tile : *tiles)
+    if (tile.channels == channels && vectors <= std::ssize(tile.multiply))
+      return tile.multiply[static_cast<std::size_t>(vectors - 1)];
+  return nullptr;
+}
 
 const WinogradKernels* winograd_kernels(int vector_bits, int m) {
   return m == 2 ? CONVTUNE_KERNELS_OF_WIDTH(WinogradKernels, vector_bits, kTwo)

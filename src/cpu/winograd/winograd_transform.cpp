@@ -10,6 +10,17 @@ constexpr WinogradTransform kTwo = {
     .bt = {{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, 1, 0, -1}},
 };
 
+constexpr WinogradTransform kTwoOfTwo = {
+    .at = {{1, 1, 1, 0}, {0, 1, -1, -1}},
+    .g = {{1, 0}, {1, 1}, {}, {0, 1}},
+    .bt = {{1, -1, 0}, {0, 1, 0}, {}, {0, 1, -1}},
+};
+constexpr WinogradTransform kTwoOfOne = {
+    .at = {{1, 1, 1, 0}, {0, 1, -1, -1}},
+    .g = {{1}, {}, {}, {-1}},
+    .bt = {{1, 0}, {}, {}, {0, 1}},
+};
+
 // Toom and Cook's construction: products of values of two polynomials at the points, interpolated.
 constexpr WinogradTransform make_four() {
   const double a = WinogradPoints::kA, b = WinogradPoints::kB, a2 = a * a, b2 = b * b;
@@ -37,8 +48,8 @@ constexpr WinogradTransform kFour = make_four();
 
 }  // namespace
 
-const WinogradTransform& winograd_transform(int m) {
-  return m == 2 ? kTwo : kFour;
+const WinogradTransform& winograd_transform(int m, int taps) {
+  return m == 4 ? kFour : taps == 3 ? kTwo : taps == 2 ? kTwoOfTwo : kTwoOfOne;
 }
 
 std::int64_t winograd_roundings(int m, std::int64_t channels) {
@@ -46,17 +57,15 @@ std::int64_t winograd_roundings(int m, std::int64_t channels) {
   return 2 * inputs + 2 * outputs + 1 + 1 + channels + 1;
 }
 
-void transform_filter(int m, const float* w, float* to, std::int64_t step) {
-  const WinogradTransform& t = winograd_transform(m);
-  const int inputs = winograd_inputs(m);
-  for (int i = 0; i < inputs; ++i)
-    for (int j = 0; j < inputs; ++j) {
-      double sum = 0;
-      for (int r = 0; r < kWinogradTaps; ++r)
-        for (int s = 0; s < kWinogradTaps; ++s)
-          sum += t.g[i][r] * t.g[j][s] * static_cast<double>(w[r * kWinogradTaps + s]);
-      to[(i * inputs + j) * step] = static_cast<float>(sum);
-    }
+float transformed_weight(const WinogradFilter& filter, int i, int j) {
+  const WinogradTransform& rows = winograd_transform(filter.m, filter.row_taps);
+  const WinogradTransform& cols = winograd_transform(filter.m, filter.col_taps);
+  double sum = 0;
+  for (int r = 0; r < filter.row_taps; ++r)
+    for (int s = 0; s < filter.col_taps; ++s)
+      sum += rows.g[i][r] * cols.g[j][s] *
+             static_cast<double>(filter.w[r * filter.row_step + s * filter.col_step]);
+  return static_cast<float>(sum);
 }
 
 }  // namespace convtune::cpu

@@ -37,17 +37,24 @@ struct WinogradPoints {
 // Rows beyond a smaller m's are not used.
 struct WinogradTransform {
   double at[4][6];  // [m][m+2]
-  double g[6][3];   // [m+2][3]
-  double bt[6][6];  // [m+2][m+2]
+  double g[6][3];   // [m+2][taps]
+  double bt[6][6];  // [m+2][m+taps-1]
 };
-const WinogradTransform& winograd_transform(int m);  // 2 or 4
+// m: 2 or 4. F(2, taps) for fewer than three taps has the A of F(2, 3), and some products less
+// (winograd_parts.h).
+const WinogradTransform& winograd_transform(int m, int taps = kWinogradTaps);
 
 // The most roundings that a product goes through on its way into an output: of both transforms along both
 // axes, of the weights' (made in double, rounded once), of the product, of a sum over `channels` and of the
 // bias. Counted without fused multiply-adds, which have fewer.
 std::int64_t winograd_roundings(int m, std::int64_t channels);
 
-// G w G^T of one filter of 3 x 3 floats, rounded once: (m+2)^2 floats, `step` apart.
-void transform_filter(int m, const float* w, float* to, std::int64_t step);
+// Products i and j of G w G^T, rounded once. The taps of w lie `row_step` and `col_step` apart.
+struct WinogradFilter {
+  const float* w;
+  int m, row_taps = kWinogradTaps, col_taps = kWinogradTaps;
+  std::int64_t row_step = kWinogradTaps, col_step = 1;
+};
+float transformed_weight(const WinogradFilter& filter, int i, int j);
 
 }  // namespace convtune::cpu

@@ -1,6 +1,8 @@
 // Random problems that Winograd's convolution takes.
 #pragma once
 
+#include <algorithm>
+
 #include "base/random_bits.h"
 #include "convtune/problem.h"
 
@@ -25,6 +27,32 @@ inline ConvProblem random_winograd_problem(std::uint64_t seed, std::uint64_t ind
   if (problem.h > 2 && between(0, 2) == 0) problem.pad_top = problem.pad_bottom = 0;
   if (problem.w > 2 && between(0, 2) == 0) problem.pad_left = 0;
   problem.layout = between(0, 2) == 0 ? Layout::nhwc : Layout::nchw;
+  problem.bias = between(0, 3) != 0;
+  const std::int64_t activation = between(0, 3);
+  if (activation == 0) problem.activation = Activation::relu;
+  if (activation == 1) problem.activation = Activation::clip, problem.alpha = -2, problem.beta = 3;
+  problem.precision = between(0, 1) == 0 ? Precision::fp32 : Precision::tf32;
+  return problem;
+}
+
+// Filters that are cut into parts, of any extents and strides: most of them save too little to be taken.
+inline ConvProblem random_decomposed_problem(std::uint64_t seed, std::uint64_t index) {
+  std::uint64_t drawn = 0;
+  const auto between = [&](std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>((random_bits(seed + index * 977, drawn++) >> 32) %
+                                           static_cast<std::uint64_t>(high - low + 1));
+  };
+  ConvProblem problem;
+  problem.n = between(1, 3);
+  problem.groups = between(0, 3) == 0 ? 2 : 1;
+  problem.c = problem.groups * between(1, 12);
+  problem.k = problem.groups * between(32, 50);
+  problem.r = between(2, 12), problem.s = between(2, 12);
+  problem.stride_h = between(1, 5), problem.stride_w = between(1, 5);
+  problem.h = between(1, 40), problem.w = between(1, 70);
+  problem.pad_top = between(0, problem.r), problem.pad_left = between(0, problem.s);
+  problem.pad_bottom = between(0, problem.r), problem.pad_right = between(0, problem.s);
+  problem.h = std::max(problem.h, problem.r), problem.w = std::max(problem.w, problem.s);
   problem.bias = between(0, 3) != 0;
   const std::int64_t activation = between(0, 3);
   if (activation == 0) problem.activation = Activation::relu;

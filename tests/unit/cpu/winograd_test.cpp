@@ -12,6 +12,7 @@
 #include "cpu/instruction_sets.h"
 #include "cpu/reference.h"
 #include "cpu/winograd/winograd_candidates.h"
+#include "cpu/winograd/winograd_kernels.h"
 #include "measure/testbed.h"
 #include "problem/config.h"
 #include "unit/cpu/winograd_problems.h"
@@ -54,12 +55,12 @@ cpu::WinogradConfig small_config(int m) {
 }
 
 TEST(WinogradTransform, IsAConvolution) {
-  for (const int m : {2, 4}) {
-    const cpu::WinogradTransform& t = cpu::winograd_transform(m);
+  for (const auto& [m, taps] : {std::pair{2, 3}, {2, 2}, {2, 1}, {4, 3}}) {
+    const cpu::WinogradTransform& t = cpu::winograd_transform(m, taps);
     const int inputs = cpu::winograd_inputs(m);
     // Output i of an impulse at input l and tap r: 1 where l = i + r.
-    for (int l = 0; l < inputs; ++l)
-      for (int r = 0; r < 3; ++r)
+    for (int l = 0; l < m + taps - 1; ++l)
+      for (int r = 0; r < taps; ++r)
         for (int i = 0; i < m; ++i) {
           double sum = 0;
           for (int j = 0; j < inputs; ++j) sum += t.at[i][j] * t.g[j][r] * t.bt[j][l];
@@ -98,15 +99,53 @@ TEST(Winograd, EveryInstructionSetAndTile) {
   EXPECT_GT(checked, 30);
 }
 
+TEST(Winograd, EveryInstructionSetAndTileOfParts) {
+  int checked = 0;
+  std::uint64_t drawn = 0;
+  for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
+    for (const cpu::TileShape& shape : cpu::direct_kernels(bits)->tiles)
+      for (int found = 0; found < 4;) {
+        const ConvProblem problem = random_decomposed_problem(9, ++drawn);
+        const std::uint64_t draw = random_bits(10, drawn);
+        cpu::WinogradConfig config{bits, 2, shape.channels, shape.vectors};
+        if (!cpu::winograd_multiply(bits, config.channels, config.vectors)) break;
+        config.tiles = 1 + static_cast<int>(draw % 150);
+        config.filters = draw / 256 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 512 % 40);
+        config.chunk = 1 + static_cast<int>(draw / 65536 % 64);
+        config.stream = static_cast<int>(draw >> 63);
+        if (!cpu::winograd_accepts(problem, info(), config)) continue;
+        Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
+        EXPECT_EQ(bed.check(*cpu::winograd().build(problem, info(), to_config(config))).failure, "")
+            << to_string(problem) << " with " << to_string(to_config(config));
+        ++checked, ++found;
+      }
+  EXPECT_GT(checked, 30);
+}
+
+TEST(WinogradParts, HaveEveryTapOnce) {
+  for (std::int64_t taps = 1; taps < 20; ++taps)
+    for (std::int64_t stride = 1; stride < 7; ++stride) {
+      std::vector<int> seen(static_cast<std::size_t>(taps));
+      for (const cpu::WinogradPart& part : cpu::winograd_parts(taps, stride)) {
+        EXPECT_TRUE(part.taps >= 1 && part.taps <= 3);
+        for (int i = 0; i < part.taps; ++i) ++seen.at(static_cast<std::size_t>(part.first + i * stride));
+      }
+      EXPECT_EQ(seen, std::vector<int>(seen.size(), 1)) << taps << ' ' << stride;
+    }
+  EXPECT_EQ(std::ssize(cpu::WinogradAxis(11, 4, 2).products), 15);
+}
+
 // NaN, infinities and numbers whose transforms overflow, in the input and in the weights.
 TEST(Winograd, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
   const float specials[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                             -std::numeric_limits<float>::infinity(), 3e38F};
-  for (const char* text : {"mb2ic16ih9iw11oc17kh3ph1 precision=tf32 act=relu",
-                           "g2mb1ic32ih7iw8oc36kh3ph2 precision=tf32 act=clip:-1:1",
-                           "mb2ic16ih9iw11oc17kh3ph1 precision=tf32 layout=nhwc"}) {
+  for (const char* text :
+       {"mb2ic16ih9iw11oc17kh3ph1 precision=tf32 act=relu",
+        "g2mb1ic32ih7iw8oc36kh3ph2 precision=tf32 act=clip:-1:1", "mb2ic3ih29iw31oc33kh7sh2ph3 act=relu",
+        "mb1ic3ih33iw27oc32kh11sh4ph2", "mb2ic16ih9iw11oc17kh3ph1 precision=tf32 layout=nhwc"}) {
     const ConvProblem problem = parse_problem(text);
     for (const int m : {2, 4}) {
+      if (m == 4 && cpu::is_decomposed(problem)) continue;
       Host host(problem, small_config(m));
       for (const bool in_weights : {false, true})
         for (const float special : specials)
@@ -137,33 +176,43 @@ TEST(Winograd, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
 
 // What makes it fit for fp32: a number beside an output's window has no part in the output.
 TEST(Winograd, OutputsOfTileTwoReadTheirWindowAlone) {
-  ConvProblem problem = parse_problem("mb1ic16ih8iw9oc16kh3ph1");
-  problem.precision = Precision::fp32;
-  Host host(problem, small_config(2));
-  const std::vector<float> before = host.run();
-  for (std::int64_t row = 0; row < problem.h; ++row)
-    for (std::int64_t col = 0; col < problem.w; ++col) {
-      float& spot = host.x[static_cast<std::size_t>((2 * problem.h + row) * problem.w + col)];
-      const float kept = spot;
-      spot = 1e20F;
-      const std::vector<float>& after = host.run();
-      spot = kept;
-      for (std::int64_t k = 0; k < problem.k; ++k)
-        for (std::int64_t p = 0; p < problem.h; ++p)
-          for (std::int64_t q = 0; q < problem.w; ++q) {
-            const bool reads = std::abs(p - row) <= 1 && std::abs(q - col) <= 1;
-            const auto at = static_cast<std::size_t>((k * problem.h + p) * problem.w + q);
-            EXPECT_EQ(before[at] == after[at], !reads) << row << ' ' << col << ": " << p << ' ' << q;
-          }
-    }
+  for (const char* text :
+       {"mb1ic16ih8iw9oc16kh3ph1", "mb1ic3ih16iw19oc32kh7sh2ph3", "mb1ic3ih23iw18oc32kh11sh4ph2"}) {
+    ConvProblem problem = parse_problem(text);
+    problem.precision = Precision::fp32;
+    Host host(problem, small_config(2));
+    const std::vector<float> before = host.run();
+    for (std::int64_t row = 0; row < problem.h; ++row)
+      for (std::int64_t col = 0; col < problem.w; ++col) {
+        float& spot = host.x[static_cast<std::size_t>((2 * problem.h + row) * problem.w + col)];
+        const float kept = spot;
+        spot = 1e20F;
+        const std::vector<float>& after = host.run();
+        spot = kept;
+        for (std::int64_t k = 0; k < problem.k; ++k)
+          for (std::int64_t p = 0; p < problem.p(); ++p)
+            for (std::int64_t q = 0; q < problem.q(); ++q) {
+              const std::int64_t r = row - p * problem.stride_h + problem.pad_top,
+                                 s = col - q * problem.stride_w + problem.pad_left;
+              const bool reads = r >= 0 && r < problem.r && s >= 0 && s < problem.s;
+              const std::int64_t tap = ((k * problem.c + 2) * problem.r + r) * problem.s + s;
+              if (reads && host.w[static_cast<std::size_t>(tap)] == 0) continue;  // roundings alone
+              const auto at = static_cast<std::size_t>((k * problem.p() + p) * problem.q() + q);
+              EXPECT_EQ(before[at] == after[at], !reads)
+                  << text << ' ' << row << ' ' << col << ": " << p << ' ' << q;
+            }
+      }
+  }
 }
 
 TEST(Winograd, AnswersAlikeWithAnyNumberOfThreads) {
   const int before = info().units;
   for (const char* text :
-       {"mb3ic18ih13iw17oc20kh3ph1 precision=tf32", "mb2ic18ih13iw17oc20kh3ph1 layout=nhwc precision=tf32"}) {
+       {"mb3ic18ih13iw17oc20kh3ph1 precision=tf32", "mb2ic18ih13iw17oc20kh3ph1 layout=nhwc precision=tf32",
+        "mb3ic3ih53iw57oc35kh7sh2ph3"}) {
     const ConvProblem problem = parse_problem(text);
     for (const int m : {2, 4}) {
+      if (m == 4 && cpu::is_decomposed(problem)) continue;
       cpu::WinogradConfig config = small_config(m);
       config.filters = 9;
       std::vector<float> one;
@@ -186,8 +235,11 @@ TEST(Winograd, IsOfferedWithinThePrecisionAlone) {
     return cpu::winograd_supports(problem, info()).reason();
   };
   EXPECT_EQ(reason("mb1ic16ih8oc16kh3ph1"), "");
-  EXPECT_NE(reason("mb1ic16ih8oc16kh5ph1").find("3x3"), std::string::npos);
-  EXPECT_NE(reason("mb1ic16ih8oc16kh3ph1sh2").find("stride"), std::string::npos);
+  EXPECT_EQ(reason("mb1ic16ih8oc32kh5ph1"), "");
+  EXPECT_EQ(reason("mb1ic3ih64oc32kh11sh4ph2"), "");
+  EXPECT_NE(reason("mb1ic16ih8oc32kh5ph1 layout=nhwc").find("NHWC"), std::string::npos);
+  EXPECT_NE(reason("mb1ic16ih8oc32kh3ph1sh2").find("fewer products"), std::string::npos);
+  EXPECT_NE(reason("mb1ic1ih8oc32kh5ph1").find("too short"), std::string::npos);
   EXPECT_NE(reason("mb1ic16ih8oc16kh3ph1dh1").find("dilation"), std::string::npos);
   EXPECT_NE(reason("mb1ic15ih8oc16kh3ph1").find("16 channels"), std::string::npos);
   EXPECT_NE(reason("mb1ic16ih8oc16kh3ph1 dtype=bf16").find("bf16"), std::string::npos);

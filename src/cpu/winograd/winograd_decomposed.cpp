@@ -1,0 +1,232 @@
+// Winograd's convolution with filters of any size and stride, of NCHW tensors: the parts of a filter
+// (winograd_parts.h) are more channels of the products that they have.
+//
+//   a row -> its phases of two strides -> B of each part along the row -> B of each part along columns = V
+//
+// A block of vectors of tiles has all of its products made by a register tile one after the other, and its
+// outputs at once, while both are in the first cache: products are sums over few channels here, and what
+// stands between them would take the time.
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "cpu/winograd/winograd_executable.h"
+#include "cpu/winograd/winograd_repair.h"
+
+namespace convtune::cpu {
+namespace {
+
+class Decomposed final : public WinogradExecutable {
+ public:
+  Decomposed(const ConvProblem& problem, const WinogradConfig& config, int threads)
+      : WinogradExecutable(problem, config, threads) {
+    for (int width = 1; width <= config.vectors; ++width)
+      multiply_.push_back(winograd_multiply(config.vector_bits, config.channels, width));
+    list_steps();
+  }
+
+ private:
+  // Along a row, from its phases into half; along columns, from half into V's channels.
+  void list_steps() {
+    const WinogradGeometry& g = geometry_;
+    const std::vector<WinogradPartProduct>&rows = g.rows_axis.products, &cols = g.cols_axis.products;
+    const std::int64_t phases = g.m * problem_.stride_w, row_products = std::ssize(cols);
+    std::int64_t done = 0;
+    for (const WinogradPart& part : g.cols_axis.parts) {
+      WinogradPartStep step{part.taps, {}, {}};
+      for (int l = 0; l <= part.taps; ++l) {
+        const std::int64_t col = part.first + l * problem_.stride_w;
+        step.from[static_cast<std::size_t>(l)] = col % phases * g.row_pitch + col / phases;
+        step.to[static_cast<std::size_t>(l)] = done++ * g.half_stride;
+      }
+      row_steps_.push_back(step);
+    }
+    auto row = rows.begin();
+    for (const WinogradPart& part : g.rows_axis.parts) {
+      for (std::int64_t col = 0; col < row_products; ++col) {
+        const WinogradPartProduct& along = cols[static_cast<std::size_t>(col)];
+        WinogradPartStep step{part.taps, {}, {}};
+        for (int l = 0; l <= part.taps; ++l) {
+          const auto product = static_cast<std::size_t>(row[l].product * g.inputs + along.product);
+          step.from[static_cast<std::size_t>(l)] =
+              ((part.first + l * problem_.stride_h) * row_products + col) * g.half_stride;
+          step.to[static_cast<std::size_t>(l)] = g.first_channel[product] + g.part_channel(row[l], along);
+        }
+        column_steps_.push_back(step);
+      }
+      row += part.taps + 1;
+    }
+  }
+
+  // The products of a block of vectors stay in the first cache: M has [product][output channel of a
+  // chunk][tile of the block].
+  void compute(const WinogradTask& task, const float* x, const float* packed, float* memory,
+               float* y) const override {
+    const WinogradGeometry& g = geometry_;
+    std::vector<WinogradPiece> pieces;
+    for_each_block(task, [&](std::int64_t first, std::int64_t width) {
+      pieces.clear();
+      const std::int64_t first_tile = first * kernels_.lanes,
+                         tiles = std::min(task.tiles - first_tile, width * kernels_.lanes);
+      g.for_each_run(task.first_tile + first_tile, tiles,
+                     [&](const WinogradRun& run) { add_pieces(run, pieces); });
+      for_each_chunk(task, [&](std::int64_t from, std::int64_t end) {
+        multiply_block(task, from, end, first, width, packed, memory);
+        finish_block(task, from, end, width, pieces, x, packed, memory, y);
+      });
+    });
+  }
+
+  // A run within a block: its offset is seen from the block's first tile.
+  void add_pieces(const WinogradRun& run, std::vector<WinogradPiece>& pieces) const {
+    const WinogradGeometry& g = geometry_;
+    const std::int64_t p = problem_.p(), q = problem_.q();
+    const std::int64_t lanes = g.m * kernels_.lanes, from = run.offset * g.m;
+    const std::int64_t end = from + std::min(run.count * g.m, q - run.col * g.m);
+    for (std::int64_t vector = from / lanes; vector * lanes < end; ++vector)
+      pieces.push_back(
+          {.vector = vector,
+           .offset = (run.n * problem_.k * p + run.row * g.m) * q + run.col * g.m - from + vector * lanes,
+           .from = std::max<std::int64_t>(from - vector * lanes, 0),
+           .end = std::min(end - vector * lanes, lanes),
+           .rows = std::min(g.m, p - run.row * g.m)});
+  }
+
+  // V is [block][product][part of a channel][tile of the block].
+  float* block_of(float* memory, std::int64_t first) const {
+    return memory + geometry_.transformed + first * geometry_.first_channel.back() * kernels_.lanes;
+  }
+
+  std::int64_t product_step(std::int64_t width) const {
+    return geometry_.chunk_filters * width * kernels_.lanes;
+  }
+
+  void multiply_block(const WinogradTask& task, std::int64_t from, std::int64_t end, std::int64_t first,
+                      std::int64_t width, const float* packed, float* memory) const {
+    const WinogradGeometry& g = geometry_;
+    const WinogradMultiply multiply = multiply_[static_cast<std::size_t>(width - 1)];
+    WinogradProducts products{.x = block_of(memory, first),
+                              .w = nullptr,
+                              .depth = g.depth.data(),
+                              .products = g.products,
+                              .sums = memory + g.multiplied,
+                              .product_step = product_step(width),
+                              .row_step = width * kernels_.lanes};
+    for (std::int64_t block = from; block < end; ++block) {
+      products.w = packed + packed_panel(task.group, block, 0);
+      multiply(products);
+      products.sums += config_.channels * products.row_step;
+    }
+  }
+
+  void finish_block(const WinogradTask& task, std::int64_t from, std::int64_t end, std::int64_t width,
+                    std::span<const WinogradPiece> pieces, const float* x, const float* packed, float* memory,
+                    float* y) const {
+    const WinogradGeometry& g = geometry_;
+    const std::int64_t p = problem_.p(), q = problem_.q();
+    const std::int64_t first = from * config_.channels,
+                       last = std::min(end * config_.channels, g.group_filters);
+    const float* sums = memory + g.multiplied;
+    for (std::int64_t in_group = first; in_group < last; ++in_group) {
+      const std::int64_t k = task.group * g.group_filters + in_group;
+      const float bias = packed[packed_bias(task.group, in_group)];
+      const bool finite = transforms_.output_pieces(sums, product_step(width), pieces, bias, bounds_,
+                                                    y + k * p * q, q, config_.stream != 0);
+      if (!finite) repair(pieces, k, sums, width, x, packed, memory, y);
+      sums += width * kernels_.lanes;
+    }
+  }
+
+  // The same with every sum looked at.
+  void repair(std::span<const WinogradPiece> pieces, std::int64_t k, const float* from, std::int64_t width,
+              const float* x, const float* packed, float* memory, float* y) const {
+    const WinogradGeometry& g = geometry_;
+    const std::int64_t p = problem_.p(), q = problem_.q();
+    float* const sums = memory + g.sums;
+    transforms_.output(from, product_step(width), width, sums, g.sums_stride);
+    for (const WinogradPiece& piece : pieces)
+      for (std::int64_t r = 0; r < piece.rows; ++r) {
+        const std::int64_t first = piece.offset + piece.from, in_image = first % (problem_.k * p * q);
+        const OutputPlace place{first / (problem_.k * p * q), k, in_image / q + r, in_image % q};
+        float* const values = sums + r * g.sums_stride + piece.vector * g.m * kernels_.lanes + piece.from;
+        for (std::int64_t i = 0; i < piece.end - piece.from; ++i)
+          repair_sum(problem_, x, packed + g.packed_weights, {place.n, k, place.row, place.col + i},
+                     values[i]);
+        const std::int64_t group = k / g.group_filters, in_group = k % g.group_filters;
+        kernels_.finish(values, packed[packed_bias(group, in_group)], bounds_, y + k * p * q + first + r * q,
+                        piece.end - piece.from);
+      }
+  }
+
+  void transform_input(const WinogradTask& task, const float* x, float* memory) const override {
+    const WinogradGeometry& g = geometry_;
+    const std::int64_t row_products = std::ssize(g.cols_axis.products);
+    float* const half = memory + g.half;
+    for (std::int64_t c = 0; c < g.group_channels; ++c) {
+      g.for_each_run(task.first_tile, task.tiles, [&](const WinogradRun& run) {
+        const float* const image =
+            x + (run.n * problem_.c + task.group * g.group_channels + c) * problem_.h * problem_.w;
+        for (std::int64_t i = 0; i < g.window_rows; ++i) {
+          const std::int64_t row = run.row * g.m * problem_.stride_h + i - problem_.pad_top;
+          float* const to = half + i * row_products * g.half_stride + run.offset;
+          // Rows of the window that come next, which the tiles above do not have.
+          const std::int64_t step = g.m * problem_.stride_h;
+          if (i >= g.window_rows - step && row + step < problem_.h)
+            fetch(image + (row + step) * problem_.w + run.col * g.m * problem_.stride_w,
+                  run.count * g.m * problem_.stride_w);
+          if (row >= 0 && row < problem_.h)
+            transform_row(image + row * problem_.w, run, memory + g.rows, to);
+          else
+            for (std::int64_t j = 0; j < row_products; ++j)
+              std::fill_n(to + j * g.half_stride, run.count, 0.0F);
+        }
+      });
+      clear_junk(task, half, g.window_rows * row_products);
+      for_each_block(task, [&](std::int64_t first, std::int64_t width) {
+        transforms_.input_parts(column_steps_, half + first * kernels_.lanes, width,
+                                block_of(memory, first) + c * width * kernels_.lanes, width * kernels_.lanes);
+      });
+    }
+  }
+
+  // Into the second cache.
+  static void fetch(const float* from, std::int64_t count) {
+    constexpr std::int64_t kLine = 16;
+    for (std::int64_t i = 0; i < count; i += kLine) __builtin_prefetch(from + i, 0, 2);
+  }
+
+  // B along a row of the image: to[product of the parts along a row][tile of the run].
+  void transform_row(const float* row, const WinogradRun& run, float* memory, float* to) const {
+    float* const planes = memory + geometry_.m * problem_.stride_w * geometry_.row_pitch;
+    split_row(row, run, memory, planes);
+    transforms_.input_parts(row_steps_, planes, (run.count - 1) / kernels_.lanes + 1, to, 1);
+  }
+
+  // planes[j][i] = the run's column i * phases + j, zeros beside the image.
+  void split_row(const float* row, const WinogradRun& run, float* memory, float* planes) const {
+    const WinogradGeometry& g = geometry_;
+    const std::int64_t phases = g.m * problem_.stride_w;
+    // Whole vectors, which splits are made of.
+    const std::int64_t columns =
+        std::max<std::int64_t>(run.count + (problem_.s - 1 + problem_.stride_w) / phases, kernels_.lanes);
+    const std::int64_t left = run.col * phases - problem_.pad_left, width = columns * phases;
+    const std::int64_t from = std::clamp<std::int64_t>(-left, 0, width);
+    const std::int64_t end = std::clamp<std::int64_t>(problem_.w - left, from, width);
+    std::fill_n(memory, from, 0.0F);
+    std::copy_n(row + left + from, end - from, memory + from);
+    std::fill_n(memory + end, width - end, 0.0F);
+    kernels_.split_phases(memory, phases, phases, columns, planes, g.row_pitch);
+  }
+
+  std::vector<WinogradPartStep> row_steps_, column_steps_;
+  std::vector<WinogradMultiply> multiply_;  // of blocks of each width
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> winograd_decomposed(const ConvProblem& problem, const WinogradConfig& config,
+                                                int threads) {
+  return std::make_unique<Decomposed>(problem, config, threads);
+}
+
+}  // namespace convtune::cpu
