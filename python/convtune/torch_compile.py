@@ -35,6 +35,7 @@ from .torch_chains import Wanted, decided
 from .torch_folding import Fold, Folded, Packing
 from .torch_gates import gates_and_scaled
 from .torch_linear import linear_chains
+from .torch_lowering import install
 from .torch_norms import group_coefficients
 from .torch_packed import planned
 from .torch_patterns import Chain, Weights, chains, rewrite
@@ -234,6 +235,7 @@ def backend(
 
     def compile(graph: GraphModule, inputs: Sequence[Any]) -> Any:
         tag()  # again: it may have been set since
+        install()
         return compile_fx(graph, inputs, config_patches=patches or None)
 
     result = None

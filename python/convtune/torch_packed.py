@@ -24,11 +24,11 @@ from .torch_native import LIBRARY as _library
 from .torch_native import is_native
 from .torch_run import Planned, as_recorded, fingerprint, launched, refuse_in_capture
 
-__all__ = ["conv2d_packed", "layout_of", "planned"]
+__all__ = ["conv2d_packed", "fields_of", "layout_of", "planned"]
 
 
 @lru_cache(4096)
-def _fields(plan: str) -> tuple[str, Problem, str, str, str]:
+def fields_of(plan: str) -> tuple[str, Problem, str, str, str]:
     """(fingerprint of the device, problem, layout that it runs in, algorithm, config)."""
     fields = plan.split("\t")
     if len(fields) != 5:
@@ -38,7 +38,7 @@ def _fields(plan: str) -> tuple[str, Problem, str, str, str]:
 
 def layout_of(plan: str) -> str:
     """In which its kernel reads and writes."""
-    return _fields(plan)[2]
+    return fields_of(plan)[2]
 
 
 def planned(plan: str, index: int) -> Planned:
@@ -46,7 +46,7 @@ def planned(plan: str, index: int) -> Planned:
     another kind of device."""
 
     def make() -> Planned:
-        own, problem, layout, algorithm, config = _fields(plan)
+        own, problem, layout, algorithm, config = fields_of(plan)
         device = "cpu" if index < 0 else f"cuda:{index}"
         if fingerprint(device) != own:
             raise InvalidArgument(f"{device} is {fingerprint(device)!r}; the graph was compiled for {own!r}")
@@ -77,7 +77,7 @@ def _kernel(x: Tensor, packed: Tensor, residual: Tensor | None, plan: str) -> Te
 
 
 def _fake(x: Tensor, packed: Tensor, residual: Tensor | None, plan: str) -> Tensor:
-    problem = _fields(plan)[1]
+    problem = fields_of(plan)[1]
     shape = problem.n, problem.k, *problem.output_size
     format = torch.channels_last if problem.layout == "nhwc" else torch.contiguous_format
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=format)
