@@ -247,7 +247,7 @@ typedef struct convtune_contest_options {
   int32_t min_rounds, max_rounds;
 } convtune_contest_options;
 #define CONVTUNE_CONTEST_OPTIONS_INIT \
-  { sizeof(convtune_contest_options), 0.02, 0.99, 10, 10, 40 }
+  { sizeof(convtune_contest_options), 0.02, 0.99, 10, 10, 640 }
 
 typedef struct convtune_contest_result {
   size_t struct_size;

@@ -17,7 +17,7 @@ struct ContestOptions {
   double min_gain = 0.02;    // accept only a gain proven to be at least this
   double confidence = 0.99;  // of the interval
   int min_rounds = 10;
-  int max_rounds = 40;
+  int max_rounds = 640;             // of one that stays undecided: a plain answer takes 10
   double max_seconds = 10;          // by the sum of the times that the sides report; min_rounds come first
   std::function<bool()> cancelled;  // polled between rounds
   std::function<bool()> late;       // as max_seconds, by whatever clock: the next look is the last one

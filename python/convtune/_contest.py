@@ -35,7 +35,7 @@ def contest(
     min_gain: float,
     *,
     min_rounds: int = 10,
-    max_rounds: int = 40,
+    max_rounds: int = 640,
     max_seconds: float = 10.0,
     confidence: float = 0.99,
 ) -> Contest:

@@ -14,7 +14,7 @@ namespace convtune {
 namespace {
 
 constexpr double kContestSeconds = 10, kComparisonSeconds = 3;
-// What a contest, and a table, may take however late it is: few microseconds are 40 rounds by then.
+// What a contest, and a table, may take however late it is: few microseconds are many rounds by then.
 constexpr double kShortSeconds = 0.2;
 
 // `chosen`: whichever of the two is used from now on.

@@ -105,7 +105,8 @@ TEST_F(TunerUnproven, AQuietMachineDecides) {
 }
 
 TEST_F(TunerUnproven, WhatLeansOneWayIsUsedMeanwhileAndTheContestGoesOn) {
-  world_.rounds_us = {80, 80, 125};  // two rounds won by 20 %, one lost by 25 %
+  world_.rounds_us = {80, 80};  // of twenty rounds eleven are won by 20 %, nine lost by 25 %
+  for (int i = 0; i < 9; ++i) world_.rounds_us.insert(world_.rounds_us.end(), {80, 125});
   const TuningReport busy = tune_again();
   EXPECT_GT(busy.trials, 0);
   EXPECT_FALSE(busy.proven);
@@ -113,7 +114,7 @@ TEST_F(TunerUnproven, WhatLeansOneWayIsUsedMeanwhileAndTheContestGoesOn) {
   EXPECT_EQ(busy.comparison.plan.source, PlanSource::unproven);
   expect_says(
       busy,
-      "gain 20.0 % (99 % interval -25.0..20.0 %) over 40 rounds is not proven to reach 2 %: not decided");
+      "gain 20.0 % (99 % interval -25.0..20.0 %) over 640 rounds is not proven to reach 2 %: not decided");
   expect_says(busy, "ours way=0 is used meanwhile, without proof, and the next tune holds the contest again");
   ASSERT_TRUE(recorded());
   EXPECT_EQ(recorded()->undecided, 1);
