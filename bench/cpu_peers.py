@@ -20,6 +20,7 @@ wrong answer was found, 2 bad input, 3 no library could be loaded.
 """
 
 import argparse
+import contextlib
 import ctypes
 import datetime
 import inspect
@@ -143,7 +144,7 @@ class Worker:
     def receive(self):
         try:
             answer = self.pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             self.process.join()
             return f"its process ended with code {self.process.exitcode}"
         if self.process.is_alive():
@@ -152,7 +153,8 @@ class Worker:
 
     def ask(self, *question):
         os.kill(self.process.pid, signal.SIGCONT)
-        self.pipe.send(question)
+        with contextlib.suppress(BrokenPipeError):  # it died since: receive() says how
+            self.pipe.send(question)
         answer = self.receive()
         if isinstance(answer, str):  # it died: no more of it
             self.failure = answer
