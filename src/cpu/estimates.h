@@ -8,6 +8,12 @@
 
 namespace convtune::cpu {
 
+// A thread's working memory may not grow past this: offsets in it are 32 bits, and a window far larger than
+// any cache has lost its purpose.
+constexpr double kMaxScratchBytes = 256.0 * 1024 * 1024;
+// What caches have where the system does not say.
+constexpr std::int64_t kDefaultL1Bytes = 32 * 1024, kDefaultL2Bytes = 512 * 1024;
+
 // Planes of outputs that are cut into tiles, and tiles that are shared out by filters: those tasks stand one
 // after the other, then the tiles along a row. The last tiles of a plane and the last filters are less work.
 struct TaskGrid {

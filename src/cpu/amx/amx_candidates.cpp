@@ -18,10 +18,6 @@
 namespace convtune::cpu {
 namespace {
 
-// A thread's working memory may not grow past this: a window far larger than any cache has lost its purpose.
-constexpr double kMaxScratchBytes = 256.0 * 1024 * 1024;
-constexpr std::int64_t kDefaultL1Bytes = 32 * 1024, kDefaultL2Bytes = 512 * 1024;
-
 double number(std::int64_t count) {
   return static_cast<double>(count);
 }

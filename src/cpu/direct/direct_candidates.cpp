@@ -17,10 +17,7 @@
 namespace convtune::cpu {
 namespace {
 
-// A thread's staging memory may not grow past this: offsets are 32 bits, and a window far larger
-// than any cache has lost its purpose.
-constexpr double kMaxScratchBytes = 256.0 * 1024 * 1024;
-constexpr std::int64_t kDefaultL2Bytes = 512 * 1024, kLineBytes = 64;
+constexpr std::int64_t kLineBytes = 64;
 constexpr std::ptrdiff_t kVaried = 8;  // of a register tile's configs: those of which there are variants
 
 // The scratch bytes of a config, in doubles: extents from outside may overflow integers.
