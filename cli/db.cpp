@@ -6,6 +6,7 @@
 #include "command.h"
 #include "comparison_table.h"
 #include "convtune/database.h"
+#include "convtune/device.h"
 #include "convtune/error.h"
 #include "exit_code.h"
 #include "options.h"
@@ -96,6 +97,17 @@ int show(const std::vector<std::string>& words) {
   return kOk;
 }
 
+// Records that this version ships, of the devices that are here.
+int import_shipped() {
+  std::vector<std::string> here;
+  for (const DeviceInfo& device : devices()) here.push_back(device.fingerprint);
+  const Database::ImportResult result = Database().import_shipped(here);
+  print_library_warnings();
+  fmt::print("{} imported, {} kept (an own record was as fast), {} of devices that are not here\n",
+             result.imported, result.kept, result.elsewhere);
+  return kOk;
+}
+
 int import(const std::vector<std::string>& files) {
   Database::ImportResult all;
   for (const std::string& file : files) {
@@ -129,7 +141,7 @@ int clean(bool yes) {
 struct DbOptions {
   std::vector<std::string> words, files;
   std::string file;
-  bool yes = false;
+  bool yes = false, shipped = false;
 };
 
 }  // namespace
@@ -145,8 +157,12 @@ Command add_db(CLI::App& parent) {
   export_app->add_option("FILE", options->file, "Where to (- is standard output)")->required();
   CLI::App* import_app =
       app->add_subcommand("import", "Take over records of a file that are faster than one's own");
-  import_app->add_option("FILE", options->files, "What `convtune db export` wrote, or single records")
-      ->required();
+  CLI::Option* files =
+      import_app->add_option("FILE", options->files, "What `convtune db export` wrote, or single records");
+  import_app
+      ->add_flag("--shipped", options->shipped,
+                 "The records that this version ships, of the devices that are here")
+      ->excludes(files);
   CLI::App* clean_app = app->add_subcommand("clean", "Delete every record, and what searches have tried");
   clean_app->add_flag("--yes", options->yes, "Really delete");
   app->footer(
@@ -155,11 +171,15 @@ Command add_db(CLI::App& parent) {
       "  convtune db show alexnet_conv1\n"
       "  convtune db export records.jsonl\n"
       "  convtune db import /project/records/*.json\n"
+      "  convtune db import --shipped\n"
       "  convtune db clean --yes\n\n"
       "The records lie in $XDG_DATA_HOME/convtune, or where CONVTUNE_DATA_DIR says.");
   return {app, [=]() -> int {
             if (list_app->parsed()) return list();
             if (show_app->parsed()) return show(options->words);
+            if (import_app->parsed() && options->shipped) return import_shipped();
+            if (import_app->parsed() && options->files.empty())
+              throw Error(ErrorKind::invalid_argument, "import needs a FILE, or --shipped");
             if (import_app->parsed()) return import(options->files);
             if (clean_app->parsed()) return clean(options->yes);
             if (!export_app->parsed()) return kUsage;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -66,15 +67,19 @@ class Database {
   void export_pack(const std::filesystem::path& file) const;  // "-" is standard output
   struct ImportResult {
     std::int64_t imported = 0, kept = 0 /* an own record was faster or equal */, rejected = 0;
+    std::int64_t elsewhere = 0;  // of devices that were not asked for
     std::vector<std::string> problems;  // "FILE:LINE: why", the first 20
   };
   // The file may have up to a million records, of any length together. Throws Error{io} if it cannot be read.
   ImportResult import_pack(const std::filesystem::path& file) const;
+  // The same of the records that this version ships, of these devices (DeviceInfo::fingerprint).
+  ImportResult import_shipped(std::span<const std::string> devices) const;
 
   // Warnings since the last call, each said once: print them, or do not.
   static std::vector<std::string> take_warnings();
 
  private:
+  class Import;
   std::filesystem::path folder_;
 };
 

@@ -15,5 +15,6 @@ std::span<const EmbeddedFile> embedded_kernels();  // device code below src/cuda
 std::span<const EmbeddedFile> embedded_exports();  // src/export/
 std::span<const EmbeddedFile> embedded_runners();  // programs in Python
 std::span<const EmbeddedFile> embedded_pages();    // src/page/templates/
+std::span<const EmbeddedFile> embedded_records();  // records/
 
 }  // namespace convtune

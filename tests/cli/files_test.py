@@ -96,6 +96,11 @@ class Folders(CliTest):
         self.data = self.folder / "own"
         self.assertIn("2 imported", self.ok("db", "import", *(str(path) for path in lent.glob("*.json"))).stdout)
 
+    def test_what_is_shipped_is_for_devices_that_are_here(self):
+        first = self.ok("db", "import", "--shipped").stdout
+        self.assertRegex(first, r"^\d+ imported, 0 kept \(an own record was as fast\), \d+ of devices that are not here\n$")
+        self.assertRegex(self.ok("db", "import", "--shipped").stdout, "^0 imported, " + first.split()[0] + " kept")
+
     def test_clean_comes_to_everything(self):
         pack = self.folder / "pack"
         pack.write_text("\n".join(RECORD.replace("mb1", f"mb{n}") for n in range(3, 12)))

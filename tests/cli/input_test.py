@@ -17,6 +17,8 @@ class BadInput(CliTest):
         self.refused(["db"], 2, "convtune db --help")
         self.refused(["db", "frobnicate"], 2)
         self.refused(["db", "show"], 2, "PROBLEM")
+        self.refused(["db", "import"], 2, "FILE, or --shipped")
+        self.refused(["db", "import", "--shipped", "pack.jsonl"], 2, "--shipped")
         for command in ("tune", "bench", "verify", "plan"):
             self.refused([command], 2, "no problem given")
 
