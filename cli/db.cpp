@@ -6,7 +6,6 @@
 #include "command.h"
 #include "comparison_table.h"
 #include "convtune/database.h"
-#include "convtune/device.h"
 #include "convtune/error.h"
 #include "exit_code.h"
 #include "options.h"
@@ -97,14 +96,13 @@ int show(const std::vector<std::string>& words) {
   return kOk;
 }
 
-// Records that this version ships, of the devices that are here.
 int import_shipped() {
-  std::vector<std::string> here;
-  for (const DeviceInfo& device : devices()) here.push_back(device.fingerprint);
-  const Database::ImportResult result = Database().import_shipped(here);
+  const ShippedRecords result = import_shipped_records();
   print_library_warnings();
-  fmt::print("{} imported, {} kept (an own record was as fast), {} of devices that are not here\n",
-             result.imported, result.kept, result.elsewhere);
+  fmt::print(
+      "{} imported, {} kept (an own record is there), {} of devices that are not here, {} of kernels that "
+      "have changed since\n",
+      result.imported, result.kept, result.elsewhere, result.outdated);
   return kOk;
 }
 
@@ -156,12 +154,11 @@ Command add_db(CLI::App& parent) {
   CLI::App* export_app = app->add_subcommand("export", "Write all records to a file, one a line");
   export_app->add_option("FILE", options->file, "Where to (- is standard output)")->required();
   CLI::App* import_app =
-      app->add_subcommand("import", "Take over records of a file that are faster than one's own");
+      app->add_subcommand("import", "Take over records that are faster than one's own, or shipped ones");
   CLI::Option* files =
       import_app->add_option("FILE", options->files, "What `convtune db export` wrote, or single records");
   import_app
-      ->add_flag("--shipped", options->shipped,
-                 "The records that this version ships, of the devices that are here")
+      ->add_flag("--shipped", options->shipped, "Those that this version ships for the devices that are here")
       ->excludes(files);
   CLI::App* clean_app = app->add_subcommand("clean", "Delete every record, and what searches have tried");
   clean_app->add_flag("--yes", options->yes, "Really delete");

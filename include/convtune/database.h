@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -67,21 +66,26 @@ class Database {
   void export_pack(const std::filesystem::path& file) const;  // "-" is standard output
   struct ImportResult {
     std::int64_t imported = 0, kept = 0 /* an own record was faster or equal */, rejected = 0;
-    std::int64_t elsewhere = 0;  // of devices that were not asked for
     std::vector<std::string> problems;  // "FILE:LINE: why", the first 20
   };
   // The file may have up to a million records, of any length together. Throws Error{io} if it cannot be read.
   ImportResult import_pack(const std::filesystem::path& file) const;
-  // The same of the records that this version ships, of these devices (DeviceInfo::fingerprint).
-  ImportResult import_shipped(std::span<const std::string> devices) const;
 
   // Warnings since the last call, each said once: print them, or do not.
   static std::vector<std::string> take_warnings();
 
  private:
-  class Import;
   std::filesystem::path folder_;
 };
+
+// Takes over records that this version ships (records/): of the devices that are here, of kernels that have
+// not changed since, and where there is no own record, which is of this very machine. Throws Error{io} as
+// Database::store does.
+struct ShippedRecords {
+  std::int64_t imported = 0, kept = 0 /* an own record is there */, elsewhere = 0 /* of other devices */;
+  std::int64_t outdated = 0;  // of kernels that have changed since
+};
+ShippedRecords import_shipped_records(const Database& database = Database());
 
 // Why a record had better be tuned again: it was proven against an older library of the vendor's than the one
 // that is found here, or against none. Empty where nothing newer is here.

@@ -72,8 +72,6 @@ HWY_INLINE Vector activate(Vector v, float alpha, float beta) {
   }
 }
 
-// `count` outputs that lie side by side from element `place` on.
-
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu
 #endif

@@ -126,6 +126,7 @@ void gather(const GatherArgs& shared) {
 
 // ---- Finishing ----
 
+// `count` outputs that lie side by side from element `place` on.
 template <Activation activation>
 HWY_INLINE void finish(const FinishArgs& args, Vector sums, Vector bias, std::int64_t place,
                        std::int64_t count) {

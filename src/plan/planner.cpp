@@ -38,16 +38,12 @@ Record of_ours(Record record, const DeviceInfo& device) {
   return record;
 }
 
-// The record of `recorded`, if one row of the table would build its config for `problem` today.
+// The record of `recorded`, if it still holds for `problem`.
 std::optional<Record> valid_record(const ConvProblem& recorded, const ConvProblem& problem,
                                    const DeviceInfo& device, bool ours_only) {
   std::optional<Record> record = Database().find(recorded, device.fingerprint);
   if (record && ours_only) record = of_ours(std::move(*record), device);
-  if (!record) return record;
-  const Algorithm* algorithm = named(record->algorithm, device);
-  if (!algorithm || algorithm->source_hash() != record->kernel_hash ||
-      !algorithm->accepts(problem, device, record->config))
-    record.reset();
+  if (record && !still_holds(*record, problem, device)) record.reset();
   return record;
 }
 
@@ -115,6 +111,12 @@ ConvProblem resolve(const ConvProblem& problem, const Backend& backend) {
   if (resolved.precision == Precision::automatic)
     resolved.precision = automatic_precision(problem, backend.default_precision());
   return resolved;
+}
+
+bool still_holds(const Record& record, const ConvProblem& problem, const DeviceInfo& device) {
+  const Algorithm* algorithm = named(record.algorithm, device);
+  return algorithm != nullptr && algorithm->source_hash() == record.kernel_hash &&
+         algorithm->accepts(problem, device, record.config);
 }
 
 std::optional<Record> find_record(const ConvProblem& resolved, const DeviceInfo& device) {

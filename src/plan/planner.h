@@ -21,6 +21,9 @@ ConvProblem resolve(const ConvProblem& problem, const Backend& backend);
 // accepts the config and has the same source hash.
 std::optional<Record> find_record(const ConvProblem& resolved, const DeviceInfo& device);
 
+// Whether one row of the table would build the record's config for `problem` today.
+bool still_holds(const Record& record, const ConvProblem& problem, const DeviceInfo& device);
+
 // A plan's why, or an answer's reason, and what the algorithm does beside its kernel for this problem.
 std::string with_remark(std::string why, const Algorithm& algorithm, const ConvProblem& resolved);
 

@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
-#include <sstream>
 #include <tuple>
 
-#include "base/embedded.h"
 #include "base/flat_json.h"
 #include "base/named_file.h"
 #include "base/private_file.h"
@@ -169,73 +167,41 @@ void Database::export_pack(const fs::path& file) const {
     throw Error(ErrorKind::io, "standard output: the records cannot be written");
 }
 
-// Takes over what lines say, one after the other.
-class Database::Import {
- public:
-  Import(const fs::path& into, std::string source) : into_(into), source_(std::move(source)) {}
-
-  // Of the devices that are wanted; of all where none is named.
-  void take(const std::string& line, std::span<const std::string> devices) {
-    ++number_;
-    if (line.find_first_not_of(" \t\r") == line.npos) return;
-    if (++records_ > kMaxRecords)
+Database::ImportResult Database::import_pack(const fs::path& file) const {
+  NamedFileLines lines(file);
+  ImportResult result;
+  std::optional<PrivateFolder> folder;  // not made for a file without any record
+  std::size_t records = 0, number = 0;
+  for (std::string line; lines.next(line);) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    if (++records > kMaxRecords)
       throw Error(
           ErrorKind::io,
           fmt::format("{}: has more than {} records; the first {} are looked at, {} of them imported; "
                       "split it for the others",
-                      source_, kMaxRecords, kMaxRecords, result.imported));
+                      file.string(), kMaxRecords, kMaxRecords, result.imported));
     Record record;
     try {
       record = parse_record(line);
     } catch (const Error& error) {
       ++result.rejected;
       if (result.problems.size() < kMaxProblems)
-        result.problems.push_back(fmt::format("{}:{}: {}", source_, number_, error.what()));
-      return;
+        result.problems.push_back(fmt::format("{}:{}: {}", file.string(), number, error.what()));
+      continue;
     }
-    if (!devices.empty() && std::find(devices.begin(), devices.end(), record.device) == devices.end()) {
-      ++result.elsewhere;
-      return;
-    }
-    if (!folder_) folder_.emplace(PrivateFolder::create(into_, kWayOut));
-    const auto lock = folder_->lock();
+    if (!folder) folder.emplace(PrivateFolder::create(folder_, kWayOut));
+    const auto lock = folder->lock();
     const std::string name = file_name(record.problem, record.device);
-    if (const auto own = find_in(*folder_, name, record.problem, record.device);
+    if (const auto own = find_in(*folder, name, record.problem, record.device);
         own && own->time_us <= record.time_us) {
       ++result.kept;
     } else {
-      folder_->replace(name, to_json_line(record) + '\n');
+      folder->replace(name, to_json_line(record) + '\n');
       ++result.imported;
     }
   }
-
-  ImportResult result;
-
- private:
-  fs::path into_;
-  std::string source_;
-  std::optional<PrivateFolder> folder_;  // not made for a file without any record
-  std::size_t records_ = 0, number_ = 0;
-};
-
-Database::ImportResult Database::import_pack(const fs::path& file) const {
-  NamedFileLines lines(file);
-  Import import(folder_, file.string());
-  for (std::string line; lines.next(line);) import.take(line, {});
-  return import.result;
-}
-
-Database::ImportResult Database::import_shipped(std::span<const std::string> devices) const {
-  ImportResult all;
-  if (devices.empty()) return all;
-  for (const EmbeddedFile& file : embedded_records()) {
-    Import import(folder_, std::string(file.name));
-    std::istringstream lines{std::string(file.text)};
-    for (std::string line; std::getline(lines, line);) import.take(line, devices);
-    all.imported += import.result.imported, all.kept += import.result.kept;
-    all.rejected += import.result.rejected, all.elsewhere += import.result.elsewhere;
-  }
-  return all;
+  return result;
 }
 
 std::vector<std::string> Database::take_warnings() {

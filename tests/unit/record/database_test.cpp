@@ -8,7 +8,6 @@
 #include <barrier>
 #include <thread>
 
-#include "base/embedded.h"
 #include "records_fixture.h"
 
 namespace convtune::database_test {
@@ -104,26 +103,6 @@ TEST_F(DatabaseTest, BadRecordIsNotStored) {
   bad.time_us = 0;
   EXPECT_THROW(database_.store(bad), Error);
   EXPECT_EQ(find(), record_);
-}
-
-TEST_F(DatabaseTest, TakesWhatIsShippedForADevice) {
-  std::int64_t lines = 0;
-  std::vector<std::string> devices;
-  for (const EmbeddedFile& file : embedded_records()) {
-    lines += std::count(file.text.begin(), file.text.end(), '\n');
-    devices.push_back(parse_record(file.text.substr(0, file.text.find('\n'))).device);
-  }
-  ASSERT_FALSE(devices.empty());
-  EXPECT_EQ(database_.import_shipped({}).imported, 0);
-  const std::vector<std::string> other = {"cpu|another"};
-  EXPECT_EQ(database_.import_shipped(other).elsewhere, lines);
-  EXPECT_TRUE(database_.list().empty());
-  auto result = database_.import_shipped(devices);
-  EXPECT_EQ(result.imported, lines);
-  EXPECT_EQ(result.rejected + result.kept + result.elsewhere, 0);
-  EXPECT_EQ(std::ssize(database_.list()), lines);
-  result = database_.import_shipped(devices);
-  EXPECT_EQ(result.kept, lines);
 }
 
 TEST_F(DatabaseTest, PackGoesOutAndComesIn) {

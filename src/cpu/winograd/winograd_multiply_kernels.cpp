@@ -7,7 +7,7 @@
 #include "cpu/winograd/winograd_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/winograd/winograd_multiply.cpp"
+#define HWY_TARGET_INCLUDE "cpu/winograd/winograd_multiply_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
 #include "cpu/vectors-inl.h"
