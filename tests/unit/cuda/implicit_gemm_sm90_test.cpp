@@ -195,6 +195,36 @@ TEST(ImplicitGemmSm90, AlignsItsRegions) {
   }
 }
 
+// Each part has a place, and its turn comes again when the part is stored.
+TEST(ImplicitGemmSm90, AsksForResidualsAhead) {
+  const auto ahead = [](const char* text, Kernel kernel) {
+    kernel.conv = cuda::extents_of(tf32(text));
+    if (kernel.parts_ahead() > 0) EXPECT_EQ(kernel.parts() % kernel.parts_ahead(), 0);
+    EXPECT_EQ(kernel.smem().addends % 16, 0);
+    const Kernel without = [&] {
+      Kernel other = kernel;
+      other.conv.residual = false;
+      return other;
+    }();
+    // 4 bytes of every pixel and filter of the parts on their way.
+    EXPECT_EQ(kernel.smem_bytes() - without.smem_bytes(),
+              4LL * kernel.parts_ahead() * std::min(kernel.stored_filters(), kernel.filters) *
+                  kernel.consumers * 64 * kernel.row_blocks);
+    return kernel.parts_ahead();
+  };
+  const char* const wide = "mb64ic64ih56oc256kh1 residual=1";
+  const char* const strided = "mb64ic256ih56oc512kh1sh2 residual=1";
+  EXPECT_EQ(ahead(wide, {.filters = 128}), 2);
+  EXPECT_EQ(ahead(wide, {.filters = 96}), 3);
+  EXPECT_EQ(ahead(wide, {.row_blocks = 1, .filters = 256, .ping_pong = true}), 2);
+  EXPECT_EQ(ahead(wide, {.row_blocks = 1, .filters = 64}), 1);
+  EXPECT_EQ(ahead(wide, {.filters = 8}), 1);
+  EXPECT_EQ(ahead(strided, {.row_blocks = 1, .filters = 256, .ping_pong = true}), 2);
+  EXPECT_EQ(ahead(strided, {.row_blocks = 1, .filters = 256}), 0);
+  EXPECT_EQ(ahead(wide, {.filters = 128, .split = 2}), 0);
+  EXPECT_EQ(ahead("mb64ic64ih56oc256kh1", {.filters = 128}), 0);
+}
+
 // ---- What it takes ---------------------------------------------------------------------------------
 
 TEST(ImplicitGemmSm90, RefusesWithAReason) {

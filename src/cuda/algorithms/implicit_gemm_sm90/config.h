@@ -104,18 +104,38 @@ struct ImplicitGemmSm90 {
   }
   constexpr int staged_pitch() const { return 4 * (warp_pixels() + 4); }
   constexpr int staging_bytes() const { return lesser(stored_filters(), filters) * staged_pitch(); }
+
+  // ---- The residual: so many parts of a warp's are on their way before their sums, a number that divides
+  // the parts, so that each has a place. A thread asks for what it will store, and nobody else reads it. Not
+  // where the loads of a shared tile's pixels are one by one: L1 was worth more to those ----
+  constexpr int parts_ahead() const {
+    if (!conv.residual || split > 1 || !(wide_input() || ping_pong)) return 0;
+    return parts() % 2 == 0 ? 2 : parts();
+  }
+  constexpr int addend_bytes() const {  // of a warp's part
+    return 4 * lesser(stored_filters(), filters) * warp_pixels();
+  }
+  // Other residuals are loaded where they are added, in batches of so many loads of a thread.
+  constexpr int batch() const {
+    return (conv.activation <= ConvActivation::clip ? 4 : 2) * (wide_output() ? 1 : 2);
+  }
+  constexpr double batches() const {  // of a warp, in a tile
+    return filters * warp_pixels() / (32.0 * (wide_output() ? 4 : 1) * batch());
+  }
+
   // Of a block that shares sums, in place of the stages: [consumer and sum][thread].
   constexpr long long partial_bytes() const { return split > 1 ? 512LL * consumers * sums() : 0; }
 
   // ---- Shared memory, in bytes ----
   struct Smem {
-    int stages, staging, finite, full, empty;
+    int stages, staging, addends, finite, full, empty;
     long long end;
   };
   constexpr Smem smem() const {
     SmemPlan plan;
     return {.stages = plan.take(1LL * stages * stage_bytes()),
             .staging = plan.take(4LL * consumers * staging_bytes()),
+            .addends = plan.take(4LL * consumers * parts_ahead() * addend_bytes()),
             .finite = plan.take(16 * consumers),  // of a block that shares sums, by warps
             .full = plan.take(8 * stages),
             .empty = plan.take(8 * stages),

@@ -24,6 +24,8 @@ constexpr int kMostStages = 8;
 constexpr double kL2Share = 0.75;
 // A cycle, from shared memory of other blocks: measured on an H200.
 constexpr double kSharedBytes = 15;
+// Waits of the model (150 cycles each) for a batch of residuals from memory: the same.
+constexpr double kResidualWaits = 7;
 
 // As many blocks as stay on the device's SMs; those that share sums take one tile each.
 unsigned blocks_of(const ImplicitGemmSm90& kernel, int multiprocessors) {
@@ -65,6 +67,7 @@ TileWork work_of(const ImplicitGemmSm90& a) {
   store.wavefronts = computed / 32 * 2;
   store.l2_bytes = a.conv.residual ? 4 * computed : 0;
   store.waits = 3.0 * a.parts() / a.split;  // each part is gathered, then read again
+  if (a.conv.residual && a.parts_ahead() == 0) store.waits += kResidualWaits * a.batches() / a.split;
   if (a.split > 1) {  // every sum once to shared memory, and those of a block's parts from all blocks
     const double mine = rows * ceil_div(a.parts(), a.split) * std::min(a.stored_filters(), a.filters);
     store.instructions += rows * a.filters / 32 + mine * a.split / 32;

@@ -15,6 +15,9 @@
 // consumer stores, the other multiplies.
 //
 // Blocks of a cluster have the same filters at the same time: each brings its part of their weights to all.
+// What is added to sums comes ahead of them, into shared memory: a warp asks for a part of it whenever it has
+// stored one, so that memory is busy while the warp multiplies, gathers and stores.
+//
 // `split` blocks of a cluster share the sums of a tile, and add them up through each other's shared memory in
 // the order of their ranks: for layers of too few tiles. They take one tile each.
 //
@@ -163,6 +166,7 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
   constexpr auto kAt = config.smem();
   constexpr Packed kPacked = config.packed();
   constexpr bool kShares = config.split > 1;
+  constexpr int kAhead = config.parts_ahead();
   const Place<config> place;
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
   const bool weights_finite = __float_as_uint(packed[kPacked.flag_at()]) == 0;
@@ -170,6 +174,8 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
   const int first_row =
       (config.ping_pong ? 0 : consumer * config.row_blocks * 64) + warp * config.warp_pixels();
   const unsigned staging = smem + kAt.staging + (consumer * 4 + warp) * config.staging_bytes();
+  const unsigned addends = smem + kAt.addends + (consumer * 4 + warp) * kAhead * config.addend_bytes() +
+                           threadIdx.x % 32 * (config.wide_output() ? 16 : 4);
   Ring<config.stages> ring;
   int tile = place.first_tile, tile_step = place.tile_step;
   if constexpr (config.ping_pong) {
@@ -179,6 +185,19 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
       Turns::give(0);
     }
     tile_step *= 2;
+  }
+  // Asks for a part of what is added to a tile's outputs: a group of copies, whether or not there is any.
+  const auto place_of = [&](int part) { return addends + part % greater(kAhead, 1) * config.addend_bytes(); };
+  const auto fetch = [&](auto part, int of_tile, long long output) {
+    if (of_tile < place.kTiles)
+      Part<config, config.part_filters(part.value)>::fetch(
+          output, config.first_filter(of_tile) + part.value * config.stored_filters(), residual,
+          place_of(part.value));
+    ptx::cp_async_commit_group();
+  };
+  if constexpr (kAhead > 0) {
+    const long long output = output_of<config>(config.first_pixel(tile, place.rank) + first_row);
+    for_constants<0, kAhead>([&](auto part) { fetch(part, tile, output); });
   }
   Sums<config> sums;
 #pragma unroll 1
@@ -198,15 +217,25 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
     const int pixel = config.first_pixel(tile, place.rank) + first_row;
     if (!finite) {
       if (!kShares || place.rank == 0) store_exact<config>(x, packed, residual, y, pixel, filter);
-      continue;
+      if (kAhead == 0) continue;  // otherwise the next tile's are yet to be asked for
     }
     const long long output = output_of<config>(pixel);
+    long long next_output = 0;
+    if constexpr (kAhead > 0)
+      next_output = output_of<config>(config.first_pixel(tile + tile_step, place.rank) + first_row);
     for_constants<0, config.parts()>([&](auto part) {
       if (kShares && part.value % config.split != place.rank) return;
       using P = Part<config, config.part_filters(part.value)>;
       constexpr int kFirst = part.value * config.stored_filters();
-      P::template gather<kFirst / 2>(sums, staging);
-      P::store(output, filter + kFirst, biases.template of_part<kFirst>(), residual, y, staging);
+      if (finite) P::template gather<kFirst / 2>(sums, staging);
+      if constexpr (kAhead > 0) ptx::cp_async_wait_group<kAhead - 1>();
+      if (finite)
+        P::store(output, filter + kFirst, biases.template of_part<kFirst>(), residual, y, staging,
+                 place_of(part.value));
+      if constexpr (constexpr int kThen = part.value + kAhead; kAhead > 0 && kThen < config.parts())
+        fetch(Int<kThen>{}, tile, output);
+      else if constexpr (kAhead > 0)
+        fetch(Int<kThen - config.parts()>{}, tile + tile_step, next_output);
     });
   }
 }

@@ -49,7 +49,21 @@ struct Part {
   static constexpr int kAtOnce = config.wide_output() ? 4 : 1;    // pixels
   static constexpr int kPieces = config.warp_pixels() / kAtOnce;  // of a filter
   static constexpr int kTogether = 32 / kPieces, kItems = ceil_div(kFilters, kTogether);
-  static constexpr int kBatch = lesser(kItems, a.activation <= ConvActivation::clip ? 4 : 2);
+  static constexpr int kBatch = lesser(kItems, config.batch());
+  static constexpr int kItemBytes = 128 * kAtOnce;  // of a warp, where residuals wait
+
+  // What is added to outputs, on its way to the thread that will store them. `output`: as in store().
+  __device__ static __forceinline__ void fetch(long long output, int first_filter,
+                                               const float* __restrict__ residual, unsigned to) {
+    const int first = static_cast<int>(threadIdx.x) % 32 / kPieces, filter = first_filter + first;
+    const int left = output < 0 ? 0 : lesser(a.k - filter, kFilters - first);  // filters
+    const float* const from = residual + (left > 0 ? output + static_cast<long long>(filter) * kOutputs : 0);
+    for_constants<0, kItems>([&](auto item) {
+      constexpr int kFurther = item.value * kTogether;
+      ptx::cp_async_behind<4 * kAtOnce, item.value * kItemBytes, 4LL * kFurther * kOutputs>(
+          to, from, kFurther < left ? 4 * kAtOnce : 0);
+    });
+  }
 
   // The sums from register kFirst on, as wgmma leaves them in a warp.
   template <int kFirst>
@@ -67,12 +81,13 @@ struct Part {
     __syncwarp();
   }
 
-  // What was gathered. `output`: of this thread's pixels and filter 0, below 0 where there are none. Rolled
-  // up, which compiles faster and leaves registers to sums; a batch of residuals is on its way at once.
+  // What was gathered. `output`: of this thread's pixels and filter 0, below 0 where there are none.
+  // `addends`: what fetch() has brought, where it does. Rolled up, which compiles faster and leaves registers
+  // to sums; a batch of other residuals is on its way at once.
   __device__ static __forceinline__ void store(long long output, int first_filter,
                                                const typename Biases<config>::Part& biases,
                                                const float* __restrict__ residual, float* __restrict__ y,
-                                               unsigned staging) {
+                                               unsigned staging, unsigned addends) {
     const int lane = static_cast<int>(threadIdx.x) % 32, piece = lane % kPieces, first = lane / kPieces;
     const int filter = first_filter + first;
     const int left = output < 0 ? 0 : lesser(a.k - filter, kFilters - first);  // filters
@@ -80,26 +95,27 @@ struct Part {
     output += static_cast<long long>(filter) * kOutputs;
 #pragma unroll 1
     for (int begin = 0; begin < kItems; begin += kBatch) {
-      float addends[kBatch], others[kBatch][kAtOnce] = {};
+      float bias[kBatch], others[kBatch][kAtOnce] = {};
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) addends[i] = biases.at(first + (begin + i) * kTogether);
+      for (int i = 0; i < kBatch; ++i) bias[i] = biases.at(first + (begin + i) * kTogether);
       if constexpr (a.residual) {
 #pragma unroll
         for (int i = 0; i < kBatch; ++i)
-          if ((begin + i) * kTogether < left)
-            load(others[i], residual + output + static_cast<long long>(begin + i) * kTogether * kOutputs);
+          if ((begin + i) * kTogether < left) {
+            if constexpr (config.parts_ahead() > 0)
+              load_shared(others[i], addends + (begin + i) * kItemBytes);
+            else
+              load(others[i], residual + output + static_cast<long long>(begin + i) * kTogether * kOutputs);
+          }
       }
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const int further = (begin + i) * kTogether;
         if (further >= left) continue;
         float sums[kAtOnce];
-        if constexpr (kAtOnce == 4)
-          ptx::ld_shared_v4(sums[0], sums[1], sums[2], sums[3], from + further * config.staged_pitch());
-        else
-          ptx::ld_shared(sums[0], from + further * config.staged_pitch());
+        load_shared(sums, from + further * config.staged_pitch());
 #pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) sums[j] = finish<config.conv>(sums[j], addends[i], others[i][j]);
+        for (int j = 0; j < kAtOnce; ++j) sums[j] = finish<config.conv>(sums[j], bias[i], others[i][j]);
         float* const to = y + output + static_cast<long long>(further) * kOutputs;
         if constexpr (kAtOnce == 4)
           *reinterpret_cast<float4*>(to) = {sums[0], sums[1], sums[2], sums[3]};
@@ -111,6 +127,12 @@ struct Part {
   }
 
  private:
+  __device__ static __forceinline__ void load_shared(float (&to)[kAtOnce], unsigned from) {
+    if constexpr (kAtOnce == 4)
+      ptx::ld_shared_v4(to[0], to[1], to[2], to[3], from);
+    else
+      ptx::ld_shared(to[0], from);
+  }
   __device__ static __forceinline__ void load(float (&to)[kAtOnce], const float* __restrict__ from) {
     if constexpr (kAtOnce == 4) {
       const float4 four = __ldg(reinterpret_cast<const float4*>(from));
