@@ -1,6 +1,7 @@
 """Contests of layers with PyTorch that were held in other processes of this machine: a model that is compiled or
 optimized again takes their outcomes, as it takes the records of tuning. They lie beside those, in contests.jsonl, and
-hold for one version of PyTorch, cuDNN and convtune, one device, and one setting of PyTorch's.
+hold for one version of PyTorch, cuDNN and convtune, one device, and one setting of PyTorch's. So do the budgets that
+searches of models had.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,20 @@ from . import _library
 from ._contest import Contest
 from .tensors import allowed_precision
 
-__all__ = ["forget", "keep", "key_of", "recall"]
+__all__ = ["forget", "keep", "keep_budget", "key_of", "recall", "recall_budget"]
 
 _NUMBERS = [field.name for field in fields(Contest)]
-_known: dict[Path, dict[str, Contest]] = {}  # by file
+
+
+@dataclass
+class _Known:
+    """Of one file: its size when it was read, and its contests and budgets in seconds."""
+
+    size: int = 0
+    rows: dict[str, Contest | float] = field(default_factory=dict)
+
+
+_known: dict[Path, _Known] = {}
 
 
 def _file() -> Path:
@@ -44,8 +55,8 @@ def _own_hash() -> str:
 
 
 def key_of(what: str, fingerprint: str, device: torch.device) -> str:
-    """Of a contest. `what`: its two sides and what a gain has to be, in words that say all of it; `fingerprint`: what
-    records of that device are kept under."""
+    """Of a contest or a budget. `what`: its two sides and what a gain has to be, or what was searched, in words that
+    say all of it; `fingerprint`: what records of that device are kept under."""
     index = device.index or 0 if device.type == "cuda" else -1
     cudnn = torch.backends.cudnn
     settings = cudnn.enabled, cudnn.benchmark, cudnn.deterministic, torch.are_deterministic_algorithms_enabled()
@@ -55,41 +66,68 @@ def key_of(what: str, fingerprint: str, device: torch.device) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _contest(row: dict[str, Any]) -> Contest:
+def _read(row: dict[str, Any]) -> Contest | float:
+    if "budget" in row:
+        return float(row["budget"])
     found = Contest(**{name: row[name] for name in _NUMBERS})
     if not math.isfinite(found.incumbent_us + found.challenger_us + found.gain):
         raise ValueError("no numbers")
     return found
 
 
-def _kept() -> dict[str, Contest]:
+def _add(rows: dict[str, Contest | float], key: str, value: Contest | float) -> None:
+    """The last contest, the largest budget."""
+    before = rows.get(key)
+    is_more = isinstance(before, float) and isinstance(value, float) and before > value
+    rows[key] = before if is_more else value  # type: ignore[assignment]
+
+
+def _kept() -> dict[str, Contest | float]:
+    """Read again where another process has written meanwhile."""
     file = _file()
-    if file not in _known:
-        found = _known[file] = {}
-        with contextlib.suppress(OSError):
+    known = _known.setdefault(file, _Known())
+    with contextlib.suppress(OSError):
+        size = file.stat().st_size
+        if size != known.size:
             for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
                 with contextlib.suppress(ValueError, KeyError, TypeError):  # cut short, or written by another version
                     row = json.loads(line)
-                    found[str(row["key"])] = _contest(row)
-    return _known[file]
+                    _add(known.rows, str(row["key"]), _read(row))
+            known.size = size
+    return known.rows
 
 
-def recall(key: str) -> Contest | None:
-    return _kept().get(key)
-
-
-def keep(key: str, outcome: Contest) -> None:
-    """In one write, which no other process can cut; where there is no room the next process holds the contest again."""
-    _kept()[key] = outcome
+def _keep(key: str, value: Contest | float, row: dict[str, Any]) -> None:
+    """In one write, which no other process can cut; where there is no room the next process does the work again."""
+    _add(_kept(), key, value)
     with contextlib.suppress(OSError):
         _file().parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps({"key": key, **asdict(outcome)}) + "\n"
+        line = json.dumps({"key": key, **row}) + "\n"
         with open(_file(), "ab", buffering=0) as file:
             file.write(line.encode())
 
 
+def recall(key: str) -> Contest | None:
+    found = _kept().get(key)
+    return found if isinstance(found, Contest) else None
+
+
+def keep(key: str, outcome: Contest) -> None:
+    _keep(key, outcome, asdict(outcome))
+
+
+def recall_budget(key: str) -> float:
+    """Seconds; 0 where nothing was searched."""
+    found = _kept().get(key)
+    return found if isinstance(found, float) else 0.0
+
+
+def keep_budget(key: str, seconds: float) -> None:
+    _keep(key, float(seconds), {"budget": float(seconds)})
+
+
 def forget() -> None:
-    """Every outcome in this process and in the file: layers are held against PyTorch anew."""
+    """All of it, in this process and in the file: models are searched, and layers held against PyTorch, anew."""
     _known.clear()
     with contextlib.suppress(OSError):
         _file().unlink()

@@ -18,7 +18,7 @@ from .errors import Error, Unsupported
 from .problem import Problem
 from .progress import ProgressLine, Step
 from .torch_check import check
-from .torch_contests import keep, key_of, recall
+from .torch_contests import keep, keep_budget, key_of, recall, recall_budget
 from .torch_report import Layer
 from .torch_run import choice_line, fingerprint
 from .torch_timing import Stopwatch
@@ -114,9 +114,25 @@ def _can_gain(layers: list[tuple[Problem, int, float]]) -> list[float]:
     return [calls * (us - max(problem.flops / flops, problem.bytes / bytes_)) for problem, calls, us in layers]
 
 
+def _shares(layers: list[tuple[float, bool]], budget: float) -> list[float]:
+    """Seconds of a budget for a search of layers (what tuning may gain, whether a record answers), of which the first
+    gains most. Each has its part by what it can gain, and `_LEAST_SECONDS` at least, until too little is left for the
+    next; what a record answers has had it already."""
+    total, left = sum(gain for gain, _ in layers), budget
+    shares = [0.0] * len(layers)
+    for i, (gain, is_tuned) in enumerate(layers):
+        if gain <= 0 or left < min(_LEAST_SECONDS, budget):
+            break
+        share = min(left, max(_LEAST_SECONDS, budget * gain / total))
+        left -= share
+        shares[i] = 0.0 if is_tuned else share
+    return shares
+
+
 @dataclass
 class _Task:
-    """A layer to be decided. `can_gain`: microseconds of the model, by tuning."""
+    """A layer to be decided. `source`: of the plan of what a search would be asked for; `can_gain`: microseconds of the
+    model, by tuning; `share`: seconds of the budget."""
 
     layer: Layer
     seen: Any
@@ -124,7 +140,9 @@ class _Task:
     stopwatch: Stopwatch
     made: Any = None  # its sides, only while it is measured: the tensors of all layers would be more than a model has
     way: tuple[Problem, Plan] | None = None
+    source: str = ""
     can_gain: float = 0.0
+    share: float = 0.0
 
     def line(self) -> str:
         assert self.way is not None
@@ -142,12 +160,23 @@ class _Task:
         return key_of(what, fingerprint(device_of(self.seen)), self.seen.device)
 
     def choose(self) -> None:
+        """Raises Unsupported."""
         self.way = _way(self.problem, device_of(self.seen), self.sides, self.stopwatch)
+        self.source = Convolution(self._asked(), device_of(self.seen)).plan.source
+
+    def _asked(self) -> Problem:
+        return self.way[0] if self.way else self.problem
+
+    def sources(self) -> list[str]:
+        """As the records are now, in whichever layout it would run."""
+        found = []
+        for layout in ("nchw", "nhwc") if self.problem.layout == "nhwc" else ("nchw",):
+            with contextlib.suppress(Unsupported):
+                found.append(Convolution(self.problem.replace(layout=layout), device_of(self.seen)).plan.source)
+        return found
 
     def best_us(self, min_gain: float) -> float:
         """Of PyTorch's way, which the layer notes, and convtune's."""
-        with contextlib.suppress(Unsupported):  # said when it is decided
-            self.choose()
         known = None if self.way is None else recall(self.key(min_gain))
         if known is not None:
             self.layer.pytorch_us, best = known.incumbent_us, min(known.incumbent_us, known.challenger_us)
@@ -160,8 +189,7 @@ class _Task:
         return best
 
     def tune(self, seconds: float, min_gain: float, tell: Callable[[Step], None]) -> None:
-        asked = self.way[0] if self.way else self.problem
-        found = search(asked, device_of(self.seen), seconds, min_gain, tell, trials=0, retune=False, save=True)
+        found = search(self._asked(), device_of(self.seen), seconds, min_gain, tell, trials=0, retune=False, save=True)
         self.layer.warnings += found.tuning.all_warnings if found.tuning else ()
         self.choose()
 
@@ -185,9 +213,19 @@ class _Task:
             layer.decision += ", not tuned"
 
 
+def _where_they_stand(tasks: list[_Task], min_gain: float) -> str:
+    """The key of a model, by its layers and which of them records answer."""
+    layers = sorted(
+        (one.seen.kind, one.layer.calls, fingerprint(device_of(one.seen)), [of == "tuned" for of in one.sources()])
+        for one in tasks
+    )
+    return key_of(f"budget {layers} {min_gain}", fingerprint(device_of(tasks[0].seen)), tasks[0].seen.device)
+
+
 def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float, line: ProgressLine | None) -> None:
     """Tunes each problem and lets it compete; fills the layers. Those that can gain most of the model's time are tuned
-    first and longest, those that cannot gain a thousandth of it are not."""
+    first and longest, those that cannot gain a thousandth of it are not. What records answer has had its share of the
+    budget, and a model that was given as much before, here or in another process, is not searched again."""
     todo = [(layer, seen) for layer, seen in layers if layer.problem is not None]
     if any(seen[0].device.type == "cuda" for _, seen in todo):
         _planned_together(todo)
@@ -196,15 +234,24 @@ def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float
         _Task(layer, seen[0], layer.problem, stopwatches[seen[0].device])  # type: ignore[arg-type]
         for layer, seen in todo
     ]
+    for task in tasks:
+        with contextlib.suppress(Unsupported):  # said when it is decided
+            task.choose()
+        task.made = None
+    if not tasks or (budget > 0 and recall_budget(_where_they_stand(tasks, min_gain)) >= budget):
+        budget = 0
     known = [(task.problem, task.layer.calls, task.best_us(min_gain)) for task in tasks] if budget > 0 else []
     for task, can_gain in zip(tasks, _can_gain(known)):
         task.can_gain = can_gain
     least = sum(calls * us for _, calls, us in known) / 1000
-    tasks.sort(key=lambda task: -task.can_gain)
-    left_to_gain = sum(task.can_gain for task in tasks)
-    deadline = time.monotonic() + budget
-    for number, task in enumerate(tasks, 1):
-        label = f"{number}/{len(tasks)} {task.layer.names[0]}"
+    ranked = sorted(tasks, key=lambda task: -task.can_gain)
+    worth = [task for task in ranked if task.can_gain >= least] if budget > 0 else []
+    for task, share in zip(worth, _shares([(task.can_gain, task.source == "tuned") for task in worth], budget)):
+        task.share = share
+    left = sum(task.share for task in worth)
+    left_to_gain = sum(task.can_gain for task in worth if task.share > 0)
+    for number, task in enumerate(ranked, 1):
+        label = f"{number}/{len(ranked)} {task.layer.names[0]}"
 
         def tell(step: Step, label: str = label) -> None:
             if line is not None:
@@ -213,18 +260,25 @@ def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float
         try:
             if task.way is None:
                 task.choose()
-            left = deadline - time.monotonic()
-            is_tuned = task.way is not None and task.way[1].source == "tuned"
-            if left > 0 and not is_tuned and task.can_gain >= least:
-                share = left * task.can_gain / max(left_to_gain, 1e-9)
-                task.tune(min(left, max(_LEAST_SECONDS, share)), min_gain, tell)
-            left_to_gain -= task.can_gain
+            seconds = task.share
+            if seconds > 0:  # and of what others have left
+                seconds = max(seconds, left * task.can_gain / left_to_gain)
+                left_to_gain -= task.can_gain
+            elif left >= _LEAST_SECONDS and number <= len(worth) and task.source != "tuned":
+                seconds = _LEAST_SECONDS
+            if seconds > 0:
+                begin = time.monotonic()
+                task.tune(seconds, min_gain, tell)
+                left -= time.monotonic() - begin
             if line is not None:
                 line.show(f"{label}: contest")
             task.settle(min_gain)
         except Unsupported as why:
             task.layer.decision = f"PyTorch: {str(why).splitlines()[0]}"
         task.made = None
+    # What is not proven is not done.
+    if budget > 0 and not any(task.source == "unproven" for task in worth):
+        keep_budget(_where_they_stand(tasks, min_gain), budget)
 
 
 def choices_of(layers: list[tuple[Layer, list[Any]]]) -> dict[str, str]:

@@ -107,12 +107,17 @@ def optimize(
     model; `model.convtune_report` is the table, which `progress=True` prints.
 
     `example`: a tensor, a tuple of arguments or a dict of keyword arguments. Each distinct problem that it makes is
-    tuned, unless a record has it: those that take most time first and longest, until `budget` seconds are over (one
+    tuned, unless a record has it: those that can gain most first and longest, until `budget` seconds are over (one
     takes 3 at least on a GPU; what is left competes with convtune's first guess; 0: no search). Each is checked against
     PyTorch's answer and measured against it in interleaved rounds. At last the whole model with the swaps runs against
     the model without. What came of a layer's contest is kept beside the records (contests.jsonl), for later processes
     with the same versions, device and settings. Where it is not proven 1 % faster, the layers go back to PyTorch that save less than they cost
-    the whole, and it is tried again; what is never proven is undone. The same call again goes on with the tuning.
+    the whole, and it is tried again; what is never proven is undone.
+
+    The budget is that of a model: the same call again, in this process or another, searches nothing and takes what was
+    proven, and a larger budget searches the layers that had no share. What records answer, an imported pack's among
+    them, has had its share; tune(..., retune=True) searches one anew. Ctrl-C keeps what was tuned, and the next call
+    goes on from there.
 
     A swapped module runs convtune for the problems that were proven, on that kind of device, and PyTorch for every
     other (another batch size, float16, autocast). What was proven in eval mode is PyTorch's again in training mode;

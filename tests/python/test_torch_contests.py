@@ -106,3 +106,15 @@ def test_nowhere_to_keep_them(monkeypatch, tmp_path):
     torch_contests.keep("a", OUTCOME)
     assert torch_contests.recall("a") == OUTCOME
     torch_contests._known.clear()
+
+
+def test_the_largest_budget_counts_whoever_had_it(monkeypatch):
+    torch_contests.keep_budget("a", 30.0)
+    own = torch_contests._file()
+    with open(own, "a") as file:  # another process
+        file.write('{"key": "a", "budget": 20.0}\n{"key": "b", "budget": 7}\n{"key": "c", "budget": "x"}\n')
+    assert [torch_contests.recall_budget(key) for key in "abc"] == [30.0, 7.0, 0.0]
+    torch_contests.keep("d", OUTCOME)
+    another_process(monkeypatch)
+    assert [torch_contests.recall_budget(key) for key in "abcd"] == [30.0, 7.0, 0.0, 0.0]
+    assert torch_contests.recall("a") is None and torch_contests.recall("d") == OUTCOME
