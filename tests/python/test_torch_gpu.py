@@ -189,3 +189,42 @@ def test_optimize_and_restore():
         convtune.restore(model)
         assert type(model[0]) is torch.nn.Conv2d
         assert_near(changed, model(x), tf32=True)
+
+
+@pytest.mark.parametrize(
+    "problem, algorithm",
+    [
+        ("mb4ic3ih224oc128kh16sh16 precision=tf32", "direct_patch_sm90"),
+        ("mb4ic64ih28oc64kh3ph1 dtype=bf16 layout=nhwc", "implicit_gemm_half_sm90"),
+        ("mb4ic64ih28oc64kh3ph1 dtype=bf16 layout=nhwc", "direct_body_half_sm90"),
+    ],
+)
+def test_tensors_at_many_places(problem, algorithm):
+    """Of kernels that TMA feeds: what the driver said of a tensor is kept by its address, and of no more than 16."""
+    problem = convtune.Problem.parse(problem)
+    try:
+        convolution = convtune.Convolution(problem, "cuda:0", algorithm)
+    except convtune.Unsupported as why:
+        pytest.skip(str(why))
+    assert convolution.plan.algorithm == algorithm
+    half = problem.dtype == "bf16"
+    dtype, lies = (torch.bfloat16, torch.channels_last) if half else (torch.float32, torch.contiguous_format)
+    torch.manual_seed(0)
+    w = (torch.rand(problem.k, problem.c, problem.r, problem.s, device="cuda") - 0.5).to(dtype)
+    packed = torch.empty(convolution.packed_bytes, dtype=torch.uint8, device="cuda")
+    stream = torch.cuda.current_stream().cuda_stream
+    convolution.pack_raw(w.data_ptr(), 0, packed.data_ptr(), stream)
+    made = {"dtype": dtype, "device": "cuda", "memory_format": lies}
+    places = []
+    for _ in range(40):
+        x = torch.rand(problem.n, problem.c, problem.h, problem.w, device="cuda").to(dtype).to(memory_format=lies)
+        expected = torch.conv2d(x.double(), w.double(), stride=problem.stride, padding=problem.padding[:2])
+        places.append((x, torch.empty(expected.shape, **made), expected))
+    for order in (range(40), [0, 1] * 4, range(39, -1, -1)):
+        for i in order:
+            x, y, _ = places[i]
+            y.zero_()
+            convolution.run_raw(x.data_ptr(), packed.data_ptr(), y.data_ptr(), stream)
+        for i in order:
+            _, y, expected = places[i]
+            assert float((y - expected).abs().max() / expected.square().mean().sqrt()) < 3e-2, i

@@ -98,6 +98,9 @@ KernelExecutable::KernelExecutable(LaunchPlan plan, const DeviceInfo& device)
     : plan_(std::move(plan)),
       device_(device.device.index),
       kernels_(load(plan_, device)),
+      maps_([device = device_](const void* data, const TensorMapLayout& layout, TensorMap& map) {
+        return make_tensor_map(device, data, layout, map);
+      }),
       workspace_(device_) {
   for (const Step& step : plan_.run)
     if (const auto* conversion = std::get_if<Conversion>(&step))
@@ -163,9 +166,8 @@ void KernelExecutable::launch(const KernelLaunch& step, const Operands& operands
       std::size_t place = 0, group_index = 0;
       for (const TensorMapGroup& group : some->groups) {
         const void* const data = operands.at({group.operand});
-        bool can = !group.maps.empty() && is_aligned(data);
-        for (std::size_t m = 0; can && m < group.maps.size(); ++m)
-          can = make_tensor_map(device_, data, group.maps[m], maps->at(place + m));
+        const bool can =
+            !group.maps.empty() && is_aligned(data) && maps_.write(group, data, &maps->at(place));
         // A plan with a kernel for any pointer has one that asks for its maps.
         aligned = aligned && (can || group.maps.empty());
         usable_groups[group_index++] = can;

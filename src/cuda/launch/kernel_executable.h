@@ -10,6 +10,7 @@
 #include "cuda/device/workspace.h"
 #include "cuda/launch/kernel.h"
 #include "cuda/launch/launch_plan.h"
+#include "cuda/launch/tensor_map.h"
 #include "cuda/launch/transpose.h"
 
 namespace convtune::cuda {
@@ -37,6 +38,7 @@ class KernelExecutable final : public Executable {
   const int device_;
   const std::shared_ptr<const Kernels> kernels_;
   std::vector<Transpose> transposes_;  // of the plan's conversions, in their order
+  mutable MadeTensorMaps maps_;
   mutable Workspace workspace_;
 };
 

@@ -50,4 +50,23 @@ bool make_tensor_map(int device, const void* data, const TensorMapLayout& layout
   return true;
 }
 
+bool MadeTensorMaps::write(const TensorMapGroup& group, const void* data, TensorMap* to) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Entry& entry : entries_)
+      if (entry.data == data && entry.group == &group) {
+        std::copy(entry.maps.begin(), entry.maps.end(), to);
+        return true;
+      }
+  }
+  Entry made{&group, data, std::vector<TensorMap>(group.maps.size())};
+  for (std::size_t i = 0; i < group.maps.size(); ++i)
+    if (!make_(data, group.maps[i], made.maps[i])) return false;
+  std::copy(made.maps.begin(), made.maps.end(), to);
+  const std::lock_guard lock(mutex_);
+  entries_[oldest_] = std::move(made);
+  oldest_ = (oldest_ + 1) % kMost;
+  return true;
+}
+
 }  // namespace convtune::cuda
