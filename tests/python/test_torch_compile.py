@@ -225,6 +225,8 @@ def test_by_inductor(mode, monkeypatch):
 def test_an_installed_package_has_the_backend(tmp_path):
     """By its entry point, before anything of convtune is imported."""
     root = Path(__file__).resolve().parents[2]
+    if not root.joinpath("pyproject.toml").is_file():
+        pytest.skip("the tests do not lie in the project, whose pyproject.toml has the entry point")
     section = root.joinpath("pyproject.toml").read_text().partition("[project.entry-points.torch_dynamo_backends]\n")[2]
     info = tmp_path / "convtune-1.0.dist-info"
     info.mkdir()

@@ -149,7 +149,8 @@ def test_what_it_refuses(device):
 
 
 @on_gpu
-def test_the_whole_is_proven():
+def test_the_whole_is_proven(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # a folded norm has other products to round
     torch._dynamo.reset()
     model = net_of("cuda")
     x = images("cuda")
