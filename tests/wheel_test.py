@@ -57,7 +57,7 @@ def main():
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith(("CONVTUNE_", "PYTHON", "LD_", "VIRTUAL_ENV"))}
     with tempfile.TemporaryDirectory() as folder:
-        own = {"cwd": folder, "env": {**kept, "CONVTUNE_TORCH_OPERATOR": "c++", "XDG_CACHE_HOME": folder, "XDG_DATA_HOME": folder}}
+        own = {"cwd": folder, "env": {**kept, "XDG_CACHE_HOME": folder, "XDG_DATA_HOME": folder}}
         run(sys.executable, "-m", "venv", "fresh", **own)
         python = f"{folder}/fresh/bin/python"
         pip = "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps"

@@ -26,7 +26,7 @@ extern "C" {
 
 /* Registers the operator's schema and its kernels for CPUs and NVIDIA GPUs, once. Null, or why it could not:
  * libtorch is not in this process, or is too old, or somebody has registered it before. In Python the package
- * does it. Tested on CPUs; not yet on GPUs. */
+ * does it. */
 CONVTUNE_API const char* convtune_torch_register(void);
 
 #ifdef __cplusplus

@@ -19,6 +19,7 @@ What it promises, with the reasons in docs/decisions/0012-pytorch.md:
 from __future__ import annotations
 
 import warnings
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ from .tensors import check_like
 from .torch_caches import tag
 from .torch_how import how_text, read_how
 from .torch_native import LIBRARY as _library
-from .torch_native import conv2d_forward, forward, operator
+from .torch_native import conv2d_forward, forward, is_native, operator, ready
 from .torch_run import activated, convolution_of, kernel, output_format, problem_of, pytorch_conv2d, run
 
 __all__ = ["conv2d", "convolution_of", "forget_packed", "operator", "problem_of"]
@@ -148,11 +149,13 @@ def _records_gradients(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     return x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
 
 
-def _is_ordinary(x: Tensor, weight: Tensor) -> bool:
+def _is_ordinary(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> bool:
     """Tensors with memory, and nobody who watches what is done with them."""
     return (
         type(x) in _plain
         and type(weight) in _plain
+        and (bias is None or type(bias) in _plain)
+        and (residual is None or type(residual) in _plain)
         and (x.is_cuda or x.is_cpu)
         and not _dispatch_modes()
         and _transform() is None
@@ -167,7 +170,7 @@ def _autograd(
     rest = stride, padding, dilation, groups, precision, activation, choices, reuse
     if _is_grad_enabled() and _records_gradients(x, weight, bias):
         return _with_gradients(x, weight, bias, *rest, _below)
-    if _is_ordinary(x, weight):  # past the dispatcher, which would call Python a second time
+    if _is_ordinary(x, weight, bias):  # past the dispatcher, which would call Python a second time
         return kernel(x, weight, bias, *rest)
     return _below(x, weight, bias, *rest)
 
@@ -196,10 +199,10 @@ _operator: Any = torch.ops.convtune.conv2d.default
 tag()
 
 
-def is_plain(x: Tensor, weight: Tensor) -> bool:
+def is_plain(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> bool:
     """An eager call on ordinary tensors that nobody watches, without autocast: gradients alone are to be asked for."""
     return not (
-        not _is_ordinary(x, weight)
+        not _is_ordinary(x, weight, bias, residual)
         or _function_modes()
         or _profiling()
         or _forward_mode._current_level >= 0
@@ -213,7 +216,7 @@ def call(
 ) -> Tensor:  # fmt: skip
     """The operator, by the shortest way that PyTorch leaves open: its dispatcher takes 4 us to call Python, and 13
     with gradients, so eager calls on ordinary tensors go past it. Takes the operator's own arguments."""
-    if _is_compiling() or not _is_ordinary(x, weight) or _function_modes() or _profiling():
+    if _is_compiling() or not _is_ordinary(x, weight, bias) or _function_modes() or _profiling():
         if not _is_compiling() and (_transform() is not None or not (x.is_cuda or x.is_cpu)):
             return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
         return _operator(  # type: ignore[no-any-return]
@@ -221,12 +224,10 @@ def call(
         )
     if _forward_mode._current_level >= 0 or (_any_autocast() and torch.is_autocast_enabled(x.device.type)):
         return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
+    rest = stride, padding, dilation, groups, precision, activation, choices, reuse
     if _is_grad_enabled() and _records_gradients(x, weight, bias):
-        rest = stride, padding, dilation, groups, precision, activation, choices, reuse
         return _with_gradients(x, weight, bias, *rest, run)
-    return forward(
-        x, weight, bias, None, stride, padding, dilation, groups, precision, activation, choices, reuse, False
-    )
+    return forward(x, weight, bias, None, *rest, False) if is_native else run(x, weight, bias, *rest)
 
 
 _warned: set[torch.dtype] = set()
@@ -240,7 +241,7 @@ def _geometry(kernel: Any, stride: Steps, padding: Padding, dilation: Steps) -> 
 
 
 def _remembered_geometry(weight: Tensor, stride: Steps, padding: Padding, dilation: Steps) -> tuple[Any, Any, Any]:
-    key = (stride, padding, dilation, weight.shape) if type(padding) is str else (stride, padding, dilation)
+    key = (stride, padding, dilation, weight.shape) if isinstance(padding, str) else (stride, padding, dilation)
     try:
         found = _geometries.get(key)
     except TypeError:  # a list among them
@@ -250,6 +251,24 @@ def _remembered_geometry(weight: Tensor, stride: Steps, padding: Padding, dilati
         if len(_geometries) < 4096:
             _geometries[key] = found
     return found
+
+
+@lru_cache(4096)
+def _text(stride: Any, padding: Any, dilation: Any, groups: int, precision: str | None, activation: str | None) -> str:
+    geometry = _geometry((1, 1), stride, padding, dilation)
+    return how_text(*geometry, groups, precision or "auto", activation or "none", "", True, False)
+
+
+def _ready(x: Any, weight: Any, bias: Any, *how: Any) -> Tensor | None:
+    """`call`, where it would find everything ready in C++: half of what a call costs is on its way there."""
+    if not is_plain(x, weight, bias) or x.is_neg():
+        return None
+    if _is_grad_enabled() and _records_gradients(x, weight, bias):
+        return None
+    try:
+        return ready(x, weight, bias, None, _text(*how))  # type: ignore[no-any-return]
+    except TypeError:  # a list among them
+        return None
 
 
 def _check_types(x: Any, weight: Any, bias: Any) -> None:
@@ -269,6 +288,10 @@ def conv2d_of_tensors(
     activation: Any, residual: Any = None, reuse: bool = True,
 ) -> Tensor:  # fmt: skip
     """convtune.conv2d, where x is a tensor."""
+    if is_native and reuse and residual is None and not isinstance(padding, str) and not _is_compiling():
+        y = _ready(x, weight, bias, stride, padding, dilation, groups, precision, activation)
+        if y is not None:
+            return y
     if _is_compiling():
         geometry = _geometry(weight.shape[2:], stride, padding, dilation)
     else:

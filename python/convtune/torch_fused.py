@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .torch import _fake_sum, _is_ordinary, _library, _records_gradients
+from .torch import _fake_sum, _library, _records_gradients, is_plain
 from .torch_how import how_text
 from .torch_native import conv2d_forward, forward
 from .torch_run import FUSED_TYPES, pytorch_conv2d, run
@@ -40,7 +40,8 @@ def _autograd(
     if torch.is_grad_enabled() and recorded:
         return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation, residual)
     how = stride, padding, dilation, groups, precision, activation, choices, True, True
-    if _is_ordinary(x, weight):  # past the dispatcher, which would call Python a second time
+    # Past the dispatcher, which would call Python a second time.
+    if is_plain(x, weight, bias, residual):
         return forward(x, weight, bias, residual, *how)
     with _below_autograd():
         return conv2d_forward(x, weight, bias, residual, how_text(*how))  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from ctypes import c_bool, c_char_p, c_int64, c_void_p
+from ctypes import c_bool, c_char_p, c_int64, c_void_p, cast, py_object
 from itertools import count
 from typing import Any
 
@@ -21,9 +21,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from . import _library
 from .caches import PLANS, Packed
 from .torch_how import how_text, read_how
-from .torch_run import FUSED_TYPES, run
+from .torch_run import FUSED_TYPES, kernel, run
 
-__all__ = ["LIBRARY", "conv2d_forward", "forward", "is_native", "operator", "size"]
+__all__ = ["LIBRARY", "conv2d_forward", "forward", "is_native", "operator", "ready", "size"]
 
 _float32 = torch.float32
 _TYPES = (_float32,)
@@ -34,11 +34,8 @@ operator = ""  # "C++: FILE", or "Python: why not C++"
 
 def _load() -> Any:
     """libconvtune_torch, which lies beside the library of the C face; ImportError says why not."""
-    asked = os.environ.get("CONVTUNE_TORCH_OPERATOR")
-    if asked == "python":
+    if os.environ.get("CONVTUNE_TORCH_OPERATOR") == "python":
         raise ImportError("CONVTUNE_TORCH_OPERATOR=python")
-    if asked != "c++" and torch.cuda.device_count() > 0:  # tested on CPUs: to go when its tests have passed on a GPU
-        raise ImportError("C++ has not been tested with GPUs; CONVTUNE_TORCH_OPERATOR=c++ takes it all the same")
     path = _library.library_path().with_name("libconvtune_torch.so")
     if not path.is_file():
         raise ImportError(f"{path} is not there")
@@ -57,6 +54,9 @@ def _load() -> Any:
         library.convtune_torch_size.restype = c_int64
         library.convtune_torch_fail.argtypes = [c_char_p]
         library.convtune_torch_fail.restype = None
+        library.convtune_torch_python_call.restype = c_void_p
+        library.convtune_torch_python_object.argtypes = [c_void_p]
+        library.convtune_torch_python_object.restype = py_object
     except (OSError, AttributeError) as why:
         raise ImportError(f"{path}: {why}") from why
     return library
@@ -97,9 +97,13 @@ def forward(
     groups: int, precision: str, activation: str, choices: str, reuse: bool, any_type: bool,
 ) -> Tensor:  # fmt: skip
     """An eager call on ordinary tensors, no gradients."""
+    if _native is None:
+        types = FUSED_TYPES if any_type else _TYPES
+        rest = groups, precision, activation, choices, reuse, residual, types
+        return kernel(x, weight, bias, stride, padding, dilation, *rest)
     how = how_text(stride, padding, dilation, groups, precision, activation, choices, reuse, any_type)
-    if _native is not None and reuse:
-        y = _ready(x, weight, bias, residual, how)
+    if reuse and not x.is_neg() and (residual is None or not residual.is_neg()):  # which the dispatcher would resolve
+        y = ready(x, weight, bias, residual, how)
         if y is not None:
             return y  # type: ignore[no-any-return]
     return _prepare(x, weight, bias, residual, how)
@@ -146,7 +150,16 @@ def _register() -> str:
     return f"C++: {library._name}"
 
 
+def _past_the_dispatcher() -> Any:
+    """conv2d_ready as a function of Python's C interface; the operator, where that is not to be had."""
+    if _native is not None and (made := _native.convtune_torch_python_call()):
+        probe = torch.empty(1, device="cpu")
+        if _native.convtune_torch_python_object(probe._cdata) is probe:
+            return cast(made, py_object).value
+    return torch.ops.convtune.conv2d_ready.default
+
+
 operator = _register()
 is_native = _native is not None
 conv2d_forward: Any = torch.ops.convtune.conv2d_forward.default
-_ready: Any = torch.ops.convtune.conv2d_ready.default
+ready = _past_the_dispatcher()

@@ -229,7 +229,8 @@ def run(
     """The operator on a CPU and on a GPU: no gradients, tensors with memory. `types`: of x, that are convtune's; a
     float32 bias goes with each of them. `residual` has the output's shape and x's type. `offer` is called with what
     keeps the packed weights, their address, the stream, whether the kernel's tensors lie channels last, and y."""
-    if x.dtype not in types or weight.dtype is not x.dtype:
+    dtype = x.dtype
+    if dtype not in types or weight.dtype is not dtype:
         check_like(weight, "w", x)
         if bias is not None:
             check_like(bias, "bias", x)
@@ -239,7 +240,7 @@ def run(
     if x.is_cuda:
         index, capturing = x.get_device(), _capturing()
         stream = _raw_stream(index)
-    if precision == "auto" and x.dtype is _float32:
+    if precision == "auto" and dtype is _float32:
         precision = allowed_precision(index)
     if x.dim() != 4 or weight.dim() != 4:
         problem_of_shapes(x.shape, weight.shape, bias is not None)  # raises
@@ -251,14 +252,14 @@ def run(
     # Nothing is checked twice: shapes when they are planned, weight and bias when they are packed.
     key = (
         x.shape, weight.shape, None if bias is None else bias.dtype, stride, padding, dilation, groups, precision,
-        activation, choices, index, format, x.dtype, residual is None,
+        activation, choices, index, format, dtype, residual is None,
     )  # fmt: skip
     planned = PLANS.peek(key)
     if planned is None:
         how = stride, padding, dilation, groups, precision, activation, choices, index, residual is not None
         planned = PLANS.get_or_make(key, lambda: _plan(x, weight, bias, *how))
     convolution = planned.convolution
-    if residual is not None and (residual.shape != planned.output_shape or residual.dtype is not x.dtype):
+    if residual is not None and (residual.shape != planned.output_shape or residual.dtype is not dtype):
         check_like(residual, "residual", x)
         raise InvalidArgument(f"residual has the shape {tuple(residual.shape)}; it must be {planned.output_shape}")
     if planned.apart:

@@ -203,7 +203,7 @@ def _is_ours(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> boo
     """An ordinary call of the kind that was proven: anything else is PyTorch's operators, one after the other."""
     if torch.compiler.is_compiling() or x.dim() != 4 or x.dtype is not torch.float32 or module.padding_mode != "zeros":
         return False
-    if not is_plain(x, weight) or weight.dtype is not torch.float32:
+    if not is_plain(x, weight, bias) or weight.dtype is not torch.float32:
         return False
     sources = module.followers.sources(x, weight, bias)
     return not torch.is_grad_enabled() or not any(one is not None and one.requires_grad for one in sources)

@@ -9,6 +9,7 @@
 #include "convtune/torch.h"
 #include "torch/packed.h"
 #include "torch/preparing.h"
+#include "torch/python_call.h"
 #include "torch/running.h"
 #include "torch/stack.h"
 
@@ -62,22 +63,12 @@ void call_python(Arguments& arguments, const void* weight) {
   if (offered != 0 && !Table::of_process().holds(offered)) unowned().insert(weight);
 }
 
-// y, where that call is ready; else none.
-Tensor ready(const Call& call) {
-  Form x;
-  if (!read_form(call.x, x) || !is_served(x)) return {};
-  void* const stream = current_stream(x);
-  if (is_capturing(x, stream)) return {};
-  const auto entry = Table::of_process().find(call, x, stream);
-  return entry ? run(entry->launch, call.x, call.residual) : Tensor{};
-}
-
 void conv2d_forward(Value* stack, std::uint64_t count, std::uint64_t) {
   Arguments arguments(stack, count);
   Tensor y;
   {
     const Call call = read(stack);
-    y = ready(call);
+    y = run_if_ready(call);
     if (!y && python && !unowned().contains(identity(call.weight)))
       return call_python(arguments, identity(call.weight));
     if (!y) y = run(prepare(call)->launch, call.x, call.residual);
@@ -89,7 +80,7 @@ void conv2d_forward(Value* stack, std::uint64_t count, std::uint64_t) {
 // The same, but none where it is not ready: for callers who can do without.
 void conv2d_ready(Value* stack, std::uint64_t count, std::uint64_t) {
   Arguments arguments(stack, count);
-  Tensor y = ready(read(stack));
+  Tensor y = run_if_ready(read(stack));
   arguments.free();
   stack[0] = y ? boxed(as_value(y.release())) : 0;
 }
@@ -177,6 +168,14 @@ CONVTUNE_API void convtune_torch_clear(void) {
   forget_plans();
   forget_packed_plans();
   for (const std::int64_t owner : Table::of_process().owners()) Table::of_process().drop(owner);
+}
+// A new reference to a function of Python's, as python_call.h has it; null where there is none.
+CONVTUNE_API void* convtune_torch_python_call(void) {
+  return python_call();
+}
+// A new reference to the Python object of the tensor at that address in C++; where there is such a function.
+CONVTUNE_API void* convtune_torch_python_object(const void* tensor) {
+  return python_object(tensor);
 }
 // How many calls are ready.
 CONVTUNE_API std::int64_t convtune_torch_size(void) {

@@ -61,6 +61,7 @@ Found look() {
   bind(torch, to.delete_stable_ivalue, "torch_delete_stable_ivalue");
   bind(torch, to.global_context, "_ZN2at13globalContextEv");
   bind(torch, to.float32_precision, "_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE");
+  bind(torch, to.version, "_ZN2at4_ops8_version4callERKNS_6TensorE");
   void* const of_cuda = loaded("libtorch_cuda.so");  // and what it needs: the CUDA runtime
   bind(of_cuda, to.get_current_cuda_stream, "aoti_torch_get_current_cuda_stream");
   bind(of_cuda, to.cuda_stream_is_capturing, "cudaStreamIsCapturing");

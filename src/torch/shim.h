@@ -48,10 +48,11 @@ struct Shim {
   Status (*delete_stable_ivalue)(Value*);                                 // and `delete`
   Status (*get_current_cuda_stream)(std::int32_t device, void** stream);  // of a PyTorch with CUDA, and
   std::int32_t (*cuda_stream_is_capturing)(void* stream, std::int32_t* capturing);  // of its CUDA runtime
-  const void* (
-      *global_context)();  // at::globalContext and the precision of its convolutions: C++ names, which no
-  std::int32_t (*float32_precision)(const void* context, std::int32_t backend,
-                                    std::int32_t operation);  // ABI keeps
+  // C++ names, which no ABI keeps: at::globalContext, the precision of its convolutions, and the operator
+  // aten::_version, which by its name costs ten times as much.
+  const void* (*global_context)();
+  std::int32_t (*float32_precision)(const void* context, std::int32_t backend, std::int32_t operation);
+  std::int64_t (*version)(TensorHandle);
   // The numbers of this libtorch.
   std::int32_t float32, float16, bfloat16, uint8, cpu, cuda;
 };

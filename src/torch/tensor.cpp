@@ -66,6 +66,7 @@ Value asked(const char* name, TensorHandle tensor) {
 }  // namespace
 
 std::int64_t version(TensorHandle tensor) {
+  if (shim->version) return shim->version(tensor);
   return static_cast<std::int64_t>(asked("aten::_version", tensor));
 }
 

@@ -11,7 +11,6 @@ import pytest
 _folder = tempfile.mkdtemp(prefix="convtune-test-")
 os.environ["CONVTUNE_DATA_DIR"] = os.path.join(_folder, "data")
 os.environ["CONVTUNE_CACHE_DIR"] = os.path.join(_folder, "cache")
-os.environ.setdefault("CONVTUNE_TORCH_OPERATOR", "c++")  # on GPUs too, where it must be asked for
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """The operator of graphs in C++ (libconvtune_torch): what it finds ready, when it does not, and programs without
 Python."""
 
+import enum
 import gc
 import os
 import re
@@ -176,6 +177,81 @@ def test_tensors_of_inference_mode(prepared):
     assert torch_native.size() == 0
 
 
+@each_device
+def test_eager_calls_go_past_the_dispatcher(device, prepared):
+    """By a function of Python's C interface, which gives PyTorch's tensors, or None where nothing is ready."""
+    x, w, bias = tensors(device, k=32)
+    assert type(torch_native.ready) is type(len)
+    assert torch_native.ready(x, w, bias, None, TEXT) is None
+    expected_y = FORWARD(x, w, bias, None, TEXT)
+    y = torch_native.ready(x, w, bias, None, TEXT)
+    assert torch.equal(y, expected_y) and type(y) is torch.Tensor and not y.requires_grad and y._version == 0
+    for wrong in ((x, w, None, None, TEXT), (x, w, "bias", None, TEXT), (x, w, bias, 1, TEXT), (x, w, bias, None, 7),
+                  (None, w, bias, None, TEXT), (x, w, bias, None), (x[0], w, bias, None, TEXT)):  # fmt: skip
+        assert torch_native.ready(*wrong) is None
+    with torch.inference_mode():
+        assert torch_native.ready(x, w, bias, None, TEXT).is_inference()
+    with torch.enable_grad():
+        assert not torch_native.ready(x, w, bias, None, TEXT).requires_grad
+    counted = sys.getrefcount(x), sys.getrefcount(w), sys.getrefcount(TEXT)
+    for _ in range(100):
+        y = torch_native.ready(x, w, bias, None, TEXT)
+    assert (sys.getrefcount(x), sys.getrefcount(w), sys.getrefcount(TEXT)) == counted and sys.getrefcount(y) == 2
+    for stride in (1, (1, 1), [1, 1]):
+        before = len(prepared)
+        for _ in range(2):
+            y = convtune.conv2d(x, w, bias, stride, "same", activation="relu")
+            assert_near(y, expected(x, w, bias))
+            assert torch.equal(convtune.conv2d(x, w, bias, stride, 1, activation="relu"), y)
+        assert len(prepared) <= before + 1
+
+
+@each_device
+def test_words_of_any_kind_of_text(device):
+    class Padding(str, enum.Enum):
+        same = "same"
+
+    x, w, bias = tensors(device, k=32, kernel=(3, 5))
+    for _ in range(2):
+        y = convtune.conv2d(x, w, bias, padding=Padding.same, activation="relu")
+        assert_near(y, expected(x, w, bias, padding=(1, 2, 1, 2)))
+    x, w, bias = tensors(device, k=32, kernel=(5, 3))
+    for _ in range(2):
+        y = convtune.conv2d(x, w, bias, padding=Padding.same, activation="relu")
+        assert_near(y, expected(x, w, bias, padding=(2, 1, 2, 1)))
+
+
+@each_device
+def test_a_subclass_in_any_place_goes_through_the_dispatcher(device):
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    x, w, bias = tensors(device, k=32)
+    z = torch.rand(2, 32, 13, 11, device=device)
+    fused = torch.ops.convtune.conv2d_fused.default
+    how = [1, 1], [1, 1, 1, 1], [1, 1], 1, "auto", "relu"
+    convtune.conv2d(x, w, bias, padding=1, activation="relu"), fused(x, w, bias, z, *how)
+    y = convtune.conv2d(x, w, TwoTensor(bias, bias), padding=1, activation="relu")
+    assert type(y) is TwoTensor and torch.equal(y.a, y.b)
+    assert_near(y.a, expected(x, w, bias))
+    for b, r in ((TwoTensor(bias, bias), z), (bias, TwoTensor(z, z))):
+        y = fused(x, w, b, r, *how)
+        assert type(y) is TwoTensor
+        assert_near(y.a, expected(x, w, bias, z))
+
+
+@each_device
+def test_negated_views_are_read_as_what_they_are(device):
+    """Same memory, same form."""
+    x, w, bias = tensors(device, k=32)
+    z = torch.rand(2, 32, 13, 11, device=device)
+    fused = torch.ops.convtune.conv2d_fused.default
+    for image, residual in [(x, z), (torch._neg_view(x), z), (x, torch._neg_view(z))] * 2:
+        y = convtune.conv2d(image, w, bias, padding=1, activation="relu")
+        assert_near(y, expected(image.resolve_neg(), w, bias))
+        y = fused(image, w, bias, residual, [1, 1], [1, 1, 1, 1], [1, 1], 1, "auto", "relu")
+        assert_near(y, expected(image.resolve_neg(), w, bias, residual.resolve_neg()))
+
+
 def test_what_is_wrong_is_said(capfd):
     x, w, bias = tensors("cpu", k=32)
     with pytest.raises(RuntimeError, match="x has 3 channels, but w has 5"):
@@ -248,19 +324,24 @@ def test_without_the_library_it_is_pythons():
         "import torch, convtune.torch; print(convtune.torch.operator);"
         "x, w = torch.rand(1, 3, 8, 8), torch.rand(4, 3, 3, 3);"
         f"y = torch.ops.convtune.conv2d_forward(x, w, None, None, {TEXT!r});"
-        "assert torch.allclose(y, torch.conv2d(x, w, padding=1).relu(), atol=1e-4)"
+        "expected = torch.conv2d(x, w, padding=1).relu();"
+        "assert torch.allclose(y, expected, atol=1e-4);"
+        "import convtune.torch_fused, convtune.nn; how = [1, 1], [1, 1, 1, 1], [1, 1], 1, 'auto', 'relu';"
+        "assert torch.allclose(torch.ops.convtune.conv2d_fused(x, w, None, None, *how), expected, atol=1e-4);"
+        "assert torch.allclose(torch.ops.convtune.conv2d(x, w, None, *how), expected, atol=1e-4);"
+        "assert torch.allclose(convtune.conv2d(x, w, None, padding=[1, 1], activation='relu'), expected, atol=1e-4);"
+        "assert torch.allclose(convtune.nn.Conv2d(3, 4, 3, padding=1)(x), expected) is False"
     )
     done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "CONVTUNE_TORCH_OPERATOR": "python"},
                           capture_output=True, text=True, timeout=120)  # fmt: skip
     assert done.returncode == 0 and done.stdout.startswith("Python: CONVTUNE_TORCH_OPERATOR"), done.stdout + done.stderr
 
 
-def test_where_there_is_a_gpu_it_is_pythons_unless_asked():
+def test_where_there_is_a_gpu_it_is_the_same():
     program = "import torch; torch.cuda.device_count = lambda: 1; import convtune.torch; print(convtune.torch.operator)"
-    for asked, begins in (("", "Python: C++ has not been tested with GPUs"), ("c++", "C++: ")):
-        done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "CONVTUNE_TORCH_OPERATOR": asked},
-                              capture_output=True, text=True, timeout=120)  # fmt: skip
-        assert done.returncode == 0 and done.stdout.startswith(begins), done.stdout + done.stderr
+    environment = {name: value for name, value in os.environ.items() if name != "CONVTUNE_TORCH_OPERATOR"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.startswith("C++: "), done.stdout + done.stderr
 
 
 # ---- Without Python ----
