@@ -3,9 +3,18 @@
 
     python bench/epilogue_cost.py half.json --json epilogue.json       # the rows of a report of `convtune tune --json`
 
-Each row's algorithm and config are run both ways in turns on random data, the second-level cache flushed before each
-run; medians. A config that has no room for the residual gives up stages, in both ways. The residual is one more tensor
-to read: `allowed_us` is its bytes by the report's copy rate, and `ratio` is what is left after it, over the bare time.
+Each row's algorithm and config are run bare, with bias and SiLU, with bias and residual, and with all three, in turns
+on random data; medians. A config that has no room for the residual gives up stages, in all of them; where that does not
+do, it is the algorithm's first guess for all three. The second-level cache is flushed before each run in two ways:
+
+    written   it is full of what must be written back before anything else has its place, as a network leaves it.
+              What an epilogue reads more then costs its bytes twice.
+    read      it is full of what can be dropped
+
+The residual is one more tensor to read: `allowed_us` is its bytes by the report's copy rate, and `ratio` is what is
+left after it, over the bare time. No kernel that waits for its bytes and moves them slower than a copy can have a ratio
+of 1; `rate` is the bytes a second of the whole over those of the bare convolution. `nothing_us` is what the clock says
+of no work at all; it is in all the times.
 Needs PyTorch, the convtune package and a GPU. Exit codes: 0 done, 2 nothing could be measured.
 """
 
@@ -21,8 +30,12 @@ import convtune
 import torch
 
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-FULL = {"bias": True, "residual": True, "activation": "silu"}
-BARE = {"bias": False, "residual": False, "activation": "none"}
+FORMS = {
+    "bare": {"bias": False, "residual": False, "activation": "none"},
+    "silu": {"bias": True, "residual": False, "activation": "silu"},
+    "residual": {"bias": True, "residual": True, "activation": "none"},
+    "full": {"bias": True, "residual": True, "activation": "silu"},
+}
 
 
 def fewer_stages(config):
@@ -34,18 +47,22 @@ def fewer_stages(config):
 
 
 def planned(row):
-    """The row's kernel both ways, in the first config that both accept; None where it is the vendor's."""
+    """The row's kernel in all forms, in the first config that all accept; None where it is the vendor's."""
     ours = next((one for one in row["providers"] if one["name"] == "convtune"), None)
     if ours is None or ours["algorithm"] in ("cudnn", "onednn"):
         return None
-    problem, config = convtune.Problem.parse(row["problem"]), ours["config"]
+    problem, algorithm, config = convtune.Problem.parse(row["problem"]), ours["algorithm"], ours["config"]
+
+    def forms(config):
+        return {name: convtune.Convolution(problem.replace(**form), "cuda:0", algorithm, config)
+                for name, form in FORMS.items()}
+
     while config is not None:
         try:
-            return [convtune.Convolution(problem.replace(**way), "cuda:0", ours["algorithm"], config)
-                    for way in (BARE, FULL)]
-        except convtune.Error as error:
-            refusal, config = error, fewer_stages(config)
-    raise refusal
+            return forms(config)
+        except convtune.Error:
+            config = fewer_stages(config)
+    return forms(convtune.Convolution(problem.replace(**FORMS["full"]), "cuda:0", algorithm).plan.config)
 
 
 class Run:
@@ -74,27 +91,40 @@ class Run:
                                          stream=torch.cuda.current_stream().cuda_stream, **self.addresses)
 
 
-def in_turns(runs, rounds):
-    """The median time of each in microseconds."""
-    flush = torch.empty(64 << 20, dtype=torch.int32, device="cuda")
-    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    times = [[] for _ in runs]
-    for round_ in range(rounds + 2):
-        for run, samples in zip(runs, times):
-            flush.add_(1)
-            start.record()
-            run()
-            stop.record()
-            stop.synchronize()
-            if round_ >= 2:  # the first two warm up
-                samples.append(1000 * start.elapsed_time(stop))
-    return [statistics.median(samples) for samples in times]
+class Flush:
+    """The ways to empty the second-level cache, and the clock."""
+
+    def __init__(self):
+        self.bytes = torch.zeros(64 << 20, dtype=torch.float32, device="cuda")
+        self.sum = torch.zeros((), dtype=torch.float32, device="cuda")
+        self.start, self.stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.ways = {"written": lambda: self.bytes.add_(1), "read": lambda: torch.sum(self.bytes, 0, out=self.sum)}
+
+    def times(self, runs, rounds):
+        """The median time of each run behind each flush, in microseconds."""
+        samples = {way: {name: [] for name in runs} for way in self.ways}
+        for round_ in range(rounds + 2):
+            for way, flush in self.ways.items():
+                for name, run in runs.items():
+                    flush()
+                    self.start.record()
+                    run()
+                    self.stop.record()
+                    self.stop.synchronize()
+                    if round_ >= 2:  # the first two warm up
+                        samples[way][name].append(1000 * self.start.elapsed_time(self.stop))
+        return {way: {f"{name}_us": statistics.median(times) for name, times in named.items()}
+                for way, named in samples.items()}
+
+
+def geometric_mean(values):
+    return math.exp(statistics.fmean(math.log(value) for value in values))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", help="what `convtune tune --json` wrote")
-    parser.add_argument("--rounds", type=int, default=31, help="runs of each way (default: 31)")
+    parser.add_argument("--rounds", type=int, default=31, help="runs of each form (default: 31)")
     parser.add_argument("--json", help="write the results to this file")
     options = parser.parse_args()
     with open(options.report, encoding="utf-8") as file:
@@ -108,31 +138,40 @@ def main():
 
     with ThreadPoolExecutor(8) as pool:  # compiling takes far longer than running
         plans = list(pool.map(plan, rows))
-    results = []
-    print(f"{'case':<32} {'algorithm':<24} {'bare us':>9} {'full us':>9} {'residual us':>11} {'ratio':>6}")
-    for row, pair in zip(rows, plans):
-        if pair is None or isinstance(pair, convtune.Error):
-            print(f"{row['case']:<32} {pair or 'the vendor was kept'}")
+    results, flush = [], Flush()
+    nothing = flush.times({"nothing": lambda: None}, options.rounds)
+    print(f"{'case':<32} {'algorithm':<24} {'flush':<8} {'bare us':>8} {'silu':>7} {'residual':>8} {'full':>7} "
+          f"{'allowed':>7} {'ratio':>6} {'rate':>6}")
+    for row, forms in zip(rows, plans):
+        if forms is None or isinstance(forms, convtune.Error):
+            print(f"{row['case']:<32} {forms or 'the vendor was kept'}")
             continue
         generator = torch.Generator("cuda").manual_seed(1)
-        bare, full = in_turns([Run(one, generator) for one in pair], options.rounds)
-        extra = math.prod(pair[1].output_shape) * (4 if pair[1].problem.dtype == "f32" else 2)
+        measured = flush.times({name: Run(one, generator) for name, one in forms.items()}, options.rounds)
+        full, plan = forms["full"], forms["full"].plan
+        extra = math.prod(full.output_shape) * (4 if full.problem.dtype == "f32" else 2)
         allowed = 1e6 * extra / row["roofline"]["bytes_per_second"]
-        results.append({"case": row["case"], "algorithm": pair[0].plan.algorithm, "config": pair[0].plan.config,
-                        "bare_us": bare, "full_us": full, "allowed_us": allowed, "ratio": (full - allowed) / bare})
-        print(f"{row['case']:<32} {pair[0].plan.algorithm:<24} {bare:>9.1f} {full:>9.1f} {allowed:>11.1f} "
-              f"{results[-1]['ratio']:>6.3f}", flush=True)
+        for way, one in measured.items():
+            one["ratio"] = (one["full_us"] - allowed) / one["bare_us"]
+            one["rate"] = full.problem.bytes / forms["bare"].problem.bytes * one["bare_us"] / one["full_us"]
+            print(f"{row['case']:<32} {plan.algorithm:<24} {way:<8} {one['bare_us']:>8.1f} {one['silu_us']:>7.1f} "
+                  f"{one['residual_us']:>8.1f} {one['full_us']:>7.1f} {allowed:>7.1f} {one['ratio']:>6.3f} "
+                  f"{one['rate']:>6.3f}", flush=True)
+        results.append({"case": row["case"], "algorithm": plan.algorithm, "config": plan.config, "allowed_us": allowed,
+                        **measured})
     if not results:
         print("epilogue_cost: error: no row of the report has a kernel of ours", file=sys.stderr)
         return 2
-    mean = math.exp(statistics.fmean(math.log(one["ratio"]) for one in results))
-    print(f"{len(results)} rows, geometric mean of the ratios {mean:.3f}, largest "
-          f"{max(one['ratio'] for one in results):.3f}")
+    means = {way: geometric_mean(one[way]["ratio"] for one in results) for way in flush.ways}
+    for way, mean in means.items():
+        print(f"{way}: {len(results)} rows, geometric mean of the ratios {mean:.3f}, largest "
+              f"{max(one[way]['ratio'] for one in results):.3f}; nothing {nothing[way]['nothing_us']:.1f} us")
     if options.json:
         environment = {"device": torch.cuda.get_device_name(), "torch": torch.__version__,
                        "convtune": convtune.__version__, "rounds": options.rounds}
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"environment": environment, "rows": results, "geometric_mean": mean}, file, indent=1)
+            json.dump({"environment": environment, "nothing": nothing, "rows": results,
+                       "geometric_mean": means}, file, indent=1)
             file.write("\n")
     return 0
 
