@@ -127,6 +127,9 @@ CONVTUNE_API convtune_status convtune_output_size(const convtune_problem* proble
 CONVTUNE_API convtune_status convtune_output_size_3d(const convtune_problem* problem, int64_t* z, int64_t* p,
                                                      int64_t* q);
 
+/* Bytes that must move at least once; convtune/problem.h says which those are. */
+CONVTUNE_API convtune_status convtune_problem_bytes(const convtune_problem* problem, double* bytes);
+
 /* {"devices": [{"device": "cuda:0", "name": ..., "fingerprint": ..., "isa": ..., "units": ...,
  * "memory_bytes": ...}, ...]}, best first. */
 CONVTUNE_API convtune_status convtune_devices(convtune_text* json);

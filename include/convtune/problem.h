@@ -71,7 +71,12 @@ struct ConvProblem {
   // Multiplies and adds: 2*n*k*z*p*q*(c/groups)*t*r*s in every direction. Products with padding count, as
   // everywhere.
   double flops() const;
-  // Bytes that must move at least once: input + weights + bias + residual + output, or their gradients.
+  // Elements of the input that some window touches, and what shares their piece of memory: a pixel where
+  // channels come last, else a sector of 32 bytes. A 1x1 with strides of 2 leaves out three quarters of the
+  // one and half of the other. n*c*d*h*w in backward data, which writes them all.
+  std::int64_t touched_input_elements() const;
+
+  // Bytes that must move at least once: touched input + weights + bias + residual + output, or gradients.
   double bytes() const;
 
   // Everything but the name: two problems with the same key are the same work.

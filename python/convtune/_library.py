@@ -161,6 +161,7 @@ def _declare(library: ctypes.CDLL) -> None:
         "problem_parse": (status, [c_char_p, problem]),
         "problem_text": (status, [problem, text]),
         "output_size_3d": (status, [problem, *[POINTER(c_int64)] * 3]),
+        "problem_bytes": (status, [problem, POINTER(c_double)]),
         "devices": (status, [text]),
         "set_cpu_threads": (status, [c_int32]),
         "plan": (status, [problem, c_char_p, c_char_p, c_char_p, POINTER(c_void_p)]),

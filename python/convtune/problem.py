@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from ctypes import byref, c_int64, sizeof
+from ctypes import byref, c_double, c_int64, sizeof
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -23,7 +23,6 @@ _MAX_NAME_BYTES = 2048
 # The letters of a line, and its name with or without quotes; a case's name is no such thing.
 _LETTERS = re.compile(r"\s*(?:_|(?:mb|g|[io]c|[iokspd][dhw])\d+)+(?:n(?:\"([^\"]*)\"|(\S*)))?(?=\s|$)")
 _NO_NAME = re.compile(r"[\x00-\x1f\x7f\"]")
-_ELEMENT_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 
 
 @dataclass(frozen=True, init=False)
@@ -236,11 +235,11 @@ class Problem:
 
     @property
     def bytes(self) -> int:
-        """Bytes that must move at least once: input, weights, bias, residual and output, or their gradients."""
-        x, w, y, bias = (_ELEMENT_BYTES[one] for one in self.dtypes)
-        bytes_of_bias = self.k * bias if self.bias else 0
-        outputs = prod(self.output_shape) * (2 if self.residual else 1)
-        return prod(self.input_shape) * x + prod(self.weight_shape) * w + bytes_of_bias + outputs * y
+        """Bytes that must move at least once: input, weights, bias, residual and output, or their gradients; of the
+        input what some window touches, in whole pixels where channels come last, else in sectors of 32 bytes."""
+        bytes_, raw = c_double(), self.to_c()
+        _library.check(_library.library.convtune_problem_bytes(byref(raw), byref(bytes_)))
+        return int(bytes_.value)
 
     @property
     def key(self) -> str:

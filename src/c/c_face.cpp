@@ -196,6 +196,13 @@ convtune_status convtune_output_size_3d(const convtune_problem* problem, int64_t
   });
 }
 
+convtune_status convtune_problem_bytes(const convtune_problem* problem, double* bytes) {
+  return guarded([&] {
+    require(bytes, "bytes");
+    *bytes = read_problem(problem).bytes();
+  });
+}
+
 convtune_status convtune_devices(convtune_text* json) {
   return text_of(json, "json", [] {
     Json all = Json::array();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <numeric>
 #include <tuple>
 
 #include "base/quoted.h"
@@ -35,6 +36,36 @@ void check_groups(const char* name, std::int64_t channels, std::int64_t groups) 
   if (channels % groups != 0)
     refuse(fmt::format("groups (g) is {}; it must divide {}, which is {}", groups, name, channels));
 }
+
+// How the windows of all outputs meet one axis of the image.
+struct Windows {
+  std::int64_t size, filter, stride, dilation, pad, outputs;
+
+  // Elements from the image's first to the last that one touches.
+  std::int64_t spanned() const {
+    const Wide end = Wide{outputs - 1} * stride + Wide{filter - 1} * dilation - pad + 1;
+    return static_cast<std::int64_t>(std::clamp<Wide>(end, 0, size));
+  }
+  // Elements that one touches.
+  std::int64_t touched() const {
+    constexpr std::int64_t kMostTaps = 1 << 16;  // more are as good as dense
+    if ((dilation == 1 && filter >= stride) || filter > kMostTaps) return spanned();
+    // A tap's elements are a stride apart. The tap so many before it has them too, but for the last outputs'.
+    const std::int64_t common = std::gcd(stride, dilation), before = stride / common;
+    std::int64_t all = 0;
+    for (std::int64_t tap = 0; tap < filter; ++tap)
+      all += inside(Wide{tap} * dilation - pad, tap < before ? 0 : outputs - dilation / common);
+    return all;
+  }
+
+ private:
+  // Of a tap that the first output has at `at`, for the outputs from `first` on.
+  std::int64_t inside(Wide at, std::int64_t first) const {
+    const Wide begin = std::max<Wide>({0, first, (stride - 1 - at) / stride});
+    const Wide end = at < size ? std::min<Wide>(outputs, (size - 1 - at) / stride + 1) : 0;
+    return static_cast<std::int64_t>(std::max<Wide>(end - begin, 0));
+  }
+};
 
 // One axis of the image, and what its fields are called in a message.
 struct Axis {
@@ -148,6 +179,22 @@ std::int64_t ConvProblem::output_elements() const {
   return n * k * z() * p() * q();
 }
 
+std::int64_t ConvProblem::touched_input_elements() const {
+  if (direction == Direction::backward_data) return input_elements();
+  const Windows depth = {d, t, stride_d, dilation_d, pad_front, z()};
+  const Windows height = {h, r, stride_h, dilation_h, pad_top, p()};
+  const Windows width = {w, s, stride_w, dilation_w, pad_left, q()};
+  std::int64_t rows = height.touched(), columns = width.touched();
+  if (layout == Layout::nchw) {
+    // Windows that begin less than a sector apart leave none out; others have sectors of their own.
+    const std::int64_t sector = 32 / size_of(dtype.x);
+    columns =
+        stride_w < sector ? width.spanned() : std::max(columns, std::min(width.spanned(), q() * sector));
+    if (w < sector) rows = height.spanned();
+  }
+  return n * c * depth.touched() * rows * columns;
+}
+
 double ConvProblem::flops() const {
   return 2.0 * static_cast<double>(output_elements()) * static_cast<double>(c / groups) *
          static_cast<double>(t) * static_cast<double>(r) * static_cast<double>(s);
@@ -157,7 +204,7 @@ double ConvProblem::bytes() const {
   const auto of = [](std::int64_t elements, DType type) {
     return static_cast<double>(elements) * static_cast<double>(size_of(type));
   };
-  return of(input_elements(), dtype.x) + of(weight_elements(), dtype.w) +
+  return of(touched_input_elements(), dtype.x) + of(weight_elements(), dtype.w) +
          of((residual ? 2 : 1) * output_elements(), dtype.y) + (bias ? of(k, dtype.bias) : 0.0);
 }
 

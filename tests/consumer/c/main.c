@@ -84,10 +84,12 @@ static void texts_and_sizes(void) {
   convtune_problem problem = parsed("alexnet_conv1"), again = CONVTUNE_PROBLEM_INIT;
   convtune_text text = {NULL, 0};
   int64_t p = 0, q = 0;
+  double bytes = 0;
   CHECK(convtune_c_version() == CONVTUNE_C_VERSION);
   CHECK(strchr(convtune_version(), '.'));
   CHECK(problem.c == 3 && problem.k == 96 && problem.r == 11 && problem.stride_w == 4 && problem.bias == 1);
   CHECK(convtune_output_size(&problem, &p, &q) == CONVTUNE_OK && p == 55 && q == 55);
+  CHECK(convtune_problem_bytes(&problem, &bytes) == CONVTUNE_OK && bytes == 451650048);
   problem = parsed("mb1g2ic4ih8iw9oc6kh3sh2ph1 precision=tf32 layout=nhwc act=relu bias=0 pad_right=3");
   CHECK(problem.groups == 2 && problem.w == 9 && problem.pad_right == 3 && problem.bias == 0);
   CHECK(problem.precision == CONVTUNE_TF32 && problem.layout == CONVTUNE_NHWC);
@@ -220,6 +222,7 @@ static void null_pointers(const convtune_convolution* conv) {
   convtune_text text = {NULL, 0};
   int64_t size = 0;
   float number = 0;
+  double bytes = 0;
   REFUSED("problem is null", convtune_problem_parse("mb1ic3ih8oc4kh3", NULL));
   REFUSED("problem is null", convtune_problem_text(NULL, &text));
   REFUSED("text is null", convtune_problem_text(&problem, NULL));
@@ -227,6 +230,8 @@ static void null_pointers(const convtune_convolution* conv) {
   REFUSED("p is null", convtune_output_size(&problem, NULL, &size));
   REFUSED("q is null", convtune_output_size(&problem, &size, NULL));
   REFUSED("json is null", convtune_devices(NULL));
+  REFUSED("problem is null", convtune_problem_bytes(NULL, &bytes));
+  REFUSED("bytes is null", convtune_problem_bytes(&problem, NULL));
   REFUSED("problem is null", convtune_output_size_3d(NULL, &size, &size, &size));
   REFUSED("z is null", convtune_output_size_3d(&problem, NULL, &size, &size));
   REFUSED("q is null", convtune_output_size_3d(&problem, &size, &size, NULL));

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -89,6 +90,80 @@ TEST(Problem, BytesFollowTypeAndBias) {
   EXPECT_EQ(problem.bytes(), 451650048 - 96 * 4);
   problem.dtype = DType::bf16;
   EXPECT_EQ(problem.bytes(), (451650048 - 96 * 4) / 2);
+}
+
+// Every element that an output reads, marked; then their pixels (channels last) or sectors.
+std::int64_t marked_input_elements(const ConvProblem& a) {
+  const auto size = [](std::int64_t x) { return static_cast<std::size_t>(x); };
+  std::vector<bool> rows(size(a.h)), columns(size(a.w));
+  for (std::int64_t p = 0; p < a.p(); ++p)
+    for (std::int64_t r = 0; r < a.r; ++r)
+      if (const auto at = p * a.stride_h + r * a.dilation_h - a.pad_top; at >= 0 && at < a.h)
+        rows[size(at)] = true;
+  for (std::int64_t q = 0; q < a.q(); ++q)
+    for (std::int64_t s = 0; s < a.s; ++s)
+      if (const auto at = q * a.stride_w + s * a.dilation_w - a.pad_left; at >= 0 && at < a.w)
+        columns[size(at)] = true;
+  return a.n * a.c * std::count(rows.begin(), rows.end(), true) *
+         std::count(columns.begin(), columns.end(), true);
+}
+
+TEST(Problem, CountsTheInputThatWindowsTouch) {
+  ConvProblem a;
+  a.n = 2, a.c = 3, a.k = 4;
+  a.layout = Layout::nhwc;
+  int combinations = 0, partly = 0;
+  for (a.h = 1; a.h <= 13; ++a.h)
+    for (a.r = 1; a.r <= 4; ++a.r)
+      for (a.stride_h = 1; a.stride_h <= 6; ++a.stride_h)
+        for (a.dilation_h = 1; a.dilation_h <= 5; ++a.dilation_h)
+          for (a.pad_top = 0; a.pad_top <= 3; ++a.pad_top)
+            for (a.pad_bottom = 0; a.pad_bottom <= 1; ++a.pad_bottom) {
+              if (a.p() == 0) continue;
+              // Both axes alike; and an ordinary width beside this height.
+              ConvProblem both = a;
+              both.w = a.h, both.s = a.r, both.stride_w = a.stride_h, both.dilation_w = a.dilation_h;
+              both.pad_left = a.pad_top, both.pad_right = a.pad_bottom;
+              EXPECT_EQ(both.touched_input_elements(), marked_input_elements(both)) << to_string(both);
+              ++combinations, partly += marked_input_elements(both) < both.input_elements();
+            }
+  EXPECT_GT(combinations, 8000);
+  EXPECT_GT(partly, 1000);
+}
+
+TEST(Problem, UntouchedPixelsNeedNotBeRead) {
+  ConvProblem a = parse_problem("mb64ic256ih56oc512kh1sh2 dtype=bf16 layout=nhwc");
+  const std::int64_t x = a.input_elements();
+  EXPECT_EQ(a.touched_input_elements(), x / 4);
+  EXPECT_EQ(a.bytes(), 2.0 * (x / 4 + 512 * 256 + 512 + a.output_elements()));
+  a.direction = Direction::backward_weights;
+  EXPECT_EQ(a.touched_input_elements(), x / 4);
+  a.direction = Direction::backward_data;
+  EXPECT_EQ(a.touched_input_elements(), x) << "its gradients are zero, and written";
+}
+
+TEST(Problem, ChannelsFirstAreReadInSectors) {
+  ConvProblem a = parse_problem("mb64ic256ih56oc512kh1sh2 dtype=bf16 layout=nchw");
+  const std::int64_t x = a.input_elements();
+  EXPECT_EQ(a.touched_input_elements(), x / 2 * 55 / 56) << "the last column of every second row is left out";
+  a = parse_problem("mb1ic1ih4096oc1kh1sh64 layout=nchw");  // 8 floats a sector
+  EXPECT_EQ(a.touched_input_elements(), 64 * 64 * 8);
+  a.stride_w = 7;
+  EXPECT_EQ(a.touched_input_elements(), 64 * (585 * 7 + 1));
+  a = parse_problem("mb1ic1ih4096iw4oc1kh1sh2sw1 layout=nchw");  // two rows a sector
+  EXPECT_EQ(a.touched_input_elements(), 4095 * 4);
+}
+
+TEST(Problem, TouchedElementsDoNotOverflow) {
+  constexpr std::int64_t kLong = std::int64_t{1} << 58;
+  ConvProblem a;
+  a.n = 1, a.layout = Layout::nhwc;
+  a.w = kLong, a.s = kLong / 2, a.dilation_w = 2;
+  validate(a);
+  EXPECT_EQ(a.touched_input_elements(), kLong) << "a long filter is as good as dense";
+  a.s = 3, a.dilation_w = a.stride_w = (std::int64_t{1} << 31) - 1;
+  validate(a);
+  EXPECT_EQ(a.touched_input_elements(), kLong / a.stride_w + 1);
 }
 
 TEST(Problem, GroupsDivideTheWork) {
