@@ -252,6 +252,8 @@ __device__ __forceinline__ void store(const Sums<config>& sums, const Channels<c
         for (int column = 0; column < config.columns; ++column)
           output(row, column, (row * a.q + column) * a.c);
     };
+    // Opaque, or rows to come would be loaded, and kept, before this one is stored.
+    if constexpr (config.residual_by_rows) asm volatile("" : "+l"(residual)::"memory");
     unsigned residuals[kTogether][config.columns] = {};  // under way together
     if constexpr (a.residual)
       each([&](int row, int column, int at) {
