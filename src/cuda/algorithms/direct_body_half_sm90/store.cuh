@@ -198,7 +198,8 @@ struct Store {
   }
 
   __device__ __forceinline__ void load_biases(Biases<config>& biases, const float* __restrict__ bias) const {
-    const int first = thread / 32 * 16 + thread % 32 / 4;
+    int first = thread / 32 * 16 + thread % 32 / 4;
+    asm volatile("" : "+r"(first));  // opaque, or addresses that follow from it would be kept beside the sums
 #pragma unroll
     for (int i = 0; i < 2 * kBlocks; ++i) {
       const int filter = first + 64 * (i / 2) + 8 * (i % 2);
@@ -218,8 +219,7 @@ struct Store {
 
   // Sums to outputs, 16 columns of this warp's 16 filters of a block at a time.
   __device__ __forceinline__ void finish_sums(const Sums<config>& sums, const Biases<config>& biases) const {
-    // Opaque, or addresses that follow from it would be kept in registers from tile to tile.
-    int lane = thread % 32;
+    int lane = thread % 32;  // opaque likewise
     asm volatile("" : "+r"(lane));
     if constexpr (config.nchw)
       __syncwarp();
@@ -228,10 +228,9 @@ struct Store {
     else
       wait_until_free();
     if constexpr (!config.nchw && (!a.residual || !config.wide_stores())) sync();
-    // Two steps at once: one's special functions beside another's loads. But for erf's polynomial, which
-    // takes registers that are not there.
+    // Two steps at once: one's special functions beside another's loads.
     constexpr int kSteps = config.positions() / 16 * kBlocks;
-    constexpr int kAtOnce = config.conv.activation == ConvActivation::gelu_erf ? 1 : 2;
+    constexpr int kAtOnce = 2;
 #pragma unroll
     for (int begin = 0; begin < kSteps; begin += kAtOnce) {
       unsigned at[kAtOnce], words[kAtOnce][4] = {};
