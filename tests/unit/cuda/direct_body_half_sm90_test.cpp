@@ -74,6 +74,27 @@ TEST(DirectBodyHalfSm90, BlocksWhoseWeightsStayKeepToTheirFilters) {
   EXPECT_GT(shared, 0);
 }
 
+// Two where a residual comes and a tile's products are few, if they fit; each serves one tile at a time.
+TEST(DirectBodyHalfSm90, ResidualsOfFewProductsHaveTwoPlaces) {
+  const auto most_places = [](const char* text) {
+    int most = 0;
+    for (const Config& config : algorithm().candidates(half(text), gpu())) {
+      const Kernel kernel = kernel_of<Kernel>(half(text), config);
+      EXPECT_EQ(kernel.smem_bytes(), kernel.smem_with(kernel.stagings() * kernel.places()).end);
+      EXPECT_LE(kernel.smem_bytes(), Kernel::kMostSmem) << to_string(config);
+      Kernel anywhere = kernel;
+      anywhere.aligned = false;
+      EXPECT_EQ(anywhere.places(), 1) << "elements come one by one";
+      most = std::max(most, kernel.places());
+    }
+    return most;
+  };
+  EXPECT_EQ(most_places("mb64ic64ih56oc256kh1 residual=1"), 2);
+  EXPECT_EQ(most_places("mb64ic64ih56oc256kh1"), 1);
+  EXPECT_EQ(most_places("mb64ic256ih56oc64kh1 residual=1"), 1);
+  EXPECT_EQ(most_places("mb64ic128ih28oc128kh3ph1 residual=1"), 1);
+}
+
 // What swizzled operands ask for, whatever the config.
 TEST(DirectBodyHalfSm90, AlignsItsRegions) {
   for (const char* text : {"mb8ic320ih32oc320kh3ph1", "mb64ic256ih14oc255kh1 residual=1",

@@ -249,7 +249,7 @@ struct DirectBodyHalfSm90 {
     int inputs, weights, staging, full, empty, weights_full, weights_empty, residual_full;
     long long end;
   };
-  constexpr Smem smem() const { return smem_with(stagings()); }
+  constexpr Smem smem() const { return smem_with(stagings() * places()); }
   // Places for outputs. Consumers in turns share one beside weights that stay where there is no room for two
   // and sums are long: one has stored before the other has its sums. Residuals wait there, so those need two.
   constexpr int stagings() const {
@@ -257,6 +257,11 @@ struct DirectBodyHalfSm90 {
     return may_share && smem_with(2).end > kMostSmem ? 1 : consumers;
   }
   constexpr bool shares_staging() const { return stagings() < consumers; }
+  // A second one of each, so that the residual of the next tile comes while this one's outputs gather, where
+  // a tile's products are too few for that, and there is room.
+  constexpr int places() const {
+    return prefetches_residual() && steps() <= 2 && smem_with(2 * consumers).end <= kMostSmem ? 2 : 1;
+  }
   constexpr Smem smem_with(int places) const {
     SmemPlan plan;
     const int inputs = plan.take(1LL * input_stages * input_stage_bytes());
@@ -264,7 +269,7 @@ struct DirectBodyHalfSm90 {
     const int staging = plan.take(1LL * places * staging_bytes());
     const int full = plan.take(8 * input_stages), empty = plan.take(8 * input_stages);
     const int weights_full = plan.take(8 * weight_stages), weights_empty = plan.take(8 * weight_stages);
-    const int residual_full = plan.take(8 * consumers);
+    const int residual_full = plan.take(8 * places);
     return {inputs, weights, staging, full, empty, weights_full, weights_empty, residual_full, plan.end};
   }
   constexpr long long smem_bytes() const { return smem().end; }

@@ -142,6 +142,7 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
                         const unsigned short* __restrict__ residual, unsigned smem, int consumer) {
   constexpr auto kAt = config.smem();
   constexpr Packed kPacked = config.packed();
+  constexpr int kPlaces = config.places();
   const Place<config> place;
   const bool finite = __float_as_uint(packed[kPacked.flag_at()]) == 0;
   Rings<config> rings;
@@ -154,20 +155,25 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
     }
     tile_step *= 2;
   }
-  Store<config> store{{},
-                      smem + kAt.staging + (config.shares_staging() ? 0 : consumer * config.staging_bytes()),
-                      smem + kAt.residual_full + 8 * consumer,
-                      0,
-                      static_cast<int>(threadIdx.x) % 128,
-                      Turns::own(consumer)};
+  Store<config> store{
+      {},
+      smem + kAt.staging + (config.shares_staging() ? 0 : consumer * kPlaces * config.staging_bytes()),
+      smem + kAt.residual_full + 8 * kPlaces * consumer,
+      0,
+      static_cast<int>(threadIdx.x) % 128,
+      Turns::own(consumer)};
+  const auto corner_of = [&](int some_tile) {
+    DirectBodyHalfSm90::Corner corner = config.corner(some_tile, place.rank);
+    if constexpr (!config.ping_pong) corner.filter += consumer * config.consumer_filters();
+    return corner;
+  };
   bool first_tile = true;
   Sums<config> sums;
   Biases<config> biases;
 #pragma unroll 1
   for (; tile < place.kTiles; tile += tile_step) {
-    store.corner = config.corner(tile, place.rank);
-    if constexpr (!config.ping_pong) store.corner.filter += consumer * config.consumer_filters();
-    if (finite) store.load_residual(maps, residual);
+    store.corner = corner_of(tile);
+    if (finite && (kPlaces == 1 || first_tile)) store.load_residual(maps, residual);
     store.load_biases(biases, packed + kPacked.bias_at());
     if constexpr (config.ping_pong) Turns::wait(consumer);
     if constexpr (config.lead() > 0)
@@ -182,6 +188,13 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
       store.store_exact(x, packed, residual, y);
       continue;
     }
+    if constexpr (kPlaces > 1)
+      if (tile + tile_step < place.kTiles) {
+        Store<config> next = store;
+        next.next_place();
+        next.corner = corner_of(tile + tile_step);
+        next.load_residual(maps, residual);
+      }
     if constexpr (config.shares_staging())
       if (tile != place.first_tile) Turns::wait_to_store(consumer);
     store.finish_sums(sums, biases);
@@ -192,7 +205,7 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
         __syncwarp();
         Turns::let_store(1 - consumer);
       }
-    store.residual_parity ^= 1;
+    store.next_place();
   }
   store.wait_until_free();
 }
@@ -222,7 +235,8 @@ __global__ void __cluster_dims__(config.cluster, 1, 1) __launch_bounds__(config.
   if (threadIdx.x == 0) {
     Ring<config.input_stages>::init(smem + kAt.full, A::kFull, smem + kAt.empty, A::kEmpty);
     Ring<config.weight_stages>::init(smem + kAt.weights_full, 1, smem + kAt.weights_empty, A::kWeightsEmpty);
-    for (int i = 0; i < config.consumers; ++i) ptx::mbarrier_init(smem + kAt.residual_full + 8 * i, 1);
+    for (int i = 0; i < config.consumers * config.places(); ++i)
+      ptx::mbarrier_init(smem + kAt.residual_full + 8 * i, 1);
     ptx::fence_mbarrier_init();
   }
   clear_behind_boxes<config>(smem);

@@ -73,6 +73,19 @@ struct Store {
   DirectBodyHalfSm90::Corner corner;  // of the consumer: its first filter
   unsigned staging, residual_full, residual_parity;
   int thread, barrier;  // of the consumer's 128
+  unsigned second = 0;  // of two places, whether it is that
+
+  // To the place of the consumer's next tile; of two, each has every second.
+  __device__ __forceinline__ void next_place() {
+    if constexpr (config.places() == 1) {
+      residual_parity ^= 1;
+    } else {
+      staging += second == 0 ? config.staging_bytes() : -config.staging_bytes();
+      residual_full += second == 0 ? 8 : -8;
+      residual_parity ^= second;
+      second ^= 1;
+    }
+  }
 
   __device__ __forceinline__ void sync() const { ptx::bar_sync(barrier, 128); }
 
