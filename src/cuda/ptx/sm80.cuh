@@ -50,6 +50,21 @@ __device__ inline void cp_async_16_if(unsigned to, const void* from, unsigned so
                : "memory");
 }
 
+// Of what is read once and never again: on 9.0 L2 gives its place away before any other, so that outputs stay
+// there. The policy is what createpolicy.fractional.L2::evict_first makes with 1.0; made so it would be moved
+// to uniform registers before each copy.
+__device__ inline void cp_async_16_once_if(unsigned to, const void* from, unsigned source_bytes,
+                                           bool wanted) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile(
+      CONVTUNE_IF("%3") "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %4;\n}" ::"r"(to),
+      "l"(from), "r"(source_bytes), "r"(static_cast<int>(wanted)), "l"(0x12f0000000000000ull)
+      : "memory");
+#else
+  cp_async_16_if(to, from, source_bytes, wanted);
+#endif
+}
+
 // kSize bytes, 4 or 16, from kFrom bytes behind `from` to kTo behind `to`.
 template <int kSize, int kTo, long long kFrom>
 __device__ inline void cp_async_behind(unsigned to, const void* from, unsigned source_bytes) {

@@ -65,8 +65,8 @@ struct Part {
   __device__ __forceinline__ void load(const unsigned short* __restrict__ residual, unsigned to) const {
     for_constants<0, kItems>([&](auto index) {
       const Item mine = item(index.value);
-      ptx::cp_async_16_if(to + index.value * kItemsBytes, residual + output(mine.row, mine.column), 16,
-                          mine.real);
+      ptx::cp_async_16_once_if(to + index.value * kItemsBytes, residual + output(mine.row, mine.column), 16,
+                               mine.real);
     });
     ptx::cp_async_commit_group();
   }
