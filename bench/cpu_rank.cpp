@@ -2,13 +2,14 @@
 // could find, the vendor's ways among it, in turns; and how well the estimates order each algorithm's
 // candidates.
 //
-//   cpu_rank [--batch N] [--each 24] [--seconds 8] [--measured FILE] CASE|SUITE...
+//   cpu_rank [--batch N] [--each 24] [--seconds 8] [--measured FILE] [--algorithm NAME] CASE|SUITE...
 //   cpu_rank --best FILE [--batch N] [--seconds 8] CASE|SUITE...
 //   cpu_rank --from FILE [--rows] [CASE|SUITE...]
 //
 // Of every algorithm it screens the first candidates, and as many spread evenly over the rest, for so many
 // seconds a case; the best eight, the planner's choice and the vendor's ways are then measured in turns. With
 // --best it screens nothing: it takes the eight from FILE, where the case was measured at another batch.
+// With --algorithm it is about one algorithm, and the choice is its first candidate.
 // FILE has every candidate's time, a line of JSON each: --from judges changed estimates by them, without
 // measuring. A candidate that was never measured cannot be chosen there.
 #include <fmt/format.h>
@@ -45,7 +46,7 @@ struct Options {
   std::int64_t batch = 0;  // 0: the case's own
   std::size_t each = 24;
   double seconds = 8;
-  std::string measured, best, from;
+  std::string measured, best, from, algorithm;
   bool rows = false;
   std::vector<std::string> cases;
 };
@@ -203,17 +204,30 @@ void summarize(const std::vector<Ratio>& ratios) {
              ratios.size(), std::exp(sum / static_cast<double>(ratios.size())), worst);
 }
 
+// What the planner says, or the one algorithm's first candidate.
+Row choice_of(const ConvProblem& problem, const Options& options) {
+  if (options.algorithm.empty()) {
+    const Plan plan = choose(problem, backend(kCpu).info());
+    return row_of(problem, find_algorithm(Device::Kind::cpu, plan.algorithm), plan.config);
+  }
+  const Algorithm& algorithm = find_algorithm(Device::Kind::cpu, options.algorithm);
+  const std::vector<Config> configs = algorithm.candidates(problem, backend(kCpu).info());
+  if (configs.empty())
+    throw Error(ErrorKind::unsupported, options.algorithm + " has no candidate of " + to_string(problem));
+  return row_of(problem, algorithm, configs.front());
+}
+
 void measure(const Options& options) {
   std::vector<Ratio> ratios;
   for (const ConvProblem& problem : problems_of(options)) {
     const std::string name = fmt::format("{} n{}", problem.name, problem.n);
-    const Plan plan = choose(problem, backend(kCpu).info());
-    const Row choice = row_of(problem, find_algorithm(Device::Kind::cpu, plan.algorithm), plan.config);
+    const Row choice = choice_of(problem, options);
     Testbed bed(problem, backend(kCpu), TestData::real, 1, 64);
     std::vector<std::vector<Row>> of_each;
     if (options.best.empty()) {
       for (const Algorithm* algorithm : algorithms(Device::Kind::cpu))
-        if (!algorithm->reference() && algorithm->supports(problem, backend(kCpu).info()))
+        if (!algorithm->reference() && algorithm->supports(problem, backend(kCpu).info()) &&
+            (options.algorithm.empty() || options.algorithm == algorithm->name()))
           of_each.push_back(some_of(problem, *algorithm, options.each));
       screen(of_each, problem, bed, options.seconds);
     } else {
@@ -293,6 +307,8 @@ Options parse(int argc, char** argv) {
       options.best = value();
     else if (words[i] == "--from")
       options.from = value();
+    else if (words[i] == "--algorithm")
+      options.algorithm = value();
     else if (words[i] == "--rows")
       options.rows = true;
     else if (words[i].starts_with("-"))
