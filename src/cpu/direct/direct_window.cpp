@@ -8,61 +8,56 @@
 namespace convtune::cpu {
 namespace {
 
-// Elements [from, end) of a phase plane's row lie inside the image; `origin` is the input column behind
-// element 0. The same for every row of a tile.
-struct PhaseRange {
-  std::int64_t origin, from, end;
+// The elements of a row beside its sweep, as offsets into the planes of its phases: zeros, and copies of
+// elements of the input's row.
+struct RowEdges {
+  struct Copy {
+    std::int64_t to, from;
+  };
+  std::vector<std::int64_t> zeros;
+  std::vector<Copy> copies;
 };
 
+// How the rows of a tile become rows of phases, all of them alike: one sweep over columns that every phase
+// has inside the image, and element by element what lies beside it.
 struct Staging {
-  // `kept`: a thread's memory for the ranges. To allocate it each time took a tenth of a run of 16 outputs.
+  // `kept`: a thread's memory for the edges. To allocate it each time took a tenth of a run of 16 outputs.
   Staging(const ConvProblem& p, const DirectGeometry& g, const DirectKernels& k, std::int64_t first_col,
-          std::vector<PhaseRange>& kept)
-      : geometry(g), kernels(k), stride(p.stride_w), step(p.layout == Layout::nchw ? 1 : p.c), ranges(kept) {
-    ranges.clear();
-    for (const std::int64_t phase : g.cols_axis.phases) {
-      const std::int64_t origin = first_col * stride + phase - p.pad_left;
-      const std::int64_t from = origin >= 0 ? 0 : std::min((-origin + stride - 1) / stride, g.pitch);
-      const std::int64_t end = origin >= p.w ? 0 : (p.w - origin + stride - 1) / stride;
-      ranges.push_back({origin, from, std::clamp(end, from, g.pitch)});
+          RowEdges& kept)
+      : geometry(g), kernels(k), stride(p.stride_w), edges(kept) {
+    const std::int64_t step = p.layout == Layout::nchw ? 1 : p.c;  // floats from column to column
+    const std::vector<std::int64_t>& phases = g.cols_axis.phases;
+    first = first_col * stride - p.pad_left;
+    if (step == 1 && std::ssize(phases) == stride) {
+      from = first >= 0 ? 0 : std::min((-first + stride - 1) / stride, g.pitch);
+      end = std::clamp((p.w - first) / stride, from, g.pitch);
     }
-    // Where every phase is used, one sweep over the row splits them all between the largest `from` and
-    // the smallest `end`.
-    if (step != 1 || static_cast<std::int64_t>(ranges.size()) != stride) return;
-    swept_end = g.pitch;
-    for (const PhaseRange& range : ranges) {
-      swept_from = std::max(swept_from, range.from);
-      swept_end = std::min(swept_end, range.end);
-    }
-    if (swept_from >= swept_end) swept_from = swept_end = 0;
+    edges.zeros.clear(), edges.copies.clear();
+    for (std::size_t j = 0; j < phases.size(); ++j)
+      for (std::int64_t i = 0; i < g.pitch; ++i) {
+        if (i >= from && i < end) continue;
+        const std::int64_t column = first + i * stride + phases[j];
+        const std::int64_t to = static_cast<std::int64_t>(j) * g.plane + i;
+        if (column >= 0 && column < p.w)
+          edges.copies.push_back({to, column * step});
+        else
+          edges.zeros.push_back(to);
+      }
   }
 
   void row(const float* input, float* to) const {
-    if (swept_from < swept_end)
-      kernels.split_phases(input + ranges[0].origin + swept_from * stride, stride, stride,
-                           swept_end - swept_from, to + swept_from, geometry.plane);
-    float* plane = to;
-    for (const PhaseRange& range : ranges) {
-      const std::int64_t gap_from = std::clamp(swept_from, range.from, range.end);
-      const std::int64_t gap_end = std::clamp(swept_end, gap_from, range.end);
-      const auto copy = [&](std::int64_t begin, std::int64_t stop) {
-        if (begin < stop)
-          kernels.split_phases(input + (range.origin + begin * stride) * step, stride * step, 1, stop - begin,
-                               plane + begin, 0);
-      };
-      std::fill_n(plane, range.from, 0.0f);
-      copy(range.from, gap_from);
-      copy(gap_end, range.end);
-      std::fill_n(plane + range.end, geometry.pitch - range.end, 0.0f);
-      plane += geometry.plane;
-    }
+    if (from < end)
+      kernels.split_phases(input + first + from * stride, stride, stride, end - from, to + from,
+                           geometry.plane);
+    for (const std::int64_t zero : edges.zeros) to[zero] = 0;
+    for (const RowEdges::Copy& copy : edges.copies) to[copy.to] = input[copy.from];
   }
 
   const DirectGeometry& geometry;
   const DirectKernels& kernels;
-  std::int64_t stride, step;  // step: floats from one input column to the next
-  std::vector<PhaseRange>& ranges;
-  std::int64_t swept_from = 0, swept_end = 0;
+  std::int64_t stride, first;      // the input column behind element 0 of phase 0
+  std::int64_t from = 0, end = 0;  // elements of every phase that are swept
+  RowEdges& edges;
 };
 
 // stage(channel of words, row of the image, where it goes) for every row of the window that lies in the
@@ -93,8 +88,8 @@ void stage_floats(const ConvProblem& a, const DirectGeometry& g, const DirectKer
   const bool nchw = a.layout == Layout::nchw;
   const std::int64_t step = nchw ? 1 : a.c, channel_step = nchw ? a.h * a.w : 1;
   const float* const image = x + tile.n * a.c * a.h * a.w + tile.group * g.group_channels * channel_step;
-  thread_local std::vector<PhaseRange> ranges;
-  const Staging staging(a, g, kernels, tile.col, ranges);
+  thread_local RowEdges edges;
+  const Staging staging(a, g, kernels, tile.col, edges);
   for_rows(a, g, tile, window, [&](std::int64_t c, std::int64_t row, float* to) {
     staging.row(image + c * channel_step + row * a.w * step, to);
   });
