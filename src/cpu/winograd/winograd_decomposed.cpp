@@ -26,20 +26,22 @@ class Decomposed final : public WinogradExecutable {
   }
 
  private:
-  // Along a row, from its phases into half; along columns, from half into V's channels.
+  // Along the rows of a window, from their phases into half; along columns, from half into V's channels.
   void list_steps() {
     const WinogradGeometry& g = geometry_;
     const std::vector<WinogradPartProduct>&rows = g.rows_axis.products, &cols = g.cols_axis.products;
     const std::int64_t phases = g.m * problem_.stride_w, row_products = std::ssize(cols);
-    std::int64_t done = 0;
-    for (const WinogradPart& part : g.cols_axis.parts) {
-      WinogradPartStep step{part.taps, {}, {}};
-      for (int l = 0; l <= part.taps; ++l) {
-        const std::int64_t col = part.first + l * problem_.stride_w;
-        step.from[static_cast<std::size_t>(l)] = col % phases * g.row_pitch + col / phases;
-        step.to[static_cast<std::size_t>(l)] = done++ * g.half_stride;
+    for (std::int64_t i = 0; i < g.window_rows; ++i) {
+      std::int64_t done = i * row_products;
+      for (const WinogradPart& part : g.cols_axis.parts) {
+        WinogradPartStep step{part.taps, {}, {}};
+        for (int l = 0; l <= part.taps; ++l) {
+          const std::int64_t col = part.first + l * problem_.stride_w;
+          step.from[static_cast<std::size_t>(l)] = (i * phases + col % phases) * g.row_pitch + col / phases;
+          step.to[static_cast<std::size_t>(l)] = done++ * g.half_stride;
+        }
+        row_steps_.push_back(step);
       }
-      row_steps_.push_back(step);
     }
     auto row = rows.begin();
     for (const WinogradPart& part : g.rows_axis.parts) {
@@ -105,18 +107,17 @@ class Decomposed final : public WinogradExecutable {
                       std::int64_t width, const float* packed, float* memory) const {
     const WinogradGeometry& g = geometry_;
     const WinogradMultiply multiply = multiply_[static_cast<std::size_t>(width - 1)];
-    WinogradProducts products{.x = block_of(memory, first),
-                              .w = nullptr,
-                              .depth = g.depth.data(),
-                              .products = g.products,
-                              .sums = memory + g.multiplied,
-                              .product_step = product_step(width),
-                              .row_step = width * kernels_.lanes};
-    for (std::int64_t block = from; block < end; ++block) {
-      products.w = packed + packed_panel(task.group, block, 0);
-      multiply(products);
-      products.sums += config_.channels * products.row_step;
-    }
+    const std::int64_t lanes = width * kernels_.lanes;
+    for (std::int64_t product = 0; product < g.products; product += g.together)
+      for (std::int64_t block = from; block < end; ++block)
+        multiply({.x = block_of(memory, first) + g.first_channel[static_cast<std::size_t>(product)] * lanes,
+                  .w = packed + packed_panel(task.group, block, product),
+                  .depth = g.depth.data() + product,
+                  .products = g.together,
+                  .sums = memory + g.multiplied + product * product_step(width) +
+                          (block - from) * config_.channels * lanes,
+                  .product_step = product_step(width),
+                  .row_step = lanes});
   }
 
   void finish_block(const WinogradTask& task, std::int64_t from, std::int64_t end, std::int64_t width,
@@ -164,22 +165,7 @@ class Decomposed final : public WinogradExecutable {
     float* const half = memory + g.half;
     for (std::int64_t c = 0; c < g.group_channels; ++c) {
       g.for_each_run(task.first_tile, task.tiles, [&](const WinogradRun& run) {
-        const float* const image =
-            x + (run.n * problem_.c + task.group * g.group_channels + c) * problem_.h * problem_.w;
-        for (std::int64_t i = 0; i < g.window_rows; ++i) {
-          const std::int64_t row = run.row * g.m * problem_.stride_h + i - problem_.pad_top;
-          float* const to = half + i * row_products * g.half_stride + run.offset;
-          // Rows of the window that come next, which the tiles above do not have.
-          const std::int64_t step = g.m * problem_.stride_h;
-          if (i >= g.window_rows - step && row + step < problem_.h)
-            fetch(image + (row + step) * problem_.w + run.col * g.m * problem_.stride_w,
-                  run.count * g.m * problem_.stride_w);
-          if (row >= 0 && row < problem_.h)
-            transform_row(image + row * problem_.w, run, memory + g.rows, to);
-          else
-            for (std::int64_t j = 0; j < row_products; ++j)
-              std::fill_n(to + j * g.half_stride, run.count, 0.0F);
-        }
+        transform_rows(run, task.group * g.group_channels + c, x, memory + g.rows, half + run.offset);
       });
       clear_junk(task, half, g.window_rows * row_products);
       for_each_block(task, [&](std::int64_t first, std::int64_t width) {
@@ -189,33 +175,78 @@ class Decomposed final : public WinogradExecutable {
     }
   }
 
+  // B along the rows that a run's tiles read of a channel: to[row][product of the parts along it][tile of the
+  // run]. All rows are split before the first is read again.
+  void transform_rows(const WinogradRun& run, std::int64_t c, const float* x, float* memory,
+                      float* to) const {
+    const WinogradGeometry& g = geometry_;
+    const std::int64_t row_products = std::ssize(g.cols_axis.products), step = g.m * problem_.stride_h;
+    const std::int64_t phases = g.m * problem_.stride_w, parts = std::ssize(g.cols_axis.parts);
+    const float* const image = x + (run.n * problem_.c + c) * problem_.h * problem_.w;
+    float* const planes = memory + phases * g.row_pitch;
+    const std::int64_t first = run.row * step - problem_.pad_top;
+    const std::int64_t from = std::clamp<std::int64_t>(-first, 0, g.window_rows);
+    const std::int64_t end = std::clamp<std::int64_t>(problem_.h - first, from, g.window_rows);
+    const RowSplit split(*this, run);
+    for (std::int64_t i = from; i < end; ++i) {
+      const float* const row = image + (first + i) * problem_.w;
+      // Rows of the window that come next, which the tiles above do not have.
+      if (i >= g.window_rows - step && first + i + step < problem_.h)
+        fetch(row + step * problem_.w + run.col * phases, run.count * phases);
+      split_row(x, row, split, memory, planes + i * phases * g.row_pitch);
+    }
+    transforms_.input_parts(
+        std::span(row_steps_)
+            .subspan(static_cast<std::size_t>(from * parts), static_cast<std::size_t>((end - from) * parts)),
+        planes, (run.count - 1) / kernels_.lanes + 1, to, 1);
+    for (std::int64_t i = 0; i < g.window_rows * row_products; ++i)
+      if (i < from * row_products || i >= end * row_products)
+        std::fill_n(to + i * g.half_stride, run.count, 0.0F);
+  }
+
   // Into the second cache.
   static void fetch(const float* from, std::int64_t count) {
     constexpr std::int64_t kLine = 16;
     for (std::int64_t i = 0; i < count; i += kLine) __builtin_prefetch(from + i, 0, 2);
   }
 
-  // B along a row of the image: to[product of the parts along a row][tile of the run].
-  void transform_row(const float* row, const WinogradRun& run, float* memory, float* to) const {
-    float* const planes = memory + geometry_.m * problem_.stride_w * geometry_.row_pitch;
-    split_row(row, run, memory, planes);
-    transforms_.input_parts(row_steps_, planes, (run.count - 1) / kernels_.lanes + 1, to, 1);
-  }
+  // What of a row its phases are, counted once for all rows of a run: columns from the input's `left` on, as
+  // many as whole vectors take, of which [from, end) lie in the image and the first `needed` are of use.
+  struct RowSplit {
+    RowSplit(const Decomposed& of, const WinogradRun& run) : phases(of.geometry_.m * of.problem_.stride_w) {
+      const ConvProblem& a = of.problem_;
+      const std::int64_t units = run.count + (a.s - 1 + a.stride_w) / phases;
+      columns = std::max<std::int64_t>(units, of.kernels_.lanes);
+      left = run.col * phases - a.pad_left, needed = units * phases, width = columns * phases;
+      from = std::clamp<std::int64_t>(-left, 0, width);
+      end = std::clamp<std::int64_t>(a.w - left, from, width);
+      end_unit = end / phases;
+    }
+    std::int64_t phases, columns, left, needed, width, from, end, end_unit;
+  };
 
-  // planes[j][i] = the run's column i * phases + j, zeros beside the image.
-  void split_row(const float* row, const WinogradRun& run, float* memory, float* planes) const {
-    const WinogradGeometry& g = geometry_;
-    const std::int64_t phases = g.m * problem_.stride_w;
-    // Whole vectors, which splits are made of.
-    const std::int64_t columns =
-        std::max<std::int64_t>(run.count + (problem_.s - 1 + problem_.stride_w) / phases, kernels_.lanes);
-    const std::int64_t left = run.col * phases - problem_.pad_left, width = columns * phases;
-    const std::int64_t from = std::clamp<std::int64_t>(-left, 0, width);
-    const std::int64_t end = std::clamp<std::int64_t>(problem_.w - left, from, width);
-    std::fill_n(memory, from, 0.0F);
-    std::copy_n(row + left + from, end - from, memory + from);
-    std::fill_n(memory + end, width - end, 0.0F);
-    kernels_.split_phases(memory, phases, phases, columns, planes, g.row_pitch);
+  // planes[j][i] = column i * phases + j of a row of x, zeros beside the image. What lies there in memory,
+  // the rows before and behind, is split too and made zero, but where x begins or ends.
+  void split_row(const float* x, const float* row, const RowSplit& split, float* memory,
+                 float* planes) const {
+    const std::int64_t pitch = geometry_.row_pitch, phases = split.phases;
+    const std::int64_t begin = row - x + split.left;
+    if (begin >= 0 && begin + split.width <= problem_.input_elements()) {
+      kernels_.split_phases(row + split.left, phases, phases, split.columns, planes, pitch);
+      const auto clear = [&](std::int64_t i, std::int64_t until, std::int64_t unit) {
+        for (std::int64_t phase = i - unit * phases; i < until; ++i) {
+          planes[phase * pitch + unit] = 0;
+          if (++phase == phases) phase = 0, ++unit;
+        }
+      };
+      clear(0, split.from, 0);
+      clear(split.end, split.needed, split.end_unit);
+      return;
+    }
+    std::fill_n(memory, split.from, 0.0F);
+    std::copy_n(row + split.left + split.from, split.end - split.from, memory + split.from);
+    std::fill_n(memory + split.end, split.width - split.end, 0.0F);
+    kernels_.split_phases(memory, phases, phases, split.columns, planes, pitch);
   }
 
   std::vector<WinogradPartStep> row_steps_, column_steps_;

@@ -37,6 +37,10 @@ WinogradGeometry::WinogradGeometry(const ConvProblem& problem, const WinogradCon
     depth.push_back(group_channels * rows_axis.parts_with[i / inputs] * cols_axis.parts_with[i % inputs]);
     channels += depth.back();
   }
+  // Many channels of one product stay in the first cache while a chunk's filters go by; those of all products
+  // would not.
+  constexpr std::int64_t kManyChannels = 32;
+  together = group_channels < kManyChannels ? products : 1;
   image_rows = ceil_div(problem.p(), m);
   image_cols = ceil_div(problem.q(), m);
   image_tiles = image_rows * image_cols;
@@ -65,11 +69,11 @@ WinogradGeometry::WinogradGeometry(const ConvProblem& problem, const WinogradCon
   window_rows = inputs;
   std::int64_t row_floats = last ? channel_rows : inputs * row_pitch, half_rows = products;
   if (decomposed) {
-    // A row as one run, and split into its phases.
+    // A row as one run, and all rows of a window split into their phases.
     const std::int64_t phases = m * problem.stride_w;
     row_pitch = round_up(std::min(tiles, image_cols) + problem.s / phases + 2 * kLine, kLine);
     window_rows = problem.r + problem.stride_h;
-    row_floats = 2 * phases * row_pitch;
+    row_floats = (1 + window_rows) * phases * row_pitch;
     half_rows = window_rows * std::ssize(cols_axis.products);
   }
   sums_stride = last ? chunk_filters : m * stride + kLine;
@@ -118,7 +122,7 @@ double winograd_scratch_bytes(const ConvProblem& problem, const WinogradConfig& 
                col_products = number(std::ssize(cols.products));
   const double channels = number(problem.c / problem.groups) * row_products * col_products;
   const double half = number(problem.r + problem.stride_h) * col_products;
-  const double lines = 2 * m * number(problem.stride_w) + products;
+  const double lines = m * number(problem.stride_w) * (2 + number(problem.r + problem.stride_h)) + products;
   return 4 * stride * (channels + half + lines + products * (filters + kLine));
 }
 

@@ -64,6 +64,7 @@ struct WinogradGeometry {
   // Of each product: how many channels it is a sum over, a part of a channel counted as one, and how many
   // those before it have; the last entry has all of them.
   std::vector<std::int64_t> depth, first_channel;
+  std::int64_t together;  // products of a filter in parts that a register tile makes one after the other
   std::int64_t image_rows, image_cols, image_tiles, all_tiles;
 
   // A task, at most.

@@ -49,6 +49,10 @@ inline ConvProblem random_decomposed_problem(std::uint64_t seed, std::uint64_t i
   problem.k = problem.groups * between(32, 50);
   problem.r = between(2, 12), problem.s = between(2, 12);
   problem.stride_h = between(1, 5), problem.stride_w = between(1, 5);
+  if (between(0, 3) == 0) {  // it takes many channels
+    problem.c = problem.groups * between(48, 80);
+    problem.r = problem.s = 3, problem.stride_h = problem.stride_w = 2;
+  }
   problem.h = between(1, 40), problem.w = between(1, 70);
   problem.pad_top = between(0, problem.r), problem.pad_left = between(0, problem.s);
   problem.pad_bottom = between(0, problem.r), problem.pad_right = between(0, problem.s);

@@ -142,7 +142,8 @@ TEST(Winograd, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
   for (const char* text :
        {"mb2ic16ih9iw11oc17kh3ph1 precision=tf32 act=relu",
         "g2mb1ic32ih7iw8oc36kh3ph2 precision=tf32 act=clip:-1:1", "mb2ic3ih29iw31oc33kh7sh2ph3 act=relu",
-        "mb1ic3ih33iw27oc32kh11sh4ph2", "mb2ic16ih9iw11oc17kh3ph1 precision=tf32 layout=nhwc"}) {
+        "mb1ic3ih33iw27oc32kh11sh4ph2", "mb2ic50ih13iw18oc33kh3sh2ph1 act=relu",
+        "mb2ic16ih9iw11oc17kh3ph1 precision=tf32 layout=nhwc"}) {
     const ConvProblem problem = parse_problem(text);
     for (const int m : {2, 4}) {
       if (m == 4 && cpu::is_decomposed(problem)) continue;
@@ -176,8 +177,8 @@ TEST(Winograd, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
 
 // What makes it fit for fp32: a number beside an output's window has no part in the output.
 TEST(Winograd, OutputsOfTileTwoReadTheirWindowAlone) {
-  for (const char* text :
-       {"mb1ic16ih8iw9oc16kh3ph1", "mb1ic3ih16iw19oc32kh7sh2ph3", "mb1ic3ih23iw18oc32kh11sh4ph2"}) {
+  for (const char* text : {"mb1ic16ih8iw9oc16kh3ph1", "mb1ic3ih16iw19oc32kh7sh2ph3",
+                           "mb1ic3ih23iw18oc32kh11sh4ph2", "mb1ic48ih8iw11oc32kh3sh2ph1"}) {
     ConvProblem problem = parse_problem(text);
     problem.precision = Precision::fp32;
     Host host(problem, small_config(2));
@@ -209,7 +210,7 @@ TEST(Winograd, AnswersAlikeWithAnyNumberOfThreads) {
   const int before = info().units;
   for (const char* text :
        {"mb3ic18ih13iw17oc20kh3ph1 precision=tf32", "mb2ic18ih13iw17oc20kh3ph1 layout=nhwc precision=tf32",
-        "mb3ic3ih53iw57oc35kh7sh2ph3"}) {
+        "mb3ic3ih53iw57oc35kh7sh2ph3", "mb2ic48ih25iw29oc35kh3sh2ph1"}) {
     const ConvProblem problem = parse_problem(text);
     for (const int m : {2, 4}) {
       if (m == 4 && cpu::is_decomposed(problem)) continue;
@@ -238,7 +239,10 @@ TEST(Winograd, IsOfferedWithinThePrecisionAlone) {
   EXPECT_EQ(reason("mb1ic16ih8oc32kh5ph1"), "");
   EXPECT_EQ(reason("mb1ic3ih64oc32kh11sh4ph2"), "");
   EXPECT_NE(reason("mb1ic16ih8oc32kh5ph1 layout=nhwc").find("NHWC"), std::string::npos);
-  EXPECT_NE(reason("mb1ic16ih8oc32kh3ph1sh2").find("fewer products"), std::string::npos);
+  EXPECT_EQ(reason("mb1ic48ih8oc32kh3ph1sh2"), "");
+  EXPECT_NE(reason("mb1ic16ih8oc32kh3ph1sh2").find("too short"), std::string::npos);
+  EXPECT_NE(reason("mb1ic16ih8oc32kh2").find("too short"), std::string::npos);
+  EXPECT_NE(reason("mb1ic16ih8oc32kh2sh2").find("fewer products"), std::string::npos);
   EXPECT_NE(reason("mb1ic1ih8oc32kh5ph1").find("too short"), std::string::npos);
   EXPECT_NE(reason("mb1ic16ih8oc16kh3ph1dh1").find("dilation"), std::string::npos);
   EXPECT_NE(reason("mb1ic15ih8oc16kh3ph1").find("16 channels"), std::string::npos);
