@@ -193,7 +193,8 @@ Support winograd_supports(const ConvProblem& problem, const DeviceInfo& info) {
   const Abilities abilities{.activations = {Activation::none, Activation::relu, Activation::clip}};
   if (Support support = within(abilities, problem); !support) return support;
   const ConvProblem& a = problem;
-  if (a.dilation_h != 1 || a.dilation_w != 1) return Support::no("it is for a dilation of 1");
+  if ((a.dilation_h != 1 || a.dilation_w != 1) && (is_decomposed(a) || a.layout != Layout::nchw))
+    return Support::no("with a dilation it is for 3x3 filters of stride 1, of NCHW tensors");
   if (is_decomposed(a)) {
     if (Support support = decomposed_supports(a); !support) return support;
   } else if (std::min(a.c, a.k) / a.groups < kFewestChannels)

@@ -44,19 +44,25 @@ class ChannelsFirst final : public WinogradExecutable {
     for (std::int64_t c = 0; c < g.group_channels; ++c) {
       g.for_each_run(task.first_tile, task.tiles, [&](const WinogradRun& run) {
         const float* image = x + (run.n * problem_.c + task.group * g.group_channels + c) * plane;
-        const std::int64_t width = run.count * g.m + 2;
-        const std::int64_t first_col = run.col * g.m - problem_.pad_left;
-        const std::int64_t from = std::clamp<std::int64_t>(-first_col, 0, width);
-        const std::int64_t end = std::clamp<std::int64_t>(problem_.w - first_col, from, width);
+        const std::int64_t width = run.count * g.m + 2, step = problem_.dilation_w;
+        const std::int64_t first_col = run.col * g.m * step + run.col_phase - problem_.pad_left;
+        const std::int64_t from = std::clamp<std::int64_t>((step - 1 - first_col) / step, 0, width);
+        const std::int64_t end =
+            std::clamp<std::int64_t>((problem_.w - first_col + step - 1) / step, from, width);
         for (std::int64_t i = 0; i < g.inputs; ++i) {
-          const std::int64_t row = run.row * g.m + i - problem_.pad_top;
+          const std::int64_t row =
+              (run.row * g.m + i) * problem_.dilation_h + run.row_phase - problem_.pad_top;
           float* const to = rows + i * g.row_pitch;
           if (row < 0 || row >= problem_.h) {
             std::fill_n(to, width, 0.0F);
             continue;
           }
           std::fill_n(to, from, 0.0F);
-          std::copy_n(image + row * problem_.w + first_col + from, end - from, to + from);
+          const float* const columns = image + row * problem_.w + first_col;
+          if (step == 1)
+            std::copy_n(columns + from, end - from, to + from);
+          else
+            for (std::int64_t j = from; j < end; ++j) to[j] = columns[j * step];
           std::fill_n(to + end, width - end, 0.0F);
         }
         transforms_.input_rows(rows, g.row_pitch, run.count, half + run.offset, g.half_stride);
@@ -111,14 +117,18 @@ class ChannelsFirst final : public WinogradExecutable {
                              vectors_of(task), sums, g.sums_stride);
       const float bias = packed[packed_bias(task.group, in_group)];
       g.for_each_run(task.first_tile, task.tiles, [&](const WinogradRun& run) {
-        const std::int64_t count = std::min(run.count * g.m, q - run.col * g.m);
-        for (std::int64_t r = 0; r < std::min(g.m, p - run.row * g.m); ++r) {
-          const std::int64_t row = run.row * g.m + r, col = run.col * g.m;
+        const std::int64_t step = problem_.dilation_w, col = run.col * g.m * step + run.col_phase;
+        const std::int64_t count = std::min(run.count * g.m, (q - col + step - 1) / step);
+        for (std::int64_t r = 0; r < g.m && count > 0; ++r) {
+          const std::int64_t row = (run.row * g.m + r) * problem_.dilation_h + run.row_phase;
+          if (row >= p) break;
           float* const values = sums + r * g.sums_stride + run.offset * g.m;
           if (!finite)
             for (std::int64_t i = 0; i < count; ++i)
-              repair_sum(problem_, x, packed + g.packed_weights, {run.n, k, row, col + i}, values[i]);
-          kernels_.finish(values, bias, bounds_, y + ((run.n * problem_.k + k) * p + row) * q + col, count);
+              repair_sum(problem_, x, packed + g.packed_weights, {run.n, k, row, col + i * step}, values[i]);
+          float* const to = y + ((run.n * problem_.k + k) * p + row) * q + col;
+          kernels_.finish(values, bias, bounds_, step == 1 ? to : values, count);
+          for (std::int64_t i = 0; step != 1 && i < count; ++i) to[i * step] = values[i];
         }
       });
     }

@@ -41,10 +41,12 @@ WinogradGeometry::WinogradGeometry(const ConvProblem& problem, const WinogradCon
   // would not.
   constexpr std::int64_t kManyChannels = 32;
   together = group_channels < kManyChannels ? products : 1;
-  image_rows = ceil_div(problem.p(), m);
-  image_cols = ceil_div(problem.q(), m);
+  row_phases = std::min(problem.dilation_h, problem.p());
+  col_phases = std::min(problem.dilation_w, problem.q());
+  image_rows = ceil_div(problem.p(), m * problem.dilation_h);
+  image_cols = ceil_div(problem.q(), m * problem.dilation_w);
   image_tiles = image_rows * image_cols;
-  all_tiles = problem.n * image_tiles;
+  all_tiles = problem.n * row_phases * col_phases * image_tiles;
 
   tiles = std::clamp<std::int64_t>(config.tiles, 1, std::max<std::int64_t>(all_tiles, 1));
   stride = round_up(tiles, kLine);
@@ -112,7 +114,8 @@ WinogradTask WinogradGeometry::task(std::int64_t index) const {
 double winograd_scratch_bytes(const ConvProblem& problem, const WinogradConfig& config) {
   const auto number = [](std::int64_t value) { return static_cast<double>(value); };
   const double m = config.tile, products = (m + 2) * (m + 2);
-  const double most = number(problem.n) * (number(problem.p()) / m + 1) * (number(problem.q()) / m + 1);
+  const double most = number(problem.n) * (number(problem.p()) / m + number(problem.dilation_h)) *
+                      (number(problem.q()) / m + number(problem.dilation_w));
   const double stride = std::min<double>(config.tiles, most) + 2 * kLine;
   const double filters = std::min<double>(config.chunk, number(problem.k / problem.groups)) +
                          std::max<double>(config.channels, static_cast<double>(config.vectors) * kLine);

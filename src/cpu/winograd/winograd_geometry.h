@@ -3,12 +3,13 @@
 //
 //   input -> rows of a channel -> B along them -> B along columns = V -> multiply = M -> A = sums -> output
 //
-// all of it in a core's cache. Channels first, vectors run over tiles, and V has a panel for each of the
-// (m+2)^2 products and each block of vectors that a register tile takes: [product][block][channel][tiles of
-// the block], M has [product][output channel of a chunk][tile]. Channels last, vectors run over channels: V
-// has [product][four tiles][channel][tile], the weights have panels of vectors, M has [product][tile][output
-// channel of a chunk]. So a register tile reads both of its panels from end to end; decomposed, both panels
-// of all products. Plain arithmetic.
+// all of it in a core's cache. With a dilation outputs that lie so far apart read inputs that do, and no
+// others: an image is as many smaller ones, its phases, without. Channels first, vectors run over tiles, and
+// V has a panel for each of the (m+2)^2 products and each block of vectors that a register tile takes:
+// [product][block][channel][tiles of the block], M has [product][output channel of a chunk][tile]. Channels
+// last, vectors run over channels: V has [product][four tiles][channel][tile], the weights have panels of
+// vectors, M has [product][tile][output channel of a chunk]. So a register tile reads both of its panels from
+// end to end; decomposed, both panels of all products. Plain arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,8 @@ struct WinogradConfig {
 
 // Consecutive tiles of one row of tiles: `count` of them, `offset` tiles behind the task's first.
 struct WinogradRun {
-  std::int64_t n, row, col;  // the first tile's place among its image's tiles
+  std::int64_t n, row_phase, col_phase;
+  std::int64_t row, col;  // the first tile's place among its image's tiles, those of these phases
   std::int64_t offset, count;
 };
 
@@ -65,7 +67,8 @@ struct WinogradGeometry {
   // those before it have; the last entry has all of them.
   std::vector<std::int64_t> depth, first_channel;
   std::int64_t together;  // products of a filter in parts that a register tile makes one after the other
-  std::int64_t image_rows, image_cols, image_tiles, all_tiles;
+  std::int64_t row_phases, col_phases;                          // of an image that have outputs
+  std::int64_t image_rows, image_cols, image_tiles, all_tiles;  // tiles of a phase, and of all
 
   // A task, at most.
   std::int64_t tiles, stride;  // stride: the tiles, rounded up to whole vectors and cache lines
@@ -100,7 +103,14 @@ struct WinogradGeometry {
     for (std::int64_t offset = 0; offset < count;) {
       const std::int64_t tile = first + offset, col = tile % image_cols;
       const std::int64_t run = count - offset < image_cols - col ? count - offset : image_cols - col;
-      visit(WinogradRun{tile / image_tiles, tile % image_tiles / image_cols, col, offset, run});
+      const std::int64_t image = tile / image_tiles, phase = image % (row_phases * col_phases);
+      visit(WinogradRun{.n = image / (row_phases * col_phases),
+                        .row_phase = phase / col_phases,
+                        .col_phase = phase % col_phases,
+                        .row = tile % image_tiles / image_cols,
+                        .col = col,
+                        .offset = offset,
+                        .count = run});
       offset += run;
     }
   }

@@ -16,8 +16,8 @@ void repair_sum(const ConvProblem& problem, const float* x, const float* w, cons
   double exact = 0;
   for (std::int64_t r = 0; r < problem.r; ++r)
     for (std::int64_t s = 0; s < problem.s; ++s) {
-      const std::int64_t row = at.row * problem.stride_h + r - problem.pad_top,
-                         col = at.col * problem.stride_w + s - problem.pad_left;
+      const std::int64_t row = at.row * problem.stride_h + r * problem.dilation_h - problem.pad_top,
+                         col = at.col * problem.stride_w + s * problem.dilation_w - problem.pad_left;
       if (row < 0 || row >= problem.h || col < 0 || col >= problem.w) continue;
       const float* input = x + at.n * problem.c * plane + first * channel + (row * problem.w + col) * pixel;
       const float* filter = w + at.k * channels * taps + r * problem.s + s;

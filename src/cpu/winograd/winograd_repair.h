@@ -13,7 +13,7 @@ struct OutputPlace {
   std::int64_t n, k, row, col;
 };
 
-// Where `sum` is not finite: the sum of x * w of an output, without dilation, in double.
+// Where `sum` is not finite: the sum of x * w of an output, in double.
 // Padding is never multiplied.
 void repair_sum(const ConvProblem& problem, const float* x, const float* w, const OutputPlace& at,
                 float& sum);

@@ -220,8 +220,9 @@ TEST(WinogradError, IsWithinWhatThePrecisionAllows) {
   const int count = problems();
   for (int i = 0, found = 0; found < count; ++i) {
     const auto draw = static_cast<std::uint64_t>(i);
-    const ConvProblem problem =
-        i % 2 == 0 ? random_winograd_problem(32, draw) : random_decomposed_problem(32, draw);
+    const ConvProblem problem = i % 3 == 0   ? random_winograd_problem(32, draw)
+                                : i % 3 == 1 ? random_dilated_problem(32, draw)
+                                             : random_decomposed_problem(32, draw);
     if (!cpu::winograd_supports(problem, info())) continue;
     ++found;
     Testbed bed(problem, cpu::backend(), TestData::real, static_cast<std::uint64_t>(i), 0);

@@ -35,6 +35,17 @@ inline ConvProblem random_winograd_problem(std::uint64_t seed, std::uint64_t ind
   return problem;
 }
 
+// The same of NCHW tensors with dilations.
+inline ConvProblem random_dilated_problem(std::uint64_t seed, std::uint64_t index) {
+  ConvProblem problem = random_winograd_problem(seed, index);
+  problem.layout = Layout::nchw;
+  problem.dilation_h = 1 + static_cast<std::int64_t>(random_bits(seed, 2 * index) % 3);
+  problem.dilation_w = 1 + static_cast<std::int64_t>(random_bits(seed, 2 * index + 1) % 4);
+  problem.h = std::max(problem.h, 2 * problem.dilation_h + 1);
+  problem.w = std::max(problem.w, 2 * problem.dilation_w + 1);
+  return problem;
+}
+
 // Filters that are cut into parts, of any extents and strides: most of them save too little to be taken.
 inline ConvProblem random_decomposed_problem(std::uint64_t seed, std::uint64_t index) {
   std::uint64_t drawn = 0;

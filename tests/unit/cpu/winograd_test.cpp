@@ -81,7 +81,8 @@ TEST(Winograd, EveryInstructionSetAndTile) {
   for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
     for (const cpu::TileShape& shape : cpu::direct_kernels(bits)->tiles)
       for (int i = 0; i < 4; ++i) {
-        ConvProblem problem = random_winograd_problem(7, ++drawn);
+        ConvProblem problem =
+            i < 2 ? random_winograd_problem(7, ++drawn) : random_dilated_problem(7, ++drawn);
         const std::uint64_t draw = random_bits(8, drawn);
         cpu::WinogradConfig config{bits, i % 2 == 0 ? 2 : 4, shape.channels, shape.vectors};
         if (config.tile == 4) problem.precision = Precision::tf32;
@@ -143,6 +144,7 @@ TEST(Winograd, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
        {"mb2ic16ih9iw11oc17kh3ph1 precision=tf32 act=relu",
         "g2mb1ic32ih7iw8oc36kh3ph2 precision=tf32 act=clip:-1:1", "mb2ic3ih29iw31oc33kh7sh2ph3 act=relu",
         "mb1ic3ih33iw27oc32kh11sh4ph2", "mb2ic50ih13iw18oc33kh3sh2ph1 act=relu",
+        "mb2ic16ih9iw12oc17kh3ph2dh1dw2 precision=tf32 act=relu",
         "mb2ic16ih9iw11oc17kh3ph1 precision=tf32 layout=nhwc"}) {
     const ConvProblem problem = parse_problem(text);
     for (const int m : {2, 4}) {
@@ -177,8 +179,9 @@ TEST(Winograd, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
 
 // What makes it fit for fp32: a number beside an output's window has no part in the output.
 TEST(Winograd, OutputsOfTileTwoReadTheirWindowAlone) {
-  for (const char* text : {"mb1ic16ih8iw9oc16kh3ph1", "mb1ic3ih16iw19oc32kh7sh2ph3",
-                           "mb1ic3ih23iw18oc32kh11sh4ph2", "mb1ic48ih8iw11oc32kh3sh2ph1"}) {
+  for (const char* text :
+       {"mb1ic16ih8iw9oc16kh3ph1", "mb1ic3ih16iw19oc32kh7sh2ph3", "mb1ic3ih23iw18oc32kh11sh4ph2",
+        "mb1ic48ih8iw11oc32kh3sh2ph1", "mb1ic16ih9iw12oc16kh3ph2dh1dw2"}) {
     ConvProblem problem = parse_problem(text);
     problem.precision = Precision::fp32;
     Host host(problem, small_config(2));
@@ -193,9 +196,11 @@ TEST(Winograd, OutputsOfTileTwoReadTheirWindowAlone) {
         for (std::int64_t k = 0; k < problem.k; ++k)
           for (std::int64_t p = 0; p < problem.p(); ++p)
             for (std::int64_t q = 0; q < problem.q(); ++q) {
-              const std::int64_t r = row - p * problem.stride_h + problem.pad_top,
-                                 s = col - q * problem.stride_w + problem.pad_left;
-              const bool reads = r >= 0 && r < problem.r && s >= 0 && s < problem.s;
+              const std::int64_t down = row - p * problem.stride_h + problem.pad_top,
+                                 along = col - q * problem.stride_w + problem.pad_left;
+              const std::int64_t r = down / problem.dilation_h, s = along / problem.dilation_w;
+              const bool on_taps = down % problem.dilation_h == 0 && along % problem.dilation_w == 0;
+              const bool reads = on_taps && r >= 0 && r < problem.r && s >= 0 && s < problem.s;
               const std::int64_t tap = ((k * problem.c + 2) * problem.r + r) * problem.s + s;
               if (reads && host.w[static_cast<std::size_t>(tap)] == 0) continue;  // roundings alone
               const auto at = static_cast<std::size_t>((k * problem.p() + p) * problem.q() + q);
@@ -210,7 +215,8 @@ TEST(Winograd, AnswersAlikeWithAnyNumberOfThreads) {
   const int before = info().units;
   for (const char* text :
        {"mb3ic18ih13iw17oc20kh3ph1 precision=tf32", "mb2ic18ih13iw17oc20kh3ph1 layout=nhwc precision=tf32",
-        "mb3ic3ih53iw57oc35kh7sh2ph3", "mb2ic48ih25iw29oc35kh3sh2ph1"}) {
+        "mb3ic3ih53iw57oc35kh7sh2ph3", "mb2ic48ih25iw29oc35kh3sh2ph1",
+        "mb2ic18ih23iw27oc20kh3ph2dh1 precision=tf32"}) {
     const ConvProblem problem = parse_problem(text);
     for (const int m : {2, 4}) {
       if (m == 4 && cpu::is_decomposed(problem)) continue;
@@ -244,7 +250,9 @@ TEST(Winograd, IsOfferedWithinThePrecisionAlone) {
   EXPECT_NE(reason("mb1ic16ih8oc32kh2").find("too short"), std::string::npos);
   EXPECT_NE(reason("mb1ic16ih8oc32kh2sh2").find("fewer products"), std::string::npos);
   EXPECT_NE(reason("mb1ic1ih8oc32kh5ph1").find("too short"), std::string::npos);
-  EXPECT_NE(reason("mb1ic16ih8oc16kh3ph1dh1").find("dilation"), std::string::npos);
+  EXPECT_EQ(reason("mb1ic16ih8oc16kh3ph1dh1"), "");
+  EXPECT_NE(reason("mb1ic16ih8oc16kh3ph1dh1 layout=nhwc").find("dilation"), std::string::npos);
+  EXPECT_NE(reason("mb1ic16ih16oc32kh5ph1dh1").find("dilation"), std::string::npos);
   EXPECT_NE(reason("mb1ic15ih8oc16kh3ph1").find("16 channels"), std::string::npos);
   EXPECT_NE(reason("mb1ic16ih8oc16kh3ph1 dtype=bf16").find("bf16"), std::string::npos);
 
