@@ -104,31 +104,33 @@ void fence() {
   hwy::FlushStream();
 }
 
-// One vector of each phase.
+// One vector of each of the first phases.
 template <int stride>
-HWY_INLINE void split(const float* from, float* to, std::int64_t to_step) {
+HWY_INLINE void split(const float* from, std::int64_t phases, float* to, std::int64_t to_step) {
   const Floats d;
   Vector a, b, c, e;
   if constexpr (stride == 1) {
     a = hn::LoadU(d, from);
   } else if constexpr (stride == 2) {
     hn::LoadInterleaved2(d, from, a, b);
-    hn::StoreU(b, d, to + to_step);
+    if (phases > 1) hn::StoreU(b, d, to + to_step);
   } else {
     hn::LoadInterleaved4(d, from, a, b, c, e);
-    hn::StoreU(b, d, to + to_step);
-    hn::StoreU(c, d, to + 2 * to_step);
-    hn::StoreU(e, d, to + 3 * to_step);
+    if (phases > 1) hn::StoreU(b, d, to + to_step);
+    if (phases > 2) hn::StoreU(c, d, to + 2 * to_step);
+    if (phases > 3) hn::StoreU(e, d, to + 3 * to_step);
   }
   hn::StoreU(a, d, to);
 }
 
 // The last part of a vector comes with the end of what is before it.
 template <int stride>
-HWY_INLINE void split_row(const float* from, std::int64_t count, float* to, std::int64_t to_step) {
+HWY_INLINE void split_row(const float* from, std::int64_t phases, std::int64_t count, float* to,
+                          std::int64_t to_step) {
   for (std::int64_t i = 0; i + kLanes <= count; i += kLanes)
-    split<stride>(from + i * stride, to + i, to_step);
-  if (count % kLanes != 0) split<stride>(from + (count - kLanes) * stride, to + count - kLanes, to_step);
+    split<stride>(from + i * stride, phases, to + i, to_step);
+  if (count % kLanes != 0)
+    split<stride>(from + (count - kLanes) * stride, phases, to + count - kLanes, to_step);
 }
 
 // Of 8 or 16 phases: by four, and each of those again, so many vectors' worth at a time.
@@ -138,7 +140,7 @@ HWY_INLINE void split_twice(const float* from, std::int64_t count, float* to, st
   HWY_ALIGN float fours[4 * kRest * kLanes];
   for (std::int64_t i = 0; i < count; i += kLanes) {
     const std::int64_t units = std::min<std::int64_t>(count, kLanes), at = std::min(i, count - units);
-    split_row<4>(from + at * stride, units * kRest, fours, kRest * kLanes);
+    split_row<4>(from + at * stride, 4, units * kRest, fours, kRest * kLanes);
     for (std::int64_t j = 0; j < 4; ++j) {
       const float* const four = fours + j * kRest * kLanes;
       SizedVector phases[4];
@@ -159,13 +161,13 @@ HWY_INLINE void split_twice(const float* from, std::int64_t count, float* to, st
 
 void split_phases(const float* from, std::int64_t stride, std::int64_t phases, std::int64_t count, float* to,
                   std::int64_t to_step) {
-  const bool whole = count >= kLanes && phases == stride;
+  const bool whole = count >= kLanes;
   if (whole && stride == 1)
-    split_row<1>(from, count, to, to_step);
+    split_row<1>(from, phases, count, to, to_step);
   else if (whole && stride == 2)
-    split_row<2>(from, count, to, to_step);
+    split_row<2>(from, phases, count, to, to_step);
   else if (whole && stride == 4)
-    split_row<4>(from, count, to, to_step);
+    split_row<4>(from, phases, count, to, to_step);
   else if (phases == 8 && stride == 8 && count * 2 >= kLanes)
     split_twice<8>(from, count, to, to_step);
   else if (phases == 16 && stride == 16 && count * 4 >= kLanes)

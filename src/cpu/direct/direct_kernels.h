@@ -54,7 +54,7 @@ struct DirectKernels {
   // Orders stores past the caches before whatever follows.
   void (*fence)();
   // to[j][i] = from[i * stride + j] for i in [0, count), j in [0, phases): one row split by column
-  // phase. Row j starts at to + j * to_stride.
+  // phase. Row j starts at to + j * to_stride. All of from[0, count * stride) may be read.
   void (*split_phases)(const float* from, std::int64_t stride, std::int64_t phases, std::int64_t count,
                        float* to, std::int64_t to_stride);
   // to[i] = the word of lower[i] and upper[i].
