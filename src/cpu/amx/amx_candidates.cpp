@@ -61,26 +61,34 @@ struct Ranked {
 // measures.
 double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& config, const AmxGeometry& g) {
   const double l1 = number(info.l1_bytes > 0 ? info.l1_bytes : kDefaultL1Bytes);
+  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
   const double m = config.pixel_tiles, n = number(g.filter_tiles) / number(g.blocks);
   const double pixels = number(g.tile_rows * g.tile_cols);
   const double positions = g.gathered > 0 ? pixels : number((g.tile_rows - 1) * g.pitch + g.tile_cols);
   const double tiles = std::max(positions / kAmxPixels, 1.0), calls = std::max(tiles / m, 1.0);
   const double count = tiles / calls;
 
-  // A product of tiles takes 16 cycles and a tile's load 8; rows that lie across lines and weights from the
-  // second cache take more.
+  // A product of tiles takes 16 cycles and a tile's load 8, 21 from the second cache; rows that share lines
+  // take 38, and those that lie across them 52.
+  constexpr double kLoad = 8, kSecondCache = 21, kSharedLines = 38, kAcrossLines = 52;
   const double chunks = number(g.run_count() * (g.chunks + (g.tail > 0 ? 1 : 0)));
   const double weights_bytes = number(g.words) / number(g.passes) * n * kAmxFilters * 4;
-  const double loads = count * (g.step() % kAmxElements == 0 ? 8 : 20) +
-                       (1 + (count - 1) * (n - 1) / n) * n * (weights_bytes < l1 / 2 ? 8 : 20);
+  // What one tap has brought into the first cache the others find there.
+  const bool stays = g.gathered > 0 || 2 * number(g.window) < l1 / 2;
+  const double of_x = g.step() % kAmxElements == 0
+                          ? kLoad + (stays ? 0 : (kSecondCache - kLoad) / number(a.r * a.s))
+                          : (g.step() < kAmxElements ? kSharedLines : kAcrossLines);
+  const double loads =
+      count * of_x + (1 + (count - 1) * (n - 1) / n) * n * (weights_bytes < l1 / 2 ? kLoad : kSecondCache);
   const double products = chunks * std::max(16 * count * n, loads);
   // Sums are stored, loaded and finished; channels first, they are transposed too.
   const double vectors = count * n * kAmxPixels;
-  // Lines of an output that does not stay in the shared cache are better not read into it.
+  // Lines of an output that does not stay in the cores' caches are better not read into them.
   const bool leaves_cache =
-      number(size_of(a.dtype.y)) * number(a.output_elements()) > number(info.l3_bytes) / 4;
-  const double finished = vectors * ((a.layout == Layout::nhwc ? 6.0 : 14.0) +
-                                     (leaves_cache == (config.stream != 0) ? 2.5 : 5.0));
+      number(size_of(a.dtype.y)) * number(a.output_elements()) > l2 / 2 * number(info.units);
+  const double finished =
+      vectors * ((a.layout == Layout::nhwc ? 6.0 : 14.0) +
+                 (config.stream != 0 ? (leaves_cache ? 2.5 : 5.0) : (leaves_cache ? 12.0 : 2.5)));
   const double rows_cut = a.layout == Layout::nhwc ? 30.0 * (1 + count * kAmxPixels / number(g.pitch)) : 20.0;
   const double kept = number(g.passes - 1) * (60 + 24 * count * n);  // sums between passes
   const double call = 60 + products + kept + finished + rows_cut;
@@ -92,10 +100,16 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
     staged = 40 * rows + rows * number(g.row) * (copied ? 0.1 : a.layout == Layout::nhwc ? 0.5 : 1.0);
   }
   if (g.gathered > 0)
-    staged += pixels * number(std::ssize(g.runs)) * 3 * number(g.window_run / kAmxElements + 1);
+    staged += pixels * (2 * number(std::ssize(g.runs)) + 3 * number(g.gathered_step / kAmxElements));
+  // Read as it lies, x comes from memory once for each of its tasks, or for each block of filters.
+  double read = 0;
+  if (config.staged == 0) {
+    const double bytes = 2 * positions * number(g.group_channels);
+    read = bytes / 8 * number(bytes < l2 / 2 ? g.filter_tasks : g.blocks);
+  }
   const double shared = std::max(1.0, number(info.units * g.filter_tasks) / number(g.tasks + 1));
   const double cycles =
-      number(g.tasks / g.filter_tasks) * (shared * staged + number(g.blocks) * calls * call);
+      number(g.tasks / g.filter_tasks) * (shared * staged + read + number(g.blocks) * calls * call);
   const TaskGrid grid{g.groups * g.batch, g.output_rows, g.tile_rows,  g.output_cols,
                       g.tile_cols,        g.blocks,      g.task_blocks};
   return cycles * grid.longest_share(info.units);
