@@ -107,21 +107,39 @@ void read(const ReadArgs& args) {
     read_planes(args, bytes);
 }
 
-void gather(const GatherArgs& shared) {
-  const GatherArgs args = shared;
+// One vector of every pixel, of so many pieces.
+template <int count>
+void gather_vector(const GatherArgs& args, const GatherPiece* pieces, Bf16* to) {
   const hn::Repartition<Bf16, Floats> d;
-  constexpr std::int64_t kElements = 2 * kLanes;
-  const std::int64_t whole = args.run / kElements * kElements;
-  const auto last = hn::FirstN(d, static_cast<std::size_t>(args.run - whole));
-  for (std::int64_t j = 0; j < args.pixels; ++j) {
-    const Bf16* const x = args.x + j * args.pixel_step;
-    Bf16* to = args.to + j * args.to_step;
-    for (std::int64_t i = 0; i < args.run_count; ++i, to += args.run) {
-      const Bf16* const run = x + args.runs[i];
-      for (std::int64_t e = 0; e < whole; e += kElements) hn::StoreU(hn::LoadU(d, run + e), d, to + e);
-      hn::StoreU(hn::MaskedLoad(last, d, run + whole), d, to + whole);
-    }
+  std::uint8_t masks[count][8] = {};  // LoadMaskBits() reads so many
+  const Bf16* from[count];
+  for (int i = 0; i < count; ++i) {
+    std::memcpy(masks[i], &pieces[i].mask, sizeof pieces[i].mask);
+    from[i] = args.x + pieces[i].from;
   }
+  const std::int64_t pixels = args.pixels, step = args.pixel_step, to_step = args.to_step;
+  for (std::int64_t j = 0; j < pixels; ++j, to += to_step) {
+    auto all = hn::MaskedLoad(hn::LoadMaskBits(d, masks[0]), d, from[0] + j * step);
+    CONVTUNE_UNROLL
+    for (int i = 1; i < count; ++i)
+      all = hn::Or(all, hn::MaskedLoad(hn::LoadMaskBits(d, masks[i]), d, from[i] + j * step));
+    hn::StoreU(all, d, to);
+  }
+}
+
+template <int... fewer>
+void gather_vectors(const GatherArgs& args, std::integer_sequence<int, fewer...>) {
+  constexpr void (*kVectors[])(const GatherArgs&, const GatherPiece*, Bf16*) = {gather_vector<fewer + 1>...};
+  Bf16* to = args.to;
+  for (const std::vector<GatherPiece>& pieces : args.pieces) {
+    kVectors[pieces.size() - 1](args, pieces.data(), to);
+    to += 2 * kLanes;
+  }
+}
+
+void gather(const GatherArgs& args) {
+  // Runs may have one element.
+  gather_vectors(args, std::make_integer_sequence<int, 2 * kLanes>());
 }
 
 // ---- Finishing ----
@@ -288,6 +306,23 @@ bool rounds_by_instruction(const ConvProblem& problem) {
   const bool has_it = false;
 #endif
   return has_it && problem.dtype.y == DType::bf16 && problem.rounding != Rounding::eager;
+}
+
+std::vector<std::vector<GatherPiece>> gather_pieces(std::span<const std::int64_t> runs, std::int64_t run,
+                                                    int lanes) {
+  const std::int64_t vector = 2 * lanes, elements = std::ssize(runs) * run;
+  std::vector<std::vector<GatherPiece>> pieces;
+  for (std::int64_t first = 0; first < elements; first += vector) {
+    pieces.emplace_back();
+    const std::int64_t end = std::min(first + vector, elements);
+    for (std::int64_t i = first / run; i * run < end; ++i) {
+      const std::int64_t from = std::max(i * run, first) - first, to = std::min((i + 1) * run, end) - first;
+      const std::uint64_t mask = (std::uint64_t{1} << to) - (std::uint64_t{1} << from);
+      pieces.back().push_back(
+          {runs[static_cast<std::size_t>(i)] + first - i * run, static_cast<std::uint32_t>(mask)});
+    }
+  }
+  return pieces;
 }
 
 bool may_stream(const ConvProblem& problem) {

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "convtune/problem.h"
 #include "cpu/elements.h"
@@ -26,12 +28,23 @@ struct ReadArgs {
   std::int64_t to_step;
 };
 
+// What a vector of 2 * lanes elements has of one run of x: its elements where `mask` has bits, read from
+// `from` on. Vectors are put together from such pieces, so that each is stored once, and whole.
+struct GatherPiece {
+  std::int64_t from;  // may lie before the run by what the vector has of others
+  std::uint32_t mask;
+};
+// pieces[v]: those of the v-th vector of `run_count` runs of `run` elements, which stand side by side.
+std::vector<std::vector<GatherPiece>> gather_pieces(std::span<const std::int64_t> runs, std::int64_t run,
+                                                    int lanes);
+
 // to[j * to_step + i * run + e] = x[j * pixel_step + runs[i] + e] for e in [0, run), zeros behind the last
-// run: the elements that each of some pixels multiplies, side by side. A vector more is read and written.
+// run up to a whole vector: the elements that each of some pixels multiplies, side by side. Vectors that
+// begin up to one before the first run, and end as far behind the last, may be read.
 struct GatherArgs {
   const Bf16* x;
-  const std::int64_t* runs;
-  std::int64_t run_count, run, pixel_step, pixels;
+  std::span<const std::vector<GatherPiece>> pieces;
+  std::int64_t pixel_step, pixels;
   Bf16* to;
   std::int64_t to_step;
 };

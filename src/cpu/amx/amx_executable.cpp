@@ -37,7 +37,9 @@ class AmxExecutable final : public Executable {
         rounds_by_instruction_(vector_bits == 512 && rounds_by_instruction(problem)),
         threads_(threads) {
     for (const std::int64_t run : geometry_.runs) runs_.push_back(run * kElement);
-    if (config.gathered != 0) runs_ = {0};
+    if (config.gathered == 0) return;
+    pieces_ = gather_pieces(geometry_.runs, geometry_.window_run, tensors_.lanes);
+    runs_ = {0};
   }
 
   std::size_t packed_bytes() const override {
@@ -72,7 +74,8 @@ class AmxExecutable final : public Executable {
       if (begin == end) return;
       thread_local Scratch scratch;
       const std::int64_t window = whole_lines(g.window / 2 + 1), gathered = whole_lines(g.gathered / 2);
-      float* const memory = scratch.reserve(window + gathered + g.sums);
+      // What is gathered may be read from a vector before it.
+      float* const memory = scratch.reserve(kLineFloats + window + gathered + g.sums) + kLineFloats;
       Task task{.tensors = tensors,
                 .weights = weights,
                 .window = reinterpret_cast<Bf16*>(memory),
@@ -85,11 +88,17 @@ class AmxExecutable final : public Executable {
         task.tile = g.tile(i / g.filter_tasks);
         if (staged != task.tile.index && config_.staged != 0)
           stage_amx_window(problem_, g, tensors_, task.tile, tensors.x, task.window);
-        if (staged != task.tile.index && config_.gathered != 0) gather(task);
         staged = task.tile.index;
         const std::int64_t first = i % g.filter_tasks * g.task_blocks;
         const std::int64_t last = std::min(first + g.task_blocks, g.blocks);
-        for (std::int64_t block = first; block < last; ++block) compute(task, g.block(block));
+        const AmxTile tile = task.tile;
+        const std::int64_t rows = config_.gathered != 0 ? g.gathered_rows : tile.rows;
+        for (std::int64_t row = 0; row < tile.rows; row += rows) {
+          task.tile.row = tile.row + row;
+          task.tile.rows = std::min(rows, tile.rows - row);
+          if (config_.gathered != 0) gather(task, row);
+          for (std::int64_t block = first; block < last; ++block) compute(task, g.block(block));
+        }
       }
       kernels_.end();
       if (config_.stream != 0) tensors_.fence();
@@ -146,14 +155,12 @@ class AmxExecutable final : public Executable {
       }
   }
 
-  // What each pixel of the tile multiplies, row by row.
-  void gather(const Task& task) const {
+  // What each pixel of the tile's rows multiplies, whose first is so many rows behind the window's first.
+  void gather(const Task& task, std::int64_t first) const {
     const AmxGeometry& g = geometry_;
     for (std::int64_t row = 0; row < task.tile.rows; ++row)
-      tensors_.gather({.x = task.window + row * g.row,
-                       .runs = g.runs.data(),
-                       .run_count = std::ssize(g.runs),
-                       .run = g.window_run,
+      tensors_.gather({.x = task.window + (first + row) * g.row,
+                       .pieces = pieces_,
                        .pixel_step = g.position,
                        .pixels = task.tile.cols,
                        .to = task.gathered + row * task.tile.cols * g.gathered_step,
@@ -286,6 +293,7 @@ class AmxExecutable final : public Executable {
   const bool rounds_by_instruction_;
   const int threads_;
   std::vector<std::int64_t> runs_;  // where each begins in the window, in bytes
+  std::vector<std::vector<GatherPiece>> pieces_;
 };
 
 }  // namespace

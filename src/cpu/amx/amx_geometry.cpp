@@ -82,12 +82,14 @@ AmxGeometry::AmxGeometry(const ConvProblem& problem, const AmxConfig& config)
                      s * problem.dilation_w * col);
   window_run = together ? problem.s * channels : channels;
   run = window_run;
-  gathered = gathered_step = 0;
+  gathered_rows = gathered = gathered_step = 0;
   if (config.gathered != 0) {
     run = round_up(problem.r * problem.s * channels, 2);
     gathered_step = round_up(run, kAmxElements);
-    // Tiles have 16 positions, and copying writes a vector more.
-    gathered = round_up(tile_rows * tile_cols, kAmxPixels) * gathered_step + kAmxElements;
+    constexpr std::int64_t kCacheElements = 12 * 1024;
+    gathered_rows = std::clamp<std::int64_t>(kCacheElements / (tile_cols * gathered_step), 1, tile_rows);
+    // Tiles have 16 positions.
+    gathered = round_up(gathered_rows * tile_cols, kAmxPixels) * gathered_step;
   }
   if (config.elements != 0 && gathered == 0 && run % kAmxElements == 0 && run > config.elements) {
     std::int64_t parts = ceil_div(run, std::max<std::int64_t>(config.elements, kAmxElements));
@@ -105,7 +107,7 @@ AmxGeometry::AmxGeometry(const ConvProblem& problem, const AmxConfig& config)
       config.elements == 0 ? run_count() : std::clamp<std::int64_t>(config.elements / run, 1, run_count());
   passes = ceil_div(run_count(), pass_runs);
 
-  const std::int64_t most = gathered > 0 ? tile_rows * tile_cols : (tile_rows - 1) * pitch + tile_cols;
+  const std::int64_t most = gathered > 0 ? gathered_rows * tile_cols : (tile_rows - 1) * pitch + tile_cols;
   const std::int64_t computed = std::max<std::int64_t>(round_up(most, kAmxPixels), kAmxPixels);
   // Tiles read positions behind the last one; staging and gathering write and read a vector more.
   const std::int64_t read =

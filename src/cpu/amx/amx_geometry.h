@@ -97,8 +97,9 @@ struct AmxGeometry {
   std::int64_t words;              // of a filter
   std::int64_t pass_runs, passes;
 
-  // Where they are gathered: elements of a tile's pixels, and of one.
-  std::int64_t gathered, gathered_step;
+  // Where they are gathered: rows of a tile at a time, which the first cache keeps; elements of their pixels,
+  // and of one.
+  std::int64_t gathered_rows, gathered, gathered_step;
   std::int64_t run_count() const { return gathered > 0 ? 1 : static_cast<std::int64_t>(runs.size()); }
   std::int64_t step() const { return gathered > 0 ? gathered_step : position; }  // from position to position
 
