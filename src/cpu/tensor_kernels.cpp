@@ -222,8 +222,11 @@ void round_planes(const FinishArgs args) {
   for (std::int64_t c = 0; c < args.channels; c += kLanes) {
     const Vector bias = hn::LoadU(d, args.bias + c);
     auto* const y = static_cast<Bf16*>(args.y) + args.place + c * args.plane;
-    for (std::int64_t j = 0; j < args.pixels; j += kPixels) {
-      const std::int64_t count = std::min(kPixels, args.pixels - j);
+    // Where they go past the caches, lines of all planes begin at the same pixels.
+    const std::int64_t in_line = reinterpret_cast<std::uintptr_t>(y) / sizeof(Bf16) % kPixels;
+    const std::int64_t first = args.stream ? kPixels - in_line : kPixels;
+    for (std::int64_t j = 0, count; j < args.pixels; j += count) {
+      count = std::min(j == 0 ? first : kPixels, args.pixels - j);
       const auto finished = [&](std::int64_t pixel) HWY_ATTR {
         if (pixel >= count) return hn::Zero(d);
         const Vector sums = hn::LoadU(d, args.sums + (j + pixel) * args.sums_step + c);
@@ -235,8 +238,14 @@ void round_planes(const FinishArgs args) {
             _mm512_permutexvar_epi16(order, round_both(finished(2 * i), finished(2 * i + 1))))};
       transpose<kLanes>(row);
       const auto mask = static_cast<__mmask32>((std::uint64_t{1} << count) - 1);
-      for (int i = 0; i < std::min<std::int64_t>(kLanes, args.channels - c); ++i)
-        _mm512_mask_storeu_epi16(y + i * args.plane + j, mask, _mm512_castps_si512(row[i].raw));
+      const bool past_caches = args.stream && count == kPixels;
+      for (int i = 0; i < std::min<std::int64_t>(kLanes, args.channels - c); ++i) {
+        const __m512i line = _mm512_castps_si512(row[i].raw);
+        if (past_caches)
+          _mm512_stream_si512(reinterpret_cast<__m512i*>(y + i * args.plane + j), line);
+        else
+          _mm512_mask_storeu_epi16(y + i * args.plane + j, mask, line);
+      }
     }
   }
 }
@@ -323,6 +332,12 @@ std::vector<std::vector<GatherPiece>> gather_pieces(std::span<const std::int64_t
     }
   }
   return pieces;
+}
+
+bool may_stream_planes(const ConvProblem& problem) {
+  constexpr std::int64_t kLineBytes = 64;
+  return problem.layout == Layout::nchw && !problem.residual && rounds_by_instruction(problem) &&
+         problem.p() * problem.q() * size_of(problem.dtype.y) % kLineBytes == 0;
 }
 
 bool may_stream(const ConvProblem& problem) {

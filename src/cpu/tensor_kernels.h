@@ -63,7 +63,8 @@ struct FinishArgs {
   // operands of their products do. Of 512 bits.
   bool by_instruction = false;
   // Lines of the cache that finish_pixels makes whole go past the caches: of f32, and of bf16 where
-  // by_instruction. fence() follows.
+  // by_instruction; those of finish_planes where may_stream_planes(). y begins at an element. fence()
+  // follows.
   bool stream = false;
 };
 using Finish = void (*)(const FinishArgs&);
@@ -85,6 +86,9 @@ bool rounds_by_instruction(const ConvProblem& problem);
 // Whether finish_pixels makes whole lines of the cache of them, so that they may go past the caches: of bf16,
 // if it rounds by that instruction.
 bool may_stream(const ConvProblem& problem);
+// The same of finish_planes: of bf16, rounded by that instruction, without a residual, in planes of whole
+// lines.
+bool may_stream_planes(const ConvProblem& problem);
 
 // Null where this build has no code for that width (cpu/instruction_sets.h).
 const TensorKernels* tensor_kernels(int vector_bits);

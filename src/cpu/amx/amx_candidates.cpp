@@ -157,9 +157,11 @@ Support amx_takes(const ConvProblem& problem, const DeviceInfo& info, const AmxC
         fmt::format("there is no register tile of {}x{} tiles", config.pixel_tiles, config.filter_tiles));
   if (const double bytes = scratch_bytes(problem, config); bytes > kMaxScratchBytes)
     return Support::no(fmt::format("its working memory would be {:.0f} MiB a thread", bytes / 1048576));
-  if (config.stream != 0 && !may_stream(problem))
+  if (config.stream != 0 && !may_stream(problem) && !may_stream_planes(problem))
     return Support::no(
-        "stream=1 is for NHWC outputs of whole lines, of f32 or bf16, and of bf16 rounded once");
+        "stream=1 is for outputs of whole lines, of bf16 rounded once: NHWC, there of f32 too, or NCHW "
+        "without a "
+        "residual");
   if (config.gathered != 0 && config.staged == 0)
     return Support::no("gathered=1 copies from a window: staged=1");
   if (config.staged == 0 && !may_stay(problem, config))
@@ -180,7 +182,7 @@ std::vector<AmxConfig> amx_candidates(const ConvProblem& problem, const DeviceIn
   if (q <= 1 << 20) col_choices.insert(0);
   for (int cols = 64; cols < q && cols <= 1024; cols *= 2) col_choices.insert(cols);
 
-  const bool streams = may_stream(problem);
+  const bool pixels = may_stream(problem), planes = may_stream_planes(problem);
   // More channels fill chunks by themselves.
   constexpr std::int64_t kFewChannels = 16;
   const bool gathers = problem.c / problem.groups < kFewChannels && problem.s > 1;
@@ -213,7 +215,8 @@ std::vector<AmxConfig> amx_candidates(const ConvProblem& problem, const DeviceIn
                 if (elements != 0 && !passes) continue;
                 config.elements = static_cast<int>(elements);
                 const AmxGeometry geometry(problem, config);
-                for (config.stream = 0; config.stream <= (streams && n % 2 == 0 ? 1 : 0); ++config.stream)
+                for (config.stream = 0; config.stream <= ((pixels && n % 2 == 0) || planes ? 1 : 0);
+                     ++config.stream)
                   of_tile.push_back({estimate(problem, info, config, geometry), config});
               }
             }

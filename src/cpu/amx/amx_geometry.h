@@ -49,7 +49,7 @@ struct AmxConfig {
     field("staged", self.staged, 0, 1, "the window is copied to the cache; 0: x is read where it lies");
     field("gathered", self.gathered, 0, 1,
           "what a pixel multiplies is copied side by side; 0: read in the window");
-    field("stream", self.stream, 0, 1, "outputs go past the caches, where they are whole lines: NHWC");
+    field("stream", self.stream, 0, 1, "outputs go past the caches, where they are whole lines");
   }
 };
 

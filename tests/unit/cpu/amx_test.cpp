@@ -166,16 +166,17 @@ TEST(Amx, EveryRegisterTileOnTheEdgeCases) {
 // Few channels and many, strides, dilation, groups, and tails of runs; both layouts.
 TEST(Amx, KindsOfRuns) {
   int checked = 0, where_it_lies = 0, gathered = 0;
-  for (const char* text : {"mb2ic3ih17iw53oc19kh3ph1",   "mb2ic1ih28oc5kh5ph2",
-                           "mb1ic3ih37iw45oc7kh7sh2ph3", "mb1ic3ih64iw61oc6kh11sh4ph2",
-                           "mb2ic3ih32oc37kh4sh4",       "mb1ic32ih9iw11oc40kh3ph1",
-                           "mb1ic48ih9oc33kh3ph1",       "mb2ic40ih14oc33kh1sh2",
-                           "mb1ic70ih9oc16kh3sh2ph1",    "mb3ic64ih7oc80kh1",
-                           "g2mb1ic40ih9iw17oc36kh3ph1", "mb2ic3ih17iw53oc64kh3ph1",
-                           "mb1ic20ih14iw16oc96kh1",     "g2mb2ic128ih6oc70kh1",
-                           "mb1ic24ih12oc20kh3ph2dh1",   "mb1ic8ih12iw20oc20kh3kw1sh1sw2",
-                           "mb1ic5ih30iw33oc18kh3",      "mb1ic6ih30iw33oc18kh3",
-                           "mb1ic16ih20iw40oc16kh2sh2",  "mb1ic4ih5oc3kh5"})
+  for (const char* text : {"mb2ic3ih17iw53oc19kh3ph1",    "mb2ic1ih28oc5kh5ph2",
+                           "mb1ic3ih37iw45oc7kh7sh2ph3",  "mb1ic3ih64iw61oc6kh11sh4ph2",
+                           "mb2ic3ih32oc37kh4sh4",        "mb1ic32ih9iw11oc40kh3ph1",
+                           "mb1ic48ih9oc33kh3ph1",        "mb2ic40ih14oc33kh1sh2",
+                           "mb1ic70ih9oc16kh3sh2ph1",     "mb3ic64ih7oc80kh1",
+                           "g2mb1ic40ih9iw17oc36kh3ph1",  "mb2ic3ih17iw53oc64kh3ph1",
+                           "mb1ic20ih14iw16oc96kh1",      "g2mb2ic128ih6oc70kh1",
+                           "mb1ic24ih12oc20kh3ph2dh1",    "mb1ic8ih12iw20oc20kh3kw1sh1sw2",
+                           "mb1ic5ih30iw33oc18kh3",       "mb1ic6ih30iw33oc18kh3",
+                           "mb1ic16ih20iw40oc16kh2sh2",   "mb1ic4ih5oc3kh5",
+                           "mb2ic3ih24iw52oc37kh3sh2ph1", "mb1ic20ih8iw20oc40kh3ph1"})
     for (const Layout layout : {Layout::nchw, Layout::nhwc})
       for (const int staged : {0, 1})
         for (int repeat = 0; repeat < 3; ++repeat) {
@@ -185,7 +186,7 @@ TEST(Amx, KindsOfRuns) {
           AmxConfig config = drawn(draw, 1 + static_cast<int>(draw % 2), 1 + static_cast<int>(draw / 2 % 2));
           config.staged = staged;
           if (staged == 0) config.gathered = 0;
-          if (!cpu::may_stream(problem)) config.stream = 0;
+          if (!cpu::may_stream(problem) && !cpu::may_stream_planes(problem)) config.stream = 0;
           if (staged == 0 && repeat == 2) config.rows = 1, config.cols = 0;
           if (!cpu::amx_takes(problem, info(), config)) continue;
           where_it_lies += config.staged == 0, gathered += config.gathered;
@@ -226,7 +227,8 @@ TEST(Amx, NanAndInfSpreadExactlyAsInTheOracle) {
 }
 
 TEST(Amx, SameBitsForAnyNumberOfThreadsAndAnyAlignment) {
-  for (const char* text : {"mb3ic4ih20oc40kh3ph1", "mb2ic37ih9oc33kh3ph1 layout=nhwc act=silu residual=1",
+  for (const char* text : {"mb2ic3ih16iw28oc40kh3ph1", "mb3ic4ih20oc40kh3ph1",
+                           "mb2ic37ih9oc33kh3ph1 layout=nhwc act=silu residual=1",
                            "mb2ic6ih9oc33kh1 layout=nhwc residual=1", "mb5ic40ih7oc64kh3ph1"}) {
     const ConvProblem problem = bf16(text);
     for (const int way : {0, 1, 2}) {
@@ -236,7 +238,8 @@ TEST(Amx, SameBitsForAnyNumberOfThreadsAndAnyAlignment) {
                              .filters = 16,
                              .elements = 64,
                              .staged = way > 0,
-                             .gathered = way > 1};
+                             .gathered = way > 1,
+                             .stream = cpu::may_stream_planes(problem)};
       if (!cpu::amx_takes(problem, info(), config)) continue;
       const std::vector<float> expected = Host(problem).run(*build(problem, config, 1));
       for (const int threads : {2, 3, 16})
