@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cpu/vectors.h"
+#include "cpu/weave.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/tensor_kernels.cpp"
@@ -140,6 +141,27 @@ void gather_vectors(const GatherArgs& args, std::integer_sequence<int, fewer...>
 void gather(const GatherArgs& args) {
   // Runs may have one element.
   gather_vectors(args, std::make_integer_sequence<int, 2 * kLanes>());
+}
+
+// Whole vectors of up to four planes, zeros where there is none; the last pixels one by one.
+void weave_planes(const WeaveArgs& args) {
+  const hn::Repartition<Bf16, Floats> d;
+  constexpr std::int64_t kPixels = 2 * kLanes;
+  std::int64_t i = 0;
+  const auto plane = [&](std::int64_t c) HWY_ATTR {
+    return c < args.channels ? hn::LoadU(d, args.planes + c * args.channel_step + i) : hn::Zero(d);
+  };
+  for (; args.to_step >= 2 && args.to_step <= kFewPlanes && i + kPixels <= args.pixels; i += kPixels) {
+    Bf16* const to = args.to + i * args.to_step;
+    if (args.to_step == 2)
+      hn::StoreInterleaved2(plane(0), plane(1), d, to);
+    else if (args.to_step == 3)
+      hn::StoreInterleaved3(plane(0), plane(1), plane(2), d, to);
+    else
+      hn::StoreInterleaved4(plane(0), plane(1), plane(2), plane(3), d, to);
+  }
+  weave(args.planes + i, args.channels, args.channel_step, 1, args.pixels - i, args.to + i * args.to_step,
+        args.to_step);
 }
 
 // ---- Finishing ----
@@ -293,6 +315,7 @@ constexpr TensorKernels table(std::integer_sequence<int, activation...>) {
   return {kLanes,
           read,
           gather,
+          weave_planes,
           {finish_pixels<static_cast<Activation>(activation)>...},
           {finish_planes<static_cast<Activation>(activation)>...},
           flush_stream};

@@ -69,12 +69,21 @@ struct FinishArgs {
 };
 using Finish = void (*)(const FinishArgs&);
 
+// weave() of pixels that lie side by side (weave.h).
+struct WeaveArgs {
+  const Bf16* planes;
+  std::int64_t channels, channel_step, pixels;
+  Bf16* to;
+  std::int64_t to_step;
+};
+
 constexpr int kActivations = static_cast<int>(kLastActivation) + 1;
 
 struct TensorKernels {
   int lanes;  // floats in a vector
   void (*read)(const ReadArgs&);
   void (*gather)(const GatherArgs&);
+  void (*weave)(const WeaveArgs&);
   std::array<Finish, kActivations> finish_pixels, finish_planes;  // by activation: NHWC, NCHW
   // Orders stores past the caches before whatever follows.
   void (*fence)();

@@ -13,6 +13,7 @@
 #include "cpu/estimates.h"
 #include "cpu/instruction_sets.h"
 #include "cpu/tensor_kernels.h"
+#include "cpu/weave.h"
 #include "problem/activation.h"
 
 namespace convtune::cpu {
@@ -97,7 +98,9 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
   if (config.staged != 0) {
     const double rows = number((g.tile_rows + g.rows_axis.halo) * std::ssize(g.rows_axis.phases));
     const bool copied = a.layout == Layout::nhwc && g.col_step == 1 && g.groups == 1;
-    staged = 40 * rows + rows * number(g.row) * (copied ? 0.1 : a.layout == Layout::nhwc ? 0.5 : 1.0);
+    const bool woven = a.layout == Layout::nchw && g.col_step == 1 && g.channels <= kFewPlanes;
+    const double element = copied ? 0.1 : woven ? 0.3 : a.layout == Layout::nhwc ? 0.5 : 1.0;
+    staged = 40 * rows + rows * number(g.row) * element;
   }
   if (g.gathered > 0)
     staged += pixels * (2 * number(std::ssize(g.runs)) + 3 * number(g.gathered_step / kAmxElements));

@@ -52,6 +52,13 @@ void stage_amx_window(const ConvProblem& a, const AmxGeometry& g, const TensorKe
           std::memcpy(words, source, static_cast<std::size_t>(pixels * a.c) * sizeof(Bf16));
         else if (contiguous && a.c == 3 && g.channels == 4)
           widen_threes(source, pixels, words);
+        else if (nchw && g.col_step == 1 && g.channels <= kFewPlanes)
+          kernels.weave({.planes = source,
+                         .channels = g.group_channels,
+                         .channel_step = channel,
+                         .pixels = pixels,
+                         .to = words,
+                         .to_step = g.channels});
         else if (g.gathered > 0 || (nchw && g.group_channels <= kFewPlanes))
           weave(source, g.group_channels, channel, g.col_step * pixel, pixels, words, g.channels);
         else
