@@ -39,6 +39,29 @@ def afresh():
 
 
 @pytest.fixture
+def decided(monkeypatch):
+    """Contests that say what `gains` tells: of the layers by their number, and last of the whole model."""
+    from convtune import torch_decide, torch_whole
+    from convtune._contest import Contest
+
+    gains = {"layers": 0.5, "whole": 0.5, "asked": []}
+
+    def contest_of(kind):
+        def contest(incumbent, challenger, min_gain, **_):
+            gain = gains[kind]
+            gains["asked"].append(kind)
+            before, after = incumbent(), challenger()
+            assert before > 0 and after > 0
+            return Contest(gain > 0, gain, gain, gain, 100.0, 100 * (1 - gain), 1)
+
+        return contest
+
+    monkeypatch.setattr(torch_decide, "contest", contest_of("layers"))
+    monkeypatch.setattr(torch_whole, "contest", contest_of("whole"))
+    return gains
+
+
+@pytest.fixture
 def graphs(monkeypatch):
     """What inductor is given, in order; it is run as it stands."""
     seen = []

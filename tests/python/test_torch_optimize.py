@@ -1,7 +1,6 @@
 """optimize and restore: what is swapped, what is left, what is undone; with contests that are decided here."""
 
 import copy
-import dataclasses
 import io
 import itertools
 import types
@@ -12,7 +11,7 @@ from torch_support import assert_near, torch
 
 import convtune
 from convtune._contest import Contest
-from convtune import torch_check, torch_contests, torch_decide, torch_run, torch_sides, torch_timing, torch_whole
+from convtune import torch_check, torch_contests, torch_decide, torch_run, torch_sides, torch_timing
 from convtune.nn import Conv2d
 
 nn = torch.nn
@@ -37,26 +36,6 @@ class Model(nn.Module):
         x = self.body(self.norm(self.stem(x)))
         x = self.own(self.even(self.same(x)))
         return self.drop(torch.conv2d(x, self.own.weight)) * scale
-
-
-@pytest.fixture
-def decided(monkeypatch):
-    """Contests that say what `gains` tells: of the layers by their number, and last of the whole model."""
-    gains = {"layers": 0.5, "whole": 0.5, "asked": []}
-
-    def contest_of(kind):
-        def contest(incumbent, challenger, min_gain, **_):
-            gain = gains[kind]
-            gains["asked"].append(kind)
-            before, after = incumbent(), challenger()
-            assert before > 0 and after > 0
-            return Contest(gain > 0, gain, gain, gain, 100.0, 100 * (1 - gain), 1)
-
-        return contest
-
-    monkeypatch.setattr(torch_decide, "contest", contest_of("layers"))
-    monkeypatch.setattr(torch_whole, "contest", contest_of("whole"))
-    return gains
 
 
 def optimized(model, example, **more):
@@ -345,117 +324,6 @@ def test_warnings_of_the_tuning_are_one_line(decided, monkeypatch):
     assert [len(layer.warnings) for layer in report.layers if layer.problem] == [40] * 3
     assert str(report).count("changed its speed") == 1
     assert "3 of 4 kinds of layers were tuned with warnings" in str(report)
-
-
-def test_what_can_gain_most_is_tuned_first():
-    """Of the second, which does twice as much in the same time, only the headroom; the third runs once."""
-    fast, slow = (convtune.Problem.parse(f"mb{n}ic64ih56oc64kh3ph1") for n in (2, 1))
-    us = 100.0
-    first, second, third = torch_decide._can_gain([(slow, 10, us), (fast, 10, us), (slow, 1, us)])
-    assert second == pytest.approx(10 * us * 0.2) and first == pytest.approx(10 * us * 0.6, rel=0.05)
-    assert third == pytest.approx(first / 10)
-
-
-@pytest.mark.parametrize(
-    "layers, budget, shares",
-    [
-        ([(60, False), (30, False), (10, False)], 20, [12, 6, 2]),
-        ([(60, False), (30, False), (10, False)], 2, [2, 0, 0]),
-        ([(60, True), (30, False), (10, True)], 20, [0, 6, 0]),
-        ([(60, True), (30, True), (10, False)], 20, [0, 0, 2]),
-        ([(60, True), (30, True), (10, False)], 19, [0, 0, 0]),  # 11.4 and 5.7 seconds: too little is left
-        ([(60, True), (30, True), (0, False)], 60, [0, 0, 0]),
-        ([(60, True)], 20, [0]),
-        ([], 20, []),
-    ],
-)
-def test_what_records_answer_has_had_its_share(layers, budget, shares, monkeypatch):
-    monkeypatch.setattr(torch_decide, "_LEAST_SECONDS", 2.0)
-    assert torch_decide._shares(layers, budget) == pytest.approx(shares)
-
-
-@pytest.fixture
-def searched(monkeypatch):
-    """Searches that take their time by a clock of their own, and find records of the source `searched["source"]`;
-    `searched["problems"]`: of which."""
-    found = {"source": "tuned", "problems": [], "records": {}, "now": 0.0}
-    plan = torch_decide.Convolution
-
-    def search(problem, _, seconds, *__, **___):
-        found["now"] += seconds
-        found["problems"].append(problem.key)
-        found["records"][problem.key] = found["source"]
-        return types.SimpleNamespace(tuning=None)
-
-    def planned(problem, *rest):
-        made = plan(problem, *rest).plan
-        source = found["records"].get(problem.key, made.source)
-        return types.SimpleNamespace(plan=dataclasses.replace(made, source=source))
-
-    monkeypatch.setattr(torch_decide, "time", types.SimpleNamespace(monotonic=lambda: found["now"]))
-    monkeypatch.setattr(torch_decide, "search", search)
-    monkeypatch.setattr(torch_decide, "Convolution", planned)
-    monkeypatch.setattr(torch_decide, "median_us", lambda *_: 100.0)
-    return found
-
-
-def searches_of(searched, model, budget, min_gain=0.02):
-    del searched["problems"][:]
-    torch_contests._known.clear()  # as another process
-    report = convtune.optimize(model.eval(), X, budget=budget, min_gain=min_gain, progress=False).convtune_report
-    return len(searched["problems"]), [(layer.swapped, layer.decision) for layer in report.layers]
-
-
-def test_the_same_call_again_searches_nothing(decided, searched):
-    first = searches_of(searched, Model(), 6)
-    assert first[0] == 1
-    assert searches_of(searched, Model(), 6) == searches_of(searched, Model(), 5) == (0, first[1])
-    assert searches_of(searched, Model(), 60)[0] == 2  # the layers that had no share
-    assert searches_of(searched, Model(), 600)[0] == 0  # records answer
-    searched["records"].clear()
-    assert searches_of(searched, Model(), 6)[0] == 1
-    assert searches_of(searched, nn.Sequential(Model(), nn.Conv2d(8, 8, 1)), 60)[0] == 3  # another model
-    searched["records"].clear()
-    torch_contests.forget()
-    assert searches_of(searched, Model(), 60)[0] == 3
-
-
-def test_another_gain_is_another_search(decided, searched):
-    searched["source"] = "estimate"  # which finds nothing
-    assert searches_of(searched, Model(), 60)[0] == 3 and searches_of(searched, Model(), 60)[0] == 0
-    assert searches_of(searched, Model(), 60, 0.3)[0] == 3
-
-
-def test_what_is_not_proven_is_searched_again(decided, searched):
-    searched["source"] = "unproven"
-    assert searches_of(searched, Model(), 60)[0] == searches_of(searched, Model(), 60)[0] == 3
-
-
-def test_contests_take_no_time_of_the_searches(decided, searched, monkeypatch):
-    contest = torch_decide.contest
-
-    def long(*rest, **more):
-        searched["now"] += 100
-        return contest(*rest, **more)
-
-    monkeypatch.setattr(torch_decide, "contest", long)
-    assert searches_of(searched, Model(), 60)[0] == 3
-
-
-def test_time_that_is_left_is_for_layers_without_a_share(decided, searched, monkeypatch):
-    found = torch_decide.search
-    monkeypatch.setattr(torch_decide, "search", lambda problem, device, _, *rest, **more: found(problem, device, 0.1))
-    assert searches_of(searched, Model(), 6)[0] == 3
-
-
-def test_a_search_that_was_stopped_goes_on(decided, monkeypatch):
-    def search(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(torch_decide, "search", search)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            convtune.optimize(Model().eval(), X, budget=30, progress=False)
 
 
 def test_half_precision_must_err_no_more_than_pytorch():
