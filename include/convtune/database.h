@@ -36,6 +36,7 @@ struct Record {
   // it is without proof, and has the next tune() hold the contest again.
   std::int64_t undecided = 0;
   std::string left_out;
+  std::string searched;  // without proof: the kernels that its search chose from, "direct direct-6, ..."
 
   bool proven() const { return undecided == 0 && left_out.empty(); }
   bool operator==(const Record&) const = default;

@@ -1,6 +1,6 @@
 // tune(): candidates -> prune -> check -> screen -> last stage -> contest with the vendor -> record. Where a
-// record is without proof, what its search has found goes straight into another contest. How the seconds are
-// divided: budget.h.
+// record is without proof, what its search has found goes straight into another contest, as long as the
+// kernels are the same. How the seconds are divided: budget.h.
 #include "tune/tuner.h"
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ class Tuning {
         budget_(options.budget_seconds, now_seconds),
         trials_(open_trials()),
         undecided_(unproven ? unproven->undecided : 0),
-        known_(unproven ? known() : std::vector<Contender>()),
+        known_(unproven && unproven->searched == kernels() ? known() : std::vector<Contender>()),
         batches_(problem, device_, algorithms, rules()),
         ceilings_(measure_ceilings(device_.device)),
         bed_(problem, backend, TestData::real, 1, kSamples),
@@ -91,6 +91,15 @@ class Tuning {
     TrialLog trials(Database().folder(), problem_, device_.fingerprint);
     if (options_.retune) trials.begin_anew(options_.save);
     return trials;
+  }
+
+  // All that a search chooses from: our algorithms for this problem, and the hashes of their sources.
+  std::string kernels() const {
+    std::vector<std::string> names;
+    for (const Algorithm* one : algorithms_)
+      if (!one->vendor() && !one->reference() && one->supports(problem_, device_))
+        names.push_back(fmt::format("{} {}", one->name(), one->source_hash()));
+    return listed(names);
   }
 
   // What the search behind an unproven record has found of our own, and is there still.
@@ -311,6 +320,7 @@ class Tuning {
     }
     record.undecided = decision.undecided;
     record.left_out = listed(screening_.left_out);
+    if (!record.proven()) record.searched = kernels();
     try {
       const Database database;
       database.store(record);

@@ -122,8 +122,9 @@ TEST(RecordJson, WhatIsWithoutProofSaysSoAndNothingElseDoes) {
   EXPECT_TRUE(sample_record().proven());
   EXPECT_FALSE(sample_json().contains("undecided"));
   EXPECT_FALSE(sample_json().contains("left_out"));
+  EXPECT_FALSE(sample_json().contains("searched"));
   Record record = sample_record();
-  record.undecided = 2;
+  record.undecided = 2, record.searched = "direct direct-6, winograd winograd-4";
   EXPECT_EQ(parse_record(to_json_line(record)), record);
   EXPECT_FALSE(record.proven());
   record.undecided = 0, record.left_out = "onednn blocked=1, onednn blocked=0";

@@ -21,6 +21,10 @@ struct World {
   double second_us = 101;  // of the vendor, while the table is measured
   bool table = false;
   std::size_t runs = 0;
+  // Of another algorithm of ours, if there is one.
+  std::string other_hash = "hash";
+  double other_us = 95;
+  bool other_right = true;
 };
 
 // The vendor's ways take 100 and 101.
@@ -55,6 +59,29 @@ class Ways final : public Algorithm {
   const bool vendor_;
 };
 
+// A second algorithm of ours, whose kernels change.
+class Other final : public Algorithm {
+ public:
+  explicit Other(World& world) : world_(world) {}
+  std::string_view name() const override { return "other"; }
+  Device::Kind device_kind() const override { return Device::Kind::cpu; }
+  Support supports(const ConvProblem&, const DeviceInfo&) const override { return Support::yes(); }
+  std::vector<Config> candidates(const ConvProblem&, const DeviceInfo&) const override { return {Config()}; }
+  Support accepts(const ConvProblem&, const DeviceInfo&, const Config&) const override {
+    return Support::yes();
+  }
+  std::unique_ptr<Executable> build(const ConvProblem&, const DeviceInfo&, const Config&) const override {
+    return std::make_unique<SimulatedExecutable>([this] {
+      world_.now_us += world_.other_us;
+      return world_.other_right;
+    });
+  }
+  std::string source_hash() const override { return world_.other_hash; }
+
+ private:
+  World& world_;
+};
+
 class TunerUnproven : public testing::Test {
  protected:
   TunerUnproven() { setenv("CONVTUNE_DATA_DIR", scratch_.path().c_str(), 1); }
@@ -71,8 +98,7 @@ class TunerUnproven : public testing::Test {
     const auto record = retune ? std::nullopt : recorded();
     EXPECT_TRUE(!record || !record->proven()) << "tune() would have answered from it";
     return tune_on(
-        device_, {&ours_, &theirs_}, scaling_problem(), options, [this] { return world_.now_us * 1e-6; },
-        record);
+        device_, algorithms_, scaling_problem(), options, [this] { return world_.now_us * 1e-6; }, record);
   }
   static std::optional<Record> recorded() {
     return Database().find(scaling_problem(), backend({}).info().fingerprint);
@@ -94,6 +120,8 @@ class TunerUnproven : public testing::Test {
   World world_;
   SimulatedDevice device_{world_.now_us};
   Ways ours_{world_, false}, theirs_{world_, true};
+  Other other_{world_};
+  std::vector<const Algorithm*> algorithms_{&ours_, &theirs_};
 };
 
 TEST_F(TunerUnproven, AQuietMachineDecides) {
@@ -189,6 +217,46 @@ TEST_F(TunerUnproven, WithoutItsTrialsItSearchesAgain) {
   const TuningReport report = tune_again();
   EXPECT_GT(report.trials, 0);
   EXPECT_TRUE(report.proven);
+}
+
+TEST_F(TunerUnproven, WhatHasOtherKernelsSinceIsTriedAgain) {
+  algorithms_.push_back(&other_);
+  world_.rounds_us = {80, 125};
+  EXPECT_FALSE(tune_again().proven);
+  world_.rounds_us = {};
+  world_.other_hash = "newer";
+  world_.other_us = 70;
+  const TuningReport report = tune_again();
+  EXPECT_EQ(report.trials, 1);
+  EXPECT_EQ(report.resumed, 2);
+  EXPECT_TRUE(report.proven);
+  EXPECT_EQ(report.comparison.plan.algorithm, "other");
+}
+
+TEST_F(TunerUnproven, AnAlgorithmThatIsNewIsTried) {
+  world_.rounds_us = {80, 125};
+  EXPECT_FALSE(tune_again().proven);
+  EXPECT_NE(recorded()->searched, "");
+  world_.rounds_us = {};
+  world_.other_us = 70;
+  algorithms_.push_back(&other_);
+  const TuningReport report = tune_again();
+  EXPECT_EQ(report.trials, 1);
+  EXPECT_EQ(report.comparison.plan.algorithm, "other");
+  EXPECT_EQ(recorded()->searched, "");
+}
+
+TEST_F(TunerUnproven, WhatWasWrongIsTriedAgainWithOtherKernels) {
+  algorithms_.push_back(&other_);
+  world_.rounds_us = {80, 125};
+  world_.other_right = false;
+  EXPECT_EQ(tune_again().wrong, 1);
+  EXPECT_EQ(tune_again().trials, 0);
+  world_.rounds_us = {};
+  world_.other_hash = "newer";
+  world_.other_us = 70;
+  world_.other_right = true;
+  EXPECT_EQ(tune_again().comparison.plan.algorithm, "other");
 }
 
 TEST_F(TunerUnproven, ToRetuneIsToSearchFromTheBeginning) {
