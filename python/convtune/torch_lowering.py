@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .torch_native import bound as bound_in_c
 from .torch_native import is_native
 from .torch_packed import conv2d_packed, fields_of, layout_of, planned
 from .torch_run import Planned
@@ -38,7 +39,7 @@ def bound(plan: str, index: int) -> Callable[..., None]:
     assert of.convolution is not None
     run, run_tensors = of.convolution.run_raw, of.convolution.run_tensors_raw
 
-    def call(x: Tensor, packed: Tensor, residual: Tensor | None = None, *, out: Tensor) -> None:
+    def call(x: Tensor, packed: Tensor, residual: Tensor | None = None, out: Any = None) -> None:
         stream = 0 if index < 0 else _raw_stream(index)
         address, added = x.data_ptr(), 0 if residual is None else residual.data_ptr()
         if (address | added) & 3:  # an odd place in half precision, which no kernel reads
@@ -48,7 +49,7 @@ def bound(plan: str, index: int) -> Callable[..., None]:
         else:
             run_tensors(x=address, residual=added, y=out.data_ptr(), packed=packed.data_ptr(), stream=stream)
 
-    return call
+    return bound_in_c(of.convolution, index, call)
 
 
 def _dense(size: Any, layout: str) -> list[Any]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from ctypes import c_bool, c_char_p, c_int64, c_void_p, cast, py_object
+from collections.abc import Callable
+from ctypes import c_bool, c_char_p, c_int32, c_int64, c_void_p, cast, py_object
 from itertools import count
 from typing import Any
 
@@ -20,10 +21,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _library
 from .caches import PLANS, Packed
+from .convolution import Convolution
 from .torch_how import how_text, read_how
 from .torch_run import FUSED_TYPES, kernel, run
 
-__all__ = ["LIBRARY", "conv2d_forward", "forward", "is_native", "operator", "ready", "size"]
+__all__ = ["LIBRARY", "bound", "conv2d_forward", "forward", "is_native", "operator", "ready", "size"]
 
 _float32 = torch.float32
 _TYPES = (_float32,)
@@ -55,6 +57,8 @@ def _load() -> Any:
         library.convtune_torch_fail.argtypes = [c_char_p]
         library.convtune_torch_fail.restype = None
         library.convtune_torch_python_call.restype = c_void_p
+        library.convtune_torch_python_bound.argtypes = [c_void_p, c_int32, py_object]
+        library.convtune_torch_python_bound.restype = c_void_p
         library.convtune_torch_python_object.argtypes = [c_void_p]
         library.convtune_torch_python_object.restype = py_object
     except (OSError, AttributeError) as why:
@@ -150,16 +154,27 @@ def _register() -> str:
     return f"C++: {library._name}"
 
 
+def bound(convolution: Convolution, index: int, otherwise: Callable[..., None]) -> Callable[..., None]:
+    """A call (x, packed, [residual,] out=y) of that convolution on the GPU `index`, or on the CPU (-1): a function of
+    Python's C interface, which leaves what it cannot do to `otherwise(x, packed, residual, out)`; that one itself, where
+    there is none. The first two must live as long as the process."""
+    if ready is _ready_operator:
+        return otherwise
+    made = _native.convtune_torch_python_bound(convolution._handle, index, otherwise)
+    return cast(made, py_object).value if made else otherwise
+
+
 def _past_the_dispatcher() -> Any:
     """conv2d_ready as a function of Python's C interface; the operator, where that is not to be had."""
     if _native is not None and (made := _native.convtune_torch_python_call()):
         probe = torch.empty(1, device="cpu")
         if _native.convtune_torch_python_object(probe._cdata) is probe:
             return cast(made, py_object).value
-    return torch.ops.convtune.conv2d_ready.default
+    return _ready_operator
 
 
 operator = _register()
 is_native = _native is not None
 conv2d_forward: Any = torch.ops.convtune.conv2d_forward.default
+_ready_operator: Any = torch.ops.convtune.conv2d_ready.default
 ready = _past_the_dispatcher()

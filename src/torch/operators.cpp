@@ -169,9 +169,13 @@ CONVTUNE_API void convtune_torch_clear(void) {
   forget_packed_plans();
   for (const std::int64_t owner : Table::of_process().owners()) Table::of_process().drop(owner);
 }
-// A new reference to a function of Python's, as python_call.h has it; null where there is none.
+// New references to functions of Python's, as python_call.h has them; null where there are none.
 CONVTUNE_API void* convtune_torch_python_call(void) {
   return python_call();
+}
+CONVTUNE_API void* convtune_torch_python_bound(const convtune_convolution* convolution, std::int32_t device,
+                                               void* otherwise) {
+  return python_bound(convolution, device, otherwise);
 }
 // A new reference to the Python object of the tensor at that address in C++; where there is such a function.
 CONVTUNE_API void* convtune_torch_python_object(const void* tensor) {

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <type_traits>
 
@@ -17,11 +18,10 @@ namespace convtune::torch {
 namespace {
 
 using Object = void;  // PyObject
-using Function = Object*(Object* self, Object* const* arguments, std::ptrdiff_t count);
 
 struct Method {  // PyMethodDef
   const char* name;
-  Function* function;
+  void (*function)();
   int flags;
   const char* documentation;
 };
@@ -32,6 +32,9 @@ struct Python {
   Object* (*text)(const char*);
   const char* (*utf8)(Object* text, std::ptrdiff_t* size);
   void* (*pointer)(Object* number);
+  Object* (*number)(void* pointer);
+  std::ptrdiff_t (*size)(Object* tuple);
+  Object* (*call)(Object* function, ...);  // its arguments, and a null
   void (*take)(Object*);
   void (*drop)(Object*);
   void (*forget_error)();
@@ -56,6 +59,9 @@ bool find_python() {
                    bind(python.text, RTLD_DEFAULT, "PyUnicode_InternFromString") &&
                    bind(python.utf8, RTLD_DEFAULT, "PyUnicode_AsUTF8AndSize") &&
                    bind(python.pointer, RTLD_DEFAULT, "PyLong_AsVoidPtr") &&
+                   bind(python.number, RTLD_DEFAULT, "PyLong_FromVoidPtr") &&
+                   bind(python.size, RTLD_DEFAULT, "PyTuple_Size") &&
+                   bind(python.call, RTLD_DEFAULT, "PyObject_CallFunctionObjArgs") &&
                    bind(python.take, RTLD_DEFAULT, "Py_IncRef") &&
                    bind(python.drop, RTLD_DEFAULT, "Py_DecRef") &&
                    bind(python.forget_error, RTLD_DEFAULT, "PyErr_Clear") &&
@@ -113,20 +119,87 @@ Object* object_of(const void* tensor) {
   return python.none;
 }
 
+Object* none() {
+  python.take(python.none);
+  return python.none;
+}
+
 Object* call(Object*, Object* const* arguments, std::ptrdiff_t count) {
   if (count == 5)
     if (const Tensor y = answer(arguments)) return object_of(y.get());
-  python.take(python.none);
-  return python.none;
+  return none();
+}
+
+struct Bound {
+  const convtune_convolution* convolution;
+  std::int32_t device;
+  Object* otherwise;
+};
+
+// False where it is to be done otherwise: a tensor that is none, an odd place in half precision, which no
+// kernel reads, and whatever fails, which is said in Python's words then. No residual: None.
+bool run_bound(const Bound& bound, Object* x, Object* packed, Object* residual, Object* y) try {
+  const auto address_of = [](Object* object) -> void* {
+    const void* tensor = nullptr;
+    return read_tensor(object, tensor) && tensor ? address(reinterpret_cast<TensorHandle>(&tensor)) : nullptr;
+  };
+  const bool adds = residual != python.none;
+  convtune_tensors tensors = CONVTUNE_TENSORS_INIT;
+  tensors.x = address_of(x), tensors.y = address_of(y);
+  tensors.residual = adds ? address_of(residual) : nullptr;
+  const void* const weights = address_of(packed);
+  const auto places =
+      reinterpret_cast<std::uintptr_t>(tensors.x) | reinterpret_cast<std::uintptr_t>(tensors.residual);
+  if (!tensors.x || !tensors.y || !weights || (adds && !tensors.residual) || (places & 3) != 0) return false;
+  void* stream = nullptr;
+  if (bound.device >= 0)
+    check(shim->get_current_cuda_stream(bound.device, &stream), "get_current_cuda_stream");
+  void* const state = python.let_others_run();
+  const convtune_status status = adds
+                                     ? convtune_run_tensors(bound.convolution, &tensors, weights, stream)
+                                     : convtune_run(bound.convolution, tensors.x, weights, tensors.y, stream);
+  python.run_again(state);
+  return status == CONVTUNE_OK;
+} catch (const std::exception&) {
+  return false;
+}
+
+// (x, packed, out=y) or (x, packed, residual, out=y): values by name come behind the others.
+Object* call_bound(Object* self, Object* const* arguments, std::ptrdiff_t count, Object* names) {
+  const auto& bound = *static_cast<const Bound*>(python.pointer(self));
+  const bool is_by_name = names && python.size(names) == 1;
+  const std::ptrdiff_t all = count + (is_by_name ? 1 : 0);
+  if (all < 3 || all > 4) return python.call(bound.otherwise, nullptr);  // which says what it takes
+  Object* const residual = all == 4 ? arguments[2] : python.none;
+  Object* const y = arguments[all - 1];
+  if (run_bound(bound, arguments[0], arguments[1], residual, y)) return none();
+  return python.call(bound.otherwise, arguments[0], arguments[1], residual, y, nullptr);
+}
+
+constexpr int kFastCall = 0x80, kKeywords = 0x02;  // METH_FASTCALL, METH_KEYWORDS
+
+bool can_call() {
+  static const bool can = find_python();
+  return can;
 }
 
 }  // namespace
 
 void* python_call() {
-  static const bool can = find_python();
-  constexpr int kFastCall = 0x80;  // METH_FASTCALL
-  static Method method{"conv2d_ready", call, kFastCall, nullptr};
-  return can ? python.function_of(&method, nullptr, nullptr) : nullptr;
+  static Method method{"conv2d_ready", reinterpret_cast<void (*)()>(call), kFastCall, nullptr};
+  return can_call() ? python.function_of(&method, nullptr, nullptr) : nullptr;
+}
+
+void* python_bound(const convtune_convolution* convolution, std::int32_t device, void* otherwise) {
+  static Method method{"conv2d_bound", reinterpret_cast<void (*)()>(call_bound), kFastCall | kKeywords,
+                       nullptr};
+  if (!can_call() || (device >= 0 && !shim->get_current_cuda_stream)) return nullptr;
+  python.take(otherwise);
+  Object* const self =
+      python.number(new Bound{convolution, device, otherwise});  // never freed: see the header
+  Object* const made = python.function_of(&method, self, nullptr);
+  python.drop(self);
+  return made;
 }
 
 void* python_object(const void* tensor) {

@@ -1,6 +1,10 @@
 // Calls of Python's that PyTorch's dispatcher does not see: a function of Python's own C interface.
 #pragma once
 
+#include <cstdint>
+
+#include "convtune/c.h"
+
 namespace convtune::torch {
 
 // A new reference to a function (x, weight, bias or None, residual or None, how) that gives y where that call
@@ -8,6 +12,11 @@ namespace convtune::torch {
 // tensors must be ordinary ones, and nobody may watch what is done with them: nothing is asked of the
 // dispatcher.
 void* python_call();
+// A new reference to a function (x, packed, [residual,] out=y) that runs the convolution on the current
+// stream of the GPU of that number (-1: a CPU), in tensors that lie as its kernel reads and writes; null
+// where python_call() is. What it cannot do, and what fails, is `otherwise`'s, a function of Python's (x,
+// packed, residual or None, y). Both last as long as the process, as the code that calls it does.
+void* python_bound(const convtune_convolution* convolution, std::int32_t device, void* otherwise);
 // A new reference to the Python object of the tensor at that address in C++, or to None; behind python_call()
 // alone.
 void* python_object(const void* tensor);

@@ -1,12 +1,14 @@
 """What inductor makes of convtune::conv2d_packed: a call of the kernel on memory of its own, with the operator's bits."""
 
+import sys
+
 import pytest
 from test_torch_packed import images, packed_call
 from torch_support import each_device, torch
 
 import convtune
 import convtune.torch
-from convtune.torch_lowering import install
+from convtune.torch_lowering import bound, install
 from convtune.torch_packed import conv2d_packed
 
 pytestmark = pytest.mark.skipif(
@@ -92,3 +94,31 @@ def test_a_call_outlives_the_caches(compiled):
     run, y, _ = compiled(lambda x, packed, z: conv2d_packed(x, packed, z, plan), x, packed, z)
     convtune.clear_caches()
     assert torch.equal(run(x, packed, z), y)
+
+
+@each_device
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_bound_call_is_a_function_in_c(device, channels_last, adds):
+    """Which leaves what it cannot do to Python's, whose errors say what is wrong."""
+    where = "cpu" if device == "cpu" else "cuda:0"
+    (x, packed, z, plan), _ = packed_call(where, torch.bfloat16, channels_last, adds)
+    call, images = bound(plan, -1 if device == "cpu" else 0), (z,) if adds else ()
+    assert type(call) is type(len)
+    expected = conv2d_packed(x, packed, z, plan)
+    y = torch.empty_like(expected)
+    odd = torch.as_strided(torch.zeros(x.numel() + 1, dtype=x.dtype, device=device), x.shape, x.stride(), 1).copy_(x)
+    for image in (x, odd):
+        assert call(image, packed, *images, out=y.zero_()) is None
+        assert torch.equal(y, expected)
+    counted = [sys.getrefcount(one) for one in (x, packed, z, y, call)]
+    for _ in range(100):
+        call(x, packed, *images, out=y)
+    assert [sys.getrefcount(one) for one in (x, packed, z, y, call)] == pytest.approx(counted, abs=50)
+    with pytest.raises(convtune.InvalidArgument, match="null"):
+        call(x, packed, *images, out=torch.empty(0, dtype=x.dtype, device=device))
+    for wrong in ((x, packed), (x,), (x, packed, z, y, y)):
+        with pytest.raises(TypeError):
+            call(*wrong)
+    with pytest.raises(AttributeError):
+        call(7, packed, *images, out=y)

@@ -15,19 +15,19 @@ def images(*shape, device):
     return torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(device)
 
 
-def packed_call(device, dtype, channels_last):
-    """(the packed operator's arguments, what it must give) of a chain with a residual and an activation."""
+def packed_call(device, dtype, channels_last, adds=True):
+    """(the packed operator's arguments, what it must give) of a chain with a residual, or none, and an activation."""
     x, w, z = (images(*shape, device=device).to(dtype) for shape in ((2, 16, 9, 8), (16, 16, 3, 3), (2, 16, 9, 8)))
     bias = images(16, device=device)
     if channels_last:
         x, z = (one.contiguous(memory_format=torch.channels_last) for one in (x, z))
     how = (1, 1), (1, 1, 1, 1), (1, 1), 1
-    problem = torch_run.problem_of(x, w, True, *how, "auto", "silu", True, bias.dtype)
+    problem = torch_run.problem_of(x, w, True, *how, "auto", "silu", adds, bias.dtype)
     convolution = convtune.Convolution(problem, device)
     plan = torch_run.choice_line(device, problem, problem, convolution.plan.algorithm, convolution.plan.config)
     packing = Packing(Fold((0, 1, None, None, None, None), 0.0, dtype, as_they_are=True), convolution)
-    expected = functional.silu(functional.conv2d(x.double(), w.double(), bias.double(), padding=1) + z.double())
-    return (x, *packing.of([w, bias]), z, plan), expected
+    sum_ = functional.conv2d(x.double(), w.double(), bias.double(), padding=1) + (z.double() if adds else 0)
+    return (x, *packing.of([w, bias]), z if adds else None, plan), functional.silu(sum_)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=on_gpu)])
