@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .torch import call, forget_packed
+from .torch import call, call_if_ready, forget_packed
 from .torch_structure import Followers, forget, with_followers
 
 __all__ = ["Conv2d"]
@@ -55,6 +55,17 @@ class Conv2d(torch.nn.Conv2d):
         )  # fmt: skip
         made.weight, made.bias = module.weight, module.bias
         return made.train(module.training)
+
+    def forward(self, input: Tensor) -> Tensor:
+        own = self._parameters
+        # Attributes of a module cost as much as the call: what was called before takes the parameters where they are.
+        if type(self) is Conv2d and not self.training and self.followers is None and self.padding_mode == "zeros":
+            if "weight" in own and "bias" in own:
+                how = self.stride, self.padding, self.dilation, self.groups, self.precision, None, self.choices
+                y = call_if_ready(input, own["weight"], own["bias"], *how)
+                if y is not None:
+                    return y
+        return super().forward(input)
 
     def _edges(self) -> tuple[int, int, int, int]:
         """(top, left, bottom, right) of zeros that the convolution itself pads."""

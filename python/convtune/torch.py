@@ -199,15 +199,14 @@ _operator: Any = torch.ops.convtune.conv2d.default
 tag()
 
 
+def _is_pytorchs(x: Tensor) -> bool:
+    """Autocast, and gradients in forward mode, of which convtune has nothing."""
+    return _forward_mode._current_level >= 0 or (_any_autocast() and torch.is_autocast_enabled(x.device.type))
+
+
 def is_plain(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> bool:
     """An eager call on ordinary tensors that nobody watches, without autocast: gradients alone are to be asked for."""
-    return not (
-        not _is_ordinary(x, weight, bias, residual)
-        or _function_modes()
-        or _profiling()
-        or _forward_mode._current_level >= 0
-        or (_any_autocast() and torch.is_autocast_enabled(x.device.type))
-    )
+    return _is_ordinary(x, weight, bias, residual) and not (_function_modes() or _profiling() or _is_pytorchs(x))
 
 
 def call(
@@ -216,18 +215,15 @@ def call(
 ) -> Tensor:  # fmt: skip
     """The operator, by the shortest way that PyTorch leaves open: its dispatcher takes 4 us to call Python, and 13
     with gradients, so eager calls on ordinary tensors go past it. Takes the operator's own arguments."""
-    if _is_compiling() or not _is_ordinary(x, weight, bias) or _function_modes() or _profiling():
-        if not _is_compiling() and (_transform() is not None or not (x.is_cuda or x.is_cpu)):
-            return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
-        return _operator(  # type: ignore[no-any-return]
-            x, weight, bias, stride, padding, dilation, groups, precision, activation, choices, reuse
-        )
-    if _forward_mode._current_level >= 0 or (_any_autocast() and torch.is_autocast_enabled(x.device.type)):
-        return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
     rest = stride, padding, dilation, groups, precision, activation, choices, reuse
-    if _is_grad_enabled() and _records_gradients(x, weight, bias):
-        return _with_gradients(x, weight, bias, *rest, run)
-    return forward(x, weight, bias, None, *rest, False) if is_native else run(x, weight, bias, *rest)
+    if not _is_compiling():
+        if is_plain(x, weight, bias):
+            if _is_grad_enabled() and _records_gradients(x, weight, bias):
+                return _with_gradients(x, weight, bias, *rest, run)
+            return forward(x, weight, bias, None, *rest, False) if is_native else run(x, weight, bias, *rest)
+        if _transform() is not None or not (x.is_cuda or x.is_cpu) or _is_pytorchs(x):
+            return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
+    return _operator(x, weight, bias, *rest)  # type: ignore[no-any-return]
 
 
 _warned: set[torch.dtype] = set()
@@ -254,21 +250,28 @@ def _remembered_geometry(weight: Tensor, stride: Steps, padding: Padding, dilati
 
 
 @lru_cache(4096)
-def _text(stride: Any, padding: Any, dilation: Any, groups: int, precision: str | None, activation: str | None) -> str:
+def _text(
+    stride: Any, padding: Any, dilation: Any, groups: int, precision: str | None, activation: str | None, choices: str
+) -> str:
     geometry = _geometry((1, 1), stride, padding, dilation)
-    return how_text(*geometry, groups, precision or "auto", activation or "none", "", True, False)
+    return how_text(*geometry, groups, precision or "auto", activation or "none", choices, True, False)
 
 
-def _ready(x: Any, weight: Any, bias: Any, *how: Any) -> Tensor | None:
-    """`call`, where it would find everything ready in C++: half of what a call costs is on its way there."""
-    if not is_plain(x, weight, bias) or x.is_neg():
+def call_if_ready(
+    x: Any, weight: Any, bias: Any, stride: Steps, padding: Padding, dilation: Steps, groups: int,
+    precision: str | None, activation: str | None, choices: str = "",
+) -> Tensor | None:  # fmt: skip
+    """`call`, where it would find everything ready in C++: half of what a call costs is on its way there. None where it
+    would not, or where padding is a word."""
+    if not is_native or isinstance(padding, str) or _is_compiling() or not is_plain(x, weight, bias) or x.is_neg():
         return None
     if _is_grad_enabled() and _records_gradients(x, weight, bias):
         return None
     try:
-        return ready(x, weight, bias, None, _text(*how))  # type: ignore[no-any-return]
+        how = _text(stride, padding, dilation, groups, precision, activation, choices)
     except TypeError:  # a list among them
         return None
+    return ready(x, weight, bias, None, how)  # type: ignore[no-any-return]
 
 
 def _check_types(x: Any, weight: Any, bias: Any) -> None:
@@ -288,8 +291,8 @@ def conv2d_of_tensors(
     activation: Any, residual: Any = None, reuse: bool = True,
 ) -> Tensor:  # fmt: skip
     """convtune.conv2d, where x is a tensor."""
-    if is_native and reuse and residual is None and not isinstance(padding, str) and not _is_compiling():
-        y = _ready(x, weight, bias, stride, padding, dilation, groups, precision, activation)
+    if reuse and residual is None:
+        y = call_if_ready(x, weight, bias, stride, padding, dilation, groups, precision, activation)
         if y is not None:
             return y
     if _is_compiling():
