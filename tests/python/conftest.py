@@ -74,5 +74,31 @@ def graphs(monkeypatch):
     return seen
 
 
+@pytest.fixture
+def nothing_ready():
+    """No call is ready in C++, and products are exact."""
+    import torch
+
+    import convtune
+
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    convtune.clear_caches()
+    with torch.no_grad():
+        yield
+    torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.fixture
+def prepared(monkeypatch):
+    """The calls that Python had to prepare, so far."""
+    from convtune import torch_native
+
+    calls = []
+    prepare = torch_native._prepare
+    monkeypatch.setattr(torch_native, "_prepare", lambda *call: calls.append(call) or prepare(*call))
+    return calls
+
+
 def pytest_sessionfinish():
     shutil.rmtree(_folder, ignore_errors=True)

@@ -4,7 +4,7 @@ import dataclasses
 import types
 
 import pytest
-from test_torch_optimize import Model, X, nn
+from torch_optimize_models import Model, X, nn
 
 import convtune
 from convtune import torch_contests, torch_decide

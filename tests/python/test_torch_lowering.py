@@ -4,16 +4,13 @@ import sys
 
 import pytest
 from test_torch_packed import images, packed_call
-from torch_support import each_device, torch
+from torch_support import by_cpp, each_device, torch
 
 import convtune
-import convtune.torch
 from convtune.torch_lowering import bound, install
 from convtune.torch_packed import conv2d_packed
 
-pytestmark = pytest.mark.skipif(
-    not convtune.torch.operator.startswith("C++"), reason=f"the operator here is {convtune.torch.operator}"
-)
+pytestmark = by_cpp
 
 
 @pytest.fixture

@@ -1,53 +1,27 @@
-"""The operator of graphs in C++ (libconvtune_torch): what it finds ready, when it does not, and programs without
-Python."""
+"""The operator of graphs in C++ (libconvtune_torch): what it finds ready, and when it does not."""
 
 import enum
 import gc
 import os
-import re
-import shutil
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
-from torch_support import assert_near, double_conv2d, each_device, on_gpu, tensors, torch
+from torch_support import assert_near, by_cpp, double_conv2d, each_device, on_gpu, tensors, torch
 
 import convtune
 import convtune.torch
 import convtune.torch_fused
-from convtune import _library, torch_native
+from convtune import torch_native
 from convtune.caches import PACKS
 from convtune.torch_how import how_text, read_how
 
-ROOT = Path(__file__).resolve().parents[2]
 FORWARD = torch.ops.convtune.conv2d_forward.default
 HOW = (1, 1), (1, 1, 1, 1), (1, 1), 1, "auto", "relu", "", True, True
 TEXT = how_text(*HOW)
 
-pytestmark = pytest.mark.skipif(
-    not convtune.torch.operator.startswith("C++"), reason=f"the operator here is {convtune.torch.operator}"
-)
-
-
-@pytest.fixture(autouse=True)
-def nothing_ready():
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    convtune.clear_caches()
-    with torch.no_grad():
-        yield
-    torch.backends.cudnn.allow_tf32 = before
-
-
-@pytest.fixture
-def prepared(monkeypatch):
-    """The calls that Python had to prepare, so far."""
-    calls = []
-    prepare = torch_native._prepare
-    monkeypatch.setattr(torch_native, "_prepare", lambda *call: calls.append(call) or prepare(*call))
-    return calls
+pytestmark = [by_cpp, pytest.mark.usefixtures("nothing_ready")]
 
 
 def expected(x, w, bias, residual=None, padding=(1, 1, 1, 1)):
@@ -342,76 +316,3 @@ def test_where_there_is_a_gpu_it_is_the_same():
     environment = {name: value for name, value in os.environ.items() if name != "CONVTUNE_TORCH_OPERATOR"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout.startswith("C++: "), done.stdout + done.stderr
-
-
-# ---- Without Python ----
-
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = convtune.nn.Conv2d(3, 32, 3, padding=1)
-        self.second = torch.nn.Conv2d(32, 32, 3, padding=1)
-
-    def forward(self, x):
-        y = self.first(x)
-        how = (1, 1), (1, 1, 1, 1), (1, 1), 1, "auto", "relu"
-        return torch.ops.convtune.conv2d_fused(y, self.second.weight, self.second.bias, y, *how)
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory):
-    if shutil.which("g++") is None:
-        pytest.skip("there is no g++")
-    model, folder = Model().eval(), tmp_path_factory.mktemp("package")
-    with torch.no_grad():
-        exported = torch.export.export(model, (torch.rand(2, 3, 16, 16),))
-        # What is compiled is not what is tested, and compilers take minutes on busy machines.
-        path = torch._inductor.aoti_compile_and_package(
-            exported, package_path=str(folder / "model.pt2"),
-            inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0"},
-        )  # fmt: skip
-    return model, path
-
-
-def test_a_package_of_aotinductor(package, prepared):
-    model, path = package
-    run = torch._inductor.aoti_load_package(path)
-    for seed in range(4):
-        x = tensors("cpu", (2, 3, 16, 16), seed=seed)[0]
-        assert torch.allclose(run(x), model(x), rtol=1e-4, atol=1e-4)
-    # Its constants are C++'s own, and yet packed only once: no call after the second was prepared by Python.
-    before = len(prepared)
-    run(x)
-    assert len(prepared) == before
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    """examples/serve_model.cpp"""
-    if shutil.which("g++") is None:
-        pytest.skip("there is no g++")
-    torch_folder, library = Path(torch.__file__).parent, _library.library_path().resolve().parent
-    if not (torch_folder / "include/ATen/ATen.h").is_file():
-        pytest.skip("PyTorch's headers are not installed")
-    headers = torch_folder / "include"
-    folders = [f"-I{one}" for one in (ROOT / "include", headers, headers / "torch/csrc/api/include")]
-    libraries = [f"-L{library}", "-lconvtune_torch", f"-L{torch_folder / 'lib'}", "-Wl,--no-as-needed", "-ltorch",
-                 "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_folder / 'lib'}:{library}"]  # fmt: skip
-    built = tmp_path_factory.mktemp("program") / "serve_model"
-    subprocess.run(["g++", "-std=c++20", "-w", ROOT / "examples/serve_model.cpp", "-o", built, *folders, *libraries],
-                   check=True, timeout=300)  # fmt: skip
-    return built
-
-
-def test_a_program_in_cpp(program):
-    alone = subprocess.run([program], capture_output=True, text=True, timeout=60)
-    assert (alone.returncode, alone.stdout) == (0, "the operator agrees with PyTorch\n"), alone.stderr
-
-
-def test_a_program_in_cpp_serves_a_package(program, package):
-    model, path = package
-    served = subprocess.run([program, path, "2", "3", "16", "16"], capture_output=True, text=True, timeout=60)
-    assert served.returncode == 0, served.stderr
-    numbers = torch.tensor([float(one) for one in re.findall(r"\S+", served.stdout)])
-    assert_near(numbers, model(torch.ones(2, 3, 16, 16)).flatten()[:8])

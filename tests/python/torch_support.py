@@ -10,7 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed here: convtune.torch is not tested")
 
+import convtune.torch  # noqa: E402
+
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU here")
+by_cpp = pytest.mark.skipif(
+    not convtune.torch.operator.startswith("C++"), reason=f"the operator here is {convtune.torch.operator}"
+)
 each_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_gpu)])
 
 
