@@ -23,11 +23,8 @@ ShippedRecords import_shipped_records(const Database& database, std::string_view
       ++result.elsewhere;
     } else if (!still_holds(record, record.problem, *device)) {
       ++result.outdated;
-    } else if (database.find(record.problem, record.device)) {
-      ++result.kept;
     } else {
-      database.store(record);
-      ++result.imported;
+      ++(database.store_if_missing(record) ? result.imported : result.kept);
     }
   }
   return result;

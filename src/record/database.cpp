@@ -81,6 +81,16 @@ std::optional<Record> find_in(const PrivateFolder& folder, const std::string& na
   return record && is_wanted(*record) ? std::move(record) : std::nullopt;
 }
 
+// Stores the record where no own one `stays` in its place; whether it did.
+template <typename Stays>
+bool put(const PrivateFolder& folder, const Record& record, const Stays& stays) {
+  const auto lock = folder.lock();  // so that nothing is compared with what is just being replaced
+  const std::string name = file_name(record.problem, record.device);
+  if (const auto own = find_in(folder, name, record.problem, record.device); own && stays(*own)) return false;
+  folder.replace(name, to_json_line(record) + '\n');
+  return true;
+}
+
 }  // namespace
 
 fs::path Database::default_folder() {
@@ -127,6 +137,10 @@ void Database::store(const Record& record) const {
   const PrivateFolder folder = PrivateFolder::create(folder_, kWayOut);
   const auto lock = folder.lock();  // so that no import compares with what is just being replaced
   folder.replace(file_name(record.problem, record.device), line);
+}
+
+bool Database::store_if_missing(const Record& record) const {
+  return put(PrivateFolder::create(folder_, kWayOut), record, [](const Record&) { return true; });
 }
 
 std::int64_t Database::erase_all() const {
@@ -191,15 +205,9 @@ Database::ImportResult Database::import_pack(const fs::path& file) const {
       continue;
     }
     if (!folder) folder.emplace(PrivateFolder::create(folder_, kWayOut));
-    const auto lock = folder->lock();
-    const std::string name = file_name(record.problem, record.device);
-    if (const auto own = find_in(*folder, name, record.problem, record.device);
-        own && own->time_us <= record.time_us) {
-      ++result.kept;
-    } else {
-      folder->replace(name, to_json_line(record) + '\n');
-      ++result.imported;
-    }
+    const bool stored =
+        put(*folder, record, [&](const Record& own) { return own.time_us <= record.time_us; });
+    ++(stored ? result.imported : result.kept);
   }
   return result;
 }

@@ -97,6 +97,17 @@ TEST_F(DatabaseTest, EraseAllStopsAtNothing) {
   EXPECT_EQ(names_in(database_.folder()), std::vector<std::string>{record_path().filename()});
 }
 
+TEST_F(DatabaseTest, StoresWhatIsMissingAndNothingElse) {
+  EXPECT_TRUE(database_.store_if_missing(record_));
+  Record faster = record_;
+  faster.time_us /= 2;
+  EXPECT_FALSE(database_.store_if_missing(faster));
+  EXPECT_EQ(find(), record_);
+  faster.device = "another device";
+  EXPECT_TRUE(database_.store_if_missing(faster));
+  EXPECT_EQ(database_.list().size(), 2u);
+}
+
 TEST_F(DatabaseTest, BadRecordIsNotStored) {
   database_.store(record_);
   Record bad = record_;
