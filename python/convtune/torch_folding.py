@@ -16,6 +16,7 @@ from torch import Tensor
 
 from .convolution import Convolution
 from .tensors import pack_into
+from .torch_native import watch
 
 __all__ = ["Fold", "Folded", "Packing", "folded"]
 
@@ -117,12 +118,16 @@ class Folded:
         with torch.no_grad():
             self.tensors: list[Any] = [fold.of(inputs) for fold in folds]
         self._seen: Any = None
+        self._same: Any = None  # the same, told by C++
         self._remember(self._sources(inputs))
 
     def refresh(self, inputs: Sequence[Any]) -> bool:
         """Makes it hold again; whether it did not."""
         sources = self._sources(inputs)
-        if self._seen is not None:
+        if self._same is not None:
+            if self._same(sources):
+                return False
+        elif self._seen is not None:
             try:
                 if self._seen == self._state(sources):
                     return False
@@ -147,10 +152,11 @@ class Folded:
         try:
             self._seen = self._state(sources)
         except RuntimeError:
-            self._seen = None
+            self._seen = self._same = None
             return
         # An id is another's once its tensor is gone.
         self._owners = [weakref.ref(one, self._forget()) for one in sources]
+        self._same = watch(sources, tuple(self._counters))
 
     def _forget(self) -> Callable[[Any], None]:
         own = weakref.ref(self)
@@ -158,6 +164,6 @@ class Folded:
         def forget(_: Any) -> None:
             found = own()
             if found is not None:
-                found._seen = None
+                found._seen = found._same = None
 
         return forget

@@ -25,7 +25,7 @@ from .convolution import Convolution
 from .torch_how import how_text, read_how
 from .torch_run import FUSED_TYPES, kernel, run
 
-__all__ = ["LIBRARY", "bound", "conv2d_forward", "forward", "is_native", "operator", "ready", "size"]
+__all__ = ["LIBRARY", "bound", "conv2d_forward", "forward", "is_native", "operator", "ready", "size", "watch"]
 
 _float32 = torch.float32
 _TYPES = (_float32,)
@@ -58,7 +58,9 @@ def _load() -> Any:
         library.convtune_torch_fail.restype = None
         library.convtune_torch_python_call.restype = c_void_p
         library.convtune_torch_python_bound.argtypes = [c_void_p, c_int32, py_object]
-        library.convtune_torch_python_bound.restype = c_void_p
+        library.convtune_torch_python_bound.restype = py_object
+        library.convtune_torch_python_watch.argtypes = [py_object, py_object]
+        library.convtune_torch_python_watch.restype = py_object
         library.convtune_torch_python_object.argtypes = [c_void_p]
         library.convtune_torch_python_object.restype = py_object
     except (OSError, AttributeError) as why:
@@ -160,8 +162,15 @@ def bound(convolution: Convolution, index: int, otherwise: Callable[..., None]) 
     there is none. The first two must live as long as the process."""
     if ready is _ready_operator:
         return otherwise
-    made = _native.convtune_torch_python_bound(convolution._handle, index, otherwise)
-    return cast(made, py_object).value if made else otherwise
+    return _native.convtune_torch_python_bound(convolution._handle, index, otherwise)  # type: ignore[no-any-return]
+
+
+def watch(tensors: tuple[Tensor, ...], counters: tuple[Tensor, ...]) -> Callable[[Any], bool] | None:
+    """Tells of a tuple of tensors whether they are still these, by identity, address and `_version`, and of `counters` that
+    their `_version` is; None where C++ cannot. For those who hold weak references to `tensors`, while all of them live."""
+    if ready is _ready_operator:
+        return None
+    return _native.convtune_torch_python_watch(tensors, counters)  # type: ignore[no-any-return]
 
 
 def _past_the_dispatcher() -> Any:

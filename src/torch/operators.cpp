@@ -177,6 +177,9 @@ CONVTUNE_API void* convtune_torch_python_bound(const convtune_convolution* convo
                                                void* otherwise) {
   return python_bound(convolution, device, otherwise);
 }
+CONVTUNE_API void* convtune_torch_python_watch(void* tensors, void* counters) {
+  return python_watch(tensors, counters);
+}
 // A new reference to the Python object of the tensor at that address in C++; where there is such a function.
 CONVTUNE_API void* convtune_torch_python_object(const void* tensor) {
   return python_object(tensor);

@@ -12,13 +12,19 @@ namespace convtune::torch {
 // tensors must be ordinary ones, and nobody may watch what is done with them: nothing is asked of the
 // dispatcher.
 void* python_call();
+// The others are there only where that one is.
+
 // A new reference to a function (x, packed, [residual,] out=y) that runs the convolution on the current
-// stream of the GPU of that number (-1: a CPU), in tensors that lie as its kernel reads and writes; null
-// where python_call() is. What it cannot do, and what fails, is `otherwise`'s, a function of Python's (x,
-// packed, residual or None, y). Both last as long as the process, as the code that calls it does.
+// stream of the GPU of that number (-1: a CPU), in tensors that lie as its kernel reads and writes. What it
+// cannot do, and what fails, is `otherwise`'s, a function of Python's (x, packed, residual or None, y). Both
+// last as long as the process, as the code that calls it does.
 void* python_bound(const convtune_convolution* convolution, std::int32_t device, void* otherwise);
-// A new reference to the Python object of the tensor at that address in C++, or to None; behind python_call()
-// alone.
+// A new reference to a function that tells of a tuple of tensors whether they are those of this tuple, lie
+// where they did, and have not been written to since, nor have `counters`, another tuple; to None where
+// nobody counts a tensor's changes. Somebody must hold weak references to the tensors, so that Python gives
+// none of those objects another tensor of C++, and may not call it once one of them has gone.
+void* python_watch(void* tensors, void* counters);
+// A new reference to the Python object of the tensor at that address in C++, or to None.
 void* python_object(const void* tensor);
 
 }  // namespace convtune::torch

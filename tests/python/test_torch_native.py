@@ -181,6 +181,33 @@ def test_eager_calls_go_past_the_dispatcher(device, prepared):
 
 
 @each_device
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda w, counter: w.mul_(2),
+        lambda w, counter: setattr(w, "data", w.data.clone()),
+        lambda w, counter: w[1].zero_(),
+        lambda w, counter: counter.add_(1),
+    ],
+    ids=["in place", "other memory", "through a view", "a counter"],
+)
+def test_a_watch_sees_changes(device, change):
+    w, bias, counter = tensors(device)[1], torch.rand(4, device=device), torch.zeros((), dtype=torch.long)
+    counted = sys.getrefcount(counter), sys.getrefcount(w)
+    same = torch_native.watch((w, bias), (counter,))
+    assert same((w, bias)) and same((w, bias))
+    assert not any(map(same, ((bias, w), (w,), (w, bias, bias), (w.view_as(w), bias), (w.clone(), bias), (None, bias))))
+    change(w, counter)
+    assert not same((w, bias))
+    again = torch_native.watch((w, bias), (counter,))
+    assert again((w, bias)) and not same((w, bias))
+    del same, again
+    assert (sys.getrefcount(counter), sys.getrefcount(w)) == counted
+    with torch.inference_mode():
+        assert torch_native.watch((torch.rand(1),), ()) is None and torch_native.watch((w,), (torch.rand(1),)) is None
+
+
+@each_device
 def test_words_of_any_kind_of_text(device):
     class Padding(str, enum.Enum):
         same = "same"
