@@ -7,6 +7,7 @@
 #include "cuda/ptx/sm80.cuh"
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #include "cuda/ptx/wgmma_half_shared.cuh"
+#include "cuda/ptx/wgmma_tf32.cuh"
 #endif
 
 namespace convtune {

@@ -31,5 +31,6 @@ struct ThreeWgmmaTf32;
   };
 CONVTUNE_ALL_WIDTHS(CONVTUNE_THREE_WGMMA)
 #undef CONVTUNE_THREE_WGMMA
+#undef CONVTUNE_PRODUCT
 
 }  // namespace convtune::ptx

@@ -1,6 +1,7 @@
 // The kernel that packs weights (tile/packed.h), a thread a word. A config says packed(), and source_of(i):
 // which number stands at word i of the prepared ones, an index into all weights and behind them the biases,
-// or -1 for a zero.
+// or -1 for a zero. Where it has weights(), numbers that say so, they are constants here: a third of what a
+// packing kernel takes to compile went into functions that call each other.
 #pragma once
 
 #include "cuda/tile/element.cuh"
@@ -10,6 +11,14 @@
 namespace convtune {
 
 inline constexpr int kPackThreads = 256;
+
+template <auto config>
+inline constexpr auto kSources = [] {
+  if constexpr (requires { config.weights(); })
+    return config.weights();
+  else
+    return config;
+}();
 
 // `prepare(i)` makes word i of those that are prepared.
 template <ElementType kType = ElementType::f32, ElementType kBiasType = ElementType::f32, class Prepare>
@@ -37,7 +46,7 @@ __device__ __forceinline__ void pack_halves(const void* __restrict__ w, const vo
     unsigned word = 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const long long source = config.source_of(2 * i + half);
+      const long long source = kSources<config>.source_of(2 * i + half);
       if (source < 0) continue;
       const unsigned bits = static_cast<const unsigned short*>(w)[source];
       if (kAt.flagged && !is_finite(__float_as_uint(low_half<kType>(bits)))) packed[kAt.flag_at()] = 1;
@@ -55,7 +64,7 @@ __device__ __forceinline__ void pack(const void* __restrict__ w, const void* __r
   constexpr Packed kAt = config.packed();
   constexpr ElementType kType = config.conv.x_type, kBiasType = config.conv.bias_type;
   pack_words<kType, kBiasType>(kAt, w, bias, packed, [&](long long i) -> unsigned {
-    const long long source = config.source_of(i);
+    const long long source = kSources<config>.source_of(i);
     if (source < 0) return 0;
     if (source >= kAt.weights)
       return bias ? __float_as_uint(load_element<kBiasType>(bias, source - kAt.weights)) : 0;

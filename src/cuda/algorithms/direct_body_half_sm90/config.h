@@ -124,14 +124,6 @@ struct DirectBodyHalfSm90 {
   constexpr int all_products() const {
     return (steps() - taps()) * products(0) + taps() * products(steps() - 1);
   }
-  // The tap that is so many-th of some channels.
-  constexpr int tap_of(int step) const {
-    for (int stage = 0; stage < phases(); ++stage)
-      for (int row = first_row(stage); row < vertical().filter; row += vertical().period())
-        for (int column = first_column(stage); column < horizontal().filter; column += horizontal().period())
-          if (step-- == 0) return row * horizontal().filter + column;
-    return 0;
-  }
 
   // ---- A tile: outputs by filters, of which each consumer has 64 or 128. Clusters take tiles in order,
   // those of the same outputs beside each other; blocks of a cluster have neighbouring outputs ----
@@ -177,7 +169,10 @@ struct DirectBodyHalfSm90 {
   }
   constexpr int row_bytes() const { return 2 * channels; }
   constexpr int pieces() const { return channels / 8; }  // of 16 bytes, exchanged as TMA and wgmma have it
-  constexpr int exchanged(int row, int piece) const { return piece ^ (row * row_bytes() / 128 % pieces()); }
+  static constexpr int exchanged(int row, int piece, int pieces) {
+    return piece ^ (row * pieces / 8 % pieces);
+  }
+  constexpr int exchanged(int row, int piece) const { return exchanged(row, piece, pieces()); }
   constexpr int input_bytes() const {
     return pixels_first() ? ceil_div(positions(), 64) * block_bytes() : box_pixels() * row_bytes();
   }
@@ -277,18 +272,53 @@ struct DirectBodyHalfSm90 {
   // ---- Packed weights, in halves: [filter tile][step][filter][piece, exchanged][8] ----
   constexpr long long tile_weights() const { return 1LL * steps() * filters() * channels; }
   constexpr Packed packed() const { return {filter_tiles() * tile_weights() / 2, conv.weights(), conv.k}; }
-  constexpr long long source_of(long long i) const {
-    const int row = static_cast<int>(i / channels % filters());
-    const int step = static_cast<int>(i / (filters() * channels) % steps());
-    const int tile = static_cast<int>(i / tile_weights()), filter = tile % group_tiles() * filters() + row;
-    const int piece = exchanged(row, static_cast<int>(i / 8 % pieces()));
-    const int channel = step / taps() * channels + piece * 8 + static_cast<int>(i % 8);
-    if (filter >= conv.group_filters() || channel >= depth()) return -1;
-    const int tap = tap_of(step % taps()) * folded() + channel / conv.group_channels();
-    const long long first = 1LL * (tile / group_tiles()) * conv.group_filters();
-    return ((first + filter) * conv.group_channels() + channel % conv.group_channels()) * conv.r * conv.s +
-           tap;
+  // Their order, in numbers of its own: the kernel that packs has them as constants.
+  struct Weights {
+    int channels, filters, steps, pieces, group_tiles, group_filters, group_channels, depth, folded;
+    int taps, columns, row_phases, column_phases, row_period, column_period;
+    long long tile_weights;
+
+    // The tap that is so many-th of some channels.
+    constexpr int tap_of(int step) const {
+      if (row_phases * column_phases == 1) return step;
+      for (int phase = 0; phase < row_phases * column_phases; ++phase)
+        for (int row = phase / column_phases; row < taps / columns; row += row_period)
+          for (int column = phase % column_phases; column < columns; column += column_period)
+            if (step-- == 0) return row * columns + column;
+      return 0;
+    }
+    constexpr long long source_of(long long i) const {
+      const int row = static_cast<int>(i / channels % filters);
+      const int step = static_cast<int>(i / (filters * channels) % steps);
+      const int tile = static_cast<int>(i / tile_weights), filter = tile % group_tiles * filters + row;
+      const int piece = exchanged(row, static_cast<int>(i / 8 % pieces), pieces);
+      const int channel = step / taps * channels + piece * 8 + static_cast<int>(i % 8);
+      if (filter >= group_filters || channel >= depth) return -1;
+      const long long first = 1LL * (tile / group_tiles) * group_filters;
+      return ((first + filter) * group_channels + channel % group_channels) * taps * folded +
+             tap_of(step % taps) * folded + channel / group_channels;
+    }
+  };
+  constexpr Weights weights() const {
+    const BodyAxis down = vertical(), across = horizontal();
+    return {.channels = channels,
+            .filters = filters(),
+            .steps = steps(),
+            .pieces = pieces(),
+            .group_tiles = group_tiles(),
+            .group_filters = conv.group_filters(),
+            .group_channels = conv.group_channels(),
+            .depth = depth(),
+            .folded = folded(),
+            .taps = taps(),
+            .columns = across.filter,
+            .row_phases = down.phases(),
+            .column_phases = across.phases(),
+            .row_period = down.period(),
+            .column_period = across.period(),
+            .tile_weights = tile_weights()};
   }
+  constexpr long long source_of(long long i) const { return weights().source_of(i); }
 
   // Whether the kernel compiles without spilling and an SM can hold a block of it.
   constexpr bool valid(long long smem_per_block) const {

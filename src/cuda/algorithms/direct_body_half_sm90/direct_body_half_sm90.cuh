@@ -101,15 +101,18 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Rings<config>& ring
         const unsigned long long b =
             pixels + inputs + config.tap_pixel(row, column) * (config.row_bytes() / 16);
         const auto add_products = [&](auto count) {
+          using Product = ptx::WgmmaHalfShared<kBf16, config.positions(), config.pixels_first()>;
           ptx::wgmma_fence();
-          for_constants<0, count.value>([&](auto k) {
-            for_constants<0, config.filter_blocks>([&](auto block) {
-              constexpr int kBlock = block.value * 64 * config.row_bytes() / 16;
-              ptx::WgmmaHalfShared<kBf16, config.positions(), config.pixels_first()>::multiply(
-                  sums[block.value], a + kBlock + 2 * k.value, b + kSixteen * k.value,
-                  k.value > 0 || step > 0);
+          if constexpr (config.filter_blocks == 1 && count.value == 4)
+            Product::template multiply_four<kSixteen>(sums[0], a, b, step > 0);
+          else
+            for_constants<0, count.value>([&](auto k) {
+              for_constants<0, config.filter_blocks>([&](auto block) {
+                constexpr int kBlock = block.value * 64 * config.row_bytes() / 16;
+                Product::multiply(sums[block.value], a + kBlock + 2 * k.value, b + kSixteen * k.value,
+                                  k.value > 0 || step > 0);
+              });
             });
-          });
           ptx::wgmma_commit();
         };
         // Each arm with its commit: with only the last product under a condition, it is a group of its own.

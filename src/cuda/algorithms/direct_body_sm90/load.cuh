@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/algorithms/direct_body_sm90/positions.h"
+#include "cuda/ptx/wgmma_tf32.cuh"
 #include "cuda/ptx/wgmma_three.cuh"
 #include "cuda/tile/constants.cuh"
 #include "cuda/tile/ring.cuh"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/algorithms/direct_patch_sm90/config.h"
-#include "cuda/ptx/wgmma.cuh"
+#include "cuda/ptx/wgmma_tf32_registers.cuh"
 #include "cuda/tile/constants.cuh"
 #include "cuda/tile/exact.cuh"
 

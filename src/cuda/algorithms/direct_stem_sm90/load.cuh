@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cuda/algorithms/direct_stem_sm90/config.h"
-#include "cuda/ptx/wgmma.cuh"
+#include "cuda/ptx/wgmma_tf32.cuh"
 #include "cuda/tile/constants.cuh"
 #include "cuda/tile/ring.cuh"
 #include "cuda/tile/tf32.cuh"

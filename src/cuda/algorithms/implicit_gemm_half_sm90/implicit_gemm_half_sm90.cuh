@@ -55,14 +55,18 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, Ring<config.stages>
     ring.wait_full(smem + kAt.full);
     const unsigned stage = static_cast<unsigned>(ring.slot) * (config.stage_bytes() / 16);
     const auto add_products = [&](auto count) {
+      using Product = ptx::WgmmaHalfShared<kBf16, config.filters>;
+      const bool adds = step > place.first_step;
       ptx::wgmma_fence();
-      for_constants<0, count.value>([&](auto k) {
-        for_constants<0, config.row_blocks>([&](auto m) {
-          ptx::WgmmaHalfShared<kBf16, config.filters>::multiply(
-              sums[m.value], pixels + stage + m.value * kRowBlock + 2 * k.value,
-              filters + stage + 2 * k.value, k.value > 0 || step > place.first_step);
+      if constexpr (config.row_blocks == 1 && count.value == 4)
+        Product::template multiply_four<2>(sums[0], pixels + stage, filters + stage, adds);
+      else
+        for_constants<0, count.value>([&](auto k) {
+          for_constants<0, config.row_blocks>([&](auto m) {
+            Product::multiply(sums[m.value], pixels + stage + m.value * kRowBlock + 2 * k.value,
+                              filters + stage + 2 * k.value, k.value > 0 || adds);
+          });
         });
-      });
       ptx::wgmma_commit();
     };
     // Each arm with its commit: with only the last product under a condition, it is a group of its own.

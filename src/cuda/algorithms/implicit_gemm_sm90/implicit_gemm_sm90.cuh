@@ -25,7 +25,7 @@
 // such numbers of x, and outputs are then computed one by one.
 #include "cuda/algorithms/implicit_gemm_sm90/store.cuh"
 #include "cuda/ptx/grid.cuh"
-#include "cuda/ptx/wgmma.cuh"
+#include "cuda/ptx/wgmma_tf32_registers.cuh"
 #include "cuda/tile/consumers.cuh"
 #include "cuda/tile/pack.cuh"
 
