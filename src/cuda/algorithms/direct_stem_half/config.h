@@ -87,11 +87,16 @@ struct DirectStemHalf {
     return conv.nhwc && output_step() % 4 == 0 && output_step() % 8 != 0;
   }
 
-  // Whether each warp brings the residual of the strip after the one that it computes to L2, for all filters
-  // if it has the first. Only where a strip's products are too few for its way from memory: others become
-  // 3 % slower.
+  // Whether each warp brings the residual of a strip after the one that it computes to L2, for all filters if
+  // it has the first. Only where a strip's products are too few for its way from memory: others become 3 %
+  // slower.
   constexpr bool prefetches_residual() const {
-    return conv.residual && has_bulk_form() && aligned && conv.nhwc && conv.k % 8 == 0 && steps() <= 16;
+    return conv.residual && wgmma && aligned && conv.nhwc && conv.k % 8 == 0 && steps() <= 16;
+  }
+  // How many strips of its own after it: images whose rows no bulk copy can bring are small, and so is the
+  // time that a strip of them takes.
+  constexpr int residual_ahead() const {
+    return has_bulk_form() ? 1 : lesser(4, ceil_div(strips(), warps / 4));
   }
 
   // ---- Tiles ----

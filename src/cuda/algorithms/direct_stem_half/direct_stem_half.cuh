@@ -140,6 +140,7 @@ __device__ __noinline__ void compute_exactly(const void* __restrict__ x, const f
 // What a warp does with its share of tiles, strips of 64 outputs that four warps take together.
 template <DirectStemHalf config>
 struct Worker {
+  static constexpr int kGroups = config.warps / 4;
   const void* residual;
   void* y;
   int first_filter;
@@ -158,10 +159,17 @@ struct Worker {
 #endif
   }
 
+  // The same of the strips that compute() has no strip before: the first of a block's first tile.
+  __device__ void prefetch_first_residuals(int index) const {
+    if constexpr (config.prefetches_residual() && config.residual_ahead() > 1)
+      for (int i = 0; i < config.residual_ahead(); ++i)
+        if (const int strip = static_cast<int>(threadIdx.x) / 128 + i * kGroups; strip < config.strips())
+          prefetch_residual(Tile<config>(index), strip);
+  }
+
   // The tile `index`; the block's next one is `step` behind it.
   __device__ void compute(int index, int step, unsigned input) {
     const Tile<config> tile(index);
-    constexpr int kGroups = config.warps / 4;
     const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4, thread = lane % 4;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     int strip = warp / 4 - turn;
@@ -187,7 +195,7 @@ struct Worker {
       else
         planes().load_residual();
       if constexpr (config.prefetches_residual()) {
-        const int next = strip + kGroups;
+        const int next = strip + config.residual_ahead() * kGroups;
         if (next < config.strips())
           prefetch_residual(tile, next);
         else if (next - config.strips() < config.strips() && index + step < config.tiles())
@@ -319,6 +327,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
                         shared + kSmem.weights,
                         shared + kSmem.biases,
                         shared + kSmem.staging + warp / config.staging_warps() * config.staging_bytes()};
+  worker.prefetch_first_residuals(first);
   if constexpr (config.bulk())
     run_in_bulk<config>(x, packed, shared, first, step, worker);
   else
