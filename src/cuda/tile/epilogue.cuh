@@ -7,29 +7,32 @@
 
 namespace convtune {
 
-// sigmoid(a) * v: -inf gives NaN as in PyTorch. Five instructions; expf and a division are fourteen, which
-// took 30 us of a layer of 51 million outputs that takes 40 on an H200. Their error is a few units in the
-// last place of a float and grows with -a, where the result vanishes.
-__device__ __forceinline__ float times_sigmoid(float v, float a) {
-  constexpr float kLog2OfE = 1.44269504f;
-  return v * ptx::rcp_approx(1 + ptx::ex2_approx(-kLog2OfE * a));
+// v / (1 + 2^power): sigmoid(a) * v of a power of -a * log2(e). -inf gives NaN as in PyTorch. Five
+// instructions with silu_power(); expf and a division are fourteen, which took 30 us of a layer of 51 million
+// outputs that takes 40 on an H200. Their error is a few units in the last place of a float and grows with
+// the power, where the result vanishes.
+__device__ __forceinline__ float times_sigmoid(float v, float power) {
+  return v * ptx::rcp_approx(1 + ptx::ex2_approx(power));
 }
 // The same of two with three special functions, of which an SM computes 16 a clock, not four: with
 // denominators d and e, 1 / d is e / (d * e). That must stay finite, so powers end at 2^63, and sigmoids up
-// to 2^-62 are 0, by the saturation of a multiply-add that is there anyway. A NaN in `a` makes a
+// to 2^-62 are 0, by the saturation of a multiply-add that is there anyway. A NaN in a power makes a
 // sigmoid of 0 and leaves the other alone, so `v` must hold that NaN, too.
-__device__ __forceinline__ void times_sigmoids(float (&v)[2], const float (&a)[2]) {
-  constexpr float kLog2OfE = 1.44269504f;
-  const float first = 1 + ptx::ex2_approx(fminf(-kLog2OfE * a[0], 63));
-  const float second = 1 + ptx::ex2_approx(fminf(-kLog2OfE * a[1], 63));
+__device__ __forceinline__ void times_sigmoids(float (&v)[2], const float (&powers)[2]) {
+  const float first = 1 + ptx::ex2_approx(fminf(powers[0], 63));
+  const float second = 1 + ptx::ex2_approx(fminf(powers[1], 63));
   const float both = ptx::rcp_approx(first * second);
   v[0] *= __saturatef(fmaf(both, second, -0x1p-62f));
   v[1] *= __saturatef(fmaf(both, first, -0x1p-62f));
 }
 
-// GELU's 0.5 * (1 + tanh(u)) is sigmoid(2 * u), without tanh's branch: that argument.
-__device__ __forceinline__ float sigmoid_of_gelu(float v) {
-  return 1.5957691f * (v + 0.044715f * v * v * v);
+__device__ __forceinline__ float silu_power(float v) {
+  return -1.44269504f * v;
+}
+// GELU's 0.5 * (1 + tanh(u)) is sigmoid(2 * u), without tanh's branch. u is v * (v * v + 1 / 0.044715) times
+// a constant: in this order each instruction has one constant, which takes no register.
+__device__ __forceinline__ float gelu_power(float v) {
+  return -0.102943240f * (v * (v * v + 22.3638600f));
 }
 
 // GELU by erf for outputs in half precision: max(v, 0) less |v| times the tail of the normal distribution,
@@ -58,17 +61,17 @@ __device__ __forceinline__ float activate(float v, float alpha, float beta) {
   } else if constexpr (kActivation == ConvActivation::clip) {
     return min_nan(max_nan(v, alpha), beta);
   } else if constexpr (kActivation == ConvActivation::silu) {
-    return times_sigmoid(v, v);
+    return times_sigmoid(v, silu_power(v));
   } else if constexpr (kActivation == ConvActivation::gelu_erf) {
     return 0.5f * v * (1 + erff(v * 0.70710678f));
   } else if constexpr (kActivation == ConvActivation::gelu_tanh) {
-    return times_sigmoid(v, sigmoid_of_gelu(v));
+    return times_sigmoid(v, gelu_power(v));
   } else if constexpr (kActivation == ConvActivation::hardswish) {
     return v * fminf(fmaxf(v + 3, 0), 6) * (1.0f / 6);
   } else if constexpr (kActivation == ConvActivation::leaky_relu) {
     return v > 0 ? v : v * alpha;
   } else if constexpr (kActivation == ConvActivation::sigmoid) {
-    return times_sigmoid(1, v);
+    return times_sigmoid(1, silu_power(v));
   } else {
     static_assert(kActivation == ConvActivation::none);
     return v;
@@ -111,9 +114,9 @@ template <ConvExtents conv>
 __device__ __forceinline__ unsigned activate_halves(float (&values)[2]) {
   constexpr ConvActivation kActivation = conv.activation;
   if constexpr (kActivation == ConvActivation::silu) {
-    times_sigmoids(values, {values[0], values[1]});
+    times_sigmoids(values, {silu_power(values[0]), silu_power(values[1])});
   } else if constexpr (kActivation == ConvActivation::gelu_tanh) {
-    times_sigmoids(values, {sigmoid_of_gelu(values[0]), sigmoid_of_gelu(values[1])});
+    times_sigmoids(values, {gelu_power(values[0]), gelu_power(values[1])});
   } else {
     for (float& value : values) value = activate<conv>(value);
   }
