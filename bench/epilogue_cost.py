@@ -3,9 +3,15 @@
 
     python bench/epilogue_cost.py half.json --json epilogue.json       # the rows of a report of `convtune tune --json`
 
+    python bench/epilogue_cost.py half.json --forms forms.txt          # the same layers in all forms, a suite
+    convtune tune --suite ./forms.txt --json forms.json
+    python bench/epilogue_cost.py half.json --own forms.json           # each form in what was tuned for it
+
 Each row's algorithm and config are run bare, with bias and SiLU, with bias and residual, and with all three, in turns
 on random data; medians. A config that has no room for the residual gives up stages, in all of them; where that does not
-do, it is the algorithm's first guess for all three. The second-level cache is flushed before each run in two ways:
+do, it is the algorithm's first guess for all three. With --own each form has what a report of its own says is the best
+of ours, as who tunes a network gets it: what differs then is an epilogue beside a bare convolution, not a kernel beside
+itself. The second-level cache is flushed before each run in two ways:
 
     written   it is full of what must be written back before anything else has its place, as a network leaves it.
               What an epilogue reads more then costs its bytes twice.
@@ -46,10 +52,27 @@ def fewer_stages(config):
     return f"{config[:found.start(1)]}{int(found[1]) - 1}{config[found.end(1):]}"
 
 
+def best_of_ours(row):
+    ours = next((one for one in row["providers"] if one["name"] == "convtune"), None)
+    return None if ours is None or ours["algorithm"] in ("cudnn", "onednn") else ours
+
+
+def planned_by(row, own):
+    """All forms of the row's layer, each in the config tuned for it; None where one was not, or is the vendor's."""
+    forms = {}
+    for name, form in FORMS.items():
+        problem = convtune.Problem.parse(row["problem"]).replace(**form)
+        ours = own.get(problem.key) and best_of_ours(own[problem.key])
+        if ours is None:
+            return None
+        forms[name] = convtune.Convolution(problem, "cuda:0", ours["algorithm"], ours["config"])
+    return forms
+
+
 def planned(row):
     """The row's kernel in all forms, in the first config that all accept; None where it is the vendor's."""
-    ours = next((one for one in row["providers"] if one["name"] == "convtune"), None)
-    if ours is None or ours["algorithm"] in ("cudnn", "onednn"):
+    ours = best_of_ours(row)
+    if ours is None:
         return None
     problem, algorithm, config = convtune.Problem.parse(row["problem"]), ours["algorithm"], ours["config"]
 
@@ -117,6 +140,20 @@ class Flush:
                 for way, named in samples.items()}
 
 
+def rows_of(report):
+    with open(report, encoding="utf-8") as file:
+        return json.load(file)["rows"]
+
+
+def write_forms(rows, path):
+    """A suite: each row's layer in all forms, named after both."""
+    with open(path, "w", encoding="utf-8") as file:
+        for row in rows:
+            problem = convtune.Problem.parse(row["problem"])
+            for name, form in FORMS.items():
+                print(problem.replace(**form, name=f"{row['case']}_{name}"), file=file)
+
+
 def geometric_mean(values):
     return math.exp(statistics.fmean(math.log(value) for value in values))
 
@@ -126,13 +163,18 @@ def main():
     parser.add_argument("report", help="what `convtune tune --json` wrote")
     parser.add_argument("--rounds", type=int, default=31, help="runs of each form (default: 31)")
     parser.add_argument("--json", help="write the results to this file")
+    parser.add_argument("--forms", metavar="FILE", help="write the layers in all forms to this file, and end")
+    parser.add_argument("--own", metavar="REPORT", help="what `convtune tune --json` wrote of those")
     options = parser.parse_args()
-    with open(options.report, encoding="utf-8") as file:
-        rows = json.load(file)["rows"]
+    rows = rows_of(options.report)
+    if options.forms:
+        write_forms(rows, options.forms)
+        return 0
+    own = options.own and {convtune.Problem.parse(row["problem"]).key: row for row in rows_of(options.own)}
 
     def plan(row):
         try:
-            return planned(row)
+            return planned_by(row, own) if own else planned(row)
         except convtune.Error as error:
             return error
 
@@ -144,7 +186,7 @@ def main():
           f"{'allowed':>7} {'ratio':>6} {'rate':>6}")
     for row, forms in zip(rows, plans):
         if forms is None or isinstance(forms, convtune.Error):
-            print(f"{row['case']:<32} {forms or 'the vendor was kept'}")
+            print(f"{row['case']:<32} {forms or 'no kernel of ours in all forms'}")
             continue
         generator = torch.Generator("cuda").manual_seed(1)
         measured = flush.times({name: Run(one, generator) for name, one in forms.items()}, options.rounds)
@@ -158,7 +200,8 @@ def main():
                   f"{one['residual_us']:>8.1f} {one['full_us']:>7.1f} {allowed:>7.1f} {one['ratio']:>6.3f} "
                   f"{one['rate']:>6.3f}", flush=True)
         results.append({"case": row["case"], "algorithm": plan.algorithm, "config": plan.config, "allowed_us": allowed,
-                        **measured})
+                        **({"plans": {name: f"{one.plan.algorithm} {one.plan.config}" for name, one in forms.items()}}
+                           if own else {}), **measured})
     if not results:
         print("epilogue_cost: error: no row of the report has a kernel of ours", file=sys.stderr)
         return 2

@@ -165,15 +165,8 @@ TEST_P(Kernel, IsExactOnSmallProblems) {
   expect_right(cases_of(here(small_problems()), 3), TestData::integer, 0);
 }
 
-// Blocks with several tiles each: a residual may be on its way while the tile before its own is finished.
 TEST_P(Kernel, IsExactTileAfterTile) {
-  std::vector<ConvProblem> problems;
-  for (const char* line :
-       {"mb48ic64ih56oc256kh1", "mb16ic3ih224oc64kh3ph1", "mb256ic1ih28oc32kh5ph2",
-        "mb64ic128ih28oc128kh3ph1", "g32mb32ic128ih56oc128kh3ph1", "g144mb16ic144ih56oc144kh3ph1"})
-    problems.push_back(
-        parse_problem(std::string(line) + " act=relu residual=1 dtype=bf16 precision=bf16 layout=nhwc"));
-  problems = here(problems);
+  const std::vector<ConvProblem> problems = here(tile_after_tile_problems());
   if (problems.empty()) GTEST_SKIP() << "none of these is for it";
   expect_right(cases_of(problems), TestData::integer, 20000);
 }

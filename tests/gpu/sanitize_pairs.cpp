@@ -29,10 +29,13 @@ struct Pair {
   Config config;
 };
 
-// The small problems first, then edges; the first config and another of each problem, until there are enough.
+// Those of several tiles a block, then small ones, then edges; the first config and another of each problem,
+// until there are enough.
 std::vector<Pair> pairs_of(const Algorithm& algorithm, std::size_t count) {
   Backend& on = backend(kDevice);
-  std::vector<ConvProblem> problems = spread(supported(algorithm, on.info(), small_problems()), count);
+  std::vector<ConvProblem> problems = supported(algorithm, on.info(), tile_after_tile_problems());
+  for (ConvProblem& problem : spread(supported(algorithm, on.info(), small_problems()), count))
+    problems.push_back(std::move(problem));
   for (ConvProblem& problem : supported(algorithm, on.info(), suite_problems(7, {"edges"})))
     problems.push_back(std::move(problem));
   std::vector<Pair> pairs;

@@ -72,6 +72,20 @@ inline std::vector<ConvProblem> with_halves(std::vector<ConvProblem> problems) {
   return problems;
 }
 
+// Blocks have several tiles of these, one after the other: residuals may be on their way, or wait in a second
+// place, while the outputs of the tile before are finished.
+inline std::vector<ConvProblem> tile_after_tile_problems() {
+  std::vector<ConvProblem> problems;
+  for (const char* line :
+       {"mb48ic64ih56oc256kh1", "mb16ic3ih224oc64kh3ph1", "mb256ic1ih28oc32kh5ph2",
+        "mb64ic128ih28oc128kh3ph1", "g32mb32ic128ih56oc128kh3ph1", "g144mb16ic144ih56oc144kh3ph1"})
+    problems.push_back(
+        parse_problem(std::string(line) + " act=relu residual=1 dtype=bf16 precision=bf16 layout=nhwc"));
+  for (const char* line : {"mb16ic64ih56oc256kh1", "mb16ic256ih56oc64kh1", "mb64ic128ih28oc128kh3ph1"})
+    problems.push_back(parse_problem(std::string(line) + " act=relu residual=1 precision=tf32"));
+  return problems;
+}
+
 // Small problems, each of them what some kernel is made for or an edge of that: an oracle computes all of
 // their outputs, and compute-sanitizer, under which a kernel is a hundred times slower, goes through them.
 inline std::vector<ConvProblem> small_problems() {
