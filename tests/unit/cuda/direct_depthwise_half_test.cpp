@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "cuda/algorithms/direct_depthwise_half/config.h"
@@ -141,8 +142,8 @@ TEST(DirectDepthwiseHalf, StoresWhereNobodyReads) {
           ASSERT_LT(a.stored_after(row), a.strip_rows());
           ASSERT_GE(a.stored_after(row), row * a.conv.stride_h + a.conv.r - 1);
           for (int column = 0; column < 8; ++column) {
-            const int at = a.output_offset(a.strip_image(m), a.strip_band(m) * a.rows + row,
-                                           8 * a.strip_across(m) + column);
+            const int at = a.outputs().offset(a.strip_image(m), a.strip_band(m) * a.rows + row,
+                                              8 * a.strip_across(m) + column);
             ++outputs[at];
             const int in_plane = at % a.plane_bytes();
             ASSERT_LE(last[in_plane / 16 * 16], a.stored_after(row)) << text << " with " << to_string(config);
@@ -150,6 +151,34 @@ TEST(DirectDepthwiseHalf, StoresWhereNobodyReads) {
           }
         }
       EXPECT_EQ(static_cast<int>(outputs.size()), a.tile_pixels());
+    }
+  }
+}
+
+// With a residual they have a place of their own, where it waits for them: no two words of a block are in
+// one.
+TEST(DirectDepthwiseHalf, KeepsResidualsApart) {
+  for (const char* text :
+       {"g32mb2ic32ih28oc32kh7ph3", "g16mb4ic16ih14oc16kh6ph1", "g24mb1ic24ih9iw70oc24kh6kw5",
+        "g16mb1ic16ih31iw31oc16kh7kw7sh2sw1ph1pw1", "g48mb3ic48ih7oc48kh7ph3"}) {
+    const ConvProblem problem = parse_problem(std::string(text) + " layout=nhwc dtype=bf16 residual=1");
+    const std::vector<Config> configs = candidates(problem);
+    ASSERT_FALSE(configs.empty()) << text;
+    for (const Config& config : spread(configs, 20)) {
+      const auto a = kernel_of<DirectDepthwiseHalf>(problem, config);
+      std::set<int> words;
+      for (int pair = 0; pair < a.pairs(); ++pair)
+        for (int image = 0; image < a.images; ++image)
+          for (int row = 0; row < a.tile_rows(); ++row)
+            for (int i = 0; i < a.tile_columns(); ++i) {
+              const int at = a.smem().outputs + pair / 4 * a.outputs().octet + pair % 4 * a.outputs().pair +
+                             a.outputs().offset(image, row, a.stored_column(i));
+              ASSERT_TRUE(words.insert(at).second) << text << " with " << to_string(config);
+            }
+      EXPECT_EQ(a.smem().outputs % 8, 0);  // a lane's two words are loaded and stored at once
+      EXPECT_EQ((a.outputs().pair | a.outputs().image | a.outputs().row) % 8, 0);
+      EXPECT_GE(*words.begin(), a.smem().biases + 4 * a.channels());
+      EXPECT_LE(*words.rbegin() + 4, a.smem_bytes());
     }
   }
 }

@@ -111,17 +111,35 @@ struct DirectDepthwiseHalf {
   constexpr int channel_offset(int channel) const {
     return channel / 8 * octet_bytes() + channel % 8 * plane_bytes();
   }
-  // Outputs of two channels, words, take the place of input that has been read: of a strip's row, of which
-  // each plane has 8 halves, the first 4 words in the one plane and 4 in the next.
-  constexpr int output_offset(int image, int row, int column) const {
-    return image * pitch().image + row * conv.stride_h * pitch().row + column % 8 / 4 * plane_bytes() +
-           column / 8 * 16 + column % 4 * 4;
+  // Outputs of two channels, words. They take the place of input that has been read: of a strip's row, of
+  // which each plane has 8 halves, the first 4 words in the one plane and 4 in the next. With a residual they
+  // have one of their own, where it waits for them.
+  struct Outputs {
+    int row = 0, image = 0, strip = 0, half = 0, pair = 0, octet = 0;  // bytes from one to the next
+    constexpr int offset(int of_image, int of_row, int column) const {
+      return of_image * image + of_row * row + column / 8 * strip + column % 8 / 4 * half + column % 4 * 4;
+    }
+  };
+  constexpr Outputs outputs() const {
+    if (!conv.residual)
+      return {conv.stride_h * pitch().row, pitch().image, 16, plane_bytes(),
+              2 * plane_bytes(),           octet_bytes()};
+    // Eights of channels, which lanes beside each other have, begin in different banks.
+    const int row = 32 * across, image = tile_rows() * row;
+    const int pair = round_up(images * image - output_skew(), 128) + output_skew();
+    return {row, image, 32, 16, pair, 4 * pair};
+  }
+  constexpr int output_skew() const { return greater(4 / octets * 8, 8); }
+  // Columns in the order in which they are stored, that of their words.
+  constexpr int stored_column(int i) const {
+    const int half = tile_columns() / 2;
+    return conv.residual ? i : i % half / 4 * 8 + i / half * 4 + i % 4;
   }
   // The input row of a strip behind which its output row is complete, and in nobody's way: the bands above
   // read the first rows of this one.
   constexpr int stored_after(int row) const {
     int after = row * conv.stride_h + conv.r - 1;
-    for (int above = 1; above < bands; ++above)
+    for (int above = 1; above < bands && !conv.residual; ++above)
       if (const int input = (above * rows + row) * conv.stride_h; input < strip_rows())
         after = greater(after, input);
     return after;
@@ -146,14 +164,15 @@ struct DirectDepthwiseHalf {
 
   // ---- Shared memory, in bytes ----
   struct Smem {
-    int planes, filters, biases;
+    int planes, filters, biases, outputs;
     long long end;
   };
   constexpr Smem smem() const {
     SmemPlan plan;
     const int planes = plan.take(1LL * octets * octet_bytes());
     const int filters = plan.take(4LL * channels() * channel_words()), biases = plan.take(4LL * channels());
-    return {planes, filters, biases, plan.end};
+    const int own = conv.residual ? plan.take(1LL * octets * outputs().octet) : planes;
+    return {planes, filters, biases, own, plan.end};
   }
   constexpr long long smem_bytes() const { return smem().end; }
 
@@ -161,8 +180,8 @@ struct DirectDepthwiseHalf {
   constexpr int products() const { return 2 * rows * conv.r; }       // of a pair of channels: straight code
   constexpr int registers() const {                                  // about: ptxas decides
     const int live = lesser(rows, ceil_div(conv.r, conv.stride_h));  // rows of outputs under way
-    const bool waits = bands > 1 && (rows > live || (images > 1 && bands > 2));
-    const int waiting = waits ? 4 * (conv.r - 1) : 0, added = conv.residual ? 64 : 0;
+    const bool waits = !conv.residual && bands > 1 && (rows > live || (images > 1 && bands > 2));
+    const int waiting = waits ? 4 * (conv.r - 1) : 0, added = conv.residual ? 8 : 0;
     return greater(32 + rows + 8 * live + 4 * conv.r + waiting + added * (1 + conv.eager),
                    images > 1 ? 96 : 80);
   }
@@ -178,6 +197,14 @@ struct DirectDepthwiseHalf {
   constexpr int loads_together() const {
     const int most = lesser((register_limit() - (images > 1 ? 64 : 40)) / 8, 12);
     return ceil_div(thread_loads(), ceil_div(thread_loads(), most));
+  }
+  // Of the residual, eights of one pixel: those of a thread and a column, and how many under way together.
+  constexpr int thread_residuals() const {
+    return ceil_div(images * tile_rows(), rows_abreast(tile_columns() * octets));
+  }
+  constexpr int residuals_together() const {
+    const int most = lesser((register_limit() - (images > 1 ? 64 : 40)) / 4, 16);
+    return ceil_div(thread_residuals(), ceil_div(thread_residuals(), most));
   }
 
   constexpr bool possible() const {

@@ -40,10 +40,17 @@ TileWork work_of(const DirectDepthwiseHalf& a) {
   work.load.l2_bytes = 16 * read + 4.0 * a.channels() * a.channel_words();
   work.load.waits = ceil_div(a.thread_loads(), a.loads_together());
   work.in_flight_bytes = std::min(32.0 * a.threads() * a.loads_together(), work.load.l2_bytes);
+  if (conv.residual) {
+    work.load.instructions += stored * 12;
+    work.load.wavefronts += stored * (4 + 32.0 / a.octets);
+    work.load.l2_bytes += 512 * stored;
+    work.load.waits += ceil_div(a.thread_residuals(), a.residuals_together());
+  }
   work.multiply.products = pairs * a.products();
   work.multiply.instructions =
-      pairs * (40 + 8.0 * conv.r + row_loads + a.products() + a.rows * (conv.residual ? 60 : 30));
-  work.multiply.wavefronts = pairs * (row_loads * (4 + a.pitch().conflicts) + 4.0 * a.rows + 2.0 * conv.r);
+      pairs * (40 + 8.0 * conv.r + row_loads + a.products() + a.rows * (conv.residual ? 34 : 30));
+  work.multiply.wavefronts =
+      pairs * (row_loads * (4 + a.pitch().conflicts) + (conv.residual ? 8.0 : 4.0) * a.rows + 2.0 * conv.r);
   work.multiply.waits = 1 + 2 * pairs / a.warps;  // for the last sums
   work.store.instructions = stored * 8;
   work.store.wavefronts = stored * (4 + 32.0 / a.octets);

@@ -31,6 +31,7 @@ struct Planes {
   static constexpr DirectDepthwiseHalf::Pitch kPitch = config.pitch();
   static constexpr int kRow = kPitch.row, kImage = kPitch.image, kPlane = config.plane_bytes(),
                        kOctet = config.octet_bytes();
+  static constexpr DirectDepthwiseHalf::Outputs kOutputs = config.outputs();
 };
 
 // What a block computes: chunks beside each other, so that one finds in L2 what another has read of a line.
@@ -133,6 +134,48 @@ __device__ __forceinline__ void load_tile(const unsigned short* __restrict__ x, 
   });
 }
 
+// What is added to a tile's outputs to where they will be, eights of channels of a pixel by threads: words of
+// two channels as they come. As copies of words they would each take lines of L1 until they have come, and
+// shared memory leaves few: that was as slow as reading them where they are added.
+template <DirectDepthwiseHalf config>
+__device__ __forceinline__ void load_residual(const unsigned short* __restrict__ residual,
+                                              const Part<config>& part, unsigned to) {
+  constexpr ConvExtents a = config.conv;
+  constexpr DirectDepthwiseHalf::Outputs kTo = Planes<config>::kOutputs;
+  constexpr int kPieces = config.tile_columns() * config.octets, kAll = config.images * config.tile_rows();
+  constexpr int kAbreast = config.rows_abreast(kPieces), kBatch = config.residuals_together();
+  const unsigned short* const from = residual + static_cast<long long>(part.image) * (a.p * a.q * a.c);
+  for_pieces<config, kPieces>([&](int first_row, int piece) {
+    const int octet = piece % config.octets, column = piece / config.octets;
+    const int q = part.q() + column, channel = part.first_channel() + 8 * octet;
+    const bool exists =
+        (a.q % config.tile_columns() == 0 || q < a.q) && (a.c % config.channels() == 0 || channel < a.c);
+    const unsigned pairs = to + octet * kTo.octet + kTo.offset(0, 0, column);
+    const unsigned short* const pixels = from + (part.p() * a.q + q) * a.c + channel;
+#pragma unroll 1
+    for (int begin = first_row; begin < kAll; begin += kBatch * kAbreast) {
+      uint4 loaded[kBatch] = {};
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int row = begin + i * kAbreast, image = config.images == 1 ? 0 : row / config.tile_rows();
+        const int of_image = row - image * config.tile_rows();
+        if (exists && row < kAll && part.has_image(image) &&
+            (a.p % config.tile_rows() == 0 || part.p() + of_image < a.p))
+          loaded[i] = octet_at<config.aligned>(pixels + (image * a.p + of_image) * (a.q * a.c));
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int row = begin + i * kAbreast, image = config.images == 1 ? 0 : row / config.tile_rows();
+        if (kAll % (kBatch * kAbreast) != 0 && row >= kAll) break;
+        const unsigned there = pairs + image * kTo.image + (row - image * config.tile_rows()) * kTo.row;
+        const unsigned words[4] = {loaded[i].x, loaded[i].y, loaded[i].z, loaded[i].w};
+#pragma unroll
+        for (int pair = 0; pair < 4; ++pair) ptx::st_shared(there + pair * kTo.pair, words[pair]);
+      }
+    }
+  });
+}
+
 // A channel's filter as operands: of each row a band matrix.
 template <DirectDepthwiseHalf config>
 using Bands = unsigned[config.conv.r][2];
@@ -170,50 +213,37 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&stri
 template <DirectDepthwiseHalf config>
 struct Strip {
   bool exists;
-  int image, p, q;  // of the tile: of its first outputs
-  unsigned offset;  // from the first of two planes
+  unsigned offset;  // of its first outputs
 
   __device__ __forceinline__ Strip(int m, int lane)
       : exists(config.is_strip(m)),
-        image(config.strip_image(m)),
-        p(config.strip_band(m) * config.rows),
-        q(config.strip_across(m) * 8 + lane % 4 * 2),
-        offset(image * Planes<config>::kImage + p * config.conv.stride_h * Planes<config>::kRow + q / 8 * 16 +
-               q % 8 / 4 * Planes<config>::kPlane + q % 4 * 4) {}
+        offset(Planes<config>::kOutputs.offset(config.strip_image(m), config.strip_band(m) * config.rows,
+                                               config.strip_across(m) * 8 + lane % 4 * 2)) {}
 };
-
-// What is added to outputs of two channels, a word.
-template <DirectDepthwiseHalf config>
-__device__ __forceinline__ unsigned residual_at(const unsigned short* __restrict__ residual,
-                                                const Part<config>& part, const Strip<config>& strip, int row,
-                                                int column, int channel) {
-  constexpr ConvExtents a = config.conv;
-  const int p = part.p() + strip.p + row, q = part.q() + strip.q + column;
-  if (!strip.exists || !part.has_image(strip.image) || p >= a.p || q >= a.q || channel >= a.c) return 0;
-  const unsigned short* const from = residual + a.output_offset(part.image + strip.image, channel, p, q);
-  if constexpr (config.aligned) return *reinterpret_cast<const unsigned*>(from);
-  return from[0] | static_cast<unsigned>(from[1]) << 16;
-}
 
 // What a warp does with two channels of all strips.
 template <DirectDepthwiseHalf config>
 struct Pair {
   static constexpr ConvExtents a = config.conv;
-  const Part<config>& part;
   const Strip<config> (&mine)[2];  // whose outputs this lane has
-  const unsigned short* residual;
-  int channel;      // and the next
-  unsigned planes;  // of both
+  unsigned outputs;
   float bias[2];
 
+  __device__ __forceinline__ unsigned row_of(const Strip<config>& strip, int row) const {
+    return outputs + strip.offset + row * Planes<config>::kOutputs.row;
+  }
   // Outputs of a row of both strips. Halves of `trace` become NaN if a sum is: so do outputs then.
   __device__ __forceinline__ void finish_row(unsigned (&words)[4], const float (&first)[4],
                                              const float (&second)[4], int row, unsigned& trace) const {
+    unsigned added[4] = {};
+    if constexpr (a.residual)
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        if (mine[i].exists) ptx::ld_shared_v2(added[2 * i], added[2 * i + 1], row_of(mine[i], row));
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      unsigned added = 0;
-      if constexpr (a.residual) added = residual_at<config>(residual, part, mine[i / 2], row, i % 2, channel);
-      words[i] = finish_halves<config.conv, SumsBegin::at_bias>(first[i], bias[0], second[i], bias[1], added);
+      words[i] =
+          finish_halves<config.conv, SumsBegin::at_bias>(first[i], bias[0], second[i], bias[1], added[i]);
       if constexpr (a.y_type == ElementType::bf16)
         trace = ptx::max_nan_bf16x2(trace, words[i]);
       else
@@ -224,8 +254,8 @@ struct Pair {
 #pragma unroll
     for (int i = 0; i < 2; ++i)
       if (mine[i].exists)
-        ptx::st_shared_v2(planes + mine[i].offset + row * a.stride_h * Planes<config>::kRow,
-                          __uint_as_float(words[2 * i]), __uint_as_float(words[2 * i + 1]));
+        ptx::st_shared_v2(row_of(mine[i], row), __uint_as_float(words[2 * i]),
+                          __uint_as_float(words[2 * i + 1]));
   }
   // `from`: the strips in the first channel's plane, at the row of this lane's matrix.
   __device__ __forceinline__ void compute(unsigned from, const Bands<config> (&bands)[2],
@@ -264,29 +294,27 @@ template <DirectDepthwiseHalf config>
 __device__ __forceinline__ void store_tile(unsigned short* __restrict__ y, const Part<config>& part,
                                            unsigned from) {
   constexpr ConvExtents a = config.conv;
-  constexpr int kHalf = config.tile_columns() / 2;  // columns of a row that are in one plane
+  constexpr DirectDepthwiseHalf::Outputs kFrom = Planes<config>::kOutputs;
   constexpr int kPieces = config.tile_columns() * config.octets, kAll = config.images * config.tile_rows();
   unsigned short* const to = y + static_cast<long long>(part.image) * (a.p * a.q * a.c);
   for_pieces<config, kPieces>([&](int first_row, int piece) {
-    const int octet = piece % config.octets, word = piece / config.octets % kHalf;
-    const int second = piece / (config.octets * kHalf);
-    const int q = part.q() + word / 4 * 8 + second * 4 + word % 4, channel = part.first_channel() + 8 * octet;
+    const int octet = piece % config.octets, column = config.stored_column(piece / config.octets);
+    const int q = part.q() + column, channel = part.first_channel() + 8 * octet;
     const bool exists =
         (a.q % config.tile_columns() == 0 || q < a.q) && (a.c % config.channels() == 0 || channel < a.c);
-    const unsigned plane = from + octet * Planes<config>::kOctet + second * Planes<config>::kPlane + 4 * word;
-    unsigned short* const column = to + (part.p() * a.q + q) * a.c + channel;
+    const unsigned pairs = from + octet * kFrom.octet + kFrom.offset(0, 0, column);
+    unsigned short* const pixels = to + (part.p() * a.q + q) * a.c + channel;
 #pragma unroll 4
     for (int row = first_row; row < kAll; row += config.rows_abreast(kPieces)) {
       const int image = config.images == 1 ? 0 : row / config.tile_rows();
       const int of_image = row - image * config.tile_rows();
       const bool here =
           exists && part.has_image(image) && (a.p % config.tile_rows() == 0 || part.p() + of_image < a.p);
-      const unsigned there =
-          plane + image * Planes<config>::kImage + of_image * a.stride_h * Planes<config>::kRow;
+      const unsigned there = pairs + image * kFrom.image + of_image * kFrom.row;
       unsigned words[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) words[i] = ptx::ld_shared(there + 2 * i * Planes<config>::kPlane);
-      unsigned short* const first = column + (image * a.p + of_image) * (a.q * a.c);
+      for (int i = 0; i < 4; ++i) words[i] = ptx::ld_shared(there + i * kFrom.pair);
+      unsigned short* const first = pixels + (image * a.p + of_image) * (a.q * a.c);
       if constexpr (config.aligned) {
         ptx::st_global_v4_if(first, words, here);
       } else if (here) {
@@ -340,6 +368,8 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   }
   ptx::cp_async_commit_group();
   load_tile<config>(static_cast<const unsigned short*>(x), part, planes);
+  if constexpr (a.residual)
+    load_residual<config>(static_cast<const unsigned short*>(residual), part, shared + kSmem.outputs);
   ptx::cp_async_wait_group<0>();
   __syncthreads();
 
@@ -359,9 +389,10 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   for (int i = warp; i < config.pairs(); i += config.warps) {
     const unsigned plane = i / 4 * Planes<config>::kOctet + i % 4 * (2 * Planes<config>::kPlane);
     Bands<config> bands[2];
-    Pair<config> pair = {
-        part,           mine, static_cast<const unsigned short*>(residual), part.first_channel() + 2 * i,
-        planes + plane, {}};
+    Pair<config> pair = {mine,
+                         shared + kSmem.outputs + i / 4 * Planes<config>::kOutputs.octet +
+                             i % 4 * Planes<config>::kOutputs.pair,
+                         {}};
 #pragma unroll
     for (int j = 0; j < 2; ++j)
       load_bands<config>(bands[j], shared + kSmem.filters + 4 * (2 * i + j) * config.channel_words(), lane);
@@ -372,7 +403,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   if (__syncthreads_or(low != low || high != high))
     compute_exactly<config>(x, packed, residual, y, part);
   else
-    store_tile<config>(static_cast<unsigned short*>(y), part, planes);
+    store_tile<config>(static_cast<unsigned short*>(y), part, shared + kSmem.outputs);
 }
 
 // The packed weights.
