@@ -17,6 +17,8 @@ struct DirectDepthwiseSm80 {
   bool aligned = true;  // not a choice: tensors begin at multiples of 16 bytes
   // Not a choice: a strip's residual a row at a time, where registers are short for all of it.
   bool residual_by_rows = false;
+  // Not a choice: a strip's residual comes while another is multiplied, where shared memory has room for it.
+  bool residual_waits = false;
   static constexpr const char* kName = "DirectDepthwiseSm80";
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
@@ -32,6 +34,7 @@ struct DirectDepthwiseSm80 {
     field("blocks", self.blocks, 1, 32, "blocks that an SM shall hold at once, a launch bound");
     field("aligned", self.aligned);
     field("residual_by_rows", self.residual_by_rows);
+    field("residual_waits", self.residual_waits);
   }
   constexpr bool asks_alignment() const { return word() == 1 ? vectors() : conv.c % word() == 0; }
 
@@ -125,7 +128,13 @@ struct DirectDepthwiseSm80 {
   constexpr int pass_input_rows() const { return pass_rows() * conv.stride_h; }  // that a turn leaves behind
   constexpr int ring_rows() const { return lesser(rows_for(1) + ahead * pass_input_rows(), input_rows()); }
   constexpr int row_words() const { return input_columns() * words_abreast(); }
-  constexpr long long smem_bytes() const { return 4LL * ring_rows() * row_words(); }
+  // Behind the ring, [output of a strip][thread]: words of the residual.
+  constexpr int residual_at() const { return 4 * ring_rows() * row_words(); }
+  constexpr bool can_wait() const { return conv.residual && aligned && vectors() && width == word(); }
+  constexpr bool waits() const { return residual_waits && can_wait(); }
+  constexpr long long smem_bytes() const {
+    return 4LL * ring_rows() * row_words() + (residual_waits ? 4LL * rows * columns * threads() : 0);
+  }
   constexpr bool vectors() const { return conv.c % (4 * word()) == 0; }  // 16 bytes at once where `aligned`
 
   // ---- Packed weights, as floats: [tap][channel of all chunks]. Biases of all channels of the chunks ----

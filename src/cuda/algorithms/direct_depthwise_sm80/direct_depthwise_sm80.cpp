@@ -201,8 +201,12 @@ class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
                                    kernel.work().products, needs_in_words(kernel, target)));
   }
   LaunchPlan launch(const DirectDepthwiseSm80& kernel, const DeviceInfo& device) const override {
+    const Target target = target_of(device);
+    DirectDepthwiseSm80 first = kernel;
+    first.residual_waits = first.can_wait();
+    if (first.smem_bytes() > target.smem_per_block || !stays_resident(first, target)) first = kernel;
     LaunchPlan plan =
-        plan_of(kernel, device, {static_cast<unsigned>(kernel.all_blocks())}, kEpilogueArguments);
+        plan_of(first, device, {static_cast<unsigned>(kernel.all_blocks())}, kEpilogueArguments);
     if (kernel.conv.residual) {  // where the first spills
       DirectDepthwiseSm80 other = kernel;
       other.residual_by_rows = true;

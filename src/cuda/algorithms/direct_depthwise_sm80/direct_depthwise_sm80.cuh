@@ -232,17 +232,45 @@ struct FilterOf<true, config> {
   using Type = KeptFilter<config>;
 };
 
-// `to`: the strip's first output, which is p, q; `residual`: what is added to it. `both`: a word's second
-// channel is there.
+// Whether a strip's output is one of the image's; p, q: the first.
+template <DirectDepthwiseSm80 config>
+__device__ __forceinline__ bool is_output(int p, int q, int row, int column) {
+  constexpr ConvExtents a = config.conv;
+  return (a.p % config.rows == 0 || p + row < a.p) && (a.q % config.columns == 0 || q + column < a.q);
+}
+
+// The four threads that have the same strip of neighbouring words.
+__device__ __forceinline__ void sync_neighbours() {
+  __syncwarp(0xfu << (threadIdx.x % 32 / 4 * 4));
+}
+
+// What is added to a strip's outputs, on its way: each of four neighbours copies every fourth output of all
+// four, 16 bytes. Words of its own would come through L1, of which shared memory leaves little.
+template <DirectDepthwiseSm80 config>
+__device__ __forceinline__ void fetch_residual(const Element<config>* __restrict__ residual, unsigned to,
+                                               int p, int q) {
+  constexpr ConvExtents a = config.conv;
+  const int neighbour = static_cast<int>(threadIdx.x) % 4;
+  const Element<config>* const from = residual - neighbour * config.word();
+  const unsigned there = to - 4 * neighbour;
+#pragma unroll
+  for (int begin = 0; begin < config.rows * config.columns; begin += 4) {
+    const int output = begin + neighbour, row = output / config.columns, column = output % config.columns;
+    if ((begin + 4 <= config.rows * config.columns || row < config.rows) &&
+        is_output<config>(p, q, row, column))
+      ptx::cp_async_16(there + 4 * output * config.threads(), from + (row * a.q + column) * a.c, 16);
+  }
+}
+
+// `to`: the strip's first output, which is p, q; `residual`: what is added to it, which is in shared memory
+// from `waiting` on where it has been fetched. `both`: a word's second channel is there.
 template <DirectDepthwiseSm80 config>
 __device__ __forceinline__ void store(const Sums<config>& sums, const Channels<config>& bias,
-                                      const Element<config>* __restrict__ residual,
+                                      const Element<config>* __restrict__ residual, unsigned waiting,
                                       Element<config>* __restrict__ to, int p, int q, bool both) {
   constexpr ConvExtents a = config.conv;
-  const auto exists = [&](int row, int column) {
-    return (a.p % config.rows == 0 || p + row < a.p) && (a.q % config.columns == 0 || q + column < a.q);
-  };
-  constexpr int kTogether = config.residual_by_rows ? 1 : config.rows;
+  const auto exists = [&](int row, int column) { return is_output<config>(p, q, row, column); };
+  constexpr int kTogether = config.residual_by_rows || config.waits() ? 1 : config.rows;
 #pragma unroll
   for (int begin = 0; begin < config.rows; begin += kTogether) {
     const auto each = [&](const auto& output) {
@@ -259,7 +287,9 @@ __device__ __forceinline__ void store(const Sums<config>& sums, const Channels<c
       each([&](int row, int column, int at) {
         if (!exists(row, column)) return;
         unsigned& word = residuals[row - begin][column];
-        if constexpr (config.width < config.word())
+        if constexpr (config.waits())
+          word = ptx::ld_shared(waiting + 4 * (row * config.columns + column) * config.threads());
+        else if constexpr (config.width < config.word())
           word = residual[at];
         else if constexpr (config.words())
           word = *reinterpret_cast<const unsigned*>(residual + at);
@@ -338,12 +368,13 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   int slot = down * config.rows * a.stride_h;
   int p = part.band * config.tile_rows() + down * config.rows;
   const auto* const residuals = static_cast<const Element*>(residual);
+  const unsigned waiting = ptx::shared_address(ring) + config.residual_at() + 4 * threadIdx.x;
   auto* const outputs = static_cast<Element*>(y);
   Element* to = outputs + static_cast<long long>(part.image) * a.p * a.q * a.c + (p * a.q + q) * a.c + k;
 #pragma unroll 1
   for (int step = 0; step < config.passes + config.ahead; ++step) {
     if (step >= config.ahead) {
-      ptx::cp_async_wait_group<config.ahead - 1>();
+      ptx::cp_async_wait_group<config.waits() ? 2 * config.ahead - 1 : config.ahead - 1>();
       __syncthreads();  // this turn has its rows, and nobody needs those that the last one left behind
       if (!finite) {
         ptx::cp_async_wait_group<0>();
@@ -357,6 +388,12 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
       load_rows<config>(static_cast<const Element*>(x), ring, part, begin, end);
     }
     ptx::cp_async_commit_group();
+    if constexpr (config.waits())
+      if (step < config.ahead) {  // nobody has taken one yet
+        if (step == config.ahead - 1 && exists && p < a.p)
+          fetch_residual<config>(residuals + (to - outputs), waiting, p, q);
+        ptx::cp_async_commit_group();
+      }
     if (step < config.ahead) continue;
     if (exists && p < a.p) {
       Sums<config> sums;
@@ -368,12 +405,23 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
           for (int channel = 0; channel < config.width; ++channel)
             sums[row][column][channel] = a.eager ? 0 : bias[channel];
       filter.multiply(sums, {columns, slot});
-      store<config>(sums, bias, residuals + (a.residual ? to - outputs : 0), to, p, q, k + 1 < a.c);
+      if constexpr (config.waits()) {
+        ptx::cp_async_wait_group<1>();
+        sync_neighbours();
+      }
+      store<config>(sums, bias, residuals + (a.residual ? to - outputs : 0), waiting, to, p, q, k + 1 < a.c);
     }
     slot += config.pass_input_rows();
     if (slot >= config.ring_rows()) slot -= config.ring_rows();
     p += config.pass_rows();
     to += static_cast<long long>(config.pass_rows()) * a.q * a.c;
+    if constexpr (config.waits()) {
+      if (step + 1 < config.passes + config.ahead && exists && p < a.p) {
+        sync_neighbours();  // they have read what was there
+        fetch_residual<config>(residuals + (to - outputs), waiting, p, q);
+      }
+      ptx::cp_async_commit_group();
+    }
   }
 }
 
