@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <atomic>
 #include <map>
 #include <utility>
 
@@ -19,6 +20,12 @@ constexpr std::size_t kMostArguments = 8, kMostTensorMaps = 20;
 
 bool is_aligned(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+}
+
+// Of whatever stream and device: what runs one after the other is launched one after the other.
+int next_turn() {
+  static std::atomic<unsigned> launches = 0;
+  return static_cast<int>(launches++ % 2);
 }
 
 }  // namespace
@@ -150,7 +157,7 @@ void KernelExecutable::take(const std::vector<Step>& steps, const Operands& oper
 void KernelExecutable::launch(const KernelLaunch& step, const Operands& operands, Stream stream) const {
   // Values first, since the driver is given their addresses.
   std::array<const void*, kMostArguments> pointers{}, addresses{};
-  std::array<int, kMostArguments> usable{};
+  std::array<int, kMostArguments> numbers{};
   std::optional<std::array<TensorMap, kMostTensorMaps>> maps;
   std::array<bool, kMostTensorMaps> usable_groups{};
   bool aligned = true;
@@ -175,8 +182,11 @@ void KernelExecutable::launch(const KernelLaunch& step, const Operands& operands
       }
       addresses[i] = maps->data();
     } else if (const auto* of_maps = std::get_if<TensorMapsUsable>(&argument)) {
-      usable[i] = usable_groups[of_maps->group];
-      addresses[i] = &usable[i];
+      numbers[i] = usable_groups[of_maps->group];
+      addresses[i] = &numbers[i];
+    } else if (std::holds_alternative<Turn>(argument)) {
+      numbers[i] = next_turn();
+      addresses[i] = &numbers[i];
     } else {
       addresses[i] = std::visit([](const auto& value) -> const void* { return &value; }, argument);
     }

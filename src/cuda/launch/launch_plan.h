@@ -101,7 +101,14 @@ struct TensorMapsUsable {
   bool operator==(const TensorMapsUsable&) const = default;
 };
 
-using Argument = std::variant<Pointer, int, ConvExtents, ConvNumbers, TensorMaps, TensorMapsUsable>;
+// An int: 0 and 1 in turns, from launch to launch of the process. Kernels that take their tiles from the last
+// one on where it is 1 begin with what the kernel before them wrote last, which L2 still has
+// (docs/decisions/0067-forwards-and-backwards.md).
+struct Turn {
+  bool operator==(const Turn&) const = default;
+};
+
+using Argument = std::variant<Pointer, int, ConvExtents, ConvNumbers, TensorMaps, TensorMapsUsable, Turn>;
 
 struct KernelLaunch {
   std::size_t kernel = 0;  // of the plan's job

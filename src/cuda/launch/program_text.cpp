@@ -152,6 +152,7 @@ struct ArgumentText {
         return maps->groups.at(usable.group).maps.empty() ? "0" : "1";
     return "0";
   }
+  std::string operator()(const Turn&) const { return "0"; }
 };
 
 std::string statements_of(const std::vector<Step>& steps, const CompileJob& job) {

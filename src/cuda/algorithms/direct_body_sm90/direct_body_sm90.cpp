@@ -103,7 +103,9 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
         kernel.conv.q, sm90_smem_per_block()));
   }
   LaunchPlan launch(const DirectBodySm90& kernel, const DeviceInfo& device) const override {
-    return plan_of(kernel, device, {resident_grid(kernel.tiles(), device.units)});
+    std::vector<Argument> arguments = kTensorArguments;
+    arguments.emplace_back(Turn{});
+    return plan_of(kernel, device, {resident_grid(kernel.tiles(), device.units)}, std::move(arguments));
   }
   TileWork counted(const DirectBodySm90& kernel) const override { return work_of(kernel); }
   double flops(const ConvProblem&, const DirectBodySm90& a) const override {

@@ -27,10 +27,10 @@ namespace convtune::direct_body_sm90 {
 
 template <DirectBodySm90 config>
 __device__ void consume(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y,
-                        unsigned smem, int consumer) {
+                        unsigned smem, int consumer, int backwards) {
   using S = Sizes<config>;
   constexpr Packed kPacked = config.packed();
-  const Walk<config> walk;
+  const Walk<config> walk{backwards};
   const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
   const int filter_group = consumer % config.filter_groups;
   const int position_group = consumer / config.filter_groups;
@@ -107,7 +107,8 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
 
 template <DirectBodySm90 config>
 __global__ void __launch_bounds__(config.threads(), 1)
-    direct_body_sm90(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y) {
+    direct_body_sm90(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y,
+                     int backwards) {
   extern __shared__ __align__(128) unsigned char memory[];
   using S = Sizes<config>;
   const unsigned smem = ptx::shared_address(memory);
@@ -123,12 +124,12 @@ __global__ void __launch_bounds__(config.threads(), 1)
   ptx::wait_for_earlier_grids(packed);
   const int warpgroup = __shfl_sync(0xffffffff, thread / 128, 0);
   if (warpgroup < config.consumers())
-    consume<config>(x, packed, y, smem, warpgroup);
+    consume<config>(x, packed, y, smem, warpgroup, backwards);
   else if (thread / 32 % 4 < 3) {
     const int loader = (warpgroup - config.consumers()) * 96 + thread % 128;
-    load_input<config>(x, smem, loader);
+    load_input<config>(x, smem, loader, backwards);
   } else if (thread == 128 * config.consumers() + 96)
-    bring_weights<config>(packed, smem);
+    bring_weights<config>(packed, smem, backwards);
 }
 
 // The packed weights. The flag must be 0 before.

@@ -14,9 +14,9 @@ namespace convtune::direct_body_sm90 {
 
 // By one thread: packed weights in the order of the products.
 template <DirectBodySm90 config>
-__device__ void bring_weights(const float* __restrict__ packed, unsigned smem) {
+__device__ void bring_weights(const float* __restrict__ packed, unsigned smem, int backwards) {
   using S = Sizes<config>;
-  const Walk<config> walk;
+  const Walk<config> walk{backwards};
   Ring<S::kWeightStages> ring;
   for (int tile = walk.first; tile < walk.kTiles; tile += walk.step) {
     const char* from =
@@ -86,7 +86,7 @@ __device__ __forceinline__ void load_pixel(unsigned (&to)[4], const float* from,
 
 // Everything that a thread that loads input does, one of config.loaders().
 template <DirectBodySm90 config>
-__device__ void load_input(const float* __restrict__ x, unsigned smem, int thread) {
+__device__ void load_input(const float* __restrict__ x, unsigned smem, int thread, int backwards) {
   using S = Sizes<config>;
   using B = Batches<config>;
   constexpr ConvExtents a = config.conv;
@@ -94,7 +94,7 @@ __device__ void load_input(const float* __restrict__ x, unsigned smem, int threa
   constexpr int kChunks = config.loader_chunks();  // of this thread and a unit
   constexpr int kStageUnits = config.stage_units(), kUnits = config.units();
   constexpr bool kWholeChannels = a.c % config.channels == 0;
-  const Walk<config> walk;
+  const Walk<config> walk{backwards};
   const int steps = walk.tiles() * S::kBlocks * B::kCount;
   unsigned values[B::kDepth][B::kAtOnce][4];
 

@@ -124,7 +124,8 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm80> {
     const double delay = std::min(product_cycles(kernel, device) * kernel.stagger / 100, 1e6);
     kernel.stagger = 0;  // said at the launch
     std::vector<Argument> arguments = kTensorArguments;
-    arguments.insert(arguments.end(), {Argument(device.units), Argument(static_cast<int>(delay))});
+    arguments.insert(arguments.end(),
+                     {Argument(device.units), Argument(static_cast<int>(delay)), Argument(Turn{})});
     LaunchPlan plan =
         plan_of(kernel, device, {static_cast<unsigned>(kernel.all_blocks())}, std::move(arguments));
     // Some configs fill the registers so well that ptxas spills one or two of them by mishap, a few in a

@@ -100,7 +100,7 @@ __device__ __forceinline__ void multiply(Sums<config>& sums, const float* ring, 
 template <DirectStemSm80 config>
 __global__ void __launch_bounds__(config.threads(), config.blocks)
     direct_stem_sm80(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y,
-                     int multiprocessors, int delay) {
+                     int multiprocessors, int delay, int backwards) {
   ptx::wait_for_earlier_grids(packed);
   extern __shared__ __align__(128) float memory[];
   constexpr Packed kPacked = config.packed();
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
   constexpr int kStages = config.resident() ? 2 : config.stages, kTurns = config.bodies() - 1;
   bool finite = packed[kPacked.flag_at()] == 0;
   {
-    const Place at = place_of<config>(blockIdx.x);
+    const Place at = place_of<config>(backwards ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
     keep_place<config>(kept, at);
     const unsigned piece = first_piece<config>(at.filter_block);
     for_constants<0, kStages - 1>(

@@ -119,7 +119,7 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
   }
   LaunchPlan launch(const ImplicitGemmSm90& kernel, const DeviceInfo& device) const override {
     std::vector<Argument> arguments = kTensorArguments;
-    arguments.emplace_back(Pointer{Operand::residual});
+    arguments.insert(arguments.end(), {Argument(Pointer{Operand::residual}), Argument(Turn{})});
     return plan_of(kernel, device, {blocks_of(kernel, device.units)}, std::move(arguments));
   }
   TileWork counted(const ImplicitGemmSm90& kernel) const override { return work_of(kernel); }

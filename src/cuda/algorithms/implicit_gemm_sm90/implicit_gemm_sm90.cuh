@@ -162,12 +162,12 @@ __device__ __forceinline__ bool add_up(Sums<config>& sums, bool finite, int rank
 
 template <ImplicitGemmSm90 config>
 __device__ void consume(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y,
-                        const float* __restrict__ residual, unsigned smem, int consumer) {
+                        const float* __restrict__ residual, unsigned smem, int consumer, int backwards) {
   constexpr auto kAt = config.smem();
   constexpr Packed kPacked = config.packed();
   constexpr bool kShares = config.split > 1;
   constexpr int kAhead = config.parts_ahead();
-  const Place<config> place;
+  const Place<config> place(backwards);
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32 % 4, 0);
   const bool weights_finite = __float_as_uint(packed[kPacked.flag_at()]) == 0;
   const float* const bias = packed + kPacked.bias_at();
@@ -177,38 +177,42 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
   const unsigned addends = smem + kAt.addends + (consumer * 4 + warp) * kAhead * config.addend_bytes() +
                            threadIdx.x % 32 * (config.wide_output() ? 16 : 4);
   Ring<config.stages> ring;
-  int tile = place.first_tile, tile_step = place.tile_step;
+  int index = place.first, index_step = place.step;
   if constexpr (config.ping_pong) {
     if (consumer == 1) {
-      tile += place.tile_step;
+      index += place.step;
       ring.template skip<config.steps()>();
       Turns::give(0);
     }
-    tile_step *= 2;
+    index_step *= 2;
   }
   // Asks for a part of what is added to a tile's outputs: a group of copies, whether or not there is any.
   const auto place_of = [&](int part) { return addends + part % greater(kAhead, 1) * config.addend_bytes(); };
-  const auto fetch = [&](auto part, int of_tile, long long output) {
-    if (of_tile < place.kTiles)
+  const auto fetch = [&](auto part, int of_index, long long output) {
+    if (of_index < place.kTiles)
       Part<config, config.part_filters(part.value)>::fetch(
-          output, config.first_filter(of_tile) + part.value * config.stored_filters(), residual,
+          output, config.first_filter(place.tile(of_index)) + part.value * config.stored_filters(), residual,
           place_of(part.value));
     ptx::cp_async_commit_group();
   };
+  const auto output_at = [&](int of_index) {
+    return output_of<config>(config.first_pixel(place.tile(of_index), place.rank) + first_row);
+  };
   if constexpr (kAhead > 0) {
-    const long long output = output_of<config>(config.first_pixel(tile, place.rank) + first_row);
-    for_constants<0, kAhead>([&](auto part) { fetch(part, tile, output); });
+    const long long output = output_at(index);
+    for_constants<0, kAhead>([&](auto part) { fetch(part, index, output); });
   }
   Sums<config> sums;
 #pragma unroll 1
-  for (; tile < place.kTiles; tile += tile_step) {
+  for (; index < place.kTiles; index += index_step) {
+    const int tile = place.tile(index);
     float largest = 0;  // of the thread's numbers; NaN where one is
     const int filter = config.first_filter(tile);
     const Biases<config> biases(bias, filter);  // on their way while it multiplies
     if constexpr (config.ping_pong) Turns::wait(consumer);
     multiply<config>(sums, ring, largest, place, smem, first_row, [&] {
       if constexpr (config.ping_pong)
-        if (tile + place.tile_step < place.kTiles) Turns::give(1 - consumer);
+        if (index + place.step < place.kTiles) Turns::give(1 - consumer);
     });
     if constexpr (config.ping_pong) ring.template skip<config.steps()>();
     // What rounds to infinity is not finite either.
@@ -221,8 +225,7 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
     }
     const long long output = output_of<config>(pixel);
     long long next_output = 0;
-    if constexpr (kAhead > 0)
-      next_output = output_of<config>(config.first_pixel(tile + tile_step, place.rank) + first_row);
+    if constexpr (kAhead > 0) next_output = output_at(index + index_step);
     for_constants<0, config.parts()>([&](auto part) {
       if (kShares && part.value % config.split != place.rank) return;
       using P = Part<config, config.part_filters(part.value)>;
@@ -233,9 +236,9 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
         P::store(output, filter + kFirst, biases.template of_part<kFirst>(), residual, y, staging,
                  place_of(part.value));
       if constexpr (constexpr int kThen = part.value + kAhead; kAhead > 0 && kThen < config.parts())
-        fetch(Int<kThen>{}, tile, output);
+        fetch(Int<kThen>{}, index, output);
       else if constexpr (kAhead > 0)
-        fetch(Int<kThen - config.parts()>{}, tile + tile_step, next_output);
+        fetch(Int<kThen - config.parts()>{}, index + index_step, next_output);
     });
   }
 }
@@ -243,7 +246,7 @@ __device__ void consume(const float* __restrict__ x, const float* __restrict__ p
 template <ImplicitGemmSm90 config>
 __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds__(config.threads(), 1)
     implicit_gemm_sm90(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y,
-                       const float* __restrict__ residual) {
+                       const float* __restrict__ residual, int backwards) {
   extern __shared__ __align__(128) unsigned char memory[];
   constexpr auto kAt = config.smem();
   constexpr bool kClusters = config.cluster_blocks() > 1, kMoves = config.consumers > 1;
@@ -262,11 +265,11 @@ __global__ void __cluster_dims__(config.cluster_blocks(), 1, 1) __launch_bounds_
   // Registers of a thread, where the launch bounds leave too few to those that multiply.
   if (warpgroup == config.consumers) {
     if constexpr (kMoves) ptx::leave_registers<72>();
-    load<config>(x, reinterpret_cast<const unsigned*>(packed), smem);
+    load<config>(x, reinterpret_cast<const unsigned*>(packed), smem, backwards);
     if constexpr (config.split > 1) ptx::cluster_sync();  // as in add_up()
   } else {
     if constexpr (kMoves) ptx::take_registers<216>();
-    consume<config>(x, packed, y, residual, smem, warpgroup);
+    consume<config>(x, packed, y, residual, smem, warpgroup, backwards);
   }
   if constexpr (kClusters) ptx::cluster_sync();  // nobody reaches into this block any more
 }

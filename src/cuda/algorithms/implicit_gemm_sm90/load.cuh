@@ -10,16 +10,18 @@
 
 namespace convtune::implicit_gemm_sm90 {
 
-// A block's place, and the tiles that it takes:
-//   for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step)
+// A block's place, and the tiles that it takes, from the last one on where the launch says so:
+//   for (int index = place.first; index < place.kTiles; index += place.step) .. place.tile(index)
 template <ImplicitGemmSm90 config>
 struct Place {
   static constexpr int kTiles = static_cast<int>(config.tiles()), kBlocks = config.cluster_blocks();
   int rank = 0;  // in the cluster
-  int first_tile = static_cast<int>(blockIdx.x) / kBlocks, tile_step = static_cast<int>(gridDim.x) / kBlocks;
+  int first = static_cast<int>(blockIdx.x) / kBlocks, step = static_cast<int>(gridDim.x) / kBlocks;
   int first_step = 0, end_step = config.steps();
+  int backwards;
 
-  __device__ Place() {
+  __device__ int tile(int index) const { return backwards ? kTiles - 1 - index : index; }
+  __device__ explicit Place(int from_the_last) : backwards(from_the_last) {
     if constexpr (kBlocks > 1) rank = static_cast<int>(ptx::cluster_rank());
     if constexpr (config.split > 1)
       first_step = config.first_step(rank), end_step = config.first_step(rank + 1);
@@ -75,14 +77,15 @@ __device__ __forceinline__ Source source_of(const float* __restrict__ x, int pix
 }
 
 template <ImplicitGemmSm90 config>
-__device__ void load(const float* __restrict__ x, const unsigned* __restrict__ packed, unsigned smem) {
+__device__ void load(const float* __restrict__ x, const unsigned* __restrict__ packed, unsigned smem,
+                     int backwards) {
   using S = Share<config>;
   constexpr auto kAt = config.smem();
   constexpr ConvExtents a = config.conv;
   constexpr long long kPlane = static_cast<long long>(a.h) * a.w;
   constexpr bool kWhole = a.c % config.channels == 0;
   constexpr int kTeams = config.teams();
-  const Place<config> place;
+  const Place<config> place(backwards);
   const int thread = static_cast<int>(threadIdx.x) % S::kThreads;
   const int channel = S::kTogether > 1 ? thread / config.places() : 0;  // the thread's first
   const int row = (S::kTogether > 1 ? thread % config.places() : thread) * S::kAtOnce;
@@ -90,7 +93,8 @@ __device__ void load(const float* __restrict__ x, const unsigned* __restrict__ p
   int ahead = static_cast<int>(threadIdx.x) % 128 / S::kThreads;  // steps until the team's next
   Ring<config.stages> ring{.slot = ahead};
 #pragma unroll 1
-  for (int tile = place.first_tile; tile < place.kTiles; tile += place.tile_step) {
+  for (int index = place.first; index < place.kTiles; index += place.step) {
+    const int tile = place.tile(index);
     int step = place.first_step + ahead;
     ahead = step - place.end_step;
     if (ahead >= 0) continue;
