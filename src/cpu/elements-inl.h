@@ -41,6 +41,15 @@ HWY_INLINE hn::Vec<Halves> narrow(BitVector bits) {
   return hn::DemoteTo(Halves(), hn::BitCast(Ints(), bits));
 }
 
+#if HWY_TARGET == HWY_AVX3
+// Nearest, ties to even, by the instruction of processors with avx512_bf16: denormal numbers become 0.
+HWY_INLINE hn::Vec<hn::Repartition<Bf16, Floats>> round_both(Vector lower, Vector upper) {
+  hn::Vec<hn::Repartition<Bf16, Floats>> rounded;
+  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(rounded.raw) : "v"(upper.raw), "v"(lower.raw));
+  return rounded;
+}
+#endif
+
 HWY_INLINE BitVector load_halves(const void* from) {
   return hn::PromoteTo(Bits(), hn::LoadU(Halves(), static_cast<const Bf16*>(from)));
 }

@@ -196,12 +196,6 @@ HWY_INLINE void finish(const FinishArgs& args, Vector sums, Vector bias, std::in
 }
 
 #if HWY_TARGET == HWY_AVX3
-HWY_INLINE __m512i round_both(Vector lower, Vector upper) {
-  __m512i rounded;
-  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(rounded) : "v"(upper.raw), "v"(lower.raw));
-  return rounded;
-}
-
 // Two vectors of channels of a pixel at a time.
 template <Activation activation>
 void round_pixels(const FinishArgs args) {
@@ -221,7 +215,7 @@ void round_pixels(const FinishArgs args) {
           v = hn::Add(v, load_some(DType::bf16, residual + place + first, count - first, 2));
         return activate<activation>(v, alpha, beta);
       };
-      const __m512i rounded = round_both(finished(0), finished(kLanes));
+      const __m512i rounded = round_both(finished(0), finished(kLanes)).raw;
       if (count >= 2 * kLanes && args.stream && reinterpret_cast<std::uintptr_t>(y + place) % 64 == 0)
         _mm512_stream_si512(reinterpret_cast<__m512i*>(y + place), rounded);
       else if (count >= 2 * kLanes)
@@ -257,7 +251,7 @@ void round_planes(const FinishArgs args) {
       SizedVector row[kLanes];
       for (int i = 0; i < kLanes; ++i)
         row[i] = {_mm512_castsi512_ps(
-            _mm512_permutexvar_epi16(order, round_both(finished(2 * i), finished(2 * i + 1))))};
+            _mm512_permutexvar_epi16(order, round_both(finished(2 * i), finished(2 * i + 1)).raw))};
       transpose<kLanes>(row);
       const auto mask = static_cast<__mmask32>((std::uint64_t{1} << count) - 1);
       const bool past_caches = args.stream && count == kPixels;

@@ -1,5 +1,6 @@
-// direct_depthwise: filters of one channel each, of f32 or bf16 tensors. x is read where it lies: channels
-// first, in register tiles of rows by columns; channels last, channels in the lanes (depthwise_geometry.h).
+// direct_depthwise: filters of one channel each, or channels last of a few, of f32 or bf16 tensors. x is read
+// where it lies: channels first, in register tiles of rows by columns; channels last, channels in the lanes
+// (depthwise_geometry.h).
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -11,11 +12,14 @@
 #include "cpu/instruction_sets.h"
 #include "cpu/padding_repair.h"
 #include "cpu/parallel.h"
+#include "cpu/tensor_kernels.h"
 #include "problem/config.h"
 #include "problem/element.h"
 
 namespace convtune::cpu {
 namespace {
+
+constexpr std::uintptr_t kLine = 64;  // bytes of a line of the caches
 
 // T: the element type of all tensors.
 template <class T>
@@ -29,13 +33,10 @@ class DepthwiseExecutable final : public Executable {
         kernels_(*depthwise_kernels<T>(config.vector_bits)),
         geometry_(problem, config),
         threads_(on.units) {
-    const ConvProblem& a = problem_;
-    for (std::int64_t r = 0; r < a.r; ++r)
-      for (std::int64_t s = 0; s < a.s; ++s) {
-        taps_.push_back((r * a.dilation_h * a.w + s * a.dilation_w) * a.c);
-        tap_cols_.push_back(s * a.dilation_w);
-      }
-    if (!geometry_.channels_last) make_row_tiles();
+    if (geometry_.channels_last)
+      make_shuffle();
+    else
+      make_row_tiles();
   }
 
   std::size_t packed_bytes() const override {
@@ -43,17 +44,11 @@ class DepthwiseExecutable final : public Executable {
   }
 
   void pack(const void* w, const void* bias, void* packed, Stream) const override {
-    const DType type = problem_.dtype.w;
-    bool finite = true;
-    for (std::int64_t k = 0; k < problem_.k; ++k) {
-      for (std::int64_t t = 0; t < geometry_.taps; ++t) {
-        const float weight = load(type, w, k * geometry_.taps + t);
-        finite = finite && std::isfinite(weight);
-        store(packed_type(), packed, geometry_.packed_weight(k, t), weight);
-      }
-      store(packed_type(), packed, geometry_.packed_bias + k, bias ? load(type, bias, k) : 0);
-    }
-    static_cast<float*>(packed)[geometry_.packed_flag] = finite ? 0 : 1;
+    auto* const to = static_cast<float*>(packed);
+    if (geometry_.channels_last)
+      pack_pixels(w, bias, to);
+    else
+      pack_planes(w, bias, to);
   }
 
   void run(const Tensors& tensors, const void* packed, Stream) const override {
@@ -69,7 +64,7 @@ class DepthwiseExecutable final : public Executable {
         const Task task{static_cast<const T*>(tensors.x),
                         problem_.residual ? static_cast<const T*>(tensors.residual) : nullptr,
                         static_cast<T*>(tensors.y),
-                        packed,
+                        weights,
                         i / geometry_.row_tasks,
                         row,
                         std::min(geometry_.task_rows, geometry_.output_rows - row)};
@@ -78,6 +73,7 @@ class DepthwiseExecutable final : public Executable {
         else
           compute_plane(task);
       }
+      if (config_.stream != 0) tensor_kernels(config_.vector_bits)->fence();
     });
     if (repairs) repair(tensors, weights, residual);
   }
@@ -87,18 +83,59 @@ class DepthwiseExecutable final : public Executable {
   struct Task {
     const T *x, *residual;
     T* y;
-    const void* packed;
+    const float* packed;
     std::int64_t plane, row, rows;
   };
 
-  // Of weights and bias: planes broadcast them one by one.
-  DType packed_type() const { return geometry_.channels_last ? problem_.dtype.w : DType::f32; }
+  void pack_planes(const void* w, const void* bias, float* packed) const {
+    const DType type = problem_.dtype.w;
+    bool finite = true;
+    for (std::int64_t k = 0; k < problem_.k; ++k) {
+      for (std::int64_t t = 0; t < geometry_.taps; ++t) {
+        const float weight = load(type, w, k * geometry_.taps + t);
+        finite = finite && std::isfinite(weight);
+        packed[geometry_.packed_weight(k, t)] = weight;
+      }
+      packed[geometry_.packed_bias + k] = bias ? load(type, bias, k) : 0;
+    }
+    packed[geometry_.packed_flag] = finite ? 0 : 1;
+  }
+
+  // Padding is never multiplied there: nothing is to be repaired.
+  void pack_pixels(const void* w, const void* bias, float* packed) const {
+    const DepthwiseGeometry& g = geometry_;
+    const DType type = problem_.dtype.w;
+    const bool pairs = g.parts == 2 && g.group_channels > 1;
+    float *to = packed, *to_bias = packed + g.packed_bias;
+    const auto each_lane = [&](std::int64_t vector, auto visit) {
+      for (std::int64_t part = 0; part < g.parts; ++part)
+        for (std::int64_t lane = 0; lane < g.lanes; ++lane) visit(g.channel(vector, part, lane));
+    };
+    for (std::int64_t vector = 0; vector < g.vectors; ++vector) {
+      for (std::int64_t r = 0; r < problem_.r; ++r)
+        for (std::int64_t word = 0; word < g.words; ++word)
+          for (std::int64_t s = 0; s < problem_.s; ++s)
+            each_lane(vector, [&](std::int64_t k) {
+              const auto weight = [&](std::int64_t channel) {
+                return load(type, w, (k * g.group_channels + channel) * g.taps + r * problem_.s + s);
+              };
+              if (pairs) {
+                store(DType::bf16, to, 0, weight(2 * word));
+                store(DType::bf16, to++, 1, weight(2 * word + 1));
+              } else {
+                *to++ = weight(word);
+              }
+            });
+      each_lane(vector, [&](std::int64_t k) { *to_bias++ = bias ? load(type, bias, k) : 0; });
+    }
+    packed[g.packed_flag] = 0;
+  }
 
   void compute_plane(const Task& task) const {
     const ConvProblem& a = problem_;
     const DepthwiseGeometry& g = geometry_;
     const std::int64_t k = task.plane % a.k;
-    const auto* const packed = static_cast<const float*>(task.packed);
+    const float* const packed = task.packed;
     PlaneArgs<T> args{};
     args.x = task.x + task.plane / (a.k / a.c) * a.h * a.w;
     args.height = a.h, args.width = a.w;
@@ -157,54 +194,63 @@ class DepthwiseExecutable final : public Executable {
     return row_tiles_[i];
   }
 
-  void compute_pixels(const Task& task) const {
-    const std::int64_t vector = kernels_.lanes * 4 / static_cast<std::int64_t>(sizeof(T));  // of channels
-    const std::int64_t together = config_.vectors == 0 ? problem_.c : config_.vectors * vector;
-    // A last part of a vector goes with the end of what is before it.
-    for (std::int64_t done = 0; done < problem_.c; done += together) {
-      const std::int64_t first = std::min(done, problem_.c - vector);
-      compute_channels(task, first, done - first, std::min(done + together, problem_.c) - first);
-    }
+  void make_shuffle() {
+    const DepthwiseGeometry& g = geometry_;
+    for (std::int64_t word = 0; word < g.words; ++word)
+      for (std::int64_t lane = 0; lane < g.step; ++lane)
+        shuffle_.push_back(static_cast<std::int32_t>(g.shuffled(lane / g.lanes, lane % g.lanes) + word));
+    const PixelTile tile{problem_.s, problem_.stride_w, problem_.dilation_w, g.group_channels > 1};
+    for (int pixels = 1; pixels <= config_.tile; ++pixels)
+      if (const PixelKernel<T> kernel = kernels_.pixels(tile, pixels)) pixels_.push_back(kernel);
   }
 
-  void compute_channels(const Task& task, std::int64_t first, std::int64_t done,
-                        std::int64_t channels) const {
+  void compute_pixels(const Task& task) const {
+    const std::int64_t vectors = geometry_.vectors,
+                       together = config_.vectors == 0 ? vectors : config_.vectors;
+    for (std::int64_t first = 0; first < vectors; first += together)
+      compute_vectors(task, first, std::min(first + together, vectors));
+  }
+
+  void compute_vectors(const Task& task, std::int64_t first, std::int64_t end) const {
     const ConvProblem& a = problem_;
     const DepthwiseGeometry& g = geometry_;
-    const auto* const packed = static_cast<const T*>(task.packed);
-    const std::int64_t tiles = (g.output_cols - 1) / config_.tile + 1, reach = (a.s - 1) * a.dilation_w;
+    const std::int64_t tiles = (g.output_cols - 1) / std::ssize(pixels_) + 1;
     PixelArgs<T> args{};
-    args.x = task.x + first;
-    args.x_step = a.stride_w * a.c;
-    args.col_step = a.stride_w;
+    args.x = task.x;
+    args.x_step = a.c;
+    args.row_step = a.dilation_h * a.w * a.c;
+    args.filter_cols = a.s;
+    args.stride = a.stride_w, args.dilation = a.dilation_w;
     args.width = a.w;
-    args.row_step = a.w * a.c;
     args.fetch_rows = fetches_ahead_ ? a.stride_h : 0;
-    args.weight_step = a.k;
-    args.bias = packed + g.packed_bias + first;
-    args.done = done, args.channels = channels;
+    args.fetch_step = a.w * a.c;
+    args.first_vector = first, args.end_vector = end, args.channels = a.c;
+    args.bias = task.packed + g.packed_bias;
+    const std::int64_t row_weights = g.words * a.s * g.step;
+    args.weight_step = a.r * row_weights;
+    args.words = g.words;
+    args.shuffle = shuffle_.data();
     args.bounds = bounds_;
     args.y_step = a.k;
+    args.stream = config_.stream != 0 && reinterpret_cast<std::uintptr_t>(task.y) % kLine == 0;
     for (std::int64_t row = task.row; row < task.row + task.rows; ++row) {
       // The filter's rows that lie in the image.
       const std::int64_t top = row * a.stride_h - a.pad_top;
       const std::int64_t from = top >= 0 ? 0 : std::min((-top - 1) / a.dilation_h + 1, a.r);
       const std::int64_t to = top >= a.h ? from : std::clamp((a.h - top - 1) / a.dilation_h + 1, from, a.r);
-      args.taps = taps_.data() + from * a.s;
-      args.tap_cols = tap_cols_.data() + from * a.s;
-      args.tap_count = (to - from) * a.s;
-      args.weights = packed + from * a.s * a.k + first;
+      args.filter_rows = to - from;
+      args.weights = task.packed + from * row_weights;
       for (std::int64_t tile = 0; tile < tiles; ++tile) {
         const std::int64_t col = g.output_cols * tile / tiles,
                            pixels = g.output_cols * (tile + 1) / tiles - col;
         args.first_col = col * a.stride_w - a.pad_left;
-        args.origin = ((task.plane * a.h + top) * a.w + args.first_col) * a.c;
-        args.fetch = args.origin + ((a.r - 1) * a.dilation_h + 1) * args.row_step + a.pad_left * a.c;
-        const std::int64_t pixel = ((task.plane * g.output_rows + row) * g.output_cols + col) * a.k + first;
+        const std::int64_t window = ((task.plane * a.h + top) * a.w + args.first_col) * a.c;
+        args.origin = window + from * args.row_step;
+        args.fetch = window + args.row_step * (a.r - 1) + args.fetch_step + a.pad_left * a.c;
+        const std::int64_t pixel = ((task.plane * g.output_rows + row) * g.output_cols + col) * a.k;
         args.y = task.y + pixel;
         args.residual = task.residual ? task.residual + pixel : nullptr;
-        const bool clipped = args.first_col < 0 || args.first_col + (pixels - 1) * a.stride_w + reach >= a.w;
-        kernels_.pixels(pixels, clipped)(args);
+        pixels_[static_cast<std::size_t>(pixels - 1)](args);
       }
     }
   }
@@ -229,7 +275,9 @@ class DepthwiseExecutable final : public Executable {
   const DepthwiseGeometry geometry_;
   const int threads_;
   std::vector<RowTile> row_tiles_;
-  std::vector<std::int64_t> taps_, tap_cols_;  // of taps, channels last: offset in x, column
+  // Channels last: words of lanes (PixelArgs), kernels of 1 pixel and more.
+  std::vector<std::int32_t> shuffle_;
+  std::vector<PixelKernel<T>> pixels_;
 };
 
 class Depthwise final : public Algorithm {
@@ -266,7 +314,7 @@ class Depthwise final : public Algorithm {
     return std::make_unique<DepthwiseExecutable<float>>(problem, typed, info);
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "direct_depthwise-2"; }
+  std::string source_hash() const override { return "direct_depthwise-3"; }
 };
 
 }  // namespace

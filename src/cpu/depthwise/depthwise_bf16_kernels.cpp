@@ -17,7 +17,7 @@ namespace HWY_NAMESPACE {
 
 // Unused where depthwise_kernels() has no width for the target.
 [[maybe_unused]] constexpr DepthwiseKernels<Bf16> kOfType = {kLanes, plane_vectors<Bf16>, plane_kernel<Bf16>,
-                                                             pixels_of<Bf16>};
+                                                             pixel_kernel_of<Bf16>};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu

@@ -10,6 +10,7 @@
 #include "contract/abilities.h"
 #include "cpu/depthwise/depthwise_kernels.h"
 #include "cpu/estimates.h"
+#include "cpu/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/instruction_sets.h"
 
 namespace convtune::cpu {
@@ -25,6 +26,13 @@ int widest_bits(const ConvProblem& problem, const DeviceInfo& info) {
   if (problem.layout == Layout::nhwc)
     while (bits >= 128 && problem.c < bits / (8 * size_of(problem.dtype.x))) bits /= 2;
   return bits;
+}
+
+// The narrowest vectors that a group fits, of bf16 in pairs the only ones that are multiplied.
+int least_bits(const ConvProblem& problem) {
+  const auto group = static_cast<int>(std::min<std::int64_t>(problem.c / problem.groups, 1024));
+  if (group == 1) return 128;
+  return problem.dtype.x == DType::bf16 ? std::max(512, 16 * group) : std::max(128, 32 * group);
 }
 
 // One plane of the output.
@@ -58,24 +66,36 @@ double plane_cycles(const ConvProblem& problem, const DepthwiseConfig& config, c
          (columns * column + 4.5 * std::max(fetched - kLinesAtOnce, 0.0) + 3 * tile.rows * width + 20);
 }
 
+// One image of the output, channels last.
+double pixel_cycles(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config,
+                    const DepthwiseGeometry& g) {
+  const double vectors = number(g.vectors), parts = number(g.parts), s = number(problem.s);
+  const double tiles = number(g.output_rows) * number((g.output_cols - 1) / config.tile + 1);
+  const double pixels = number(g.output_cols) * number(g.output_rows) / tiles;
+  // Two multiply-adds or loads a cycle, and as many widened or shuffled words; of a row of the filter no
+  // fewer than the latency of those that follow each other.
+  const double columns = (pixels - 1) * number(problem.stride_w) + s;
+  const double row = std::max(parts * pixels * s / 2, 4 * s) + columns * (parts + 1) / 4 + parts * s / 2;
+  const double together = config.vectors == 0 ? vectors : std::min<double>(config.vectors, vectors);
+  // Outputs that the cores' second caches do not keep are read before they are written.
+  const bool leaves_cache = number(size_of(problem.dtype.y)) * number(problem.output_elements()) >
+                            number(info.l2_bytes * info.units) / 2;
+  const double store = leaves_cache == (config.stream != 0) ? 3 : 6;
+  double cycles = tiles * (vectors * (number(problem.r * g.words) * row + pixels * (store + 2 * parts) + 15) +
+                           25 * vectors / together);
+  // What a register tile reads does not stay in the first cache for the next one.
+  const double read = 4 * number(problem.r) * columns * together * number(g.lanes);
+  if (read > number(info.l1_bytes) / 2) cycles *= 1.2;
+  return cycles;
+}
+
 }  // namespace
 
 double depthwise_cycles(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config) {
-  const DepthwiseKernels<float>& kernels = *depthwise_kernels<float>(config.vector_bits);
   const DepthwiseGeometry g(problem, config);
   double cycles = number(problem.n);
   if (g.channels_last) {
-    const std::int64_t parts = 4 / size_of(problem.dtype.x), lanes = kernels.lanes * parts;
-    const double vectors = number((problem.c - 1) / lanes + 1), pixels = config.tile;
-    const double tiles = number(g.output_rows) * (number(g.output_cols) / pixels + 1);
-    const double together = config.vectors == 0 ? vectors : std::min<double>(config.vectors, vectors);
-    cycles *= tiles * (vectors * (number(g.taps) * std::max((pixels * number(parts) + 1) / 2, 4.0) +
-                                  4 * pixels * number(parts) + 15) +
-                       25 * vectors / together);
-    // What a register tile reads does not stay in the first cache for the next one.
-    const double read = 4 * number(problem.r) * (pixels * number(problem.stride_w) + number(problem.s)) *
-                        together * kernels.lanes;
-    if (read > number(info.l1_bytes) / 2) cycles *= 1.5;
+    cycles *= pixel_cycles(problem, info, config, g);
   } else {
     cycles *= number(problem.k) * (problem.dtype.x == DType::bf16 ? plane_cycles<Bf16>(problem, config, g)
                                                                   : plane_cycles<float>(problem, config, g));
@@ -89,16 +109,24 @@ Support depthwise_supports(const ConvProblem& problem, const DeviceInfo& info) {
                             .activations = {Activation::none, Activation::relu, Activation::clip},
                             .residual = true};
   if (Support support = within(abilities, problem); !support) return support;
-  if (problem.groups != problem.c) return Support::no("it is for one input channel a group");
+  const std::int64_t group = problem.c / problem.groups;
+  if (problem.layout == Layout::nchw && group != 1) return Support::no("it is for one input channel a group");
   if (problem.layout == Layout::nhwc && problem.k != problem.c)
-    return Support::no("channels last, it is for one output channel a group");
+    return Support::no("channels last, it is for as many output channels a group as input channels");
+  if (group != 1 && (group & (group - 1)) != 0)
+    return Support::no("channels last, it is for groups of 1, 2, 4, 8, ... channels");
+  if (group != 1 && problem.dtype.x == DType::bf16 && !multiplies_bf16())
+    return Support::no("bf16 in groups of several channels needs a processor with avx512_bf16");
   if (problem.layout == Layout::nchw && problem.stride_w > 2)
     return Support::no("channels first, it is for strides of 1 and 2 along a row");
   // Columns are compared as numbers of 32 bits.
   if (const double columns = number(problem.w) + number(problem.pad_left) + number(problem.pad_right);
       columns > 0x1p30)
     return Support::no(fmt::format("a padded row of {:.0f} columns is longer than it counts", columns));
-  if (widest_bits(problem, info) < 128)
+  const int widest = widest_bits(problem, info);
+  if (widest >= 128 && widest < least_bits(problem))
+    return Support::no(fmt::format("groups of {} channels are wider than its vectors", group));
+  if (widest < 128)
     return Support::no(widest_vector_bits(info) == 0
                            ? fmt::format("it has no code for the instruction set '{}'", info.isa)
                            : "channels last, it is for a vector of channels or more");
@@ -107,11 +135,17 @@ Support depthwise_supports(const ConvProblem& problem, const DeviceInfo& info) {
 
 Support depthwise_accepts(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config) {
   if (Support support = depthwise_supports(problem, info); !support) return support;
-  if (config.vector_bits > widest_bits(problem, info) || !depthwise_kernels<float>(config.vector_bits))
+  if (config.vector_bits > widest_bits(problem, info) || config.vector_bits < least_bits(problem) ||
+      !depthwise_kernels<float>(config.vector_bits))
     return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
   if (config.rows < 0 || config.vectors < 0) return Support::no("rows and vectors must be at least 0");
   if (config.vectors != 0 && problem.layout == Layout::nchw)
     return Support::no("vectors is for channels that are last");
+  const std::int64_t line_channels = 64 / size_of(problem.dtype.y);
+  if (config.stream < 0 || config.stream > 1 ||
+      (config.stream == 1 &&
+       (problem.layout == Layout::nchw || config.vector_bits != 512 || problem.k % line_channels != 0)))
+    return Support::no("stream must be 0, or 1 where channels are last and vectors of them whole lines");
   const bool rows = problem.layout == Layout::nchw;
   if (config.tile < 1 || config.tile > (rows ? kMostRows : kMostPixels) ||
       (rows && (config.tile & (config.tile - 1)) != 0))
@@ -129,9 +163,11 @@ std::vector<DepthwiseConfig> depthwise_candidates(const ConvProblem& problem, co
       for (const int tile : {1, 2, 4, 6, 8})
         for (const int vectors : {0, 1, 2, 4}) {
           if (vectors * bits / (8 * size_of(problem.dtype.x)) >= problem.c && vectors != 0) continue;
-          const DepthwiseConfig config{bits, rows, tile, vectors};
-          if (depthwise_accepts(problem, info, config))
-            all.emplace_back(depthwise_cycles(problem, info, config), config);
+          for (const int stream : {0, 1}) {
+            const DepthwiseConfig config{bits, rows, tile, vectors, stream};
+            if (depthwise_accepts(problem, info, config))
+              all.emplace_back(depthwise_cycles(problem, info, config), config);
+          }
         }
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<DepthwiseConfig> configs;

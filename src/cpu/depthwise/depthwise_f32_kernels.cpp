@@ -17,7 +17,7 @@ namespace HWY_NAMESPACE {
 
 // Unused where depthwise_kernels() has no width for the target.
 [[maybe_unused]] constexpr DepthwiseKernels<float> kOfType = {kLanes, plane_vectors<float>,
-                                                              plane_kernel<float>, pixels_of<float>};
+                                                              plane_kernel<float>, pixel_kernel_of<float>};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu

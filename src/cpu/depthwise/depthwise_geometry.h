@@ -3,9 +3,17 @@
 // A task is some rows of one plane of the output, or of one image of it where channels are last.
 //
 //   packed weights, NCHW   [output channel][filter column][filter row], bias, whether one is not finite
-//   packed weights, NHWC   [tap][channel], bias, whether one is not finite
+//   packed weights, NHWC   [vector][filter row][word of a group][filter column][part][lane], bias
+//   [vector][part]
+//                          [lane]
+//
+// Channels last, a vector has `parts` times as many channels as lanes: of bf16, whose even and odd channels
+// are widened apart. With groups of several channels a lane is a filter, which multiplies the words of its
+// group, f32 or pairs of bf16, and the parts are the lower and the upper half. The last vector ends with the
+// last channel: its first ones may be another's too.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "convtune/problem.h"
@@ -13,7 +21,7 @@
 namespace convtune::cpu {
 
 struct DepthwiseConfig {
-  int vector_bits = 512, rows = 0, tile = 4, vectors = 0;
+  int vector_bits = 512, rows = 0, tile = 4, vectors = 0, stream = 0;
 
   template <class Self, class Field>
   static void visit(Self& self, Field&& field) {
@@ -24,6 +32,8 @@ struct DepthwiseConfig {
           "register tile: output rows (1, 2, 4 or 8), or pixels where channels are last");
     field("vectors", self.vectors, 0, kMost,
           "channels last: vectors of channels that a task goes through together; 0: all");
+    field("stream", self.stream, 0, 1,
+          "channels last: outputs go past the caches, where vectors are whole lines");
   }
 };
 
@@ -35,7 +45,19 @@ struct DepthwiseGeometry {
     return k * taps + tap % filter_cols * (taps / filter_cols) + tap / filter_cols;
   }
 
+  // Channels last: the channel of a lane of a vector.
+  std::int64_t channel(std::int64_t vector, std::int64_t part, std::int64_t lane) const {
+    const std::int64_t first = std::min(vector * step, filters - step);
+    return first + (group_channels > 1 ? part * lanes + lane : lane * parts + part);
+  }
+  // Which of a vector's words that lane multiplies as word 0 of its group.
+  std::int64_t shuffled(std::int64_t part, std::int64_t lane) const {
+    return (part * lanes + lane) / group_channels * words;
+  }
+
   bool channels_last;
+  std::int64_t lanes, parts, step;              // of a vector; step: its channels
+  std::int64_t group_channels, words, vectors;  // words: of a group
   std::int64_t filters, output_rows, output_cols, filter_cols, taps;
   std::int64_t task_rows, row_tasks, tasks;
   std::int64_t packed_bias, packed_flag;  // where they lie, in floats

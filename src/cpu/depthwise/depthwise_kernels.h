@@ -31,31 +31,43 @@ struct PlaneArgs {
 template <class T>
 using PlaneKernel = void (*)(const PlaneArgs<T>&);
 
-// Channels last: the lanes are channels. Of pixels j in [0, pixels of the kernel):
+// Channels last: the lanes are channels, or filters of groups of several channels, whose words (f32 or pairs
+// of bf16) are multiplied one after the other. Of pixels j in [0, pixels of the kernel):
 //   y[j * y_step + c] = act(bias[c] + residual[j * y_step + c]
-//                                + sum over taps t of weights[t * weight_step + c]
-//                                      * x[origin + taps[t] + j * x_step + c])
-//   c in [done, channels); residual may be null, or y
-// where a clipped kernel leaves out those taps that lie beside the image: first_col + tap_cols[t] + j *
-// col_step outside [0, width).
+//                                + sum over rows r, words k, columns s of weights[r][k][s][c]
+//                                      * word k of c's group in x[origin + r * row_step
+//                                                                 + (j * stride + s * dilation) * x_step
+//                                                                 ...])
+//   c of vectors [first_vector, end_vector), of which the last one ends with `channels`; columns first_col +
+//   j * stride + s * dilation outside [0, width) are left out; residual may be null, or y
 template <class T>
 struct PixelArgs {
   const T* x;
-  std::int64_t origin, x_step;
-  const std::int64_t *taps, *tap_cols;
-  std::int64_t tap_count, first_col, col_step, width;
-  std::int64_t fetch, fetch_rows, row_step;  // rows of x, row_step apart, that are brought to the cache
-  const T* weights;
+  std::int64_t origin, x_step, row_step;
+  std::int64_t filter_rows, filter_cols, stride, dilation;  // rows: those in the image
+  std::int64_t first_col, width;
+  std::int64_t fetch, fetch_rows, fetch_step;  // rows of x, fetch_step apart, that are brought to the cache
+  std::int64_t first_vector, end_vector, channels;  // channels: at least a vector of them, kLanes words
+  // Of a vector [row][word][column][part][lane], weight_step floats or pairs from vector to vector; bias of a
+  // vector [part][lane]. Parts: bf16's even and odd channels, or with groups the lower and the upper half.
+  const float *weights, *bias;
   std::int64_t weight_step;
-  const T* bias;
-  std::int64_t done, channels;  // channels: at least a vector of them, kLanes words
+  std::int64_t words;
+  const std::int32_t* shuffle;  // with groups [word][part][lane]: which of a vector's words it multiplies
   Bounds bounds;
   const T* residual;
   T* y;
   std::int64_t y_step;
+  bool stream;  // vectors are whole lines and go past the caches
 };
 template <class T>
 using PixelKernel = void (*)(const PixelArgs<T>&);
+
+// What a kernel of pixels is made for.
+struct PixelTile {
+  std::int64_t filter_cols, stride_w, dilation_w;
+  bool grouped;  // several channels a group
+};
 
 constexpr int kMostPixels = 8, kMostRows = 8;  // of register tiles
 
@@ -79,7 +91,9 @@ struct DepthwiseKernels {
   // dilation; strides along a row are 1 or 2.
   std::int64_t (*plane_vectors)(const PlaneTile&);
   PlaneKernel<T> (*plane)(const PlaneTile&, std::int64_t vectors);  // vectors: at most as many
-  PixelKernel<T> (*pixels)(std::int64_t pixels, bool clipped);
+  // Null where registers do not hold so many pixels, or this build multiplies no pairs of bf16; 1 pixel
+  // always fits.
+  PixelKernel<T> (*pixels)(const PixelTile&, std::int64_t pixels);
 };
 
 // Null where this build has no code for that width (cpu/instruction_sets.h).

@@ -9,87 +9,225 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 #include <utility>
 
 #include "cpu/depthwise/depthwise_kernels.h"
 #include "cpu/outputs-inl.h"
+#include "cpu/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 #if HWY_TARGET != HWY_SCALAR  // there, nothing is split into even and odd, and nobody asks
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
-// Channels [done, c + kLanes words) of a pixel; those before `done` may be a residual no more.
 template <class T>
-HWY_INLINE void store_channels(const SizedVector (&values)[kParts<T>], T* y, std::int64_t c,
-                               std::int64_t done) {
-  HWY_ALIGN T lanes[kLanes * kParts<T>];
-  if constexpr (kParts<T> == 2) {
-    if (c >= done) return store_parts(values[0], values[1], y + c);
-    store_parts(values[0], values[1], lanes);
-  } else {
-    if (c >= done) return store(values[0], y + c);
-    store(values[0], lanes);
-  }
-  std::copy(lanes + (done - c), lanes + kLanes * kParts<T>, y + done);
-}
+using Parts = SizedVector[kParts<T>];  // a vector's worth of channels as sums
 
-template <class T, int pixels, bool clipped>
-void pixel_row(const PixelArgs<T>& shared) {
-  constexpr int parts = kParts<T>, step = kLanes * parts;
-  const PixelArgs<T> args = shared;
-  const Floats d;
-  for (std::int64_t done = args.done, next = 0; done < args.channels; next += step) {
-    // A last part of a vector is computed with the end of what is before it.
-    const std::int64_t c = std::min<std::int64_t>(next, args.channels - step);
-    SizedVector acc[pixels][parts], value[parts];
-    load_parts(args.bias + c, value);
-    CONVTUNE_UNROLL
-    for (int j = 0; j < pixels; ++j) {
-      CONVTUNE_UNROLL
-      for (int part = 0; part < parts; ++part) acc[j][part] = value[part];
+// One channel a group. Sums are of channels; bf16's even and odd ones are apart.
+template <class T>
+struct Channels {
+  using Element = T;
+  static HWY_INLINE void load_values(const T* x, const std::int32_t*, Parts<T>& value) {
+    load_parts(x, value);
+  }
+  static HWY_INLINE Vector add(Vector weight, Vector value, Vector sum) {
+    return hn::MulAdd(weight, value, sum);
+  }
+  static HWY_INLINE void load_elements(const T* from, Parts<T>& values) { load_parts(from, values); }
+  static HWY_INLINE void store_elements(const Parts<T>& values, T* to, bool stream) {
+    if constexpr (kParts<T> == 1) {
+      if (stream) return store_past_caches(values[0], to);
+      store(values[0], to);
+    } else {
+      const auto joined = join_parts(values[0], values[1]);
+      const hn::Repartition<Bf16, Floats> d;
+      if (stream) return hn::Stream(joined, d, to);
+      hn::StoreU(joined, d, to);
     }
-    for (std::int64_t i = 0; i < args.fetch_rows; ++i)
-      for (std::int64_t j = 0; j < pixels * args.col_step; ++j)
-        __builtin_prefetch(args.x + (args.fetch + i * args.row_step + j * args.weight_step + c));
-    const T* weights = args.weights + c;
-    for (std::int64_t t = 0; t < args.tap_count; ++t, weights += args.weight_step) {
+  }
+};
+
+// Groups of several channels and as many filters. A lane is a filter, and the words that it multiplies, f32
+// or pairs of bf16, are brought to it one after the other by a shuffle.
+template <class T>
+struct Groups;
+template <>
+struct Groups<float> : Channels<float> {
+  static HWY_INLINE void load_values(const float* x, const std::int32_t* shuffle, Parts<float>& value) {
+    const Floats d;
+    value[0] = hn::TableLookupLanes(hn::LoadU(d, x), hn::SetTableIndices(d, shuffle));
+  }
+};
+#if CONVTUNE_BF16_PAIRS
+template <>
+struct Groups<Bf16> {
+  using Element = Bf16;
+  static HWY_INLINE void load_values(const Bf16* x, const std::int32_t* shuffle, Parts<Bf16>& value) {
+    const Floats d;
+    const Vector words = hn::BitCast(d, hn::LoadU(hn::Repartition<Bf16, Floats>(), x));
+    value[0] = hn::TableLookupLanes(words, hn::SetTableIndices(d, shuffle));
+    value[1] = hn::TableLookupLanes(words, hn::SetTableIndices(d, shuffle + kLanes));
+  }
+  static HWY_INLINE Vector add(Vector weight, Vector value, Vector sum) {
+    return Bf16Products::add(weight, value, sum);
+  }
+  static HWY_INLINE void load_elements(const Bf16* from, Parts<Bf16>& values) {
+    values[0] = load(from);
+    values[1] = load(from + kLanes);
+  }
+  static HWY_INLINE void store_elements(const Parts<Bf16>& values, Bf16* to, bool stream) {
+    const hn::Repartition<Bf16, Floats> d;
+    const auto rounded = round_both(values[0], values[1]);
+    if (stream) return hn::Stream(rounded, d, to);
+    hn::StoreU(rounded, d, to);
+  }
+};
+#endif
+
+// Adds a row of the filter's products of one word a channel. Every column of x is loaded once, for all pixels
+// that it adds to. `filter_cols` and `stride` are 0 where a kernel has none of its own.
+template <class Kind, int filter_cols, int stride, int pixels>
+HWY_INLINE void add_row(const PixelArgs<typename Kind::Element>& args, const typename Kind::Element* x,
+                        const std::int32_t* shuffle, const float*& weights,
+                        SizedVector (&acc)[pixels][kParts<typename Kind::Element>]) {
+  constexpr int parts = kParts<typename Kind::Element>;
+  const Floats d;
+  const auto beside = [&](std::int64_t col) {
+    return static_cast<std::uint64_t>(args.first_col + col) >= static_cast<std::uint64_t>(args.width);
+  };
+  SizedVector value[parts];
+  if constexpr (filter_cols == 0) {
+    for (std::int64_t s = 0; s < args.filter_cols; ++s, weights += parts * kLanes) {
       SizedVector weight[parts];
-      load_parts(weights, weight);
-      const std::int64_t col = clipped ? args.first_col + args.tap_cols[t] : 0;
-      const T* const x = args.x + (args.origin + args.taps[t] + c);
+      CONVTUNE_UNROLL
+      for (int part = 0; part < parts; ++part) weight[part] = hn::LoadU(d, weights + part * kLanes);
       CONVTUNE_UNROLL
       for (int j = 0; j < pixels; ++j) {
-        if (clipped && (col + j * args.col_step < 0 || col + j * args.col_step >= args.width)) continue;
-        load_parts(x + j * args.x_step, value);
+        const std::int64_t col = s * args.dilation + j * args.stride;
+        if (beside(col)) continue;
+        Kind::load_values(x + col * args.x_step, shuffle, value);
         CONVTUNE_UNROLL
         for (int part = 0; part < parts; ++part)
-          acc[j][part] = hn::MulAdd(weight[part], value[part], acc[j][part]);
+          acc[j][part] = Kind::add(weight[part], value[part], acc[j][part]);
       }
     }
+  } else {
+    SizedVector weight[filter_cols][parts];
     CONVTUNE_UNROLL
-    for (int j = 0; j < pixels; ++j) {
-      if (args.residual != nullptr) load_parts(args.residual + j * args.y_step + c, value);
+    for (int i = 0; i < filter_cols * parts; ++i, weights += kLanes)
+      weight[i / parts][i % parts] = hn::LoadU(d, weights);
+    CONVTUNE_UNROLL
+    for (int i = 0; i < (pixels - 1) * stride + filter_cols; ++i, x += args.x_step) {
+      if (beside(i)) continue;
+      Kind::load_values(x, shuffle, value);
       CONVTUNE_UNROLL
-      for (int part = 0; part < parts; ++part) {
-        if (args.residual != nullptr) acc[j][part] = hn::Add(acc[j][part], value[part]);
-        acc[j][part] = activate(d, acc[j][part], args.bounds);
+      for (int j = 0; j < pixels; ++j) {
+        const int s = i - j * stride;
+        if (s < 0 || s >= filter_cols) continue;
+        CONVTUNE_UNROLL
+        for (int part = 0; part < parts; ++part)
+          acc[j][part] = Kind::add(weight[s][part], value[part], acc[j][part]);
       }
-      store_channels<T>(acc[j], args.y + j * args.y_step, c, args.residual != nullptr ? done : c);
     }
-    done = c + step;
   }
 }
 
-template <class T, bool clipped, int... fewer>
-constexpr std::array<PixelKernel<T>, kMostPixels> pixel_rows(std::integer_sequence<int, fewer...>) {
-  return {pixel_row<T, fewer + 1, clipped>...};
+template <class Kind, int filter_cols, int stride, int pixels>
+void pixel_row(const PixelArgs<typename Kind::Element>& shared) {
+  using T = typename Kind::Element;
+  constexpr int parts = kParts<T>, step = kLanes * parts;
+  const PixelArgs<T> args = shared;  // a copy, so that stores to y cannot be taken to change it
+  const Floats d;
+  for (std::int64_t vector = args.first_vector; vector < args.end_vector; ++vector) {
+    // A last part of a vector is computed with the end of what is before it.
+    const std::int64_t done = vector * step, c = std::min<std::int64_t>(done, args.channels - step);
+    SizedVector acc[pixels][parts];
+    CONVTUNE_UNROLL
+    for (int part = 0; part < parts; ++part) {
+      const Vector bias = hn::LoadU(d, args.bias + done + part * kLanes);
+      CONVTUNE_UNROLL
+      for (int j = 0; j < pixels; ++j) acc[j][part] = bias;
+    }
+    for (std::int64_t i = 0; i < args.fetch_rows; ++i)
+      for (std::int64_t j = 0; j < pixels * args.stride; ++j)
+        __builtin_prefetch(args.x + (args.fetch + i * args.fetch_step + j * args.x_step + c));
+    const float* weights = args.weights + vector * args.weight_step;
+    for (std::int64_t r = 0; r < args.filter_rows; ++r) {
+      const T* const x = args.x + (args.origin + r * args.row_step + c);
+      for (std::int64_t word = 0; word < args.words; ++word)
+        add_row<Kind, filter_cols, stride, pixels>(args, x, args.shuffle + word * step, weights, acc);
+    }
+    CONVTUNE_UNROLL
+    for (int j = 0; j < pixels; ++j) {
+      if (args.residual != nullptr) {
+        SizedVector added[parts];
+        Kind::load_elements(args.residual + j * args.y_step + c, added);
+        CONVTUNE_UNROLL
+        for (int part = 0; part < parts; ++part) acc[j][part] = hn::Add(acc[j][part], added[part]);
+      }
+      CONVTUNE_UNROLL
+      for (int part = 0; part < parts; ++part) acc[j][part] = activate(d, acc[j][part], args.bounds);
+      T* const y = args.y + j * args.y_step;
+      // What was computed before `done` may be the residual no more.
+      if (args.residual == nullptr || c == done) {
+        Kind::store_elements(acc[j], y + c, args.stream);
+      } else {
+        HWY_ALIGN T lanes[step];
+        Kind::store_elements(acc[j], lanes, false);
+        std::copy(lanes + (done - c), lanes + step, y + done);
+      }
+    }
+  }
 }
+
 template <class T>
-PixelKernel<T> pixels_of(std::int64_t pixels, bool clipped) {
-  constexpr std::make_integer_sequence<int, kMostPixels> kAll{};
-  static constexpr auto kInside = pixel_rows<T, false>(kAll), kClipped = pixel_rows<T, true>(kAll);
-  return (clipped ? kClipped : kInside)[static_cast<std::size_t>(pixels - 1)];
+using PixelKernels = std::array<PixelKernel<T>, kMostPixels>;
+
+// Sums, a row of weights, a vector's worth of values and where they come from must fit the registers; where
+// there is no kernel for the filter, one weight.
+template <class Kind, int filter_cols, int stride, int pixels>
+constexpr PixelKernel<typename Kind::Element> pixel_kernel() {
+  if constexpr ((pixels + filter_cols + 2) * kParts<typename Kind::Element> <= kRegisters || filter_cols == 0)
+    return pixel_row<Kind, filter_cols, stride, pixels>;
+  else
+    return nullptr;
+}
+template <class Kind, int filter_cols, int stride, int... fewer>
+constexpr PixelKernels<typename Kind::Element> pixel_kernels(std::integer_sequence<int, fewer...>) {
+  return {pixel_kernel<Kind, filter_cols, stride, fewer + 1>()...};
+}
+template <class Kind, int filter_cols, int stride>
+constexpr PixelKernels<typename Kind::Element> kPixelKernels =
+    pixel_kernels<Kind, filter_cols, stride>(std::make_integer_sequence<int, kMostPixels>());
+
+template <class Kind>
+PixelKernel<typename Kind::Element> pixels_of(const PixelTile& tile, std::int64_t pixels) {
+  using T = typename Kind::Element;
+  // Few registers hold no pixel of a long filter's kernel.
+  const auto of = [&](const PixelKernels<T>& own) {
+    const PixelKernels<T>& kernels = own[0] != nullptr ? own : kPixelKernels<Kind, 0, 0>;
+    return kernels[static_cast<std::size_t>(pixels - 1)];
+  };
+  if (tile.dilation_w == 1) {
+    if (tile.filter_cols == 3 && tile.stride_w == 1) return of(kPixelKernels<Kind, 3, 1>);
+    if (tile.filter_cols == 3 && tile.stride_w == 2) return of(kPixelKernels<Kind, 3, 2>);
+    if constexpr (std::is_same_v<Kind, Channels<T>>) {
+      if (tile.filter_cols == 5 && tile.stride_w == 1) return of(kPixelKernels<Kind, 5, 1>);
+      if (tile.filter_cols == 5 && tile.stride_w == 2) return of(kPixelKernels<Kind, 5, 2>);
+      if (tile.filter_cols == 7 && tile.stride_w == 1) return of(kPixelKernels<Kind, 7, 1>);
+    }
+  }
+  return of(kPixelKernels<Kind, 0, 0>);
+}
+
+template <class T>
+PixelKernel<T> pixel_kernel_of(const PixelTile& tile, std::int64_t pixels) {
+  if (!tile.grouped) return pixels_of<Channels<T>>(tile, pixels);
+  if constexpr (sizeof(T) == 4 || CONVTUNE_BF16_PAIRS)
+    return pixels_of<Groups<T>>(tile, pixels);
+  else
+    return nullptr;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -40,12 +40,14 @@ std::vector<ConvProblem> problems() {
                     pad = static_cast<int>(bits / 16 % 4), dilation = bits / 64 % 4 == 0 ? 1 : 0,
                     height = 1 + static_cast<int>(bits / 256 % 19);
           const int multiplier = layout[1] == 'c' && bits / 8192 % 4 == 0 ? 2 : 1;
+          const int group = layout[1] == 'h' && bits / 65536 % 2 == 0 ? 2 << bits / 33554432 % 4 : 1;
           if (width + 2 * pad < (filter - 1) * (dilation + 1) + 1 ||
               height + 2 * pad < (filter - 1) * (dilation + 1) + 1)
             continue;
           ConvProblem problem = parse_problem(fmt::format(
-              "g{0}mb{1}ic{0}ih{2}iw{3}oc{4}kh{5}sh{6}ph{7}dh{8} layout={9}", channels, 1 + bits / 32768 % 2,
-              height, width, channels * multiplier, filter, stride, pad, dilation, layout));
+              "g{10}mb{1}ic{0}ih{2}iw{3}oc{4}kh{5}sh{6}ph{7}dh{8} layout={9}", channels / group * group,
+              1 + bits / 32768 % 2, height, width, channels / group * group * multiplier, filter, stride, pad,
+              dilation, layout, channels / group));
           problem.pad_bottom += static_cast<std::int64_t>(bits / 131072 % 3);
           problem.pad_right += static_cast<std::int64_t>(bits / 524288 % 3);
           if (bits / 2097152 % 2 == 0)
@@ -91,20 +93,22 @@ struct Host {
 };
 
 TEST(Depthwise, EveryTileOfEveryInstructionSet) {
-  int checked = 0;
+  int checked = 0, grouped = 0, turn = 0;
   for (const ConvProblem& problem : problems()) {
     Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
     for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
       for (const int tile : {1, 2, 4, 5, 8}) {
         const cpu::DepthwiseConfig config{bits, checked % 2 * 3, tile,
-                                          problem.layout == Layout::nhwc ? checked % 3 : 0};
+                                          problem.layout == Layout::nhwc ? checked % 3 : 0, turn++ % 3 == 0};
         if (!cpu::depthwise_accepts(problem, info(), config)) continue;
+        grouped += problem.groups != problem.c;
         EXPECT_EQ(bed.check(*cpu::direct_depthwise().build(problem, info(), to_config(config))).failure, "")
             << to_string(problem) << " with " << to_string(to_config(config));
         ++checked;
       }
   }
   EXPECT_GT(checked, 1000);
+  EXPECT_GT(grouped, 100);
 }
 
 TEST(Depthwise, CandidatesAreRight) {
@@ -129,7 +133,8 @@ TEST(Depthwise, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
         "g16mb2ic16ih9iw17oc16kh3ph1 layout=nhwc", "g16mb2ic16ih9iw35oc16kh3ph1 dtype=bf16",
         "g16mb1ic16ih12iw70oc16kh5sh2ph2 dtype=bf16 act=relu",
         "g16mb2ic16ih9iw17oc16kh3ph1 residual=1 act=relu",
-        "g35mb2ic35ih9iw17oc35kh3ph1 dtype=bf16 layout=nhwc"}) {
+        "g35mb2ic35ih9iw17oc35kh3ph1 dtype=bf16 layout=nhwc", "g8mb2ic32ih9iw17oc32kh3ph1 layout=nhwc",
+        "g10mb2ic40ih9iw17oc40kh3ph1 dtype=bf16 layout=nhwc"}) {
     const ConvProblem problem = parse_problem(text);
     for (const float special : {kInf, -kInf, kNan})
       for (const bool in_weights : {false, true}) {
@@ -161,6 +166,8 @@ TEST(Depthwise, AResidualMayBeTheOutput) {
   for (const char* text :
        {"g35mb2ic35ih6iw9oc35kh3ph1 residual=1 layout=nhwc",
         "g71mb2ic71ih6iw9oc71kh3ph1 residual=1 dtype=bf16 layout=nhwc",
+        "g5mb2ic20ih6iw9oc20kh3ph1 residual=1 layout=nhwc",
+        "g9mb2ic36ih6iw9oc36kh3ph1 residual=1 dtype=bf16 layout=nhwc",
         "g5mb2ic5ih9iw37oc5kh3ph1 residual=1 act=relu", "g5mb2ic5ih9iw37oc5kh3ph1 residual=1 dtype=bf16"}) {
     const ConvProblem problem = parse_problem(text);
     Host host(problem);
@@ -188,7 +195,9 @@ TEST(Depthwise, StepsAsideWithAReason) {
   };
   EXPECT_NE(reason("g16mb1ic16ih8oc16kh3ph1 dtype=f16").find("f16"), std::string::npos);
   EXPECT_NE(reason("g8mb1ic16ih8oc16kh3ph1").find("one input channel"), std::string::npos);
-  EXPECT_NE(reason("g16mb1ic16ih8oc32kh3ph1 layout=nhwc").find("one output channel"), std::string::npos);
+  EXPECT_NE(reason("g16mb1ic16ih8oc32kh3ph1 layout=nhwc").find("as many output"), std::string::npos);
+  EXPECT_NE(reason("g16mb1ic48ih8oc48kh3ph1 layout=nhwc").find("groups of 1, 2"), std::string::npos);
+  EXPECT_NE(reason("g2mb1ic128ih8oc128kh3ph1 layout=nhwc").find("wider than"), std::string::npos);
   EXPECT_NE(reason("g3mb1ic3ih8oc3kh3ph1 layout=nhwc").find("a vector of channels"), std::string::npos);
   ConvProblem problem = parse_problem("g16mb1ic16ih8oc16kh3ph1");
   problem.pad_right = std::int64_t{1} << 32;
@@ -200,6 +209,7 @@ TEST(Depthwise, StepsAsideWithAReason) {
   EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, -1, 4}));
   EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, 0, 3}));
   EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, 0, 4, 1}));
+  EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, 0, 4, 0, 1}));
 }
 
 }  // namespace
