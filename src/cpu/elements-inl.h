@@ -119,6 +119,14 @@ HWY_INLINE void store_lanes(Vector v, T* to, std::int64_t skip, std::int64_t cou
 
 #if HWY_TARGET != HWY_SCALAR  // there, no word holds two elements, and nobody asks
 
+// Read once: GCC 12 reads memory again for every use of a value, which may lie across two lines of the cache.
+HWY_INLINE Vector in_register(Vector v) {
+#if HWY_TARGET == HWY_AVX3
+  asm("" : "+v"(v.raw));
+#endif
+  return v;
+}
+
 template <class T>
 constexpr int kParts = 4 / static_cast<int>(sizeof(T));
 
@@ -128,7 +136,7 @@ HWY_INLINE void load_parts(const float* from, SizedVector (&parts)[1]) {
 HWY_INLINE void load_parts(const Bf16* from, SizedVector (&parts)[2]) {
   const hn::Repartition<Bf16, Floats> d;
   const Bits du;
-  const BitVector words = hn::BitCast(du, hn::LoadU(d, from));
+  const BitVector words = hn::BitCast(du, in_register(hn::BitCast(Floats(), hn::LoadU(d, from))));
   parts[0] = from_bf16(words);
   parts[1] = hn::BitCast(Floats(), hn::And(words, hn::Set(du, 0xffff0000U)));
 }

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <type_traits>
 #include <utility>
 
 #include "cpu/depthwise/depthwise_kernels.h"
@@ -28,23 +27,20 @@ using Parts = SizedVector[kParts<T>];  // a vector's worth of channels as sums
 template <class T>
 struct Channels {
   using Element = T;
+  static constexpr bool kGrouped = false;
   static HWY_INLINE void load_values(const T* x, const std::int32_t*, Parts<T>& value) {
     load_parts(x, value);
+    if constexpr (kParts<T> == 1) value[0] = in_register(value[0]);
   }
   static HWY_INLINE Vector add(Vector weight, Vector value, Vector sum) {
     return hn::MulAdd(weight, value, sum);
   }
   static HWY_INLINE void load_elements(const T* from, Parts<T>& values) { load_parts(from, values); }
-  static HWY_INLINE void store_elements(const Parts<T>& values, T* to, bool stream) {
-    if constexpr (kParts<T> == 1) {
-      if (stream) return store_past_caches(values[0], to);
-      store(values[0], to);
-    } else {
-      const auto joined = join_parts(values[0], values[1]);
-      const hn::Repartition<Bf16, Floats> d;
-      if (stream) return hn::Stream(joined, d, to);
-      hn::StoreU(joined, d, to);
-    }
+  static HWY_INLINE Vector to_elements(const Parts<T>& values) {
+    if constexpr (kParts<T> == 1)
+      return values[0];
+    else
+      return hn::BitCast(Floats(), join_parts(values[0], values[1]));
   }
 };
 
@@ -54,6 +50,7 @@ template <class T>
 struct Groups;
 template <>
 struct Groups<float> : Channels<float> {
+  static constexpr bool kGrouped = true;
   static HWY_INLINE void load_values(const float* x, const std::int32_t* shuffle, Parts<float>& value) {
     const Floats d;
     value[0] = hn::TableLookupLanes(hn::LoadU(d, x), hn::SetTableIndices(d, shuffle));
@@ -63,6 +60,7 @@ struct Groups<float> : Channels<float> {
 template <>
 struct Groups<Bf16> {
   using Element = Bf16;
+  static constexpr bool kGrouped = true;
   static HWY_INLINE void load_values(const Bf16* x, const std::int32_t* shuffle, Parts<Bf16>& value) {
     const Floats d;
     const Vector words = hn::BitCast(d, hn::LoadU(hn::Repartition<Bf16, Floats>(), x));
@@ -76,25 +74,24 @@ struct Groups<Bf16> {
     values[0] = load(from);
     values[1] = load(from + kLanes);
   }
-  static HWY_INLINE void store_elements(const Parts<Bf16>& values, Bf16* to, bool stream) {
-    const hn::Repartition<Bf16, Floats> d;
-    const auto rounded = round_both(values[0], values[1]);
-    if (stream) return hn::Stream(rounded, d, to);
-    hn::StoreU(rounded, d, to);
+  static HWY_INLINE Vector to_elements(const Parts<Bf16>& values) {
+    return hn::BitCast(Floats(), round_both(values[0], values[1]));
   }
 };
 #endif
 
-// Adds a row of the filter's products of one word a channel. Every column of x is loaded once, for all pixels
-// that it adds to. `filter_cols` and `stride` are 0 where a kernel has none of its own.
-template <class Kind, int filter_cols, int stride, int pixels>
+// Adds the products of a row of the filter, of one word a channel. Every column of x is read once, for all
+// pixels that it adds to; columns beside the image are left out where `clipped`. `filter_cols` and `stride`
+// are 0 where a kernel has none of its own.
+template <class Kind, int filter_cols, int stride, int pixels, bool clipped>
 HWY_INLINE void add_row(const PixelArgs<typename Kind::Element>& args, const typename Kind::Element* x,
-                        const std::int32_t* shuffle, const float*& weights,
+                        const std::int32_t* shuffle, const float* weights,
                         SizedVector (&acc)[pixels][kParts<typename Kind::Element>]) {
   constexpr int parts = kParts<typename Kind::Element>;
   const Floats d;
   const auto beside = [&](std::int64_t col) {
-    return static_cast<std::uint64_t>(args.first_col + col) >= static_cast<std::uint64_t>(args.width);
+    return clipped &&
+           static_cast<std::uint64_t>(args.first_col + col) >= static_cast<std::uint64_t>(args.width);
   };
   SizedVector value[parts];
   if constexpr (filter_cols == 0) {
@@ -115,8 +112,8 @@ HWY_INLINE void add_row(const PixelArgs<typename Kind::Element>& args, const typ
   } else {
     SizedVector weight[filter_cols][parts];
     CONVTUNE_UNROLL
-    for (int i = 0; i < filter_cols * parts; ++i, weights += kLanes)
-      weight[i / parts][i % parts] = hn::LoadU(d, weights);
+    for (int i = 0; i < filter_cols * parts; ++i)
+      weight[i / parts][i % parts] = hn::LoadU(d, weights + i * kLanes);
     CONVTUNE_UNROLL
     for (int i = 0; i < (pixels - 1) * stride + filter_cols; ++i, x += args.x_step) {
       if (beside(i)) continue;
@@ -133,12 +130,31 @@ HWY_INLINE void add_row(const PixelArgs<typename Kind::Element>& args, const typ
   }
 }
 
+template <class Kind, int filter_cols, int stride, int pixels, bool clipped>
+HWY_INLINE void add_rows(const PixelArgs<typename Kind::Element>& args, std::int64_t vector, std::int64_t c,
+                         SizedVector (&acc)[pixels][kParts<typename Kind::Element>]) {
+  constexpr int step = kLanes * kParts<typename Kind::Element>;
+  const float* weights = args.weights + vector * args.weight_step;
+  const auto* x = args.x + (args.origin + c);
+  const std::int64_t row_weights = (filter_cols == 0 ? args.filter_cols : filter_cols) * step;
+  for (std::int64_t r = 0; r < args.filter_rows; ++r, x += args.row_step) {
+    std::int64_t word = 0;
+    do {
+      add_row<Kind, filter_cols, stride, pixels, clipped>(args, x, args.shuffle + word * step, weights, acc);
+      weights += row_weights;
+    } while (Kind::kGrouped && ++word < args.words);
+  }
+}
+
 template <class Kind, int filter_cols, int stride, int pixels>
 void pixel_row(const PixelArgs<typename Kind::Element>& shared) {
   using T = typename Kind::Element;
   constexpr int parts = kParts<T>, step = kLanes * parts;
   const PixelArgs<T> args = shared;  // a copy, so that stores to y cannot be taken to change it
   const Floats d;
+  const std::int64_t last_col =
+      args.first_col + (pixels - 1) * args.stride + (args.filter_cols - 1) * args.dilation;
+  const bool clipped = args.first_col < 0 || last_col >= args.width;
   for (std::int64_t vector = args.first_vector; vector < args.end_vector; ++vector) {
     // A last part of a vector is computed with the end of what is before it.
     const std::int64_t done = vector * step, c = std::min<std::int64_t>(done, args.channels - step);
@@ -152,30 +168,38 @@ void pixel_row(const PixelArgs<typename Kind::Element>& shared) {
     for (std::int64_t i = 0; i < args.fetch_rows; ++i)
       for (std::int64_t j = 0; j < pixels * args.stride; ++j)
         __builtin_prefetch(args.x + (args.fetch + i * args.fetch_step + j * args.x_step + c));
-    const float* weights = args.weights + vector * args.weight_step;
-    for (std::int64_t r = 0; r < args.filter_rows; ++r) {
-      const T* const x = args.x + (args.origin + r * args.row_step + c);
-      for (std::int64_t word = 0; word < args.words; ++word)
-        add_row<Kind, filter_cols, stride, pixels>(args, x, args.shuffle + word * step, weights, acc);
-    }
-    CONVTUNE_UNROLL
-    for (int j = 0; j < pixels; ++j) {
-      if (args.residual != nullptr) {
+    if (clipped)
+      add_rows<Kind, filter_cols, stride, pixels, true>(args, vector, c, acc);
+    else
+      add_rows<Kind, filter_cols, stride, pixels, false>(args, vector, c, acc);
+    if (args.residual != nullptr) {
+      const T* residual = args.residual + c;
+      CONVTUNE_UNROLL
+      for (int j = 0; j < pixels; ++j, residual += args.y_step) {
         SizedVector added[parts];
-        Kind::load_elements(args.residual + j * args.y_step + c, added);
+        Kind::load_elements(residual, added);
         CONVTUNE_UNROLL
         for (int part = 0; part < parts; ++part) acc[j][part] = hn::Add(acc[j][part], added[part]);
       }
+    }
+    activate_tile(acc, args.bounds);
+    // All are rounded before the first is stored: GCC rounded in three places what is stored in three ways.
+    SizedVector elements[pixels];
+    CONVTUNE_UNROLL
+    for (int j = 0; j < pixels; ++j) elements[j] = Kind::to_elements(acc[j]);
+    const hn::Repartition<T, Floats> dt;
+    T* y = args.y + c;
+    if (args.stream) {
       CONVTUNE_UNROLL
-      for (int part = 0; part < parts; ++part) acc[j][part] = activate(d, acc[j][part], args.bounds);
-      T* const y = args.y + j * args.y_step;
-      // What was computed before `done` may be the residual no more.
-      if (args.residual == nullptr || c == done) {
-        Kind::store_elements(acc[j], y + c, args.stream);
-      } else {
+      for (int j = 0; j < pixels; ++j, y += args.y_step) hn::Stream(hn::BitCast(dt, elements[j]), dt, y);
+    } else if (args.residual == nullptr || c == done) {
+      CONVTUNE_UNROLL
+      for (int j = 0; j < pixels; ++j, y += args.y_step) hn::StoreU(hn::BitCast(dt, elements[j]), dt, y);
+    } else {  // what was computed before `done` may be the residual no more
+      for (int j = 0; j < pixels; ++j, y += args.y_step) {
         HWY_ALIGN T lanes[step];
-        Kind::store_elements(acc[j], lanes, false);
-        std::copy(lanes + (done - c), lanes + step, y + done);
+        hn::StoreU(hn::BitCast(dt, elements[j]), dt, lanes);
+        std::copy(lanes + (done - c), lanes + step, y + (done - c));
       }
     }
   }
@@ -212,7 +236,7 @@ PixelKernel<typename Kind::Element> pixels_of(const PixelTile& tile, std::int64_
   if (tile.dilation_w == 1) {
     if (tile.filter_cols == 3 && tile.stride_w == 1) return of(kPixelKernels<Kind, 3, 1>);
     if (tile.filter_cols == 3 && tile.stride_w == 2) return of(kPixelKernels<Kind, 3, 2>);
-    if constexpr (std::is_same_v<Kind, Channels<T>>) {
+    if constexpr (!Kind::kGrouped) {
       if (tile.filter_cols == 5 && tile.stride_w == 1) return of(kPixelKernels<Kind, 5, 1>);
       if (tile.filter_cols == 5 && tile.stride_w == 2) return of(kPixelKernels<Kind, 5, 2>);
       if (tile.filter_cols == 7 && tile.stride_w == 1) return of(kPixelKernels<Kind, 7, 1>);
