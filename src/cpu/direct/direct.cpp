@@ -80,11 +80,13 @@ class DirectExecutable final : public Executable {
       for (std::int64_t task = begin; task < end; ++task) {
         const DirectTile tile = geometry_.tile(task / geometry_.filter_tasks);
         if (staged != tile.index) {
-          stage_window(problem_, geometry_, kernels_, tile, tensors.x, window);
+          if (config_.staged != 0) stage_window(problem_, geometry_, kernels_, tile, tensors.x, window);
           ahead = window_ahead(tile, end, tensors.x);
         }
         staged = tile.index;
-        compute(tile, task % geometry_.filter_tasks, window, weights, output, ahead);
+        const float* const inputs = config_.staged != 0 ? window : inputs_of(tile, tensors.x);
+        compute(tile, task % geometry_.filter_tasks, inputs, window + geometry_.window, weights, output,
+                ahead);
       }
       if (config_.stream) kernels_.fence();
     });
@@ -129,12 +131,18 @@ class DirectExecutable final : public Executable {
     const std::int64_t lines = config_.flat ? 1 : tile.rows;
     const std::int64_t length = config_.flat ? tile.rows * g.pitch : tile.cols;
     const std::int64_t calls = g.filter_blocks * lines * ((length - 1) / g.block + 1);
-    return {problem_, tile, g.tile(tile.index + 1), x, calls};
+    return {problem_, tile, g.tile(tile.index + 1), x, calls, g.pass_taps};
   }
 
-  // All outputs of a tile for the filters of one task.
-  void compute(const DirectTile& tile, std::int64_t filter_task, float* window, const float* packed, T* y,
-               WindowAhead& ahead) const {
+  // Where x is read as it lies.
+  const float* inputs_of(const DirectTile& tile, const void* x) const {
+    const std::int64_t channel = tile.n * problem_.c + tile.group * geometry_.group_channels;
+    return static_cast<const float*>(x) + (channel * problem_.h + tile.row) * problem_.w;
+  }
+
+  // All outputs of a tile for the filters of one task, from its window and with what it keeps of sums.
+  void compute(const DirectTile& tile, std::int64_t filter_task, const float* window, float* sums,
+               const float* packed, T* y, WindowAhead& ahead) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t lanes = kernels_.lanes;
     const std::int64_t lines = config_.flat ? 1 : tile.rows;
@@ -150,11 +158,13 @@ class DirectExecutable final : public Executable {
         const std::int64_t width = vectors / blocks, wider = vectors % blocks;
         for (std::int64_t b = 0, from = 0, to; b < blocks; ++b, from = to) {
           to = from + width + (b < wider ? 1 : 0);
-          const std::int64_t first = from * lanes - skip;
+          // Nothing is read behind x: its last register tile begins earlier and does some outputs again.
+          const bool ends = config_.staged == 0 && b + 1 == blocks;
+          const std::int64_t first = ends ? length - (to - from) * lanes : from * lanes - skip;
           multiply(tile, pass,
                    {line * g.pitch + first, acc + from * lanes, to - from, line, first, b == 0 ? skip : 0,
                     length - first},
-                   window, packed, y, ahead);
+                   window, sums, packed, y, ahead);
         }
         acc += vectors * lanes;
       }
@@ -163,12 +173,12 @@ class DirectExecutable final : public Executable {
 
   // Lanes of a line's first vector that lie before its first output, so that whole vectors are stored to
   // whole lines of the cache: y need not begin at one (NumPy's arrays do not), nor need a row of it. A vector
-  // more is paid where stores go past the caches, which takes whole lines.
+  // more is paid where stores go past the caches, which takes whole lines. Nothing lies before x itself.
   std::int64_t first_skipped(const DirectTile& tile, std::int64_t line, std::int64_t length,
                              const T* y) const {
     const DirectGeometry& g = geometry_;
     const std::int64_t lanes = kernels_.lanes, within = lanes - 1;  // a power of two: no divisions
-    if (!g.straight || (g.output_rows * g.output_cols & within) != 0) return 0;
+    if (!g.straight || config_.staged == 0 || (g.output_rows * g.output_cols & within) != 0) return 0;
     const std::int64_t output = (tile.row + line) * g.output_cols + tile.col;
     const auto place = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) / sizeof(T));
     const std::int64_t skip = (place + output) & within;
@@ -187,8 +197,8 @@ class DirectExecutable final : public Executable {
     std::int64_t position, acc, vectors, row, col, skip, outputs;
   };
 
-  void multiply(const DirectTile& tile, const Pass& pass, const Block& block, float* window,
-                const float* packed, T* y, WindowAhead& ahead) const {
+  void multiply(const DirectTile& tile, const Pass& pass, const Block& block, const float* window,
+                float* sums, const float* packed, T* y, WindowAhead& ahead) const {
     const DirectGeometry& g = geometry_;
     const bool last_pass = pass.tap + pass.count == g.taps;
     const std::int64_t last_filters = std::min(pass.first_filters + g.task_filter_blocks, g.filter_blocks);
@@ -199,7 +209,7 @@ class DirectExecutable final : public Executable {
                   .taps = g.tap_offsets.data() + pass.tap,
                   .tap_count = pass.count,
                   .weights = packed + packed_filter(tile.group, first) + pass.tap * config_.channels,
-                  .acc = window + g.window + (g.keeps_all ? block.acc : 0),
+                  .acc = sums + (g.keeps_all ? block.acc : 0),
                   .acc_stride = g.acc_stride,
                   .accumulate = pass.tap > 0,
                   .halves = std::clamp<std::int64_t>(pass.tap + pass.count - g.whole_taps, 0, pass.count)};
@@ -347,7 +357,7 @@ class Direct final : public Algorithm {
     return view;
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "direct-6"; }
+  std::string source_hash() const override { return "direct-7"; }
 };
 
 }  // namespace

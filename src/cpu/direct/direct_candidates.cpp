@@ -106,14 +106,19 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
                           (e.words.stride_w == 1 || ((e.words.stride_w == 2 || e.words.stride_w == 4) &&
                                                      e.cols_extent.phases == e.words.stride_w));
   const double shared = std::max(1.0, number(info.units) * number(e.filter_tasks) / number(e.tasks + 1));
-  cycles += shared * windows * (14 * rows + (vectorized ? 0.5 : 1.5) * floats);
-  cycles += windows * number(e.filter_tasks) * floats / 16;
-  // What shares the second cache with a window pushes part of it out, long before it is full.
-  cycles +=
-      windows * number(e.filter_tasks) * floats / 2 * std::clamp((4 * floats / l2 - 0.25) / 0.75, 0.0, 1.0);
-  cycles += windows * short_pieces_cycles(problem, e.tile_rows);
-  // Nobody has fetched a thread's first window ahead.
-  cycles += 1.5 * floats * number(std::min<std::int64_t>(info.units, e.tasks));
+  if (config.staged == 0) {
+    // Read where it lies, a line of every channel in turn.
+    cycles += 0.3 * windows * number(e.filter_tasks) * floats;
+  } else {
+    cycles += shared * windows * (14 * rows + (vectorized ? 0.5 : 1.5) * floats);
+    cycles += windows * number(e.filter_tasks) * floats / 16;
+    // What shares the second cache with a window pushes part of it out, long before it is full.
+    cycles +=
+        windows * number(e.filter_tasks) * floats / 2 * std::clamp((4 * floats / l2 - 0.25) / 0.75, 0.0, 1.0);
+    cycles += windows * short_pieces_cycles(problem, e.tile_rows);
+    // Nobody has fetched a thread's first window ahead.
+    cycles += 1.5 * floats * number(std::min<std::int64_t>(info.units, e.tasks));
+  }
 
   const TaskGrid grid{problem.n * e.groups, e.output_rows,   e.tile_rows,         e.output_cols,
                       e.tile_cols,          e.filter_blocks, e.task_filter_blocks};
@@ -125,8 +130,8 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
 void mix_head(std::vector<Ranked>& ranked) {
   constexpr std::ptrdiff_t kHead = 12, kOfAKind = 2;
   const auto same_kind = [](const DirectConfig& a, const DirectConfig& b) {
-    return std::tie(a.vector_bits, a.channels, a.vectors, a.cols, a.flat, a.stream) ==
-           std::tie(b.vector_bits, b.channels, b.vectors, b.cols, b.flat, b.stream);
+    return std::tie(a.vector_bits, a.channels, a.vectors, a.cols, a.flat, a.stream, a.staged) ==
+           std::tie(b.vector_bits, b.channels, b.vectors, b.cols, b.flat, b.stream, b.staged);
   };
   auto head_end = ranked.begin();
   for (auto next = ranked.begin(); next != ranked.end() && head_end - ranked.begin() < kHead; ++next) {
@@ -167,6 +172,23 @@ Support direct_supports(const ConvProblem& problem, const DeviceInfo& info) {
   return Support::yes();
 }
 
+namespace {
+
+// Whether rows of x are windows as they lie: a tile is whole vectors, or more than a register tile.
+bool may_stay(const ConvProblem& a, const DirectConfig& config, int lanes) {
+  constexpr double kMostOffset = 0x1p31;
+  const std::int64_t rows = std::clamp<std::int64_t>(config.rows, 1, a.h), last = (a.h - 1) % rows + 1;
+  const auto fits = [&](std::int64_t length) {
+    return length % lanes == 0 || length > std::int64_t{config.vectors} * lanes;
+  };
+  return a.layout == Layout::nchw && a.dtype.x == DType::f32 && a.r == 1 && a.s == 1 && a.stride_h == 1 &&
+         a.stride_w == 1 && a.p() == a.h && a.q() == a.w && a.pad_top == 0 && a.pad_left == 0 &&
+         config.flat == 1 && config.cols == 0 && fits(rows * a.w) && fits(last * a.w) &&
+         static_cast<double>(a.c / a.groups) * static_cast<double>(a.h * a.w) < kMostOffset;
+}
+
+}  // namespace
+
 Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config) {
   if (Support support = direct_supports(problem, info); !support) return support;
   const DirectKernels* kernels =
@@ -178,6 +200,9 @@ Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const
     return Support::no("rows must be at least 1; cols, taps and filters at least 0");
   if (config.flat < 0 || config.flat > 1 || config.stream < 0 || config.stream > 1)
     return Support::no("flat and stream must be 0 or 1");
+  if (config.staged < 0 || config.staged > 1 ||
+      (config.staged == 0 && !may_stay(problem, config, kernels->lanes)))
+    return Support::no("staged must be 1, or 0 for 1x1 filters of f32 planes and tiles of whole vectors");
   if (config.flat == 0 && problem.layout != Layout::nchw)
     return Support::no("flat=0 stores rows of NCHW outputs");
   if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
@@ -225,8 +250,12 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
         for (const int cols : col_choices)
           for (const int flat : {1, 0})
             for (const int stream : {0, 1})
-              if (flat == 1 || problem.layout == Layout::nchw)
-                add({bits, tile.channels, tile.vectors, rows, cols, 0, 0, flat, stream});
+              for (const int staged : {1, 0}) {
+                const DirectConfig config{bits, tile.channels, tile.vectors, rows,  cols, 0,
+                                          0,    flat,          stream,       staged};
+                if (flat == 0 && problem.layout != Layout::nchw) continue;
+                if (staged == 1 || may_stay(problem, config, kernels->lanes)) add(config);
+              }
       // Taps in several passes and filters in several tasks matter least: they are varied round the best.
       std::stable_sort(of_tile.begin(), of_tile.end());
       const std::vector<Ranked> best(

@@ -90,6 +90,7 @@ DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& con
   channel = plane * cols_extent.phases * rows_extent.phases;
   // The last register tile reads past the last position.
   window = round_up(channel * group_channels + 2 * block, kLine);
+  if (config.staged == 0) plane = channel = problem.h * problem.w, window = 0;
 
   tasks = problem.n * problem.groups * row_tiles * col_tiles * filter_tasks;
   packed_block = taps * config.channels;

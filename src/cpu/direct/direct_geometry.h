@@ -32,7 +32,7 @@ namespace convtune::cpu {
 // The search space of the direct convolution.
 struct DirectConfig {
   int vector_bits = 512, channels = 6, vectors = 4, rows = 1, cols = 0, taps = 0, filters = 0, flat = 1,
-      stream = 0;
+      stream = 0, staged = 1;
 
   template <class Self, class Field>
   static void visit(Self& self, Field&& field) {
@@ -47,6 +47,8 @@ struct DirectConfig {
           "output channels that a task works through on one staged window; 0: all");
     field("flat", self.flat, 0, 1, "vectors run on from row to row; 0: every row begins a new vector");
     field("stream", self.stream, 0, 1, "outputs go past the caches, where they go straight from registers");
+    field("staged", self.staged, 0, 1,
+          "the window is copied to the cache; 0: x is read where it lies, 1x1 alone");
   }
 };
 
@@ -102,7 +104,7 @@ struct DirectExtents {
   // Output channels: register tiles, and how many of them a task takes.
   std::int64_t filter_blocks, task_filter_blocks, filter_tasks;
 
-  // Window, in floats.
+  // Window, in floats; where x is read as it lies, that of the planes.
   std::int64_t plane, channel, window;  // one phase plane, one input channel, all with the slack at the end
 
   std::int64_t tasks;         // n * groups * row_tiles * col_tiles * filter_tasks

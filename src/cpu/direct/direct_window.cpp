@@ -166,7 +166,7 @@ void stage_window(const ConvProblem& problem, const DirectGeometry& geometry, co
 }
 
 WindowAhead::WindowAhead(const ConvProblem& problem, const DirectTile& now, const DirectTile& next,
-                         const void* x, std::int64_t calls) {
+                         const void* x, std::int64_t calls, std::int64_t taps) {
   const auto first_row = [&](const DirectTile& tile) {
     return tile.row * problem.stride_h - problem.pad_top;
   };
@@ -190,8 +190,8 @@ WindowAhead::WindowAhead(const ConvProblem& problem, const DirectTile& now, cons
           element;
   lines_ = planes_ * (bytes_ / kLine + 1) / std::max<std::int64_t>(calls, 1) + 1;
   // Too little is computed with them to hide them behind it.
-  constexpr std::int64_t kMostLines = 8;
-  if (lines_ > kMostLines) lines_ = 0;
+  const std::int64_t most = std::max<std::int64_t>(8, taps / 2);
+  if (lines_ > most) lines_ = 0;
 }
 
 }  // namespace convtune::cpu

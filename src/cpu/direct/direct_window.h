@@ -17,9 +17,9 @@ void stage_window(const ConvProblem& problem, const DirectGeometry& geometry, co
 class WindowAhead {
  public:
   WindowAhead() = default;  // nothing
-  // The rows that `next` reads and `now` does not, in `calls` parts.
+  // The rows that `next` reads and `now` does not, in `calls` parts beside so many taps each.
   WindowAhead(const ConvProblem& problem, const DirectTile& now, const DirectTile& next, const void* x,
-              std::int64_t calls);
+              std::int64_t calls, std::int64_t taps);
 
   void fetch() {
     for (std::int64_t i = 0; i < lines_; ++i, at_ += kLine) {

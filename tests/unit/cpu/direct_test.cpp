@@ -1,5 +1,7 @@
 // The direct convolution: every register tile of every instruction set, and the promises of floats.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -118,6 +120,43 @@ TEST(Direct, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
         ++checked;
       }
     }
+  }
+  EXPECT_GT(checked, 100);
+}
+
+// x ends where memory does: what is read behind it ends the process.
+TEST(Direct, PlanesReadWhereTheyLieAreNotReadPast) {
+  const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  int checked = 0;
+  for (const char* text : {"mb2ic5ih8oc13kh1", "mb2ic5ih14oc13kh1 act=relu", "mb1ic3ih7oc9kh1",
+                           "mb1ic3ih1iw33oc9kh1", "g2mb1ic6ih9iw16oc8kh1", "mb1ic40ih20iw21oc24kh1"}) {
+    const ConvProblem problem = parse_problem(text);
+    Host host(problem, 0);
+    const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(problem.input_elements());
+    const std::size_t room = (bytes / page + 1) * page;
+    void* const memory =
+        mmap(nullptr, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    ASSERT_EQ(mprotect(static_cast<char*>(memory) + room, page, PROT_NONE), 0);
+    auto* const x = reinterpret_cast<float*>(static_cast<char*>(memory) + room - bytes);
+    std::memcpy(x, host.x, bytes);
+    for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
+      for (const cpu::TileShape& tile : cpu::direct_kernels(bits)->tiles)
+        for (const int rows : {1, 3, 64})
+          for (const int taps : {0, 2}) {
+            const cpu::DirectConfig config{bits, tile.channels, tile.vectors, rows, 0, taps, 0, 1, 0, 0};
+            if (!cpu::direct_accepts(problem, info(), config)) continue;
+            const auto executable = cpu::direct().build(problem, info(), to_config(config));
+            std::vector<float> packed(executable->packed_bytes() / sizeof(float));
+            executable->pack(host.w, host.bias, packed.data(), nullptr);
+            executable->run({.x = x, .y = host.y}, packed.data(), nullptr);
+            for (std::int64_t i = 0; i < problem.output_elements(); ++i)
+              ASSERT_NEAR(cpu::oracle(problem, {host.x, host.w, host.bias}, i).value, host.y[i], 1e-4)
+                  << text << " with " << to_string(to_config(config)) << ' ' << i;
+            EXPECT_EQ(check(problem, config), "") << text << " with " << to_string(to_config(config));
+            ++checked;
+          }
+    munmap(memory, room + page);
   }
   EXPECT_GT(checked, 100);
 }
