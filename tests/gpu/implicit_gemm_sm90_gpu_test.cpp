@@ -44,9 +44,11 @@ TEST_F(ImplicitGemmSm90, AddsResidualsTileAfterTile) {
         "mb60ic40ih27oc136kh1sh2 residual=1", "mb61ic32ih18oc250kh3ph1 residual=1 act=relu"}) {
     const ConvProblem problem = tf32(text);
     Testbed bed(problem, gpu(), TestData::integer, 1, 300'000);
-    for (const std::string& config : kConfigs)
-      EXPECT_EQ(bed.check(*algorithm().build(problem, gpu().info(), parse_config(config))).failure, "")
-          << text << " with " << config;
+    for (const std::string& config : kConfigs) {
+      const auto executable = algorithm().build(problem, gpu().info(), parse_config(config));
+      for (int turn = 0; turn < 2; ++turn)  // forwards and backwards
+        EXPECT_EQ(bed.check(*executable).failure, "") << text << " with " << config;
+    }
   }
 }
 

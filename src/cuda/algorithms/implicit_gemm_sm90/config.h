@@ -95,9 +95,12 @@ struct ImplicitGemmSm90 {
   constexpr int weight_bytes() const { return 4 * filters * channels; }
   constexpr int stage_bytes() const { return input_bytes() + weight_bytes(); }
 
-  // ---- Sums on their way: a warp's pixels, so many filters at a time that a thread has 32 of them ----
+  // ---- Sums on their way: a warp's pixels, so many filters at a time that a thread has 32 of them. Fewer
+  // beside residuals that wait where pixels of x are copied one by one: L1 is worth more to those ----
   constexpr int warp_pixels() const { return 16 * row_blocks; }
-  constexpr int stored_filters() const { return 64 / row_blocks; }
+  constexpr int stored_filters() const {
+    return conv.residual && ping_pong && !wide_input() ? 32 : 64 / row_blocks;
+  }
   constexpr int parts() const { return ceil_div(filters, stored_filters()); }
   constexpr int part_filters(int part) const {
     return lesser(filters - part * stored_filters(), stored_filters());
