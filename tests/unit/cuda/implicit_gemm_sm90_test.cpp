@@ -201,13 +201,8 @@ TEST(ImplicitGemmSm90, AsksForResidualsAhead) {
     kernel.conv = cuda::extents_of(tf32(text));
     if (kernel.parts_ahead() > 0) EXPECT_EQ(kernel.parts() % kernel.parts_ahead(), 0);
     EXPECT_EQ(kernel.smem().addends % 16, 0);
-    const Kernel without = [&] {
-      Kernel other = kernel;
-      other.conv.residual = false;
-      return other;
-    }();
     // 4 bytes of every pixel and filter of the parts on their way.
-    EXPECT_EQ(kernel.smem_bytes() - without.smem_bytes(),
+    EXPECT_EQ(kernel.smem().finite - kernel.smem().addends,
               4LL * kernel.parts_ahead() * std::min(kernel.stored_filters(), kernel.filters) *
                   kernel.consumers * 64 * kernel.row_blocks);
     return kernel.parts_ahead();
@@ -223,6 +218,16 @@ TEST(ImplicitGemmSm90, AsksForResidualsAhead) {
   EXPECT_EQ(ahead(strided, {.row_blocks = 1, .filters = 256}), 0);
   EXPECT_EQ(ahead(wide, {.filters = 128, .split = 2}), 0);
   EXPECT_EQ(ahead("mb64ic64ih56oc256kh1", {.filters = 128}), 0);
+  // Smaller parts leave L1 60 KB where six stages of a strided layer would leave it 28.
+  const Kernel in_turns{.conv = cuda::extents_of(tf32(strided)),
+                        .consumers = 2,
+                        .row_blocks = 1,
+                        .filters = 256,
+                        .channels = 16,
+                        .stages = 6,
+                        .ping_pong = true};
+  EXPECT_EQ(in_turns.stored_filters(), 32);
+  EXPECT_LE(in_turns.smem_bytes(), 195 << 10);
 }
 
 // ---- What it takes ---------------------------------------------------------------------------------
@@ -258,6 +263,25 @@ TEST(ImplicitGemmSm90, OffersWhatItAccepts) {
       for (const Config& config : configs)
         EXPECT_TRUE(algorithm().accepts(problem, gpu(), config)) << to_string(config);
     }
+}
+
+// Tiles alike are offered with several numbers of stages where pixels are copied one by one, which leave more
+// or less to L1, and else with as many as there is room for.
+TEST(ImplicitGemmSm90, OffersFewerStagesWherePixelsComeOneByOne) {
+  const auto most_alike = [](const char* text) {
+    const std::vector<Config> configs = algorithm().candidates(tf32(text), gpu());
+    std::ptrdiff_t most = 0;
+    for (const Config& one : configs)
+      most = std::max(most, std::count_if(configs.begin(), configs.end(), [&](Config other) {
+                        for (auto& [field, value] : other.values)
+                          if (field == "stages") value = one.at("stages");
+                        return other == one;
+                      }));
+    return most;
+  };
+  EXPECT_GE(most_alike("mb64ic512ih7oc2048kh1"), 2);
+  EXPECT_GE(most_alike("mb64ic256ih56oc512kh1sh2 residual=1"), 2);
+  EXPECT_EQ(most_alike("mb64ic256ih14oc1024kh1"), 1);
 }
 
 // Compiles, for every kind of block, the config with the most sums and the epilogue that takes most
