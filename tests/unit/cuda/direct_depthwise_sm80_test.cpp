@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <vector>
 
 #include "cuda/algorithms/direct_depthwise_sm80/config.h"
@@ -111,6 +112,38 @@ TEST(DirectDepthwiseSm80, LeavesThePaddingOfWholeImagesOut) {
   const auto high = kernel("rows=7 columns=2 channels=64 width=1 down=1 across=4 passes=1 ahead=1 blocks=4");
   EXPECT_EQ(high.smem_bytes(), 7 * 14 * 64 * 4);
   EXPECT_EQ(high.work().products, 37 * 14);
+}
+
+// Behind the ring each output of each thread has a word for its residual; neighbours copy 16 bytes of one
+// output of the four of them at once, so each word comes once.
+TEST(DirectDepthwiseSm80, BringsEveryResidualOnce) {
+  for (const char* text : {"g96mb2ic96ih14oc96kh3ph1 dtype=bf16", "g24mb1ic24ih9iw11oc24kh5ph2 dtype=f16",
+                           "g12mb1ic12ih9iw11oc12kh3ph1"}) {
+    const ConvProblem problem = parse_problem(std::string(text) + " layout=nhwc residual=1");
+    for (const Config& config : candidates(problem)) {
+      DirectDepthwiseSm80 a = kernel_of<DirectDepthwiseSm80>(problem, config);
+      ASSERT_FALSE(a.waits()) << "nobody has asked whether there is room";
+      a.residual_waits = true;
+      if (a.width < a.word()) {  // halves are no words
+        EXPECT_EQ(a.waits(), false);
+        continue;
+      }
+      ASSERT_TRUE(a.waits());
+      EXPECT_EQ(a.used_threads() % 4, 0);
+      EXPECT_EQ(a.lanes() % 4, 0);  // neighbours have the same strip
+      std::set<int> words;
+      for (int thread = 0; thread < a.used_threads(); thread += 4)
+        for (int begin = 0; begin < a.rows * a.columns; begin += 4)
+          for (int neighbour = 0; neighbour < 4 && begin + neighbour < a.rows * a.columns; ++neighbour) {
+            const int at = a.residual_at() + 4 * ((begin + neighbour) * a.threads() + thread);
+            ASSERT_EQ(at % 16, 0);
+            for (int i = 0; i < 4; ++i) ASSERT_TRUE(words.insert(at + 4 * i).second) << to_string(config);
+          }
+      EXPECT_EQ(static_cast<int>(words.size()), a.rows * a.columns * a.used_threads());
+      EXPECT_GE(*words.begin(), 4 * a.ring_rows() * a.row_words());
+      EXPECT_LE(*words.rbegin() + 4, a.smem_bytes());
+    }
+  }
 }
 
 TEST(DirectDepthwiseSm80, TakesAnyPrecisionEverywhere) {
