@@ -246,15 +246,26 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
       // A tile far wider than the filters wastes most of itself.
       if (tile.channels > 1 && tile.channels >= 2 * k) continue;
       of_tile.clear();
+      // Where there are fewer tiles than threads, these share the filters.
+      const auto blocks = static_cast<int>((k - 1) / tile.channels + 1);
+      const int share = ((blocks - 1) / info.units + 1) * tile.channels;
+      const auto may_share = [&](const DirectConfig& config) {
+        const std::int64_t columns = config.cols == 0 ? 1 : (q - 1) / config.cols + 1;
+        return share < k && problem.n * problem.groups * ((p - 1) / config.rows + 1) * columns < info.units;
+      };
       for (const int rows : row_choices)
         for (const int cols : col_choices)
           for (const int flat : {1, 0})
             for (const int stream : {0, 1})
               for (const int staged : {1, 0}) {
-                const DirectConfig config{bits, tile.channels, tile.vectors, rows,  cols, 0,
-                                          0,    flat,          stream,       staged};
+                DirectConfig config{bits, tile.channels, tile.vectors, rows,  cols, 0,
+                                    0,    flat,          stream,       staged};
                 if (flat == 0 && problem.layout != Layout::nchw) continue;
-                if (staged == 1 || may_stay(problem, config, kernels->lanes)) add(config);
+                if (staged == 0 && !may_stay(problem, config, kernels->lanes)) continue;
+                add(config);
+                if (!may_share(config)) continue;
+                config.filters = share;
+                add(config);
               }
       // Taps in several passes and filters in several tasks matter least: they are varied round the best.
       std::stable_sort(of_tile.begin(), of_tile.end());
@@ -265,7 +276,10 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
           for (const int filters : {0, tile.channels, 4 * tile.channels}) {
             if (filters >= k || (pass == 0 && filters == 0)) continue;
             DirectConfig config = whole.config;
-            config.taps = pass, config.filters = filters;
+            const bool known = config.filters != 0 || (filters == share && may_share(config));
+            if (filters != 0 && known) continue;
+            config.taps = pass;
+            if (filters != 0) config.filters = filters;
             add(config);
           }
       std::stable_sort(of_tile.begin(), of_tile.end());
