@@ -6,7 +6,7 @@
 //
 // Without a package it calls the operator by itself, through PyTorch's dispatcher. Compiled with the headers
 // of libtorch, linked with libtorch, libtorch_cpu, libc10 and libconvtune_torch;
-// tests/python/test_torch_native.py shows how.
+// tests/python/test_torch_without_python.py shows how.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
