@@ -4,6 +4,7 @@ import pytest
 from torch_support import torch
 
 import convtune.torch
+import convtune.torch_compile  # registers the backend
 from convtune import torch_caches
 
 nn = torch.nn
