@@ -213,15 +213,26 @@ __device__ void consume(const Maps& maps, const unsigned short* __restrict__ x,
   store.wait_until_free();
 }
 
-// Zeros behind the boxes of all stages, where outputs at the end of a tile read.
+// Zeros behind the boxes of all stages, where outputs at the end of a tile read; and where outputs that are
+// dropped have a residual, which nobody brings. Two outputs may share a reciprocal (times_sigmoids), so that
+// the last bits of one depend on its neighbour: that must not be what was in shared memory before.
 template <DirectBodyHalfSm90 config>
-__device__ __forceinline__ void clear_behind_boxes(unsigned smem) {
+__device__ __forceinline__ void clear_what_nobody_brings(unsigned smem) {
   constexpr int kBytes = config.input_stage_bytes();
   constexpr unsigned kZeros[4] = {0, 0, 0, 0};
   for (int stage = 0; stage < config.input_stages; ++stage)
     for (int i = config.input_bytes() + 16 * static_cast<int>(threadIdx.x); i < kBytes;
          i += 16 * config.threads())
       ptx::st_shared_v4(smem + config.smem().inputs + stage * kBytes + i, kZeros);
+  if constexpr (config.conv.residual) {
+    constexpr int kBlock = config.staging_bytes() / config.filter_blocks, kDropped = 8 * 128;
+    constexpr int kBlocks = config.stagings() * config.places() * config.filter_blocks;
+    constexpr int kEach = config.wide_stores() ? kDropped : kBlock;  // at the end of each
+#pragma unroll 1
+    for (int i = 16 * static_cast<int>(threadIdx.x); i < kBlocks * kEach; i += 16 * config.threads())
+      ptx::st_shared_v4(smem + config.smem().staging + i / kEach * kBlock + kBlock - kEach + i % kEach,
+                        kZeros);
+  }
   ptx::fence_proxy_async();
 }
 
@@ -242,7 +253,7 @@ __global__ void __cluster_dims__(config.cluster, 1, 1) __launch_bounds__(config.
       ptx::mbarrier_init(smem + kAt.residual_full + 8 * i, 1);
     ptx::fence_mbarrier_init();
   }
-  clear_behind_boxes<config>(smem);
+  clear_what_nobody_brings<config>(smem);
   if constexpr (config.cluster > 1)
     ptx::cluster_sync();
   else
