@@ -108,7 +108,13 @@ std::vector<DirectDepthwiseSm80> configs_of(const ConvExtents& conv, const Targe
   };
   const auto add = [&](DirectDepthwiseSm80 kernel) {
     if (!kernel.possible()) return;
+    // Room for residuals is worth more than another block.
+    kernel.residual_waits = kernel.can_wait();
     kernel.blocks = most_blocks(kernel, target);
+    if (kernel.blocks == 0 && kernel.residual_waits) {
+      kernel.residual_waits = false;
+      kernel.blocks = most_blocks(kernel, target);
+    }
     if (kernel.blocks >= 1 && kernel.valid()) configs.push_back(kernel);
   };
   const std::vector<int> channel_counts = channel_choices(conv);
