@@ -98,8 +98,9 @@ TEST(Depthwise, EveryTileOfEveryInstructionSet) {
     Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
     for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
       for (const int tile : {1, 2, 4, 5, 8}) {
-        const cpu::DepthwiseConfig config{bits, checked % 2 * 3, tile,
-                                          problem.layout == Layout::nhwc ? checked % 3 : 0, turn++ % 3 == 0};
+        cpu::DepthwiseConfig config{bits, checked % 2 * 3, tile,
+                                    problem.layout == Layout::nhwc ? checked % 3 : 0, 1};
+        if (!cpu::depthwise_accepts(problem, info(), config) || turn++ % 2 == 0) config.stream = 0;
         if (!cpu::depthwise_accepts(problem, info(), config)) continue;
         grouped += problem.groups != problem.c;
         EXPECT_EQ(bed.check(*cpu::direct_depthwise().build(problem, info(), to_config(config))).failure, "")
@@ -107,8 +108,8 @@ TEST(Depthwise, EveryTileOfEveryInstructionSet) {
         ++checked;
       }
   }
-  EXPECT_GT(checked, 1000);
-  EXPECT_GT(grouped, 100);
+  EXPECT_GT(checked, 800);
+  EXPECT_GT(grouped, 60);  // bf16 in groups is for avx512_bf16 alone
 }
 
 TEST(Depthwise, CandidatesAreRight) {
@@ -170,6 +171,8 @@ TEST(Depthwise, AResidualMayBeTheOutput) {
         "g9mb2ic36ih6iw9oc36kh3ph1 residual=1 dtype=bf16 layout=nhwc",
         "g5mb2ic5ih9iw37oc5kh3ph1 residual=1 act=relu", "g5mb2ic5ih9iw37oc5kh3ph1 residual=1 dtype=bf16"}) {
     const ConvProblem problem = parse_problem(text);
+    // Groups of bf16, without avx512_bf16.
+    if (!cpu::depthwise_supports(problem, info()) && problem.groups != problem.c) continue;
     Host host(problem);
     for (const int vectors : {0, 1}) {
       const cpu::DepthwiseConfig config{cpu::widest_vector_bits(info()), 0, 4,
