@@ -6,12 +6,13 @@
     python bench/epilogue_cost.py half.json --forms forms.txt          # the same layers in all forms, a suite
     convtune tune --suite ./forms.txt --json forms.json
     python bench/epilogue_cost.py half.json --own forms.json           # each form in what was tuned for it
+    python bench/epilogue_cost.py half.json --guessed                  # each form in the planner's own answer
 
 Each row's algorithm and config are run bare, with bias and SiLU, with bias and residual, and with all three, in turns
 on random data; medians. A config that has no room for the residual gives up stages, in all of them; where that does not
 do, it is the algorithm's first guess for all three. With --own each form has what a report of its own says is the best
 of ours, as who tunes a network gets it: what differs then is an epilogue beside a bare convolution, not a kernel beside
-itself. The second-level cache is flushed before each run in two ways:
+itself. --guessed is the same with plans as they come. The second-level cache is flushed before each run in two ways:
 
     written   it is full of what must be written back before anything else has its place, as a network leaves it.
               What an epilogue reads more then costs its bytes twice.
@@ -67,6 +68,13 @@ def planned_by(row, own):
             return None
         forms[name] = convtune.Convolution(problem, "cuda:0", ours["algorithm"], ours["config"])
     return forms
+
+
+def guessed(row):
+    """All forms of the row's layer as `plan` answers without a record; None where that is the vendor's."""
+    problem = convtune.Problem.parse(row["problem"])
+    forms = {name: convtune.Convolution(problem.replace(**form), "cuda:0") for name, form in FORMS.items()}
+    return None if any(one.plan.algorithm == "cudnn" for one in forms.values()) else forms
 
 
 def planned(row):
@@ -164,7 +172,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=31, help="runs of each form (default: 31)")
     parser.add_argument("--json", help="write the results to this file")
     parser.add_argument("--forms", metavar="FILE", help="write the layers in all forms to this file, and end")
-    parser.add_argument("--own", metavar="REPORT", help="what `convtune tune --json` wrote of those")
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--own", metavar="REPORT", help="what `convtune tune --json` wrote of those")
+    ways.add_argument("--guessed", action="store_true", help="plan each form by itself")
     options = parser.parse_args()
     rows = rows_of(options.report)
     if options.forms:
@@ -174,7 +184,7 @@ def main():
 
     def plan(row):
         try:
-            return planned_by(row, own) if own else planned(row)
+            return planned_by(row, own) if own else guessed(row) if options.guessed else planned(row)
         except convtune.Error as error:
             return error
 
