@@ -12,13 +12,14 @@ namespace convtune {
 
 inline constexpr int kPackThreads = 256;
 
+// A function, since nvcc knows no constant of a class outside of functions on a device.
 template <auto config>
-inline constexpr auto kSources = [] {
+__device__ constexpr auto sources() {
   if constexpr (requires { config.weights(); })
     return config.weights();
   else
     return config;
-}();
+}
 
 // `prepare(i)` makes word i of those that are prepared.
 template <ElementType kType = ElementType::f32, ElementType kBiasType = ElementType::f32, class Prepare>
@@ -43,10 +44,11 @@ __device__ __forceinline__ void pack_halves(const void* __restrict__ w, const vo
   constexpr Packed kAt = config.packed();
   constexpr ElementType kType = config.conv.x_type;
   pack_words<kType, config.conv.bias_type>(kAt, w, bias, packed, [&](long long i) -> unsigned {
+    constexpr auto kSources = sources<config>();
     unsigned word = 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const long long source = kSources<config>.source_of(2 * i + half);
+      const long long source = kSources.source_of(2 * i + half);
       if (source < 0) continue;
       const unsigned bits = static_cast<const unsigned short*>(w)[source];
       if (kAt.flagged && !is_finite(__float_as_uint(low_half<kType>(bits)))) packed[kAt.flag_at()] = 1;
@@ -64,7 +66,8 @@ __device__ __forceinline__ void pack(const void* __restrict__ w, const void* __r
   constexpr Packed kAt = config.packed();
   constexpr ElementType kType = config.conv.x_type, kBiasType = config.conv.bias_type;
   pack_words<kType, kBiasType>(kAt, w, bias, packed, [&](long long i) -> unsigned {
-    const long long source = kSources<config>.source_of(i);
+    constexpr auto kSources = sources<config>();
+    const long long source = kSources.source_of(i);
     if (source < 0) return 0;
     if (source >= kAt.weights)
       return bias ? __float_as_uint(load_element<kBiasType>(bias, source - kAt.weights)) : 0;
