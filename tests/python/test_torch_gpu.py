@@ -197,9 +197,9 @@ def test_optimize_and_restore():
 @pytest.mark.parametrize(
     "problem, algorithm",
     [
-        ("mb4ic3ih224oc128kh16sh16 precision=tf32", "direct_patch_sm90"),
-        ("mb4ic64ih28oc64kh3ph1 dtype=bf16 layout=nhwc", "implicit_gemm_half_sm90"),
-        ("mb4ic64ih28oc64kh3ph1 dtype=bf16 layout=nhwc", "direct_body_half_sm90"),
+        ("mb4ic3ih224oc128kh16sh16 bias=0 precision=tf32", "direct_patch_sm90"),
+        ("mb4ic64ih28oc64kh3ph1 bias=0 dtype=bf16 layout=nhwc", "implicit_gemm_half_sm90"),
+        ("mb4ic64ih28oc64kh3ph1 bias=0 dtype=bf16 layout=nhwc", "direct_body_half_sm90"),
     ],
 )
 def test_tensors_at_many_places(problem, algorithm):
