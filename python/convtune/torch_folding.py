@@ -124,8 +124,9 @@ class Folded:
     def refresh(self, inputs: Sequence[Any]) -> bool:
         """Makes it hold again; whether it did not."""
         sources = self._sources(inputs)
-        if self._same is not None:
-            if self._same(sources):
+        same = self._same  # read once: another thread may forget it meanwhile
+        if same is not None:
+            if same(sources):
                 return False
         elif self._seen is not None:
             try:

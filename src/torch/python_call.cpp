@@ -12,6 +12,7 @@
 #include <exception>
 #include <memory>
 #include <stdexcept>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -177,9 +178,15 @@ bool run_bound(const Bound& bound, Object* x, Object* packed, Object* residual, 
 // (x, packed, out=y) or (x, packed, residual, out=y): values by name come behind the others.
 Object* call_bound(Object* self, Object* const* arguments, std::ptrdiff_t count, Object* names) {
   const auto& bound = *static_cast<const Bound*>(python.pointer(self));
-  const bool is_by_name = names && python.size(names) == 1;
+  bool is_by_name = false;
+  if (names && python.size(names) > 0) {
+    std::ptrdiff_t length = 0;
+    const char* const name = python.utf8(python.item(names, 0), &length);
+    is_by_name = python.size(names) == 1 && name && std::string_view(name) == "out";
+    if (!is_by_name) return python.call(bound.otherwise, nullptr);  // which says what it takes
+  }
   const std::ptrdiff_t all = count + (is_by_name ? 1 : 0);
-  if (all < 3 || all > 4) return python.call(bound.otherwise, nullptr);  // which says what it takes
+  if (all < 3 || all > 4) return python.call(bound.otherwise, nullptr);
   Object* const residual = all == 4 ? arguments[2] : python.none;
   Object* const y = arguments[all - 1];
   if (run_bound(bound, arguments[0], arguments[1], residual, y)) return another(python.none);
