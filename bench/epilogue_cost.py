@@ -71,7 +71,7 @@ def planned_by(row, own):
 
 
 def guessed(row):
-    """All forms of the row's layer as `plan` answers without a record; None where that is the vendor's."""
+    """All forms of the row's layer as `plan` answers; None where that is the vendor's."""
     problem = convtune.Problem.parse(row["problem"])
     forms = {name: convtune.Convolution(problem.replace(**form), "cuda:0") for name, form in FORMS.items()}
     return None if any(one.plan.algorithm == "cudnn" for one in forms.values()) else forms

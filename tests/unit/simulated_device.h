@@ -63,4 +63,14 @@ class SimulatedExecutable final : public Executable {
   const std::int64_t images_;
 };
 
+// It takes every problem, and every config.
+class SimulatedAlgorithm : public Algorithm {
+ public:
+  Device::Kind device_kind() const override { return Device::Kind::cpu; }
+  Support supports(const ConvProblem&, const DeviceInfo&) const override { return Support::yes(); }
+  Support accepts(const ConvProblem&, const DeviceInfo&, const Config&) const override {
+    return Support::yes();
+  }
+};
+
 }  // namespace convtune

@@ -25,12 +25,10 @@ struct World {
 };
 
 // Wrong where it takes no time.
-class Staged final : public Algorithm {
+class Staged final : public SimulatedAlgorithm {
  public:
   explicit Staged(World& world) : world_(world) {}
   std::string_view name() const override { return "staged"; }
-  Device::Kind device_kind() const override { return Device::Kind::cpu; }
-  Support supports(const ConvProblem&, const DeviceInfo&) const override { return Support::yes(); }
   std::vector<Config> candidates(const ConvProblem&, const DeviceInfo&) const override { return {}; }
   Support accepts(const ConvProblem&, const DeviceInfo&, const Config& config) const override {
     return world_.stage_us.count(config.at("stages")) ? Support::yes() : Support::no("no time is known");

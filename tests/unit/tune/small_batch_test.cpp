@@ -18,19 +18,14 @@ constexpr int kTiles = 200, kBest = 37, kWrong = 36;
 constexpr double kImageUs = 500;
 
 // The nearer to the best tile, the faster; one is wrong. None is as fast as on a large batch.
-class Tiles final : public Algorithm {
+class Tiles final : public SimulatedAlgorithm {
  public:
   explicit Tiles(double& now_us) : now_us_(now_us) {}
   std::string_view name() const override { return "tiles"; }
-  Device::Kind device_kind() const override { return Device::Kind::cpu; }
-  Support supports(const ConvProblem&, const DeviceInfo&) const override { return Support::yes(); }
   std::vector<Config> candidates(const ConvProblem&, const DeviceInfo&) const override {
     std::vector<Config> all;
     for (int tile = 0; tile < kTiles; ++tile) all.push_back({{{"tile", tile}}});
     return all;
-  }
-  Support accepts(const ConvProblem&, const DeviceInfo&, const Config&) const override {
-    return Support::yes();
   }
   std::unique_ptr<Executable> build(const ConvProblem& problem, const DeviceInfo&,
                                     const Config& config) const override {

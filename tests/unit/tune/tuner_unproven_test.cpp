@@ -28,18 +28,13 @@ struct World {
 };
 
 // The vendor's ways take 100 and 101.
-class Ways final : public Algorithm {
+class Ways final : public SimulatedAlgorithm {
  public:
   Ways(World& world, bool vendor) : world_(world), vendor_(vendor) {}
   std::string_view name() const override { return vendor_ ? "theirs" : "ours"; }
-  Device::Kind device_kind() const override { return Device::Kind::cpu; }
   bool vendor() const override { return vendor_; }
-  Support supports(const ConvProblem&, const DeviceInfo&) const override { return Support::yes(); }
   std::vector<Config> candidates(const ConvProblem&, const DeviceInfo&) const override {
     return {{{{"way", 0}}}, {{{"way", 1}}}};
-  }
-  Support accepts(const ConvProblem&, const DeviceInfo&, const Config&) const override {
-    return Support::yes();
   }
   std::unique_ptr<Executable> build(const ConvProblem&, const DeviceInfo&,
                                     const Config& config) const override {
@@ -60,16 +55,11 @@ class Ways final : public Algorithm {
 };
 
 // A second algorithm of ours, whose kernels change.
-class Other final : public Algorithm {
+class Other final : public SimulatedAlgorithm {
  public:
   explicit Other(World& world) : world_(world) {}
   std::string_view name() const override { return "other"; }
-  Device::Kind device_kind() const override { return Device::Kind::cpu; }
-  Support supports(const ConvProblem&, const DeviceInfo&) const override { return Support::yes(); }
   std::vector<Config> candidates(const ConvProblem&, const DeviceInfo&) const override { return {Config()}; }
-  Support accepts(const ConvProblem&, const DeviceInfo&, const Config&) const override {
-    return Support::yes();
-  }
   std::unique_ptr<Executable> build(const ConvProblem&, const DeviceInfo&, const Config&) const override {
     return std::make_unique<SimulatedExecutable>([this] {
       world_.now_us += world_.other_us;
