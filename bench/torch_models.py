@@ -133,7 +133,7 @@ def way_of(way, model, inputs, args, turn):
     if way == "eager":
         return model
     import convtune
-    import convtune.torch_compile
+    import convtune.torch.backend
 
     if way == "graphed":
         return convtune.graphed(model, inputs, args.budget, whole=args.whole)
@@ -233,7 +233,7 @@ def work(args):
         seconds = ", ".join(f"{name} {after:.1f} s" for name, after in seconds)
         facts = {"seconds": seconds, "error": error, "same_top1": same, "queued_us": queued}
         if args.way in OURS:
-            from convtune.torch_compile import last_report
+            from convtune.torch.backend import last_report
 
             report = last_report()
             facts["table"] = str(report)

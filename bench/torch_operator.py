@@ -36,8 +36,8 @@ def measure(device):
     import torch
 
     import convtune.torch
-    import convtune.torch_compile
-    from convtune.torch_how import how_text
+    import convtune.torch.backend
+    from convtune.torch.how import how_text
 
     torch.set_num_threads(1)
     convtune.set_cpu_threads(1)

@@ -39,10 +39,10 @@ from .tuning import bench, tune
 if TYPE_CHECKING:
     from . import nn as nn
     from . import torch as torch
-    from .torch_graphed import graphed as graphed
-    from .torch_model import model_problems as model_problems
-    from .torch_optimize import optimize as optimize
-    from .torch_optimize import restore as restore
+    from .torch.graphed import graphed as graphed
+    from .torch.model import model_problems as model_problems
+    from .torch.optimize import optimize as optimize
+    from .torch.optimize import restore as restore
 
 __version__ = _version()
 
@@ -87,10 +87,10 @@ __all__ = [
 _LAZY = {
     "nn": ("convtune.nn", None),
     "torch": ("convtune.torch", None),
-    "graphed": ("convtune.torch_graphed", "graphed"),
-    "model_problems": ("convtune.torch_model", "model_problems"),
-    "optimize": ("convtune.torch_optimize", "optimize"),
-    "restore": ("convtune.torch_optimize", "restore"),
+    "graphed": ("convtune.torch.graphed", "graphed"),
+    "model_problems": ("convtune.torch.model", "model_problems"),
+    "optimize": ("convtune.torch.optimize", "optimize"),
+    "restore": ("convtune.torch.optimize", "restore"),
 }
 
 

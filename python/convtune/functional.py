@@ -128,7 +128,7 @@ _ways: dict[type, Callable[..., Any]] = {}
 def _way(kind: type) -> Callable[..., Any]:
     torch = sys.modules.get("torch")
     if torch is not None and issubclass(kind, torch.Tensor):
-        from .torch import conv2d_of_tensors
+        from .torch.functional import conv2d_of_tensors
 
         way: Callable[..., Any] = conv2d_of_tensors
     else:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .torch import call, call_if_ready, forget_packed
-from .torch_structure import Followers, forget, with_followers
+from .torch.functional import call, call_if_ready, forget_packed
+from .torch.modules.structure import Followers, forget, with_followers
 
 __all__ = ["Conv2d"]
 

@@ -1,4 +1,4 @@
-// What the operator does with its tensors, as the one text that graphs hold of it; convtune/torch_how.py
+// What the operator does with its tensors, as the one text that graphs hold of it; convtune/torch/how.py
 // writes it.
 //
 //   1 1 1 1 1 1 1 1 1 auto relu any reuse

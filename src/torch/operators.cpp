@@ -115,7 +115,7 @@ const char* convtune_torch_register(void) {
   return why.empty() ? nullptr : why.c_str();
 }
 
-// ---- What the Python package calls; convtune/torch_native.py declares it ----
+// ---- What the Python package calls; convtune/torch/native.py declares it ----
 
 CONVTUNE_API const char* convtune_torch_register_defined(void) {
   static const std::string why = registered(true);

@@ -36,7 +36,7 @@ struct Planned {
   std::int64_t packed_bytes = 0;
 };
 
-// `plan`: fingerprint of the device, problem, layout, algorithm and config, by tabs (torch_run.choice_line).
+// `plan`: fingerprint of the device, problem, layout, algorithm and config, by tabs (run.choice_line).
 using SharedPlan = std::shared_ptr<const Planned>;
 
 SharedPlan make(const std::string& plan, const std::string& device) {

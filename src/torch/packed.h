@@ -1,4 +1,4 @@
-// convtune::conv2d_packed: what a node of a compiled graph of fixed sizes is. convtune/torch_packed.py has
+// convtune::conv2d_packed: what a node of a compiled graph of fixed sizes is. convtune/torch/packed.py has
 // the same in Python, for where this library is not.
 #pragma once
 

@@ -17,7 +17,7 @@ os.environ["CONVTUNE_CACHE_DIR"] = os.path.join(_folder, "cache")
 def no_contest_before():
     """What one test made come of a contest is not what another finds."""
     yield
-    contests = sys.modules.get("convtune.torch_contests")
+    contests = sys.modules.get("convtune.torch.measure.contests")
     if contests is not None:
         contests.forget()
 
@@ -27,12 +27,12 @@ def afresh():
     """PyTorch's compiler and ours as if nothing had been compiled yet, in full fp32."""
     import torch
 
-    from convtune import torch_chains
+    from convtune.torch.graph import chains
 
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     torch._dynamo.reset()
-    torch_chains._decided.clear()
+    chains._decided.clear()
     yield
     torch._dynamo.reset()
     torch.backends.cudnn.allow_tf32 = before
@@ -41,7 +41,8 @@ def afresh():
 @pytest.fixture
 def decided(monkeypatch):
     """Contests that say what `gains` tells: of the layers by their number, and last of the whole model."""
-    from convtune import torch_decide, torch_whole
+    from convtune.torch.measure import decide
+    from convtune.torch.modules import whole
     from convtune._contest import Contest
 
     gains = {"layers": 0.5, "whole": 0.5, "asked": []}
@@ -56,8 +57,8 @@ def decided(monkeypatch):
 
         return contest
 
-    monkeypatch.setattr(torch_decide, "contest", contest_of("layers"))
-    monkeypatch.setattr(torch_whole, "contest", contest_of("whole"))
+    monkeypatch.setattr(decide, "contest", contest_of("layers"))
+    monkeypatch.setattr(whole, "contest", contest_of("whole"))
     return gains
 
 
@@ -92,11 +93,11 @@ def nothing_ready():
 @pytest.fixture
 def prepared(monkeypatch):
     """The calls that Python had to prepare, so far."""
-    from convtune import torch_native
+    from convtune.torch import native
 
     calls = []
-    prepare = torch_native._prepare
-    monkeypatch.setattr(torch_native, "_prepare", lambda *call: calls.append(call) or prepare(*call))
+    prepare = native._prepare
+    monkeypatch.setattr(native, "_prepare", lambda *call: calls.append(call) or prepare(*call))
     return calls
 
 

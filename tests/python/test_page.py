@@ -6,7 +6,7 @@ from pathlib import Path
 
 import convtune
 import pytest
-from convtune.torch_report import Layer, OptimizeReport
+from convtune.optimize_report import Layer, OptimizeReport
 
 sys.path.append(str(Path(__file__).parent.parent / "cli"))
 from html_page import Page, complaints  # noqa: E402

@@ -7,14 +7,14 @@ import pytest
 from torch_optimize_models import Model, X, nn
 
 import convtune
-from convtune import torch_contests, torch_decide
+from convtune.torch.measure import contests, decide
 
 
 def test_what_can_gain_most_is_tuned_first():
     """Of the second, which does twice as much in the same time, only the headroom; the third runs once."""
     fast, slow = (convtune.Problem.parse(f"mb{n}ic64ih56oc64kh3ph1") for n in (2, 1))
     us = 100.0
-    first, second, third = torch_decide._can_gain([(slow, 10, us), (fast, 10, us), (slow, 1, us)])
+    first, second, third = decide._can_gain([(slow, 10, us), (fast, 10, us), (slow, 1, us)])
     assert second == pytest.approx(10 * us * 0.2) and first == pytest.approx(10 * us * 0.6, rel=0.05)
     assert third == pytest.approx(first / 10)
 
@@ -33,8 +33,8 @@ def test_what_can_gain_most_is_tuned_first():
     ],
 )
 def test_what_records_answer_has_had_its_share(layers, budget, shares, monkeypatch):
-    monkeypatch.setattr(torch_decide, "_LEAST_SECONDS", 2.0)
-    assert torch_decide._shares(layers, budget) == pytest.approx(shares)
+    monkeypatch.setattr(decide, "_LEAST_SECONDS", 2.0)
+    assert decide._shares(layers, budget) == pytest.approx(shares)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def searched(monkeypatch):
     """Searches that take their time by a clock of their own, and find records of the source `searched["source"]`;
     `searched["problems"]`: of which."""
     found = {"source": "tuned", "problems": [], "records": {}, "now": 0.0}
-    plan = torch_decide.Convolution
+    plan = decide.Convolution
 
     def search(problem, _, seconds, *__, **___):
         found["now"] += seconds
@@ -55,16 +55,16 @@ def searched(monkeypatch):
         source = found["records"].get(problem.key, made.source)
         return types.SimpleNamespace(plan=dataclasses.replace(made, source=source))
 
-    monkeypatch.setattr(torch_decide, "time", types.SimpleNamespace(monotonic=lambda: found["now"]))
-    monkeypatch.setattr(torch_decide, "search", search)
-    monkeypatch.setattr(torch_decide, "Convolution", planned)
-    monkeypatch.setattr(torch_decide, "median_us", lambda *_: 100.0)
+    monkeypatch.setattr(decide, "time", types.SimpleNamespace(monotonic=lambda: found["now"]))
+    monkeypatch.setattr(decide, "search", search)
+    monkeypatch.setattr(decide, "Convolution", planned)
+    monkeypatch.setattr(decide, "median_us", lambda *_: 100.0)
     return found
 
 
 def searches_of(searched, model, budget, min_gain=0.02):
     del searched["problems"][:]
-    torch_contests._known.clear()  # as another process
+    contests._known.clear()  # as another process
     report = convtune.optimize(model.eval(), X, budget=budget, min_gain=min_gain, progress=False).convtune_report
     return len(searched["problems"]), [(layer.swapped, layer.decision) for layer in report.layers]
 
@@ -79,7 +79,7 @@ def test_the_same_call_again_searches_nothing(decided, searched):
     assert searches_of(searched, Model(), 6)[0] == 1
     assert searches_of(searched, nn.Sequential(Model(), nn.Conv2d(8, 8, 1)), 60)[0] == 3  # another model
     searched["records"].clear()
-    torch_contests.forget()
+    contests.forget()
     assert searches_of(searched, Model(), 60)[0] == 3
 
 
@@ -95,19 +95,19 @@ def test_what_is_not_proven_is_searched_again(decided, searched):
 
 
 def test_contests_take_no_time_of_the_searches(decided, searched, monkeypatch):
-    contest = torch_decide.contest
+    contest = decide.contest
 
     def long(*rest, **more):
         searched["now"] += 100
         return contest(*rest, **more)
 
-    monkeypatch.setattr(torch_decide, "contest", long)
+    monkeypatch.setattr(decide, "contest", long)
     assert searches_of(searched, Model(), 60)[0] == 3
 
 
 def test_time_that_is_left_is_for_layers_without_a_share(decided, searched, monkeypatch):
-    found = torch_decide.search
-    monkeypatch.setattr(torch_decide, "search", lambda problem, device, _, *rest, **more: found(problem, device, 0.1))
+    found = decide.search
+    monkeypatch.setattr(decide, "search", lambda problem, device, _, *rest, **more: found(problem, device, 0.1))
     assert searches_of(searched, Model(), 6)[0] == 3
 
 
@@ -115,7 +115,7 @@ def test_a_search_that_was_stopped_goes_on(decided, monkeypatch):
     def search(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(torch_decide, "search", search)
+    monkeypatch.setattr(decide, "search", search)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             convtune.optimize(Model().eval(), X, budget=30, progress=False)

@@ -4,8 +4,8 @@ import pytest
 from torch_support import torch
 
 import convtune.torch
-import convtune.torch_compile  # registers the backend
-from convtune import torch_caches
+import convtune.torch.backend  # registers the backend
+from convtune.torch import caches as torch_caches
 
 nn = torch.nn
 
@@ -33,8 +33,8 @@ def test_the_users_own_tag_stays(config):
 def test_a_version_is_its_sources(tmp_path, monkeypatch):
     versions = set()
     for text in ("one", "another"):
-        (tmp_path / "torch_how.py").write_text(text)
-        monkeypatch.setattr(torch_caches, "__file__", str(tmp_path / "torch_caches.py"))
+        (tmp_path / "how.py").write_text(text)
+        monkeypatch.setattr(torch_caches, "__file__", str(tmp_path / "caches.py"))
         torch_caches.version.cache_clear()
         versions.add(torch_caches.version())
     torch_caches.version.cache_clear()

@@ -24,8 +24,9 @@ from torch_compiled_models import (
 from torch_support import assert_near, each_device, torch
 
 import convtune
-from convtune import torch_capture, torch_chains, torch_compile, torch_patterns
-from convtune.torch_fused import conv2d_fused
+from convtune.torch import backend
+from convtune.torch.fused import conv2d_fused
+from convtune.torch.graph import capture, chains, patterns
 
 nn, aten = torch.nn, torch.ops.aten
 pytestmark = pytest.mark.usefixtures("afresh")
@@ -134,7 +135,7 @@ def test_gradients_and_training_are_inductors(graphs, caplog):
 
 
 def test_what_cannot_be_rewritten_is_inductors(graphs, caplog, monkeypatch):
-    monkeypatch.setattr(torch_compile, "chains", lambda *_: 1 / 0)
+    monkeypatch.setattr(backend, "chains", lambda *_: 1 / 0)
     model, x = block(), images()
     with torch.no_grad():
         assert_near(compiled(model, None)(x), model(x))
@@ -201,7 +202,7 @@ def test_graphs_of_a_gpu_are_matched_anywhere(channels_last):
             x = x.to(memory_format=torch.channels_last)
         traced = make_fx(torch.func.functionalize(forward))(x, *tensors)
     traced.graph.eliminate_dead_code()
-    found = torch_patterns.chains(traced.graph, torch_patterns.Weights(traced.graph, lambda place: place > 0))
+    found = patterns.chains(traced.graph, patterns.Weights(traced.graph, lambda place: place > 0))
     assert [(chain.activation, chain.total is not None, chain.fold.as_they_are) for chain in found] == [
         ("gelu_erf", False, False), ("relu", True, True), ("clip:-1:1", False, True),
     ]  # fmt: skip
@@ -210,8 +211,8 @@ def test_graphs_of_a_gpu_are_matched_anywhere(channels_last):
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
 def test_by_inductor(mode, monkeypatch):
     """torch.compile takes a mode or options."""
-    forced = torch_chains.Wanted(force=True)
-    monkeypatch.setattr(torch_compile, "Wanted", lambda **_: forced)
+    forced = chains.Wanted(force=True)
+    monkeypatch.setattr(backend, "Wanted", lambda **_: forced)
     model, x = block(), images()
     how = dict(options={"max_autotune": False}) if mode is None else dict(options=None, mode=mode)
     with torch.no_grad():
@@ -239,7 +240,7 @@ def test_an_installed_package_has_the_backend(tmp_path):
     path = os.pathsep.join([str(tmp_path), str(root / "python"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120,
                           env={**os.environ, "PYTHONPATH": path})  # fmt: skip
-    assert done.stdout.split() == ["convtune.torch_compile", "backend"], done.stderr
+    assert done.stdout.split() == ["convtune.torch.backend", "backend"], done.stderr
 
 
 def test_unknown_options():
@@ -271,7 +272,7 @@ def test_wrong_residuals():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_half_precision_is_channels_last_inside(graphs, monkeypatch, dtype):
-    monkeypatch.setattr(torch_capture, "_DEVICES", ("cpu",))
+    monkeypatch.setattr(capture, "_DEVICES", ("cpu",))
     model, x = block().to(dtype), images().to(dtype)
     with torch.no_grad():
         expected, y = model(x), compiled(model)(x)

@@ -6,10 +6,11 @@ import pytest
 from torch_compiled_models import FORCE, OURS, block, compiled, count, fused, images
 from torch_support import assert_near, each_device, on_gpu, torch
 
-from convtune import torch_compile, torch_decide, torch_proof
 from convtune._contest import Contest
-from convtune.torch_folding import Fold, Folded
-from convtune.torch_packed import conv2d_packed
+from convtune.torch import backend
+from convtune.torch.folding import Fold, Folded
+from convtune.torch.measure import decide, proof
+from convtune.torch.packed import conv2d_packed
 
 nn, aten = torch.nn, torch.ops.aten
 pytestmark = pytest.mark.usefixtures("afresh")
@@ -75,13 +76,13 @@ def test_only_what_is_proven(graphs, monkeypatch, gain):
         assert incumbent() > 0 and challenger() > 0
         return Contest(gain > 0, gain, gain, gain, 100.0, 100 * (1 - gain), 1)
 
-    monkeypatch.setattr(torch_decide, "contest", contest)
+    monkeypatch.setattr(decide, "contest", contest)
     model, x = block(), images()
     with torch.no_grad():
         for _ in range(2):
             torch._dynamo.reset()
             assert_near(compiled(model, {"convtune.min_gain": 0.1, "convtune.whole": False})(x), model(x))
-    swapped = sum(layer.swapped for layer in torch_compile.last_report().layers)
+    swapped = sum(layer.swapped for layer in backend.last_report().layers)
     assert len(asked) <= 3 and set(asked) <= {0.1}  # the second time it is known
     assert swapped == (len(asked) if gain else 0)
     for graph in graphs:
@@ -91,19 +92,19 @@ def test_only_what_is_proven(graphs, monkeypatch, gain):
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_the_whole_must_not_be_slower(graphs, monkeypatch, kept):
-    monkeypatch.setattr(torch_decide, "contest", lambda *_, **__: Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 1))
+    monkeypatch.setattr(decide, "contest", lambda *_, **__: Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 1))
 
     def whole(before, after, min_gain, **_):
         assert before() > 0 and after() > 0 and min_gain == 0
         return Contest(kept, 0.25, 0.1, 0.3, 400.0, 300.0, 10)
 
-    monkeypatch.setattr(torch_proof, "contest", whole)
+    monkeypatch.setattr(proof, "contest", whole)
     model, x = block(), images()
     with torch.no_grad():
         run = compiled(model, None)
         for _ in range(2):
             assert_near(run(x), model(x))
-    report = torch_compile.last_report()
+    report = backend.last_report()
     assert report.kept is kept and report.before_us == 400 and "whole forward" in str(report)
     assert ("the graph is inductor's" in str(report)) is not kept
     assert [count(graph, *OURS) for graph in graphs] == ([0, 3] if kept else [0, 3, 0])
@@ -126,14 +127,14 @@ class Noisy(nn.Module):
 
 @pytest.mark.parametrize("writes", [False, True])
 def test_a_graph_that_cannot_run_twice_is_not_measured_whole_and_says_so(graphs, monkeypatch, writes):
-    monkeypatch.setattr(torch_decide, "contest", lambda *_, **__: Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 1))
-    monkeypatch.setattr(torch_proof, "contest", lambda *_, **__: pytest.fail("it was measured whole"))
+    monkeypatch.setattr(decide, "contest", lambda *_, **__: Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 1))
+    monkeypatch.setattr(proof, "contest", lambda *_, **__: pytest.fail("it was measured whole"))
     model, x = Noisy(writes).eval(), images()
     with torch.no_grad():
         run, given = compiled(model, None), x.clone()
         assert_near(run(given), model.block(x))
         assert torch.equal(given, 2 * x if writes else x)
-    report = torch_compile.last_report()
+    report = backend.last_report()
     assert str(report).count("the whole is not measured") == 1 and report.before_us == 0
     assert sum(layer.swapped for layer in report.layers) == 3 and [count(graph, *OURS) for graph in graphs] == [3]
 
@@ -158,7 +159,7 @@ def test_the_look_at_the_weights_may_come_after_the_launch(may_run_twice):
         runs.append(folded.tensors[0][0].clone())
         return runs[-1]
 
-    run = torch_compile._refreshing(graph, folded, may_run_twice)
+    run = backend._refreshing(graph, folded, may_run_twice)
     for changed in (False, True, False):
         runs.clear()
         if changed:
@@ -175,13 +176,13 @@ def test_the_look_at_the_weights_may_come_after_the_launch(may_run_twice):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_another_precision_is_not_the_plans(graphs, monkeypatch, dtype):
     allowed, ran = ["fp32"], []
-    monkeypatch.setattr(torch_compile, "allowed_precision", lambda _: allowed[0])
-    real = torch_compile._Rewritten.compiled
+    monkeypatch.setattr(backend, "allowed_precision", lambda _: allowed[0])
+    real = backend._Rewritten.compiled
 
     def counted(self, compile, inputs):
         return real(self, lambda *how: lambda *values: ran.append(1) or compile(*how)(*values), inputs)
 
-    monkeypatch.setattr(torch_compile._Rewritten, "compiled", counted)
+    monkeypatch.setattr(backend._Rewritten, "compiled", counted)
     model, x = block().to(dtype), images().to(dtype)
     with torch.no_grad():
         run = compiled(model)

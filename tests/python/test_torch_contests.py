@@ -6,8 +6,9 @@ import pytest
 from torch_support import torch
 
 import convtune
-from convtune import torch_chains, torch_contests, torch_decide
 from convtune._contest import Contest
+from convtune.torch.graph import chains
+from convtune.torch.measure import contests, decide
 
 nn = torch.nn
 X = torch.rand(2, 3, 12, 12)
@@ -23,13 +24,13 @@ def held(monkeypatch):
         calls.append((incumbent(), challenger()))
         return OUTCOME
 
-    monkeypatch.setattr(torch_decide, "contest", contest)
+    monkeypatch.setattr(decide, "contest", contest)
     return calls
 
 
 def another_process(monkeypatch):
-    torch_contests._known.clear()
-    torch_chains._decided.clear()
+    contests._known.clear()
+    chains._decided.clear()
 
 
 def layers_of(model, min_gain=0.02):
@@ -53,11 +54,11 @@ def test_the_next_process_takes_them(held, monkeypatch):
     "change",
     [
         lambda monkeypatch: monkeypatch.setattr(torch, "__version__", "1.0"),
-        lambda monkeypatch: monkeypatch.setattr(torch_contests, "_own_hash", lambda: "another"),
+        lambda monkeypatch: monkeypatch.setattr(contests, "_own_hash", lambda: "another"),
         lambda monkeypatch: monkeypatch.setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark),
         lambda monkeypatch: monkeypatch.setattr(torch, "get_num_threads", lambda: 77),
-        lambda monkeypatch: monkeypatch.setattr(torch_decide, "fingerprint", lambda device: "another GPU"),
-        lambda monkeypatch: torch_contests._file().write_text('{"key": "cut sho'),
+        lambda monkeypatch: monkeypatch.setattr(decide, "fingerprint", lambda device: "another GPU"),
+        lambda monkeypatch: contests._file().write_text('{"key": "cut sho'),
     ],
     ids=["PyTorch", "the library", "cudnn.benchmark", "threads", "the device", "a broken file"],
 )
@@ -72,8 +73,8 @@ def test_they_are_held_again_where_something_has_changed(held, monkeypatch, chan
 
 def test_what_was_only_disturbed_is_held_again(held, monkeypatch):
     for outcome, again in ((Contest(False, 0.01, -0.5, 0.5, 100.0, 99.0, 10), 1), (Contest(False, 0.0, -0.1, 0.01), 0)):
-        monkeypatch.setattr(torch_decide, "contest", lambda *_, outcome=outcome, **__: held.append(1) or outcome)
-        torch_contests.forget()
+        monkeypatch.setattr(decide, "contest", lambda *_, outcome=outcome, **__: held.append(1) or outcome)
+        contests.forget()
         model = nn.Conv2d(3, 8, 3).eval()
         layers_of(model)
         before = len(held)
@@ -88,33 +89,33 @@ def test_another_gain_is_another_contest(held):
 
 
 def test_what_is_no_outcome_is_not_taken(monkeypatch):
-    torch_contests.keep("a", OUTCOME)
-    torch_contests.keep("b", Contest(False, 0.1, -float("inf"), float("inf"), 1.0, 2.0, 3))
-    own = torch_contests._file()
+    contests.keep("a", OUTCOME)
+    contests.keep("b", Contest(False, 0.1, -float("inf"), float("inf"), 1.0, 2.0, 3))
+    own = contests._file()
     rows = [json.loads(line) for line in own.read_text().splitlines()]
     rows += [{**rows[0], "key": "c", "incumbent_us": float("nan")}, {"key": "d"}, 7]
     own.write_text("\n".join(map(json.dumps, rows)) + "\n\xff\n")
     another_process(monkeypatch)
-    assert torch_contests.recall("a") == OUTCOME
-    assert torch_contests.recall("b").low == -float("inf")
-    assert [torch_contests.recall(key) for key in "cd"] == [None, None]
+    assert contests.recall("a") == OUTCOME
+    assert contests.recall("b").low == -float("inf")
+    assert [contests.recall(key) for key in "cd"] == [None, None]
 
 
 def test_nowhere_to_keep_them(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CONVTUNE_DATA_DIR", str(tmp_path / "file"))
-    torch_contests.keep("a", OUTCOME)
-    assert torch_contests.recall("a") == OUTCOME
-    torch_contests._known.clear()
+    contests.keep("a", OUTCOME)
+    assert contests.recall("a") == OUTCOME
+    contests._known.clear()
 
 
 def test_the_largest_budget_counts_whoever_had_it(monkeypatch):
-    torch_contests.keep_budget("a", 30.0)
-    own = torch_contests._file()
+    contests.keep_budget("a", 30.0)
+    own = contests._file()
     with open(own, "a") as file:  # another process
         file.write('{"key": "a", "budget": 20.0}\n{"key": "b", "budget": 7}\n{"key": "c", "budget": "x"}\n')
-    assert [torch_contests.recall_budget(key) for key in "abc"] == [30.0, 7.0, 0.0]
-    torch_contests.keep("d", OUTCOME)
+    assert [contests.recall_budget(key) for key in "abc"] == [30.0, 7.0, 0.0]
+    contests.keep("d", OUTCOME)
     another_process(monkeypatch)
-    assert [torch_contests.recall_budget(key) for key in "abcd"] == [30.0, 7.0, 0.0, 0.0]
-    assert torch_contests.recall("a") is None and torch_contests.recall("d") == OUTCOME
+    assert [contests.recall_budget(key) for key in "abcd"] == [30.0, 7.0, 0.0, 0.0]
+    assert contests.recall("a") is None and contests.recall("d") == OUTCOME

@@ -6,7 +6,7 @@ from torch_support import assert_near, double_conv2d, each_device, tensors, torc
 
 import convtune
 import convtune.torch
-from convtune.torch_run import convolution_of
+from convtune.torch.run import convolution_of
 
 OP = torch.ops.convtune.conv2d.default
 functional = torch.nn.functional
@@ -95,7 +95,7 @@ def test_the_reference_is_never_what_runs(device):
     assert ours is None or ours.plan.algorithm != "reference"
     for dtype in (torch.float16, torch.bfloat16):
         with pytest.warns(UserWarning, match="no kernels for"):
-            convtune.torch._warned.clear()
+            convtune.torch.functional._warned.clear()
             y = convtune.conv2d(*(one.to(dtype) for one in (x, w, bias)), padding=1, activation="silu")
         theirs = functional.silu(torch.conv2d(*(one.to(dtype) for one in (x, w, bias)), padding=1))
         assert torch.equal(y, theirs)

@@ -7,8 +7,8 @@ import pytest
 from torch_support import on_gpu, torch
 
 import convtune
-from convtune import torch_graphed
-from convtune.torch_graphed import Graphed
+from convtune.torch import graphed as torch_graphed
+from convtune.torch.graphed import Graphed
 
 nn = torch.nn
 

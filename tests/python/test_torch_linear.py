@@ -4,9 +4,10 @@ answers are PyTorch's."""
 import pytest
 from torch_support import assert_near, inductors_graphs, torch
 
-from convtune import torch_chains, torch_compile, torch_linear
-from convtune.torch_fused import conv2d_fused
-from convtune.torch_packed import conv2d_packed
+from convtune.torch import backend as torch_compile
+from convtune.torch.fused import conv2d_fused
+from convtune.torch.graph import chains, linear
+from convtune.torch.packed import conv2d_packed
 
 nn, functional, aten = torch.nn, torch.nn.functional, torch.ops.aten
 
@@ -34,8 +35,8 @@ def graph_of(monkeypatch):
     def is_half_image(x):
         return x.is_contiguous(memory_format=torch.channels_last)
 
-    monkeypatch.setattr(torch_linear, "is_half_image", is_half_image)
-    torch_chains._decided.clear()
+    monkeypatch.setattr(linear, "is_half_image", is_half_image)
+    chains._decided.clear()
 
     def of(**how):
         torch.manual_seed(0)
@@ -54,7 +55,7 @@ def graph_of(monkeypatch):
 
     with inductors_graphs(monkeypatch) as seen:
         yield of
-    torch_chains._decided.clear()
+    chains._decided.clear()
 
 
 def count(graph, *targets):

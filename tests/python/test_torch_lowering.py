@@ -7,8 +7,8 @@ from test_torch_packed import images, packed_call
 from torch_support import by_cpp, each_device, torch
 
 import convtune
-from convtune.torch_lowering import bound, install
-from convtune.torch_packed import conv2d_packed
+from convtune.torch.graph.lowering import bound, install
+from convtune.torch.packed import conv2d_packed
 
 pytestmark = by_cpp
 

@@ -12,10 +12,10 @@ from torch_support import assert_near, by_cpp, double_conv2d, each_device, on_gp
 
 import convtune
 import convtune.torch
-import convtune.torch_fused
-from convtune import torch_native
+import convtune.torch.fused
 from convtune.caches import PACKS
-from convtune.torch_how import how_text, read_how
+from convtune.torch import native
+from convtune.torch.how import how_text, read_how
 
 FORWARD = torch.ops.convtune.conv2d_forward.default
 HOW = (1, 1), (1, 1, 1, 1), (1, 1), 1, "auto", "relu", "", True, True
@@ -43,14 +43,14 @@ def test_a_second_call_is_ready(device, residual, prepared):
     z = torch.rand(2, 32, 13, 11, device=device) if residual else None
     for _ in range(3):
         assert_near(FORWARD(x, w, bias, z, TEXT), expected(x, w, bias, z))
-    assert len(prepared) == 1 and torch_native.size() == 1
+    assert len(prepared) == 1 and native.size() == 1
     other = torch.rand_like(x)  # other memory, the same form
     assert_near(FORWARD(other, w, bias, z, TEXT), expected(other, w, bias, z))
     assert len(prepared) == 1
     larger = torch.rand(3, *x.shape[1:], device=device)
     z = None if z is None else torch.rand(3, 32, 13, 11, device=device)
     assert_near(FORWARD(larger, w, bias, z, TEXT), expected(larger, w, bias, z))
-    assert len(prepared) == 2 and torch_native.size() == 2
+    assert len(prepared) == 2 and native.size() == 2
 
 
 @each_device
@@ -87,7 +87,7 @@ def test_another_tensor_in_the_same_memory_is_another(device):
         addresses.add(weight.data_ptr())
         assert_near(FORWARD(x, weight, bias, None, TEXT), expected(x, weight, bias))
         del weight
-    assert torch_native.size() == 0, "a weight that went has left something behind"
+    assert native.size() == 0, "a weight that went has left something behind"
 
 
 @each_device
@@ -105,16 +105,16 @@ def test_another_bias_in_the_same_memory_is_another(device):
 def test_what_is_ready_goes_with_its_weight_and_with_the_plans(device):
     x, w, bias = tensors(device, k=32)
     FORWARD(x, w, bias, None, TEXT)
-    assert torch_native.size() == 1
+    assert native.size() == 1
     PACKS.forget(w)
-    assert torch_native.size() == 0
+    assert native.size() == 0
     FORWARD(x, w, bias, None, TEXT)
     convtune.set_cpu_threads(2)  # plans anew
-    assert torch_native.size() == 0
+    assert native.size() == 0
     FORWARD(x, w, bias, None, TEXT)
     del w
     gc.collect()
-    assert torch_native.size() == 0
+    assert native.size() == 0
 
 
 @each_device
@@ -148,28 +148,28 @@ def test_tensors_of_inference_mode(prepared):
         for _ in range(2):
             assert_near(FORWARD(x, w, bias, None, TEXT), expected(x, w, bias))
             w.mul_(2)
-    assert torch_native.size() == 0
+    assert native.size() == 0
 
 
 @each_device
 def test_eager_calls_go_past_the_dispatcher(device, prepared):
     """By a function of Python's C interface, which gives PyTorch's tensors, or None where nothing is ready."""
     x, w, bias = tensors(device, k=32)
-    assert type(torch_native.ready) is type(len)
-    assert torch_native.ready(x, w, bias, None, TEXT) is None
+    assert type(native.ready) is type(len)
+    assert native.ready(x, w, bias, None, TEXT) is None
     expected_y = FORWARD(x, w, bias, None, TEXT)
-    y = torch_native.ready(x, w, bias, None, TEXT)
+    y = native.ready(x, w, bias, None, TEXT)
     assert torch.equal(y, expected_y) and type(y) is torch.Tensor and not y.requires_grad and y._version == 0
     for wrong in ((x, w, None, None, TEXT), (x, w, "bias", None, TEXT), (x, w, bias, 1, TEXT), (x, w, bias, None, 7),
                   (None, w, bias, None, TEXT), (x, w, bias, None), (x[0], w, bias, None, TEXT)):  # fmt: skip
-        assert torch_native.ready(*wrong) is None
+        assert native.ready(*wrong) is None
     with torch.inference_mode():
-        assert torch_native.ready(x, w, bias, None, TEXT).is_inference()
+        assert native.ready(x, w, bias, None, TEXT).is_inference()
     with torch.enable_grad():
-        assert not torch_native.ready(x, w, bias, None, TEXT).requires_grad
+        assert not native.ready(x, w, bias, None, TEXT).requires_grad
     counted = sys.getrefcount(x), sys.getrefcount(w), sys.getrefcount(TEXT)
     for _ in range(100):
-        y = torch_native.ready(x, w, bias, None, TEXT)
+        y = native.ready(x, w, bias, None, TEXT)
     assert (sys.getrefcount(x), sys.getrefcount(w), sys.getrefcount(TEXT)) == counted and sys.getrefcount(y) == 2
     for stride in (1, (1, 1), [1, 1]):
         before = len(prepared)
@@ -194,17 +194,17 @@ def test_eager_calls_go_past_the_dispatcher(device, prepared):
 def test_a_watch_sees_changes(device, change):
     w, bias, counter = tensors(device)[1], torch.rand(4, device=device), torch.zeros((), dtype=torch.long)
     counted = sys.getrefcount(counter), sys.getrefcount(w)
-    same = torch_native.watch((w, bias), (counter,))
+    same = native.watch((w, bias), (counter,))
     assert same((w, bias)) and same((w, bias))
     assert not any(map(same, ((bias, w), (w,), (w, bias, bias), (w.view_as(w), bias), (w.clone(), bias), (None, bias))))
     change(w, counter)
     assert not same((w, bias))
-    again = torch_native.watch((w, bias), (counter,))
+    again = native.watch((w, bias), (counter,))
     assert again((w, bias)) and not same((w, bias))
     del same, again
     assert (sys.getrefcount(counter), sys.getrefcount(w)) == counted
     with torch.inference_mode():
-        assert torch_native.watch((torch.rand(1),), ()) is None and torch_native.watch((w,), (torch.rand(1),)) is None
+        assert native.watch((torch.rand(1),), ()) is None and native.watch((w,), (torch.rand(1),)) is None
 
 
 @each_device
@@ -282,7 +282,7 @@ def test_threads_while_weights_change():
     for thread in threads:
         thread.join(60)
     assert not wrong and not any(thread.is_alive() for thread in threads)
-    assert torch_native.size() == 0
+    assert native.size() == 0
 
 
 @on_gpu
@@ -327,7 +327,7 @@ def test_without_the_library_it_is_pythons():
         f"y = torch.ops.convtune.conv2d_forward(x, w, None, None, {TEXT!r});"
         "expected = torch.conv2d(x, w, padding=1).relu();"
         "assert torch.allclose(y, expected, atol=1e-4);"
-        "import convtune.torch_fused, convtune.nn; how = [1, 1], [1, 1, 1, 1], [1, 1], 1, 'auto', 'relu';"
+        "import convtune.torch.fused, convtune.nn; how = [1, 1], [1, 1, 1, 1], [1, 1], 1, 'auto', 'relu';"
         "assert torch.allclose(torch.ops.convtune.conv2d_fused(x, w, None, None, *how), expected, atol=1e-4);"
         "assert torch.allclose(torch.ops.convtune.conv2d(x, w, None, *how), expected, atol=1e-4);"
         "assert torch.allclose(convtune.conv2d(x, w, None, padding=[1, 1], activation='relu'), expected, atol=1e-4);"

@@ -11,8 +11,8 @@ from torch_support import assert_near, double_conv2d, each_device, torch
 
 import convtune
 import convtune.torch
-from convtune import torch_run
 from convtune.nn import Conv2d
+from convtune.torch import run
 
 nn = torch.nn
 
@@ -204,12 +204,12 @@ def _rank(rank, folder):
     for one, other in zip(model.parameters(), plain.parameters()):
         assert torch.allclose(one, other, rtol=1e-3, atol=1e-5)
     # Every rank takes what rank 0 decided.
-    import convtune.torch_optimize as module
+    import convtune.torch.optimize as module
 
     module.tune = lambda *a, **k: None
     chosen = []
     module._measure = lambda *a: chosen.append(rank) or (
-        module.OptimizeReport("cpu", False), {"0": f"{torch_run.fingerprint('cpu')}\tp\tnchw\tdirect\t"}
+        module.OptimizeReport("cpu", False), {"0": f"{run.fingerprint('cpu')}\tp\tnchw\tdirect\t"}
     )  # fmt: skip
     made = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Conv2d(3, 8, 3)))
     convtune.optimize(made, batches[0], budget=0, progress=False)

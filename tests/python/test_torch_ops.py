@@ -10,7 +10,7 @@ from torch_support import assert_near, double_conv2d, each_device, on_gpu, tenso
 import convtune
 import convtune.torch
 from convtune.caches import PACKS
-from convtune.torch_run import pytorch_conv2d
+from convtune.torch.run import pytorch_conv2d
 
 OP = torch.ops.convtune.conv2d.default
 PLAIN = (1, 1), (1, 1, 1, 1), (1, 1), 1
@@ -168,7 +168,7 @@ def test_autocast_is_pytorchs(device, dtype):
 @each_device
 def test_other_types_are_pytorchs_with_one_warning(device):
     x, w, bias = (one.double() for one in tensors(device))
-    convtune.torch._warned.clear()
+    convtune.torch.functional._warned.clear()
     with pytest.warns(UserWarning, match="float64"):
         y = convtune.conv2d(x, w, bias, padding=1)
     assert torch.equal(y, torch.conv2d(x, w, bias, padding=1))

@@ -12,8 +12,9 @@ from torch_support import assert_near, torch
 
 import convtune
 from convtune._contest import Contest
-from convtune import torch_check, torch_contests, torch_decide, torch_run, torch_sides, torch_timing
 from convtune.nn import Conv2d
+from convtune.torch import run as torch_run
+from convtune.torch.measure import check, contests, decide, sides as torch_sides, timing
 
 nn = torch.nn
 
@@ -119,7 +120,7 @@ def test_left_alone(decided):
 
 
 def test_a_wrong_answer_is_never_swapped_in(decided, monkeypatch):
-    monkeypatch.setattr(torch_sides, "call", lambda x, *a: convtune.torch.call(x, *a) * 1.1)
+    monkeypatch.setattr(torch_sides, "call", lambda x, *a: convtune.torch.functional.call(x, *a) * 1.1)
     model = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).eval(), X)
     assert type(model[0]) is nn.Conv2d
     assert "differs from PyTorch's" in model.convtune_report.layers[0].decision
@@ -163,7 +164,7 @@ def test_compiled_after_optimize(decided):
 def test_a_second_optimize_starts_afresh(decided):
     model = optimized(Model().eval(), X)
     decided["layers"] = 0.0
-    torch_contests.forget()
+    contests.forget()
     optimized(model, X)
     assert type(model.stem) is nn.Conv2d
 
@@ -220,17 +221,17 @@ class Simulated:
 
     def __init__(self, monkeypatch, us, changed_us=lambda swapped: 1e4, layers=itertools.repeat(50)):
         self.us, self.changed_us, self.layers, self.now, self.compiled = us, changed_us, iter(layers), 0.0, []
-        real = torch_decide.contest
+        real = decide.contest
 
         def contest(incumbent, challenger, min_gain, **rules):
             if min_gain == 0.02:  # a layer's
                 return Contest(True, 0.5, 0.5, 0.5, 100.0, next(self.layers), 10)
             return real(incumbent, challenger, min_gain, **rules)
 
-        monkeypatch.setattr(torch_decide, "contest", contest)
-        monkeypatch.setattr(torch_decide, "Stopwatch", lambda device: self)
+        monkeypatch.setattr(decide, "contest", contest)
+        monkeypatch.setattr(decide, "Stopwatch", lambda device: self)
         monkeypatch.setattr(torch, "compile", self.compile)
-        monkeypatch.setattr(torch_timing, "time", types.SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(timing, "time", types.SimpleNamespace(perf_counter=lambda: self.now))
 
     def time_us(self, run):
         return 100.0
@@ -289,8 +290,8 @@ def test_warnings_of_the_tuning_are_one_line(decided, monkeypatch):
         changed = [f"cpu changed its speed {turn} times" for turn in range(40)]
         return types.SimpleNamespace(tuning=types.SimpleNamespace(all_warnings=changed))
 
-    monkeypatch.setattr(torch_decide, "search", search)
-    monkeypatch.setattr(torch_decide, "median_us", lambda *_: 100.0)
+    monkeypatch.setattr(decide, "search", search)
+    monkeypatch.setattr(decide, "median_us", lambda *_: 100.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         report = convtune.optimize(Model().eval(), X, budget=30, progress=False).convtune_report
@@ -312,12 +313,12 @@ def test_half_precision_must_err_no_more_than_pytorch():
     near = torch.where(right == right.max(), right * (1 + 2**-7), right)
     assert (near - right).max() > 0.05 * right.float().square().mean().sqrt()
     for answer in (right, near, sides.expected()):
-        torch_check.check(sides, fused.problem.precision, answer)
+        check.check(sides, fused.problem.precision, answer)
     far = right.clone()
     far[3, 0, 9, 9] += right.float().square().mean().sqrt()  # of an image beside which nothing is exact
     for answer, why in ((right * 1.02, "errs by"), (far, "differs"), (right * float("nan"), "differs")):
         with pytest.raises(convtune.Unsupported, match=why):
-            torch_check.check(sides, fused.problem.precision, answer)
+            check.check(sides, fused.problem.precision, answer)
 
 
 @pytest.mark.parametrize("stride, edges", [((1, 1), (1, 1, 1, 1)), ((2, 1), (2, 0, 1, 1))])
@@ -329,6 +330,6 @@ def test_of_large_images_the_first_rows_are_exact(monkeypatch, stride, edges):
     monkeypatch.setattr(torch_sides, "_EXACT_FLOPS", fused.problem.flops / 4)
     rows = sides.exact(2)
     assert 0 < rows.shape[2] < whole.shape[2] / 2 and torch.equal(rows, whole[:, :, : rows.shape[2]])
-    torch_check.check(sides, fused.problem.precision, sides.expected())
+    check.check(sides, fused.problem.precision, sides.expected())
     with pytest.raises(convtune.Unsupported, match="errs by"):
-        torch_check.check(sides, fused.problem.precision, sides.expected() * 1.02)
+        check.check(sides, fused.problem.precision, sides.expected() * 1.02)

@@ -4,9 +4,9 @@ import pytest
 from torch_support import assert_near, on_gpu, torch
 
 import convtune
-from convtune import torch_packed, torch_run
-from convtune.torch_folding import Fold, Packing
-from convtune.torch_packed import conv2d_packed
+from convtune.torch import packed as torch_packed, run
+from convtune.torch.folding import Fold, Packing
+from convtune.torch.packed import conv2d_packed
 
 functional = torch.nn.functional
 
@@ -22,9 +22,9 @@ def packed_call(device, dtype, channels_last, adds=True):
     if channels_last:
         x, z = (one.contiguous(memory_format=torch.channels_last) for one in (x, z))
     how = (1, 1), (1, 1, 1, 1), (1, 1), 1
-    problem = torch_run.problem_of(x, w, True, *how, "auto", "silu", adds, bias.dtype)
+    problem = run.problem_of(x, w, True, *how, "auto", "silu", adds, bias.dtype)
     convolution = convtune.Convolution(problem, device)
-    plan = torch_run.choice_line(device, problem, problem, convolution.plan.algorithm, convolution.plan.config)
+    plan = run.choice_line(device, problem, problem, convolution.plan.algorithm, convolution.plan.config)
     packing = Packing(Fold((0, 1, None, None, None, None), 0.0, dtype, as_they_are=True), convolution)
     sum_ = functional.conv2d(x.double(), w.double(), bias.double(), padding=1) + (z.double() if adds else 0)
     return (x, *packing.of([w, bias]), z if adds else None, plan), functional.silu(sum_)

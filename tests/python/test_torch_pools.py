@@ -3,7 +3,7 @@
 import pytest
 from torch_support import torch
 
-from convtune import torch_pools
+from convtune.torch.graph import pools
 
 functional, aten = torch.nn.functional, torch.ops.aten
 
@@ -17,8 +17,8 @@ def image(dtype=torch.bfloat16, size=(2, 8, 11, 9)):
 def traced(monkeypatch, pool, x):
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    monkeypatch.setattr(torch_pools, "is_for", lambda x: x.dtype is torch.bfloat16)
-    with torch_pools.PoolsByRows():
+    monkeypatch.setattr(pools, "is_for", lambda x: x.dtype is torch.bfloat16)
+    with pools.PoolsByRows():
         return make_fx(pool, tracing_mode="fake")(x)
 
 

@@ -9,7 +9,7 @@ import pytest
 from torch_support import each_device, torch
 
 import convtune
-from convtune.torch_fused import conv2d_fused
+from convtune.torch.fused import conv2d_fused
 
 OP = torch.ops.convtune.conv2d.default
 

@@ -4,10 +4,11 @@ interpreter, in a process of its own), what of a graph becomes them, and what do
 import pytest
 from torch_support import each_device, inductors_graphs, run_in_the_interpreter, torch
 
-from convtune import torch_compile, torch_gates, torch_squeeze
-from convtune.torch_gates import _decided
-from convtune.torch_norms import group_coefficients
-from convtune.torch_squeeze import conv2d_scaled, squeeze_excite
+from convtune.torch import backend as torch_compile
+from convtune.torch.graph import gates, squeeze
+from convtune.torch.graph.gates import _decided
+from convtune.torch.graph.norms import group_coefficients
+from convtune.torch.graph.squeeze import conv2d_scaled, squeeze_excite
 
 nn, functional, aten = torch.nn, torch.nn.functional, torch.ops.aten
 ACTIVATIONS = {
@@ -61,7 +62,7 @@ def check_scaled(shape, k, activation, residual, dtype, device, run):
 
 def of_kernels(shape, k, dtype, device):
     """Every form of both kernels on one shape: by the launchers themselves."""
-    from convtune.torch_squeeze_kernels import launch_gate, launch_scaled, tiles_of
+    from convtune.torch.graph.squeeze_kernels import launch_gate, launch_scaled, tiles_of
 
     def gate(x, *rest):
         y = x.new_empty(*x.shape[:2], 1, 1)
@@ -151,7 +152,7 @@ def graph_of(monkeypatch):
     def is_for(x):
         return x.dtype is torch.bfloat16 and x.is_contiguous(memory_format=torch.channels_last)
 
-    monkeypatch.setattr(torch_gates, "is_for", is_for)
+    monkeypatch.setattr(gates, "is_for", is_for)
     _decided.clear()
 
     def of(model, x):
@@ -205,4 +206,4 @@ def test_float32_is_left_alone(graph_of):
 
 
 def test_no_kernel_is_for_a_cpu():
-    assert not torch_squeeze.is_for(torch.rand(1, 8, 4, 4).half().to(memory_format=torch.channels_last))
+    assert not squeeze.is_for(torch.rand(1, 8, 4, 4).half().to(memory_format=torch.channels_last))

@@ -8,10 +8,11 @@ import pytest
 from torch_support import assert_near, torch
 
 import convtune
-from convtune import torch_decide, torch_structure, torch_whole
 from convtune._contest import Contest
 from convtune.nn import Conv2d
-from convtune.torch_structure import followers
+from convtune.torch.measure import decide
+from convtune.torch.modules import structure as torch_structure, whole
+from convtune.torch.modules.structure import followers
 
 nn = torch.nn
 X = torch.rand(2, 3, 24, 24)
@@ -52,8 +53,8 @@ def won(monkeypatch):
         assert incumbent() > 0 and challenger() > 0
         return Contest(True, 0.5, 0.5, 0.5, 100.0, 50.0, 1)
 
-    monkeypatch.setattr(torch_decide, "contest", contest)
-    monkeypatch.setattr(torch_whole, "contest", contest)
+    monkeypatch.setattr(decide, "contest", contest)
+    monkeypatch.setattr(whole, "contest", contest)
 
 
 def optimized(model, example=X):
@@ -190,6 +191,6 @@ def test_blocks_of_libraries(won, name, monkeypatch):
     x = torch.rand(1, 3, 48, 48)
     expected = answer(model, x)
     for module, behind in found.items():
-        torch_whole.swap(module, "", False, behind)
+        whole.swap(module, "", False, behind)
     error = (answer(model, x) - expected).abs().max() / expected.square().mean().sqrt()
     assert error < 1e-4

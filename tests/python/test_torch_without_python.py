@@ -10,7 +10,7 @@ from torch_support import assert_near, by_cpp, tensors, torch
 
 import convtune
 import convtune.torch
-import convtune.torch_fused
+import convtune.torch.fused
 from convtune import _library
 
 ROOT = Path(__file__).resolve().parents[2]

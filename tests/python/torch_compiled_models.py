@@ -3,8 +3,8 @@
 from torch_support import torch
 
 from convtune.problem import Problem
-from convtune.torch_fused import conv2d_fused
-from convtune.torch_packed import conv2d_packed
+from convtune.torch.fused import conv2d_fused
+from convtune.torch.packed import conv2d_packed
 
 nn, functional, aten = torch.nn, torch.nn.functional, torch.ops.aten
 FORCE = {"convtune.force": True}

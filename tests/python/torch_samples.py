@@ -7,7 +7,7 @@ from torch_support import assert_near, each_device, torch
 
 import convtune
 import convtune.torch
-from convtune.torch_fused import conv2d_fused
+from convtune.torch.fused import conv2d_fused
 
 common = pytest.importorskip("torch.testing._internal.common_methods_invocations")
 OPS = {
@@ -75,7 +75,7 @@ def test_samples(device, name, dtype):
 @pytest.mark.parametrize("name", OPS)
 def test_operators_on_samples(device, name):
     """opcheck's schema, fake tensors and autograd on each; convtune.torch's tests have all of it on some."""
-    from convtune.torch import _geometry
+    from convtune.torch.functional import _geometry
 
     for number, sample in enumerate(OPS[name].sample_inputs(device, torch.float32, requires_grad=False)):
         (x, w, bias, stride, padding, dilation, groups), _ = arguments_of(sample, name)

@@ -1,0 +1,25 @@
+"""convtune as an operator of PyTorch: `convtune::conv2d`, with gradients, autocast, torch.compile and CUDA graphs.
+
+    y = convtune.torch.conv2d(x, w, bias, stride=4, padding=2)      # what convtune.conv2d does with PyTorch's tensors
+    y = torch.ops.convtune.conv2d(...)                              # the same, as graphs hold it
+
+What it promises, with the reasons in docs/decisions/0012-pytorch.md:
+
+- float32 tensors are convtune's. Any other type, and everything under autocast, is computed by PyTorch's own
+  convolution: convtune has no kernel for it that would be faster.
+- The output is in the memory format that PyTorch's convolution gives: channels last where x or the weight is.
+- Products are rounded to TF32 exactly where torch.backends.cudnn allows it to PyTorch's convolution.
+- The same input gives the same bits, every time: torch.use_deterministic_algorithms has nothing to switch.
+- Gradients are PyTorch's own convolution backward, double backward included.
+- Weights are packed when they change, by `_version`: not at every call. Calls that record gradients of the weight,
+  and CUDA graphs, pack every time, so that a training step and a replay see what the weight holds then.
+- A CUDA graph can record what was called once before: a plan may have to compile, and that cannot be recorded.
+"""
+
+from __future__ import annotations
+
+from .functional import conv2d, forget_packed
+from .native import operator
+from .run import convolution_of, problem_of
+
+__all__ = ["conv2d", "convolution_of", "forget_packed", "operator", "problem_of"]

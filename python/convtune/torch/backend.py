@@ -1,0 +1,292 @@
+"""torch.compile(model, backend="convtune"): for inference, convolutions with their batch norm, bias, residual and
+activation become one operator of convtune's where that is proven faster; all the rest is inductor's, as ever.
+
+    compiled = torch.compile(model.eval(), backend="convtune")                          # under torch.no_grad()
+    compiled = torch.compile(model.eval(), backend="convtune", mode="reduce-overhead")  # with CUDA graphs
+    options = {"convtune.budget": 60.0, "max_autotune": True}     # ours begin with "convtune.", others are inductor's
+    compiled = torch.compile(model.eval(), backend="convtune", options=options)
+
+Options: "convtune.budget" (seconds of tuning in one graph; 0, no search, is the default), "convtune.min_gain" (of a
+layer, to be proven: 0.02), "convtune.whole" (True: the graph must be proven no slower than inductor's; False takes
+what is proven of its layers, and compiles in half the time), "convtune.force" (every layer that convtune can,
+unmeasured: for tests).
+Graphs that record gradients, and graphs that cannot be traced, are inductor's untouched; the logger "convtune" says so.
+An installed package registers the name; from a source tree `import convtune.torch.backend` does.
+docs/decisions/0042-a-backend-of-torch-compile.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+from ..errors import InvalidArgument
+from ..optimize_report import OptimizeReport
+from ..tensors import allowed_precision
+from .caches import tag
+from .folding import Fold, Folded, Packing
+from .graph.capture import captured
+from .graph.chains import Wanted, decided
+from .graph.gates import gates_and_scaled
+from .graph.linear import linear_chains
+from .graph.lowering import install
+from .graph.norms import group_coefficients
+from .graph.patterns import Chain, Weights, chains, rewrite
+from .measure.proof import aside, whole
+from .packed import planned
+
+__all__ = ["backend", "last_report"]
+
+_log = logging.getLogger("convtune")
+_OWN = {f"convtune.{name}": name for name in ("budget", "min_gain", "whole", "force")}
+_last: OptimizeReport | None = None
+
+
+def last_report() -> OptimizeReport | None:
+    """What was decided in the graph that was compiled last, a row a kind of layer; None before the first."""
+    return _last
+
+
+def _settings(mode: str | None, options: dict[str, Any] | None) -> tuple[Wanted, dict[str, Any]]:
+    """(ours, inductor's)."""
+    own, theirs = {}, {}
+    if mode and mode != "default":
+        theirs.update(torch._inductor.list_mode_options(mode))
+    for name, value in (options or {}).items():
+        if name.startswith("convtune."):
+            if name not in _OWN:
+                raise InvalidArgument(f"{name!r} is no option of convtune; they are {', '.join(_OWN)}")
+            own[_OWN[name]] = value
+        else:
+            theirs[name.replace("-", "_")] = value
+    return Wanted(**own), theirs
+
+
+def _records_gradients(inputs: Sequence[Any]) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in inputs)
+
+
+def _constant(chain: Chain, plan: str) -> Fold | Packing | None:
+    """What of a chain's weights the graph is to hold: packed, where a plan says by which kernel, else folded."""
+    if plan:
+        convolution = planned(plan, chain.x.meta["val"].get_device()).convolution
+        assert convolution is not None
+        return Packing(chain.fold, convolution)
+    return None if chain.fold.as_they_are else chain.fold
+
+
+def _add_constants(
+    traced: GraphModule, wanted: list[tuple[Chain, str]], inputs: Sequence[Any]
+) -> tuple[Folded | None, list[tuple[Node | None, ...]]]:
+    """Packed and folded weights as buffers of the graph, which CUDA graphs read where they lie; and their nodes, by
+    chain."""
+    constants = [_constant(chain, plan) for chain, plan in wanted]
+    made = [one for one in constants if one is not None]
+    if not made:
+        return None, [() for _ in wanted]
+    folded = Folded(made, inputs)
+    memory = iter(folded.tensors)
+    first = next(node for node in traced.graph.nodes if node.op != "placeholder")
+
+    def node(tensor: Tensor | None, name: str) -> Node | None:
+        if tensor is None:
+            return None
+        traced.register_buffer(name, tensor)
+        with traced.graph.inserting_before(first):
+            return traced.graph.get_attr(name)
+
+    nodes = []
+    for number, one in enumerate(constants):
+        tensors = () if one is None else next(memory)
+        nodes.append(tuple(node(tensor, f"convtune_{number}_{part}") for part, tensor in enumerate(tensors)))
+    return folded, nodes
+
+
+def _name_constants(traced: GraphModule) -> None:
+    """Inductor asks where each of a graph's own tensors is from."""
+    from torch._dynamo.source import ConstantSource
+
+    sources: Any = traced._param_name_to_source
+    for name, _ in [*traced.named_parameters(), *traced.named_buffers()]:
+        sources[name] = ConstantSource(name)
+
+
+@dataclass
+class _Rewritten:
+    """Dynamo's graph with convtune's operators. `read`: the places of the inputs that it takes: parameters that are
+    packed are looked at by `folded` alone, and cost inductor's call nothing."""
+
+    graph: GraphModule
+    original: GraphModule  # Dynamo's
+    folded: Folded | None
+    read: list[int]
+
+    def compiled(self, compile: Callable[..., Any], inputs: Sequence[Any]) -> Callable[..., Any]:
+        read, graph = self.read, compile(self.graph, [inputs[at] for at in self.read])
+
+        def call(*inputs: Any) -> Any:
+            return graph(*[inputs[at] for at in read])
+
+        taken = graph if len(read) == len(inputs) else call
+        if self.folded is None:
+            return taken  # type: ignore[no-any-return]
+        index = max((one.get_device() for one in inputs if isinstance(one, Tensor)), default=-1)
+        fresh = _refreshing(taken, self.folded, index >= 0 and self.may_run_twice)
+        planned_in_float32 = (isinstance(one, Packing) and one.fold.dtype is torch.float32 for one in self.folded.folds)
+        return _as_allowed(fresh, self.original, index) if any(planned_in_float32) else fresh
+
+    @cached_property
+    def may_run_twice(self) -> bool:
+        """Whether a second run right after the first gives what one gives: nothing is written, no random numbers."""
+        targets = [node.target for node in self.graph.graph.nodes if node.op == "call_function"]
+        operators = [one for one in targets if isinstance(one, torch._ops.OpOverload)]
+        return not any(one._schema.is_mutable or torch.Tag.nondeterministic_seeded in one.tags for one in operators)
+
+
+def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> _Rewritten | None:
+    """None where nothing is convtune's."""
+    global _last
+    traced = captured(module, inputs)
+    places = traced.graph.find_nodes(op="placeholder")
+
+    def is_static(place: int) -> bool:
+        marked = places[place].meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
+        return marked is not None and isinstance(inputs[place], Tensor)
+
+    weights = Weights(traced.graph, is_static)
+    found = chains(traced.graph, weights)
+    found += linear_chains(traced.graph, weights)
+    choices, _last = decided(found, wanted)
+    gates, scaled, rows = gates_and_scaled(found, choices, wanted)
+    if _last is not None:
+        _last.layers += rows
+        _log.info("%s", _last)
+    within = [one for gate in gates for one in (gate.first, gate.second)] + [one.chain for one in scaled]
+    alone = [(chain, line) for chain, line in zip(found, choices) if line is not None and chain not in within]
+    norms = traced.graph.find_nodes(op="call_function", target=group_coefficients)
+    if not norms and not alone and not within:
+        return None
+    folded, constants = _add_constants(traced, alone + [(one.chain, "") for one in scaled], inputs)
+    for (chain, line), own in zip(alone, constants):
+        chain.put(traced.graph, rewrite(traced.graph, chain, own, line))
+    for gate in gates:
+        gate.rewrite(traced.graph)
+    for one, own in zip(scaled, constants[len(alone) :]):
+        one.rewrite(traced.graph, own)
+    traced.graph.eliminate_dead_code()
+    read = [at for at, node in enumerate(places) if node.users or not is_static(at)]
+    for at in set(range(len(places))).difference(read):
+        traced.graph.erase_node(places[at])
+    _name_constants(traced)
+    traced.recompile()
+    return _Rewritten(traced, module, folded, read)
+
+
+def _refreshing(compiled: Callable[..., Any], folded: Folded, may_run_twice: bool) -> Callable[..., Any]:
+    """What torch.compile calls: the packed weights follow the model's. On a GPU the look at hundreds of tensors takes
+    none of the device's time where it comes after the launch; what was launched with old weights is launched again."""
+
+    def run(*inputs: Any) -> Any:
+        folded.refresh(inputs)
+        return compiled(*inputs)
+
+    def run_first(*inputs: Any) -> Any:
+        if not folded.is_known:
+            return run(*inputs)
+        y = compiled(*inputs)
+        if not folded.refresh(inputs):
+            return y
+        del y  # a CUDA graph writes where the last outputs were
+        return compiled(*inputs)
+
+    return run_first if may_run_twice else run
+
+
+def _as_allowed(compiled: Callable[..., Any], original: GraphModule, index: int) -> Callable[..., Any]:
+    """A plan in float32 is of one precision; where PyTorch's settings allow another one now (TF32 or not), of which
+    Dynamo takes no notice, Dynamo's graph runs as it is."""
+    precision = allowed_precision(index)
+
+    def run(*inputs: Any) -> Any:
+        return (compiled if allowed_precision(index) == precision else original)(*inputs)
+
+    return run
+
+
+def backend(
+    module: GraphModule,
+    inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    **more: Any,
+) -> Callable[..., Any]:
+    """A backend of torch.compile, registered as "convtune"."""
+    from torch._inductor.compile_fx import compile_fx
+
+    wanted, patches = _settings(mode, options)
+
+    def compile(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+        tag()  # again: it may have been set since
+        install()
+        return compile_fx(graph, inputs, config_patches=patches or None)
+
+    result = None
+    if _records_gradients(inputs):
+        _log.info("a graph is left to inductor: it records gradients, and convtune's backend is for inference")
+    else:
+        try:
+            result = _fused(module, inputs, wanted)
+        except Exception:
+            if wanted.force:
+                raise
+            _log.warning("a graph is left to inductor: it could not be rewritten", exc_info=True)
+    if result is None:
+        return compile(module, inputs)  # type: ignore[no-any-return]
+    proof = wanted.whole and not wanted.force
+    if proof and not result.may_run_twice:
+        proof = False
+        _note("the whole is not measured: the graph writes to tensors or draws random numbers; its layers are proven")
+    theirs = aside(compile, module, inputs) if proof else None
+    ours = result.compiled(compile, inputs)
+    if theirs is None or _is_proven(theirs, ours, inputs):
+        return ours
+    return compile(module, inputs)  # type: ignore[no-any-return]
+
+
+def _note(text: str) -> None:
+    """In the report of this graph, and in the log."""
+    if _last is not None:
+        _last.notes.append(text)
+    _log.info("%s", text)
+
+
+def _is_proven(theirs: Any, ours: Any, inputs: Sequence[Any]) -> bool:
+    """Not slower than inductor's own graph; the report says so."""
+    outcome = whole(theirs, ours, inputs)
+    if _last is not None:
+        _last.before_us, _last.after_us, _last.kept = outcome.incumbent_us, outcome.challenger_us, outcome.accepted
+        _last.gain, _last.low, _last.high = outcome.gain, outcome.low, outcome.high
+    if not outcome.accepted:
+        _note("the graph is inductor's: the whole is not proven faster")
+    _log.info("the whole: inductor %.0f us, with convtune %.0f us", outcome.incumbent_us, outcome.challenger_us)
+    return outcome.accepted
+
+
+def _register() -> None:
+    """As an installed package is: PyTorch registers what it finds by an entry point when it is first asked for."""
+    from importlib.metadata import EntryPoint
+
+    from torch._dynamo.backends.registry import _BACKENDS
+
+    _BACKENDS.setdefault("convtune", EntryPoint("convtune", f"{__name__}:backend", "torch_dynamo_backends"))
+
+
+_register()

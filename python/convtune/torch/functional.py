@@ -1,0 +1,327 @@
+"""The operator `convtune::conv2d`: its registration, gradients and shapes, and the ways past the dispatcher."""
+
+from __future__ import annotations
+
+import warnings
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..caches import PACKS
+from ..errors import InvalidArgument
+from ..geometry import Padding, Steps, padding_of, steps_of
+from ..tensors import check_like
+from .caches import tag
+from .how import how_text, read_how
+from .native import conv2d_forward, forward, is_native, ready
+from .native import LIBRARY as _library
+from .run import activated, kernel, output_format, problem_of, pytorch_conv2d, run
+
+__all__ = ["call", "call_if_ready", "conv2d", "conv2d_of_tensors", "forget_packed", "is_plain"]
+
+_float32 = torch.float32
+_plain = (Tensor, torch.nn.Parameter)
+_is_compiling = torch.compiler.is_compiling
+_is_grad_enabled = torch.is_grad_enabled
+_any_autocast: Any = torch._C._is_any_autocast_enabled
+_below_autograd: Any = torch._C._AutoDispatchBelowAutograd
+_dispatch_modes: Any = torch._C._len_torch_dispatch_stack
+_function_modes: Any = torch._C._len_torch_function_stack
+_tracing_state: Any = torch._C._get_tracing_state
+_profiling: Any = torch._C._autograd._profiler_enabled
+_transform: Any = torch._C._functorch.peek_interpreter_stack
+_forward_mode: Any = torch.autograd.forward_ad
+_check: Any = torch._check
+
+
+def _fake(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
+) -> Tensor:  # fmt: skip
+    """Shape and strides of what `run` gives, sizes possibly symbolic."""
+    _check(x.dim() == 4, lambda: f"x has the shape {tuple(x.shape)}; it must be (N, C, H, W)")
+    _check(weight.dim() == 4, lambda: f"w has the shape {tuple(weight.shape)}; it must be (K, C/groups, R, S)")
+    n, c, h, w = x.shape
+    k, c_of_group, r, s = weight.shape
+    _check(
+        c_of_group * groups == c,
+        lambda: f"x has {c} channels, but w has {c_of_group} for each of {groups} groups",
+    )
+    _check(
+        bias is None or (bias.dim() == 1 and bias.shape[0] == k),
+        lambda: f"bias has the shape {tuple(bias.shape)}; it must be ({k},)",  # type: ignore[union-attr]
+    )
+    p = (h + padding[0] + padding[2] - dilation[0] * (r - 1) - 1) // stride[0] + 1
+    q = (w + padding[1] + padding[3] - dilation[1] * (s - 1) - 1) // stride[1] + 1
+    _check(p > 0, lambda: f"the output would be {p} x {q}: the filter does not fit")
+    _check(q > 0, lambda: f"the output would be {p} x {q}: the filter does not fit")
+    return torch.empty((n, k, p, q), dtype=x.dtype, device=x.device, memory_format=output_format(x, weight))
+
+
+def _fake_sum(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, *geometry: Any
+) -> Tensor:  # fmt: skip
+    y = _fake(x, weight, bias, *geometry)
+    if residual is not None:
+        _check(
+            residual.shape == y.shape,
+            lambda: f"residual has the shape {tuple(residual.shape)}; it must be {tuple(y.shape)}",
+        )
+    return y
+
+
+def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: str) -> Tensor:
+    return _fake_sum(x, weight, bias, residual, *read_how(how)[:4])
+
+
+def _below(x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
+    with _below_autograd():
+        return conv2d_forward(x, weight, bias, None, how_text(*how, False))  # type: ignore[no-any-return]
+
+
+class _Convolution(torch.autograd.Function):
+    """Forward by convtune, backward by PyTorch. The last argument is the forward: `run`, or the operator below
+    autograd for tensors that are traced or fake."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
+        stride, padding, dilation, groups, precision, activation, choices, reuse, forward = rest
+        if weight.requires_grad or (bias is not None and bias.requires_grad):
+            # Optimisers in the wild write through `.data`, which `_version` does not count.
+            reuse = False
+            PACKS.forget(weight)
+        y = forward(x, weight, bias, stride, padding, dilation, groups, precision, activation, choices, reuse)
+        ctx.save_for_backward(x, weight, y if activation == "relu" else None)
+        ctx.bias_shape = None if bias is None else list(bias.shape)
+        ctx.how = stride, padding, dilation, groups
+        return y  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, weight, y = ctx.saved_tensors
+        stride, (top, left, bottom, right), dilation, groups = ctx.how
+        if y is not None:
+            grad = torch.ops.aten.threshold_backward(grad, y, 0)
+        even = top == bottom and left == right
+        padded = x if even else torch.nn.functional.pad(x, (left, right, top, bottom))
+        grads = torch.ops.aten.convolution_backward(
+            grad, padded, weight, ctx.bias_shape, stride, (top, left) if even else (0, 0), dilation, False, (0, 0),
+            groups, ctx.needs_input_grad[:3],
+        )  # fmt: skip
+        grad_x = grads[0]
+        if grad_x is not None and not even:
+            grad_x = grad_x[:, :, top : top + x.shape[2], left : left + x.shape[3]]
+        return grad_x, grads[1], grads[2], *(None,) * 9
+
+
+_apply: Any = _Convolution.apply
+
+
+def _with_gradients(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str, activation: str, choices: str, reuse: bool, forward: Any,
+) -> Tensor:  # fmt: skip
+    """An activation whose gradient does not follow from y is PyTorch's own, after a convolution without one."""
+    inside = activation if activation == "relu" else "none"
+    y = _apply(x, weight, bias, stride, padding, dilation, groups, precision, inside, choices, reuse, forward)
+    return y if inside == activation else activated(y, activation)
+
+
+def _records_gradients(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    return x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+
+
+def _is_ordinary(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> bool:
+    """Tensors with memory, and nobody who watches what is done with them."""
+    return (
+        type(x) in _plain
+        and type(weight) in _plain
+        and (bias is None or type(bias) in _plain)
+        and (residual is None or type(residual) in _plain)
+        and (x.is_cuda or x.is_cpu)
+        and not _dispatch_modes()
+        and _transform() is None
+        and _tracing_state() is None
+    )
+
+
+def _autograd(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
+) -> Tensor:  # fmt: skip
+    rest = stride, padding, dilation, groups, precision, activation, choices, reuse
+    if _is_grad_enabled() and _records_gradients(x, weight, bias):
+        return _with_gradients(x, weight, bias, *rest, _below)
+    if _is_ordinary(x, weight, bias):  # past the dispatcher, which would call Python a second time
+        return kernel(x, weight, bias, *rest)
+    return _below(x, weight, bias, *rest)
+
+
+def _autocast(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
+) -> Tensor:  # fmt: skip
+    """PyTorch's convolution, which casts: half precision is what was asked for, and faster than convtune's fp32."""
+    return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
+
+
+_library.define(
+    "conv2d(Tensor x, Tensor weight, Tensor? bias, SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation, "
+    "SymInt groups, str precision='auto', str activation='none', str choices='', bool reuse=True) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_library.impl("conv2d", kernel, "CPU")
+_library.impl("conv2d", kernel, "CUDA")
+torch.library.register_fake("convtune::conv2d", _fake, lib=_library)
+torch.library.register_fake("convtune::conv2d_forward", _fake_forward, lib=_library)
+_library.impl("conv2d", _autograd, "Autograd")
+_library.impl("conv2d", _autocast, "AutocastCPU")
+_library.impl("conv2d", _autocast, "AutocastCUDA")
+_operator: Any = torch.ops.convtune.conv2d.default
+tag()
+
+
+def _is_pytorchs(x: Tensor) -> bool:
+    """Autocast, and gradients in forward mode, of which convtune has nothing."""
+    return _forward_mode._current_level >= 0 or (_any_autocast() and torch.is_autocast_enabled(x.device.type))
+
+
+def is_plain(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> bool:
+    """An eager call on ordinary tensors that nobody watches, without autocast: gradients alone are to be asked for."""
+    return _is_ordinary(x, weight, bias, residual) and not (_function_modes() or _profiling() or _is_pytorchs(x))
+
+
+def call(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
+) -> Tensor:  # fmt: skip
+    """The operator, by the shortest way that PyTorch leaves open: its dispatcher takes 4 us to call Python, and 13
+    with gradients, so eager calls on ordinary tensors go past it. Takes the operator's own arguments."""
+    rest = stride, padding, dilation, groups, precision, activation, choices, reuse
+    if not _is_compiling():
+        if is_plain(x, weight, bias):
+            if _is_grad_enabled() and _records_gradients(x, weight, bias):
+                return _with_gradients(x, weight, bias, *rest, run)
+            return forward(x, weight, bias, None, *rest, False) if is_native else run(x, weight, bias, *rest)
+        if _transform() is not None or not (x.is_cuda or x.is_cpu) or _is_pytorchs(x):
+            return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
+    return _operator(x, weight, bias, *rest)  # type: ignore[no-any-return]
+
+
+_warned: set[torch.dtype] = set()
+# The operator's stride, padding and dilation, by what the caller wrote and the filter's size.
+_geometries: dict[Any, tuple[Any, Any, Any]] = {}
+
+
+def _geometry(kernel: Any, stride: Steps, padding: Padding, dilation: Steps) -> tuple[Any, Any, Any]:
+    steps, holes = steps_of(stride, "stride"), steps_of(dilation, "dilation")
+    return steps, padding_of(padding, tuple(kernel), steps, holes), holes
+
+
+def _remembered_geometry(weight: Tensor, stride: Steps, padding: Padding, dilation: Steps) -> tuple[Any, Any, Any]:
+    key = (stride, padding, dilation, weight.shape) if isinstance(padding, str) else (stride, padding, dilation)
+    try:
+        found = _geometries.get(key)
+    except TypeError:  # a list among them
+        return _geometry(weight.shape[2:], stride, padding, dilation)
+    if found is None:
+        found = _geometry(weight.shape[2:], stride, padding, dilation)
+        if len(_geometries) < 4096:
+            _geometries[key] = found
+    return found
+
+
+@lru_cache(4096)
+def _text(
+    stride: Any, padding: Any, dilation: Any, groups: int, precision: str | None, activation: str | None, choices: str
+) -> str:
+    geometry = _geometry((1, 1), stride, padding, dilation)
+    return how_text(*geometry, groups, precision or "auto", activation or "none", choices, True, False)
+
+
+def call_if_ready(
+    x: Any, weight: Any, bias: Any, stride: Steps, padding: Padding, dilation: Steps, groups: int,
+    precision: str | None, activation: str | None, choices: str = "",
+) -> Tensor | None:  # fmt: skip
+    """`call`, where it would find everything ready in C++: half of what a call costs is on its way there. None where it
+    would not, or where padding is a word."""
+    if not is_native or isinstance(padding, str) or _is_compiling() or not is_plain(x, weight, bias) or x.is_neg():
+        return None
+    if _is_grad_enabled() and _records_gradients(x, weight, bias):
+        return None
+    try:
+        how = _text(stride, padding, dilation, groups, precision, activation, choices)
+    except TypeError:  # a list among them
+        return None
+    return ready(x, weight, bias, None, how)  # type: ignore[no-any-return]
+
+
+def _check_types(x: Any, weight: Any, bias: Any) -> None:
+    """For types that the operator is not for: an error with their names, or one warning."""
+    for name, tensor in (("w", weight), ("bias", bias)):
+        if tensor is not None and not isinstance(tensor, Tensor):
+            check_like(tensor, name, x)
+    if not x.dtype.is_floating_point:
+        raise InvalidArgument(f"x is {x.dtype}; a convolution takes floating-point tensors")
+    if x.dtype not in _warned:
+        _warned.add(x.dtype)
+        warnings.warn(f"convtune has no kernels for {x.dtype}: PyTorch's own convolution runs", stacklevel=4)
+
+
+def conv2d_of_tensors(
+    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, precision: Any,
+    activation: Any, residual: Any = None, reuse: bool = True,
+) -> Tensor:  # fmt: skip
+    """convtune.conv2d, where x is a tensor."""
+    if reuse and residual is None:
+        y = call_if_ready(x, weight, bias, stride, padding, dilation, groups, precision, activation)
+        if y is not None:
+            return y
+    if _is_compiling():
+        geometry = _geometry(weight.shape[2:], stride, padding, dilation)
+    else:
+        if x.dtype is not _float32 or not isinstance(weight, Tensor) or not (bias is None or isinstance(bias, Tensor)):
+            _check_types(x, weight, bias)
+        geometry = _remembered_geometry(weight, stride, padding, dilation)
+    steps, edges, holes = geometry
+    if residual is None:
+        return call(x, weight, bias, steps, edges, holes, groups, precision or "auto", activation or "none", "", reuse)
+    # PyTorch's too, like the activation after it: no kernel here adds one.
+    y = call(x, weight, bias, steps, edges, holes, groups, precision or "auto", "none", "", reuse)
+    check_like(residual, "residual", y)
+    if residual.shape != y.shape:
+        raise InvalidArgument(f"residual has the shape {tuple(residual.shape)}; it must be {tuple(y.shape)}")
+    return activated(y + residual, activation or "none")
+
+
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Steps = 1,
+    padding: Padding = 0,
+    dilation: Steps = 1,
+    groups: int = 1,
+    *,
+    precision: str | None = None,
+    activation: str | None = None,
+    residual: Tensor | None = None,
+    reuse: bool = True,
+) -> Tensor:
+    """activation(conv2d(x, weight) + bias + residual) by convtune's plan for this problem, differentiable. The arguments
+    are convtune.conv2d's. `reuse=False` packs the weights in this call: for writes that `_version` does not count.
+
+    Tensors that are not float32 are computed by PyTorch's own convolution, with one warning; residuals, and activations
+    that no kernel of ours has, by PyTorch after ours. Raises InvalidArgument with the numbers where shapes, types or
+    devices do not fit each other.
+    """
+    return conv2d_of_tensors(x, weight, bias, stride, padding, dilation, groups, precision, activation, residual, reuse)
+
+
+def forget_packed(module: Any) -> None:
+    """Packs the weights of a module, of all modules in it, or of one tensor anew at the next call. Needed only after
+    writes that PyTorch does not count: through `weight.data`, or through the memory's address."""
+    for tensor in [module] if isinstance(module, Tensor) else module.parameters():
+        PACKS.forget(tensor)

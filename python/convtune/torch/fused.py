@@ -1,0 +1,67 @@
+"""`convtune::conv2d_fused`: activation(conv2d(x, weight) + bias + residual) as one operator, which graphs hold.
+
+    y = torch.ops.convtune.conv2d_fused(x, weight, bias, residual, (1, 1), (1, 1, 1, 1), (1, 1), 1, "auto", "relu")
+
+float32, float16 and bfloat16 are convtune's here, where one of its kernels does all of it; what none does is PyTorch's,
+and what one does in part is that part, and PyTorch after it. In half precision the sum is rounded once, at the end, and
+a float32 bias is taken. With gradients it is PyTorch's own operators: it is made for inference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .functional import _fake_sum, _library, _records_gradients, is_plain
+from .how import how_text
+from .native import conv2d_forward, forward
+from .run import FUSED_TYPES, pytorch_conv2d, run
+
+__all__ = ["conv2d_fused"]
+
+_below_autograd: Any = torch._C._AutoDispatchBelowAutograd
+
+
+def _kernel(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: Any, padding: Any, dilation: Any,
+    groups: int, precision: str = "auto", activation: str = "none", choices: str = "",
+) -> Tensor:  # fmt: skip
+    how = tuple(stride), tuple(padding), tuple(dilation), groups, precision, activation, choices
+    return run(x, weight, bias, *how, True, residual, FUSED_TYPES)
+
+
+def _autograd(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: Any, padding: Any, dilation: Any,
+    groups: int, precision: str = "auto", activation: str = "none", choices: str = "",
+) -> Tensor:  # fmt: skip
+    recorded = _records_gradients(x, weight, bias) or (residual is not None and residual.requires_grad)
+    if torch.is_grad_enabled() and recorded:
+        return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation, residual)
+    how = stride, padding, dilation, groups, precision, activation, choices, True, True
+    # Past the dispatcher, which would call Python a second time.
+    if is_plain(x, weight, bias, residual):
+        return forward(x, weight, bias, residual, *how)
+    with _below_autograd():
+        return conv2d_forward(x, weight, bias, residual, how_text(*how))  # type: ignore[no-any-return]
+
+
+def _fake_fused(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: Any, padding: Any, dilation: Any,
+    groups: int, precision: str = "auto", activation: str = "none", choices: str = "",
+) -> Tensor:  # fmt: skip
+    return _fake_sum(x, weight, bias, residual, stride, padding, dilation, groups)
+
+
+_library.define(
+    "conv2d_fused(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, SymInt[2] stride, SymInt[4] padding, "
+    "SymInt[2] dilation, SymInt groups, str precision='auto', str activation='none', str choices='') -> Tensor",
+    # How x lies decides how the output does: inductor must hand it over as it was traced.
+    tags=(torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)),
+)
+_library.impl("conv2d_fused", _kernel, "CPU")
+_library.impl("conv2d_fused", _kernel, "CUDA")
+_library.impl("conv2d_fused", _autograd, "Autograd")
+torch.library.register_fake("convtune::conv2d_fused", _fake_fused, lib=_library)
+conv2d_fused: Any = torch.ops.convtune.conv2d_fused.default

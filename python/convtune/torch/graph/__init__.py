@@ -1,0 +1,1 @@
+"""Captured graphs: convolutions found with what stands round them, decided, and rewritten."""

@@ -1,0 +1,138 @@
+"""What Dynamo hands to a backend, as a graph of ATen's operators, in which chains are looked for; in half precision
+with its convolutions channels last, however the model's tensors lie: NCHW costs each of them two to four times as much
+(docs/decisions/0046-what-a-compiled-graph-holds.md). Inductor takes the graph for Dynamo's own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, GraphModule, Node
+
+from ..run import wants_channels_last
+from .norms import NormsAsTheyLie, take_offsets
+from .pools import PoolsByRows
+from .tidy import tidied
+
+__all__ = ["captured"]
+
+aten: Any = torch.ops.aten
+_HALF = (torch.float16, torch.bfloat16)
+_DEVICES = ("cuda",)  # where channels last is the better layout of half precision
+_channels_last = torch.channels_last
+
+
+def captured(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
+    """Without mutation, with the same inputs in the same order and what Dynamo says of them, and outputs that lie as
+    they did."""
+    traced = _traced(module, inputs, [])
+    with contextlib.suppress(RuntimeError, ValueError):  # a view that only one layout has
+        entries = _entries(traced.graph)
+        turned = _traced(module, inputs, entries) if entries else traced
+        if turned is not traced and _outputs_as(traced.graph, turned.graph):
+            traced = turned
+    tidied(traced.graph)
+    take_offsets(traced.graph)
+    traced.meta.update(module.meta)
+    traced.__dict__["_param_name_to_source"] = {}
+    for old, new in zip(module.graph.find_nodes(op="placeholder"), traced.graph.find_nodes(op="placeholder")):
+        new.meta.update({name: old.meta[name] for name in ("tensor_dict",) if name in old.meta})
+        new._dynamo_source = getattr(old, "_dynamo_source", None)
+    return traced
+
+
+def _traced(module: GraphModule, inputs: Sequence[Any], turned: list[int]) -> GraphModule:
+    """`turned`: the places of the inputs that are made channels last at the entry."""
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    context: Any = torch._guards.TracingContext.get()
+    mode = context.fake_mode
+
+    def fake(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        known = context.tensor_to_context.get(value)
+        source = known.tensor_source if known else None
+        return mode.from_tensor(value, symbolic_context=known, source=source, trace=False)
+
+    fakes = [fake(one) for one in inputs]
+
+    def flat(*values: Any) -> Any:
+        own = list(values)
+        for place in turned:
+            own[place] = own[place].contiguous(memory_format=_channels_last)
+        return module(*own)
+
+    with mode, enable_python_dispatcher(), torch.no_grad(), NormsAsTheyLie(), PoolsByRows():
+        traced: GraphModule = make_fx(torch.func.functionalize(flat), _allow_non_fake_inputs=True)(*fakes)
+    traced.graph.eliminate_dead_code()  # a norm's outputs for training are users of its value
+    for node in traced.graph.find_nodes(op="call_function", target=aten.as_strided_.default):
+        if len(node.args[0].users) == 1:  # of a pooled image, channels last: it writes strides alone, which nobody reads
+            node.target = aten.as_strided.default
+    return traced
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), Tensor)
+
+
+def _is_static(node: Node) -> bool:
+    return all(isinstance(size, int) for size in node.meta["val"].shape)
+
+
+def _entries(graph: Graph) -> list[int]:
+    """The inputs that are to be turned: images of a graph of fixed sizes that convolves them, or what is made of them,
+    as NCHW."""
+
+    def is_turned(node: Node) -> bool:
+        value = node.meta.get("val")
+        if not isinstance(value, Tensor) or value.dim() != 4 or value.dtype not in _HALF or not _is_static(node):
+            return False
+        return value.device.type in _DEVICES and value.is_contiguous() and not wants_channels_last(value)
+
+    calls = [node.target for node in graph.nodes if node.op == "call_function"]
+    if any(getattr(getattr(call, "_schema", None), "is_mutable", False) for call in calls):
+        return []  # what is written to an input would be written to its copy
+    convolutions = graph.find_nodes(op="call_function", target=aten.convolution.default)
+    if not convolutions or not all(is_turned(node.args[0]) for node in convolutions):  # type: ignore[arg-type]
+        return []
+    weights = {node.args[1] for node in convolutions}
+    places = graph.find_nodes(op="placeholder")
+    return [at for at, node in enumerate(places) if node not in weights and is_turned(node)]
+
+
+def _storage(node: Node) -> int:
+    return node.meta["val"].untyped_storage()._cdata  # type: ignore[no-any-return]
+
+
+def _outputs_as(wanted: Graph, graph: Graph) -> bool:
+    """Makes the outputs lie as those of `wanted` do, by a copy; whether that can be: not for views of inputs or of each
+    other, which would be views no more."""
+    ends = [next(node for node in reversed(one.nodes) if node.op == "output") for one in (wanted, graph)]
+    theirs, own = (end.args[0] if isinstance(end.args[0], (list, tuple)) else [end.args[0]] for end in ends)
+    inputs = wanted.find_nodes(op="placeholder")
+    seen = [_storage(one) for one in {*theirs, *inputs} if isinstance(one, Node) and _is_tensor(one)]
+    copies = {}
+    for before, after in zip(theirs, own):
+        if not isinstance(before, Node) or not _is_tensor(before):
+            continue
+        value, now = before.meta["val"], after.meta["val"]  # type: ignore[union-attr]
+        if seen.count(_storage(before)) > 1 or before in inputs or not _is_static(before):
+            return False
+        if value.stride() == now.stride():
+            continue
+        formats = (torch.contiguous_format, _channels_last) if value.dim() == 4 else (torch.contiguous_format,)
+        format = next((one for one in formats if value.is_contiguous(memory_format=one)), None)
+        if format is None:
+            return False
+        copies[after] = format, value
+    for node, (format, value) in copies.items():
+        with graph.inserting_before(ends[1]):
+            copy = graph.call_function(aten.clone.default, (node,), {"memory_format": format})
+        copy.meta["val"] = value
+        ends[1].replace_input_with(node, copy)
+    return True

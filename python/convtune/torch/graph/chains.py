@@ -1,0 +1,112 @@
+"""Which of a compiled graph's chains are convtune's: the contests of optimize, one for each kind of chain, remembered
+for the process, since graphs are compiled again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...errors import InvalidArgument
+from ...optimize_report import Layer, OptimizeReport
+from ..measure.decide import VENDORS, choices_of, decide, device_of
+from ..measure.sides import Fused
+from ..run import choice_line, convolution_of
+from .patterns import Chain
+
+__all__ = ["Wanted", "decided", "described"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user asks of the decision."""
+
+    budget: float = 0.0
+    min_gain: float = 0.02
+    whole: bool = True
+    force: bool = False
+
+
+# What was decided in this process: (layer, choice or None), by problem, device, and what was asked.
+_decided: dict[Any, tuple[Layer, str | None]] = {}
+
+
+def _hints(values: Any) -> tuple[int, ...]:
+    """Sizes as numbers; of symbolic ones, those of the example."""
+    return tuple(one if isinstance(one, int) else int(one.node.hint) for one in values)
+
+
+def described(chain: Chain) -> Fused:
+    x, weight = chain.x.meta["val"], chain.weight.meta["val"]
+    bias: Any = chain.convolution.args[2]
+    residual = None if chain.residual is None else chain.residual.meta["val"]
+    bias_type = None
+    if chain.has_bias:
+        bias_type = bias.meta["val"].dtype if chain.fold.as_they_are else torch.float32
+    return Fused(
+        chain.convolution.name, _hints(x.shape), _hints(x.stride()), _hints(weight.shape), _hints(weight.stride()),
+        x.dtype, x.device, bias_type, tuple(one if isinstance(one, int) else _hints(one) for one in chain.how),
+        None if residual is None else _hints(residual.stride()), chain.activation,
+        chain.fold.places[2] is not None, linear=chain.linear,
+    )  # fmt: skip
+
+
+def _is_symbolic(chain: Chain) -> bool:
+    return any(not isinstance(size, int) for size in chain.x.meta["val"].shape)
+
+
+def _forced(fused: Fused) -> str | None:
+    """A plan of convtune's kernel for that chain; "" where the vendor's through convtune computes it; None where none
+    does."""
+    x = torch.empty_strided(fused.shape, fused.strides, dtype=fused.dtype, device=fused.device)
+    weight = torch.empty_strided(fused.weight_shape, fused.weight_strides, dtype=fused.dtype, device=fused.device)
+    bias = None if fused.bias_type is None else torch.empty(weight.shape[0], dtype=fused.bias_type, device=fused.device)
+    rest: Any = "auto", fused.activation, "", fused.residual_strides is not None
+    convolution = convolution_of(x, weight, bias, *fused.how, *rest)
+    if convolution is not None and convolution.plan.algorithm not in VENDORS:
+        problem, plan = fused.problem, convolution.plan
+        return choice_line(device_of(fused), problem, problem, plan.algorithm, plan.config)
+    return None if convolution is None else ""
+
+
+def decided(found: list[Chain], wanted: Wanted) -> tuple[list[str | None], OptimizeReport | None]:
+    """For each chain what the operator's `choices` are, or None: PyTorch's; and the table. A chain of symbolic sizes is
+    decided by those of the example, and then planned for whatever size comes."""
+    if not found:
+        return [], None
+    with torch.no_grad():
+        kinds: dict[Any, tuple[Layer, list[Fused]]] = {}
+        keys = []
+        for chain in found:
+            fused = described(chain)
+            try:
+                problem = fused.problem
+            except InvalidArgument:  # beyond what a problem can be
+                keys.append(None)
+                continue
+            key = problem, fused.device, fused.normed, fused.linear, wanted
+            keys.append(key)
+            layer, members = kinds.setdefault(key, (Layer([], problem), []))
+            layer.names.append(fused.name)
+            layer.calls += 1
+            members.append(fused)
+        fresh = {key: kind for key, kind in kinds.items() if key not in _decided}
+        if wanted.force:
+            for key, (layer, members) in fresh.items():
+                line = _forced(members[0])
+                layer.swapped = line is not None
+                layer.decision = "convtune: forced" if layer.swapped else "PyTorch: no kernel of convtune's is for it"
+                _decided[key] = layer, line
+        else:
+            decide(list(fresh.values()), wanted.budget, wanted.min_gain, None)
+            for key, kind in fresh.items():
+                _decided[key] = kind[0], next(iter(choices_of([kind]).values()), None)
+    lines = [None if key is None else _decided[key][1] for key in keys]
+    choices = [None if line is None else "" if _is_symbolic(chain) else line for chain, line in zip(found, lines)]
+    layers = []
+    for key, (layer, _) in kinds.items():
+        before = _decided[key][0]
+        layers.append(Layer(**{**vars(before), "names": layer.names, "calls": layer.calls}))
+    devices = ", ".join(sorted({str(key[1]) for key in kinds}))
+    return choices, OptimizeReport(devices, False, layers, mode="convtune")

@@ -1,0 +1,247 @@
+"""Convolutions of an ATen graph with what stands behind them: batch norm, sum with a residual, activation. Each chain
+is found as far as one operator can compute it, and rewritten into that operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from ...words import activation_text
+from ..folding import Fold
+from ..fused import conv2d_fused
+from ..packed import conv2d_packed, layout_of
+from ..run import FUSED_TYPES, output_format
+
+__all__ = ["Chain", "Weights", "activation_of_node", "aten", "chains", "only_user", "rewrite"]
+
+aten: Any = torch.ops.aten
+
+# Where a batch norm in eval mode has (gamma, beta, mean, variance, training or None, eps) among its arguments.
+_NORMS = {
+    aten._native_batch_norm_legit_no_training.default: (1, 2, 3, 4, None, 6),
+    aten._native_batch_norm_legit.default: (1, 2, 3, 4, 5, 7),
+    aten.native_batch_norm.default: (1, 2, 3, 4, 5, 7),
+    aten.cudnn_batch_norm.default: (1, 2, 3, 4, 5, 7),
+    aten.miopen_batch_norm.default: (1, 2, 3, 4, 5, 7),
+}
+_NAMED = {
+    aten.relu.default: "relu",
+    aten.silu.default: "silu",
+    aten.hardswish.default: "hardswish",
+    aten.sigmoid.default: "sigmoid",
+}
+
+
+@dataclass
+class Chain:
+    """A convolution and what follows it, to be one operator. `tail`: the node whose value that operator gives.
+    `fold`: where its weights come from."""
+
+    convolution: Node
+    tail: Node
+    fold: Fold
+    has_bias: bool
+    total: Node | None  # the sum with the residual
+    activation: str
+    nodes: list[Node]  # all that the operator computes
+    linear: bool = False  # a product of matrices, as linear.py finds them
+
+    @property
+    def x(self) -> Node:
+        return self.convolution.args[0]  # type: ignore[return-value]
+
+    @property
+    def weight(self) -> Node:
+        return self.convolution.args[1]  # type: ignore[return-value]
+
+    @property
+    def residual(self) -> Node | None:
+        """As it stands now: it may be the tail of another chain that was rewritten."""
+        if self.total is None:
+            return None
+        first, second = self.total.args
+        return second if first in self.nodes else first
+
+    def put(self, graph: Graph, made: Node) -> None:
+        """`made` in the place of what it computes."""
+        self.tail.replace_all_uses_with(made)
+
+    @property
+    def how(self) -> tuple[Any, ...]:
+        """stride, padding, dilation, groups, as the operator takes them."""
+        arguments: tuple[Any, ...] = self.convolution.args
+        _, _, _, stride, (vertical, horizontal), dilation, _, _, groups = arguments
+        return tuple(stride), (vertical, horizontal, vertical, horizontal), tuple(dilation), groups
+
+
+def only_user(node: Node) -> Node | None:
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def activation_of_node(node: Node) -> str:
+    """What that node computes of its first argument, in a problem's words; "" for anything else."""
+    target, kwargs = node.target, node.kwargs
+    args: tuple[Any, ...] = node.args
+    if target in _NAMED:
+        return _NAMED[target]
+    if target is aten.gelu.default:
+        return {"none": "gelu_erf", "tanh": "gelu_tanh"}.get(str(kwargs.get("approximate", "none")), "")
+    if target is aten.leaky_relu.default:
+        return activation_text("leaky_relu", (float((*args, 0.01)[1]),))
+    if target in (aten.hardtanh.default, aten.clamp.default, aten.clamp_min.default):
+        default = -1.0 if target is aten.hardtanh.default else None
+        low = args[1] if len(args) > 1 else kwargs.get("min", default)
+        high = args[2] if len(args) > 2 else kwargs.get("max", None if default is None else 1.0)
+        if low == 0 and high is None:
+            return "relu"
+        if isinstance(low, (int, float)) and isinstance(high, (int, float)) and low <= high:
+            return activation_text("clip", (float(low), float(high)))
+    return ""
+
+
+class Weights:
+    """Where weights and norms come from: inputs of the graph that are the same tensors in every call. `is_static`:
+    whether the input at that place is a parameter or buffer."""
+
+    def __init__(self, graph: Graph, is_static: Callable[[int], bool]) -> None:
+        inputs = graph.find_nodes(op="placeholder")
+        self._places = {node: at for at, node in enumerate(inputs) if is_static(at)}
+
+    def place(self, node: Any) -> int | None:
+        """Among the inputs; also of what is only converted to another type on the way."""
+        if isinstance(node, Node) and node.target is aten._to_copy.default and set(node.kwargs) == {"dtype"}:
+            node = node.args[0]
+        return self._places.get(node)
+
+    def are_static(self, *nodes: Any) -> bool:
+        return all(node is None or self.place(node) is not None for node in nodes)
+
+
+def _takes(node: Node, weights: Weights) -> bool:
+    """A 2-D convolution forward with weights that stay, of types that the operator has."""
+    if node.target is not aten.convolution.default:
+        return False
+    x, weight, bias, _, _, _, transposed, _, _ = node.args
+    values = x.meta["val"], weight.meta["val"]  # type: ignore[union-attr]
+    return (
+        not transposed
+        and weights.are_static(weight, bias)
+        and all(value.dim() == 4 and value.dtype in FUSED_TYPES for value in values)
+        and values[0].dtype is values[1].dtype
+        and values[0].device.type in ("cpu", "cuda")
+    )
+
+
+def _norm_behind(tail: Node, weights: Weights) -> tuple[Node, tuple[Any, ...], float] | None:
+    """(the normed value's node, (mean, variance, gamma, beta), eps)."""
+    norm = only_user(tail)
+    if norm is None or norm.target not in _NORMS or norm.args[0] is not tail:
+        return None
+    *at, training, eps = _NORMS[norm.target]
+    gamma, beta, mean, variance = (norm.args[one] for one in at)
+    if training is not None and norm.args[training]:
+        return None
+    outputs = [user for user in norm.users if user.users]
+    if len(outputs) != 1 or outputs[0].args[1] != 0 or mean is None:
+        return None
+    if not weights.are_static(gamma, beta, mean, variance):
+        return None
+    return outputs[0], (mean, variance, gamma, beta), float(norm.args[eps])  # type: ignore[arg-type]
+
+
+def _sum_behind(tail: Node) -> Node | None:
+    """With another tensor of the same shape and type."""
+    total = only_user(tail)
+    if total is None or total.target is not aten.add.Tensor or total.kwargs.get("alpha", 1) != 1:
+        return None
+    others = [one for one in total.args if one is not tail]
+    if len(others) != 1 or not isinstance(others[0], Node):
+        return None
+    own, other = tail.meta["val"], others[0].meta["val"]
+    fits = isinstance(other, torch.Tensor) and other.dtype is own.dtype and other.device == own.device
+    return total if fits and other.shape == own.shape else None
+
+
+def _chain(node: Node, weights: Weights, taken: set[Node]) -> Chain | None:
+    """As long as there is one user, the value keeps its type, and it lies as the operator would write it."""
+    x, weight, bias = node.args[:3]
+    value = node.meta["val"]
+    format = output_format(x.meta["val"], weight.meta["val"])  # type: ignore[union-attr]
+
+    def fits(tail: Node) -> bool:
+        val = tail.meta["val"]
+        return tail not in taken and val.dtype is value.dtype and val.is_contiguous(memory_format=format)
+
+    if not fits(node):
+        return None
+    nodes, norm, eps, total, activation = [node], (None, None, None, None), 0.0, None, "none"
+    normed = _norm_behind(node, weights)
+    if normed is not None and fits(normed[0]):
+        nodes.append(normed[0])
+        norm, eps = normed[1:]
+    added = _sum_behind(nodes[-1])
+    if added is not None and fits(added):
+        nodes.append(added)
+        total = added
+    last = only_user(nodes[-1])
+    if last is not None and last.args and last.args[0] is nodes[-1] and activation_of_node(last) and fits(last):
+        nodes.append(last)
+        activation = activation_of_node(last)
+    sources = weight, bias, *norm
+    converted = any(isinstance(one, Node) and one.op != "placeholder" for one in sources[:2])
+    places = tuple(None if one is None else weights.place(one) for one in sources)
+    fold = Fold(places, eps, value.dtype, as_they_are=norm[0] is None and not converted)
+    has_bias = bias is not None or norm[0] is not None
+    return Chain(node, nodes[-1], fold, has_bias, total, activation, nodes)
+
+
+def chains(graph: Graph, weights: Weights) -> list[Chain]:
+    """All of them, in the graph's order. A sum of two convolutions belongs to the later one, and the earlier one is its
+    residual."""
+    found = []
+    taken: set[Node] = set()
+    for node in reversed(list(graph.nodes)):
+        if _takes(node, weights):
+            chain = _chain(node, weights, taken)
+            if chain is not None:
+                taken.update(chain.nodes)
+                found.append(chain)
+    return found[::-1]
+
+
+def _dense(graph: Graph, node: Node | None, plan: str) -> Node | None:
+    """A copy of what does not lie densely (a part of an image's channels), which the plan's kernel could not read: made
+    here it is inductor's, which makes it beside other passes, and in a third of the time."""
+    if node is None or node.op == "placeholder":
+        return node
+    wanted = torch.channels_last if layout_of(plan) == "nhwc" else torch.contiguous_format
+    value, how = node.meta["val"], {"memory_format": wanted}
+    if value.is_contiguous(memory_format=torch.channels_last) or value.is_contiguous():
+        return node
+    for user in node.users:
+        if user.target is aten.clone.default and user.kwargs == how and "convtune" in user.meta:
+            return user
+    with graph.inserting_after(node):
+        copy = graph.call_function(aten.clone.default, (node,), how)
+    copy.meta.update(val=value.contiguous(memory_format=wanted), convtune=True)
+    return copy
+
+
+def rewrite(graph: Graph, chain: Chain, constants: tuple[Node | None, ...], choices: str) -> Node:
+    """The operator that does the chain's work, to be put into its place. `constants`: of the graph, packed weights, with
+    `choices` their plan; or weight and bias; or nothing where they are the convolution's own."""
+    packed = len(constants) == 1
+    x, residual = (_dense(graph, one, choices) if packed else one for one in (chain.x, chain.residual))
+    with graph.inserting_after(chain.tail):
+        if packed:
+            made = graph.call_function(conv2d_packed, (x, *constants, residual, choices))
+        else:
+            weight, bias = constants or chain.convolution.args[1:3]  # type: ignore[misc]
+            how = *chain.how, "auto", chain.activation, choices
+            made = graph.call_function(conv2d_fused, (chain.x, weight, bias, chain.residual, *how))
+    made.meta = dict(chain.tail.meta)
+    return made

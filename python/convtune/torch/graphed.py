@@ -1,0 +1,209 @@
+"""graphed: a model's inference on one kind of input as a single CUDA graph, replayed without torch.compile's guards. In
+the package's face as convtune.graphed; docs/decisions/0053-a-whole-forward-as-one-cuda-graph.md has the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from .._contest import Contest, contest
+from ..errors import InvalidArgument
+from ..optimize_report import OptimizeReport
+from ..tensors import allowed_precision
+from .backend import last_report
+from .measure.timing import calls_of_a_sample, wall_us
+from .optimize import as_arguments
+
+__all__ = ["Graphed", "graphed"]
+
+_WARM_UP = 3  # calls before one is recorded: what compiles, and cuDNN's search
+_version: Any = attrgetter("_version")
+_is_training: Any = attrgetter("training")
+
+
+class _Recording:
+    """One call of `run` on `inputs` as a CUDA graph. Raises what PyTorch raises where it cannot be recorded."""
+
+    def __init__(self, run: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
+        side: Any = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UP):
+                run(*inputs)
+        torch.cuda.current_stream().wait_stream(side)
+        graph: Any = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.outputs = run(*inputs)
+        self.replay: Callable[[], None] = graph.replay
+
+
+class _Tensors:
+    """A model's parameters and buffers, and whether they are what they were: by identity, address and `_version`."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._modules = list(model.modules())
+        self._own = [of for module in self._modules for of in (module._parameters, module._buffers)]
+        self._places = [(of, name) for of in self._own for name, tensor in of.items() if tensor is not None]
+        self._held = self._now()  # an id would be another's once its tensor is gone
+        self._which, self._seen = self._identities(self._held), self._state(self._held)
+
+    def _now(self) -> list[Any]:
+        return [of.get(name) for of, name in self._places]
+
+    def _identities(self, tensors: list[Any]) -> Any:
+        return list(map(id, tensors)), list(map(len, self._own))
+
+    def _state(self, tensors: list[Any]) -> Any:
+        return list(map(Tensor.data_ptr, tensors)), list(map(_version, tensors))
+
+    def have_changed(self) -> bool:
+        now = self._now()
+        return self._identities(now) != self._which or self._state(now) != self._seen
+
+    @property
+    def are_training(self) -> bool:
+        return any(map(_is_training, self._modules))
+
+
+class Graphed:
+    """What `graphed` returns; called as the model is. `report`: what was decided of its layers, and the whole beside
+    torch.compile's; None where nothing is convtune's."""
+
+    def __init__(
+        self, model: torch.nn.Module, args: tuple[Any, ...], names: tuple[str, ...], options: dict[str, Any], whole: bool
+    ) -> None:
+        self._model, self._names = model, names
+        with torch.inference_mode(False):
+            self._static = tuple(one.detach().clone() if isinstance(one, Tensor) else one for one in args)
+        self._index = max(one.get_device() for one in self._static if isinstance(one, Tensor))
+        everything = [*self._static, *model.parameters()]
+        self._is_float32 = any(isinstance(one, Tensor) and one.dtype is torch.float32 for one in everything)
+        self._settings = self._settings_now()
+        own = {"convtune.whole": False, **options}
+        self._compiled: Any = torch.compile(model, backend="convtune", options=own)
+        self._record()
+        self.report: OptimizeReport | None = last_report()
+        if whole and self.report is not None:
+            self._prove()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            if tuple(kwargs) != self._names:
+                return self._as_compiled(args, kwargs)
+            values = (*args, *kwargs.values())
+        else:
+            values = args
+        if not self._takes(values, len(kwargs)):
+            return self._as_compiled(args, kwargs)
+        with torch.no_grad():
+            for static, value in zip(self._static, values):
+                if isinstance(value, Tensor):
+                    static.copy_(value, non_blocking=True)
+            self._recording.replay()
+            if self._tensors.are_training:  # looked at while the device works
+                return self._as_compiled(args, kwargs)
+            if self._tensors.have_changed():
+                self._record()
+                self._recording.replay()
+            return pytree.tree_map_only(Tensor, Tensor.detach, self._recording.outputs)
+
+    def _as_compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with torch.no_grad():
+            return self._compiled(*args, **kwargs)
+
+    def _settings_now(self) -> tuple[Any, ...]:
+        """What may change between calls, and the model's answer with it."""
+        precision = allowed_precision(self._index) if self._is_float32 else ""
+        deterministic = torch.backends.cudnn.deterministic, torch.are_deterministic_algorithms_enabled()
+        return torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"), precision, deterministic
+
+    def _takes(self, values: tuple[Any, ...], named: int) -> bool:
+        if len(values) != len(self._static) or named != len(self._names):
+            return False
+        if self._index >= 0 and (torch.cuda.is_current_stream_capturing() or torch.cuda.current_device() != self._index):
+            return False
+        if self._settings_now() != self._settings:
+            return False
+        for static, value in zip(self._static, values):
+            if isinstance(static, Tensor):
+                same = isinstance(value, Tensor) and value.shape == static.shape and value.dtype is static.dtype
+                if not same or value.device != static.device:
+                    return False
+            elif type(value) is not type(static) or value != static:
+                return False
+        return True
+
+    def _run(self, compiled: Any) -> Callable[..., Any]:
+        positional = len(self._static) - len(self._names)
+
+        def run(*values: Any) -> Any:
+            return compiled(*values[:positional], **dict(zip(self._names, values[positional:])))
+
+        return run
+
+    def _record(self) -> None:
+        with torch.inference_mode(False), torch.no_grad():
+            self._recording = _Recording(self._run(self._compiled), self._static)
+        self._tensors = _Tensors(self._model)
+
+    def _prove(self) -> None:
+        """Keeps inductor's own graph, recorded the same way, where ours is not proven faster."""
+        device = next(one.device for one in self._static if isinstance(one, Tensor))
+        theirs: Any = torch.compile(self._model)
+        with torch.inference_mode(False), torch.no_grad():
+            before = _Recording(self._run(theirs), self._static)
+        outcome = _contest(before.replay, self._recording.replay, device)
+        assert self.report is not None
+        self.report.before_us, self.report.after_us = outcome.incumbent_us, outcome.challenger_us
+        self.report.gain, self.report.low, self.report.high = outcome.gain, outcome.low, outcome.high
+        self.report.kept = outcome.accepted
+        if not outcome.accepted:
+            self.report.notes.append("the graph is inductor's: the whole is not proven faster")
+            self._compiled, self._recording = theirs, before
+
+
+def _contest(before: Callable[[], None], after: Callable[[], None], device: torch.device) -> Contest:
+    calls = calls_of_a_sample(max(wall_us(before, device), wall_us(after, device)))
+    return contest(
+        lambda: wall_us(before, device, calls), lambda: wall_us(after, device, calls), 0.0, max_seconds=5
+    )
+
+
+def graphed(
+    model: torch.nn.Module, example: Any, budget: float = 0.0, min_gain: float = 0.02, *, whole: bool = True
+) -> Graphed:
+    """The model's forward on inputs like the example as one CUDA graph: compiled by torch.compile(backend="convtune"),
+    recorded, and replayed from then on with nothing in front but copies of the inputs. torch.compile's CUDA graphs
+    look through guards first, which took 70 to 250 us a call on a quiet host, and up to 440 on a busy one.
+
+    `example`: a tensor, a tuple of arguments or a dict of keyword arguments; the tensors lie on one GPU. A call with
+    tensors of the same shapes and types, and equal other values, is a replay; any other goes through torch.compile, and
+    is right, too. `budget`: seconds of tuning; `min_gain`: what a layer must gain (as torch.compile's options do).
+    `whole`: inductor's own graph is recorded, too, and kept where convtune's is not proven faster.
+
+    For inference: the model is in eval mode, and no gradients are recorded. Parameters and buffers may change, by
+    whatever means: after the launch it is looked whether they have, and if so what was launched is recorded and run
+    again. Whatever else a forward does in Python (hooks, attributes, other modules in its place, prints) is done when it
+    is recorded, not in a replay. Each recording takes a workspace that lasts as long as the compiled plans. What a call
+    returns is overwritten by the next: clone what is kept. Calls of several streams wait for each other by their caller's
+    means. Raises InvalidArgument for an example without a tensor on a GPU, and for a model in training mode."""
+    args, kwargs = as_arguments(example)
+    values = (*args, *kwargs.values())
+    if not isinstance(model, torch.nn.Module) or hasattr(model, "_orig_mod"):
+        raise InvalidArgument("graphed takes a torch.nn.Module before torch.compile")
+    if any(module.training for module in model.modules()):
+        raise InvalidArgument("graphed is for inference, and the model is in training mode: call model.eval() first")
+    tensors = [one for one in values if isinstance(one, Tensor)]
+    if not tensors or len({one.device for one in tensors}) > 1 or not tensors[0].is_cuda:
+        raise InvalidArgument("graphed takes an example whose tensors are on one GPU")
+    if any(one.is_inference() for one in [*model.parameters(), *model.buffers()]):
+        raise InvalidArgument("the model's parameters were made in inference mode: nobody counts their changes")
+    options = {"convtune.budget": budget, "convtune.min_gain": min_gain}
+    with torch.cuda.device(tensors[0].device):
+        return Graphed(model, values, tuple(kwargs), options, whole)

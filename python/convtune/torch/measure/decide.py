@@ -1,0 +1,293 @@
+"""Which layers convtune computes faster than PyTorch: each problem tuned, checked, and proven in a contest. What a
+layer is (a module, a part of a compiled graph) only its two sides know."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from ..._contest import Contest, contest
+from ...convolution import Convolution, Plan
+from ...errors import Error, Unsupported
+from ...optimize_report import Layer
+from ...problem import Problem
+from ...progress import ProgressLine, Step
+from ...tuning import search
+from ..run import choice_line, fingerprint
+from .check import check
+from .contests import keep, keep_budget, key_of, recall, recall_budget
+from .timing import Stopwatch
+
+__all__ = ["VENDORS", "check_and_contest", "choices_of", "decide", "device_of", "median_us"]
+
+VENDORS = ("cudnn", "onednn")
+_HEADROOM = 1.25  # over what the best layer of a model reaches
+_LEAST_SECONDS = 3.0  # of a layer's budget: less finds little that the first guess is not
+
+
+def check_and_contest(
+    make_sides: Callable[[], Any], precision: str, line: str, stopwatch: Stopwatch, min_gain: float, key: str
+) -> Contest:
+    """Once on a machine (`key`: contests.key_of). Raises Unsupported where convtune's answer is not as right as
+    PyTorch's."""
+    known = recall(key)
+    if known is not None:
+        return known
+    sides = make_sides()
+    ours = sides.convtune(line)
+    check(sides, precision, ours())
+    for _ in range(3):
+        sides.pytorch(), ours()
+    outcome = contest(
+        lambda: stopwatch.time_us(sides.pytorch), lambda: stopwatch.time_us(ours), min_gain, max_seconds=5
+    )
+    if outcome.accepted or outcome.high < min_gain:  # what was only disturbed may be proven another time
+        keep(key, outcome)
+    return outcome
+
+
+def median_us(run: Callable[[], object], stopwatch: Stopwatch) -> float:
+    for _ in range(2):
+        run()
+    return statistics.median(stopwatch.time_us(run) for _ in range(5))
+
+
+def device_of(seen: Any) -> str:
+    return "cpu" if seen.device.type == "cpu" else f"cuda:{seen.device.index}"
+
+
+def _plan_of(problem: Problem, device: str) -> Plan | None:
+    """What convtune runs it by, without the vendor's kernel, which PyTorch has, too; but PyTorch needs another pass for
+    what follows the sum. Raises Unsupported."""
+    plan = Convolution(problem, device).plan
+    if plan.algorithm not in VENDORS:
+        return plan
+    alone = not problem.bias and not problem.residual and problem.activation == "none"
+    return None if alone else Convolution(problem, device, "ours").plan
+
+
+def _way(
+    problem: Problem, device: str, make_sides: Callable[[], Any], stopwatch: Stopwatch
+) -> tuple[Problem, Plan] | None:
+    """As what convtune runs it best: as it stands, or, what lies channels last, as NCHW with copies before and after,
+    where it may be worth them. None where the vendor's kernel is the best that convtune knows."""
+    ways = []
+    for one in [problem] + ([problem.replace(layout="nchw")] if problem.layout == "nhwc" else []):
+        if ways and problem.dtype != "f32":  # for half precision the kernels are of channels last
+            break
+        with contextlib.suppress(Unsupported):
+            plan = _plan_of(one, device)
+            if plan is not None and plan.algorithm != "reference":
+                ways.append((one, plan))
+    if len(ways) < 2:
+        return ways[0] if ways else None
+
+    def time_us(way: tuple[Problem, Plan]) -> float:
+        line = choice_line(device, problem, way[0], way[1].algorithm, way[1].config)
+        return median_us(make_sides().convtune(line), stopwatch)
+
+    return min(ways, key=time_us)
+
+
+def _planned_together(layers: list[tuple[Layer, list[Any]]]) -> None:
+    """What a plan compiles is kept: the kernels of all layers compile at the same time, not one after the other."""
+
+    def plan(one: tuple[Layer, list[Any]]) -> None:
+        with contextlib.suppress(Error):
+            _plan_of(one[0].problem, device_of(one[1][0]))  # type: ignore[arg-type]
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(plan, layers))
+
+
+def _can_gain(layers: list[tuple[Problem, int, float]]) -> list[float]:
+    """Microseconds that tuning may gain of each (problem, calls, microseconds of the best way so far): down to a floor
+    by the most products and bytes a microsecond that any of these layers has, and a quarter more."""
+    flops = _HEADROOM * max((problem.flops / us for problem, _, us in layers), default=1)
+    bytes_ = _HEADROOM * max((problem.bytes / us for problem, _, us in layers), default=1)
+    return [calls * (us - max(problem.flops / flops, problem.bytes / bytes_)) for problem, calls, us in layers]
+
+
+def _shares(layers: list[tuple[float, bool]], budget: float) -> list[float]:
+    """Seconds of a budget for a search of layers (what tuning may gain, whether a record answers), of which the first
+    gains most. Each has its part by what it can gain, and `_LEAST_SECONDS` at least, until too little is left for the
+    next; what a record answers has had it already."""
+    total, left = sum(gain for gain, _ in layers), budget
+    shares = [0.0] * len(layers)
+    for i, (gain, is_tuned) in enumerate(layers):
+        if gain <= 0 or left < min(_LEAST_SECONDS, budget):
+            break
+        share = min(left, max(_LEAST_SECONDS, budget * gain / total))
+        left -= share
+        shares[i] = 0.0 if is_tuned else share
+    return shares
+
+
+@dataclass
+class _Task:
+    """A layer to be decided. `source`: of the plan of what a search would be asked for; `can_gain`: microseconds of the
+    model, by tuning; `share`: seconds of the budget."""
+
+    layer: Layer
+    seen: Any
+    problem: Problem
+    stopwatch: Stopwatch
+    made: Any = None  # its sides, only while it is measured: the tensors of all layers would be more than a model has
+    way: tuple[Problem, Plan] | None = None
+    source: str = ""
+    can_gain: float = 0.0
+    share: float = 0.0
+
+    def line(self) -> str:
+        assert self.way is not None
+        run_as, plan = self.way
+        return choice_line(device_of(self.seen), self.problem, run_as, plan.algorithm, plan.config)
+
+    def sides(self) -> Any:
+        if self.made is None:
+            self.made = self.seen.sides()
+        return self.made
+
+    def key(self, min_gain: float) -> str:
+        assert self.way is not None
+        what = f"{self.seen.kind} {self.way[0]} {self.line()} {min_gain}"
+        return key_of(what, fingerprint(device_of(self.seen)), self.seen.device)
+
+    def choose(self) -> None:
+        """Raises Unsupported."""
+        self.way = _way(self.problem, device_of(self.seen), self.sides, self.stopwatch)
+        self.source = Convolution(self._asked(), device_of(self.seen)).plan.source
+
+    def _asked(self) -> Problem:
+        return self.way[0] if self.way else self.problem
+
+    def sources(self) -> list[str]:
+        """As the records are now, in whichever layout it would run."""
+        found = []
+        for layout in ("nchw", "nhwc") if self.problem.layout == "nhwc" else ("nchw",):
+            with contextlib.suppress(Unsupported):
+                found.append(Convolution(self.problem.replace(layout=layout), device_of(self.seen)).plan.source)
+        return found
+
+    def best_us(self, min_gain: float) -> float:
+        """Of PyTorch's way, which the layer notes, and convtune's."""
+        known = None if self.way is None else recall(self.key(min_gain))
+        if known is not None:
+            self.layer.pytorch_us, best = known.incumbent_us, min(known.incumbent_us, known.challenger_us)
+        else:
+            best = self.layer.pytorch_us = median_us(self.sides().pytorch, self.stopwatch)
+            with contextlib.suppress(Unsupported):
+                if self.way is not None:
+                    best = min(best, median_us(self.sides().convtune(self.line()), self.stopwatch))
+        self.made = None
+        return best
+
+    def tune(self, seconds: float, min_gain: float, tell: Callable[[Step], None]) -> None:
+        found = search(self._asked(), device_of(self.seen), seconds, min_gain, tell, trials=0, retune=False, save=True)
+        self.layer.warnings += found.tuning.all_warnings if found.tuning else ()
+        self.choose()
+
+    def settle(self, min_gain: float) -> None:
+        """The contest with PyTorch, and what it means for the layer."""
+        layer = self.layer
+        if self.way is None:
+            layer.pytorch_us = layer.pytorch_us or median_us(self.sides().pytorch, self.stopwatch)
+            layer.decision = "PyTorch: the vendor's kernel is the best that convtune knows"
+            return
+        run_as, plan = self.way
+        layer.algorithm, layer.config, layer.layout = plan.algorithm, plan.config, run_as.layout
+        rest = self.problem.precision, self.line(), self.stopwatch, min_gain, self.key(min_gain)
+        result = check_and_contest(self.sides, *rest)
+        layer.pytorch_us, layer.convtune_us = result.incumbent_us, result.challenger_us
+        layer.gain, layer.swapped = result.gain, result.accepted
+        layer.decision = "convtune" if result.accepted else f"PyTorch: {100 * min_gain:.3g} % less is not proven"
+        if result.accepted:
+            layer.decision += f": {plan.algorithm}" + (" with copies" if run_as.layout != self.problem.layout else "")
+        if plan.source not in ("tuned", "unproven"):
+            layer.decision += ", not tuned"
+
+
+def _where_they_stand(tasks: list[_Task], min_gain: float) -> str:
+    """The key of a model, by its layers and which of them records answer."""
+    layers = sorted(
+        (one.seen.kind, one.layer.calls, fingerprint(device_of(one.seen)), [of == "tuned" for of in one.sources()])
+        for one in tasks
+    )
+    return key_of(f"budget {layers} {min_gain}", fingerprint(device_of(tasks[0].seen)), tasks[0].seen.device)
+
+
+def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float, line: ProgressLine | None) -> None:
+    """Tunes each problem and lets it compete; fills the layers. Those that can gain most of the model's time are tuned
+    first and longest, those that cannot gain a thousandth of it are not. What records answer has had its share of the
+    budget, and a model that was given as much before, here or in another process, is not searched again."""
+    todo = [(layer, seen) for layer, seen in layers if layer.problem is not None]
+    if any(seen[0].device.type == "cuda" for _, seen in todo):
+        _planned_together(todo)
+    stopwatches = {one.device: Stopwatch(one.device) for _, seen in todo for one in seen}
+    tasks = [
+        _Task(layer, seen[0], layer.problem, stopwatches[seen[0].device])  # type: ignore[arg-type]
+        for layer, seen in todo
+    ]
+    for task in tasks:
+        with contextlib.suppress(Unsupported):  # said when it is decided
+            task.choose()
+        task.made = None
+    if not tasks or (budget > 0 and recall_budget(_where_they_stand(tasks, min_gain)) >= budget):
+        budget = 0
+    known = [(task.problem, task.layer.calls, task.best_us(min_gain)) for task in tasks] if budget > 0 else []
+    for task, can_gain in zip(tasks, _can_gain(known)):
+        task.can_gain = can_gain
+    least = sum(calls * us for _, calls, us in known) / 1000
+    ranked = sorted(tasks, key=lambda task: -task.can_gain)
+    worth = [task for task in ranked if task.can_gain >= least] if budget > 0 else []
+    for task, share in zip(worth, _shares([(task.can_gain, task.source == "tuned") for task in worth], budget)):
+        task.share = share
+    left = sum(task.share for task in worth)
+    left_to_gain = sum(task.can_gain for task in worth if task.share > 0)
+    for number, task in enumerate(ranked, 1):
+        label = f"{number}/{len(ranked)} {task.layer.names[0]}"
+
+        def tell(step: Step, label: str = label) -> None:
+            if line is not None:
+                line.show(step.text(label))
+
+        try:
+            if task.way is None:
+                task.choose()
+            seconds = task.share
+            if seconds > 0:  # and of what others have left
+                seconds = max(seconds, left * task.can_gain / left_to_gain)
+                left_to_gain -= task.can_gain
+            elif left >= _LEAST_SECONDS and number <= len(worth) and task.source != "tuned":
+                seconds = _LEAST_SECONDS
+            if seconds > 0:
+                begin = time.monotonic()
+                task.tune(seconds, min_gain, tell)
+                left -= time.monotonic() - begin
+            if line is not None:
+                line.show(f"{label}: contest")
+            task.settle(min_gain)
+        except Unsupported as why:
+            task.layer.decision = f"PyTorch: {str(why).splitlines()[0]}"
+        task.made = None
+    # What is not proven is not done.
+    if budget > 0 and not any(task.source == "unproven" for task in worth):
+        keep_budget(_where_they_stand(tasks, min_gain), budget)
+
+
+def choices_of(layers: list[tuple[Layer, list[Any]]]) -> dict[str, str]:
+    """By module name: what `swap` takes."""
+    lines: dict[str, list[str]] = {}
+    for layer, seen in layers:
+        if layer.swapped and layer.problem is not None:
+            run_as = layer.problem.replace(layout=layer.layout)
+            for one in seen:
+                line = choice_line(device_of(one), layer.problem, run_as, layer.algorithm, layer.config)
+                lines.setdefault(one.name, []).append(line)
+    return {name: "\n".join(of) for name, of in lines.items()}

@@ -1,0 +1,143 @@
+"""The two ways of one layer that compete in optimize and in the compiler: PyTorch's and convtune's, on random data that
+lie as the model's do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...nn import Conv2d
+from ...problem import Problem
+from ..functional import call
+from ..native import forward
+from ..run import activated, problem_of, pytorch_conv2d
+
+__all__ = ["Fused", "FusedSides", "Sides", "random"]
+
+_EXACT_FLOPS = 2e11  # in double precision a GPU takes some 10 ms for it
+
+
+def random(shape: Any, strides: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """In -1..1."""
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))
+    return torch.rand(extent, device=device).mul_(2).sub_(1).to(dtype).as_strided(shape, strides)
+
+
+class Sides:
+    """PyTorch's and convtune's way of one layer, on random data that lie as the model's do."""
+
+    def __init__(self, module: torch.nn.Conv2d, shape: Any, strides: Any, device: torch.device) -> None:
+        self.x = random(shape, strides, torch.float32, device)
+        self.weight, self.bias = module.weight, module.bias
+        self.how = module.stride, Conv2d._edges(module), module.dilation, module.groups  # type: ignore[arg-type]
+
+    def expected(self) -> Tensor:
+        return self.pytorch()
+
+    def pytorch(self) -> Tensor:
+        stride, edges, dilation, groups = self.how
+        uneven = edges[0] != edges[2] or edges[1] != edges[3]
+        return torch.conv2d(self.x, self.weight, self.bias, stride, "same" if uneven else edges[:2], dilation, groups)
+
+    def convtune(self, line: str) -> Callable[[], Tensor]:
+        return lambda: call(self.x, self.weight, self.bias, *self.how, "auto", "none", line)
+
+
+@dataclass
+class Fused:
+    """A convolution with what follows it, by the shapes and strides of its tensors. `normed`: a batch norm is between
+    convolution and residual in PyTorch's way. `eager`: PyTorch runs each of them by itself. `linear`: there it is a
+    product of matrices, of images that lie channels last."""
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    weight_shape: tuple[int, ...]
+    weight_strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    bias_type: torch.dtype | None
+    how: tuple[Any, ...]
+    residual_strides: tuple[int, ...] | None
+    activation: str
+    normed: bool
+    eager: bool = False
+    linear: bool = False
+
+    @property
+    def problem(self) -> Problem:
+        x = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
+        weight = torch.empty_strided(self.weight_shape, self.weight_strides, dtype=self.dtype, device=self.device)
+        rest: Any = "auto", self.activation, self.residual_strides is not None, self.bias_type
+        return problem_of(x, weight, self.bias_type is not None, *self.how, *rest)
+
+    @property
+    def kind(self) -> str:
+        """What makes a contest of it another than of others."""
+        return repr(replace(self, name=""))
+
+    def sides(self) -> FusedSides:
+        return FusedSides(self)
+
+
+class FusedSides:
+    """PyTorch's way, where it compiles, is its convolution and one more pass over the output, which is what a compiler
+    makes of a norm, a sum and an activation at best; and of a bias on a GPU, where no more than a bias follows the
+    convolution: nothing, for what reads the output adds it."""
+
+    def __init__(self, fused: Fused) -> None:
+        self.fused, device = fused, fused.device
+        self.x = random(fused.shape, fused.strides, fused.dtype, device)
+        self.weight = random(fused.weight_shape, fused.weight_strides, fused.dtype, device)
+        kind = fused.bias_type
+        self.bias = None if kind is None else random((fused.weight_shape[0],), (1,), kind, device)
+        self.residual: Tensor | None = None
+        if fused.residual_strides is not None:
+            shape = pytorch_conv2d(self.x, self.weight, None, *fused.how).shape
+            self.residual = random(shape, fused.residual_strides, fused.dtype, device)
+        self.norm: Any = [
+            one.to(device) for one in (torch.zeros(fused.weight_shape[0]), torch.ones(fused.weight_shape[0]))
+        ]
+
+    def expected(self) -> Tensor:
+        rest = *self.fused.how, self.fused.activation, self.residual
+        return pytorch_conv2d(self.x, self.weight, self.bias, *rest)
+
+    def exact(self, images: int) -> Tensor:
+        """Of the first so many, in double precision; of large ones their first rows."""
+        stride, (top, left, bottom, right), dilation, groups = self.fused.how
+        problem, height = self.fused.problem, self.x.shape[2]
+        work = problem.flops / problem.n * min(images, problem.n)
+        least = dilation[0] * (self.weight.shape[2] - 1) + 1
+        rows = max(int(height * min(1.0, _EXACT_FLOPS / max(work, 1))), min(least, height))
+        edges = top, left, bottom if rows == height else 0, right
+        weight, bias = self.weight.double(), None if self.bias is None else self.bias.double()
+        y = pytorch_conv2d(self.x[:images, :, :rows].double(), weight, bias, stride, edges, dilation, groups)
+        if self.residual is not None:
+            y += self.residual[:images, :, : y.shape[2]].double()
+        return activated(y, self.fused.activation)
+
+    def pytorch(self) -> Tensor:
+        fused = self.fused
+        is_apart = fused.normed or (fused.device.type == "cuda" and not fused.eager)
+        if fused.linear:
+            y = (self.x.permute(0, 2, 3, 1) @ self.weight.flatten(1).t()).permute(0, 3, 1, 2)
+        else:
+            y = pytorch_conv2d(self.x, self.weight, None if is_apart else self.bias, *fused.how)
+        if fused.eager:
+            if fused.normed:
+                y = torch.nn.functional.batch_norm(y, *self.norm, *self.norm[::-1])
+            return activated(y if self.residual is None else y + self.residual, fused.activation)
+        if self.residual is not None:
+            return y + self.residual
+        if fused.activation != "none":
+            return activated(y, fused.activation)
+        return y + 1 if fused.normed else y
+
+    def convtune(self, line: str) -> Callable[[], Tensor]:
+        rest = self.residual, *self.fused.how, "auto", self.fused.activation, line, True, True
+        return lambda: forward(self.x, self.weight, self.bias, *rest)

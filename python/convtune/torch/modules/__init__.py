@@ -1,0 +1,1 @@
+"""Eager models: their layers, what follows each, and the whole with layers swapped."""

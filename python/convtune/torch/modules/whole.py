@@ -1,0 +1,153 @@
+"""A whole model with convtune's layers beside the same model without, by the wall clock: as it stands, or through
+torch.compile as its user will call it. For optimize; docs/decisions/0012-pytorch.md has the reasons."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+from ..._contest import Contest, contest
+from ...errors import InvalidArgument
+from ...nn import Conv2d
+from ...optimize_report import Layer
+from ..measure.timing import calls_of_a_sample, wall_us
+from .structure import Followers, skip, unskip
+
+__all__ = ["WHOLE_GAIN", "Whole", "compile_mode", "swap", "unswap", "worth_their_cost"]
+
+# What the whole forward must gain: less is not worth other rounding, and two processes differ by as much.
+WHOLE_GAIN = 0.01
+_WARM_UP = 4  # samples: compiling, cuDNN's search, recording a CUDA graph, its first replays
+
+
+def swap(module: torch.nn.Conv2d, choices: str, training: bool, behind: Followers | None = None) -> None:
+    """In place: parameters, hooks, names and whoever holds the module stay as they are."""
+    if behind is not None:
+        skip(module, behind)
+        module.followers = behind  # type: ignore[assignment]
+    module.__class__ = Conv2d
+    module.choices = choices  # type: ignore[assignment]
+    module.proven_in_training = training  # type: ignore[assignment]
+
+
+def unswap(module: torch.nn.Module) -> None:
+    behind: Any = module.__dict__.pop("followers", None)
+    if behind is not None:
+        unskip(behind)
+    module.__class__ = torch.nn.Conv2d
+    for name in ("choices", "proven_in_training"):
+        module.__dict__.pop(name, None)
+
+
+def compile_mode(compiled: bool | str) -> str:
+    """torch.compile's mode by optimize's argument; "" is eager."""
+    if isinstance(compiled, bool):
+        return "default" if compiled else ""
+    modes = torch._inductor.list_mode_options()
+    if not isinstance(compiled, str) or compiled not in modes:
+        raise InvalidArgument(f"compiled is {compiled!r}; it must be True, False or a mode: {', '.join(modes)}")
+    return compiled
+
+
+def _twin(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy with the same parameters and buffers: not equal ones."""
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in [*model.parameters(), *model.buffers()]})
+
+
+class Whole:
+    """The model, not swapped yet, and how it is to be run. `mode`: of torch.compile; "" runs it as it stands."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        device: torch.device,
+        mode: str,
+        behind: Mapping[torch.nn.Module, Followers],
+    ) -> None:
+        self._model, self._args, self._kwargs = model, args, kwargs
+        self._device, self._mode, self._behind = device, mode, behind
+        self._modules: Any = dict(model.named_modules())
+        # Classes that change between calls cost a compiled model a millisecond of guards: each side has its own model.
+        self._incumbent = _twin(model) if mode else model
+
+    def contest(self, swaps: dict[str, str]) -> Contest:
+        """The model without against the model with those swaps, which are undone at the end. What torch.compile has
+        compiled in this process is forgotten, before and after: both sides begin as in a process of their own."""
+        try:
+            return self._compiled(swaps) if self._mode else self._eager(swaps)
+        finally:
+            self._unswap(swaps)
+            if self._mode:
+                torch._dynamo.reset()
+
+    def _eager(self, swaps: dict[str, str]) -> Contest:
+        def before() -> None:
+            self._unswap(swaps)
+
+        return self._of(self._step(self._model), self._step(self._model), before, lambda: self._swap(swaps))
+
+    def _compiled(self, swaps: dict[str, str]) -> Contest:
+        torch._dynamo.reset()
+        self._swap(swaps)
+        # Both models have one code, and so one list of compiled graphs, each tried by its guards. Another option, set
+        # to what it is already, tells the incumbent's apart before that.
+        inductor: Any = torch._inductor
+        options = {**inductor.list_mode_options(self._mode), "trace.enabled": inductor.config.trace.enabled}
+        incumbent: Any = torch.compile(self._incumbent, options=options)
+        challenger: Any = torch.compile(self._model, mode=self._mode)
+        return self._of(self._step(incumbent), self._step(challenger), lambda: None, lambda: None)
+
+    def _of(
+        self,
+        incumbent: Callable[[], None],
+        challenger: Callable[[], None],
+        before_incumbent: Callable[[], None],
+        before_challenger: Callable[[], None],
+    ) -> Contest:
+        calls = 1
+
+        def side(prepare: Callable[[], None], run: Callable[[], None]) -> Callable[[], float]:
+            def timed() -> float:
+                prepare()
+                return wall_us(run, self._device, calls)
+
+            return timed
+
+        before, after = side(before_incumbent, incumbent), side(before_challenger, challenger)
+        for _ in range(_WARM_UP):
+            before(), after()
+        calls = calls_of_a_sample(max(before(), after()))
+        return contest(before, after, WHOLE_GAIN, max_seconds=20)
+
+    def _step(self, model: Any) -> Callable[[], None]:
+        begin: Any = torch.compiler.cudagraph_mark_step_begin if self._mode else lambda: None
+
+        def step() -> None:
+            begin()  # the last outputs, which were dropped, may be overwritten
+            model(*self._args, **self._kwargs)
+
+        return step
+
+    def _swap(self, swaps: dict[str, str]) -> None:
+        for name, choices in swaps.items():
+            module = self._modules[name]
+            swap(module, choices, self._model.training, self._behind.get(module))
+
+    def _unswap(self, swaps: Iterable[str]) -> None:
+        for name in swaps:
+            unswap(self._modules[name])
+
+
+def worth_their_cost(layers: list[Layer], outcome: Contest) -> list[Layer]:
+    """Those of the swapped layers that are worth another try after a contest of all of them was not won: which save
+    more than the whole model lost by a swapped call (the host's time, fusions that PyTorch makes with its own)."""
+    saved = sum((layer.pytorch_us - layer.convtune_us) * layer.calls for layer in layers)
+    calls = sum(layer.calls for layer in layers)
+    cost = (outcome.challenger_us - outcome.incumbent_us + saved) / max(calls, 1)
+    worth = [layer for layer in layers if layer.pytorch_us - layer.convtune_us > cost]
+    return worth if len(worth) < len(layers) else []

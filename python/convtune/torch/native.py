@@ -1,0 +1,189 @@
+"""The operators below autograd, which graphs hold, by C++ (libconvtune_torch) where that can be loaded, else by Python.
+
+C++ keeps a table of calls that are ready to run. What is not in it is planned, packed and run by Python (run.py),
+which then offers it to the table and takes it out again when the packed weights go. So both compute the same, and a
+call that finds everything ready costs no Python: docs/decisions/0047-the-operator-in-cpp.md.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Callable
+from ctypes import c_bool, c_char_p, c_int32, c_int64, c_void_p, cast, py_object
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .. import _library
+from ..caches import PLANS, Packed
+from ..convolution import Convolution
+from .how import how_text, read_how
+from .run import FUSED_TYPES, kernel, run
+
+__all__ = ["LIBRARY", "bound", "conv2d_forward", "forward", "is_native", "operator", "ready", "size", "watch"]
+
+_float32 = torch.float32
+_TYPES = (_float32,)
+_owners = count(1)
+_native: Any = None  # libconvtune_torch, where its kernels are PyTorch's
+operator = ""  # "C++: FILE", or "Python: why not C++"
+
+
+def _load() -> Any:
+    """libconvtune_torch, which lies beside the library of the C face; ImportError says why not."""
+    if os.environ.get("CONVTUNE_TORCH_OPERATOR") == "python":
+        raise ImportError("CONVTUNE_TORCH_OPERATOR=python")
+    path = _library.library_path().with_name("libconvtune_torch.so")
+    if not path.is_file():
+        raise ImportError(f"{path} is not there")
+    try:
+        library = ctypes.PyDLL(str(path))  # calls that are short, and made under Python's lock
+        library.convtune_torch_register_defined.restype = c_char_p
+        library.convtune_torch_understands.argtypes = [c_void_p, c_void_p]
+        library.convtune_torch_understands.restype = c_bool
+        library.convtune_torch_offer.argtypes = (
+            [c_int64] + [c_void_p] * 5 + [c_char_p] + [c_void_p] * 3 + [c_bool, c_int64, c_int64, c_bool]
+        )
+        library.convtune_torch_offer.restype = c_bool
+        library.convtune_torch_drop.argtypes = [c_int64]
+        library.convtune_torch_drop.restype = None
+        library.convtune_torch_clear.restype = None
+        library.convtune_torch_size.restype = c_int64
+        library.convtune_torch_fail.argtypes = [c_char_p]
+        library.convtune_torch_fail.restype = None
+        library.convtune_torch_python_call.restype = c_void_p
+        library.convtune_torch_python_bound.argtypes = [c_void_p, c_int32, py_object]
+        library.convtune_torch_python_bound.restype = py_object
+        library.convtune_torch_python_watch.argtypes = [py_object, py_object]
+        library.convtune_torch_python_watch.restype = py_object
+        library.convtune_torch_python_object.argtypes = [c_void_p]
+        library.convtune_torch_python_object.restype = py_object
+    except (OSError, AttributeError) as why:
+        raise ImportError(f"{path}: {why}") from why
+    return library
+
+
+def _prepare(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: str) -> Tensor:
+    """Planned, packed and run by Python; ready in C++ from then on, where nothing was left to PyTorch."""
+    *rest, reuse, any_type = read_how(how)
+
+    def offer(kept: Any, packed: int, stream: int, last: bool, y: Tensor) -> None:
+        if not isinstance(kept, Packed):
+            return
+        owner = next(_owners)
+        any_precision = not (rest[4] == "auto" and x.is_cuda and x.dtype is _float32)
+        taken = _native.convtune_torch_offer(
+            owner, x._cdata, weight._cdata, None if bias is None else bias._cdata,
+            None if residual is None else residual._cdata, y._cdata, how.encode(), kept.convolution._handle, packed,
+            stream, last, kept.w_version, kept.bias_version or 0, any_precision,
+        )  # fmt: skip
+        if taken:
+            weakref.finalize(kept, _native.convtune_torch_drop, owner).atexit = False
+
+    types = FUSED_TYPES if any_type else _TYPES
+    return run(x, weight, bias, *rest, reuse, residual, types, None if _native is None else offer)
+
+
+def _kernel(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: str) -> Tensor:
+    try:
+        return _prepare(x, weight, bias, residual, how)
+    except BaseException as why:
+        if _native is not None:  # which has no other way to learn it
+            _native.convtune_torch_fail(str(why).encode("utf-8", "replace"))
+        raise
+
+
+def forward(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: Any, padding: Any, dilation: Any,
+    groups: int, precision: str, activation: str, choices: str, reuse: bool, any_type: bool,
+) -> Tensor:  # fmt: skip
+    """An eager call on ordinary tensors, no gradients."""
+    if _native is None:
+        types = FUSED_TYPES if any_type else _TYPES
+        rest = groups, precision, activation, choices, reuse, residual, types
+        return kernel(x, weight, bias, stride, padding, dilation, *rest)
+    how = how_text(stride, padding, dilation, groups, precision, activation, choices, reuse, any_type)
+    if reuse and not x.is_neg() and (residual is None or not residual.is_neg()):  # which the dispatcher would resolve
+        y = ready(x, weight, bias, residual, how)
+        if y is not None:
+            return y  # type: ignore[no-any-return]
+    return _prepare(x, weight, bias, residual, how)
+
+
+def size() -> int:
+    """How many calls are ready in C++."""
+    return _native.convtune_torch_size() if _native is not None else 0
+
+
+LIBRARY: Any = torch.library.Library("convtune", "DEF")  # type: ignore[no-untyped-call, unused-ignore]
+_ARGUMENTS = "(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, str how)"
+# How x lies decides how the output does: inductor must hand it over as it was traced.
+_exact_strides: Any = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+# conv2d_forward: what graphs hold. conv2d_ready: where C++ has it ready, else None. conv2d_python: what C++ calls then.
+for _name, _result in (("conv2d_forward", "Tensor"), ("conv2d_ready", "Tensor?"), ("conv2d_python", "Tensor")):
+    LIBRARY.define(f"{_name}{_ARGUMENTS} -> {_result}", tags=(torch.Tag.pt2_compliant_tag, _exact_strides))
+    # They stand below autograd, and are called where no gradients are recorded.
+    LIBRARY.impl(_name, torch.library.fallthrough_kernel, "Autograd")
+LIBRARY.define("conv2d_packed(Tensor x, Tensor packed, Tensor? residual, str plan) -> Tensor",
+               tags=(torch.Tag.pt2_compliant_tag, _exact_strides))  # fmt: skip
+for _key in ("CPU", "CUDA"):
+    LIBRARY.impl("conv2d_python", _kernel, _key)
+LIBRARY.impl("conv2d_ready", lambda *arguments: None, "Meta")  # one of the tensors: Python says what is wrong
+
+
+def _register() -> str:
+    global _native
+    try:
+        library = _load()
+        why = library.convtune_torch_register_defined()
+        if why is not None:
+            raise ImportError(why.decode())
+        with _disable_current_modes():
+            probe = torch.empty(1, 2, 3, 4, device="cpu", dtype=_float32)
+        if not library.convtune_torch_understands(probe._cdata, probe.data_ptr()):
+            raise ImportError("this PyTorch's tensors are not what it takes them for")
+    except ImportError as why:
+        for key in ("CPU", "CUDA"):
+            LIBRARY.impl("conv2d_forward", _kernel, key, allow_override=True)
+        return f"Python: {why}"
+    _native = library
+    PLANS.cleared.append(library.convtune_torch_clear)  # else C++ would go on with the old ones
+    return f"C++: {library._name}"
+
+
+def bound(convolution: Convolution, index: int, otherwise: Callable[..., None]) -> Callable[..., None]:
+    """A call (x, packed, [residual,] out=y) of that convolution on the GPU `index`, or on the CPU (-1): a function of
+    Python's C interface, which leaves what it cannot do to `otherwise(x, packed, residual, out)`; that one itself, where
+    there is none. The first two must live as long as the process."""
+    if ready is _ready_operator:
+        return otherwise
+    return _native.convtune_torch_python_bound(convolution._handle, index, otherwise)  # type: ignore[no-any-return]
+
+
+def watch(tensors: tuple[Tensor, ...], counters: tuple[Tensor, ...]) -> Callable[[Any], bool] | None:
+    """Tells of a tuple of tensors whether they are still these, by identity, address and `_version`, and of `counters` that
+    their `_version` is; None where C++ cannot. For those who hold weak references to `tensors`, while all of them live."""
+    if ready is _ready_operator:
+        return None
+    return _native.convtune_torch_python_watch(tensors, counters)  # type: ignore[no-any-return]
+
+
+def _past_the_dispatcher() -> Any:
+    """conv2d_ready as a function of Python's C interface; the operator, where that is not to be had."""
+    if _native is not None and (made := _native.convtune_torch_python_call()):
+        probe = torch.empty(1, device="cpu")
+        if _native.convtune_torch_python_object(probe._cdata) is probe:
+            return cast(made, py_object).value
+    return _ready_operator
+
+
+operator = _register()
+is_native = _native is not None
+conv2d_forward: Any = torch.ops.convtune.conv2d_forward.default
+_ready_operator: Any = torch.ops.convtune.conv2d_ready.default
+ready = _past_the_dispatcher()

@@ -1,0 +1,205 @@
+"""optimize: swaps those convolutions of a PyTorch model that convtune computes faster, proven here and now against what
+PyTorch does with this model's settings. restore undoes it. Both are in the package's face as convtune.optimize and
+convtune.restore; docs/decisions/0012-pytorch.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import torch
+
+from ..errors import InvalidArgument
+from ..nn import Conv2d
+from ..optimize_report import Layer, OptimizeReport
+from ..progress import ProgressLine
+from .measure.decide import choices_of, decide
+from .modules.layers import find, grouped
+from .modules.structure import followers
+from .modules.whole import Whole, compile_mode, swap, unswap, worth_their_cost
+
+__all__ = ["Layer", "OptimizeReport", "optimize", "restore"]
+
+Model = TypeVar("Model", bound=torch.nn.Module)
+_MOST_CONTESTS = 3  # of the whole model: each may have to compile it
+
+
+@contextlib.contextmanager
+def _untouched(model: torch.nn.Module) -> Iterator[None]:
+    """Forwards in training mode move buffers and random numbers: put back."""
+    devices = {tensor.get_device() for tensor in model.parameters() if tensor.is_cuda}
+    if not any(module.training for module in model.modules()):
+        yield
+        return
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    with torch.random.fork_rng(devices=sorted(devices)):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    buffer.copy_(before)
+
+
+def restore(model: Model) -> Model:
+    """Undoes optimize: every swapped module is torch.nn.Conv2d again, the same object with the same parameters. Works
+    on copies and on unpickled models too. Returns the model."""
+    for module in model.modules():
+        if type(module) is Conv2d and module.choices:
+            unswap(module)
+    model.__dict__.pop("convtune_report", None)
+    return model
+
+
+def _measure(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    mode: str,
+    budget: float,
+    min_gain: float,
+    line: ProgressLine | None,
+) -> tuple[OptimizeReport, dict[str, str]]:
+    """The report, and the swaps to be made. The model is as it was."""
+    training = model.training
+    with _untouched(model), torch.set_grad_enabled(training):
+        behind = {} if mode else followers(model)
+        found, functional = find(model, lambda: model(*args, **kwargs), behind)
+        layers = grouped(found)
+        devices = ", ".join(sorted({str(seen.device) for seen in found}))
+        result = OptimizeReport(devices, training, [layer for layer, _ in layers], functional=functional, mode=mode)
+        decide(layers, budget, min_gain, line)
+        if not choices_of(layers):
+            return result, {}
+        whole = Whole(model, args, kwargs, found[0].device, mode, behind)
+        for number in range(1, _MOST_CONTESTS + 1):
+            if line is not None:
+                line.show(f"the whole model: contest {number}")
+            outcome = whole.contest(choices_of(layers))
+            if outcome.accepted:
+                break
+            swapped = [layer for layer in result.layers if layer.swapped]
+            kept = worth_their_cost(swapped, outcome) if number < _MOST_CONTESTS else []
+            for layer in swapped:
+                if not any(layer is one for one in kept):
+                    layer.swapped, layer.decision = False, "PyTorch: the whole model did not gain by it"
+            if not kept:
+                result.notes.append("nothing swapped: the whole model is not proven faster")
+                break
+    result.before_us, result.after_us, result.kept = outcome.incumbent_us, outcome.challenger_us, outcome.accepted
+    result.gain, result.low, result.high = outcome.gain, outcome.low, outcome.high
+    return result, choices_of(layers)
+
+
+def optimize(
+    model: Model,
+    example: Any,
+    budget: float = 60.0,
+    min_gain: float = 0.02,
+    progress: bool = True,
+    *,
+    compiled: bool | str = False,
+) -> Model:
+    """Swaps, in place, every torch.nn.Conv2d of the model that convtune computes at least `min_gain` faster than
+    PyTorch does as it is set up now (cudnn.benchmark, allow_tf32, memory format), and leaves the rest. Returns the
+    model; `model.convtune_report` is the table, which `progress=True` prints.
+
+    `example`: a tensor, a tuple of arguments or a dict of keyword arguments. Each distinct problem that it makes is
+    tuned, unless a record has it: those that can gain most first and longest, until `budget` seconds are over (one
+    takes 3 at least on a GPU; what is left competes with convtune's first guess; 0: no search). Each is checked against
+    PyTorch's answer and measured against it in interleaved rounds. At last the whole model with the swaps runs against
+    the model without. What came of a layer's contest is kept beside the records (contests.jsonl), for later processes
+    with the same versions, device and settings. Where it is not proven 1 % faster, the layers go back to PyTorch that save less than they cost
+    the whole, and it is tried again; what is never proven is undone.
+
+    The budget is that of a model: the same call again, in this process or another, searches nothing and takes what was
+    proven, and a larger budget searches the layers that had no share. What records answer, an imported pack's among
+    them, has had its share; tune(..., retune=True) searches one anew. Ctrl-C keeps what was tuned, and the next call
+    goes on from there.
+
+    A swapped module runs convtune for the problems that were proven, on that kind of device, and PyTorch for every
+    other (another batch size, float16, autocast). What was proven in eval mode is PyTorch's again in training mode;
+    proven in training mode it holds in both. Nothing else of the model changes: parameters, state_dict, hooks, names,
+    and, where it was measured in training mode, buffers and random numbers are put back. Convolutions that are no
+    torch.nn.Conv2d are counted and left.
+
+    In eval mode a swapped module also does the work of the batch norm and the activation behind it, where symbolic
+    tracing proves that nothing else uses them (docs/pytorch.md); those then give back what they get. Not `compiled`:
+    torch.compile(backend="convtune") fuses more.
+
+    `compiled`: for a model that is compiled afterwards: torch.compile fuses around PyTorch's convolutions better than
+    around ours, so the whole model is then measured through it, freshly compiled with and without the swaps. True is
+    its default mode, as in torch.compile(convtune.optimize(model, x, compiled=True)); a mode's name is that mode, as
+    "reduce-overhead" for torch.compile(model, mode="reduce-overhead"). Each contest compiles both sides beyond the
+    budget, and whatever else torch.compile has compiled in this process is compiled again at its next call.
+    Under torch.distributed every rank must call it: rank 0 measures and the others take its decisions.
+    `restore(model)` undoes it.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidArgument(f"optimize takes a torch.nn.Module, not a {type(model).__name__}")
+    if hasattr(model, "_orig_mod"):
+        raise InvalidArgument(
+            "optimize takes the model before torch.compile: torch.compile(convtune.optimize(model, x, compiled=True))"
+        )
+    mode = compile_mode(compiled)
+    args, kwargs = as_arguments(example)
+    restore(model)
+    # A wrapper that talks to other ranks in its forward would wait for them.
+    parallel = isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel))
+    inner: torch.nn.Module = model.module if parallel else model  # type: ignore[assignment]
+    together = torch.distributed.is_available() and torch.distributed.is_initialized()
+    result: OptimizeReport | None = None
+    swaps: dict[str, str] = {}
+    failure: BaseException | None = None
+    if not together or torch.distributed.get_rank() == 0:
+        line = ProgressLine() if progress else None
+        try:
+            result, swaps = _measure(inner, args, kwargs, mode, budget, min_gain, line)
+        except BaseException as error:  # the other ranks wait for an answer
+            failure = error
+        finally:
+            if line is not None:
+                line.clear()
+    if together and torch.distributed.get_world_size() > 1:
+        answer: list[Any] = [result, swaps, None if failure is None else str(failure)]
+        torch.distributed.broadcast_object_list(answer, src=0)
+        result, swaps = answer[0], answer[1]
+        if failure is None and answer[2] is not None:
+            raise RuntimeError(f"rank 0 could not optimize the model: {answer[2]}")
+    if failure is not None:
+        raise failure
+    assert result is not None
+    modules: dict[str, Any] = dict(inner.named_modules())
+    behind = followers(inner) if swaps and not result.mode else {}
+    for name, choices in swaps.items():
+        swap(modules[name], choices, result.training, behind.get(modules[name]))
+    result.notes += _notes(result)
+    model.__dict__["convtune_report"] = result
+    if progress and (not together or torch.distributed.get_rank() == 0):
+        print(result, end="")
+    return model
+
+
+def _notes(result: OptimizeReport) -> list[str]:
+    notes = []
+    if "cuda" in result.device and not torch.backends.cudnn.benchmark:
+        notes.append("torch.backends.cudnn.benchmark is off; PyTorch may be faster with it, and was measured without")
+    warned = [layer for layer in result.layers if layer.warnings]
+    if warned:
+        notes.append(
+            f"{len(warned)} of {len(result.layers)} kinds of layers were tuned with warnings, the first of them: "
+            f"{warned[0].warnings[0]} (the report's layers have all, in `warnings`)"
+        )
+    if result.functional:
+        notes.append(f"{result.functional} calls of torch.conv2d outside of torch.nn.Conv2d were left")
+    return notes
+
+
+def as_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    if isinstance(example, (tuple, list)):
+        return tuple(example), {}
+    return (example,), {}

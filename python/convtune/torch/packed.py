@@ -1,0 +1,90 @@
+"""`convtune::conv2d_packed`: activation(conv2d(x, weight) + bias + residual) by one proven kernel, which reads weights
+that were packed before: what graphs of fixed sizes hold. A CUDA graph that packs them packs them in each replay.
+
+    y = torch.ops.convtune.conv2d_packed(x, packed, residual, plan)
+
+`plan` is a line of run.choice_line, `packed` the memory that Packing made for it. There are no gradients.
+A library in C++ (src/torch) has the kernel; the one here is for PyTorch before 2.10, where that does not load, and for
+GPUs so far.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..caches import PLANS
+from ..convolution import Convolution
+from ..errors import InvalidArgument
+from ..problem import Problem
+from .native import is_native
+from .native import LIBRARY as _library
+from .run import Planned, as_recorded, fingerprint, launched, refuse_in_capture
+
+__all__ = ["conv2d_packed", "fields_of", "layout_of", "planned"]
+
+
+@lru_cache(4096)
+def fields_of(plan: str) -> tuple[str, Problem, str, str, str]:
+    """(fingerprint of the device, problem, layout that it runs in, algorithm, config)."""
+    fields = plan.split("\t")
+    if len(fields) != 5:
+        raise InvalidArgument(f"{plan!r} is no plan: fingerprint, problem, layout, algorithm and config, by tabs")
+    return fields[0], Problem.parse(fields[1]), fields[2], fields[3], fields[4]
+
+
+def layout_of(plan: str) -> str:
+    """In which its kernel reads and writes."""
+    return fields_of(plan)[2]
+
+
+def planned(plan: str, index: int) -> Planned:
+    """The convolution of that line on the GPU `index`, or on the CPU (-1). Raises InvalidArgument where it is of
+    another kind of device."""
+
+    def make() -> Planned:
+        own, problem, layout, algorithm, config = fields_of(plan)
+        device = "cpu" if index < 0 else f"cuda:{index}"
+        if fingerprint(device) != own:
+            raise InvalidArgument(f"{device} is {fingerprint(device)!r}; the graph was compiled for {own!r}")
+        refuse_in_capture(problem, device)
+        return Planned(Convolution(problem.replace(layout=layout), device, algorithm, config), problem)
+
+    found: Any = PLANS.peek((plan, index))
+    return found or PLANS.get_or_make((plan, index), make)  # type: ignore[no-any-return]
+
+
+def _kernel(x: Tensor, packed: Tensor, residual: Tensor | None, plan: str) -> Tensor:
+    of = planned(plan, x.get_device() if x.is_cuda else -1)
+    convolution: Any = of.convolution
+    if x.shape != of.input_shape or x.dtype is not of.dtype or packed.numel() < convolution.packed_bytes:
+        raise InvalidArgument(
+            f"x is {x.dtype} of the shape {tuple(x.shape)} and there are {packed.numel()} bytes of packed weights; "
+            f"{plan!r} takes {of.dtype}, {of.input_shape} and {convolution.packed_bytes}"
+        )
+    if residual is not None and (residual.shape != of.output_shape or residual.dtype is not x.dtype):
+        raise InvalidArgument(
+            f"residual is {residual.dtype} of the shape {tuple(residual.shape)}; it must be {x.dtype}, {of.output_shape}"
+        )
+    for other in (packed,) if residual is None else (packed, residual):
+        if other.device != x.device:
+            raise InvalidArgument(f"x is on {x.device}, and its packed weights or residual on {other.device}")
+    stream = as_recorded(convolution, x)
+    return launched(of, x, packed.data_ptr(), residual, of.wanted, stream)
+
+
+def _fake(x: Tensor, packed: Tensor, residual: Tensor | None, plan: str) -> Tensor:
+    problem = fields_of(plan)[1]
+    shape = problem.n, problem.k, *problem.output_size
+    format = torch.channels_last if problem.layout == "nhwc" else torch.contiguous_format
+    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=format)
+
+
+if not is_native:
+    _library.impl("conv2d_packed", _kernel, "CPU")
+    _library.impl("conv2d_packed", _kernel, "CUDA")
+torch.library.register_fake("convtune::conv2d_packed", _fake, lib=_library)
+conv2d_packed: Any = torch.ops.convtune.conv2d_packed.default

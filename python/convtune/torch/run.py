@@ -1,0 +1,329 @@
+"""The kernel of the operator: tensors with memory, no gradients; planned, packed, launched. All of convtune.torch ends
+here, or in the convolution of PyTorch itself. What a call costs is counted in microseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..caches import PLANS
+from ..convolution import Convolution
+from ..errors import Error, InvalidArgument, Unsupported
+from ..geometry import Padding, Steps
+from ..machine import devices
+from ..problem import Problem
+from ..problem import problem_of as problem_of_shapes
+from ..tensors import allowed_precision, check_like, pack, packed_weights
+from ..words import activation_of
+
+__all__ = [
+    "FUSED_TYPES",
+    "Planned",
+    "activated",
+    "as_recorded",
+    "choice",
+    "choice_line",
+    "convolution_of",
+    "fingerprint",
+    "kernel",
+    "launched",
+    "output_format",
+    "problem_of",
+    "pytorch_conv2d",
+    "refuse_in_capture",
+    "run",
+    "wants_channels_last",
+]
+
+_float32 = torch.float32
+# The types of tensors that the fused operator computes by convtune.
+FUSED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+_DTYPES = dict(zip(("f32", "f16", "bf16"), FUSED_TYPES))
+_contiguous, _channels_last = torch.contiguous_format, torch.channels_last
+# Only a PyTorch that was built with CUDA has these.
+_capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
+_raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+# Convolutions that a CUDA graph has recorded stay: nobody says how long the graph may be replayed.
+_recorded: set[Convolution] = set()
+
+
+def wants_channels_last(tensor: Tensor) -> bool:
+    """Whether PyTorch takes the tensor to lie channels last: its strides fall in the order N, H, W, C."""
+    if tensor.is_contiguous() and tensor.stride(1) != 1:
+        return False
+    (n, c, h, w), (of_n, of_c, of_h, of_w) = tensor.shape, tensor.stride()
+    if of_c == 0 or n == 0 or c == 0 or h == 0 or w == 0 or of_w < of_c * c:
+        return False
+    if of_h < of_w * w:
+        return False
+    image = of_h * h
+    return of_n >= image and image != of_c  # N x 1 x 1 x 1 lies both ways, and is taken for channels first
+
+
+_functional = torch.nn.functional
+_ACTIVATIONS: dict[str, Any] = {
+    "none": lambda y: y,
+    "relu": torch.relu,
+    "clip": torch.clamp,
+    "silu": _functional.silu,
+    "gelu_erf": _functional.gelu,
+    "gelu_tanh": lambda y: _functional.gelu(y, approximate="tanh"),
+    "hardswish": _functional.hardswish,
+    "leaky_relu": _functional.leaky_relu,
+    "sigmoid": torch.sigmoid,
+}
+
+
+def activated(y: Tensor, activation: str) -> Tensor:
+    """By PyTorch, with its gradients."""
+    name, parameters = activation_of(activation)
+    return _ACTIVATIONS[name](y, *parameters)  # type: ignore[no-any-return]
+
+
+def pytorch_conv2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    activation: str = "none", residual: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """PyTorch's own convolution, which has no uneven padding, and takes a bias of x's type alone."""
+    if bias is not None and bias.dtype is not x.dtype:
+        bias = bias.to(x.dtype)
+    top, left, bottom, right = padding
+    if top == bottom and left == right:
+        y = torch.conv2d(x, weight, bias, stride, (top, left), dilation, groups)
+    else:
+        x = _functional.pad(x, (left, right, top, bottom))
+        y = torch.conv2d(x, weight, bias, stride, 0, dilation, groups)
+    return activated(y if residual is None else y + residual, activation)
+
+
+class Planned:
+    """A convolution, and what a call must know of it. `convolution` is None where PyTorch's own is to run, or, where
+    `apart`, what runs without the activation, and PyTorch's activation after it; `format`: in which memory format it
+    reads and writes, `wanted`: in which the problem's y lies. `apart` also leaves a residual to PyTorch."""
+
+    __slots__ = ("apart", "convolution", "dtype", "format", "input_shape", "output_shape", "wanted")
+
+    def __init__(self, convolution: Convolution | None, problem: Problem, apart: bool = False) -> None:
+        self.convolution, self.apart = convolution, apart
+        self.dtype = _DTYPES[problem.dtype.partition(":")[0]]
+        self.input_shape = (problem.n, problem.c, problem.h, problem.w)
+        self.output_shape = (problem.n, problem.k, *problem.output_size)
+        nhwc = convolution is not None and convolution.problem.layout == "nhwc"
+        self.format = _channels_last if nhwc else _contiguous
+        self.wanted = _channels_last if problem.layout == "nhwc" else _contiguous
+
+
+_fingerprints: dict[str, str] = {}
+PLANS.cleared.append(_fingerprints.clear)  # a CPU's tells how many threads it may use
+
+
+def fingerprint(device: str) -> str:
+    """What records of that device are kept under; "" where convtune does not see it."""
+    if device not in _fingerprints:
+        _fingerprints.update({one.device: one.fingerprint for one in devices()})
+    return _fingerprints.get(device, "")
+
+
+def choice_line(device: str, problem: Problem, run_as: Problem, algorithm: str, config: str) -> str:
+    """A line of what optimize leaves in a module: how `problem` runs on that kind of device, proven. `run_as` is the
+    problem, or the same in the other layout, with copies before and after."""
+    return "\t".join((fingerprint(device), problem.key, run_as.layout, algorithm, config))
+
+
+def choice(choices: str, device: str, problem: Problem) -> tuple[Problem, str, str] | None:
+    """(what to plan, algorithm, config) by the line for that problem on that device, if there is one."""
+    wanted = [fingerprint(device), problem.key]
+    for line in choices.splitlines():
+        fields = line.split("\t")
+        if len(fields) == 5 and fields[:2] == wanted:
+            return problem.replace(layout=fields[2]), fields[3], fields[4]
+    return None
+
+
+def problem_of(
+    x: Tensor, weight: Tensor, has_bias: bool, stride: Steps, padding: Padding, dilation: Steps, groups: int,
+    precision: str = "auto", activation: str = "none", residual: bool = False, bias_type: Any = None,
+) -> Problem:  # fmt: skip
+    """What is asked of convtune by a call with those tensors: of them only shape, type, memory format and device count.
+    `bias_type`: where it is not x's."""
+    dtype = str(x.dtype).removeprefix("torch.") if x.dtype in FUSED_TYPES else "float32"
+    problem = problem_of_shapes(
+        x.shape, weight.shape, has_bias, stride, padding, dilation, groups, precision, activation, dtype, residual
+    )
+    if has_bias and bias_type is _float32 and dtype != "float32":
+        problem = problem.replace(dtype=":".join([problem.dtype] * 3 + ["f32"]))
+    if precision == "auto" and dtype == "float32":
+        problem = problem.replace(precision=allowed_precision(x.get_device() if x.is_cuda else -1))
+    nhwc = wants_channels_last(x) or wants_channels_last(weight)
+    return problem.replace(layout="nhwc") if nhwc else problem
+
+
+def refuse_in_capture(problem: Problem, device: str) -> None:
+    """Raises Error while a CUDA graph is being recorded: there is nothing yet that it could record."""
+    if device != "cpu" and _capturing():
+        raise Error(
+            f"{problem} has not run on {device} yet, and a CUDA graph is being recorded: a plan may have to compile, "
+            "which cannot be recorded. Call the convolution (or Conv2d.prepare) once before"
+        )
+
+
+def as_recorded(convolution: Convolution, x: Tensor) -> int:
+    """The current stream of x's device; the convolution stays where a CUDA graph is being recorded."""
+    if not x.is_cuda:
+        return 0
+    if _capturing():
+        _recorded.add(convolution)
+    return int(_raw_stream(x.get_device()))
+
+
+def _plan(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str, activation: str, choices: str, index: int, residual: bool = False,
+) -> Planned:  # fmt: skip
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be {tuple(weight.shape[:1])}")
+    how = stride, padding, dilation, groups, precision, activation, residual, None if bias is None else bias.dtype
+    problem = problem_of(x, weight, bias is not None, *how)
+    device = "cpu" if index < 0 else f"cuda:{index}"
+    plan: tuple[Problem, str | None, str | None] = (problem, None, None)
+    if problem.n == 0:
+        return Planned(None, problem)
+    if choices:
+        proven = choice(choices, device, problem)
+        if proven is None:
+            return Planned(None, problem)
+        plan = proven
+    refuse_in_capture(problem, device)
+    try:
+        convolution = Convolution(plan[0], device, *plan[1:])
+    except Unsupported:
+        pass
+    except InvalidArgument:
+        if not choices:  # else proven by another version of convtune, whose configs were others
+            raise
+    else:
+        if convolution.plan.algorithm != "reference":  # right, and slower than anything of PyTorch's
+            return Planned(convolution, problem)
+    return Planned(None, problem, apart=activation != "none" or residual)
+
+
+def convolution_of(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str = "auto", activation: str = "none", choices: str = "", residual: bool = False,
+) -> Convolution | None:  # fmt: skip
+    """The convolution that the operator runs for those arguments, planned if it was not; None where PyTorch's own
+    runs. For tests and for the curious."""
+    index = x.get_device() if x.is_cuda else -1
+    rest = stride, padding, dilation, groups, precision, activation, choices, index, residual
+    return _plan(x, weight, bias, *rest).convolution
+
+
+def run(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
+    residual: Tensor | None = None, types: Any = (_float32,), offer: Any = None,
+) -> Tensor:  # fmt: skip
+    """The operator on a CPU and on a GPU: no gradients, tensors with memory. `types`: of x, that are convtune's; a
+    float32 bias goes with each of them. `residual` has the output's shape and x's type. `offer` is called with what
+    keeps the packed weights, their address, the stream, whether the kernel's tensors lie channels last, and y."""
+    dtype = x.dtype
+    if dtype not in types or weight.dtype is not dtype:
+        check_like(weight, "w", x)
+        if bias is not None:
+            check_like(bias, "bias", x)
+        y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation, residual)
+        return y.contiguous(memory_format=output_format(x, weight))
+    index, capturing, stream = -1, False, 0
+    if x.is_cuda:
+        index, capturing = x.get_device(), _capturing()
+        stream = _raw_stream(index)
+    if precision == "auto" and dtype is _float32:
+        precision = allowed_precision(index)
+    if x.dim() != 4 or weight.dim() != 4:
+        problem_of_shapes(x.shape, weight.shape, bias is not None)  # raises
+    if x.is_contiguous() and weight.is_contiguous() and x.stride(1) != 1 and weight.stride(1) != 1:
+        lies, format = True, _contiguous
+    else:
+        format = output_format(x, weight)
+        lies = x.is_contiguous(memory_format=format)
+    # Nothing is checked twice: shapes when they are planned, weight and bias when they are packed.
+    key = (
+        x.shape, weight.shape, None if bias is None else bias.dtype, stride, padding, dilation, groups, precision,
+        activation, choices, index, format, dtype, residual is None,
+    )  # fmt: skip
+    planned = PLANS.peek(key)
+    if planned is None:
+        how = stride, padding, dilation, groups, precision, activation, choices, index, residual is not None
+        planned = PLANS.get_or_make(key, lambda: _plan(x, weight, bias, *how))
+    convolution = planned.convolution
+    if residual is not None and (residual.shape != planned.output_shape or residual.dtype is not dtype):
+        check_like(residual, "residual", x)
+        raise InvalidArgument(f"residual has the shape {tuple(residual.shape)}; it must be {planned.output_shape}")
+    if planned.apart:
+        rest = stride, padding, dilation, groups, precision, "none", choices, reuse, None, types
+        y = run(x, weight, bias, *rest)
+        return activated(y if residual is None else y.add_(residual), activation)
+    # cuDNN's workspace is ours and of one stream: a graph takes PyTorch's, from the graph's own memory.
+    if convolution is None or (capturing and convolution.plan.algorithm == "cudnn"):
+        y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation, residual)
+        return y.contiguous(memory_format=format)
+    if capturing:
+        _recorded.add(convolution)
+    if capturing or not reuse:
+        kept, packed = pack(convolution, weight, bias, x, stream)
+    else:
+        kept, packed = packed_weights(convolution, weight, bias, x, stream)
+    y = launched(planned, x, packed, residual, format, stream, lies)
+    if offer is not None:
+        offer(kept, packed, stream, planned.format is _channels_last, y)
+    del kept  # freed in the order of the stream
+    return y
+
+
+def launched(
+    planned: Planned, x: Tensor, packed: int, residual: Tensor | None, format: torch.memory_format, stream: int,
+    lies: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """y, which lies as `format` says, of a convolution with its weights packed at that address. `lies`: whether x lies
+    so, too, where that is known."""
+    own, convolution = planned.format, planned.convolution
+    assert convolution is not None
+    if lies is None or own is not format:
+        lies = x.is_contiguous(memory_format=own)
+    address = x.data_ptr()
+    if not lies or address & 3 or x.is_neg():
+        x = x.resolve_neg().clone(memory_format=own)
+        address = x.data_ptr()
+    if own is _contiguous:
+        y = x.new_empty(planned.output_shape)
+    else:
+        y = torch.empty(planned.output_shape, dtype=x.dtype, device=x.device, memory_format=own)
+    if residual is None:
+        convolution.run_raw(address, packed, y.data_ptr(), stream)
+    else:
+        added = _read_as(residual, x, own)
+        convolution.run_tensors_raw(x=address, residual=added.data_ptr(), y=y.data_ptr(), packed=packed, stream=stream)
+    return y if own is format else y.contiguous(memory_format=format)
+
+
+def _read_as(residual: Tensor, x: Tensor, format: torch.memory_format) -> Tensor:
+    """Itself, or a copy that a kernel can read."""
+    if residual.device != x.device:
+        check_like(residual, "residual", x)
+    if residual.is_contiguous(memory_format=format) and not residual.data_ptr() & 3 and not residual.is_neg():
+        return residual
+    return residual.resolve_neg().clone(memory_format=format)
+
+
+def kernel(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, *rest: Any
+) -> Tensor:
+    """`run`, as the dispatcher calls it: with lists."""
+    return run(x, weight, bias, tuple(stride), tuple(padding), tuple(dilation), *rest)
+
+
+def output_format(x: Tensor, weight: Tensor) -> torch.memory_format:
+    return _channels_last if wants_channels_last(x) or wants_channels_last(weight) else _contiguous
