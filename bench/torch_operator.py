@@ -49,7 +49,7 @@ def measure(device):
     if gpu:
         x = x.to(memory_format=torch.channels_last)
     bias = torch.rand(16, device=device)
-    text = how_text(*how, "auto", "relu", "", True, True)
+    text = how_text(*how, "auto", "relu", "", True)
     forward, fused = torch.ops.convtune.conv2d_forward.default, torch.ops.convtune.conv2d_fused.default
     own = bias.to(dtype)
     rows = {}

@@ -26,7 +26,7 @@ at::Tensor by_the_operator(const at::Tensor& x, const at::Tensor& weight, const 
                                  .findSchemaOrThrow("convtune::conv2d_forward", "")
                                  .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const Optional&,
                                                    const Optional&, c10::string_view)>();
-  return conv2d.call(x, weight, bias, std::nullopt, "1 1 1 1 1 1 1 1 1 auto relu any reuse");
+  return conv2d.call(x, weight, bias, std::nullopt, "1 1 1 1 1 1 1 1 1 auto relu reuse");
 }
 
 }  // namespace

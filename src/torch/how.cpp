@@ -9,13 +9,13 @@ How read_how(std::string_view text) {
   const std::size_t end = text.find('\n');
   std::istringstream words{std::string(text.substr(0, end))};
   How how;
-  std::string types, reuse, more;
+  std::string reuse, more;
   for (std::int64_t* const number :
        {&how.stride_h, &how.stride_w, &how.pad_top, &how.pad_left, &how.pad_bottom, &how.pad_right,
         &how.dilation_h, &how.dilation_w, &how.groups})
     words >> *number;
-  words >> how.precision >> how.activation >> types >> reuse;
-  if (!words || words >> more || (types != "f32" && types != "any") || (reuse != "reuse" && reuse != "pack"))
+  words >> how.precision >> how.activation >> reuse;
+  if (!words || words >> more || (reuse != "reuse" && reuse != "pack"))
     throw std::runtime_error("convtune::conv2d_forward: \"" + std::string(text) + "\" does not say how");
   how.reuse = reuse == "reuse";
   if (end == std::string_view::npos) return how;

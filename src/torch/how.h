@@ -1,12 +1,11 @@
 // What the operator does with its tensors, as the one text that graphs hold of it; convtune/torch/how.py
 // writes it.
 //
-//   1 1 1 1 1 1 1 1 1 auto relu any reuse
+//   1 1 1 1 1 1 1 1 1 auto relu reuse
 //
 // Strides (vertical, horizontal), padding (top, left, bottom, right), dilations, groups; precision,
-// activation; which types are convtune's (f32, or any), and whether packed weights may be used again (reuse,
-// or pack). Behind a line's end: the choices of optimize(), a line each. An empty
-// operator costs 1.8 us a call with one text, and 4.3 with three lists and three texts.
+// activation; and whether packed weights may be used again (reuse, or pack). Behind a line's end: the choices
+// of optimize(), a line each. An empty operator costs 1.8 us a call with one text, and 4.3 with three lists and three texts.
 #pragma once
 
 #include <cstdint>

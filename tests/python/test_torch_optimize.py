@@ -109,14 +109,28 @@ def test_nothing_proven(decided):
 
 
 def test_left_alone(decided):
-    half = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).to(torch.bfloat16).eval(), X.to(torch.bfloat16))
-    assert half.convtune_report.layers[0].decision == "left: bfloat16"
+    double = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).double().eval(), X.double())
+    assert double.convtune_report.layers[0].decision == "left: float64"
     with torch.autocast("cpu", torch.bfloat16):
         cast = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).eval(), X)
     assert "autocast" in cast.convtune_report.layers[0].decision
     single = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).eval(), X[0])
     assert "no batch" in single.convtune_report.layers[0].decision
     assert "no convolution ran" in str(optimized(nn.Linear(24, 2).eval(), X).convtune_report)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_swapped(decided, dtype):
+    model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 1)).to(dtype).eval(), X.to(dtype)
+    with torch.no_grad():
+        expected = model(x)
+        optimized(model, x)
+        assert [type(one) for one in model] == [Conv2d] * 2
+        y = model(x)
+    assert y.dtype is dtype
+    assert (y.float() - expected.float()).abs().max() <= 4 * torch.finfo(dtype).eps * expected.float().abs().max()
+    problem = str(model.convtune_report.layers[0].problem)
+    assert {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype] in problem
 
 
 def test_a_wrong_answer_is_never_swapped_in(decided, monkeypatch):

@@ -82,6 +82,19 @@ def test_what_structure_proves(made):
     assert not followers(made.train())
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_norms_are_folded_in_half_precision(made, won, dtype):
+    """As near to the float32 model as PyTorch's own model in that type is."""
+    exact = answer(made)
+    model, x = made.to(dtype), X.to(dtype)
+    theirs = answer(model, x)
+    assert optimized(model, x).convtune_report.kept
+    ours = answer(model, x)
+    assert ours.dtype is dtype and type(model.stem[0]) is Conv2d and model.stem[0].followers is not None
+    own, other = ((one.float() - exact).square().mean().sqrt() for one in (ours, theirs))
+    assert own <= 1.5 * other, (float(own), float(other))
+
+
 def test_parts_of_what_cannot_be_traced(made):
     class Untraceable(nn.Module):
         def __init__(self, inner):

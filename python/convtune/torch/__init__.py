@@ -5,8 +5,9 @@
 
 What it promises, with the reasons in docs/decisions/0012-pytorch.md:
 
-- float32 tensors are convtune's. Any other type, and everything under autocast, is computed by PyTorch's own
-  convolution: convtune has no kernel for it that would be faster.
+- float32, float16 and bfloat16 tensors are convtune's; in half precision a sum is rounded once, at the end. Any other
+  type is computed by PyTorch's own convolution, and so is everything under autocast, which makes new weights for each
+  call that would have to be packed in each.
 - The output is in the memory format that PyTorch's convolution gives: channels last where x or the weight is.
 - Products are rounded to TF32 exactly where torch.backends.cudnn allows it to PyTorch's convolution.
 - The same input gives the same bits, every time: torch.use_deterministic_algorithms has nothing to switch.

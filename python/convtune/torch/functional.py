@@ -17,11 +17,10 @@ from .caches import tag
 from .how import how_text, read_how
 from .native import conv2d_forward, forward, is_native, ready
 from .native import LIBRARY as _library
-from .run import activated, kernel, output_format, problem_of, pytorch_conv2d, run
+from .run import TYPES, activated, kernel, output_format, pytorch_conv2d, run
 
 __all__ = ["call", "call_if_ready", "conv2d", "conv2d_of_tensors", "forget_packed", "is_plain"]
 
-_float32 = torch.float32
 _plain = (Tensor, torch.nn.Parameter)
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
@@ -78,7 +77,7 @@ def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tens
 
 def _below(x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
     with _below_autograd():
-        return conv2d_forward(x, weight, bias, None, how_text(*how, False))  # type: ignore[no-any-return]
+        return conv2d_forward(x, weight, bias, None, how_text(*how))  # type: ignore[no-any-return]
 
 
 class _Convolution(torch.autograd.Function):
@@ -196,15 +195,26 @@ def is_plain(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | 
 def call(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
+    residual: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The operator, by the shortest way that PyTorch leaves open: its dispatcher takes 4 us to call Python, and 13
-    with gradients, so eager calls on ordinary tensors go past it. Takes the operator's own arguments."""
+    with gradients, so eager calls on ordinary tensors go past it. Takes the operator's own arguments, and a residual,
+    which PyTorch adds where gradients are recorded or somebody watches."""
     rest = stride, padding, dilation, groups, precision, activation, choices, reuse
     if not _is_compiling():
-        if is_plain(x, weight, bias):
-            if _is_grad_enabled() and _records_gradients(x, weight, bias):
+        if is_plain(x, weight, bias, residual):
+            recorded = _records_gradients(x, weight, bias) or (residual is not None and residual.requires_grad)
+            if not (recorded and _is_grad_enabled()):
+                return forward(x, weight, bias, residual, *rest)
+            if residual is None:
                 return _with_gradients(x, weight, bias, *rest, run)
-            return forward(x, weight, bias, None, *rest, False) if is_native else run(x, weight, bias, *rest)
+    if residual is not None:
+        y = call(x, weight, bias, *rest[:5], "none", choices, reuse)
+        check_like(residual, "residual", y)
+        if residual.shape != y.shape:
+            raise InvalidArgument(f"residual has the shape {tuple(residual.shape)}; it must be {tuple(y.shape)}")
+        return activated(y + residual, activation)
+    if not _is_compiling():
         if _transform() is not None or not (x.is_cuda or x.is_cpu) or _is_pytorchs(x):
             return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
     return _operator(x, weight, bias, *rest)  # type: ignore[no-any-return]
@@ -238,24 +248,26 @@ def _text(
     stride: Any, padding: Any, dilation: Any, groups: int, precision: str | None, activation: str | None, choices: str
 ) -> str:
     geometry = _geometry((1, 1), stride, padding, dilation)
-    return how_text(*geometry, groups, precision or "auto", activation or "none", choices, True, False)
+    return how_text(*geometry, groups, precision or "auto", activation or "none", choices, True)
 
 
 def call_if_ready(
     x: Any, weight: Any, bias: Any, stride: Steps, padding: Padding, dilation: Steps, groups: int,
-    precision: str | None, activation: str | None, choices: str = "",
+    precision: str | None, activation: str | None, choices: str = "", residual: Any = None,
 ) -> Tensor | None:  # fmt: skip
     """`call`, where it would find everything ready in C++: half of what a call costs is on its way there. None where it
     would not, or where padding is a word."""
-    if not is_native or isinstance(padding, str) or _is_compiling() or not is_plain(x, weight, bias) or x.is_neg():
+    if not is_native or isinstance(padding, str) or _is_compiling() or not is_plain(x, weight, bias, residual):
         return None
-    if _is_grad_enabled() and _records_gradients(x, weight, bias):
+    if x.is_neg() or (residual is not None and residual.is_neg()):
+        return None
+    if _is_grad_enabled() and (_records_gradients(x, weight, bias) or (residual is not None and residual.requires_grad)):
         return None
     try:
         how = _text(stride, padding, dilation, groups, precision, activation, choices)
     except TypeError:  # a list among them
         return None
-    return ready(x, weight, bias, None, how)  # type: ignore[no-any-return]
+    return ready(x, weight, bias, residual, how)  # type: ignore[no-any-return]
 
 
 def _check_types(x: Any, weight: Any, bias: Any) -> None:
@@ -265,7 +277,7 @@ def _check_types(x: Any, weight: Any, bias: Any) -> None:
             check_like(tensor, name, x)
     if not x.dtype.is_floating_point:
         raise InvalidArgument(f"x is {x.dtype}; a convolution takes floating-point tensors")
-    if x.dtype not in _warned:
+    if x.dtype not in TYPES and x.dtype not in _warned:
         _warned.add(x.dtype)
         warnings.warn(f"convtune has no kernels for {x.dtype}: PyTorch's own convolution runs", stacklevel=4)
 
@@ -275,25 +287,19 @@ def conv2d_of_tensors(
     activation: Any, residual: Any = None, reuse: bool = True,
 ) -> Tensor:  # fmt: skip
     """convtune.conv2d, where x is a tensor."""
-    if reuse and residual is None:
-        y = call_if_ready(x, weight, bias, stride, padding, dilation, groups, precision, activation)
+    if reuse:
+        y = call_if_ready(x, weight, bias, stride, padding, dilation, groups, precision, activation, "", residual)
         if y is not None:
             return y
     if _is_compiling():
         geometry = _geometry(weight.shape[2:], stride, padding, dilation)
     else:
-        if x.dtype is not _float32 or not isinstance(weight, Tensor) or not (bias is None or isinstance(bias, Tensor)):
+        if x.dtype not in TYPES or not isinstance(weight, Tensor) or not (bias is None or isinstance(bias, Tensor)):
             _check_types(x, weight, bias)
         geometry = _remembered_geometry(weight, stride, padding, dilation)
     steps, edges, holes = geometry
-    if residual is None:
-        return call(x, weight, bias, steps, edges, holes, groups, precision or "auto", activation or "none", "", reuse)
-    # PyTorch's too, like the activation after it: no kernel here adds one.
-    y = call(x, weight, bias, steps, edges, holes, groups, precision or "auto", "none", "", reuse)
-    check_like(residual, "residual", y)
-    if residual.shape != y.shape:
-        raise InvalidArgument(f"residual has the shape {tuple(residual.shape)}; it must be {tuple(y.shape)}")
-    return activated(y + residual, activation or "none")
+    words = precision or "auto", activation or "none", "", reuse
+    return call(x, weight, bias, steps, edges, holes, groups, *words, residual)
 
 
 def conv2d(
@@ -313,8 +319,8 @@ def conv2d(
     """activation(conv2d(x, weight) + bias + residual) by convtune's plan for this problem, differentiable. The arguments
     are convtune.conv2d's. `reuse=False` packs the weights in this call: for writes that `_version` does not count.
 
-    Tensors that are not float32 are computed by PyTorch's own convolution, with one warning; residuals, and activations
-    that no kernel of ours has, by PyTorch after ours. Raises InvalidArgument with the numbers where shapes, types or
+    Tensors that are not float32, float16 or bfloat16 are computed by PyTorch's own convolution, with one warning. Where
+    gradients are recorded, the residual and activations other than ReLU are PyTorch's, after ours. Raises InvalidArgument with the numbers where shapes, types or
     devices do not fit each other.
     """
     return conv2d_of_tensors(x, weight, bias, stride, padding, dilation, groups, precision, activation, residual, reuse)

@@ -17,7 +17,7 @@ from torch import Tensor
 from .functional import _fake_sum, _library, _records_gradients, is_plain
 from .how import how_text
 from .native import conv2d_forward, forward
-from .run import FUSED_TYPES, pytorch_conv2d, run
+from .run import pytorch_conv2d, run
 
 __all__ = ["conv2d_fused"]
 
@@ -29,7 +29,7 @@ def _kernel(
     groups: int, precision: str = "auto", activation: str = "none", choices: str = "",
 ) -> Tensor:  # fmt: skip
     how = tuple(stride), tuple(padding), tuple(dilation), groups, precision, activation, choices
-    return run(x, weight, bias, *how, True, residual, FUSED_TYPES)
+    return run(x, weight, bias, *how, True, residual)
 
 
 def _autograd(
@@ -39,7 +39,7 @@ def _autograd(
     recorded = _records_gradients(x, weight, bias) or (residual is not None and residual.requires_grad)
     if torch.is_grad_enabled() and recorded:
         return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation, residual)
-    how = stride, padding, dilation, groups, precision, activation, choices, True, True
+    how = stride, padding, dilation, groups, precision, activation, choices, True
     # Past the dispatcher, which would call Python a second time.
     if is_plain(x, weight, bias, residual):
         return forward(x, weight, bias, residual, *how)

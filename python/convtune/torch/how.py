@@ -11,30 +11,28 @@ __all__ = ["how_text", "read_how"]
 
 @lru_cache(4096)
 def _text(*words: Any) -> str:
-    stride, padding, dilation, groups, precision, activation, choices, reuse, any_type = words
+    stride, padding, dilation, groups, precision, activation, choices, reuse = words
     numbers = " ".join(str(int(one)) for one in (*stride, *padding, *dilation, groups))
-    text = f"{numbers} {precision} {activation} {'any' if any_type else 'f32'} {'reuse' if reuse else 'pack'}"
+    text = f"{numbers} {precision} {activation} {'reuse' if reuse else 'pack'}"
     return f"{text}\n{choices}" if choices else text
 
 
 def how_text(
-    stride: Any, padding: Any, dilation: Any, groups: int, precision: str, activation: str, choices: str, reuse: bool,
-    any_type: bool,
-) -> str:  # fmt: skip
-    """`any_type`: float16 and bfloat16 are convtune's, too."""
+    stride: Any, padding: Any, dilation: Any, groups: int, precision: str, activation: str, choices: str, reuse: bool
+) -> str:
     try:
-        return _text(stride, padding, dilation, groups, precision, activation, choices, reuse, any_type)
+        return _text(stride, padding, dilation, groups, precision, activation, choices, reuse)
     except TypeError:  # lists, of the dispatcher
-        rest = groups, precision, activation, choices, reuse, any_type
+        rest = groups, precision, activation, choices, reuse
         return _text(tuple(stride), tuple(padding), tuple(dilation), *rest)
 
 
 @lru_cache(4096)
 def read_how(text: str) -> tuple[Any, ...]:
-    """(stride, padding, dilation, groups, precision, activation, choices, reuse, any_type)."""
+    """(stride, padding, dilation, groups, precision, activation, choices, reuse)."""
     line, _, choices = text.partition("\n")
     words = line.split(" ")
     numbers = tuple(map(int, words[:9]))
-    precision, activation, types, reuse = words[9:]
+    precision, activation, reuse = words[9:]
     how = numbers[:2], numbers[2:6], numbers[6:8], numbers[8], precision, activation
-    return *how, choices, reuse == "reuse", types == "any"
+    return *how, choices, reuse == "reuse"

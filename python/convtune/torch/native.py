@@ -23,12 +23,11 @@ from .. import _library
 from ..caches import PLANS, Packed
 from ..convolution import Convolution
 from .how import how_text, read_how
-from .run import FUSED_TYPES, kernel, run
+from .run import kernel, run
 
 __all__ = ["LIBRARY", "bound", "conv2d_forward", "forward", "is_native", "operator", "ready", "size", "watch"]
 
 _float32 = torch.float32
-_TYPES = (_float32,)
 _owners = count(1)
 _native: Any = None  # libconvtune_torch, where its kernels are PyTorch's
 operator = ""  # "C++: FILE", or "Python: why not C++"
@@ -70,7 +69,7 @@ def _load() -> Any:
 
 def _prepare(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: str) -> Tensor:
     """Planned, packed and run by Python; ready in C++ from then on, where nothing was left to PyTorch."""
-    *rest, reuse, any_type = read_how(how)
+    *rest, reuse = read_how(how)
 
     def offer(kept: Any, packed: int, stream: int, last: bool, y: Tensor) -> None:
         if not isinstance(kept, Packed):
@@ -85,8 +84,7 @@ def _prepare(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | 
         if taken:
             weakref.finalize(kept, _native.convtune_torch_drop, owner).atexit = False
 
-    types = FUSED_TYPES if any_type else _TYPES
-    return run(x, weight, bias, *rest, reuse, residual, types, None if _native is None else offer)
+    return run(x, weight, bias, *rest, reuse, residual, None if _native is None else offer)
 
 
 def _kernel(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, how: str) -> Tensor:
@@ -100,14 +98,13 @@ def _kernel(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | N
 
 def forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: Any, padding: Any, dilation: Any,
-    groups: int, precision: str, activation: str, choices: str, reuse: bool, any_type: bool,
+    groups: int, precision: str, activation: str, choices: str, reuse: bool,
 ) -> Tensor:  # fmt: skip
     """An eager call on ordinary tensors, no gradients."""
     if _native is None:
-        types = FUSED_TYPES if any_type else _TYPES
-        rest = groups, precision, activation, choices, reuse, residual, types
+        rest = groups, precision, activation, choices, reuse, residual
         return kernel(x, weight, bias, stride, padding, dilation, *rest)
-    how = how_text(stride, padding, dilation, groups, precision, activation, choices, reuse, any_type)
+    how = how_text(stride, padding, dilation, groups, precision, activation, choices, reuse)
     if reuse and not x.is_neg() and (residual is None or not residual.is_neg()):  # which the dispatcher would resolve
         y = ready(x, weight, bias, residual, how)
         if y is not None:

@@ -19,7 +19,7 @@ from ..tensors import allowed_precision, check_like, pack, packed_weights
 from ..words import activation_of
 
 __all__ = [
-    "FUSED_TYPES",
+    "TYPES",
     "Planned",
     "activated",
     "as_recorded",
@@ -38,9 +38,9 @@ __all__ = [
 ]
 
 _float32 = torch.float32
-# The types of tensors that the fused operator computes by convtune.
-FUSED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
-_DTYPES = dict(zip(("f32", "f16", "bf16"), FUSED_TYPES))
+# The types of tensors that convtune computes.
+TYPES = (torch.float32, torch.float16, torch.bfloat16)
+_DTYPES = dict(zip(("f32", "f16", "bf16"), TYPES))
 _contiguous, _channels_last = torch.contiguous_format, torch.channels_last
 # Only a PyTorch that was built with CUDA has these.
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
@@ -149,7 +149,7 @@ def problem_of(
 ) -> Problem:  # fmt: skip
     """What is asked of convtune by a call with those tensors: of them only shape, type, memory format and device count.
     `bias_type`: where it is not x's."""
-    dtype = str(x.dtype).removeprefix("torch.") if x.dtype in FUSED_TYPES else "float32"
+    dtype = str(x.dtype).removeprefix("torch.") if x.dtype in TYPES else "float32"
     problem = problem_of_shapes(
         x.shape, weight.shape, has_bias, stride, padding, dilation, groups, precision, activation, dtype, residual
     )
@@ -224,13 +224,13 @@ def convolution_of(
 def run(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
     precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
-    residual: Tensor | None = None, types: Any = (_float32,), offer: Any = None,
+    residual: Tensor | None = None, offer: Any = None,
 ) -> Tensor:  # fmt: skip
-    """The operator on a CPU and on a GPU: no gradients, tensors with memory. `types`: of x, that are convtune's; a
-    float32 bias goes with each of them. `residual` has the output's shape and x's type. `offer` is called with what
-    keeps the packed weights, their address, the stream, whether the kernel's tensors lie channels last, and y."""
+    """The operator on a CPU and on a GPU: no gradients, tensors with memory. x of TYPES is convtune's, with a bias of its
+    type or float32; any other type is PyTorch's. `residual` has the output's shape and x's type. `offer` is called with
+    what keeps the packed weights, their address, the stream, whether the kernel's tensors lie channels last, and y."""
     dtype = x.dtype
-    if dtype not in types or weight.dtype is not dtype:
+    if dtype not in TYPES or weight.dtype is not dtype:
         check_like(weight, "w", x)
         if bias is not None:
             check_like(bias, "bias", x)
@@ -263,7 +263,7 @@ def run(
         check_like(residual, "residual", x)
         raise InvalidArgument(f"residual has the shape {tuple(residual.shape)}; it must be {planned.output_shape}")
     if planned.apart:
-        rest = stride, padding, dilation, groups, precision, "none", choices, reuse, None, types
+        rest = stride, padding, dilation, groups, precision, "none", choices, reuse
         y = run(x, weight, bias, *rest)
         return activated(y if residual is None else y.add_(residual), activation)
     # cuDNN's workspace is ours and of one stream: a graph takes PyTorch's, from the graph's own memory.

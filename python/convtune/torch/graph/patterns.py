@@ -14,7 +14,7 @@ from ...words import activation_text
 from ..folding import Fold
 from ..fused import conv2d_fused
 from ..packed import conv2d_packed, layout_of
-from ..run import FUSED_TYPES, output_format
+from ..run import TYPES, output_format
 
 __all__ = ["Chain", "Weights", "activation_of_node", "aten", "chains", "only_user", "rewrite"]
 
@@ -130,7 +130,7 @@ def _takes(node: Node, weights: Weights) -> bool:
     return (
         not transposed
         and weights.are_static(weight, bias)
-        and all(value.dim() == 4 and value.dtype in FUSED_TYPES for value in values)
+        and all(value.dim() == 4 and value.dtype in TYPES for value in values)
         and values[0].dtype is values[1].dtype
         and values[0].device.type in ("cpu", "cuda")
     )

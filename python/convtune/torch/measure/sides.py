@@ -27,16 +27,33 @@ def random(shape: Any, strides: Any, dtype: torch.dtype, device: torch.device) -
     return torch.rand(extent, device=device).mul_(2).sub_(1).to(dtype).as_strided(shape, strides)
 
 
+def _exact(images: int, x: Tensor, weight: Tensor, bias: Tensor | None, how: tuple[Any, ...]) -> Tensor:
+    stride, (top, left, bottom, right), dilation, groups = how
+    problem, height = problem_of(x, weight, False, *how), x.shape[2]
+    work = problem.flops / problem.n * min(images, problem.n)
+    least = dilation[0] * (weight.shape[2] - 1) + 1
+    rows = max(int(height * min(1.0, _EXACT_FLOPS / max(work, 1))), min(least, height))
+    edges = top, left, bottom if rows == height else 0, right
+    exact_bias = None if bias is None else bias.detach().double()
+    return pytorch_conv2d(x[:images, :, :rows].double(), weight.double(), exact_bias, stride, edges, dilation, groups)
+
+
 class Sides:
     """PyTorch's and convtune's way of one layer, on random data that lie as the model's do."""
 
-    def __init__(self, module: torch.nn.Conv2d, shape: Any, strides: Any, device: torch.device) -> None:
-        self.x = random(shape, strides, torch.float32, device)
+    def __init__(
+        self, module: torch.nn.Conv2d, shape: Any, strides: Any, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.x = random(shape, strides, dtype, device)
         self.weight, self.bias = module.weight, module.bias
         self.how = module.stride, Conv2d._edges(module), module.dilation, module.groups  # type: ignore[arg-type]
 
     def expected(self) -> Tensor:
         return self.pytorch()
+
+    def exact(self, images: int) -> Tensor:
+        """Of the first so many, in double precision; of large ones their first rows."""
+        return _exact(images, self.x, self.weight.detach(), self.bias, self.how)
 
     def pytorch(self) -> Tensor:
         stride, edges, dilation, groups = self.how
@@ -108,15 +125,8 @@ class FusedSides:
         return pytorch_conv2d(self.x, self.weight, self.bias, *rest)
 
     def exact(self, images: int) -> Tensor:
-        """Of the first so many, in double precision; of large ones their first rows."""
-        stride, (top, left, bottom, right), dilation, groups = self.fused.how
-        problem, height = self.fused.problem, self.x.shape[2]
-        work = problem.flops / problem.n * min(images, problem.n)
-        least = dilation[0] * (self.weight.shape[2] - 1) + 1
-        rows = max(int(height * min(1.0, _EXACT_FLOPS / max(work, 1))), min(least, height))
-        edges = top, left, bottom if rows == height else 0, right
-        weight, bias = self.weight.double(), None if self.bias is None else self.bias.double()
-        y = pytorch_conv2d(self.x[:images, :, :rows].double(), weight, bias, stride, edges, dilation, groups)
+        """As `Sides.exact`."""
+        y = _exact(images, self.x, self.weight, self.bias, self.fused.how)
         if self.residual is not None:
             y += self.residual[:images, :, : y.shape[2]].double()
         return activated(y, self.fused.activation)
@@ -139,5 +149,5 @@ class FusedSides:
         return y + 1 if fused.normed else y
 
     def convtune(self, line: str) -> Callable[[], Tensor]:
-        rest = self.residual, *self.fused.how, "auto", self.fused.activation, line, True, True
+        rest = self.residual, *self.fused.how, "auto", self.fused.activation, line, True
         return lambda: forward(self.x, self.weight, self.bias, *rest)

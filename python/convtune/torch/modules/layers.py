@@ -13,8 +13,8 @@ from torch.overrides import TorchFunctionMode
 from ...nn import Conv2d
 from ...optimize_report import Layer
 from ...problem import Problem
-from ..functional import problem_of
 from ..measure.sides import Fused, FusedSides, Sides
+from ..run import TYPES, problem_of
 from .structure import Followers
 
 __all__ = ["Seen", "find", "grouped"]
@@ -42,6 +42,7 @@ class Seen:
     refusal: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    dtype: torch.dtype
     device: torch.device
     calls: int = 0
 
@@ -55,18 +56,17 @@ class Seen:
 
     def sides(self) -> Sides | FusedSides:
         fused = self._fused()
-        return fused.sides() if fused else Sides(self.module, self.shape, self.strides, self.device)
+        return fused.sides() if fused else Sides(self.module, self.shape, self.strides, self.dtype, self.device)
 
     def _fused(self) -> Fused | None:
         """Where an operator is to do the work of modules behind it."""
         module, behind = self.module, self.behind
         if behind is None:
             return None
-        has_bias = module.bias is not None or behind.norm is not None
         how = module.stride, Conv2d._edges(module), module.dilation, module.groups  # type: ignore[arg-type]
         return Fused(
-            self.name, self.shape, self.strides, tuple(module.weight.shape), module.weight.stride(), torch.float32,
-            self.device, torch.float32 if has_bias else None, how, None, behind.activation, behind.norm is not None,
+            self.name, self.shape, self.strides, tuple(module.weight.shape), module.weight.stride(), self.dtype,
+            self.device, behind.bias_type(module.bias), how, None, behind.activation, behind.norm is not None,
             eager=True,
         )  # fmt: skip
 
@@ -79,7 +79,7 @@ def _refusal(module: torch.nn.Conv2d, x: Tensor) -> str:
         return f"left: its input is a {type(x).__name__} on {x.device}"
     if torch.is_autocast_enabled(x.device.type):
         return "left: it runs under autocast"
-    if x.dtype is not torch.float32 or module.weight.dtype is not torch.float32:
+    if x.dtype not in TYPES or module.weight.dtype is not x.dtype:
         return f"left: {str(module.weight.dtype).removeprefix('torch.')}"
     if x.dim() != 4:
         return "left: its input has no batch"
@@ -109,13 +109,15 @@ def find(
         if not refusal:
             x, edges = _padded(module, x)
             follow = behind.get(module)
-            has_bias = module.bias is not None or (follow is not None and follow.norm is not None)
-            activation = "none" if follow is None else follow.activation
-            how = module.stride, edges, module.dilation, module.groups, "auto", activation
-            problem = problem_of(x, module.weight, has_bias, *how)
+            bias_type = None if module.bias is None else module.bias.dtype
+            activation = "none"
+            if follow is not None:
+                bias_type, activation = follow.bias_type(module.bias), follow.activation
+            how = module.stride, edges, module.dilation, module.groups, "auto", activation, False, bias_type
+            problem = problem_of(x, module.weight, bias_type is not None, *how)
         seen = found.setdefault(
             (id(module), problem, refusal),
-            Seen(module, names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.device, behind=follow),
+            Seen(module, names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.dtype, x.device, behind=follow),
         )
         seen.calls += 1
 

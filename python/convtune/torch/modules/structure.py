@@ -17,7 +17,7 @@ from ...words import activation_text
 from ..folding import Fold, Folded
 from ..functional import is_plain
 from ..native import forward
-from ..run import activated
+from ..run import TYPES, activated
 
 __all__ = ["Followers", "followers", "forget", "skip", "unskip", "with_followers"]
 
@@ -43,6 +43,10 @@ class Followers:
         """The convolution's own tensors, and the norm's behind them, as `Fold` has them."""
         norm = self.norm
         return [*own, *([] if norm is None else [norm.running_mean, norm.running_var, norm.weight, norm.bias])]
+
+    def bias_type(self, bias: Tensor | None) -> torch.dtype | None:
+        """Of what `fold` gives."""
+        return torch.float32 if self.norm is not None else None if bias is None else bias.dtype
 
     def fold(self, sources: list[Tensor | None], dtype: torch.dtype) -> Fold:
         places = tuple(None if one is None else at for at, one in enumerate(sources))
@@ -201,9 +205,9 @@ def _folded_weights(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None)
 
 def _is_ours(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """An ordinary call of the kind that was proven: anything else is PyTorch's operators, one after the other."""
-    if torch.compiler.is_compiling() or x.dim() != 4 or x.dtype is not torch.float32 or module.padding_mode != "zeros":
+    if torch.compiler.is_compiling() or x.dim() != 4 or x.dtype not in TYPES or module.padding_mode != "zeros":
         return False
-    if not is_plain(x, weight, bias) or weight.dtype is not torch.float32:
+    if not is_plain(x, weight, bias) or weight.dtype is not x.dtype:
         return False
     sources = module.followers.sources(x, weight, bias)
     return not torch.is_grad_enabled() or not any(one is not None and one.requires_grad for one in sources)
@@ -219,4 +223,4 @@ def with_followers(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None) 
         return y if leader.training else behind.pytorch(y)
     own = _folded_weights(module, x, weight, bias)
     how = module.stride, module._edges(), module.dilation, module.groups
-    return forward(x, *own, None, *how, module.precision, behind.activation, module.choices, True, False)
+    return forward(x, *own, None, *how, module.precision, behind.activation, module.choices, True)
