@@ -227,7 +227,7 @@ __device__ void run_in_bulk(const void* __restrict__ x, const float* __restrict_
   const int lane = static_cast<int>(threadIdx.x) % 32;
   using Slots = Ring<config.stages>;
   if (threadIdx.x == 0) {
-    Slots::init(full, 1, empty, config.warps);
+    Slots::init(full, 1, empty, config.threads());
     ptx::fence_mbarrier_init();
   }
   // What copies leave alone stays zero.
@@ -264,8 +264,7 @@ __device__ void run_in_bulk(const void* __restrict__ x, const float* __restrict_
     ask(index + (config.stages - 1) * step);
     ring.wait_full(full);
     worker.compute(index, step, tiles + ring.slot * config.tile_bytes());
-    __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(ring.barrier(empty));
+    ptx::mbarrier_arrive(ring.barrier(empty));  // by every thread: racecheck follows no warp's one arrival
     ring.next();
   }
 #endif
