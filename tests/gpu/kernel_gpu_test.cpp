@@ -6,11 +6,15 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "convtune/device.h"
+#include "cpu/cpu.h"
+#include "cpu/parallel.h"
 #include "cpu/reference.h"
 #include "cuda/backend/cuda.h"
 #include "cuda/compile/compile_all.h"
@@ -47,22 +51,43 @@ struct Tensors {
   std::vector<float> x, w, bias, residual;
 };
 
-// The first difference from the oracle; small integers are exact, NaN and infinities must agree.
-std::string difference(const ConvProblem& a, const Tensors& t, const std::vector<float>& y) {
+// What the oracle says of every output, in the output's type.
+std::vector<double> expected(const ConvProblem& a, const Tensors& t) {
   const cpu::HostValues values{.x = t.x.data(),
                                .w = t.w.data(),
                                .bias = a.bias ? t.bias.data() : nullptr,
                                .residual = t.residual.data()};
-  for (std::int64_t i = 0; i < a.output_elements(); ++i) {
-    const float got = y[static_cast<std::size_t>(i)];
-    const double want = rounded(a.dtype.y, cpu::oracle(a, values, i).value);
-    // SiLU and sigmoid are not exact, and tiny where they vanish.
-    const bool exact = a.activation != Activation::silu && a.activation != Activation::sigmoid;
+  std::vector<double> y(static_cast<std::size_t>(a.output_elements()));
+  cpu::parallel_for(cpu::backend().info().units, std::ssize(y),
+                    [&](int, std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t i = begin; i < end; ++i)
+                        y[static_cast<std::size_t>(i)] = rounded(a.dtype.y, cpu::oracle(a, values, i).value);
+                    });
+  return y;
+}
+
+// The first difference from it; small integers are exact, NaN and infinities must agree.
+std::string difference(const ConvProblem& a, const std::vector<double>& expected,
+                       const std::vector<float>& y) {
+  // SiLU and sigmoid are not exact, and tiny where they vanish.
+  const bool exact = a.activation != Activation::silu && a.activation != Activation::sigmoid;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const double got = y[i], want = expected[i];
     const bool near = !exact && std::abs(got - want) <= 0x1p-7 * std::abs(want) + 0x1p-24;
     if (std::isnan(want) ? !std::isnan(got) : want != got && !near)
-      return cpu::name_of_element(a, i) + " is " + std::to_string(got) + ", not " + std::to_string(want);
+      return cpu::name_of_element(a, static_cast<std::int64_t>(i)) + " is " + std::to_string(got) + ", not " +
+             std::to_string(want);
   }
   return {};
+}
+
+// Cases of one problem, which stand beside each other: its tensors and the oracle's answers serve all.
+template <class Visit>
+void for_each_problem(const std::vector<Case>& cases, const Visit& visit) {
+  for (std::size_t begin = 0, end = 0; begin < cases.size(); begin = end) {
+    while (end < cases.size() && cases[end].problem == cases[begin].problem) ++end;
+    visit(cases[begin].problem, std::span(cases).subspan(begin, end - begin));
+  }
 }
 
 class Kernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
@@ -113,18 +138,26 @@ class Kernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
     compile(cases);
     return cases;
   }
-  void compile(const std::vector<Case>& cases) {
+  // `for_any_pointer`: also their forms for tensors that are not aligned, or each run compiles its own.
+  void compile(const std::vector<Case>& cases, bool for_any_pointer = false) {
     std::vector<cuda::CompileJob> jobs;
     for (const Case& one : cases) {
       const cuda::LaunchPlan plan = algorithm().plan(one.problem, device(), one.config);
-      jobs.push_back(cuda::compile_job(plan, plan.configs.front()));
+      if (!for_any_pointer)
+        jobs.push_back(cuda::compile_job(plan, plan.configs.front()));
+      else if (!plan.config_for_any_pointer.empty())
+        jobs.push_back(cuda::compile_job(plan, plan.config_for_any_pointer));
     }
     cuda::compile_all(jobs, static_cast<int>(std::thread::hardware_concurrency()), 60);
   }
 
+  std::unique_ptr<Executable> build(const Case& one) {
+    return algorithm().build(one.problem, device(), one.config);
+  }
   // The output for host tensors, `shift` elements off every alignment.
-  std::vector<float> run(const Case& one, const Tensors& t, std::size_t shift = 0) {
-    const DTypes& types = one.problem.dtype;
+  std::vector<float> run(const ConvProblem& problem, const Executable& executable, const Tensors& t,
+                         std::size_t shift = 0) {
+    const DTypes& types = problem.dtype;
     const auto to_device = [&](DType type, const std::vector<float>& values) {
       const std::vector<unsigned char> bytes = to_bytes(type, values);
       const std::size_t skipped = shift * static_cast<std::size_t>(size_of(type));
@@ -133,17 +166,16 @@ class Kernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
       gpu().upload(begin, bytes.data(), bytes.size());
       return std::shared_ptr<void>(block, begin);
     };
-    const auto executable = algorithm().build(one.problem, device(), one.config);
-    const auto packed = gpu().allocate(executable->packed_bytes());
-    std::vector<float> y(static_cast<std::size_t>(one.problem.output_elements()), -1e30f);
+    const auto packed = gpu().allocate(executable.packed_bytes());
+    std::vector<float> y(static_cast<std::size_t>(problem.output_elements()), -1e30f);
     const auto x = to_device(types.x, t.x), w = to_device(types.w, t.w), bias = to_device(types.bias, t.bias),
                residual = to_device(types.y, t.residual), y_device = to_device(types.y, y);
-    executable->pack(w.get(), one.problem.bias ? bias.get() : nullptr, packed.get(), nullptr);
-    executable->run({.x = x.get(), .residual = residual.get(), .y = y_device.get()}, packed.get(), nullptr);
+    executable.pack(w.get(), problem.bias ? bias.get() : nullptr, packed.get(), nullptr);
+    executable.run({.x = x.get(), .residual = residual.get(), .y = y_device.get()}, packed.get(), nullptr);
     gpu().synchronize(nullptr);
     std::vector<unsigned char> bytes(y.size() * static_cast<std::size_t>(size_of(types.y)));
     gpu().download(bytes.data(), y_device.get(), bytes.size());
-    return to_floats(types.y, bytes.data(), one.problem.output_elements());
+    return to_floats(types.y, bytes.data(), problem.output_elements());
   }
 
   static Tensors random_tensors(const ConvProblem& problem, std::uint64_t seed) {
@@ -158,7 +190,7 @@ class Kernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
   void expect_right(const std::vector<Case>& cases, TestData data, std::int64_t samples) {
     for (const Case& one : cases) {
       Testbed bed(one.problem, gpu(), data, 5, samples);
-      EXPECT_EQ(bed.check(*algorithm().build(one.problem, device(), one.config)).failure, "") << name(one);
+      EXPECT_EQ(bed.check(*build(one)).failure, "") << name(one);
     }
   }
 };
@@ -200,14 +232,16 @@ TEST_P(Kernel, SpreadsNanAndInfinityNoFurtherThanTheSumsReach) {
       one.activation = activation;
       problems.push_back(one);
     }
-  for (const Case& one : cases_of(here(problems))) {
+  for_each_problem(cases_of(here(problems)), [&](const ConvProblem& problem, std::span<const Case> cases) {
+    std::vector<std::unique_ptr<Executable>> executables;
+    for (const Case& one : cases) executables.push_back(build(one));
     // The largest numbers: rounded up, they are infinite in a narrower type.
-    const float huge = one.problem.dtype.x == DType::f16    ? 65504
-                       : one.problem.dtype.x == DType::bf16 ? 0x1.fep127F
-                                                            : std::numeric_limits<float>::max();
+    const float huge = problem.dtype.x == DType::f16    ? 65504
+                       : problem.dtype.x == DType::bf16 ? 0x1.fep127F
+                                                        : std::numeric_limits<float>::max();
     for (const float bad : {kNan, kInf, -kInf, huge})
       for (int where = 0; where < 3; ++where) {
-        Tensors t(one.problem);
+        Tensors t(problem);
         std::vector<float>& values = where == 0 ? t.x : where == 1 ? t.w : t.bias;
         values[values.size() / 3] = bad;
         values[values.size() - 1] = bad;
@@ -221,18 +255,27 @@ TEST_P(Kernel, SpreadsNanAndInfinityNoFurtherThanTheSumsReach) {
         } else if (bad == huge) {
           std::fill(t.x.begin(), t.x.end(), 0.0f);
         }
-        EXPECT_EQ(difference(one.problem, t, run(one, t)), "")
-            << name(one) << ", " << bad << " in tensor " << where;
+        const std::vector<double> want = expected(problem, t);
+        for (std::size_t i = 0; i < cases.size(); ++i)
+          EXPECT_EQ(difference(problem, want, run(problem, *executables[i], t)), "")
+              << name(cases[i]) << ", " << bad << " in tensor " << where;
       }
-  }
+  });
 }
 
 TEST_P(Kernel, TakesBadlyAlignedPointers) {
-  for (const Case& one : cases_of(here(small_problems()))) {
-    const Tensors t(one.problem);
-    for (const std::size_t shift : {0, 1, 2, 4})
-      EXPECT_EQ(difference(one.problem, t, run(one, t, shift)), "") << name(one) << ", " << shift << " off";
-  }
+  const std::vector<Case> all = cases_of(here(small_problems()));
+  compile(all, true);
+  for_each_problem(all, [&](const ConvProblem& problem, std::span<const Case> cases) {
+    const Tensors t(problem);
+    const std::vector<double> want = expected(problem, t);
+    for (const Case& one : cases) {
+      const auto executable = build(one);
+      for (const std::size_t shift : {0, 1, 2, 4})
+        EXPECT_EQ(difference(problem, want, run(problem, *executable, t, shift)), "")
+            << name(one) << ", " << shift << " off";
+    }
+  });
 }
 
 TEST_P(Kernel, AppliesEveryActivation) {
@@ -277,8 +320,9 @@ TEST_P(Kernel, GivesTheSameBitsEveryTime) {
   ASSERT_FALSE(problems.empty());
   for (const Case& one : first_guesses(spread(problems, 2))) {
     const Tensors t = random_tensors(one.problem, 11);
-    const std::vector<float> first = run(one, t);
-    for (int i = 0; i < 20; ++i) ASSERT_EQ(run(one, t), first) << name(one);
+    const auto executable = build(one);
+    const std::vector<float> first = run(one.problem, *executable, t);
+    for (int i = 0; i < 20; ++i) ASSERT_EQ(run(one.problem, *executable, t), first) << name(one);
   }
 }
 
@@ -292,10 +336,11 @@ TEST_P(Kernel, GivesTheSameBitsWhateverSharedMemoryHeld) {
   if (problems.empty()) GTEST_SKIP() << "none of these is for it";
   for (const Case& one : first_guesses(problems)) {
     const Tensors t = random_tensors(one.problem, 11);
-    const std::vector<float> first = run(one, t);
+    const auto executable = build(one);
+    const std::vector<float> first = run(one.problem, *executable, t);
     for (int i = 0; i < 20; ++i) {
-      run(one, random_tensors(one.problem, 12 + static_cast<std::uint64_t>(i)));
-      ASSERT_EQ(run(one, t), first) << name(one);
+      run(one.problem, *executable, random_tensors(one.problem, 12 + static_cast<std::uint64_t>(i)));
+      ASSERT_EQ(run(one.problem, *executable, t), first) << name(one);
     }
   }
 }
