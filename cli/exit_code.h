@@ -8,7 +8,7 @@ namespace convtune::cli {
 
 enum ExitCode : int {
   kOk = 0,
-  kMismatch = 1,  // verify found a wrong answer
+  kMismatch = 1,  // verify found a wrong answer, or a kernel that does not compile
   kUsage = 2,     // bad options, problems or files; or what was found could not be written
   kNoDevice = 3,  // the device asked for is not in this machine
   kInternal = 4,  // convtune, or a library under it, broke a promise

@@ -15,6 +15,7 @@
 #include "output.h"
 #include "progress.h"
 #include "report.h"
+#include "target_sheet.h"
 
 namespace convtune::cli {
 namespace {
@@ -24,9 +25,10 @@ struct Verify {
   DeviceOptions device;
   ReportOptions results;
   std::optional<std::int64_t> random, seed;
-  std::string algorithm, config;
+  std::string algorithm, config, compile_only;
 
   int run() const;
+  int compile(const std::vector<ConvProblem>& problems, VerifyOptions options) const;
 };
 
 void add(VerifyReport& sum, const VerifyReport& part) {
@@ -34,6 +36,13 @@ void add(VerifyReport& sum, const VerifyReport& part) {
   sum.checks += part.checks;
   sum.compiled += part.compiled;
   sum.mismatches += part.mismatches;
+  sum.failures.insert(sum.failures.end(), part.failures.begin(), part.failures.end());
+  sum.interrupted |= part.interrupted;
+}
+
+void add(CompileReport& sum, const CompileReport& part) {
+  sum.problems += part.problems;
+  sum.kernels += part.kernels;
   sum.failures.insert(sum.failures.end(), part.failures.begin(), part.failures.end());
   sum.interrupted |= part.interrupted;
 }
@@ -53,6 +62,31 @@ void print(const VerifyReport& report, std::FILE* stream) {
              counted(report.mismatches, "mismatch", "mismatches"));
 }
 
+// A kernel that does not compile is wrong, as it is where problems are checked.
+int Verify::compile(const std::vector<ConvProblem>& problems, VerifyOptions options) const {
+  const Target target = find_target(compile_only);
+  ProgressLine progress(stderr, style_of(stderr));
+  options.progress = [&](std::int64_t done, std::int64_t total, std::int64_t failures) {
+    progress.show(fmt::format("{}/{}, {} not compiled: kernels for {}", done, total, failures, target.name));
+  };
+  CompileReport report;
+  if (random) report = compile_random(*random, options.seed, target, options);
+  for (const ConvProblem& asked : problems) {
+    if (interrupted()) break;
+    add(report, compile_candidates(asked, target, options));
+  }
+  report.interrupted |= interrupted();
+  progress.clear();
+  for (const Uncompiled& one : report.failures)
+    put(stderr, fmt::format("NOT COMPILED {} {} for {}\n  {}\n", one.algorithm, to_string(one.config),
+                            printable(to_string(one.problem)), printable(one.why)));
+  fmt::print("{}, {} compiled, {} not compiled\n", counted(report.problems, "problem", "problems"),
+             counted(report.kernels, "kernel", "kernels"), report.failures.size());
+  if (!report.interrupted) return report.failures.empty() ? kOk : kMismatch;
+  put(stderr, "convtune: interrupted: the numbers are those of what was compiled\n");
+  return kInterrupted;
+}
+
 int Verify::run() const {
   if (random && !problem.empty())
     throw Error(ErrorKind::invalid_argument,
@@ -67,6 +101,10 @@ int Verify::run() const {
   if (!problem.dtype.empty()) options.dtype = parse_dtypes(problem.dtype);
   if (!problem.layout.empty()) options.layout = parse_layout(problem.layout);
   options.cancel = interrupt_flag();
+  options.stalled = [](const std::string& what) {
+    put(stderr, fmt::format("random sweep: {}\n", printable(what)));
+  };
+  if (!compile_only.empty()) return compile(problems, options);
   const DeviceInfo where = device.select();
 
   const ReportFiles files(results);
@@ -75,9 +113,6 @@ int Verify::run() const {
   options.progress = [&](std::int64_t done, std::int64_t total, std::int64_t mismatches) {
     progress.show(
         fmt::format("{}/{}, {}: {}", done, total, counted(mismatches, "mismatch", "mismatches"), name));
-  };
-  options.stalled = [](const std::string& what) {
-    put(stderr, fmt::format("random sweep: {}\n", printable(what)));
   };
   VerifyReport report;
   if (random) report = verify_random(*random, options.seed, where.device, options);
@@ -115,10 +150,20 @@ Command add_verify(CLI::App& parent) {
       ->type_name("CONFIG")
       ->needs(algorithm);
   verify->results.add_files_to(*app);
+  app->add_option(
+         "--compile-only", verify->compile_only,
+         "Check nothing: compile what would be checked, for a GPU that need not be here, into the cache: " +
+             target_help())
+      ->type_name("TARGET")
+      ->excludes("--device")
+      ->excludes("--threads")
+      ->excludes("--json")
+      ->excludes("--html");
   app->footer(
       "Examples:\n"
       "  convtune verify alexnet_conv1 --batch 2\n"
       "  convtune verify --random 20000 --seed 1\n"
+      "  convtune verify --random 20000 --seed 1 --compile-only h100   # before that, and without a GPU\n"
       "  convtune verify --random 500 --algorithm implicit_gemm --dtype f16 --layout nhwc\n"
       "  convtune verify mb1ic3ih17oc5kh3ph1 --algorithm direct\n\n"
       "Exit code 1 if any answer is wrong; every mismatch comes with the command that shows it again.");

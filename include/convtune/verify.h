@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "convtune/convolution.h"
+#include "convtune/target.h"
 
 namespace convtune {
 
@@ -57,5 +58,27 @@ VerifyReport verify(const ConvProblem& problem, Device device, const VerifyOptio
 // draws is; and an algorithm whose kernels are all compiled for their problem is checked on each.
 VerifyReport verify_random(std::int64_t count, std::uint64_t seed, Device device,
                            const VerifyOptions& options = {});
+
+// A kernel that could not be compiled.
+struct Uncompiled {
+  ConvProblem problem;
+  std::string algorithm;
+  Config config;
+  std::string why;
+};
+
+struct CompileReport {
+  std::int64_t problems = 0, kernels = 0;
+  std::vector<Uncompiled> failures;
+  bool interrupted = false;
+};
+
+// The kernels that verify() and verify_random() of the same problems and options have compiled for them on a
+// GPU like `target`, compiled into the cache and not run: by a machine that has more processors or no GPU. No
+// device is touched. Throw Error{unsupported} without NVRTC.
+CompileReport compile_candidates(const ConvProblem& problem, const Target& target,
+                                 const VerifyOptions& options = {});
+CompileReport compile_random(std::int64_t count, std::uint64_t seed, const Target& target,
+                             const VerifyOptions& options = {});
 
 }  // namespace convtune

@@ -101,9 +101,7 @@ CudaExport written(const ConvProblem& problem, const DeviceInfo& device, Plan pl
 
 CudaExport export_cuda(const ConvProblem& problem, const Target& target, const CudaExportOptions& options) {
   check(problem, options);
-  ConvProblem resolved = problem;
-  if (resolved.precision == Precision::automatic)
-    resolved.precision = automatic_precision(problem, Precision::tf32);
+  const ConvProblem resolved = resolve(problem, Precision::tf32);
   const DeviceInfo device = device_of(target);
   Plan plan =
       options.algorithm.empty() ? first_guess(resolved, device, true) : named_plan(resolved, device, options);

@@ -93,9 +93,7 @@ TargetPlan plan_for_target(const ConvProblem& problem, const Target& target,
     throw Error(ErrorKind::unsupported, "candidates cannot be compiled for a target: NVRTC is not found (" +
                                             cuda::describe_nvrtc() + ")");
   TargetPlan plan;
-  plan.problem = problem;
-  if (problem.precision == Precision::automatic)
-    plan.problem.precision = automatic_precision(problem, Precision::tf32);
+  plan.problem = resolve(problem, Precision::tf32);
   const DeviceInfo device = device_of(target);
   if (!options.algorithm.empty()) find_algorithm(Device::Kind::cuda, options.algorithm);
 

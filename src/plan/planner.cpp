@@ -107,10 +107,13 @@ Precision automatic_precision(const ConvProblem& problem, Precision of_f32) {
 }
 
 ConvProblem resolve(const ConvProblem& problem, const Backend& backend) {
+  return resolve(problem, backend.default_precision());
+}
+
+ConvProblem resolve(const ConvProblem& problem, Precision of_f32) {
   validate(problem);
   ConvProblem resolved = problem;
-  if (resolved.precision == Precision::automatic)
-    resolved.precision = automatic_precision(problem, backend.default_precision());
+  if (resolved.precision == Precision::automatic) resolved.precision = automatic_precision(problem, of_f32);
   return resolved;
 }
 

@@ -16,6 +16,8 @@ Precision automatic_precision(const ConvProblem& problem, Precision of_f32);
 
 // The problem as the device will run it: validated, Precision::automatic replaced.
 ConvProblem resolve(const ConvProblem& problem, const Backend& backend);
+// The same for a device that need not be here, where it means `of_f32` for f32 tensors.
+ConvProblem resolve(const ConvProblem& problem, Precision of_f32);
 
 // The record that answers this problem on this device, if one still holds: its algorithm exists,
 // accepts the config and has the same source hash.

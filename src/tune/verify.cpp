@@ -4,92 +4,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
-#include <deque>
-#include <future>
-#include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
-#include "base/random_bits.h"
-#include "convtune/cases.h"
+#include "cuda/compile/compiler.h"
+#include "cuda/launch/kernel_algorithm.h"
 #include "measure/testbed.h"
 #include "plan/algorithms.h"
+#include "plan/estimate.h"
 #include "plan/planner.h"
-#include "problem/random_problem.h"
+#include "tune/ahead.h"
+#include "tune/sweep.h"
 
 namespace convtune {
 namespace {
 
 constexpr std::size_t kKeptFailures = 20;
-constexpr std::int64_t kAllOutputs = 1 << 18;  // outputs up to this many are checked whole
-constexpr std::int64_t kSamples = 20000;       // of a larger one
-// The sweep asks the vendor every so many problems, since it plans slowly (cuDNN under one lock), and lets
-// kernels be compiled for every so many: where nothing has to be compiled, every problem is checked.
-constexpr std::uint64_t kVendorEvery = 8, kVendorEveryOnGpu = 16, kCompiledEvery = 32;
-constexpr std::uint64_t kDraws = 1000;          // of a problem for one algorithm
+constexpr std::int64_t kAllOutputs = 1 << 18;   // outputs up to this many are checked whole
+constexpr std::int64_t kSamples = 20000;        // of a larger one
 constexpr std::uint64_t kAheadAProcessor = 16;  // problems of the sweep; most of them are built at once
-
-// Names a stall: a kernel that compiles for minutes, one that never ends on its GPU. Says what the sweep's
-// next problem waits for whenever another `every` passes without it being done.
-class StallWatch {
- public:
-  StallWatch(std::function<void(const std::string&)> say, std::chrono::milliseconds every)
-      : say_(std::move(say)), every_(every) {
-    if (say_) thread_ = std::thread([this] { watch(); });
-  }
-  ~StallWatch() {
-    if (!say_) return;
-    {
-      const std::lock_guard lock(mutex_);
-      ended_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  StallWatch(const StallWatch&) = delete;
-  StallWatch& operator=(const StallWatch&) = delete;
-
-  // What some thread now does for problem `index`.
-  void doing(std::uint64_t index, std::string what) {
-    const std::lock_guard lock(mutex_);
-    doing_[index] = std::move(what);
-  }
-  void done(std::uint64_t index) {
-    const std::lock_guard lock(mutex_);
-    doing_.erase(index);
-    next_ = index + 1;
-    changed_.notify_all();
-  }
-
- private:
-  void watch() {
-    std::unique_lock lock(mutex_);
-    while (!ended_) {
-      const std::uint64_t waited_for = next_;
-      const auto moved = [&] { return ended_ || next_ != waited_for; };
-      for (auto waited = every_; !changed_.wait_for(lock, every_, moved); waited += every_) {
-        const auto entry = doing_.find(waited_for);
-        const std::string what = entry == doing_.end() ? "its turn" : entry->second;
-        lock.unlock();
-        say_(fmt::format("problem {} has waited {:.0f} s for {}", waited_for,
-                         std::chrono::duration<double>(waited).count(), what));
-        lock.lock();
-        if (moved()) break;
-      }
-    }
-  }
-
-  const std::function<void(const std::string&)> say_;
-  const std::chrono::milliseconds every_;
-  std::mutex mutex_;
-  std::map<std::uint64_t, std::string> doing_;  // by problem
-  std::condition_variable changed_;
-  std::uint64_t next_ = 0;
-  bool ended_ = false;
-  std::thread thread_;
-};
 
 // One thing to check. Built by some thread beforehand: compiling takes far longer than checking.
 struct Built {
@@ -137,153 +71,127 @@ Testbed testbed(const ConvProblem& problem, Backend& on, std::uint64_t seed) {
   return {problem, on, TestData::integer, seed, problem.output_elements() <= kAllOutputs ? 0 : kSamples};
 }
 
-// make(0), make(1), ... in this order, up to `ahead` of them made on threads of their own beforehand.
-template <class Make>
-class Ahead {
- public:
-  using Made = std::invoke_result_t<Make, std::uint64_t>;
-  Ahead(std::uint64_t count, std::uint64_t ahead, Make make)
-      : count_(count), ahead_(ahead), make_(std::move(make)) {}
-  Made next() {
-    for (; begun_ < count_ && made_.size() < std::max<std::uint64_t>(ahead_, 1); ++begun_)
-      made_.push_back(
-          std::async(ahead_ > 0 ? std::launch::async : std::launch::deferred, std::cref(make_), begun_));
-    Made made = made_.front().get();
-    made_.pop_front();
-    return made;
-  }
-
- private:
-  const std::uint64_t count_, ahead_;
-  const Make make_;
-  std::uint64_t begun_ = 0;
-  std::deque<std::future<Made>> made_;  // last: its threads use what stands above
-};
+std::uint64_t processors() {
+  return std::max(std::thread::hardware_concurrency(), 1u);
+}
 
 // How many things to build ahead: nothing is compiled for a CPU.
 std::uint64_t build_ahead(const Backend& on) {
-  return on.info().device.kind == Device::Kind::cpu ? 0 : std::max(std::thread::hardware_concurrency(), 1u);
-}
-
-// The algorithms that the options ask for and that can run the problem. One that is not asked for is not even
-// asked whether it can: the vendor's library answers slowly.
-std::vector<const Algorithm*> chosen_algorithms(const ConvProblem& problem, const Backend& on,
-                                                const VerifyOptions& options, bool with_vendor = true) {
-  std::vector<const Algorithm*> chosen;
-  for (const Algorithm* algorithm : algorithms(on.info().device.kind))
-    if ((options.algorithm.empty() ? with_vendor || !algorithm->vendor()
-                                   : options.algorithm == algorithm->name()) &&
-        algorithm->supports(problem, on.info()))
-      chosen.push_back(algorithm);
-  return chosen;
-}
-
-// One that the algorithm supports that is asked for: some take one shape in thousands, and one in a hundred
-// that is like a built-in case.
-ConvProblem draw_problem(std::uint64_t seed, std::uint64_t index, const Backend& on,
-                         const VerifyOptions& options) {
-  ConvProblem drawn;
-  for (std::uint64_t attempt = 0; attempt < kDraws; ++attempt) {
-    const std::uint64_t bits = random_bits(seed, attempt);
-    const std::vector<ConvProblem>& cases = suites()[bits % suites().size()].problems;
-    drawn = attempt == 0       ? random_problem_of_any_kind(seed, index)
-            : attempt % 2 == 0 ? random_problem_of_any_kind(bits, index)
-                               : random_problem_like(cases[bits / 64 % cases.size()], bits, index);
-    if (options.dtype) drawn.dtype = *options.dtype;
-    if (options.layout) drawn.layout = *options.layout;
-    drawn = resolve(drawn, on);
-    if (options.algorithm.empty() ||
-        find_algorithm(on.info().device.kind, options.algorithm).supports(drawn, on.info()))
-      break;
-  }
-  return drawn;
+  return on.info().device.kind == Device::Kind::cpu ? 0 : processors();
 }
 
 // What the sweep checks of one problem.
-struct Draw {
+struct BuiltDraw {
   ConvProblem problem;
   std::vector<Built> built;
 };
-Draw draw(std::uint64_t seed, std::uint64_t index, const Backend& on, const VerifyOptions& options,
-          StallWatch& stalls) {
-  stalls.doing(index, fmt::format("a problem that {} supports", options.algorithm));
-  Draw drawn{draw_problem(seed, index, on, options), {}};
-  const std::string problem = to_string(drawn.problem);
-  stalls.doing(index, fmt::format("a list of the algorithms that run {}", problem));
-  const std::uint64_t vendor_every =
-      on.info().device.kind == Device::Kind::cpu ? kVendorEvery : kVendorEveryOnGpu;
-  for (const Algorithm* algorithm :
-       chosen_algorithms(drawn.problem, on, options, index % vendor_every == 0)) {
-    stalls.doing(index, fmt::format("the candidates of {} for {}", algorithm->name(), problem));
-    std::vector<Config> ready = algorithm->candidates(drawn.problem, on.info());
-    const auto split = std::stable_partition(
-        ready.begin(), ready.end(), [&](const Config& config) { return !algorithm->compiles(config); });
-    const std::vector<Config> compiled(split, ready.end());
-    ready.erase(split, ready.end());
-    const auto add = [&](const Config& config) {
-      stalls.doing(index,
-                   fmt::format("{} {} to be built for {}", algorithm->name(), to_string(config), problem));
-      drawn.built.push_back(build(*algorithm, config, drawn.problem, on));
-    };
-    const auto any = [&](const std::vector<Config>& from, std::uint64_t position) {
-      return from[random_bits(seed ^ index, position) % from.size()];
-    };
-    // The first guess, and two drawn from the whole list.
-    if (!ready.empty()) add(ready.front());
-    for (std::uint64_t i = 0; i + 1 < std::min<std::uint64_t>(3, ready.size()); ++i) add(any(ready, i));
-    // The first guess and any in turns.
-    const std::uint64_t every = ready.empty() && !options.algorithm.empty() ? 1 : kCompiledEvery;
-    if (!compiled.empty() && index % every == 0)
-      add(index / every % 2 == 0 ? compiled.front() : any(compiled, 2));
+BuiltDraw build(std::uint64_t seed, std::uint64_t index, const Backend& on, const VerifyOptions& options,
+                StallWatch& stalls) {
+  const Draw drawn = draw(seed, index, {on.info(), on.default_precision()}, options, stalls);
+  BuiltDraw result{drawn.problem, {}};
+  for (const auto& [algorithm, config] : drawn.chosen) {
+    stalls.doing(index, fmt::format("{} {} to be built for {}", algorithm->name(), to_string(config),
+                                    to_string(drawn.problem)));
+    result.built.push_back(build(*algorithm, config, drawn.problem, on));
   }
-  stalls.doing(index, fmt::format("its check of {}", problem));
-  return drawn;
+  stalls.doing(index, fmt::format("its check of {}", to_string(drawn.problem)));
+  return result;
+}
+
+void check_sweep(std::int64_t count, Device::Kind kind, const VerifyOptions& options) {
+  if (count < 0)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("the number of random problems cannot be {}", count));
+  if (!options.algorithm.empty()) find_algorithm(kind, options.algorithm);  // throws for an unknown name
 }
 
 bool cancelled(const VerifyOptions& options) {
   return options.cancel && options.cancel->load();
 }
 
-}  // namespace
+// Kernels that serve every problem are compiled for the first.
+class FirstTimes {
+ public:
+  bool is_first(std::string what) {
+    const std::lock_guard lock(mutex_);
+    return seen_.insert(std::move(what)).second;
+  }
 
-VerifyReport verify(const ConvProblem& problem, Device device, const VerifyOptions& options) {
-  Backend& on = backend(device);
-  const ConvProblem resolved = resolve(problem, on);
-  if (!options.algorithm.empty()) {
-    const Algorithm& named = find_algorithm(device.kind, options.algorithm);  // throws for an unknown name
-    Support support = named.supports(resolved, on.info());
-    if (support && !options.config.values.empty())
-      support = named.accepts(resolved, on.info(), options.config);
-    if (!support)
-      throw Error(ErrorKind::invalid_argument,
-                  fmt::format("{} cannot run {}{}{}: {}", options.algorithm, to_string(resolved),
-                              options.config.values.empty() ? "" : " with ", to_string(options.config),
-                              support.reason()));
-  } else if (!options.config.values.empty()) {
-    throw Error(ErrorKind::invalid_argument, "a config needs the name of its algorithm");
+ private:
+  std::mutex mutex_;
+  std::set<std::string> seen_;
+};
+
+// What one of the draws has compiled.
+struct Compiled {
+  std::int64_t kernels = 0;
+  std::vector<Uncompiled> failures;
+};
+Compiled compile(const Draw& drawn, std::uint64_t index, const DeviceInfo& device, FirstTimes& general,
+                 StallWatch& stalls) {
+  Compiled compiled;
+  for (const auto& [algorithm, config] : drawn.chosen) {
+    const auto* const kernels = cuda::kernel_algorithm(*algorithm);
+    if (!kernels) continue;
+    const cuda::LaunchPlan plan = kernels->plan(drawn.problem, device, config);
+    if (plan.serves_every_problem && !general.is_first(plan.name + plan.configs.front())) continue;
+    stalls.doing(index, fmt::format("{} {} to be compiled for {}", algorithm->name(), to_string(config),
+                                    to_string(drawn.problem)));
+    try {
+      algorithm->precompile(drawn.problem, device, config);
+      ++compiled.kernels;
+    } catch (const Error& error) {
+      compiled.failures.push_back({drawn.problem, std::string(algorithm->name()), config, error.what()});
+    }
   }
-  VerifyReport report;
-  report.problems = 1;
-  Testbed bed = testbed(resolved, on, options.seed);
-  std::vector<std::pair<const Algorithm*, Config>> work;
-  for (const Algorithm* algorithm : chosen_algorithms(resolved, on, options)) {
-    if (!options.config.values.empty())
-      work.emplace_back(algorithm, options.config);
-    else
-      for (Config& config : algorithm->candidates(resolved, on.info()))
-        work.emplace_back(algorithm, std::move(config));
-  }
-  Ahead ahead(work.size(), build_ahead(on),
-              [&](std::uint64_t i) { return build(*work[i].first, work[i].second, resolved, on); });
-  for (std::size_t i = 0; i < work.size(); ++i) {
+  return compiled;
+}
+
+// draws(0), draws(1), ..., `count` of them, as many as `ahead` at once.
+template <class Draws>
+CompileReport compile(std::int64_t count, std::uint64_t ahead, const Draws& draws, const DeviceInfo& device,
+                      const VerifyOptions& options, StallWatch& stalls) {
+  if (!cuda::has_nvrtc())
+    throw Error(ErrorKind::unsupported,
+                "nothing can be compiled: NVRTC is not found (" + cuda::describe_nvrtc() + ")");
+  CompileReport report;
+  FirstTimes general;
+  Ahead made(static_cast<std::uint64_t>(count), ahead,
+             [&](std::uint64_t index) { return compile(draws(index), index, device, general, stalls); });
+  for (std::int64_t i = 0; i < count; ++i) {
     if (cancelled(options)) {
       report.interrupted = true;
       break;
     }
-    check(ahead.next(), resolved, on, bed, options.seed, report);
+    const Compiled compiled = made.next();
+    stalls.done(static_cast<std::uint64_t>(i));
+    ++report.problems;
+    report.kernels += compiled.kernels;
+    report.failures.insert(report.failures.end(), compiled.failures.begin(), compiled.failures.end());
+    if (options.progress) options.progress(i + 1, count, std::ssize(report.failures));
+  }
+  return report;
+}
+
+}  // namespace
+
+VerifyReport verify(const ConvProblem& problem, Device device, const VerifyOptions& options) {
+  Backend& on = backend(device);
+  const Draw all = all_candidates(problem, {on.info(), on.default_precision()}, options);
+  VerifyReport report;
+  report.problems = 1;
+  Testbed bed = testbed(all.problem, on, options.seed);
+  Ahead ahead(all.chosen.size(), build_ahead(on), [&](std::uint64_t i) {
+    return build(*all.chosen[i].first, all.chosen[i].second, all.problem, on);
+  });
+  for (std::size_t i = 0; i < all.chosen.size(); ++i) {
+    if (cancelled(options)) {
+      report.interrupted = true;
+      break;
+    }
+    check(ahead.next(), all.problem, on, bed, options.seed, report);
     if (options.progress)
-      options.progress(static_cast<std::int64_t>(i + 1), static_cast<std::int64_t>(work.size()),
-                       report.mismatches);
+      options.progress(static_cast<std::int64_t>(i + 1), std::ssize(all.chosen), report.mismatches);
   }
   return report;
 }
@@ -291,21 +199,17 @@ VerifyReport verify(const ConvProblem& problem, Device device, const VerifyOptio
 VerifyReport verify_random(std::int64_t count, std::uint64_t seed, Device device,
                            const VerifyOptions& options) {
   Backend& on = backend(device);
-  if (count < 0)
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("the number of random problems cannot be {}", count));
-  if (!options.algorithm.empty())
-    find_algorithm(device.kind, options.algorithm);  // throws for an unknown name
+  check_sweep(count, device.kind, options);
   VerifyReport report;
   StallWatch stalls(options.stalled, std::chrono::milliseconds(options.stall_ms));
   Ahead ahead(static_cast<std::uint64_t>(count), kAheadAProcessor * build_ahead(on),
-              [&](std::uint64_t index) { return draw(seed, index, on, options, stalls); });
+              [&](std::uint64_t index) { return build(seed, index, on, options, stalls); });
   for (std::int64_t i = 0; i < count; ++i) {
     if (cancelled(options)) {
       report.interrupted = true;
       break;
     }
-    const Draw drawn = ahead.next();
+    const BuiltDraw drawn = ahead.next();
     const auto index = static_cast<std::uint64_t>(i);
     if (!drawn.built.empty()) {
       Testbed bed = testbed(drawn.problem, on, seed);
@@ -320,6 +224,32 @@ VerifyReport verify_random(std::int64_t count, std::uint64_t seed, Device device
     if (options.progress) options.progress(i + 1, count, report.mismatches);
   }
   return report;
+}
+
+CompileReport compile_candidates(const ConvProblem& problem, const Target& target,
+                                 const VerifyOptions& options) {
+  const DeviceInfo device = device_of(target);
+  const Draw all = all_candidates(problem, {device, Precision::tf32, false}, options);
+  StallWatch stalls(options.stalled, std::chrono::milliseconds(options.stall_ms));
+  CompileReport report = compile(
+      std::ssize(all.chosen), processors(),
+      [&](std::uint64_t i) {
+        return Draw{all.problem, {all.chosen[i]}};
+      },
+      device, options, stalls);
+  report.problems = 1;
+  return report;
+}
+
+CompileReport compile_random(std::int64_t count, std::uint64_t seed, const Target& target,
+                             const VerifyOptions& options) {
+  check_sweep(count, Device::Kind::cuda, options);
+  const DeviceInfo device = device_of(target);
+  StallWatch stalls(options.stalled, std::chrono::milliseconds(options.stall_ms));
+  const SweptDevice on{device, Precision::tf32, false};
+  return compile(
+      count, kAheadAProcessor * processors(),
+      [&](std::uint64_t index) { return draw(seed, index, on, options, stalls); }, device, options, stalls);
 }
 
 }  // namespace convtune

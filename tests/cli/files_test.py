@@ -120,6 +120,18 @@ class Kernels(CliTest):
     def environment(self):
         return {**super().environment(), "CONVTUNE_CACHE_DIR": str(self.folder / "kernels")}
 
+    def test_verify_compiles_into_it_for_another_machine(self):
+        asked = ("verify", TINY, "--compile-only", "h100", "--algorithm", "direct_fma_sm80", "--config")
+        config = "rows=1 filters=1 down=1 units=1 chunks=1 passes=1 kept=0 uniform=0 staged=0"
+        self.refused([*asked, config, "--device", "cpu"], 2, "--device", "--compile-only")
+        self.refused(["verify", "--random", "2", "--compile-only", "h101"], 2, "h101")
+        if not any(line.split()[:2] == ["NVRTC", "yes"] for line in self.ok("doctor").stdout.splitlines()):
+            self.skipTest("no NVRTC here")
+        for _ in range(2):
+            self.assertEqual(self.ok(*asked, config).stdout, "1 problem, 1 kernel compiled, 0 not compiled\n")
+            self.assertIn("1 compiled kernel in", self.ok("cache").stdout)
+        self.refused([*asked, config.replace("rows=1", "rows=0")], 2, "rows")
+
     def test_cache(self):
         kernels = self.folder / "kernels"
         self.assertIn(f"0 compiled kernels in {kernels}: 0.0 MiB, at most 1024.0 MiB", self.ok("cache").stdout)

@@ -1,0 +1,52 @@
+// See ahead.h.
+#include "tune/ahead.h"
+
+#include <fmt/format.h>
+
+namespace convtune {
+
+StallWatch::StallWatch(std::function<void(const std::string&)> say, std::chrono::milliseconds every)
+    : say_(std::move(say)), every_(every) {
+  if (say_) thread_ = std::thread([this] { watch(); });
+}
+
+StallWatch::~StallWatch() {
+  if (!say_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void StallWatch::doing(std::uint64_t index, std::string what) {
+  const std::lock_guard lock(mutex_);
+  doing_[index] = std::move(what);
+}
+
+void StallWatch::done(std::uint64_t index) {
+  const std::lock_guard lock(mutex_);
+  doing_.erase(index);
+  next_ = index + 1;
+  changed_.notify_all();
+}
+
+void StallWatch::watch() {
+  std::unique_lock lock(mutex_);
+  while (!ended_) {
+    const std::uint64_t waited_for = next_;
+    const auto moved = [&] { return ended_ || next_ != waited_for; };
+    for (auto waited = every_; !changed_.wait_for(lock, every_, moved); waited += every_) {
+      const auto entry = doing_.find(waited_for);
+      const std::string what = entry == doing_.end() ? "its turn" : entry->second;
+      lock.unlock();
+      say_(fmt::format("problem {} has waited {:.0f} s for {}", waited_for,
+                       std::chrono::duration<double>(waited).count(), what));
+      lock.lock();
+      if (moved()) break;
+    }
+  }
+}
+
+}  // namespace convtune

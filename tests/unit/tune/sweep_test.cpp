@@ -1,0 +1,117 @@
+// What verify looks at, and what of it is compiled for a GPU that is elsewhere.
+#include "tune/sweep.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "convtune/cubin_cache.h"
+#include "cuda/compile/compiler.h"
+#include "plan/algorithms.h"
+#include "plan/estimate.h"
+#include "refusal.h"
+
+namespace convtune::sweep_test {
+namespace {
+
+const Target kH100 = find_target("h100");
+const ConvProblem kProblem = parse_problem("mb2ic3ih9oc4kh3ph1");
+
+Draw drawn(std::uint64_t index, const SweptDevice& on, const VerifyOptions& options = {}) {
+  StallWatch silent({}, std::chrono::milliseconds(1));
+  return draw(7, index, on, options, silent);
+}
+
+TEST(Sweep, DrawsTheSameWhereTheGpuIsElsewhereButForTheVendor) {
+  const DeviceInfo device = device_of(kH100);
+  std::size_t checks = 0;
+  for (std::uint64_t i = 0; i < 64; ++i) {
+    const Draw here = drawn(i, {device, Precision::tf32});
+    Draw ours = here;
+    std::erase_if(ours.chosen, [](const auto& pair) { return pair.first->vendor(); });
+    const Draw elsewhere = drawn(i, {device, Precision::tf32, false});
+    EXPECT_EQ(elsewhere.problem, here.problem);
+    EXPECT_EQ(elsewhere.chosen, ours.chosen) << to_string(here.problem);
+    checks += ours.chosen.size();
+  }
+  EXPECT_GT(checks, 64u);
+}
+
+TEST(Sweep, TakesTypesLayoutAndAlgorithmFromTheOptions) {
+  const DeviceInfo device = device_of(kH100);
+  VerifyOptions options;
+  options.algorithm = "direct_body_half_sm90", options.layout = Layout::nhwc;
+  options.dtype = parse_dtypes("bf16");
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    const Draw one = drawn(i, {device, Precision::tf32, false}, options);
+    EXPECT_EQ(one.problem.layout, Layout::nhwc);
+    EXPECT_EQ(one.problem.precision, Precision::bf16);
+    ASSERT_EQ(one.chosen.size(), 1u) << to_string(one.problem);
+    EXPECT_EQ(one.chosen[0].first->name(), options.algorithm);
+  }
+}
+
+TEST(Sweep, NamesWhyAnAlgorithmCannot) {
+  const DeviceInfo device = device_of(kH100);
+  VerifyOptions options;
+  options.algorithm = "direct_body_half_sm90";
+  const auto why = [&] {
+    return refusal([&] { all_candidates(kProblem, {device, Precision::tf32, false}, options); });
+  };
+  EXPECT_NE(why().find("f16, bf16 tensors only"), std::string::npos) << why();
+  options.algorithm.clear();
+  options.config = parse_config("stages=2");
+  EXPECT_NE(why().find("the name of its algorithm"), std::string::npos) << why();
+}
+
+class Compiling : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!cuda::has_nvrtc()) GTEST_SKIP() << cuda::describe_nvrtc();
+    std::string folder = (std::filesystem::temp_directory_path() / "convtune_sweep_XXXXXX").string();
+    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+    ::setenv("CONVTUNE_CACHE_DIR", folder_.c_str(), 1);
+  }
+  void TearDown() override {
+    ::unsetenv("CONVTUNE_CACHE_DIR");
+    std::filesystem::remove_all(folder_);
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+TEST_F(Compiling, LeavesInTheCacheWhatTheSweepWouldCompile) {
+  const CompileReport report = compile_random(3, 7, kH100);
+  EXPECT_EQ(report.problems, 3);
+  EXPECT_TRUE(report.failures.empty());
+  EXPECT_GT(report.kernels, 3);  // the first problem has one of each algorithm compiled
+  EXPECT_EQ(cubin_cache_contents().kernels, report.kernels);
+  EXPECT_EQ(compile_random(3, 7, kH100).kernels, report.kernels);
+  EXPECT_EQ(cubin_cache_contents().kernels, report.kernels) << "the same kernels were compiled again";
+}
+
+TEST_F(Compiling, CompilesEveryCandidateOfAProblem) {
+  VerifyOptions options;
+  options.algorithm = "direct_fma_sm80";
+  options.config =
+      find_algorithm(Device::Kind::cuda, options.algorithm).candidates(kProblem, device_of(kH100)).front();
+  EXPECT_EQ(compile_candidates(kProblem, kH100, options).kernels, 1);
+  EXPECT_EQ(cubin_cache_contents().kernels, 1);
+  const std::atomic<bool> stopped = true;
+  options.cancel = &stopped;
+  EXPECT_TRUE(compile_candidates(kProblem, kH100, options).interrupted);
+}
+
+TEST_F(Compiling, SaysWhatIsWrong) {
+  VerifyOptions options;
+  options.algorithm = "direct_stem_sm70";
+  EXPECT_NE(refusal([&] { compile_random(1, 1, kH100, options); }).find("sm70"), std::string::npos);
+  EXPECT_NE(refusal([&] { compile_random(-1, 1, kH100); }).find("-1"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace convtune::sweep_test
