@@ -21,7 +21,7 @@ struct DirectStemHalf {
   template <class Self, class F>
   static constexpr void visit(Self& self, F&& field) {
     field("conv", self.conv);
-    field("filters", self.filters, 8, 128, "filters of a block, a multiple of 8");
+    field("filters", self.filters, 16, 128, "filters of a block, a multiple of 16");
     field("rows", self.rows, 1, 1 << 20, "output rows of a tile");
     field("warps", self.warps, 4, 16, "warps that multiply, a multiple of 4");
     field("stages", self.stages, 2, 4, "tiles whose input is kept at once");
@@ -87,8 +87,8 @@ struct DirectStemHalf {
     return conv.nhwc && output_step() % 4 == 0 && output_step() % 8 != 0;
   }
 
-  // Whether each warp brings the residual of a strip after the one that it computes to L2, for all filters if
-  // it has the first. Only where a strip's products are too few for its way from memory: others become 3 %
+  // Whether warps bring the residual of a strip after the one that they compute to L2, for all filters if
+  // they have the first. Only where a strip's products are too few for its way from memory: others become 3 %
   // slower.
   constexpr bool prefetches_residual() const {
     return conv.residual && wgmma && aligned && conv.nhwc && conv.k % 8 == 0 && steps() <= 16;
@@ -154,8 +154,8 @@ struct DirectStemHalf {
   constexpr long long smem_bytes() const { return smem().end; }
 
   constexpr bool possible() const {
-    return is_in_range(*this) && filters % (filters > 32 || !wgmma ? 16 : 8) == 0 && rows <= conv.p &&
-           warps % 4 == 0 && conv.dilation_w == 1 && conv.groups == 1 && steps() <= kMostSteps;
+    return is_in_range(*this) && filters % 16 == 0 && rows <= conv.p && warps % 4 == 0 &&
+           conv.dilation_w == 1 && conv.groups == 1 && steps() <= kMostSteps;
   }
   constexpr bool valid(long long smem_per_block) const {
     return possible() && 1LL * planes() * tile_rows() * pitch() < (1 << 24) &&

@@ -32,6 +32,18 @@ using Sums = float[config.filters / 2];
 // Steps whose operands are loaded before the first of them is multiplied.
 inline constexpr int kBatch = 4;
 
+// Where a lane's sums begin, of its two filters of each eight, for two outputs. Each from shared memory:
+// loads are as many instructions as copies of registers.
+template <DirectStemHalf config>
+__device__ __forceinline__ void begin_sums(Sums<config>& sums, unsigned biases, int thread) {
+#pragma unroll
+  for (int i = 0; i < config.filters / 2; i += 2) {
+    sums[i] = sums[i + 1] = 0;
+    if constexpr (kBegin<config> == SumsBegin::at_bias)
+      ptx::ld_shared_v2(sums[i], sums[i + 1], biases + 32 * (i / 4) + 8 * thread);
+  }
+}
+
 // Warpgroups: the products of one batch run while the operands of the next are loaded.
 template <DirectStemHalf config>
 struct ByWarpgroups {
@@ -61,7 +73,8 @@ struct ByWarpgroups {
       for_constants<0, kCount>([&](auto i) {
         constexpr int kStep = kIndex * kBatch + i.value;
         ptx::WgmmaHalfRegisters<config.conv.x_type == ElementType::bf16, config.filters>::multiply(
-            sums, operands[kIndex % 2][i.value], descriptor + kStep * (kStepBytes / 16), kStep > 0);
+            sums, operands[kIndex % 2][i.value], descriptor + kStep * (kStepBytes / 16),
+            kStep > 0 || kBegin<config> == SumsBegin::at_bias);
       });
       ptx::wgmma_commit();
       if constexpr (kIndex + 1 < kBatches) {
@@ -83,8 +96,6 @@ struct ByWarps {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     // Lane l gives the address of row l % 8 of matrix l / 8: two halves of the step for each 8 filters.
     const unsigned row = weights + 16 * (lane / 8 % 2 * kFilters + lane / 16 * 8 + lane % 8);
-#pragma unroll
-    for (int i = 0; i < kFilters / 2; ++i) sums[i] = 0;
     auto& blocks = reinterpret_cast<float(&)[kFilters / 8][4]>(sums);
     for_constants<0, config.steps()>([&](auto step) {
       unsigned a[4];
@@ -147,15 +158,16 @@ struct Worker {
   unsigned weights, biases, staging;
   int turn = 0;  // strips of all tiles so far, modulo the groups of four warps
 
-  // What this warp adds to its outputs of a strip, to L2.
+  // What is added to the outputs of a strip, to L2: by one of its four warps, each in its turn.
   __device__ __forceinline__ void prefetch_residual(const Tile<config>& tile, int strip) const {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    const int first = strip * config.strip_outputs() + static_cast<int>(threadIdx.x) / 32 % 4 * 16;
+    if (first_filter != 0 || static_cast<int>(threadIdx.x) / 32 % 4 != strip % 4) return;
+    const int first = strip * config.strip_outputs();
     const Output<config> output(tile, first);
-    const int count = lesser(16, lesser(config.outputs() - first, config.conv.p * config.conv.q - output.at));
+    const int count = lesser(config.strip_outputs(),
+                             lesser(config.outputs() - first, config.conv.p * config.conv.q - output.at));
     ptx::prefetch_l2_if(static_cast<const unsigned short*>(residual) + output.offset(tile, 0),
-                        2 * config.conv.k * count,
-                        output.exists && first_filter == 0 && threadIdx.x % 32 == 0);
+                        2 * config.conv.k * count, count > 0 && threadIdx.x % 32 == 0);
 #endif
   }
 
@@ -177,11 +189,20 @@ struct Worker {
 #pragma unroll 1
     for (; strip < config.strips(); strip += kGroups) {
       const int first_output = strip * config.strip_outputs() + warp % 4 * 16;
-      const auto window = [&](int row) {
-        const int output = first_output + config.output_of_row(row);
-        // What does not exist is computed from another's window, and not stored.
-        return input + 2 * config.window_offset(output < config.outputs() ? output : 0) + 4 * thread;
-      };
+      // What does not exist is computed from another's window, and not stored.
+      const auto existing = [](int output) { return output < config.outputs() ? output : 0; };
+      const unsigned from = input + 4 * thread;
+      unsigned windows[2];
+      if constexpr (config.conv.q % 16 == 0) {  // all in one row
+        windows[0] = from + 2 * (config.window_offset(existing(first_output)) +
+                                 config.output_of_row(group) * config.output_step());
+        windows[1] = windows[0] + 2 * config.output_of_row(8) * config.output_step();
+      } else {
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          windows[i] =
+              from + 2 * config.window_offset(existing(first_output + config.output_of_row(group + 8 * i)));
+      }
       // Anew for each strip, or the compiler keeps all that follows from it in registers, a pair of steps in
       // one.
       int pairs_of = thread;
@@ -202,8 +223,8 @@ struct Worker {
           prefetch_residual(Tile<config>(index + step), next - config.strips());
       }
       Sums<config> sums;
-      ProductsOf<config.wgmma, config>::Type::multiply(sums, weights, window(group), window(group + 8),
-                                                       pairs_of);
+      begin_sums<config>(sums, biases, thread);
+      ProductsOf<config.wgmma, config>::Type::multiply(sums, weights, windows[0], windows[1], pairs_of);
       asm volatile("" : "+r"(strip));  // likewise: what follows from it is not kept beside the sums
       if constexpr (config.conv.nhwc)
         store<config>(sums, residual, biases, y, tile, first_output, first_filter, staging);

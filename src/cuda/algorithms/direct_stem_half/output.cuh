@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/algorithms/direct_stem_half/load.cuh"
+#include "cuda/tile/epilogue.cuh"
 
 namespace convtune::direct_stem_half {
 
@@ -28,5 +29,9 @@ template <DirectStemHalf config>
 constexpr bool kPieces = config.aligned && (config.conv.nhwc ? config.conv.k % 8 == 0
                                                              : config.conv.p * config.conv.q % 8 == 0 &&
                                                                    config.outputs() % 8 == 0);
+
+// Sums begin at the biases: that takes a load each, behind the products an addition too.
+template <DirectStemHalf config>
+constexpr SumsBegin kBegin = config.conv.eager ? SumsBegin::at_zero : SumsBegin::at_bias;
 
 }  // namespace convtune::direct_stem_half

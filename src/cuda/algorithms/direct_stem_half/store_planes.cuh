@@ -4,7 +4,6 @@
 #pragma once
 
 #include "cuda/algorithms/direct_stem_half/output.cuh"
-#include "cuda/tile/epilogue.cuh"
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #include "cuda/ptx/sm90.cuh"
 #endif
@@ -86,9 +85,10 @@ struct PlanesStore {
           if (output < count && has(filter + 1)) word |= static_cast<unsigned>(from[kPlane]) << 16;
         });
       each([&](unsigned& word, int filter, int, const float* two) {
-        float bias[2];
-        ptx::ld_shared_v2(bias[0], bias[1], biases + 4 * filter);
-        word = finish_halves<a>(two[0], bias[0], two[1], bias[1], word);
+        float bias[2] = {};
+        if constexpr (kBegin<config> == SumsBegin::at_zero)
+          ptx::ld_shared_v2(bias[0], bias[1], biases + 4 * filter);
+        word = finish_halves<a, kBegin<config>>(two[0], bias[0], two[1], bias[1], word);
       });
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
       ptx::stmatrix_x4_trans(matrices + kFirst * kPitch, words);
