@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <utility>
 
 #include "model/capability.h"
@@ -36,9 +37,10 @@ constexpr double kBlockCycles = 2000;  // to begin a block: its indices, its fir
 // Where a block takes tile after tile alone on its multiprocessor, nobody else works there until all its
 // stages are under way, and from the last product to the last store. Small 1x1 layers on an H100: 4 us.
 constexpr double kFillCycles = 4500;
-constexpr double kLoadCycles = 800;  // from a load to its data, under way to memory: Little's law
-constexpr double kWarpsIssue = 0.4;  // instructions a cycle of one warp, each waiting for some before it
-constexpr double kIssueACycle = 4;   // four schedulers; and a warp of independent multiply-adds fills one
+constexpr double kLoadCycles = 800;   // from a load to its data, under way to memory: Little's law
+constexpr double kWarpsIssue = 0.4;   // instructions a cycle of one warp, each waiting for some before it
+constexpr double kIssueACycle = 4;    // four schedulers; and a warp of independent multiply-adds fills one
+constexpr double kSpecialCycles = 8;  // of a warp's special function on one of four schedulers
 constexpr double kTmaPower = 4;
 constexpr double kWarpsTensor = 0.5;   // of a tensor core that one warp keeps busy: products, then operands
 constexpr double kCopyWavefronts = 4;  // an asynchronous copy of 4 bytes a thread, in shared memory and L1
@@ -49,9 +51,10 @@ constexpr double kMemoryReached = 0.9;
 // Bytes that memory moves besides: it works in bursts, and a sector written in parts is read first.
 constexpr double kPieceBytes = 24, kPartSectorBytes = 40;
 
-double added(double power, double a, double b, double c = 0, double d = 0) {
-  return std::pow(std::pow(a, power) + std::pow(b, power) + std::pow(c, power) + std::pow(d, power),
-                  1 / power);
+double added(double power, std::initializer_list<double> all) {
+  double sum = 0;
+  for (const double one : all) sum += std::pow(one, power);
+  return std::pow(sum, 1 / power);
 }
 
 // Cycles for `tiles` at once, on a server that is busy for `busy` of a tile's `alone`.
@@ -90,7 +93,9 @@ TimeEstimate estimate_time(const Target& target, const TileWork& work, const Blo
                                                          block.threads / kSmemBytes;
   const double smem = load_smem + multiply_smem + store.wavefronts;
   const double read = (load.l2_bytes + multiply.l2_bytes) / l2;
-  const double busy = added(power, products, issue, smem, read);
+  const double specials =
+      kSpecialCycles / kIssueACycle * (load.specials + multiply.specials + store.specials);
+  const double busy = added(power, {products, issue, smem, read, specials});
 
   // One block's phases, with no more warps than it has.
   const double warps = block.threads / static_cast<double>(target.warp_size);
@@ -99,22 +104,26 @@ TimeEstimate estimate_time(const Target& target, const TileWork& work, const Blo
   const auto issued = [](double instructions, double of_warps, double each) {
     return instructions / std::min(kIssueACycle, of_warps * each);
   };
+  const auto special = [&](double all) { return kSpecialCycles * all / std::min(kIssueACycle, others); };
   const double moved = work.stored_bytes + kPieceBytes * work.pieces + kPartSectorBytes * work.part_sectors;
-  const double loading = added(power, issued(load.instructions, loaders, kWarpsIssue), load_smem,
-                               load.l2_bytes / l2, kLoadCycles * load.l2_bytes / work.in_flight_bytes);
+  const double loading =
+      added(power, {issued(load.instructions, loaders, kWarpsIssue), load_smem, load.l2_bytes / l2,
+                    kLoadCycles * load.l2_bytes / work.in_flight_bytes});
   const double multiplying =
-      added(power, products / std::min(1.0, others / 4 * (work.tma ? 1 : kWarpsTensor)),
-            issued(multiply.instructions, others, work.cuda_cores ? 1 : kWarpsIssue), multiply_smem,
-            multiply.l2_bytes / l2);
+      added(power, {products / std::min(1.0, others / 4 * (work.tma ? 1 : kWarpsTensor)),
+                    issued(multiply.instructions, others, work.cuda_cores ? 1 : kWarpsIssue), multiply_smem,
+                    multiply.l2_bytes / l2, special(multiply.specials)});
   // Blocks that are alone on their multiprocessors and do nothing else meanwhile store all at the same time.
   const double memory = 1e3 * kMemoryReached * target.bandwidth_gb_s / (multiprocessors * cycles_a_us);
-  const double way_out = work.tma && block.resident <= 1 && !work.store_beside ? std::min(l2, memory) : l2;
-  const double storing =
-      added(power, issued(store.instructions, others, kWarpsIssue), store.wavefronts, moved / way_out);
+  const bool alone_in_storing =
+      work.tma && block.resident <= 1 && !work.store_beside && work.stored_beside_cycles == 0;
+  const double way_out = alone_in_storing ? std::min(l2, memory) : l2;
+  const double storing = added(power, {issued(store.instructions, others, kWarpsIssue), store.wavefronts,
+                                       moved / way_out, special(store.specials)});
   const double waiting = kWaitCycles * (load.waits + multiply.waits + store.waits);
   const auto overlapped = [](double a, double b) { return std::cbrt(std::pow(a, 3) + std::pow(b, 3)); };
   const double loaded = work.load_beside ? overlapped(loading, multiplying) : loading + multiplying;
-  const double stored = !work.store_beside ? loaded + storing
+  const double stored = !work.store_beside ? loaded + std::max(storing - work.stored_beside_cycles, 0.0)
                         : work.load_beside ? overlapped(loaded, storing)
                                            : loading + overlapped(multiplying, storing);
   const double alone = stored + waiting;
@@ -148,8 +157,9 @@ TimeEstimate estimate_time(const Target& target, const TileWork& work, const Blo
   } else if (2 * hidden < cycles) {
     estimate.bound = "latency";
   } else {
-    const std::array<std::pair<double, std::string_view>, 4> shares = {
+    const std::array<std::pair<double, std::string_view>, 5> shares = {
         {{products, "tensor cores"},
+         {specials, "special functions"},
          {issue, work.cuda_cores ? "multiply-adds" : "issue"},
          {smem, "shared memory"},
          {read, "L2"}}};

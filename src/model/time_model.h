@@ -14,6 +14,7 @@ struct Phase {
   double products = 0;      // on tensor cores: an m16n8k8 of TF32, or as many cycles of another precision
   double instructions = 0;  // of warps
   double wavefronts = 0;    // of shared memory: 128 bytes each, more where threads meet at a bank
+  double specials = 0;      // instructions of warps for the special-function units, of 4 lanes a scheduler
   double l2_bytes = 0;      // read
   double waits = 0;         // of a whole block for a barrier
 };
@@ -38,6 +39,7 @@ struct TileWork {
   bool load_beside = false;    // a tile is loaded in parts while others of its parts are multiplied
   bool tma = false;           // copies by TMA, products of operands in shared memory: warps only ask for both
   bool store_beside = false;  // a tile is stored in parts while others of its parts are multiplied
+  double stored_beside_cycles = 0;  // else, for so long
 };
 
 // What the compiler made of it, and how it is launched.
@@ -50,8 +52,8 @@ struct BlockShape {
 
 struct TimeEstimate {
   double us = 0;
-  // What it waits for most: "memory", "tensor cores", "multiply-adds", "issue", "shared memory", "L2", or
-  // "latency": blocks that are too few to hide what each waits for.
+  // What it waits for most: "memory", "tensor cores", "multiply-adds", "special functions", "issue", "shared
+  // memory", "L2", or "latency": blocks that are too few to hide what each waits for.
   std::string_view bound;
 };
 

@@ -14,7 +14,39 @@ void store_in_pieces(TileWork& work, double outputs, double piece, double bytes)
 
 double read_bytes(const ConvProblem& a) {
   const double rows = std::min(static_cast<double>(a.h), static_cast<double>(a.p() * a.r));
-  return static_cast<double>(size_of(a.dtype.x) * a.n * a.c * a.d * a.w) * rows;
+  const double residual =
+      a.residual ? static_cast<double>(size_of(a.dtype.y) * a.n * a.k * a.p() * a.q()) : 0;
+  return static_cast<double>(size_of(a.dtype.x) * a.n * a.c * a.d * a.w) * rows + residual;
+}
+
+void add_epilogue(Phase& store, const ConvExtents& conv, double outputs) {
+  struct Cost {
+    double instructions, specials;
+  };
+  const Cost cost = [&]() -> Cost {
+    switch (conv.activation) {
+      case ConvActivation::none:
+        return {0, 0};
+      case ConvActivation::relu:
+        return {1, 0};
+      case ConvActivation::clip:
+      case ConvActivation::leaky_relu:
+        return {2, 0};
+      case ConvActivation::hardswish:
+        return {5, 0};
+      case ConvActivation::silu:
+        return {7, 1.5};
+      case ConvActivation::sigmoid:
+        return {5, 2};
+      case ConvActivation::gelu_tanh:
+        return {9, 1.5};
+      case ConvActivation::gelu_erf:
+        return {13, 1};
+    }
+    return {0, 0};
+  }();
+  store.instructions += outputs / 32 * cost.instructions;
+  store.specials += outputs / 32 * cost.specials;
 }
 
 void add_store(TileWork& work, const Phase& store, bool beside_products) {
@@ -24,6 +56,7 @@ void add_store(TileWork& work, const Phase& store, bool beside_products) {
   }
   work.multiply.instructions += store.instructions;
   work.multiply.wavefronts += store.wavefronts;
+  work.multiply.specials += store.specials;
   work.multiply.l2_bytes += store.l2_bytes;
   work.store_beside = true;
 }

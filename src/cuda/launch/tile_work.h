@@ -18,7 +18,7 @@ constexpr double kBulkBytes = 512;  // that a warp copies by one instruction, 16
 // unless all pieces are whole sectors.
 void store_in_pieces(TileWork& work, double outputs, double piece, double bytes = sizeof(float));
 
-// Bytes of the input's rows that some filter row meets.
+// Bytes of the input's rows that some filter row meets, and of the residual.
 double read_bytes(const ConvProblem& problem);
 
 // Of the rows (or columns) that `tiles` tiles read, `count` each from first(tile) on, those that the image
@@ -30,6 +30,9 @@ double read_inside(int tiles, const First& first, int count, int extent) {
     sum += std::max(0, std::min(first(tile) + count, extent) - std::max(first(tile), 0));
   return sum;
 }
+
+// What is done to so many outputs of a tile in half precision before they are rounded (tile/epilogue.cuh).
+void add_epilogue(Phase& store, const ConvExtents& conv, double outputs);
 
 // What a tile's outputs cost: where others multiply meanwhile it is part of their work.
 void add_store(TileWork& work, const Phase& store, bool beside_products);

@@ -86,7 +86,10 @@ TileWork work_of(const Kernel& a) {
   store.instructions = computed / 32 * (5 + (a.nchw ? 20.0 / a.run() + 1.0 / a.piece() : 0)) * residual;
   store.wavefronts = computed * 2 * 2 / 128 * residual;
   store.l2_bytes = a.conv.residual ? 2 * computed : 0;
-  add_store(work, store, a.ping_pong || a.lead() > 0);
+  add_epilogue(store, a.conv, computed);
+  add_store(work, store, a.ping_pong);
+  // A consumer stores while another has as many steps left as it is behind.
+  work.stored_beside_cycles = work.multiply.products / a.consumers * a.lead() / steps;
   // Neighbours store the rest of a sector at nearly the same time, in L2.
   const int in_row = a.columns == a.horizontal().output ? a.rows * a.columns : greater(a.columns, 16);
   const int in_a_piece = a.nchw ? in_row : lesser(a.consumer_filters(), a.conv.group_filters());

@@ -56,6 +56,7 @@ TileWork work_of(const DirectDepthwiseSm80& a) {
   work.multiply.waits = 3 * passes;
   work.store.instructions = warps * passes * outputs * (1 + width);
   work.store.wavefronts = warps * passes * outputs;
+  add_epilogue(work.store, conv, 32 * warps * passes * outputs * width);
   // What a position stores in whole lines, or as all channels, is one piece with its neighbours, which are
   // stored at the same time by this block or by others.
   const bool whole = a.chunks() == 1 || abreast % 32 == 0;

@@ -56,6 +56,7 @@ TileWork work_of(const DirectGroupedHalf& a) {
   work.multiply.waits = 1.0 * ceil_div(a.strips(), a.strip_warps());
   work.store.instructions = a.strips() * twos * (conv.residual ? 30 : 20);
   work.store.wavefronts = a.strips() * twos * (conv.residual ? 8 : 6);
+  add_epilogue(work.store, conv, a.strips() * twos * 128);
   // In words of 4 bytes. An odd number of eights leaves sectors in halves.
   const double whole = a.chunks() == 1 ? 1.0 * a.tile_columns() * conv.k : a.filters;
   store_in_pieces(work, outputs_of(conv) / work.tiles / 2, (a.eights % 2 == 0 ? whole : 8.0 * a.eights) / 2);

@@ -25,7 +25,7 @@ struct DirectStemHalf {
     field("rows", self.rows, 1, 1 << 20, "output rows of a tile");
     field("warps", self.warps, 4, 16, "warps that multiply, a multiple of 4");
     field("stages", self.stages, 2, 4, "tiles whose input is kept at once");
-    field("blocks", self.blocks, 1, 4, "blocks that an SM shall hold at once, a launch bound");
+    field("blocks", self.blocks, 1, 6, "blocks that an SM shall hold at once, a launch bound");
     field("wgmma", self.wgmma, 0, 1, "1: warpgroups multiply (compute capability 9.0), 0: warps");
     field("aligned", self.aligned);
   }
@@ -162,7 +162,8 @@ struct DirectStemHalf {
            smem_bytes() <= smem_per_block && registers() <= register_limit() && tiles() < (1LL << 31) &&
            1LL * conv.c * conv.h * conv.w < (1LL << 31) && 1LL * conv.k * conv.p * conv.q < (1LL << 31);
   }
-  constexpr int registers() const { return filters / 2 + (wgmma ? 72 : 88); }  // about: ptxas decides
+  // About: ptxas decides. Operands of more than four steps are loaded while others are multiplied.
+  constexpr int registers() const { return filters / 2 + (!wgmma ? 88 : steps() > 4 ? 72 : 64); }
   constexpr int register_limit() const { return registers_for(threads(), blocks); }
 
   static constexpr int kMostSteps = 64;  // straight code

@@ -50,6 +50,7 @@ TileWork work_of(const DirectStemHalf& a) {
   work.multiply.waits = strips * warps_at_once / a.warps;
   work.store.instructions = outputs / 32 * (a.conv.nhwc ? 3 : 6);
   work.store.wavefronts = outputs / 32 * (a.conv.nhwc ? 1 : 3);
+  add_epilogue(work.store, a.conv, outputs);
   // In words of 4 bytes.
   store_in_pieces(work, outputs_of(a.conv) / work.tiles / 2,
                   a.conv.nhwc ? (a.filter_blocks() == 1 ? 1.0 * a.conv.q * a.conv.k : a.filters) / 2 : 8);
@@ -69,7 +70,7 @@ std::vector<DirectStemHalf> configs_of(const ConvExtents& conv, const Target& ta
       // Where another number of rows makes as many bands, the last of these would be short.
       if (rows > 1 && ceil_div(conv.p, ceil_div(conv.p, rows)) != rows) continue;
       for (const int warps : {4, 8, 12, 16})
-        for (const int blocks : {1, 2, 3, 4})
+        for (const int blocks : {1, 2, 3, 4, 5, 6})
           for (const int stages : {2, 3, 4})
             if (DirectStemHalf kernel{conv, filters, rows, warps, stages, blocks, wgmma};
                 stages == 2 || kernel.bulk())
@@ -117,7 +118,7 @@ class DirectStemHalfAlgorithm final : public KernelAlgorithmOf<DirectStemHalf> {
       return Support::no(
           "filters are a multiple of 16 up to 128, rows and columns no more than the output has, warps 4, 8, "
           "12 "
-          "or 16, blocks 1 to 4");
+          "or 16, blocks 1 to 6");
     const Target target = target_of(device);
     if (kernel.valid(target.smem_per_block) && stays_resident(kernel, target)) return Support::yes();
     return Support::no(needs_in_words(kernel, target));

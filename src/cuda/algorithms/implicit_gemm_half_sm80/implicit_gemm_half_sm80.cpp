@@ -65,6 +65,7 @@ TileWork work_of(const ImplicitGemmHalfSm80& a) {
   work.multiply.waits = 1 + 0.1 * steps;
   work.store.instructions = outputs / 32 * (4 + 3 * residual);
   work.store.l2_bytes = 2 * outputs * residual;
+  add_epilogue(work.store, a.conv, outputs);
   if (a.split > 1) {  // every sum to memory and back, and a second launch
     work.store.instructions += outputs / 32 * 4;
     work.store.l2_bytes += 8 * outputs;

@@ -54,6 +54,7 @@ TileWork work_of(const ImplicitGemmHalfSm90& a) {
     store.wavefronts += rows * a.filters / 2;
     store.waits = 4;
   }
+  add_epilogue(store, a.conv, computed);
   add_store(work, store, a.ping_pong);
   store_in_pieces(
       work, outputs_of(a.conv) / work.tiles,
