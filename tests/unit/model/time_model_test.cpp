@@ -115,6 +115,7 @@ TEST(TimeModel, MoreWorkNeverTakesLess) {
     EXPECT_GE(more([](TileWork& w) { w.multiply.products += 100; }), slack) << i;
     EXPECT_GE(more([](TileWork& w) { w.multiply.instructions += 100; }), slack) << i;
     EXPECT_GE(more([](TileWork& w) { w.multiply.waits += 1; }), slack) << i;
+    EXPECT_GE(more([](TileWork& w) { w.store.specials += 100; }), slack) << i;
     EXPECT_GE(more([](TileWork& w) { w.load.l2_bytes += 100; }), slack) << i;
     EXPECT_GE(more([](TileWork& w) { w.stored_bytes += 100; }), slack) << i;
     EXPECT_GE(more([](TileWork& w) { w.part_sectors += 100; }), slack) << i;
@@ -122,6 +123,63 @@ TEST(TimeModel, MoreWorkNeverTakesLess) {
     spills.spill_bytes = 64;
     EXPECT_GE(estimate_time(target, work, spills).us, slack) << i;
   }
+}
+
+// A scheduler has four lanes for special functions, and eight warps have no more than four schedulers.
+TEST(TimeModel, SpecialFunctionsAlone) {
+  const Target h200 = find_target("h200");
+  TileWork work;
+  work.tiles = 1000.0 * h200.multiprocessors, work.in_flight_bytes = 1e5;
+  work.store.specials = 4000;
+  const TimeEstimate time = estimate_time(h200, work, {256, 0, work.tiles, 8});
+  EXPECT_NEAR(time.us * h200.clock_mhz / (1000 * 2 * work.store.specials), 1, 0.01);
+  EXPECT_EQ(time.bound, "special functions");
+}
+
+// What is stored while others multiply takes no time of its own for so long.
+TEST(TimeModel, StoresOfConsumersBehindEachOther) {
+  const Target h200 = find_target("h200");
+  TileWork work;
+  work.tiles = 400.0 * h200.multiprocessors, work.in_flight_bytes = 1e5;
+  work.persistent = work.wgmma = work.tma = work.load_beside = true;
+  work.multiply.products = 10'000, work.store.instructions = 20'000;
+  const auto us = [&] { return estimate_time(h200, work, {384, 0, 1.0 * h200.multiprocessors, 1}).us; };
+  const double exposed = us();
+  work.stored_beside_cycles = 1000;
+  EXPECT_NEAR((exposed - us()) * h200.clock_mhz / 400, 1000, 1);
+  work.stored_beside_cycles = 1e6;
+  const double hidden = us();
+  work.store.instructions = 0;
+  EXPECT_GE(hidden, us());
+}
+
+// Every kernel for half precision counts what is done to its outputs, and the residual's bytes.
+TEST(TileWork, CountsEpilogues) {
+  const DeviceInfo device = device_of(find_target("h200"));
+  int counted = 0;
+  for (ConvProblem problem : load_suite("half"))
+    for (const Algorithm* algorithm : algorithms(Device::Kind::cuda)) {
+      if (algorithm->vendor() || algorithm->reference() || algorithm->name() == "general_sm80" ||
+          !algorithm->supports(problem, device))
+        continue;
+      ConvProblem full = problem;
+      full.residual = true, full.activation = Activation::silu;
+      for (const Config& config : algorithm->candidates(full, device)) {
+        if (!algorithm->accepts(problem, device, config)) continue;
+        const std::string what =
+            to_string(full) + " " + std::string(algorithm->name()) + " " + to_string(config);
+        const TileWork work = cuda::kernel_algorithm(*algorithm)->work(full, device, config);
+        EXPECT_GE(work.tiles * 32 * (work.multiply.specials + work.store.specials),
+                  1.49 * static_cast<double>(full.output_elements()))
+            << what;
+        EXPECT_GT(*algorithm->estimated_us(full, device, config),
+                  *algorithm->estimated_us(problem, device, config))
+            << what;
+        ++counted;
+        break;
+      }
+    }
+  EXPECT_GT(counted, 60);
 }
 
 // Every algorithm's candidates over the suites do all the work there is.

@@ -60,7 +60,7 @@ TileWork work_of(const DirectDepthwiseHalf& a) {
   work.multiply.wavefronts =
       pairs * (row_loads * (4 + a.pitch().conflicts) + (conv.residual ? 8.0 : 4.0) * a.rows + 2.0 * conv.r);
   work.multiply.waits = 1 + 2 * pairs / a.warps;  // for the last sums
-  add_epilogue(work.multiply, conv, pairs * a.rows * 64);
+  add_epilogue(work.multiply, conv, 256 * stored);
   work.store.instructions = stored * 8;
   work.store.wavefronts = stored * (4 + 32.0 / a.octets);
   // In words of 4 bytes. An odd number of eights leaves sectors in halves.
