@@ -61,7 +61,7 @@ class Conv2d(torch.nn.Conv2d):
         # Attributes of a module cost as much as the call: what was called before takes the parameters where they are.
         if type(self) is Conv2d and not self.training and self.followers is None and self.padding_mode == "zeros":
             if "weight" in own and "bias" in own and "_conv_forward" not in self.__dict__:
-                how = self.stride, self.padding, self.dilation, self.groups, self.precision, None, self.choices
+                how = self.stride, self.padding, self.dilation, self.groups, self.precision, None, self.choices, None
                 y = call_if_ready(input, own["weight"], own["bias"], *how)
                 if y is not None:
                     return y

@@ -9,6 +9,7 @@
 #include "convtune/torch.h"
 #include "torch/packed.h"
 #include "torch/preparing.h"
+#include "torch/python.h"
 #include "torch/python_call.h"
 #include "torch/running.h"
 #include "torch/stack.h"
@@ -20,7 +21,7 @@ namespace {
 constexpr const char* kSchema =
     "conv2d_forward(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, str how) -> Tensor";
 
-std::atomic<bool> python = false;  // convtune::conv2d_python is there to plan and pack
+std::atomic<bool> has_package = false;  // convtune::conv2d_python is there to plan and pack
 
 Call read(const Value* stack) {
   return {as_tensor(stack[0]), as_tensor(stack[1]), unboxed(stack[2]), unboxed(stack[3]), as_text(stack[4])};
@@ -69,7 +70,7 @@ void conv2d_forward(Value* stack, std::uint64_t count, std::uint64_t) {
   {
     const Call call = read(stack);
     y = run_if_ready(call);
-    if (!y && python && !unowned().contains(identity(call.weight)))
+    if (!y && has_package && !unowned().contains(identity(call.weight)))
       return call_python(arguments, identity(call.weight));
     if (!y) y = run(prepare(call)->launch, call.x, call.residual);
   }
@@ -119,7 +120,7 @@ const char* convtune_torch_register(void) {
 
 CONVTUNE_API const char* convtune_torch_register_defined(void) {
   static const std::string why = registered(true);
-  if (why.empty()) python = true;
+  if (why.empty()) has_package = true;
   return why.empty() ? nullptr : why.c_str();
 }
 
@@ -172,6 +173,16 @@ CONVTUNE_API void convtune_torch_clear(void) {
 // New references to functions of Python's, as python_call.h has them; null where there are none.
 CONVTUNE_API void* convtune_torch_python_call(void) {
   return python_call();
+}
+CONVTUNE_API void* convtune_torch_python_eager(void* spell, void* levels) {
+  return python_eager(spell, levels);
+}
+// torch.Tensor, torch.nn.Parameter and two tensors.
+CONVTUNE_API void convtune_torch_learn_tensors(void* tensor, void* parameter, void* one, void* other) {
+  if (has_python()) learn_tensors(tensor, parameter, one, other);
+}
+CONVTUNE_API void convtune_torch_remember_inference_mode(void) {
+  remember_inference_mode();
 }
 CONVTUNE_API void* convtune_torch_python_bound(const convtune_convolution* convolution, std::int32_t device,
                                                void* otherwise) {

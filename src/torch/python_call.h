@@ -14,6 +14,15 @@ namespace convtune::torch {
 void* python_call();
 // The others are there only where that one is.
 
+// A new reference to a function (x, weight, bias or None, stride, padding, dilation, groups, precision,
+// activation, choices, residual or None) that does the same where its tensors are plain and nothing is set in
+// this thread by which somebody could watch or change the call; else it gives None. `spell`, a function of
+// Python's, makes `how` of the words between bias and residual, which must be hashable; `levels` are the
+// variables of torch.autograd.forward_ad. Null where this libtorch does not tell all that is to be asked.
+void* python_eager(void* spell, void* levels);
+// Tells what inference mode sets in a thread, from within it; from a thread where nothing else is set.
+void remember_inference_mode();
+
 // A new reference to a function (x, packed, [residual,] out=y) that runs the convolution on the current
 // stream of the GPU of that number (-1: a CPU), in tensors that lie as its kernel reads and writes. What it
 // cannot do, and what fails, is `otherwise`'s, a function of Python's (x, packed, residual or None, y). Both

@@ -61,10 +61,18 @@ Found look() {
   bind(torch, to.delete_stable_ivalue, "torch_delete_stable_ivalue");
   bind(torch, to.global_context, "_ZN2at13globalContextEv");
   bind(torch, to.float32_precision, "_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE");
-  bind(torch, to.version, "_ZN2at4_ops8_version4callERKNS_6TensorE");
+  if (!bind(torch, to.version, "_ZNK2at10TensorBase8_versionEv"))
+    bind(torch, to.version, "_ZN2at4_ops8_version4callERKNS_6TensorE");
+  bind(torch, to.records_gradients, "aoti_torch_grad_mode_is_enabled");
+  bind(torch, to.is_neg, "_ZN2at6native6is_negERKNS_6TensorE");
+  bind(torch, to.has_callbacks, "_ZN2at12hasCallbacksEv");
+  bind(torch, to.function_modes, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv");
+  bind(loaded("libc10.so"), to.requires_grad, "_ZNK3c1010TensorImpl13requires_gradEv");
   void* const of_cuda = loaded("libtorch_cuda.so");  // and what it needs: the CUDA runtime
   bind(of_cuda, to.get_current_cuda_stream, "aoti_torch_get_current_cuda_stream");
   bind(of_cuda, to.cuda_stream_is_capturing, "cudaStreamIsCapturing");
+  bind(of_cuda, to.empty_strided_cuda,
+       "_ZN2at6detail18empty_strided_cudaEN3c108ArrayRefIlEES3_NS1_10ScalarTypeESt8optionalINS1_6DeviceEE");
   const auto number = [&](std::int32_t& value, const char* name) {
     std::int32_t (*function)() = nullptr;
     need(function, name);

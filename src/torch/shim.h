@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace convtune::torch {
@@ -16,6 +17,23 @@ using TensorHandle = TensorOpaque*;  // owned by whoever got it
 using Value = std::uint64_t;         // an argument or result on an operator's stack, "StableIValue" there
 using Kernel = void(Value* stack, std::uint64_t inputs, std::uint64_t outputs);
 using Status = std::int32_t;  // 0, or it failed and has said why on the error stream
+
+// The types of a C++ function below, as it takes and gives them: c10::ArrayRef, c10::ScalarType, c10::Device
+// and at::TensorBase, which is one address.
+struct Numbers {
+  const std::int64_t* first = nullptr;
+  std::size_t count = 0;
+};
+enum class ScalarType : std::int8_t {};
+struct Device {
+  std::int8_t type = 0, index = 0;
+};
+struct OwnedTensor {
+  OwnedTensor() = delete;
+  OwnedTensor(const OwnedTensor&) = delete;
+  ~OwnedTensor();  // of none that was made here: who makes one hands it on
+  void* tensor;
+};
 
 struct Shim {
   // These read tensors. Sizes and strides are borrowed.
@@ -48,11 +66,19 @@ struct Shim {
   Status (*delete_stable_ivalue)(Value*);                                 // and `delete`
   Status (*get_current_cuda_stream)(std::int32_t device, void** stream);  // of a PyTorch with CUDA, and
   std::int32_t (*cuda_stream_is_capturing)(void* stream, std::int32_t* capturing);  // of its CUDA runtime
-  // C++ names, which no ABI keeps: at::globalContext, the precision of its convolutions, and the operator
-  // aten::_version, which by its name costs ten times as much.
+  bool (*records_gradients)();
+  // C++ names, which no ABI keeps: at::globalContext, the precision of its convolutions, what a tensor is
+  // asked
+  // (`version` costs ten times as much by its operator's name), who watches this thread's calls, and memory
+  // on a GPU without the dispatcher, as inductor's code takes it.
   const void* (*global_context)();
   std::int32_t (*float32_precision)(const void* context, std::int32_t backend, std::int32_t operation);
   std::int64_t (*version)(TensorHandle);
+  bool (*is_neg)(TensorHandle);
+  bool (*requires_grad)(const void* tensor);
+  bool (*has_callbacks)();
+  std::int64_t (*function_modes)();
+  OwnedTensor (*empty_strided_cuda)(Numbers sizes, Numbers strides, ScalarType, std::optional<Device>);
   // The numbers of this libtorch.
   std::int32_t float32, float16, bfloat16, uint8, cpu, cuda;
 };

@@ -1,6 +1,7 @@
 #include "torch/tensor.h"
 
 #include <algorithm>
+#include <new>
 
 namespace convtune::torch {
 
@@ -81,6 +82,19 @@ Tensor Tensor::sharing(TensorHandle tensor) {
 }
 
 Tensor Tensor::empty(const Form& form) {
+  if (shim->empty_strided_cuda && form.device_type == shim->cuda) {
+    const Device device{static_cast<std::int8_t>(form.device_type),
+                        static_cast<std::int8_t>(form.device_index)};
+    void* const place = ::operator new(sizeof(OwnedTensor));  // a handle is a tensor that was made by `new`
+    try {
+      new (place) OwnedTensor(shim->empty_strided_cuda({form.sizes.data(), 4}, {form.strides.data(), 4},
+                                                       static_cast<ScalarType>(form.dtype), device));
+    } catch (...) {
+      ::operator delete(place);
+      throw;
+    }
+    return Tensor(static_cast<TensorHandle>(place));
+  }
   TensorHandle made = nullptr;
   check(shim->empty_strided(4, form.sizes.data(), form.strides.data(), form.dtype, form.device_type,
                             form.device_index, &made),
@@ -102,7 +116,7 @@ void* current_stream(const Form& x) {
 
 bool is_capturing(const Form& x, void* stream) {
   std::int32_t capturing = 0;
-  return x.device_type == shim->cuda &&
+  return x.device_type == shim->cuda && stream != nullptr &&  // which CUDA does not record
          (shim->cuda_stream_is_capturing(stream, &capturing) != 0 || capturing != 0);
 }
 

@@ -15,7 +15,7 @@ from ..geometry import Padding, Steps, padding_of, steps_of
 from ..tensors import check_like
 from .caches import tag
 from .how import how_text, read_how
-from .native import conv2d_forward, forward, is_native, ready
+from .native import conv2d_forward, forward, if_ready
 from .native import LIBRARY as _library
 from .run import TYPES, activated, kernel, output_format, pytorch_conv2d, run
 
@@ -251,23 +251,20 @@ def _text(
     return how_text(*geometry, groups, precision or "auto", activation or "none", choices, True)
 
 
-def call_if_ready(
-    x: Any, weight: Any, bias: Any, stride: Steps, padding: Padding, dilation: Steps, groups: int,
-    precision: str | None, activation: str | None, choices: str = "", residual: Any = None,
-) -> Tensor | None:  # fmt: skip
-    """`call`, where it would find everything ready in C++: half of what a call costs is on its way there. None where it
-    would not, or where padding is a word."""
-    if not is_native or isinstance(padding, str) or _is_compiling() or not is_plain(x, weight, bias, residual):
-        return None
-    if x.is_neg() or (residual is not None and residual.is_neg()):
-        return None
-    if _is_grad_enabled() and (_records_gradients(x, weight, bias) or (residual is not None and residual.requires_grad)):
-        return None
-    try:
-        how = _text(stride, padding, dilation, groups, precision, activation, choices)
-    except TypeError:  # a list among them
-        return None
-    return ready(x, weight, bias, residual, how)  # type: ignore[no-any-return]
+def _spelled(
+    stride: Any, padding: Any, dilation: Any, groups: int, precision: str | None, activation: str | None, choices: str
+) -> str | None:
+    return None if isinstance(padding, str) else _text(stride, padding, dilation, groups, precision, activation, choices)
+
+
+_if_ready = if_ready(_spelled)
+
+
+def call_if_ready(*arguments: Any) -> Tensor | None:
+    """`call`, where it would find everything ready in C++, and nothing at all is set that could forbid to go past the
+    dispatcher: most of what a call costs is on its way there. None where that is not so. Takes x, weight, bias, stride,
+    padding, dilation, groups, precision or None, activation or None, choices, and the residual or None."""
+    return None if _is_compiling() else _if_ready(*arguments)
 
 
 def _check_types(x: Any, weight: Any, bias: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import weakref
 from collections.abc import Callable
 from ctypes import c_bool, c_char_p, c_int32, c_int64, c_void_p, cast, py_object
@@ -25,7 +26,7 @@ from ..convolution import Convolution
 from .how import how_text, read_how
 from .run import kernel, run
 
-__all__ = ["LIBRARY", "bound", "conv2d_forward", "forward", "is_native", "operator", "ready", "size", "watch"]
+__all__ = ["LIBRARY", "bound", "conv2d_forward", "forward", "if_ready", "is_native", "operator", "ready", "size", "watch"]
 
 _float32 = torch.float32
 _owners = count(1)
@@ -56,6 +57,11 @@ def _load() -> Any:
         library.convtune_torch_fail.argtypes = [c_char_p]
         library.convtune_torch_fail.restype = None
         library.convtune_torch_python_call.restype = c_void_p
+        library.convtune_torch_python_eager.argtypes = [py_object, py_object]
+        library.convtune_torch_python_eager.restype = c_void_p
+        library.convtune_torch_learn_tensors.argtypes = [py_object] * 4
+        library.convtune_torch_learn_tensors.restype = None
+        library.convtune_torch_remember_inference_mode.restype = None
         library.convtune_torch_python_bound.argtypes = [c_void_p, c_int32, py_object]
         library.convtune_torch_python_bound.restype = py_object
         library.convtune_torch_python_watch.argtypes = [py_object, py_object]
@@ -133,6 +139,11 @@ for _key in ("CPU", "CUDA"):
 LIBRARY.impl("conv2d_ready", lambda *arguments: None, "Meta")  # one of the tensors: Python says what is wrong
 
 
+def _has_lock() -> bool:
+    """Whether this Python runs one thread at a time. One that does not has other objects, and another way to keep them."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+
+
 def _register() -> str:
     global _native
     try:
@@ -149,6 +160,8 @@ def _register() -> str:
             LIBRARY.impl("conv2d_forward", _kernel, key, allow_override=True)
         return f"Python: {why}"
     _native = library
+    if _has_lock():
+        library.convtune_torch_learn_tensors(Tensor, torch.nn.Parameter, probe, torch.nn.Parameter(probe))
     PLANS.cleared.append(library.convtune_torch_clear)  # else C++ would go on with the old ones
     return f"C++: {library._name}"
 
@@ -168,6 +181,19 @@ def watch(tensors: tuple[Tensor, ...], counters: tuple[Tensor, ...]) -> Callable
     if ready is _ready_operator:
         return None
     return _native.convtune_torch_python_watch(tensors, counters)  # type: ignore[no-any-return]
+
+
+def if_ready(spell: Callable[..., str | None]) -> Callable[..., Tensor | None]:
+    """The shortest way of an eager call: a function (x, weight, bias or None, stride, padding, dilation, groups,
+    precision, activation, choices, residual or None) of Python's C interface that gives y where that call is ready, of
+    plain tensors, and nobody could watch it; else None. `spell` makes the operator's text of what lies between bias and
+    residual, or None. Where C++ cannot ask all that, nothing is ever ready."""
+    if ready is not _ready_operator and _has_lock():
+        with torch.inference_mode():
+            _native.convtune_torch_remember_inference_mode()
+        if made := _native.convtune_torch_python_eager(spell, vars(torch.autograd.forward_ad)):
+            return cast(made, py_object).value  # type: ignore[no-any-return]
+    return lambda *_: None
 
 
 def _past_the_dispatcher() -> Any:
