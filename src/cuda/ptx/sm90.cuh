@@ -154,6 +154,19 @@ __device__ inline void load_box_if(unsigned to, const TensorMap* map, int x0, in
       : "memory");
 }
 
+// The same of what is read once and is not wanted again soon: L2 gives its place away before any other, so
+// that it need not write back what was there before. The policy is as in cp_async_16_once_if().
+__device__ inline void load_box_once_if(unsigned to, const TensorMap* map, int x0, int x1, int x2, int x3,
+                                        int x4, unsigned barrier, bool loads) {
+  asm volatile(
+      CONVTUNE_IF("%8") "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %9;\n"
+      "}" ::"r"(to),
+      "l"(map), "r"(x0), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(barrier), "r"(static_cast<unsigned>(loads)),
+      "l"(0x12f0000000000000ull)
+      : "memory");
+}
+
 // The same as far as L2.
 __device__ inline void prefetch_box_if(const TensorMap* map, int x0, int x1, int x2, int x3, int x4,
                                        bool fetches) {
@@ -172,6 +185,17 @@ __device__ inline void load_rows_if(unsigned to, const TensorMap* map, int x0, i
       "[%1, {%2, %3}], [%4];\n"
       "}" ::"r"(to),
       "l"(map), "r"(x0), "r"(x1), "r"(barrier), "r"(static_cast<unsigned>(loads))
+      : "memory");
+}
+
+// The same of what is read once.
+__device__ inline void load_rows_once_if(unsigned to, const TensorMap* map, int x0, int x1, unsigned barrier,
+                                         bool loads) {
+  asm volatile(
+      CONVTUNE_IF("%5") "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %6;\n"
+      "}" ::"r"(to),
+      "l"(map), "r"(x0), "r"(x1), "r"(barrier), "r"(static_cast<unsigned>(loads)), "l"(0x12f0000000000000ull)
       : "memory");
 }
 

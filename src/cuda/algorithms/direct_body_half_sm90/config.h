@@ -167,6 +167,12 @@ struct DirectBodyHalfSm90 {
     return pixel_of(images - 1, rows - 1, columns - 1) +
            tap_pixel(vertical().filter - 1, horizontal().filter - 1);
   }
+  // Whether x leaves L2 first: it is read once, and too large to be there when the next layer wants it.
+  constexpr bool reads_once() const {
+    return taps() == 1 && filter_tiles() <= kMostSharing && !pixels_first() &&
+           2LL * conv.n * conv.c * conv.p * conv.q >= kLargeInput;
+  }
+  static constexpr int kMostSharing = 1, kLargeInput = 24 << 20;  // bytes
   constexpr int row_bytes() const { return 2 * channels; }
   constexpr int pieces() const { return channels / 8; }  // of 16 bytes, exchanged as TMA and wgmma have it
   static constexpr int exchanged(int row, int piece, int pieces) {

@@ -73,6 +73,9 @@ __device__ void load_inputs(const Maps& maps, unsigned smem) {
       } else if constexpr (config.splits_rows())
         ptx::load_box_if(to, &maps.x, config.first_channel(stage), column, first_row, at.row - kRows.before(),
                          at.image, full, mine);
+      else if constexpr (config.reads_once())
+        ptx::load_box_once_if(to, &maps.x, config.first_channel(stage), column, at.group,
+                              (at.row - kRows.before()) * kRows.stride + first_row, at.image, full, mine);
       else
         ptx::load_box_if(to, &maps.x, config.first_channel(stage), column, at.group,
                          (at.row - kRows.before()) * kRows.stride + first_row, at.image, full, mine);

@@ -52,6 +52,13 @@ struct ImplicitGemmHalfSm90 {
            conv.pad_left == 0 && conv.p == conv.h && conv.q == conv.w;
   }
 
+  // Whether x leaves L2 first: it comes from memory once, since blocks that share it read it at the same
+  // time, and is too large to be there when the next layer wants it.
+  constexpr bool reads_once() const {
+    return pointwise() && filter_blocks() <= kMostSharing && 2LL * conv.c * pixels() >= kLargeInput;
+  }
+  static constexpr int kMostSharing = 2, kLargeInput = 24 << 20;  // bytes
+
   // ---- A tile, and the order in which clusters take tiles: filter blocks of the same pixels follow each
   // other, so that one finds in L2 what another has read. Blocks of a cluster have neighbouring pixels ----
   constexpr int tile_rows() const { return 64 * row_blocks * (ping_pong ? 1 : consumers); }

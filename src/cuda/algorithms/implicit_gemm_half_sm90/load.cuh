@@ -68,7 +68,9 @@ __device__ void load(const Maps& maps, const unsigned* __restrict__ packed, unsi
       const unsigned to = smem + kAt.stages + ring.slot * config.stage_bytes();
       const unsigned full = ring.barrier(smem + kAt.full);
       ptx::mbarrier_arrive_expect_if(full, config.stage_bytes(), mine);
-      if constexpr (config.pointwise())
+      if constexpr (config.reads_once())
+        ptx::load_rows_once_if(to, &maps.x, config.first_channel(step), pixel, full, mine);
+      else if constexpr (config.pointwise())
         ptx::load_rows_if(to, &maps.x, config.first_channel(step), pixel, full, mine);
       else if constexpr (config.conv.groups > 1)
         ptx::load_group_pixels_if(to, &maps.x, config.first_channel(step), first.column, first.row,
