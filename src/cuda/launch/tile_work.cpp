@@ -13,10 +13,15 @@ void store_in_pieces(TileWork& work, double outputs, double piece, double bytes)
 }
 
 double read_bytes(const ConvProblem& a) {
-  const double rows = std::min(static_cast<double>(a.h), static_cast<double>(a.p() * a.r));
+  const auto touched = [](std::int64_t extent, std::int64_t outputs, std::int64_t filter) {
+    return static_cast<double>(std::min(extent, outputs * filter));
+  };
+  // Columns in between lie in sectors that are read anyhow, unless a pixel has several.
+  const double columns = a.layout == Layout::nhwc ? touched(a.w, a.q(), a.s) : static_cast<double>(a.w);
   const double residual =
       a.residual ? static_cast<double>(size_of(a.dtype.y) * a.n * a.k * a.p() * a.q()) : 0;
-  return static_cast<double>(size_of(a.dtype.x) * a.n * a.c * a.d * a.w) * rows + residual;
+  return static_cast<double>(size_of(a.dtype.x) * a.n * a.c * a.d) * touched(a.h, a.p(), a.r) * columns +
+         residual;
 }
 
 void add_epilogue(Phase& store, const ConvExtents& conv, double outputs) {

@@ -18,7 +18,7 @@ constexpr double kBulkBytes = 512;  // that a warp copies by one instruction, 16
 // unless all pieces are whole sectors.
 void store_in_pieces(TileWork& work, double outputs, double piece, double bytes = sizeof(float));
 
-// Bytes of the input's rows that some filter row meets, and of the residual.
+// Bytes of the input's rows, of pixels where channels come last, that filters meet, and of the residual.
 double read_bytes(const ConvProblem& problem);
 
 // Of the rows (or columns) that `tiles` tiles read, `count` each from first(tile) on, those that the image

@@ -57,6 +57,19 @@ TileWork work_of(const DirectDepthwiseSm80& a) {
   work.store.instructions = warps * passes * outputs * (1 + width);
   work.store.wavefronts = warps * passes * outputs;
   add_epilogue(work.store, conv, 32 * warps * passes * outputs * width);
+  if (conv.residual) {
+    const double strip = warps * outputs;  // words, by warps
+    work.store.instructions += passes * strip * 2.5;
+    if (a.can_wait()) {  // on its way beside the input
+      work.store.wavefronts += passes * strip * 2;
+      work.load.l2_bytes += 128 * passes * strip;
+      work.in_flight_bytes += 128 * strip;
+    } else {
+      constexpr double kResidualWaits = 6;  // of kWaitCycles: from memory to where it is added
+      work.store.waits += kResidualWaits * passes;
+      work.store.l2_bytes += 128 * passes * strip;
+    }
+  }
   // What a position stores in whole lines, or as all channels, is one piece with its neighbours, which are
   // stored at the same time by this block or by others.
   const bool whole = a.chunks() == 1 || abreast % 32 == 0;

@@ -44,12 +44,17 @@ TileWork work_of(const DirectStemHalf& a) {
   work.load.l2_bytes = 2.0 * a.planes() * a.tile_rows() * a.row_halves();
   work.multiply.products = strips * a.steps() * 4 * filters / 8;
   work.multiply.instructions = pair_loads * 1.5 + weights + (a.bulk() ? 0 : copies / 32 * 14) +
+                               strips * warps_at_once * (60 + filters / 4) +
                                strips * warps_at_once * a.steps() * (a.wgmma ? 2 : filters / 8);
   work.multiply.wavefronts =
       pair_loads * conflicts + weights * 4 + (a.wgmma ? strips * a.steps() * filters / 4 : 0);
   work.multiply.waits = strips * warps_at_once / a.warps;
-  work.store.instructions = outputs / 32 * (a.conv.nhwc ? 3 : 6);
-  work.store.wavefronts = outputs / 32 * (a.conv.nhwc ? 1 : 3);
+  const double residual = a.conv.residual;
+  work.store.instructions =
+      outputs / 32 * ((a.conv.nhwc ? 1.3 : 6) + 2.3 * residual) + strips * warps_at_once * 50 * residual;
+  work.store.wavefronts = outputs / 32 * ((a.conv.nhwc ? 1.5 : 3) + residual);
+  // Residuals that are in L2, or not yet.
+  work.store.waits = strips * warps_at_once / a.warps * (a.prefetches_residual() ? 2 : 5) * residual;
   add_epilogue(work.store, a.conv, outputs);
   // In words of 4 bytes.
   store_in_pieces(work, outputs_of(a.conv) / work.tiles / 2,
