@@ -1,7 +1,8 @@
 // What scripts/sanitize_gpu runs under compute-sanitizer: every algorithm of our own that is in the table, on
 // small problems with configs from all over its search space. Checks each answer, too.
 //   sanitize_pairs                       names the algorithms
-//   sanitize_pairs ALGORITHM PAIRS       runs that many (problem, config) pairs
+//   sanitize_pairs ALGORITHM PAIRS       runs that many (problem, config) pairs; a third word FROM leaves out
+//                                        as many of the first, for another process
 //   sanitize_pairs --compile PAIRS       compiles those of all algorithms into the cache, by all processors
 #include <fmt/format.h>
 
@@ -53,7 +54,8 @@ std::vector<Pair> pairs_of(const Algorithm& algorithm, std::size_t count) {
   return pairs;
 }
 
-int run(const std::vector<Pair>& pairs) {
+int run(std::vector<Pair> pairs, std::size_t from) {
+  pairs.erase(pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(std::min(from, pairs.size())));
   Backend& on = backend(kDevice);
   std::set<std::string> problems, configs;
   int wrong = 0;
@@ -104,7 +106,8 @@ int main(int argc, char** argv) {
     const std::string what = argc > 1 ? argv[1] : "";
     const auto count = static_cast<std::size_t>(argc > 2 ? std::atoll(argv[2]) : 12);
     if (what == "--compile") return compile(count);
-    if (!what.empty()) return run(pairs_of(find_algorithm(kDevice.kind, what), count));
+    const auto from = static_cast<std::size_t>(argc > 3 ? std::atoll(argv[3]) : 0);
+    if (!what.empty()) return run(pairs_of(find_algorithm(kDevice.kind, what), count), from);
     for (const auto* algorithm : own_algorithms()) fmt::print("{}\n", algorithm->name());
     return 0;
   } catch (const Error& error) {
