@@ -5,9 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <numeric>
-#include <span>
 
 #include "contract/abilities.h"
 #include "cpu/direct/direct_candidates.h"
@@ -15,6 +12,7 @@
 #include "cpu/estimates.h"
 #include "cpu/instruction_sets.h"
 #include "cpu/winograd/winograd_kernels.h"
+#include "cpu/winograd/winograd_roundings.h"
 
 namespace convtune::cpu {
 namespace {
@@ -25,8 +23,7 @@ constexpr std::int64_t kFewestChannels = 16;
 // Of filters that are not 3x3 of stride 1: output channels that pay for the transform of the input, taps and
 // strides along an axis.
 constexpr std::int64_t kFewestFilters = 32, kMostTaps = 32;
-constexpr double kLeastSaved = 1.4;    // times fewer products, of filters that are not 3x3 of stride 1
-constexpr double kMostOfLimit = 0.92;  // of what the precision allows, where numbers are of one size
+constexpr double kLeastSaved = 1.4;  // times fewer products, of filters that are not 3x3 of stride 1
 constexpr std::size_t kMostCandidates = 32;
 constexpr int kChunks[] = {32, 64, 128};
 
@@ -72,31 +69,6 @@ double estimate_whole(const ConvProblem& problem, const DeviceInfo& info, const 
   return cycles * whole_tasks * grid.longest_share(info.units);
 }
 
-// What one axis of a filter in parts enlarges roundings by, squared, where numbers are of one size: each
-// product of an output has the squares of both transforms, once for a rounding of its own and as often as it
-// has parts for those of its sums, which are as much longer (docs/decisions/0066).
-struct Roundings {
-  double of_products = 0, of_sums = 0;
-};
-Roundings roundings(const WinogradAxis& axis) {
-  constexpr int m = 2;
-  const auto squares = [](const auto& row) {
-    return std::inner_product(std::begin(row), std::end(row), std::begin(row), 0.0);
-  };
-  Roundings most;
-  for (const auto& output : std::span(winograd_transform(m).at).first(m)) {
-    Roundings of;
-    for (const WinogradPartProduct& one : axis.products) {
-      const WinogradTransform& part = winograd_transform(m, axis.parts[one.part].taps);
-      const double size = output[one.product] * output[one.product] * squares(part.bt[one.product]) *
-                          squares(part.g[one.product]);
-      of.of_products += size, of.of_sums += size * static_cast<double>(axis.parts_with[one.product]);
-    }
-    most = {std::max(most.of_products, of.of_products), std::max(most.of_sums, of.of_sums)};
-  }
-  return most;
-}
-
 // Other filters than 3x3 of stride 1: parts of them (winograd_parts.h).
 Support decomposed_supports(const ConvProblem& a) {
   if (a.layout != Layout::nchw) return Support::no("of NHWC tensors, it is for 3x3 filters of stride 1");
@@ -111,7 +83,7 @@ Support decomposed_supports(const ConvProblem& a) {
     return Support::no(
         fmt::format("it would make {:.2f} times fewer products, and {} pay", saved, kLeastSaved));
   const double channels = number(a.c / a.groups), taps = number(a.r * a.s);
-  const Roundings down = roundings(rows), along = roundings(cols);
+  const WinogradRoundings down = winograd_roundings_of(rows), along = winograd_roundings_of(cols);
   const double squares =
       (down.of_sums * along.of_sums * channels + 9 * down.of_products * along.of_products) / taps;
   if (std::sqrt(squares) > kMostOfLimit * std::sqrt(channels * taps + 1))
