@@ -125,6 +125,16 @@ void screen(std::vector<std::vector<Row>>& of_each, const ConvProblem& problem, 
   }
 }
 
+// The planner's choice, where it was not among what was screened or no time was left for it.
+void add_choice(std::vector<std::vector<Row>>& of_each, const Row& choice) {
+  for (std::vector<Row>& rows : of_each)
+    std::erase_if(rows, [&](const Row& row) { return row.measured_us == 0 && text(row) == text(choice); });
+  for (const std::vector<Row>& rows : of_each)
+    if (std::ranges::count(rows, text(choice), [](const Row& row) { return text(row); }) > 0) return;
+  of_each.push_back({choice});
+  of_each.back().front().measured_us = 1;  // in any case measured again
+}
+
 // Times of the best in turns replace those of screening.
 void measure_best(std::vector<Row*> rows, const Row& choice, const ConvProblem& problem, Testbed& bed,
                   double seconds) {
@@ -231,9 +241,9 @@ void measure(const Options& options) {
           of_each.push_back(some_of(problem, *algorithm, options.each));
       screen(of_each, problem, bed, options.seconds);
     } else {
-      of_each = {best_of(options.best, problem), {choice}};
-      of_each.back().front().measured_us = 1;  // in any case measured again
+      of_each = {best_of(options.best, problem)};
     }
+    add_choice(of_each, choice);
     std::vector<Row*> rows;
     for (std::vector<Row>& some : of_each)
       for (Row& row : some) rows.push_back(&row);

@@ -182,7 +182,7 @@ std::string render_comparison(const Comparison& comparison, const Style& style, 
   const ProviderResult& own = comparison.providers.front();
   if (const ProviderResult* peer = best_peer(comparison); !peer || !same_way(own, *peer))
     out += sentence("convtune runs " + with_config(own.algorithm, own.config), style);
-  if (own.algorithm == "winograd" && own.roofline_fraction > 1)
+  if (own.algorithm.starts_with("winograd") && own.roofline_fraction > 1)
     out += sentence("more than 100 %: winograd makes fewer products than the roofline counts", style);
   return out + sentence("decision: " + decision_of(comparison), style);
 }

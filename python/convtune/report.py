@@ -138,7 +138,7 @@ class Report:
             text += f"failed: {self.failure}\n"
         if self.own is not None:
             runs = "" if self.best_peer == self.own.how else f"convtune runs {self.own.how}\n"
-            if self.own.algorithm == "winograd" and self.own.roofline_fraction > 1:
+            if self.own.algorithm.startswith("winograd") and self.own.roofline_fraction > 1:
                 runs += "more than 100 %: winograd makes fewer products than the roofline counts\n"
             unproven = " (not proven)" if self.tuning is not None and not self.tuning.proven else ""
             text += f"\n{self.json.get('verdict', '')}{unproven}\n{runs}"

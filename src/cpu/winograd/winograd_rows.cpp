@@ -115,7 +115,7 @@ class WinogradRowsExecutable final : public Executable {
 
  private:
   // NaN stays.
-  static double greater(double a, double b) { return b <= a ? a : b; }
+  static double greater(double a, double b) { return std::isnan(a) || b <= a ? a : b; }
 
   std::int64_t packed_block(std::int64_t group, std::int64_t block) const {
     return (group * geometry_.filter_blocks + block) * geometry_.packed_block;

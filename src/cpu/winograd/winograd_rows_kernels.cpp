@@ -118,7 +118,7 @@ std::int32_t largest(const float* from, std::int64_t count, std::int32_t bits) {
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes)
     most = hn::Max(most, hn::And(hn::BitCast(d, hn::LoadU(Floats(), from + i)), absolute));
-  HWY_ALIGN std::int32_t lanes[kLanes];
+  HWY_ALIGN std::int32_t lanes[kLanes] = {};
   hn::Store(most, d, lanes);
   for (const std::int32_t lane : lanes) bits = std::max(bits, lane);
   for (; i < count; ++i) {

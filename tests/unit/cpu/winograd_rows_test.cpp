@@ -1,0 +1,300 @@
+// Winograd's convolution along one axis: every instruction set, the promises of floats, its bound and what
+// the precision allows. CONVTUNE_WINOGRAD_PROBLEMS=5000 in the environment draws so many problems.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "cpu/cpu.h"
+#include "cpu/direct/direct_kernels.h"
+#include "cpu/instruction_sets.h"
+#include "cpu/reference.h"
+#include "cpu/winograd/winograd_rows_candidates.h"
+#include "cpu/winograd/winograd_rows_kernels.h"
+#include "cpu/winograd/winograd_transform.h"
+#include "measure/testbed.h"
+#include "problem/config.h"
+#include "unit/cpu/winograd_problems.h"
+
+namespace convtune::winograd_rows_test {
+namespace {
+
+const DeviceInfo& info() {
+  return cpu::backend().info();
+}
+
+int problems() {
+  const char* const wanted = std::getenv("CONVTUNE_WINOGRAD_PROBLEMS");
+  return wanted ? std::max(1, std::atoi(wanted)) : 30;
+}
+
+// The next random problem that it takes, from draw `drawn` on.
+ConvProblem next_problem(std::uint64_t seed, std::uint64_t& drawn) {
+  for (;;) {
+    ConvProblem problem = random_decomposed_problem(seed, ++drawn);
+    problem.precision = Precision::fp32;
+    if (random_bits(seed, drawn) % 2 == 0) problem.r = problem.s = 3, problem.stride_h = problem.stride_w = 1;
+    problem.k = problem.groups * (16 + static_cast<std::int64_t>(random_bits(seed + 1, drawn) % 20));
+    if (cpu::winograd_rows_supports(problem, info())) return problem;
+  }
+}
+
+cpu::WinogradRowsConfig random_config(int bits, const cpu::WinogradRowsTile& tile, std::uint64_t draw) {
+  return {.vector_bits = bits,
+          .channels = tile.channels,
+          .vectors = tile.vectors,
+          .rows = 1 + static_cast<int>(draw % 12),
+          .filters = draw / 256 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 512 % 40),
+          .stream = static_cast<int>(draw >> 63)};
+}
+
+struct Host {
+  Host(const ConvProblem& of, const cpu::WinogradRowsConfig& config)
+      : problem(of),
+        executable(cpu::winograd_rows().build(of, info(), to_config(config))),
+        x(fill(of.input_elements(), 1)),
+        w(fill(of.weight_elements(), 2)),
+        bias(fill(of.k, 3)),
+        y(static_cast<std::size_t>(of.output_elements())),
+        packed(executable->packed_bytes() / sizeof(float)) {}
+
+  static std::vector<float> fill(std::int64_t count, std::uint64_t stream) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(random_bits(stream, i) % 2001) / 1000.0F - 1.0F;
+    return values;
+  }
+  const std::vector<float>& run() {
+    executable->pack(w.data(), problem.bias ? bias.data() : nullptr, packed.data(), nullptr);
+    executable->run({.x = x.data(), .y = y.data()}, packed.data(), nullptr);
+    return y;
+  }
+  double exact(std::int64_t at) const {
+    return cpu::oracle(problem, {x.data(), w.data(), problem.bias ? bias.data() : nullptr}, at).value;
+  }
+
+  ConvProblem problem;
+  std::unique_ptr<Executable> executable;
+  std::vector<float> x, w, bias, y, packed;
+};
+
+cpu::WinogradRowsConfig first_config(const ConvProblem& problem) {
+  return cpu::winograd_rows_candidates(problem, info()).front();
+}
+
+TEST(WinogradRows, EveryInstructionSetAndTile) {
+  int checked = 0;
+  std::uint64_t drawn = 0;
+  for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2) {
+    if (!cpu::winograd_rows_kernels(bits)) continue;
+    for (const cpu::WinogradRowsTile& tile : cpu::winograd_rows_kernels(bits)->tiles)
+      for (int i = 0; i < 6; ++i) {
+        const ConvProblem problem = next_problem(11, drawn);
+        const Config config = to_config(random_config(bits, tile, random_bits(12, drawn)));
+        Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
+        EXPECT_EQ(bed.check(*cpu::winograd_rows().build(problem, info(), config)).failure, "")
+            << to_string(problem) << " with " << to_string(config);
+        ++checked;
+      }
+  }
+  EXPECT_GT(checked, 15);
+}
+
+// |computed - exact| <= n u / (1 - n u) * (|bias| + |A^T| [ sum |G| |w| * |B^T| |x| ]), along rows alone: a
+// transform of the input and two of the outputs, a weight made in double and rounded once, the products and
+// sums of the longest product, and the bias (winograd_transform.h has the source).
+double bound(const Host& host, std::int64_t at) {
+  const ConvProblem& a = host.problem;
+  const cpu::WinogradAxis axis(a.r, a.stride_h, 2);
+  const std::int64_t q = a.q(), p = a.p(), channels = a.c / a.groups;
+  const std::int64_t col = at % q, row = at / q % p, k = at / (q * p) % a.k, n = at / (q * p * a.k);
+  const std::int64_t first = k / (a.k / a.groups) * channels;
+  const std::int64_t origin = row / 2 * 2 * a.stride_h - a.pad_top;
+  double sum = a.bias ? std::abs(static_cast<double>(host.bias[static_cast<std::size_t>(k)])) : 0;
+  std::int64_t depth = 0;
+  for (const cpu::WinogradPartProduct& product : axis.products) {
+    const cpu::WinogradPart& part = axis.parts[product.part];
+    const cpu::WinogradTransform& t = cpu::winograd_transform(2, part.taps);
+    depth = std::max(depth, axis.parts_with[product.product] * channels * a.s);
+    const double output = std::abs(t.at[row % 2][product.product]);
+    for (std::int64_t c = 0; output > 0 && c < channels; ++c)
+      for (std::int64_t s = 0; s < a.s; ++s) {
+        const std::int64_t at_col = col * a.stride_w + s - a.pad_left;
+        if (at_col < 0 || at_col >= a.w) continue;
+        double weight = 0, input = 0;
+        for (int u = 0; u < part.taps; ++u) {
+          const std::int64_t tap = ((k * channels + c) * a.r + part.first + u * a.stride_h) * a.s + s;
+          weight +=
+              std::abs(t.g[product.product][u] * static_cast<double>(host.w[static_cast<std::size_t>(tap)]));
+        }
+        for (int u = 0; u <= part.taps; ++u) {
+          const std::int64_t at_row = origin + part.first + u * a.stride_h;
+          if (at_row < 0 || at_row >= a.h) continue;
+          const std::int64_t pixel = ((n * a.c + first + c) * a.h + at_row) * a.w + at_col;
+          input += std::abs(t.bt[product.product][u] *
+                            static_cast<double>(host.x[static_cast<std::size_t>(pixel)]));
+        }
+        sum += output * weight * input;
+      }
+  }
+  const double nu = std::ldexp(static_cast<double>(depth + 6), -24);
+  return nu / (1 - nu) * sum;
+}
+
+TEST(WinogradRows, ErrorIsWithinItsBound) {
+  double worst = 0;
+  std::uint64_t drawn = 0;
+  for (int i = 0; i < problems(); ++i) {
+    ConvProblem problem = next_problem(13, drawn);
+    problem.activation = Activation::none;
+    const std::vector<cpu::WinogradRowsConfig> configs = cpu::winograd_rows_candidates(problem, info());
+    ASSERT_FALSE(configs.empty()) << to_string(problem);
+    Host host(problem, configs[static_cast<std::size_t>(i) % configs.size()]);
+    // Of one size, or of sizes from 2^-12 to 2^12.
+    for (std::vector<float>* values : {&host.x, &host.w, &host.bias})
+      for (std::size_t j = 0; i % 2 == 1 && j < values->size(); ++j)
+        (*values)[j] = std::ldexp((*values)[j], static_cast<int>(random_bits(14, j) % 25) - 12);
+    host.run();
+    for (std::int64_t at = 0; at < problem.output_elements(); at += 7) {
+      const double error =
+          std::abs(static_cast<double>(host.y[static_cast<std::size_t>(at)]) - host.exact(at));
+      worst = std::max(worst, error / std::max(bound(host, at), 1e-300));
+    }
+    ASSERT_LE(worst, 1) << to_string(problem);
+  }
+  EXPECT_GT(worst, 1e-3);  // a bound that is never approached would hold for a wrong answer, too
+  std::printf("the largest error over its bound: %.4f\n", worst);
+}
+
+// What every algorithm of a problem is held to, by the tuner too.
+TEST(WinogradRows, ErrorIsWithinWhatThePrecisionAllows) {
+  std::uint64_t drawn = 0;
+  for (int i = 0; i < problems(); ++i) {
+    const ConvProblem problem = next_problem(15, drawn);
+    Testbed bed(problem, cpu::backend(), TestData::real, static_cast<std::uint64_t>(i), 0);
+    const Config config = to_config(first_config(problem));
+    EXPECT_EQ(bed.check(*cpu::winograd_rows().build(problem, info(), config)).failure, "")
+        << to_string(problem) << " with " << to_string(config);
+  }
+}
+
+// NaN, infinities and numbers whose transforms overflow, in the input, the weights and the bias.
+TEST(WinogradRows, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
+  const float specials[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity(), 3e38F};
+  for (const char* text : {"mb2ic3ih9iw19oc17kh3ph1 precision=fp32 act=relu",
+                           "g2mb1ic8ih7iw18oc36kh3ph2 precision=fp32 act=clip:-1:1",
+                           "mb2ic3ih29iw31oc33kh6sh2ph2 precision=fp32"}) {
+    const ConvProblem problem = parse_problem(text);
+    Host host(problem, first_config(problem));
+    for (std::vector<float>* tensor : {&host.x, &host.w, &host.bias})
+      for (const float special : specials)
+        for (std::uint64_t draw = 0; draw < 3; ++draw) {
+          float& spot = (*tensor)[random_bits(5, draw) % tensor->size()];
+          const float before = spot;
+          spot = special;
+          host.run();
+          for (std::int64_t i = 0; i < problem.output_elements(); ++i) {
+            const double expected = host.exact(i);
+            const auto got = static_cast<double>(host.y[static_cast<std::size_t>(i)]);
+            EXPECT_EQ(std::isnan(expected), std::isnan(got)) << text << ' ' << special << ' ' << i;
+            // Beside a huge number, what its rows compute may have lost all its digits.
+            if (std::isinf(expected) || (std::isfinite(expected) && special != 3e38F)) {
+              EXPECT_TRUE(got == expected ||
+                          std::abs(got - expected) < 1e-4 * std::max(1.0, std::abs(expected)))
+                  << text << ' ' << special << ' ' << i << ": " << got << ", not " << expected;
+            }
+          }
+          spot = before;
+        }
+  }
+}
+
+// What makes it fit for fp32: a number beside an output's window has no part in the output.
+TEST(WinogradRows, OutputsReadTheirWindowAlone) {
+  for (const char* text :
+       {"mb1ic3ih8iw17oc16kh3ph1 precision=fp32", "mb1ic3ih16iw19oc32kh6sh2ph2 precision=fp32"}) {
+    const ConvProblem problem = parse_problem(text);
+    Host host(problem, first_config(problem));
+    const std::vector<float> before = host.run();
+    for (std::int64_t row = 0; row < problem.h; ++row)
+      for (std::int64_t col = 0; col < problem.w; col += 3) {
+        float& spot = host.x[static_cast<std::size_t>((2 * problem.h + row) * problem.w + col)];
+        const float kept = spot;
+        spot = 1e20F;
+        const std::vector<float>& after = host.run();
+        spot = kept;
+        for (std::size_t i = 0; i < after.size(); ++i) {
+          const auto at = static_cast<std::int64_t>(i);
+          const std::int64_t q = at % problem.q(), p = at / problem.q() % problem.p();
+          const std::int64_t r = row - p * problem.stride_h + problem.pad_top,
+                             s = col - q * problem.stride_w + problem.pad_left;
+          const bool reads = r >= 0 && r < problem.r && s >= 0 && s < problem.s;
+          const std::int64_t k = at / (problem.q() * problem.p());
+          const std::int64_t tap = ((k * problem.c + 2) * problem.r + r) * problem.s + s;
+          if (reads && host.w[static_cast<std::size_t>(tap)] == 0) continue;  // roundings alone
+          EXPECT_EQ(before[i] == after[i], !reads) << text << ' ' << row << ' ' << col << ": " << at;
+        }
+      }
+  }
+}
+
+TEST(WinogradRows, AnswersAlikeWithAnyThreadsAndPlaces) {
+  const int before = info().units;
+  const ConvProblem problem = parse_problem("mb3ic3ih13iw48oc20kh3ph1 precision=fp32");
+  for (const int stream : {0, 1}) {
+    cpu::WinogradRowsConfig config = first_config(problem);
+    config.filters = 9, config.stream = stream;
+    std::vector<float> one;
+    for (const int threads : {1, 2, 3, 5, 16})
+      for (const std::size_t place : {0, 1, 5, 15}) {  // y need not begin at a line of the cache
+        cpu::set_threads(threads);
+        Host host(problem, config);
+        host.y.resize(host.y.size() + 16);
+        host.executable->pack(host.w.data(), host.bias.data(), host.packed.data(), nullptr);
+        host.executable->run({.x = host.x.data(), .y = host.y.data() + place}, host.packed.data(), nullptr);
+        const std::vector<float> got(host.y.data() + place,
+                                     host.y.data() + place + problem.output_elements());
+        if (one.empty()) one = got;
+        EXPECT_EQ(std::memcmp(one.data(), got.data(), one.size() * sizeof(float)), 0)
+            << threads << ' ' << place;
+      }
+  }
+  cpu::set_threads(before);
+}
+
+TEST(WinogradRows, IsOfferedWithinThePrecisionAlone) {
+  const auto reason = [](const char* text) {
+    return cpu::winograd_rows_supports(parse_problem(text), info()).reason();
+  };
+  EXPECT_EQ(reason("mb1ic3ih8oc16kh3ph1 precision=fp32"), "");
+  EXPECT_EQ(reason("mb1ic3ih64oc32kh11sh4ph2 precision=fp32"), "");
+  EXPECT_NE(reason("mb1ic1ih8oc16kh3ph1 precision=fp32").find("too short"), std::string::npos);
+  EXPECT_NE(reason("mb1ic3ih8oc16kh2 precision=fp32").find("too short"), std::string::npos);
+  EXPECT_NE(reason("mb1ic3ih8oc16kh3sh2 precision=fp32").find("fewer products"), std::string::npos);
+  EXPECT_NE(reason("mb1ic3ih8oc16kh3ph1 precision=fp32 layout=nhwc").find("NCHW"), std::string::npos);
+  EXPECT_NE(reason("mb1ic3ih8oc16kh3dh1 precision=fp32").find("dilation"), std::string::npos);
+  EXPECT_NE(reason("mb1ic3ih8oc15kh3 precision=fp32").find("16 output"), std::string::npos);
+  EXPECT_NE(reason("mb1ic33ih8oc16kh3 precision=fp32").find("32 input"), std::string::npos);
+
+  const ConvProblem problem = parse_problem("mb1ic3ih8oc16kh3ph1 precision=fp32");
+  const auto refused = [&](auto change) {
+    cpu::WinogradRowsConfig config = first_config(problem);
+    change(config);
+    return !cpu::winograd_rows_accepts(problem, info(), config);
+  };
+  EXPECT_FALSE(refused([](auto&) {}));
+  EXPECT_TRUE(refused([](auto& config) { config.vector_bits = 1024; }));
+  EXPECT_TRUE(refused([](auto& config) { config.channels = 63; }));
+  EXPECT_TRUE(refused([](auto& config) { config.rows = 0; }));
+  EXPECT_TRUE(refused([](auto& config) { config.filters = -1; }));
+  EXPECT_TRUE(refused([](auto& config) { config.stream = 2; }));
+}
+
+}  // namespace
+}  // namespace convtune::winograd_rows_test
