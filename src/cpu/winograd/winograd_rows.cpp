@@ -193,52 +193,61 @@ class WinogradRowsExecutable final : public Executable {
     return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) / sizeof(float)) & within;
   }
 
-  // A pair of rows of a task's filters. visit(args, vectors, register tile, first column) follows every call
-  // of a kernel; where y is null the sums are kept for it.
+  // A pair of rows of a task's filters: where V of them stays in the first cache a register tile of filters
+  // goes along whole rows, since memory takes long runs of a plane faster than short ones of many.
+  // visit(args, vectors, register tile, first column) follows every call of a kernel; where y is null the
+  // sums are kept for it.
   template <class Visit>
   void compute(const WinogradRowsTask& task, std::int64_t pair, const float* packed, float* memory, float* y,
                Visit&& visit) const {
     const WinogradRowsGeometry& g = geometry_;
     const std::int64_t lanes = kernels_.lanes, plane = g.output_rows * g.output_cols;
     const std::int64_t row = task.row + 2 * pair, skip = y == nullptr ? 0 : skipped(y);
-    const std::int64_t first = task.first_block * config_.channels;
     const std::int64_t vectors = (skip + g.output_cols - 1) / lanes + 1;
     const std::int64_t blocks = (vectors - 1) / config_.vectors + 1;
-    for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::int64_t first = task.first_block * config_.channels;
+    const float* const window = memory + g.transformed + pair * g.row_floats + g.kLead - skip;
+    float* const output =
+        y == nullptr
+            ? nullptr
+            : y +
+                  ((task.n * problem_.k + task.group * g.group_filters + first) * g.output_rows + row) *
+                      g.output_cols -
+                  skip;
+    WinogradRowsArgs args{.window = nullptr,
+                          .taps = g.offsets.data(),
+                          .counts = g.counts,
+                          .weights = nullptr,
+                          .bias = nullptr,
+                          .y = nullptr,
+                          .sums = memory + g.sums,
+                          .y_stride = plane,
+                          .y_row = g.output_cols,
+                          .y_channels = 0,
+                          .skip = 0,
+                          .count = 0,
+                          .bounds = bounds_,
+                          .second = row + 1 < g.output_rows,
+                          .stream = config_.stream != 0};
+    const auto multiply = [&](std::int64_t block, std::int64_t b) {
       const std::int64_t from = vectors * b / blocks, width = vectors * (b + 1) / blocks - from;
-      const std::int64_t col = from * lanes - skip;
-      const WinogradRowsKernel kernel = tile_.kernels[static_cast<std::size_t>(width - 1)];
-      float* const output =
-          y == nullptr
-              ? nullptr
-              : y +
-                    ((task.n * problem_.k + task.group * g.group_filters + first) * g.output_rows + row) *
-                        g.output_cols +
-                    col;
-      WinogradRowsArgs args{.window = memory + g.transformed + pair * g.row_floats + g.kLead + col,
-                            .taps = g.offsets.data(),
-                            .counts = g.counts,
-                            .weights = packed + packed_block(task.group, task.first_block),
-                            .bias = packed + packed_bias(task.group, first),
-                            .y = output,
-                            .sums = memory + g.sums,
-                            .y_stride = plane,
-                            .y_row = g.output_cols,
-                            .y_channels = g.group_filters - first,
-                            .skip = b == 0 ? skip : 0,
-                            .count = g.output_cols - col,
-                            .bounds = bounds_,
-                            .second = row + 1 < g.output_rows,
-                            .stream = config_.stream != 0};
-      for (std::int64_t block = task.first_block; block < task.last_block; ++block) {
-        kernel(args);
-        visit(args, width, block, col);
-        args.weights += g.packed_block;
-        args.bias += config_.channels;
-        args.y_channels -= config_.channels;
-        if (output != nullptr) args.y += config_.channels * plane;
-      }
-    }
+      const std::int64_t at = from * lanes, filters = (block - task.first_block) * config_.channels;
+      args.window = window + at;
+      args.weights = packed + packed_block(task.group, block);
+      args.bias = packed + packed_bias(task.group, first + filters);
+      if (output != nullptr) args.y = output + filters * plane + at;
+      args.y_channels = g.group_filters - first - filters;
+      args.skip = b == 0 ? skip : 0;
+      args.count = g.output_cols + skip - at;
+      tile_.kernels[static_cast<std::size_t>(width - 1)](args);
+      visit(args, width, block, at - skip);
+    };
+    if (g.along_rows)
+      for (std::int64_t block = task.first_block; block < task.last_block; ++block)
+        for (std::int64_t b = 0; b < blocks; ++b) multiply(block, b);
+    else
+      for (std::int64_t b = 0; b < blocks; ++b)
+        for (std::int64_t block = task.first_block; block < task.last_block; ++block) multiply(block, b);
   }
 
   // The same with every sum looked at.

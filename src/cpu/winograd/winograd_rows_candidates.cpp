@@ -60,7 +60,7 @@ double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
                blocks = std::ceil(vectors / config.vectors);
   const double width = vectors / blocks, sums = config.channels * width;
   const double loads = (config.channels + 2 * width) / 2;
-  const double tap = std::max({sums / 2, loads, 4.0}) + 0.1 * loads + 0.5;
+  const double tap = 0.65 * (std::max({sums / 2, loads, 4.0}) + loads);
   const double pairs = number(problem.n * problem.groups * ((g.output_rows + 1) / 2));
   double cycles =
       pairs * number(g.filter_blocks) * blocks * (number(std::ssize(g.taps)) * tap + 4 * sums + 40);

@@ -38,6 +38,8 @@ WinogradRowsGeometry::WinogradRowsGeometry(const ConvProblem& problem, const Win
   row_floats = std::ssize(cols.phases) * pitch;
   window_rows = (2 * pairs - 1) * problem.stride_h + problem.r;
   product_step = group_channels * pairs * row_floats;
+  constexpr std::int64_t kMostInCache = 8 * 1024;  // floats, beside a register tile's weights
+  along_rows = std::ssize(axis.products) * group_channels * row_floats <= kMostInCache;
   rows = 0;
   transformed = rows + window_rows * row_floats;
   // A row that is split into phases is put together behind the window first.

@@ -63,6 +63,7 @@ struct WinogradRowsGeometry {
   std::int64_t window_rows;                  // rows of the input that a task reads
   std::int64_t rows, transformed, sums, scratch;
   std::int64_t product_step;  // from one product of a part to the next
+  bool along_rows;            // V of a pair of rows stays in the first cache
 
   // Of each tap of a register tile, in the order of its products 1, 2, 0, 3: where it lies in V.
   struct Tap {
