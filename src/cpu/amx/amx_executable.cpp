@@ -70,8 +70,7 @@ class AmxExecutable final : public Executable {
     std::vector<float> residual;
     if (repairs && problem_.residual)
       residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
-    parallel_for(threads_, g.tasks, [&](int, std::int64_t begin, std::int64_t end) {
-      if (begin == end) return;
+    parallel_tasks(threads_, g.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
       const std::int64_t window = whole_lines(g.window / 2 + 1), gathered = whole_lines(g.gathered / 2);
       // What is gathered may be read from a vector before it.
@@ -84,7 +83,7 @@ class AmxExecutable final : public Executable {
                 .tile = {}};
       kernels_.begin(static_cast<int>(g.tail));
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
-      for (std::int64_t i = begin; i < end; ++i) {
+      for (std::int64_t i = 0; tasks.next(i);) {
         task.tile = g.tile(i / g.filter_tasks);
         if (staged != task.tile.index && config_.staged != 0)
           stage_amx_window(problem_, g, tensors_, task.tile, tensors.x, task.window);

@@ -58,8 +58,8 @@ class DepthwiseExecutable final : public Executable {
     std::vector<float> residual;
     if (repairs && problem_.residual)
       residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
-    parallel_for(threads_, geometry_.tasks, [&](int, std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
+    parallel_tasks(threads_, geometry_.tasks, [&](TaskQueue& tasks) {
+      for (std::int64_t i = 0; tasks.next(i);) {
         const std::int64_t row = i % geometry_.row_tasks * geometry_.task_rows;
         const Task task{static_cast<const T*>(tensors.x),
                         problem_.residual ? static_cast<const T*>(tensors.residual) : nullptr,

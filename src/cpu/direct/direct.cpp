@@ -71,17 +71,17 @@ class DirectExecutable final : public Executable {
   void run(const Tensors& tensors, const void* packed, Stream) const override {
     const auto* weights = static_cast<const float*>(packed);
     auto* output = static_cast<T*>(tensors.y);
-    parallel_for(threads_, geometry_.tasks, [&](int, std::int64_t begin, std::int64_t end) {
+    parallel_tasks(threads_, geometry_.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
       // Lines that begin before their first output (first_skipped()) read up to a vector before the window.
       float* const window = scratch.reserve(kLead + geometry_.window + geometry_.acc) + kLead;
       WindowAhead ahead;
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
-      for (std::int64_t task = begin; task < end; ++task) {
+      for (std::int64_t task = 0; tasks.next(task);) {
         const DirectTile tile = geometry_.tile(task / geometry_.filter_tasks);
         if (staged != tile.index) {
           if (config_.staged != 0) stage_window(problem_, geometry_, kernels_, tile, tensors.x, window);
-          ahead = window_ahead(tile, end, tensors.x);
+          ahead = window_ahead(tile, tasks.share_end(), tensors.x);
         }
         staged = tile.index;
         const float* const inputs = config_.staged != 0 ? window : inputs_of(tile, tensors.x);

@@ -86,7 +86,7 @@ class ImplicitGemmExecutable final : public Executable {
     std::vector<float> residual;
     if (repairs && problem_.residual)
       residual = to_floats(problem_.dtype.y, tensors.residual, problem_.output_elements());
-    parallel_for(threads_, g.tasks, [&](int, std::int64_t begin, std::int64_t end) {
+    parallel_tasks(threads_, g.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
       const std::int64_t pixels = g.tile_images * g.tile_rows * g.tile_cols;
       float* const window = scratch.reserve(g.window + pad_to_line(g.sums) + 4 * pixels);
@@ -94,7 +94,7 @@ class ImplicitGemmExecutable final : public Executable {
       auto* const inputs = reinterpret_cast<std::int64_t*>(sums + pad_to_line(g.sums));
       Task task{tensors, weights, window, sums, inputs, inputs + pixels, {}};
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their output channels
-      for (std::int64_t i = begin; i < end; ++i) {
+      for (std::int64_t i = 0; tasks.next(i);) {
         task.tile = g.tile(i / g.filter_tasks);
         if (staged != task.tile.index) {
           place_pixels(task);

@@ -54,11 +54,11 @@ void WinogradExecutable::run(const Tensors& tensors, const void* packed, Stream)
   const auto* x = static_cast<const float*>(tensors.x);
   const auto* weights = static_cast<const float*>(packed);
   auto* y = static_cast<float*>(tensors.y);
-  parallel_for(threads_, geometry_.tasks, [&](int, std::int64_t begin, std::int64_t end) {
+  parallel_tasks(threads_, geometry_.tasks, [&](TaskQueue& tasks) {
     thread_local Scratch scratch;
     float* const memory = scratch.reserve(geometry_.scratch);
     std::int64_t transformed = -1;  // consecutive tasks share their tiles and differ in their filters
-    for (std::int64_t index = begin; index < end; ++index) {
+    for (std::int64_t index = 0; tasks.next(index);) {
       const WinogradTask task = geometry_.task(index);
       if (const std::int64_t tiles = index / geometry_.filter_tasks; tiles != transformed) {
         transform_input(task, x, memory);

@@ -91,12 +91,12 @@ class WinogradRowsExecutable final : public Executable {
     const auto* x = static_cast<const float*>(tensors.x);
     const auto* weights = static_cast<const float*>(packed);
     auto* y = static_cast<float*>(tensors.y);
-    parallel_for(threads_, g.tasks, [&](int, std::int64_t begin, std::int64_t end) {
+    parallel_tasks(threads_, g.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
       float* const memory = scratch.reserve(g.scratch);
       std::int64_t transformed = -1;  // consecutive tasks share their rows and differ in their filters
       bool finite = false;
-      for (std::int64_t index = begin; index < end; ++index) {
+      for (std::int64_t index = 0; tasks.next(index);) {
         const WinogradRowsTask task = g.task(index);
         if (const std::int64_t rows = index / g.filter_tasks; rows != transformed) {
           finite = stays_finite(transform_input(task, x, memory), weights);

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 #include <thread>
@@ -115,6 +116,40 @@ TEST(ParallelFor, SeesWhatWasWrittenBeforeAndIsSeenAfter) {
     });
     for (std::int64_t i = 0; i < 257; ++i) ASSERT_EQ(values[static_cast<std::size_t>(i)], 2 * (i + round));
   }
+}
+
+RC_GTEST_PROP(ParallelTasks, AreEachTakenOnce, ()) {
+  const int threads = *rc::gen::inRange(-1, 12);
+  const std::int64_t tasks = *rc::gen::inRange<std::int64_t>(-2, 3000);
+  std::vector<std::atomic<int>> touched(static_cast<std::size_t>(std::max<std::int64_t>(tasks, 0)));
+  convtune::cpu::parallel_tasks(threads, tasks, [&](convtune::cpu::TaskQueue& queue) {
+    for (std::int64_t i = 0; queue.next(i);) {
+      ++touched[static_cast<std::size_t>(i)];
+      if (i >= queue.share_end()) std::abort();
+    }
+  });
+  RC_ASSERT(std::all_of(touched.begin(), touched.end(), [](const auto& times) { return times == 1; }));
+}
+
+// One thread is held up in its first task: the other does all that the first has not taken.
+TEST(ParallelTasks, AreTakenFromWhoIsHeldUp) {
+  if (omp_get_thread_limit() < 2) GTEST_SKIP() << "OMP_THREAD_LIMIT leaves one thread";
+  constexpr std::int64_t kCount = 80, kFirst = 40 / 4;  // of a share
+  std::atomic<std::int64_t> done{0};
+  convtune::cpu::parallel_tasks(2, kCount, [&](convtune::cpu::TaskQueue& queue) {
+    for (std::int64_t i = 0; queue.next(i); ++done)
+      while (i == 0 && done < kCount - kFirst) std::this_thread::yield();
+  });
+  EXPECT_EQ(done, kCount);
+}
+
+TEST(ParallelTasks, OneThreadHasThemInOrder) {
+  std::int64_t expected = 0;
+  convtune::cpu::parallel_tasks(1, 100, [&](convtune::cpu::TaskQueue& queue) {
+    for (std::int64_t i = 0; queue.next(i); ++expected) EXPECT_EQ(i, expected);
+    EXPECT_EQ(queue.share_end(), 100);
+  });
+  EXPECT_EQ(expected, 100);
 }
 
 TEST(ParallelFor, SeveralThreadsMayStartLoopsAtOnce) {
