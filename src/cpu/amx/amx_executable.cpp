@@ -80,7 +80,8 @@ class AmxExecutable final : public Executable {
                 .window = reinterpret_cast<Bf16*>(memory),
                 .gathered = reinterpret_cast<Bf16*>(memory + window),
                 .sums = memory + window + gathered,
-                .tile = {}};
+                .tile = {},
+                .waiting = {}};
       kernels_.begin(static_cast<int>(g.tail));
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
       for (std::int64_t i = 0; tasks.next(i);) {
@@ -99,6 +100,7 @@ class AmxExecutable final : public Executable {
           for (std::int64_t block = first; block < last; ++block) compute(task, g.block(block));
         }
       }
+      store_waiting(task);
       kernels_.end();
       if (config_.stream != 0) tensors_.fence();
     });
@@ -108,12 +110,23 @@ class AmxExecutable final : public Executable {
  private:
   static constexpr std::int64_t kElement = sizeof(Bf16);
 
+  // Sums of positions [begin, end) of a tile and a block, channels last.
+  struct Sums {
+    AmxTile tile;
+    AmxBlock block;
+    std::int64_t begin, end;
+    const float* values;  // null: none
+  };
   struct Task {
     const Tensors& tensors;
     const float* weights;
     Bf16 *window, *gathered;
     float* sums;
     AmxTile tile;
+    // They are stored after the next products have begun: those take the processor's tiles, storing its
+    // vectors, and sums can be read long after the last product of theirs was issued.
+    Sums waiting;
+    int half = 0;  // of the two buffers of sums that are used in turns
   };
 
   // Floats: a word is one.
@@ -167,7 +180,7 @@ class AmxExecutable final : public Executable {
   }
 
   // All of a tile's outputs of one block of filters.
-  void compute(const Task& task, const AmxBlock& block) const {
+  void compute(Task& task, const AmxBlock& block) const {
     const AmxGeometry& g = geometry_;
     const AmxTile& tile = task.tile;
     const bool nhwc = problem_.layout == Layout::nhwc;
@@ -205,39 +218,51 @@ class AmxExecutable final : public Executable {
         const std::int64_t first =
             config_.staged != 0 ? begin : std::max<std::int64_t>(end - count * kAmxPixels, 0);
         args.x = x + first * args.position_bytes;
-        args.sums = task.sums + (keeps_all ? begin * width : 0);
+        args.sums = task.sums + (keeps_all ? begin * width : task.half * g.sums / 2);
         multiply_[static_cast<std::size_t>(count - 1)][static_cast<std::size_t>(block.count - 1)](args);
-        if (nhwc && pass == g.passes - 1)
-          store_pixels(task, block, begin, end, args.sums + (begin - first) * width);
+        if (!nhwc || pass != g.passes - 1) continue;
+        const Sums sums{tile, block, begin, end, args.sums + (begin - first) * width};
+        if (keeps_all) {
+          store_pixels(task, sums);
+        } else {
+          store_waiting(task);
+          task.waiting = sums;
+          task.half = 1 - task.half;
+        }
       }
     }
     if (!nhwc) store_planes(task, block);
   }
 
-  FinishArgs finish_args(const Task& task, const AmxBlock& block) const {
+  FinishArgs finish_args(const Task& task, const AmxTile& tile, const AmxBlock& block) const {
     const AmxGeometry& g = geometry_;
     const std::int64_t first = block.first * kAmxFilters;  // of the group's filters
     return {.sums = task.sums,
             .sums_step = block.count * kAmxFilters,
             .pixels = 0,
             .channels = std::min(block.count * kAmxFilters, g.group_filters - first),
-            .bias = task.weights + bias_offset(task.tile.group * g.group_filters) + first,
+            .bias = task.weights + bias_offset(tile.group * g.group_filters) + first,
             .residual = problem_.residual ? task.tensors.residual : nullptr,
             .y = task.tensors.y,
             .places = nullptr,
-            .place = task.tile.group * g.group_filters + first,  // the first channel, until a pixel is chosen
+            .place = tile.group * g.group_filters + first,  // the first channel, until a pixel is chosen
             .plane = g.output_rows * g.output_cols,
             .problem = &problem_,
             .by_instruction = rounds_by_instruction_,
             .stream = config_.stream != 0};
   }
 
-  // Positions [begin, end), whose first sums are at `sums`: the pixels among them, row by row.
-  void store_pixels(const Task& task, const AmxBlock& block, std::int64_t begin, std::int64_t end,
-                    const float* sums) const {
+  void store_waiting(Task& task) const {
+    if (task.waiting.values != nullptr) store_pixels(task, task.waiting);
+    task.waiting.values = nullptr;
+  }
+
+  // The pixels among the positions, row by row.
+  void store_pixels(const Task& task, const Sums& sums) const {
     const AmxGeometry& g = geometry_;
-    const AmxTile& tile = task.tile;
-    FinishArgs args = finish_args(task, block);
+    const AmxTile& tile = sums.tile;
+    const std::int64_t begin = sums.begin, end = sums.end;
+    FinishArgs args = finish_args(task, tile, sums.block);
     const std::int64_t pitch = g.pitch_of(tile);
     std::array<std::int64_t, kAmxSums * kAmxPixels> places;
     for (std::int64_t row = begin / pitch; row * pitch < end; ++row) {
@@ -247,7 +272,7 @@ class AmxExecutable final : public Executable {
           (tile.image * g.output_rows + tile.row + row) * g.output_cols + tile.col + from - row * pitch;
       for (std::int64_t j = 0; j < to - from; ++j)
         places[static_cast<std::size_t>(j)] = (pixel + j) * problem_.k + args.place;
-      args.sums = sums + (from - begin) * args.sums_step;
+      args.sums = sums.values + (from - begin) * args.sums_step;
       args.pixels = to - from, args.places = places.data();
       tensors_.finish_pixels[static_cast<std::size_t>(problem_.activation)](args);
     }
@@ -257,7 +282,7 @@ class AmxExecutable final : public Executable {
   void store_planes(const Task& task, const AmxBlock& block) const {
     const AmxGeometry& g = geometry_;
     const AmxTile& tile = task.tile;
-    FinishArgs args = finish_args(task, block);
+    FinishArgs args = finish_args(task, tile, block);
     const std::int64_t pitch = g.pitch_of(tile);
     const std::int64_t channel = args.place;
     const bool whole = pitch == tile.cols && tile.cols == g.output_cols;

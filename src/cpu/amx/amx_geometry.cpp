@@ -117,7 +117,7 @@ AmxGeometry::AmxGeometry(const ConvProblem& problem, const AmxConfig& config)
           ? 0
           : std::max(static_cast<std::int64_t>(rows_axis.phases.size()) * units * row, read) + kAmxElements;
   const bool keeps_all = passes > 1 || problem.layout == Layout::nchw;
-  sums = (keeps_all ? computed : config.pixel_tiles * kAmxPixels) *
+  sums = (keeps_all ? computed : 2 * config.pixel_tiles * kAmxPixels) *
          std::min<std::int64_t>(config.filter_tiles, filter_tiles) * kAmxFilters;
 }
 
