@@ -165,7 +165,7 @@ TEST(DirectGroupedHalf, RefusesWithAReason) {
   expect_config_refusals(
       cuda::direct_grouped_half(), problem,
       "rows=4 down=2 across=7 filters=64 eights=2 warps=8 stages=1 blocks=2",
-      {"rows=3", "rows=0", "down=0", "filters=40", "eights=3", "warps=6", "blocks=9", "stages=5",
+      {"rows=3", "rows=0", "down=0", "filters=40", "eights=3", "warps=6", "blocks=9", "stages=3",
        "warps=32 down=1 across=1",                 // strips
        "filters=256 down=14 warps=16 blocks=1"});  // shared memory
 }

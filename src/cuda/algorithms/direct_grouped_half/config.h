@@ -26,7 +26,7 @@ struct DirectGroupedHalf {
     field("filters", self.filters, 8, kMostFilters, "filters of a block, a multiple of 8 times eights");
     field("eights", self.eights, 1, kMostEights, "eights of filters of a warp");
     field("warps", self.warps, 1, 32, "warps of a block, as many for each of its eights");
-    field("stages", self.stages, 1, 4, "tiles whose input is kept at once: all but one are on their way");
+    field("stages", self.stages, 1, 2, "tiles whose input is kept at once: of 2 the next is on its way");
     field("blocks", self.blocks, 1, 32, "blocks that an SM shall hold at once, a launch bound");
     field("aligned", self.aligned);
   }
@@ -178,7 +178,7 @@ struct DirectGroupedHalf {
     return (double_products() + single_products()) * eights;
   }                                  // straight code
   constexpr int registers() const {  // about: ptxas decides, and loads many operands ahead
-    return 46 + 2 * rows * eights + 5 * depth() + 3 * eights + 6 * (stages > 1) +
+    return 46 + 2 * rows * eights + 5 * depth() + 3 * eights + 6 * (stages - 1) +
            column_words() * (kept()     ? eights * conv.s
                              : shared() ? eights
                                         : 1) +

@@ -49,7 +49,7 @@ TileWork work_of(const DirectGroupedHalf& a) {
   work.load.wavefronts = 4 * copies;
   work.load.l2_bytes =
       16 * rows * columns * a.pieces() / (1.0 * a.bands() * a.sides()) + (a.kept() ? 0 : weights);
-  work.in_flight_bytes = greater(a.stages - 1, 1) * work.load.l2_bytes;
+  work.in_flight_bytes = work.load.l2_bytes;
   work.multiply.products = a.strips() * (doubles + singles / 2);
   work.multiply.instructions = a.strips() * (doubles + singles + loads + weight_loads + 20.0 * a.parts());
   work.multiply.wavefronts = a.strips() * (loaded + 2 * weight_loads);
@@ -72,16 +72,13 @@ std::vector<DirectGroupedHalf> configs_of(const ConvExtents& conv, const Target&
     return kernel.blocks >= 1 && kernel.valid(target.smem_per_block);
   };
   // Blocks of one tile each begin together, and load, multiply and store in step. Where there are more than
-  // one round of them, loading the next tile meanwhile takes a fifth less; memory answers later than a tile
-  // is multiplied, so that where as many blocks have room for it, the next but one is asked for too. A
-  // residual would wait for it.
+  // one round of them, loading the next tile meanwhile takes a fifth less.
   const auto add = [&](DirectGroupedHalf kernel) {
     if (!valid(kernel)) return;
+    DirectGroupedHalf ahead = kernel;
+    ahead.stages = 2;
     const bool rounds = kernel.tiles() > 1LL * target.multiprocessors * kernel.blocks;
-    DirectGroupedHalf ahead = kernel, further = kernel;
-    ahead.stages = 2, further.stages = 3;
-    if (!rounds || !valid(ahead)) return configs.push_back(kernel);
-    configs.push_back(!conv.residual && valid(further) && further.blocks == ahead.blocks ? further : ahead);
+    configs.push_back(rounds && valid(ahead) ? ahead : kernel);
   };
   const auto idle = [&](int tile, int extent) {
     return ceil_div(extent, tile) * tile > round_up(extent, 8) + extent / 7;

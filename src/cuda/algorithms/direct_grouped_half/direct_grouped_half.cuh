@@ -120,8 +120,6 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
     load_tile<config>(static_cast<const unsigned short*>(x), Part<config>(tile),
                       shared + kSmem.input + slot * config.tile_bytes(), warp, lane);
   };
-  constexpr unsigned kTiles = static_cast<unsigned>(config.tiles());
-  constexpr int kAhead = config.stages - 1;  // tiles that are on their way while one is multiplied
   load(blockIdx.x, 0);
   const int chunk = static_cast<int>(blockIdx.x % config.chunks());  // of all tiles of this block
   if constexpr (!config.kept()) {
@@ -132,11 +130,6 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
       ptx::cp_async_16(shared + kSmem.weights + i, from + i, 16);
   }
   ptx::cp_async_commit_group();
-#pragma unroll
-  for (int i = 1; i < kAhead; ++i) {
-    if (const unsigned tile = blockIdx.x + i * gridDim.x; tile < kTiles) load(tile, i);
-    ptx::cp_async_commit_group();
-  }
 
   const int first_eight = warp % config.parts() * config.eights;  // of the chunk
   const int all_eights = chunk * (config.filters / 8) + first_eight;
@@ -159,11 +152,12 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
     }
   }
 
+  constexpr unsigned kTiles = static_cast<unsigned>(config.tiles());
   unsigned trace = 0;
   int slot = 0;
 #pragma unroll 1
   for (unsigned tile = blockIdx.x; tile < kTiles; tile += gridDim.x) {
-    ptx::cp_async_wait_group<greater(kAhead - 1, 0)>();
+    ptx::cp_async_wait_group<0>();
     __syncthreads();  // the tile has come, and nobody needs the one before
     const Part<config> part(tile);
     const long long image = static_cast<long long>(part.image) * (a.p * a.q * a.k);
@@ -174,8 +168,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
     // strip would be copied to the same place, and nothing orders two copies that nobody waits for.
     if (first_strip < config.strips() && row_of(first_strip) < a.p && column_of(first_strip) < a.q)
       output.load_residual(image, row_of(first_strip), column_of(first_strip), lane);
-    if (kAhead > 0 && kTiles - tile > kAhead * gridDim.x)
-      load(tile + kAhead * gridDim.x, slot == 0 ? kAhead : slot - 1);
+    if (config.stages > 1 && kTiles - tile > gridDim.x) load(tile + gridDim.x, slot ^ 1);
     ptx::cp_async_commit_group();
 #pragma unroll 1
     for (int strip = first_strip; strip < config.strips(); strip += config.strip_warps()) {
@@ -203,7 +196,7 @@ __global__ void __launch_bounds__(config.threads(), config.blocks)
       output.store(sums, image, p, q, lane, trace);
     }
     if constexpr (config.stages == 1) break;
-    slot = slot == kAhead ? 0 : slot + 1;
+    slot ^= 1;
   }
   const float low = low_half<a.y_type>(trace), high = high_half<a.y_type>(trace);
   if (__syncthreads_or(low != low || high != high)) compute_exactly<config>(x, packed, residual, y);
