@@ -57,7 +57,7 @@ struct ImplicitGemmHalfSm90 {
   constexpr bool reads_once() const {
     return pointwise() && filter_blocks() <= kMostSharing && 2LL * conv.c * pixels() >= kLargeInput;
   }
-  static constexpr int kMostSharing = 2, kLargeInput = 24 << 20;  // bytes
+  static constexpr int kMostSharing = 4, kLargeInput = 24 << 20;  // bytes
 
   // ---- A tile, and the order in which clusters take tiles: filter blocks of the same pixels follow each
   // other, so that one finds in L2 what another has read. Blocks of a cluster have neighbouring pixels ----
