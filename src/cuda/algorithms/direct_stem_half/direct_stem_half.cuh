@@ -173,7 +173,7 @@ struct Worker {
 
   // The same of the strips that compute() has no strip before: the first of a block's first tile.
   __device__ void prefetch_first_residuals(int index) const {
-    if constexpr (config.prefetches_residual() && config.residual_ahead() > 1)
+    if constexpr (config.prefetches_residual())
       for (int i = 0; i < config.residual_ahead(); ++i)
         if (const int strip = static_cast<int>(threadIdx.x) / 128 + i * kGroups; strip < config.strips())
           prefetch_residual(Tile<config>(index), strip);
