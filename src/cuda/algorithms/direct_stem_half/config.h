@@ -162,12 +162,12 @@ struct DirectStemHalf {
            smem_bytes() <= smem_per_block && registers() <= register_limit() && tiles() < (1LL << 31) &&
            1LL * conv.c * conv.h * conv.w < (1LL << 31) && 1LL * conv.k * conv.p * conv.q < (1LL << 31);
   }
-  // About: ptxas decides. Operands of more than four steps are loaded while others are multiplied, and GELU
-  // has many numbers at once.
+  // About: ptxas decides. Operands of more than four steps are loaded while others are multiplied; GELU and
+  // 128 filters have many addresses and numbers at once.
   constexpr int registers() const {
     const bool gelu =
         conv.activation == ConvActivation::gelu_erf || conv.activation == ConvActivation::gelu_tanh;
-    return filters / 2 + (!wgmma ? 88 : steps() > 4 || gelu ? 72 : 64);
+    return filters / 2 + (!wgmma ? 88 : steps() > 4 || gelu || filters > 96 ? 72 : 64);
   }
   constexpr int register_limit() const { return registers_for(threads(), blocks); }
 
