@@ -60,13 +60,14 @@ TileWork work_of(const DirectDepthwiseSm80& a) {
   if (conv.residual) {
     const double strip = warps * outputs;  // words, by warps
     work.store.instructions += passes * strip * 2.5;
+    // Of kWaitCycles. A residual that has no room to wait comes from memory to where it is added; others are
+    // waited for, too, where few blocks do something else meanwhile.
+    work.store.waits += (a.can_wait() ? 9 : 14) * passes;
     if (a.can_wait()) {  // on its way beside the input
       work.store.wavefronts += passes * strip * 2;
       work.load.l2_bytes += 128 * passes * strip;
       work.in_flight_bytes += 128 * strip;
     } else {
-      constexpr double kResidualWaits = 6;  // of kWaitCycles: from memory to where it is added
-      work.store.waits += kResidualWaits * passes;
       work.store.l2_bytes += 128 * passes * strip;
     }
   }

@@ -57,6 +57,10 @@ TileWork work_of(const DirectGroupedHalf& a) {
   work.store.instructions = a.strips() * twos * (conv.residual ? 30 : 20);
   work.store.wavefronts = a.strips() * twos * (conv.residual ? 8 : 6);
   add_epilogue(work.store, conv, a.strips() * twos * 128);
+  if (conv.residual) {  // pieces of few eights are few bytes of a line each
+    work.store.wavefronts += 16.0 / a.eights * a.strips() * twos;
+    work.store.waits += 6.0 * ceil_div(a.strips(), a.strip_warps());
+  }
   // In words of 4 bytes. An odd number of eights leaves sectors in halves.
   const double whole = a.chunks() == 1 ? 1.0 * a.tile_columns() * conv.k : a.filters;
   store_in_pieces(work, outputs_of(conv) / work.tiles / 2, (a.eights % 2 == 0 ? whole : 8.0 * a.eights) / 2);
