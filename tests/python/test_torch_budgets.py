@@ -29,6 +29,8 @@ def test_what_can_gain_most_is_tuned_first():
         ([(60, True), (30, True), (10, False)], 19, [0, 0, 0]),  # 11.4 and 5.7 seconds: too little is left
         ([(60, True), (30, True), (0, False)], 60, [0, 0, 0]),
         ([(60, True)], 20, [0]),
+        ([(60, False), (1, True), (1, True), (0, True)], 6, [0, 0, 0, 0]),  # searched with that budget elsewhere
+        ([(60, False), (1, True), (-1, True)], 9, [5, 0, 0]),
         ([], 20, []),
     ],
 )
@@ -89,9 +91,17 @@ def test_another_gain_is_another_search(decided, searched):
     assert searches_of(searched, Model(), 60, 0.3)[0] == 3
 
 
-def test_what_is_not_proven_is_searched_again(decided, searched):
+def test_what_is_not_proven_is_not_searched_again(decided, searched):
     searched["source"] = "unproven"
-    assert searches_of(searched, Model(), 60)[0] == searches_of(searched, Model(), 60)[0] == 3
+    assert searches_of(searched, Model(), 60)[0] == 3
+    contests.forget()  # another machine, which has the records by a pack
+    assert searches_of(searched, Model(), 60)[0] == 0
+
+
+def test_a_pack_needs_no_search_where_its_budget_is_not_known(decided, searched):
+    assert searches_of(searched, Model(), 6)[0] == 1
+    contests.forget()
+    assert searches_of(searched, Model(), 3)[0] == 0 and searches_of(searched, Model(), 60)[0] == 2
 
 
 def test_contests_take_no_time_of_the_searches(decided, searched, monkeypatch):

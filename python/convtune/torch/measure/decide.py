@@ -28,6 +28,7 @@ __all__ = ["VENDORS", "check_and_contest", "choices_of", "decide", "device_of", 
 
 VENDORS = ("cudnn", "onednn")
 _HEADROOM = 1.25  # over what the best layer of a model reaches
+_ANSWERS = ("tuned", "unproven")  # sources of plans that are records
 _LEAST_SECONDS = 3.0  # of a layer's budget: less finds little that the first guess is not
 
 
@@ -116,16 +117,19 @@ def _can_gain(layers: list[tuple[Problem, int, float]]) -> list[float]:
 
 def _shares(layers: list[tuple[float, bool]], budget: float) -> list[float]:
     """Seconds of a budget for a search of layers (what tuning may gain, whether a record answers), of which the first
-    gains most. Each has its part by what it can gain, and `_LEAST_SECONDS` at least, until too little is left for the
-    next; what a record answers has had it already."""
-    total, left = sum(gain for gain, _ in layers), budget
+    gains most. What a record answers has had its part already, here or on the machine that a pack comes from: by what
+    it can gain still, and `_LEAST_SECONDS` at least. Of the rest each has its part until too little is left for the
+    next."""
+    total = sum(gain for gain, _ in layers if gain > 0)
+    parts = [max(_LEAST_SECONDS, budget * gain / total) if gain > 0 else _LEAST_SECONDS for gain, _ in layers]
+    left = budget - sum(part for part, (_, is_answered) in zip(parts, layers) if is_answered)
     shares = [0.0] * len(layers)
-    for i, (gain, is_tuned) in enumerate(layers):
-        if gain <= 0 or left < min(_LEAST_SECONDS, budget):
-            break
-        share = min(left, max(_LEAST_SECONDS, budget * gain / total))
-        left -= share
-        shares[i] = 0.0 if is_tuned else share
+    for i, (gain, is_answered) in enumerate(layers):
+        if not is_answered:
+            if gain <= 0 or left < min(_LEAST_SECONDS, budget):
+                break
+            shares[i] = min(left, parts[i])
+            left -= shares[i]
     return shares
 
 
@@ -166,6 +170,11 @@ class _Task:
 
     def _asked(self) -> Problem:
         return self.way[0] if self.way else self.problem
+
+    @property
+    def is_answered(self) -> bool:
+        """A contest that is not decided is no reason to search again: against PyTorch there is another one here."""
+        return self.source in _ANSWERS
 
     def sources(self) -> list[str]:
         """As the records are now, in whichever layout it would run."""
@@ -209,14 +218,14 @@ class _Task:
         layer.decision = "convtune" if result.accepted else f"PyTorch: {100 * min_gain:.3g} % less is not proven"
         if result.accepted:
             layer.decision += f": {plan.algorithm}" + (" with copies" if run_as.layout != self.problem.layout else "")
-        if plan.source not in ("tuned", "unproven"):
+        if plan.source not in _ANSWERS:
             layer.decision += ", not tuned"
 
 
 def _where_they_stand(tasks: list[_Task], min_gain: float) -> str:
     """The key of a model, by its layers and which of them records answer."""
     layers = sorted(
-        (one.seen.kind, one.layer.calls, fingerprint(device_of(one.seen)), [of == "tuned" for of in one.sources()])
+        (one.seen.kind, one.layer.calls, fingerprint(device_of(one.seen)), [of in _ANSWERS for of in one.sources()])
         for one in tasks
     )
     return key_of(f"budget {layers} {min_gain}", fingerprint(device_of(tasks[0].seen)), tasks[0].seen.device)
@@ -246,7 +255,8 @@ def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float
     least = sum(calls * us for _, calls, us in known) / 1000
     ranked = sorted(tasks, key=lambda task: -task.can_gain)
     worth = [task for task in ranked if task.can_gain >= least] if budget > 0 else []
-    for task, share in zip(worth, _shares([(task.can_gain, task.source == "tuned") for task in worth], budget)):
+    shared = worth + [task for task in ranked[len(worth) :] if task.is_answered]
+    for task, share in zip(shared, _shares([(task.can_gain, task.is_answered) for task in shared], budget)):
         task.share = share
     left = sum(task.share for task in worth)
     left_to_gain = sum(task.can_gain for task in worth if task.share > 0)
@@ -264,7 +274,7 @@ def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float
             if seconds > 0:  # and of what others have left
                 seconds = max(seconds, left * task.can_gain / left_to_gain)
                 left_to_gain -= task.can_gain
-            elif left >= _LEAST_SECONDS and number <= len(worth) and task.source != "tuned":
+            elif left >= _LEAST_SECONDS and number <= len(worth) and not task.is_answered:
                 seconds = _LEAST_SECONDS
             if seconds > 0:
                 begin = time.monotonic()
@@ -276,8 +286,7 @@ def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float
         except Unsupported as why:
             task.layer.decision = f"PyTorch: {str(why).splitlines()[0]}"
         task.made = None
-    # What is not proven is not done.
-    if budget > 0 and not any(task.source == "unproven" for task in worth):
+    if budget > 0:
         keep_budget(_where_they_stand(tasks, min_gain), budget)
 
 
