@@ -16,6 +16,7 @@
 #include "cpu/winograd/winograd_repair.h"
 #include "cpu/winograd/winograd_rows_candidates.h"
 #include "cpu/winograd/winograd_rows_kernels.h"
+#include "cpu/winograd/winograd_transform.h"
 #include "problem/config.h"
 
 namespace convtune::cpu {
