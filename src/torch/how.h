@@ -5,7 +5,8 @@
 //
 // Strides (vertical, horizontal), padding (top, left, bottom, right), dilations, groups; precision,
 // activation; and whether packed weights may be used again (reuse, or pack). Behind a line's end: the choices
-// of optimize(), a line each. An empty operator costs 1.8 us a call with one text, and 4.3 with three lists and three texts.
+// of optimize(), a line each. An empty operator costs 1.8 us a call with one text, and 4.3 with three lists
+// and three texts.
 #pragma once
 
 #include <cstdint>

@@ -94,7 +94,10 @@ def test_moves_and_types(device):
         ours, theirs, x = ours.to(dtype), theirs.to(dtype), x.to(dtype)
         y = ours(x)
         assert y.dtype == dtype
-        assert_near(y, theirs(x), tf32=dtype is torch.float32)
+        if dtype is torch.bfloat16:  # rounded once, where PyTorch rounds as it likes
+            assert (y - theirs(x)).abs().max() <= 2**-7 * y.abs().max()
+        else:
+            assert_near(y, theirs(x), tf32=dtype is torch.float32)
     assert torch.equal(ours.cpu()(x.cpu()), convtune.conv2d(x.cpu(), ours.weight, ours.bias))
 
 

@@ -5,7 +5,8 @@
 
 What it promises, with the reasons in docs/decisions/0012-pytorch.md:
 
-- float32, float16 and bfloat16 tensors are convtune's; in half precision a sum is rounded once, at the end. Any other
+- float32, float16 and bfloat16 tensors are convtune's; in half precision a sum is rounded once, at the end (twice with a
+  residual where gradients are recorded or a profiler watches, for PyTorch adds it then). Any other
   type is computed by PyTorch's own convolution, and so is everything under autocast, which makes new weights for each
   call that would have to be packed in each.
 - The output is in the memory format that PyTorch's convolution gives: channels last where x or the weight is.

@@ -17,7 +17,7 @@ from .caches import tag
 from .how import how_text, read_how
 from .native import conv2d_forward, forward, if_ready
 from .native import LIBRARY as _library
-from .run import TYPES, activated, kernel, output_format, pytorch_conv2d, run
+from .run import TYPES, activated, kernel, like_output, output_format, pytorch_conv2d, run
 
 __all__ = ["call", "call_if_ready", "conv2d", "conv2d_of_tensors", "forget_packed", "is_plain"]
 
@@ -210,10 +210,7 @@ def call(
                 return _with_gradients(x, weight, bias, *rest, run)
     if residual is not None:
         y = call(x, weight, bias, *rest[:5], "none", choices, reuse)
-        check_like(residual, "residual", y)
-        if residual.shape != y.shape:
-            raise InvalidArgument(f"residual has the shape {tuple(residual.shape)}; it must be {tuple(y.shape)}")
-        return activated(y + residual, activation)
+        return activated(y + like_output(residual, y), activation)
     if not _is_compiling():
         if _transform() is not None or not (x.is_cuda or x.is_cpu) or _is_pytorchs(x):
             return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
@@ -317,8 +314,9 @@ def conv2d(
     are convtune.conv2d's. `reuse=False` packs the weights in this call: for writes that `_version` does not count.
 
     Tensors that are not float32, float16 or bfloat16 are computed by PyTorch's own convolution, with one warning. Where
-    gradients are recorded, the residual and activations other than ReLU are PyTorch's, after ours. Raises InvalidArgument with the numbers where shapes, types or
-    devices do not fit each other.
+    gradients are recorded the residual, and activations other than ReLU, are PyTorch's after ours; so is the residual
+    where somebody watches (a profiler, a dispatch mode): in half precision the sum is then rounded twice. Raises
+    InvalidArgument with the numbers where shapes, types or devices do not fit each other.
     """
     return conv2d_of_tensors(x, weight, bias, stride, padding, dilation, groups, precision, activation, residual, reuse)
 

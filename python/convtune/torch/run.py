@@ -29,6 +29,7 @@ __all__ = [
     "fingerprint",
     "kernel",
     "launched",
+    "like_output",
     "output_format",
     "problem_of",
     "pytorch_conv2d",
@@ -97,6 +98,14 @@ def pytorch_conv2d(
         x = _functional.pad(x, (left, right, top, bottom))
         y = torch.conv2d(x, weight, bias, stride, 0, dilation, groups)
     return activated(y if residual is None else y + residual, activation)
+
+
+def like_output(residual: Tensor, y: Tensor) -> Tensor:
+    """The residual. Raises InvalidArgument where it has not y's shape, type and device: nothing is broadcast."""
+    check_like(residual, "residual", y)
+    if residual.shape != y.shape:
+        raise InvalidArgument(f"residual has the shape {tuple(residual.shape)}; it must be {tuple(y.shape)}")
+    return residual
 
 
 class Planned:
@@ -234,8 +243,10 @@ def run(
         check_like(weight, "w", x)
         if bias is not None:
             check_like(bias, "bias", x)
-        y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation, residual)
-        return y.contiguous(memory_format=output_format(x, weight))
+        y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups)
+        if residual is not None:
+            y = y + like_output(residual, y)
+        return activated(y, activation).contiguous(memory_format=output_format(x, weight))
     index, capturing, stream = -1, False, 0
     if x.is_cuda:
         index, capturing = x.get_device(), _capturing()
