@@ -177,13 +177,15 @@ class WinogradRowsExecutable final : public Executable {
     std::fill_n(to + end, width - end, 0.0F);
   }
 
-  // Whether no sum of inputs up to `largest` can overflow, nor has one that is not finite: of V none is above
-  // twice as much.
+  // Whether nothing that is made of inputs up to `largest` can overflow, nor has a part that is not finite.
+  // Of V none is above twice as much, and V alone may overflow: it is there before the weights, which may be
+  // so small that no sum of products comes near.
   bool stays_finite(float largest, const float* packed) const {
     const float* const most = packed + geometry_.packed_bounds;
-    const double sum =
-        2.0 * static_cast<double>(largest) * static_cast<double>(most[0]) + static_cast<double>(most[1]);
-    return sum < static_cast<double>(std::numeric_limits<float>::max()) / 2;
+    const double input = 2.0 * static_cast<double>(largest);
+    const double sum = input * static_cast<double>(most[0]) + static_cast<double>(most[1]);
+    constexpr double kGreatest = std::numeric_limits<float>::max();
+    return input <= kGreatest && sum < kGreatest / 2;
   }
 
   // Lanes of a row's first vector that lie before its first output, so that whole lines of the cache are
@@ -328,7 +330,7 @@ class WinogradRows final : public Algorithm {
                                                     info.units);
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "winograd_rows-1"; }
+  std::string source_hash() const override { return "winograd_rows-2"; }
 };
 
 }  // namespace
