@@ -75,7 +75,8 @@ struct CompileReport {
 
 // The kernels that verify() and verify_random() of the same problems and options have compiled for them on a
 // GPU like `target`, compiled into the cache and not run: by a machine that has more processors or no GPU. No
-// device is touched. Throw Error{unsupported} without NVRTC.
+// device is touched. Throw Error{unsupported} without NVRTC, and Error{invalid_argument} where the options
+// name a vendor's library: it brings its own kernels.
 CompileReport compile_candidates(const ConvProblem& problem, const Target& target,
                                  const VerifyOptions& options = {});
 CompileReport compile_random(std::int64_t count, std::uint64_t seed, const Target& target,

@@ -147,6 +147,17 @@ Compiled compile(const Draw& drawn, std::uint64_t index, const DeviceInfo& devic
   return compiled;
 }
 
+// A vendor's library would ask the driver for a device.
+void check_compiles(const Target& target, const VerifyOptions& options) {
+  if (options.algorithm.empty()) return;
+  const Algorithm& named =
+      find_algorithm(Device::Kind::cuda, options.algorithm);  // throws for an unknown name
+  if (named.vendor())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{} brings its own kernels ({}): there is nothing to compile for {}",
+                            options.algorithm, named.library(), target.name));
+}
+
 // draws(0), draws(1), ..., `count` of them, as many as `ahead` at once.
 template <class Draws>
 CompileReport compile(std::int64_t count, std::uint64_t ahead, const Draws& draws, const DeviceInfo& device,
@@ -228,6 +239,7 @@ VerifyReport verify_random(std::int64_t count, std::uint64_t seed, Device device
 
 CompileReport compile_candidates(const ConvProblem& problem, const Target& target,
                                  const VerifyOptions& options) {
+  check_compiles(target, options);
   const DeviceInfo device = device_of(target);
   const Draw all = all_candidates(problem, {device, Precision::tf32, false}, options);
   StallWatch stalls(options.stalled, std::chrono::milliseconds(options.stall_ms));
@@ -244,6 +256,7 @@ CompileReport compile_candidates(const ConvProblem& problem, const Target& targe
 CompileReport compile_random(std::int64_t count, std::uint64_t seed, const Target& target,
                              const VerifyOptions& options) {
   check_sweep(count, Device::Kind::cuda, options);
+  check_compiles(target, options);
   const DeviceInfo device = device_of(target);
   StallWatch stalls(options.stalled, std::chrono::milliseconds(options.stall_ms));
   const SweptDevice on{device, Precision::tf32, false};

@@ -125,6 +125,10 @@ class Kernels(CliTest):
         config = "rows=1 filters=1 down=1 units=1 chunks=1 passes=1 kept=0 uniform=0 staged=0"
         self.refused([*asked, config, "--device", "cpu"], 2, "--device", "--compile-only")
         self.refused(["verify", "--random", "2", "--compile-only", "h101"], 2, "h101")
+        for what in ([TINY], ["--random", "2"]):
+            theirs = self.refused(["verify", *what, "--compile-only", "h200", "--algorithm", "cudnn"], 2, "cudnn")
+            if "unknown algorithm" not in theirs.stderr:  # as where cuDNN is not found
+                self.assertIn("brings its own kernels", theirs.stderr)
         if not any(line.split()[:2] == ["NVRTC", "yes"] for line in self.ok("doctor").stdout.splitlines()):
             self.skipTest("no NVRTC here")
         for _ in range(2):
