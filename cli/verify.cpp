@@ -101,8 +101,8 @@ int Verify::run() const {
   if (!problem.dtype.empty()) options.dtype = parse_dtypes(problem.dtype);
   if (!problem.layout.empty()) options.layout = parse_layout(problem.layout);
   options.cancel = interrupt_flag();
-  options.stalled = [](const std::string& what) {
-    put(stderr, fmt::format("random sweep: {}\n", printable(what)));
+  options.stalled = [where = random ? "random sweep" : "convtune"](const std::string& what) {
+    put(stderr, fmt::format("{}: {}\n", where, printable(what)));
   };
   if (!compile_only.empty()) return compile(problems, options);
   const DeviceInfo where = device.select();

@@ -39,8 +39,8 @@ struct VerifyOptions {
   std::optional<DTypes> dtype;
   std::optional<Layout> layout;
   std::function<void(std::int64_t done, std::int64_t total, std::int64_t mismatches)> progress;
-  // By the random sweep, from a thread of its own, each time that one problem has taken another so many
-  // milliseconds: which it is, and what it waits for.
+  // By the random sweep, and where one problem's candidates are compiled, from a thread of its own, each time
+  // that one of them has taken another so many milliseconds: which it is, and what it waits for.
   std::function<void(const std::string& what)> stalled;
   std::int64_t stall_ms = 10'000;
   const std::atomic<bool>* cancel = nullptr;

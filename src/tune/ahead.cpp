@@ -5,8 +5,9 @@
 
 namespace convtune {
 
-StallWatch::StallWatch(std::function<void(const std::string&)> say, std::chrono::milliseconds every)
-    : say_(std::move(say)), every_(every) {
+StallWatch::StallWatch(std::function<void(const std::string&)> say, std::chrono::milliseconds every,
+                       std::string one)
+    : say_(std::move(say)), every_(every), one_(std::move(one)) {
   if (say_) thread_ = std::thread([this] { watch(); });
 }
 
@@ -41,7 +42,7 @@ void StallWatch::watch() {
       const auto entry = doing_.find(waited_for);
       const std::string what = entry == doing_.end() ? "its turn" : entry->second;
       lock.unlock();
-      say_(fmt::format("problem {} has waited {:.0f} s for {}", waited_for,
+      say_(fmt::format("{} {} has waited {:.0f} s for {}", one_, waited_for,
                        std::chrono::duration<double>(waited).count(), what));
       lock.lock();
       if (moved()) break;

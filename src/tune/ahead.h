@@ -39,16 +39,17 @@ class Ahead {
   std::deque<std::future<Made>> made_;  // last: its threads use what stands above
 };
 
-// Names a stall: a kernel that compiles for minutes, one that never ends on its GPU. Says what the sweep's
-// next problem waits for whenever another `every` passes without it being done.
+// Names a stall: a kernel that compiles for minutes, one that never ends on its GPU. Says what the next
+// problem, or what else `one` of them is, waits for whenever another `every` passes without it being done.
 class StallWatch {
  public:
-  StallWatch(std::function<void(const std::string&)> say, std::chrono::milliseconds every);
+  StallWatch(std::function<void(const std::string&)> say, std::chrono::milliseconds every,
+             std::string one = "problem");
   ~StallWatch();
   StallWatch(const StallWatch&) = delete;
   StallWatch& operator=(const StallWatch&) = delete;
 
-  // What some thread now does for problem `index`.
+  // What some thread now does for number `index`.
   void doing(std::uint64_t index, std::string what);
   void done(std::uint64_t index);
 
@@ -57,8 +58,9 @@ class StallWatch {
 
   const std::function<void(const std::string&)> say_;
   const std::chrono::milliseconds every_;
+  const std::string one_;
   std::mutex mutex_;
-  std::map<std::uint64_t, std::string> doing_;  // by problem
+  std::map<std::uint64_t, std::string> doing_;  // by number
   std::condition_variable changed_;
   std::uint64_t next_ = 0;
   bool ended_ = false;

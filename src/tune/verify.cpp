@@ -242,7 +242,7 @@ CompileReport compile_candidates(const ConvProblem& problem, const Target& targe
   check_compiles(target, options);
   const DeviceInfo device = device_of(target);
   const Draw all = all_candidates(problem, {device, Precision::tf32, false}, options);
-  StallWatch stalls(options.stalled, std::chrono::milliseconds(options.stall_ms));
+  StallWatch stalls(options.stalled, std::chrono::milliseconds(options.stall_ms), "candidate");
   CompileReport report = compile(
       std::ssize(all.chosen), processors(),
       [&](std::uint64_t i) {

@@ -99,7 +99,13 @@ TEST_F(Compiling, CompilesEveryCandidateOfAProblem) {
   options.algorithm = "direct_fma_sm80";
   options.config =
       find_algorithm(Device::Kind::cuda, options.algorithm).candidates(kProblem, device_of(kH100)).front();
+  std::string waited;
+  options.stalled = [&](const std::string& what) {
+    if (waited.empty()) waited = what;
+  };
+  options.stall_ms = 1;
   EXPECT_EQ(compile_candidates(kProblem, kH100, options).kernels, 1);
+  EXPECT_EQ(waited.find("candidate 0 has waited"), 0u) << waited;
   EXPECT_EQ(cubin_cache_contents().kernels, 1);
   const std::atomic<bool> stopped = true;
   options.cancel = &stopped;
