@@ -122,8 +122,7 @@ class DirectStemHalfAlgorithm final : public KernelAlgorithmOf<DirectStemHalf> {
     if (!kernel.possible())
       return Support::no(
           "filters are a multiple of 16 up to 128, rows and columns no more than the output has, warps 4, 8, "
-          "12 "
-          "or 16, blocks 1 to 6");
+          "12 or 16, blocks 1 to 6");
     const Target target = target_of(device);
     if (kernel.valid(target.smem_per_block) && stays_resident(kernel, target)) return Support::yes();
     return Support::no(needs_in_words(kernel, target));
