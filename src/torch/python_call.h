@@ -20,7 +20,8 @@ void* python_call();
 // Python's, makes `how` of the words between bias and residual, which must be hashable; `levels` are the
 // variables of torch.autograd.forward_ad. Null where this libtorch does not tell all that is to be asked.
 void* python_eager(void* spell, void* levels);
-// Tells what inference mode sets in a thread, from within it; from a thread where nothing else is set.
+// Tells what inference mode sets in a thread: called twice, with it off and with it on, where nothing else
+// changes between. What else is set does not matter.
 void remember_inference_mode();
 
 // A new reference to a function (x, packed, [residual,] out=y) that runs the convolution on the current

@@ -122,7 +122,9 @@ Object* call(Object* self, Object* const* arguments, std::ptrdiff_t count) {
 }  // namespace
 
 void remember_inference_mode() {
-  read_keys(keys_of_inference);
+  Keys keys{};
+  if (!read_keys(keys)) return;
+  for (std::size_t i = 0; i < keys.size(); ++i) keys_of_inference[i] ^= keys[i];
 }
 
 void* python_eager(void* spell, void* levels) {

@@ -68,9 +68,8 @@ struct Shim {
   std::int32_t (*cuda_stream_is_capturing)(void* stream, std::int32_t* capturing);  // of its CUDA runtime
   bool (*records_gradients)();
   // C++ names, which no ABI keeps: at::globalContext, the precision of its convolutions, what a tensor is
-  // asked
-  // (`version` costs ten times as much by its operator's name), who watches this thread's calls, and memory
-  // on a GPU without the dispatcher, as inductor's code takes it.
+  // asked (`version` costs ten times as much by its operator's name), who watches this thread's calls, and
+  // memory on a GPU without the dispatcher, as inductor's code takes it.
   const void* (*global_context)();
   std::int32_t (*float32_precision)(const void* context, std::int32_t backend, std::int32_t operation);
   std::int64_t (*version)(TensorHandle);

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import subprocess
 import sys
 import threading
 
@@ -184,3 +185,47 @@ def test_a_thread_of_its_own_has_its_own_modes():
         thread.start(), thread.join()
         assert called(x, w, bias) is None
     assert found[0] is not None
+
+
+FIRST = """
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+import convtune
+
+class Dispatch(TorchDispatchMode):
+    calls = 0
+    def __torch_dispatch__(self, function, types, arguments=(), named=None):
+        Dispatch.calls += 1
+        return function(*arguments, **(named or {}))
+
+def call():
+    return convtune.conv2d(x, w, padding=1)
+
+x, w = torch.rand(1, 8, 8, 8), torch.rand(8, 8, 3, 3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("state", "tells"),
+    [
+        ('torch.autocast("cpu", torch.bfloat16)', "y.dtype == torch.bfloat16"),
+        ("Dispatch()", "Dispatch.calls"),
+    ],
+    ids=["autocast", "dispatch mode"],
+)
+def test_the_state_of_the_first_call_is_not_taken_for_inference_mode(state, tells):
+    program = f"""{FIRST}
+with torch.inference_mode(), {state}:
+    call()  # which imports convtune.torch
+call(), call()  # ready in C++
+Dispatch.calls = 0
+with torch.inference_mode(), {state}:
+    y = call()
+    assert {tells}
+from convtune.torch.functional import call_if_ready
+with torch.inference_mode():
+    assert call_if_ready(x, w, None, *{WORDS}, None) is not None
+print("all well")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert "all well" in done.stdout, done.stderr

@@ -189,8 +189,11 @@ def if_ready(spell: Callable[..., str | None]) -> Callable[..., Tensor | None]:
     plain tensors, and nobody could watch it; else None. `spell` makes the operator's text of what lies between bias and
     residual, or None. Where C++ cannot ask all that, nothing is ever ready."""
     if ready is not _ready_operator and _has_lock():
-        with torch.inference_mode():
-            _native.convtune_torch_remember_inference_mode()
+        # This may be imported at a first call, under autocast or a mode. So what inference mode sets is not what is set
+        # within it, but what differs between on and off: the rest, taken for a part of it, would never be seen again.
+        for on in (False, True):
+            with torch.inference_mode(on):
+                _native.convtune_torch_remember_inference_mode()
         if made := _native.convtune_torch_python_eager(spell, vars(torch.autograd.forward_ad)):
             return cast(made, py_object).value  # type: ignore[no-any-return]
     return lambda *_: None
