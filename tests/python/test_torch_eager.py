@@ -7,14 +7,16 @@ import sys
 import threading
 
 import pytest
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch_support import assert_near, by_cpp, double_conv2d, each_device, on_gpu, tensors, torch
 
 import convtune
 import convtune.torch
 from convtune.torch import native
 from convtune.torch.functional import call_if_ready
+
+# Behind torch_support, which skips these tests where there is no PyTorch.
+TorchFunctionMode = torch.overrides.TorchFunctionMode
+TorchDispatchMode = torch.utils._python_dispatch.TorchDispatchMode
 
 WORDS = 1, 1, 1, 1, None, None, ""
 
