@@ -129,3 +129,32 @@ def test_a_search_that_was_stopped_goes_on(decided, monkeypatch):
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             convtune.optimize(Model().eval(), X, budget=30, progress=False)
+
+
+def test_first_guesses_compete_before_a_search(decided, searched, monkeypatch):
+    """Most of the gain is proven then, and an impatient Ctrl-C leaves it to the next call."""
+    competed = []
+    found = decide.search
+
+    def search(*rest, **more):
+        competed.append(len(decided["asked"]))
+        return found(*rest, **more)
+
+    monkeypatch.setattr(decide, "search", search)
+    assert searches_of(searched, Model(), 60)[0] == 3
+    assert competed[0] == 3
+
+
+@pytest.mark.parametrize("second, gain", [(0.9, 0.9), (-0.1, 0.5)])
+def test_what_was_proven_before_a_search_stays(decided, searched, monkeypatch, second, gain):
+    """Unless what the search found is proven, too."""
+    found = decide.search
+
+    def search(*rest, **more):
+        decided["layers"] = second
+        return found(*rest, **more)
+
+    monkeypatch.setattr(decide, "search", search)
+    monkeypatch.setattr(decide._Task, "key", lambda task, _: f"{task.problem} {decided['layers']}")
+    report = convtune.optimize(Model().eval(), X, budget=60, progress=False).convtune_report
+    assert [(layer.swapped, layer.gain) for layer in report.layers if layer.problem] == [(True, gain)] * 3

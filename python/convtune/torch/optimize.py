@@ -106,18 +106,18 @@ def optimize(
     PyTorch does as it is set up now (cudnn.benchmark, allow_tf32, memory format), and leaves the rest. Returns the
     model; `model.convtune_report` is the table, which `progress=True` prints.
 
-    `example`: a tensor, a tuple of arguments or a dict of keyword arguments. Each distinct problem that it makes is
-    tuned, unless a record has it: those that can gain most first and longest, until `budget` seconds are over (one
-    takes 3 at least on a GPU; what is left competes with convtune's first guess; 0: no search). Each is checked against
-    PyTorch's answer and measured against it in interleaved rounds. At last the whole model with the swaps runs against
-    the model without. What came of a layer's contest is kept beside the records (contests.jsonl), for later processes
-    with the same versions, device and settings. Where it is not proven 1 % faster, the layers go back to PyTorch that save less than they cost
-    the whole, and it is tried again; what is never proven is undone.
+    `example`: a tensor, a tuple of arguments or a dict of keyword arguments. Each distinct problem that it makes competes
+    with convtune's record or first guess, checked against PyTorch's answer and measured against it in interleaved rounds.
+    Then those that can gain most are tuned, first and longest, until `budget` seconds are over (one takes 3 at least on
+    a GPU; 0: no search), and compete again. At last the whole model with the swaps runs against the model without. What
+    came of a layer's contest is kept beside the records (contests.jsonl), for later processes with the same versions,
+    device and settings. Where the whole is not proven 1 % faster, the layers go back to PyTorch that save less than they
+    cost it, and it is tried again; what is never proven is undone.
 
     The budget is that of a model: the same call again, in this process or another, searches nothing and takes what was
     proven, and a larger budget searches the layers that had no share. What records answer, an imported pack's among
-    them, has had its share; tune(..., retune=True) searches one anew. Ctrl-C keeps what was tuned, and the next call
-    goes on from there.
+    them, has had its share; tune(..., retune=True) searches one anew. Ctrl-C keeps what was tuned and
+    proven, and the next call goes on from there.
 
     A swapped module runs convtune for the problems that were proven, on that kind of device, and PyTorch for every
     other (another batch size, float16, autocast). What was proven in eval mode is PyTorch's again in training mode;

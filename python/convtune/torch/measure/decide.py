@@ -30,13 +30,21 @@ VENDORS = ("cudnn", "onednn")
 _HEADROOM = 1.25  # over what the best layer of a model reaches
 _ANSWERS = ("tuned", "unproven")  # sources of plans that are records
 _LEAST_SECONDS = 3.0  # of a layer's budget: less finds little that the first guess is not
+_CONTEST_SECONDS = 5.0
+_FIRST_CONTEST_SECONDS = 1.0  # where another one follows
 
 
 def check_and_contest(
-    make_sides: Callable[[], Any], precision: str, line: str, stopwatch: Stopwatch, min_gain: float, key: str
+    make_sides: Callable[[], Any],
+    precision: str,
+    line: str,
+    stopwatch: Stopwatch,
+    min_gain: float,
+    key: str,
+    max_seconds: float = _CONTEST_SECONDS,
 ) -> Contest:
-    """Once on a machine (`key`: contests.key_of). Raises Unsupported where convtune's answer is not as right as
-    PyTorch's."""
+    """Once on a machine (`key`: contests.key_of), if it is decided. Raises Unsupported where convtune's answer is not
+    as right as PyTorch's."""
     known = recall(key)
     if known is not None:
         return known
@@ -46,7 +54,7 @@ def check_and_contest(
     for _ in range(3):
         sides.pytorch(), ours()
     outcome = contest(
-        lambda: stopwatch.time_us(sides.pytorch), lambda: stopwatch.time_us(ours), min_gain, max_seconds=5
+        lambda: stopwatch.time_us(sides.pytorch), lambda: stopwatch.time_us(ours), min_gain, max_seconds=max_seconds
     )
     if outcome.accepted or outcome.high < min_gain:  # what was only disturbed may be proven another time
         keep(key, outcome)
@@ -190,7 +198,7 @@ class _Task:
         if known is not None:
             self.layer.pytorch_us, best = known.incumbent_us, min(known.incumbent_us, known.challenger_us)
         else:
-            best = self.layer.pytorch_us = median_us(self.sides().pytorch, self.stopwatch)
+            best = self.layer.pytorch_us = self.layer.pytorch_us or median_us(self.sides().pytorch, self.stopwatch)
             with contextlib.suppress(Unsupported):
                 if self.way is not None:
                     best = min(best, median_us(self.sides().convtune(self.line()), self.stopwatch))
@@ -202,17 +210,29 @@ class _Task:
         self.layer.warnings += found.tuning.all_warnings if found.tuning else ()
         self.choose()
 
-    def settle(self, min_gain: float) -> None:
+    def compete(self, min_gain: float, max_seconds: float = _CONTEST_SECONDS) -> None:
         """The contest with PyTorch, and what it means for the layer."""
+        try:
+            if not self.source:
+                self.choose()
+            self._compete(min_gain, max_seconds)
+        except Unsupported as why:
+            if not self.layer.swapped:
+                self.layer.decision = f"PyTorch: {str(why).splitlines()[0]}"
+        self.made = None
+
+    def _compete(self, min_gain: float, max_seconds: float) -> None:
         layer = self.layer
         if self.way is None:
             layer.pytorch_us = layer.pytorch_us or median_us(self.sides().pytorch, self.stopwatch)
             layer.decision = "PyTorch: the vendor's kernel is the best that convtune knows"
             return
         run_as, plan = self.way
-        layer.algorithm, layer.config, layer.layout = plan.algorithm, plan.config, run_as.layout
-        rest = self.problem.precision, self.line(), self.stopwatch, min_gain, self.key(min_gain)
+        rest = self.problem.precision, self.line(), self.stopwatch, min_gain, self.key(min_gain), max_seconds
         result = check_and_contest(self.sides, *rest)
+        if layer.swapped and not result.accepted:
+            return  # what the search found is not proven, and what came before it was
+        layer.algorithm, layer.config, layer.layout = plan.algorithm, plan.config, run_as.layout
         layer.pytorch_us, layer.convtune_us = result.incumbent_us, result.challenger_us
         layer.gain, layer.swapped = result.gain, result.accepted
         layer.decision = "convtune" if result.accepted else f"PyTorch: {100 * min_gain:.3g} % less is not proven"
@@ -232,9 +252,11 @@ def _where_they_stand(tasks: list[_Task], min_gain: float) -> str:
 
 
 def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float, line: ProgressLine | None) -> None:
-    """Tunes each problem and lets it compete; fills the layers. Those that can gain most of the model's time are tuned
-    first and longest, those that cannot gain a thousandth of it are not. What records answer has had its share of the
-    budget, and a model that was given as much before, here or in another process, is not searched again."""
+    """Lets each problem compete as convtune's records or first guesses run it, tunes and lets it compete again; fills
+    the layers. First guesses have most of the gain, before anything is searched. Those that can gain most of the
+    model's time are tuned first and longest, those that cannot gain a thousandth of it are not. What records answer has
+    had its share of the budget, and a model that was given as much before, here or in another process, is not searched
+    again."""
     todo = [(layer, seen) for layer, seen in layers if layer.problem is not None]
     if any(seen[0].device.type == "cuda" for _, seen in todo):
         _planned_together(todo)
@@ -243,51 +265,53 @@ def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float
         _Task(layer, seen[0], layer.problem, stopwatches[seen[0].device])  # type: ignore[arg-type]
         for layer, seen in todo
     ]
-    for task in tasks:
-        with contextlib.suppress(Unsupported):  # said when it is decided
-            task.choose()
-        task.made = None
     if not tasks or (budget > 0 and recall_budget(_where_they_stand(tasks, min_gain)) >= budget):
         budget = 0
-    known = [(task.problem, task.layer.calls, task.best_us(min_gain)) for task in tasks] if budget > 0 else []
+
+    def show(number: int, task: _Task, step: Step | None = None) -> None:
+        if line is not None:
+            label = f"{number}/{len(tasks)} {task.layer.names[0]}"
+            line.show(step.text(label) if step else f"{label}: contest")
+
+    for number, task in enumerate(tasks, 1):
+        show(number, task)
+        task.compete(min_gain, _FIRST_CONTEST_SECONDS if budget > 0 else _CONTEST_SECONDS)
+    if budget > 0:
+        _tune(tasks, budget, min_gain, show)
+        keep_budget(_where_they_stand(tasks, min_gain), budget)
+
+
+def _tune(tasks: list[_Task], budget: float, min_gain: float, show: Callable[..., None]) -> None:
+    """And lets them compete as they run then."""
+    known = [(task.problem, task.layer.calls, task.best_us(min_gain)) for task in tasks]
     for task, can_gain in zip(tasks, _can_gain(known)):
         task.can_gain = can_gain
     least = sum(calls * us for _, calls, us in known) / 1000
     ranked = sorted(tasks, key=lambda task: -task.can_gain)
-    worth = [task for task in ranked if task.can_gain >= least] if budget > 0 else []
+    worth = [task for task in ranked if task.can_gain >= least]
     shared = worth + [task for task in ranked[len(worth) :] if task.is_answered]
     for task, share in zip(shared, _shares([(task.can_gain, task.is_answered) for task in shared], budget)):
         task.share = share
     left = sum(task.share for task in worth)
     left_to_gain = sum(task.can_gain for task in worth if task.share > 0)
     for number, task in enumerate(ranked, 1):
-        label = f"{number}/{len(ranked)} {task.layer.names[0]}"
 
-        def tell(step: Step, label: str = label) -> None:
-            if line is not None:
-                line.show(step.text(label))
+        def tell(step: Step, number: int = number, task: _Task = task) -> None:
+            show(number, task, step)
 
-        try:
-            if task.way is None:
-                task.choose()
-            seconds = task.share
-            if seconds > 0:  # and of what others have left
-                seconds = max(seconds, left * task.can_gain / left_to_gain)
-                left_to_gain -= task.can_gain
-            elif left >= _LEAST_SECONDS and number <= len(worth) and not task.is_answered:
-                seconds = _LEAST_SECONDS
-            if seconds > 0:
-                begin = time.monotonic()
+        seconds = task.share
+        if seconds > 0:  # and of what others have left
+            seconds = max(seconds, left * task.can_gain / left_to_gain)
+            left_to_gain -= task.can_gain
+        elif left >= _LEAST_SECONDS and number <= len(worth) and not task.is_answered:
+            seconds = _LEAST_SECONDS
+        if seconds > 0:
+            begin = time.monotonic()
+            with contextlib.suppress(Unsupported):  # said when it competed
                 task.tune(seconds, min_gain, tell)
-                left -= time.monotonic() - begin
-            if line is not None:
-                line.show(f"{label}: contest")
-            task.settle(min_gain)
-        except Unsupported as why:
-            task.layer.decision = f"PyTorch: {str(why).splitlines()[0]}"
-        task.made = None
-    if budget > 0:
-        keep_budget(_where_they_stand(tasks, min_gain), budget)
+            left -= time.monotonic() - begin
+        show(number, task)
+        task.compete(min_gain)
 
 
 def choices_of(layers: list[tuple[Layer, list[Any]]]) -> dict[str, str]:
