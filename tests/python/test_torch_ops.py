@@ -162,6 +162,8 @@ def test_autocast_is_pytorchs(device, dtype):
         assert theirs.dtype == dtype
         for y in (convtune.conv2d(x, w, bias, padding=1), OP(x, w, bias, *PLAIN)):
             assert y.dtype == dtype and torch.equal(y, theirs)
+        residual = torch.rand(theirs.shape, device=device)
+        assert torch.equal(convtune.conv2d(x, w, bias, padding=1, residual=residual), theirs + residual.to(dtype))
     assert convtune.conv2d(x, w, bias, padding=1).dtype == torch.float32
 
 

@@ -182,9 +182,13 @@ _operator: Any = torch.ops.convtune.conv2d.default
 tag()
 
 
+def _is_autocast(x: Tensor) -> bool:
+    return _any_autocast() and torch.is_autocast_enabled(x.device.type)
+
+
 def _is_pytorchs(x: Tensor) -> bool:
     """Autocast, and gradients in forward mode, of which convtune has nothing."""
-    return _forward_mode._current_level >= 0 or (_any_autocast() and torch.is_autocast_enabled(x.device.type))
+    return _forward_mode._current_level >= 0 or _is_autocast(x)
 
 
 def is_plain(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> bool:
@@ -210,6 +214,8 @@ def call(
                 return _with_gradients(x, weight, bias, *rest, run)
     if residual is not None:
         y = call(x, weight, bias, *rest[:5], "none", choices, reuse)
+        if _is_autocast(x):  # which has cast the other tensors
+            residual = residual.to(y.dtype)
         return activated(y + like_output(residual, y), activation)
     if not _is_compiling():
         if _transform() is not None or not (x.is_cuda or x.is_cpu) or _is_pytorchs(x):
