@@ -5,7 +5,8 @@
 
     python bench/epilogue_cost.py half.json --forms forms.txt          # the same layers in all forms, a suite
     convtune tune --suite ./forms.txt --json forms.json
-    python bench/epilogue_cost.py half.json --own forms.json           # each form in what was tuned for it
+    python bench/epilogue_cost.py half.json --own forms.json           # each form in what was tuned for it; bare and
+                                                                       # full forms are enough
     python bench/epilogue_cost.py half.json --guessed                  # each form in the planner's own answer
 
 Each row's algorithm and config are run bare, with bias and SiLU, with bias and residual, and with all three, in turns
@@ -59,15 +60,15 @@ def best_of_ours(row):
 
 
 def planned_by(row, own):
-    """All forms of the row's layer, each in the config tuned for it; None where one was not, or is the vendor's."""
+    """The forms of the row's layer that were tuned, each in its own config; None where the bare one or the one with
+    everything was not, or is the vendor's."""
     forms = {}
     for name, form in FORMS.items():
         problem = convtune.Problem.parse(row["problem"]).replace(**form)
         ours = own.get(problem.key) and best_of_ours(own[problem.key])
-        if ours is None:
-            return None
-        forms[name] = convtune.Convolution(problem, "cuda:0", ours["algorithm"], ours["config"])
-    return forms
+        if ours is not None:
+            forms[name] = convtune.Convolution(problem, "cuda:0", ours["algorithm"], ours["config"])
+    return forms if "bare" in forms and "full" in forms else None
 
 
 def guessed(row):
@@ -206,9 +207,9 @@ def main():
         for way, one in measured.items():
             one["ratio"] = (one["full_us"] - allowed) / one["bare_us"]
             one["rate"] = full.problem.bytes / forms["bare"].problem.bytes * one["bare_us"] / one["full_us"]
-            print(f"{row['case']:<32} {plan.algorithm:<24} {way:<8} {one['bare_us']:>8.1f} {one['silu_us']:>7.1f} "
-                  f"{one['residual_us']:>8.1f} {one['full_us']:>7.1f} {allowed:>7.1f} {one['ratio']:>6.3f} "
-                  f"{one['rate']:>6.3f}", flush=True)
+            silu, residual = (f"{one[name]:.1f}" if name in one else "-" for name in ("silu_us", "residual_us"))
+            print(f"{row['case']:<32} {plan.algorithm:<24} {way:<8} {one['bare_us']:>8.1f} {silu:>7} {residual:>8} "
+                  f"{one['full_us']:>7.1f} {allowed:>7.1f} {one['ratio']:>6.3f} {one['rate']:>6.3f}", flush=True)
         results.append({"case": row["case"], "algorithm": plan.algorithm, "config": plan.config, "allowed_us": allowed,
                         **({"plans": {name: f"{one.plan.algorithm} {one.plan.config}" for name, one in forms.items()}}
                            if own else {}), **measured})
