@@ -334,6 +334,7 @@ def test_plan_rounds_as_pytorch_allows(allowed, precision, monkeypatch):
 
 def test_jax_on_the_cpu():
     jax = pytest.importorskip("jax", reason="JAX is not installed here")
-    y = convtune.conv2d(jax.numpy.asarray(X), jax.numpy.asarray(W), jax.numpy.asarray(BIAS), padding=1)
+    with jax.default_device(jax.devices("cpu")[0]):  # which is not the default where there is a GPU
+        y = convtune.conv2d(*map(jax.numpy.asarray, (X, W, BIAS)), padding=1)
     assert isinstance(y, jax.Array)
     reference.close(numpy.asarray(y), EXPECTED, 27)
