@@ -19,7 +19,7 @@ class Conv2d(torch.nn.Conv2d):
         conv = convtune.nn.Conv2d(3, 96, 11, stride=4, padding=2).cuda()
         conv = convtune.nn.Conv2d.from_torch(module)        # shares the module's parameters
 
-    float32, float16 and bfloat16 run by convtune, anything else and everything under autocast by PyTorch. The first
+    float32, float16 and bfloat16 run by convtune, anything else by PyTorch. Autocast casts as for PyTorch's. The first
     call for a shape plans it (on a GPU it may compile a kernel, for about a second): `prepare` does that beforehand,
     and must have been called, or the module, before a CUDA graph records it. `convtune.tune` finds the fastest way for
     a problem; `convtune.torch.problem_of` tells which problem tensors make.

@@ -111,9 +111,9 @@ def test_nothing_proven(decided):
 def test_left_alone(decided):
     double = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).double().eval(), X.double())
     assert double.convtune_report.layers[0].decision == "left: float64"
-    with torch.autocast("cpu", torch.bfloat16):
-        cast = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).eval(), X)
-    assert "autocast" in cast.convtune_report.layers[0].decision
+    with torch.autocast("cpu", torch.bfloat16):  # which casts no float64
+        cast = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).double().eval(), X.double())
+    assert "float64" in cast.convtune_report.layers[0].decision
     single = optimized(nn.Sequential(nn.Conv2d(3, 8, 3)).eval(), X[0])
     assert "no batch" in single.convtune_report.layers[0].decision
     assert "no convolution ran" in str(optimized(nn.Linear(24, 2).eval(), X).convtune_report)
@@ -131,6 +131,23 @@ def test_half_precision_is_swapped(decided, dtype):
     assert (y.float() - expected.float()).abs().max() <= 4 * torch.finfo(dtype).eps * expected.float().abs().max()
     problem = str(model.convtune_report.layers[0].problem)
     assert {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype] in problem
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_is_swapped(decided, dtype):
+    """What runs is of the type that autocast casts to; without it PyTorch's, since nothing was proven of float32."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 1, bias=False)).eval()
+    with torch.no_grad(), torch.autocast("cpu", dtype):
+        expected = model(X)
+        optimized(model, X)
+        assert [type(model[at]) for at in (0, 3)] == [Conv2d] * 2 and model[0].followers is not None
+        for _ in range(2):
+            y = model(X)
+            assert y.dtype is dtype
+            assert (y.float() - expected.float()).abs().max() <= 8 * torch.finfo(dtype).eps * expected.abs().max()
+    assert model.convtune_report.layers[0].problem.dtype.startswith({torch.float16: "f16", torch.bfloat16: "bf16"}[dtype])
+    with torch.no_grad():
+        assert model(X).dtype is torch.float32
 
 
 def test_a_wrong_answer_is_never_swapped_in(decided, monkeypatch):

@@ -7,8 +7,8 @@ What it promises, with the reasons in docs/decisions/0012-pytorch.md:
 
 - float32, float16 and bfloat16 tensors are convtune's; in half precision a sum is rounded once, at the end (twice with a
   residual where gradients are recorded or a profiler watches, for PyTorch adds it then). Any other
-  type is computed by PyTorch's own convolution, and so is everything under autocast, which makes new weights for each
-  call that would have to be packed in each.
+  type is computed by PyTorch's own convolution. Autocast casts what it casts for that; the weights that it makes are kept
+  where no gradients are recorded.
 - The output is in the memory format that PyTorch's convolution gives: channels last where x or the weight is.
 - Products are rounded to TF32 exactly where torch.backends.cudnn allows it to PyTorch's convolution.
 - The same input gives the same bits, every time: torch.use_deterministic_algorithms has nothing to switch.

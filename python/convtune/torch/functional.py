@@ -13,6 +13,7 @@ from ..caches import PACKS
 from ..errors import InvalidArgument
 from ..geometry import Padding, Steps, padding_of, steps_of
 from ..tensors import check_like
+from . import autocast
 from .caches import tag
 from .how import how_text, read_how
 from .native import conv2d_forward, forward, if_ready
@@ -24,7 +25,6 @@ __all__ = ["call", "call_if_ready", "conv2d", "conv2d_of_tensors", "forget_packe
 _plain = (Tensor, torch.nn.Parameter)
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
-_any_autocast: Any = torch._C._is_any_autocast_enabled
 _below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 _dispatch_modes: Any = torch._C._len_torch_dispatch_stack
 _function_modes: Any = torch._C._len_torch_function_stack
@@ -158,12 +158,20 @@ def _autograd(
     return _below(x, weight, bias, *rest)
 
 
-def _autocast(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
-    precision: str = "auto", activation: str = "none", choices: str = "", reuse: bool = True,
-) -> Tensor:  # fmt: skip
-    """PyTorch's convolution, which casts: half precision is what was asked for, and faster than convtune's fp32."""
-    return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
+def _autocast(key: torch._C.DispatchKey) -> Any:
+    """The operator below autocast, of what that would cast for PyTorch's convolution."""
+    guard: Any = torch._C._ExcludeDispatchKeyGuard
+    keys = torch._C.DispatchKeySet(key)
+
+    def kernel(x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
+        dtype = autocast.type_of(x) or x.dtype
+        if dtype not in TYPES:
+            return pytorch_conv2d(x, weight, bias, *how[:4], *how[5:6])
+        x, weight, bias, _ = autocast.cast(dtype, x, weight, bias)
+        with guard(keys):
+            return _operator(x, weight, bias, *how)  # type: ignore[no-any-return]
+
+    return kernel
 
 
 _library.define(
@@ -176,23 +184,20 @@ _library.impl("conv2d", kernel, "CUDA")
 torch.library.register_fake("convtune::conv2d", _fake, lib=_library)
 torch.library.register_fake("convtune::conv2d_forward", _fake_forward, lib=_library)
 _library.impl("conv2d", _autograd, "Autograd")
-_library.impl("conv2d", _autocast, "AutocastCPU")
-_library.impl("conv2d", _autocast, "AutocastCUDA")
+_library.impl("conv2d", _autocast(torch._C.DispatchKey.AutocastCPU), "AutocastCPU")
+_library.impl("conv2d", _autocast(torch._C.DispatchKey.AutocastCUDA), "AutocastCUDA")
 _operator: Any = torch.ops.convtune.conv2d.default
 tag()
 
 
-def _is_autocast(x: Tensor) -> bool:
-    return _any_autocast() and torch.is_autocast_enabled(x.device.type)
-
-
 def _is_pytorchs(x: Tensor) -> bool:
-    """Autocast, and gradients in forward mode, of which convtune has nothing."""
-    return _forward_mode._current_level >= 0 or _is_autocast(x)
+    """Gradients in forward mode, of which convtune has nothing, and what autocast would cast still or not at all."""
+    return _forward_mode._current_level >= 0 or autocast.type_of(x) not in (None, x.dtype)
 
 
 def is_plain(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> bool:
-    """An eager call on ordinary tensors that nobody watches, without autocast: gradients alone are to be asked for."""
+    """An eager call on ordinary tensors that nobody watches, of types that autocast leaves: gradients alone are to be
+    asked for."""
     return _is_ordinary(x, weight, bias, residual) and not (_function_modes() or _profiling() or _is_pytorchs(x))
 
 
@@ -206,6 +211,9 @@ def call(
     which PyTorch adds where gradients are recorded or somebody watches."""
     rest = stride, padding, dilation, groups, precision, activation, choices, reuse
     if not _is_compiling():
+        dtype = autocast.type_of(x)
+        if dtype in TYPES:
+            x, weight, bias, residual = autocast.cast(dtype, x, weight, bias, residual)  # type: ignore[arg-type]
         if is_plain(x, weight, bias, residual):
             recorded = _records_gradients(x, weight, bias) or (residual is not None and residual.requires_grad)
             if not (recorded and _is_grad_enabled()):
@@ -214,7 +222,7 @@ def call(
                 return _with_gradients(x, weight, bias, *rest, run)
     if residual is not None:
         y = call(x, weight, bias, *rest[:5], "none", choices, reuse)
-        if _is_autocast(x):  # which has cast the other tensors
+        if torch.is_autocast_enabled(x.device.type):  # the operator in the graph has cast the others
             residual = residual.to(y.dtype)
         return activated(y + like_output(residual, y), activation)
     if not _is_compiling():
@@ -332,3 +340,4 @@ def forget_packed(module: Any) -> None:
     writes that PyTorch does not count: through `weight.data`, or through the memory's address."""
     for tensor in [module] if isinstance(module, Tensor) else module.parameters():
         PACKS.forget(tensor)
+        autocast.forget(tensor)

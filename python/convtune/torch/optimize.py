@@ -120,7 +120,7 @@ def optimize(
     proven, and the next call goes on from there.
 
     A swapped module runs convtune for the problems that were proven, on that kind of device, and PyTorch for every
-    other (another batch size, float16, autocast). What was proven in eval mode is PyTorch's again in training mode;
+    other (another batch size, another type, also by autocast). What was proven in eval mode is PyTorch's again in training mode;
     proven in training mode it holds in both. Nothing else of the model changes: parameters, state_dict, hooks, names,
     and, where it was measured in training mode, buffers and random numbers are put back. Convolutions that are no
     torch.nn.Conv2d are counted and left.

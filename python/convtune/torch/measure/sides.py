@@ -45,7 +45,8 @@ class Sides:
         self, module: torch.nn.Conv2d, shape: Any, strides: Any, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.x = random(shape, strides, dtype, device)
-        self.weight, self.bias = module.weight, module.bias
+        self.weight, self.bias = module.weight.to(dtype), module.bias  # autocast: of another type
+        self.pytorch_bias = None if module.bias is None else module.bias.to(dtype)
         self.how = module.stride, Conv2d._edges(module), module.dilation, module.groups  # type: ignore[arg-type]
 
     def expected(self) -> Tensor:
@@ -58,7 +59,8 @@ class Sides:
     def pytorch(self) -> Tensor:
         stride, edges, dilation, groups = self.how
         uneven = edges[0] != edges[2] or edges[1] != edges[3]
-        return torch.conv2d(self.x, self.weight, self.bias, stride, "same" if uneven else edges[:2], dilation, groups)
+        edges_or_same = "same" if uneven else edges[:2]
+        return torch.conv2d(self.x, self.weight, self.pytorch_bias, stride, edges_or_same, dilation, groups)
 
     def convtune(self, line: str) -> Callable[[], Tensor]:
         return lambda: call(self.x, self.weight, self.bias, *self.how, "auto", "none", line)

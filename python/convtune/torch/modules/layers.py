@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from ...nn import Conv2d
 from ...optimize_report import Layer
 from ...problem import Problem
+from .. import autocast
 from ..measure.sides import Fused, FusedSides, Sides
 from ..run import TYPES, problem_of
 from .structure import Followers
@@ -77,10 +78,11 @@ def _refusal(module: torch.nn.Conv2d, x: Tensor) -> str:
         return f"left: it is a {type(module).__name__}"
     if type(x) is not Tensor or not (x.is_cuda or x.is_cpu):
         return f"left: its input is a {type(x).__name__} on {x.device}"
-    if torch.is_autocast_enabled(x.device.type):
-        return "left: it runs under autocast"
-    if x.dtype not in TYPES or module.weight.dtype is not x.dtype:
+    cast = autocast.type_of(x)
+    if x.dtype not in TYPES or (module.weight.dtype not in TYPES if cast else module.weight.dtype is not x.dtype):
         return f"left: {str(module.weight.dtype).removeprefix('torch.')}"
+    if cast not in (None, *TYPES):
+        return f"left: {str(cast).removeprefix('torch.')} by autocast"
     if x.dim() != 4:
         return "left: its input has no batch"
     return ""
@@ -108,13 +110,14 @@ def find(
         refusal, problem, follow = _refusal(module, x), None, None
         if not refusal:
             x, edges = _padded(module, x)
+            x, weight, bias, _ = autocast.cast(autocast.type_of(x) or x.dtype, x, module.weight, module.bias)
             follow = behind.get(module)
-            bias_type = None if module.bias is None else module.bias.dtype
+            bias_type = None if bias is None else bias.dtype
             activation = "none"
             if follow is not None:
-                bias_type, activation = follow.bias_type(module.bias), follow.activation
+                bias_type, activation = follow.bias_type(bias), follow.activation
             how = module.stride, edges, module.dilation, module.groups, "auto", activation, False, bias_type
-            problem = problem_of(x, module.weight, bias_type is not None, *how)
+            problem = problem_of(x, weight, bias_type is not None, *how)
         seen = found.setdefault(
             (id(module), problem, refusal),
             Seen(module, names[id(module)], problem, refusal, tuple(x.shape), x.stride(), x.dtype, x.device, behind=follow),

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node, Tracer
 
 from ...words import activation_text
+from .. import autocast
 from ..folding import Fold, Folded
 from ..functional import is_plain
 from ..native import forward
@@ -188,26 +189,27 @@ def forget(convolution: nn.Module) -> None:
 
 
 def _folded_weights(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Of x's type."""
     behind: Followers = module.followers
     if behind.norm is None:
-        return weight, bias
+        return autocast.cast(x.dtype, x, weight, bias)[1:3]
     sources = behind.sources(weight, bias)
+    fold = behind.fold(sources, x.dtype)
     if x.is_cuda and _capturing():  # a replay folds what the weights are then
-        return behind.fold(sources, weight.dtype).of(sources)
+        return fold.of(sources)
     known = _folded.get(module)
-    if known is None:
+    if known is None or known.folds != [fold]:
         counter = behind.norm.num_batches_tracked
-        counters = [] if counter is None else [counter]
-        known = _folded[module] = Folded([behind.fold(sources, weight.dtype)], sources, counters)
+        known = _folded[module] = Folded([fold], sources, [] if counter is None else [counter])
     known.refresh(sources)
-    return known.tensors[0]
+    return known.tensors[0]  # type: ignore[no-any-return]
 
 
 def _is_ours(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """An ordinary call of the kind that was proven: anything else is PyTorch's operators, one after the other."""
-    if torch.compiler.is_compiling() or x.dim() != 4 or x.dtype not in TYPES or module.padding_mode != "zeros":
+    if x.dim() != 4 or x.dtype not in TYPES or module.padding_mode != "zeros" or not is_plain(x, weight, bias):
         return False
-    if not is_plain(x, weight, bias) or weight.dtype is not x.dtype:
+    if weight.dtype is not x.dtype and (weight.dtype not in TYPES or autocast.type_of(x) is None):
         return False
     sources = module.followers.sources(x, weight, bias)
     return not torch.is_grad_enabled() or not any(one is not None and one.requires_grad for one in sources)
@@ -217,10 +219,11 @@ def with_followers(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None) 
     """What a convtune.nn.Conv2d gives that has followers."""
     behind: Followers = module.followers
     leader = module if behind.norm is None else behind.norm
-    traced = isinstance(x, torch.fx.Proxy)
-    if traced or leader.training or not _is_ours(module, x, weight, bias):
-        y = nn.Conv2d._conv_forward(module, x, weight, bias)
-        return y if leader.training else behind.pytorch(y)
-    own = _folded_weights(module, x, weight, bias)
-    how = module.stride, module._edges(), module.dilation, module.groups
-    return forward(x, *own, None, *how, module.precision, behind.activation, module.choices, True)
+    if not (leader.training or isinstance(x, torch.fx.Proxy) or torch.compiler.is_compiling()):
+        image = x.to(autocast.type_of(x) or x.dtype)
+        if _is_ours(module, image, weight, bias):
+            own = _folded_weights(module, image, weight, bias)
+            how = module.stride, module._edges(), module.dilation, module.groups
+            return forward(image, *own, None, *how, module.precision, behind.activation, module.choices, True)
+    y = nn.Conv2d._conv_forward(module, x, weight, bias)
+    return y if leader.training else behind.pytorch(y)
