@@ -1,7 +1,7 @@
 // Winograd's convolution with filters of any size and stride, of NCHW tensors: the parts of a filter
 // (winograd_parts.h) are more channels of the products that they have.
 //
-//   a row -> its phases of two strides -> B of each part along the row -> B of each part along columns = V
+//   rows -> B of each part down them -> their phases of two strides -> B of each part along them = V
 //
 // A block of vectors of tiles has all of its products made by a register tile one after the other, and its
 // outputs at once, while both are in the first cache: products are sums over few channels here, and what
@@ -16,6 +16,8 @@
 namespace convtune::cpu {
 namespace {
 
+constexpr std::int64_t kLead = 16;  // floats: the widest vector
+
 class Decomposed final : public WinogradExecutable {
  public:
   Decomposed(const ConvProblem& problem, const WinogradConfig& config, int threads)
@@ -26,37 +28,36 @@ class Decomposed final : public WinogradExecutable {
   }
 
  private:
-  // Along the rows of a window, from their phases into half; along columns, from half into V's channels.
+  // Down the rows of a window, in the image or copied; along their products, from their phases into V.
   void list_steps() {
     const WinogradGeometry& g = geometry_;
-    const std::vector<WinogradPartProduct>&rows = g.rows_axis.products, &cols = g.cols_axis.products;
-    const std::int64_t phases = g.m * problem_.stride_w, row_products = std::ssize(cols);
-    for (std::int64_t i = 0; i < g.window_rows; ++i) {
-      std::int64_t done = i * row_products;
-      for (const WinogradPart& part : g.cols_axis.parts) {
-        WinogradPartStep step{part.taps, {}, {}};
-        for (int l = 0; l <= part.taps; ++l) {
-          const std::int64_t col = part.first + l * problem_.stride_w;
-          step.from[static_cast<std::size_t>(l)] = (i * phases + col % phases) * g.row_pitch + col / phases;
-          step.to[static_cast<std::size_t>(l)] = done++ * g.half_stride;
-        }
-        row_steps_.push_back(step);
-      }
-    }
-    auto row = rows.begin();
+    const std::int64_t phases = g.m * problem_.stride_w;
+    auto row = g.rows_axis.products.begin();
     for (const WinogradPart& part : g.rows_axis.parts) {
-      for (std::int64_t col = 0; col < row_products; ++col) {
-        const WinogradPartProduct& along = cols[static_cast<std::size_t>(col)];
-        WinogradPartStep step{part.taps, {}, {}};
-        for (int l = 0; l <= part.taps; ++l) {
-          const auto product = static_cast<std::size_t>(row[l].product * g.inputs + along.product);
-          step.from[static_cast<std::size_t>(l)] =
-              ((part.first + l * problem_.stride_h) * row_products + col) * g.half_stride;
-          step.to[static_cast<std::size_t>(l)] = g.first_channel[product] + g.part_channel(row[l], along);
-        }
-        column_steps_.push_back(step);
+      WinogradPartStep step{part.taps, {}, {}};
+      for (int l = 0; l <= part.taps; ++l) {
+        step.from[static_cast<std::size_t>(l)] = part.first + l * problem_.stride_h;
+        step.to[static_cast<std::size_t>(l)] = row + l - g.rows_axis.products.begin();
       }
       row += part.taps + 1;
+      for (std::int64_t& at : step.from) at *= problem_.w;
+      image_steps_.push_back(step);
+      for (std::int64_t& at : step.from) at = at / problem_.w * g.strip_pitch;
+      window_steps_.push_back(step);
+    }
+    for (std::int64_t i = 0; i < std::ssize(g.rows_axis.products); ++i) {
+      const WinogradPartProduct& down = g.rows_axis.products[static_cast<std::size_t>(i)];
+      auto along = g.cols_axis.products.begin();
+      for (const WinogradPart& part : g.cols_axis.parts) {
+        WinogradPartStep step{part.taps, {}, {}};
+        for (int l = 0; l <= part.taps; ++l, ++along) {
+          const std::int64_t col = part.first + l * problem_.stride_w;
+          const auto product = static_cast<std::size_t>(down.product * g.inputs + along->product);
+          step.from[static_cast<std::size_t>(l)] = (i * phases + col % phases) * g.row_pitch + col / phases;
+          step.to[static_cast<std::size_t>(l)] = g.first_channel[product] + g.part_channel(down, *along);
+        }
+        along_steps_.push_back(step);
+      }
     }
   }
 
@@ -161,47 +162,63 @@ class Decomposed final : public WinogradExecutable {
 
   void transform_input(const WinogradTask& task, const float* x, float* memory) const override {
     const WinogradGeometry& g = geometry_;
-    const std::int64_t row_products = std::ssize(g.cols_axis.products);
-    float* const half = memory + g.half;
-    for (std::int64_t c = 0; c < g.group_channels; ++c) {
+    for (std::int64_t c = 0; c < g.group_channels; ++c)
       g.for_each_run(task.first_tile, task.tiles, [&](const WinogradRun& run) {
-        transform_rows(run, task.group * g.group_channels + c, x, memory + g.rows, half + run.offset);
+        const float* const phases = split_run(run, task.group * g.group_channels + c, x, memory);
+        // Vectors of V that begin in the run before have their first lanes.
+        const std::int64_t end = run.offset + run.count;
+        for_each_block(task, [&](std::int64_t first, std::int64_t width) {
+          const std::int64_t lanes = width * kernels_.lanes, begin = first * kernels_.lanes;
+          if (begin >= end || begin + lanes <= run.offset) return;
+          const std::int64_t from = std::max(begin, run.offset), skip = from % kernels_.lanes;
+          transforms_.input_strip(along_steps_, phases + from - skip - run.offset, skip,
+                                  std::min(end, begin + lanes) - (from - skip),
+                                  block_of(memory, first) + c * lanes + from - skip - begin, lanes);
+        });
       });
-      clear_junk(task, half, g.window_rows * row_products);
-      for_each_block(task, [&](std::int64_t first, std::int64_t width) {
-        transforms_.input_parts(column_steps_, half + first * kernels_.lanes, width,
-                                block_of(memory, first) + c * width * kernels_.lanes, width * kernels_.lanes);
-      });
-    }
   }
 
-  // B along the rows that a run's tiles read of a channel: to[row][product of the parts along it][tile of the
-  // run]. All rows are split before the first is read again.
-  void transform_rows(const WinogradRun& run, std::int64_t c, const float* x, float* memory,
-                      float* to) const {
+  // B down the rows that a run's tiles read of a channel, and the phases of the products:
+  // [product][phase][column]. All rows are split before the first is read again.
+  const float* split_run(const WinogradRun& run, std::int64_t c, const float* x, float* memory) const {
     const WinogradGeometry& g = geometry_;
-    const std::int64_t row_products = std::ssize(g.cols_axis.products), step = g.m * problem_.stride_h;
-    const std::int64_t phases = g.m * problem_.stride_w, parts = std::ssize(g.cols_axis.parts);
+    const std::int64_t step = g.m * problem_.stride_h, phases = g.m * problem_.stride_w;
     const float* const image = x + (run.n * problem_.c + c) * problem_.h * problem_.w;
-    float* const planes = memory + phases * g.row_pitch;
-    const std::int64_t first = run.row * step - problem_.pad_top;
-    const std::int64_t from = std::clamp<std::int64_t>(-first, 0, g.window_rows);
-    const std::int64_t end = std::clamp<std::int64_t>(problem_.h - first, from, g.window_rows);
-    const RowSplit split(*this, run);
-    for (std::int64_t i = from; i < end; ++i) {
-      const float* const row = image + (first + i) * problem_.w;
-      // Rows of the window that come next, which the tiles above do not have.
-      if (i >= g.window_rows - step && first + i + step < problem_.h)
-        fetch(row + step * problem_.w + run.col * phases, run.count * phases);
-      split_row(x, row, split, memory, planes + i * phases * g.row_pitch);
+    const std::int64_t row = run.row * step - problem_.pad_top, left = run.col * phases - problem_.pad_left;
+    const std::int64_t units = run.count + (problem_.s - 1 + problem_.stride_w) / phases,
+                       columns = std::max<std::int64_t>(units, kernels_.lanes), width = units * phases;
+    const std::int64_t from = std::clamp<std::int64_t>(-left, 0, width),
+                       end = std::clamp<std::int64_t>(problem_.w - left, from, width);
+    const std::int64_t vectors = (end - from + kernels_.lanes - 1) / kernels_.lanes;
+    float* const window = memory + g.rows;
+    float* const products = window + g.window_rows * g.strip_pitch;
+    const std::int64_t count = std::ssize(g.rows_axis.products);
+    const float* const first = image + row * problem_.w + left + from;
+    const std::int64_t last_row = row + g.window_rows - 1;
+    if (row >= 0 && last_row < problem_.h &&
+        first + (g.window_rows - 1) * problem_.w + vectors * kernels_.lanes <= x + problem_.input_elements()) {
+      // Rows of the window that comes next.
+      for (std::int64_t i = 1; i <= step && last_row + i < problem_.h; ++i)
+        fetch(first + (g.window_rows - 1 + i) * problem_.w, end - from);
+      transforms_.input_parts(image_steps_, first, vectors, products + from, g.strip_pitch);
+    } else {
+      for (std::int64_t i = 0; i < g.window_rows; ++i) {
+        float* const to = window + i * g.strip_pitch;
+        if (row + i < 0 || row + i >= problem_.h)
+          std::fill_n(to, vectors * kernels_.lanes, 0.0F);
+        else
+          std::copy_n(first + i * problem_.w, end - from, to);
+      }
+      transforms_.input_parts(window_steps_, window, vectors, products + from, g.strip_pitch);
     }
-    transforms_.input_parts(
-        std::span(row_steps_)
-            .subspan(static_cast<std::size_t>(from * parts), static_cast<std::size_t>((end - from) * parts)),
-        planes, (run.count - 1) / kernels_.lanes + 1, to, 1);
-    for (std::int64_t i = 0; i < g.window_rows * row_products; ++i)
-      if (i < from * row_products || i >= end * row_products)
-        std::fill_n(to + i * g.half_stride, run.count, 0.0F);
+    float* const split = memory + g.half + kLead;
+    for (std::int64_t i = 0; i < count; ++i) {
+      float* const product = products + i * g.strip_pitch;
+      std::fill_n(product, from, 0.0F);
+      std::fill_n(product + end, width - end, 0.0F);
+      kernels_.split_phases(product, phases, phases, columns, split + i * phases * g.row_pitch, g.row_pitch);
+    }
+    return split;
   }
 
   // Into the second cache.
@@ -210,46 +227,7 @@ class Decomposed final : public WinogradExecutable {
     for (std::int64_t i = 0; i < count; i += kLine) __builtin_prefetch(from + i, 0, 2);
   }
 
-  // What of a row its phases are, counted once for all rows of a run: columns from the input's `left` on, as
-  // many as whole vectors take, of which [from, end) lie in the image and the first `needed` are of use.
-  struct RowSplit {
-    RowSplit(const Decomposed& of, const WinogradRun& run) : phases(of.geometry_.m * of.problem_.stride_w) {
-      const ConvProblem& a = of.problem_;
-      const std::int64_t units = run.count + (a.s - 1 + a.stride_w) / phases;
-      columns = std::max<std::int64_t>(units, of.kernels_.lanes);
-      left = run.col * phases - a.pad_left, needed = units * phases, width = columns * phases;
-      from = std::clamp<std::int64_t>(-left, 0, width);
-      end = std::clamp<std::int64_t>(a.w - left, from, width);
-      end_unit = end / phases;
-    }
-    std::int64_t phases, columns, left, needed, width, from, end, end_unit;
-  };
-
-  // planes[j][i] = column i * phases + j of a row of x, zeros beside the image. What lies there in memory,
-  // the rows before and behind, is split too and made zero, but where x begins or ends.
-  void split_row(const float* x, const float* row, const RowSplit& split, float* memory,
-                 float* planes) const {
-    const std::int64_t pitch = geometry_.row_pitch, phases = split.phases;
-    const std::int64_t begin = row - x + split.left;
-    if (begin >= 0 && begin + split.width <= problem_.input_elements()) {
-      kernels_.split_phases(row + split.left, phases, phases, split.columns, planes, pitch);
-      const auto clear = [&](std::int64_t i, std::int64_t until, std::int64_t unit) {
-        for (std::int64_t phase = i - unit * phases; i < until; ++i) {
-          planes[phase * pitch + unit] = 0;
-          if (++phase == phases) phase = 0, ++unit;
-        }
-      };
-      clear(0, split.from, 0);
-      clear(split.end, split.needed, split.end_unit);
-      return;
-    }
-    std::fill_n(memory, split.from, 0.0F);
-    std::copy_n(row + split.left + split.from, split.end - split.from, memory + split.from);
-    std::fill_n(memory + split.end, split.width - split.end, 0.0F);
-    kernels_.split_phases(memory, phases, phases, split.columns, planes, pitch);
-  }
-
-  std::vector<WinogradPartStep> row_steps_, column_steps_;
+  std::vector<WinogradPartStep> image_steps_, window_steps_, along_steps_;
   std::vector<WinogradMultiply> multiply_;  // of blocks of each width
 };
 

@@ -158,6 +158,56 @@ void input_parts(std::span<const WinogradPartStep> steps, const float* from, std
   }
 }
 
+template <int taps>
+HWY_INLINE void strip_part(const WinogradPartStep& step, const float* base, std::int64_t skip,
+                           std::int64_t end, float* base_to, std::int64_t to_step) {
+  const Floats f;
+  const float* from[taps + 1];
+  float* to[taps + 1];
+  CONVTUNE_UNROLL
+  for (int l = 0; l <= taps; ++l) from[l] = base + step.from[l], to[l] = base_to + to_step * step.to[l];
+  const auto products = [&](std::int64_t t, SizedVector* v) HWY_ATTR {
+    SizedVector d[taps + 1];
+    CONVTUNE_UNROLL
+    for (int l = 0; l <= taps; ++l) d[l] = hn::LoadU(f, from[l] + t);
+    part_products<taps>(d, v);
+  };
+  std::int64_t t = 0;
+  if (skip > 0) {
+    SizedVector v[taps + 1];
+    products(0, v);
+    const auto meant = hn::FirstN(f, static_cast<std::size_t>(std::min<std::int64_t>(end, kLanes)));
+    CONVTUNE_UNROLL
+    for (int j = 0; j <= taps; ++j) store_lanes(hn::IfThenElseZero(meant, v[j]), to[j], skip, kLanes);
+    t = kLanes;
+  }
+  for (; t + kLanes <= end; t += kLanes) {
+    SizedVector v[taps + 1];
+    products(t, v);
+    CONVTUNE_UNROLL
+    for (int j = 0; j <= taps; ++j) hn::Store(v[j], f, to[j] + t);
+  }
+  if (t < end) {
+    SizedVector v[taps + 1];
+    products(t, v);
+    const auto meant = hn::FirstN(f, static_cast<std::size_t>(end - t));
+    CONVTUNE_UNROLL
+    for (int j = 0; j <= taps; ++j) hn::Store(hn::IfThenElseZero(meant, v[j]), f, to[j] + t);
+  }
+}
+
+void input_strip(std::span<const WinogradPartStep> steps, const float* from, std::int64_t skip,
+                 std::int64_t end, float* to, std::int64_t to_step) {
+  for (const WinogradPartStep& step : steps) {
+    if (step.taps == 3)
+      strip_part<3>(step, from, skip, end, to, to_step);
+    else if (step.taps == 2)
+      strip_part<2>(step, from, skip, end, to, to_step);
+    else
+      strip_part<1>(step, from, skip, end, to, to_step);
+  }
+}
+
 // A^T along the columns of one vector of sums.
 template <int m>
 HWY_INLINE void transform_columns(const float* from, std::int64_t stride,
@@ -340,11 +390,11 @@ void finish_pixel(const float* sums, const float* bias, Bounds bounds, float* y,
 
 // Unused where winograd_kernels() has no width for the target.
 [[maybe_unused]] constexpr WinogradKernels kTwo = {input_rows<2>,    input_columns<2>, input_parts,
-                                                   output<2>,        output_pieces,    input_pixels<2>,
-                                                   output_pixels<2>, finish_pixel};
+                                                   input_strip,      output<2>,        output_pieces,
+                                                   input_pixels<2>,  output_pixels<2>, finish_pixel};
 [[maybe_unused]] constexpr WinogradKernels kFour = {input_rows<4>,    input_columns<4>, nullptr,
-                                                    output<4>,        nullptr,          input_pixels<4>,
-                                                    output_pixels<4>, finish_pixel};
+                                                    nullptr,          output<4>,        nullptr,
+                                                    input_pixels<4>,  output_pixels<4>, finish_pixel};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu

@@ -54,6 +54,10 @@ struct WinogradKernels {
   // Along either axis, m = 2: B of parts of a filter, of `vectors` vectors each.
   void (*input_parts)(std::span<const WinogradPartStep> steps, const float* from, std::int64_t vectors,
                       float* to, std::int64_t to_step);
+  // The same into aligned vectors of which lanes [skip, end) are meant, from the first lane on: those before
+  // stay as they are, and those behind become zero.
+  void (*input_strip)(std::span<const WinogradPartStep> steps, const float* from, std::int64_t skip,
+                      std::int64_t end, float* to, std::int64_t to_step);
   // A on both sides: row r of to has outputs r of all tiles, those of a tile next to each other:
   // to[r][m*t + s] = sum over i, j of at[r][i] * at[s][j] * from[i][j][t]. from: a*a rows `stride` apart;
   // to: m rows `to_stride` apart. Returns whether all of them are finite.
