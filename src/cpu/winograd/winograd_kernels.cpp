@@ -258,44 +258,78 @@ HWY_INLINE void interleave(Vector a, Vector b, SizedVector* both) {
 #endif
 }
 
+// A vector of tiles' outputs, a pair of columns side by side. Every second addition is a multiply-add, which
+// has units of its own. Returns 0, or NaN where an output is not finite.
+HWY_INLINE Vector output_strips(const float* from, std::int64_t stride, Vector bias,
+                                SizedVector (&strips)[2][2]) {
+  const Floats f;
+  const Vector one = hn::Set(f, 1.0F), zero = hn::Zero(f);
+  SizedVector columns[2][4];
+  CONVTUNE_UNROLL
+  for (int j = 0; j < 4; ++j) {
+    SizedVector v[4];
+    CONVTUNE_UNROLL
+    for (int i = 0; i < 4; ++i) v[i] = hn::Load(f, from + (4 * i + j) * stride);
+    if (j == 1) v[1] = hn::Add(v[1], bias);  // which is in all four outputs
+    columns[0][j] = hn::Add(v[0], hn::MulAdd(v[1], one, v[2]));
+    columns[1][j] = hn::Sub(hn::MulSub(v[1], one, v[2]), v[3]);
+  }
+  SizedVector nothing[2];
+  CONVTUNE_UNROLL
+  for (int r = 0; r < 2; ++r) {
+    const SizedVector* const v = columns[r];
+    const Vector even = hn::Add(v[0], hn::MulAdd(v[1], one, v[2]));
+    const Vector odd = hn::Sub(hn::MulSub(v[1], one, v[2]), v[3]);
+    nothing[r] = hn::MulAdd(even, zero, hn::Mul(odd, zero));
+    interleave(even, odd, strips[r]);
+  }
+  return hn::Add(nothing[0], nothing[1]);
+}
+
 bool output_pieces(const float* from, std::int64_t stride, std::span<const WinogradPiece> pieces, float bias,
                    Bounds bounds, float* y, std::int64_t y_pitch, bool stream) {
   const Floats f;
   const Vector biases = hn::Set(f, bias);
-  const Vector zero = hn::Zero(f);
-  Vector nothing = zero;
-  SizedVector strips[2][2] = {{zero, zero}, {zero, zero}};
+  Vector nothing = hn::Zero(f);
+  SizedVector strips[2][2] = {{nothing, nothing}, {nothing, nothing}};
   std::int64_t vector = -1;
+  const bool lines = stream && y_pitch % kLanes == 0;
   for (const WinogradPiece& piece : pieces) {
     if (piece.vector != vector) {
       vector = piece.vector;
-      SizedVector columns[2][4];
-      transform_columns<2>(from + vector * kLanes, stride, columns);
+      nothing = hn::Add(nothing, output_strips(from + vector * kLanes, stride, biases, strips));
+      activate_tile(strips, bounds);
+    }
+    float* const first = y + piece.offset;
+    if (piece.from == 0 && piece.end == 2 * kLanes && piece.rows == 2) {
+      const bool past = lines && begins_vector(first);
       CONVTUNE_UNROLL
       for (int r = 0; r < 2; ++r) {
-        SizedVector sums[2];
-        columns[r][1] = hn::Add(columns[r][1], biases);  // which is in both outputs
-        Axis<2>::output(columns[r], sums);
         CONVTUNE_UNROLL
-        for (int s = 0; s < 2; ++s) nothing = hn::MulAdd(sums[s], zero, nothing);
-        interleave(sums[0], sums[1], strips[r]);
+        for (int s = 0; s < 2; ++s) {
+          float* const to = first + r * y_pitch + s * kLanes;
+          if (past)
+            store_past_caches(strips[r][s], to);
+          else
+            hn::StoreU(strips[r][s], f, to);
+        }
       }
-      activate_tile(strips, bounds);
+      continue;
     }
     CONVTUNE_UNROLL
     for (int r = 0; r < 2; ++r) {
       if (r >= piece.rows) break;
       CONVTUNE_UNROLL
       for (int s = 0; s < 2; ++s) {
-        float* const to = y + piece.offset + r * y_pitch + s * kLanes;
-        const std::int64_t first = piece.from - s * kLanes, last = piece.end - s * kLanes;
-        if (first <= 0 && last >= kLanes) {
+        float* const to = first + r * y_pitch + s * kLanes;
+        const std::int64_t skip = piece.from - s * kLanes, end = piece.end - s * kLanes;
+        if (skip <= 0 && end >= kLanes) {
           if (stream && begins_vector(to))
             store_past_caches(strips[r][s], to);
           else
             hn::StoreU(strips[r][s], f, to);
-        } else if (first < kLanes && last > 0) {
-          store_lanes(strips[r][s], to, std::max<std::int64_t>(first, 0), last);
+        } else if (skip < kLanes && end > 0) {
+          store_lanes(strips[r][s], to, std::max<std::int64_t>(skip, 0), end);
         }
       }
     }
