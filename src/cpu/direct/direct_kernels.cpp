@@ -159,9 +159,44 @@ HWY_INLINE void split_twice(const float* from, std::int64_t count, float* to, st
   }
 }
 
+#if HWY_TARGET == HWY_AVX3
+// One vector of each of 8 phases: the phases of four units each out of two vectors, as blocks of four, which
+// are then transposed.
+HWY_INLINE void split_eight(const float* from, float* to, std::int64_t to_step) {
+  const __m512i lower = _mm512_set_epi32(27, 19, 11, 3, 26, 18, 10, 2, 25, 17, 9, 1, 24, 16, 8, 0);
+  const __m512i upper = _mm512_add_epi32(lower, _mm512_set1_epi32(4));
+  __m512 fours[2][4];
+  CONVTUNE_UNROLL
+  for (int k = 0; k < 4; ++k) {
+    const __m512 a = _mm512_loadu_ps(from + 2 * k * kLanes), b = _mm512_loadu_ps(from + (2 * k + 1) * kLanes);
+    fours[0][k] = _mm512_permutex2var_ps(a, lower, b), fours[1][k] = _mm512_permutex2var_ps(a, upper, b);
+  }
+  CONVTUNE_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const __m512* const four = fours[half];
+    const __m512 a = _mm512_shuffle_f32x4(four[0], four[1], 0x44), b = _mm512_shuffle_f32x4(four[0], four[1], 0xee);
+    const __m512 c = _mm512_shuffle_f32x4(four[2], four[3], 0x44), d = _mm512_shuffle_f32x4(four[2], four[3], 0xee);
+    float* const first = to + 4 * half * to_step;
+    _mm512_storeu_ps(first, _mm512_shuffle_f32x4(a, c, 0x88));
+    _mm512_storeu_ps(first + to_step, _mm512_shuffle_f32x4(a, c, 0xdd));
+    _mm512_storeu_ps(first + 2 * to_step, _mm512_shuffle_f32x4(b, d, 0x88));
+    _mm512_storeu_ps(first + 3 * to_step, _mm512_shuffle_f32x4(b, d, 0xdd));
+  }
+}
+#endif
+
 void split_phases(const float* from, std::int64_t stride, std::int64_t phases, std::int64_t count, float* to,
                   std::int64_t to_step) {
   const bool whole = count >= kLanes;
+#if HWY_TARGET == HWY_AVX3
+  if (whole && stride == 8 && phases == 8) {
+    for (std::int64_t i = 0; i < count; i += kLanes) {
+      const std::int64_t at = std::min<std::int64_t>(i, count - kLanes);
+      split_eight(from + at * stride, to + at, to_step);
+    }
+    return;
+  }
+#endif
   if (whole && stride == 1)
     split_row<1>(from, phases, count, to, to_step);
   else if (whole && stride == 2)
