@@ -71,16 +71,22 @@ WinogradGeometry::WinogradGeometry(const ConvProblem& problem, const WinogradCon
   window_rows = inputs;
   std::int64_t row_floats = last ? channel_rows : inputs * row_pitch, half_rows = products;
   if (decomposed) {
-    // The rows of a window, or their products, and the phases of those. An odd number of lines keeps them from
-    // meeting in the same sets of the first cache.
     const std::int64_t phases = m * problem.stride_w, units = std::min(tiles, image_cols) + problem.s / phases;
     row_pitch = round_up(units + 2 * kLine, kLine);
-    strip_pitch = round_up(phases * std::max(units + 1, kLine) + kLine, kLine) | kLine;
     window_rows = problem.r + problem.stride_h;
-    const std::int64_t row_products = std::ssize(rows_axis.products);
-    row_floats = (window_rows + row_products) * strip_pitch;
-    half_stride = row_pitch;
-    half_rows = row_products * phases + 1;
+    down_first = image_cols >= lanes + lanes / 2;
+    if (down_first) {
+      // Rows of a window and their products, and the phases of those. An odd number of lines keeps rows from
+      // meeting in the same sets of the first cache.
+      strip_pitch = round_up(phases * std::max(units + 1, kLine) + kLine, kLine) | kLine;
+      row_floats = (window_rows + std::ssize(rows_axis.products)) * strip_pitch;
+      half_stride = row_pitch;
+      half_rows = std::ssize(rows_axis.products) * phases + 1;
+    } else {
+      // A row as one run, and all rows of a window split into their phases.
+      row_floats = (1 + window_rows) * phases * row_pitch;
+      half_rows = window_rows * std::ssize(cols_axis.products);
+    }
   }
   sums_stride = last ? chunk_filters : m * stride + kLine;
   rows = 0;
@@ -129,7 +135,7 @@ double winograd_scratch_bytes(const ConvProblem& problem, const WinogradConfig& 
                col_products = number(std::ssize(cols.products));
   const double channels = number(problem.c / problem.groups) * row_products * col_products;
   const double phases = m * number(problem.stride_w);
-  const double half = std::max(products, phases * row_products);
+  const double half = std::max(number(problem.r + problem.stride_h) * col_products, phases * row_products);
   const double lines = phases * (2 + row_products + number(problem.r + problem.stride_h)) + products;
   return 4 * stride * (channels + half + lines + products * (filters + kLine));
 }

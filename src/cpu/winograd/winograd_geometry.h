@@ -80,7 +80,8 @@ struct WinogradGeometry {
 
   // Scratch memory of a thread, in floats: sizes, and where each begins.
   std::int64_t row_pitch, half_stride, sums_stride;  // row_pitch, decomposed: of a phase of a row
-  std::int64_t strip_pitch;                          // decomposed: of a row before it is split
+  bool down_first = false;                           // decomposed: which input transform
+  std::int64_t strip_pitch = 0;                      // down first: of a row before it is split
   std::int64_t window_rows;                          // rows of the input that a row of tiles reads
   std::int64_t rows, half, transformed, multiplied, sums, scratch;  // channels last: rows is a pixel of zeros
 
