@@ -104,23 +104,43 @@ void fence() {
   hwy::FlushStream();
 }
 
+#if HWY_TARGET == HWY_AVX3
+// Every second float of two vectors, from the first or the second of them on.
+HWY_INLINE Vector every_second(Vector a, Vector b, int first) {
+  const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+  const __m512i lanes = _mm512_add_epi32(even, _mm512_set1_epi32(first));
+  return Vector{_mm512_permutex2var_ps(a.raw, lanes, b.raw)};
+}
+#else
+HWY_INLINE Vector every_second(Vector a, Vector b, int first) {
+#if HWY_TARGET == HWY_SCALAR
+  return first == 0 ? a : b;
+#else
+  return first == 0 ? hn::ConcatEven(Floats(), b, a) : hn::ConcatOdd(Floats(), b, a);
+#endif
+}
+#endif
+
 // One vector of each of the first phases.
 template <int stride>
 HWY_INLINE void split(const float* from, std::int64_t phases, float* to, std::int64_t to_step) {
   const Floats d;
-  Vector a, b, c, e;
   if constexpr (stride == 1) {
-    a = hn::LoadU(d, from);
+    hn::StoreU(hn::LoadU(d, from), d, to);
   } else if constexpr (stride == 2) {
-    hn::LoadInterleaved2(d, from, a, b);
-    if (phases > 1) hn::StoreU(b, d, to + to_step);
+    const Vector a = hn::LoadU(d, from), b = hn::LoadU(d, from + kLanes);
+    hn::StoreU(every_second(a, b, 0), d, to);
+    if (phases > 1) hn::StoreU(every_second(a, b, 1), d, to + to_step);
   } else {
-    hn::LoadInterleaved4(d, from, a, b, c, e);
-    if (phases > 1) hn::StoreU(b, d, to + to_step);
-    if (phases > 2) hn::StoreU(c, d, to + 2 * to_step);
-    if (phases > 3) hn::StoreU(e, d, to + 3 * to_step);
+    const Vector a = hn::LoadU(d, from), b = hn::LoadU(d, from + kLanes);
+    const Vector c = hn::LoadU(d, from + 2 * kLanes), e = hn::LoadU(d, from + 3 * kLanes);
+    const Vector even = every_second(a, b, 0), next_even = every_second(c, e, 0);
+    const Vector odd = every_second(a, b, 1), next_odd = every_second(c, e, 1);
+    hn::StoreU(every_second(even, next_even, 0), d, to);
+    if (phases > 1) hn::StoreU(every_second(odd, next_odd, 0), d, to + to_step);
+    if (phases > 2) hn::StoreU(every_second(even, next_even, 1), d, to + 2 * to_step);
+    if (phases > 3) hn::StoreU(every_second(odd, next_odd, 1), d, to + 3 * to_step);
   }
-  hn::StoreU(a, d, to);
 }
 
 // The last part of a vector comes with the end of what is before it.
