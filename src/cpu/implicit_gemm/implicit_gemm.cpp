@@ -41,11 +41,14 @@ class ImplicitGemmExecutable final : public Executable {
         tensors_(*tensor_kernels(config.vector_bits)),
         rounds_by_instruction_(config.bf16 != 0 && rounds_by_instruction(problem)),
         geometry_(problem, config, kernels_.lanes),
+        planes_(reads_planes(problem, config)),
         threads_(threads) {
     const ImplicitGemmGeometry& g = geometry_;
-    for (std::int64_t r = 0; r < problem.r; ++r)
-      for (std::int64_t s = 0; s < (config.joined != 0 ? 1 : problem.s); ++s)
-        taps_.push_back(r * g.dilation_row * g.row_step + s * g.dilation_col * g.col_step);
+    for (std::int64_t c = 0; c < (planes_ ? problem.c : 1); ++c)
+      for (std::int64_t r = 0; r < problem.r; ++r)
+        for (std::int64_t s = 0; s < (config.joined != 0 ? 1 : problem.s); ++s)
+          taps_.push_back((c * problem.h + r * g.dilation_row) * g.row_step +
+                          s * g.dilation_col * g.col_step);
   }
 
   std::size_t packed_bytes() const override {
@@ -131,13 +134,15 @@ class ImplicitGemmExecutable final : public Executable {
     const FilterBlock block = g.block(index);
     const std::int64_t lane = k % g.group_filters - block.first * g.lanes;
     const std::int64_t in_word = words_ == Words::bf16_pairs ? 2 : 1, width = block.vectors * g.lanes;
-    const std::int64_t taps = problem_.r * problem_.s, run = taps / g.taps;  // filter columns of a tap
+    const std::int64_t taps = problem_.r * problem_.s;
+    const std::int64_t run = config_.joined != 0 ? problem_.s : 1;  // filter columns of a tap
     for (std::int64_t c = 0; c < g.group_channels; ++c)
       for (std::int64_t tap = 0; tap < taps; ++tap) {
-        const std::int64_t element = tap % run * g.group_channels + c;
+        const std::int64_t element = planes_ ? tap % run : tap % run * g.group_channels + c;
+        const std::int64_t row = planes_ ? c * problem_.r + tap / run : tap / run;
         const std::int64_t word = element / in_word, pass = word / g.pass_words;
         visit(k / g.group_filters * group_weights() + g.packed_offset(block, pass) +
-                  (tap / run * g.words_of(pass) + word % g.pass_words) * width + lane,
+                  (row * g.words_of(pass) + word % g.pass_words) * width + lane,
               element % in_word, c * taps + tap);
       }
   }
@@ -335,6 +340,7 @@ class ImplicitGemmExecutable final : public Executable {
   const TensorKernels& tensors_;
   const bool rounds_by_instruction_;
   const ImplicitGemmGeometry geometry_;
+  const bool planes_;
   const int threads_;
   std::vector<std::int64_t> taps_;  // each one's offset in the window
 };
@@ -382,7 +388,7 @@ class ImplicitGemm final : public Algorithm {
                                                     info.units);
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "implicit_gemm-2"; }
+  std::string source_hash() const override { return "implicit_gemm-3"; }
 };
 
 }  // namespace

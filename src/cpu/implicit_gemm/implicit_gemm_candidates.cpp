@@ -56,7 +56,8 @@ bool may_stay(const ConvProblem& a, const ImplicitGemmConfig& config) {
   const bool padded = a.pad_top != 0 || a.pad_bottom != 0 || a.pad_left != 0 || a.pad_right != 0;
   const bool words =
       config.bf16 != 0 ? config.joined != 0 || a.c / a.groups % 2 == 0 : a.dtype.x == DType::f32;
-  return a.layout == Layout::nhwc && !padded && words;
+  const bool planes = config.joined != 0 && config.bf16 == 0;
+  return (a.layout == Layout::nhwc || planes) && !padded && words;
 }
 
 bool streams(const ConvProblem& problem, const ImplicitGemmConfig& config) {
@@ -170,7 +171,7 @@ Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info
   if (config.stream != 0 && !streams(problem, config))
     return Support::no("stream=1 is for NHWC outputs of whole lines, of f32 or of pairs of bf16");
   if (config.staged == 0 && !may_stay(problem, config))
-    return Support::no("staged=0 reads x where it lies: NHWC without padding, of f32 or of pairs of bf16");
+    return Support::no("staged=0 reads x where it lies, without padding: NHWC, of f32 or of pairs of bf16, or NCHW of f32, joined");
   if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
     return Support::no(fmt::format("its working memory would be {:.0f} MiB a thread", bytes / 1048576));
   return Support::yes();

@@ -10,19 +10,28 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
 
 }  // namespace
 
+bool reads_planes(const ConvProblem& problem, const ImplicitGemmConfig& config) {
+  return problem.layout == Layout::nchw && config.joined != 0 && config.staged == 0;
+}
+
 ImplicitGemmGeometry::ImplicitGemmGeometry(const ConvProblem& problem, const ImplicitGemmConfig& config,
                                            int vector_lanes)
     : lanes(vector_lanes),
       groups(problem.groups),
       group_channels(problem.c / problem.groups),
       group_filters(problem.k / problem.groups),
-      taps(config.joined != 0 ? problem.r : problem.r * problem.s),
+      taps(reads_planes(problem, config) ? problem.c * problem.r
+           : config.joined != 0          ? problem.r
+                                         : problem.r * problem.s),
       batch(problem.n),
       output_rows(problem.p()),
       output_cols(problem.q()) {
   constexpr std::int64_t kWord = sizeof(float);
   const std::int64_t word_channels = config.bf16 != 0 ? 2 : 1;
-  const std::int64_t tap_channels = config.joined != 0 ? problem.s * group_channels : group_channels;
+  const bool planes = reads_planes(problem, config);
+  const std::int64_t tap_channels = planes               ? problem.s
+                                    : config.joined != 0 ? problem.s * group_channels
+                                                         : group_channels;
   words = ceil_div(tap_channels, word_channels);
   half = config.joined != 0 && tap_channels % word_channels != 0;
   pass_words =
@@ -62,9 +71,9 @@ ImplicitGemmGeometry::ImplicitGemmGeometry(const ConvProblem& problem, const Imp
   } else {
     input_row = input_col = 1;
     window_rows = problem.h, window_cols = problem.w;
-    col_step = problem.c * kWord / word_channels;
+    col_step = planes ? kWord : problem.c * kWord / word_channels;
     row_step = window_cols * col_step;
-    image_step = window_rows * row_step;
+    image_step = window_rows * row_step * (planes ? problem.c : 1);
     pass_step = pass_words * kWord;
     window = 0;
   }

@@ -13,6 +13,9 @@
 //
 //   window           [image][row][column][channel]
 //
+// Joined where x lies, in NCHW, what a row of the filter multiplies in each channel is a tap: nothing is
+// woven, and words are columns.
+//
 // A window of a filter of one row (or column) holds only the rows (columns) that outputs read.
 #pragma once
 
@@ -57,6 +60,9 @@ struct FilterBlock {
   std::int64_t first, vectors;
 };
 
+// Whether the filter's rows are read in the planes of x.
+bool reads_planes(const ConvProblem& problem, const ImplicitGemmConfig& config);
+
 struct ImplicitGemmGeometry {
   ImplicitGemmGeometry(const ConvProblem& problem, const ImplicitGemmConfig& config, int lanes);
 
@@ -71,7 +77,7 @@ struct ImplicitGemmGeometry {
 
   int lanes;
   std::int64_t groups, group_channels, group_filters;
-  std::int64_t taps;  // joined, rows of the filter
+  std::int64_t taps;  // joined, rows of the filter; [channel][row] where planes are read
   bool half;          // the last word is its lower half
   std::int64_t batch, output_rows, output_cols;
 
