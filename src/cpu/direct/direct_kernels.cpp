@@ -194,8 +194,10 @@ HWY_INLINE void split_eight(const float* from, float* to, std::int64_t to_step) 
   CONVTUNE_UNROLL
   for (int half = 0; half < 2; ++half) {
     const __m512* const four = fours[half];
-    const __m512 a = _mm512_shuffle_f32x4(four[0], four[1], 0x44), b = _mm512_shuffle_f32x4(four[0], four[1], 0xee);
-    const __m512 c = _mm512_shuffle_f32x4(four[2], four[3], 0x44), d = _mm512_shuffle_f32x4(four[2], four[3], 0xee);
+    const __m512 a = _mm512_shuffle_f32x4(four[0], four[1], 0x44),
+                 b = _mm512_shuffle_f32x4(four[0], four[1], 0xee);
+    const __m512 c = _mm512_shuffle_f32x4(four[2], four[3], 0x44),
+                 d = _mm512_shuffle_f32x4(four[2], four[3], 0xee);
     float* const first = to + 4 * half * to_step;
     _mm512_storeu_ps(first, _mm512_shuffle_f32x4(a, c, 0x88));
     _mm512_storeu_ps(first + to_step, _mm512_shuffle_f32x4(a, c, 0xdd));

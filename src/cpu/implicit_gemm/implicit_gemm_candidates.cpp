@@ -171,7 +171,9 @@ Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info
   if (config.stream != 0 && !streams(problem, config))
     return Support::no("stream=1 is for NHWC outputs of whole lines, of f32 or of pairs of bf16");
   if (config.staged == 0 && !may_stay(problem, config))
-    return Support::no("staged=0 reads x where it lies, without padding: NHWC, of f32 or of pairs of bf16, or NCHW of f32, joined");
+    return Support::no(
+        "staged=0 reads x where it lies, without padding: NHWC, of f32 or of pairs of bf16, or NCHW of f32, "
+        "joined");
   if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
     return Support::no(fmt::format("its working memory would be {:.0f} MiB a thread", bytes / 1048576));
   return Support::yes();

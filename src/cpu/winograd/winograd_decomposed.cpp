@@ -18,7 +18,7 @@ WinogradDecomposed::WinogradDecomposed(const ConvProblem& problem, const Winogra
 // The products of a block of vectors stay in the first cache: M has [product][output channel of a
 // chunk][tile of the block].
 void WinogradDecomposed::compute(const WinogradTask& task, const float* x, const float* packed, float* memory,
-             float* y) const {
+                                 float* y) const {
   const WinogradGeometry& g = geometry_;
   std::vector<WinogradPiece> pieces;
   for_each_block(task, [&](std::int64_t first, std::int64_t width) {
@@ -49,8 +49,9 @@ void WinogradDecomposed::add_pieces(const WinogradRun& run, std::vector<Winograd
          .rows = std::min(g.m, p - run.row * g.m)});
 }
 
-void WinogradDecomposed::multiply_block(const WinogradTask& task, std::int64_t from, std::int64_t end, std::int64_t first,
-                    std::int64_t width, const float* packed, float* memory) const {
+void WinogradDecomposed::multiply_block(const WinogradTask& task, std::int64_t from, std::int64_t end,
+                                        std::int64_t first, std::int64_t width, const float* packed,
+                                        float* memory) const {
   const WinogradGeometry& g = geometry_;
   const WinogradMultiply multiply = multiply_[static_cast<std::size_t>(width - 1)];
   const std::int64_t lanes = width * kernels_.lanes;
@@ -66,9 +67,9 @@ void WinogradDecomposed::multiply_block(const WinogradTask& task, std::int64_t f
                 .row_step = lanes});
 }
 
-void WinogradDecomposed::finish_block(const WinogradTask& task, std::int64_t from, std::int64_t end, std::int64_t width,
-                  std::span<const WinogradPiece> pieces, const float* x, const float* packed, float* memory,
-                  float* y) const {
+void WinogradDecomposed::finish_block(const WinogradTask& task, std::int64_t from, std::int64_t end,
+                                      std::int64_t width, std::span<const WinogradPiece> pieces,
+                                      const float* x, const float* packed, float* memory, float* y) const {
   const WinogradGeometry& g = geometry_;
   const std::int64_t p = problem_.p(), q = problem_.q();
   const std::int64_t first = from * config_.channels,
@@ -85,8 +86,9 @@ void WinogradDecomposed::finish_block(const WinogradTask& task, std::int64_t fro
 }
 
 // The same with every sum looked at.
-void WinogradDecomposed::repair(std::span<const WinogradPiece> pieces, std::int64_t k, const float* from, std::int64_t width,
-            const float* x, const float* packed, float* memory, float* y) const {
+void WinogradDecomposed::repair(std::span<const WinogradPiece> pieces, std::int64_t k, const float* from,
+                                std::int64_t width, const float* x, const float* packed, float* memory,
+                                float* y) const {
   const WinogradGeometry& g = geometry_;
   const std::int64_t p = problem_.p(), q = problem_.q();
   float* const sums = memory + g.sums;
@@ -97,8 +99,7 @@ void WinogradDecomposed::repair(std::span<const WinogradPiece> pieces, std::int6
       const OutputPlace place{first / (problem_.k * p * q), k, in_image / q + r, in_image % q};
       float* const values = sums + r * g.sums_stride + piece.vector * g.m * kernels_.lanes + piece.from;
       for (std::int64_t i = 0; i < piece.end - piece.from; ++i)
-        repair_sum(problem_, x, packed + g.packed_weights, {place.n, k, place.row, place.col + i},
-                   values[i]);
+        repair_sum(problem_, x, packed + g.packed_weights, {place.n, k, place.row, place.col + i}, values[i]);
       const std::int64_t group = k / g.group_filters, in_group = k % g.group_filters;
       kernels_.finish(values, packed[packed_bias(group, in_group)], bounds_, y + k * p * q + first + r * q,
                       piece.end - piece.from);

@@ -2,10 +2,11 @@
 // (winograd_parts.h) are more channels of the products that they have. Both of its input transforms end in V:
 //
 //   rows -> B of each part down them -> phases of two strides -> B of each part along them = V   (down first)
-//   rows -> phases of two strides -> B of each part along them -> B of each part down = V        (along first)
+//   rows -> phases of two strides -> B of each part along them -> B of each part down = V        (along
+//   first)
 //
-// Down first asks for fewer instructions where a row of tiles has many vectors, whose first and last are parts
-// of V's; along first has its rows side by side before it makes whole vectors of V of them.
+// Down first asks for fewer instructions where a row of tiles has many vectors, whose first and last are
+// parts of V's; along first has its rows side by side before it makes whole vectors of V of them.
 #pragma once
 
 #include <span>

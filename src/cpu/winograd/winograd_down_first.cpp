@@ -74,7 +74,8 @@ class DownFirst final : public WinogradDecomposed {
     const WinogradGeometry& g = geometry_;
     const std::int64_t step = g.m * problem_.stride_h, phases = g.m * problem_.stride_w;
     const std::int64_t row = run.row * step - problem_.pad_top, left = run.col * phases - problem_.pad_left;
-    const std::int64_t units = run.count + (problem_.s - 1 + problem_.stride_w) / phases, width = units * phases;
+    const std::int64_t units = run.count + (problem_.s - 1 + problem_.stride_w) / phases,
+                       width = units * phases;
     const std::int64_t from = std::clamp<std::int64_t>(-left, 0, width),
                        end = std::clamp<std::int64_t>(problem_.w - left, from, width);
     const std::int64_t vectors = (width + kernels_.lanes - 1) / kernels_.lanes;

@@ -423,12 +423,12 @@ void finish_pixel(const float* sums, const float* bias, Bounds bounds, float* y,
 }
 
 // Unused where winograd_kernels() has no width for the target.
-[[maybe_unused]] constexpr WinogradKernels kTwo = {input_rows<2>,    input_columns<2>, input_parts,
-                                                   input_strip,      output<2>,        output_pieces,
-                                                   input_pixels<2>,  output_pixels<2>, finish_pixel};
-[[maybe_unused]] constexpr WinogradKernels kFour = {input_rows<4>,    input_columns<4>, nullptr,
-                                                    nullptr,          output<4>,        nullptr,
-                                                    input_pixels<4>,  output_pixels<4>, finish_pixel};
+[[maybe_unused]] constexpr WinogradKernels kTwo = {input_rows<2>,   input_columns<2>, input_parts,
+                                                   input_strip,     output<2>,        output_pieces,
+                                                   input_pixels<2>, output_pixels<2>, finish_pixel};
+[[maybe_unused]] constexpr WinogradKernels kFour = {input_rows<4>,   input_columns<4>, nullptr,
+                                                    nullptr,         output<4>,        nullptr,
+                                                    input_pixels<4>, output_pixels<4>, finish_pixel};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu

@@ -51,6 +51,32 @@ std::vector<ImplicitGemmConfig> one_of_each_kind(const ConvProblem& problem) {
   return configs;
 }
 
+TEST(ImplicitGemm, ReadsRowsOfTheFilterInPlanes) {
+  int checked = 0;
+  for (std::uint64_t i = 0; i < 60; ++i) {
+    std::uint64_t drawn = 0;
+    const auto between = [&](std::int64_t low, std::int64_t high) {
+      return low + static_cast<std::int64_t>(random_bits(19 + i, drawn++) %
+                                             static_cast<std::uint64_t>(high - low + 1));
+    };
+    ConvProblem problem;
+    problem.n = between(1, 3), problem.c = between(1, 4), problem.k = between(1, 70);
+    problem.r = between(1, 9), problem.s = between(1, 9);
+    problem.stride_h = between(1, 9), problem.stride_w = between(1, 9), problem.dilation_h = between(1, 2);
+    problem.h = 1 + (problem.r - 1) * problem.dilation_h + between(0, 20),
+    problem.w = problem.s + between(0, 20);
+    problem.bias = i % 2 == 0;
+    ImplicitGemmConfig config{.vector_bits = cpu::widest_vector_bits(info()), .staged = 0, .joined = 1};
+    config.pixels = static_cast<int>(between(1, 8)), config.vectors = static_cast<int>(between(1, 3));
+    config.images = static_cast<int>(between(1, 2)), config.rows = static_cast<int>(between(1, 6));
+    config.cols = static_cast<int>(between(0, 5));
+    if (!cpu::implicit_gemm_accepts(problem, info(), config)) continue;
+    EXPECT_EQ(check(problem, config), "") << to_string(problem) << " with " << to_string(to_config(config));
+    ++checked;
+  }
+  EXPECT_GT(checked, 40);
+}
+
 TEST(ImplicitGemm, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
   constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
   const std::vector<Activation> activations = all_activations();

@@ -1,12 +1,48 @@
-// Random problems that Winograd's convolution takes.
+// Random problems that Winograd's convolution takes, and tensors that it runs on.
 #pragma once
 
 #include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "base/random_bits.h"
+#include "contract/backend.h"
 #include "convtune/problem.h"
+#include "cpu/reference.h"
 
 namespace convtune {
+
+// An executable with tensors of numbers from -1 to 1 in steps of a thousandth.
+struct WinogradHost {
+  WinogradHost(const ConvProblem& of, std::unique_ptr<Executable> runs)
+      : problem(of),
+        executable(std::move(runs)),
+        x(fill(of.input_elements(), 1)),
+        w(fill(of.weight_elements(), 2)),
+        bias(fill(of.k, 3)),
+        y(static_cast<std::size_t>(of.output_elements())),
+        packed(executable->packed_bytes() / sizeof(float)) {}
+
+  static std::vector<float> fill(std::int64_t count, std::uint64_t stream) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(random_bits(stream, i) % 2001) / 1000.0F - 1.0F;
+    return values;
+  }
+  const std::vector<float>& run() {
+    executable->pack(w.data(), problem.bias ? bias.data() : nullptr, packed.data(), nullptr);
+    executable->run({.x = x.data(), .y = y.data()}, packed.data(), nullptr);
+    return y;
+  }
+  double exact(std::int64_t at) const {
+    return cpu::oracle(problem, {x.data(), w.data(), problem.bias ? bias.data() : nullptr}, at).value;
+  }
+
+  ConvProblem problem;
+  std::unique_ptr<Executable> executable;
+  std::vector<float> x, w, bias, y, packed;
+};
 
 // Groups, odd extents, padding on one side only, images smaller than a tile.
 inline ConvProblem random_winograd_problem(std::uint64_t seed, std::uint64_t index) {
@@ -73,6 +109,8 @@ inline ConvProblem random_decomposed_problem(std::uint64_t seed, std::uint64_t i
   if (activation == 0) problem.activation = Activation::relu;
   if (activation == 1) problem.activation = Activation::clip, problem.alpha = -2, problem.beta = 3;
   problem.precision = between(0, 1) == 0 ? Precision::fp32 : Precision::tf32;
+  if (between(0, 3) == 0) problem.h = std::min<std::int64_t>(problem.h, 16), problem.w += 100;  // long rows
+  problem.h = std::max(problem.h, problem.r);
   return problem;
 }
 

@@ -53,35 +53,9 @@ cpu::WinogradRowsConfig random_config(int bits, const cpu::WinogradRowsTile& til
           .stream = static_cast<int>(draw >> 63)};
 }
 
-struct Host {
-  Host(const ConvProblem& of, const cpu::WinogradRowsConfig& config)
-      : problem(of),
-        executable(cpu::winograd_rows().build(of, info(), to_config(config))),
-        x(fill(of.input_elements(), 1)),
-        w(fill(of.weight_elements(), 2)),
-        bias(fill(of.k, 3)),
-        y(static_cast<std::size_t>(of.output_elements())),
-        packed(executable->packed_bytes() / sizeof(float)) {}
-
-  static std::vector<float> fill(std::int64_t count, std::uint64_t stream) {
-    std::vector<float> values(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<float>(random_bits(stream, i) % 2001) / 1000.0F - 1.0F;
-    return values;
-  }
-  const std::vector<float>& run() {
-    executable->pack(w.data(), problem.bias ? bias.data() : nullptr, packed.data(), nullptr);
-    executable->run({.x = x.data(), .y = y.data()}, packed.data(), nullptr);
-    return y;
-  }
-  double exact(std::int64_t at) const {
-    return cpu::oracle(problem, {x.data(), w.data(), problem.bias ? bias.data() : nullptr}, at).value;
-  }
-
-  ConvProblem problem;
-  std::unique_ptr<Executable> executable;
-  std::vector<float> x, w, bias, y, packed;
-};
+WinogradHost host_of(const ConvProblem& problem, const cpu::WinogradRowsConfig& config) {
+  return {problem, cpu::winograd_rows().build(problem, info(), to_config(config))};
+}
 
 cpu::WinogradRowsConfig first_config(const ConvProblem& problem) {
   return cpu::winograd_rows_candidates(problem, info()).front();
@@ -108,7 +82,7 @@ TEST(WinogradRows, EveryInstructionSetAndTile) {
 // |computed - exact| <= n u / (1 - n u) * (|bias| + |A^T| [ sum |G| |w| * |B^T| |x| ]), along rows alone: a
 // transform of the input and two of the outputs, a weight made in double and rounded once, the products and
 // sums of the longest product, and the bias (winograd_transform.h has the source).
-double bound(const Host& host, std::int64_t at) {
+double bound(const WinogradHost& host, std::int64_t at) {
   const ConvProblem& a = host.problem;
   const cpu::WinogradAxis axis(a.r, a.stride_h, 2);
   const std::int64_t q = a.q(), p = a.p(), channels = a.c / a.groups;
@@ -154,7 +128,7 @@ TEST(WinogradRows, ErrorIsWithinItsBound) {
     problem.activation = Activation::none;
     const std::vector<cpu::WinogradRowsConfig> configs = cpu::winograd_rows_candidates(problem, info());
     ASSERT_FALSE(configs.empty()) << to_string(problem);
-    Host host(problem, configs[static_cast<std::size_t>(i) % configs.size()]);
+    WinogradHost host = host_of(problem, configs[static_cast<std::size_t>(i) % configs.size()]);
     // Of one size, or of sizes from 2^-12 to 2^12.
     for (std::vector<float>* values : {&host.x, &host.w, &host.bias})
       for (std::size_t j = 0; i % 2 == 1 && j < values->size(); ++j)
@@ -193,7 +167,7 @@ TEST(WinogradRows, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
                            "g2mb1ic8ih7iw18oc36kh3ph2 precision=fp32 act=clip:-1:1",
                            "mb2ic3ih29iw31oc33kh6sh2ph2 precision=fp32"}) {
     const ConvProblem problem = parse_problem(text);
-    Host host(problem, first_config(problem));
+    WinogradHost host = host_of(problem, first_config(problem));
     for (std::vector<float>* tensor : {&host.x, &host.w, &host.bias})
       for (const float special : specials)
         for (std::uint64_t draw = 0; draw < 3; ++draw) {
@@ -225,7 +199,7 @@ TEST(WinogradRows, InputsWhoseTransformsOverflowHaveFiniteOutputs) {
        {"mb2ic3ih9iw19oc17kh3ph1 precision=fp32", "g2mb1ic8ih7iw18oc36kh3ph2 precision=fp32",
         "mb2ic3ih29iw31oc33kh6sh2ph2 precision=fp32"}) {
     const ConvProblem problem = parse_problem(text);
-    Host host(problem, first_config(problem));
+    WinogradHost host = host_of(problem, first_config(problem));
     for (std::size_t i = 0; i < host.x.size(); ++i) host.x[i] = random_bits(6, i) % 2 == 0 ? 3e38F : -3e38F;
     for (float& weight : host.w) weight *= 1e-4F;
     host.run();
@@ -243,7 +217,7 @@ TEST(WinogradRows, OutputsReadTheirWindowAlone) {
   for (const char* text :
        {"mb1ic3ih8iw17oc16kh3ph1 precision=fp32", "mb1ic3ih16iw19oc32kh6sh2ph2 precision=fp32"}) {
     const ConvProblem problem = parse_problem(text);
-    Host host(problem, first_config(problem));
+    WinogradHost host = host_of(problem, first_config(problem));
     const std::vector<float> before = host.run();
     for (std::int64_t row = 0; row < problem.h; ++row)
       for (std::int64_t col = 0; col < problem.w; col += 3) {
@@ -277,7 +251,7 @@ TEST(WinogradRows, AnswersAlikeWithAnyThreadsAndPlaces) {
     for (const int threads : {1, 2, 3, 5, 16})
       for (const std::size_t place : {0, 1, 5, 15}) {  // y need not begin at a line of the cache
         cpu::set_threads(threads);
-        Host host(problem, config);
+        WinogradHost host = host_of(problem, config);
         host.y.resize(host.y.size() + 16);
         host.executable->pack(host.w.data(), host.bias.data(), host.packed.data(), nullptr);
         host.executable->run({.x = host.x.data(), .y = host.y.data() + place}, host.packed.data(), nullptr);
