@@ -116,7 +116,7 @@ class AlongFirst final : public WinogradDecomposed {
                  float* planes) const {
     const std::int64_t pitch = geometry_.row_pitch, phases = split.phases;
     const std::int64_t begin = row - x + split.left;
-    if (begin >= 0 && begin + split.width <= problem_.input_elements()) {
+    if (begin >= 0 && begin + split.width <= elements_) {
       kernels_.split_phases(row + split.left, phases, phases, split.columns, planes, pitch);
       const auto clear = [&](std::int64_t i, std::int64_t until, std::int64_t unit) {
         for (std::int64_t phase = i - unit * phases; i < until; ++i) {

@@ -10,7 +10,10 @@
 namespace convtune::cpu {
 
 WinogradDecomposed::WinogradDecomposed(const ConvProblem& problem, const WinogradConfig& config, int threads)
-    : WinogradExecutable(problem, config, threads) {
+    : WinogradExecutable(problem, config, threads),
+      elements_(problem.input_elements()),
+      p_(problem.p()),
+      q_(problem.q()) {
   for (int width = 1; width <= config.vectors; ++width)
     multiply_.push_back(winograd_multiply(config.vector_bits, config.channels, width));
 }
@@ -37,16 +40,15 @@ void WinogradDecomposed::compute(const WinogradTask& task, const float* x, const
 // A run within a block: its offset is seen from the block's first tile.
 void WinogradDecomposed::add_pieces(const WinogradRun& run, std::vector<WinogradPiece>& pieces) const {
   const WinogradGeometry& g = geometry_;
-  const std::int64_t p = problem_.p(), q = problem_.q();
   const std::int64_t lanes = g.m * kernels_.lanes, from = run.offset * g.m;
-  const std::int64_t end = from + std::min(run.count * g.m, q - run.col * g.m);
+  const std::int64_t end = from + std::min(run.count * g.m, q_ - run.col * g.m);
   for (std::int64_t vector = from / lanes; vector * lanes < end; ++vector)
     pieces.push_back(
         {.vector = vector,
-         .offset = (run.n * problem_.k * p + run.row * g.m) * q + run.col * g.m - from + vector * lanes,
+         .offset = (run.n * problem_.k * p_ + run.row * g.m) * q_ + run.col * g.m - from + vector * lanes,
          .from = std::max<std::int64_t>(from - vector * lanes, 0),
          .end = std::min(end - vector * lanes, lanes),
-         .rows = std::min(g.m, p - run.row * g.m)});
+         .rows = std::min(g.m, p_ - run.row * g.m)});
 }
 
 void WinogradDecomposed::multiply_block(const WinogradTask& task, std::int64_t from, std::int64_t end,
@@ -71,7 +73,6 @@ void WinogradDecomposed::finish_block(const WinogradTask& task, std::int64_t fro
                                       std::int64_t width, std::span<const WinogradPiece> pieces,
                                       const float* x, const float* packed, float* memory, float* y) const {
   const WinogradGeometry& g = geometry_;
-  const std::int64_t p = problem_.p(), q = problem_.q();
   const std::int64_t first = from * config_.channels,
                      last = std::min(end * config_.channels, g.group_filters);
   const float* sums = memory + g.multiplied;
@@ -79,7 +80,7 @@ void WinogradDecomposed::finish_block(const WinogradTask& task, std::int64_t fro
     const std::int64_t k = task.group * g.group_filters + in_group;
     const float bias = packed[packed_bias(task.group, in_group)];
     const bool finite = transforms_.output_pieces(sums, product_step(width), pieces, bias, bounds_,
-                                                  y + k * p * q, q, config_.stream != 0);
+                                                  y + k * p_ * q_, q_, config_.stream != 0);
     if (!finite) repair(pieces, k, sums, width, x, packed, memory, y);
     sums += width * kernels_.lanes;
   }
@@ -90,18 +91,17 @@ void WinogradDecomposed::repair(std::span<const WinogradPiece> pieces, std::int6
                                 std::int64_t width, const float* x, const float* packed, float* memory,
                                 float* y) const {
   const WinogradGeometry& g = geometry_;
-  const std::int64_t p = problem_.p(), q = problem_.q();
   float* const sums = memory + g.sums;
   transforms_.output(from, product_step(width), width, sums, g.sums_stride);
   for (const WinogradPiece& piece : pieces)
     for (std::int64_t r = 0; r < piece.rows; ++r) {
-      const std::int64_t first = piece.offset + piece.from, in_image = first % (problem_.k * p * q);
-      const OutputPlace place{first / (problem_.k * p * q), k, in_image / q + r, in_image % q};
+      const std::int64_t first = piece.offset + piece.from, in_image = first % (problem_.k * p_ * q_);
+      const OutputPlace place{first / (problem_.k * p_ * q_), k, in_image / q_ + r, in_image % q_};
       float* const values = sums + r * g.sums_stride + piece.vector * g.m * kernels_.lanes + piece.from;
       for (std::int64_t i = 0; i < piece.end - piece.from; ++i)
         repair_sum(problem_, x, packed + g.packed_weights, {place.n, k, place.row, place.col + i}, values[i]);
       const std::int64_t group = k / g.group_filters, in_group = k % g.group_filters;
-      kernels_.finish(values, packed[packed_bias(group, in_group)], bounds_, y + k * p * q + first + r * q,
+      kernels_.finish(values, packed[packed_bias(group, in_group)], bounds_, y + k * p_ * q_ + first + r * q_,
                       piece.end - piece.from);
     }
 }

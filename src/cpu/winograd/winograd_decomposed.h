@@ -21,6 +21,8 @@ class WinogradDecomposed : public WinogradExecutable {
   WinogradDecomposed(const ConvProblem& problem, const WinogradConfig& config, int threads);
 
  protected:
+  std::int64_t elements_;  // of x
+
   // V is [block][product][part of a channel][tile of the block].
   float* block_of(float* memory, std::int64_t first) const {
     return memory + geometry_.transformed + first * geometry_.first_channel.back() * kernels_.lanes;
@@ -47,6 +49,7 @@ class WinogradDecomposed : public WinogradExecutable {
               const float* x, const float* packed, float* memory, float* y) const;
 
   std::vector<WinogradMultiply> multiply_;  // of blocks of each width
+  std::int64_t p_, q_;                      // the problem's, which are divisions
 };
 
 std::unique_ptr<Executable> winograd_down_first(const ConvProblem& problem, const WinogradConfig& config,

@@ -12,7 +12,7 @@ constexpr std::int64_t kLead = 16;  // floats: the widest vector
 class DownFirst final : public WinogradDecomposed {
  public:
   DownFirst(const ConvProblem& problem, const WinogradConfig& config, int threads)
-      : WinogradDecomposed(problem, config, threads), elements_(problem.input_elements()) {
+      : WinogradDecomposed(problem, config, threads) {
     list_steps();
   }
 
@@ -111,7 +111,6 @@ class DownFirst final : public WinogradDecomposed {
     return split;
   }
 
-  std::int64_t elements_;  // of x
   std::vector<WinogradPartStep> image_steps_, window_steps_, along_steps_;
 };
 
