@@ -26,10 +26,10 @@ template <int channels, int vectors>
 HWY_INLINE void add_taps(const float* window, const std::int32_t*& taps, std::int64_t count,
                          const float*& weights, RowsTile<channels, vectors>& sums) {
   const Floats f;
-  for (const std::int32_t* const end = taps + count; taps != end; ++taps) {
+  const auto add = [&](std::int32_t tap) HWY_ATTR {
     SizedVector value[vectors];
     CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v) value[v] = hn::LoadU(f, window + *taps + v * kLanes);
+    for (int v = 0; v < vectors; ++v) value[v] = hn::LoadU(f, window + tap + v * kLanes);
     CONVTUNE_UNROLL
     for (int i = 0; i < channels; ++i) {
       const Vector weight = hn::Set(f, weights[i]);
@@ -37,7 +37,16 @@ HWY_INLINE void add_taps(const float* window, const std::int32_t*& taps, std::in
       for (int v = 0; v < vectors; ++v) sums[i][v] = hn::MulAdd(weight, value[v], sums[i][v]);
     }
     weights += channels;
+  };
+  // Three columns of a colour image: no loop is left every 54 cycles.
+  constexpr int kOften = 9;
+  if (count == kOften) {
+    CONVTUNE_UNROLL
+    for (int t = 0; t < kOften; ++t) add(taps[t]);
+    taps += kOften;
+    return;
   }
+  for (const std::int32_t* const end = taps + count; taps != end; ++taps) add(*taps);
 }
 
 template <int channels, int vectors>
