@@ -87,7 +87,7 @@ class DownFirst final : public WinogradDecomposed {
         last + vectors * kernels_.lanes <= elements_) {
       // Rows of the window that comes next.
       for (std::int64_t i = 1; i <= step && row + g.window_rows - 1 + i < problem_.h; ++i)
-        fetch(x + last + from + i * problem_.w, end - from);
+        fetch(x + (last + from + i * problem_.w), end - from);
       transforms_.input_parts(image_steps_, x + first, vectors, products, g.strip_pitch);
     } else {
       for (std::int64_t i = 0; i < g.window_rows; ++i) {
@@ -95,7 +95,7 @@ class DownFirst final : public WinogradDecomposed {
         if (row + i < 0 || row + i >= problem_.h)
           std::fill_n(to, width, 0.0F);
         else
-          std::copy_n(x + first + i * problem_.w + from, end - from, to + from);
+          std::copy_n(x + (first + i * problem_.w + from), end - from, to + from);
       }
       transforms_.input_parts(window_steps_, window, vectors, products, g.strip_pitch);
     }
