@@ -28,6 +28,7 @@ const std::vector<const Algorithm*>& cuda_algorithms() {
     // clang-format off
     std::vector<const Algorithm*> table = {
         &cuda::direct_fma_sm80(),
+        &cuda::direct_depthwise_half_sm90(),
         &cuda::direct_depthwise_half(),
         &cuda::direct_depthwise_sm80(),
         &cuda::direct_patch_sm90(),

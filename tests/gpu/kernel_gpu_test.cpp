@@ -216,7 +216,7 @@ TEST_P(Kernel, IsExactOnTheEdges) {
 }
 
 TEST_P(Kernel, IsExactOnRandomLayers) {
-  const std::vector<ConvProblem> problems = spread(here(random_layers(720)), 60);
+  const std::vector<ConvProblem> problems = spread(here(random_layers(960)), 60);
   EXPECT_GE(problems.size(), 40u);
   expect_right(cases_of(problems), TestData::integer, 2000);
 }

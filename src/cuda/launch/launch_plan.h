@@ -54,8 +54,8 @@ struct Pointer {
 
 // How a box lies in shared memory: its rows one after the other; or, for rows of 128 bytes, with the 16-byte
 // pieces of each exchanged by the row's number modulo 8, which spreads a column over all banks.
-// For rows of 64 bytes: by half of the number, modulo 4.
-enum class Swizzle { none, bytes_64, bytes_128 };
+// For rows of 64 bytes: by half of the number, modulo 4; of 32: by a quarter, modulo 2.
+enum class Swizzle { none, bytes_32, bytes_64, bytes_128 };
 
 // How TMA walks over channels-last images: along columns, then rows, then images, between corners that are so
 // far from the image's own (below 0: outside before it, inside behind it), by steps of `strides` pixels.

@@ -19,10 +19,7 @@ int data_type_of(ElementType type) {
   return type == ElementType::f16 ? kFloat16 : type == ElementType::bf16 ? kBfloat16 : kFloat32;
 }
 int swizzle_of(Swizzle swizzle) {
-  constexpr int kNoSwizzle = 0, kSwizzle64Bytes = 2, kSwizzle128Bytes = 3;
-  return swizzle == Swizzle::bytes_128  ? kSwizzle128Bytes
-         : swizzle == Swizzle::bytes_64 ? kSwizzle64Bytes
-                                        : kNoSwizzle;
+  return static_cast<int>(swizzle);  // CU_TENSOR_MAP_SWIZZLE_* have the same order
 }
 
 }  // namespace

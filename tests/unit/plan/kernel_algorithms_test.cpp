@@ -25,7 +25,7 @@ class KernelAlgorithms : public testing::TestWithParam<const cuda::KernelAlgorit
 TEST_P(KernelAlgorithms, HasProblemsToBeTestedOn) {
   EXPECT_GE(taken(small_problems()).size(), 4u);
   EXPECT_GE(taken(suite_problems(2)).size(), 1u);
-  EXPECT_GE(taken(random_layers(720)).size(), 40u);
+  EXPECT_GE(taken(random_layers(960)).size(), 40u);
 }
 
 TEST_P(KernelAlgorithms, RefusesWithAReason) {
