@@ -16,7 +16,7 @@ namespace convtune {
 // warps.
 struct DirectDepthwiseHalfSm90 {
   ConvExtents conv;
-  int rows = 1, bands = 1, across = 1, images = 1, octets = 1, groups = 1, stages = 2, blocks = 1, once = 0;
+  int rows = 1, bands = 1, across = 1, images = 1, octets = 1, groups = 1, stages = 2, blocks = 1;
   bool aligned = true;  // not a choice: tensors begin at multiples of 16 bytes
   static constexpr const char* kName = "DirectDepthwiseHalfSm90";
   template <class Self, class F>
@@ -31,7 +31,6 @@ struct DirectDepthwiseHalfSm90 {
     field("groups", self.groups, 1, kMostGroups, "warps with the same channels, of 16 strips each");
     field("stages", self.stages, 2, kMostStages, "input rows of a tile kept at once");
     field("blocks", self.blocks, 1, 8, "blocks that an SM shall hold at once, a launch bound");
-    field("once", self.once, 0, 1, "whether L2 gives the input's place away first: 1 if it does");
     field("aligned", self.aligned);
   }
   constexpr bool asks_alignment() const { return true; }
@@ -197,16 +196,11 @@ struct DirectDepthwiseHalfSm90 {
            images <= 256 && consumers() <= kMostConsumers;
   }
   constexpr bool valid(long long smem_per_block) const {
-    if ((rolls() && rows > kMostRolled) || (once != 0 && !may_read_once())) return false;
-    return possible() && products() <= kMostProducts && smem_bytes() <= smem_per_block &&
+    return possible() && !(rolls() && rows > kMostRolled) && products() <= kMostProducts && smem_bytes() <= smem_per_block &&
            registers() <= register_limit() && tiles() < (1LL << 30) && packed().launchable() &&
            conv.offsets_are_ints(images);
   }
 
-  // An input that is too large to be in L2 when the next layer wants it.
-  constexpr bool may_read_once() const {
-    return rolls() && 2LL * conv.n * conv.h * conv.w * conv.c >= (24 << 20);
-  }
   static constexpr int kMostRolled = 8;  // rows: ptxas spills of more
   static constexpr int kStrips = 16, kMostRows = 16, kMostOctets = 9, kMostGroups = 4, kMostStages = 24;
   static constexpr int kMostConsumers = 24;

@@ -100,8 +100,6 @@ std::vector<Kernel> configs_of(const ConvExtents& conv, const Target& target) {
         kernel.stages = more.stages;
       if (kernel.stages >= kLeastStages && kernel.valid(target.smem_per_block)) {
         configs.push_back(kernel);
-        kernel.once = 1;
-        if (kernel.valid(target.smem_per_block)) configs.push_back(kernel);
         break;
       }
     }

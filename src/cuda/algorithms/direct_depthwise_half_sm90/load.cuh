@@ -64,10 +64,7 @@ __device__ __forceinline__ void load_tiles(const Maps& maps, unsigned smem, bool
         const unsigned to =
             smem + kAt.inputs + stage.slot * config.stage_bytes() + band * config.band_bytes();
         const int h = top + row + band * (config.band_rows() * a.stride_h);
-        if constexpr (config.once != 0)
-          ptx::load_box_once_if(to, &maps.x, walk.channel, left, h, walk.image, 0, full, copies);
-        else
-          ptx::load_box_if(to, &maps.x, walk.channel, left, h, walk.image, 0, full, copies);
+        ptx::load_box_if(to, &maps.x, walk.channel, left, h, walk.image, 0, full, copies);
       }
       stage.next();
     }
