@@ -16,6 +16,7 @@
 
 #include "cpu/activations-inl.h"
 #include "cpu/element_types-inl.h"
+#include "cpu/gather-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 #if HWY_TARGET != HWY_SCALAR  // there, nothing is transposed, and nobody asks
@@ -108,41 +109,6 @@ void read(const ReadArgs& args) {
     read_planes(args, bytes);
 }
 
-// One vector of every pixel, of so many pieces.
-template <int count>
-void gather_vector(const GatherArgs& args, const GatherPiece* pieces, Bf16* to) {
-  const hn::Repartition<Bf16, Floats> d;
-  std::uint8_t masks[count][8] = {};  // LoadMaskBits() reads so many
-  const Bf16* from[count];
-  for (int i = 0; i < count; ++i) {
-    std::memcpy(masks[i], &pieces[i].mask, sizeof pieces[i].mask);
-    from[i] = args.x + pieces[i].from;
-  }
-  const std::int64_t pixels = args.pixels, step = args.pixel_step, to_step = args.to_step;
-  for (std::int64_t j = 0; j < pixels; ++j, to += to_step) {
-    auto all = hn::MaskedLoad(hn::LoadMaskBits(d, masks[0]), d, from[0] + j * step);
-    CONVTUNE_UNROLL
-    for (int i = 1; i < count; ++i)
-      all = hn::Or(all, hn::MaskedLoad(hn::LoadMaskBits(d, masks[i]), d, from[i] + j * step));
-    hn::StoreU(all, d, to);
-  }
-}
-
-template <int... fewer>
-void gather_vectors(const GatherArgs& args, std::integer_sequence<int, fewer...>) {
-  constexpr void (*kVectors[])(const GatherArgs&, const GatherPiece*, Bf16*) = {gather_vector<fewer + 1>...};
-  Bf16* to = args.to;
-  for (const std::vector<GatherPiece>& pieces : args.pieces) {
-    kVectors[pieces.size() - 1](args, pieces.data(), to);
-    to += 2 * kLanes;
-  }
-}
-
-void gather(const GatherArgs& args) {
-  // Runs may have one element.
-  gather_vectors(args, std::make_integer_sequence<int, 2 * kLanes>());
-}
-
 // Whole vectors of up to four planes, zeros where there is none; the last pixels one by one.
 void weave_planes(const WeaveArgs& args) {
   const hn::Repartition<Bf16, Floats> d;
@@ -196,27 +162,60 @@ HWY_INLINE void finish(const FinishArgs& args, Vector sums, Vector bias, std::in
 }
 
 #if HWY_TARGET == HWY_AVX3
+// A line that will be written. Elsewhere that is an instruction of another target.
+HWY_INLINE void fetch_to_write(const Bf16* line) {
+  asm volatile("prefetchw %0" : : "m"(*line));
+}
+
 // Two vectors of channels of a pixel at a time.
 template <Activation activation>
-void round_pixels(const FinishArgs args) {
+void round_pixels(const FinishArgs& args) {
   const Floats d;
+  const float *const all_sums = args.sums, *const bias = args.bias;
+  const std::int64_t *const places = args.places, step = args.sums_step, pixels = args.pixels,
+                            channels = args.channels, ahead = args.ahead;
+  const bool stream = args.stream;
   auto* const y = static_cast<Bf16*>(args.y);
   const auto* const residual = static_cast<const Bf16*>(args.residual);
   const float alpha = args.problem->alpha, beta = args.problem->beta;
-  const float* sums = args.sums;
-  for (std::int64_t j = 0; j < args.pixels; ++j, sums += args.sums_step)
-    for (std::int64_t c = 0; c < args.channels; c += 2 * kLanes) {
-      const std::int64_t place = args.places[j] + c, count = args.channels - c;
+  std::int64_t c = 0;
+  // Mostly there is no residual, and the same two vectors of all pixels need the same of the bias. Where
+  // outputs go past the caches, all pixels' begin alike within lines.
+  for (; residual == nullptr && c + 2 * kLanes <= channels; c += 2 * kLanes) {
+    const Vector lower = hn::LoadU(d, bias + c), upper = hn::LoadU(d, bias + c + kLanes);
+    const auto each_pixel = [&](auto&& put) HWY_ATTR {
+      const float* sums = all_sums + c;
+      for (std::int64_t j = 0; j < pixels; ++j, sums += step)
+        put(y + places[j] + c,
+            round_both(activate<activation>(hn::Add(hn::LoadU(d, sums), lower), alpha, beta),
+                       activate<activation>(hn::Add(hn::LoadU(d, sums + kLanes), upper), alpha, beta))
+                .raw);
+    };
+    if (stream && pixels > 0 && reinterpret_cast<std::uintptr_t>(y + places[0] + c) % 64 == 0)
+      each_pixel([](Bf16* to, __m512i rounded)
+                     HWY_ATTR { _mm512_stream_si512(reinterpret_cast<__m512i*>(to), rounded); });
+    else if (ahead > 0)
+      each_pixel([=](Bf16* to, __m512i rounded) HWY_ATTR {
+        fetch_to_write(to + ahead);
+        _mm512_storeu_si512(to, rounded);
+      });
+    else
+      each_pixel([](Bf16* to, __m512i rounded) HWY_ATTR { _mm512_storeu_si512(to, rounded); });
+  }
+  const float* sums = all_sums;
+  for (std::int64_t j = 0; j < pixels; ++j, sums += step)
+    for (std::int64_t at = c; at < channels; at += 2 * kLanes) {
+      const std::int64_t place = places[j] + at, count = channels - at;
       const auto finished = [&](std::int64_t first) HWY_ATTR {
         // Sums and bias end with a whole vector, and there may be no second one.
         if (count <= first) return hn::Zero(d);
-        Vector v = hn::Add(hn::LoadU(d, sums + c + first), hn::LoadU(d, args.bias + c + first));
+        Vector v = hn::Add(hn::LoadU(d, sums + at + first), hn::LoadU(d, bias + at + first));
         if (residual != nullptr)
           v = hn::Add(v, load_some(DType::bf16, residual + place + first, count - first, 2));
         return activate<activation>(v, alpha, beta);
       };
       const __m512i rounded = round_both(finished(0), finished(kLanes)).raw;
-      if (count >= 2 * kLanes && args.stream && reinterpret_cast<std::uintptr_t>(y + place) % 64 == 0)
+      if (count >= 2 * kLanes && stream && reinterpret_cast<std::uintptr_t>(y + place) % 64 == 0)
         _mm512_stream_si512(reinterpret_cast<__m512i*>(y + place), rounded);
       else if (count >= 2 * kLanes)
         _mm512_storeu_si512(y + place, rounded);
@@ -227,17 +226,23 @@ void round_pixels(const FinishArgs args) {
 
 // Words of two pixels are transposed, without a residual.
 template <Activation activation>
-void round_planes(const FinishArgs args) {
+void round_planes(const FinishArgs& shared) {
+  const struct {
+    const float *sums, *bias;
+    std::int64_t sums_step, pixels, channels, place, plane, ahead;
+    bool stream;
+  } args{shared.sums,  shared.bias,  shared.sums_step, shared.pixels, shared.channels,
+         shared.place, shared.plane, shared.ahead,     shared.stream};
   constexpr std::int64_t kPixels = 2 * kLanes;
   const Floats d;
   HWY_ALIGN std::uint16_t pairs[kPixels];
   for (std::uint16_t i = 0; i < kLanes; ++i)
     pairs[2 * i] = i, pairs[2 * i + 1] = static_cast<std::uint16_t>(kLanes + i);
   const __m512i order = _mm512_load_si512(pairs);
-  const float alpha = args.problem->alpha, beta = args.problem->beta;
+  const float alpha = shared.problem->alpha, beta = shared.problem->beta;
   for (std::int64_t c = 0; c < args.channels; c += kLanes) {
     const Vector bias = hn::LoadU(d, args.bias + c);
-    auto* const y = static_cast<Bf16*>(args.y) + args.place + c * args.plane;
+    auto* const y = static_cast<Bf16*>(shared.y) + args.place + c * args.plane;
     // Where they go past the caches, lines of all planes begin at the same pixels.
     const std::int64_t in_line = reinterpret_cast<std::uintptr_t>(y) / sizeof(Bf16) % kPixels;
     const std::int64_t first = args.stream ? kPixels - in_line : kPixels;
@@ -257,6 +262,7 @@ void round_planes(const FinishArgs args) {
       const bool past_caches = args.stream && count == kPixels;
       for (int i = 0; i < std::min<std::int64_t>(kLanes, args.channels - c); ++i) {
         const __m512i line = _mm512_castps_si512(row[i].raw);
+        if (args.ahead > 0) fetch_to_write(y + i * args.plane + j + args.ahead);
         if (past_caches)
           _mm512_stream_si512(reinterpret_cast<__m512i*>(y + i * args.plane + j), line);
         else
@@ -269,10 +275,10 @@ void round_planes(const FinishArgs args) {
 
 template <Activation activation>
 void finish_pixels(const FinishArgs& shared) {
-  const FinishArgs args = shared;
 #if HWY_TARGET == HWY_AVX3
-  if (args.by_instruction) return round_pixels<activation>(args);
+  if (shared.by_instruction) return round_pixels<activation>(shared);
 #endif
+  const FinishArgs args = shared;
   const float* sums = args.sums;
   for (std::int64_t j = 0; j < args.pixels; ++j, sums += args.sums_step)
     for (std::int64_t c = 0; c < args.channels; c += kLanes)
@@ -282,10 +288,10 @@ void finish_pixels(const FinishArgs& shared) {
 
 template <Activation activation>
 void finish_planes(const FinishArgs& shared) {
-  const FinishArgs args = shared;
 #if HWY_TARGET == HWY_AVX3
-  if (args.by_instruction && args.residual == nullptr) return round_planes<activation>(args);
+  if (shared.by_instruction && shared.residual == nullptr) return round_planes<activation>(shared);
 #endif
+  const FinishArgs args = shared;
   for (std::int64_t c = 0; c < args.channels; c += kLanes)
     for (std::int64_t j = 0; j < args.pixels; j += kLanes) {
       const std::int64_t count = std::min<std::int64_t>(kLanes, args.pixels - j);
@@ -332,23 +338,6 @@ bool rounds_by_instruction(const ConvProblem& problem) {
   const bool has_it = false;
 #endif
   return has_it && problem.dtype.y == DType::bf16 && problem.rounding != Rounding::eager;
-}
-
-std::vector<std::vector<GatherPiece>> gather_pieces(std::span<const std::int64_t> runs, std::int64_t run,
-                                                    int lanes) {
-  const std::int64_t vector = 2 * lanes, elements = std::ssize(runs) * run;
-  std::vector<std::vector<GatherPiece>> pieces;
-  for (std::int64_t first = 0; first < elements; first += vector) {
-    pieces.emplace_back();
-    const std::int64_t end = std::min(first + vector, elements);
-    for (std::int64_t i = first / run; i * run < end; ++i) {
-      const std::int64_t from = std::max(i * run, first) - first, to = std::min((i + 1) * run, end) - first;
-      const std::uint64_t mask = (std::uint64_t{1} << to) - (std::uint64_t{1} << from);
-      pieces.back().push_back(
-          {runs[static_cast<std::size_t>(i)] + first - i * run, static_cast<std::uint32_t>(mask)});
-    }
-  }
-  return pieces;
 }
 
 bool may_stream_planes(const ConvProblem& problem) {

@@ -5,11 +5,10 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include "convtune/problem.h"
 #include "cpu/elements.h"
+#include "cpu/gather.h"
 
 namespace convtune::cpu {
 
@@ -25,27 +24,6 @@ struct ReadArgs {
   const void* x;
   std::int64_t pixel_step, channel_step, pixels, channels;
   float* to;
-  std::int64_t to_step;
-};
-
-// What a vector of 2 * lanes elements has of one run of x: its elements where `mask` has bits, read from
-// `from` on. Vectors are put together from such pieces, so that each is stored once, and whole.
-struct GatherPiece {
-  std::int64_t from;  // may lie before the run by what the vector has of others
-  std::uint32_t mask;
-};
-// pieces[v]: those of the v-th vector of `run_count` runs of `run` elements, which stand side by side.
-std::vector<std::vector<GatherPiece>> gather_pieces(std::span<const std::int64_t> runs, std::int64_t run,
-                                                    int lanes);
-
-// to[j * to_step + i * run + e] = x[j * pixel_step + runs[i] + e] for e in [0, run), zeros behind the last
-// run up to a whole vector: the elements that each of some pixels multiplies, side by side. Vectors that
-// begin up to one before the first run, and end as far behind the last, may be read.
-struct GatherArgs {
-  const Bf16* x;
-  std::span<const std::vector<GatherPiece>> pieces;
-  std::int64_t pixel_step, pixels;
-  Bf16* to;
   std::int64_t to_step;
 };
 
@@ -66,6 +44,9 @@ struct FinishArgs {
   // by_instruction; those of finish_planes where may_stream_planes(). y begins at an element. fence()
   // follows.
   bool stream = false;
+  // Else the line that lies so many elements behind each stored vector is fetched, to be written: where
+  // by_instruction. 0: none is.
+  std::int64_t ahead = 0;
 };
 using Finish = void (*)(const FinishArgs&);
 

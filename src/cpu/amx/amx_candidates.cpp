@@ -35,7 +35,8 @@ double scratch_bytes(const ConvProblem& a, const AmxConfig& config) {
   const double channels = number(a.c / a.groups) + kAmxElements;
   const double window = config.staged != 0 ? 2 * channels * window_rows * window_cols : 0;
   const double taps = number(a.r) * number(a.s);
-  const double gathered = config.gathered != 0 ? 2 * (rows * cols + 16) * (channels * taps + 64) : 0;
+  const double gathered =
+      config.gathered != 0 ? 4 * (16 * number(config.pixel_tiles) * (channels * taps + 64) + 4096) : 0;
   // Sums of positions: where x is read as it lies, those run on over all of its columns.
   const double positions = config.staged != 0 ? cols + number(a.s) * number(a.dilation_w)
                            : one_row          ? q
@@ -65,7 +66,7 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
   const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
   const double m = config.pixel_tiles, n = number(g.filter_tiles) / number(g.blocks);
   const double pixels = number(g.tile_rows * g.tile_cols);
-  const double positions = g.gathered > 0 ? pixels : number((g.tile_rows - 1) * g.pitch + g.tile_cols);
+  const double positions = g.panel > 0 ? pixels : number((g.tile_rows - 1) * g.pitch + g.tile_cols);
   const double tiles = std::max(positions / kAmxPixels, 1.0), calls = std::max(tiles / m, 1.0);
   const double count = tiles / calls;
 
@@ -75,7 +76,7 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
   const double chunks = number(g.run_count() * (g.chunks + (g.tail > 0 ? 1 : 0)));
   const double weights_bytes = number(g.words) / number(g.passes) * n * kAmxFilters * 4;
   // What one tap has brought into the first cache the others find there.
-  const bool stays = g.gathered > 0 || 2 * number(g.window) < l1 / 2;
+  const bool stays = g.panel > 0 || 2 * number(g.window) < l1 / 2;
   const double of_x = g.step() % kAmxElements == 0
                           ? kLoad + (stays ? 0 : (kSecondCache - kLoad) / number(a.r * a.s))
                           : (g.step() < kAmxElements ? kSharedLines : kAcrossLines);
@@ -87,9 +88,14 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
   // Lines of an output that does not stay in the cores' caches are better not read into them.
   const bool leaves_cache =
       number(size_of(a.dtype.y)) * number(a.output_elements()) > l2 / 2 * number(info.units);
-  const double finished =
-      vectors * ((a.layout == Layout::nhwc ? 6.0 : 14.0) +
-                 (config.stream != 0 ? (leaves_cache ? 2.5 : 5.0) : (leaves_cache ? 12.0 : 2.5)));
+  constexpr double kStored[2][3] = {{2.5, 5, 4}, {8, 6, 5}};  // by config.stream
+  const bool nhwc = a.layout == Layout::nhwc;
+  double finished = vectors * ((nhwc ? 4 : 10) + kStored[leaves_cache][config.stream]);
+  // Lines of planes that are multiples of a page apart share a set of the first cache.
+  constexpr std::int64_t kPageElements = 2048;
+  if (!nhwc && config.stream != 1 && a.p() * a.q() % kPageElements == 0) finished += 4 * vectors;
+  // Channels last, a tile of filters without a second one is half a line.
+  if (nhwc && g.filter_tiles / g.blocks % 2 != 0) finished += 10 * count * kAmxPixels;
   const double rows_cut = a.layout == Layout::nhwc ? 30.0 * (1 + count * kAmxPixels / number(g.pitch)) : 20.0;
   const double kept = number(g.passes - 1) * (60 + 24 * count * n);  // sums between passes
   const double call = 60 + products + kept + finished + rows_cut;
@@ -102,8 +108,7 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
     const double element = copied ? 0.1 : woven ? 0.3 : a.layout == Layout::nhwc ? 0.5 : 1.0;
     staged = 40 * rows + rows * number(g.row) * element;
   }
-  if (g.gathered > 0)
-    staged += pixels * (2 * number(std::ssize(g.runs)) + 3 * number(g.gathered_step / kAmxElements));
+  if (g.panel > 0) staged += pixels * (2 * number(std::ssize(g.runs)) + 3 * number(g.chunks));
   // Read as it lies, x comes from memory once for each of its tasks, or for each block of filters.
   double read = 0;
   if (config.staged == 0) {
@@ -162,7 +167,7 @@ Support amx_takes(const ConvProblem& problem, const DeviceInfo& info, const AmxC
     return Support::no(fmt::format("its working memory would be {:.0f} MiB a thread", bytes / 1048576));
   if (config.stream != 0 && !may_stream(problem) && !may_stream_planes(problem))
     return Support::no(
-        "stream=1 is for outputs of whole lines, of bf16 rounded once: NHWC, there of f32 too, or NCHW "
+        "stream is for outputs of whole lines, of bf16 rounded once: NHWC, there of f32 too, or NCHW "
         "without a "
         "residual");
   if (config.gathered != 0 && config.staged == 0)
@@ -218,7 +223,7 @@ std::vector<AmxConfig> amx_candidates(const ConvProblem& problem, const DeviceIn
                 if (elements != 0 && !passes) continue;
                 config.elements = static_cast<int>(elements);
                 const AmxGeometry geometry(problem, config);
-                for (config.stream = 0; config.stream <= ((pixels && n % 2 == 0) || planes ? 1 : 0);
+                for (config.stream = 0; config.stream <= ((pixels && n % 2 == 0) || planes ? 2 : 0);
                      ++config.stream)
                   of_tile.push_back({estimate(problem, info, config, geometry), config});
               }

@@ -82,16 +82,16 @@ AmxGeometry::AmxGeometry(const ConvProblem& problem, const AmxConfig& config)
                      s * problem.dilation_w * col);
   window_run = together ? problem.s * channels : channels;
   run = window_run;
-  gathered_rows = gathered = gathered_step = 0;
+  call = config.pixel_tiles * kAmxPixels;
+  panel = 0;
   if (config.gathered != 0) {
-    run = round_up(problem.r * problem.s * channels, 2);
-    gathered_step = round_up(run, kAmxElements);
-    constexpr std::int64_t kCacheElements = 12 * 1024;
-    gathered_rows = std::clamp<std::int64_t>(kCacheElements / (tile_cols * gathered_step), 1, tile_rows);
-    // Tiles have 16 positions.
-    gathered = round_up(gathered_rows * tile_cols, kAmxPixels) * gathered_step;
+    run = round_up(problem.r * problem.s * channels, kAmxElements);
+    // Tiles are loaded long after their lines were stored, and each block of filters finds the weights of one
+    // call in the first cache for the next.
+    constexpr std::int64_t kPanelElements = 4096;
+    panel = call * std::max<std::int64_t>(kPanelElements / (call * run), 1);
   }
-  if (config.elements != 0 && gathered == 0 && run % kAmxElements == 0 && run > config.elements) {
+  if (config.elements != 0 && panel == 0 && run % kAmxElements == 0 && run > config.elements) {
     std::int64_t parts = ceil_div(run, std::max<std::int64_t>(config.elements, kAmxElements));
     while (run / kAmxElements % parts != 0) ++parts;
     run /= parts;
@@ -107,16 +107,16 @@ AmxGeometry::AmxGeometry(const ConvProblem& problem, const AmxConfig& config)
       config.elements == 0 ? run_count() : std::clamp<std::int64_t>(config.elements / run, 1, run_count());
   passes = ceil_div(run_count(), pass_runs);
 
-  const std::int64_t most = gathered > 0 ? gathered_rows * tile_cols : (tile_rows - 1) * pitch + tile_cols;
+  const std::int64_t most = (tile_rows - 1) * pitch + tile_cols;
   const std::int64_t computed = std::max<std::int64_t>(round_up(most, kAmxPixels), kAmxPixels);
   // Tiles read positions behind the last one; staging and gathering write and read a vector more.
   const std::int64_t read =
-      gathered > 0 ? 0 : *std::max_element(runs.begin(), runs.end()) + computed * position + run;
+      panel > 0 ? 0 : *std::max_element(runs.begin(), runs.end()) + computed * position + run;
   window =
       config.staged == 0
           ? 0
           : std::max(static_cast<std::int64_t>(rows_axis.phases.size()) * units * row, read) + kAmxElements;
-  const bool keeps_all = passes > 1 || problem.layout == Layout::nchw;
+  keeps_all = passes > 1 || (problem.layout == Layout::nchw && panel == 0);
   sums = (keeps_all ? computed : 2 * config.pixel_tiles * kAmxPixels) *
          std::min<std::int64_t>(config.filter_tiles, filter_tiles) * kAmxFilters;
 }
@@ -124,7 +124,7 @@ AmxGeometry::AmxGeometry(const ConvProblem& problem, const AmxConfig& config)
 std::int64_t AmxGeometry::least_positions() const {
   const std::int64_t rows = output_rows - (row_tiles - 1) * tile_rows,
                      cols = output_cols - (col_tiles - 1) * tile_cols;
-  return gathered > 0 ? rows * cols : (rows - 1) * pitch + cols;
+  return panel > 0 ? rows * cols : (rows - 1) * pitch + cols;
 }
 
 AmxTile AmxGeometry::tile(std::int64_t index) const {

@@ -16,9 +16,9 @@
 //
 // Gathered, what a pixel multiplies is one run: all rows of the filter, columns and channels, copied side by
 // side. First layers fill chunks by that (7x7 with 3 channels: 5, not 7), of pixels alone, whose rows begin
-// at lines.
+// at lines. While the pixels of some register tiles, a panel, are multiplied, the next ones are gathered.
 //
-//   gathered         [pixel][filter row][filter column][channel], padded to lines
+//   panel    [register tile][chunk of filter row, filter column, channel][pixel][element], zeros at the end
 //
 // x may be read where it lies: channels last, without padding, where positions of a tile are equally far
 // apart. Channels last, a filter of 1x1 with a stride of 1 sees all images as one row.
@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "convtune/problem.h"
+#include "cpu/amx/amx_tiles.h"
 #include "cpu/direct/direct_geometry.h"
 
 namespace convtune::cpu {
@@ -49,7 +50,8 @@ struct AmxConfig {
     field("staged", self.staged, 0, 1, "the window is copied to the cache; 0: x is read where it lies");
     field("gathered", self.gathered, 0, 1,
           "what a pixel multiplies is copied side by side; 0: read in the window");
-    field("stream", self.stream, 0, 1, "outputs go past the caches, where they are whole lines");
+    field("stream", self.stream, 0, 2,
+          "outputs: 1: go past the caches, where they are whole lines; 2: their lines are fetched ahead");
   }
 };
 
@@ -72,7 +74,7 @@ struct AmxGeometry {
   AmxTile tile(std::int64_t index) const;  // index = task / filter_tasks
   AmxBlock block(std::int64_t index) const;
   // Positions from one output row's to the next's.
-  std::int64_t pitch_of(const AmxTile& tile) const { return gathered > 0 ? tile.cols : pitch; }
+  std::int64_t pitch_of(const AmxTile& tile) const { return panel > 0 ? tile.cols : pitch; }
   std::int64_t positions(const AmxTile& tile) const { return (tile.rows - 1) * pitch_of(tile) + tile.cols; }
   std::int64_t least_positions() const;  // of the smallest tile
 
@@ -97,12 +99,16 @@ struct AmxGeometry {
   std::int64_t words;              // of a filter
   std::int64_t pass_runs, passes;
 
-  // Where they are gathered: rows of a tile at a time, which the first cache keeps; elements of their pixels,
-  // and of one.
-  std::int64_t gathered_rows, gathered, gathered_step;
-  std::int64_t run_count() const { return gathered > 0 ? 1 : static_cast<std::int64_t>(runs.size()); }
-  std::int64_t step() const { return gathered > 0 ? gathered_step : position; }  // from position to position
+  std::int64_t call;  // positions of a register tile
+  // Pixels that are gathered together, or 0: those of some register tiles.
+  std::int64_t panel;
+  std::int64_t gathered() const { return 2 * panel * run; }  // elements: one is multiplied, one gathered
+  std::int64_t run_count() const { return panel > 0 ? 1 : static_cast<std::int64_t>(runs.size()); }
+  // Of what tiles load: from position to position, and from chunk to chunk of a register tile.
+  std::int64_t step() const { return panel > 0 ? kAmxElements : position; }
+  std::int64_t chunk_step() const { return panel > 0 ? kAmxElements * call : kAmxElements; }
 
+  bool keeps_all;     // sums of a whole tile, not those of two calls in turns
   std::int64_t sums;  // floats that a task keeps
 };
 

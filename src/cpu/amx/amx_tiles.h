@@ -11,19 +11,22 @@ namespace convtune::cpu {
 constexpr int kAmxPixels = 16, kAmxFilters = 16, kAmxElements = 32;
 constexpr int kAmxSums = 4;  // tiles of sums that a register tile has, at most
 
-// sums[i][f] = (sums[i][f] if accumulate, else 0) + the sum over runs r and elements e of x[i *
-// position_bytes + runs[r] + e] * weights[r][e][f]
+// sums[i][f] = (sums[i][f] if accumulate, else 0) + the sum over runs r, chunks and elements e of x[i *
+// position_bytes + runs[r] + chunk * chunk_bytes + e] * weights[r][chunk][e][f]
 //   i in [0, 16 m), f in [0, 16 n) of the kernel's register tile of m x n tiles.
 // A run is `chunks` times 32 elements and, where there is one, the tail that begin() was told of: nothing
-// behind a run is multiplied.
+// behind a run is multiplied. `meanwhile` is called after every chunk and tail, of which each call has as
+// many: vectors copy and store while the tiles multiply, as far ahead as the processor sees.
 struct AmxArgs {
   const char* x;
-  std::int64_t position_bytes;
+  std::int64_t position_bytes, chunk_bytes;
   const std::int64_t* runs;  // in bytes
   std::int64_t run_count, chunks, tail;
   const char* weights;  // [run][chunk or tail][n][word][16 filters][2]
   float* sums;          // [16 m][16 n]
   bool accumulate;
+  void (*meanwhile)(void* context, std::int64_t step);
+  void* context;
 };
 using AmxKernel = void (*)(const AmxArgs&);
 

@@ -59,7 +59,7 @@ void stage_amx_window(const ConvProblem& a, const AmxGeometry& g, const TensorKe
                          .pixels = pixels,
                          .to = words,
                          .to_step = g.channels});
-        else if (g.gathered > 0 || (nchw && g.group_channels <= kFewPlanes))
+        else if (g.panel > 0 || (nchw && g.group_channels <= kFewPlanes))
           weave(source, g.group_channels, channel, g.col_step * pixel, pixels, words, g.channels);
         else
           kernels.read({.type = DType::bf16,

@@ -124,7 +124,7 @@ AmxConfig drawn(std::uint64_t draw, int m, int n) {
   config.cols = draw / 524288 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 1048576 % 40);
   config.filters = draw / 268435456 % 2 == 0 ? 0 : n * cpu::kAmxFilters;
   config.staged = draw / 536870912 % 2 == 0;
-  config.stream = draw / 1073741824 % 2 == 0;
+  config.stream = static_cast<int>(draw / 1073741824 % 3);
   config.elements = draw / 4294967296 % 2 == 0 ? 0 : 1 + static_cast<int>(draw / 8589934592 % 128);
   config.gathered = draw / 2147483648 % 2 == 0 && config.staged != 0;
   return config;
@@ -179,7 +179,7 @@ TEST(Amx, KindsOfRuns) {
                            "mb2ic3ih24iw52oc37kh3sh2ph1", "mb1ic20ih8iw20oc40kh3ph1"})
     for (const Layout layout : {Layout::nchw, Layout::nhwc})
       for (const int staged : {0, 1})
-        for (int repeat = 0; repeat < 3; ++repeat) {
+        for (int repeat = 0; repeat < 5; ++repeat) {
           ConvProblem problem = bf16(text);
           problem.layout = layout;
           const std::uint64_t draw = random_bits(19, static_cast<std::uint64_t>(++checked));
@@ -195,6 +195,25 @@ TEST(Amx, KindsOfRuns) {
         }
   EXPECT_GT(where_it_lies, 5);
   EXPECT_GT(gathered, 20);
+}
+
+// While one panel is multiplied, the next is gathered: panels of one call and of several, the last of them
+// shorter, by one block of filters and by several, for whose sums a step has several parts.
+TEST(Amx, PanelAfterPanel) {
+  for (const char* text : {"mb1ic3ih23iw31oc70kh3ph1", "mb1ic3ih40iw33oc70kh7sh2ph3", "mb2ic1ih12oc20kh5ph2"})
+    for (const Layout layout : {Layout::nchw, Layout::nhwc})
+      for (const int m : {1, 2, 4})
+        for (const int n : {1, 2, 4}) {
+          if (m * n > cpu::kAmxSums) continue;
+          ConvProblem problem = bf16(text);
+          problem.layout = layout;
+          const AmxConfig config{.pixel_tiles = m, .filter_tiles = n, .rows = 9, .staged = 1, .gathered = 1};
+          const cpu::AmxGeometry geometry(problem, config);
+          EXPECT_EQ(geometry.panel % geometry.call, 0);
+          EXPECT_GT(geometry.tile_rows * geometry.tile_cols, geometry.panel / 2);
+          EXPECT_EQ(check(problem, config), "")
+              << to_string(problem) << " with " << to_string(to_config(config));
+        }
 }
 
 // A tail's neighbours are other pixels, a padded channel's are none: no infinity of theirs may show.
