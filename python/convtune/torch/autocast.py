@@ -1,5 +1,7 @@
 """Autocast: what PyTorch casts for its convolution, cast for convtune's. PyTorch makes the weights of half precision anew
-in every forward; here they are kept, as packed weights are, and follow the model's."""
+in every forward; here they are kept while they hold, by the weight's identity, address and `_version`, as packed weights
+are: a copy in half precision of each weight that is called so. A weight that has changed is cast into new memory, since
+others may still read the old."""
 
 from __future__ import annotations
 
@@ -9,46 +11,55 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from .folding import Fold, Folded
+from ..caches import PLANS
 from .run import TYPES
 
 __all__ = ["cast", "forget", "type_of"]
 
 _enabled: Any = torch._C._is_any_autocast_enabled
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
-_kept: Any = WeakIdKeyDictionary()  # by the weight
+_raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+_kept: Any = WeakIdKeyDictionary()  # by the weight: (what it was then, the cast one)
+PLANS.cleared.append(_kept.clear)
 
 
 def type_of(x: Tensor) -> torch.dtype | None:
-    """To what autocast casts a convolution of x; None where it is off. PyTorch casts no float64, and then neither of
-    these is of `TYPES`."""
+    """To what autocast casts a convolution of x; None where it is off. PyTorch casts no float64."""
     if not _enabled() or not torch.is_autocast_enabled(x.device.type):
         return None
     return torch.get_autocast_dtype(x.device.type) if x.dtype in TYPES else x.dtype
 
 
-def _weights(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """Of type `dtype`, and the bias in float32: it costs a kernel nothing."""
-    fold = Fold((0, None if bias is None else 1, None, None, None, None), 0.0, dtype)
+def _weight(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    try:
+        version = weight._version
+    except RuntimeError:  # made in inference mode: nobody counts its changes
+        return weight.to(dtype)
+    stream = _raw_stream(weight.get_device()) if weight.is_cuda else 0
+    seen = version, weight.data_ptr(), dtype, stream
     known = _kept.get(weight)
-    if known is None or known.folds != [fold]:
-        known = _kept[weight] = Folded([fold], [weight, bias], [])
-    known.refresh([weight, bias])
-    return known.tensors[0]  # type: ignore[no-any-return]
+    if known is not None and known[0] == seen:
+        return known[1]  # type: ignore[no-any-return]
+    with torch.inference_mode(False), torch.no_grad():  # what is kept is for calls in any mode
+        made = weight.detach().to(dtype)
+    _kept[weight] = seen, made
+    return made
 
 
 def cast(
-    dtype: torch.dtype, x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None
+    dtype: torch.dtype, x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, keeps: bool
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """All of type `dtype`, but for a bias that may stay float32. Where gradients are recorded, and in a CUDA graph, whose
-    replay casts what the weights are then, weights are cast in every call."""
-    if weight.dtype is not dtype:
-        recorded = torch.is_grad_enabled() and (weight.requires_grad or (bias is not None and bias.requires_grad))
-        if recorded or torch.compiler.is_compiling() or (x.is_cuda and _capturing()):
-            weight = weight.to(dtype)
+    """All of type `dtype`, but for a bias, which may be float32: that costs a kernel nothing. Float64 stays, and is
+    refused as without autocast. `keeps`: whether a cast weight may be taken that was kept; never where gradients of it
+    are recorded, nor in a CUDA graph, whose replay casts what the weight is then."""
+    if weight.dtype is not dtype and weight.dtype in TYPES:
+        recorded = torch.is_grad_enabled() and weight.requires_grad
+        if keeps and not recorded and not (weight.is_cuda and _capturing()):
+            weight = _weight(weight, dtype)
         else:
-            weight, bias = _weights(weight, bias, dtype)
-    if bias is not None and bias.dtype not in (dtype, torch.float32):
+            forget(weight)  # optimisers in the wild write through `.data`, which `_version` does not count
+            weight = weight.to(dtype)
+    if bias is not None and bias.dtype in TYPES and bias.dtype not in (dtype, torch.float32):
         bias = bias.to(dtype)
     return x.to(dtype), weight, bias, None if residual is None else residual.to(dtype)
 

@@ -115,8 +115,14 @@ class Folded:
         self._counters = counters
         places = sorted({at for fold in folds for at in fold.places if at is not None})
         self._sources: Any = itemgetter(*places, places[0])  # a tuple also of one
-        with torch.no_grad():
-            self.tensors: list[Any] = [fold.of(inputs) for fold in folds]
+        own = {id(one) for one in self._sources(inputs)}
+
+        def apart(memory: Tensor | None) -> Tensor | None:
+            """What renewing writes must be nobody else's: a bias that is float32 already comes back as it is."""
+            return memory.clone() if memory is not None and id(memory) in own else memory
+
+        with torch.inference_mode(False), torch.no_grad():  # what is kept is for calls in any mode
+            self.tensors: list[Any] = [tuple(map(apart, fold.of(inputs))) for fold in folds]
         self._seen: Any = None
         self._same: Any = None  # the same, told by C++
         self._remember(self._sources(inputs))
@@ -134,7 +140,7 @@ class Folded:
                     return False
             except RuntimeError:  # made in inference mode: nobody counts its changes
                 pass
-        with torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad():
             for fold, memory in zip(self.folds, self.tensors):
                 fold.renew(memory, inputs)
         self._remember(sources)

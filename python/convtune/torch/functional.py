@@ -167,7 +167,8 @@ def _autocast(key: torch._C.DispatchKey) -> Any:
         dtype = autocast.type_of(x) or x.dtype
         if dtype not in TYPES:
             return pytorch_conv2d(x, weight, bias, *how[:4], *how[5:6])
-        x, weight, bias, _ = autocast.cast(dtype, x, weight, bias)
+        keeps = how[-1] is not False and not _is_compiling() and _is_ordinary(x, weight, bias)
+        x, weight, bias, _ = autocast.cast(dtype, x, weight, bias, None, keeps)
         with guard(keys):
             return _operator(x, weight, bias, *how)  # type: ignore[no-any-return]
 
@@ -213,7 +214,8 @@ def call(
     if not _is_compiling():
         dtype = autocast.type_of(x)
         if dtype in TYPES:
-            x, weight, bias, residual = autocast.cast(dtype, x, weight, bias, residual)  # type: ignore[arg-type]
+            keeps = reuse and _is_ordinary(x, weight, bias, residual)
+            x, weight, bias, residual = autocast.cast(dtype, x, weight, bias, residual, keeps)  # type: ignore[arg-type]
         if is_plain(x, weight, bias, residual):
             recorded = _records_gradients(x, weight, bias) or (residual is not None and residual.requires_grad)
             if not (recorded and _is_grad_enabled()):

@@ -71,7 +71,8 @@ WinogradGeometry::WinogradGeometry(const ConvProblem& problem, const WinogradCon
   window_rows = inputs;
   std::int64_t row_floats = last ? channel_rows : inputs * row_pitch, half_rows = products;
   if (decomposed) {
-    const std::int64_t phases = m * problem.stride_w, units = std::min(tiles, image_cols) + problem.s / phases;
+    const std::int64_t phases = m * problem.stride_w,
+                       units = std::min(tiles, image_cols) + problem.s / phases;
     row_pitch = round_up(units + 2 * kLine, kLine);
     window_rows = problem.r + problem.stride_h;
     down_first = image_cols >= lanes + lanes / 2;

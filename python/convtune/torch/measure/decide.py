@@ -223,6 +223,8 @@ class _Task:
 
     def _compete(self, min_gain: float, max_seconds: float) -> None:
         layer = self.layer
+        if self.way is None and layer.swapped:
+            return  # what came before a search that found the vendor's kernel best was proven against PyTorch
         if self.way is None:
             layer.pytorch_us = layer.pytorch_us or median_us(self.sides().pytorch, self.stopwatch)
             layer.decision = "PyTorch: the vendor's kernel is the best that convtune knows"
@@ -231,7 +233,7 @@ class _Task:
         rest = self.problem.precision, self.line(), self.stopwatch, min_gain, self.key(min_gain), max_seconds
         result = check_and_contest(self.sides, *rest)
         if layer.swapped and not result.accepted:
-            return  # what the search found is not proven, and what came before it was
+            return  # what the search found is not proven, and what came before it was; a later call has the record alone
         layer.algorithm, layer.config, layer.layout = plan.algorithm, plan.config, run_as.layout
         layer.pytorch_us, layer.convtune_us = result.incumbent_us, result.challenger_us
         layer.gain, layer.swapped = result.gain, result.accepted

@@ -81,8 +81,6 @@ def _refusal(module: torch.nn.Conv2d, x: Tensor) -> str:
     cast = autocast.type_of(x)
     if x.dtype not in TYPES or (module.weight.dtype not in TYPES if cast else module.weight.dtype is not x.dtype):
         return f"left: {str(module.weight.dtype).removeprefix('torch.')}"
-    if cast not in (None, *TYPES):
-        return f"left: {str(cast).removeprefix('torch.')} by autocast"
     if x.dim() != 4:
         return "left: its input has no batch"
     return ""
@@ -110,7 +108,9 @@ def find(
         refusal, problem, follow = _refusal(module, x), None, None
         if not refusal:
             x, edges = _padded(module, x)
-            x, weight, bias, _ = autocast.cast(autocast.type_of(x) or x.dtype, x, module.weight, module.bias)
+            x, weight, bias, _ = autocast.cast(
+                autocast.type_of(x) or x.dtype, x, module.weight, module.bias, None, keeps=False
+            )
             follow = behind.get(module)
             bias_type = None if bias is None else bias.dtype
             activation = "none"

@@ -192,7 +192,7 @@ def _folded_weights(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None)
     """Of x's type."""
     behind: Followers = module.followers
     if behind.norm is None:
-        return autocast.cast(x.dtype, x, weight, bias)[1:3]
+        return autocast.cast(x.dtype, x, weight, bias, None, keeps=True)[1:3]
     sources = behind.sources(weight, bias)
     fold = behind.fold(sources, x.dtype)
     if x.is_cuda and _capturing():  # a replay folds what the weights are then
@@ -220,7 +220,7 @@ def with_followers(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None) 
     behind: Followers = module.followers
     leader = module if behind.norm is None else behind.norm
     if not (leader.training or isinstance(x, torch.fx.Proxy) or torch.compiler.is_compiling()):
-        image = x.to(autocast.type_of(x) or x.dtype)
+        image = x.to(autocast.type_of(x) or x.dtype)  # what PyTorch's way does first, too
         if _is_ours(module, image, weight, bias):
             own = _folded_weights(module, image, weight, bias)
             how = module.stride, module._edges(), module.dilation, module.groups

@@ -196,9 +196,9 @@ struct DirectDepthwiseHalfSm90 {
            images <= 256 && consumers() <= kMostConsumers;
   }
   constexpr bool valid(long long smem_per_block) const {
-    return possible() && !(rolls() && rows > kMostRolled) && products() <= kMostProducts && smem_bytes() <= smem_per_block &&
-           registers() <= register_limit() && tiles() < (1LL << 30) && packed().launchable() &&
-           conv.offsets_are_ints(images);
+    return possible() && !(rolls() && rows > kMostRolled) && products() <= kMostProducts &&
+           smem_bytes() <= smem_per_block && registers() <= register_limit() && tiles() < (1LL << 30) &&
+           packed().launchable() && conv.offsets_are_ints(images);
   }
 
   static constexpr int kMostRolled = 8;  // rows: ptxas spills of more
