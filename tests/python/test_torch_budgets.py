@@ -158,3 +158,17 @@ def test_what_was_proven_before_a_search_stays(decided, searched, monkeypatch, s
     monkeypatch.setattr(decide._Task, "key", lambda task, _: f"{task.problem} {decided['layers']}")
     report = convtune.optimize(Model().eval(), X, budget=60, progress=False).convtune_report
     assert [(layer.swapped, layer.gain) for layer in report.layers if layer.problem] == [(True, gain)] * 3
+
+
+def test_the_vendors_kernel_takes_nothing_back(decided, searched, monkeypatch):
+    """A search that finds it best says nothing about a first guess that was proven against PyTorch."""
+    choose = decide._Task.choose
+
+    def choose_none(task):
+        choose(task)
+        task.way = None if searched["problems"] else task.way
+
+    monkeypatch.setattr(decide._Task, "choose", choose_none)
+    report = convtune.optimize(Model().eval(), X, budget=60, progress=False).convtune_report
+    layers = [layer for layer in report.layers if layer.problem]
+    assert all(layer.swapped and layer.decision.startswith("convtune") for layer in layers)

@@ -116,14 +116,15 @@ def optimize(
 
     The budget is that of a model: the same call again, in this process or another, searches nothing and takes what was
     proven, and a larger budget searches the layers that had no share. What records answer, an imported pack's among
-    them, has had its share; tune(..., retune=True) searches one anew. Ctrl-C keeps what was tuned and
-    proven, and the next call goes on from there.
+    them, has had its share; tune(..., retune=True) searches one anew. Ctrl-C keeps what was tuned and proven, and the
+    next call goes on from there. A first guess that was proven stays where what the search found is not proven against
+    PyTorch; later calls know the record alone.
 
     A swapped module runs convtune for the problems that were proven, on that kind of device, and PyTorch for every
-    other (another batch size, another type, also by autocast). What was proven in eval mode is PyTorch's again in training mode;
-    proven in training mode it holds in both. Nothing else of the model changes: parameters, state_dict, hooks, names,
-    and, where it was measured in training mode, buffers and random numbers are put back. Convolutions that are no
-    torch.nn.Conv2d are counted and left.
+    other (another batch size, another type, also by autocast). What was proven in eval mode is PyTorch's again in
+    training mode; proven in training mode it holds in both. Nothing else of the model changes: parameters, state_dict,
+    hooks, names, and, where it was measured in training mode, buffers and random numbers are put back. Convolutions that
+    are no torch.nn.Conv2d are counted and left.
 
     In eval mode a swapped module also does the work of the batch norm and the activation behind it, where symbolic
     tracing proves that nothing else uses them (docs/pytorch.md); those then give back what they get. Not `compiled`:

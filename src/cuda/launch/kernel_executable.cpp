@@ -160,7 +160,8 @@ void KernelExecutable::launch(const KernelLaunch& step, const Operands& operands
   std::array<int, kMostArguments> numbers{};
   std::optional<std::array<TensorMap, kMostTensorMaps>> maps;
   std::array<bool, kMostTensorMaps> usable_groups{};
-  bool aligned = true;
+  const void* const residual = operands.at({Operand::residual});
+  bool aligned = !plan_.stores_before_repair || residual == nullptr || residual != operands.at({Operand::y});
   std::size_t count = 0;
   for (const Argument& argument : step.arguments) {
     const std::size_t i = count++;

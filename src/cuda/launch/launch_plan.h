@@ -150,6 +150,10 @@ struct LaunchPlan {
   // That of a kernel for tensors that do not begin at multiples of 16 bytes, which is compiled when the first
   // one comes. Empty: the kernel takes any.
   std::string config_for_any_pointer;
+  // Outputs are stored before it is known whether they must be computed again, from the residual too. Where y
+  // is the residual itself the kernel for any pointer runs, which reads each number of it before it writes
+  // there.
+  bool stores_before_repair = false;
   // The kernels are those of every problem of a kind: loaded once in a process.
   bool serves_every_problem = false;
 

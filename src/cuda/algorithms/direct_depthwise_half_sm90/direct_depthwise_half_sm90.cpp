@@ -191,6 +191,7 @@ class DirectDepthwiseHalfSm90Algorithm final : public KernelAlgorithmOf<Kernel> 
                               {maps_of(kernel), Pointer{Operand::x, "const void*"}, Pointer{Operand::packed},
                                Pointer{Operand::y, "void*"}, Pointer{Operand::residual, "const void*"}});
     plan.most_registers = kernel.launch_registers();
+    plan.stores_before_repair = true;
     return plan;
   }
   TileWork counted(const Kernel& kernel) const override { return work_of(kernel); }

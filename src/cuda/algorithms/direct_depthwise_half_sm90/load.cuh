@@ -117,7 +117,8 @@ struct Stores {
 #pragma unroll 1
       for (int row = 0; row < rows; ++row) {
         slot.wait_full(smem + kAt.finished);
-        ptx::fence_proxy_async();  // here once, of what the others wrote before they arrived
+        ptx::fence_proxy_async();  // a fence may lie anywhere between their writes and the copy: here it is
+                                   // one
 #pragma unroll(config.bands <= 4 ? config.bands : 1)
         for (int band = 0; band < config.bands; ++band) {
           const int p = walk.p() + band * config.band_rows() + row;
