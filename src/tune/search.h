@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,8 +31,10 @@ struct Forecast {
 std::vector<Candidate> deal(const std::vector<std::vector<Forecast>>& of_each);
 
 // Begins with the first guesses, then climbs: next is always the untried candidate nearest to the
-// best so far (fewest fields that differ, then smallest steps, then the given order). Ends when every
-// candidate was tried; whoever searches stops at a budget before that.
+// best so far (fewest fields that differ, then smallest steps, then the given order), but for every fourth: the
+// next in the given order of another algorithm that was among the first guesses, the least tried of those that
+// were tried fewer than three times or were seen to take at most twice the best time. Ends when every candidate
+// was tried; whoever searches stops at a budget before that.
 class Search {
  public:
   // candidates: most promising first. first_guesses: how many of them to try before climbing.
@@ -49,10 +52,12 @@ class Search {
 
  private:
   std::optional<std::size_t> nearest_untried() const;
+  std::optional<std::size_t> elsewhere() const;
 
   std::vector<Candidate> candidates_;
   std::vector<bool> seen_;
   std::size_t first_guesses_, tried_ = 0;
+  std::map<std::string, double> least_us_;  // of each algorithm that has a time
   std::optional<std::size_t> best_;
   double best_us_ = 0;
 };

@@ -53,6 +53,41 @@ TEST(Search, StaysWithTheBestAlgorithmFirst) {
   EXPECT_EQ(search.next(), std::nullopt);
 }
 
+// An algorithm whose first guess is poor, behind one with many configs that are all alike.
+std::vector<Candidate> two_algorithms() {
+  std::vector<Candidate> candidates = {{"many", {{{"a", 0}}}}, {"few", {{{"b", 0}}}}};
+  for (int i = 1; i < 40; ++i) candidates.push_back({"many", {{{"a", i}}}});
+  for (int i = 1; i < 4; ++i) candidates.push_back({"few", {{{"b", i}}}});
+  return candidates;
+}
+
+std::size_t trials_of_few(double first_us) {
+  Search search(two_algorithms(), 2);
+  std::size_t few = 0;
+  for (int i = 0; i < 14; ++i) {
+    const std::size_t index = search.next().value();
+    const bool is_few = search.candidates()[index].algorithm == "few";
+    few += is_few;
+    search.report(index, is_few ? first_us : 100.0);
+  }
+  return few;
+}
+
+TEST(Search, EveryFourthIsOfAnotherAlgorithmThatIsNotFarOff) {
+  EXPECT_EQ(trials_of_few(190), 4u);  // its first guess, and three of twelve more
+  EXPECT_EQ(trials_of_few(210), 3u);  // as many as it takes to judge it
+}
+
+TEST(Search, FindsAnAlgorithmWhoseFirstGuessWasPoor) {
+  Search search(two_algorithms(), 2);
+  while (search.tried() < 6) {
+    const std::size_t index = search.next().value();
+    const Candidate& one = search.candidates()[index];
+    search.report(index, one.algorithm == "many" ? 100.0 : one.config.at("b") == 0 ? 400.0 : 50.0);
+  }
+  EXPECT_EQ(search.best_us(), 50.0);
+}
+
 std::vector<Forecast> forecasts(const std::string& algorithm,
                                 const std::vector<std::optional<double>>& estimates) {
   std::vector<Forecast> list;
