@@ -31,10 +31,10 @@ struct Forecast {
 std::vector<Candidate> deal(const std::vector<std::vector<Forecast>>& of_each);
 
 // Begins with the first guesses, then climbs: next is always the untried candidate nearest to the
-// best so far (fewest fields that differ, then smallest steps, then the given order), but for every fourth: the
-// next in the given order of another algorithm that was among the first guesses, the least tried of those that
-// were tried fewer than three times or were seen to take at most twice the best time. Ends when every candidate
-// was tried; whoever searches stops at a budget before that.
+// best so far (fewest fields that differ, then smallest steps, then the given order), but for every fourth:
+// the next in the given order of another algorithm that was among the first guesses, the least tried of those
+// that were tried fewer than three times or were seen to take at most twice the best time. Ends when every
+// candidate was tried; whoever searches stops at a budget before that.
 class Search {
  public:
   // candidates: most promising first. first_guesses: how many of them to try before climbing.

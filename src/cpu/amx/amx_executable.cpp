@@ -151,7 +151,7 @@ class AmxExecutable final : public Executable {
 
   // What vectors do while tiles multiply: sums of the call before are stored, and pixels of the next panel
   // are gathered.
-  static void meanwhile(void* context, std::int64_t) {
+  static void meanwhile(void* context) {
     Task& task = *static_cast<Task*>(context);
     if (task.waiting.values != nullptr) task.self.store_parts(task, task.each_step);
     if (task.next.left == 0 || --task.next.pause > 0) return;

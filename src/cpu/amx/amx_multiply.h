@@ -53,18 +53,17 @@ void amx_multiply(const AmxArgs& args) {
       Tiles::template zero<t>();
   });
   const char* weights = args.weights;
-  std::int64_t step = 0;
   for (std::int64_t run = 0; run < args.run_count; ++run) {
     const char* x = args.x + args.runs[run];
     for (std::int64_t chunk = 0; chunk < args.chunks; ++chunk, x += args.chunk_bytes) {
       amx_add<Tiles, m, n, tails, false>(args, x, weights);
       weights += n * kAmxElements / 2 * kWordBytes;
-      args.meanwhile(args.context, step++);
+      args.meanwhile(args.context);
     }
     if constexpr (tails) {
       amx_add<Tiles, m, n, tails, true>(args, x, weights);
       weights += n * args.tail / 2 * kWordBytes;
-      args.meanwhile(args.context, step++);
+      args.meanwhile(args.context);
     }
   }
   unrolled<m * n>([&]<int t> {

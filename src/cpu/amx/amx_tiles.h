@@ -25,7 +25,7 @@ struct AmxArgs {
   const char* weights;  // [run][chunk or tail][n][word][16 filters][2]
   float* sums;          // [16 m][16 n]
   bool accumulate;
-  void (*meanwhile)(void* context, std::int64_t step);
+  void (*meanwhile)(void* context);
   void* context;
 };
 using AmxKernel = void (*)(const AmxArgs&);
