@@ -12,10 +12,12 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "cpu/cpu.h"
 #include "cpu/instruction_sets.h"
 #include "cpu/memory_limit.h"
+#include "cpu/undisturbed.h"
 
 namespace convtune::cpu {
 namespace {
@@ -131,9 +133,14 @@ class CpuBackend final : public Backend {
   void synchronize(Stream) override {}
 
   double time_us(const std::function<void()>& work) override {
-    const auto start = std::chrono::steady_clock::now();
-    work();
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+    const auto sample = [&] {
+      const auto start = std::chrono::steady_clock::now();
+      work();
+      return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+    };
+    return undisturbed_us(sample, preemptions, [](double us) {
+      std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(us));
+    });
   }
 
   Ceilings measure_ceilings() override {

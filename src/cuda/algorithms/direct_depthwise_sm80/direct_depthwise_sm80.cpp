@@ -58,17 +58,17 @@ TileWork work_of(const DirectDepthwiseSm80& a) {
   work.store.wavefronts = warps * passes * outputs;
   add_epilogue(work.store, conv, 32 * warps * passes * outputs * width);
   if (conv.residual) {
-    const double strip = warps * outputs;  // words, by warps
-    work.store.instructions += passes * strip * 2.5;
+    const double residuals = warps * outputs;  // words, by warps
+    work.store.instructions += passes * residuals * 2.5;
     // Of kWaitCycles. A residual that has no room to wait comes from memory to where it is added; others are
     // waited for, too, where few blocks do something else meanwhile.
     work.store.waits += (a.can_wait() ? 9 : 14) * passes;
     if (a.can_wait()) {  // on its way beside the input
-      work.store.wavefronts += passes * strip * 2;
-      work.load.l2_bytes += 128 * passes * strip;
-      work.in_flight_bytes += 128 * strip;
+      work.store.wavefronts += passes * residuals * 2;
+      work.load.l2_bytes += 128 * passes * residuals;
+      work.in_flight_bytes += 128 * residuals;
     } else {
-      work.store.l2_bytes += 128 * passes * strip;
+      work.store.l2_bytes += 128 * passes * residuals;
     }
   }
   // What a position stores in whole lines, or as all channels, is one piece with its neighbours, which are
