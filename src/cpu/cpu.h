@@ -13,6 +13,7 @@ Backend& backend();                              // the CPU, with the number of 
 void set_threads(int threads);                   // from now on; at least 1
 const Algorithm& winograd();                     // winograd/winograd.cpp
 const Algorithm& winograd_rows();                // winograd/winograd_rows.cpp
+const Algorithm& winograd_filters();             // winograd/winograd_filters.cpp
 const Algorithm& direct();                       // direct/direct.cpp
 const Algorithm& direct_depthwise();             // depthwise/depthwise.cpp
 const Algorithm& amx();                          // amx/amx.cpp

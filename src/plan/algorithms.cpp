@@ -14,8 +14,9 @@ namespace {
 const std::vector<const Algorithm*>& cpu_algorithms() {
   static const std::vector<const Algorithm*> all = [] {
     std::vector<const Algorithm*> table = {
-        &cpu::winograd(), &cpu::winograd_rows(), &cpu::direct(), &cpu::direct_depthwise(),
-        &cpu::amx(),      &cpu::implicit_gemm(), cpu::onednn(),  &cpu::reference()};
+        &cpu::winograd(),         &cpu::winograd_rows(), &cpu::winograd_filters(), &cpu::direct(),
+        &cpu::direct_depthwise(), &cpu::amx(),           &cpu::implicit_gemm(),    cpu::onednn(),
+        &cpu::reference()};
     std::erase(table, nullptr);  // oneDNN, in a build without it
     return table;
   }();

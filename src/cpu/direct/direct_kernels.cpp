@@ -17,6 +17,7 @@
 
 #include "cpu/outputs-inl.h"
 #include "cpu/products-inl.h"
+#include "cpu/shuffles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
@@ -110,23 +111,6 @@ void finish(const float* acc, float bias, Bounds bounds, T* y, std::int64_t coun
 void fence() {
   hwy::FlushStream();
 }
-
-#if HWY_TARGET == HWY_AVX3
-// Every second float of two vectors, from the first or the second of them on.
-HWY_INLINE Vector every_second(Vector a, Vector b, int first) {
-  const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-  const __m512i lanes = _mm512_add_epi32(even, _mm512_set1_epi32(first));
-  return Vector{_mm512_permutex2var_ps(a.raw, lanes, b.raw)};
-}
-#else
-HWY_INLINE Vector every_second(Vector a, Vector b, int first) {
-#if HWY_TARGET == HWY_SCALAR
-  return first == 0 ? a : b;
-#else
-  return first == 0 ? hn::ConcatEven(Floats(), b, a) : hn::ConcatOdd(Floats(), b, a);
-#endif
-}
-#endif
 
 // One vector of each of the first phases.
 template <int stride>

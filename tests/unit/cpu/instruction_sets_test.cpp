@@ -8,6 +8,7 @@
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/multiply_add.h"
 #include "cpu/tensor_kernels.h"
+#include "cpu/winograd/winograd_filters_kernels.h"
 #include "cpu/winograd/winograd_kernels.h"
 
 namespace convtune::instruction_sets_test {
@@ -23,6 +24,7 @@ TEST(InstructionSets, EveryCompiledRowHasKernelsOfItsWidthThatFitItsRegisters) {
     const cpu::TensorKernels* tensors = cpu::tensor_kernels(set.vector_bits);
     ASSERT_TRUE(direct && gemm && tensors);
     EXPECT_TRUE(cpu::winograd_kernels(set.vector_bits, 2) && cpu::winograd_kernels(set.vector_bits, 4));
+    EXPECT_TRUE(cpu::winograd_filters_kernels(set.vector_bits));
     EXPECT_EQ(direct->lanes, set.vector_bits / 32);
     EXPECT_EQ(gemm->lanes, set.vector_bits / 32);
     EXPECT_EQ(tensors->lanes, set.vector_bits / 32);

@@ -11,6 +11,7 @@
 #include "cpu/cpu.h"
 #include "cpu/reference.h"
 #include "cpu/winograd/winograd_candidates.h"
+#include "cpu/winograd/winograd_filters_candidates.h"
 #include "measure/testbed.h"
 #include "problem/config.h"
 #include "unit/cpu/winograd_problems.h"
@@ -151,16 +152,14 @@ class Magnitudes {
 };
 
 // The largest |computed - exact| over its bound.
-double worst_ratio(const ConvProblem& problem, const cpu::WinogradConfig& config, const Data& data) {
-  const auto executable = cpu::winograd().build(problem, info(), to_config(config));
-  std::vector<float> packed(executable->packed_bytes() / sizeof(float));
-  executable->pack(data.w.data(), problem.bias ? data.bias.data() : nullptr, packed.data(), nullptr);
+double worst_ratio(const ConvProblem& problem, const Executable& executable, int m, const Data& data) {
+  std::vector<float> packed(executable.packed_bytes() / sizeof(float));
+  executable.pack(data.w.data(), problem.bias ? data.bias.data() : nullptr, packed.data(), nullptr);
   std::vector<float> y(static_cast<std::size_t>(problem.output_elements()));
-  executable->run({.x = data.x.data(), .y = y.data()}, packed.data(), nullptr);
-  const Magnitudes magnitudes(problem, config.tile, data);
+  executable.run({.x = data.x.data(), .y = y.data()}, packed.data(), nullptr);
+  const Magnitudes magnitudes(problem, m, data);
   const std::vector<double> magnitude = magnitudes.all();
-  const double nu =
-      std::ldexp(static_cast<double>(cpu::winograd_roundings(config.tile, magnitudes.depth())), -24);
+  const double nu = std::ldexp(static_cast<double>(cpu::winograd_roundings(m, magnitudes.depth())), -24);
   double worst = 0;
   for (std::size_t i = 0; i < y.size(); ++i) {
     const double exact =
@@ -170,6 +169,10 @@ double worst_ratio(const ConvProblem& problem, const cpu::WinogradConfig& config
     worst = std::max(worst, std::abs(static_cast<double>(y[i]) - exact) / (nu / (1 - nu) * magnitude[i]));
   }
   return worst;
+}
+
+double worst_ratio(const ConvProblem& problem, const cpu::WinogradConfig& config, const Data& data) {
+  return worst_ratio(problem, *cpu::winograd().build(problem, info(), to_config(config)), config.tile, data);
 }
 
 TEST(WinogradError, IsWithinItsBound) {
@@ -209,6 +212,28 @@ TEST(WinogradError, OfPartsIsWithinItsBound) {
     const cpu::WinogradConfig& config = configs[static_cast<std::size_t>(i) % configs.size()];
     const double ratio = worst_ratio(problem, config, data);
     EXPECT_LE(ratio, 1) << to_string(problem) << " with " << to_string(to_config(config));
+    worst = std::max(worst, ratio);
+  }
+  EXPECT_GT(worst, 1e-4);
+  std::printf("the largest error over its bound: %.4f\n", worst);
+}
+
+// The same with vectors over output channels.
+TEST(WinogradError, WithFiltersInVectorsIsWithinItsBound) {
+  double worst = 0;
+  const int count = problems();
+  for (int i = 0, found = 0; found < count; ++i) {
+    const auto draw = static_cast<std::uint64_t>(i);
+    const ConvProblem problem =
+        i % 2 == 0 ? random_winograd_problem(34, draw) : random_decomposed_problem(34, draw);
+    if (!cpu::winograd_filters_supports(problem, info())) continue;
+    const Data data(problem, draw, found++ % 2 == 1);
+    const auto configs = cpu::winograd_filters_candidates(problem, info());
+    ASSERT_FALSE(configs.empty()) << to_string(problem);
+    const Config config = to_config(configs[static_cast<std::size_t>(i) % configs.size()]);
+    const double ratio =
+        worst_ratio(problem, *cpu::winograd_filters().build(problem, info(), config), 2, data);
+    EXPECT_LE(ratio, 1) << to_string(problem) << " with " << to_string(config);
     worst = std::max(worst, ratio);
   }
   EXPECT_GT(worst, 1e-4);

@@ -124,7 +124,8 @@ TEST(AlgorithmTable, HasTheReferenceLastAndEveryNameOnce) {
   }
   const std::set<std::string_view> each(names.begin(), names.end());
   EXPECT_EQ(each.size(), names.size());
-  for (const char* name : {"winograd", "direct", "direct_depthwise", "implicit_gemm", "reference"})
+  for (const char* name :
+       {"winograd", "winograd_filters", "direct", "direct_depthwise", "implicit_gemm", "reference"})
     EXPECT_TRUE(each.contains(name)) << name;
   EXPECT_EQ(each.contains("onednn"), cpu::onednn() != nullptr);
 }
