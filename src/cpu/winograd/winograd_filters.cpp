@@ -14,6 +14,7 @@
 #include "cpu/winograd/winograd_filters_candidates.h"
 #include "cpu/winograd/winograd_filters_kernels.h"
 #include "cpu/winograd/winograd_repair.h"
+#include "cpu/winograd/winograd_strip.h"
 #include "cpu/winograd/winograd_transform.h"
 #include "problem/config.h"
 
@@ -32,7 +33,7 @@ class WinogradFiltersExecutable final : public Executable {
             winograd_filters_multiply(config.vector_bits, config.block, geometry_.block_filters / lanes_)),
         finish_(
             tensor_kernels(config.vector_bits)->finish_planes[static_cast<std::size_t>(problem.activation)]),
-        elements_(problem.input_elements()),
+        strips_(problem, config.vector_bits, lanes_),
         p_(problem.p()),
         q_(problem.q()),
         threads_(threads) {}
@@ -80,7 +81,7 @@ class WinogradFiltersExecutable final : public Executable {
     const WinogradFiltersGeometry& g = geometry_;
     parallel_tasks(threads_, g.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
-      float* const memory = scratch.reserve(g.scratch);
+      float* const memory = scratch.reserve(g.scratch + strips_.copied_floats());
       std::int64_t transformed = -1;  // consecutive tasks share their tiles and differ in their filters
       for (std::int64_t index = 0; tasks.next(index);) {
         const WinogradFiltersTask task = g.task(index);
@@ -97,7 +98,6 @@ class WinogradFiltersExecutable final : public Executable {
   // V of a task.
   void transform_input(const WinogradFiltersTask& task, const float* x, float* memory) const {
     const WinogradFiltersGeometry& g = geometry_;
-    const std::int64_t step = 2 * problem_.stride_h;
     std::array<WinogradStrip::Piece, kMostPieces> pieces{};
     g.for_each_run(task.first_tile, task.tiles, [&](const WinogradTileRun& run) {
       for (std::int64_t at = run.offset, next; at < run.offset + run.count; at = next) {
@@ -106,23 +106,11 @@ class WinogradFiltersExecutable final : public Executable {
         for (std::int64_t block = at / config_.block; block * config_.block < next; ++block) {
           const std::int64_t first = std::max(block * config_.block, at);
           pieces[count++] = {memory + g.transformed + block * g.block_step - block * config_.block + at,
-                             first - at, std::min((block + 1) * config_.block, next) - at};
+                             g.pitch, first - at, std::min((block + 1) * config_.block, next) - at};
         }
-        const std::int64_t row = run.row * step - problem_.pad_top,
-                           col = (run.col + at - run.offset) * step - problem_.pad_left;
-        const std::int64_t channel = run.n * problem_.c + task.group * g.group_channels;
-        WinogradStrip strip{.x = x + (channel * problem_.h + row) * problem_.w + col,
-                            .row_step = problem_.w,
-                            .plane = problem_.h * problem_.w,
-                            .from_row = std::clamp<std::int64_t>(-row, 0, g.inputs),
-                            .end_row = std::clamp<std::int64_t>(problem_.h - row, 0, g.inputs),
-                            .from_col = std::max<std::int64_t>(-col, 0),
-                            .end_col = problem_.w - col,
-                            .channels = g.group_channels,
-                            .pieces = std::span(pieces).first(count),
-                            .places = g.places.data(),
-                            .pitch = g.pitch};
-        transform_strip(strip, strip.x - x, memory + g.copied);
+        strips_.transform(
+            {run.n, run.row, run.col + at - run.offset, task.group * g.group_channels, g.group_channels},
+            std::span(pieces).first(count), g.places.data(), x, memory + g.scratch);
       }
     });
   }
@@ -133,44 +121,6 @@ class WinogradFiltersExecutable final : public Executable {
     if (end >= run_end) return run_end;
     const std::int64_t whole = end / config_.block * config_.block;
     return whole > at ? whole : end;
-  }
-
-  // The first and the last channels of x, whose vectors would begin before x or end behind it, are copied.
-  void transform_strip(const WinogradStrip& strip, std::int64_t place, float* copied) const {
-    const WinogradFiltersGeometry& g = geometry_;
-    const auto transform = kernels_.input[problem_.stride_h - 1];
-    const std::int64_t read = 2 * problem_.stride_w * (lanes_ + 1);
-    const std::int64_t first = place + strip.from_row * problem_.w,
-                       last = place + (strip.end_row - 1) * problem_.w + read;
-    std::array<WinogradStrip::Piece, kMostPieces> pieces{};
-    const auto of_channels = [&](std::int64_t from, std::int64_t count) {
-      WinogradStrip some = strip;
-      some.channels = count;
-      some.x += from * strip.plane;
-      for (std::size_t i = 0; i < strip.pieces.size(); ++i) {
-        pieces[i] = strip.pieces[i];
-        pieces[i].to += from * strip.pitch;
-      }
-      some.pieces = std::span(pieces).first(strip.pieces.size());
-      return some;
-    };
-    const auto copy_and_transform = [&](std::int64_t c) {
-      WinogradStrip one = of_channels(c, 1);
-      const std::int64_t end = std::min(strip.end_col, read);
-      for (std::int64_t i = strip.from_row; i < strip.end_row; ++i) {
-        float* const to = copied + i * g.copy_pitch;
-        std::copy(one.x + i * strip.row_step + strip.from_col,
-                  one.x + i * strip.row_step + std::max(end, strip.from_col), to + strip.from_col);
-      }
-      one.x = copied, one.row_step = g.copy_pitch;
-      transform(one);
-    };
-    std::int64_t c = 0;
-    for (; c < strip.channels && first + c * strip.plane < 0; ++c) copy_and_transform(c);
-    const std::int64_t within = std::clamp<std::int64_t>(
-        (elements_ - last) < 0 ? 0 : (elements_ - last) / strip.plane + 1, c, strip.channels);
-    if (within > c) transform(of_channels(c, within - c));
-    for (c = within; c < strip.channels; ++c) copy_and_transform(c);
   }
 
   // The weights that come next are fetched from afar by the first register tiles of tiles, a line a channel
@@ -241,12 +191,13 @@ class WinogradFiltersExecutable final : public Executable {
 
   ConvProblem problem_;
   WinogradFiltersConfig config_;
-  std::int64_t lanes_;
+  int lanes_;
   WinogradFiltersGeometry geometry_;
   const WinogradFiltersKernels& kernels_;
   WinogradFiltersMultiply multiply_;
   Finish finish_;
-  std::int64_t elements_, p_, q_;  // of x; the problem's, which are divisions
+  WinogradStrips strips_;
+  std::int64_t p_, q_;  // the problem's, which are divisions
   int threads_;
 };
 

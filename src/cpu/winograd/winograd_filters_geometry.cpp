@@ -39,7 +39,7 @@ WinogradFiltersGeometry::WinogradFiltersGeometry(const ConvProblem& problem,
     for (const WinogradPartProduct& along : axis.products) {
       const auto product = static_cast<std::size_t>(down.product * kProducts + along.product);
       const std::int64_t rank = down.rank * axis.parts_with[along.product] + along.rank;
-      places.push_back(panels[product] + rank * group_channels * pitch);
+      places.push_back(panels[product] / pitch + rank * group_channels);
     }
   image_rows = quotient_up(problem.p(), 2);
   image_cols = quotient_up(problem.q(), 2);
@@ -63,9 +63,7 @@ WinogradFiltersGeometry::WinogradFiltersGeometry(const ConvProblem& problem,
   transformed = 0;
   multiplied = blocks * block_step;
   sums = multiplied + std::ssize(depth) * product_step;
-  copied = sums + 4 * kRunTiles * block_filters;
-  copy_pitch = 2 * problem.stride_w * (kWidestVector + 1) + kWidestVector;
-  scratch = copied + inputs * copy_pitch;
+  scratch = sums + 4 * kRunTiles * block_filters;
 
   packed_bias = problem.groups * filter_blocks * first_channel.back() * block_filters;
   packed_weights = packed_bias + problem.groups * filter_blocks * block_filters;

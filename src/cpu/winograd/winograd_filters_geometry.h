@@ -52,7 +52,7 @@ struct WinogradFiltersGeometry {
   std::int64_t inputs;  // that a tile reads along an axis
   // Of each product: how many channels it is a sum over, and how many those before it have.
   std::vector<std::int64_t> depth, first_channel;
-  // In V, in floats: of channel 0 of each product, and of that of inputs i and j.
+  // Of V: floats before each product, and rows of tiles before channel 0 of the products of inputs i and j.
   std::vector<std::int64_t> panels, places;
   std::int64_t image_rows, image_cols, image_tiles, all_tiles;
 
@@ -67,9 +67,8 @@ struct WinogradFiltersGeometry {
   static constexpr std::int64_t kRunTiles = 16;
   std::int64_t block_step;  // from a block of tiles to the next in V
   std::int64_t product_step;
-  std::int64_t copy_pitch;
   std::int64_t transformed;
-  std::int64_t multiplied, sums, copied, scratch;
+  std::int64_t multiplied, sums, scratch;
 
   // Packed weights, in floats: [group][register tile][product][channel][output channel of the tile], then the
   // bias in the same padded order, then the weights as they came.

@@ -12,110 +12,11 @@
 #define HWY_TARGET_INCLUDE "cpu/winograd/winograd_filters_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
-#include "cpu/shuffles-inl.h"
 #include "cpu/winograd/winograd_axis-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
-
-// Lanes [from, end) of a vector.
-HWY_INLINE Mask lanes_between(std::int64_t from, std::int64_t end) {
-  const auto first = [](std::int64_t lanes) HWY_ATTR {
-    return hn::FirstN(Floats(), static_cast<std::size_t>(std::clamp<std::int64_t>(lanes, 0, kLanes)));
-  };
-  return hn::AndNot(first(from), first(end));
-}
-
-// Columns of `phases` phases and the first one's next: d[j][t] is column phases * t + j of row(v), the vector
-// that begins at column v * kLanes, or behind the last of those at column v * kLanes + phases.
-template <int phases, class Row>
-HWY_INLINE void split_columns(const Row& row, SizedVector* d) {
-  if constexpr (phases == 2) {
-    const Vector a = row(0), b = row(1), next_a = row(2), next_b = row(3);
-    d[0] = every_second(a, b, 0), d[1] = every_second(a, b, 1);
-    d[2] = every_second(next_a, next_b, 0), d[3] = every_second(next_a, next_b, 1);
-  } else {
-    const Vector a = row(0), b = row(1), c = row(2), e = row(3);
-    const Vector even = every_second(a, b, 0), even_behind = every_second(c, e, 0);
-    const Vector odd = every_second(a, b, 1), odd_behind = every_second(c, e, 1);
-    d[0] = every_second(even, even_behind, 0), d[2] = every_second(even, even_behind, 1);
-    d[1] = every_second(odd, odd_behind, 0), d[3] = every_second(odd, odd_behind, 1);
-    d[4] = every_second(every_second(row(4), row(5), 0), every_second(row(6), row(7), 0), 0);
-  }
-}
-
-template <int stride>
-void input(const WinogradStrip& shared) {
-  constexpr int kInputs = 3 + stride, kPhases = 2 * stride;
-  const WinogradStrip strip = shared;
-  const Floats f;
-  HWY_ALIGN static constexpr float kZeros[kPhases * kLanes + kPhases] = {};
-  SizedMask inside[kInputs];
-  CONVTUNE_UNROLL
-  for (int j = 0; j < kInputs; ++j)
-    inside[j] = lanes_between((strip.from_col - j + kPhases - 1) / kPhases,
-                              (strip.end_col - j + kPhases - 1) / kPhases);
-  const float* rows[kInputs];
-  std::int64_t steps[kInputs];
-  for (int i = 0; i < kInputs; ++i) {
-    const bool in_image = i >= strip.from_row && i < strip.end_row;
-    rows[i] = in_image ? strip.x + i * strip.row_step : kZeros;
-    steps[i] = in_image ? strip.plane : 0;
-  }
-  SizedMask meant[2];
-  const bool few = kMaskedStores && strip.pieces.size() <= 2;
-  float* to[2];
-  for (std::size_t piece = 0; piece < 2; ++piece) {
-    const auto& of = strip.pieces[std::min(piece, strip.pieces.size() - 1)];
-    meant[piece] = lanes_between(of.skip, of.end), to[piece] = of.to;
-  }
-  const bool two = strip.pieces.size() == 2;
-  for (std::int64_t c = 0; c < strip.channels; ++c) {
-    const auto load = [&](int i, int v) HWY_ATTR {
-      return hn::LoadU(f, rows[i] + (v < kPhases ? v * kLanes : (v - kPhases) * kLanes + kPhases));
-    };
-    const auto along = [&](int i, const auto& row) HWY_ATTR {
-      SizedVector d[kInputs], v[kInputs];
-      split_columns<kPhases>(row, d);
-      CONVTUNE_UNROLL
-      for (int j = 0; j < kInputs; ++j) d[j] = hn::IfThenElseZero(inside[j], d[j]);
-      if constexpr (stride == 1) {
-        Axis<2>::input(d, v);
-      } else {
-        v[0] = hn::Sub(d[0], d[2]), v[1] = d[2], v[2] = hn::Sub(d[2], d[4]);
-        v[3] = d[1], v[4] = d[3];
-      }
-      CONVTUNE_UNROLL
-      for (int j = 0; j < kInputs; ++j) {
-        const std::int64_t place = strip.places[i * kInputs + j] + c * strip.pitch;
-        if (few) {
-          hn::BlendedStore(v[j], meant[0], f, to[0] + place);
-          if (two) hn::BlendedStore(v[j], meant[1], f, to[1] + place);
-        } else {
-          for (const auto& piece : strip.pieces) store_lanes(v[j], piece.to + place, piece.skip, piece.end);
-        }
-      }
-    };
-    const auto row = [&](int i) { return [&, i](int v) HWY_ATTR { return load(i, v); }; };
-    const auto less = [&](int i, int k) {
-      return [&, i, k](int v) HWY_ATTR { return hn::Sub(load(i, v), load(k, v)); };
-    };
-    if constexpr (stride == 1) {
-      along(0, less(0, 2));
-      along(1, [&](int v) HWY_ATTR { return hn::Add(load(1, v), load(2, v)); });
-      along(2, less(2, 1));
-      along(3, less(1, 3));
-    } else {
-      along(0, less(0, 2));
-      along(1, row(2));
-      along(2, less(2, 4));
-      along(3, row(1));
-      along(4, row(3));
-    }
-    for (int i = 0; i < kInputs; ++i) rows[i] += steps[i];
-  }
-}
 
 bool output(const float* from, std::int64_t stride, std::int64_t tiles, std::int64_t vectors, float* to,
             std::int64_t row_step) {
@@ -199,8 +100,7 @@ constexpr std::span<const WinogradFiltersTile> filters_tiles() {
 }
 
 // Unused where winograd_filters_kernels() has no width for the target.
-[[maybe_unused]] constexpr WinogradFiltersKernels kFiltersKernels = {
-    filters_tiles(), {input<1>, input<2>}, output};
+[[maybe_unused]] constexpr WinogradFiltersKernels kFiltersKernels = {filters_tiles(), output};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu
