@@ -1,8 +1,11 @@
 // The input transform of a filter in parts whose rows of tiles have many vectors (winograd_decomposed.h).
 #include <algorithm>
+#include <array>
+#include <span>
 #include <vector>
 
 #include "cpu/winograd/winograd_decomposed.h"
+#include "cpu/winograd/winograd_strip.h"
 
 namespace convtune::cpu {
 namespace {
@@ -12,7 +15,7 @@ constexpr std::int64_t kLead = 16;  // floats: the widest vector
 class DownFirst final : public WinogradDecomposed {
  public:
   DownFirst(const ConvProblem& problem, const WinogradConfig& config, int threads)
-      : WinogradDecomposed(problem, config, threads) {
+      : WinogradDecomposed(problem, config, threads), strips_(problem, config.vector_bits, kernels_.lanes) {
     list_steps();
   }
 
@@ -44,6 +47,7 @@ class DownFirst final : public WinogradDecomposed {
           const auto product = static_cast<std::size_t>(down.product * g.inputs + along->product);
           step.from[static_cast<std::size_t>(l)] = (i * phases + col % phases) * g.row_pitch + col / phases;
           step.to[static_cast<std::size_t>(l)] = g.first_channel[product] + g.part_channel(down, *along);
+          places_.push_back(step.to[static_cast<std::size_t>(l)]);
         }
         along_steps_.push_back(step);
       }
@@ -52,6 +56,7 @@ class DownFirst final : public WinogradDecomposed {
 
   void transform_input(const WinogradTask& task, const float* x, float* memory) const override {
     const WinogradGeometry& g = geometry_;
+    if (strips_) return transform_strips(task, x, memory);
     for (std::int64_t c = 0; c < g.group_channels; ++c)
       g.for_each_run(task.first_tile, task.tiles, [&](const WinogradRun& run) {
         const float* const phases = split_run(run, task.group * g.group_channels + c, x, memory);
@@ -66,6 +71,72 @@ class DownFirst final : public WinogradDecomposed {
                                   block_of(memory, first) + c * lanes + from - skip - begin, lanes);
         });
       });
+  }
+
+  struct Block {
+    std::int64_t first, end;  // tiles
+    float* v;
+  };
+
+  // In registers, for filters that have such a kernel.
+  void transform_strips(const WinogradTask& task, const float* x, float* memory) const {
+    const WinogradGeometry& g = geometry_;
+    std::vector<Block> blocks;
+    for_each_block(task, [&](std::int64_t first, std::int64_t width) {
+      blocks.push_back({first * kernels_.lanes, (first + width) * kernels_.lanes, block_of(memory, first)});
+    });
+    // What fills up the last vector is zero.
+    const Block& last = blocks.back();
+    if (task.tiles < last.end)
+      for (std::int64_t row = 0; row < g.first_channel.back(); ++row)
+        std::fill(last.v + row * (last.end - last.first) + task.tiles - last.first,
+                  last.v + (row + 1) * (last.end - last.first), 0.0F);
+    // Part by part: strips end amid a line of V, which is still in the first cache when the next one begins
+    // there.
+    std::size_t down = 0;
+    for (const WinogradPart& part : g.rows_axis.parts) {
+      const std::size_t end = down + static_cast<std::size_t>(part.taps) + 1;
+      transform_part(task, blocks, down, end, x, memory);
+      down = end;
+    }
+  }
+
+  void transform_part(const WinogradTask& task, std::span<const Block> blocks, std::size_t first_down,
+                      std::size_t end_down, const float* x, float* memory) const {
+    const WinogradGeometry& g = geometry_;
+    std::array<WinogradStrip::Piece, kMostPieces> pieces{};
+    auto block = blocks.begin();
+    g.for_each_run(task.first_tile, task.tiles, [&](const WinogradRun& run) {
+      if (first_down == 0) fetch_next_rows(task, run, x);
+      const std::int64_t run_end = run.offset + run.count;
+      for (std::int64_t at = run.offset, next; at < run_end; at = next) {
+        next = std::min<std::int64_t>(at + kernels_.lanes, run_end);
+        while (block->end <= at) ++block;
+        std::size_t count = 0;
+        for (auto one = block; one != blocks.end() && one->first < next; ++one)
+          pieces[count++] = {one->v + at - one->first, one->end - one->first,
+                             std::max<std::int64_t>(one->first - at, 0), std::min(one->end, next) - at};
+        strips_.transform({run.n, run.row, run.col + at - run.offset, task.group * g.group_channels,
+                           g.group_channels, first_down, end_down},
+                          std::span(pieces).first(count), places_.data(), x, memory + g.rows);
+      }
+    });
+  }
+
+  // Those of the window below, which this one does not have.
+  void fetch_next_rows(const WinogradTask& task, const WinogradRun& run, const float* x) const {
+    const WinogradGeometry& g = geometry_;
+    const std::int64_t step = g.m * problem_.stride_h, phases = g.m * problem_.stride_w;
+    const std::int64_t first = run.row * step - problem_.pad_top + g.window_rows;
+    const std::int64_t col = std::max<std::int64_t>(run.col * phases - problem_.pad_left, 0);
+    const std::int64_t count = std::min(run.count * phases, problem_.w - col);
+    for (std::int64_t c = 0; c < g.group_channels; ++c)
+      for (std::int64_t row = first; row < std::min(first + step, problem_.h); ++row)
+        if (row >= 0)
+          fetch(
+              x + ((run.n * problem_.c + task.group * g.group_channels + c) * problem_.h + row) * problem_.w +
+                  col,
+              count);
   }
 
   // B down the rows that a run's tiles read of a channel, and the phases of the products:
@@ -112,6 +183,8 @@ class DownFirst final : public WinogradDecomposed {
   }
 
   std::vector<WinogradPartStep> image_steps_, window_steps_, along_steps_;
+  WinogradStrips strips_;
+  std::vector<std::int64_t> places_;  // in V, of strips' products
 };
 
 }  // namespace

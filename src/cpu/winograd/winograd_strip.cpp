@@ -10,7 +10,10 @@ std::vector<WinogradDown> winograd_down(const WinogradAxis& axis, std::int64_t s
   std::vector<WinogradDown> down;
   for (const WinogradPart& part : axis.parts) {
     const auto row = [&](std::int64_t l) { return part.first + l * stride; };
-    const auto add = [&](std::int64_t a, std::int64_t b, auto how) { down.push_back({row(a), row(b), how}); };
+    std::int64_t fetched = 0;
+    const auto add = [&](std::int64_t a, std::int64_t b, auto how) {
+      down.push_back({row(a), row(b), how, row(fetched++)});
+    };
     if (part.taps == 3) {
       add(0, 2, WinogradDown::taken), add(1, 2, WinogradDown::added);
       add(2, 1, WinogradDown::taken), add(1, 3, WinogradDown::taken);
@@ -28,6 +31,7 @@ WinogradStrips::WinogradStrips(const ConvProblem& problem, int vector_bits, int 
       down_(winograd_down(WinogradAxis(problem.r, problem.stride_h, 2), problem.stride_h)),
       kernel_(winograd_strip_kernel(vector_bits, problem.s, problem.stride_w)),
       rows_(problem.r + problem.stride_h),
+      along_(std::ssize(WinogradAxis(problem.s, problem.stride_w, 2).products)),
       elements_(problem.input_elements()) {
   // A tile's columns are two strides; those that the last tile has beyond are whole vectors.
   const std::int64_t beyond = problem.s - problem.stride_w;
@@ -50,9 +54,10 @@ void WinogradStrips::transform(const Tiles& tiles, std::span<const WinogradStrip
                       .from_col = std::max<std::int64_t>(-col, 0),
                       .end_col = a.w - col,
                       .channels = tiles.channels,
-                      .down = down_,
+                      .down = std::span(down_).subspan(
+                          tiles.first_down, std::min(tiles.end_down, down_.size()) - tiles.first_down),
                       .pieces = pieces,
-                      .places = places};
+                      .places = places + static_cast<std::int64_t>(tiles.first_down) * along_};
   const std::int64_t first = place + strip.from_row * a.w, end = place + (strip.end_row - 1) * a.w + columns_;
   const std::int64_t before = first < 0 ? std::min((-first - 1) / plane + 1, tiles.channels) : 0;
   const std::int64_t within = end > elements_ ? 0 : std::min((elements_ - end) / plane + 1, tiles.channels);

@@ -17,6 +17,7 @@ namespace convtune::cpu {
 struct WinogradDown {
   std::int64_t a, b;
   enum { alone, added, taken } how;
+  std::int64_t fetched;  // the row that is fetched for the next strip: each is, once
 };
 // Those of an axis, in the order of its products.
 std::vector<WinogradDown> winograd_down(const WinogradAxis& axis, std::int64_t stride);
@@ -60,9 +61,11 @@ class WinogradStrips {
   explicit operator bool() const { return kernel_ != nullptr; }
   // Floats that transform() needs to copy rows.
   std::int64_t copied_floats() const { return rows_ * copy_pitch_; }
-  // `lanes` tiles at most of image n, from tile (row, col) on, of channels [channel, channel + channels).
+  // `lanes` tiles at most of image n, from tile (row, col) on, of channels [channel, channel + channels); of
+  // products [first_down, end_down) down the rows.
   struct Tiles {
     std::int64_t n, row, col, channel, channels;
+    std::size_t first_down = 0, end_down = ~std::size_t{0};
   };
   void transform(const Tiles& tiles, std::span<const WinogradStrip::Piece> pieces, const std::int64_t* places,
                  const float* x, float* copied) const;
@@ -71,8 +74,9 @@ class WinogradStrips {
   ConvProblem problem_;
   std::vector<WinogradDown> down_;
   WinogradStripKernel kernel_;
-  std::int64_t rows_, columns_, copy_pitch_;  // of a window; that a kernel reads of a row
-  std::int64_t elements_;                     // of the input
+  std::int64_t rows_, along_;          // of a window; products along a row
+  std::int64_t columns_, copy_pitch_;  // that a kernel reads of a row
+  std::int64_t elements_;              // of the input
 };
 
 }  // namespace convtune::cpu

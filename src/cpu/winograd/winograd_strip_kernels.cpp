@@ -142,6 +142,8 @@ void input_strip_of(const WinogradStrip& shared) {
       const float *a = row_of(down.a), *b = alone ? kZeros : row_of(down.b);
       const std::int64_t a_step = in_image(down.a) ? strip.plane : 0,
                          b_step = !alone && in_image(down.b) ? strip.plane : 0;
+      const float* next = row_of(down.fetched) + kPhases * kLanes;
+      const std::int64_t next_step = in_image(down.fetched) ? strip.plane : 0;
       const Vector sign = hn::Set(f, down.how == WinogradDown::added ? 0.0F : -0.0F);
       for (std::int64_t c = first; c < std::min(first + kChannels, strip.channels); ++c) {
         SizedVector row[kVectors], columns[std::max(kColumns, kPhases)];
@@ -161,7 +163,8 @@ void input_strip_of(const WinogradStrip& shared) {
               store_lanes(v, piece.to + at * piece.step, piece.skip, piece.end);
           }
         });
-        a += a_step, b += b_step;
+        for (int v = 0; v < kPhases; ++v) __builtin_prefetch(next + v * kLanes, 0, 3);
+        a += a_step, b += b_step, next += next_step;
       }
       place += kProducts;
     }

@@ -2,8 +2,6 @@
 // promises of floats, and what the precision allows. CONVTUNE_WINOGRAD_PROBLEMS=5000 in the environment draws
 // so many problems.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -94,35 +92,21 @@ TEST(WinogradFilters, ErrorIsWithinWhatThePrecisionAllows) {
   }
 }
 
-// x between two pages of memory that nobody may read.
 TEST(WinogradFilters, ReadsNothingBesideTheInput) {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  for (const char* text :
-       {"mb1ic16ih8oc16kh3ph1 precision=fp32", "mb2ic32ih4iw16oc17kh3 precision=fp32",
-        "mb1ic64ih8oc32kh3sh2ph1 precision=fp32", "mb1ic64ih4iw32oc32kh3sh2 precision=fp32",
-        "mb4ic256ih1oc16kh3ph1 precision=fp32"}) {
-    const ConvProblem problem = parse_problem(text);
-    const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(problem.input_elements());
-    ASSERT_EQ(bytes % page, 0U) << text;
-    void* const memory =
-        mmap(nullptr, bytes + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(memory, MAP_FAILED);
-    ASSERT_EQ(mprotect(memory, page, PROT_NONE), 0);
-    ASSERT_EQ(mprotect(static_cast<char*>(memory) + page + bytes, page, PROT_NONE), 0);
-    auto* const x = reinterpret_cast<float*>(static_cast<char*>(memory) + page);
+  for (const char* text : {"mb1ic16ih8oc16kh3ph1 precision=fp32", "mb2ic32ih4iw16oc17kh3 precision=fp32",
+                           "mb1ic64ih8oc32kh3sh2ph1 precision=fp32",
+                           "mb1ic64ih4iw32oc32kh3sh2 precision=fp32", "mb4ic256ih1oc16kh3ph1 precision=fp32"})
     for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2) {
       if (!cpu::winograd_filters_kernels(bits)) continue;
       for (const cpu::WinogradFiltersTile& tile : cpu::winograd_filters_kernels(bits)->tiles) {
         WinogradHost host =
-            host_of(problem, {.vector_bits = bits, .block = tile.tiles, .vectors = tile.vectors});
+            host_of(parse_problem(text), {.vector_bits = bits, .block = tile.tiles, .vectors = tile.vectors});
         const std::vector<float> expected = host.run();
-        std::memcpy(x, host.x.data(), bytes);
-        host.executable->run({.x = x, .y = host.y.data()}, host.packed.data(), nullptr);
+        const GuardedFloats x(host.x);
+        host.executable->run({.x = x.data(), .y = host.y.data()}, host.packed.data(), nullptr);
         EXPECT_EQ(expected, host.y) << text << ' ' << bits << ' ' << tile.tiles;
       }
     }
-    munmap(memory, bytes + 2 * page);
-  }
 }
 
 const char* const kProblems[] = {"mb2ic16ih9iw11oc17kh3ph1 precision=fp32 act=relu",

@@ -1,7 +1,12 @@
 // Random problems that Winograd's convolution takes, and tensors that it runs on.
 #pragma once
 
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -42,6 +47,28 @@ struct WinogradHost {
   ConvProblem problem;
   std::unique_ptr<Executable> executable;
   std::vector<float> x, w, bias, y, packed;
+};
+
+// Memory between two pages that nobody may read, of whole pages.
+class GuardedFloats {
+ public:
+  explicit GuardedFloats(const std::vector<float>& values)
+      : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))), bytes_(values.size() * sizeof(float)) {
+    EXPECT_EQ(bytes_ % page_, 0U);
+    memory_ = static_cast<char*>(
+        mmap(nullptr, bytes_ + 2 * page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    EXPECT_EQ(mprotect(memory_, page_, PROT_NONE), 0);
+    EXPECT_EQ(mprotect(memory_ + page_ + bytes_, page_, PROT_NONE), 0);
+    std::memcpy(memory_ + page_, values.data(), bytes_);
+  }
+  ~GuardedFloats() { munmap(memory_, bytes_ + 2 * page_); }
+  GuardedFloats(const GuardedFloats&) = delete;
+  GuardedFloats& operator=(const GuardedFloats&) = delete;
+  const float* data() const { return reinterpret_cast<const float*>(memory_ + page_); }
+
+ private:
+  std::size_t page_, bytes_;
+  char* memory_ = nullptr;
 };
 
 // Groups, odd extents, padding on one side only, images smaller than a tile.

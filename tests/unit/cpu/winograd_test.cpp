@@ -102,6 +102,32 @@ TEST(Winograd, EveryInstructionSetAndTileOfParts) {
   EXPECT_GT(checked, 30);
 }
 
+// First layers, whose input is transformed strip by strip (winograd_strip.h): rows of tiles that are whole
+// strips and others, tasks that end amid a row, and x where nothing beside it may be read.
+TEST(Winograd, StripsOfEveryInstructionSet) {
+  for (const char* text : {"mb2ic3ih19iw201oc33kh11sh4ph2 act=relu", "g2mb1ic4ih16iw256oc64kh11sh4ph2pw5",
+                           "mb2ic3ih14iw103oc33kh6sh2ph2", "mb1ic4ih16iw256oc32kh6sh2ph3",
+                           "mb1ic4ih16iw256oc32kh7sh2ph3", "mb3ic3ih9iw96oc33kh7sh2"}) {
+    const ConvProblem problem = parse_problem(text);
+    for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
+      for (const int tiles : {48, 53, 112, 150}) {
+        const cpu::WinogradConfig config{
+            .vector_bits = bits, .tile = 2, .channels = 4, .vectors = 3, .tiles = tiles, .chunk = 8};
+        if (!cpu::winograd_multiply(bits, config.channels, config.vectors)) continue;
+        const auto executable = cpu::winograd().build(problem, info(), to_config(config));
+        Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
+        EXPECT_EQ(bed.check(*executable).failure, "")
+            << to_string(problem) << " with " << to_string(to_config(config));
+        if (problem.w != 256) continue;
+        WinogradHost host = host_of(problem, config);
+        const std::vector<float> expected = host.run();
+        const GuardedFloats x(host.x);
+        host.executable->run({.x = x.data(), .y = host.y.data()}, host.packed.data(), nullptr);
+        EXPECT_EQ(expected, host.y) << text << ' ' << bits << ' ' << tiles;
+      }
+  }
+}
+
 TEST(WinogradParts, HaveEveryTapOnce) {
   for (std::int64_t taps = 1; taps < 20; ++taps)
     for (std::int64_t stride = 1; stride < 7; ++stride) {
