@@ -18,6 +18,7 @@ namespace convtune::cpu {
 namespace {
 
 constexpr std::int64_t kLineBytes = 64;
+constexpr std::int64_t kFewChannels = 4;
 constexpr std::ptrdiff_t kVaried = 8;  // of a register tile's configs: those of which there are variants
 
 // The scratch bytes of a config, in doubles: extents from outside may overflow integers.
@@ -29,7 +30,8 @@ double scratch_bytes(const ConvProblem& of, const DirectConfig& config, int lane
   const double span_h = static_cast<double>((problem.r - 1) * problem.dilation_h / problem.stride_h);
   const double span_w = static_cast<double>((problem.s - 1) * problem.dilation_w / problem.stride_w);
   const double phases =
-      static_cast<double>(std::min(problem.r, problem.stride_h) * std::min(problem.s, problem.stride_w));
+      static_cast<double>(std::min(problem.r, problem.stride_h)) *
+      static_cast<double>(config.staged == 2 ? problem.s : std::min(problem.s, problem.stride_w));
   const double plane = (rows + span_h) * (cols + span_w) + 32;
   const double window = static_cast<double>(problem.c / problem.groups) * phases * plane;
   const double positions = rows * (cols + span_w) + config.vectors * lanes;
@@ -110,7 +112,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
     // Read where it lies, a line of every channel in turn.
     cycles += 0.3 * windows * number(e.filter_tasks) * floats;
   } else {
-    cycles += shared * windows * (14 * rows + (vectorized ? 0.5 : 1.5) * floats);
+    cycles += shared * windows * (14 * rows + (e.shifted ? 0.25 : vectorized ? 0.5 : 1.5) * floats);
     cycles += windows * number(e.filter_tasks) * floats / 16;
     // What shares the second cache with a window pushes part of it out, long before it is full.
     cycles +=
@@ -187,6 +189,12 @@ bool may_stay(const ConvProblem& a, const DirectConfig& config, int lanes) {
          static_cast<double>(a.c / a.groups) * static_cast<double>(a.h * a.w) < kMostOffset;
 }
 
+// Whether the window may have a copy for each column of the filter.
+bool may_shift(const ConvProblem& a, const DirectConfig& config) {
+  return a.layout == Layout::nchw && a.dtype.x == DType::f32 && a.stride_w == 1 && a.s > 1 &&
+         config.flat == 1 && config.cols == 0;
+}
+
 }  // namespace
 
 Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const DirectConfig& config) {
@@ -200,9 +208,11 @@ Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const
     return Support::no("rows must be at least 1; cols, taps and filters at least 0");
   if (config.flat < 0 || config.flat > 1 || config.stream < 0 || config.stream > 1)
     return Support::no("flat and stream must be 0 or 1");
-  if (config.staged < 0 || config.staged > 1 ||
+  if (config.staged < 0 || config.staged > 2 ||
       (config.staged == 0 && !may_stay(problem, config, kernels->lanes)))
     return Support::no("staged must be 1, or 0 for 1x1 filters of f32 planes and tiles of whole vectors");
+  if (config.staged == 2 && !may_shift(problem, config))
+    return Support::no("staged=2 is for NCHW of f32 with a stride of 1 along rows, flat=1 and cols=0");
   if (config.flat == 0 && problem.layout != Layout::nchw)
     return Support::no("flat=0 stores rows of NCHW outputs");
   if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
@@ -235,6 +245,8 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
     const DirectKernels* kernels = direct_kernels(bits);
     if (!kernels) continue;
     const std::size_t quota = bits == widest ? 24 : bits == widest / 2 ? 6 : 2;
+    // For whole vectors, of so few channels that all copies stay in the first cache.
+    const bool copies_pay = q % kernels->lanes != 0 && problem.c / problem.groups <= kFewChannels;
     const auto add = [&](const DirectConfig& config) {
       const bool smallest = config.rows == 1 && (config.cols == 64 || q <= 64);
       if (scratch_bytes(problem, config, kernels->lanes) > (smallest ? kMaxScratchBytes : 2 * l2)) return;
@@ -257,11 +269,12 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
         for (const int cols : col_choices)
           for (const int flat : {1, 0})
             for (const int stream : {0, 1})
-              for (const int staged : {1, 0}) {
+              for (const int staged : {1, 0, 2}) {
                 DirectConfig config{bits, tile.channels, tile.vectors, rows,  cols, 0,
                                     0,    flat,          stream,       staged};
                 if (flat == 0 && problem.layout != Layout::nchw) continue;
                 if (staged == 0 && !may_stay(problem, config, kernels->lanes)) continue;
+                if (staged == 2 && (!copies_pay || !may_shift(problem, config))) continue;
                 add(config);
                 if (!may_share(config)) continue;
                 config.filters = share;

@@ -56,6 +56,16 @@ AxisPhases axis_phases(std::int64_t taps, std::int64_t stride, std::int64_t dila
   return axis;
 }
 
+AxisPhases axis_copies(std::int64_t taps, std::int64_t dilation) {
+  AxisPhases axis;
+  for (std::int64_t tap = 0; tap < taps; ++tap) {
+    axis.phases.push_back(tap * dilation);
+    axis.tap_phase.push_back(tap);
+    axis.tap_unit.push_back(0);
+  }
+  return axis;
+}
+
 AxisExtent::AxisExtent(std::int64_t taps, std::int64_t stride, std::int64_t dilation)
     : phases(std::min(taps, stride / std::gcd(stride, dilation))), halo((taps - 1) * dilation / stride) {}
 
@@ -74,6 +84,7 @@ DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& con
   tile_cols = config.cols == 0 ? q : std::min<std::int64_t>(config.cols, q);
   row_tiles = ceil_div(p, tile_rows);
   col_tiles = ceil_div(q, tile_cols);
+  if (config.staged == 2) cols_extent.phases = words.s, cols_extent.halo = 0;
   pitch = tile_cols + cols_extent.halo;
   block = static_cast<std::int64_t>(config.vectors) * lanes;
 
@@ -92,6 +103,7 @@ DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& con
   window = round_up(channel * group_channels + 2 * block, kLine);
   if (config.staged == 0) plane = channel = problem.h * problem.w, window = 0;
 
+  shifted = config.staged == 2;
   tasks = problem.n * problem.groups * row_tiles * col_tiles * filter_tasks;
   packed_block = taps * config.channels;
   pass_taps = config.taps == 0 ? taps : std::min<std::int64_t>(config.taps, taps);
@@ -128,7 +140,8 @@ DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& con
 DirectGeometry::DirectGeometry(const ConvProblem& problem, const DirectConfig& config, int lanes)
     : DirectExtents(problem, config, lanes),
       rows_axis(axis_phases(words.r, words.stride_h, words.dilation_h)),
-      cols_axis(axis_phases(words.s, words.stride_w, words.dilation_w)) {
+      cols_axis(config.staged == 2 ? axis_copies(words.s, words.dilation_w)
+                                   : axis_phases(words.s, words.stride_w, words.dilation_w)) {
   const std::int64_t channels = problem.c / problem.groups;
   const bool bf16 = problem.dtype.x == DType::bf16, of_channels = pairs_channels(problem);
   const auto weight = [&](std::int64_t c, std::int64_t r, std::int64_t s) {

@@ -18,7 +18,8 @@
 // Vectors run over positions in one of two ways. flat: on from row to row, so that the pitch - cols
 // elements between two rows are computed for nothing, and results go through a buffer that is cut
 // into rows (unless there is nothing between two rows). Row by row: a vector's tail at the end of a
-// row is for nothing, and results go from registers straight to the output.
+// row is for nothing, and results go from registers straight to the output. With a copy of the window for
+// each column of the filter nothing lies between rows, and vectors run on to whole ones.
 #pragma once
 
 #include <array>
@@ -47,8 +48,10 @@ struct DirectConfig {
           "output channels that a task works through on one staged window; 0: all");
     field("flat", self.flat, 0, 1, "vectors run on from row to row; 0: every row begins a new vector");
     field("stream", self.stream, 0, 1, "outputs go past the caches, where they go straight from registers");
-    field("staged", self.staged, 0, 1,
-          "the window is copied to the cache; 0: x is read where it lies, 1x1 alone");
+    field(
+        "staged", self.staged, 0, 2,
+        "the window is copied to the cache; 0: x is read where it lies, 1x1 alone; 2: a copy for each column "
+        "of the filter, with nothing between rows");
   }
 };
 
@@ -60,6 +63,8 @@ struct AxisPhases {
   std::int64_t halo = 0;                // largest tap_unit
 };
 AxisPhases axis_phases(std::int64_t taps, std::int64_t stride, std::int64_t dilation);
+// Where each tap has a copy of its own (staged=2), with a stride of 1.
+AxisPhases axis_copies(std::int64_t taps, std::int64_t dilation);
 
 // The same counted, however many taps there are.
 struct AxisExtent {
@@ -110,6 +115,7 @@ struct DirectExtents {
   std::int64_t tasks;         // n * groups * row_tiles * col_tiles * filter_tasks
   std::int64_t packed_block;  // floats of one register tile's weights
   std::int64_t pass_taps;     // taps a pass
+  bool shifted;               // the window has a copy for each column of the filter
   bool straight;              // a register tile's outputs are contiguous: no buffer, no cutting into rows
   bool keeps_all;             // a task keeps the accumulators of its whole tile, not of one register tile
   std::int64_t acc_stride;    // floats from one output channel's accumulators to the next's

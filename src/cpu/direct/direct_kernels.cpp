@@ -225,6 +225,16 @@ void split_phases(const float* from, std::int64_t stride, std::int64_t phases, s
       for (std::int64_t i = 0; i < count; ++i) to[j * to_step + i] = from[i * stride + j];
 }
 
+void slide(const float* from, std::int64_t copies, std::int64_t step, std::int64_t count, float* to,
+           std::int64_t to_step) {
+  const Floats d;
+  for (std::int64_t j = 0; j < copies; ++j, from += step, to += to_step) {
+    std::int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
+    if (i < count) store_lanes(hn::LoadU(d, from + i), to + i, 0, count - i);
+  }
+}
+
 void join(const Bf16* lower, const Bf16* upper, std::int64_t count, float* to) {
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -276,6 +286,7 @@ constexpr std::span<const TileShape> tiles_of() {
                                                      finish<Bf16>,
                                                      fence,
                                                      split_phases,
+                                                     slide,
                                                      join};
 
 }  // namespace HWY_NAMESPACE

@@ -57,6 +57,9 @@ struct DirectKernels {
   // phase. Row j starts at to + j * to_stride. All of from[0, count * stride) may be read.
   void (*split_phases)(const float* from, std::int64_t stride, std::int64_t phases, std::int64_t count,
                        float* to, std::int64_t to_stride);
+  // to[j][i] = from[j * step + i] for i in [0, count), j in [0, copies): whole vectors of `from` are read.
+  void (*slide)(const float* from, std::int64_t copies, std::int64_t step, std::int64_t count, float* to,
+                std::int64_t to_step);
   // to[i] = the word of lower[i] and upper[i].
   void (*join)(const Bf16* lower, const Bf16* upper, std::int64_t count, float* to);
 };

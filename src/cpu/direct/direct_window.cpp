@@ -16,6 +16,7 @@ struct RowEdges {
   };
   std::vector<std::int64_t> zeros;
   std::vector<Copy> copies;
+  std::vector<float> padded;  // a row with zeros beside it, of which there are shifted copies
 };
 
 // How the rows of a tile become rows of phases, all of them alike: one sweep over columns that lie in the
@@ -32,7 +33,14 @@ struct Staging {
       from = first >= 0 ? 0 : std::min((-first + stride - 1) / stride, g.pitch);
       end = std::clamp((p.w - first) / stride, from, g.pitch);
     }
-    edges.zeros.clear(), edges.copies.clear();
+    edges.zeros.clear(), edges.copies.clear(), edges.padded.clear();
+    if (g.shifted) {
+      const std::int64_t columns = g.pitch + phases.back();
+      from = std::clamp<std::int64_t>(-first, 0, columns);
+      end = std::clamp(p.w - first, from, columns);
+      edges.padded.resize(static_cast<std::size_t>(columns + kernels.lanes));
+      return;
+    }
     for (std::size_t j = 0; j < phases.size(); ++j)
       for (std::int64_t i = 0; i < g.pitch; ++i) {
         if (i >= from && i < end) continue;
@@ -46,6 +54,12 @@ struct Staging {
   }
 
   void row(const float* input, float* to) const {
+    if (geometry.shifted) {
+      std::copy(input + first + from, input + first + end, edges.padded.data() + from);
+      const std::vector<std::int64_t>& phases = geometry.cols_axis.phases;
+      const std::int64_t step = phases.size() > 1 ? phases[1] : 0;
+      return kernels.slide(edges.padded.data(), std::ssize(phases), step, geometry.pitch, to, geometry.plane);
+    }
     if (from < end)
       kernels.split_phases(input + first + from * stride, stride, geometry.cols_extent.phases, end - from,
                            to + from, geometry.plane);

@@ -96,6 +96,9 @@ TEST(Direct, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
         config.filters = draw / 16384 % 2 == 0 ? 0 : tile.channels;
         config.flat = problem.layout == Layout::nchw ? static_cast<int>(draw / 65536 % 2) : 1;
         config.stream = config.flat ? 0 : static_cast<int>(draw / 131072 % 2);
+        cpu::DirectConfig shifted = config;
+        shifted.staged = 2, shifted.stream = static_cast<int>(draw / 131072 % 2);
+        if (draw / 262144 % 2 == 0 && cpu::direct_accepts(problem, info(), shifted)) config = shifted;
         EXPECT_EQ(check(problem, config), "")
             << to_string(problem) << " with " << to_string(to_config(config));
         ++checked;
