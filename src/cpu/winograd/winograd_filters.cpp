@@ -57,9 +57,10 @@ class WinogradFiltersExecutable final : public Executable {
         for (const WinogradPartProduct& row : g.axis.products)
           for (const WinogradPartProduct& col : g.axis.products) {
             const WinogradPart &rows = g.axis.parts[row.part], &cols = g.axis.parts[col.part];
-            const auto product = static_cast<std::size_t>(row.product * kProducts + col.product);
+            const int product = row.product * kProducts + col.product;
             const std::int64_t rank = row.rank * g.axis.parts_with[col.product] + col.rank;
-            block[(g.first_channel[product] + rank * g.group_channels + c) * g.block_filters +
+            block[(g.first_channel[static_cast<std::size_t>(product)] + rank * g.group_channels + c) *
+                      g.block_filters +
                   in_group % g.block_filters] =
                 transformed_weight({.w = filter + rows.first * kWinogradTaps + cols.first,
                                     .m = 2,

@@ -86,25 +86,28 @@ Support winograd_filters_accepts(const ConvProblem& problem, const DeviceInfo& i
 
 std::vector<WinogradFiltersConfig> winograd_filters_candidates(const ConvProblem& problem,
                                                                const DeviceInfo& info) {
-  constexpr int kMostBlocks = 32, kFewestSums = 8;  // with fewer, they wait for each other
-  const int bits = widest_vector_bits(info);
+  constexpr int kBlocks[] = {1, 2, 3, 4, 6, 9, 13, 19, 28};
+  constexpr int kFewestSums = 8;  // fewer wait for each other
+  const int bits = widest_vector_bits(info), lanes = direct_kernels(bits)->lanes;
   std::vector<RankedFilters> all;
+  const auto add = [&](WinogradFiltersConfig config) {
+    const WinogradFiltersGeometry g(problem, config, lanes);
+    // More than all tiles at once is the same again.
+    if (config.tiles >= g.all_tiles + config.block && config.tiles > config.block) return;
+    for (const std::int64_t parts : {1, 2, 4}) {
+      if (parts > g.filter_blocks) break;
+      if (parts > 1) config.filters = static_cast<int>(((g.filter_blocks - 1) / parts + 1) * g.block_filters);
+      all.push_back({winograd_filters_cycles(problem, info, config), config});
+    }
+  };
   for (const WinogradFiltersTile& tile : winograd_filters_kernels(bits)->tiles)
     for (const int vectors : {tile.vectors, tile.vectors - 1})
-      for (auto [blocks, whole] = std::pair(1, false); !whole && blocks <= kMostBlocks;
-           blocks += std::max(1, blocks / 2))
-        for (const std::int64_t parts : {1, 2, 4}) {
-          WinogradFiltersConfig config{
-              .vector_bits = bits, .block = tile.tiles, .vectors = vectors, .tiles = blocks * tile.tiles};
-          if (tile.tiles * vectors < kFewestSums || !winograd_filters_accepts(problem, info, config))
-            continue;
-          const WinogradFiltersGeometry g(problem, config, direct_kernels(bits)->lanes);
-          if (parts > g.filter_blocks) continue;
-          if (parts > 1)
-            config.filters = static_cast<int>(((g.filter_blocks - 1) / parts + 1) * g.block_filters);
-          all.push_back({winograd_filters_cycles(problem, info, config), config});
-          if (config.tiles >= g.all_tiles) whole = true;
-        }
+      for (const int blocks : kBlocks) {
+        const WinogradFiltersConfig config{
+            .vector_bits = bits, .block = tile.tiles, .vectors = vectors, .tiles = blocks * tile.tiles};
+        if (tile.tiles * vectors >= kFewestSums && winograd_filters_accepts(problem, info, config))
+          add(config);
+      }
   std::stable_sort(all.begin(), all.end(),
                    [](const RankedFilters& a, const RankedFilters& b) { return a.estimate < b.estimate; });
   all.resize(std::min(all.size(), kMostFiltersCandidates));

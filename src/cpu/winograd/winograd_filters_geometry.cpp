@@ -37,9 +37,9 @@ WinogradFiltersGeometry::WinogradFiltersGeometry(const ConvProblem& problem,
     panels.push_back(panels.back() + (quotient_up(channels * pitch, kWidestVector) | 1) * kWidestVector);
   for (const WinogradPartProduct& down : axis.products)
     for (const WinogradPartProduct& along : axis.products) {
-      const auto product = static_cast<std::size_t>(down.product * kProducts + along.product);
+      const int product = down.product * kProducts + along.product;
       const std::int64_t rank = down.rank * axis.parts_with[along.product] + along.rank;
-      places.push_back(panels[product] / pitch + rank * group_channels);
+      places.push_back(panels[static_cast<std::size_t>(product)] / pitch + rank * group_channels);
     }
   image_rows = quotient_up(problem.p(), 2);
   image_cols = quotient_up(problem.q(), 2);
