@@ -6,8 +6,9 @@
 //   first)
 //
 // Down first goes strip by strip in registers for filters that have such a kernel (winograd_strip.h); else it
-// goes by way of memory. It asks for fewer instructions where a row of tiles has many vectors, whose first and last are
-// parts of V's; along first has its rows side by side before it makes whole vectors of V of them.
+// goes by way of memory. It asks for fewer instructions where a row of tiles has many vectors, whose first
+// and last are parts of V's; along first has its rows side by side before it makes whole vectors of V of
+// them.
 #pragma once
 
 #include <span>
