@@ -150,11 +150,14 @@ class DepthwiseExecutable final : public Executable {
       const RowTile& tile = tile_for(args.rows);
       args.first_row = row * a.stride_h - a.pad_top;
       const std::int64_t line = (task.plane * g.output_rows + row) * g.output_cols;
+      // Strips of a row that stand beside each other are whole lines where y is (depthwise_accepts).
+      const bool begins_line = reinterpret_cast<std::uintptr_t>(task.y + line) % kLine == 0;
       for (const Block& block : tile.blocks) {
         args.first_col = block.col * a.stride_w - a.pad_left;
         args.count = g.output_cols - block.col;
         args.y = task.y + line + block.col;
         args.residual = task.residual ? task.residual + line + block.col : nullptr;
+        args.stream = config_.stream != 0 && (tile.blocks.size() == 1 || begins_line);
         block.kernel(args);
       }
       row += tile.rows;
@@ -175,15 +178,15 @@ class DepthwiseExecutable final : public Executable {
   void make_row_tiles() {
     const std::int64_t columns = kernels_.lanes * accumulators<T>(problem_.stride_w),
                        vectors = (geometry_.output_cols - 1) / columns + 1;
-    for (int rows = config_.tile; rows >= 1; rows /= 2) {
-      const PlaneTile tile{problem_.r, problem_.stride_h, problem_.stride_w, problem_.dilation_h, rows};
-      const std::int64_t most = kernels_.plane_vectors(tile);
-      if (most == 0) continue;
-      const std::int64_t blocks = (vectors - 1) / most + 1;
-      RowTile& made = row_tiles_.emplace_back(RowTile{rows, {}});  // clang 14 wants its name
+    for (int rows = config_.tile; rows >= 1 || row_tiles_.empty(); rows /= 2) {
+      const PlaneTile tile = plane_tile(problem_, rows);
+      const PlaneKernels<T>* const found = kernels_.planes(tile);
+      if (found == nullptr) continue;
+      const std::int64_t blocks = (vectors - 1) / found->vectors + 1;
+      RowTile& made = row_tiles_.emplace_back(RowTile{rows == kAllRows ? geometry_.task_rows : rows, {}});  // clang 14 wants its name
       for (std::int64_t b = 0; b < blocks; ++b) {
         const std::int64_t from = vectors * b / blocks, to = vectors * (b + 1) / blocks;
-        made.blocks.push_back({from * columns, kernels_.plane(tile, to - from)});
+        made.blocks.push_back({from * columns, found->of_vectors[static_cast<std::size_t>(to - from - 1)]});
       }
     }
   }
@@ -314,7 +317,7 @@ class Depthwise final : public Algorithm {
     return std::make_unique<DepthwiseExecutable<float>>(problem, typed, info);
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "direct_depthwise-3"; }
+  std::string source_hash() const override { return "direct_depthwise-4"; }
 };
 
 }  // namespace

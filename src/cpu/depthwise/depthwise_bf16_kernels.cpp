@@ -16,7 +16,7 @@ namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
 // Unused where depthwise_kernels() has no width for the target.
-[[maybe_unused]] constexpr DepthwiseKernels<Bf16> kOfType = {kLanes, plane_vectors<Bf16>, plane_kernel<Bf16>,
+[[maybe_unused]] constexpr DepthwiseKernels<Bf16> kOfType = {kLanes, plane_kernels_of<Bf16>,
                                                              pixel_kernel_of<Bf16>};
 
 }  // namespace HWY_NAMESPACE

@@ -35,18 +35,35 @@ int least_bits(const ConvProblem& problem) {
   return problem.dtype.x == DType::bf16 ? std::max(512, 16 * group) : std::max(128, 32 * group);
 }
 
+// One plane of the output, row after row: two multiply-adds a cycle, and what comes and goes.
+double row_cycles(const ConvProblem& problem, const DeviceInfo& info, const DepthwiseConfig& config,
+                  const DepthwiseGeometry& g) {
+  const PlaneKernels<float>& kernels =
+      *depthwise_kernels<float>(config.vector_bits)->planes(plane_tile(problem, kAllRows));
+  const std::int64_t vectors = (g.output_cols - 1) / g.lanes + 1, strips = (vectors - 1) / kernels.vectors + 1;
+  const std::int64_t open = (problem.r - 1) / problem.stride_h;
+  const double rows = number(g.output_rows + g.row_tasks * open);
+  const double moved = number(problem.stride_h * problem.stride_w);
+  // The third cache keeps what both tensors have, or outputs are read before they are written.
+  const bool leaves_cache = 4 * number(problem.input_elements() + problem.output_elements()) >
+                            number(info.l3_bytes > 0 ? info.l3_bytes : info.l2_bytes * info.units);
+  const double store = leaves_cache == (config.stream != 0) ? 1 : 3;
+  return rows * (number(vectors) * (number(g.taps) / 2 + 1.3 * moved + store) + 4 * number(strips)) +
+         100 * number(strips * g.row_tasks);
+}
+
 // One plane of the output.
 template <class T>
 double plane_cycles(const ConvProblem& problem, const DepthwiseConfig& config, const DepthwiseGeometry& g) {
   const DepthwiseKernels<T>& kernels = *depthwise_kernels<T>(config.vector_bits);
-  PlaneTile tile{problem.r, problem.stride_h, problem.stride_w, problem.dilation_h, config.tile};
-  while (tile.rows > 1 && (kernels.plane_vectors(tile) == 0 || tile.rows / 2 >= g.output_rows))
+  PlaneTile tile = plane_tile(problem, config.tile);
+  while (tile.rows > 1 && (kernels.planes(tile) == nullptr || tile.rows / 2 >= g.output_rows))
     tile.rows /= 2;
   const std::int64_t vectors =
       ((g.output_cols - 1) / (kernels.lanes * accumulators<T>(problem.stride_w)) + 1) *
       accumulators<T>(problem.stride_w);
   const std::int64_t blocks =
-      (vectors - 1) / (kernels.plane_vectors(tile) * accumulators<T>(problem.stride_w)) + 1;
+      (vectors - 1) / (kernels.planes(tile)->vectors * accumulators<T>(problem.stride_w)) + 1;
   const double width = number(vectors) / number(blocks), r = number(problem.r);
   // The columns of the filter go by one at a time, with a stride of 2 two after the first. Two multiply-adds
   // or two loads a cycle, of which most cross a cache line; nothing is faster than the latency of the
@@ -96,6 +113,8 @@ double depthwise_cycles(const ConvProblem& problem, const DeviceInfo& info, cons
   double cycles = number(problem.n);
   if (g.channels_last) {
     cycles *= pixel_cycles(problem, info, config, g);
+  } else if (config.tile == kAllRows) {
+    cycles *= number(problem.k) * row_cycles(problem, info, config, g);
   } else {
     cycles *= number(problem.k) * (problem.dtype.x == DType::bf16 ? plane_cycles<Bf16>(problem, config, g)
                                                                   : plane_cycles<float>(problem, config, g));
@@ -141,15 +160,21 @@ Support depthwise_accepts(const ConvProblem& problem, const DeviceInfo& info, co
   if (config.rows < 0 || config.vectors < 0) return Support::no("rows and vectors must be at least 0");
   if (config.vectors != 0 && problem.layout == Layout::nchw)
     return Support::no("vectors is for channels that are last");
-  const std::int64_t line_channels = 64 / size_of(problem.dtype.y);
-  if (config.stream < 0 || config.stream > 1 ||
-      (config.stream == 1 &&
-       (problem.layout == Layout::nchw || config.vector_bits != 512 || problem.k % line_channels != 0)))
-    return Support::no("stream must be 0, or 1 where channels are last and vectors of them whole lines");
-  const bool rows = problem.layout == Layout::nchw;
-  if (config.tile < 1 || config.tile > (rows ? kMostRows : kMostPixels) ||
-      (rows && (config.tile & (config.tile - 1)) != 0))
-    return Support::no(fmt::format("tile must be {}", rows ? "1, 2, 4 or 8" : "1 to 8"));
+  const bool planes = problem.layout == Layout::nchw, all_rows = planes && config.tile == kAllRows;
+  const PlaneKernels<float>* const strips =
+      all_rows && problem.dtype.x == DType::f32
+          ? depthwise_kernels<float>(config.vector_bits)->planes(plane_tile(problem, kAllRows))
+          : nullptr;
+  if (all_rows && !strips)
+    return Support::no("tile=0 is for f32 in vectors of 512 bits, square filters of 3, 5 and 7, no dilation");
+  if ((config.tile < 1 && !all_rows) || config.tile > (planes ? kMostRows : kMostPixels) ||
+      (planes && (config.tile & (config.tile - 1)) != 0))
+    return Support::no(fmt::format("tile must be {}", planes ? "0, 1, 2, 4 or 8" : "1 to 8"));
+  const std::int64_t line = 64 / size_of(problem.dtype.y);
+  const bool lines = planes ? all_rows && (problem.q() <= strips->vectors * line || problem.q() % line == 0)
+                            : config.vector_bits == 512 && problem.k % line == 0;
+  if (config.stream < 0 || config.stream > 1 || (config.stream == 1 && !lines))
+    return Support::no("stream must be 0, or 1 where whole lines are stored");
   return Support::yes();
 }
 
@@ -160,7 +185,7 @@ std::vector<DepthwiseConfig> depthwise_candidates(const ConvProblem& problem, co
   std::vector<std::pair<double, DepthwiseConfig>> all;
   for (int bits = widest; bits >= 128 && bits >= widest / 2; bits /= 2)
     for (const int rows : row_choices)
-      for (const int tile : {1, 2, 4, 6, 8})
+      for (const int tile : {kAllRows, 1, 2, 4, 6, 8})
         for (const int vectors : {0, 1, 2, 4}) {
           if (vectors * bits / (8 * size_of(problem.dtype.x)) >= problem.c && vectors != 0) continue;
           for (const int stream : {0, 1}) {

@@ -9,15 +9,22 @@
 
 #include "cpu/depthwise/depthwise_pixels-inl.h"
 #include "cpu/depthwise/depthwise_planes-inl.h"
+#include "cpu/depthwise/depthwise_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 #if HWY_TARGET != HWY_SCALAR
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
+inline const PlaneKernels<float>* planes_of_floats(const PlaneTile& tile) {
+#if HWY_TARGET == HWY_AVX3
+  if (tile.rows == kAllRows) return row_kernels_of(tile);
+#endif
+  return plane_kernels_of<float>(tile);
+}
+
 // Unused where depthwise_kernels() has no width for the target.
-[[maybe_unused]] constexpr DepthwiseKernels<float> kOfType = {kLanes, plane_vectors<float>,
-                                                              plane_kernel<float>, pixel_kernel_of<float>};
+[[maybe_unused]] constexpr DepthwiseKernels<float> kOfType = {kLanes, planes_of_floats, pixel_kernel_of<float>};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu

@@ -3,8 +3,10 @@
 // lies, and what lies beside the image is not read. Elements T of x, y and the residual are floats or Bf16.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
+#include "convtune/problem.h"
 #include "cpu/bounds.h"
 #include "cpu/elements.h"
 
@@ -27,6 +29,7 @@ struct PlaneArgs {
   const T* residual;
   T* y;
   std::int64_t y_step, rows, count;
+  bool stream;  // whole lines go past the caches: rows have no gaps, or are whole lines; kAllRows alone
 };
 template <class T>
 using PlaneKernel = void (*)(const PlaneArgs<T>&);
@@ -70,6 +73,7 @@ struct PixelTile {
 };
 
 constexpr int kMostPixels = 8, kMostRows = 8;  // of register tiles
+constexpr int kAllRows = 0;  // no tile: any number of rows, one after the other
 
 // A vector of columns of a kernel of planes has so many accumulators.
 template <class T>
@@ -79,18 +83,29 @@ constexpr int accumulators(std::int64_t stride_w) {
 
 // What a kernel of planes is made for.
 struct PlaneTile {
-  std::int64_t filter_rows, stride_h, stride_w, dilation_h;
-  int rows;  // of outputs: 1, 2, 4 or 8
+  std::int64_t filter_rows, filter_cols, stride_h, stride_w, dilation_h, dilation_w;
+  int rows;  // of outputs: 1, 2, 4 or 8, or kAllRows
 };
+
+// Of 1, 2, ... vectors of columns, each of lanes * accumulators() columns; `vectors` is the most.
+constexpr int kMostPlaneVectors = 4;
+template <class T>
+struct PlaneKernels {
+  std::int64_t vectors;
+  std::array<PlaneKernel<T>, kMostPlaneVectors> of_vectors;
+};
+
+inline PlaneTile plane_tile(const ConvProblem& a, int rows) {
+  return {a.r, a.s, a.stride_h, a.stride_w, a.dilation_h, a.dilation_w, rows};
+}
 
 template <class T>
 struct DepthwiseKernels {
   int lanes;  // floats in a vector
-  // The most vectors of columns in a register tile, each of lanes * accumulators() columns: 0 where there is
-  // none. With one row there is one for every filter, with more rows for filters of 3, 5 and 7 rows without
-  // dilation; strides along a row are 1 or 2.
-  std::int64_t (*plane_vectors)(const PlaneTile&);
-  PlaneKernel<T> (*plane)(const PlaneTile&, std::int64_t vectors);  // vectors: at most as many
+  // Null where there are none. With one row there are some for every filter, with more rows for filters of 3, 5 and 7 rows without
+  // dilation; strides along a row are 1 or 2. For all rows there are some of f32 where vectors have 512 bits,
+  // for square filters of 3, 5 and 7 with strides of 1 and 2 but 7 by 2.
+  const PlaneKernels<T>* (*planes)(const PlaneTile&);
   // Null where registers do not hold so many pixels, or this build multiplies no pairs of bf16; 1 pixel
   // always fits.
   PixelKernel<T> (*pixels)(const PixelTile&, std::int64_t pixels);

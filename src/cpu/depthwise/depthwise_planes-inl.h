@@ -333,17 +333,10 @@ void plane_row(const PlaneArgs<T>& shared) {
 }
 
 // Half of the registers are accumulators. With a stride of 2 a vector takes two masks.
-constexpr int kMostPlaneVectors = 4;
 template <class T, int stride, int rows>
 constexpr int kPlaneVectors = std::min({kMostPlaneVectors, stride == 2 || sizeof(T) == 2 ? 2 : 4,
                                         kRegisters == 32 ? 4 : 2,
                                         std::max(kRegisters / 2 / rows / kAccumulators<T, stride>, 1)});
-
-template <class T>
-struct PlaneKernels {
-  std::int64_t vectors;
-  std::array<PlaneKernel<T>, kMostPlaneVectors> of_vectors;
-};
 
 template <class T, int filter_rows, int stride, int rows, int vectors>
 constexpr PlaneKernel<T> plane_of() {
@@ -377,18 +370,8 @@ const PlaneKernels<T>* kernels_of(const PlaneTile& tile) {
   return nullptr;
 }
 template <class T>
-const PlaneKernels<T>* kernels_of(const PlaneTile& tile) {
+const PlaneKernels<T>* plane_kernels_of(const PlaneTile& tile) {
   return tile.stride_w == 1 ? kernels_of<T, 1>(tile) : tile.stride_w == 2 ? kernels_of<T, 2>(tile) : nullptr;
-}
-
-template <class T>
-std::int64_t plane_vectors(const PlaneTile& tile) {
-  const PlaneKernels<T>* kernels = kernels_of<T>(tile);
-  return kernels ? kernels->vectors : 0;
-}
-template <class T>
-PlaneKernel<T> plane_kernel(const PlaneTile& tile, std::int64_t vectors) {
-  return kernels_of<T>(tile)->of_vectors[static_cast<std::size_t>(vectors - 1)];
 }
 
 }  // namespace HWY_NAMESPACE
