@@ -97,7 +97,7 @@ TEST(Depthwise, EveryTileOfEveryInstructionSet) {
   for (const ConvProblem& problem : problems()) {
     Testbed bed(problem, cpu::backend(), TestData::integer, 7, 0);
     for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
-      for (const int tile : {1, 2, 4, 5, 8}) {
+      for (const int tile : {0, 1, 2, 4, 5, 8}) {
         cpu::DepthwiseConfig config{bits, checked % 2 * 3, tile,
                                     problem.layout == Layout::nhwc ? checked % 3 : 0, 1};
         if (!cpu::depthwise_accepts(problem, info(), config) || turn++ % 2 == 0) config.stream = 0;
@@ -143,7 +143,7 @@ TEST(Depthwise, WhatIsNotFiniteSpreadsExactlyAsInTheOracle) {
         std::vector<float>& values = in_weights ? host.w : host.x;
         for (const std::size_t at : {std::size_t{0}, values.size() / 2, values.size() - 1})
           values[at] = special;
-        for (const int tile : {1, 4}) {
+        for (const int tile : {0, 1, 4}) {
           const cpu::DepthwiseConfig config{cpu::widest_vector_bits(info()), 0, tile};
           if (!cpu::depthwise_accepts(problem, info(), config)) continue;
           host.run(problem, config, problem.residual);
@@ -192,6 +192,45 @@ TEST(Depthwise, AResidualMayBeTheOutput) {
   }
 }
 
+// y begins at any float; planes, and tasks of a few rows, share lines with their neighbours; what lies around y
+// stays as it was. The same sums come out, whichever way they are stored.
+TEST(Depthwise, WholeLinesPastTheCaches) {
+  const int bits = cpu::widest_vector_bits(info());
+  int checked = 0;
+  for (const char* text :
+       {"g3mb2ic3ih5iw1oc3kh3ph1", "g3mb2ic3ih4iw3oc3kh3ph1 residual=1", "g3mb2ic3ih9iw17oc3kh3ph1",
+        "g3mb1ic3ih9iw33oc3kh5ph2 act=relu", "g3mb1ic3ih9iw32oc3kh7ph3 residual=1", "g5mb1ic5ih14iw56oc5kh3ph1",
+        "g3mb1ic3ih9iw64oc3kh3ph1", "g3mb1ic3ih9iw111oc3kh3sh2ph1", "g3mb1ic3ih9iw128oc3kh5sh2ph2",
+        "g3mb1ic3ih9iw112oc3kh3ph1", "g3mb1ic3ih9iw20oc6kh3sh2ph0"}) {
+    const ConvProblem problem = parse_problem(text);
+    Host host(problem);
+    for (const int rows : {0, 1, 3}) {
+      cpu::DepthwiseConfig config{bits, rows, 0};
+      if (!cpu::depthwise_accepts(problem, info(), config)) continue;
+      host.run(problem, config);
+      config.stream = 1;
+      if (!cpu::depthwise_accepts(problem, info(), config)) continue;
+      const auto executable = cpu::direct_depthwise().build(problem, info(), to_config(config));
+      std::vector<std::byte> packed(executable->packed_bytes());
+      executable->pack(host.w.data(), host.bias.data(), packed.data(), nullptr);
+      constexpr float kFence = 1234.5F;
+      constexpr std::size_t kAround = 40;
+      for (std::size_t offset = 0; offset < 17; ++offset) {
+        std::vector<float> memory(host.y.size() + 2 * kAround, kFence);
+        float* const y = memory.data() + offset;
+        if (problem.residual) std::copy(host.residual.begin(), host.residual.end(), y);
+        executable->run({.x = host.x.data(), .residual = problem.residual ? y : nullptr, .y = y}, packed.data(),
+                        nullptr);
+        ASSERT_TRUE(std::equal(host.y.begin(), host.y.end(), y)) << text << ' ' << rows << ' ' << offset;
+        for (std::size_t i = 0; i < memory.size(); ++i)
+          ASSERT_TRUE((i >= offset && i < offset + host.y.size()) || memory[i] == kFence) << text << ' ' << i;
+        ++checked;
+      }
+    }
+  }
+  EXPECT_TRUE(bits < 512 || checked > 300);
+}
+
 TEST(Depthwise, StepsAsideWithAReason) {
   const auto reason = [](const char* text) {
     return cpu::direct_depthwise().supports(parse_problem(text), info()).reason();
@@ -213,6 +252,10 @@ TEST(Depthwise, StepsAsideWithAReason) {
   EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, 0, 3}));
   EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, 0, 4, 1}));
   EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, 0, 4, 0, 1}));
+  EXPECT_EQ(bits == 512, bool(cpu::depthwise_accepts(problem, info(), {bits, 0, 0, 0, 1})));
+  EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {128, 0, 0}));
+  problem.dilation_w = 2;
+  EXPECT_FALSE(cpu::depthwise_accepts(problem, info(), {bits, 0, 0}));
 }
 
 }  // namespace
