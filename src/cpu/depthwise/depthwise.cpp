@@ -183,7 +183,8 @@ class DepthwiseExecutable final : public Executable {
       const PlaneKernels<T>* const found = kernels_.planes(tile);
       if (found == nullptr) continue;
       const std::int64_t blocks = (vectors - 1) / found->vectors + 1;
-      RowTile& made = row_tiles_.emplace_back(RowTile{rows == kAllRows ? geometry_.task_rows : rows, {}});  // clang 14 wants its name
+      RowTile& made = row_tiles_.emplace_back(
+          RowTile{rows == kAllRows ? geometry_.task_rows : rows, {}});  // clang 14 wants its name
       for (std::int64_t b = 0; b < blocks; ++b) {
         const std::int64_t from = vectors * b / blocks, to = vectors * (b + 1) / blocks;
         made.blocks.push_back({from * columns, found->of_vectors[static_cast<std::size_t>(to - from - 1)]});

@@ -40,7 +40,8 @@ double row_cycles(const ConvProblem& problem, const DeviceInfo& info, const Dept
                   const DepthwiseGeometry& g) {
   const PlaneKernels<float>& kernels =
       *depthwise_kernels<float>(config.vector_bits)->planes(plane_tile(problem, kAllRows));
-  const std::int64_t vectors = (g.output_cols - 1) / g.lanes + 1, strips = (vectors - 1) / kernels.vectors + 1;
+  const std::int64_t vectors = (g.output_cols - 1) / g.lanes + 1,
+                     strips = (vectors - 1) / kernels.vectors + 1;
   const std::int64_t open = (problem.r - 1) / problem.stride_h;
   const double rows = number(g.output_rows + g.row_tasks * open);
   const double moved = number(problem.stride_h * problem.stride_w);
@@ -57,8 +58,7 @@ template <class T>
 double plane_cycles(const ConvProblem& problem, const DepthwiseConfig& config, const DepthwiseGeometry& g) {
   const DepthwiseKernels<T>& kernels = *depthwise_kernels<T>(config.vector_bits);
   PlaneTile tile = plane_tile(problem, config.tile);
-  while (tile.rows > 1 && (kernels.planes(tile) == nullptr || tile.rows / 2 >= g.output_rows))
-    tile.rows /= 2;
+  while (tile.rows > 1 && (kernels.planes(tile) == nullptr || tile.rows / 2 >= g.output_rows)) tile.rows /= 2;
   const std::int64_t vectors =
       ((g.output_cols - 1) / (kernels.lanes * accumulators<T>(problem.stride_w)) + 1) *
       accumulators<T>(problem.stride_w);

@@ -24,7 +24,8 @@ inline const PlaneKernels<float>* planes_of_floats(const PlaneTile& tile) {
 }
 
 // Unused where depthwise_kernels() has no width for the target.
-[[maybe_unused]] constexpr DepthwiseKernels<float> kOfType = {kLanes, planes_of_floats, pixel_kernel_of<float>};
+[[maybe_unused]] constexpr DepthwiseKernels<float> kOfType = {kLanes, planes_of_floats,
+                                                              pixel_kernel_of<float>};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu

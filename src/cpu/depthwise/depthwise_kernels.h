@@ -73,7 +73,7 @@ struct PixelTile {
 };
 
 constexpr int kMostPixels = 8, kMostRows = 8;  // of register tiles
-constexpr int kAllRows = 0;  // no tile: any number of rows, one after the other
+constexpr int kAllRows = 0;                    // no tile: any number of rows, one after the other
 
 // A vector of columns of a kernel of planes has so many accumulators.
 template <class T>
@@ -102,9 +102,9 @@ inline PlaneTile plane_tile(const ConvProblem& a, int rows) {
 template <class T>
 struct DepthwiseKernels {
   int lanes;  // floats in a vector
-  // Null where there are none. With one row there are some for every filter, with more rows for filters of 3, 5 and 7 rows without
-  // dilation; strides along a row are 1 or 2. For all rows there are some of f32 where vectors have 512 bits,
-  // for square filters of 3, 5 and 7 with strides of 1 and 2 but 7 by 2.
+  // Null where there are none. With one row there are some for every filter, with more rows for filters of 3,
+  // 5 and 7 rows without dilation; strides along a row are 1 or 2. For all rows there are some of f32 where
+  // vectors have 512 bits, for square filters of 3, 5 and 7 with strides of 1 and 2 but 7 by 2.
   const PlaneKernels<T>* (*planes)(const PlaneTile&);
   // Null where registers do not hold so many pixels, or this build multiplies no pairs of bf16; 1 pixel
   // always fits.

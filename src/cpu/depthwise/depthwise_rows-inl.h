@@ -28,7 +28,8 @@ constexpr std::int64_t kFetchedAhead = 12 * 1024;
 template <int shift>
 HWY_INLINE Vector lanes_from(Vector lower, Vector upper) {
   if constexpr (shift == 0) return lower;
-  const __m512i cut = _mm512_alignr_epi32(_mm512_castps_si512(upper.raw), _mm512_castps_si512(lower.raw), shift);
+  const __m512i cut =
+      _mm512_alignr_epi32(_mm512_castps_si512(upper.raw), _mm512_castps_si512(lower.raw), shift);
   return Vector{_mm512_castsi512_ps(cut)};
 }
 
@@ -43,7 +44,8 @@ template <int vectors>
 class LineWriter {
  public:
   explicit LineWriter(const float* y)
-      : skip_(static_cast<int>(reinterpret_cast<std::uintptr_t>(y) / sizeof(float) % kLanes)), foreign_(skip_) {}
+      : skip_(static_cast<int>(reinterpret_cast<std::uintptr_t>(y) / sizeof(float) % kLanes)),
+        foreign_(skip_) {}
 
   // A row's `count` outputs, more than fit one vector less.
   HWY_INLINE void put(const SizedVector (&row)[vectors], int count, float* y) {
@@ -70,8 +72,8 @@ class LineWriter {
   }
 
  private:
-  int skip_;     // outputs of the line that is being made
-  int foreign_;  // of those, the first that are not this writer's
+  int skip_;                               // outputs of the line that is being made
+  int foreign_;                            // of those, the first that are not this writer's
   SizedVector last_ = hn::Zero(Floats());  // the last kLanes outputs
 };
 
@@ -125,7 +127,8 @@ struct Strip {
         parts[0][v] = hn::MaskedLoad(masks[v], d, at);
       } else {
         const Vector lower = hn::MaskedLoad(masks[2 * v], d, at);
-        const Vector upper = v < vectors ? hn::MaskedLoad(masks[2 * v + (v < vectors)], d, at + kLanes) : hn::Zero(d);
+        const Vector upper =
+            v < vectors ? hn::MaskedLoad(masks[2 * v + (v < vectors)], d, at + kLanes) : hn::Zero(d);
         parts[0][v] = hn::ConcatEven(d, upper, lower);
         parts[1][v] = hn::ConcatOdd(d, upper, lower);
       }
@@ -137,12 +140,14 @@ struct Strip {
     }
     [&]<int... s>(std::integer_sequence<int, s...>) {
       (add_tap<r, s>(parts, weights, sums), ...);
-    }(std::make_integer_sequence<int, filter>());
+    }
+    (std::make_integer_sequence<int, filter>());
   }
 
  private:
   template <int r, int s>
-  static HWY_INLINE void add_tap(const SizedVector (&parts)[stride][vectors + 1], const Weights<filter>& weights,
+  static HWY_INLINE void add_tap(const SizedVector (&parts)[stride][vectors + 1],
+                                 const Weights<filter>& weights,
                                  SizedVector (&sums)[kOpenRows<filter, stride>][vectors]) {
     SizedVector values[vectors];
     CONVTUNE_UNROLL

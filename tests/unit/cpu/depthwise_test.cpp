@@ -192,16 +192,16 @@ TEST(Depthwise, AResidualMayBeTheOutput) {
   }
 }
 
-// y begins at any float; planes, and tasks of a few rows, share lines with their neighbours; what lies around y
-// stays as it was. The same sums come out, whichever way they are stored.
+// y begins at any float; planes, and tasks of a few rows, share lines with their neighbours; what lies around
+// y stays as it was. The same sums come out, whichever way they are stored.
 TEST(Depthwise, WholeLinesPastTheCaches) {
   const int bits = cpu::widest_vector_bits(info());
   int checked = 0;
   for (const char* text :
        {"g3mb2ic3ih5iw1oc3kh3ph1", "g3mb2ic3ih4iw3oc3kh3ph1 residual=1", "g3mb2ic3ih9iw17oc3kh3ph1",
-        "g3mb1ic3ih9iw33oc3kh5ph2 act=relu", "g3mb1ic3ih9iw32oc3kh7ph3 residual=1", "g5mb1ic5ih14iw56oc5kh3ph1",
-        "g3mb1ic3ih9iw64oc3kh3ph1", "g3mb1ic3ih9iw111oc3kh3sh2ph1", "g3mb1ic3ih9iw128oc3kh5sh2ph2",
-        "g3mb1ic3ih9iw112oc3kh3ph1", "g3mb1ic3ih9iw20oc6kh3sh2ph0"}) {
+        "g3mb1ic3ih9iw33oc3kh5ph2 act=relu", "g3mb1ic3ih9iw32oc3kh7ph3 residual=1",
+        "g5mb1ic5ih14iw56oc5kh3ph1", "g3mb1ic3ih9iw64oc3kh3ph1", "g3mb1ic3ih9iw111oc3kh3sh2ph1",
+        "g3mb1ic3ih9iw128oc3kh5sh2ph2", "g3mb1ic3ih9iw112oc3kh3ph1", "g3mb1ic3ih9iw20oc6kh3sh2ph0"}) {
     const ConvProblem problem = parse_problem(text);
     Host host(problem);
     for (const int rows : {0, 1, 3}) {
@@ -219,8 +219,8 @@ TEST(Depthwise, WholeLinesPastTheCaches) {
         std::vector<float> memory(host.y.size() + 2 * kAround, kFence);
         float* const y = memory.data() + offset;
         if (problem.residual) std::copy(host.residual.begin(), host.residual.end(), y);
-        executable->run({.x = host.x.data(), .residual = problem.residual ? y : nullptr, .y = y}, packed.data(),
-                        nullptr);
+        executable->run({.x = host.x.data(), .residual = problem.residual ? y : nullptr, .y = y},
+                        packed.data(), nullptr);
         ASSERT_TRUE(std::equal(host.y.begin(), host.y.end(), y)) << text << ' ' << rows << ' ' << offset;
         for (std::size_t i = 0; i < memory.size(); ++i)
           ASSERT_TRUE((i >= offset && i < offset + host.y.size()) || memory[i] == kFence) << text << ' ' << i;
