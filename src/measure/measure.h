@@ -14,7 +14,8 @@ struct Measurement {
 };
 
 // Rounds of one sample each, in an order that is reversed every other round, until `seconds` have
-// gone by in samples or it is `late`; at least min_rounds (unless cancelled), at most max_rounds.
+// gone by in samples or it is `late`; at least min_rounds (unless cancelled), at most max_rounds. What a
+// device does beside its samples (a flush, a sample that was disturbed and taken again) is not counted.
 std::vector<Measurement> measure_in_turns(const std::vector<std::function<double()>>& samplers,
                                           double seconds, const std::function<bool()>& cancelled = {},
                                           int min_rounds = 5, int max_rounds = 5000,

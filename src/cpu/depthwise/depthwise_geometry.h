@@ -29,9 +29,8 @@ struct DepthwiseConfig {
     field("vector_bits", self.vector_bits, 128, 512, "instruction set: 512, 256 or 128");
     field("rows", self.rows, 0, kMost, "output rows of a task; 0: all of an image");
     field("tile", self.tile, 0, 8,
-          "register tile: output rows (1, 2, 4 or 8; 0: one after the other, each row of x read once), or "
-          "pixels "
-          "where channels are last");
+          "register tile: output rows (1, 2, 4 or 8; 0: one after the other, each row of x read once), "
+          "or pixels where channels are last");
     field("vectors", self.vectors, 0, kMost,
           "channels last: vectors of channels that a task goes through together; 0: all");
     field("stream", self.stream, 0, 1,

@@ -173,6 +173,11 @@ void plane_rows(const PlaneArgs<float>& shared) {
   const Strip<filter, stride, vectors> strip(args.first_col, args.width);
   const auto count = static_cast<int>(std::min<std::int64_t>(args.count, vectors * kLanes));
   SizedVector sums[open][vectors];
+  CONVTUNE_UNROLL
+  for (int k = 0; k < open; ++k) {
+    CONVTUNE_UNROLL
+    for (int v = 0; v < vectors; ++v) sums[k][v] = hn::Zero(d);
+  }
   const auto begin = [&](std::int64_t row) {
     const bool adds = args.residual != nullptr && row < args.rows;
     CONVTUNE_UNROLL

@@ -63,7 +63,8 @@ struct AxisPhases {
   std::int64_t halo = 0;                // largest tap_unit
 };
 AxisPhases axis_phases(std::int64_t taps, std::int64_t stride, std::int64_t dilation);
-// Where each tap has a copy of its own (staged=2), with a stride of 1.
+// Where each tap has a copy of its own (staged=2), with a stride of 1: its phase is tap * dilation, its unit
+// 0.
 AxisPhases axis_copies(std::int64_t taps, std::int64_t dilation);
 
 // The same counted, however many taps there are.

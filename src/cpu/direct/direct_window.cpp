@@ -69,8 +69,10 @@ struct Staging {
 
   const DirectGeometry& geometry;
   const DirectKernels& kernels;
-  std::int64_t stride, first;      // the input column behind element 0 of phase 0
-  std::int64_t from = 0, end = 0;  // elements of every phase that are swept
+  std::int64_t stride, first;  // the input column behind element 0 of phase 0
+  std::int64_t
+      from = 0,
+      end = 0;  // elements of every phase that are swept; shifted: columns of a row that are in the image
   RowEdges& edges;
 };
 

@@ -106,8 +106,8 @@ class WinogradFiltersExecutable final : public Executable {
         std::size_t count = 0;
         for (std::int64_t block = at / config_.block; block * config_.block < next; ++block) {
           const std::int64_t first = std::max(block * config_.block, at);
-          pieces[count++] = {memory + g.transformed + block * g.block_step - block * config_.block + at,
-                             g.pitch, first - at, std::min((block + 1) * config_.block, next) - at};
+          pieces[count++] = {memory + block * g.block_step - block * config_.block + at, g.pitch, first - at,
+                             std::min((block + 1) * config_.block, next) - at};
         }
         strips_.transform(
             {run.n, run.row, run.col + at - run.offset, task.group * g.group_channels, g.group_channels},
@@ -136,7 +136,7 @@ class WinogradFiltersExecutable final : public Executable {
         const std::int64_t channels = g.depth[product];
         const float* const w = packed + g.packed_panel(task.group, block, static_cast<std::int64_t>(product));
         for (std::int64_t tiles = 0; tiles < blocks; ++tiles) {
-          const float* const v = memory + g.transformed + tiles * g.block_step + g.panels[product];
+          const float* const v = memory + tiles * g.block_step + g.panels[product];
           multiply_({.w = w,
                      .v = v,
                      .pitch = g.pitch,
@@ -145,8 +145,7 @@ class WinogradFiltersExecutable final : public Executable {
                              tiles * config_.block * g.block_filters,
                      .sums_step = g.block_filters,
                      .next_w = w + (tiles < lines ? channels * (g.block_filters + tiles * kLine) : 0),
-                     .next_v = tiles + 1 < blocks ? v + g.block_step
-                                                  : memory + g.transformed + g.panels[product + 1]});
+                     .next_v = tiles + 1 < blocks ? v + g.block_step : memory + g.panels[product + 1]});
         }
       }
       finish(task, block, x, packed, memory, y);

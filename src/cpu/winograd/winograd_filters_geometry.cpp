@@ -60,7 +60,6 @@ WinogradFiltersGeometry::WinogradFiltersGeometry(const ConvProblem& problem,
 
   block_step = panels.back();
   product_step = blocks * config.block * block_filters;
-  transformed = 0;
   multiplied = blocks * block_step;
   sums = multiplied + std::ssize(depth) * product_step;
   scratch = sums + 4 * kRunTiles * block_filters;

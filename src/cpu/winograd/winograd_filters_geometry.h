@@ -62,12 +62,10 @@ struct WinogradFiltersGeometry {
   std::int64_t block_filters, filter_blocks, task_filter_blocks, filter_tasks;
   std::int64_t tile_tasks, tasks;
 
-  // Scratch memory, in floats: V, of a thread or shared; of a thread M, rows of outputs, and of inputs
-  // copied.
+  // A thread's scratch memory, in floats: V from 0 on, M, rows of outputs. Copied inputs lie behind it.
   static constexpr std::int64_t kRunTiles = 16;
   std::int64_t block_step;  // from a block of tiles to the next in V
   std::int64_t product_step;
-  std::int64_t transformed;
   std::int64_t multiplied, sums, scratch;
 
   // Packed weights, in floats: [group][register tile][product][channel][output channel of the tile], then the

@@ -1,6 +1,6 @@
 // The vector code of Winograd's convolution with vectors over output channels: compiled once for each
-// instruction set, chosen at run time as that of the direct convolution. Products are winograd_multiply()'s.
-// winograd_filters.cpp is the only caller.
+// instruction set, chosen at run time as that of the direct convolution. winograd_filters.cpp is the
+// only caller.
 #pragma once
 
 #include <array>

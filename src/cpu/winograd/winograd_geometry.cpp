@@ -81,6 +81,8 @@ WinogradGeometry::WinogradGeometry(const ConvProblem& problem, const WinogradCon
       // meeting in the same sets of the first cache.
       strip_pitch = round_up(phases * std::max(units + 1, kLine) + kLine, kLine) | kLine;
       row_floats = (window_rows + std::ssize(rows_axis.products)) * strip_pitch;
+      // Or the rows that WinogradStrips copies, of a strip of at most 16 tiles.
+      row_floats = std::max(row_floats, window_rows * (phases + 2) * kLine);
       half_stride = row_pitch;
       half_rows = std::ssize(rows_axis.products) * phases + 1;
     } else {

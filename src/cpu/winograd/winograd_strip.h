@@ -17,7 +17,7 @@ namespace convtune::cpu {
 struct WinogradDown {
   std::int64_t a, b;
   enum { alone, added, taken } how;
-  std::int64_t fetched;  // the row that is fetched for the next strip: each is, once
+  std::int64_t fetched;  // a row that is fetched for the next strip: all are, some twice
 };
 // Those of an axis, in the order of its products.
 std::vector<WinogradDown> winograd_down(const WinogradAxis& axis, std::int64_t stride);
