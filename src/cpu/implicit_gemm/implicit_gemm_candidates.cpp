@@ -41,10 +41,10 @@ double scratch_bytes(const ConvProblem& problem, const ImplicitGemmConfig& confi
   return 4 * images * (window + rows * cols * (config.vectors * lanes + 4));
 }
 
-bool has_tile(const ImplicitGemmKernels& kernels, const ImplicitGemmConfig& config) {
-  const MultiplyKernels& multiply = config.bf16 != 0 ? kernels.bf16_pairs : kernels.f32;
-  return multiply[static_cast<std::size_t>(config.pixels - 1)]
-                 [static_cast<std::size_t>(config.vectors - 1)] != nullptr;
+bool has_tile(const ImplicitGemmKernels& kernels, const ConvProblem& problem,
+              const ImplicitGemmConfig& config) {
+  return multiply_kernels(kernels, problem, config)[static_cast<std::size_t>(config.pixels - 1)]
+                                                   [static_cast<std::size_t>(config.vectors - 1)] != nullptr;
 }
 
 bool has_pairs(const ConvProblem& problem) {
@@ -64,10 +64,18 @@ bool streams(const ConvProblem& problem, const ImplicitGemmConfig& config) {
   return may_stream(problem) && (problem.dtype.y == DType::f32 || config.bf16 != 0);
 }
 
-// Whether the columns and channels of a filter's row follow each other in x, or a few planes are woven so.
-bool may_join(const ConvProblem& a, bool pairs) {
-  const bool few = a.c <= kFewPlanes && (pairs || a.dtype.x == DType::f32);
-  return a.groups == 1 && a.dilation_w == 1 && (a.layout == Layout::nhwc || few);
+// Whether the columns and channels of a filter's row follow each other in x, or planes are read or a few
+// woven.
+bool may_join(const ConvProblem& a, const ImplicitGemmConfig& config) {
+  const bool few = a.c <= kFewPlanes && (config.bf16 != 0 || a.dtype.x == DType::f32);
+  const bool planes = config.staged == 0 && config.bf16 == 0;
+  return a.groups == 1 && a.dilation_w == 1 && (a.layout == Layout::nhwc || few || planes);
+}
+
+// Whether all pixels of an image follow each other in each plane as outputs do, which are read there.
+bool may_be_side_by_side(const ConvProblem& problem) {
+  const ImplicitGemmConfig all{.rows = static_cast<int>(problem.p()), .staged = 0, .joined = 1};
+  return may_stay(problem, all) && may_join(problem, all) && reads_side_by_side(problem, all);
 }
 
 struct Ranked {
@@ -92,7 +100,10 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
 
   // One word of every pixel of a register tile: two multiply-adds or two loads a cycle, no less than the
   // latency of a multiply-add, and what of the weights comes from farther away than the first cache.
-  const double pass_weights = number(g.taps * g.pass_words) * vectors * vector_lines * line;
+  const bool side_by_side = reads_side_by_side(problem, config);
+  double pass_weights = number(g.taps * g.pass_words) * vectors * vector_lines * line;
+  // One register tile a block: all weights go by before one is read again.
+  if (side_by_side && calls == 1) pass_weights *= number(g.filter_blocks);
   const double window_bytes = 4 * tile_pixels * number(g.words);
   double fetched = vectors * vector_lines * line;
   fetched *= pass_weights < l1 / 2                                 ? 0.005
@@ -106,8 +117,9 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
       number(size_of(problem.dtype.y)) * number(problem.output_elements()) > number(info.l3_bytes) / 4;
   const double past_caches = leaves_cache == (config.stream != 0) ? 0.0 : 2.5;
   const double finished = ((problem.layout == Layout::nhwc ? 3.0 : 14.0) + past_caches) * products;
-  const double call =
-      number(g.taps * g.words) * word + number(g.passes) * (40 + 4.0 * number(g.taps)) + sums_kept + finished;
+  const double call = number(g.taps * g.words) * word +
+                      number(g.passes) * (40 + (side_by_side ? 0.0 : 4.0) * number(g.taps)) + sums_kept +
+                      finished;
 
   // Staging: of every task that does not follow one of the same tile on the same thread.
   double staged = 0;
@@ -130,6 +142,12 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
 }
 
 }  // namespace
+
+const MultiplyKernels& multiply_kernels(const ImplicitGemmKernels& kernels, const ConvProblem& problem,
+                                        const ImplicitGemmConfig& config) {
+  if (config.bf16 != 0) return kernels.bf16_pairs;
+  return reads_side_by_side(problem, config) ? kernels.side_by_side : kernels.f32;
+}
 
 double implicit_gemm_cycles(const ConvProblem& problem, const DeviceInfo& info,
                             const ImplicitGemmConfig& config) {
@@ -161,13 +179,15 @@ Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info
   if (!kernels) return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
   if (config.bf16 != 0 && !has_pairs(problem)) return Support::no("bf16=1 multiplies bf16 tensors x and w");
   if (config.bf16 != 0 && !multiplies_bf16()) return Support::no("bf16=1 needs a processor with avx512_bf16");
-  if (!has_tile(*kernels, config))
-    return Support::no(fmt::format("there is no {}x{} register tile of {} bits", config.pixels,
-                                   config.vectors, config.vector_bits));
-  if (config.joined != 0 && (!may_join(problem, config.bf16 != 0) || config.channels != 0))
+  if (!has_tile(*kernels, problem, config))
+    return Support::no(fmt::format(
+        "there is no {}x{} register tile of {} bits{}", config.pixels, config.vectors, config.vector_bits,
+        reads_side_by_side(problem, config) ? "" : ", where pixels do not lie side by side"));
+  if (config.joined != 0 && (!may_join(problem, config) || config.channels != 0))
     return Support::no(
-        "joined=1 is for NHWC or a few planes, without groups or dilation along a row, in one pass: "
-        "channels=0");
+        "joined=1 is for NHWC, a few planes or planes of f32 where they lie, without groups or dilation "
+        "along a "
+        "row, in one pass: channels=0");
   if (config.stream != 0 && !streams(problem, config))
     return Support::no("stream=1 is for NHWC outputs of whole lines, of f32 or of pairs of bf16");
   if (config.staged == 0 && !may_stay(problem, config))
@@ -203,17 +223,20 @@ std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& prob
     for (int bf16 = 0; bf16 <= 1; ++bf16)
       for (int way = 0; way < kMaxGemmVectors * 2; ++way) {
         const int vectors = 1 + way / 2, joined = way % 2;
-        const bool joins = may_join(problem, bf16 != 0) && problem.s > 1 && c < kMany;
-        if (joined != 0 ? !joins : joins && c < kFew) continue;
         // Wider than the output channels: as good as the next narrower one.
         if (vectors > 1 && (vectors - 1) * lanes >= k) continue;
         ImplicitGemmConfig config{.vector_bits = bits, .bf16 = bf16, .vectors = vectors, .joined = joined};
+        const bool joins = may_join(problem, config) && problem.s > 1 && c < kMany;
+        // One channel after the other, of filters of one column.
+        const bool side_by_side = may_be_side_by_side(problem) && bf16 == 0;
+        if (joined != 0 ? !joins && !side_by_side : joins && c < kFew) continue;
         if (bf16 != 0 && (!has_pairs(problem) || !multiplies_bf16())) continue;
-        for (config.pixels = kMaxGemmPixels; config.pixels > 1 && !has_tile(*kernels, config);)
-          --config.pixels;
-        if (!has_tile(*kernels, config)) continue;
         std::vector<Ranked> of_tile;
         const auto add = [&] {
+          if (joined != 0 && !joins && !reads_side_by_side(problem, config)) return;
+          config.pixels = kMaxGemmPixels;
+          while (config.pixels > 1 && !has_tile(*kernels, problem, config)) --config.pixels;
+          if (!has_tile(*kernels, problem, config)) return;
           const bool smallest = config.images == 1 && config.rows == 1 && (config.cols == 28 || q <= 28);
           if (scratch_bytes(problem, config, lanes) > (smallest ? kMaxScratchBytes : 2 * l2)) return;
           const ImplicitGemmGeometry geometry(problem, config, lanes);

@@ -6,6 +6,7 @@
 #include "convtune/device.h"
 #include "convtune/error.h"
 #include "cpu/implicit_gemm/implicit_gemm_geometry.h"
+#include "cpu/implicit_gemm/implicit_gemm_kernels.h"
 
 namespace convtune::cpu {
 
@@ -19,5 +20,9 @@ double implicit_gemm_cycles(const ConvProblem& problem, const DeviceInfo& info,
 
 // Valid configs, by ascending estimate of their time.
 std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& problem, const DeviceInfo& info);
+
+// The register tiles that a config multiplies by.
+const MultiplyKernels& multiply_kernels(const ImplicitGemmKernels& kernels, const ConvProblem& problem,
+                                        const ImplicitGemmConfig& config);
 
 }  // namespace convtune::cpu

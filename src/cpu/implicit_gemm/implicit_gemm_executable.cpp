@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cpu/implicit_gemm/implicit_gemm_candidates.h"
 #include "cpu/implicit_gemm/implicit_gemm_geometry.h"
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/instruction_sets.h"
@@ -21,7 +22,7 @@
 namespace convtune::cpu {
 namespace {
 
-constexpr std::int64_t kWord = sizeof(float);
+constexpr std::int64_t kWord = sizeof(float), kLine = 16;
 
 std::int64_t pad_to_line(std::int64_t floats) {
   return (floats + 15) / 16 * 16;
@@ -34,7 +35,7 @@ class ImplicitGemmExecutable final : public Executable {
         config_(config),
         words_(config.bf16 != 0 ? Words::bf16_pairs : Words::f32),
         kernels_(*implicit_gemm_kernels(config.vector_bits)),
-        multiply_(config.bf16 != 0 ? kernels_.bf16_pairs : kernels_.f32),
+        multiply_(multiply_kernels(kernels_, problem, config)),
         tensors_(*tensor_kernels(config.vector_bits)),
         rounds_by_instruction_(config.bf16 != 0 && rounds_by_instruction(problem)),
         geometry_(problem, config, kernels_.lanes),
@@ -256,12 +257,19 @@ class ImplicitGemmExecutable final : public Executable {
                         .weights = task.weights + tile.group * group_weights() + g.packed_offset(block, pass),
                         .sums = task.sums,
                         .sums_step = g.sums_step,
-                        .accumulate = pass > 0};
+                        .accumulate = pass > 0,
+                        .next_weights = nullptr,
+                        .next_x = nullptr};
+      // The next block's weights lie behind this one's: a line of them a tap of each register tile.
+      const std::int64_t fetched = args.tap_count * kLine,
+                         weights = args.tap_count * args.words * block.vectors * g.lanes;
       for (std::int64_t i = 0; i < tiles; ++i) {
         // Tiles have nearly equal sizes.
         const std::int64_t from = pixels * i / tiles, count = pixels * (i + 1) / tiles - from;
         args.pixels = task.inputs + from;
         args.sums = task.sums + (keeps_all ? from * g.sums_step : 0);
+        args.next_weights = args.weights + (i * fetched < weights ? weights + i * fetched : 0);
+        args.next_x = static_cast<const char*>(args.x) + (i + 1 < tiles ? 2 * count * kWord - 1 : 0);
         multiply_[static_cast<std::size_t>(count - 1)][static_cast<std::size_t>(block.vectors - 1)](args);
         if (nhwc && pass == g.passes - 1) store_pixels(task, block, from, count, args.sums);
       }

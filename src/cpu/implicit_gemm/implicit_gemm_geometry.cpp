@@ -14,6 +14,14 @@ bool reads_planes(const ConvProblem& problem, const ImplicitGemmConfig& config) 
   return problem.layout == Layout::nchw && config.joined != 0 && config.staged == 0;
 }
 
+bool reads_side_by_side(const ConvProblem& problem, const ImplicitGemmConfig& config) {
+  const bool one_image = std::min<std::int64_t>(config.images, problem.n) <= 1;
+  const bool one_row = std::min<std::int64_t>(config.rows, problem.p()) <= 1;
+  const bool whole_rows = problem.q() == problem.w && (config.cols == 0 || config.cols >= problem.w);
+  return reads_planes(problem, config) && config.bf16 == 0 && problem.s == 1 && problem.stride_w == 1 &&
+         one_image && (one_row || (problem.stride_h == 1 && whole_rows));
+}
+
 ImplicitGemmGeometry::ImplicitGemmGeometry(const ConvProblem& problem, const ImplicitGemmConfig& config,
                                            int vector_lanes)
     : lanes(vector_lanes),

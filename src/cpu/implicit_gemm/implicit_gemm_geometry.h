@@ -36,7 +36,7 @@ struct ImplicitGemmConfig {
     constexpr int kMost = 1 << 30;
     field("vector_bits", self.vector_bits, 128, 512, "instruction set: 512, 256 or 128");
     field("bf16", self.bf16, 0, 1, "pairs of bf16 are multiplied; 0: f32, to which all else is widened");
-    field("pixels", self.pixels, 1, 12, "register tile: output pixels");
+    field("pixels", self.pixels, 1, 14, "register tile: output pixels; 13 and 14: of planes, side by side");
     field("vectors", self.vectors, 1, 4, "register tile: vectors of output channels");
     field("images", self.images, 1, kMost, "output tile: images");
     field("rows", self.rows, 1, kMost, "output tile: rows");
@@ -62,6 +62,9 @@ struct FilterBlock {
 
 // Whether the filter's rows are read in the planes of x.
 bool reads_planes(const ConvProblem& problem, const ImplicitGemmConfig& config);
+
+// Whether, besides, the pixels of a tile follow each other in a plane, and the filter has one column.
+bool reads_side_by_side(const ConvProblem& problem, const ImplicitGemmConfig& config);
 
 struct ImplicitGemmGeometry {
   ImplicitGemmGeometry(const ConvProblem& problem, const ImplicitGemmConfig& config, int lanes);

@@ -76,10 +76,54 @@ void multiply(const MultiplyArgs& shared) {
   }
 }
 
-// Sums, one vector of weights a column and one broadcast word must fit the registers.
+// One pointer for all pixels: their words are at constant offsets from it.
+template <int pixels, int vectors>
+void multiply_side_by_side(const MultiplyArgs& shared) {
+  const MultiplyArgs args = shared;  // a copy, so that stores to sums cannot be taken to change it
+  const Floats d;
+  SizedVector acc[pixels][vectors];
+  CONVTUNE_UNROLL
+  for (int i = 0; i < pixels; ++i) {
+    CONVTUNE_UNROLL
+    for (int v = 0; v < vectors; ++v) acc[i][v] = hn::Zero(d);
+  }
+  constexpr std::int64_t kLine = 16;
+  const float *weights = args.weights, *next_weights = args.next_weights;
+  const char* const first = static_cast<const char*>(args.x) + args.pixels[0];
+  const char* const next = static_cast<const char*>(args.next_x) + args.pixels[0];
+  for (const std::int64_t *tap = args.taps, *const end = tap + args.tap_count; tap < end; ++tap) {
+    __builtin_prefetch(next_weights, 0, 2);
+    __builtin_prefetch(next + *tap, 0, 3);
+    const char* const x = first + *tap;
+    SizedVector weight[vectors];
+    CONVTUNE_UNROLL
+    for (int v = 0; v < vectors; ++v) weight[v] = hn::LoadU(d, weights + v * kLanes);
+    CONVTUNE_UNROLL
+    for (int i = 0; i < pixels; ++i) {
+      const Vector value = broadcast_word(d, x + i * static_cast<int>(sizeof(float)));
+      CONVTUNE_UNROLL
+      for (int v = 0; v < vectors; ++v) acc[i][v] = hn::MulAdd(weight[v], value, acc[i][v]);
+    }
+    weights += vectors * kLanes, next_weights += kLine;
+  }
+  CONVTUNE_UNROLL
+  for (int i = 0; i < pixels; ++i) {
+    CONVTUNE_UNROLL
+    for (int v = 0; v < vectors; ++v) hn::Store(acc[i][v], d, args.sums + i * args.sums_step + v * kLanes);
+  }
+}
+
+// Sums, one vector of weights a column and one broadcast word must fit the registers, and pointers to pixels
+// the general ones.
+struct SideBySide {};
 template <class Products, int pixels, int vectors>
 constexpr MultiplyKernel kernel() {
-  if constexpr (pixels * vectors + vectors + 1 <= kRegisters)
+  constexpr int kMostPointers = 12;
+  if constexpr (pixels * vectors + vectors + 1 > kRegisters)
+    return nullptr;
+  else if constexpr (std::is_same_v<Products, SideBySide>)
+    return multiply_side_by_side<pixels, vectors>;
+  else if constexpr (pixels <= kMostPointers)
     return multiply<Products, pixels, vectors>;
   else
     return nullptr;
@@ -96,11 +140,11 @@ constexpr MultiplyKernels kMultiply = kernels<Products>(std::make_integer_sequen
 // Unused where implicit_gemm_kernels() has no width for the target.
 [[maybe_unused]] constexpr ImplicitGemmKernels kKernels = {kLanes, kMultiply<F32Products>,
 #if CONVTUNE_BF16_PAIRS
-                                                           kMultiply<Bf16Products>
+                                                           kMultiply<Bf16Products>,
 #else
-                                                           {}
+                                                           {},
 #endif
-};
+                                                           kMultiply<SideBySide>};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convtune::cpu

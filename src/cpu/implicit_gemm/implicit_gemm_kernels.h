@@ -23,17 +23,22 @@ struct MultiplyArgs {
   float* sums;           // aligned to a vector; row i at sums + i * sums_step
   std::int64_t sums_step;
   bool accumulate;
+  // What side_by_side fetches: a line of the next weights a tap, and the next pixels' end, of which pixels[0]
+  // and taps are as far.
+  const float* next_weights;
+  const void* next_x;
 };
 using MultiplyKernel = void (*)(const MultiplyArgs&);
 
 // kernels[p - 1][v - 1]: the register tile of p pixels x v vectors, null where the registers do not hold it.
-constexpr int kMaxGemmPixels = 12, kMaxGemmVectors = 4;
+constexpr int kMaxGemmPixels = 14, kMaxGemmVectors = 4;
 using MultiplyKernels = std::array<std::array<MultiplyKernel, kMaxGemmVectors>, kMaxGemmPixels>;
 
 struct ImplicitGemmKernels {
   int lanes;  // floats in a vector
   MultiplyKernels f32;
-  MultiplyKernels bf16_pairs;  // all null where the instruction set multiplies no pairs
+  MultiplyKernels bf16_pairs;    // all null where the instruction set multiplies no pairs
+  MultiplyKernels side_by_side;  // of f32 in one pass, one word a tap, where pixels[i] = pixels[0] + i words
 };
 
 // Null where this build has no code for that width (cpu/instruction_sets.h).

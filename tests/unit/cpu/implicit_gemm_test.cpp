@@ -77,6 +77,61 @@ TEST(ImplicitGemm, ReadsRowsOfTheFilterInPlanes) {
   EXPECT_GT(checked, 40);
 }
 
+// Every register tile of pixels that follow each other in a plane: odd rests, rows, images and strides down.
+TEST(ImplicitGemm, MultipliesPixelsSideBySide) {
+  int checked = 0;
+  for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
+    for (int pixels = 1; pixels <= cpu::kMaxGemmPixels; ++pixels)
+      for (int vectors = 1; vectors <= cpu::kMaxGemmVectors; ++vectors)
+        for (const char* text :
+             {"mb1ic7ih14oc65kh1", "mb3ic5ih3iw5oc37kh1 act=relu", "mb2ic3ih9iw11oc50kh3kw1",
+              "mb2ic4ih7iw13oc33kh1sh2 residual=1", "mb1ic40ih1iw1oc130kh1 bias=0"}) {
+          const ConvProblem problem = parse_problem(text);
+          for (const int rows : {1, 4, 14}) {
+            const ImplicitGemmConfig config{.vector_bits = bits,
+                                            .pixels = pixels,
+                                            .vectors = vectors,
+                                            .rows = rows,
+                                            .filters = rows == 4 ? vectors * bits / 32 : 0,
+                                            .staged = 0,
+                                            .joined = 1};
+            if (!cpu::reads_side_by_side(problem, config)) continue;
+            if (!cpu::implicit_gemm_accepts(problem, info(), config)) continue;  // no such tile
+            EXPECT_EQ(check(problem, config), "") << text << " with " << to_string(to_config(config));
+            ++checked;
+          }
+        }
+  EXPECT_GT(checked, 200);
+}
+
+// 14 pixels have one pointer: where they do not follow each other in planes there is no such tile.
+TEST(ImplicitGemm, FourteenPixelsLieSideBySideOrAreRefused) {
+  if (cpu::widest_vector_bits(info()) < 512) GTEST_SKIP() << "28 sums do not fit the registers";
+  const ImplicitGemmConfig config{.pixels = 14, .rows = 7, .staged = 0, .joined = 1};
+  const auto reason = [&](const char* text, auto change) {
+    ImplicitGemmConfig changed = config;
+    change(changed);
+    return cpu::implicit_gemm().accepts(parse_problem(text), info(), to_config(changed)).reason();
+  };
+  const auto same = [](auto&) {};
+  EXPECT_EQ(reason("mb1ic1024ih14oc256kh1", same), "");
+  EXPECT_EQ(reason("mb4ic1024ih14oc256kh1", same), "");
+  EXPECT_NE(reason("mb1ic1024ih14oc256kh1", [](auto& c) { c.staged = c.joined = 0; }).find("side by side"),
+            std::string::npos);
+  EXPECT_NE(reason("mb1ic1024ih14oc256kh1", [](auto& c) { c.cols = 7; }).find("side by side"),
+            std::string::npos);
+  EXPECT_NE(reason("mb4ic1024ih14oc256kh1", [](auto& c) { c.images = 2; }).find("side by side"),
+            std::string::npos);
+  EXPECT_NE(reason("mb1ic1024ih14oc256kh1sh2", same).find("side by side"), std::string::npos);
+  EXPECT_NE(reason("mb1ic1024ih14oc256kh1 layout=nhwc", same).find("side by side"), std::string::npos);
+  EXPECT_NE(reason("mb1ic8ih14oc256kh3", same).find("side by side"), std::string::npos);
+  EXPECT_NE(reason("mb1ic8ih14oc256kh1ph1", same).find("side by side"), std::string::npos);
+  EXPECT_NE(reason("g2mb1ic8ih14oc256kh1", same).find("groups"), std::string::npos);
+  EXPECT_NE(reason("mb1ic8ih14oc256kh1 dtype=bf16", same), "");
+  const auto first = cpu::implicit_gemm_candidates(parse_problem("mb1ic1024ih14oc256kh1"), info()).front();
+  EXPECT_EQ(first.pixels, 14);
+}
+
 TEST(ImplicitGemm, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
   constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
   const std::vector<Activation> activations = all_activations();
@@ -132,8 +187,8 @@ TEST(ImplicitGemm, NanAndInfSpreadExactlyAsInTheOracle) {
                             -std::numeric_limits<float>::infinity()};
   for (const char* text :
        {"mb1ic3ih9iw11oc7kh3sh2ph1 act=relu", "mb2ic5ih6iw7oc18kh3ph1 layout=nhwc",
-        "mb1ic3ih6iw9oc18kh3 layout=nhwc dtype=bf16", "mb1ic3ih6iw9oc18kh3ph1 dtype=bf16",
-        "mb1ic3ih7iw9oc18kh3ph1sh2 layout=nhwc dtype=f16",
+        "mb1ic7ih5iw6oc18kh1 act=silu", "mb1ic3ih6iw9oc18kh3 layout=nhwc dtype=bf16",
+        "mb1ic3ih6iw9oc18kh3ph1 dtype=bf16", "mb1ic3ih7iw9oc18kh3ph1sh2 layout=nhwc dtype=f16",
         "mb1ic5ih6iw7oc18kh3ph1 layout=nhwc dtype=bf16 act=sigmoid residual=1",
         "mb1ic4ih6iw7oc18kh3ph2dh1 dtype=bf16 act=silu", "mb1ic4ih6oc5kh1 layout=nhwc act=hardswish",
         "mb1ic4ih6oc5kh3ph1 layout=nhwc dtype=f16 act=gelu_tanh rounding=eager",
@@ -157,10 +212,10 @@ TEST(ImplicitGemm, NanAndInfSpreadExactlyAsInTheOracle) {
 }
 
 TEST(ImplicitGemm, SameBitsForAnyNumberOfThreadsAndAnyAlignment) {
-  for (const char* text :
-       {"mb3ic4ih20oc40kh3ph1", "mb2ic37ih9oc33kh3ph1 layout=nhwc act=silu",
-        "mb2ic6ih9oc33kh1 layout=nhwc dtype=bf16", "mb2ic3ih19oc64kh5sh2ph2 layout=nhwc dtype=bf16",
-        "mb2ic3ih19oc64kh5sh2ph2 layout=nhwc", "mb5ic40ih7oc64kh3ph1 dtype=bf16"}) {
+  for (const char* text : {"mb3ic4ih20oc40kh3ph1", "mb2ic37ih9oc33kh3ph1 layout=nhwc act=silu",
+                           "mb2ic6ih9oc33kh1 layout=nhwc dtype=bf16", "mb2ic70ih9oc33kh1",
+                           "mb2ic3ih19oc64kh5sh2ph2 layout=nhwc dtype=bf16",
+                           "mb2ic3ih19oc64kh5sh2ph2 layout=nhwc", "mb5ic40ih7oc64kh3ph1 dtype=bf16"}) {
     const ConvProblem problem = parse_problem(text);
     for (ImplicitGemmConfig config : one_of_each_kind(problem)) {
       config.rows = 3, config.images = 1, config.filters = 16;
