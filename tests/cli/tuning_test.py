@@ -129,8 +129,15 @@ class Records(CliTest):
         """Every rule's verdict, in the file and on the screen."""
         self.assertEqual(set(stage) - {"contests"}, {"original", "kept", "changed", "tried", "verdicts"})
         self.assertIn(f"last stage, of {stage['original']}\n", text)
-        self.assertEqual([verdict[:4] for verdict in stage["verdicts"]],
-                         ["R1: ", "R2: ", "R3: ", "R4: ", "R5: ", "R6: "])
+        # So small a problem has a winner of its own each time. Of the CPU's algorithms the stage knows
+        # the parameters of direct alone, and says so of the others.
+        algorithm = stage["original"].split()[0]
+        if algorithm == "direct":
+            self.assertEqual([verdict[:4] for verdict in stage["verdicts"]],
+                             ["R1: ", "R2: ", "R3: ", "R4: ", "R5: ", "R6: "])
+        else:
+            self.assertEqual(stage["verdicts"],
+                             [f"no list: {algorithm} has no parameters that this stage may change"])
         for verdict in stage["verdicts"]:
             self.assertIn(f"  {verdict}\n", text)
         self.assertEqual(stage["changed"], stage["kept"] != stage["original"])
