@@ -65,13 +65,14 @@ HWY_INLINE Vector load_even(DType type, const char* from, std::int64_t count, st
   return hn::ConcatEven(d, load_some(type, from + kLanes * bytes, elements - kLanes, bytes), lower);
 }
 
-// Pixels of planes: squares of words by pixels are transposed, all of the same planes before the next ones.
+// Pixels of planes: squares of words by pixels are transposed, all of the same planes before others. The last planes come
+// first: their zeros may lie where the next pixel's first words are stored then.
 void read_planes(const ReadArgs& args, std::int64_t bytes) {
   const bool pairs = args.words == Words::bf16_pairs;
   const std::int64_t words = pairs ? (args.channels + 1) / 2 : args.channels;
   const auto* const x = static_cast<const char*>(args.x);
   HWY_ALIGN unsigned char lanes[kLanes * sizeof(float)] = {}, next_lanes[kLanes * sizeof(float)] = {};
-  for (std::int64_t c = 0; c < words; c += kLanes) {
+  for (std::int64_t c = (words - 1) / kLanes * kLanes; c >= 0; c -= kLanes) {
     for (std::int64_t j = 0; j < args.pixels; j += kLanes) {
       const std::int64_t count = std::min<std::int64_t>(kLanes, args.pixels - j);
       const auto pixels_of = [&](std::int64_t channel, unsigned char* buffer) {

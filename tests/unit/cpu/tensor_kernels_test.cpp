@@ -74,6 +74,34 @@ TEST(TensorKernels, ReadEveryHalf) {
   });
 }
 
+// Pixels may follow each other without the room that whole vectors of their channels would need.
+TEST(TensorKernels, ReadPixelsWithoutRoomBetweenThem) {
+  constexpr std::int64_t kPixels = 21;
+  for_each_instruction_set([&](const cpu::TensorKernels& kernels) {
+    for (const std::int64_t channels : {1, 3, 16, 19, 31, 33, 50})
+      for (const bool planes : {true, false}) {
+        std::vector<std::uint16_t> x(static_cast<std::size_t>(kPixels * channels));
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::uint16_t>(0x3f80 + i);
+        const std::int64_t words = (channels + 1) / 2;
+        std::vector<float> to(static_cast<std::size_t>(kPixels * words + kernels.lanes));
+        kernels.read({.type = DType::bf16,
+                      .words = cpu::Words::bf16_pairs,
+                      .x = x.data(),
+                      .pixel_step = planes ? 1 : channels,
+                      .channel_step = planes ? kPixels : 1,
+                      .pixels = kPixels,
+                      .channels = channels,
+                      .to = to.data(),
+                      .to_step = words});
+        for (std::int64_t j = 0; j < kPixels; ++j)
+          for (std::int64_t c = 0; c < channels; ++c)
+            ASSERT_EQ(load(DType::bf16, to.data(), 2 * j * words + c),
+                      load(DType::bf16, x.data(), planes ? c * kPixels + j : j * channels + c))
+                << channels << " channels, pixel " << j << ", channel " << c;
+      }
+  });
+}
+
 TEST(TensorKernels, RoundToNearestEven) {
   std::vector<float> values;
   for (std::uint32_t i = 0; i < 65536; ++i) {
