@@ -65,8 +65,8 @@ HWY_INLINE Vector load_even(DType type, const char* from, std::int64_t count, st
   return hn::ConcatEven(d, load_some(type, from + kLanes * bytes, elements - kLanes, bytes), lower);
 }
 
-// Pixels of planes: squares of words by pixels are transposed, all of the same planes before others. The last planes come
-// first: their zeros may lie where the next pixel's first words are stored then.
+// Pixels of planes: squares of words by pixels are transposed, all of the same planes before others. The last
+// planes come first: their zeros may lie where the next pixel's first words are stored then.
 void read_planes(const ReadArgs& args, std::int64_t bytes) {
   const bool pairs = args.words == Words::bf16_pairs;
   const std::int64_t words = pairs ? (args.channels + 1) / 2 : args.channels;

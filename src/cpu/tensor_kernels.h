@@ -16,9 +16,9 @@ namespace convtune::cpu {
 // in the lower half (and 0 behind an odd last one).
 enum class Words { f32, bf16_pairs };
 
-// to[j * to_step + c] = the word of channel(s) c of pixel j, and zeros behind the last of each up to a whole vector, where
-// no other pixel's words are: behind the last pixel there must be room for that. Steps of x are in elements; one of
-// the two is 1, or both may be anything.
+// to[j * to_step + c] = the word of channel(s) c of pixel j, and zeros behind the last of each up to a whole
+// vector, where no other pixel's words are: behind the last pixel there must be room for that. Steps of x are
+// in elements; one of the two is 1, or both may be anything.
 struct ReadArgs {
   DType type;
   Words words;  // bf16_pairs: of bf16 alone

@@ -23,7 +23,8 @@ namespace HWY_NAMESPACE {
 // the register tile. Where loads can be masked they all are: no edge has code of its own, and a masked load
 // stays one where GCC would read memory again for every use of a register.
 template <class T>
-constexpr bool kMaskedLoads = kMaskedStores && (sizeof(T) == 4 || HWY_TARGET == HWY_AVX3);
+constexpr bool kMaskedLoads = sizeof(T) == 4 ? kMaskedStores || HWY_TARGET == HWY_AVX2
+                                             : HWY_TARGET == HWY_AVX3;
 
 // The lanes of a vector at column `col` that lie in the image: as unsigned numbers, columns to its left are
 // large.

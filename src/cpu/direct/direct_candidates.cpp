@@ -77,7 +77,13 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
                                      (wider ? number(wider) * tile_cycles(config, width + 1, e) : 0));
     pieces += number(line.count) * number(line.rows + blocks - 1);
     outputs += number(line.count) * number(vectors);
-    if (line.length * size_of(problem.dtype.y) % kLineBytes != 0) shared_lines += number(line.count);
+    const auto shares_lines = [&](std::int64_t floats) {
+      return floats * size_of(problem.dtype.y) % kLineBytes != 0;
+    };
+    if (shares_lines(line.length)) shared_lines += number(line.count);
+    // An odd number of vectors that are half a line each: so does every second block.
+    if (shares_lines(width * lanes) || (wider != 0 && shares_lines((width + 1) * lanes)))
+      shared_lines += number(line.count) * number(blocks - 1) / 2;
   }
   double cycles = images * number(e.filter_blocks) * kernels;
 

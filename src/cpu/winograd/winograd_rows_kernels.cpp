@@ -38,9 +38,10 @@ HWY_INLINE void add_taps(const float* window, const std::int32_t*& taps, std::in
     }
     weights += channels;
   };
-  // Three columns of a colour image: no loop is left every 54 cycles.
+  // Three columns of a colour image: no loop is left every 54 cycles. With 16 registers GCC keeps sums in
+  // memory then: the loop is 1.13 times as fast (a Zen 3, 6x2).
   constexpr int kOften = 9;
-  if (count == kOften) {
+  if (kRegisters == 32 && count == kOften) {
     CONVTUNE_UNROLL
     for (int t = 0; t < kOften; ++t) add(taps[t]);
     taps += kOften;
@@ -145,8 +146,10 @@ constexpr std::array<WinogradRowsKernel, 6> kernels_of(std::integer_sequence<int
 template <int channels, int vectors>
 constexpr WinogradRowsTile kRowsTile = {channels, vectors,
                                         kernels_of<channels>(std::make_integer_sequence<int, vectors>())};
-// Two of them, a column of the window and a weight fit the registers.
-constexpr std::array kFewRowsTiles = {kRowsTile<2, 3>, kRowsTile<3, 2>, kRowsTile<6, 1>};
+// Two of them, a column of the window and a weight fit 32 registers. Of 16, one does: what waits lies in the
+// first cache, since six sums at a time would wait for each other.
+constexpr std::array kFewRowsTiles = {kRowsTile<2, 3>, kRowsTile<3, 2>, kRowsTile<6, 1>, kRowsTile<4, 3>,
+                                      kRowsTile<6, 2>};
 constexpr std::array kManyRowsTiles = {kRowsTile<2, 6>, kRowsTile<3, 4>, kRowsTile<4, 3>, kRowsTile<6, 2>,
                                        kRowsTile<12, 1>};
 constexpr std::span<const WinogradRowsTile> rows_tiles() {
