@@ -62,4 +62,12 @@ inline double short_pieces_cycles(const ConvProblem& a, std::int64_t output_rows
   return static_cast<double>(a.c / a.groups) * kCyclesALine * bytes / kLine;
 }
 
+// What a line costs more that goes past the caches in two halves with other planes' stores between them.
+// Planes a multiple of a page apart close each other's lines: 27 taps of a tile of 4 channels and 24 outputs
+// take a Zen 3 291 ns there, else 95.
+inline double cut_line_cycles(const ConvProblem& a) {
+  constexpr std::int64_t kPageBytes = 4096;
+  return a.p() * a.q() * size_of(a.dtype.y) % kPageBytes == 0 ? 150 : 30;
+}
+
 }  // namespace convtune::cpu

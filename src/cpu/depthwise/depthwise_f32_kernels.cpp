@@ -17,7 +17,7 @@ namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
 inline const PlaneKernels<float>* planes_of_floats(const PlaneTile& tile) {
-#if HWY_TARGET == HWY_AVX3
+#if CONVTUNE_DEPTHWISE_ROWS
   if (tile.rows == kAllRows) return row_kernels_of(tile);
 #endif
   return plane_kernels_of<float>(tile);

@@ -15,8 +15,16 @@
 #include "cpu/depthwise/depthwise_kernels.h"
 #include "cpu/outputs-inl.h"
 
+// Others need too many instructions to cut a vector out of two at any lane.
+#undef CONVTUNE_DEPTHWISE_ROWS
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+#define CONVTUNE_DEPTHWISE_ROWS 1
+#else
+#define CONVTUNE_DEPTHWISE_ROWS 0
+#endif
+
 HWY_BEFORE_NAMESPACE();
-#if HWY_TARGET == HWY_AVX3  // others have no instruction that cuts a vector out of two at any lane
+#if CONVTUNE_DEPTHWISE_ROWS
 namespace convtune::cpu {
 namespace HWY_NAMESPACE {
 
@@ -28,14 +36,31 @@ constexpr std::int64_t kFetchedAhead = 12 * 1024;
 template <int shift>
 HWY_INLINE Vector lanes_from(Vector lower, Vector upper) {
   if constexpr (shift == 0) return lower;
+#if HWY_TARGET == HWY_AVX3
   const __m512i cut =
       _mm512_alignr_epi32(_mm512_castps_si512(upper.raw), _mm512_castps_si512(lower.raw), shift);
   return Vector{_mm512_castsi512_ps(cut)};
+#else
+  // The middle of both; halves of 16 bytes are cut out of it and of what lies on that side.
+  const __m256i low = _mm256_castps_si256(lower.raw), high = _mm256_castps_si256(upper.raw);
+  const __m256i middle = _mm256_permute2x128_si256(low, high, 0x21);
+  constexpr int kBytes = shift % 4 * 4;
+  if constexpr (shift == 4) return Vector{_mm256_castsi256_ps(middle)};
+  if constexpr (shift < 4) return Vector{_mm256_castsi256_ps(_mm256_alignr_epi8(middle, low, kBytes))};
+  return Vector{_mm256_castsi256_ps(_mm256_alignr_epi8(high, middle, kBytes))};
+#endif
 }
 
 // The same where the shift is known late: cut has the lanes' numbers.
 HWY_INLINE Vector lanes_from(Vector lower, Vector upper, hn::Vec<Ints> cut) {
+#if HWY_TARGET == HWY_AVX3
   return Vector{_mm512_permutex2var_ps(lower.raw, cut.raw, upper.raw)};
+#else
+  // The numbers' lower three bits choose a lane, and the next one of which vector.
+  const __m256 of_upper = _mm256_castsi256_ps(_mm256_slli_epi32(cut.raw, 28));
+  return Vector{_mm256_blendv_ps(_mm256_permutevar8x32_ps(lower.raw, cut.raw),
+                                 _mm256_permutevar8x32_ps(upper.raw, cut.raw), of_upper)};
+#endif
 }
 
 // Outputs past the caches, which take whole lines alone: a row's last lanes wait for the next row's first
@@ -84,7 +109,7 @@ constexpr int kOpenRows = (filter - 1) / stride + 1;
 // Weights that the registers have room for stay there.
 template <int filter>
 struct Weights {
-  static constexpr bool kKept = filter == 3;
+  static constexpr bool kKept = filter == 3 && kRegisters == 32;
   HWY_INLINE explicit Weights(const float* weights) : memory(weights) {
     if constexpr (kKept) {
       CONVTUNE_UNROLL

@@ -68,7 +68,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   const double images = number(problem.n) * number(e.groups);
 
   // The kernels: a line's vectors go by in blocks of nearly equal width, two widths at most.
-  double kernels = 0, pieces = 0, outputs = 0, shared_lines = 0;
+  double kernels = 0, pieces = 0, outputs = 0, shared_lines = 0, cut_lines = 0;
   for (const DirectLines& line : e.lines) {
     if (line.count == 0) continue;
     const std::int64_t vectors = (line.length - 1) / lanes + 1, blocks = (vectors - 1) / config.vectors + 1;
@@ -81,9 +81,9 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
       return floats * size_of(problem.dtype.y) % kLineBytes != 0;
     };
     if (shares_lines(line.length)) shared_lines += number(line.count);
-    // An odd number of vectors that are half a line each: so does every second block.
+    // So do blocks of an odd number of vectors that are half a line each.
     if (shares_lines(width * lanes) || (wider != 0 && shares_lines((width + 1) * lanes)))
-      shared_lines += number(line.count) * number(blocks - 1) / 2;
+      cut_lines += number(line.count) * number(blocks - 1) / 2;
   }
   double cycles = images * number(e.filter_blocks) * kernels;
 
@@ -103,7 +103,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   const bool leaves_cache = number(element) * number(problem.output_elements()) > l2 * number(info.units) / 2;
   cycles += (leaves_cache == (config.stream == 1) ? 2.5 : 5.0) * filters * outputs;
   // A line of the cache that a piece of a row shares with the next one goes to memory twice.
-  if (config.stream == 1) cycles += 30 * filters * shared_lines;
+  if (config.stream == 1) cycles += filters * (30 * shared_lines + cut_line_cycles(problem) * cut_lines);
 
   // Staging, and a window brought from the core's second cache to its first for every task. Threads that
   // share a tile each stage it.

@@ -71,6 +71,8 @@ double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
   const double rows = 2 * pairs * number(g.group_filters);
   cycles += (leaves_cache == (config.stream == 1) ? 2.5 : 5.0) * rows * vectors;
   if (config.stream == 1 && g.output_cols % 16 != 0) cycles += 30 * rows;
+  if (config.stream == 1 && config.vectors * lanes % 16 != 0)
+    cycles += cut_line_cycles(problem) * rows * (blocks - 1) / 2;
 
   // Rows split, and their transform; threads that share rows each make them.
   const double windows = number(problem.n * problem.groups * g.row_tasks);
