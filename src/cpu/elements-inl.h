@@ -89,22 +89,22 @@ HWY_INLINE void store_past_caches(Vector v, T* to) {
   hn::Stream(to_halves<T>(v), Halves(), reinterpret_cast<Bf16*>(to));
 }
 
-// One after the other, where that is faster than a masked store. Not inlined into loops that store whole
-// vectors.
+// One after the other, where masked stores are slow or there are none. Not inlined into loops that store
+// whole vectors.
 HWY_NOINLINE inline void store_one_by_one(Vector v, float* to, std::int64_t skip, std::int64_t count) {
   HWY_ALIGN float lanes[kLanes];
   hn::Store(v, Floats(), lanes);
   for (std::int64_t i = skip; i < count; ++i) to[i] = lanes[i];
 }
 
-// Lanes [skip, count). No neighbour is touched, which another thread may be writing.
+// Lanes [skip, count), 0 <= skip < kLanes. No neighbour is touched, which another thread may be writing.
 HWY_INLINE void store_lanes(Vector v, float* to, std::int64_t skip, std::int64_t count) {
   const Floats d;
   count = std::min<std::int64_t>(count, kLanes);
   if constexpr (kMaskedStores) {
     const auto first = [&](std::int64_t lanes) { return hn::FirstN(d, static_cast<std::size_t>(lanes)); };
     hn::BlendedStore(v, hn::AndNot(first(skip), first(count)), d, to);
-  } else if (skip <= 0 && count == kLanes) {
+  } else if (skip == 0 && count == kLanes) {
     store(v, to);
   } else {
     store_one_by_one(v, to, skip, count);

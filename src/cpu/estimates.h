@@ -62,12 +62,20 @@ inline double short_pieces_cycles(const ConvProblem& a, std::int64_t output_rows
   return static_cast<double>(a.c / a.groups) * kCyclesALine * bytes / kLine;
 }
 
-// What a line costs more that goes past the caches in two halves with other planes' stores between them.
-// Planes a multiple of a page apart close each other's lines: 27 taps of a tile of 4 channels and 24 outputs
-// take a Zen 3 291 ns there, else 95.
-inline double cut_line_cycles(const ConvProblem& a) {
-  constexpr std::int64_t kPageBytes = 4096;
-  return a.p() * a.q() * size_of(a.dtype.y) % kPageBytes == 0 ? 150 : 30;
+// What a row of outputs costs more, in cycles, where it goes past the caches in blocks that end amid a line:
+// the two parts of it are stored with other planes' outputs between them, so that the buffer which gathers a
+// line is given up half full. Where planes lie a multiple of a page apart, a block's planes take such buffers
+// from each other: 27 taps of 4 channels by 24 f32 outputs take a Zen 3 291 ns there in place of 95, 150
+// cycles for each channel's half line. `vectors` of `vector_bytes` each go in blocks of nearly equal width.
+inline double cut_lines_cycles(const ConvProblem& a, std::int64_t vectors, std::int64_t blocks,
+                               std::int64_t vector_bytes) {
+  constexpr std::int64_t kPageBytes = 4096, kLineBytes = 64;
+  const std::int64_t width = vectors / blocks;
+  const bool cuts = width * vector_bytes % kLineBytes != 0 ||
+                    (vectors % blocks != 0 && (width + 1) * vector_bytes % kLineBytes != 0);
+  if (!cuts) return 0;
+  const double half_line = a.p() * a.q() * size_of(a.dtype.y) % kPageBytes == 0 ? 150 : 15;
+  return half_line * static_cast<double>(blocks - 1);
 }
 
 }  // namespace convtune::cpu

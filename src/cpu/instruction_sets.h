@@ -9,7 +9,7 @@
 
 #include "convtune/device.h"
 
-// ROW(name, bits of a vector, registers, whether masked stores are as fast as others, Highway's target,
+// ROW(name, bits of a vector, registers, whether there are masked stores as fast as others, Highway's target,
 // whether this processor has it, and `...` passed on), widest first of each kind of processor. AVX2 has
 // masked stores, which take AMD's processors more than ten cycles each, whatever the mask. Highway's targets
 // ask for what stands here. AVX2's asks for F16C as well, which every such processor has and clang 14 cannot

@@ -28,8 +28,9 @@ using SizedVector = Vector;
 using SizedMask = Mask;
 #endif
 
-// The columns of the table; 0 and false for a target without a row. They are asked for through a constant,
-// since HWY_TARGET is a macro that names the table itself.
+// The columns of the table (instruction_sets.h); 0 and false for a target without a row. kMaskedStores is
+// false too where they are slow. They are asked for through a constant, since HWY_TARGET is a macro that
+// names the table itself.
 constexpr long long kTarget = HWY_TARGET;
 #define CONVTUNE_REGISTERS_OF(name, bits, registers, masks, target, has, ...) \
   +(kTarget == HWY_##target ? registers : 0)

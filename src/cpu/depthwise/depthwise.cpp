@@ -183,10 +183,17 @@ class DepthwiseExecutable final : public Executable {
       const PlaneKernels<T>* const found = kernels_.planes(tile);
       if (found == nullptr) continue;
       const std::int64_t blocks = (vectors - 1) / found->vectors + 1;
+      // Past the caches strips are whole lines, each with all of its rows: halves of a line would be stored
+      // far apart.
+      const std::int64_t unit =
+          config_.stream != 0 && blocks > 1
+              ? std::max<std::int64_t>(1, kLine / (columns * static_cast<std::int64_t>(sizeof(T))))
+              : 1;
       RowTile& made = row_tiles_.emplace_back(
           RowTile{rows == kAllRows ? geometry_.task_rows : rows, {}});  // clang 14 wants its name
       for (std::int64_t b = 0; b < blocks; ++b) {
-        const std::int64_t from = vectors * b / blocks, to = vectors * (b + 1) / blocks;
+        const std::int64_t from = vectors / unit * b / blocks * unit,
+                           to = vectors / unit * (b + 1) / blocks * unit;
         made.blocks.push_back({from * columns, found->of_vectors[static_cast<std::size_t>(to - from - 1)]});
       }
     }
@@ -318,7 +325,7 @@ class Depthwise final : public Algorithm {
     return std::make_unique<DepthwiseExecutable<float>>(problem, typed, info);
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "direct_depthwise-4"; }
+  std::string source_hash() const override { return "direct_depthwise-5"; }
 };
 
 }  // namespace

@@ -161,21 +161,20 @@ Support depthwise_accepts(const ConvProblem& problem, const DeviceInfo& info, co
   if (config.vectors != 0 && problem.layout == Layout::nchw)
     return Support::no("vectors is for channels that are last");
   const bool planes = problem.layout == Layout::nchw, all_rows = planes && config.tile == kAllRows;
-  const PlaneKernels<float>* const strips =
+  const PlaneKernels<float>* const row_kernels =
       all_rows && problem.dtype.x == DType::f32
           ? depthwise_kernels<float>(config.vector_bits)->planes(plane_tile(problem, kAllRows))
           : nullptr;
-  if (all_rows && !strips)
-    return Support::no(
-        "tile=0 is for f32 in vectors of 512 or 256 bits, square filters of 3, 5 and 7, no dilation");
+  if (all_rows && !row_kernels)
+    return Support::no("tile=0 is for f32 with AVX-512 or AVX2, square filters of 3, 5 and 7, no dilation");
   if ((config.tile < 1 && !all_rows) || config.tile > (planes ? kMostRows : kMostPixels) ||
       (planes && (config.tile & (config.tile - 1)) != 0))
     return Support::no(fmt::format("tile must be {}", planes ? "0, 1, 2, 4 or 8" : "1 to 8"));
   const std::int64_t line = 64 / size_of(problem.dtype.y);
-  const std::int64_t strip = all_rows ? strips->vectors * config.vector_bits / 32 : 0;
-  const bool lines =
-      planes ? all_rows && (problem.q() <= strip || (problem.q() % line == 0 && strip % line == 0))
-             : config.vector_bits == 512 && problem.k % line == 0;
+  const std::int64_t strip_floats = all_rows ? row_kernels->vectors * config.vector_bits / 32 : 0;
+  const bool lines = planes ? all_rows && (problem.q() <= strip_floats ||
+                                           (problem.q() % line == 0 && strip_floats % line == 0))
+                            : config.vector_bits == 512 && problem.k % line == 0;
   if (config.stream < 0 || config.stream > 1 || (config.stream == 1 && !lines))
     return Support::no("stream must be 0, or 1 where whole lines are stored");
   return Support::yes();

@@ -103,8 +103,8 @@ template <class T>
 struct DepthwiseKernels {
   int lanes;  // floats in a vector
   // Null where there are none. With one row there are some for every filter, with more rows for filters of 3,
-  // 5 and 7 rows without dilation; strides along a row are 1 or 2. For all rows there are some of f32 where
-  // vectors have 512 or 256 bits, for square filters of 3, 5 and 7 with strides of 1 and 2 but 7 by 2.
+  // 5 and 7 rows without dilation; strides along a row are 1 or 2. For all rows there are some of f32 with
+  // AVX-512 and AVX2, for square filters of 3, 5 and 7 with strides of 1 and 2 but 7 by 2.
   const PlaneKernels<T>* (*planes)(const PlaneTile&);
   // Null where registers do not hold so many pixels, or this build multiplies no pairs of bf16; 1 pixel
   // always fits.

@@ -21,7 +21,8 @@ namespace HWY_NAMESPACE {
 
 // A row of the input is loaded once for all output rows that it adds to, and a weight once for all vectors of
 // the register tile. Where loads can be masked they all are: no edge has code of its own, and a masked load
-// stays one where GCC would read memory again for every use of a register.
+// stays one where GCC would read memory again for every use of a register. AVX2's masked loads are as fast as
+// others, unlike its stores; those of bf16 are AVX-512's alone.
 template <class T>
 constexpr bool kMaskedLoads = sizeof(T) == 4 ? kMaskedStores || HWY_TARGET == HWY_AVX2
                                              : HWY_TARGET == HWY_AVX3;

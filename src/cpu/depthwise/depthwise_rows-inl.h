@@ -15,7 +15,7 @@
 #include "cpu/depthwise/depthwise_kernels.h"
 #include "cpu/outputs-inl.h"
 
-// Others need too many instructions to cut a vector out of two at any lane.
+// With others only a cut at a lane that is known late takes many instructions: not tried.
 #undef CONVTUNE_DEPTHWISE_ROWS
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 #define CONVTUNE_DEPTHWISE_ROWS 1
@@ -64,7 +64,8 @@ HWY_INLINE Vector lanes_from(Vector lower, Vector upper, hn::Vec<Ints> cut) {
 }
 
 // Outputs past the caches, which take whole lines alone: a row's last lanes wait for the next row's first
-// ones. Rows follow each other without a gap, or each is whole lines.
+// ones. Rows follow each other without a gap, or each is whole lines. Whole vectors are stored: with AVX2 the
+// two halves of a line follow each other.
 template <int vectors>
 class LineWriter {
  public:

@@ -77,13 +77,9 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
                                      (wider ? number(wider) * tile_cycles(config, width + 1, e) : 0));
     pieces += number(line.count) * number(line.rows + blocks - 1);
     outputs += number(line.count) * number(vectors);
-    const auto shares_lines = [&](std::int64_t floats) {
-      return floats * size_of(problem.dtype.y) % kLineBytes != 0;
-    };
-    if (shares_lines(line.length)) shared_lines += number(line.count);
-    // So do blocks of an odd number of vectors that are half a line each.
-    if (shares_lines(width * lanes) || (wider != 0 && shares_lines((width + 1) * lanes)))
-      cut_lines += number(line.count) * number(blocks - 1) / 2;
+    if (line.length * size_of(problem.dtype.y) % kLineBytes != 0) shared_lines += number(line.count);
+    cut_lines +=
+        number(line.count) * cut_lines_cycles(problem, vectors, blocks, lanes * size_of(problem.dtype.y));
   }
   double cycles = images * number(e.filter_blocks) * kernels;
 
@@ -103,7 +99,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   const bool leaves_cache = number(element) * number(problem.output_elements()) > l2 * number(info.units) / 2;
   cycles += (leaves_cache == (config.stream == 1) ? 2.5 : 5.0) * filters * outputs;
   // A line of the cache that a piece of a row shares with the next one goes to memory twice.
-  if (config.stream == 1) cycles += filters * (30 * shared_lines + cut_line_cycles(problem) * cut_lines);
+  if (config.stream == 1) cycles += filters * (30 * shared_lines + cut_lines);
 
   // Staging, and a window brought from the core's second cache to its first for every task. Threads that
   // share a tile each stage it.

@@ -71,8 +71,11 @@ double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
   const double rows = 2 * pairs * number(g.group_filters);
   cycles += (leaves_cache == (config.stream == 1) ? 2.5 : 5.0) * rows * vectors;
   if (config.stream == 1 && g.output_cols % 16 != 0) cycles += 30 * rows;
-  if (config.stream == 1 && config.vectors * lanes % 16 != 0)
-    cycles += cut_line_cycles(problem) * rows * (blocks - 1) / 2;
+  if (config.stream == 1) {
+    const std::int64_t vectors_of_row = (g.output_cols - 1) / lanes + 1;
+    cycles += rows * cut_lines_cycles(problem, vectors_of_row, (vectors_of_row - 1) / config.vectors + 1,
+                                      lanes * size_of(problem.dtype.y));
+  }
 
   // Rows split, and their transform; threads that share rows each make them.
   const double windows = number(problem.n * problem.groups * g.row_tasks);

@@ -146,10 +146,11 @@ constexpr std::array<WinogradRowsKernel, 6> kernels_of(std::integer_sequence<int
 template <int channels, int vectors>
 constexpr WinogradRowsTile kRowsTile = {channels, vectors,
                                         kernels_of<channels>(std::make_integer_sequence<int, vectors>())};
-// Two of them, a column of the window and a weight fit 32 registers. Of 16, one does: what waits lies in the
-// first cache, since six sums at a time would wait for each other.
+// Of 16 registers. Two tiles of sums, a column of the window and a weight fit those of the first three; of
+// the others one does and what waits lies in the first cache, but six sums alone wait for each other.
 constexpr std::array kFewRowsTiles = {kRowsTile<2, 3>, kRowsTile<3, 2>, kRowsTile<6, 1>, kRowsTile<4, 3>,
                                       kRowsTile<6, 2>};
+// Of 32: two tiles of sums.
 constexpr std::array kManyRowsTiles = {kRowsTile<2, 6>, kRowsTile<3, 4>, kRowsTile<4, 3>, kRowsTile<6, 2>,
                                        kRowsTile<12, 1>};
 constexpr std::span<const WinogradRowsTile> rows_tiles() {

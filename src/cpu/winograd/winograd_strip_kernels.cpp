@@ -56,10 +56,10 @@ HWY_INLINE Vector phase_of_next(Vector of, const SizedVector* behind) {
   static_assert((tiles - 1) * phases + phase < kLanes);
   return Vector{_mm512_permutex2var_ps(of.raw, _mm512_loadu_si512(kFrom.data()), behind[0].raw)};
 #elif HWY_TARGET == HWY_AVX2
-  // Both come to their lanes by themselves. By way of memory, single floats and a vector of them, a load
-  // waits for all stores before it.
+  // The tile's own lanes and those behind it are permuted apart and blended. By way of memory, as below, the
+  // load of a vector waits for the single floats that were stored before it.
   static_assert((tiles - 1) * phases + phase < kLanes);
-  alignas(32) static constexpr auto kFrom = [] {
+  alignas(32) static constexpr auto kLanesOf = [] {
     std::array<std::array<std::int32_t, kLanes>, 2> from{};
     for (int t = 0; t < kLanes; ++t) {
       const int beyond = t + tiles - kLanes;
@@ -68,12 +68,13 @@ HWY_INLINE Vector phase_of_next(Vector of, const SizedVector* behind) {
     }
     return from;
   }();
-  const auto from = [](const Vector& v, int which) HWY_ATTR {
-    const auto* const lanes = reinterpret_cast<const __m256i*>(kFrom[static_cast<std::size_t>(which)].data());
+  const auto permuted = [](const Vector& v, int which) HWY_ATTR {
+    const auto* const lanes =
+        reinterpret_cast<const __m256i*>(kLanesOf[static_cast<std::size_t>(which)].data());
     return _mm256_permutevar8x32_ps(v.raw, _mm256_load_si256(lanes));
   };
   constexpr int kOwn = (1 << (kLanes - tiles)) - 1;
-  return Vector{_mm256_blend_ps(from(behind[0], 1), from(of, 0), kOwn)};
+  return Vector{_mm256_blend_ps(permuted(behind[0], 1), permuted(of, 0), kOwn)};
 #else
   constexpr int kBehind = ((tiles - 1) * phases + phase) / kLanes + 1;
   HWY_ALIGN float lanes[(1 + tiles) * kLanes] = {}, row[kBehind * kLanes];
@@ -147,7 +148,7 @@ void input_strip_of(const WinogradStrip& shared) {
     meant[piece] = lanes_between(of.skip, of.end);
   }
   const WinogradStrip::Piece front = strip.pieces.front(), back = strip.pieces.back();
-  const bool whole = !kMaskedStores && strip.pieces.size() == 1 && front.skip <= 0 && front.end >= kLanes;
+  const bool whole = !kMaskedStores && strip.pieces.size() == 1 && front.skip == 0 && front.end >= kLanes;
   // Some channels, whose rows stay in the first cache, a product down the rows after the other.
   constexpr std::int64_t kChannels = 8;
   for (std::int64_t first = 0; first < strip.channels; first += kChannels) {

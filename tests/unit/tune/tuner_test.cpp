@@ -27,7 +27,7 @@ class Tuner : public testing::Test {
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;
     setenv("CONVTUNE_DATA_DIR", folder_.c_str(), 1);
-    // What ends a search here is its five trials: on a busy machine five seconds left no room for the last stage.
+    // What ends a search here is its five trials: on a busy machine five seconds left the last stage no room.
     quick_.budget_trials = 5;
     quick_.budget_seconds = 60;
     quick_.min_gain = 0.99;  // decided at once, however busy the machine
