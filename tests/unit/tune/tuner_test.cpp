@@ -27,9 +27,8 @@ class Tuner : public testing::Test {
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;
     setenv("CONVTUNE_DATA_DIR", folder_.c_str(), 1);
-    // What ends a search here is its five trials: on a busy machine five seconds left the last stage no room.
     quick_.budget_trials = 5;
-    quick_.budget_seconds = 60;
+    quick_.budget_seconds = 5;
     quick_.min_gain = 0.99;  // decided at once, however busy the machine
   }
   void TearDown() override { fs::remove_all(folder_); }
@@ -49,7 +48,9 @@ TEST_F(Tuner, FindsRecordsAndAnswersFromTheRecordWithoutMeasuring) {
   EXPECT_GT(first.comparison.providers.front().time_us, 0);
   EXPECT_NE(first.comparison.decision, "");
   ASSERT_TRUE(first.last_stage);
-  EXPECT_EQ(first.last_stage->verdicts.size(), 6u);
+  // Of the CPU's algorithms `direct` alone has a list, and which one is the fastest is the processor's.
+  const bool has_list = first.last_stage->original.starts_with("direct ");
+  EXPECT_EQ(first.last_stage->verdicts.size(), has_list ? 6u : 1u) << first.last_stage->original;
 
   const Convolution planned = plan(kProblem);
   EXPECT_EQ(planned.plan().source, PlanSource::tuned);
