@@ -91,9 +91,10 @@ HWY_INLINE void store_past_caches(Vector v, T* to) {
 
 // One after the other, where masked stores are slow or there are none. Not inlined into loops that store
 // whole vectors.
-HWY_NOINLINE inline void store_one_by_one(Vector v, float* to, std::int64_t skip, std::int64_t count) {
-  HWY_ALIGN float lanes[kLanes];
-  hn::Store(v, Floats(), lanes);
+template <class T>
+HWY_NOINLINE void store_one_by_one(Vector v, T* to, std::int64_t skip, std::int64_t count) {
+  HWY_ALIGN T lanes[kLanes];
+  store(v, lanes);
   for (std::int64_t i = skip; i < count; ++i) to[i] = lanes[i];
 }
 
@@ -117,9 +118,7 @@ HWY_INLINE void store_lanes(Vector v, T* to, std::int64_t skip, std::int64_t cou
   const auto mask = static_cast<__mmask16>((1U << count) - (1U << skip));
   _mm256_mask_storeu_epi16(to, mask, to_halves<T>(v).raw);
 #else
-  HWY_ALIGN T lanes[kLanes];
-  store(v, lanes);
-  for (std::int64_t i = skip; i < count; ++i) to[i] = lanes[i];
+  store_one_by_one(v, to, skip, count);
 #endif
 }
 

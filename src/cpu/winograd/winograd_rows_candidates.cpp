@@ -56,8 +56,9 @@ double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
   const WinogradRowsGeometry g(problem, config, lanes);
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
   const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
-  const double vectors = number((g.output_cols - 1) / lanes + 1),
-               blocks = std::ceil(vectors / config.vectors);
+  const std::int64_t row_vectors = (g.output_cols - 1) / lanes + 1,
+                     row_blocks = (row_vectors - 1) / config.vectors + 1;
+  const double vectors = number(row_vectors), blocks = number(row_blocks);
   const double width = vectors / blocks, sums = config.channels * width;
   const double loads = (config.channels + 2 * width) / 2;
   const double tap = 0.65 * (std::max({sums / 2, loads, 4.0}) + loads);
@@ -71,11 +72,8 @@ double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
   const double rows = 2 * pairs * number(g.group_filters);
   cycles += (leaves_cache == (config.stream == 1) ? 2.5 : 5.0) * rows * vectors;
   if (config.stream == 1 && g.output_cols % 16 != 0) cycles += 30 * rows;
-  if (config.stream == 1) {
-    const std::int64_t vectors_of_row = (g.output_cols - 1) / lanes + 1;
-    cycles += rows * cut_lines_cycles(problem, vectors_of_row, (vectors_of_row - 1) / config.vectors + 1,
-                                      lanes * size_of(problem.dtype.y));
-  }
+  if (config.stream == 1)
+    cycles += rows * cut_lines_cycles(problem, row_vectors, row_blocks, lanes * size_of(problem.dtype.y));
 
   // Rows split, and their transform; threads that share rows each make them.
   const double windows = number(problem.n * problem.groups * g.row_tasks);

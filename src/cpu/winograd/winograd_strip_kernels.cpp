@@ -45,7 +45,7 @@ HWY_INLINE void split_vectors(const SizedVector* row, SizedVector* to, int step)
 // Lane t + tiles of a phase, of which those behind its last are float phases * u + phase of `behind`.
 template <int phases, int phase, int tiles>
 HWY_INLINE Vector phase_of_next(Vector of, const SizedVector* behind) {
-#if HWY_TARGET == HWY_AVX3
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
   static constexpr auto kFrom = [] {
     std::array<std::int32_t, kLanes> from{};
     for (int t = 0; t < kLanes; ++t)
@@ -54,27 +54,16 @@ HWY_INLINE Vector phase_of_next(Vector of, const SizedVector* behind) {
     return from;
   }();
   static_assert((tiles - 1) * phases + phase < kLanes);
+#if HWY_TARGET == HWY_AVX3
   return Vector{_mm512_permutex2var_ps(of.raw, _mm512_loadu_si512(kFrom.data()), behind[0].raw)};
-#elif HWY_TARGET == HWY_AVX2
-  // The tile's own lanes and those behind it are permuted apart and blended. By way of memory, as below, the
-  // load of a vector waits for the single floats that were stored before it.
-  static_assert((tiles - 1) * phases + phase < kLanes);
-  alignas(32) static constexpr auto kLanesOf = [] {
-    std::array<std::array<std::int32_t, kLanes>, 2> from{};
-    for (int t = 0; t < kLanes; ++t) {
-      const int beyond = t + tiles - kLanes;
-      from[0][static_cast<std::size_t>(t)] = beyond < 0 ? t + tiles : 0;
-      from[1][static_cast<std::size_t>(t)] = beyond < 0 ? 0 : beyond * phases + phase;
-    }
-    return from;
-  }();
-  const auto permuted = [](const Vector& v, int which) HWY_ATTR {
-    const auto* const lanes =
-        reinterpret_cast<const __m256i*>(kLanesOf[static_cast<std::size_t>(which)].data());
-    return _mm256_permutevar8x32_ps(v.raw, _mm256_load_si256(lanes));
-  };
+#else
+  // Each is permuted by itself, by the lower three bits of the same numbers, and both are blended. By way of
+  // memory, as below, the load of a vector waits for the single floats that were stored before it.
+  const __m256i from = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kFrom.data()));
   constexpr int kOwn = (1 << (kLanes - tiles)) - 1;
-  return Vector{_mm256_blend_ps(permuted(behind[0], 1), permuted(of, 0), kOwn)};
+  return Vector{_mm256_blend_ps(_mm256_permutevar8x32_ps(behind[0].raw, from),
+                                _mm256_permutevar8x32_ps(of.raw, from), kOwn)};
+#endif
 #else
   constexpr int kBehind = ((tiles - 1) * phases + phase) / kLanes + 1;
   HWY_ALIGN float lanes[(1 + tiles) * kLanes] = {}, row[kBehind * kLanes];
