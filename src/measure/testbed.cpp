@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/random_bits.h"
+#include "cpu/caches.h"
 #include "cpu/cpu.h"
 #include "cpu/parallel.h"
 #include "problem/element.h"
@@ -168,7 +169,7 @@ Testbed::Set Testbed::make_set() {
 }
 
 Testbed::Testbed(const ConvProblem& problem, Backend& backend, TestData data, std::uint64_t seed,
-                 std::int64_t samples)
+                 std::int64_t samples, TimedFrom from)
     : problem_(problem), backend_(backend), data_(data), result_(cpu::result_of(problem)) {
   const bool forward = problem.direction == Direction::forward;
   const DTypes& types = problem.dtype;
@@ -190,10 +191,12 @@ Testbed::Testbed(const ConvProblem& problem, Backend& backend, TestData data, st
                                                first.result.bytes + first.dbias.bytes) +
                            1;
   const double cache_bytes = static_cast<double>(std::max(backend.info().l3_bytes, backend.info().l2_bytes));
-  // Sets of real data are timed: together they must not fit the caches. One set serves a check, and where
-  // memory is short.
+  // Sets of real data are timed: those that come from memory must not fit the caches together. One serves a
+  // check, and where memory is short.
+  const bool stays = from == TimedFrom::caches && backend.info().device.kind == Device::Kind::cpu &&
+                     cpu::caches_keep(set_bytes, backend.info());
   std::int64_t sets = 1;
-  if (data == TestData::real)
+  if (data == TestData::real && !stays)
     sets = std::clamp(static_cast<std::int64_t>(
                           std::min(std::ceil(2 * cache_bytes / set_bytes), kMostFlushedBytes / set_bytes)),
                       std::int64_t{1}, kMaxSets);

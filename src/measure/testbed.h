@@ -18,6 +18,10 @@ namespace convtune {
 // executables that say that theirs are not.
 enum class TestData { real, integer };
 
+// Where timed runs find their tensors. On a CPU the caches keep what is small enough, as the layer before
+// leaves it there and the next one finds it; part of a batch comes from memory, as the whole does.
+enum class TimedFrom { caches, memory };
+
 struct CheckResult {
   double max_error = 0;  // largest |y - oracle| over the root mean square of the oracle
   std::string failure;   // empty: right
@@ -30,10 +34,10 @@ double error_limit(const ConvProblem& problem);
 
 class Testbed {
  public:
-  // `samples`: how many elements of the result the oracle computes; 0 = all of them. Rotated sets of inputs
-  // and results are made so that repeated runs do not find them in the caches of a CPU.
+  // `samples`: how many elements of the result the oracle computes; 0 = all of them. Of tensors that come
+  // from memory there are several sets, in turns.
   Testbed(const ConvProblem& problem, Backend& backend, TestData data, std::uint64_t seed,
-          std::int64_t samples);
+          std::int64_t samples, TimedFrom from = TimedFrom::caches);
 
   // Packs the weights for an executable, poisons the sampled elements of the result, runs, and looks: the
   // samples, then every canary. Never throws for a wrong answer.

@@ -43,7 +43,7 @@ SmallBatch::SmallBatch(const ConvProblem& problem, std::int64_t images, Backend&
       device_(backend.info()),
       ceilings_(ceilings),
       trials_(open_trials(problem_, device_, keep, anew)),
-      bed_(problem_, backend, TestData::real, 1, kSamples),
+      bed_(problem_, backend, TestData::real, 1, kSamples, TimedFrom::memory),
       screening_(problem_, device_, bed_, trials_, keep) {}
 
 std::vector<std::size_t> SmallBatch::fastest(const Batches& batches, std::size_t few,

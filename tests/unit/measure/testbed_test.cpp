@@ -145,6 +145,22 @@ TEST(Testbed, RotatedSetsAreFewBesideALargeCacheOrWhereMemoryIsShort) {
   EXPECT_THROW(peak(set / 2), Error);
 }
 
+// A layer finds in the caches what the one before left there: half of a cache of 32 MiB has 7 MB, and a
+// server's whole cache is not one program's.
+TEST(Testbed, TensorsThatTheCachesKeepStayThere) {
+  const auto sets = [](const char* text, std::int64_t cache, TimedFrom from = TimedFrom::caches) {
+    const ConvProblem problem = parse_problem(text);
+    CountedMemory memory(cache, std::size_t{1} << 32);
+    const Testbed bed(problem, memory, TestData::real, 1, 1, from);
+    return memory.peak() / static_cast<std::size_t>(problem.bytes());
+  };
+  constexpr std::int64_t kMiB = 1 << 20;
+  EXPECT_EQ(sets("mb1ic64ih120oc64kh1", 32 * kMiB), 1);
+  EXPECT_EQ(sets("mb1ic64ih120oc64kh1", 8 * kMiB), 3);
+  EXPECT_GT(sets("mb1ic64ih120oc64kh1", 32 * kMiB, TimedFrom::memory), 5);
+  EXPECT_GT(sets("mb3ic64ih120oc64kh1", 480 * kMiB), 5);
+}
+
 TEST(Testbed, TimesPositively) {
   Testbed bed(kProblem, cpu::backend(), TestData::real, 1, 16);
   const auto executable = cpu::reference().build(kProblem, cpu::backend().info(), {});
