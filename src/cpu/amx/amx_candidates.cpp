@@ -10,6 +10,7 @@
 
 #include "contract/abilities.h"
 #include "cpu/amx/amx_tiles.h"
+#include "cpu/caches.h"
 #include "cpu/estimates.h"
 #include "cpu/instruction_sets.h"
 #include "cpu/tensor_kernels.h"
@@ -86,8 +87,7 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
   // Sums are stored, loaded and finished; channels first, they are transposed too.
   const double vectors = count * n * kAmxPixels;
   // Lines of an output that does not stay in the cores' caches are better not read into them.
-  const bool leaves_cache =
-      number(size_of(a.dtype.y)) * number(a.output_elements()) > l2 / 2 * number(info.units);
+  const bool leaves_cache = !caches_keep(a, info);
   constexpr double kStored[2][3] = {{2.5, 5, 4}, {8, 6, 5}};  // by config.stream
   const bool nhwc = a.layout == Layout::nhwc;
   double finished = vectors * ((nhwc ? 4 : 10) + kStored[leaves_cache][config.stream]);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "contract/abilities.h"
+#include "cpu/caches.h"
 #include "cpu/depthwise/depthwise_kernels.h"
 #include "cpu/estimates.h"
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
@@ -45,9 +46,8 @@ double row_cycles(const ConvProblem& problem, const DeviceInfo& info, const Dept
   const std::int64_t open = (problem.r - 1) / problem.stride_h;
   const double rows = number(g.output_rows + g.row_tasks * open);
   const double moved = number(problem.stride_h * problem.stride_w);
-  // The third cache keeps what both tensors have, or outputs are read before they are written.
-  const bool leaves_cache = 4 * number(problem.input_elements() + problem.output_elements()) >
-                            number(info.l3_bytes > 0 ? info.l3_bytes : info.l2_bytes * info.units);
+  // Outputs that do not stay are read before they are written.
+  const bool leaves_cache = !caches_keep(problem, info);
   const double store = leaves_cache == (config.stream != 0) ? 1 : 3;
   return rows * (number(vectors) * (number(g.taps) / 2 + 1.3 * moved + store) + 4 * number(strips)) +
          100 * number(strips * g.row_tasks);
@@ -94,9 +94,7 @@ double pixel_cycles(const ConvProblem& problem, const DeviceInfo& info, const De
   const double columns = (pixels - 1) * number(problem.stride_w) + s;
   const double row = std::max(parts * pixels * s / 2, 4 * s) + columns * (parts + 1) / 4 + parts * s / 2;
   const double together = config.vectors == 0 ? vectors : std::min<double>(config.vectors, vectors);
-  // Outputs that the cores' second caches do not keep are read before they are written.
-  const bool leaves_cache = number(size_of(problem.dtype.y)) * number(problem.output_elements()) >
-                            number(info.l2_bytes * info.units) / 2;
+  const bool leaves_cache = !caches_keep(problem, info);
   const double store = leaves_cache == (config.stream != 0) ? 3 : 6;
   double cycles = tiles * (vectors * (number(problem.r * g.words) * row + pixels * (store + 2 * parts) + 15) +
                            25 * vectors / together);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "contract/abilities.h"
+#include "cpu/caches.h"
 #include "cpu/direct/direct_kernels.h"
 #include "cpu/estimates.h"
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
@@ -78,13 +79,12 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
     pieces += number(line.count) * number(line.rows + blocks - 1);
     outputs += number(line.count) * number(vectors);
     if (line.length * size_of(problem.dtype.y) % kLineBytes != 0) shared_lines += number(line.count);
-    cut_lines +=
-        number(line.count) * cut_lines_cycles(problem, vectors, blocks, lanes * size_of(problem.dtype.y));
+    cut_lines += number(line.count) * cut_lines_cycles(problem, vectors, blocks,
+                                                       lanes * size_of(problem.dtype.y), config.stream == 1);
   }
   double cycles = images * number(e.filter_blocks) * kernels;
 
-  // Stores: straight, or through a buffer that is cut into pieces of rows. Past the caches they pay when the
-  // output does not stay in those of the cores, which the input and the windows share.
+  // Stores: straight, or through a buffer that is cut into pieces of rows.
   const double filters = images * number(e.group_filters);
   // Channels last, one output at a time.
   if (!e.straight) cycles += 9 * filters * pieces;
@@ -96,10 +96,11 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
       e.task_filter_blocks * config.channels > kFewFilters)
     cycles += 2 * filters * outputs;
   const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
-  const bool leaves_cache = number(element) * number(problem.output_elements()) > l2 * number(info.units) / 2;
-  cycles += (leaves_cache == (config.stream == 1) ? 2.5 : 5.0) * filters * outputs;
+  const double task_bytes =
+      number(element * e.tile_rows * e.tile_cols) * number(e.task_filter_blocks * config.channels);
+  cycles += store_cycles(problem, info, config.stream == 1, task_bytes) * filters * outputs;
   // A line of the cache that a piece of a row shares with the next one goes to memory twice.
-  if (config.stream == 1) cycles += filters * (30 * shared_lines + cut_lines);
+  cycles += filters * ((config.stream == 1 ? 30 : 0) * shared_lines + cut_lines);
 
   // Staging, and a window brought from the core's second cache to its first for every task. Threads that
   // share a tile each stage it.

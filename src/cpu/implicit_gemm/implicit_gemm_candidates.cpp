@@ -8,6 +8,7 @@
 #include <set>
 
 #include "contract/abilities.h"
+#include "cpu/caches.h"
 #include "cpu/estimates.h"
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
 #include "cpu/instruction_sets.h"
@@ -113,8 +114,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
       std::max({products / 2, (pixels + vectors) / 2, 4.0}) + 0.02 * (pixels + vectors) + fetched;
   const double sums_kept = 2.0 * products * number(g.passes - 1);
   // Lines of an output that does not stay in the shared cache are better not read into it.
-  const bool leaves_cache =
-      number(size_of(problem.dtype.y)) * number(problem.output_elements()) > number(info.l3_bytes) / 4;
+  const bool leaves_cache = !caches_keep(problem, info);
   const double past_caches = leaves_cache == (config.stream != 0) ? 0.0 : 2.5;
   const double finished = ((problem.layout == Layout::nhwc ? 3.0 : 14.0) + past_caches) * products;
   const double call = number(g.taps * g.words) * word +

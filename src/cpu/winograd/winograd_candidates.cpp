@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "contract/abilities.h"
+#include "cpu/caches.h"
 #include "cpu/direct/direct_candidates.h"
 #include "cpu/direct/direct_kernels.h"
 #include "cpu/estimates.h"
@@ -54,10 +55,10 @@ double estimate_whole(const ConvProblem& problem, const DeviceInfo& info, const 
   cycles += channels * (vectors * products * 6 + runs * number(g.inputs) * 25 + 40);
   cycles += task_filters * number(g.block_filters) * (vectors * products * 4 + runs * number(g.m) * 15 + 20);
   // What V does not leave room for in the second cache comes from the third, once a chunk; weights come from
-  // there once a task, or from memory.
+  // there once a task, or from memory. A Zen 3 waits longer for it, and for V to be written there.
   const double v_bytes = 4 * products * channels * number(g.stride);
   const double chunks = task_filters / number(g.chunk_blocks);
-  if (v_bytes > 0.7 * l2) cycles += v_bytes / 12 * chunks;
+  if (v_bytes > 0.7 * l2) cycles += v_bytes * (config.vector_bits == 512 ? chunks / 12 : (chunks + 2) / 7);
   const double weights = 4 * products * channels * number(g.block_filters);
   const bool in_cache = weights * number(g.filter_blocks * problem.groups) < number(info.l3_bytes) / 4;
   cycles += weights * task_filters / (in_cache ? 10 : 5);
@@ -128,8 +129,7 @@ std::vector<Ranked> parts_candidates(const ConvProblem& problem, const DeviceInf
   constexpr int kFewestTiles = 48, kMostTiles = 512;
   const int bits = widest_vector_bits(info);
   const std::int64_t cols = (problem.q() + 1) / 2, rows = (problem.p() + 1) / 2 * problem.n;
-  const auto stream = static_cast<int>(4.0 * static_cast<double>(problem.output_elements()) >
-                                       static_cast<double>(info.l3_bytes) / 4);
+  const int stream = caches_keep(problem, info) ? 0 : 1;
   std::vector<Ranked> all;
   for (const TileShape& shape : direct_kernels(bits)->tiles)
     for (std::int64_t of_task = 1; of_task == 1 || of_task < 2 * rows; of_task *= 2) {

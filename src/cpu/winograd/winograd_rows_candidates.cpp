@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "contract/abilities.h"
+#include "cpu/caches.h"
 #include "cpu/direct/direct_candidates.h"
 #include "cpu/direct/direct_kernels.h"
 #include "cpu/estimates.h"
@@ -67,13 +68,14 @@ double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
       pairs * number(g.filter_blocks) * blocks * (number(std::ssize(g.taps)) * tap + 4 * sums + 40);
 
   // Stores, as direct counts them.
-  const double outputs = number(4 * problem.output_elements());
-  const bool leaves_cache = outputs > l2 * number(info.units) / 2;
-  const double rows = 2 * pairs * number(g.group_filters);
-  cycles += (leaves_cache == (config.stream == 1) ? 2.5 : 5.0) * rows * vectors;
-  if (config.stream == 1 && g.output_cols % 16 != 0) cycles += 30 * rows;
-  if (config.stream == 1)
-    cycles += rows * cut_lines_cycles(problem, row_vectors, row_blocks, lanes * size_of(problem.dtype.y));
+  const double rows = 2 * pairs * number(g.group_filters), element = size_of(problem.dtype.y);
+  const double task_bytes =
+      element * number(2 * g.pairs * g.output_cols) * number(g.task_filter_blocks * config.channels);
+  const bool past_caches = config.stream == 1;
+  cycles += store_cycles(problem, info, past_caches, task_bytes) * rows * vectors;
+  if (past_caches && g.output_cols % 16 != 0) cycles += 30 * rows;
+  cycles += rows *
+            cut_lines_cycles(problem, row_vectors, row_blocks, lanes * size_of(problem.dtype.y), past_caches);
 
   // Rows split, and their transform; threads that share rows each make them.
   const double windows = number(problem.n * problem.groups * g.row_tasks);
