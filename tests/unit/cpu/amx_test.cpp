@@ -1,6 +1,7 @@
 // AMX: every register tile beside the oracle, by a model of the tiles where the processor has none.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -268,6 +269,18 @@ TEST(Amx, SameBitsForAnyNumberOfThreadsAndAnyAlignment) {
               << text << " with " << to_string(to_config(config)) << ", " << threads << " threads";
         }
     }
+  }
+}
+
+// What another problem left in a thread's memory is not multiplied, by zeros neither.
+TEST(Amx, MemoryOfOtherProblemsDoesNotShow) {
+  Host before(bf16("mb1ic64ih9oc16kh3ph1"));
+  std::fill(before.x.begin(), before.x.end(), std::numeric_limits<float>::quiet_NaN());
+  for (const char* text : {"mb1ic40ih7oc64kh3ph1", "mb1ic40ih7oc64kh3ph1 layout=nhwc", "mb1ic70ih7oc16kh3"}) {
+    const AmxConfig config{.rows = 3};
+    before.run(*build(bf16("mb1ic64ih9oc16kh3ph1"), config, 1));
+    Testbed bed(bf16(text), cpu::backend(), TestData::integer, 7, 0);
+    EXPECT_EQ(bed.check(*build(bf16(text), config, 1)).failure, "") << text;
   }
 }
 
