@@ -41,8 +41,8 @@ class Backend {
                                              std::size_t element_bytes);
 
   // Microseconds that `work` takes on the device, started from a cold state as far as the device
-  // needs that for an honest number (a GPU flushes its L2; a CPU relies on rotated buffers, and calls `work`
-  // again where other processes took its threads' time).
+  // needs that for an honest number (a GPU flushes its L2; for a CPU tensors that do not stay in the
+  // caches are rotated, and `work` is called again where other processes took its threads' time).
   virtual double time_us(const std::function<void()>& work) = 0;
   // Clock drift: why the device's clock is lower at this moment than it could be, in words, where heat or its
   // power supply is the reason; empty where neither is or nobody can tell.

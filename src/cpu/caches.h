@@ -3,17 +3,22 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 
 #include "convtune/device.h"
 #include "convtune/problem.h"
 
 namespace convtune::cpu {
 
+// What caches have where the system does not say.
+constexpr std::int64_t kDefaultL1Bytes = 32 * 1024, kDefaultL2Bytes = 512 * 1024;
+
 // Whether tensors of so many bytes stay: in half of the last cache, and in 16 MiB at most, since a virtual
 // machine reports the cache of a whole server.
 inline bool caches_keep(double bytes, const DeviceInfo& info) {
   constexpr double kMost = 16.0 * 1024 * 1024;
-  const double last = static_cast<double>(std::max(info.l3_bytes, info.l2_bytes * info.units));
+  const std::int64_t l2 = info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes;
+  const double last = static_cast<double>(std::max<std::int64_t>(info.l3_bytes, l2 * info.units));
   return bytes <= std::min(last / 2, kMost);
 }
 

@@ -12,8 +12,6 @@ namespace convtune::cpu {
 // A thread's working memory may not grow past this: offsets in it are 32 bits, and a window far larger than
 // any cache has lost its purpose.
 constexpr double kMaxScratchBytes = 256.0 * 1024 * 1024;
-// What caches have where the system does not say.
-constexpr std::int64_t kDefaultL1Bytes = 32 * 1024, kDefaultL2Bytes = 512 * 1024;
 
 // Planes of outputs that are cut into tiles, and tiles that are shared out by filters: those tasks stand one
 // after the other, then the tiles along a row. The last tiles of a plane and the last filters are less work.
@@ -74,11 +72,11 @@ inline double short_pieces_cycles(const ConvProblem& a, std::int64_t output_rows
   return static_cast<double>(a.c / a.groups) * kCyclesALine * bytes / kLine;
 }
 
-// What a row of outputs costs more, in cycles, where it goes past the caches in blocks that end amid a line:
-// the two parts of it are stored with other planes' outputs between them, so that the buffer which gathers a
-// line is given up half full. Where planes lie a multiple of a page apart, a block's planes take such buffers
-// from each other: 27 taps of 4 channels by 24 f32 outputs take a Zen 3 291 ns there in place of 95, 150
-// cycles for each channel's half line; through the caches it is a quarter of that. `vectors` of
+// What a row of outputs costs more, in cycles, where it is stored in blocks that end amid a line: past the
+// caches, the two parts of it are stored with other planes' outputs between them, so that the buffer which
+// gathers a line is given up half full. Where planes lie a multiple of a page apart, a block's planes take
+// such buffers from each other: 27 taps of 4 channels by 24 f32 outputs take a Zen 3 291 ns there in place of
+// 95, 150 cycles for each channel's half line; through the caches it is a quarter of that. `vectors` of
 // `vector_bytes` each go in blocks of nearly equal width.
 inline double cut_lines_cycles(const ConvProblem& a, std::int64_t vectors, std::int64_t blocks,
                                std::int64_t vector_bytes, bool past_caches) {

@@ -188,8 +188,7 @@ Testbed::Testbed(const ConvProblem& problem, Backend& backend, TestData data, st
   sets_.push_back(make_set());
   const Set& first = sets_.front();
   const double set_bytes = static_cast<double>(first.x.bytes + first.residual.bytes + first.dy.bytes +
-                                               first.result.bytes + first.dbias.bytes) +
-                           1;
+                                               first.result.bytes + first.dbias.bytes);
   const double cache_bytes = static_cast<double>(std::max(backend.info().l3_bytes, backend.info().l2_bytes));
   // Sets of real data are timed: those that come from memory must not fit the caches together. One serves a
   // check, and where memory is short.
@@ -197,8 +196,8 @@ Testbed::Testbed(const ConvProblem& problem, Backend& backend, TestData data, st
                      cpu::caches_keep(set_bytes, backend.info());
   std::int64_t sets = 1;
   if (data == TestData::real && !stays)
-    sets = std::clamp(static_cast<std::int64_t>(
-                          std::min(std::ceil(2 * cache_bytes / set_bytes), kMostFlushedBytes / set_bytes)),
+    sets = std::clamp(static_cast<std::int64_t>(std::min(std::ceil(2 * cache_bytes / (set_bytes + 1)),
+                                                         kMostFlushedBytes / (set_bytes + 1))),
                       std::int64_t{1}, kMaxSets);
   while (std::ssize(sets_) < sets) {
     try {

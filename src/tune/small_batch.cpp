@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "convtune/database.h"
+#include "cpu/caches.h"
 #include "measure/measure.h"
 #include "tune/search.h"
 
@@ -43,7 +44,8 @@ SmallBatch::SmallBatch(const ConvProblem& problem, std::int64_t images, Backend&
       device_(backend.info()),
       ceilings_(ceilings),
       trials_(open_trials(problem_, device_, keep, anew)),
-      bed_(problem_, backend, TestData::real, 1, kSamples, TimedFrom::memory),
+      bed_(problem_, backend, TestData::real, 1, kSamples,
+           cpu::caches_keep(problem, device_) ? TimedFrom::caches : TimedFrom::memory),
       screening_(problem_, device_, bed_, trials_, keep) {}
 
 std::vector<std::size_t> SmallBatch::fastest(const Batches& batches, std::size_t few,

@@ -13,7 +13,7 @@ class CountedMemory final : public Backend {
  public:
   explicit CountedMemory(std::int64_t l3_bytes, std::size_t most = std::numeric_limits<std::size_t>::max())
       : most_(most), info_(cpu::backend().info()) {
-    info_.l3_bytes = l3_bytes;
+    info_.l3_bytes = l3_bytes, info_.l2_bytes = 1 << 20, info_.units = 2;
   }
 
   std::size_t peak() const { return peak_; }  // bytes, of all that lived at the same time

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "contract/abilities.h"
-#include "cpu/caches.h"
 #include "cpu/direct/direct_kernels.h"
 #include "cpu/estimates.h"
 #include "cpu/implicit_gemm/implicit_gemm_kernels.h"
@@ -100,7 +99,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
       number(element * e.tile_rows * e.tile_cols) * number(e.task_filter_blocks * config.channels);
   cycles += store_cycles(problem, info, config.stream == 1, task_bytes) * filters * outputs;
   // A line of the cache that a piece of a row shares with the next one goes to memory twice.
-  cycles += filters * ((config.stream == 1 ? 30 : 0) * shared_lines + cut_lines);
+  cycles += filters * ((config.stream == 1 ? 30 : 0) * shared_lines + (e.straight ? cut_lines : 0));
 
   // Staging, and a window brought from the core's second cache to its first for every task. Threads that
   // share a tile each stage it.

@@ -55,7 +55,7 @@ double estimate_whole(const ConvProblem& problem, const DeviceInfo& info, const 
   cycles += channels * (vectors * products * 6 + runs * number(g.inputs) * 25 + 40);
   cycles += task_filters * number(g.block_filters) * (vectors * products * 4 + runs * number(g.m) * 15 + 20);
   // What V does not leave room for in the second cache comes from the third, once a chunk; weights come from
-  // there once a task, or from memory. A Zen 3 waits longer for it, and for V to be written there.
+  // there once a task, or from memory. With AVX2, on a Zen 3, that takes longer, and V is written there too.
   const double v_bytes = 4 * products * channels * number(g.stride);
   const double chunks = task_filters / number(g.chunk_blocks);
   if (v_bytes > 0.7 * l2) cycles += v_bytes * (config.vector_bits == 512 ? chunks / 12 : (chunks + 2) / 7);

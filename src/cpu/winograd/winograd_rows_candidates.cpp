@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "contract/abilities.h"
-#include "cpu/caches.h"
 #include "cpu/direct/direct_candidates.h"
 #include "cpu/direct/direct_kernels.h"
 #include "cpu/estimates.h"

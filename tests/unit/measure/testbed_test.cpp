@@ -145,7 +145,7 @@ TEST(Testbed, RotatedSetsAreFewBesideALargeCacheOrWhereMemoryIsShort) {
   EXPECT_THROW(peak(set / 2), Error);
 }
 
-// A layer finds in the caches what the one before left there: half of a cache of 32 MiB has 7 MB, and a
+// A layer finds in the caches what the one before left there: 7 MB fit half of a cache of 32 MiB, and a
 // server's whole cache is not one program's.
 TEST(Testbed, TensorsThatTheCachesKeepStayThere) {
   const auto sets = [](const char* text, std::int64_t cache, TimedFrom from = TimedFrom::caches) {
