@@ -184,6 +184,8 @@ std::string render_comparison(const Comparison& comparison, const Style& style, 
     out += sentence("convtune runs " + with_config(own.algorithm, own.config), style);
   if (own.algorithm.starts_with("winograd") && own.roofline_fraction > 1)
     out += sentence("more than 100 %: winograd makes fewer products than the roofline counts", style);
+  else if (own.roofline_fraction > 1 && comparison.roofline.bound == "memory")
+    out += sentence("more than 100 %: its tensors stay in the caches, and the roof is memory's", style);
   return out + sentence("decision: " + decision_of(comparison), style);
 }
 

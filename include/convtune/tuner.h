@@ -25,7 +25,8 @@ struct Ceilings {
   double peak(Precision) const;  // multiply-adds a second in that precision
 };
 
-// max(flops / the precision's peak, compulsory bytes / copy speed): no kernel can be faster.
+// max(flops / the precision's peak, compulsory bytes / copy speed): no kernel can be faster, but for layers
+// whose tensors stay in a CPU's caches, and Winograd's, which makes fewer products.
 struct Roofline {
   double floor_us = 0;
   std::string bound;  // "compute" or "memory"
@@ -45,7 +46,7 @@ struct ProviderResult {
   double time_us = 0;            // median
   double mad_us = 0;             // median absolute deviation
   std::int64_t n = 0;            // samples behind the median
-  double roofline_fraction = 0;  // above 1 where fewer products are made than the problem has: winograd
+  double roofline_fraction = 0;  // above 1 where no roof holds: see roofline()
   double max_error = 0;          // largest |y - oracle| over the root mean square of the oracle, sampled
   std::string failure;           // not empty: could not run, or was wrong; the numbers above mean nothing
 };

@@ -32,7 +32,7 @@ struct TimeBar {
   std::int64_t samples = 0;  // 1: nothing is known of the spread
   Who who = Who::peer;
 };
-// Bars from 0; `floor_us`: a line that none can cross, 0 for none.
+// Bars from 0; `floor_us`: the roofline's, 0 for none.
 // A bar that is many times the least is cut, and says so; of different layers none is.
 enum class Cut { outliers, none };
 Markup time_bars(const std::string& id, const std::string& title, const std::vector<TimeBar>& bars,

@@ -168,7 +168,8 @@ Markup roofline_chart(const std::string& id, const std::vector<RooflineMark>& ma
   shapes += legend();
   return figure(id, "Roofline", in_words(marks, roofs), kHeight, shapes,
                 "Higher is faster. The roofs were measured on this device; none but a Winograd kernel, which "
-                "makes fewer products than are counted, can be above them.");
+                "makes fewer products than are counted, and layers whose tensors stay in a CPU's "
+                "caches can be above them.");
 }
 
 }  // namespace convtune::page
