@@ -185,7 +185,7 @@ std::string render_comparison(const Comparison& comparison, const Style& style, 
   if (own.algorithm.starts_with("winograd") && own.roofline_fraction > 1)
     out += sentence("more than 100 %: winograd makes fewer products than the roofline counts", style);
   else if (own.roofline_fraction > 1 && comparison.roofline.bound == "memory")
-    out += sentence("more than 100 %: its tensors stay in the caches, and the roof is memory's", style);
+    out += sentence("more than 100 %: the roof is that of memory, and caches are faster", style);
   return out + sentence("decision: " + decision_of(comparison), style);
 }
 

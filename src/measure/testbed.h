@@ -19,7 +19,7 @@ namespace convtune {
 enum class TestData { real, integer };
 
 // Where timed runs find their tensors. On a CPU the caches keep what is small enough, as the layer before
-// leaves it there and the next one finds it; part of a batch comes from memory, as the whole does.
+// leaves it there and the next one finds it; else, and on request, they come from memory.
 enum class TimedFrom { caches, memory };
 
 struct CheckResult {

@@ -86,7 +86,7 @@ double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& c
   const double products = chunks * std::max(16 * count * n, loads);
   // Sums are stored, loaded and finished; channels first, they are transposed too.
   const double vectors = count * n * kAmxPixels;
-  // Lines of an output that does not stay in the cores' caches are better not read into them.
+  // Lines of an output that does not stay in the caches are better not read into them.
   const bool leaves_cache = !caches_keep(a, info);
   constexpr double kStored[2][3] = {{2.5, 5, 4}, {8, 6, 5}};  // by config.stream
   const bool nhwc = a.layout == Layout::nhwc;

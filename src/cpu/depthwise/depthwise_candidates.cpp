@@ -46,7 +46,6 @@ double row_cycles(const ConvProblem& problem, const DeviceInfo& info, const Dept
   const std::int64_t open = (problem.r - 1) / problem.stride_h;
   const double rows = number(g.output_rows + g.row_tasks * open);
   const double moved = number(problem.stride_h * problem.stride_w);
-  // Outputs that do not stay are read before they are written.
   const bool leaves_cache = !caches_keep(problem, info);
   const double store = leaves_cache == (config.stream != 0) ? 1 : 3;
   return rows * (number(vectors) * (number(g.taps) / 2 + 1.3 * moved + store) + 4 * number(strips)) +

@@ -113,7 +113,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Implic
   const double word =
       std::max({products / 2, (pixels + vectors) / 2, 4.0}) + 0.02 * (pixels + vectors) + fetched;
   const double sums_kept = 2.0 * products * number(g.passes - 1);
-  // Lines of an output that does not stay in the shared cache are better not read into it.
+  // Lines of an output that does not stay in the caches are better not read into them.
   const bool leaves_cache = !caches_keep(problem, info);
   const double past_caches = leaves_cache == (config.stream != 0) ? 0.0 : 2.5;
   const double finished = ((problem.layout == Layout::nhwc ? 3.0 : 14.0) + past_caches) * products;
