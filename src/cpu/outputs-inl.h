@@ -14,6 +14,7 @@
 
 #include "cpu/bounds.h"
 #include "cpu/elements-inl.h"
+#include "cpu/stagger.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
@@ -44,16 +45,48 @@ HWY_INLINE bool begins_vector(const T* y) {
 }
 
 // Where a register tile goes: positions [skip, count) of its first `rows` rows, which lie y_step elements
-// apart; skip is less than a vector. `stream`: whole, aligned vectors go past the caches.
+// apart; skip is less than a vector. `stream`: whole, aligned vectors go past the caches. `stagger`: of f32
+// alone, and of whole, aligned lines of the cache (cpu/stagger.h).
 template <class T>
 struct TilePlace {
   T* y;
   std::int64_t y_step, rows, skip, count;
   bool stream;
+  Stagger stagger{};
 };
+
+template <int rows, int vectors>
+HWY_INLINE void store_staggered(const SizedVector (&values)[rows][vectors], const TilePlace<float>& to) {
+  constexpr std::int64_t kSteps = Stagger::kSteps;
+  const Stagger& at = to.stagger;
+  const Floats d;
+  const auto slot = [&](std::int64_t row, std::int64_t step) HWY_ATTR {
+    return at.ring + (row * kSteps + step % kSteps) * (vectors * kLanes);
+  };
+  CONVTUNE_UNROLL
+  for (int i = 0; i < rows; ++i) {
+    CONVTUNE_UNROLL
+    for (int v = 0; v < vectors; ++v) hn::Store(values[i][v], d, slot(i, at.step) + v * kLanes);
+  }
+  const auto used = std::min<std::int64_t>(rows, to.rows);
+  const std::int64_t last = at.last ? at.step + std::min(used, kSteps) - 1 : at.step;
+  for (std::int64_t step = at.step; step <= last; ++step) {
+    CONVTUNE_UNROLL
+    for (int i = 0; i < rows; ++i) {
+      const std::int64_t from = step - i % kSteps;
+      if (i >= used || from < 0 || from > at.step) continue;
+      const float* const line = slot(i, from);
+      float* const y = to.y + i * to.y_step + (from - at.step) * (vectors * kLanes);
+      CONVTUNE_UNROLL
+      for (int v = 0; v < vectors; ++v) store_past_caches(hn::Load(d, line + v * kLanes), y + v * kLanes);
+    }
+  }
+}
 
 template <int rows, int vectors, class T>
 HWY_INLINE void store_tile(const SizedVector (&values)[rows][vectors], const TilePlace<T>& to) {
+  if constexpr (sizeof(T) == sizeof(float))
+    if (to.stagger.ring != nullptr) return store_staggered(values, to);
   if (to.rows >= rows && to.skip == 0 && to.count >= vectors * kLanes) {
     const bool stream = to.stream && begins_vector(to.y) && to.y_step % kLanes == 0;
     CONVTUNE_UNROLL

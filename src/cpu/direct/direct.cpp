@@ -74,7 +74,9 @@ class DirectExecutable final : public Executable {
     parallel_tasks(threads_, geometry_.tasks, [&](TaskQueue& tasks) {
       thread_local Scratch scratch;
       // Lines that begin before their first output (first_skipped()) read up to a vector before the window.
-      float* const window = scratch.reserve(kLead + geometry_.window + geometry_.acc) + kLead;
+      const std::int64_t ring =
+          geometry_.staggered ? stagger_floats(config_.channels, config_.vectors, kernels_.lanes) : 0;
+      float* const window = scratch.reserve(kLead + geometry_.window + geometry_.acc + ring) + kLead;
       WindowAhead ahead;
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
       for (std::int64_t task = 0; tasks.next(task);) {
@@ -152,14 +154,18 @@ class DirectExecutable final : public Executable {
       std::int64_t acc = 0;
       for (std::int64_t line = 0; line < lines; ++line) {
         const std::int64_t skip = first_skipped(tile, line, length, y);
-        // A line's vectors in blocks of nearly equal width: 7 are 4 + 3, not 4 + 2 + 1.
         const std::int64_t vectors = (skip + length - 1) / lanes + 1;
-        const std::int64_t blocks = (vectors - 1) / config_.vectors + 1;
-        const std::int64_t width = vectors / blocks, wider = vectors % blocks;
-        for (std::int64_t b = 0, from = 0, to; b < blocks; ++b, from = to) {
-          to = from + width + (b < wider ? 1 : 0);
+        const LineBlocks blocks(vectors, config_.vectors, g.line_unit);
+        const Block whole{line * g.pitch, acc, vectors, line, 0, skip, length};
+        if (staggers(tile, whole, y)) {
+          multiply_staggered(tile, pass, whole, blocks, window, sums, packed, y, ahead);
+          acc += vectors * lanes;
+          continue;
+        }
+        for (std::int64_t b = 0; b < blocks.count; ++b) {
+          const std::int64_t from = blocks.first(b), to = blocks.first(b + 1);
           // Nothing is read behind x: its last register tile begins earlier and does some outputs again.
-          const bool ends = config_.staged == 0 && b + 1 == blocks;
+          const bool ends = config_.staged == 0 && b + 1 == blocks.count;
           const std::int64_t first = ends ? length - (to - from) * lanes : from * lanes - skip;
           multiply(tile, pass,
                    {line * g.pitch + first, acc + from * lanes, to - from, line, first, b == 0 ? skip : 0,
@@ -197,13 +203,12 @@ class DirectExecutable final : public Executable {
     std::int64_t position, acc, vectors, row, col, skip, outputs;
   };
 
-  void multiply(const DirectTile& tile, const Pass& pass, const Block& block, const float* window,
-                float* sums, const float* packed, T* y, WindowAhead& ahead) const {
+  // Of a block and the first filters of a pass.
+  TileArgs tile_args(const DirectTile& tile, const Pass& pass, const Block& block, const float* window,
+                     float* sums, const float* packed, T* y) const {
     const DirectGeometry& g = geometry_;
     const bool last_pass = pass.tap + pass.count == g.taps;
-    const std::int64_t last_filters = std::min(pass.first_filters + g.task_filter_blocks, g.filter_blocks);
     const std::int64_t plane = g.output_rows * g.output_cols;
-    const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(block.vectors - 1)];
     const std::int64_t first = pass.first_filters * config_.channels;  // filter, within the group
     TileArgs args{.window = window + block.position,
                   .taps = g.tap_offsets.data() + pass.tap,
@@ -213,10 +218,9 @@ class DirectExecutable final : public Executable {
                   .acc_stride = g.acc_stride,
                   .accumulate = pass.tap > 0,
                   .halves = std::clamp<std::int64_t>(pass.tap + pass.count - g.whole_taps, 0, pass.count)};
-    T* outputs = nullptr;
     if (last_pass && g.straight) {
-      outputs = y + (tile.n * problem_.k + tile.group * g.group_filters + first) * plane +
-                (tile.row + block.row) * g.output_cols + tile.col + block.col;
+      args.y = y + (tile.n * problem_.k + tile.group * g.group_filters + first) * plane +
+               (tile.row + block.row) * g.output_cols + tile.col + block.col;
       args.y_stride = plane;
       args.y_channels = g.group_filters - first;  // those of the register tile and behind it
       args.skip = block.skip;
@@ -225,7 +229,22 @@ class DirectExecutable final : public Executable {
       args.bounds = bounds_;
       args.stream = config_.stream != 0;
     }
-    for (std::int64_t f = pass.first_filters; f < last_filters; ++f) {
+    return args;
+  }
+
+  std::int64_t last_filters(const Pass& pass) const {
+    return std::min(pass.first_filters + geometry_.task_filter_blocks, geometry_.filter_blocks);
+  }
+
+  void multiply(const DirectTile& tile, const Pass& pass, const Block& block, const float* window,
+                float* sums, const float* packed, T* y, WindowAhead& ahead) const {
+    const DirectGeometry& g = geometry_;
+    const bool last_pass = pass.tap + pass.count == g.taps;
+    const std::int64_t plane = g.output_rows * g.output_cols, end = last_filters(pass);
+    const TileKernel kernel = tile_.kernels[static_cast<std::size_t>(block.vectors - 1)];
+    TileArgs args = tile_args(tile, pass, block, window, sums, packed, y);
+    T* outputs = static_cast<T*>(args.y);
+    for (std::int64_t f = pass.first_filters; f < end; ++f) {
       args.y = outputs;
       ahead.fetch();
       kernel(args);
@@ -236,6 +255,41 @@ class DirectExecutable final : public Executable {
       if (g.keeps_all) args.acc += config_.channels * g.acc_stride;
       if (outputs == nullptr) continue;
       outputs += config_.channels * plane;
+      args.y_channels -= config_.channels;
+      args.bias += config_.channels;
+    }
+  }
+
+  // Whether a line of outputs is one of whole, aligned lines of the cache, to be staggered.
+  bool staggers(const DirectTile& tile, const Block& line, const T* y) const {
+    const DirectGeometry& g = geometry_;
+    if (!g.staggered || line.skip != 0 || line.vectors * kernels_.lanes != line.outputs) return false;
+    const T* const first = y + (tile.row + line.row) * g.output_cols + tile.col;
+    return reinterpret_cast<std::uintptr_t>(first) % kCacheLineBytes == 0 &&
+           line.outputs * std::int64_t{sizeof(T)} % kCacheLineBytes == 0;
+  }
+
+  // The same for a whole line of outputs: a register tile of filters goes along it.
+  void multiply_staggered(const DirectTile& tile, const Pass& pass, const Block& line,
+                          const LineBlocks& blocks, const float* window, float* sums, const float* packed,
+                          T* y, WindowAhead& ahead) const {
+    const DirectGeometry& g = geometry_;
+    TileArgs args = tile_args(tile, pass, line, window, sums, packed, y);
+    const float* const inputs = args.window;
+    args.stagger.ring = sums + g.acc;
+    T* outputs = static_cast<T*>(args.y);
+    for (std::int64_t f = pass.first_filters, end = last_filters(pass); f < end; ++f) {
+      for (std::int64_t b = 0; b < blocks.count; ++b) {
+        const std::int64_t from = blocks.first(b), to = blocks.first(b + 1), width = to - from;
+        args.window = inputs + from * kernels_.lanes;
+        args.y = outputs + from * kernels_.lanes;
+        args.stagger.last = b + 1 == blocks.count || blocks.first(b + 2) - to != width;
+        ahead.fetch();
+        tile_.kernels[static_cast<std::size_t>(width - 1)](args);
+        args.stagger.step = args.stagger.last ? 0 : args.stagger.step + 1;
+      }
+      args.weights += g.packed_block;
+      outputs += config_.channels * g.output_rows * g.output_cols;
       args.y_channels -= config_.channels;
       args.bias += config_.channels;
     }

@@ -117,6 +117,10 @@ DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& con
                                         : tile_rows * round_up(tile_cols + lead, lanes);
   acc_stride = keeps_all ? round_up(kept, kLine) : round_up(block, kLine);
   acc = acc_stride * config.channels * (keeps_all ? task_filter_blocks : 1) + kLine;
+  const std::int64_t element = size_of(problem.dtype.y);
+  line_unit = config.stream != 0 ? std::max<std::int64_t>(kCacheLineBytes / (lanes * element), 1) : 1;
+  staggered = config.stream != 0 && straight && !keeps_all && element == 4 && group_filters > 1 &&
+              config.vectors % line_unit == 0 && lines_meet(p * q * element);
 
   const std::int64_t last_rows = p - (row_tiles - 1) * tile_rows;
   const std::int64_t last_cols = q - (col_tiles - 1) * tile_cols;

@@ -33,7 +33,8 @@ Vector load_lower(const float* x);
 #endif
 
 // The loops over i and v have constant bounds and unroll whole, so acc stays in registers; a tap is
-// one broadcast a channel, one load a vector, and channels*vectors multiply-adds.
+// one broadcast a channel, one load a vector, and channels*vectors multiply-adds. What there are fewer of,
+// channels or vectors, waits in registers beside the sums while the others pass.
 template <class Products, class T, int channels, int vectors>
 void tile(const TileArgs& shared) {
   const TileArgs args = shared;  // a copy, so that stores to acc cannot be taken to change it
@@ -50,14 +51,26 @@ void tile(const TileArgs& shared) {
   const float* weights = args.weights;
   const float* const window = args.window;
   const auto add = [&](std::int32_t tap, auto read) HWY_ATTR {
-    SizedVector value[vectors];
-    CONVTUNE_UNROLL
-    for (int v = 0; v < vectors; ++v) value[v] = read(window + tap + v * kLanes);
-    CONVTUNE_UNROLL
-    for (int i = 0; i < channels; ++i) {
-      const Vector weight = hn::Set(d, weights[i]);
+    if constexpr (channels < vectors) {
+      SizedVector weight[channels];
       CONVTUNE_UNROLL
-      for (int v = 0; v < vectors; ++v) acc[i][v] = Products::add(weight, value[v], acc[i][v]);
+      for (int i = 0; i < channels; ++i) weight[i] = hn::Set(d, weights[i]);
+      CONVTUNE_UNROLL
+      for (int v = 0; v < vectors; ++v) {
+        const Vector value = read(window + tap + v * kLanes);
+        CONVTUNE_UNROLL
+        for (int i = 0; i < channels; ++i) acc[i][v] = Products::add(weight[i], value, acc[i][v]);
+      }
+    } else {
+      SizedVector value[vectors];
+      CONVTUNE_UNROLL
+      for (int v = 0; v < vectors; ++v) value[v] = read(window + tap + v * kLanes);
+      CONVTUNE_UNROLL
+      for (int i = 0; i < channels; ++i) {
+        const Vector weight = hn::Set(d, weights[i]);
+        CONVTUNE_UNROLL
+        for (int v = 0; v < vectors; ++v) acc[i][v] = Products::add(weight, value[v], acc[i][v]);
+      }
     }
     weights += channels;
   };
@@ -92,7 +105,8 @@ void tile(const TileArgs& shared) {
   }
   activate_tile(acc, args.bounds);
   store_tile<channels, vectors, T>(
-      acc, {static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream});
+      acc, {static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream,
+            args.stagger});
 }
 
 template <class T>
@@ -256,8 +270,8 @@ constexpr TileShape kShape =
     shape<Products, T, channels, vectors>(std::make_integer_sequence<int, vectors>());
 
 template <class Products, class T>
-constexpr std::array kFewTiles = {kShape<Products, T, 1, 8>, kShape<Products, T, 2, 4>,
-                                  kShape<Products, T, 4, 3>, kShape<Products, T, 6, 2>,
+constexpr std::array kFewTiles = {kShape<Products, T, 1, 8>, kShape<Products, T, 2, 4>, kShape<Products, T, 2, 6>,
+                                  kShape<Products, T, 3, 4>, kShape<Products, T, 4, 3>, kShape<Products, T, 6, 2>,
                                   kShape<Products, T, 12, 1>};
 template <class Products, class T>
 constexpr std::array kManyTiles = {

@@ -8,6 +8,7 @@
 
 #include "cpu/bounds.h"
 #include "cpu/elements.h"
+#include "cpu/stagger.h"
 
 namespace convtune::cpu {
 
@@ -34,6 +35,7 @@ struct TileArgs {
   Bounds bounds{};
   std::int64_t halves = 0;
   bool stream = false;  // whole, aligned vectors go past the caches
+  Stagger stagger{};    // of whole, aligned lines of f32 that do
 };
 using TileKernel = void (*)(const TileArgs&);
 
