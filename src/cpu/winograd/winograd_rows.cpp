@@ -207,7 +207,7 @@ class WinogradRowsExecutable final : public Executable {
     const std::int64_t lanes = kernels_.lanes, plane = g.output_rows * g.output_cols;
     const std::int64_t row = task.row + 2 * pair, skip = y == nullptr ? 0 : skipped(y);
     const std::int64_t vectors = (skip + g.output_cols - 1) / lanes + 1;
-    const std::int64_t blocks = (vectors - 1) / config_.vectors + 1;
+    const LineBlocks blocks(vectors, config_.vectors, g.line_unit);
     const std::int64_t first = task.first_block * config_.channels;
     const float* const window = memory + g.transformed + pair * g.row_floats + g.kLead - skip;
     float* const output =
@@ -232,8 +232,10 @@ class WinogradRowsExecutable final : public Executable {
                           .bounds = bounds_,
                           .second = row + 1 < g.output_rows,
                           .stream = config_.stream != 0};
+    if (g.staggered && y != nullptr && reinterpret_cast<std::uintptr_t>(y) % kCacheLineBytes == 0)
+      args.stagger.ring = memory + g.ring;
     const auto multiply = [&](std::int64_t block, std::int64_t b) {
-      const std::int64_t from = vectors * b / blocks, width = vectors * (b + 1) / blocks - from;
+      const std::int64_t from = blocks.first(b), end = blocks.first(b + 1), width = end - from;
       const std::int64_t at = from * lanes, filters = (block - task.first_block) * config_.channels;
       args.window = window + at;
       args.weights = packed + packed_block(task.group, block);
@@ -242,14 +244,16 @@ class WinogradRowsExecutable final : public Executable {
       args.y_channels = g.group_filters - first - filters;
       args.skip = b == 0 ? skip : 0;
       args.count = g.output_cols + skip - at;
+      args.stagger.last = b + 1 == blocks.count || blocks.first(b + 2) - end != width;
       tile_.kernels[static_cast<std::size_t>(width - 1)](args);
+      args.stagger.step = args.stagger.last ? 0 : args.stagger.step + 1;
       visit(args, width, block, at - skip);
     };
     if (g.along_rows)
       for (std::int64_t block = task.first_block; block < task.last_block; ++block)
-        for (std::int64_t b = 0; b < blocks; ++b) multiply(block, b);
+        for (std::int64_t b = 0; b < blocks.count; ++b) multiply(block, b);
     else
-      for (std::int64_t b = 0; b < blocks; ++b)
+      for (std::int64_t b = 0; b < blocks.count; ++b)
         for (std::int64_t block = task.first_block; block < task.last_block; ++block) multiply(block, b);
   }
 

@@ -44,8 +44,13 @@ WinogradRowsGeometry::WinogradRowsGeometry(const ConvProblem& problem, const Win
   transformed = rows + window_rows * row_floats;
   // A row that is split into phases is put together behind the window first.
   sums = transformed + std::ssize(axis.products) * product_step;
-  scratch = sums + std::max<std::int64_t>(pitch * problem.stride_w,
-                                          std::int64_t{2} * config.channels * config.vectors * lanes);
+  ring = sums + std::max<std::int64_t>(pitch * problem.stride_w,
+                                       std::int64_t{2} * config.channels * config.vectors * lanes);
+  ring = parts_of(ring, kLead) * kLead;
+  line_unit = config.stream != 0 ? std::max<std::int64_t>(kCacheLineBytes / (4 * lanes), 1) : 1;
+  staggered = config.stream != 0 && along_rows && group_filters > 1 && config.vectors % line_unit == 0 &&
+              output_cols * 4 % kCacheLineBytes == 0 && lines_meet(output_rows * output_cols * 4);
+  scratch = ring + (staggered ? 2 * stagger_floats(config.channels, config.vectors, lanes) : 0);
 
   for (std::size_t i = 0; i < kOrder.size(); ++i) {
     const std::size_t before = taps.size();
@@ -102,7 +107,7 @@ double winograd_rows_scratch_bytes(const ConvProblem& problem, const WinogradRow
   const double window = 2 * pairs * number(problem.stride_h) + number(problem.r);
   return 4 * (row * (window + products * number(problem.c / problem.groups) * pairs) +
               number(problem.stride_w) * number(problem.q() + problem.s + 64) +
-              32.0 * config.channels * config.vectors);
+              (32.0 + 2 * 16 * Stagger::kSteps) * config.channels * config.vectors);
 }
 
 }  // namespace convtune::cpu

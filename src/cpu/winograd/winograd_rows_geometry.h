@@ -61,9 +61,11 @@ struct WinogradRowsGeometry {
   static constexpr std::int64_t kLead = 16;  // the widest vector
   std::int64_t pitch, row_floats;            // of one column phase, of all
   std::int64_t window_rows;                  // rows of the input that a task reads
-  std::int64_t rows, transformed, sums, scratch;
+  std::int64_t rows, transformed, sums, ring, scratch;
   std::int64_t product_step;  // from one product of a part to the next
   bool along_rows;            // V of a pair of rows stays in the first cache
+  std::int64_t line_unit;     // vectors that no register tile may cut (cpu/stagger.h)
+  bool staggered;             // outputs go past the caches in lines of planes that meet
 
   // Of each tap of a register tile, in the order of its products 1, 2, 0, 3: where it lies in V.
   struct Tap {

@@ -63,8 +63,10 @@ template <int channels, int vectors>
 HWY_INLINE void finish_row(RowsTile<channels, vectors>& sums, const WinogradRowsArgs& args, int row) {
   if (args.y != nullptr) {
     activate_tile(sums, args.bounds);
+    Stagger stagger = args.stagger;
+    if (stagger.ring != nullptr) stagger.ring += row * stagger_floats(channels, vectors, kLanes);
     store_tile<channels, vectors, float>(sums, {args.y + row * args.y_row, args.y_stride, args.y_channels,
-                                                args.skip, args.count, args.stream});
+                                                args.skip, args.count, args.stream, stagger});
     return;
   }
   CONVTUNE_UNROLL

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "cpu/bounds.h"
+#include "cpu/stagger.h"
 
 namespace convtune::cpu {
 
@@ -27,6 +28,7 @@ struct WinogradRowsArgs {
   std::int64_t y_stride, y_row, y_channels, skip, count;
   Bounds bounds;
   bool second, stream;  // stream: whole, aligned vectors go past the caches
+  Stagger stagger{};    // of whole, aligned lines that do: a ring for each of the two rows
 };
 using WinogradRowsKernel = void (*)(const WinogradRowsArgs&);
 
