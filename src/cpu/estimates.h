@@ -6,6 +6,7 @@
 
 #include "convtune/problem.h"
 #include "cpu/caches.h"
+#include "cpu/stagger.h"
 
 namespace convtune::cpu {
 
@@ -76,17 +77,16 @@ inline double short_pieces_cycles(const ConvProblem& a, std::int64_t output_rows
 // caches, the two parts of it are stored with other planes' outputs between them, so that the buffer which
 // gathers a line is given up half full. Where planes lie a multiple of a page apart, a block's planes take
 // such buffers from each other: 27 taps of 4 channels by 24 f32 outputs take a Zen 3 291 ns there in place of
-// 95, 150 cycles for each channel's half line; through the caches it is a quarter of that. `vectors` of
-// `vector_bytes` each go in blocks of nearly equal width.
-inline double cut_lines_cycles(const ConvProblem& a, std::int64_t vectors, std::int64_t blocks,
-                               std::int64_t vector_bytes, bool past_caches) {
-  constexpr std::int64_t kPageBytes = 4096, kLineBytes = 64;
-  const std::int64_t width = vectors / blocks;
-  const bool cuts = width * vector_bytes % kLineBytes != 0 ||
-                    (vectors % blocks != 0 && (width + 1) * vector_bytes % kLineBytes != 0);
+// 95, 150 cycles for each channel's half line; through the caches it is a quarter of that.
+inline double cut_lines_cycles(const ConvProblem& a, const LineBlocks& blocks, std::int64_t vector_bytes,
+                               bool past_caches) {
+  constexpr std::int64_t kPageBytes = 4096;
+  const std::int64_t unit_bytes = blocks.unit * vector_bytes;
+  const bool cuts = blocks.width * unit_bytes % kCacheLineBytes != 0 ||
+                    (blocks.wider != 0 && (blocks.width + 1) * unit_bytes % kCacheLineBytes != 0);
   if (!cuts) return 0;
   const double half_line = a.p() * a.q() * size_of(a.dtype.y) % kPageBytes == 0 ? 150 : 15;
-  return half_line / (past_caches ? 1 : 4) * static_cast<double>(blocks - 1);
+  return half_line / (past_caches ? 1 : 4) * static_cast<double>(blocks.count - 1);
 }
 
 }  // namespace convtune::cpu

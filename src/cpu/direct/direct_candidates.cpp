@@ -17,7 +17,6 @@
 namespace convtune::cpu {
 namespace {
 
-constexpr std::int64_t kLineBytes = 64;
 constexpr std::int64_t kFewChannels = 4;
 constexpr std::ptrdiff_t kVaried = 8;  // of a register tile's configs: those of which there are variants
 
@@ -71,15 +70,16 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   double kernels = 0, pieces = 0, outputs = 0, shared_lines = 0, cut_lines = 0;
   for (const DirectLines& line : e.lines) {
     if (line.count == 0) continue;
-    const std::int64_t vectors = (line.length - 1) / lanes + 1, blocks = (vectors - 1) / config.vectors + 1;
-    const std::int64_t width = vectors / blocks, wider = vectors % blocks;
-    kernels += number(line.count) * (number(blocks - wider) * tile_cycles(config, width, e) +
-                                     (wider ? number(wider) * tile_cycles(config, width + 1, e) : 0));
-    pieces += number(line.count) * number(line.rows + blocks - 1);
+    const std::int64_t vectors = (line.length - 1) / lanes + 1;
+    const LineBlocks blocks(vectors, config.vectors, e.line_unit);
+    for (const auto& [count, units] :
+         {std::pair{blocks.count - blocks.wider, blocks.width}, std::pair{blocks.wider, blocks.width + 1}})
+      if (count != 0) kernels += number(line.count * count) * tile_cycles(config, units * blocks.unit, e);
+    pieces += number(line.count) * number(line.rows + blocks.count - 1);
     outputs += number(line.count) * number(vectors);
-    if (line.length * size_of(problem.dtype.y) % kLineBytes != 0) shared_lines += number(line.count);
-    cut_lines += number(line.count) * cut_lines_cycles(problem, vectors, blocks,
-                                                       lanes * size_of(problem.dtype.y), config.stream == 1);
+    if (line.length * size_of(problem.dtype.y) % kCacheLineBytes != 0) shared_lines += number(line.count);
+    cut_lines += number(line.count) *
+                 cut_lines_cycles(problem, blocks, lanes * size_of(problem.dtype.y), config.stream == 1);
   }
   double cycles = images * number(e.filter_blocks) * kernels;
 
@@ -91,7 +91,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   // Planes that lie a multiple of many pages apart meet in the same sets of the translations of addresses.
   constexpr std::int64_t kManyPages = 256 * 1024, kFewFilters = 32;
   const std::int64_t element = size_of(problem.dtype.y);
-  if (e.straight && element * e.output_rows * e.output_cols % kManyPages == 0 &&
+  if (e.straight && !e.staggered && element * e.output_rows * e.output_cols % kManyPages == 0 &&
       e.task_filter_blocks * config.channels > kFewFilters)
     cycles += 2 * filters * outputs;
   const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
@@ -247,8 +247,13 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
     const DirectKernels* kernels = direct_kernels(bits);
     if (!kernels) continue;
     const std::size_t quota = bits == widest ? 24 : bits == widest / 2 ? 6 : 2;
-    // For whole vectors, of so few channels that all copies stay in the first cache.
-    const bool copies_pay = q % kernels->lanes != 0 && problem.c / problem.groups <= kFewChannels;
+    // For whole vectors, or for runs long enough to be staggered; of so few channels that all copies stay in
+    // the first cache.
+    constexpr std::int64_t kShortRow = 512;
+    const std::int64_t row_bytes = q * size_of(problem.dtype.y);
+    const bool is_broken = row_bytes <= kShortRow && lines_meet(p * row_bytes);
+    const bool copies_pay =
+        (q % kernels->lanes != 0 || is_broken) && problem.c / problem.groups <= kFewChannels;
     const auto add = [&](const DirectConfig& config) {
       const bool smallest = config.rows == 1 && (config.cols == 64 || q <= 64);
       if (scratch_bytes(problem, config, kernels->lanes) > (smallest ? kMaxScratchBytes : 2 * l2)) return;

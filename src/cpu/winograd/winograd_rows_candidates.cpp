@@ -56,9 +56,9 @@ double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
   const WinogradRowsGeometry g(problem, config, lanes);
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
   const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
-  const std::int64_t row_vectors = (g.output_cols - 1) / lanes + 1,
-                     row_blocks = (row_vectors - 1) / config.vectors + 1;
-  const double vectors = number(row_vectors), blocks = number(row_blocks);
+  const std::int64_t row_vectors = (g.output_cols - 1) / lanes + 1;
+  const LineBlocks row_blocks(row_vectors, config.vectors, g.line_unit);
+  const double vectors = number(row_vectors), blocks = number(row_blocks.count);
   const double width = vectors / blocks, sums = config.channels * width;
   const double loads = (config.channels + 2 * width) / 2;
   const double tap = 0.65 * (std::max({sums / 2, loads, 4.0}) + loads);
@@ -74,7 +74,7 @@ double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
   cycles += store_cycles(problem, info, past_caches, task_bytes) * rows * vectors;
   if (past_caches && g.output_cols % 16 != 0) cycles += 30 * rows;
   cycles += rows *
-            cut_lines_cycles(problem, row_vectors, row_blocks, lanes * size_of(problem.dtype.y), past_caches);
+            cut_lines_cycles(problem, row_blocks, lanes * size_of(problem.dtype.y), past_caches);
 
   // Rows split, and their transform; threads that share rows each make them.
   const double windows = number(problem.n * problem.groups * g.row_tasks);
