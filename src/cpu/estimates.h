@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include "convtune/problem.h"
 #include "cpu/caches.h"
@@ -71,6 +72,14 @@ inline double short_pieces_cycles(const ConvProblem& a, std::int64_t output_rows
   const double bytes = static_cast<double>(rows) * static_cast<double>(a.w * size_of(a.dtype.x));
   if (output_rows >= a.p() || bytes >= kShort) return 0;
   return static_cast<double>(a.c / a.groups) * kCyclesALine * bytes / kLine;
+}
+
+// What storing a vector of outputs costs more where lines of several planes meet (cpu/stagger.h): on AMD's
+// processors, unless they are staggered or stay in the caches. `stream` as in the configs.
+inline double meeting_lines_cycles(const ConvProblem& a, const DeviceInfo& info, int stream) {
+  if (stream == 2) return 1.5;
+  const bool waits = info.name.find("AMD") != std::string::npos && (stream == 1 || !caches_keep(a, info));
+  return waits && lines_meet(a.p() * a.q() * size_of(a.dtype.y)) ? 9 : 0;
 }
 
 // What a row of outputs costs more, in cycles, where it is stored in blocks that end amid a line: past the

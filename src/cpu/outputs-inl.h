@@ -60,9 +60,8 @@ HWY_INLINE void store_staggered(const SizedVector (&values)[rows][vectors], cons
   constexpr std::int64_t kSteps = Stagger::kSteps;
   const Stagger& at = to.stagger;
   const Floats d;
-  const auto slot = [&](std::int64_t row, std::int64_t step) HWY_ATTR {
-    return at.ring + (row * kSteps + step % kSteps) * (vectors * kLanes);
-  };
+  const auto slot = [&](std::int64_t row, std::int64_t step)
+                        HWY_ATTR { return at.ring + (row * kSteps + step % kSteps) * (vectors * kLanes); };
   CONVTUNE_UNROLL
   for (int i = 0; i < rows; ++i) {
     CONVTUNE_UNROLL

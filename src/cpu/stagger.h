@@ -1,11 +1,12 @@
 // Stores past the caches to several planes at a time, staggered.
 //
-// A Zen 3 keeps a line that goes past the caches until memory has taken it, and in that time neither another
-// line of the same place in a page is taken nor anything read there. Where planes lie a multiple of a page
-// apart, all lines of a register tile are such lines: 27 taps of 6 channels by 16 f32 outputs take 118 ns
-// in place of 69 (and 267 where planes lie a MiB apart). Staggered they take 82: of a run of register tiles
-// along a row, each channel's lines go to memory one register tile later than those of the channel before,
-// from a ring in the first cache. docs/decisions/0084.
+// A Zen 3 keeps a line that goes past the caches until memory has taken it. In that time it takes no other
+// line of the same place in a page, and what is read of such a place waits. Where planes lie a multiple of a
+// page apart, all lines of a register tile are of one place: 27 taps of 6 channels by 16 f32 outputs take
+// 118 ns in place of 69, and 267 where planes lie a MiB apart. Staggered they take 82 and 95: of a run of
+// register tiles along a row, each channel's lines go to memory one register tile later than those of the
+// channel before, from a ring in the first cache. An Emerald Rapids hides such stores as they are, and loses
+// a tenth by the ring (docs/decisions/0084).
 #pragma once
 
 #include <algorithm>

@@ -75,7 +75,7 @@ class DirectExecutable final : public Executable {
       thread_local Scratch scratch;
       // Lines that begin before their first output (first_skipped()) read up to a vector before the window.
       const std::int64_t ring =
-          geometry_.staggered ? stagger_floats(config_.channels, config_.vectors, kernels_.lanes) : 0;
+          config_.stream == 2 ? stagger_floats(config_.channels, config_.vectors, kernels_.lanes) : 0;
       float* const window = scratch.reserve(kLead + geometry_.window + geometry_.acc + ring) + kLead;
       WindowAhead ahead;
       std::int64_t staged = -1;  // consecutive tasks share a tile and differ in their filters
@@ -263,7 +263,7 @@ class DirectExecutable final : public Executable {
   // Whether a line of outputs is one of whole, aligned lines of the cache, to be staggered.
   bool staggers(const DirectTile& tile, const Block& line, const T* y) const {
     const DirectGeometry& g = geometry_;
-    if (!g.staggered || line.skip != 0 || line.vectors * kernels_.lanes != line.outputs) return false;
+    if (config_.stream != 2 || line.skip != 0 || line.vectors * kernels_.lanes != line.outputs) return false;
     const T* const first = y + (tile.row + line.row) * g.output_cols + tile.col;
     return reinterpret_cast<std::uintptr_t>(first) % kCacheLineBytes == 0 &&
            line.outputs * std::int64_t{sizeof(T)} % kCacheLineBytes == 0;
@@ -411,7 +411,7 @@ class Direct final : public Algorithm {
     return view;
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "direct-8"; }
+  std::string source_hash() const override { return "direct-9"; }
 };
 
 }  // namespace

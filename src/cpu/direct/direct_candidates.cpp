@@ -79,7 +79,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
     outputs += number(line.count) * number(vectors);
     if (line.length * size_of(problem.dtype.y) % kCacheLineBytes != 0) shared_lines += number(line.count);
     cut_lines += number(line.count) *
-                 cut_lines_cycles(problem, blocks, lanes * size_of(problem.dtype.y), config.stream == 1);
+                 cut_lines_cycles(problem, blocks, lanes * size_of(problem.dtype.y), config.stream != 0);
   }
   double cycles = images * number(e.filter_blocks) * kernels;
 
@@ -91,15 +91,16 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   // Planes that lie a multiple of many pages apart meet in the same sets of the translations of addresses.
   constexpr std::int64_t kManyPages = 256 * 1024, kFewFilters = 32;
   const std::int64_t element = size_of(problem.dtype.y);
-  if (e.straight && !e.staggered && element * e.output_rows * e.output_cols % kManyPages == 0 &&
+  if (e.straight && config.stream != 2 && element * e.output_rows * e.output_cols % kManyPages == 0 &&
       e.task_filter_blocks * config.channels > kFewFilters)
     cycles += 2 * filters * outputs;
   const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
   const double task_bytes =
       number(element * e.tile_rows * e.tile_cols) * number(e.task_filter_blocks * config.channels);
-  cycles += store_cycles(problem, info, config.stream == 1, task_bytes) * filters * outputs;
+  cycles += store_cycles(problem, info, config.stream != 0, task_bytes) * filters * outputs;
+  if (e.straight) cycles += meeting_lines_cycles(problem, info, config.stream) * filters * outputs;
   // A line of the cache that a piece of a row shares with the next one goes to memory twice.
-  cycles += filters * ((config.stream == 1 ? 30 : 0) * shared_lines + (e.straight ? cut_lines : 0));
+  cycles += filters * ((config.stream != 0 ? 30 : 0) * shared_lines + (e.straight ? cut_lines : 0));
 
   // Staging, and a window brought from the core's second cache to its first for every task. Threads that
   // share a tile each stage it.
@@ -208,8 +209,8 @@ Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
   if (config.rows < 1 || config.cols < 0 || config.taps < 0 || config.filters < 0)
     return Support::no("rows must be at least 1; cols, taps and filters at least 0");
-  if (config.flat < 0 || config.flat > 1 || config.stream < 0 || config.stream > 1)
-    return Support::no("flat and stream must be 0 or 1");
+  if (config.flat < 0 || config.flat > 1 || config.stream < 0 || config.stream > 2)
+    return Support::no("flat must be 0 or 1, stream 0, 1 or 2");
   if (config.staged < 0 || config.staged > 2 ||
       (config.staged == 0 && !may_stay(problem, config, kernels->lanes)))
     return Support::no("staged must be 1, or 0 for 1x1 filters of f32 planes and tiles of whole vectors");
@@ -219,9 +220,16 @@ Support direct_accepts(const ConvProblem& problem, const DeviceInfo& info, const
     return Support::no("flat=0 stores rows of NCHW outputs");
   if (const double bytes = scratch_bytes(problem, config, kernels->lanes); bytes > kMaxScratchBytes)
     return Support::no(fmt::format("its staging memory would be {:.0f} MiB a thread", bytes / 1048576));
-  if (config.stream == 1 && !DirectExtents(problem, config, kernels->lanes).straight)
+  if (config.stream == 0) return Support::yes();
+  const DirectExtents extents(problem, config, kernels->lanes);
+  if (!extents.straight)
+    return Support::no(fmt::format(
+        "stream={} needs outputs that go straight from registers: flat=0, or no halo between rows",
+        config.stream));
+  if (config.stream == 2 && !extents.may_stagger)
     return Support::no(
-        "stream=1 needs outputs that go straight from registers: flat=0, or no halo between rows");
+        "stream=2 needs f32 planes a multiple of 2 KiB apart, rows and register tiles of whole lines of 64 "
+        "bytes, and taps=0");
   return Support::yes();
 }
 
@@ -258,7 +266,8 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
       const bool smallest = config.rows == 1 && (config.cols == 64 || q <= 64);
       if (scratch_bytes(problem, config, kernels->lanes) > (smallest ? kMaxScratchBytes : 2 * l2)) return;
       const DirectExtents extents(problem, config, kernels->lanes);
-      if (config.stream && !extents.straight) return;
+      if (config.stream != 0 && !extents.straight) return;
+      if (config.stream == 2 && !extents.may_stagger) return;
       of_tile.push_back({estimate(problem, info, config, extents, kernels->lanes), config});
     };
     for (const TileShape& tile : direct_tiles(*kernels, problem)) {
@@ -275,7 +284,7 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
       for (const int rows : row_choices)
         for (const int cols : col_choices)
           for (const int flat : {1, 0})
-            for (const int stream : {0, 1})
+            for (const int stream : {0, 1, 2})
               for (const int staged : {1, 0, 2}) {
                 DirectConfig config{bits, tile.channels, tile.vectors, rows,  cols, 0,
                                     0,    flat,          stream,       staged};

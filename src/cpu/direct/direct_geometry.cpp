@@ -119,8 +119,8 @@ DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& con
   acc = acc_stride * config.channels * (keeps_all ? task_filter_blocks : 1) + kLine;
   const std::int64_t element = size_of(problem.dtype.y);
   line_unit = config.stream != 0 ? std::max<std::int64_t>(kCacheLineBytes / (lanes * element), 1) : 1;
-  staggered = config.stream != 0 && straight && !keeps_all && element == 4 && group_filters > 1 &&
-              config.vectors % line_unit == 0 && lines_meet(p * q * element);
+  may_stagger = straight && !keeps_all && element == 4 && config.vectors % line_unit == 0 &&
+                tile_cols * element % kCacheLineBytes == 0 && lines_meet(p * q * element);
 
   const std::int64_t last_rows = p - (row_tiles - 1) * tile_rows;
   const std::int64_t last_cols = q - (col_tiles - 1) * tile_cols;

@@ -48,7 +48,10 @@ struct DirectConfig {
     field("filters", self.filters, 0, kMost,
           "output channels that a task works through on one staged window; 0: all");
     field("flat", self.flat, 0, 1, "vectors run on from row to row; 0: every row begins a new vector");
-    field("stream", self.stream, 0, 1, "outputs go past the caches, where they go straight from registers");
+    field("stream", self.stream, 0, 2,
+          "1: outputs go past the caches, where they go straight from registers; 2: staggered, where planes "
+          "lie "
+          "a multiple of 2 KiB apart");
     field(
         "staged", self.staged, 0, 2,
         "the window is copied to the cache; 0: x is read where it lies, 1x1 alone; 2: a copy for each column "
@@ -123,7 +126,7 @@ struct DirectExtents {
   std::int64_t acc_stride;    // floats from one output channel's accumulators to the next's
   std::int64_t acc;           // floats of accumulators that a task keeps
   std::int64_t line_unit;     // vectors that no register tile of a line may cut (cpu/stagger.h)
-  bool staggered;             // outputs go past the caches in lines of planes that meet
+  bool may_stagger;           // lines of outputs meet, and are whole for each of several planes
 
   std::array<DirectLines, 4> lines;  // of full tiles and of those at the right and lower edges
 

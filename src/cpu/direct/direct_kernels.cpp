@@ -32,9 +32,7 @@ HWY_INLINE Vector load_lower(const float* x) {
 Vector load_lower(const float* x);
 #endif
 
-// The loops over i and v have constant bounds and unroll whole, so acc stays in registers; a tap is
-// one broadcast a channel, one load a vector, and channels*vectors multiply-adds. What there are fewer of,
-// channels or vectors, waits in registers beside the sums while the others pass.
+// The loops over i and v have constant bounds and unroll whole, so acc stays in registers.
 template <class Products, class T, int channels, int vectors>
 void tile(const TileArgs& shared) {
   const TileArgs args = shared;  // a copy, so that stores to acc cannot be taken to change it
@@ -51,27 +49,8 @@ void tile(const TileArgs& shared) {
   const float* weights = args.weights;
   const float* const window = args.window;
   const auto add = [&](std::int32_t tap, auto read) HWY_ATTR {
-    if constexpr (channels < vectors) {
-      SizedVector weight[channels];
-      CONVTUNE_UNROLL
-      for (int i = 0; i < channels; ++i) weight[i] = hn::Set(d, weights[i]);
-      CONVTUNE_UNROLL
-      for (int v = 0; v < vectors; ++v) {
-        const Vector value = read(window + tap + v * kLanes);
-        CONVTUNE_UNROLL
-        for (int i = 0; i < channels; ++i) acc[i][v] = Products::add(weight[i], value, acc[i][v]);
-      }
-    } else {
-      SizedVector value[vectors];
-      CONVTUNE_UNROLL
-      for (int v = 0; v < vectors; ++v) value[v] = read(window + tap + v * kLanes);
-      CONVTUNE_UNROLL
-      for (int i = 0; i < channels; ++i) {
-        const Vector weight = hn::Set(d, weights[i]);
-        CONVTUNE_UNROLL
-        for (int v = 0; v < vectors; ++v) acc[i][v] = Products::add(weight, value[v], acc[i][v]);
-      }
-    }
+    add_tap<Products, channels, vectors>(
+        acc, [&](int v) HWY_ATTR { return read(window + tap + v * kLanes); }, weights);
     weights += channels;
   };
   const auto whole = [](const float* x) HWY_ATTR { return hn::LoadU(Floats(), x); };
@@ -104,9 +83,8 @@ void tile(const TileArgs& shared) {
     }
   }
   activate_tile(acc, args.bounds);
-  store_tile<channels, vectors, T>(
-      acc, {static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream,
-            args.stagger});
+  store_tile<channels, vectors, T>(acc, {static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip,
+                                         args.count, args.stream, args.stagger});
 }
 
 template <class T>
@@ -270,8 +248,9 @@ constexpr TileShape kShape =
     shape<Products, T, channels, vectors>(std::make_integer_sequence<int, vectors>());
 
 template <class Products, class T>
-constexpr std::array kFewTiles = {kShape<Products, T, 1, 8>, kShape<Products, T, 2, 4>, kShape<Products, T, 2, 6>,
-                                  kShape<Products, T, 3, 4>, kShape<Products, T, 4, 3>, kShape<Products, T, 6, 2>,
+constexpr std::array kFewTiles = {kShape<Products, T, 1, 8>, kShape<Products, T, 2, 4>,
+                                  kShape<Products, T, 2, 6>, kShape<Products, T, 3, 4>,
+                                  kShape<Products, T, 4, 3>, kShape<Products, T, 6, 2>,
                                   kShape<Products, T, 12, 1>};
 template <class Products, class T>
 constexpr std::array kManyTiles = {

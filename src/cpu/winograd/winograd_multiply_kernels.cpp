@@ -10,7 +10,7 @@
 #define HWY_TARGET_INCLUDE "cpu/winograd/winograd_multiply_kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
-#include "cpu/vectors-inl.h"
+#include "cpu/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
@@ -29,15 +29,8 @@ void multiply(const WinogradProducts& of) {
       for (int v = 0; v < vectors; ++v) sums[i][v] = hn::Zero(f);
     }
     for (std::int64_t c = of.depth[product]; c > 0; --c) {
-      SizedVector value[vectors];
-      CONVTUNE_UNROLL
-      for (int v = 0; v < vectors; ++v) value[v] = hn::Load(f, x + v * kLanes);
-      CONVTUNE_UNROLL
-      for (int i = 0; i < channels; ++i) {
-        const Vector weight = hn::Set(f, w[i]);
-        CONVTUNE_UNROLL
-        for (int v = 0; v < vectors; ++v) sums[i][v] = hn::MulAdd(weight, value[v], sums[i][v]);
-      }
+      add_tap<F32Products, channels, vectors>(
+          sums, [&](int v) HWY_ATTR { return hn::Load(f, x + v * kLanes); }, w);
       x += vectors * kLanes;
       w += channels;
     }

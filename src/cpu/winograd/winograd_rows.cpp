@@ -196,8 +196,9 @@ class WinogradRowsExecutable final : public Executable {
     return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y) / sizeof(float)) & within;
   }
 
-  // A pair of rows of a task's filters: where V of them stays in the first cache a register tile of filters
-  // goes along whole rows, since memory takes long runs of a plane faster than short ones of many.
+  // A pair of rows of a task's filters: where V of them stays in the first cache, or lines are staggered, a
+  // register tile of filters goes along whole rows, since memory takes long runs of a plane faster than short
+  // ones of many.
   // visit(args, vectors, register tile, first column) follows every call of a kernel; where y is null the
   // sums are kept for it.
   template <class Visit>
@@ -232,7 +233,7 @@ class WinogradRowsExecutable final : public Executable {
                           .bounds = bounds_,
                           .second = row + 1 < g.output_rows,
                           .stream = config_.stream != 0};
-    if (g.staggered && y != nullptr && reinterpret_cast<std::uintptr_t>(y) % kCacheLineBytes == 0)
+    if (config_.stream == 2 && y != nullptr && reinterpret_cast<std::uintptr_t>(y) % kCacheLineBytes == 0)
       args.stagger.ring = memory + g.ring;
     const auto multiply = [&](std::int64_t block, std::int64_t b) {
       const std::int64_t from = blocks.first(b), end = blocks.first(b + 1), width = end - from;
@@ -334,7 +335,7 @@ class WinogradRows final : public Algorithm {
                                                     info.units);
   }
   // Raised by hand when the kernels or the meaning of a config field change.
-  std::string source_hash() const override { return "winograd_rows-3"; }
+  std::string source_hash() const override { return "winograd_rows-4"; }
 };
 
 }  // namespace

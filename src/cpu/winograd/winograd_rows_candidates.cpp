@@ -70,11 +70,12 @@ double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
   const double rows = 2 * pairs * number(g.group_filters), element = size_of(problem.dtype.y);
   const double task_bytes =
       element * number(2 * g.pairs * g.output_cols) * number(g.task_filter_blocks * config.channels);
-  const bool past_caches = config.stream == 1;
-  cycles += store_cycles(problem, info, past_caches, task_bytes) * rows * vectors;
+  const bool past_caches = config.stream != 0;
+  cycles += (store_cycles(problem, info, past_caches, task_bytes) +
+             meeting_lines_cycles(problem, info, config.stream)) *
+            rows * vectors;
   if (past_caches && g.output_cols % 16 != 0) cycles += 30 * rows;
-  cycles += rows *
-            cut_lines_cycles(problem, row_blocks, lanes * size_of(problem.dtype.y), past_caches);
+  cycles += rows * cut_lines_cycles(problem, row_blocks, lanes * size_of(problem.dtype.y), past_caches);
 
   // Rows split, and their transform; threads that share rows each make them.
   const double windows = number(problem.n * problem.groups * g.row_tasks);
@@ -121,8 +122,13 @@ Support winograd_rows_accepts(const ConvProblem& problem, const DeviceInfo& info
     return Support::no(fmt::format("vector_bits={} is not to be had here", config.vector_bits));
   if (!find_winograd_rows_tile(config.vector_bits, config.channels, config.vectors))
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
-  if (config.rows < 1 || config.filters < 0 || config.stream < 0 || config.stream > 1)
-    return Support::no("rows must be at least 1, filters at least 0, stream 0 or 1");
+  if (config.rows < 1 || config.filters < 0 || config.stream < 0 || config.stream > 2)
+    return Support::no("rows must be at least 1, filters at least 0, stream 0, 1 or 2");
+  const int lanes = direct_kernels(config.vector_bits)->lanes;
+  if (config.stream == 2 && !WinogradRowsGeometry(problem, config, lanes).may_stagger)
+    return Support::no(
+        "stream=2 needs planes a multiple of 2 KiB apart, rows and register tiles of whole lines of 64 "
+        "bytes");
   if (const double bytes = winograd_rows_scratch_bytes(problem, config); bytes > kMaxScratchBytes)
     return Support::no(fmt::format("its scratch memory would be {:.0f} MiB a thread", bytes / 1048576));
   return Support::yes();
@@ -136,7 +142,7 @@ std::vector<WinogradRowsConfig> winograd_rows_candidates(const ConvProblem& prob
   for (const WinogradRowsTile& tile : winograd_rows_kernels(bits)->tiles)
     for (int rows = 1; rows <= kMostRows && (rows == 1 || rows < 2 * pairs); rows *= 2)
       for (const int parts : {1, 2, 4})
-        for (const int stream : {0, 1}) {
+        for (const int stream : {0, 1, 2}) {
           WinogradRowsConfig config{bits, tile.channels, tile.vectors, rows, 0, stream};
           if (parts > 1) config.filters = static_cast<int>((k - 1) / parts + 1);
           if (winograd_rows_accepts(problem, info, config))

@@ -39,7 +39,7 @@ WinogradRowsGeometry::WinogradRowsGeometry(const ConvProblem& problem, const Win
   window_rows = (2 * pairs - 1) * problem.stride_h + problem.r;
   product_step = group_channels * pairs * row_floats;
   constexpr std::int64_t kMostInCache = 8 * 1024;  // floats, beside a register tile's weights
-  along_rows = std::ssize(axis.products) * group_channels * row_floats <= kMostInCache;
+  along_rows = config.stream == 2 || std::ssize(axis.products) * group_channels * row_floats <= kMostInCache;
   rows = 0;
   transformed = rows + window_rows * row_floats;
   // A row that is split into phases is put together behind the window first.
@@ -48,9 +48,9 @@ WinogradRowsGeometry::WinogradRowsGeometry(const ConvProblem& problem, const Win
                                        std::int64_t{2} * config.channels * config.vectors * lanes);
   ring = parts_of(ring, kLead) * kLead;
   line_unit = config.stream != 0 ? std::max<std::int64_t>(kCacheLineBytes / (4 * lanes), 1) : 1;
-  staggered = config.stream != 0 && along_rows && group_filters > 1 && config.vectors % line_unit == 0 &&
-              output_cols * 4 % kCacheLineBytes == 0 && lines_meet(output_rows * output_cols * 4);
-  scratch = ring + (staggered ? 2 * stagger_floats(config.channels, config.vectors, lanes) : 0);
+  may_stagger = config.vectors % line_unit == 0 && output_cols * 4 % kCacheLineBytes == 0 &&
+                lines_meet(output_rows * output_cols * 4);
+  scratch = ring + (config.stream == 2 ? 2 * stagger_floats(config.channels, config.vectors, lanes) : 0);
 
   for (std::size_t i = 0; i < kOrder.size(); ++i) {
     const std::size_t before = taps.size();

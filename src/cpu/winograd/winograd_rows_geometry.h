@@ -32,7 +32,8 @@ struct WinogradRowsConfig {
     field("vectors", self.vectors, 1, 64, "register tile: vectors of columns");
     field("rows", self.rows, 1, kMost, "pairs of output rows of a task");
     field("filters", self.filters, 0, kMost, "output channels of a task; 0: all");
-    field("stream", self.stream, 0, 1, "outputs go past the caches");
+    field("stream", self.stream, 0, 2,
+          "1: outputs go past the caches; 2: staggered, where planes lie a multiple of 2 KiB apart");
   }
 };
 
@@ -63,9 +64,9 @@ struct WinogradRowsGeometry {
   std::int64_t window_rows;                  // rows of the input that a task reads
   std::int64_t rows, transformed, sums, ring, scratch;
   std::int64_t product_step;  // from one product of a part to the next
-  bool along_rows;            // V of a pair of rows stays in the first cache
+  bool along_rows;            // a register tile of filters goes along whole rows
   std::int64_t line_unit;     // vectors that no register tile may cut (cpu/stagger.h)
-  bool staggered;             // outputs go past the caches in lines of planes that meet
+  bool may_stagger;           // lines of outputs meet, and are whole
 
   // Of each tap of a register tile, in the order of its products 1, 2, 0, 3: where it lies in V.
   struct Tap {

@@ -13,6 +13,7 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
 #include "cpu/outputs-inl.h"
+#include "cpu/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convtune::cpu {
@@ -27,27 +28,8 @@ HWY_INLINE void add_taps(const float* window, const std::int32_t*& taps, std::in
                          const float*& weights, RowsTile<channels, vectors>& sums) {
   const Floats f;
   const auto add = [&](std::int32_t tap) HWY_ATTR {
-    if constexpr (channels < vectors) {
-      SizedVector weight[channels];
-      CONVTUNE_UNROLL
-      for (int i = 0; i < channels; ++i) weight[i] = hn::Set(f, weights[i]);
-      CONVTUNE_UNROLL
-      for (int v = 0; v < vectors; ++v) {
-        const Vector value = hn::LoadU(f, window + tap + v * kLanes);
-        CONVTUNE_UNROLL
-        for (int i = 0; i < channels; ++i) sums[i][v] = hn::MulAdd(weight[i], value, sums[i][v]);
-      }
-    } else {
-      SizedVector value[vectors];
-      CONVTUNE_UNROLL
-      for (int v = 0; v < vectors; ++v) value[v] = hn::LoadU(f, window + tap + v * kLanes);
-      CONVTUNE_UNROLL
-      for (int i = 0; i < channels; ++i) {
-        const Vector weight = hn::Set(f, weights[i]);
-        CONVTUNE_UNROLL
-        for (int v = 0; v < vectors; ++v) sums[i][v] = hn::MulAdd(weight, value[v], sums[i][v]);
-      }
-    }
+    add_tap<F32Products, channels, vectors>(
+        sums, [&](int v) HWY_ATTR { return hn::LoadU(f, window + tap + v * kLanes); }, weights);
     weights += channels;
   };
   // Three columns of a colour image: no loop is left every 54 cycles. With 16 registers GCC keeps sums in
@@ -162,8 +144,8 @@ constexpr WinogradRowsTile kRowsTile = {channels, vectors,
                                         kernels_of<channels>(std::make_integer_sequence<int, vectors>())};
 // Of 16 registers. Two tiles of sums, a column of the window and a weight fit those of the first three; of
 // the others one does and what waits lies in the first cache, but six sums alone wait for each other.
-constexpr std::array kFewRowsTiles = {kRowsTile<2, 3>, kRowsTile<3, 2>, kRowsTile<6, 1>, kRowsTile<3, 4>,
-                                      kRowsTile<4, 3>, kRowsTile<6, 2>};
+constexpr std::array kFewRowsTiles = {kRowsTile<2, 3>, kRowsTile<3, 2>, kRowsTile<6, 1>,
+                                      kRowsTile<3, 4>, kRowsTile<4, 3>, kRowsTile<6, 2>};
 // Of 32: two tiles of sums.
 constexpr std::array kManyRowsTiles = {kRowsTile<2, 6>, kRowsTile<3, 4>, kRowsTile<4, 3>, kRowsTile<6, 2>,
                                        kRowsTile<12, 1>};

@@ -303,6 +303,54 @@ TEST(Direct, OutputsThatBeginAmidAVector) {
   }
 }
 
+// Lines reach memory later and in another order: every one, once, and nothing beside them.
+TEST(Direct, StaggeredStoresAreThoseOfAnyOrder) {
+  int checked = 0;
+  std::uint64_t draws = 0;
+  for (const char* text :
+       {"mb2ic3ih32iw48oc13kh3ph1 act=relu", "mb1ic3ih64oc7kh3sh2ph1", "mb1ic2ih16iw128oc26kh3ph1",
+        "g2mb2ic4ih32iw16oc10kh1", "mb1ic4ih8iw256oc9kh3ph1dh1"}) {
+    const ConvProblem problem = parse_problem(text);
+    const auto count = static_cast<std::size_t>(problem.output_elements());
+    Host host(problem);
+    const auto run = [&](const cpu::DirectConfig& config, float* y) {
+      const auto executable = cpu::direct().build(problem, info(), to_config(config));
+      std::vector<std::byte> packed(executable->packed_bytes());
+      executable->pack(host.w, host.bias, packed.data(), nullptr);
+      executable->run({.x = host.x, .y = y}, packed.data(), nullptr);
+    };
+    for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
+      for (const cpu::TileShape& tile : cpu::direct_kernels(bits)->tiles)
+        for (const int staged : {0, 1, 2})
+          for (const int rows : {1, 3, 64}) {
+            const std::uint64_t draw = random_bits(21, ++draws);
+            cpu::DirectConfig config{.vector_bits = bits, .channels = tile.channels, .vectors = tile.vectors};
+            config.rows = rows, config.staged = staged, config.stream = 2;
+            config.cols = draw % 4 == 0 ? 16 : 0;
+            config.filters = draw / 4 % 2 == 0 ? 0 : 2 * tile.channels;
+            config.flat = staged == 2 && draw / 8 % 2 == 0 ? 1 : 0;
+            if (!cpu::direct_accepts(problem, info(), config)) continue;
+            cpu::DirectConfig plain = config;
+            plain.stream = 0;
+            run(plain, host.y);
+            for (const std::size_t shift : {0, 1, 16}) {  // floats behind a line of the cache
+              constexpr float kCanary = 12345;
+              const std::vector<float> canaries(count + 64, kCanary);
+              std::vector<float> memory = canaries;
+              const auto place = reinterpret_cast<std::uintptr_t>(memory.data()) / sizeof(float) % 16;
+              float* const y = memory.data() + (16 - place) % 16 + shift;
+              run(config, y);
+              EXPECT_EQ(std::memcmp(y, host.y, count * sizeof(float)), 0)
+                  << text << ' ' << to_string(to_config(config)) << " shifted by " << shift;
+              std::fill_n(y, count, kCanary);
+              EXPECT_EQ(memory, canaries) << text << ' ' << shift;
+            }
+            ++checked;
+          }
+  }
+  EXPECT_GT(checked, 50);
+}
+
 TEST(Direct, HundredRunsFromSeveralThreadsAreBitEqual) {
   const ConvProblem problem = parse_problem("mb3ic4ih20oc10kh3ph1");
   const auto executable =
@@ -342,7 +390,8 @@ TEST(Direct, RefusesConfigsThatMakeNoSense) {
   refused([](auto& c) { c.channels = 7, c.vectors = 9; });
   refused([](auto& c) { c.rows = 0; });
   refused([](auto& c) { c.cols = -1; });
-  refused([](auto& c) { c.stream = 2; });
+  refused([](auto& c) { c.stream = 3; });
+  refused([](auto& c) { c.flat = 0, c.stream = 2; });  // planes of 256 bytes
   refused([](auto& c) { c.flat = 1, c.stream = 1; });
   refused([](auto& c) { c.flat = -1; });
   EXPECT_FALSE(cpu::direct().accepts(problem, info(), parse_config("channels=1")));

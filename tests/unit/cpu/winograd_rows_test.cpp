@@ -265,6 +265,35 @@ TEST(WinogradRows, AnswersAlikeWithAnyThreadsAndPlaces) {
   cpu::set_threads(before);
 }
 
+TEST(WinogradRows, StaggeredStoresAreThoseOfAnyOrder) {
+  int checked = 0;
+  const ConvProblem problem = parse_problem("mb2ic3ih13iw512oc20kh3ph1 precision=fp32");  // a row is alone
+  for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2) {
+    if (!cpu::winograd_rows_kernels(bits)) continue;
+    for (const cpu::WinogradRowsTile& tile : cpu::winograd_rows_kernels(bits)->tiles) {
+      const auto run = [&](int stream, std::size_t place) {
+        WinogradHost host = host_of(problem, {bits, tile.channels, tile.vectors, 3, checked % 2 * 9, stream});
+        const auto count = static_cast<std::size_t>(problem.output_elements());
+        std::vector<float> memory(count + 32, 7);
+        const auto first = 16 - reinterpret_cast<std::uintptr_t>(memory.data()) / sizeof(float) % 16;
+        float* const y = memory.data() + first % 16 + place;
+        host.executable->pack(host.w.data(), host.bias.data(), host.packed.data(), nullptr);
+        host.executable->run({.x = host.x.data(), .y = y}, host.packed.data(), nullptr);
+        EXPECT_EQ(std::count(memory.data(), y, 7), y - memory.data());
+        EXPECT_EQ(std::count(y + count, memory.data() + count + 32, 7), memory.data() + 32 - y);
+        return std::vector<float>(y, y + count);
+      };
+      if (!cpu::winograd_rows_accepts(problem, info(), {bits, tile.channels, tile.vectors, 3, 0, 2}))
+        continue;
+      const std::vector<float> plain = run(0, 0);
+      EXPECT_EQ(plain, run(2, 0)) << bits << ' ' << tile.channels << ' ' << tile.vectors;
+      EXPECT_EQ(plain, run(2, 3)) << bits << ' ' << tile.channels << ' ' << tile.vectors;
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 3);
+}
+
 TEST(WinogradRows, IsOfferedWithinThePrecisionAlone) {
   const auto reason = [](const char* text) {
     return cpu::winograd_rows_supports(parse_problem(text), info()).reason();
@@ -290,7 +319,8 @@ TEST(WinogradRows, IsOfferedWithinThePrecisionAlone) {
   EXPECT_TRUE(refused([](auto& config) { config.channels = 63; }));
   EXPECT_TRUE(refused([](auto& config) { config.rows = 0; }));
   EXPECT_TRUE(refused([](auto& config) { config.filters = -1; }));
-  EXPECT_TRUE(refused([](auto& config) { config.stream = 2; }));
+  EXPECT_TRUE(refused([](auto& config) { config.stream = 3; }));
+  EXPECT_TRUE(refused([](auto& config) { config.stream = 2; }));  // planes of 256 bytes
 }
 
 }  // namespace
