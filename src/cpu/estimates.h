@@ -58,8 +58,8 @@ struct TaskGrid {
 // nearer: sd_unet_conv_in takes a Zen 3 770 us in tasks of 80 KB and 1,340 in tasks of 1.3 MB, 950 past them.
 inline double store_cycles(const ConvProblem& a, const DeviceInfo& info, bool past_caches,
                            double task_bytes) {
-  if (!caches_keep(a, info)) return past_caches ? 2.5 : 5.0;
-  if (past_caches) return 3.5;
+  if (past_caches) return 2.5;
+  if (!caches_keep(a, info)) return 5;
   const auto l2 = static_cast<double>(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
   return 2.5 + 3 * task_bytes / (task_bytes + l2);
 }
@@ -74,12 +74,13 @@ inline double short_pieces_cycles(const ConvProblem& a, std::int64_t output_rows
   return static_cast<double>(a.c / a.groups) * kCyclesALine * bytes / kLine;
 }
 
-// What storing a vector of outputs costs more where lines of several planes meet (cpu/stagger.h): on AMD's
-// processors, unless they are staggered or stay in the caches. `stream` as in the configs.
+// What storing a vector of outputs costs more where lines of several planes meet (cpu/stagger.h), on AMD's
+// processors, unless they are staggered. `stream` as in the configs.
 inline double meeting_lines_cycles(const ConvProblem& a, const DeviceInfo& info, int stream) {
-  if (stream == 2) return 1.5;
-  const bool waits = info.name.find("AMD") != std::string::npos && (stream == 1 || !caches_keep(a, info));
-  return waits && lines_meet(a.p() * a.q() * size_of(a.dtype.y)) ? 9 : 0;
+  if (stream == 2) return 1;
+  const bool waits = info.name.find("AMD") != std::string::npos;
+  if (!waits || !lines_meet(a.p() * a.q() * size_of(a.dtype.y))) return 0;
+  return stream == 0 && caches_keep(a, info) ? 4 : 9;
 }
 
 // What a row of outputs costs more, in cycles, where it is stored in blocks that end amid a line: past the
