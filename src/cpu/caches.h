@@ -10,8 +10,8 @@
 
 namespace convtune::cpu {
 
-// What caches have where the system does not say.
-constexpr std::int64_t kDefaultL1Bytes = 32 * 1024, kDefaultL2Bytes = 512 * 1024;
+// A line of every cache, and what caches have where the system does not say.
+constexpr std::int64_t kCacheLineBytes = 64, kDefaultL1Bytes = 32 * 1024, kDefaultL2Bytes = 512 * 1024;
 
 // Whether tensors of so many bytes stay: in half of the last cache, and in 16 MiB at most, since a virtual
 // machine reports the cache of a whole server.

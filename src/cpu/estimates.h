@@ -2,11 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "convtune/problem.h"
 #include "cpu/caches.h"
+#include "cpu/line_blocks.h"
 #include "cpu/stagger.h"
 
 namespace convtune::cpu {
@@ -58,8 +61,8 @@ struct TaskGrid {
 // nearer: sd_unet_conv_in takes a Zen 3 770 us in tasks of 80 KB and 1,340 in tasks of 1.3 MB, 950 past them.
 inline double store_cycles(const ConvProblem& a, const DeviceInfo& info, bool past_caches,
                            double task_bytes) {
-  if (past_caches) return 2.5;
-  if (!caches_keep(a, info)) return 5;
+  if (!caches_keep(a, info)) return past_caches ? 2.5 : 5.0;
+  if (past_caches) return 3;
   const auto l2 = static_cast<double>(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
   return 2.5 + 3 * task_bytes / (task_bytes + l2);
 }
@@ -81,6 +84,18 @@ inline double meeting_lines_cycles(const ConvProblem& a, const DeviceInfo& info,
   const bool waits = info.name.find("AMD") != std::string::npos;
   if (!waits || !lines_meet(a.p() * a.q() * size_of(a.dtype.y))) return 0;
   return stream == 0 && caches_keep(a, info) ? 4 : 9;
+}
+
+// The first of ranked configs, and no more than half of them of one value of `stream` where there are others:
+// what stores cost is another thing on each maker's processors.
+template <class Ranked>
+void keep_mixed(std::vector<Ranked>& ranked, std::size_t most) {
+  std::size_t of_stream[3] = {};
+  std::stable_partition(ranked.begin(), ranked.end(),
+                        [&](const Ranked& one) { return of_stream[one.config.stream]++ < (most + 1) / 2; });
+  ranked.resize(std::min(ranked.size(), most));
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const Ranked& a, const Ranked& b) { return a.estimate < b.estimate; });
 }
 
 // What a row of outputs costs more, in cycles, where it is stored in blocks that end amid a line: past the

@@ -9,6 +9,7 @@
 
 #include <hwy/cache_control.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -45,20 +46,20 @@ HWY_INLINE bool begins_vector(const T* y) {
 }
 
 // Where a register tile goes: positions [skip, count) of its first `rows` rows, which lie y_step elements
-// apart; skip is less than a vector. `stream`: whole, aligned vectors go past the caches. `stagger`: of f32
-// alone, and of whole, aligned lines of the cache (cpu/stagger.h).
+// apart; skip is less than a vector. `stream`: whole, aligned vectors go past the caches.
 template <class T>
 struct TilePlace {
   T* y;
   std::int64_t y_step, rows, skip, count;
   bool stream;
-  Stagger stagger{};
 };
 
+// Whole, aligned lines of the cache, past the caches and staggered (cpu/stagger.h). In kernels of their own:
+// beside the stores below, in one, it costs all others a twentieth.
 template <int rows, int vectors>
-HWY_INLINE void store_staggered(const SizedVector (&values)[rows][vectors], const TilePlace<float>& to) {
+HWY_INLINE void store_staggered(const SizedVector (&values)[rows][vectors], const TilePlace<float>& to,
+                                const Stagger& at) {
   constexpr std::int64_t kSteps = Stagger::kSteps;
-  const Stagger& at = to.stagger;
   const Floats d;
   const auto slot = [&](std::int64_t row, std::int64_t step)
                         HWY_ATTR { return at.ring + (row * kSteps + step % kSteps) * (vectors * kLanes); };
@@ -84,8 +85,6 @@ HWY_INLINE void store_staggered(const SizedVector (&values)[rows][vectors], cons
 
 template <int rows, int vectors, class T>
 HWY_INLINE void store_tile(const SizedVector (&values)[rows][vectors], const TilePlace<T>& to) {
-  if constexpr (sizeof(T) == sizeof(float))
-    if (to.stagger.ring != nullptr) return store_staggered(values, to);
   if (to.rows >= rows && to.skip == 0 && to.count >= vectors * kLanes) {
     const bool stream = to.stream && begins_vector(to.y) && to.y_step % kLanes == 0;
     CONVTUNE_UNROLL

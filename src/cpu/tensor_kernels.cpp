@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cpu/caches.h"
 #include "cpu/vectors.h"
 #include "cpu/weave.h"
 
@@ -342,15 +343,13 @@ bool rounds_by_instruction(const ConvProblem& problem) {
 }
 
 bool may_stream_planes(const ConvProblem& problem) {
-  constexpr std::int64_t kLineBytes = 64;
   return problem.layout == Layout::nchw && !problem.residual && rounds_by_instruction(problem) &&
-         problem.p() * problem.q() * size_of(problem.dtype.y) % kLineBytes == 0;
+         problem.p() * problem.q() * size_of(problem.dtype.y) % kCacheLineBytes == 0;
 }
 
 bool may_stream(const ConvProblem& problem) {
-  constexpr std::int64_t kLineBytes = 64;
   return problem.layout == Layout::nhwc &&
-         problem.k / problem.groups * size_of(problem.dtype.y) % kLineBytes == 0 &&
+         problem.k / problem.groups * size_of(problem.dtype.y) % kCacheLineBytes == 0 &&
          (problem.dtype.y == DType::f32 || rounds_by_instruction(problem));
 }
 

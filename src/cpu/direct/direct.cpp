@@ -269,7 +269,7 @@ class DirectExecutable final : public Executable {
            line.outputs * std::int64_t{sizeof(T)} % kCacheLineBytes == 0;
   }
 
-  // The same for a whole line of outputs: a register tile of filters goes along it.
+  // multiply() for a whole line of outputs: a register tile of filters goes along it.
   void multiply_staggered(const DirectTile& tile, const Pass& pass, const Block& line,
                           const LineBlocks& blocks, const float* window, float* sums, const float* packed,
                           T* y, WindowAhead& ahead) const {
@@ -280,13 +280,13 @@ class DirectExecutable final : public Executable {
     T* outputs = static_cast<T*>(args.y);
     for (std::int64_t f = pass.first_filters, end = last_filters(pass); f < end; ++f) {
       for (std::int64_t b = 0; b < blocks.count; ++b) {
-        const std::int64_t from = blocks.first(b), to = blocks.first(b + 1), width = to - from;
-        args.window = inputs + from * kernels_.lanes;
-        args.y = outputs + from * kernels_.lanes;
-        args.stagger.last = b + 1 == blocks.count || blocks.first(b + 2) - to != width;
+        const std::int64_t from = blocks.first(b) * kernels_.lanes;
+        args.window = inputs + from;
+        args.y = outputs + from;
+        args.stagger.last = blocks.ends_run(b);
         ahead.fetch();
-        tile_.kernels[static_cast<std::size_t>(width - 1)](args);
-        args.stagger.step = args.stagger.last ? 0 : args.stagger.step + 1;
+        tile_.staggered[static_cast<std::size_t>(blocks.width_of(b) - 1)](args);
+        args.stagger.next();
       }
       args.weights += g.packed_block;
       outputs += config_.channels * g.output_rows * g.output_cols;

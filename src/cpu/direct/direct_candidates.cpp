@@ -36,7 +36,9 @@ double scratch_bytes(const ConvProblem& of, const DirectConfig& config, int lane
   const double positions = rows * (cols + span_w) + config.vectors * lanes;
   const double filters = static_cast<double>(problem.k / problem.groups) + config.channels;
   const bool keeps_all = config.taps != 0;
-  return 4 * (window + positions * (keeps_all ? filters : config.channels));
+  const double ring =
+      config.stream == 2 ? static_cast<double>(stagger_floats(config.channels, config.vectors, lanes)) : 0;
+  return 4 * (window + positions * (keeps_all ? filters : config.channels) + ring);
 }
 
 struct Ranked {
@@ -259,9 +261,9 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
     // the first cache.
     constexpr std::int64_t kShortRow = 512;
     const std::int64_t row_bytes = q * size_of(problem.dtype.y);
-    const bool is_broken = row_bytes <= kShortRow && lines_meet(p * row_bytes);
+    const bool is_short = row_bytes <= kShortRow && lines_meet(p * row_bytes);
     const bool copies_pay =
-        (q % kernels->lanes != 0 || is_broken) && problem.c / problem.groups <= kFewChannels;
+        (q % kernels->lanes != 0 || is_short) && problem.c / problem.groups <= kFewChannels;
     const auto add = [&](const DirectConfig& config) {
       const bool smallest = config.rows == 1 && (config.cols == 64 || q <= 64);
       if (scratch_bytes(problem, config, kernels->lanes) > (smallest ? kMaxScratchBytes : 2 * l2)) return;
@@ -312,7 +314,7 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
             add(config);
           }
       std::stable_sort(of_tile.begin(), of_tile.end());
-      of_tile.resize(std::min(of_tile.size(), quota));
+      keep_mixed(of_tile, quota);
       all.insert(all.end(), of_tile.begin(), of_tile.end());
     }
   }

@@ -118,7 +118,7 @@ DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& con
   acc_stride = keeps_all ? round_up(kept, kLine) : round_up(block, kLine);
   acc = acc_stride * config.channels * (keeps_all ? task_filter_blocks : 1) + kLine;
   const std::int64_t element = size_of(problem.dtype.y);
-  line_unit = config.stream != 0 ? std::max<std::int64_t>(kCacheLineBytes / (lanes * element), 1) : 1;
+  line_unit = config.stream != 0 ? line_unit_of(std::gcd(tile_cols, q), lanes, element) : 1;
   may_stagger = straight && !keeps_all && element == 4 && config.vectors % line_unit == 0 &&
                 tile_cols * element % kCacheLineBytes == 0 && lines_meet(p * q * element);
 

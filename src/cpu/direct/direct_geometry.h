@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "convtune/problem.h"
+#include "cpu/line_blocks.h"
 #include "cpu/stagger.h"
 
 namespace convtune::cpu {
@@ -125,8 +126,8 @@ struct DirectExtents {
   bool keeps_all;             // a task keeps the accumulators of its whole tile, not of one register tile
   std::int64_t acc_stride;    // floats from one output channel's accumulators to the next's
   std::int64_t acc;           // floats of accumulators that a task keeps
-  std::int64_t line_unit;     // vectors that no register tile of a line may cut (cpu/stagger.h)
-  bool may_stagger;           // lines of outputs meet, and are whole for each of several planes
+  std::int64_t line_unit;     // vectors that no register tile of a line cuts (cpu/line_blocks.h)
+  bool may_stagger;           // rows and register tiles are whole lines of the cache, which meet
 
   std::array<DirectLines, 4> lines;  // of full tiles and of those at the right and lower edges
 

@@ -33,7 +33,7 @@ Vector load_lower(const float* x);
 #endif
 
 // The loops over i and v have constant bounds and unroll whole, so acc stays in registers.
-template <class Products, class T, int channels, int vectors>
+template <class Products, class T, int channels, int vectors, bool staggered>
 void tile(const TileArgs& shared) {
   const TileArgs args = shared;  // a copy, so that stores to acc cannot be taken to change it
   const Floats d;
@@ -83,8 +83,12 @@ void tile(const TileArgs& shared) {
     }
   }
   activate_tile(acc, args.bounds);
-  store_tile<channels, vectors, T>(acc, {static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip,
-                                         args.count, args.stream, args.stagger});
+  const TilePlace<T> place{
+      static_cast<T*>(args.y), args.y_stride, args.y_channels, args.skip, args.count, args.stream};
+  if constexpr (staggered)
+    store_staggered(acc, place, args.stagger);
+  else
+    store_tile<channels, vectors, T>(acc, place);
 }
 
 template <class T>
@@ -241,7 +245,10 @@ void join(const Bf16* lower, const Bf16* upper, std::int64_t count, float* to) {
 
 template <class Products, class T, int channels, int vectors, int... fewer>
 constexpr TileShape shape(std::integer_sequence<int, fewer...>) {
-  return {channels, vectors, {tile<Products, T, channels, fewer + 1>...}};
+  TileShape shape{channels, vectors, {tile<Products, T, channels, fewer + 1, false>...}, {}};
+  if constexpr (sizeof(T) == sizeof(float))
+    shape.staggered = {tile<Products, T, channels, fewer + 1, true>...};
+  return shape;
 }
 template <class Products, class T, int channels, int vectors>
 constexpr TileShape kShape =
@@ -259,7 +266,7 @@ constexpr std::array kManyTiles = {
     kShape<Products, T, 3, 7>,  kShape<Products, T, 4, 6>,  kShape<Products, T, 5, 5>,
     kShape<Products, T, 6, 4>,  kShape<Products, T, 8, 3>,  kShape<Products, T, 12, 2>,
     kShape<Products, T, 16, 1>, kShape<Products, T, 24, 1>};
-// Accumulators + one vector of window a column + one weight must fit the registers.
+// Accumulators, the fewer of weights and vectors of the window, and one of the others must fit the registers.
 template <class Products, class T>
 constexpr std::span<const TileShape> tiles_of() {
   if constexpr (kRegisters == 32)

@@ -35,7 +35,7 @@ struct TileArgs {
   Bounds bounds{};
   std::int64_t halves = 0;
   bool stream = false;  // whole, aligned vectors go past the caches
-  Stagger stagger{};    // of whole, aligned lines of f32 that do
+  Stagger stagger{};    // TileShape::staggered: whole, aligned lines that do
 };
 using TileKernel = void (*)(const TileArgs&);
 
@@ -45,6 +45,7 @@ constexpr int kMaxTileVectors = 8;
 struct TileShape {
   int channels, vectors;
   std::array<TileKernel, kMaxTileVectors> kernels;
+  std::array<TileKernel, kMaxTileVectors> staggered;  // those of args.stagger; of f32 alone
 };
 
 struct DirectKernels {

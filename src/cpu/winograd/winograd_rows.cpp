@@ -235,8 +235,9 @@ class WinogradRowsExecutable final : public Executable {
                           .stream = config_.stream != 0};
     if (config_.stream == 2 && y != nullptr && reinterpret_cast<std::uintptr_t>(y) % kCacheLineBytes == 0)
       args.stagger.ring = memory + g.ring;
+    const auto& kernels = args.stagger.ring != nullptr ? tile_.staggered : tile_.kernels;
     const auto multiply = [&](std::int64_t block, std::int64_t b) {
-      const std::int64_t from = blocks.first(b), end = blocks.first(b + 1), width = end - from;
+      const std::int64_t from = blocks.first(b), width = blocks.width_of(b);
       const std::int64_t at = from * lanes, filters = (block - task.first_block) * config_.channels;
       args.window = window + at;
       args.weights = packed + packed_block(task.group, block);
@@ -245,9 +246,9 @@ class WinogradRowsExecutable final : public Executable {
       args.y_channels = g.group_filters - first - filters;
       args.skip = b == 0 ? skip : 0;
       args.count = g.output_cols + skip - at;
-      args.stagger.last = b + 1 == blocks.count || blocks.first(b + 2) - end != width;
-      tile_.kernels[static_cast<std::size_t>(width - 1)](args);
-      args.stagger.step = args.stagger.last ? 0 : args.stagger.step + 1;
+      args.stagger.last = blocks.ends_run(b);
+      kernels[static_cast<std::size_t>(width - 1)](args);
+      args.stagger.next();
       visit(args, width, block, at - skip);
     };
     if (g.along_rows)

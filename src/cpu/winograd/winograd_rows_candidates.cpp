@@ -124,13 +124,13 @@ Support winograd_rows_accepts(const ConvProblem& problem, const DeviceInfo& info
     return Support::no(fmt::format("there is no {}x{} register tile", config.channels, config.vectors));
   if (config.rows < 1 || config.filters < 0 || config.stream < 0 || config.stream > 2)
     return Support::no("rows must be at least 1, filters at least 0, stream 0, 1 or 2");
+  if (const double bytes = winograd_rows_scratch_bytes(problem, config); bytes > kMaxScratchBytes)
+    return Support::no(fmt::format("its scratch memory would be {:.0f} MiB a thread", bytes / 1048576));
   const int lanes = direct_kernels(config.vector_bits)->lanes;
   if (config.stream == 2 && !WinogradRowsGeometry(problem, config, lanes).may_stagger)
     return Support::no(
         "stream=2 needs planes a multiple of 2 KiB apart, rows and register tiles of whole lines of 64 "
         "bytes");
-  if (const double bytes = winograd_rows_scratch_bytes(problem, config); bytes > kMaxScratchBytes)
-    return Support::no(fmt::format("its scratch memory would be {:.0f} MiB a thread", bytes / 1048576));
   return Support::yes();
 }
 
@@ -150,7 +150,7 @@ std::vector<WinogradRowsConfig> winograd_rows_candidates(const ConvProblem& prob
         }
   std::stable_sort(all.begin(), all.end(),
                    [](const RankedRows& a, const RankedRows& b) { return a.estimate < b.estimate; });
-  all.resize(std::min(all.size(), kMostRowsCandidates));
+  keep_mixed(all, kMostRowsCandidates);
   std::vector<WinogradRowsConfig> configs;
   for (const RankedRows& ranked : all) configs.push_back(ranked.config);
   return configs;

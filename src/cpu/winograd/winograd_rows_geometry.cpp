@@ -47,7 +47,7 @@ WinogradRowsGeometry::WinogradRowsGeometry(const ConvProblem& problem, const Win
   ring = sums + std::max<std::int64_t>(pitch * problem.stride_w,
                                        std::int64_t{2} * config.channels * config.vectors * lanes);
   ring = parts_of(ring, kLead) * kLead;
-  line_unit = config.stream != 0 ? std::max<std::int64_t>(kCacheLineBytes / (4 * lanes), 1) : 1;
+  line_unit = config.stream != 0 ? line_unit_of(output_cols, lanes, 4) : 1;
   may_stagger = config.vectors % line_unit == 0 && output_cols * 4 % kCacheLineBytes == 0 &&
                 lines_meet(output_rows * output_cols * 4);
   scratch = ring + (config.stream == 2 ? 2 * stagger_floats(config.channels, config.vectors, lanes) : 0);
@@ -105,9 +105,10 @@ double winograd_rows_scratch_bytes(const ConvProblem& problem, const WinogradRow
   const double row = phases * (number(problem.q() + problem.s) + 64);
   const double products = number(std::ssize(WinogradAxis(problem.r, problem.stride_h, 2).products));
   const double window = 2 * pairs * number(problem.stride_h) + number(problem.r);
-  return 4 * (row * (window + products * number(problem.c / problem.groups) * pairs) +
-              number(problem.stride_w) * number(problem.q() + problem.s + 64) +
-              (32.0 + 2 * 16 * Stagger::kSteps) * config.channels * config.vectors);
+  return 4 *
+         (row * (window + products * number(problem.c / problem.groups) * pairs) +
+          number(problem.stride_w) * number(problem.q() + problem.s + 64) +
+          (config.stream == 2 ? 2 * 16 * Stagger::kSteps + 32.0 : 32.0) * config.channels * config.vectors);
 }
 
 }  // namespace convtune::cpu

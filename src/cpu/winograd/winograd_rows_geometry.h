@@ -65,8 +65,8 @@ struct WinogradRowsGeometry {
   std::int64_t rows, transformed, sums, ring, scratch;
   std::int64_t product_step;  // from one product of a part to the next
   bool along_rows;            // a register tile of filters goes along whole rows
-  std::int64_t line_unit;     // vectors that no register tile may cut (cpu/stagger.h)
-  bool may_stagger;           // lines of outputs meet, and are whole
+  std::int64_t line_unit;     // vectors that no register tile cuts (cpu/line_blocks.h)
+  bool may_stagger;           // rows and register tiles are whole lines of the cache, which meet
 
   // Of each tap of a register tile, in the order of its products 1, 2, 0, 3: where it lies in V.
   struct Tap {

@@ -53,14 +53,19 @@ HWY_INLINE void clear(RowsTile<channels, vectors>& sums) {
   }
 }
 
-template <int channels, int vectors>
+template <bool staggered, int channels, int vectors>
 HWY_INLINE void finish_row(RowsTile<channels, vectors>& sums, const WinogradRowsArgs& args, int row) {
   if (args.y != nullptr) {
     activate_tile(sums, args.bounds);
-    Stagger stagger = args.stagger;
-    if (stagger.ring != nullptr) stagger.ring += row * stagger_floats(channels, vectors, kLanes);
-    store_tile<channels, vectors, float>(sums, {args.y + row * args.y_row, args.y_stride, args.y_channels,
-                                                args.skip, args.count, args.stream, stagger});
+    const TilePlace<float> place{
+        args.y + row * args.y_row, args.y_stride, args.y_channels, args.skip, args.count, args.stream};
+    if constexpr (staggered) {
+      Stagger stagger = args.stagger;
+      stagger.ring += row * stagger_floats(channels, vectors, kLanes);
+      store_staggered(sums, place, stagger);
+    } else {
+      store_tile<channels, vectors, float>(sums, place);
+    }
     return;
   }
   CONVTUNE_UNROLL
@@ -72,7 +77,7 @@ HWY_INLINE void finish_row(RowsTile<channels, vectors>& sums, const WinogradRows
 }
 
 // No more than two register tiles of sums at a time: m1 - m2 waits in the first cache for m3.
-template <int channels, int vectors>
+template <int channels, int vectors, bool staggered>
 void rows_tile(const WinogradRowsArgs& shared) {
   const WinogradRowsArgs args = shared;
   const Floats f;
@@ -103,7 +108,7 @@ void rows_tile(const WinogradRowsArgs& shared) {
     CONVTUNE_UNROLL
     for (int v = 0; v < vectors; ++v) sums[i][v] = hn::Add(both[i][v], sums[i][v]);
   }
-  finish_row<channels, vectors>(sums, args, 0);
+  finish_row<staggered>(sums, args, 0);
   if (!args.second) return;
   clear<channels, vectors>(sums);
   add_taps<channels, vectors>(args.window, taps, args.counts[3], weights, sums);
@@ -113,7 +118,7 @@ void rows_tile(const WinogradRowsArgs& shared) {
     for (int v = 0; v < vectors; ++v)
       sums[i][v] = hn::Add(hn::Load(f, differences + (i * vectors + v) * kLanes), sums[i][v]);
   }
-  finish_row<channels, vectors>(sums, args, 1);
+  finish_row<staggered>(sums, args, 1);
 }
 
 // Of integers, whose order is that of what they are the bits of.
@@ -135,13 +140,14 @@ std::int32_t largest(const float* from, std::int64_t count, std::int32_t bits) {
   return bits;
 }
 
-template <int channels, int... fewer>
+template <bool staggered, int channels, int... fewer>
 constexpr std::array<WinogradRowsKernel, 6> kernels_of(std::integer_sequence<int, fewer...>) {
-  return {rows_tile<channels, fewer + 1>...};
+  return {rows_tile<channels, fewer + 1, staggered>...};
 }
 template <int channels, int vectors>
-constexpr WinogradRowsTile kRowsTile = {channels, vectors,
-                                        kernels_of<channels>(std::make_integer_sequence<int, vectors>())};
+constexpr WinogradRowsTile kRowsTile = {
+    channels, vectors, kernels_of<false, channels>(std::make_integer_sequence<int, vectors>()),
+    kernels_of<true, channels>(std::make_integer_sequence<int, vectors>())};
 // Of 16 registers. Two tiles of sums, a column of the window and a weight fit those of the first three; of
 // the others one does and what waits lies in the first cache, but six sums alone wait for each other.
 constexpr std::array kFewRowsTiles = {kRowsTile<2, 3>, kRowsTile<3, 2>, kRowsTile<6, 1>,

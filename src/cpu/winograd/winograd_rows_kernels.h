@@ -28,14 +28,14 @@ struct WinogradRowsArgs {
   std::int64_t y_stride, y_row, y_channels, skip, count;
   Bounds bounds;
   bool second, stream;  // stream: whole, aligned vectors go past the caches
-  Stagger stagger{};    // of whole, aligned lines that do: a ring for each of the two rows
+  Stagger stagger{};    // WinogradRowsTile::staggered: whole, aligned lines that do, a ring for each row
 };
 using WinogradRowsKernel = void (*)(const WinogradRowsArgs&);
 
 // kernels[v - 1] does the first v vectors of a register tile.
 struct WinogradRowsTile {
   int channels, vectors;
-  std::array<WinogradRowsKernel, 6> kernels;
+  std::array<WinogradRowsKernel, 6> kernels, staggered;  // the second of args.stagger
 };
 
 struct WinogradRowsKernels {

@@ -3,6 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "convtune/device.h"
+#include "cpu/cpu.h"
+#include "cpu/direct/direct_kernels.h"
+#include "cpu/instruction_sets.h"
+#include "cpu/line_blocks.h"
 
 namespace convtune::stagger_test {
 namespace {
@@ -18,14 +27,17 @@ TEST(LineBlocks, AreOfNearlyEqualWidthAndWholeUnits) {
         EXPECT_EQ(blocks.first(blocks.count), vectors);
         std::int64_t narrowest = most, widest = 0;
         for (std::int64_t b = 0; b < blocks.count; ++b) {
-          const std::int64_t width = blocks.first(b + 1) - blocks.first(b);
+          const std::int64_t width = blocks.width_of(b);
           EXPECT_GE(width, 1);
           EXPECT_LE(width, most);
           EXPECT_EQ(blocks.first(b) % blocks.unit, 0);
+          EXPECT_EQ(blocks.ends_run(b), b + 1 == blocks.count || blocks.width_of(b + 1) != width);
           if (b + 1 < blocks.count) narrowest = std::min(narrowest, width);
           widest = std::max(widest, width);
         }
-        EXPECT_LE(widest - narrowest, std::max(blocks.unit, most - widest));
+        EXPECT_LE(widest - std::min(narrowest, widest), blocks.unit);
+        const std::int64_t units = (vectors - 1) / blocks.unit + 1, fit = most / blocks.unit;
+        EXPECT_EQ(blocks.count, (units - 1) / fit + 1);
         EXPECT_EQ(blocks.unit, std::min(unit, most));
       }
 }
@@ -37,6 +49,52 @@ TEST(LineBlocks, SevenAreFourAndThree) {
   const LineBlocks lines(14, 4, 2);  // 14 vectors of 32 bytes as lines of 64: 4, 4, 4, 2
   EXPECT_EQ(lines.count, 4);
   EXPECT_EQ(lines.first(3), 12);
+}
+
+TEST(LineBlocks, UnitsAreLinesWhereRowsAreWholeLines) {
+  EXPECT_EQ(cpu::line_unit_of(224, 8, 4), 2);
+  EXPECT_EQ(cpu::line_unit_of(56, 8, 4), 1);  // three lines and a half
+  EXPECT_EQ(cpu::line_unit_of(224, 16, 4), 1);
+  EXPECT_EQ(cpu::line_unit_of(224, 16, 2), 2);
+}
+
+// The first channel's lines are stored at once, the second's a register tile later, all of them at the end.
+TEST(Stagger, LinesLeaveTheRingOneRegisterTileLaterAChannel) {
+  const int bits = cpu::widest_vector_bits(cpu::backend().info());
+  const cpu::DirectKernels* const kernels = cpu::direct_kernels(bits);
+  const cpu::TileShape* const tile = cpu::find_tile(kernels->tiles, 2, 4);
+  ASSERT_NE(tile, nullptr);
+  const std::int64_t width = 4 * std::int64_t{kernels->lanes}, plane = 4 * width;
+  const auto count = static_cast<std::size_t>(2 * plane);
+  alignas(64) std::array<float, 2 * cpu::Stagger::kSteps * 4 * 16> ring{};
+  std::vector<float> window(static_cast<std::size_t>(3 * width), 3), memory(count + 16, -1);
+  float* const y = memory.data() + (16 - reinterpret_cast<std::uintptr_t>(memory.data()) / 4 % 16) % 16;
+  const std::array<float, 2> weights = {1, 2}, bias = {0, 0};
+  const std::int32_t tap = 0;
+  cpu::TileArgs args{.window = window.data(),
+                     .taps = &tap,
+                     .tap_count = 1,
+                     .weights = weights.data(),
+                     .acc = nullptr,
+                     .acc_stride = 0,
+                     .accumulate = false};
+  args.y_stride = plane, args.y_channels = 2, args.count = width, args.bias = bias.data();
+  args.stagger.ring = ring.data();
+  const auto stored = [&](std::int64_t channel) {
+    kernels->fence();
+    return std::count(y + channel * plane, y + (channel + 1) * plane, static_cast<float>(3 * (channel + 1)));
+  };
+  for (std::int64_t step = 0; step < 3; ++step) {
+    args.y = y + step * width;
+    args.stagger.last = step == 2;
+    tile->staggered[3](args);
+    args.stagger.next();
+    EXPECT_EQ(stored(0), (step + 1) * width);
+    EXPECT_EQ(stored(1), (step == 2 ? 3 : step) * width);
+  }
+  EXPECT_EQ(args.stagger.step, 0);
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), -1),
+            2 * width + 16);  // the fourth register tile's place
 }
 
 TEST(Stagger, LinesMeetInPlanesOfHalfPages) {
