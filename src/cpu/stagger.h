@@ -3,9 +3,10 @@
 // A Zen 3 knows a line that goes past the caches by its place in a page until memory has it. Until then it
 // takes no other line of that place, and what is read of such a place waits. Where planes lie a multiple of a
 // page apart, all lines of a register tile are of one place: 27 taps of 6 channels by 16 f32 outputs take
-// 89 ns in place of 64. Staggered, each channel's lines of a run of register tiles along a row are stored one
-// register tile later than those of the channel before, from a ring in the first cache; they take 64 again.
-// An Emerald Rapids hides such stores as they are, and loses a tenth by the ring (docs/decisions/0084).
+// 118 ns in place of 69 in the cache, and 267 where planes lie a MiB apart. Staggered, each channel's lines
+// of a run of register tiles along a row are stored one register tile later than those of the channel before,
+// from a ring in the first cache: 82 ns, and 95. An Emerald Rapids hides such stores as they are, and loses a
+// tenth by the ring (docs/decisions/0084).
 #pragma once
 
 #include <cstdint>

@@ -50,9 +50,8 @@ struct DirectConfig {
           "output channels that a task works through on one staged window; 0: all");
     field("flat", self.flat, 0, 1, "vectors run on from row to row; 0: every row begins a new vector");
     field("stream", self.stream, 0, 2,
-          "1: outputs go past the caches, where they go straight from registers; 2: staggered, where planes "
-          "lie "
-          "a multiple of 2 KiB apart");
+          "1: outputs go past the caches, straight from registers; 2: staggered, where planes lie a multiple "
+          "of 2 KiB apart");
     field(
         "staged", self.staged, 0, 2,
         "the window is copied to the cache; 0: x is read where it lies, 1x1 alone; 2: a copy for each column "
