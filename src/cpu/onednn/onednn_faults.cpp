@@ -28,6 +28,11 @@ bool depthwise(const ConvProblem& a) {
   return a.groups > 1 && a.groups == a.c;
 }
 
+// Of one channel both layouts are the same.
+bool channels_last(const ConvProblem& a) {
+  return a.layout == Layout::nhwc || (a.c == 1 && a.k == 1);
+}
+
 struct Fault {
   const char* what;
   bool (*concerns)(const ConvProblem&);
@@ -40,6 +45,11 @@ constexpr Fault kFaults[] = {
      [](const ConvProblem& a) { return a.residual && mostly_padding(a); }, 2, 3},
     {"beside a residual, its depthwise kernels are wrong at the image's edge",
      [](const ConvProblem& a) { return a.residual && depthwise(a); }, 2, 3},
+    // Where its JIT kernels do not take a problem (wide padding, groups of few channels), its GEMM adds
+    // another
+    // pixel's: seen of 2.6.3 with AVX2.
+    {"beside a residual, its kernels for channels last add another pixel's",
+     [](const ConvProblem& a) { return a.residual && channels_last(a); }, 2, 3},
 };
 
 }  // namespace

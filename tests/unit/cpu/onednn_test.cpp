@@ -7,6 +7,7 @@
 #include <map>
 #include <thread>
 
+#include "cpu/onednn/onednn_faults.h"
 #include "host_tensors.h"
 #include "measure/testbed.h"
 #include "problem/random_problem.h"
@@ -155,6 +156,15 @@ TEST_F(Onednn, IsNotDisturbedBySignals) {
   setitimer(ITIMER_REAL, &never, nullptr);
   sigaction(SIGALRM, &before, nullptr);
   EXPECT_GT(heard, 20);
+}
+
+// 2.6.3 with AVX2: y[1] was -5 in place of -3.
+TEST(OnednnFaults, ResidualsOfChannelsLastAreNotTheOldOnes) {
+  const ConvProblem found = parse_problem("g5mb1ic20ih31iw7oc55kh3kw1sh3sw1dh0dw2 layout=nhwc residual=1");
+  EXPECT_NE(cpu::onednn_fault(found, {2, 6, 3, nullptr, 0}), "");
+  EXPECT_EQ(cpu::onednn_fault(found, {3, 2, 0, nullptr, 0}), "");
+  EXPECT_EQ(cpu::onednn_fault(parse_problem("g5mb1ic20ih31iw7oc55kh3 residual=1"), {2, 6, 3, nullptr, 0}),
+            "");
 }
 
 TEST_F(Onednn, RefusesWithAReason) {
