@@ -167,6 +167,18 @@ TEST(OnednnFaults, ResidualsOfChannelsLastAreNotTheOldOnes) {
             "");
 }
 
+// 3.2 with AMX: the process ended in dnnl_primitive_create().
+TEST(OnednnFaults, OutputsOfPaddingAloneAreNotTheNewOnesInBf16) {
+  const cpu::OnednnVersion v3{3, 2, 0, nullptr, 0};
+  for (const char* found :
+       {"mb0ic31id3ih1iw32oc1kd5kh4kw6sw2pd5ph4dd2dh2dw1 dtype=bf16 act=leaky_relu:0.75 pad_bottom=5",
+        "mb1ic217ih1iw46oc1kh3kw4sh5sw1ph5pw0dh2dw0 dtype=bf16 bias=0 residual=1 pad_bottom=1"})
+    EXPECT_NE(cpu::onednn_fault(parse_problem(found), v3), "") << found;
+  for (const char* right :
+       {"ic8ih8oc8kh3ph3 dtype=bf16", "ic8ih8oc8kh3ph3 residual=1", "ic8ih8oc8kh3ph2 dtype=bf16 residual=1"})
+    EXPECT_EQ(cpu::onednn_fault(parse_problem(right), v3), "") << right;
+}
+
 TEST_F(Onednn, RefusesWithAReason) {
   ConvProblem problem{.h = 3, .w = 3};
   const Algorithm& onednn = *cpu::onednn();
