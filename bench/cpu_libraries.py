@@ -65,6 +65,7 @@ class Convtune(Library):
     def __init__(self, threads, tune=0, plan=""):
         super().__init__(threads)
         self.tune, self.plan = tune, plan
+        self.kept_for = self.kept = None
 
     def load(self):
         sys.path.insert(0, str(ROOT / "python"))
@@ -86,12 +87,8 @@ class Convtune(Library):
         return next(d.fingerprint for d in self.module.devices() if d.device == "cpu")
 
     def way(self, problem, data, line, algorithm=None, config=None):
-        np = self.np
         planned = self.module.Convolution(line, "cpu", algorithm, config)
-        order = (0, 2, 3, 1) if problem.layout == "nhwc" else (0, 1, 2, 3)
-        x = self.at_lines([data.x.shape[axis] for axis in order], data.x.dtype)
-        x[...] = data.x.transpose(order)
-        y = self.at_lines([(problem.n, problem.k, problem.p, problem.q)[axis] for axis in order], data.x.dtype)
+        x, y = self.tensors(problem, data)
         packed = self.module.pack(planned, *(self.typed(problem, a) for a in (data.w, data.bias) if a is not None))
         x_at, packed_at, y_at = x.ctypes.data, packed.pointer, y.ctypes.data
         way = Way(lambda: planned.run_raw(x_at, packed_at, y_at),
@@ -99,6 +96,17 @@ class Convtune(Library):
                   f"{planned.plan.algorithm} {planned.plan.config}".rstrip())
         way.kept = planned, packed, x, y
         return way
+
+    def tensors(self, problem, data):
+        """x and y, the same for every way of a problem: the same code on two pairs of tensors differs by a tenth
+        with the pages that they happen to lie in, and oneDNN is a way of its own and often convtune's plan."""
+        if self.kept_for != problem:
+            order = (0, 2, 3, 1) if problem.layout == "nhwc" else (0, 1, 2, 3)
+            x = self.at_lines([data.x.shape[axis] for axis in order], data.x.dtype)
+            x[...] = data.x.transpose(order)
+            y = self.at_lines([(problem.n, problem.k, problem.p, problem.q)[axis] for axis in order], data.x.dtype)
+            self.kept_for, self.kept = problem, (x, y)
+        return self.kept
 
     def at_lines(self, shape, dtype):
         """An array that begins at a line of the cache, as PyTorch's tensors do; NumPy's begin anywhere."""
