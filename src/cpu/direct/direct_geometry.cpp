@@ -85,7 +85,9 @@ DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& con
   row_tiles = ceil_div(p, tile_rows);
   col_tiles = ceil_div(q, tile_cols);
   if (config.staged == 2) cols_extent.phases = words.s, cols_extent.halo = 0;
-  pitch = tile_cols + cols_extent.halo;
+  // Rows begin at whole vectors where no register tile spans two of them: what a load does not begin at a
+  // line of the cache mostly lies across two.
+  pitch = config.flat ? tile_cols + cols_extent.halo : round_up(tile_cols + cols_extent.halo, lanes);
   block = static_cast<std::int64_t>(config.vectors) * lanes;
 
   filter_blocks = ceil_div(group_filters, config.channels);

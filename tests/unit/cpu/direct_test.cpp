@@ -3,8 +3,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -265,93 +263,6 @@ TEST(Direct, PointersNeedNoAlignmentBeyondAFloat) {
                           static_cast<std::size_t>(problem.output_elements()) * sizeof(float)),
               0);
   }
-}
-
-// Rows begin anywhere in a vector; what lies before and behind the output stays.
-TEST(Direct, OutputsThatBeginAmidAVector) {
-  for (const char* text :
-       {"mb2ic3ih16iw48oc5kh3ph1", "mb1ic3ih32iw40oc4kh3sh2ph1 act=relu", "mb2ic3ih32oc7kh4sh4"}) {
-    const ConvProblem problem = parse_problem(text);
-    const auto count = static_cast<std::size_t>(problem.output_elements());
-    Host host(problem);
-    for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
-      for (const int taps : {0, 9})
-        for (const int flat : {0, 1})
-          for (const int stream : {0, 1}) {
-            const cpu::DirectConfig config{.vector_bits = bits,
-                                           .channels = 4,
-                                           .vectors = 3,
-                                           .rows = 3,
-                                           .taps = taps,
-                                           .flat = flat,
-                                           .stream = stream};
-            if (!cpu::direct_accepts(problem, info(), config)) continue;
-            const auto executable = cpu::direct().build(problem, info(), to_config(config));
-            std::vector<std::byte> packed(executable->packed_bytes());
-            executable->pack(host.w, host.bias, packed.data(), nullptr);
-            executable->run({.x = host.x, .y = host.y}, packed.data(), nullptr);
-            for (const std::size_t shift : {0, 1, 4, 7, 8, 12, 15, 16}) {
-              constexpr float kCanary = 12345;
-              std::vector<float> y(count + 64, kCanary);
-              executable->run({.x = host.x, .y = y.data() + shift}, packed.data(), nullptr);
-              EXPECT_EQ(std::memcmp(y.data() + shift, host.y, count * sizeof(float)), 0)
-                  << text << ' ' << to_string(to_config(config)) << " shifted by " << shift;
-              y.erase(y.begin() + static_cast<std::ptrdiff_t>(shift),
-                      y.begin() + static_cast<std::ptrdiff_t>(shift + count));
-              EXPECT_EQ(std::count(y.begin(), y.end(), kCanary), std::ssize(y)) << text << ' ' << shift;
-            }
-          }
-  }
-}
-
-// Lines reach memory later and in another order: every one, once, and nothing beside them.
-TEST(Direct, StaggeredStoresAreThoseOfAnyOrder) {
-  std::array<int, 3> checked{};  // by staged
-  std::uint64_t draws = 0;
-  for (const char* text :
-       {"mb2ic3ih32iw48oc13kh3ph1 act=relu", "mb1ic3ih64oc7kh3sh2ph1", "mb1ic2ih16iw128oc26kh3ph1",
-        "g2mb2ic4ih32iw16oc10kh1", "mb1ic4ih10iw258oc9kh3ph1dh1"}) {
-    const ConvProblem problem = parse_problem(text);
-    const auto count = static_cast<std::size_t>(problem.output_elements());
-    const int before = checked[1] + checked[2];
-    Host host(problem);
-    const auto run = [&](const cpu::DirectConfig& config, float* y) {
-      const auto executable = cpu::direct().build(problem, info(), to_config(config));
-      std::vector<std::byte> packed(executable->packed_bytes());
-      executable->pack(host.w, host.bias, packed.data(), nullptr);
-      executable->run({.x = host.x, .y = y}, packed.data(), nullptr);
-    };
-    for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2)
-      for (const cpu::TileShape& tile : cpu::direct_kernels(bits)->tiles)
-        for (const int staged : {0, 1, 2})
-          for (const int rows : {1, 3, 64}) {
-            const std::uint64_t draw = random_bits(21, ++draws);
-            cpu::DirectConfig config{.vector_bits = bits, .channels = tile.channels, .vectors = tile.vectors};
-            config.rows = rows, config.staged = staged, config.stream = 2;
-            config.cols = draw % 4 == 0 ? 16 : 0;
-            config.filters = draw / 4 % 2 == 0 ? 0 : 2 * tile.channels;
-            config.flat = static_cast<int>(draw / 8 % 2);
-            if (!cpu::direct_accepts(problem, info(), config)) continue;
-            cpu::DirectConfig plain = config;
-            plain.stream = 0;
-            run(plain, host.y);
-            for (const std::size_t shift : {0, 1, 16}) {  // floats behind a line of the cache
-              constexpr float kCanary = 12345;
-              const std::vector<float> canaries(count + 64, kCanary);
-              std::vector<float> memory = canaries;
-              const auto place = reinterpret_cast<std::uintptr_t>(memory.data()) / sizeof(float) % 16;
-              float* const y = memory.data() + (16 - place) % 16 + shift;
-              run(config, y);
-              EXPECT_EQ(std::memcmp(y, host.y, count * sizeof(float)), 0)
-                  << text << ' ' << to_string(to_config(config)) << " shifted by " << shift;
-              std::fill_n(y, count, kCanary);
-              EXPECT_EQ(memory, canaries) << text << ' ' << shift;
-            }
-            ++checked[static_cast<std::size_t>(staged)];
-          }
-    EXPECT_GT(checked[1] + checked[2], before) << text;
-  }
-  for (const int count : checked) EXPECT_GT(count, 0);
 }
 
 TEST(Direct, HundredRunsFromSeveralThreadsAreBitEqual) {
