@@ -10,15 +10,22 @@
 
 namespace convtune::cpu {
 
-// A line of every cache, and what caches have where the system does not say.
-constexpr std::int64_t kCacheLineBytes = 64, kDefaultL1Bytes = 32 * 1024, kDefaultL2Bytes = 512 * 1024;
+constexpr std::int64_t kCacheLineBytes = 64;  // of every cache
+
+// A core's first and second cache; what most have, where the system does not say.
+constexpr std::int64_t kDefaultL1Bytes = 32 * 1024;
+inline std::int64_t l1_bytes_of(const DeviceInfo& info) {
+  return info.l1_bytes > 0 ? info.l1_bytes : kDefaultL1Bytes;
+}
+inline std::int64_t l2_bytes_of(const DeviceInfo& info) {
+  return info.l2_bytes > 0 ? info.l2_bytes : 512 * 1024;
+}
 
 // Whether tensors of so many bytes stay: in half of the last cache, and in 16 MiB at most, since a virtual
 // machine reports the cache of a whole server.
 inline bool caches_keep(double bytes, const DeviceInfo& info) {
   constexpr double kMost = 16.0 * 1024 * 1024;
-  const std::int64_t l2 = info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes;
-  const double last = static_cast<double>(std::max<std::int64_t>(info.l3_bytes, l2 * info.units));
+  const double last = static_cast<double>(std::max(info.l3_bytes, l2_bytes_of(info) * info.units));
   return bytes <= std::min(last / 2, kMost);
 }
 

@@ -65,7 +65,7 @@ inline double store_cycles(const ConvProblem& a, const DeviceInfo& info, bool pa
                            double task_bytes) {
   if (past_caches) return 2.5;
   if (!caches_keep(a, info)) return 5;
-  const auto l2 = static_cast<double>(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+  const auto l2 = static_cast<double>(l2_bytes_of(info));
   return 2.5 + 3 * task_bytes / (task_bytes + l2);
 }
 

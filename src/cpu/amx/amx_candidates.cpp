@@ -63,8 +63,8 @@ struct Ranked {
 // An estimate of a config's time, in core cycles over all threads. Only the order matters: the tuner
 // measures.
 double estimate(const ConvProblem& a, const DeviceInfo& info, const AmxConfig& config, const AmxGeometry& g) {
-  const double l1 = number(info.l1_bytes > 0 ? info.l1_bytes : kDefaultL1Bytes);
-  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+  const double l1 = number(l1_bytes_of(info));
+  const double l2 = number(l2_bytes_of(info));
   const double m = config.pixel_tiles, n = number(g.filter_tiles) / number(g.blocks);
   const double pixels = number(g.tile_rows * g.tile_cols);
   const double positions = g.panel > 0 ? pixels : number((g.tile_rows - 1) * g.pitch + g.tile_cols);
@@ -182,7 +182,7 @@ Support amx_takes(const ConvProblem& problem, const DeviceInfo& info, const AmxC
 std::vector<AmxConfig> amx_candidates(const ConvProblem& problem, const DeviceInfo& info) {
   const AmxGeometry whole(problem, {.filter_tiles = 1});
   const std::int64_t p = whole.output_rows, q = whole.output_cols, k = problem.k / problem.groups;
-  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+  const double l2 = number(l2_bytes_of(info));
 
   std::set<int> row_choices, col_choices;
   for (int rows = 1; rows < p && rows <= 64; rows *= 2) row_choices.insert(rows);

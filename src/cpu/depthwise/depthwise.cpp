@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "cpu/caches.h"
 #include "cpu/cpu.h"
 #include "cpu/depthwise/depthwise_candidates.h"
 #include "cpu/depthwise/depthwise_geometry.h"
@@ -18,8 +19,6 @@
 
 namespace convtune::cpu {
 namespace {
-
-constexpr std::uintptr_t kLine = 64;  // bytes of a line of the caches
 
 // T: the element type of all tensors.
 template <class T>
@@ -151,7 +150,7 @@ class DepthwiseExecutable final : public Executable {
       args.first_row = row * a.stride_h - a.pad_top;
       const std::int64_t line = (task.plane * g.output_rows + row) * g.output_cols;
       // Strips of a row that stand beside each other are whole lines where y is (depthwise_accepts).
-      const bool begins_line = reinterpret_cast<std::uintptr_t>(task.y + line) % kLine == 0;
+      const bool begins_line = reinterpret_cast<std::uintptr_t>(task.y + line) % kCacheLineBytes == 0;
       for (const Block& block : tile.blocks) {
         args.first_col = block.col * a.stride_w - a.pad_left;
         args.count = g.output_cols - block.col;
@@ -187,7 +186,7 @@ class DepthwiseExecutable final : public Executable {
       // far apart.
       const std::int64_t unit =
           config_.stream != 0 && blocks > 1
-              ? std::max<std::int64_t>(1, kLine / (columns * static_cast<std::int64_t>(sizeof(T))))
+              ? std::max<std::int64_t>(1, kCacheLineBytes / (columns * static_cast<std::int64_t>(sizeof(T))))
               : 1;
       RowTile& made = row_tiles_.emplace_back(
           RowTile{rows == kAllRows ? geometry_.task_rows : rows, {}});  // clang 14 wants its name
@@ -243,7 +242,7 @@ class DepthwiseExecutable final : public Executable {
     args.shuffle = shuffle_.data();
     args.bounds = bounds_;
     args.y_step = a.k;
-    args.stream = config_.stream != 0 && reinterpret_cast<std::uintptr_t>(task.y) % kLine == 0;
+    args.stream = config_.stream != 0 && reinterpret_cast<std::uintptr_t>(task.y) % kCacheLineBytes == 0;
     for (std::int64_t row = task.row; row < task.row + task.rows; ++row) {
       // The filter's rows that lie in the image.
       const std::int64_t top = row * a.stride_h - a.pad_top;

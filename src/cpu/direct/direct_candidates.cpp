@@ -96,7 +96,7 @@ double estimate(const ConvProblem& problem, const DeviceInfo& info, const Direct
   if (e.straight && config.stream != 2 && element * e.output_rows * e.output_cols % kManyPages == 0 &&
       e.task_filter_blocks * config.channels > kFewFilters)
     cycles += 2 * filters * outputs;
-  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+  const double l2 = number(l2_bytes_of(info));
   const double task_bytes =
       number(element * e.tile_rows * e.tile_cols) * number(e.task_filter_blocks * config.channels);
   cycles += store_cycles(problem, info, config.stream != 0, task_bytes) * filters * outputs;
@@ -239,7 +239,7 @@ std::vector<DirectConfig> direct_candidates(const ConvProblem& problem, const De
   const std::int64_t p = problem.p(), q = problem.q(), k = problem.k / problem.groups;
   const ConvProblem words = in_words(problem);
   const std::int64_t taps = words.c / words.groups * words.r * words.s;
-  const double l2 = static_cast<double>(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+  const double l2 = static_cast<double>(l2_bytes_of(info));
 
   std::vector<int> row_choices;
   for (int rows = 1; rows < p && rows <= 64; rows *= 2) row_choices.push_back(rows);

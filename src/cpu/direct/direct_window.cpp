@@ -204,7 +204,7 @@ WindowAhead::WindowAhead(const ConvProblem& problem, const DirectTile& now, cons
       static_cast<const char*>(x) +
       (next.n * problem.c * plane + (nchw ? next.group * channels * plane : 0) + from * problem.w * pixel) *
           element;
-  lines_ = planes_ * (bytes_ / kLine + 1) / std::max<std::int64_t>(calls, 1) + 1;
+  lines_ = planes_ * (bytes_ / kCacheLineBytes + 1) / std::max<std::int64_t>(calls, 1) + 1;
   // Too little is computed with them to hide them behind it.
   const std::int64_t most = std::max<std::int64_t>(8, taps / 2);
   if (lines_ > most) lines_ = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "convtune/problem.h"
+#include "cpu/caches.h"
 #include "cpu/direct/direct_geometry.h"
 #include "cpu/direct/direct_kernels.h"
 
@@ -22,7 +23,7 @@ class WindowAhead {
               std::int64_t calls, std::int64_t taps);
 
   void fetch() {
-    for (std::int64_t i = 0; i < lines_; ++i, at_ += kLine) {
+    for (std::int64_t i = 0; i < lines_; ++i, at_ += kCacheLineBytes) {
       if (at_ >= end_) {
         if (--planes_ < 0) return void(lines_ = 0);
         at_ = plane_, end_ = plane_ + bytes_, plane_ += plane_step_;
@@ -32,7 +33,6 @@ class WindowAhead {
   }
 
  private:
-  static constexpr std::int64_t kLine = 64;
   // Of each plane that is left, `bytes_` from plane_ on; [at_, end_) of the one before.
   const char *plane_ = nullptr, *at_ = nullptr, *end_ = nullptr;
   std::int64_t planes_ = 0, plane_step_ = 0, bytes_ = 0;

@@ -90,8 +90,8 @@ struct Ranked {
 // measures.
 double estimate(const ConvProblem& problem, const DeviceInfo& info, const ImplicitGemmConfig& config,
                 const ImplicitGemmGeometry& g) {
-  const double l1 = number(info.l1_bytes > 0 ? info.l1_bytes : kDefaultL1Bytes);
-  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+  const double l1 = number(l1_bytes_of(info));
+  const double l2 = number(l2_bytes_of(info));
   const double line = 64.0, vector_lines = g.lanes / 16.0;
   const double tile_pixels = number(g.tile_images * g.tile_rows * g.tile_cols);
   const double calls = std::ceil(tile_pixels / config.pixels);
@@ -202,7 +202,7 @@ Support implicit_gemm_accepts(const ConvProblem& problem, const DeviceInfo& info
 std::vector<ImplicitGemmConfig> implicit_gemm_candidates(const ConvProblem& problem, const DeviceInfo& info) {
   const std::int64_t p = problem.p(), q = problem.q(), k = problem.k / problem.groups;
   const std::int64_t c = problem.c / problem.groups;
-  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+  const double l2 = number(l2_bytes_of(info));
 
   std::set<int> row_choices, image_choices{1}, col_choices{0}, channel_choices{0};
   for (int rows = 1; rows < p && rows <= 64; rows *= 2) row_choices.insert(rows);

@@ -39,7 +39,7 @@ double estimate_whole(const ConvProblem& problem, const DeviceInfo& info, const 
   const WinogradGeometry g(problem, config, lanes);
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
   const double products = number(g.products), channels = number(g.group_channels);
-  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+  const double l2 = number(l2_bytes_of(info));
   // A product of all channels: multiply-adds, or the loads of broadcasts and vectors, a register tile at a
   // time.
   const bool last = problem.layout == Layout::nhwc;
@@ -112,7 +112,7 @@ double estimate_parts(const ConvProblem& problem, const DeviceInfo& info, const 
             (60 + (vectors / runs + 1) * (2 * phases + 2 * along));
   cycles += channels * vectors * 3;
   // Sums that do not stay in the first cache, V and weights that do not stay in the second.
-  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+  const double l2 = number(l2_bytes_of(info));
   if (4 * products * number(g.chunk_filters) * width * lanes > 32 * 1024) cycles += filters * vectors * 8;
   const double kept = 4 * channels * (number(g.stride) + filters);
   if (kept > 0.6 * l2)

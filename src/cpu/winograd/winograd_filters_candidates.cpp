@@ -50,7 +50,7 @@ double winograd_filters_cycles(const ConvProblem& problem, const DeviceInfo& inf
   cycles += transforms * strips * number(g.group_channels * g.inputs * g.inputs) * 7;
   // Weights from the third cache, or from memory; V that does not stay in the second cache is read again for
   // each register tile of filters.
-  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+  const double l2 = number(l2_bytes_of(info));
   const double weights = 4 * channels * filter_blocks * number(g.block_filters);
   if (weights * number(problem.groups) > number(info.l3_bytes) / 4)
     cycles += weights / 20;

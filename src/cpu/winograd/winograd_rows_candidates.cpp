@@ -55,7 +55,7 @@ double winograd_rows_cycles(const ConvProblem& problem, const DeviceInfo& info,
   const int lanes = direct_kernels(config.vector_bits)->lanes;
   const WinogradRowsGeometry g(problem, config, lanes);
   const auto number = [](std::int64_t count) { return static_cast<double>(count); };
-  const double l2 = number(info.l2_bytes > 0 ? info.l2_bytes : kDefaultL2Bytes);
+  const double l2 = number(l2_bytes_of(info));
   const std::int64_t row_vectors = (g.output_cols - 1) / lanes + 1;
   const LineBlocks row_blocks(row_vectors, config.vectors, g.line_unit);
   const double vectors = number(row_vectors), blocks = number(row_blocks.count);
