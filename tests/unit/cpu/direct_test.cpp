@@ -312,6 +312,13 @@ TEST(Direct, RefusesConfigsThatMakeNoSense) {
   const ConvProblem channels_last = parse_problem("mb1ic3ih8oc8kh3ph1 layout=nhwc");
   EXPECT_FALSE(cpu::direct_accepts(channels_last, info(),
                                    {.vector_bits = bits, .channels = 1, .vectors = 8, .flat = 0}));
+
+  // Rows of one column, each of which begins at a whole vector.
+  const ConvProblem narrow = parse_problem("mb1ic256ih100000iw1oc8kh1kw1");
+  cpu::DirectConfig whole{.vector_bits = bits, .channels = 1, .vectors = 8, .rows = 100000, .flat = 1};
+  EXPECT_TRUE(cpu::direct_accepts(narrow, info(), whole));
+  whole.flat = 0;
+  EXPECT_FALSE(cpu::direct_accepts(narrow, info(), whole));
 }
 
 TEST(Direct, StepsAsideWithAReason) {
