@@ -99,7 +99,7 @@ double pixel_cycles(const ConvProblem& problem, const DeviceInfo& info, const De
                            25 * vectors / together);
   // What a register tile reads does not stay in the first cache for the next one.
   const double read = 4 * number(problem.r) * columns * together * number(g.lanes);
-  if (read > number(info.l1_bytes) / 2) cycles *= 1.2;
+  if (read > number(l1_bytes_of(info)) / 2) cycles *= 1.2;
   return cycles;
 }
 

@@ -1,6 +1,7 @@
 // direct: first layers on the CPU, of f32 or bf16 tensors. NCHW in and out with no layout change of the
 // activations in memory: a tile's input window is staged in the core's cache (direct_geometry.h) and
 // multiplied there.
+#include "cpu/caches.h"
 #include "cpu/cpu.h"
 #include "cpu/direct/direct_candidates.h"
 #include "cpu/direct/direct_executable.h"
@@ -51,7 +52,7 @@ class Direct final : public Algorithm {
     if (const Support support = accepts(problem, info, config); !support)
       throw Error(ErrorKind::unsupported,
                   "direct cannot run with '" + to_string(config) + "': " + support.reason());
-    return direct_executable(problem, from_config<DirectConfig>(config), info.units, info.l2_bytes);
+    return direct_executable(problem, from_config<DirectConfig>(config), info.units, l2_bytes_of(info));
   }
   // Tasks that share a tile and its window, and passes over its accumulators: neither changes a tile.
   std::optional<StageView> stage_view(const ConvProblem& problem, const DeviceInfo& info,

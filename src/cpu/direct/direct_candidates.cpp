@@ -31,10 +31,12 @@ double scratch_bytes(const ConvProblem& of, const DirectConfig& config, int lane
   const double phases =
       static_cast<double>(std::min(problem.r, problem.stride_h)) *
       static_cast<double>(config.staged == 2 ? problem.s : std::min(problem.s, problem.stride_w));
-  const double pitch = config.flat != 0 ? cols + span_w : std::ceil((cols + span_w) / lanes) * lanes;
+  const auto whole = [&](double count) { return std::ceil(count / lanes) * lanes; };
+  const double pitch = config.flat != 0 ? cols + span_w : whole(cols + span_w);
   const double plane = (rows + span_h) * pitch + 32;
   const double window = static_cast<double>(problem.c / problem.groups) * phases * plane;
-  const double positions = rows * (cols + span_w) + config.vectors * lanes;
+  const double positions =
+      rows * (config.flat != 0 ? cols + span_w : whole(cols + lanes)) + config.vectors * lanes;
   const double filters = static_cast<double>(problem.k / problem.groups) + config.channels;
   const bool keeps_all = config.taps != 0;
   const double ring =

@@ -85,8 +85,8 @@ DirectExtents::DirectExtents(const ConvProblem& problem, const DirectConfig& con
   row_tiles = ceil_div(p, tile_rows);
   col_tiles = ceil_div(q, tile_cols);
   if (config.staged == 2) cols_extent.phases = words.s, cols_extent.halo = 0;
-  // Where no register tile spans two rows, each begins at a whole vector: loads that begin elsewhere mostly
-  // lie across two lines of the cache.
+  // Where no register tile spans two rows, each begins at a whole vector, so that taps without an offset
+  // within the row are loaded from whole lines of the cache.
   pitch = config.flat ? tile_cols + cols_extent.halo : round_up(tile_cols + cols_extent.halo, lanes);
   block = static_cast<std::int64_t>(config.vectors) * lanes;
 

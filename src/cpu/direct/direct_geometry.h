@@ -108,7 +108,7 @@ struct DirectExtents {
 
   // Tiles of the output plane.
   std::int64_t tile_rows, tile_cols, row_tiles, col_tiles;
-  std::int64_t pitch;  // window elements from one output row to the next
+  std::int64_t pitch;  // window elements from one output row to the next; whole vectors where not flat
   std::int64_t block;  // positions a register tile covers
 
   // Output channels: register tiles, and how many of them a task takes.

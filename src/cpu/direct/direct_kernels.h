@@ -1,5 +1,5 @@
 // The vector code of the direct convolution: compiled once for each instruction set, chosen at run
-// time through this table of plain functions. direct.cpp, the only caller, knows no vectors.
+// time through this table of plain functions. Their callers know no vectors.
 #pragma once
 
 #include <array>

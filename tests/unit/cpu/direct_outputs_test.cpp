@@ -40,6 +40,7 @@ class Packed {
 
 // Rows begin anywhere in a vector; what lies before and behind the output stays.
 TEST(DirectOutputs, BeginAmidAVector) {
+  int checked = 0;
   for (const char* text :
        {"mb2ic3ih16iw48oc5kh3ph1", "mb1ic3ih32iw40oc4kh3sh2ph1 act=relu", "mb2ic3ih32oc7kh4sh4"}) {
     const ConvProblem problem = parse_problem(text);
@@ -57,6 +58,7 @@ TEST(DirectOutputs, BeginAmidAVector) {
                                            .flat = flat,
                                            .stream = stream};
             if (!cpu::direct_accepts(problem, info(), config)) continue;
+            ++checked;
             const Packed packed(host, config);
             std::vector<float> expected(count);
             packed.run(expected.data());
@@ -72,6 +74,7 @@ TEST(DirectOutputs, BeginAmidAVector) {
             }
           }
   }
+  EXPECT_GE(checked, 18);
 }
 
 // Lines reach memory later and in another order: every one, once, and nothing beside them.

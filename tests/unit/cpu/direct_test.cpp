@@ -78,7 +78,20 @@ TEST(DirectGeometry, IssuedWorkIsNeverLessThanTheProblem) {
   }
 }
 
-// Every weight is in one half of one tap, and words whose upper half is not multiplied come last.
+// Rows begin at whole vectors where no register tile spans two of them, and lie side by side where one does.
+TEST(DirectGeometry, RowsOfTheWindowBeginAtWholeVectors) {
+  const ConvProblem problem = parse_problem("mb1ic3ih20iw21oc8kh3sh2ph1");  // 11 outputs a row
+  for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2) {
+    const int lanes = bits / 32;
+    cpu::DirectConfig config{.vector_bits = bits, .channels = 4, .vectors = 3, .rows = 2, .flat = 0};
+    const cpu::DirectExtents rows(problem, config, lanes);
+    EXPECT_EQ(rows.pitch, (12 + lanes - 1) / lanes * lanes);
+    EXPECT_GE(rows.plane, 3 * rows.pitch);
+    config.flat = 1;
+    EXPECT_EQ(cpu::DirectExtents(problem, config, lanes).pitch, 12);
+  }
+}
+
 TEST(Direct, EveryTileOfEveryInstructionSetOnTheEdgeCases) {
   int checked = 0;
   for (int bits = cpu::widest_vector_bits(info()); bits >= 128; bits /= 2) {
@@ -319,6 +332,9 @@ TEST(Direct, RefusesConfigsThatMakeNoSense) {
   EXPECT_TRUE(cpu::direct_accepts(narrow, info(), whole));
   whole.flat = 0;
   EXPECT_FALSE(cpu::direct_accepts(narrow, info(), whole));
+  const ConvProblem many_sums = parse_problem("mb1ic1ih10000iw1oc1000kh3kw1ph1pw0");
+  whole.rows = 10000, whole.taps = 1;
+  EXPECT_FALSE(cpu::direct_accepts(many_sums, info(), whole));
 }
 
 TEST(Direct, StepsAsideWithAReason) {
