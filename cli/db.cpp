@@ -68,6 +68,7 @@ void print_record(const Database& database, const Record& record) {
   line("decision", record.decision);
   line("kernel hash", record.kernel_hash);
   line("software", record.software);
+  if (!record.compiler.empty()) line("compiler", record.compiler);
   if (const std::string older = renewal(record); !older.empty()) line("renewal", older);
   line("date", record.date);
   line("file", database.path_of(record.problem, record.device).string());

@@ -30,10 +30,11 @@ struct Record {
   std::string decision;
   std::string kernel_hash;  // of the kernel sources or the library version that built the winner
   std::string software;     // versions: "convtune 0.1.0, oneDNN 3.2.0"
+  std::string compiler;     // of a kernel compiled for the problem: "NVRTC 13.0 build 65be0db3"
   std::string date;         // ISO 8601, UTC
   // Why `decision` proves less than a record's does: contests in a row that could not decide; and the
-  // vendor's ways that had no part in it, since processes had died of them. Either answers plan(), says that
-  // it is without proof, and has the next tune() hold the contest again.
+  // vendor's ways that had no part in it, since processes had died of them or its library did not load.
+  // Either answers plan(), says that it is without proof, and has the next tune() hold the contest again.
   std::int64_t undecided = 0;
   std::string left_out;
   std::string searched;  // without proof: the kernels that its search chose from, "direct direct-6, ..."
@@ -91,7 +92,8 @@ struct ShippedRecords {
 ShippedRecords import_shipped_records(const Database& database = Database());
 
 // Why a record had better be tuned again: it was proven against an older library of the vendor's than the one
-// that is found here, or against none. Empty where nothing newer is here.
+// that is found here, or against none, or with machine code of another NVRTC. Empty where nothing is newer
+// here.
 std::string renewal(const Record&);
 
 // One line of JSON and back; parse throws Error{invalid_argument} naming the field.

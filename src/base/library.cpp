@@ -104,6 +104,9 @@ bool Library::try_place(const std::string& file, int flags) {
   if (handle_ == nullptr) {
     const char* why = ::dlerror();
     const std::string text = why != nullptr ? why : "not loaded";
+    // The loader says this of a soname that it finds nowhere; of what is there it says what is wrong with it.
+    const bool absent = text.starts_with(file + ": cannot open shared object file: No such file");
+    unloadable_ |= !absent && (flags & RTLD_NOLOAD) == 0;
     tried_.push_back(text.starts_with(file) ? text : file + ": " + text);
     return false;
   }

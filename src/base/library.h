@@ -35,6 +35,9 @@ class Library {
   const std::string& path() const { return path_; }                 // of the file that is loaded
   const std::vector<std::string>& tried() const { return tried_; }  // "place: why not", in order
   std::string why_not() const;                                      // all of tried(), in one line
+  // Whether a file of it is there and none could be loaded: for want of memory, say, or of a library it
+  // needs.
+  bool is_unloadable() const { return handle_ == nullptr && unloadable_; }
 
   // Sets `function` to the function of that name. The first throws Error{unsupported} that names the
   // library and the function where there is none; the second leaves null and returns false.
@@ -54,6 +57,7 @@ class Library {
   void* require(const char* name) const;  // throws where there is none
 
   void* handle_ = nullptr;
+  bool unloadable_ = false;
   std::string what_, path_;
   std::vector<std::string> tried_;
 };

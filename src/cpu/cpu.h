@@ -22,6 +22,7 @@ const Algorithm& reference();                    // reference.cpp
 const Algorithm* onednn();                       // onednn/; null where none was found
 std::string onednn_version();                    // "3.2.0", or why there is none
 std::string describe_onednn();                   // its version and file, or why there is none
+bool onednn_is_unloadable();                     // whether its file is there and could not be loaded
 std::string describe_caches(const DeviceInfo&);  // their sizes, and how far measurements reach past them
 
 // Cycles over all threads as time, so that algorithms' estimates can be compared. Only their ratios count,

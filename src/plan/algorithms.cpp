@@ -76,6 +76,11 @@ std::string vendor_library(Device::Kind kind) {
   return {};
 }
 
+std::string unloadable_vendor_library(Device::Kind kind) {
+  if (kind == Device::Kind::cpu) return cpu::onednn_is_unloadable() ? "oneDNN" : "";
+  return cuda::cudnn_is_unloadable() ? "cuDNN" : "";
+}
+
 Backend& backend(Device device) {
   device_info(device);  // throws where there is no such device
   return device.kind == Device::Kind::cuda ? cuda::backend(device) : cpu::backend();

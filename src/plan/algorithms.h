@@ -20,6 +20,10 @@ const Algorithm& find_algorithm(Device::Kind, std::string_view name);
 // found.
 std::string vendor_library(Device::Kind);
 
+// The vendor's library that is installed for that kind of device and could not be loaded: "oneDNN"; empty
+// where it is loaded or not there. A contest without it proves nothing.
+std::string unloadable_vendor_library(Device::Kind);
+
 // The backend of a device, made once in a process. Throws Error{no_device}.
 Backend& backend(Device);
 

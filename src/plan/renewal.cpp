@@ -1,10 +1,12 @@
-// renewal(): whether the vendor's library of a record is older than the one that is found here.
+// renewal(): whether a record is of an older library of the vendor's, or another compiler, than those found
+// here.
 #include <fmt/format.h>
 
 #include <array>
 #include <cstdlib>
 
 #include "convtune/database.h"
+#include "cuda/compile/compiler.h"
 #include "plan/algorithms.h"
 
 namespace convtune {
@@ -31,9 +33,18 @@ std::string version_in(const std::string& software, const std::string& library) 
   return software.substr(begin, software.find(',', begin) - begin);
 }
 
+// Records of before the field name no compiler, and are believed.
+std::string other_compiler(const Record& record) {
+  if (record.compiler.empty() || !cuda::has_nvrtc() || record.compiler == cuda::nvrtc_build()) return {};
+  return fmt::format(
+      "measured with machine code of {}, and {} is here now: `convtune tune --retune` renews it",
+      record.compiler, cuda::nvrtc_build());
+}
+
 }  // namespace
 
 std::string renewal(const Record& record) {
+  if (std::string other = other_compiler(record); !other.empty()) return other;
   const auto kind = record.device.starts_with("cpu|") ? Device::Kind::cpu : Device::Kind::cuda;
   const std::string here = vendor_library(kind);
   if (here.empty()) return {};

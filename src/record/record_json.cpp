@@ -85,6 +85,7 @@ Record parse_record(std::string_view text) {
   // Only where they are needed: a version that does not know them refuses what it would take for proven.
   if (json.has("undecided")) record.undecided = json.take_integer("undecided", 1, kMaxContests);
   if (json.has("left_out")) record.left_out = json.take_text("left_out");
+  if (json.has("compiler")) record.compiler = json.take_text("compiler");
   if (json.has("searched")) record.searched = json.take_text("searched");
   json.finish();
   return record;
@@ -114,6 +115,7 @@ std::string to_json_line(const Record& record) {
   if (!record.runner_up_hash.empty()) json["runner_up_hash"] = record.runner_up_hash;
   if (record.undecided != 0) json["undecided"] = record.undecided;
   if (!record.left_out.empty()) json["left_out"] = record.left_out;
+  if (!record.compiler.empty()) json["compiler"] = record.compiler;
   if (!record.searched.empty()) json["searched"] = record.searched;
   for (const auto& [field, value] : json.items()) {
     try {

@@ -57,8 +57,6 @@ Contender Screening::attempt_once(const Algorithm& algorithm, const Config& conf
 
 Contender Screening::attempt_vendor(const Algorithm& algorithm, const Config& config) {
   const std::string name(algorithm.name()), hash = algorithm.source_hash();
-  const Trial* known = trials_.find(name, config, hash);
-  if (known && !known->failure.empty()) return {&algorithm, config, nullptr, 0, known->failure, 0};
   const auto [processes, searches] = trials_.deaths(name, config, hash);
   if (processes >= TrialLog::kMostDeaths && searches < processes - 1) {
     if (keep_) trials_.leave_out(name, config, hash);
@@ -92,11 +90,15 @@ Contender Screening::run(const Algorithm& algorithm, const Config& config, doubl
       if (keep_) trials_.end(name, config, hash);
       throw;
     }
-    write_down(one, error.what());
+    // A vendor's way stays begun: its process ends with the device, and that counts as a death of it. Another
+    // process or a memory error may be to blame, and a proof without the vendor's best way would be none.
+    const bool quarantined = keep_ && !algorithm.vendor();
+    if (quarantined) write_down(one, error.what());
     throw Error(ErrorKind::device_lost,
                 fmt::format("{} broke the device: {}; {}", one.text(), error.what(),
-                            keep_ ? "it is quarantined, and the same command again goes on without it"
-                                  : "let the trials be saved, or it will be tried again"));
+                            quarantined ? "it is quarantined, and the same command again goes on without it"
+                            : keep_ ? "the same command again tries it once more, and then does without it"
+                                    : "let the trials be saved, or it will be tried again"));
   } catch (...) {  // no memory, say: this process lives, and may do so for long
     if (keep_) trials_.end(name, config, hash);
     throw;

@@ -29,9 +29,9 @@ class Screening {
   // Does what attempt() does, and writes down what came of it. A config that the trials know is built and
   // checked again, unless it failed.
   Contender attempt_once(const Algorithm& algorithm, const Config& config);
-  // Every search tries all that the vendor offers, except for what once broke the device. A way that two
-  // processes began and died of is left out of one search, one that three died of is left out of two, and so
-  // on. Then it is tried again: processes are killed for many reasons, and the promise is against all that
+  // Every search tries all that the vendor offers. A way that two processes began and died of, or lost the
+  // device by, is left out of one search, one that three died of is left out of two, and so on. Then it is
+  // tried again: processes are killed and devices lost for many reasons, and the promise is against all that
   // the vendor has.
   Contender attempt_vendor(const Algorithm& algorithm, const Config& config);
 
@@ -45,7 +45,8 @@ class Screening {
   bool clock_drifts(const char* consequence);
 
   std::vector<std::string> warnings;  // about the clock
-  std::vector<std::string> left_out;  // of the vendor's ways, for the deaths of earlier searches
+  std::vector<std::string>
+      left_out;  // the vendor's ways that have no part in it, for deaths of earlier searches
 
  private:
   static Contender deadly(const Algorithm& algorithm, const Config& config, int deaths);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cuda/compile/compiler.h"
 #include "plan/algorithms.h"
 #include "record/trials.h"
 #include "tune/batches.h"
@@ -139,6 +140,8 @@ class Tuning {
       if (algorithm->vendor() && algorithm->supports(problem_, device_))
         for (Config& config : algorithm->candidates(problem_, device_))
           vendor_ways_.emplace_back(algorithm, std::move(config));
+    if (const std::string library = unloadable_vendor_library(device_.device.kind); !library.empty())
+      screening_.left_out.push_back(library + ", which is installed and could not be loaded,");
   }
 
   // As many of the vendor's ways as the stage has time for, in the order of its heuristics.
@@ -320,6 +323,7 @@ class Tuning {
     }
     record.undecided = decision.undecided;
     record.left_out = listed(screening_.left_out);
+    if (decision.chosen.algorithm->compiles(decision.chosen.config)) record.compiler = cuda::nvrtc_build();
     if (!record.proven()) record.searched = kernels();
     try {
       const Database database;

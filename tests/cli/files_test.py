@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 from convtune_command import TINY, CliTest, main
 
@@ -117,8 +118,10 @@ class Folders(CliTest):
 
 
 class Kernels(CliTest):
+    more_environment = {}
+
     def environment(self):
-        return {**super().environment(), "CONVTUNE_CACHE_DIR": str(self.folder / "kernels")}
+        return {**super().environment(), "CONVTUNE_CACHE_DIR": str(self.folder / "kernels"), **self.more_environment}
 
     def test_verify_compiles_into_it_for_another_machine(self):
         asked = ("verify", TINY, "--compile-only", "h100", "--algorithm", "direct_fma_sm80", "--config")
@@ -135,6 +138,30 @@ class Kernels(CliTest):
             self.assertEqual(self.ok(*asked, config).stdout, "1 problem, 1 kernel compiled, 0 not compiled\n")
             self.assertIn("1 compiled kernel in", self.ok("cache").stdout)
         self.refused([*asked, config.replace("rows=1", "rows=0")], 2, "rows")
+
+    def test_another_build_of_nvrtc_compiles_anew(self):
+        nvrtc = next((line.split()[-1] for line in self.ok("doctor").stdout.splitlines()
+                      if line.split()[:2] == ["NVRTC", "yes"]), "")
+        builtins = list(Path(nvrtc).parent.glob("libnvrtc-builtins.so.*.*")) if nvrtc else []
+        if not builtins:
+            self.skipTest("no NVRTC here, or not its builtins beside it")
+        # The same file name and version number; only the identity that the linker wrote differs.
+        folder = self.folder / "other"
+        folder.mkdir()
+        for file in [*builtins, Path(nvrtc)]:
+            shutil.copyfile(file, folder / file.name)
+        with open(folder / Path(nvrtc).name, "r+b") as file:
+            at = file.read(1 << 16).find(b"\4\0\0\0\x14\0\0\0\3\0\0\0GNU\0")
+            self.assertGreater(at, 0, "it has no build ID near its beginning")
+            file.seek(at + 16)
+            file.write(bytes(20))
+        asked = ("verify", TINY, "--compile-only", "h100", "--algorithm", "direct_fma_sm80", "--config",
+                 "rows=1 filters=1 down=1 units=1 chunks=1 passes=1 kept=0 uniform=0 staged=0")
+        self.ok(*asked)
+        self.more_environment = {"CONVTUNE_NVRTC": str(folder / Path(nvrtc).name)}
+        for _ in range(2):
+            self.ok(*asked)
+            self.assertIn("2 compiled kernels in", self.ok("cache").stdout)
 
     def test_cache(self):
         kernels = self.folder / "kernels"

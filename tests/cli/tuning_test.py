@@ -69,6 +69,11 @@ class Measuring(CliTest):
 
 
 class Records(CliTest):
+    more_environment = {}
+
+    def environment(self):
+        return {**super().environment(), **self.more_environment}
+
     def test_life_of_a_record(self):
         out = self.folder / "out.json"
         first = self.ok("tune", TINY, *QUICK, "--verbose", "--json", str(out))
@@ -124,6 +129,20 @@ class Records(CliTest):
         self.refused(["db", "import", str(self.folder / "none")], 2, "none")
 
         self.damaged_records()
+
+    def test_a_vendors_library_that_does_not_load_proves_nothing(self):
+        broken = self.folder / "libdnnl.so.3"
+        broken.write_text("no library")
+        self.more_environment = {"CONVTUNE_ONEDNN": str(broken)}
+        result = self.ok("tune", TINY, *QUICK)
+        self.assertIn("without proof, since oneDNN, which is installed and could not be loaded,", result.stdout)
+        record = json.loads(self.record_file().read_text())
+        self.assertIn("oneDNN", record["left_out"])
+        self.assertIn("without proof", self.ok("plan", TINY).stdout)
+
+        broken.unlink()  # a library that is not there has no part in the promise
+        self.ok("tune", TINY, *QUICK)
+        self.assertNotIn("left_out", json.loads(self.record_file().read_text()))
 
     def check_last_stage(self, stage, text):
         """Every rule's verdict, in the file and on the screen."""

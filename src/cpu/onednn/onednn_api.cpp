@@ -18,6 +18,7 @@ struct Loaded {
   OnednnFunctions functions;
   std::string path;
   Support found = Support::yes();
+  bool unloadable = false;  // it is installed, and did not load
 };
 
 std::string version_text(const OnednnVersion& version) {
@@ -91,6 +92,7 @@ Loaded load() {
   for (const char* soname : {"libdnnl.so.3", "libdnnl.so.2"}) {
     library = open(soname);
     if (library) break;
+    loaded.unloadable |= library.is_unloadable();
     if (!tried.ends_with(library.why_not())) tried += (tried.empty() ? "" : "; ") + library.why_not();
   }
   if (!library) {
@@ -100,7 +102,7 @@ Loaded load() {
         tried);
     return loaded;
   }
-  loaded.path = library.path();
+  loaded.path = library.path(), loaded.unloadable = false;
   try {
     OnednnFunctions& f = loaded.functions;
     library.bind(f.dnnl_version, "dnnl_version");
@@ -153,6 +155,10 @@ const OnednnVersion& onednn_numbers() {
 
 std::string onednn_version() {
   return loaded().found ? version_text(onednn_numbers()) : loaded().found.reason();
+}
+
+bool onednn_is_unloadable() {
+  return loaded().unloadable;
 }
 
 std::string describe_onednn() {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/build_id.h"
 #include "base/library.h"
 #include "base/sha256.h"
 #include "convtune/error.h"
@@ -40,7 +41,7 @@ struct Nvrtc {
   int (*nvrtcGetProgramLog)(Program, char*);
 
   int major = 0, minor = 0;
-  std::string file;
+  std::string build, builtins;  // of its two files: nvrtcVersion() does not tell patch versions apart
 };
 
 struct Found {
@@ -76,9 +77,11 @@ Found look_for_nvrtc() {
     return {{},
             fmt::format("{} is version {}.{}; convtune needs 12.0 or newer", library.path(), nvrtc.major,
                         nvrtc.minor)};
-  // With links followed the name tells patch versions apart, which nvrtcVersion does not.
   std::error_code ignored;
-  nvrtc.file = std::filesystem::canonical(library.path(), ignored).filename().string();
+  const std::filesystem::path file = std::filesystem::canonical(library.path(), ignored);
+  nvrtc.build = build_id(file);
+  nvrtc.builtins =
+      build_id(file.parent_path() / fmt::format("libnvrtc-builtins.so.{}.{}", nvrtc.major, nvrtc.minor));
   const std::string detail = fmt::format("{}.{}; {}", nvrtc.major, nvrtc.minor, library.path());
   return {nvrtc, detail};
 }
@@ -121,7 +124,7 @@ std::string cache_key(const CompileJob& job) {
   std::string all;
   const auto add = [&](std::string_view text) { all += fmt::format("{}\n{}\n", text.size(), text); };
   add(kModuleFormat);
-  add(fmt::format("NVRTC {}.{} {}", nvrtc().major, nvrtc().minor, nvrtc().file));
+  add(fmt::format("NVRTC {}.{} {} {}", nvrtc().major, nvrtc().minor, nvrtc().build, nvrtc().builtins));
   add(job.source);
   for (const KernelSource& header : job.headers) add(header.name), add(header.text);
   add("options");
@@ -239,6 +242,12 @@ std::vector<ComputeCapability> nvrtc_capabilities() {
 
 std::string nvrtc_version() {
   return has_nvrtc() ? fmt::format("{}.{}", nvrtc().major, nvrtc().minor) : std::string();
+}
+
+std::string nvrtc_build() {
+  constexpr std::size_t kDigits = 8;
+  if (!has_nvrtc()) return {};
+  return fmt::format("NVRTC {} build {}", nvrtc_version(), nvrtc().build.substr(0, kDigits));
 }
 
 }  // namespace convtune::cuda

@@ -38,5 +38,7 @@ bool has_nvrtc();
 std::string describe_nvrtc();
 std::vector<ComputeCapability> nvrtc_capabilities();  // from 8.0 on; none without NVRTC
 std::string nvrtc_version();                          // "13.0"; empty without NVRTC
+// The version and the build of its file, "NVRTC 13.0 build 65be0db3": other builds make other machine code.
+std::string nvrtc_build();  // empty without NVRTC
 
 }  // namespace convtune::cuda

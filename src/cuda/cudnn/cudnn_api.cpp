@@ -22,6 +22,7 @@ struct Loaded {
   CudnnFunctions functions;
   std::string path;
   Support found = Support::yes();
+  bool unloadable = false;  // it is installed, and did not load
 };
 
 Loaded load() {
@@ -31,6 +32,7 @@ Loaded load() {
                                          .sonames = {"libcudnn.so.9"},
                                          .wheel_folders = {"nvidia/cudnn/lib"}});
   if (!library) {
+    loaded.unloadable = library.is_unloadable();
     loaded.found = Support::no("cuDNN 9 was not found: " + library.why_not());
     return loaded;
   }
@@ -76,6 +78,10 @@ const CudnnFunctions& cudnn_functions() {
 
 std::string cudnn_version() {
   return loaded().found ? version_text(loaded().functions.cudnnGetVersion()) : loaded().found.reason();
+}
+
+bool cudnn_is_unloadable() {
+  return loaded().unloadable;
 }
 
 std::string describe_cudnn() {

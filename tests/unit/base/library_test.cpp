@@ -119,5 +119,15 @@ TEST_F(LibraryTest, WheelsComeBeforeTheToolkitAndBetterNamesFirst) {
   for (const std::string& place : loader_alone.tried()) EXPECT_NE(place[0], '/') << place;
 }
 
+TEST_F(LibraryTest, WhatIsThereAndDoesNotLoadIsToldFromWhatIsAbsent) {
+  EXPECT_FALSE(Library::open(absent()).is_unloadable());
+  EXPECT_FALSE(Library::open(mathematics()).is_unloadable());
+  const std::string file = folder_ / "broken.so";
+  ::setenv("CONVTUNE_TEST_LIBRARY", file.c_str(), 1);
+  EXPECT_FALSE(Library::open(absent()).is_unloadable()) << "the file that the variable names is not there";
+  std::ofstream(file) << "no library";
+  EXPECT_TRUE(Library::open(absent()).is_unloadable());
+}
+
 }  // namespace
 }  // namespace convtune::library_test

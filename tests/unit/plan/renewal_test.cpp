@@ -3,6 +3,7 @@
 
 #include "convtune/database.h"
 #include "cpu/cpu.h"
+#include "cuda/compile/compiler.h"
 #include "plan/algorithms.h"
 
 namespace convtune::renewal_test {
@@ -26,6 +27,18 @@ TEST(Renewal, IsOfferedWhereAnOlderLibraryWasBeaten) {
   EXPECT_EQ(renewal(proven_against("convtune 0.1.0, " + here)), "");
   EXPECT_EQ(renewal(proven_against("convtune 0.1.0, g++ 12.2.0, " + here)), "");
   EXPECT_EQ(renewal(proven_against("convtune 0.1.0, oneDNN 99.0.0")), "") << "what is here is the older one";
+}
+
+TEST(Renewal, IsOfferedWhereAnotherCompilerMadeTheMachineCode) {
+  if (!cuda::has_nvrtc()) GTEST_SKIP() << cuda::describe_nvrtc();
+  Record record = proven_against("convtune 0.1.0");
+  record.compiler = "NVRTC 12.4 build 00000000";
+  EXPECT_EQ(renewal(record), "measured with machine code of NVRTC 12.4 build 00000000, and " +
+                                 cuda::nvrtc_build() + " is here now: `convtune tune --retune` renews it");
+  record.compiler = cuda::nvrtc_build();
+  EXPECT_EQ(renewal(record).find("NVRTC"), std::string::npos) << renewal(record);
+  record.compiler.clear();
+  EXPECT_EQ(renewal(record).find("NVRTC"), std::string::npos) << renewal(record);
 }
 
 }  // namespace

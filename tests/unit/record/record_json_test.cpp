@@ -123,6 +123,7 @@ TEST(RecordJson, WhatIsWithoutProofSaysSoAndNothingElseDoes) {
   EXPECT_FALSE(sample_json().contains("undecided"));
   EXPECT_FALSE(sample_json().contains("left_out"));
   EXPECT_FALSE(sample_json().contains("searched"));
+  EXPECT_FALSE(sample_json().contains("compiler"));
   Record record = sample_record();
   record.undecided = 2, record.searched = "direct direct-6, winograd winograd-4";
   EXPECT_EQ(parse_record(to_json_line(record)), record);
@@ -135,6 +136,8 @@ TEST(RecordJson, WhatIsWithoutProofSaysSoAndNothingElseDoes) {
     json["undecided"] = wrong;
     expect_refused_field(json.dump(), "undecided");
   }
+  record.left_out.clear(), record.compiler = "NVRTC 13.0 build 65be0db3";
+  EXPECT_EQ(parse_record(to_json_line(record)), record);
   Json json = sample_json();
   json["left_out"] = 1;
   expect_refused_field(json.dump(), "left_out");

@@ -18,7 +18,9 @@ enum class Deed { right, wrong, breaks_the_device, kills_the_process, has_no_mem
 
 class Play final : public Algorithm {
  public:
-  std::string_view name() const override { return "play"; }
+  explicit Play(bool vendor) : vendor_(vendor) {}
+  std::string_view name() const override { return vendor_ ? "theirs" : "play"; }
+  bool vendor() const override { return vendor_; }
   Device::Kind device_kind() const override { return Device::Kind::cpu; }
   Support supports(const ConvProblem&, const DeviceInfo&) const override { return Support::yes(); }
   std::vector<Config> candidates(const ConvProblem&, const DeviceInfo&) const override { return {}; }
@@ -35,6 +37,9 @@ class Play final : public Algorithm {
     });
   }
   std::string source_hash() const override { return "hash"; }
+
+ private:
+  const bool vendor_;
 };
 
 Config to(Deed deed) {
@@ -54,11 +59,11 @@ class ScreeningTest : public testing::Test {
     return in_new_search([&](Screening& s) { return s.attempt(play_, to(deed), 0); });
   }
   Contender attempt_vendor(Deed deed) {
-    return in_new_search([&](Screening& s) { return s.attempt_vendor(play_, to(deed)); });
+    return in_new_search([&](Screening& s) { return s.attempt_vendor(theirs_, to(deed)); });
   }
   // As if somebody killed the process in the middle of it.
-  void kill_while_begun(Deed deed) {
-    TrialLog(scratch_.path(), scaling_problem(), "device").start("play", to(deed), "hash");
+  void kill_while_begun(const Play& play, Deed deed) {
+    TrialLog(scratch_.path(), scaling_problem(), "device").start(std::string(play.name()), to(deed), "hash");
     ::_exit(9);
   }
   static std::string message_of(const std::function<void()>& call) {
@@ -85,7 +90,7 @@ class ScreeningTest : public testing::Test {
   }
 
   ScratchFolder scratch_;
-  Play play_;
+  Play play_{false}, theirs_{true};
   Testbed bed_{scaling_problem(), backend({}), TestData::real, 1, 0};
 };
 
@@ -115,28 +120,54 @@ TEST_F(ScreeningTest, WhatKillsTheProcessTwiceIsNotTriedAgain) {
 }
 
 TEST_F(ScreeningTest, AProcessThatWasKilledOnceDoesNotCondemnItsCandidate) {
-  expect_death([&] { kill_while_begun(Deed::right); });
+  expect_death([&] { kill_while_begun(play_, Deed::right); });
   EXPECT_EQ(attempt(Deed::right).failure, "");
 }
 
-TEST_F(ScreeningTest, VendorsAreTriedEveryTimeUnlessTheyBrokeTheDevice) {
+TEST_F(ScreeningTest, VendorsAreTriedEveryTime) {
   for (int time = 0; time < 4; ++time) {
     EXPECT_EQ(attempt_vendor(Deed::right).failure, "");
     EXPECT_NE(attempt_vendor(Deed::wrong).failure.find("the oracle says"), std::string::npos);
   }
+}
+
+TEST_F(ScreeningTest, AVendorThatLostTheDeviceOnceIsTriedAgain) {
+  const Config config = to(Deed::breaks_the_device);
+  const std::string message = message_of([&] { attempt_vendor(Deed::breaks_the_device); });
+  EXPECT_NE(message.find("the same command again tries it once more"), std::string::npos) << message;
+  EXPECT_EQ(TrialLog(scratch_.path(), scaling_problem(), "device").find("theirs", config, "hash"), nullptr);
   message_of([&] { attempt_vendor(Deed::breaks_the_device); });
-  EXPECT_EQ(attempt_vendor(Deed::breaks_the_device).failure, "an illegal address");
+}
+
+TEST_F(ScreeningTest, AVendorThatLostTheDeviceTwiceIsLeftOutAndProvesNothing) {
+  for (int time = 0; time < TrialLog::kMostDeaths; ++time)
+    expect_death([&] {
+      message_of([&] { attempt_vendor(Deed::breaks_the_device); });
+      ::_exit(9);
+    });
+  in_new_search([&](Screening& screening) {
+    const Contender vendor = screening.attempt_vendor(theirs_, to(Deed::breaks_the_device));
+    EXPECT_NE(vendor.failure.find("2 processes"), std::string::npos) << vendor.failure;
+    EXPECT_EQ(screening.left_out, std::vector<std::string>{"theirs deed=2"});
+    return vendor;
+  });
+}
+
+TEST_F(ScreeningTest, AFailureOfAVendorThatAnOlderVersionKeptIsTriedAgain) {
+  TrialLog(scratch_.path(), scaling_problem(), "device")
+      .append({"theirs", to(Deed::right), "hash", 0, 0, "an illegal address"});
+  EXPECT_EQ(attempt_vendor(Deed::right).failure, "");
 }
 
 TEST_F(ScreeningTest, AVendorThatProcessesDiedOfIsLeftOutForAWhileAndNeverForGood) {
-  for (int time = 0; time < 2; ++time) expect_death([&] { kill_while_begun(Deed::right); });
+  for (int time = 0; time < 2; ++time) expect_death([&] { kill_while_begun(theirs_, Deed::right); });
   EXPECT_EQ(attempt_vendor(Deed::right).failure, "2 processes began it and died before it came to an end");
   for (int time = 0; time < 2; ++time) EXPECT_EQ(attempt_vendor(Deed::right).failure, "");
 
   const auto left_out = [&] {
     return in_new_search([&](Screening& screening) {
-      const Contender vendor = screening.attempt_vendor(play_, to(Deed::kills_the_process));
-      EXPECT_EQ(screening.left_out, std::vector<std::string>{"play deed=3"});
+      const Contender vendor = screening.attempt_vendor(theirs_, to(Deed::kills_the_process));
+      EXPECT_EQ(screening.left_out, std::vector<std::string>{"theirs deed=3"});
       return vendor;
     });
   };
