@@ -239,7 +239,7 @@ class KernelAlgorithmOf : public KernelAlgorithm {
         any.aligned = false;
         plan.config_for_any_pointer = to_cuda(any);
       }
-    plan.packed_bytes = static_cast<std::size_t>(packed.words()) * sizeof(float);
+    plan.packed = packed;
     if (packed.flagged) plan.pack.emplace_back(Clear{{Operand::packed, "float*", packed.flag_at()}, 1});
     std::vector<Argument> to_pack = {Pointer{Operand::w}, Pointer{Operand::bias},
                                      Pointer{Operand::packed, "unsigned*"}};

@@ -21,7 +21,7 @@ class KernelExecutable final : public Executable {
   KernelExecutable(LaunchPlan plan, const DeviceInfo& device);
   ~KernelExecutable() override;
 
-  std::size_t packed_bytes() const override { return plan_.packed_bytes; }
+  std::size_t packed_bytes() const override { return plan_.packed_bytes(); }
   void pack(const void* w, const void* bias, void* packed, Stream stream) const override;
   // From any thread, also while a stream is being captured. Throws what compile() throws where a tensor
   // begins at no multiple of 16 bytes and the kernel for such tensors cannot be had.

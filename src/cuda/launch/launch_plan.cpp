@@ -26,6 +26,10 @@ const KernelLaunch& LaunchPlan::kernel_launch() const {
   throw Error(ErrorKind::internal, name + " launches no kernel");
 }
 
+std::size_t LaunchPlan::packed_bytes() const {
+  return static_cast<std::size_t>(std::max(packed.words(), 1LL)) * sizeof(float);
+}
+
 std::size_t LaunchPlan::workspace_bytes() const {
   std::size_t bytes = 0;
   for (const WorkspacePart& part : workspace) bytes += in_lines(part.bytes);

@@ -15,6 +15,7 @@
 #include "cuda/launch/transposition.h"
 #include "cuda/tile/conv_extents.h"
 #include "cuda/tile/conv_numbers.h"
+#include "cuda/tile/packed.h"
 
 namespace convtune::cuda {
 
@@ -157,7 +158,7 @@ struct LaunchPlan {
   // The kernels are those of every problem of a kind: loaded once in a process.
   bool serves_every_problem = false;
 
-  std::size_t packed_bytes = 0;
+  Packed packed;
   std::vector<Step> pack, run;
   std::vector<WorkspacePart> workspace;  // each at a multiple of 256 bytes, in this order
 
@@ -167,6 +168,7 @@ struct LaunchPlan {
   bool resident_is_a_guess = false;
 
   const KernelLaunch& kernel_launch() const;  // of the convolution's kernel
+  std::size_t packed_bytes() const;           // a word at least
   std::size_t workspace_bytes() const;
   bool adds_up() const;  // whether a kernel of its own adds up partial sums
 };

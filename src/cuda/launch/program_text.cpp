@@ -208,7 +208,7 @@ ProgramText program_text(const ConvProblem& problem, const DeviceInfo& device, c
   program.pack = statements_of(plan.pack, job);
   program.run = statements_of(plan.run, job);
   program.has_tensor_maps = has_tensor_maps(plan);
-  program.packed_bytes = plan.packed_bytes;
+  program.packed_bytes = plan.packed_bytes();
   program.device_code = device_code_of(job);
   return program;
 }

@@ -101,4 +101,13 @@ __device__ inline void st_shared_v4(unsigned to, const unsigned (&values)[4]) {
                : "memory");
 }
 
+// ---- Atomics -----------------------------------------------------------------------------------
+
+__device__ inline void red_shared_min(unsigned to, int value) {
+  asm volatile("red.shared.min.s32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
+}
+__device__ inline void red_shared_max(unsigned to, int value) {
+  asm volatile("red.shared.max.s32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
+}
+
 }  // namespace convtune::ptx

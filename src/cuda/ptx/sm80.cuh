@@ -197,6 +197,19 @@ CONVTUNE_MMA(mma_m16n8k8_f16, "m16n8k8.row.col.f32.f16.f16.f32")
 CONVTUNE_MMA(mma_m16n8k8_bf16, "m16n8k8.row.col.f32.bf16.bf16.f32")
 #undef CONVTUNE_MMA
 
+// ---- The larger and the smaller number; NaN where one is ----------------------------------------
+
+__device__ inline float max_nan(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+}
+__device__ inline float min_nan(float a, float b) {
+  float smaller;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+  return smaller;
+}
+
 // ---- Two halves at once ------------------------------------------------------------------------
 
 // The larger ones; NaN where one is.
@@ -239,6 +252,13 @@ __device__ inline unsigned cvt_rna_tf32(float value) {
   unsigned bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
   return bits;
+}
+
+// The number in a register's lower half.
+__device__ inline float cvt_f32_f16(unsigned bits) {
+  float value;
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, low;\n}" : "=f"(value) : "r"(bits));
+  return value;
 }
 
 // Two floats to the nearest even; the instruction takes the upper half first. Beyond 65504 it is Inf.

@@ -11,9 +11,7 @@ namespace convtune {
 template <ElementType kType>
 __device__ __forceinline__ float low_half(unsigned bits) {
   if constexpr (kType == ElementType::bf16) return __uint_as_float(bits << 16);
-  float value;
-  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, low;\n}" : "=f"(value) : "r"(bits));
-  return value;
+  return ptx::cvt_f32_f16(bits);
 }
 template <ElementType kType>
 __device__ __forceinline__ float high_half(unsigned bits) {

@@ -69,9 +69,9 @@ __device__ __forceinline__ float gelu_by_tail(float v) {
 template <ConvActivation kActivation>
 __device__ __forceinline__ float activate(float v, float alpha, float beta) {
   if constexpr (kActivation == ConvActivation::relu) {
-    return max_nan(v, 0);
+    return ptx::max_nan(v, 0);
   } else if constexpr (kActivation == ConvActivation::clip) {
-    return min_nan(max_nan(v, alpha), beta);
+    return ptx::min_nan(ptx::max_nan(v, alpha), beta);
   } else if constexpr (kActivation == ConvActivation::silu) {
     return times_sigmoid(v, silu_power(v));
   } else if constexpr (kActivation == ConvActivation::gelu_erf) {

@@ -33,7 +33,9 @@ __device__ __forceinline__ void pack_words(const Packed& at, const void* __restr
   else if (i < at.bias_at())
     packed[i] = __float_as_uint(load_element<kType>(w, i - at.prepared));
   else
-    packed[i] = bias ? __float_as_uint(load_element<kBiasType>(bias, i - at.bias_at())) : 0;
+    packed[i] = bias && i < at.bias_at() + at.biases
+                    ? __float_as_uint(load_element<kBiasType>(bias, i - at.bias_at()))
+                    : 0;
 }
 
 // Weights of half precision, two a word, the one of the lower index in its lower half: source_of() speaks of

@@ -1,5 +1,5 @@
 // Packed weights, in words of 4 bytes: prepared as one kernel reads them, all weights as they came, the
-// biases, and a flag.
+// biases, zeros for filters that a block has beyond the last, and a flag.
 //
 // The flag is not 0 where a prepared weight is not finite: an infinity would make NaN of the zeros that
 // padding puts into its products. What counts is the number that is multiplied, and so it is looked at after
@@ -10,12 +10,13 @@
 namespace convtune {
 
 struct Packed {
-  long long prepared = 0, weights = 0, biases = 0;
-  bool flagged = true;  // else the kernel finds out by its sums
+  long long prepared = 0, weights = 0, biases = 0;  // the problem has so many weights and biases, and no more
+  bool flagged = true;                              // else the kernel finds out by its sums
+  long long zeros = 0;  // behind the biases, where a kernel reads those of whole blocks
 
   constexpr long long exact_at() const { return prepared; }
   constexpr long long bias_at() const { return prepared + weights; }
-  constexpr long long flag_at() const { return bias_at() + biases; }
+  constexpr long long flag_at() const { return bias_at() + biases + zeros; }
   constexpr long long words() const { return flag_at() + flagged; }
   // Whether blocks of a word a thread (tile/pack.cuh) can be launched for all of them.
   constexpr bool launchable() const { return words() / 256 < (1LL << 31) - 1; }

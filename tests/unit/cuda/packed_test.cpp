@@ -44,7 +44,7 @@ void expect_all(const Algorithm& algorithm, const std::vector<const char*>& prob
       for (std::size_t i = 0; i < times.size(); ++i)
         ASSERT_EQ(times[i], i < weights || with_biases) << text << " with " << to_string(config) << ": " << i;
       EXPECT_EQ(kernel.packed().exact_at(), kernel.packed().prepared);
-      EXPECT_GE(kernel.packed().biases, kernel.conv.k);
+      EXPECT_EQ(kernel.packed().biases, kernel.conv.k);
       EXPECT_EQ(kernel.packed().words(), kernel.packed().flag_at() + kernel.packed().flagged);
     }
   }

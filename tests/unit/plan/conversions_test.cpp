@@ -83,7 +83,7 @@ TEST(Conversions, ChangeNothingElse) {
       const LaunchPlan plan = first_plan(*algorithm, nchw), of_nhwc = first_plan(*algorithm, nhwc);
       EXPECT_EQ(plan.configs, of_nhwc.configs);
       EXPECT_EQ(plan.config_for_any_pointer, of_nhwc.config_for_any_pointer);
-      EXPECT_EQ(plan.packed_bytes, of_nhwc.packed_bytes);
+      EXPECT_EQ(plan.packed_bytes(), of_nhwc.packed_bytes());
       EXPECT_EQ(plan.kernel_launch().grid, of_nhwc.kernel_launch().grid);
       const auto converts = [](const Step& step) { return std::holds_alternative<Conversion>(step); };
       EXPECT_EQ(std::count_if(of_nhwc.run.begin(), of_nhwc.run.end(), converts), 0);

@@ -72,6 +72,19 @@ TEST_P(KernelAlgorithms, TakesNoConfigThatIsNotOfItsFields) {
   }
 }
 
+// What it packs are the tensors that come, which may end where a mapping of memory does: tiles of filters
+// that the last one does not fill have zeros.
+TEST_P(KernelAlgorithms, PacksNoMoreWeightsAndBiasesThanThereAre) {
+  for (const ComputeCapability capability : {ComputeCapability{8, 0}, {9, 0}})
+    for (const ConvProblem& problem : taken(small_and_real(), capability))
+      for (const Config& config : spread(algorithm().candidates(problem, gpu(capability)), 20)) {
+        const Packed packed = algorithm().plan(problem, gpu(capability), config).packed;
+        EXPECT_LE(packed.weights, problem.weight_elements())
+            << to_string(problem) << " with " << to_string(config);
+        EXPECT_LE(packed.biases, problem.k) << to_string(problem) << " with " << to_string(config);
+      }
+}
+
 // First guesses on every capability, of small problems in both forms and with each activation, and configs
 // from anywhere in the lists of layers.
 TEST_P(KernelAlgorithms, CompilesAsPlanned) {

@@ -249,7 +249,7 @@ __global__ void __cluster_dims__(config.cluster, 1, 1) __launch_bounds__(config.
   if (threadIdx.x == 0) {
     Ring<config.input_stages>::init(smem + kAt.full, A::kFull, smem + kAt.empty, A::kEmpty);
     Ring<config.weight_stages>::init(smem + kAt.weights_full, 1, smem + kAt.weights_empty, A::kWeightsEmpty);
-    for (int i = 0; i < config.consumers * config.places(); ++i)
+    for (int i = 0; i < config.stagings() * config.places(); ++i)
       ptx::mbarrier_init(smem + kAt.residual_full + 8 * i, 1);
     ptx::fence_mbarrier_init();
   }

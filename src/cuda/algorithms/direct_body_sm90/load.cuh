@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/algorithms/direct_body_sm90/positions.h"
+#include "cuda/ptx/several.cuh"
 #include "cuda/ptx/wgmma_tf32.cuh"
 #include "cuda/ptx/wgmma_three.cuh"
 #include "cuda/tile/constants.cuh"
@@ -68,22 +69,6 @@ struct Batches {
   static constexpr int kDepth = kChoice.depth, kLap = lap(kCount, kDepth);
 };
 
-// Four channels of a pixel that lies `sources` further on, or 0 where that is negative. Volatile: a compiler
-// that moves loads to where their values are used would undo what is on its way. One statement, since it is
-// their number that compiling waits for.
-template <long long kPlanePixels>
-__device__ __forceinline__ void load_pixel(unsigned (&to)[4], const float* from, const int (&sources)[4]) {
-  asm volatile(
-      "{\n.reg .pred there;\n.reg .b64 at;\nmad.wide.s32 at, %5, 4, %4;\n"
-      "setp.ge.s32 there, %5, 0;\nmov.b32 %0, 0;\n@there ld.global.nc.b32 %0, [at];\n"
-      "setp.ge.s32 there, %6, 0;\nmov.b32 %1, 0;\n@there ld.global.nc.b32 %1, [at+%9];\n"
-      "setp.ge.s32 there, %7, 0;\nmov.b32 %2, 0;\n@there ld.global.nc.b32 %2, [at+%10];\n"
-      "setp.ge.s32 there, %8, 0;\nmov.b32 %3, 0;\n@there ld.global.nc.b32 %3, [at+%11];\n}"
-      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-      : "l"(from), "r"(sources[0]), "r"(sources[1]), "r"(sources[2]), "r"(sources[3]), "n"(kPlanePixels * 4),
-        "n"(kPlanePixels * 8), "n"(kPlanePixels * 12));
-}
-
 // Everything that a thread that loads input does, one of config.loaders().
 template <DirectBodySm90 config>
 __device__ void load_input(const float* __restrict__ x, unsigned smem, int thread, int backwards) {
@@ -120,7 +105,7 @@ __device__ void load_input(const float* __restrict__ x, unsigned smem, int threa
         int channels[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j) channels[j] = kWholeChannels || unit * 4 + j < a.c ? source : -1;
-        load_pixel<kPlanePixels>(values[slot][i], from + in_stage * 4LL * kPlanePixels, channels);
+        ptx::ld_global_four_if<kPlanePixels>(values[slot][i], from + in_stage * 4LL * kPlanePixels, channels);
       }
     }
     if (batch == B::kCount - 1) {
@@ -142,8 +127,8 @@ __device__ void load_input(const float* __restrict__ x, unsigned smem, int threa
       if (item < B::kNeeded) {
         const int chunk = item % kChunks * kLoaders;
         const int place = item / kChunks * S::kPlane + chunk;
-        st_shared_rounded_if(to, place * 16, values[slot][i], largest,
-                             chunk + kLoaders <= S::kUnitChunks || thread + chunk < S::kUnitChunks);
+        ptx::st_shared_v4_rounded_if(to, place * 16, values[slot][i], largest,
+                                     chunk + kLoaders <= S::kUnitChunks || thread + chunk < S::kUnitChunks);
       }
     }
     if (batch < B::kCount - 1) return;

@@ -7,15 +7,6 @@
 
 namespace convtune::direct_body_sm90 {
 
-// Where `condition` is not negative. Without a branch, of which each costs the compiler more than the store.
-__device__ inline void store_shared_if(unsigned address, int offset, float value, int condition) {
-  asm volatile(
-      "{\n.reg .pred stores;\n.reg .b32 at;\nadd.s32 at, %0, %1;\nsetp.ge.s32 stores, %3, 0;\n"
-      "@stores st.shared.f32 [at], %2;\n}" ::"r"(address),
-      "r"(offset), "f"(value), "r"(condition)
-      : "memory");
-}
-
 // The place of y's element in its 16 bytes.
 __device__ inline int phase_of(const float* y) {
   return static_cast<int>(reinterpret_cast<unsigned long long>(y) / 4 % 4);
@@ -72,7 +63,7 @@ __device__ void store_staged(float (&sums)[config.sums()], const float* __restri
         const int entry = second ? entries[1] : entries[0];
         const float value = finish<config.conv>(second ? sums[4 * j + 1] : sums[4 * j], addend);
         const int offset = kAlike ? entry : (entry & ~3) + ((entry + filter_phase) & 3) * 4;
-        store_shared_if(row, offset, value, entry);
+        ptx::st_shared_unless_negative(row, offset, value, entry);
       }
     }
 #pragma unroll

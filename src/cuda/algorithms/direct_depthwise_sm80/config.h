@@ -141,7 +141,10 @@ struct DirectDepthwiseSm80 {
   constexpr int taps() const { return conv.r * conv.s; }
   constexpr int packed_channels() const { return chunks() * channels; }
   constexpr Packed packed() const {
-    return {1LL * taps() * packed_channels(), conv.weights(), packed_channels()};
+    return {.prepared = 1LL * taps() * packed_channels(),
+            .weights = conv.weights(),
+            .biases = conv.k,
+            .zeros = packed_channels() - conv.k};
   }
   constexpr long long source_of(long long i) const {
     const long long channel = i % packed_channels();

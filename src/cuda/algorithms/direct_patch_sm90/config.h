@@ -117,7 +117,10 @@ struct DirectPatchSm90 {
     return static_cast<long long>(sum_stages()) * stage_numbers() * filters;
   }
   constexpr Packed packed() const {
-    return {filter_blocks() * block_weights(), conv.weights(), 1LL * filter_blocks() * filters};
+    return {.prepared = filter_blocks() * block_weights(),
+            .weights = conv.weights(),
+            .biases = conv.k,
+            .zeros = 1LL * filter_blocks() * filters - conv.k};
   }
   constexpr long long source_of(long long i) const {
     const int groups = conv.r / rows;  // stages of a channel

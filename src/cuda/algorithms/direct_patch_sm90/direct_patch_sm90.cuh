@@ -130,6 +130,7 @@ __device__ void consume(const ptx::TensorMap* map, bool in_boxes, const float* _
     // While products are under way the next chunks come; other warpgroups' products fill what this one
     // leaves.
     const auto multiply = [&](int stage, auto is_last) {
+      constexpr bool kIsLast = decltype(is_last)::value;
       const int slot = ring.slot;
       const unsigned long long here = weights + static_cast<unsigned>(slot) * (S::kStageBytes / 16);
       for_constants<0, S::kBlocks>([&](auto block) {
@@ -154,7 +155,7 @@ __device__ void consume(const ptx::TensorMap* map, bool in_boxes, const float* _
           load(Int<kBlock + 1>{});
         } else {
           ring.next();
-          if constexpr (!decltype(is_last)::value) {
+          if constexpr (!kIsLast) {
             ring.wait_full(smem + S::kAt.full);
             load(Int<0>{});
           }

@@ -254,7 +254,8 @@ __device__ void run_in_bulk(const void* __restrict__ x, const float* __restrict_
   // What copies leave alone stays zero.
   for (int i = threadIdx.x * 4; i < config.stages * config.tile_bytes(); i += config.threads() * 4)
     ptx::st_shared(tiles + i, 0u);
-  ptx::cp_async_wait_group<0>();  // the weights
+  ptx::cp_async_commit_group();  // the weights: a wait counts what is committed
+  ptx::cp_async_wait_group<0>();
   ptx::fence_proxy_async();
   __syncthreads();
   Slots asked, ring;

@@ -118,7 +118,7 @@ __device__ __forceinline__ bool load_window(float* window, const float* __restri
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) {
           const float value = chunks[i][j].values[k];
-          largest = max_nan(largest, fabsf(value));
+          largest = ptx::max_nan(largest, fabsf(value));
           rounded.values[k] = __uint_as_float(ptx::cvt_rna_tf32(value));
         }
         if (row < config.smem_rows() && (kLanes * (j + 1) <= kChunks || lane + kLanes * j < kChunks))

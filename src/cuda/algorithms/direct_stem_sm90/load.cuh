@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/algorithms/direct_stem_sm90/config.h"
+#include "cuda/ptx/several.cuh"
 #include "cuda/ptx/wgmma_tf32.cuh"
 #include "cuda/tile/constants.cuh"
 #include "cuda/tile/ring.cuh"
@@ -155,15 +156,13 @@ __device__ void round_units(const float* __restrict__ x, unsigned smem, int thre
         const bool there = piece < kAtOnce * kPieces && line < kLines;
 #pragma unroll
         for (int chunk = 0; chunk < kPiece; ++chunk)
-          st_shared_rounded_if(to, chunk * 16, bits[e] + 4 * chunk + kEarly, largest,
-                               there && first + chunk < config.row_chunks());
+          ptx::st_shared_v4_rounded_if(to, chunk * 16, bits[e] + 4 * chunk + kEarly, largest,
+                                       there && first + chunk < config.row_chunks());
       }
     }
     if (!(largest < kTf32Overflow)) {  // what rounds to infinity, too
-      asm volatile("red.shared.min.s32 [%0], %1;" ::"r"(smem + S::kAt.repaired), "r"(i) : "memory");
-      asm volatile("red.shared.max.s32 [%0], %1;" ::"r"(smem + S::kAt.repaired + 4),
-                   "r"(min(i + above, rows.count - 1))
-                   : "memory");
+      ptx::red_shared_min(smem + S::kAt.repaired, i);
+      ptx::red_shared_max(smem + S::kAt.repaired + 4, min(i + above, rows.count - 1));
     }
     ptx::fence_proxy_async();
     ptx::mbarrier_arrive(ring.barrier(smem + S::kAt.full));

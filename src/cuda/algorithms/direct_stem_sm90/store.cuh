@@ -114,38 +114,6 @@ __device__ void store(const ptx::TensorMap* maps, float* __restrict__ y, unsigne
   ptx::bulk_wait();
 }
 
-// Sums of two positions 8 apart, in one statement: it is their number that compiling waits for.
-__device__ inline void store_two(unsigned to, float first, float second) {
-  asm volatile("st.shared.f32 [%0], %1;\nst.shared.f32 [%0 + 32], %2;" ::"r"(to), "f"(first), "f"(second)
-               : "memory");
-}
-__device__ inline void store_two_if(const unsigned (&to)[2], float first, float second,
-                                    const bool (&stores)[2]) {
-  asm volatile(
-      "{\n"
-      ".reg .pred stores;\n"
-      "setp.ne.b32 stores, %4, 0;\n"
-      "@stores st.shared.f32 [%0], %2;\n"
-      "setp.ne.b32 stores, %5, 0;\n"
-      "@stores st.shared.f32 [%1], %3;\n"
-      "}" ::"r"(to[0]),
-      "r"(to[1]), "f"(first), "f"(second), "r"(static_cast<unsigned>(stores[0])),
-      "r"(static_cast<unsigned>(stores[1]))
-      : "memory");
-}
-__device__ inline void store_two_if(float* to, float first, float second, const bool (&stores)[2]) {
-  asm volatile(
-      "{\n"
-      ".reg .pred stores;\n"
-      "setp.ne.b32 stores, %3, 0;\n"
-      "@stores st.global.f32 [%0], %1;\n"
-      "setp.ne.b32 stores, %4, 0;\n"
-      "@stores st.global.f32 [%0 + 32], %2;\n"
-      "}" ::"l"(to),
-      "f"(first), "f"(second), "r"(static_cast<unsigned>(stores[0])), "r"(static_cast<unsigned>(stores[1]))
-      : "memory");
-}
-
 // Where a plane's pair is in the sums: at the first of two positions, and 2 behind at the second.
 __device__ constexpr int sum_of(int pair) {
   return pair / 2 * 4 + pair % 2;
@@ -179,7 +147,7 @@ __device__ __forceinline__ void store_ends(const float (&sums)[config.sums()], f
       const int sum = sum_of(plane * kPairs + pair);
       const bool stores[2] = {here[0] && (kAll || filter + apart < config.conv.k),
                               here[1] && (kAll || filter + apart < config.conv.k)};
-      store_two_if(mine + apart * kImage, sums[sum], sums[sum + 2], stores);
+      ptx::st_global_two_if(mine + apart * kImage, sums[sum], sums[sum + 2], stores);
     }
   }
 }
@@ -222,8 +190,8 @@ __device__ __forceinline__ void stage(const float (&sums)[config.sums()], unsign
       if constexpr (within) {
 #pragma unroll
         for (int pair = 0; pair < kPairs; ++pair)
-          store_two(inner + pair * 16 * run.length, sums[sum_of(first + pair)],
-                    sums[sum_of(first + pair) + 2]);
+          ptx::st_shared_two(inner + pair * 16 * run.length, sums[sum_of(first + pair)],
+                             sums[sum_of(first + pair) + 2]);
       } else {
         const unsigned behind = carry_out + (number * kCarried + run.carried - run.length) * 4;
         unsigned to[2], step[2];
@@ -238,7 +206,7 @@ __device__ __forceinline__ void stage(const float (&sums)[config.sums()], unsign
         }
 #pragma unroll
         for (int pair = 0; pair < kPairs; ++pair) {
-          store_two_if(to, sums[sum_of(first + pair)], sums[sum_of(first + pair) + 2], real);
+          ptx::st_shared_two_if(to, sums[sum_of(first + pair)], sums[sum_of(first + pair) + 2], real);
           to[0] += step[0], to[1] += step[1];
         }
       }

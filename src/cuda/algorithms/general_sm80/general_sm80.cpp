@@ -141,7 +141,7 @@ class General final : public KernelAlgorithm {
     plan.name = name(), plan.arch = device.isa;
     plan.configs = {to_cuda(kernel)};
     plan.serves_every_problem = true;
-    plan.packed_bytes = static_cast<std::size_t>(std::max<std::int64_t>(packed.words(), 1)) * sizeof(float);
+    plan.packed = packed;
     if (packed.words() > 0)
       plan.pack.emplace_back(KernelLaunch{
           LaunchPlan::kPack,

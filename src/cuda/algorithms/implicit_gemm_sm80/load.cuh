@@ -3,8 +3,8 @@
 #pragma once
 
 #include "cuda/algorithms/implicit_gemm_sm80/config.h"
-#include "cuda/algorithms/implicit_gemm_sm80/copy.cuh"
-#include "cuda/ptx/sm80.cuh"
+#include "cuda/ptx/gather.cuh"
+#include "cuda/ptx/several.cuh"
 #include "cuda/tile/constants.cuh"
 
 namespace convtune::implicit_gemm_sm80 {
@@ -197,7 +197,7 @@ class Loader {
     if constexpr (config.specialized && config.conv.group_channels() % kBlockK == 0 && kCount % 4 == 0 &&
                   kBlockK % kStep == 0 && kCount * kPlane < 1LL << 31) {
       for_constants<0, kCount / 4>([&](auto i) {
-        copy_four<kSize, 4 * i.value, 4 * kStep * config.input_pitch(), static_cast<int>(kPlane)>(
+        ptx::cp_async_four<kSize, 4 * i.value, 4 * kStep * config.input_pitch(), static_cast<int>(kPlane)>(
             to, from, exists ? kSize : 0);
       });
     } else {
@@ -253,12 +253,12 @@ class Loader {
           const unsigned step = at + i * kRowStep * kPitch;
           const int4* const here = taps + i * kRowStep;
           if constexpr (kColumns == 1)
-            gather<kCount, 4, 16 * kRowStep, kRowStep * kPitch>(a_, here, to_[j] + step, from_[j], row_[j],
-                                                                column_[j]);
+            ptx::cp_async_gather<kCount, 4, 16 * kRowStep, kRowStep * kPitch>(a_.h, a_.w, here, to_[j] + step,
+                                                                              from_[j], row_[j], column_[j]);
           else
-            gather<kCount, 4, 16 * kRowStep, kRowStep * kPitch>(a_, here, to_[j] + step, from_[j], row_[j],
-                                                                column_[j], to_[j + 1] + step, from_[j + 1],
-                                                                row_[j + 1], column_[j + 1]);
+            ptx::cp_async_gather<kCount, 4, 16 * kRowStep, kRowStep * kPitch>(
+                a_.h, a_.w, here, to_[j] + step, from_[j], row_[j], column_[j], to_[j + 1] + step,
+                from_[j + 1], row_[j + 1], column_[j + 1]);
         }
   }
 
@@ -281,8 +281,9 @@ class Loader {
 #pragma unroll
       for (int i = 0; i < kCopies; i += kCount)
         if (kBlockN % kStep == 0 || first + i * kStep < kBlockN)
-          gather<kCount, 16, 16 * kStep, kBytes>(a_, table_ + 16 * (first + i * kStep), there + i * kBytes,
-                                                 x_ + (offset_ + k), row, dw_);
+          ptx::cp_async_gather<kCount, 16, 16 * kStep, kBytes>(a_.h, a_.w, table_ + 16 * (first + i * kStep),
+                                                               there + i * kBytes, x_ + (offset_ + k), row,
+                                                               dw_);
     } else {
 #pragma unroll 1
       for (int i = 0; i < kCopies && first + i * kStep < kBlockN; ++i) {
@@ -304,8 +305,8 @@ class Loader {
     const unsigned there = place_of(at, first, k);
 #pragma unroll
     for (int i = 0; i < kCopies; i += kCount)
-      gather<kCount, 4, 16 * kStep, kBytes>(a_, table_ + 16 * (first + i * kStep), there + i * kBytes,
-                                            x_ + offset, tap.z, tap.w);
+      ptx::cp_async_gather<kCount, 4, 16 * kStep, kBytes>(a_.h, a_.w, table_ + 16 * (first + i * kStep),
+                                                          there + i * kBytes, x_ + offset, tap.z, tap.w);
   }
 
   const ConvExtents& a_;

@@ -175,7 +175,8 @@ class Storer {
   __device__ __forceinline__ void finish(float (&sums)[4], const Biases& bias) {
     constexpr ConvActivation kActivation = config.conv.activation;
     if constexpr (kActivation == ConvActivation::none || kActivation == ConvActivation::relu) {
-      finish_in_one(sums, bias, Int<kActivation == ConvActivation::relu>{});
+      // Written as below, kernels compile for a fifth longer.
+      ptx::add_four<kActivation == ConvActivation::relu>(sums, bias.b, trace_);
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[i] += bias.b[i];
@@ -185,20 +186,6 @@ class Storer {
         sums[i] = fmaf(sums[i], 0, activate<kActivation>(sums[i], a_.alpha, a_.beta));
     }
   }
-  // The same without an activation or with ReLU, as one statement: written as above, kernels compile for a
-  // fifth longer. Zero times what is not finite is NaN, which ReLU's maximum passes on.
-  template <int kCuts>
-  __device__ __forceinline__ void finish_in_one(float (&sums)[4], const Biases& bias, Int<kCuts>) {
-    asm("{\n.reg .f32 t, u;\n.reg .pred cuts;\nsetp.ne.s32 cuts, %9, 0;\n"
-        "add.f32 %0, %0, %5;\nfma.rn.f32 t, %0, 0f00000000, 0f00000000;\n@cuts max.NaN.f32 %0, %0, t;\n"
-        "add.f32 %1, %1, %6;\nfma.rn.f32 t, %1, 0f00000000, 0f00000000;\n@cuts max.NaN.f32 %1, %1, t;\n"
-        "add.f32 %2, %2, %7;\nfma.rn.f32 t, %2, 0f00000000, 0f00000000;\n@cuts max.NaN.f32 %2, %2, t;\n"
-        "add.f32 %3, %3, %8;\nfma.rn.f32 t, %3, 0f00000000, 0f00000000;\n@cuts max.NaN.f32 %3, %3, t;\n"
-        "add.f32 t, %0, %1;\nadd.f32 u, %2, %3;\nadd.f32 t, t, u;\nfma.rn.f32 %4, t, 0f00000000, %4;\n}"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(trace_)
-        : "f"(bias.b[0]), "f"(bias.b[1]), "f"(bias.b[2]), "f"(bias.b[3]), "n"(kCuts));
-  }
-
   // `left` of four in a row, from none on, or of two.
   template <int kCount>
   static __device__ __forceinline__ void store_some(float* to, const float (&values)[4], int left) {
@@ -211,17 +198,8 @@ class Storer {
     constexpr long long kPlane = config.specialized ? 4LL * config.conv.p * config.conv.q : 0;
     constexpr bool kInInstruction = config.specialized && 3 * kPlane < 1 << 23;
     const long long row = kInInstruction ? 0 : plane_;
-    asm volatile(
-        "{\n.reg .pred p;\n.reg .f32 v<4>;\n"
-        "ld.shared.f32 v0, [%4];\nld.shared.f32 v1, [%4 + %6];\n"
-        "ld.shared.f32 v2, [%4 + %6 * 2];\nld.shared.f32 v3, [%4 + %6 * 3];\n"
-        "setp.gt.s32 p, %5, 0;\n@p st.global.f32 [%0], v0;\n"
-        "setp.gt.s32 p, %5, 1;\n@p st.global.f32 [%1 + %7], v1;\n"
-        "setp.gt.s32 p, %5, 2;\n@p st.global.f32 [%2 + %7 * 2], v2;\n"
-        "setp.gt.s32 p, %5, 3;\n@p st.global.f32 [%3 + %7 * 3], v3;\n}" ::"l"(to),
-        "l"(to + row), "l"(to + 2 * row), "l"(to + 3 * row), "r"(staged), "r"(left),
-        "n"(4 * config.staging_pitch()), "n"(kInInstruction ? static_cast<int>(kPlane) : 0)
-        : "memory");
+    ptx::copy_four_rows<4 * config.staging_pitch(), kInInstruction ? static_cast<int>(kPlane) : 0>(
+        to, row, staged, left);
   }
 
   // What is not finite, from the tensors as they came.

@@ -1,15 +1,15 @@
-// The copies of load.cuh, several in one asm statement with the conditions in it: how long
-// the kernel compiles is how many statements and branches it has.
+// Asynchronous copies, several in one statement, from places that a table lists: how long a kernel compiles
+// is how many statements and branches it has.
 #pragma once
 
-#include "cuda/tile/conv_extents.h"
+#include "cuda/ptx/sm80.cuh"
 
-namespace convtune::implicit_gemm_sm80 {
+namespace convtune::ptx {
 
 // Four rows of a tile and of the input from row kFirst on, kTo and kFrom bytes apart; zeros where `bytes` is
 // 0.
 template <int kSize, int kFirst, int kTo, int kFrom>
-__device__ __forceinline__ void copy_four(unsigned to, const float* from, unsigned bytes) {
+__device__ __forceinline__ void cp_async_four(unsigned to, const float* from, unsigned bytes) {
   asm volatile(
       "cp.async.ca.shared.global [%0 + %3 * %5], [%1 + %4 * %5], %6, %2;\n"
       "cp.async.ca.shared.global [%0 + %3 * (%5 + 1)], [%1 + %4 * (%5 + 1)], %6, %2;\n"
@@ -19,7 +19,7 @@ __device__ __forceinline__ void copy_four(unsigned to, const float* from, unsign
       : "memory");
 }
 
-// A table's entry is an offset, a row and a column (Column, ImplicitGemmSm80::Tap). Each is added to an
+// A table's entry is an offset in floats, a row and a column. Each is added to an
 // address, a row and a column of the image; what lies there is copied, zeros where that is outside. All
 // entries are read before the first copy, which would make each wait.
 //   %0, %1: the first entry, and bytes to the next; %2, %3: the image's height and width; %4: bytes of a
@@ -46,7 +46,7 @@ __device__ __forceinline__ void copy_four(unsigned to, const float* from, unsign
   asm volatile(                                                                                           \
       "{\n.reg .pred p;\n.reg .b32 l<4>, h<4>, r<4>, c<4>, s;\n.reg .b64 at;\n" CONVTUNE_ENTRIES_##count( \
           load) copies "}" ::table,                                                                       \
-      "n"(kEntry), "r"(a.h), "r"(a.w), "n"(kSize), "n"(kTo), __VA_ARGS__                                  \
+      "n"(kEntry), "r"(height), "r"(width), "n"(kSize), "n"(kTo), __VA_ARGS__                             \
       : "memory")
 #define CONVTUNE_ONE_PLACE(load, table, count)                                                             \
   CONVTUNE_GATHER(load, table, count, CONVTUNE_COPIES_##count("%6", "%7", "%8", "%9"), "r"(to), "l"(from), \
@@ -60,8 +60,8 @@ __device__ __forceinline__ void copy_four(unsigned to, const float* from, unsign
 
 // kCount entries, four or one, kEntry bytes apart: of a table in shared memory;
 template <int kCount, int kSize, int kEntry, int kTo>
-__device__ __forceinline__ void gather(const ConvExtents& a, unsigned table, unsigned to, const float* from,
-                                       int row, int column) {
+__device__ __forceinline__ void cp_async_gather(int height, int width, unsigned table, unsigned to,
+                                                const float* from, int row, int column) {
   static_assert(kCount == 4 || kCount == 1);
   if constexpr (kCount == 4)
     CONVTUNE_ONE_PLACE("ld.shared", "r"(table), 4);
@@ -70,8 +70,8 @@ __device__ __forceinline__ void gather(const ConvExtents& a, unsigned table, uns
 }
 // of one in global memory;
 template <int kCount, int kSize, int kEntry, int kTo>
-__device__ __forceinline__ void gather(const ConvExtents& a, const int4* table, unsigned to,
-                                       const float* from, int row, int column) {
+__device__ __forceinline__ void cp_async_gather(int height, int width, const int4* table, unsigned to,
+                                                const float* from, int row, int column) {
   static_assert(kCount == 4 || kCount == 1);
   if constexpr (kCount == 4)
     CONVTUNE_ONE_PLACE("ld.global.nc", "l"(table), 4);
@@ -80,9 +80,9 @@ __device__ __forceinline__ void gather(const ConvExtents& a, const int4* table, 
 }
 // and of that for two places.
 template <int kCount, int kSize, int kEntry, int kTo>
-__device__ __forceinline__ void gather(const ConvExtents& a, const int4* table, unsigned to,
-                                       const float* from, int row, int column, unsigned to_other,
-                                       const float* from_other, int row_other, int column_other) {
+__device__ __forceinline__ void cp_async_gather(int height, int width, const int4* table, unsigned to,
+                                                const float* from, int row, int column, unsigned to_other,
+                                                const float* from_other, int row_other, int column_other) {
   static_assert(kCount == 4 || kCount == 1);
   if constexpr (kCount == 4)
     CONVTUNE_TWO_PLACES("ld.global.nc", "l"(table), 4);
@@ -100,4 +100,4 @@ __device__ __forceinline__ void gather(const ConvExtents& a, const int4* table, 
 #undef CONVTUNE_COPY
 #undef CONVTUNE_ENTRY
 
-}  // namespace convtune::implicit_gemm_sm80
+}  // namespace convtune::ptx
