@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <system_error>
 #include <thread>
 
 #include "exit_code.h"
@@ -24,13 +25,20 @@ void catch_interrupts() {
   sigemptyset(&interrupts);
   sigaddset(&interrupts, SIGINT);
   pthread_sigmask(SIG_BLOCK, &interrupts, nullptr);  // of this thread, and of all that it starts
-  std::thread([interrupts] {
-    for (int signal = 0; sigwait(&interrupts, &signal) == 0;) {
-      if (flag.exchange(true)) _exit(kInterrupted);
-      put(stderr, fmt::format("{}convtune: stopping; again Ctrl-C ends it at once\n",
-                              style_of(stderr).terminal ? "\r\033[K" : ""));
-    }
-  }).detach();
+  try {
+    std::thread([interrupts] {
+      for (int signal = 0; sigwait(&interrupts, &signal) == 0;) {
+        if (flag.exchange(true)) _exit(kInterrupted);
+        put(stderr, fmt::format("{}convtune: stopping; again Ctrl-C ends it at once\n",
+                                style_of(stderr).terminal ? "\r\033[K" : ""));
+      }
+    }).detach();
+  } catch (const std::system_error& error) {
+    pthread_sigmask(SIG_UNBLOCK, &interrupts, nullptr);
+    print_warning(
+        fmt::format("no thread can be started ({}): Ctrl-C ends the work at once, without its results",
+                    error.code().message()));
+  }
 }
 
 bool interrupted() {

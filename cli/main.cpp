@@ -68,6 +68,7 @@ int run(int argc, char** argv) {
                                          add_man_page(app),
                                          add_launch_for_profiler(app)};
   add_color(app);
+  refuse_empty_names(app);
   app.footer(
       "A problem is a case name (see `convtune cases`) or a line of benchdnn's convolution grammar.\n\n"
       "`convtune help COMMAND` says more about one.\n\n"

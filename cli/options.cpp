@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -97,6 +98,17 @@ void add_color(CLI::App& app) {
         set_color(word == "always" ? Color::always : word == "never" ? Color::never : Color::automatic);
       });
   for (CLI::App* one : app.get_subcommands([](CLI::App*) { return true; })) add_color(*one);
+}
+
+void refuse_empty_names(CLI::App& app) {
+  constexpr std::array<std::string_view, 6> kNames = {"FILE",   "PROGRAM",   "SUITE",
+                                                      "TARGET", "ALGORITHM", "NAME"};
+  for (CLI::Option* const option : app.get_options())
+    if (std::find(kNames.begin(), kNames.end(), option->get_type_name()) != kNames.end() ||
+        option->get_name() == "FILE")
+      option->check([](const std::string& word) { return std::string(word.empty() ? "'' is no name" : ""); },
+                    "");
+  for (CLI::App* one : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_names(*one);
 }
 
 Budget parse_budget(std::string_view text) {

@@ -67,6 +67,10 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name, std::string& tar
 // --color, to a command and to all below it.
 void add_color(CLI::App& app);
 
+// Of a command and all below it: an empty word is refused where an option takes a file, a program or another
+// name. An unset variable of a script is no name, and is not passed over.
+void refuse_empty_names(CLI::App& app);
+
 // How long a search may take: exactly one of the two is limited.
 struct Budget {
   double seconds = 0;

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,8 +26,17 @@ Error cannot_write(const fs::path& path, int error) {
 }
 
 // Creates a file that was not there, or opens what is there if it is no regular file.
-int open_for_writing(const fs::path& path, int flags) {
-  return ::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666);
+int open_for_writing(const fs::path& path, int flags, mode_t mode = 0600) {
+  return ::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, mode);
+}
+
+// Gives a file the owner, group and mode of the one that it replaces, where there is one; where it may not,
+// it is for its owner alone. 0 or errno.
+int inherit_access(int fd, const fs::path& replaced) {
+  struct stat before {};
+  if (::stat(replaced.c_str(), &before) != 0) return 0;
+  const bool belongs = ::fchown(fd, before.st_uid, before.st_gid) == 0;
+  return ::fchmod(fd, belongs ? before.st_mode & 07777 : 0600) == 0 ? 0 : errno;
 }
 
 // 0 or errno.
@@ -108,9 +118,12 @@ void OutputFile::write(std::string_view text) const {
   }
   const bool in_place = beside_.empty();
   const fs::path& target = in_place ? path_ : beside_;
-  const int fd = open_for_writing(target, in_place ? 0 : O_CREAT | O_EXCL);
+  std::error_code ignored;
+  const int fd =
+      open_for_writing(target, in_place ? 0 : O_CREAT | O_EXCL, fs::exists(path_, ignored) ? 0600 : 0666);
   if (fd < 0) throw cannot_write(path_, errno);
-  int error = write_all(fd, text);
+  int error = in_place ? 0 : inherit_access(fd, path_);
+  if (error == 0) error = write_all(fd, text);
   if (error == 0 && !in_place && ::fsync(fd) != 0) error = errno;
   if (::close(fd) != 0 && error == 0) error = errno;
   if (error == 0 && !in_place && ::rename(beside_.c_str(), path_.c_str()) != 0) error = errno;

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,12 @@ def write_file(path: str | os.PathLike[str], text: str) -> None:
     target = Path(path)
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
+        beside.touch(0o600 if target.exists() else 0o666)
+        if target.exists():  # it keeps its owner, group and mode, or is for its owner alone
+            before = target.stat()
+            with contextlib.suppress(PermissionError):
+                os.chown(beside, before.st_uid, before.st_gid)
+                beside.chmod(stat.S_IMODE(before.st_mode))
         beside.write_text(text, encoding="utf-8")
         beside.replace(target)
     finally:

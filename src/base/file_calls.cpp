@@ -62,8 +62,9 @@ bool write_all(int fd, std::string_view text) {
   return true;
 }
 
-void replace_in(int folder, const fs::path& path, const std::string& name, std::string_view text,
-                mode_t mode) {
+void replace_in(int folder, const fs::path& path, const std::string& name, std::string_view text, mode_t mode,
+                const struct stat* before) {
+  if (before) mode = 0600;
   static std::atomic<unsigned> counter{0};
   std::string beside;
   int opened = -1;
@@ -73,7 +74,11 @@ void replace_in(int folder, const fs::path& path, const std::string& name, std::
   } while (opened < 0 && errno == EEXIST);
   if (opened < 0) throw_io(path, fmt::format("cannot be written: {}", reason(errno)));
   Fd file(opened);
-  int error = write_all(file.get(), text) && make_durable(file.get()) ? 0 : errno;
+  const bool belongs = before && ::fchown(file.get(), before->st_uid, before->st_gid) == 0;
+  int error = (!belongs || ::fchmod(file.get(), before->st_mode & 07777) == 0) &&
+                      write_all(file.get(), text) && make_durable(file.get())
+                  ? 0
+                  : errno;
   if (::close(file.release()) != 0 && error == 0) error = errno;  // a network disk may say no only here
   if (error == 0 && ::renameat(folder, beside.c_str(), folder, name.c_str()) != 0) error = errno;
   if (error != 0) {

@@ -2,7 +2,7 @@
 // written beside it.
 #pragma once
 
-#include <sys/types.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <optional>
@@ -42,8 +42,9 @@ bool write_all(int fd, std::string_view text);  // or false with errno
 // What a file written beside its place is called: this, process_identity() and a number.
 constexpr std::string_view kLeftOver = ".new-";
 // Writes beside `name` in the open folder, makes it durable, renames; leaves nothing behind when it fails.
-// Throws Error{io} naming `path`.
+// Throws Error{io} naming `path`. A file that was there may be passed: the new one has its owner, group and
+// mode, or where they cannot be had is for its owner alone.
 void replace_in(int folder, const std::filesystem::path& path, const std::string& name, std::string_view text,
-                mode_t mode);
+                mode_t mode, const struct stat* before = nullptr);
 
 }  // namespace convtune

@@ -60,10 +60,14 @@ void write_named_file(const fs::path& path, std::string_view text) {
   }
   // Through a link, the file that it points to is replaced, not the link.
   const fs::path real = fs::exists(status) ? fs::canonical(path, ignored) : path;
+  if (fs::exists(status) && ::access(path.c_str(), W_OK) != 0)
+    throw_io(path, fmt::format("cannot be written: {}", reason(errno)));
   const fs::path parent = real.has_parent_path() ? real.parent_path() : fs::path(".");
   const Fd folder(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.ok()) throw_io(path, fmt::format("cannot be written: {}", reason(errno)));
-  replace_in(folder.get(), path, real.filename().string(), text, 0666);
+  struct stat before {};
+  const bool is_there = ::fstatat(folder.get(), real.filename().c_str(), &before, 0) == 0;
+  replace_in(folder.get(), path, real.filename().string(), text, 0666, is_there ? &before : nullptr);
 }
 
 }  // namespace convtune

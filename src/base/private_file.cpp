@@ -20,6 +20,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/fork_gate.h"
 #include "base/process_identity.h"
 
 namespace convtune {
@@ -125,8 +126,8 @@ std::string make_folders(const fs::path& path) {
 
 // Whether this process has not yet come to a folder to write.
 bool is_first_visit(const fs::path& folder) {
-  static std::mutex mutex;
-  static std::set<fs::path> visited;
+  static constinit Mutex mutex;
+  auto& visited = once([] { return std::set<fs::path>(); });
   const std::lock_guard lock(mutex);
   return visited.insert(folder).second;
 }
@@ -158,7 +159,7 @@ std::optional<fs::path> home_of_user() {
   return fs::path(found->pw_dir);
 }
 
-std::mutex warnings_mutex;
+constinit Mutex warnings_mutex;
 std::set<std::string> warned_paths;
 std::vector<std::string> pending_warnings;
 

@@ -1,6 +1,7 @@
 // The CPU as a Backend: what it is called, what it can do, its memory and its stopwatch.
 #include "contract/backend.h"
 
+#include <fmt/format.h>
 #include <omp.h>
 #include <sched.h>
 #include <unistd.h>
@@ -14,9 +15,12 @@
 #include <mutex>
 #include <thread>
 
+#include "base/fork_gate.h"
+#include "base/private_file.h"
 #include "cpu/cpu.h"
 #include "cpu/instruction_sets.h"
 #include "cpu/memory_limit.h"
+#include "cpu/parallel.h"
 #include "cpu/undisturbed.h"
 
 namespace convtune::cpu {
@@ -95,7 +99,15 @@ DeviceInfo look_up() {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend() : machine_(look_up()) { set_threads(std::min(omp_get_max_threads(), usable_processors())); }
+  CpuBackend() : machine_(look_up()) {
+    const int wanted = std::min(omp_get_max_threads(), usable_processors()), team = team_of(wanted);
+    if (team < wanted)
+      warn_once("cpu",
+                fmt::format("of {} threads the system starts {}, which are used; its limit of processes "
+                            "or of memory is reached",
+                            wanted, team));
+    set_threads(team);
+  }
 
   const DeviceInfo& info() const override { return *info_.load(std::memory_order_acquire); }
 
@@ -156,15 +168,14 @@ class CpuBackend final : public Backend {
   }
 
   const DeviceInfo machine_;  // without the number of threads
-  std::mutex mutex_;
+  Mutex mutex_;
   std::map<int, DeviceInfo> infos_;  // by threads; a node never moves
   std::atomic<const DeviceInfo*> info_ = nullptr;
   std::atomic<std::size_t> allocations_ = 0;
 };
 
 CpuBackend& cpu_backend() {
-  static CpuBackend instance;
-  return instance;
+  return once([] { return CpuBackend(); });
 }
 
 }  // namespace

@@ -15,6 +15,9 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <vector>
+
+#include "base/fork_gate.h"
 
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
@@ -29,6 +32,9 @@
 
 namespace convtune::cpu {
 namespace {
+
+// The most that this thread's team has had.
+thread_local int team_size = 1;
 
 struct Loop {
   void (*body)(void* context, int thread, std::int64_t begin, std::int64_t end);
@@ -49,23 +55,49 @@ struct Loop {
 // lets go of its team before; parent and child each make another, which takes 0.1 ms. oneDNN's regions are
 // served by the same pool. Inside a region libgomp refuses, and nothing changes.
 void survive_forks() {
-  [[maybe_unused]] static const int registered =
-      ::pthread_atfork([] { omp_pause_resource_all(omp_pause_soft); }, nullptr, nullptr);
+  once([] {
+    return ::pthread_atfork([] { omp_pause_resource_all(omp_pause_soft), team_size = 1; }, nullptr, nullptr);
+  });
+}
+
+// How many of so many threads can be started now, all at once.
+int startable(int wanted) {
+  std::atomic<int> may_end = 0;
+  const auto wait = [](void* end) -> void* {
+    static_cast<std::atomic<int>*>(end)->wait(0);
+    return nullptr;
+  };
+  std::vector<pthread_t> started;
+  started.reserve(static_cast<std::size_t>(wanted));
+  for (pthread_t one;
+       static_cast<int>(started.size()) < wanted && ::pthread_create(&one, nullptr, wait, &may_end) == 0;)
+    started.push_back(one);
+  may_end = 1;
+  may_end.notify_all();
+  for (const pthread_t one : started) ::pthread_join(one, nullptr);
+  return static_cast<int>(started.size());
 }
 
 }  // namespace
+
+int team_of(int threads) {
+  if (threads <= team_size || omp_in_parallel()) return threads;  // a region within one has a thread
+  survive_forks();
+  const int team = team_size + startable(threads - team_size);
+  team_size = team;
+  return team;
+}
 
 CONVTUNE_UNSEEN
 void parallel_for(int threads, std::int64_t tasks,
                   void (*body)(void* context, int thread, std::int64_t begin, std::int64_t end),
                   void* context) {
   if (tasks <= 0) return;
-  const int team = static_cast<int>(std::min<std::int64_t>(threads, tasks));
+  const int team = team_of(static_cast<int>(std::min<std::int64_t>(threads, tasks)));
   if (team <= 1) {
     body(context, 0, 0, tasks);
     return;
   }
-  survive_forks();
   const Loop loop{body, context, tasks};
   char fork = 0, join = 0;  // only their addresses matter
   CONVTUNE_RELEASE(&fork);

@@ -11,6 +11,11 @@
 
 namespace convtune::cpu {
 
+// How large a team of this thread's is that has so many threads, or as many as the system lets it start:
+// where one cannot be started, libgomp ends the process. Asked before every region; the answer is known where
+// the team was as large before.
+int team_of(int threads);
+
 // Runs body(thread, begin, end) with [0, tasks) cut into contiguous runs of equal length, one a
 // thread. `context` is handed through. Returns when all are done. body must not throw.
 void parallel_for(int threads, std::int64_t tasks,

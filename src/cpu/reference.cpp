@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/fork_gate.h"
 #include "cpu/cpu.h"
 #include "cpu/parallel.h"
 #include "problem/element.h"
@@ -163,8 +164,7 @@ class Reference final : public Algorithm {
 }  // namespace
 
 const Algorithm& reference() {
-  static const Reference algorithm;
-  return algorithm;
+  return once([] { return Reference(); });
 }
 
 }  // namespace convtune::cpu

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/flat_json.h"
+#include "base/fork_gate.h"
 #include "convtune/error.h"
 
 namespace convtune {
@@ -123,8 +124,7 @@ double Target::fp32_tflops() const {
 }
 
 const std::vector<Target>& known_targets() {
-  static const std::vector<Target> all = built_in();
-  return all;
+  return once([] { return built_in(); });
 }
 
 std::optional<Target> known_target(std::string_view name) {

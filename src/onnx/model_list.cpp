@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
+#include "base/foreign_json.h"
 #include "base/quoted.h"
 #include "convtune/error.h"
 
@@ -73,22 +75,24 @@ std::string name_of(const std::vector<std::string>& layers) {
   return name.substr(0, end) + "…";
 }
 
-// Equal problems are one, whatever the list says.
-void add(std::vector<ModelConvolution>& to, ModelConvolution one) {
-  const auto known = std::find_if(
-      to.begin(), to.end(), [&](const ModelConvolution& other) { return other.problem == one.problem; });
-  if (known == to.end()) {
+// Equal problems are one, whatever the list says. `places`: by key, where each stands.
+void add(std::vector<ModelConvolution>& to, std::unordered_map<std::string, std::size_t>& places,
+         ModelConvolution one) {
+  const auto [place, is_new] = places.try_emplace(key(one.problem), to.size());
+  if (is_new) {
     to.push_back(std::move(one));
     return;
   }
-  known->count += one.count;
-  known->layers.insert(known->layers.end(), one.layers.begin(), one.layers.end());
+  ModelConvolution& known = to[place->second];
+  known.count += one.count;
+  known.layers.insert(known.layers.end(), one.layers.begin(), one.layers.end());
 }
 
 }  // namespace
 
 Model model_of(const json& object, bool skip_refused) {
   Model model;
+  std::unordered_map<std::string, std::size_t> places;
   for (const json& one : list(object, "the list", "convolutions")) {
     const std::string where =
         fmt::format("convolution {}", model.convolutions.size() + model.skipped.size() + 1);
@@ -105,7 +109,7 @@ Model model_of(const json& object, bool skip_refused) {
       continue;
     }
     if (const std::string name = name_of(found.layers); !name.empty()) found.problem.name = name;
-    add(model.convolutions, std::move(found));
+    add(model.convolutions, places, std::move(found));
   }
   for (const json& one : list(object, "the list", "skipped")) {
     const std::string where = fmt::format("skipped layer {}", model.skipped.size() + 1);
@@ -134,9 +138,9 @@ std::string model_json(const Model& model) {
 Model parse_model(std::string_view text_of_it) {
   json object;
   try {
-    object = json::parse(text_of_it);
-  } catch (const json::exception& error) {
-    fail(fmt::format("it is no JSON: {}", convtune::quoted(error.what(), 200)));
+    object = parse_foreign_json(text_of_it);
+  } catch (const Error& error) {
+    fail(fmt::format("it {}", convtune::quoted(error.what(), 200)));
   }
   allow(object, "the list", {"schema", "model", "convolutions", "skipped"});
   if (field(object, "the list", "schema") != kSchema)

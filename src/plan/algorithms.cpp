@@ -1,6 +1,7 @@
 // THE table of algorithms. The order is the order in which an unmeasured problem is offered round.
 #include "plan/algorithms.h"
 
+#include "base/fork_gate.h"
 #include "base/quoted.h"
 #include "cpu/cpu.h"
 #include "cuda/algorithms/algorithms.h"
@@ -12,19 +13,18 @@ namespace convtune {
 namespace {
 
 const std::vector<const Algorithm*>& cpu_algorithms() {
-  static const std::vector<const Algorithm*> all = [] {
+  return once([] {
     std::vector<const Algorithm*> table = {
         &cpu::winograd(),         &cpu::winograd_rows(), &cpu::winograd_filters(), &cpu::direct(),
         &cpu::direct_depthwise(), &cpu::amx(),           &cpu::implicit_gemm(),    cpu::onednn(),
         &cpu::reference()};
     std::erase(table, nullptr);  // oneDNN, in a build without it
     return table;
-  }();
-  return all;
+  });
 }
 
 const std::vector<const Algorithm*>& cuda_algorithms() {
-  static const std::vector<const Algorithm*> all = [] {
+  return once([] {
     // A row an algorithm.
     // clang-format off
     std::vector<const Algorithm*> table = {
@@ -49,8 +49,7 @@ const std::vector<const Algorithm*>& cuda_algorithms() {
     // clang-format on
     std::erase(table, nullptr);  // cuDNN, where it is not found
     return table;
-  }();
-  return all;
+  });
 }
 
 }  // namespace

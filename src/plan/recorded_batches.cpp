@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
 
+#include "base/fork_gate.h"
 #include "base/private_file.h"
 
 namespace convtune {
@@ -52,36 +54,67 @@ std::optional<Stem> parse(std::string_view name) {
   return Stem{layer.append(rest).substr(0, kLayerLength), batch};
 }
 
-class Names {
- public:
-  // The files of a layer, by ascending batch.
-  const std::vector<Entry>& of(const fs::path& folder, const std::string& layer) {
-    static const std::vector<Entry> none;
-    std::error_code error;
-    const auto changed = fs::last_write_time(folder, error);
-    if (error) return none;
+// The names of a folder, as they were when it was read.
+struct Names {
+  fs::path folder;
+  fs::file_time_type changed, listed;
+  std::unordered_map<std::string, std::vector<Entry>> layers;  // each by ascending batch
+
+  bool is_of(const fs::path& other, fs::file_time_type last_change) const {
     // What is written within one tick of the clock changes the folder's time once: a list that was made right
     // after a change may lack what came right after the list.
     constexpr auto kTick = std::chrono::seconds(1);
-    if (folder != folder_ || changed != changed_ || listed_ < changed + kTick) list(folder, changed);
-    const auto found = layers_.find(layer);
-    return found == layers_.end() ? none : found->second;
+    return folder == other && changed == last_change && listed >= last_change + kTick;
+  }
+};
+
+std::shared_ptr<const Names> list(const fs::path& folder, fs::file_time_type changed) {
+  auto names = std::make_shared<Names>(Names{folder, changed, fs::file_time_type::clock::now(), {}});
+  const auto open = PrivateFolder::open(folder);
+  if (!open) return names;
+  for (std::string& name : open->names())
+    if (const auto stem = parse(name)) names->layers[stem->layer].push_back({stem->batch, std::move(name)});
+  for (auto& [layer, entries] : names->layers) std::sort(entries.begin(), entries.end());
+  return names;
+}
+
+// The newest list, which threads share.
+class Newest {
+ public:
+  std::shared_ptr<const Names> of(const fs::path& folder) {
+    std::error_code error;
+    const auto changed = fs::last_write_time(folder, error);
+    if (error) return std::make_shared<Names>();
+    {
+      const std::lock_guard lock(mutex_);
+      if (names_ && names_->folder == folder) {
+        if (names_->is_of(folder, changed) || Clock::now() < next_) return names_;
+        next_ = Clock::now() + kLongest;  // this thread lists it, and the others go on with what there is
+      }
+    }
+    // Without the lock: of 100,000 names that is a tenth of a second.
+    const auto begun = Clock::now();
+    auto names = list(folder, changed);
+    const auto taken = Clock::now() - begun;
+    const std::lock_guard lock(mutex_);
+    names_ = std::move(names);
+    next_ = Clock::now() +
+            (taken < kShort ? Clock::duration(0) : std::min<Clock::duration>(kPause * taken, kLongest));
+    return names_;
   }
 
  private:
-  void list(const fs::path& folder, fs::file_time_type changed) {
-    folder_ = folder, changed_ = changed, listed_ = fs::file_time_type::clock::now();
-    layers_.clear();
-    const auto open = PrivateFolder::open(folder);
-    if (!open) return;
-    for (std::string& name : open->names())
-      if (const auto stem = parse(name)) layers_[stem->layer].push_back({stem->batch, std::move(name)});
-    for (auto& [layer, entries] : layers_) std::sort(entries.begin(), entries.end());
-  }
+  using Clock = std::chrono::steady_clock;
+  // Beside a search, which writes all the time, a long list is read for a twentieth of the time and no more.
+  // It may lack for so long what is new, and that is no loss: it is about neighbours, not about a problem's
+  // own record.
+  static constexpr int kPause = 20;
+  static constexpr std::chrono::milliseconds kShort{1};
+  static constexpr std::chrono::seconds kLongest{10};
 
-  fs::path folder_;
-  fs::file_time_type changed_, listed_;
-  std::unordered_map<std::string, std::vector<Entry>> layers_;
+  Mutex mutex_;
+  std::shared_ptr<const Names> names_;
+  Clock::time_point next_;
 };
 
 }  // namespace
@@ -89,13 +122,11 @@ class Names {
 std::vector<std::int64_t> recorded_batches(const Database& database, const ConvProblem& problem,
                                            const std::string& device) {
   constexpr int kMostNames = 500;  // of other devices, mostly: what is farther is no neighbour
-  static std::mutex mutex;
-  static Names names;
-  const std::lock_guard lock(mutex);
-
+  const auto names = once([] { return Newest(); }).of(database.folder());
   ConvProblem other = problem;
   const auto name_of = [&] { return database.path_of(other, device).filename().string(); };
-  const std::vector<Entry>& entries = names.of(database.folder(), parse(name_of())->layer);
+  const auto layer = names->layers.find(parse(name_of())->layer);
+  const std::vector<Entry> none, &entries = layer == names->layers.end() ? none : layer->second;
   // From this batch outwards to both sides, always to the nearer by ratio.
   auto above = std::lower_bound(entries.begin(), entries.end(), Entry{problem.n, {}}), below = above;
   const auto ratio = [](std::int64_t larger, std::int64_t smaller) {

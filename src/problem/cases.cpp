@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/embedded.h"
+#include "base/fork_gate.h"
 #include "base/quoted.h"
 #include "convtune/error.h"
 #include "convtune/spelling.h"
@@ -122,15 +123,14 @@ std::vector<std::string> suite_names() {
 }
 
 const std::vector<Suite>& suites() {
-  static const std::vector<Suite> all = [] {
+  return once([] {
     std::vector<Suite> result;
     for (const EmbeddedFile& file : embedded_cases()) {
       const std::string name = name_of(file);
       result.push_back({name, parse_lines(file), std::ranges::find(kAll, name) != std::end(kAll)});
     }
     return result;
-  }();
-  return all;
+  });
 }
 
 std::vector<ConvProblem> load_suite(const std::string& name_or_path, std::vector<std::string>* left_out) {

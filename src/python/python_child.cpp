@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/embedded.h"
+#include "base/foreign_json.h"
 #include "base/quoted.h"
 #include "convtune/error.h"
 
@@ -73,7 +74,11 @@ nlohmann::json PythonChild::read() {
   std::string line;
   switch (process_.read_line(line, seconds_, cancelled_)) {
     case ChildProcess::Got::line: {
-      nlohmann::json answer = nlohmann::json::parse(line, nullptr, false);
+      nlohmann::json answer;
+      try {
+        answer = parse_foreign_json(line);
+      } catch (const Error&) {
+      }
       if (!answer.is_object()) throw RunFailure("it answered " + convtune::quoted(line));
       return answer;
     }

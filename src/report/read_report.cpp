@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/foreign_json.h"
 #include "base/named_file.h"
 #include "base/quoted.h"
 #include "convtune/error.h"
@@ -301,11 +302,9 @@ Report parse_report(std::string_view json) {
     throw bad({}, fmt::format("has {} bytes; at most {} are read", json.size(), kMostBytes));
   Json read;
   try {
-    read = Json::parse(json);
-  } catch (const Json::exception& error) {
-    const std::string_view why =
-        error.what();  // "[json.exception.parse_error.101] parse error at line 1, ..."
-    throw bad({}, fmt::format("is not JSON: {}", why.substr(std::min(why.size(), why.find("] ") + 2))));
+    read = parse_foreign_json(json);
+  } catch (const Error& error) {
+    throw bad({}, error.what());
   }
   return report_of(Node(&read, {}));
 }

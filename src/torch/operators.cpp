@@ -6,6 +6,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "base/fork_gate.h"
 #include "convtune/torch.h"
 #include "torch/packed.h"
 #include "torch/preparing.h"
@@ -44,12 +45,11 @@ class Unowned {
   }
 
  private:
-  std::mutex mutex_;
+  Mutex mutex_;
   std::unordered_set<const void*> weights_;
 };
 Unowned& unowned() {
-  static auto* const weights = new Unowned;
-  return *weights;
+  return *once([] { return new Unowned; });
 }
 
 thread_local std::int64_t offered = 0;  // by Python, last
@@ -112,14 +112,14 @@ using namespace convtune::torch;  // NOLINT: this file is that namespace's outer
 extern "C" {
 
 const char* convtune_torch_register(void) {
-  static const std::string why = registered(false);
+  const std::string& why = convtune::once([] { return registered(false); });
   return why.empty() ? nullptr : why.c_str();
 }
 
 // ---- What the Python package calls; convtune/torch/native.py declares it ----
 
 CONVTUNE_API const char* convtune_torch_register_defined(void) {
-  static const std::string why = registered(true);
+  const std::string& why = convtune::once([] { return registered(true); });
   if (why.empty()) has_package = true;
   return why.empty() ? nullptr : why.c_str();
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fork_gate.h"
 #include "torch/running.h"
 #include "torch/stack.h"
 
@@ -70,13 +71,12 @@ constexpr std::size_t kDevices = 65;  // a CPU and GPUs
 // Plans that were made, and those that CUDA graphs have recorded, which stay: nobody says how long one is
 // replayed.
 struct Plans {
-  std::shared_mutex mutex;
+  SharedMutex mutex;
   std::array<std::map<std::string, SharedPlan, std::less<>>, kDevices> made;
   std::set<SharedPlan> recorded;
 };
 Plans& plans() {
-  static auto* const plans = new Plans;
-  return *plans;
+  return *once([] { return new Plans; });
 }
 
 SharedPlan planned(std::string_view plan, const Form& x, bool capturing) {

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/fork_gate.h"
 #include "torch/how.h"
 #include "torch/running.h"
 
@@ -103,13 +104,12 @@ Convolution chosen(convtune_problem& problem, const std::string& device, const H
 // Plans that were made, and those that CUDA graphs have recorded, which stay: nobody says how long one is
 // replayed.
 struct Plans {
-  std::mutex mutex;
+  Mutex mutex;
   std::map<std::string, std::pair<convtune_problem, Convolution>> made;
   std::set<Convolution> recorded;
 };
 Plans& plans() {
-  static auto* const plans = new Plans;
-  return *plans;
+  return *once([] { return new Plans; });
 }
 
 Convolution planned(convtune_problem& problem, const std::string& device, const Call& call, const How& how,

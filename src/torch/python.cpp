@@ -5,6 +5,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/fork_gate.h"
+
 namespace convtune::torch {
 
 Interpreter python{};
@@ -53,8 +55,7 @@ bool find_python() {
 }  // namespace
 
 bool has_python() {
-  static const bool has = find_python();
-  return has;
+  return once([] { return find_python(); });
 }
 
 Object* another(Object* object) {

@@ -4,6 +4,8 @@
 
 #include <stdexcept>
 
+#include "base/fork_gate.h"
+
 namespace convtune::torch {
 
 const Shim* shim = nullptr;
@@ -88,8 +90,7 @@ Found look() {
 }
 
 Found& found() {
-  static Found* const found = new Found(look());  // kernels run until the process has ended
-  return *found;
+  return *once([] { return new Found(look()); });  // kernels run until the process has ended
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 #include "torch/table.h"
 
-#include <pthread.h>
-
 #include <algorithm>
+#include <mutex>
 #include <thread>
+
+#include "base/fork_gate.h"
 
 namespace convtune::torch {
 
@@ -22,13 +23,7 @@ Precision float32_precision() {
 }
 
 Table& Table::of_process() {
-  static Table* const table = [] {
-    auto* const made = new Table;
-    ::pthread_atfork([] { of_process().lock(); }, [] { of_process().unlock(); },
-                     [] { of_process().unlock(); });
-    return made;
-  }();
-  return *table;
+  return *once([] { return new Table; });
 }
 
 std::shared_ptr<const Entry> Table::find(const Call& call, const Form& x, void* stream) {

@@ -6,12 +6,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/fork_gate.h"
 #include "torch/running.h"
 
 namespace convtune::torch {
@@ -72,13 +72,9 @@ class Table {
   bool holds(std::int64_t owner);
   std::vector<std::int64_t> owners();  // of all entries, in no order
 
-  // Around a fork: no other thread may hold the lock in the child.
-  void lock() { mutex_.lock(); }
-  void unlock() { mutex_.unlock(); }
-
  private:
   using Entries = std::vector<std::shared_ptr<const Entry>>;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::unordered_map<const void*, Entries> of_weight_;       // by identity
   std::unordered_map<std::int64_t, const void*> weight_of_;  // by owner
 };

@@ -3,16 +3,24 @@
 
 #include <fmt/format.h>
 
+#include <system_error>
+
 namespace convtune {
 
 StallWatch::StallWatch(std::function<void(const std::string&)> say, std::chrono::milliseconds every,
                        std::string one)
     : say_(std::move(say)), every_(every), one_(std::move(one)) {
-  if (say_) thread_ = std::thread([this] { watch(); });
+  if (!say_) return;
+  try {
+    thread_ = std::thread([this] { watch(); });
+  } catch (const std::system_error& error) {
+    say_(fmt::format("no thread can be started ({}): nothing says so where a {} takes long",
+                     error.code().message(), one_));
+  }
 }
 
 StallWatch::~StallWatch() {
-  if (!say_) return;
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     ended_ = true;

@@ -25,14 +25,16 @@ class Ahead {
       : count_(count), ahead_(ahead), make_(std::move(make)) {}
   Made next() {
     for (; begun_ < count_ && made_.size() < std::max<std::uint64_t>(ahead_, 1); ++begun_)
-      made_.push_back(
-          std::async(ahead_ > 0 ? std::launch::async : std::launch::deferred, std::cref(make_), begun_));
+      made_.push_back(std::async(ahead_ > 0 ? kBeforehand : std::launch::deferred, std::cref(make_), begun_));
     Made made = made_.front().get();
     made_.pop_front();
     return made;
   }
 
  private:
+  // Where no thread can be started, the C++ library makes it when it is asked for.
+  static constexpr std::launch kBeforehand = std::launch::async | std::launch::deferred;
+
   const std::uint64_t count_, ahead_;
   const Make make_;
   std::uint64_t begun_ = 0;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "base/fork_gate.h"
 #include "measure/measure.h"
 #include "plan/algorithms.h"
 #include "plan/planner.h"
@@ -47,8 +48,9 @@ Roofline roofline(const ConvProblem& problem, const Ceilings& ceilings) {
 
 const Ceilings& measure_ceilings(Device device) {
   Backend& on = backend(device);
-  static std::mutex mutex;
-  static std::map<std::string, Ceilings> measured;  // by fingerprint: the number of threads is part of it
+  static constinit Mutex mutex;
+  // By fingerprint: the number of threads is part of it.
+  auto& measured = once([] { return std::map<std::string, Ceilings>(); });
   const std::lock_guard lock(mutex);
   const auto [entry, first] = measured.try_emplace(on.info().fingerprint);
   if (first) entry->second = on.measure_ceilings();

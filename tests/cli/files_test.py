@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from convtune_command import TINY, CliTest, main
@@ -115,6 +116,87 @@ class Folders(CliTest):
         result = self.refused(["db", "clean", "--yes"], 2, str(in_the_way), "8 records")
         self.assertEqual(result.stderr.count(str(in_the_way)), 1)
         self.assertEqual(sorted(self.data.rglob("*")), sorted([in_the_way, trials]))
+
+
+class NamedFiles(CliTest):
+    def test_who_may_read_a_file_stays(self):
+        """A report has names of models and layers: whoever made its file private keeps it so."""
+        page = self.folder / "page.html"
+        for mode in (0o600, 0o640, 0o604):
+            page.write_text("before")
+            page.chmod(mode)
+            if os.geteuid() == 0:
+                os.chown(page, 12345, 12346)
+            for args in (["devices", "--json", str(page)], ["db", "export", str(page)]):
+                self.ok("db", "import", str(self.pack()))
+                self.ok(*args)
+                status = page.stat()
+                self.assertEqual(status.st_mode & 0o777, mode, args)
+                self.assertNotEqual(page.read_text(), "before")
+                if os.geteuid() == 0:
+                    self.assertEqual((status.st_uid, status.st_gid), (12345, 12346))
+        page.unlink()
+        self.ok("devices", "--json", str(page))
+        umask = os.umask(0)
+        os.umask(umask)
+        self.assertEqual(page.stat().st_mode & 0o777, 0o666 & ~umask)
+
+    def test_what_may_not_be_written_is_not_replaced(self):
+        page = self.folder / "page.json"
+        page.write_text("before")
+        page.chmod(0o444)
+        user = {"user": 12345, "group": 12345, "extra_groups": []} if os.geteuid() == 0 else {}
+        if user:
+            for path in (self.folder, page):
+                os.chown(path, 12345, 12345)
+        command = shutil.copy(self.convtune, self.folder / "convtune")
+        for args in (["devices", "--json", str(page)], ["db", "export", str(page)]):
+            result = subprocess.run([command, *args], env=self.environment(), text=True, capture_output=True,
+                                    timeout=120, **user)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("Permission denied", result.stderr)
+            self.assertEqual(page.read_text(), "before")
+
+    def test_an_empty_name_is_none(self):
+        for args in (["tune", TINY, "--html", ""], ["tune", TINY, "--json", ""], ["bench", TINY, "--csv", ""],
+                     ["verify", TINY, "--html", ""], ["cases", "--model", ""], ["tune", TINY, "--suite", ""],
+                     ["devices", "--json", ""], ["report", "", "--html", "x.html"], ["report", "x.json", "--html", ""],
+                     ["plan", TINY, "--model", ""], ["plan", TINY, "--target", ""], ["plan", TINY, "--algorithm", ""],
+                     ["profile", TINY, "--output", ""], ["export", TINY, "--output", ""], ["refine", "", "-o", "y.py"],
+                     ["refine", "x.py", "--output", ""], ["refine", "x.py", "--profile", ""], ["analyze", ""],
+                     ["refine", "x.py", "--python", ""], ["db", "export", ""], ["db", "import", ""],
+                     ["cases", "--json", ""]):
+            self.refused(args, 2, "'' is no name")
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def pack(self):
+        pack = self.folder / "pack"
+        pack.write_text(RECORD)
+        return pack
+
+
+class Limits(CliTest):
+    def test_where_no_thread_can_be_started(self):
+        """As in a pod with a limit of processes: slower, with a word, and without an answer to Ctrl-C."""
+        command = shutil.copy(self.convtune, self.folder / "convtune")
+        self.folder.chmod(0o755)
+        self.data.mkdir(mode=0o700)
+        user = {}
+        if os.geteuid() == 0:  # to whom no limit applies
+            user = {"user": 12345, "group": 12345, "extra_groups": []}
+            os.chown(self.data, 12345, 12345)
+        one_process = "import resource, os, sys; resource.setrlimit(resource.RLIMIT_NPROC, (1, 1)); " \
+                      "os.execv(sys.argv[1], sys.argv[1:])"
+        for args in (["doctor"], ["plan", TINY], ["tune", TINY, "--budget", "2t"],
+                     ["verify", "--random", "3", "--seed", "1"], ["verify", "--random", "3", "--compile-only", "h100"]):
+            result = subprocess.run([sys.executable, "-c", one_process, command, *args],
+                                    env={**self.environment(), "OMP_NUM_THREADS": "2"}, text=True,
+                                    capture_output=True, timeout=120, **user)
+            with self.subTest(args=args):
+                self.assertIn(result.returncode, (0, 2), result.stderr)
+                self.assertIn("Ctrl-C ends the work at once", result.stderr)
+                if "--compile-only" not in args:
+                    self.assertEqual(result.returncode, 0, result.stderr)
 
 
 class Kernels(CliTest):

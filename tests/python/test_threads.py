@@ -1,5 +1,6 @@
 """Many threads on one convolution, and many that plan."""
 
+import itertools
 import os
 import signal
 import threading
@@ -87,6 +88,46 @@ def test_a_forked_child_may_go_on():
     assert os.waitpid(child, 0)[1] == 0
     numpy.testing.assert_array_equal(convtune.conv2d(x, w), expected)
     convtune.set_cpu_threads(before)
+
+
+def test_forked_children_plan_while_threads_do():
+    """As DataLoader forks, from a program whose threads go on: 200 children, none of which waits for ever."""
+    done, shapes, planned = threading.Event(), itertools.count(), []
+
+    def plan_new():
+        while not done.is_set():
+            convtune.conv2d(*new_shape())
+            planned.append(1)
+
+    def new_shape():
+        number = next(shapes)
+        c, h = 1 + number % 50, 5 + number // 50
+        return numpy.ones((1, c, h, h), numpy.float32), numpy.ones((2, c, 3, 3), numpy.float32)
+
+    threads = [threading.Thread(target=plan_new) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    ends = []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forking where there are threads
+            for _ in range(200):
+                before, shape = len(planned), new_shape()
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(60)
+                    convtune.conv2d(*shape)
+                    os._exit(0)
+                ends.append(os.waitpid(child, 0)[1])
+                while len(planned) == before:
+                    time.sleep(0.001)
+                if ends.count(signal.SIGALRM) > 2:
+                    break
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert set(ends) == {0}
 
 
 def test_a_plan_is_made_once():

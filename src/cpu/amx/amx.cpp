@@ -1,5 +1,6 @@
 // amx: convolutions of bf16 tensors on processors with AMX, whose tiles multiply 16 times as much a cycle as
 // vectors of f32. Both layouts, any filter; few input channels are runs of a filter's row (amx_geometry.h).
+#include "base/fork_gate.h"
 #include "cpu/amx/amx_candidates.h"
 #include "cpu/amx/amx_executable.h"
 #include "cpu/amx/amx_kernels.h"
@@ -56,8 +57,7 @@ class Amx final : public Algorithm {
 }  // namespace
 
 const Algorithm& amx() {
-  static const Amx algorithm;
-  return algorithm;
+  return once([] { return Amx(); });
 }
 
 }  // namespace convtune::cpu

@@ -2,6 +2,7 @@
 // of literal numbers alone, and for functions of another target.
 #include "cpu/amx/amx_kernels.h"
 
+#include "base/fork_gate.h"
 #include "cpu/amx/amx_multiply.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -85,8 +86,7 @@ const AmxKernels& amx_kernels() {
 }
 
 const std::string& amx_missing() {
-  static const std::string reason = ask_for_tiles();
-  return reason;
+  return once([] { return ask_for_tiles(); });
 }
 
 }  // namespace convtune::cpu

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/fork_gate.h"
 #include "cpu/caches.h"
 #include "cpu/cpu.h"
 #include "cpu/depthwise/depthwise_candidates.h"
@@ -330,8 +331,7 @@ class Depthwise final : public Algorithm {
 }  // namespace
 
 const Algorithm& direct_depthwise() {
-  static const Depthwise algorithm;
-  return algorithm;
+  return once([] { return Depthwise(); });
 }
 
 }  // namespace convtune::cpu

@@ -1,6 +1,7 @@
 // direct: first layers on the CPU, of f32 or bf16 tensors. NCHW in and out with no layout change of the
 // activations in memory: a tile's input window is staged in the core's cache (direct_geometry.h) and
 // multiplied there.
+#include "base/fork_gate.h"
 #include "cpu/caches.h"
 #include "cpu/cpu.h"
 #include "cpu/direct/direct_candidates.h"
@@ -83,8 +84,7 @@ class Direct final : public Algorithm {
 }  // namespace
 
 const Algorithm& direct() {
-  static const Direct algorithm;
-  return algorithm;
+  return once([] { return Direct(); });
 }
 
 }  // namespace convtune::cpu

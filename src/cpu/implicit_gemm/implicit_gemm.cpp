@@ -1,5 +1,6 @@
 // implicit_gemm: inner layers on the CPU. Vector lanes run over output channels and every product takes one
 // broadcast input value, so that rows of any length, strides and both layouts cost the same.
+#include "base/fork_gate.h"
 #include "cpu/cpu.h"
 #include "cpu/implicit_gemm/implicit_gemm_candidates.h"
 #include "cpu/implicit_gemm/implicit_gemm_executable.h"
@@ -59,8 +60,7 @@ class ImplicitGemm final : public Algorithm {
 }  // namespace
 
 const Algorithm& implicit_gemm() {
-  static const ImplicitGemm algorithm;
-  return algorithm;
+  return once([] { return ImplicitGemm(); });
 }
 
 }  // namespace convtune::cpu

@@ -1,6 +1,7 @@
 // The vendor's answer on a CPU: oneDNN, where one is found. The incumbent of every contest. `blocked=0` takes
 // and gives the problem's own layout; `blocked=1` lets oneDNN choose, and counts the conversions of input and
 // output. Weights are in oneDNN's own order in both: packed once.
+#include "base/fork_gate.h"
 #include "contract/abilities.h"
 #include "cpu/cpu.h"
 #include "cpu/onednn/onednn_executable.h"
@@ -86,8 +87,7 @@ class Onednn final : public Algorithm {
 }  // namespace
 
 const Algorithm* onednn() {
-  static const Onednn algorithm;
-  return onednn_found() ? &algorithm : nullptr;
+  return onednn_found() ? &once([] { return Onednn(); }) : nullptr;
 }
 
 }  // namespace convtune::cpu

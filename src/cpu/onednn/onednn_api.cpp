@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <omp.h>
 
+#include "base/fork_gate.h"
 #include "base/library.h"
 #include "cpu/cpu.h"
 
@@ -119,8 +120,7 @@ Loaded load() {
 }
 
 const Loaded& loaded() {
-  static const Loaded once = load();
-  return once;
+  return once([] { return load(); });
 }
 
 std::string status_text(OnednnStatus status) {

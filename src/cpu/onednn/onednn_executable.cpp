@@ -1,11 +1,14 @@
 // See onednn_executable.h.
 #include "cpu/onednn/onednn_executable.h"
 
+#include <fmt/format.h>
 #include <omp.h>
 
 #include <algorithm>
 #include <mutex>
 
+#include "base/fork_gate.h"
+#include "convtune/error.h"
 #include "cpu/parallel.h"
 
 namespace convtune::cpu {
@@ -24,9 +27,18 @@ namespace {
 // result wrong (2.6.3; with a signal every 100 us each time, at Ctrl-C one time in ten).
 class Execution {
  public:
-  explicit Execution(int threads) : threads_(threads), signals_(threads) {}
+  explicit Execution(int threads) : threads_(startable(threads)), signals_(threads) {}
 
  private:
+  // Its code is made for so many threads, and asks libgomp for each.
+  static int startable(int threads) {
+    if (const int team = team_of(threads); team < threads)
+      throw Error(ErrorKind::unsupported,
+                  fmt::format("oneDNN needs {} threads here, and the system starts {}; raise the limit of "
+                              "processes or memory, or ask for fewer threads",
+                              threads, team));
+    return threads;
+  }
   const ThreadCount threads_;
   const SignalsHeld signals_;
 };
@@ -196,7 +208,7 @@ class OnednnExecutable final : public Executable {
   const bool residual_;
   const OnednnPrimitive convolution_;
   const Conversion convert_weights_, convert_input_, convert_residual_, convert_output_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   mutable std::vector<std::unique_ptr<Workspace>> idle_;
 };
 

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 
+#include "base/fork_gate.h"
+
 namespace convtune::cpu {
 namespace {
 
@@ -28,12 +30,11 @@ OnednnHandle owned(OnednnObject object, OnednnStatus (*destroy)(OnednnObject)) {
 
 // Made once, and never destroyed: executables may outlive any order of destruction.
 OnednnObject engine() {
-  static const OnednnObject cpu = [] {
+  return once([] {
     OnednnObject made = nullptr;
     check_onednn(onednn_functions().dnnl_engine_create(&made, kCpu, 0), "create its engine");
     return made;
-  }();
-  return cpu;
+  });
 }
 
 int data_type(DType type) {  // dnnl_data_type_t
@@ -160,6 +161,7 @@ OnednnPrimitiveDesc onednn_convolution(const OnednnDesc& x, const OnednnDesc& w,
                                        const OnednnAttributes& attributes) {
   const OnednnFunctions& f = onednn_functions();
   const auto& [strides, dilations, pad_before, pad_after] = geometry;
+  const NoForks while_locked;  // oneDNN has locks of its own, of a cache of what it has made
   constexpr std::string_view kDoing = "create a convolution";
   OnednnObject made = nullptr;
   if (version2()) {
@@ -180,6 +182,7 @@ OnednnPrimitiveDesc onednn_convolution(const OnednnDesc& x, const OnednnDesc& w,
 }
 
 OnednnPrimitiveDesc onednn_reorder(const OnednnDesc& from, const OnednnDesc& to) {
+  const NoForks while_locked;
   OnednnObject made = nullptr;
   check_onednn(onednn_functions().dnnl_reorder_primitive_desc_create(&made, from.get(), engine(), to.get(),
                                                                      engine(), OnednnAttributes().get()),
@@ -198,6 +201,7 @@ void OnednnStream::wait() const {
 }
 
 OnednnPrimitive::OnednnPrimitive(const OnednnPrimitiveDesc& desc) {
+  const NoForks while_locked;
   OnednnObject made = nullptr;
   check_onednn(onednn_functions().dnnl_primitive_create(&made, desc.get()), "make its code");
   primitive_ = owned(made, onednn_functions().dnnl_primitive_destroy);

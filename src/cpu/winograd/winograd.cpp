@@ -1,6 +1,7 @@
 // winograd: convolutions with fewer products than the direct form has (winograd_transform.h). What runs 3x3
 // filters is winograd_channels_first.cpp or winograd_channels_last.cpp, others winograd_decomposed.cpp; what
 // is worth trying winograd_candidates.cpp.
+#include "base/fork_gate.h"
 #include "cpu/cpu.h"
 #include "cpu/direct/direct_candidates.h"
 #include "cpu/direct/direct_kernels.h"
@@ -60,8 +61,7 @@ class Winograd final : public Algorithm {
 }  // namespace
 
 const Algorithm& winograd() {
-  static const Winograd algorithm;
-  return algorithm;
+  return once([] { return Winograd(); });
 }
 
 }  // namespace convtune::cpu

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/fork_gate.h"
 #include "cpu/cpu.h"
 #include "cpu/direct/direct_kernels.h"
 #include "cpu/instruction_sets.h"
@@ -248,8 +249,7 @@ class WinogradFilters final : public Algorithm {
 }  // namespace
 
 const Algorithm& winograd_filters() {
-  static const WinogradFilters algorithm;
-  return algorithm;
+  return once([] { return WinogradFilters(); });
 }
 
 }  // namespace convtune::cpu

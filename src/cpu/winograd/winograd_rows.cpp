@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/fork_gate.h"
 #include "cpu/cpu.h"
 #include "cpu/direct/direct_kernels.h"
 #include "cpu/instruction_sets.h"
@@ -342,8 +343,7 @@ class WinogradRows final : public Algorithm {
 }  // namespace
 
 const Algorithm& winograd_rows() {
-  static const WinogradRows algorithm;
-  return algorithm;
+  return once([] { return WinogradRows(); });
 }
 
 }  // namespace convtune::cpu

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/fork_gate.h"
 #include "cuda/backend/cuda.h"
 #include "cuda/compile/compiler.h"
 #include "cuda/cudnn/cudnn.h"
@@ -79,7 +80,7 @@ Gpu look_up(int index) {
 }
 
 const std::vector<Gpu>& gpus() {
-  static const std::vector<Gpu> all = [] {
+  return once([] {
     std::vector<Gpu> found;
     for (int index = 0; index < device_count(); ++index) {
       Gpu& gpu = found.emplace_back();
@@ -91,8 +92,7 @@ const std::vector<Gpu>& gpus() {
       }
     }
     return found;
-  }();
-  return all;
+  });
 }
 
 class Event {
@@ -233,25 +233,24 @@ class CudaBackend final : public Backend {
 
   const DeviceInfo info_;
   const std::string pci_bus_id_;
-  std::mutex timing_;  // one timing at a time, or they would time each other
+  Mutex timing_;  // one timing at a time, or they would time each other
   std::optional<Stopwatch> stopwatch_;
 };
 
 }  // namespace
 
 const std::vector<DeviceInfo>& devices() {
-  static const std::vector<DeviceInfo> usable = [] {
+  return once([] {
     std::vector<DeviceInfo> found;
     for (const Gpu& gpu : gpus())
       if (gpu.why_not.empty()) found.push_back(gpu.info);
     return found;
-  }();
-  return usable;
+  });
 }
 
 Backend& backend(Device device) {
-  static std::mutex mutex;
-  static std::map<int, CudaBackend> backends;  // a node never moves
+  static constinit Mutex mutex;
+  auto& backends = once([] { return std::map<int, CudaBackend>(); });  // a node never moves
   const std::lock_guard lock(mutex);
   for (const DeviceInfo& info : devices())
     if (info.device == device) return backends.try_emplace(device.index, info).first->second;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/build_id.h"
+#include "base/fork_gate.h"
 #include "base/library.h"
 #include "base/sha256.h"
 #include "convtune/error.h"
@@ -87,8 +88,7 @@ Found look_for_nvrtc() {
 }
 
 const Found& found() {
-  static const Found instance = look_for_nvrtc();
-  return instance;
+  return once([] { return look_for_nvrtc(); });
 }
 
 const Nvrtc& nvrtc() {

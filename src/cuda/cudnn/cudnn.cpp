@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <list>
 
+#include "base/fork_gate.h"
 #include "contract/abilities.h"
 #include "cuda/compile/kernel_sources.h"
 #include "cuda/cudnn/cudnn_api.h"
@@ -67,13 +68,12 @@ class RecentOffers {
     CudnnForm form;
     CudnnOffers offers;
   };
-  std::mutex mutex_;
+  Mutex mutex_;
   std::list<Entry> entries_;
 };
 
 RecentOffers& recent_offers() {
-  static auto& instance = *new RecentOffers;  // never destroyed, as the sessions of its plans
-  return instance;
+  return *once([] { return new RecentOffers; });  // never destroyed, as the sessions of its plans
 }
 
 class Cudnn final : public Algorithm {
@@ -232,8 +232,7 @@ class Cudnn final : public Algorithm {
 }  // namespace
 
 const Algorithm* cudnn() {
-  static const Cudnn algorithm;
-  return cudnn_found() ? &algorithm : nullptr;
+  return cudnn_found() ? &once([] { return Cudnn(); }) : nullptr;
 }
 
 }  // namespace convtune::cuda

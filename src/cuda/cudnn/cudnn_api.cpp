@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "base/fork_gate.h"
 #include "base/library.h"
 
 namespace convtune::cuda {
@@ -61,8 +62,7 @@ Loaded load() {
 }
 
 const Loaded& loaded() {
-  static const Loaded once = load();
-  return once;
+  return once([] { return load(); });
 }
 
 }  // namespace

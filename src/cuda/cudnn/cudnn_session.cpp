@@ -4,14 +4,15 @@
 #include <map>
 #include <memory>
 
+#include "base/fork_gate.h"
 #include "cuda/device/driver.h"
 
 namespace convtune::cuda {
 
 CudnnSession& cudnn_session(int device) {
-  static std::mutex mutex;
+  static constinit Mutex mutex;
   // Never destroyed: at the end of a process the driver may be gone before cuDNN.
-  static auto& sessions = *new std::map<int, std::unique_ptr<CudnnSession>>;
+  auto& sessions = *once([] { return new std::map<int, std::unique_ptr<CudnnSession>>; });
   const std::lock_guard lock(mutex);
   std::unique_ptr<CudnnSession>& session = sessions[device];
   if (session == nullptr) {

@@ -1,10 +1,10 @@
 // cuDNN on one device: a handle, or a description of a device that need not be here.
 #pragma once
 
-#include <mutex>
 #include <optional>
 #include <string_view>
 
+#include "base/fork_gate.h"
 #include "cuda/cudnn/cudnn_api.h"
 
 namespace convtune::cuda {
@@ -12,7 +12,7 @@ namespace convtune::cuda {
 // A handle serves one thread at a time: whoever calls cuDNN holds the mutex. Without a handle graphs can be
 // made, and plans for the device that is described, but nothing runs.
 struct CudnnSession {
-  std::mutex mutex;
+  Mutex mutex;
   CudnnHandle handle = nullptr;
   std::optional<CudnnDescriptor> device = std::nullopt;  // where there is no handle
 };

@@ -7,6 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/fork_gate.h"
+
 namespace convtune::cuda {
 namespace {
 
@@ -66,7 +68,11 @@ std::string bind_all(Driver& driver, GetProcAddress* get) {
   bind(driver.cuStreamCreate, "cuStreamCreate");
   bind(driver.cuStreamDestroy, "cuStreamDestroy");
   bind(driver.cuStreamSynchronize, "cuStreamSynchronize");
+  bind(driver.cuStreamGetId, "cuStreamGetId");
   bind(driver.cuStreamGetCaptureInfo, "cuStreamGetCaptureInfo");
+  bind(driver.cuUserObjectCreate, "cuUserObjectCreate");
+  bind(driver.cuUserObjectRelease, "cuUserObjectRelease");
+  bind(driver.cuGraphRetainUserObject, "cuGraphRetainUserObject");
   bind(driver.cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode");
   bind(driver.cuEventCreate, "cuEventCreate");
   bind(driver.cuEventDestroy, "cuEventDestroy");
@@ -111,8 +117,7 @@ Found look_for_driver() {
 }
 
 const Found& found() {
-  static const Found instance = look_for_driver();
-  return instance;
+  return once([] { return look_for_driver(); });
 }
 
 }  // namespace
@@ -156,10 +161,11 @@ CUcontext primary_context(int device) {
                 fmt::format("there is no device cuda:{}; the driver shows {}", device, device_count()));
   // By device; never given back, since others use them too. No lock once it is there: every launch asks.
   // Never destroyed: backends, which are, free their memory at the program's end.
-  static auto& contexts = *new std::vector<std::atomic<CUcontext>>(static_cast<std::size_t>(device_count()));
+  auto& contexts =
+      *once([] { return new std::vector<std::atomic<CUcontext>>(static_cast<std::size_t>(device_count())); });
   std::atomic<CUcontext>& context = contexts[static_cast<std::size_t>(device)];
   if (CUcontext made = context.load(std::memory_order_acquire)) return made;
-  static std::mutex mutex;
+  static constinit Mutex mutex;
   const std::lock_guard lock(mutex);
   if (CUcontext made = context.load(std::memory_order_acquire)) return made;
   CUdevice handle = 0;
@@ -189,12 +195,11 @@ DeviceScope::~DeviceScope() {
 }
 
 int device_count() {
-  static const int count = [] {
+  return once([] {
     int devices = 0;
     const Driver* api = find_driver();
     return api != nullptr && api->cuDeviceGetCount(&devices) == 0 ? devices : 0;
-  }();
-  return count;
+  });
 }
 
 }  // namespace convtune::cuda

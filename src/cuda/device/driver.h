@@ -23,6 +23,8 @@ using CUmodule = struct CUmod_st*;
 using CUfunction = struct CUfunc_st*;
 using CUstream = struct CUstream_st*;
 using CUevent = struct CUevent_st*;
+using CUgraph = struct CUgraph_st*;
+using CUuserObject = struct CUuserObject_st*;
 
 // CUlaunchAttribute and CUlaunchConfig of cuda.h.
 struct LaunchAttribute {
@@ -66,9 +68,14 @@ struct Driver {
   CUresult (*cuStreamCreate)(CUstream*, unsigned flags);
   CUresult (*cuStreamDestroy)(CUstream);
   CUresult (*cuStreamSynchronize)(CUstream);
+  CUresult (*cuStreamGetId)(CUstream, std::uint64_t* id);
   // Of CUDA 11.3 to 12.2: the last three, which may be null, are the graph and what it waits for.
-  CUresult (*cuStreamGetCaptureInfo)(CUstream, int* status, std::uint64_t* id, void* graph,
+  CUresult (*cuStreamGetCaptureInfo)(CUstream, int* status, std::uint64_t* id, CUgraph* graph,
                                      const void* dependencies, std::size_t* count);
+  CUresult (*cuUserObjectCreate)(CUuserObject*, void* pointer, void (*destroy)(void* pointer),
+                                 unsigned references, unsigned flags);
+  CUresult (*cuUserObjectRelease)(CUuserObject, unsigned references);
+  CUresult (*cuGraphRetainUserObject)(CUgraph, CUuserObject, unsigned references, unsigned flags);
   CUresult (*cuThreadExchangeStreamCaptureMode)(int* mode);
   CUresult (*cuEventCreate)(CUevent*, unsigned flags);
   CUresult (*cuEventDestroy)(CUevent);

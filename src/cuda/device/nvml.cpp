@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/fork_gate.h"
 #include "base/library.h"
 
 namespace convtune::cuda {
@@ -74,8 +75,7 @@ std::optional<ClockEvents> Nvml::clock_events(const std::string& pci_bus_id) con
 }
 
 const Nvml& nvml() {
-  static const Nvml instance = Nvml::open();
-  return instance;
+  return once([] { return Nvml::open(); });
 }
 
 }  // namespace convtune::cuda

@@ -4,9 +4,9 @@
 
 #include <cstddef>
 #include <functional>
-#include <mutex>
 #include <vector>
 
+#include "base/fork_gate.h"
 #include "cuda/device/driver.h"
 
 namespace convtune::cuda {
@@ -24,7 +24,7 @@ class RetiredModules {
 
  private:
   const std::size_t bound_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::vector<CUmodule> modules_;
 };
 

@@ -1,59 +1,157 @@
 // A block a device and stream, as large as the largest request. It lives while a plan holds it: one that has
-// become too small goes when the last of its plans runs again.
+// become too small, or whose stream or thread has ended, goes when the last of its plans runs again. The
+// driver frees memory when the work that uses it is done. docs/decisions/0097
 #include "cuda/device/workspace.h"
 
-#include <cstdint>
-#include <optional>
+#include <atomic>
+#include <list>
 #include <utility>
 
-#include "cuda/device/driver.h"
 #include "cuda/device/memory.h"
 
 namespace convtune::cuda {
 namespace {
 
-// The number of the capture that the stream is part of, which none of the process has twice.
-std::optional<std::uint64_t> capture_of(Stream stream) {
+struct Capture {
+  std::uint64_t id = 0;  // none of the process has it twice
+  CUgraph graph = nullptr;
+};
+
+// What the stream is recorded into, where it is.
+bool find_capture(Stream stream, Capture& capture) {
   int status = 0;
-  std::uint64_t id = 0;
-  const CUresult result =
-      driver().cuStreamGetCaptureInfo(static_cast<CUstream>(stream), &status, &id, nullptr, nullptr, nullptr);
-  return result == 0 && status != 0 ? std::optional(id) : std::nullopt;
+  const CUresult result = driver().cuStreamGetCaptureInfo(static_cast<CUstream>(stream), &status, &capture.id,
+                                                          &capture.graph, nullptr, nullptr);
+  return result == 0 && status != 0;
 }
 
+std::uint64_t id_of(Stream stream) {
+  std::uint64_t id = 0;
+  check(driver().cuStreamGetId(static_cast<CUstream>(stream), &id), "asking which stream it is");
+  return id;
+}
+
+// This thread's number, from 1, for as long as it runs.
+const std::shared_ptr<const std::uint64_t>& this_thread() {
+  static constinit std::atomic<std::uint64_t> threads = 0;
+  thread_local const auto number = std::make_shared<const std::uint64_t>(++threads);
+  return number;
+}
+
+bool is_of_each_thread(Stream stream) {
+  return reinterpret_cast<std::uintptr_t>(stream) == 2;  // CU_STREAM_PER_THREAD
+}
+
+// Memory of graphs that are gone. They say so on a thread that must not call the driver, so whoever asks for
+// memory next frees it.
+class Retired {
+ public:
+  using List = std::list<std::shared_ptr<void>>;
+
+  void add(List& memory) noexcept {
+    const std::lock_guard lock(mutex_);
+    memory_.splice(memory_.end(), memory);
+    any_ = true;
+  }
+  // The device must be current.
+  void free() {
+    if (!any_) return;
+    List gone;
+    const std::lock_guard lock(mutex_);
+    gone.swap(memory_);
+    any_ = false;
+  }
+
+ private:
+  std::atomic<bool> any_ = false;
+  Mutex mutex_;
+  List memory_;
+};
+
 struct Registry {
-  std::mutex mutex;
-  std::map<Stream, std::weak_ptr<const Workspace::Block>> blocks;
+  Mutex mutex;
+  std::map<Workspace::Place, std::weak_ptr<const Workspace::Block>> blocks;
+  Retired retired;
 };
 Registry& registry(int device) {
-  static std::mutex mutex;
-  static auto& all = *new std::map<int, Registry>;  // never destroyed: plans may outlive it at exit
+  static constinit Mutex mutex;
+  auto& all = *once([] { return new std::map<int, Registry>; });  // never destroyed: plans may outlive it
   const std::lock_guard lock(mutex);
   return all[device];
 }
 
+// Memory that a graph holds.
+struct OfGraph {
+  Retired::List memory;
+  Retired* retired;
+
+  static void destroy(void* pointer) {
+    const std::unique_ptr<OfGraph> gone(static_cast<OfGraph*>(pointer));
+    gone->retired->add(gone->memory);
+  }
+};
+
+// False where the graph does not take it.
+bool give(CUgraph graph, const std::shared_ptr<void>& memory, Retired& retired) {
+  constexpr unsigned kNoDestructorSync = 1, kMove = 1;
+  auto of_graph = std::make_unique<OfGraph>(OfGraph{{memory}, &retired});
+  CUuserObject object = nullptr;
+  if (driver().cuUserObjectCreate(&object, of_graph.get(), &OfGraph::destroy, 1, kNoDestructorSync) != 0)
+    return false;
+  of_graph.release();  // destroy() gets it
+  if (driver().cuGraphRetainUserObject(graph, object, 1, kMove) == 0) return true;
+  driver().cuUserObjectRelease(object, 1);
+  return false;
+}
+
 }  // namespace
+
+Workspace::~Workspace() {
+  if (captured_.empty()) return;
+  Registry& all = registry(device_);
+  const std::lock_guard lock(all.mutex);
+  release_on(device_, [&] {
+    const BesideCapture beside;
+    all.retired.free();
+  });
+}
 
 Workspace::Hold Workspace::at_least(std::size_t bytes, Stream stream) {
   if (bytes == 0) return {};
   Registry& all = registry(device_);
   std::unique_lock lock(all.mutex);
   const BesideCapture beside;  // of this stream or of another: a graph has no part in what memory there is
-  if (const std::optional<std::uint64_t> capture = capture_of(stream)) {
-    std::shared_ptr<void>& own = captured_[{*capture, stream, bytes}];
-    if (!own) own = allocate(device_, bytes);
-    return {own.get(), std::move(lock)};
+  all.retired.free();
+  const std::uint64_t id = id_of(stream);
+  if (Capture capture; find_capture(stream, capture))
+    return {of_capture(capture.id, capture.graph, id, bytes), std::move(lock)};
+  const std::shared_ptr<const std::uint64_t> thread = is_of_each_thread(stream) ? this_thread() : nullptr;
+  const Place place{stream, thread ? *thread : 0};
+  std::shared_ptr<const Block>& held = shared_[place];
+  std::shared_ptr<const Block> block = all.blocks[place].lock();
+  if (!block || block->stream_id != id || block->bytes < bytes) {
+    block.reset(), held.reset();  // before its successor is allocated, where it is this plan's alone
+    std::erase_if(shared_, [](const auto& one) {
+      return one.first.thread != 0 && one.second && one.second->thread.expired();
+    });
+    std::erase_if(all.blocks, [](const auto& one) { return one.second.expired(); });
+    block = std::make_shared<const Block>(Block{allocate(device_, bytes), bytes, id, thread});
+    all.blocks[place] = block;
   }
-  std::weak_ptr<const Block>& known = all.blocks[stream];
-  std::shared_ptr<const Block>& held = shared_[stream];
-  if (std::shared_ptr<const Block> block = known.lock(); block && block->bytes >= bytes) {
-    held = std::move(block);
-  } else {
-    held.reset();  // before its successor is allocated, where it is this plan's alone
-    held = std::make_shared<const Block>(Block{allocate(device_, bytes), bytes});
-    known = held;
-  }
+  held = std::move(block);
   return {held->memory.get(), std::move(lock)};
+}
+
+void* Workspace::of_capture(std::uint64_t capture, CUgraph graph, std::uint64_t stream_id,
+                            std::size_t bytes) {
+  const std::tuple key(capture, stream_id, bytes);
+  if (const auto own = captured_.find(key); own != captured_.end())
+    if (const std::shared_ptr<void> memory = own->second.lock()) return memory.get();
+  std::erase_if(captured_, [](const auto& one) { return one.second.expired(); });
+  const std::shared_ptr<void> memory = allocate(device_, bytes);
+  if (!give(graph, memory, registry(device_).retired)) kept_.push_back(memory);
+  captured_[key] = memory;
+  return memory.get();
 }
 
 }  // namespace convtune::cuda

@@ -3,14 +3,18 @@
 // that.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <tuple>
+#include <vector>
 
+#include "base/fork_gate.h"
 #include "convtune/tensor.h"
+#include "cuda/device/driver.h"
 
 namespace convtune::cuda {
 
@@ -18,29 +22,42 @@ namespace convtune::cuda {
 class Workspace {
  public:
   explicit Workspace(int device) : device_(device) {}
+  ~Workspace();
 
   // Work that uses the memory is put on the stream while this lives: nobody else gets any of the device's
   // meanwhile, so that the parts of two runs on one stream, which have the same, do not mix.
   struct Hold {
     void* memory = nullptr;
-    std::unique_lock<std::mutex> lock;
+    std::unique_lock<Mutex> lock;
   };
-  // So many bytes at a multiple of 256; nothing where none are asked for. Where the stream is being captured
-  // they are this plan's and this capture's own while the plan lives: the graph may be replayed beside
-  // whatever runs then, but for itself. The device must be current. Throws Error{unsupported} where memory is
-  // short.
+  // So many bytes at a multiple of 256; nothing where none are asked for. No other stream has them, neither
+  // one whose handle this one has got again nor another thread's own default stream. Where the stream is
+  // being captured they are the graph's: it may be replayed beside whatever runs then, but for itself, and
+  // they are freed when it and all that was instantiated of it are gone. The device must be current. Throws
+  // Error{unsupported} where memory is short.
   Hold at_least(std::size_t bytes, Stream stream);
 
+  // Where a stream's block is found: by its handle and, for the stream that every thread has, by the thread.
+  struct Place {
+    Stream stream;
+    std::uint64_t thread;  // 0: whichever
+    auto operator<=>(const Place&) const = default;
+  };
   struct Block {
     std::shared_ptr<void> memory;
     std::size_t bytes;
+    std::uint64_t stream_id;           // none of the process has twice
+    std::weak_ptr<const void> thread;  // ends with the thread that the stream is of
   };
 
  private:
+  void* of_capture(std::uint64_t capture, CUgraph graph, std::uint64_t stream_id, std::size_t bytes);
+
   const int device_;
-  std::map<Stream, std::shared_ptr<const Block>> shared_;  // what work that is still queued may use
+  std::map<Place, std::shared_ptr<const Block>> shared_;  // what work that is still queued may use
   // By capture, stream and bytes: branches of one graph may run beside each other.
-  std::map<std::tuple<std::uint64_t, Stream, std::size_t>, std::shared_ptr<void>> captured_;
+  std::map<std::tuple<std::uint64_t, std::uint64_t, std::size_t>, std::weak_ptr<void>> captured_;
+  std::vector<std::shared_ptr<void>> kept_;  // for graphs that did not take theirs
 };
 
 }  // namespace convtune::cuda

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/fork_gate.h"
 #include "cuda/compile/compiler.h"
 #include "cuda/device/retired_modules.h"
 
@@ -20,11 +21,11 @@ constexpr CUresult kInvalidImage = 200, kNoBinaryForGpu = 209;
 
 // Never destroyed: at the program's end the driver may be gone before the last kernel.
 RetiredModules& retired(int device) {
-  static auto& all = *[] {
+  auto& all = *once([] {
     auto* const of_devices = new std::deque<RetiredModules>;
     for (int i = 0; i < device_count(); ++i) of_devices->emplace_back(128);
     return of_devices;
-  }();
+  });
   return all[static_cast<std::size_t>(device)];
 }
 

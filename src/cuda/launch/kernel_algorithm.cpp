@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/fork_gate.h"
 #include "base/sha256.h"
 #include "contract/abilities.h"
 #include "cuda/launch/kernel_executable.h"
@@ -101,7 +102,7 @@ const KernelAlgorithm* kernel_algorithm(const Algorithm& algorithm) {
 }
 
 Support takes_f32(const ConvProblem& problem) {
-  static const Abilities abilities = {.activations = kHalfAbilities.activations};
+  const Abilities& abilities = once([] { return Abilities{.activations = kHalfAbilities.activations}; });
   return within(abilities, problem);
 }
 
@@ -111,11 +112,11 @@ Support takes_layout(const ConvProblem& problem, Layout layout) {
 }
 
 Support takes_one_type(const ConvProblem& problem, Layout layout) {
-  static const Abilities abilities = [] {
+  const Abilities& abilities = once([] {
     Abilities of_all = kHalfAbilities;
     of_all.types.push_back(DType::f32);
     return of_all;
-  }();
+  });
   return first_refusal({within(abilities, problem), takes_layout(problem, layout)});
 }
 
@@ -188,8 +189,7 @@ Support needs_sm90(const DeviceInfo& device) {
 }
 
 std::int64_t sm90_smem_per_block() {
-  static const std::int64_t bytes = capability_facts(kSm90).smem_per_block();
-  return bytes;
+  return once([] { return capability_facts(kSm90).smem_per_block(); });
 }
 
 StageView view_of_stages(StageConfig config, std::int64_t least,

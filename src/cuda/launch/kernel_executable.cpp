@@ -11,6 +11,7 @@
 #include <map>
 #include <utility>
 
+#include "base/fork_gate.h"
 #include "cuda/launch/tensor_map.h"
 
 namespace convtune::cuda {
@@ -76,7 +77,7 @@ struct KernelExecutable::Kernels {
   const int device;
   const Runs runs;
   const Kernel pack;
-  mutable std::mutex mutex;
+  mutable Mutex mutex;
   mutable std::optional<Runs> any;
 };
 
@@ -86,11 +87,12 @@ std::shared_ptr<const KernelExecutable::Kernels> KernelExecutable::load(const La
   const auto compile_and_load = [&] { return std::make_shared<const Kernels>(plan, index, compile(plan)); };
   if (!plan.serves_every_problem) return compile_and_load();
   struct Slot {
-    std::mutex mutex;
+    Mutex mutex;
     std::shared_ptr<const Kernels> kernels;
   };
-  static std::mutex mutex;
-  static auto& slots = *new std::map<std::string, Slot>;  // never destroyed: at exit the driver may be gone
+  static constinit Mutex mutex;
+  // Never destroyed: at exit the driver may be gone.
+  auto& slots = *once([] { return new std::map<std::string, Slot>; });
   Slot* slot = nullptr;
   {
     const std::lock_guard lock(mutex);

@@ -4,10 +4,10 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/fork_gate.h"
 #include "cuda/launch/launch_plan.h"
 
 namespace convtune::cuda {
@@ -40,7 +40,7 @@ class MadeTensorMaps {
     std::vector<TensorMap> maps;
   };
   const Make make_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::array<Entry, kMost> entries_;
   std::size_t oldest_ = 0;
 };

@@ -66,8 +66,36 @@ TEST(ModelList, WhatIsWrongIsNamed) {
     expect(with("/convolutions/0/count", count), "count of convolution 1 is no whole number from 1 to");
   expect(with("/convolutions/0/layers/0", nullptr), "a layer of convolution 1 is no text");
   expect(with("/skipped/0/why", std::string(5000, 'x')), "why of skipped layer 1 is no text of at most 4096");
-  expect(refusal([] { parse_model("{"); }), "it is no JSON");
+  expect(refusal([] { parse_model("{"); }), "it is not JSON");
   expect(refusal([] { parse_model("[]"); }), "the list is no object");
+}
+
+TEST(ModelList, IsNeitherDeepNorEndless) {
+  const auto expect = [](const std::string& text, const char* needle) {
+    const std::string why = refusal([&] { parse_model(text); });
+    EXPECT_NE(why.find(needle), why.npos) << why;
+  };
+  expect(std::string(1 << 20, '['), "it nests lists and objects more than 32 deep");
+  expect(R"({"schema": 1, "model": )" + std::string(32, '[') + std::string(32, ']') + "}",
+         "more than 32 deep");
+  expect(R"({"schema": 1, "model": )" + std::string(31, '[') + std::string(31, ']') + "}", "convolutions");
+  std::string many = "[0";
+  for (int i = 0; i < 8'000'000; ++i) many += ",0";
+  expect(many + "]", "it has more than 8000000 values");
+}
+
+// Each against all before would be 10^10 comparisons.
+TEST(ModelList, HasManyProblems) {
+  nlohmann::json list = {{"schema", 1}, {"model", "net"}, {"skipped", nlohmann::json::array()}};
+  for (int i = 0; i < 100'000; ++i)
+    list["convolutions"].push_back({{"problem", "mb1ic" + std::to_string(i % 90'000 + 1) + "ih8oc4kh3"},
+                                    {"count", 1},
+                                    {"layers", nlohmann::json::array()}});
+  const Model model = parse_model(list.dump());
+  ASSERT_EQ(model.convolutions.size(), 90'000u);
+  EXPECT_EQ(model.convolutions[9'999].count, 2);
+  EXPECT_EQ(model.convolutions[10'000].count, 1);
+  EXPECT_EQ(model.convolutions[10'000].problem.c, 10'001);
 }
 
 TEST(ModelList, OfTheReaderARefusedProblemIsASkippedLayer) {

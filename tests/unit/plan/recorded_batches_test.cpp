@@ -73,6 +73,24 @@ TEST_F(RecordedBatches, FollowTheFolder) {
   EXPECT_EQ(batches("mb8ic3ih9oc4kh3"), Batches{});
 }
 
+// Beside a search that writes all the time a long list is not read for every plan.
+TEST_F(RecordedBatches, ALongListIsReadNowAndThen) {
+  store("mb1ic3ih9oc4kh3");
+  for (int i = 0; i < 20'000; ++i)
+    write_text(database_.folder() / ("mb8ic" + std::to_string(i) + "-0123456789abcdef.json"), "");
+  Batches known = batches("mb100000ic3ih9oc4kh3");
+  int lists = 0, latest = 0;
+  const auto write_and_look = [&] {
+    plant("mb" + std::to_string(1000 + latest++) + "ic3ih9oc4kh3", record_.device);
+    const Batches now = batches("mb100000ic3ih9oc4kh3");
+    lists += now != known;
+    known = now;
+  };
+  for (int i = 0; i < 200; ++i) write_and_look();
+  EXPECT_LT(lists, 100);
+  for (const int before = lists; lists == before;) write_and_look();  // what is new is seen after a while
+}
+
 // Counted by what would warn: hundreds of files of other layers and devices, none of which is opened.
 TEST_F(RecordedBatches, APlanOpensNoOtherRecord) {
   const DeviceInfo& cpu = backend({}).info();

@@ -240,6 +240,7 @@ TEST(ParseReport, NamesWhatIsWrong) {
   const std::pair<const char*, const char*> wrong[] = {
       {"", "not JSON"},
       {"{\"rows\": [", "not JSON"},
+      {R"({"rows": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[)", "nests lists and objects more than 32 deep"},
       {"[]", "the whole is array, and must be an object"},
       {"{}", "none of rows, verify, refine and model"},
       {R"({"schema": 2, "rows": []})", "schema is 2"},

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/fork_gate.h"
 #include "contract/abilities.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/direct_body_half_sm90/config.h"
@@ -277,8 +278,7 @@ class DirectBodyHalf final : public KernelAlgorithmOf<Kernel> {
 }  // namespace
 
 const Algorithm& direct_body_half_sm90() {
-  static const DirectBodyHalf algorithm;
-  return algorithm;
+  return once([] { return DirectBodyHalf(); });
 }
 
 }  // namespace convtune::cuda

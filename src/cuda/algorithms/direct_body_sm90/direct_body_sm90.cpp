@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/fork_gate.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/direct_body_sm90/config.h"
 #include "cuda/launch/extents.h"
@@ -157,8 +158,7 @@ class DirectBody final : public KernelAlgorithmOf<DirectBodySm90> {
 }  // namespace
 
 const Algorithm& direct_body_sm90() {
-  static const DirectBody algorithm;
-  return algorithm;
+  return once([] { return DirectBody(); });
 }
 
 }  // namespace convtune::cuda

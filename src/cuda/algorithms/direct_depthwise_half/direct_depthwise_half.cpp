@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/fork_gate.h"
 #include "contract/abilities.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/direct_depthwise_half/config.h"
@@ -166,8 +167,7 @@ class DirectDepthwiseHalfAlgorithm final : public KernelAlgorithmOf<DirectDepthw
 }  // namespace
 
 const Algorithm& direct_depthwise_half() {
-  static const DirectDepthwiseHalfAlgorithm algorithm;
-  return algorithm;
+  return once([] { return DirectDepthwiseHalfAlgorithm(); });
 }
 
 }  // namespace convtune::cuda

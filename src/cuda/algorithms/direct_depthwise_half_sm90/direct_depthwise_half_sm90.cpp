@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/fork_gate.h"
 #include "contract/abilities.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/direct_depthwise_half_sm90/config.h"
@@ -200,8 +201,7 @@ class DirectDepthwiseHalfSm90Algorithm final : public KernelAlgorithmOf<Kernel> 
 }  // namespace
 
 const Algorithm& direct_depthwise_half_sm90() {
-  static const DirectDepthwiseHalfSm90Algorithm algorithm;
-  return algorithm;
+  return once([] { return DirectDepthwiseHalfSm90Algorithm(); });
 }
 
 }  // namespace convtune::cuda

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/fork_gate.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/direct_depthwise_sm80/config.h"
 #include "cuda/launch/extents.h"
@@ -241,8 +242,7 @@ class DirectDepthwise final : public KernelAlgorithmOf<DirectDepthwiseSm80> {
 }  // namespace
 
 const Algorithm& direct_depthwise_sm80() {
-  static const DirectDepthwise algorithm;
-  return algorithm;
+  return once([] { return DirectDepthwise(); });
 }
 
 }  // namespace convtune::cuda

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/fork_gate.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/direct_fma_sm80/config.h"
 #include "cuda/launch/extents.h"
@@ -197,8 +198,7 @@ class DirectFma final : public KernelAlgorithmOf<DirectFmaSm80> {
 }  // namespace
 
 const Algorithm& direct_fma_sm80() {
-  static const DirectFma algorithm;
-  return algorithm;
+  return once([] { return DirectFma(); });
 }
 
 }  // namespace convtune::cuda

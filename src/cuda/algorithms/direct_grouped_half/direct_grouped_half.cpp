@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/fork_gate.h"
 #include "contract/abilities.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/direct_grouped_half/config.h"
@@ -169,8 +170,7 @@ class DirectGroupedHalfAlgorithm final : public KernelAlgorithmOf<DirectGroupedH
 }  // namespace
 
 const Algorithm& direct_grouped_half() {
-  static const DirectGroupedHalfAlgorithm algorithm;
-  return algorithm;
+  return once([] { return DirectGroupedHalfAlgorithm(); });
 }
 
 }  // namespace convtune::cuda

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/fork_gate.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/direct_patch_sm90/config.h"
 #include "cuda/launch/extents.h"
@@ -148,8 +149,7 @@ class DirectPatch final : public KernelAlgorithmOf<DirectPatchSm90> {
 }  // namespace
 
 const Algorithm& direct_patch_sm90() {
-  static const DirectPatch algorithm;
-  return algorithm;
+  return once([] { return DirectPatch(); });
 }
 
 }  // namespace convtune::cuda

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/fork_gate.h"
 #include "contract/abilities.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/direct_stem_half/config.h"
@@ -141,8 +142,7 @@ class DirectStemHalfAlgorithm final : public KernelAlgorithmOf<DirectStemHalf> {
 }  // namespace
 
 const Algorithm& direct_stem_half() {
-  static const DirectStemHalfAlgorithm algorithm;
-  return algorithm;
+  return once([] { return DirectStemHalfAlgorithm(); });
 }
 
 }  // namespace convtune::cuda

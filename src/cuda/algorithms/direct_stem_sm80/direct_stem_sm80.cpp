@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/fork_gate.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/direct_stem_sm80/candidates.h"
 #include "cuda/launch/extents.h"
@@ -164,8 +165,7 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm80> {
 }  // namespace
 
 const Algorithm& direct_stem_sm80() {
-  static const DirectStem algorithm;
-  return algorithm;
+  return once([] { return DirectStem(); });
 }
 
 }  // namespace convtune::cuda

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/fork_gate.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/direct_stem_sm90/config.h"
 #include "cuda/launch/extents.h"
@@ -151,8 +152,7 @@ class DirectStem final : public KernelAlgorithmOf<DirectStemSm90> {
 }  // namespace
 
 const Algorithm& direct_stem_sm90() {
-  static const DirectStem algorithm;
-  return algorithm;
+  return once([] { return DirectStem(); });
 }
 
 }  // namespace convtune::cuda

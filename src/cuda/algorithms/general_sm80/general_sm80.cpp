@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/fork_gate.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/general_sm80/config.h"
 #include "cuda/launch/extents.h"
@@ -174,8 +175,7 @@ class General final : public KernelAlgorithm {
 }  // namespace
 
 const Algorithm& general_sm80() {
-  static const General algorithm;
-  return algorithm;
+  return once([] { return General(); });
 }
 
 }  // namespace cuda

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/fork_gate.h"
 #include "contract/abilities.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/implicit_gemm_half_sm80/config.h"
@@ -171,8 +172,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm80> {
 }  // namespace
 
 const Algorithm& implicit_gemm_half_sm80() {
-  static const ImplicitGemmHalf algorithm;
-  return algorithm;
+  return once([] { return ImplicitGemmHalf(); });
 }
 
 }  // namespace convtune::cuda

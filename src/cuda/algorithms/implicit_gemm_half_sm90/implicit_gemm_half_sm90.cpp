@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/fork_gate.h"
 #include "contract/abilities.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/implicit_gemm_half_sm90/config.h"
@@ -196,8 +197,7 @@ class ImplicitGemmHalf final : public KernelAlgorithmOf<ImplicitGemmHalfSm90> {
 }  // namespace
 
 const Algorithm& implicit_gemm_half_sm90() {
-  static const ImplicitGemmHalf algorithm;
-  return algorithm;
+  return once([] { return ImplicitGemmHalf(); });
 }
 
 }  // namespace convtune::cuda

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/fork_gate.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/implicit_gemm_sm80/config.h"
 #include "cuda/launch/extents.h"
@@ -252,8 +253,7 @@ class ImplicitGemm final : public KernelAlgorithmOf<ImplicitGemmSm80> {
 }  // namespace
 
 const Algorithm& implicit_gemm_sm80() {
-  static const ImplicitGemm algorithm;
-  return algorithm;
+  return once([] { return ImplicitGemm(); });
 }
 
 }  // namespace convtune::cuda

@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/fork_gate.h"
 #include "contract/abilities.h"
 #include "cuda/algorithms/algorithms.h"
 #include "cuda/algorithms/implicit_gemm_sm90/config.h"
@@ -118,7 +119,8 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
 
  private:
   Support takes(const ConvProblem& a, const DeviceInfo& device) const override {
-    static const Abilities abilities = {.activations = all_activations(), .residual = true};
+    const Abilities& abilities =
+        once([] { return Abilities{.activations = all_activations(), .residual = true}; });
     return first_refusal({needs_sm90(device), within(abilities, a), takes_layout(a, Layout::nchw),
                           takes_tf32(a), takes_one_group(a), takes_channels_from(8, a), fits_extents(a)});
   }
@@ -193,8 +195,7 @@ class ImplicitGemmTf32 final : public KernelAlgorithmOf<ImplicitGemmSm90> {
 }  // namespace
 
 const Algorithm& implicit_gemm_sm90() {
-  static const ImplicitGemmTf32 algorithm;
-  return algorithm;
+  return once([] { return ImplicitGemmTf32(); });
 }
 
 }  // namespace convtune::cuda
