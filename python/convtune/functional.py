@@ -163,7 +163,7 @@ def conv2d(
     "leaky_relu:0.01" and so on.
 
     What no kernel here is for runs on `reference`, right and slow, as `plan` says of it; with PyTorch's tensors it is
-    PyTorch's own convolution that runs then.
+    PyTorch's own convolution that runs then. Those may be of any type, and without a batch: convtune.torch.conv2d.
 
     The first call for a problem plans it (on a GPU: may compile a kernel); `tune` searches for the fastest way, once
     and for all. On a GPU the work is queued on the current stream and nothing waits. Weights are packed in every

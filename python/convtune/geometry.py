@@ -4,12 +4,12 @@ horizontal), or three with the depth before them."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .errors import InvalidArgument
 
-__all__ = ["Padding", "Steps", "padding_of", "real", "steps_of", "whole"]
+__all__ = ["Padding", "Steps", "padding_of", "real", "seconds_of", "steps_of", "whole"]
 
 # A number for all axes, or one for each.
 Steps = int | Sequence[int]
@@ -36,34 +36,48 @@ def whole(value: Any, what: str) -> int:
     return number
 
 
-def real(value: Any, what: str) -> float:
-    """A float, from anything that is a number (numpy's too); text is none."""
+def real(value: Any, what: str, kind: str = "a number") -> float:
+    """A float, from anything that is a number (numpy's too); text is none. `kind`: what it must be, in words."""
     try:
         if not isinstance(value, (str, bytes, bytearray)):
             return float(value)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise InvalidArgument(f"{what} is {value!r}; it must be a number")
+    raise InvalidArgument(f"{what} is {value!r}; it must be {kind}")
 
 
-def steps_of(value: Steps, what: str, axes: int = 2) -> tuple[int, ...]:
-    """A number for each axis."""
+def seconds_of(value: Any, what: str, most: int = 7 * 86_400, least: str = "0 or more") -> float:
+    """A time limit. `least`: "0 or more", or "above 0"."""
+    seconds = real(value, what, "a number of seconds")
+    if not 0 <= seconds <= most or (seconds == 0 and least == "above 0"):
+        raise InvalidArgument(f"{what} is {value!r}; it must be {least} and at most {most} seconds")
+    return seconds
+
+
+def steps_of(
+    value: Steps, what: str, axes: int = 2, number: Callable[[Any, str], int] = whole
+) -> tuple[int, ...]:
+    """A number for each axis. `number` reads one: `whole`, or what also takes a framework's symbols."""
     if type(value) is int or not isinstance(value, Sequence):
-        return (whole(value, what),) * axes
+        return (number(value, what),) * axes
     if len(value) not in (1, axes):
         raise InvalidArgument(f"{what} takes a number or {_STEPS[axes]}, not {tuple(value)!r}")
-    numbers = tuple(whole(one, what) for one in value)
+    numbers = tuple(number(one, what) for one in value)
     return numbers if len(numbers) == axes else numbers * axes
 
 
 def padding_of(
-    value: Padding, filter_size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+    value: Padding,
+    filter_size: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    number: Callable[[Any, str], int] = whole,
 ) -> tuple[int, ...]:
     """What comes before the image along each axis, then what comes behind it. "same" keeps the image's size at
-    stride 1; an odd row or column goes behind, as in PyTorch."""
+    stride 1; an odd row or column goes behind, as in PyTorch. `number`: as in `steps_of`."""
     axes = len(filter_size)
     if type(value) is int:
-        return (whole(value, "padding"),) * (2 * axes)
+        return (number(value, "padding"),) * (2 * axes)
     if isinstance(value, str):
         if value == "valid":
             return (0,) * (2 * axes)
@@ -75,9 +89,9 @@ def padding_of(
         before = [one // 2 for one in both]
         return *before, *(one - half for one, half in zip(both, before))
     if isinstance(value, Sequence) and len(value) == 2 * axes:
-        return tuple(whole(one, "padding") for one in value)
+        return tuple(number(one, "padding") for one in value)
     if isinstance(value, Sequence) and len(value) not in (1, axes):
         raise InvalidArgument(
             f"padding takes a number, {_STEPS[axes]}, {_EDGES[axes]}, 'same' or 'valid', not {tuple(value)!r}"
         )
-    return steps_of(value, "padding", axes) * 2
+    return steps_of(value, "padding", axes, number) * 2

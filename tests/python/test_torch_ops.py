@@ -166,7 +166,7 @@ def test_other_types_are_pytorchs_with_one_warning(device):
 
 
 WRONG = [
-    (lambda x, w, b: (x[0], w, b), r"\(3, 13, 11\)"),
+    (lambda x, w, b: (x[0, 0], w, b), r"\(13, 11\)"),
     (lambda x, w, b: (x, w[0], b), r"\(3, 3, 3\)"),
     (lambda x, w, b: (x[:, :2], w, b), "2 channels.* 3 for"),
     (lambda x, w, b: (x, w, b[:3]), r"\(3,\).*\(4,\)"),

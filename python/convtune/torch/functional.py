@@ -10,15 +10,14 @@ import torch
 from torch import Tensor
 
 from ..caches import PACKS
-from ..errors import InvalidArgument
-from ..geometry import Padding, Steps, padding_of, steps_of
+from ..geometry import Padding, Steps, padding_of, steps_of, whole
 from ..tensors import check_like
 from . import autocast
 from .caches import tag
-from .how import how_text, read_how
-from .native import conv2d_forward, forward, if_ready
+from .how import how_text, is_symbolic, read_how
+from .native import EXACT_STRIDES, conv2d_forward, forward, if_ready
 from .native import LIBRARY as _library
-from .run import TYPES, activated, kernel, like_output, output_format, pytorch_conv2d, run
+from .run import TYPES, activated, kernel, like_output, of_other_types, output_format, pytorch_conv2d, run
 
 __all__ = ["call", "call_if_ready", "conv2d", "conv2d_of_tensors", "forget_packed", "is_plain"]
 
@@ -76,7 +75,10 @@ def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tens
 
 
 def _below(x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
+    """The operator whose text holds the numbers; where one is a symbol, the operator that takes symbols."""
     with _below_autograd():
+        if is_symbolic(*how[:4]):
+            return _operator(x, weight, bias, *how)  # type: ignore[no-any-return]
         return conv2d_forward(x, weight, bias, None, how_text(*how))  # type: ignore[no-any-return]
 
 
@@ -152,6 +154,8 @@ def _autograd(
 ) -> Tensor:  # fmt: skip
     rest = stride, padding, dilation, groups, precision, activation, choices, reuse
     if _is_grad_enabled() and _records_gradients(x, weight, bias):
+        if x.dtype not in TYPES:  # a complex convolution has other gradients
+            return of_other_types(x, weight, bias, stride, padding, dilation, groups, activation, None)
         return _with_gradients(x, weight, bias, *rest, _below)
     if _is_ordinary(x, weight, bias):  # past the dispatcher, which would call Python a second time
         return kernel(x, weight, bias, *rest)
@@ -178,7 +182,7 @@ def _autocast(key: torch._C.DispatchKey) -> Any:
 _library.define(
     "conv2d(Tensor x, Tensor weight, Tensor? bias, SymInt[2] stride, SymInt[4] padding, SymInt[2] dilation, "
     "SymInt groups, str precision='auto', str activation='none', str choices='', bool reuse=True) -> Tensor",
-    tags=(torch.Tag.pt2_compliant_tag,),
+    tags=(torch.Tag.pt2_compliant_tag, EXACT_STRIDES),
 )
 _library.impl("conv2d", kernel, "CPU")
 _library.impl("conv2d", kernel, "CUDA")
@@ -220,8 +224,10 @@ def call(
             recorded = _records_gradients(x, weight, bias) or (residual is not None and residual.requires_grad)
             if not (recorded and _is_grad_enabled()):
                 return forward(x, weight, bias, residual, *rest)
-            if residual is None:
+            if residual is None and x.dtype in TYPES:
                 return _with_gradients(x, weight, bias, *rest, run)
+    if x.dtype not in TYPES and autocast.type_of(x) not in TYPES:
+        return of_other_types(x, weight, bias, stride, padding, dilation, groups, activation, residual)
     if residual is not None:
         y = call(x, weight, bias, *rest[:5], "none", choices, reuse)
         if torch.is_autocast_enabled(x.device.type):  # the operator in the graph has cast the others
@@ -230,6 +236,8 @@ def call(
     if not _is_compiling():
         if _transform() is not None or not (x.is_cuda or x.is_cpu) or _is_pytorchs(x):
             return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
+    if torch.onnx.is_in_onnx_export():  # a file of ONNX has no operator of ours
+        return pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups, activation)
     return _operator(x, weight, bias, *rest)  # type: ignore[no-any-return]
 
 
@@ -238,9 +246,16 @@ _warned: set[torch.dtype] = set()
 _geometries: dict[Any, tuple[Any, Any, Any]] = {}
 
 
+def _number(value: Any, what: str) -> int:
+    """A whole number, or a symbol of one. Dynamo's symbols pass for ints here, and take no guard of a range."""
+    if isinstance(value, torch.SymInt) or (_is_compiling() and isinstance(value, int)):
+        return value  # type: ignore[return-value]
+    return whole(value, what)
+
+
 def _geometry(kernel: Any, stride: Steps, padding: Padding, dilation: Steps) -> tuple[Any, Any, Any]:
-    steps, holes = steps_of(stride, "stride"), steps_of(dilation, "dilation")
-    return steps, padding_of(padding, tuple(kernel), steps, holes), holes
+    steps, holes = steps_of(stride, "stride", 2, _number), steps_of(dilation, "dilation", 2, _number)
+    return steps, padding_of(padding, tuple(kernel), steps, holes, _number), holes
 
 
 def _remembered_geometry(weight: Tensor, stride: Steps, padding: Padding, dilation: Steps) -> tuple[Any, Any, Any]:
@@ -281,12 +296,10 @@ def call_if_ready(*arguments: Any) -> Tensor | None:
 
 
 def _check_types(x: Any, weight: Any, bias: Any) -> None:
-    """For types that the operator is not for: an error with their names, or one warning."""
+    """Raises InvalidArgument for what is no tensor; one warning for types that the operator is not for."""
     for name, tensor in (("w", weight), ("bias", bias)):
         if tensor is not None and not isinstance(tensor, Tensor):
             check_like(tensor, name, x)
-    if not x.dtype.is_floating_point:
-        raise InvalidArgument(f"x is {x.dtype}; a convolution takes floating-point tensors")
     if x.dtype not in TYPES and x.dtype not in _warned:
         _warned.add(x.dtype)
         warnings.warn(f"convtune has no kernels for {x.dtype}: PyTorch's own convolution runs", stacklevel=4)
@@ -301,6 +314,10 @@ def conv2d_of_tensors(
         y = call_if_ready(x, weight, bias, stride, padding, dilation, groups, precision, activation, "", residual)
         if y is not None:
             return y
+    if x.dim() == 3:  # an image without a batch
+        added = residual.unsqueeze(0) if isinstance(residual, Tensor) else residual
+        how = stride, padding, dilation, groups, precision, activation
+        return conv2d_of_tensors(x.unsqueeze(0), weight, bias, *how, added, reuse).squeeze(0)
     if _is_compiling():
         geometry = _geometry(weight.shape[2:], stride, padding, dilation)
     else:
@@ -327,9 +344,11 @@ def conv2d(
     reuse: bool = True,
 ) -> Tensor:
     """activation(conv2d(x, weight) + bias + residual) by convtune's plan for this problem, differentiable. The arguments
-    are convtune.conv2d's. `reuse=False` packs the weights in this call: for writes that `_version` does not count.
+    are convtune.conv2d's; x (C, H, W), without a batch, gives y (K, P, Q). `reuse=False` packs the weights in this call:
+    for writes that `_version` does not count.
 
-    Tensors that are not float32, float16 or bfloat16 are computed by PyTorch's own convolution, with one warning. Where
+    Tensors that are not float32, float16 or bfloat16 (double, complex, integers) are computed by PyTorch's own
+    convolution, with one warning a type. Where
     gradients are recorded the residual, and activations other than ReLU, are PyTorch's after ours; so is the residual
     where somebody watches (a profiler, a dispatch mode): in half precision the sum is then rounded twice. Raises
     InvalidArgument with the numbers where shapes, types or devices do not fit each other.

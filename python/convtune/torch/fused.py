@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from .functional import _fake_sum, _library, _records_gradients, is_plain
-from .how import how_text
-from .native import conv2d_forward, forward
+from .how import how_text, is_symbolic
+from .native import EXACT_STRIDES, conv2d_forward, forward
 from .run import pytorch_conv2d, run
 
 __all__ = ["conv2d_fused"]
@@ -44,6 +44,8 @@ def _autograd(
     if is_plain(x, weight, bias, residual):
         return forward(x, weight, bias, residual, *how)
     with _below_autograd():
+        if is_symbolic(stride, padding, dilation, groups):
+            return conv2d_fused(x, weight, bias, residual, *how[:-1])  # type: ignore[no-any-return]
         return conv2d_forward(x, weight, bias, residual, how_text(*how))  # type: ignore[no-any-return]
 
 
@@ -58,7 +60,7 @@ _library.define(
     "conv2d_fused(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, SymInt[2] stride, SymInt[4] padding, "
     "SymInt[2] dilation, SymInt groups, str precision='auto', str activation='none', str choices='') -> Tensor",
     # How x lies decides how the output does: inductor must hand it over as it was traced.
-    tags=(torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)),
+    tags=(torch.Tag.pt2_compliant_tag, EXACT_STRIDES),
 )
 _library.impl("conv2d_fused", _kernel, "CPU")
 _library.impl("conv2d_fused", _kernel, "CUDA")

@@ -6,7 +6,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["how_text", "read_how"]
+import torch
+
+__all__ = ["how_text", "is_symbolic", "read_how"]
+
+
+def is_symbolic(stride: Any, padding: Any, dilation: Any, groups: Any) -> bool:
+    """Whether one of the numbers is a symbol, as in a graph for any size, which no text can hold."""
+    return any(isinstance(one, torch.SymInt) for one in (*stride, *padding, *dilation, groups))
 
 
 @lru_cache(4096)

@@ -26,7 +26,7 @@ from ..convolution import Convolution
 from .how import how_text, read_how
 from .run import kernel, run
 
-__all__ = ["LIBRARY", "bound", "conv2d_forward", "forward", "if_ready", "is_native", "operator", "ready", "size", "watch"]
+__all__ = ["EXACT_STRIDES", "LIBRARY", "bound", "conv2d_forward", "forward", "if_ready", "is_native", "operator", "ready", "size", "watch"]
 
 _float32 = torch.float32
 _owners = count(1)
@@ -126,14 +126,14 @@ def size() -> int:
 LIBRARY: Any = torch.library.Library("convtune", "DEF")  # type: ignore[no-untyped-call, unused-ignore]
 _ARGUMENTS = "(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, str how)"
 # How x lies decides how the output does: inductor must hand it over as it was traced.
-_exact_strides: Any = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+EXACT_STRIDES: Any = getattr(torch.Tag, "needsEXACT_STRIDES", torch.Tag.needs_fixed_stride_order)
 # conv2d_forward: what graphs hold. conv2d_ready: where C++ has it ready, else None. conv2d_python: what C++ calls then.
 for _name, _result in (("conv2d_forward", "Tensor"), ("conv2d_ready", "Tensor?"), ("conv2d_python", "Tensor")):
-    LIBRARY.define(f"{_name}{_ARGUMENTS} -> {_result}", tags=(torch.Tag.pt2_compliant_tag, _exact_strides))
+    LIBRARY.define(f"{_name}{_ARGUMENTS} -> {_result}", tags=(torch.Tag.pt2_compliant_tag, EXACT_STRIDES))
     # They stand below autograd, and are called where no gradients are recorded.
     LIBRARY.impl(_name, torch.library.fallthrough_kernel, "Autograd")
 LIBRARY.define("conv2d_packed(Tensor x, Tensor packed, Tensor? residual, str plan) -> Tensor",
-               tags=(torch.Tag.pt2_compliant_tag, _exact_strides))  # fmt: skip
+               tags=(torch.Tag.pt2_compliant_tag, EXACT_STRIDES))  # fmt: skip
 for _key in ("CPU", "CUDA"):
     LIBRARY.impl("conv2d_python", _kernel, _key)
 LIBRARY.impl("conv2d_ready", lambda *arguments: None, "Meta")  # one of the tensors: Python says what is wrong

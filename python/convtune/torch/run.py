@@ -30,6 +30,7 @@ __all__ = [
     "kernel",
     "launched",
     "like_output",
+    "of_other_types",
     "output_format",
     "problem_of",
     "pytorch_conv2d",
@@ -106,6 +107,20 @@ def like_output(residual: Tensor, y: Tensor) -> Tensor:
     if residual.shape != y.shape:
         raise InvalidArgument(f"residual has the shape {tuple(residual.shape)}; it must be {tuple(y.shape)}")
     return residual
+
+
+def of_other_types(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int,
+    activation: str, residual: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """PyTorch's own convolution of tensors that are not of TYPES, complex and integer ones among them."""
+    check_like(weight, "w", x)
+    if bias is not None:
+        check_like(bias, "bias", x)
+    y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups)
+    if residual is not None:
+        y = y + like_output(residual, y)
+    return activated(y, activation)
 
 
 class Planned:
@@ -240,13 +255,8 @@ def run(
     what keeps the packed weights, their address, the stream, whether the kernel's tensors lie channels last, and y."""
     dtype = x.dtype
     if dtype not in TYPES or weight.dtype is not dtype:
-        check_like(weight, "w", x)
-        if bias is not None:
-            check_like(bias, "bias", x)
-        y = pytorch_conv2d(x, weight, bias, stride, padding, dilation, groups)
-        if residual is not None:
-            y = y + like_output(residual, y)
-        return activated(y, activation).contiguous(memory_format=output_format(x, weight))
+        y = of_other_types(x, weight, bias, stride, padding, dilation, groups, activation, residual)
+        return y.contiguous(memory_format=output_format(x, weight))
     index, capturing, stream = -1, False, 0
     if x.is_cuda:
         index, capturing = x.get_device(), _capturing()
