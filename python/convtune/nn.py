@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .errors import Unsupported
 from .torch.functional import call, call_if_ready, forget_packed
 from .torch.modules.structure import Followers, forget, with_followers
 
 __all__ = ["Conv2d"]
+
+
+def _warn_of_quantisation(tracer: Any) -> None:
+    """PyTorch's quantisation knows modules by their types: it fuses no batch norm or activation with one of ours."""
+    if type(tracer).__name__ == "QuantizationTracer":
+        warnings.warn(
+            "torch.ao.quantization takes a convtune.nn.Conv2d for a function, apart from its batch norm and activation: "
+            "call convtune.restore(model) before prepare_fx",
+            stacklevel=2,
+        )
 
 
 class Conv2d(torch.nn.Conv2d):
@@ -78,6 +90,8 @@ class Conv2d(torch.nn.Conv2d):
         return vertical, horizontal, vertical, horizontal
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if isinstance(input, torch.fx.Proxy):
+            _warn_of_quantisation(input.tracer)
         if self.followers is not None:
             return with_followers(self, input, weight, bias)
         if isinstance(input, torch.fx.Proxy):  # symbolic tracing, which takes no branch by a shape
@@ -93,6 +107,13 @@ class Conv2d(torch.nn.Conv2d):
             input, weight, bias, self.stride, self._edges(), self.dilation, self.groups, self.precision, "none",
             self.choices,
         )  # fmt: skip
+
+    def __prepare_scriptable__(self) -> Conv2d:
+        """What torch.jit.script asks first. It would put another module in this one's place, so it is refused."""
+        raise Unsupported(
+            "torch.jit.script takes no convtune.nn.Conv2d: convtune.restore(model) makes those that convtune.optimize "
+            "swapped PyTorch's again, and torch.jit.trace takes them as they are"
+        )
 
     def prepare(self, *examples: Tensor | tuple[int, ...]) -> Conv2d:
         """Plans, compiles and packs for inputs like the examples: tensors, or shapes (N, C, H, W). Returns itself."""

@@ -20,6 +20,7 @@ What it promises, with the reasons in docs/decisions/0012-pytorch.md:
 
 from __future__ import annotations
 
+from . import flops as _flops  # noqa: F401  (registers them)
 from .functional import conv2d, forget_packed
 from .native import operator
 from .run import convolution_of, problem_of

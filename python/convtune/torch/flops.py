@@ -1,0 +1,27 @@
+"""FLOPs of convtune's operators, as PyTorch's counter (torch.utils.flop_counter) has them of its own convolution. A
+counter copies the list of formulas when it is made, so they are there from the start."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import register_flop_formula
+
+from . import functional, fused  # noqa: F401  (they define operators)
+from .packed import fields_of
+
+__all__: list[str] = []
+
+_own: Any = torch.ops.convtune
+
+
+@register_flop_formula([_own.conv2d, _own.conv2d_forward, _own.conv2d_fused])
+def _of_weight(x: Any, weight: Any, *_: Any, out_shape: Any = None, **more: Any) -> int:
+    return int(2 * prod(out_shape) * prod(weight[1:]))
+
+
+@register_flop_formula(_own.conv2d_packed)
+def _of_plan(x: Any, packed: Any, residual: Any, plan: str, *_: Any, **more: Any) -> int:
+    return fields_of(plan)[1].flops
