@@ -25,13 +25,18 @@ _LETTERS = re.compile(r"\s*(?:_|(?:mb|g|[io]c|[iokspd][dhw])\d+)+(?:n(?:\"([^\"]
 _NO_NAME = re.compile(r"[\x00-\x1f\x7f\"]")
 
 
+def _speaks_of_a_depth(*settings: Steps | Padding) -> bool:
+    """Whether one of them has a number for each of three axes, or for their six ends."""
+    return any(isinstance(one, Sequence) and not isinstance(one, str) and len(one) in (3, 6) for one in settings)
+
+
 @dataclass(frozen=True, init=False)
 class Problem:
     """A convolution of one to three dimensions (cross-correlation, as in every framework), or its gradient.
 
     `n, c, h, w`: batch, input channels, image height and width; `k, r, s`: output channels, filter height and
-    width; `d` and `t`: depth of image and filter, where the problem is 3-D. A 1-D problem has a height of 1. `groups`
-    divides `c` and `k`. `stride` and `dilation` take a number, (vertical, horizontal), or, of a 3-D problem, (depth,
+    width; `d` and `t`: depth of image and filter, where the problem is 3-D. A 1-D problem has a height of 1; a depth of
+    one plane without padding is none. `groups` divides `c` and `k`. `stride` and `dilation` take a number, (vertical, horizontal), or, of a 3-D problem, (depth,
     vertical, horizontal); dilations count from 1. `padding` takes the same, or (top, left, bottom, right), or (front,
     top, left, back, bottom, right), or "same" or "valid".
 
@@ -99,12 +104,12 @@ class Problem:
     ) -> None:
         sizes = dict(n=n, c=c, d=d, h=h, w=w, k=k, t=t, r=r, s=s, groups=groups)
         values: dict[str, Any] = {letter: whole(size, letter) for letter, size in sizes.items()}
-        # Six paddings are a depth's, too: padding alone makes one of a single plane.
-        axes = 3 if d != 1 or t != 1 or (isinstance(padding, (tuple, list)) and len(padding) == 6) else 2
+        axes = 3 if d != 1 or t != 1 or _speaks_of_a_depth(stride, padding, dilation) else 2
         filter_size = (values["t"], values["r"], values["s"])[-axes:]
         steps, holes = steps_of(stride, "stride", axes), steps_of(dilation, "dilation", axes)
         edges = padding_of(padding, filter_size, steps, holes)
-        if axes == 3 and (d, t, steps[0], holes[0], edges[0], edges[3]) == (1, 1, 1, 1, 0, 0):  # no depth after all
+        # A single plane without padding is none, whatever its stride and dilation.
+        if axes == 3 and (d, t, edges[0], edges[3]) == (1, 1, 0, 0) and min(steps[0], holes[0]) > 0:
             steps, holes, edges = steps[1:], holes[1:], edges[1:3] + edges[4:]
         if axes == 3:  # the library takes 0 for 1
             depth = {"d (id)": d, "t (kd)": t, "stride_d (sd)": steps[-3:][0], "dilation_d (dd + 1)": holes[-3:][0]}

@@ -37,6 +37,14 @@ class PackedWeights:
         return f"<convtune.PackedWeights of {self.convolution.problem}: {self.convolution.packed_bytes} bytes>"
 
 
+def _with_plane(problem: Problem, shape: tuple[int, ...], before: int | None = None) -> tuple[int, ...]:
+    """A tensor's shape as 3-D code has it where the problem has no depth: with a depth of one plane, `before` that axis."""
+    if problem.has_depth:
+        return shape
+    at = (2 if problem.layout == "nchw" else 1) if before is None else before
+    return (*shape[:at], 1, *shape[at:])
+
+
 def packed(convolution: Convolution, weights: Array, bias: Array | None, stream: int) -> Any:
     """(memory, pointer)."""
     if convolution.device == "cpu":
@@ -51,7 +59,7 @@ def read_weights(problem: Problem, w: Any, bias: Any, like: Array | None) -> Any
     """(weights, bias or None), checked against the problem."""
     _, type_of_w, _, type_of_bias = problem.dtypes
     weights = arrays.read(w, "w", TYPES[type_of_w], like)
-    if weights.shape != problem.weight_shape:
+    if weights.shape not in (problem.weight_shape, _with_plane(problem, problem.weight_shape, 2)):
         raise InvalidArgument(f"w has the shape {weights.shape}; {problem} takes {problem.weight_shape}")
     if (bias is not None) != problem.bias:
         raise InvalidArgument(f"{problem} has {'a' if problem.bias else 'no'} bias, and bias is {_kind(bias)}")
@@ -101,7 +109,7 @@ def _read(convolution: Convolution, array: Any, name: str, dtype: str, shape: tu
     if found.device != convolution.device:
         raise InvalidArgument(f"{name} is on {found.device} ({found}), the convolution on {convolution.device}")
     _check_gradients(array, name, found.library)
-    if found.shape != shape:
+    if found.shape != shape and found.shape != _with_plane(convolution.problem, shape):
         raise InvalidArgument(f"{name} has the shape {found.shape}; {convolution.problem} takes {shape}")
     return found
 
@@ -135,14 +143,18 @@ def run(
 ) -> Arr:
     """y = act(conv(x, w) + bias + residual), in a new array of x's library, or in `out`, which must be contiguous and
     apart from x; it may be the residual itself. It has no gradients: those are conv2d's. On a GPU the work is queued on
-    the library's current stream: the one that packed the weights, or one that the caller has made wait for it. Raises
+    the library's current stream: the one that packed the weights, or one that the caller has made wait for it. Where the
+    problem has no depth, tensors may have one of a single plane, as 3-D code does: y has one if x has. Raises
     InvalidArgument with the numbers."""
     problem = convolution.problem
     _check(convolution, "fwd", weights)
     type_of_x, _, type_of_y, _ = problem.dtypes
     image = _read(convolution, x, "x", type_of_x, problem.input_shape)
+    shape = convolution.output_shape
+    if image.shape != problem.input_shape:
+        shape = _with_plane(problem, shape)
     if residual is None and not problem.residual:
-        y = _write(out, "out", type_of_y, convolution.output_shape, (image, "x"))
+        y = _write(out, "out", type_of_y, shape, (image, "x"))
         convolution.run_raw(image.pointer, weights.pointer, y.pointer, image.library.stream(image.device))
         return _finish(out, y)  # type: ignore[no-any-return]
     if residual is None or not problem.residual:
@@ -151,7 +163,7 @@ def run(
         )
     added = _read(convolution, residual, "residual", type_of_y, convolution.output_shape)
     apart = [(image, "x")] if out is residual else [(image, "x"), (added, "residual")]
-    y = _write(out, "out", type_of_y, convolution.output_shape, *apart)
+    y = _write(out, "out", type_of_y, shape, *apart)
     convolution.run_tensors_raw(
         x=image.pointer,
         residual=added.pointer,
@@ -168,7 +180,10 @@ def backward_data(convolution: Convolution, dy: Arr, weights: PackedWeights, out
     _check(convolution, "bwd_d", weights)
     type_of_x, _, type_of_y, _ = problem.dtypes
     gradient = _read(convolution, dy, "dy", type_of_y, convolution.output_shape)
-    dx = _write(out, "out", type_of_x, problem.input_shape, (gradient, "dy"))
+    shape = problem.input_shape
+    if gradient.shape != convolution.output_shape:
+        shape = _with_plane(problem, shape)
+    dx = _write(out, "out", type_of_x, shape, (gradient, "dy"))
     stream = gradient.library.stream(gradient.device)
     convolution.run_tensors_raw(dy=gradient.pointer, dx=dx.pointer, packed=weights.pointer, stream=stream)
     return _finish(out, dx)  # type: ignore[no-any-return]
@@ -185,7 +200,10 @@ def backward_weights(
     image = _read(convolution, x, "x", type_of_x, problem.input_shape)
     gradient = _read(convolution, dy, "dy", type_of_y, convolution.output_shape)
     inputs = [(image, "x"), (gradient, "dy")]
-    dw = _write(out, "out", type_of_w, problem.weight_shape, *inputs)
+    shape = problem.weight_shape
+    if image.shape != problem.input_shape:
+        shape = _with_plane(problem, shape, 2)
+    dw = _write(out, "out", type_of_w, shape, *inputs)
     if out_bias is not None and not problem.bias:
         raise InvalidArgument(f"{problem} has no bias, and out_bias is {_kind(out_bias)}")
     dbias = None

@@ -84,6 +84,14 @@ def test_a_depth_is_said():
     assert flat == Problem(1, 3, 9, 9, 4, 3, 3, stride=2, padding=(1, 2, 3, 4)) and not flat.has_depth
     assert flat.stride == (2, 2) and flat.output_shape == (1, 4, 6, 7)
     assert Problem(1, 3, 9, 9, 4, 3, 3, padding=(1, 0, 0, 1, 0, 0)).output_size == (3, 7, 7)
+    assert Problem(1, 3, 9, 9, 4, 3, 3, padding=(1, 0, 0)).output_size == (3, 7, 7)
+
+
+@pytest.mark.parametrize("three", [dict(stride=(1, 2, 3)), dict(stride=[2, 1, 1]), dict(dilation=(3, 1, 2)),
+                                   dict(padding=(0, 1, 2)), dict(stride=(2, 2, 2), dilation=(2, 2, 2), padding=(0, 1, 1))])  # fmt: skip
+def test_three_numbers_of_a_single_plane(three):
+    two = {name: tuple(numbers)[1:] for name, numbers in three.items()}
+    assert Problem(1, 3, 9, 9, 4, 3, 3, d=1, t=1, **three) == Problem(1, 3, 9, 9, 4, 3, 3, **two)
 
 
 def test_words_have_one_form():
@@ -138,10 +146,12 @@ def test_it_is_a_value():
         (dict(n=True), "True"),
         (dict(groups=2), "must divide c (ic), which is 3"),
         (dict(stride=0), "stride_h (sh) is 0"),
-        (dict(stride=(1, 2, 3)), "(1, 2, 3)"),
+        (dict(stride=(1, 2, 3, 4)), "two (vertical, horizontal), not (1, 2, 3, 4)"),
+        (dict(stride=(0, 2, 3)), "stride_d (sd) is 0"),
+        (dict(stride=(1, 2, 3), padding=(1, 2)), "six (front, top, left, back, bottom, right)"),
         (dict(dilation=(1, 0)), "dilation_w (dw + 1) is 0"),
         (dict(padding=-1), "pad_top (ph) is -1"),
-        (dict(padding=(1, 2, 3)), "(1, 2, 3)"),
+        (dict(padding=(1, 2, 3, 4, 5)), "(1, 2, 3, 4, 5)"),
         (dict(padding="some"), "'some'"),
         (dict(padding="same", stride=2), "stride 1, not 2 x 2"),
         (dict(r=10), "r (kh) 10 at dilation_h (dh + 1) 1 spans more than h (ih) 9"),
@@ -166,7 +176,6 @@ def test_it_is_a_value():
         (dict(d=4, t=2, stride=(1, 2)), "three (depth, vertical, horizontal), not (1, 2)"),
         (dict(d=4, t=2, padding=(1, 2, 3, 4)), "six (front, top, left, back, bottom, right)"),
         (dict(d=4, t=2, padding="same", stride=(2, 1, 1)), "stride 1, not 2 x 1 x 1"),
-        (dict(padding=(0, 1, 1, 0, 1, 1), stride=(2, 1, 1)), "there is no depth"),
         (dict(name='a"b'), "double quote"),
     ],
 )

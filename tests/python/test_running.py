@@ -211,3 +211,39 @@ def test_plain_addresses():
             conv.run_tensors_raw(**all_of_them)
     with pytest.raises(convtune.InvalidArgument, match="residual is null"):
         conv.run_raw(x.ctypes.data, packed.pointer, y.ctypes.data)
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_tensors_with_a_single_plane(layout):
+    """3-D code that meets a depth of 1: the same numbers, a dimension more."""
+    at = 2 if layout == "nchw" else 1
+    random = numpy.random.default_rng(5)
+
+    def drawn(shape):
+        return random.standard_normal(shape, numpy.float32)
+
+    def planned(**more):
+        return convtune.plan(convtune.Problem(2, 4, 8, 9, 6, 3, 3, d=1, t=1, stride=(1, 1, 2), layout=layout, **more))
+
+    conv, added = planned(), planned(residual=True)
+    x, w, bias, z = (drawn(shape) for shape in (conv.problem.input_shape, (6, 4, 3, 3), (6,), conv.output_shape))
+    flat = convtune.pack(conv, w, bias)
+    deep = convtune.pack(conv, w[:, :, None], bias)
+    y = convtune.run(conv, x, flat)
+    cube = convtune.run(conv, numpy.expand_dims(x, at), deep)
+    assert cube.shape == numpy.expand_dims(y, at).shape and numpy.array_equal(cube.squeeze(at), y)
+    out = numpy.empty_like(cube)
+    sum = convtune.run(added, numpy.expand_dims(x, at), convtune.pack(added, w[:, :, None], bias), out, z)
+    assert sum is out and numpy.allclose(sum.squeeze(at), y + z, atol=1e-5)
+    with pytest.raises(convtune.InvalidArgument, match="out has the shape"):
+        convtune.run(conv, x, flat, out=out)
+
+    gradient, of_x, of_w = drawn(conv.output_shape), planned(direction="bwd_d"), planned(direction="bwd_w")
+    weights = convtune.pack(of_x, w)
+    dx, deep_dx = (convtune.backward_data(of_x, dy, weights) for dy in (gradient, numpy.expand_dims(gradient, at)))
+    assert numpy.array_equal(numpy.expand_dims(dx, at), deep_dx)
+    dw, dbias = convtune.backward_weights(of_w, x, gradient)
+    deep_dw, deep_dbias = convtune.backward_weights(of_w, numpy.expand_dims(x, at), numpy.expand_dims(gradient, at))
+    assert numpy.array_equal(dw[:, :, None], deep_dw) and numpy.array_equal(dbias, deep_dbias)
+    with pytest.raises(convtune.InvalidArgument, match="w has the shape"):
+        convtune.pack(conv, w[:, None])
