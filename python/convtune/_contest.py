@@ -28,6 +28,12 @@ class Contest:
     challenger_us: float = 0.0
     rounds: int = 0
 
+    @property
+    def paired_us(self) -> float:
+        """The challenger's time as the gain has it. The medians of the sides are each of its own runs, and their ratio
+        need not be the median of the rounds' ratios."""
+        return self.incumbent_us * (1 - self.gain)
+
 
 def contest(
     incumbent: Callable[[], float],

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from ._contest import Contest
 from .page import write_report
 from .problem import Problem
 from .table import lined_up, microseconds
@@ -15,28 +16,37 @@ __all__ = ["Layer", "OptimizeReport"]
 
 @dataclass
 class Layer:
-    """A convolution that the model runs on the example: in the modules `names`, `calls` times in one forward."""
+    """A convolution that the model runs on the example: in the modules `names`, `calls` times in one forward. Times in
+    microseconds: PyTorch's median, and that less the gain. `gain`: the median of the contest's rounds, 0.10 takes 10 %
+    less time; `low, high`: the 99 % interval that holds it."""
 
     names: list[str]
     problem: Problem | None
     calls: int = 0
     pytorch_us: float = 0.0
     convtune_us: float = 0.0
-    gain: float = 0.0  # of the median: 0.10 takes 10 % less time
+    gain: float = 0.0
     algorithm: str = ""
     config: str = ""
     layout: str = ""  # in which convtune runs it; with copies before and after where that is not the problem's
     swapped: bool = False
     decision: str = ""
     warnings: list[str] = field(default_factory=list)  # of its tuning
+    low: float = 0.0
+    high: float = 0.0
+
+    def take(self, outcome: Contest) -> None:
+        """The numbers of a contest with PyTorch, and whether it was won."""
+        self.pytorch_us, self.convtune_us, self.swapped = outcome.incumbent_us, outcome.paired_us, outcome.accepted
+        self.gain, self.low, self.high = outcome.gain, outcome.low, outcome.high
 
 
 @dataclass
 class OptimizeReport:
-    """What optimize measured and decided; `print(report)` is the table. Times in microseconds, medians of one run.
-    `before_us` and `after_us`: the whole forward, by the wall clock, in the last contest that was held; 0 where nothing
-    was there to be swapped.
-    `kept`: whether the swaps stayed."""
+    """What optimize measured and decided; `print(report)` is the table. Times in microseconds. `before_us`: the whole
+    forward, by the wall clock, median of the last contest that was held, 0 where nothing was there to be swapped;
+    `after_us`: that less the gain, which lies in `low, high`. `kept`: whether the swaps stayed. `pytorch`: the version
+    that was measured."""
 
     device: str
     training: bool
@@ -50,6 +60,12 @@ class OptimizeReport:
     functional: int = 0
     mode: str = ""  # of torch.compile, through which the whole model was measured; "": eager
     notes: list[str] = field(default_factory=list)
+    pytorch: str = ""
+
+    def take(self, outcome: Contest) -> None:
+        """The numbers of a contest of the whole forward, and whether it was won."""
+        self.before_us, self.after_us, self.kept = outcome.incumbent_us, outcome.paired_us, outcome.accepted
+        self.gain, self.low, self.high = outcome.gain, outcome.low, outcome.high
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a self-contained page of HTML with charts, or, for a path that ends in ".json", what `convtune report
@@ -59,7 +75,7 @@ class OptimizeReport:
         model["layers"] = [
             {**vars(layer), "problem": str(layer.problem or ""), "warnings": None} for layer in self.layers
         ]
-        write_report(path, {"model": model}, self.device)
+        write_report(path, {"model": model}, self.device, {"PyTorch": self.pytorch} if self.pytorch else {})
 
     def __str__(self) -> str:
         header = ["layer", "problem", "calls", "PyTorch us", "convtune us", "gain", "decision"]
@@ -74,7 +90,7 @@ class OptimizeReport:
                     str(layer.calls),
                     microseconds(layer.pytorch_us) if layer.pytorch_us > 0 else "",
                     microseconds(layer.convtune_us) if measured else "",
-                    f"{100 * layer.gain:.1f} %" if measured else "",
+                    _interval(layer.gain, layer.low, layer.high) if measured else "",
                     layer.decision,
                 ]
             )
@@ -82,6 +98,8 @@ class OptimizeReport:
         mode = "training" if self.training else "eval"
         if self.mode:
             mode += f", torch.compile {self.mode}"
+        if self.pytorch:
+            mode += f", PyTorch {self.pytorch}"
         if self.before_us > 0:
             text += (
                 f"whole forward ({mode}): {microseconds(self.before_us)} us before, {microseconds(self.after_us)} us "
@@ -93,3 +111,8 @@ class OptimizeReport:
         for note in self.notes:
             text += note + "\n"
         return text
+
+
+def _interval(gain: float, low: float, high: float) -> str:
+    """ "20.0 % (17.5..22.1)" """
+    return f"{100 * gain:.1f} %" + (f" ({100 * low:.1f}..{100 * high:.1f})" if low < high else "")

@@ -14,10 +14,14 @@ from . import _library
 __all__ = ["write_file", "write_report"]
 
 
-def write_report(path: str | os.PathLike[str], content: dict[str, Any], device: str | None) -> None:
+def write_report(
+    path: str | os.PathLike[str], content: dict[str, Any], device: str | None, versions: dict[str, str] | None = None
+) -> None:
     """Writes a page, or for a path that ends in ".json" the report itself. `content`: {"rows": [...]} or {"model":
-    {...}}. Raises OSError, InvalidArgument."""
+    {...}}; `versions`: of libraries that were measured, beside those that convtune knows of. Raises OSError,
+    InvalidArgument."""
     environment = _library.take_json(_library.library.convtune_environment, _library.device_text(device))
+    environment["versions"] = {**environment.get("versions", {}), **(versions or {})}
     text = json.dumps({"schema": 1, "environment": environment, **content}, indent=2)
     if Path(path).suffix != ".json":
         text = _library.take_text(_library.library.convtune_report_page, _library.c_text(text))

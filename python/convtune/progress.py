@@ -12,12 +12,20 @@ from typing import Any, NamedTuple, TextIO
 
 from .table import time_text
 
-__all__ = ["ProgressLine", "Step"]
+__all__ = ["ProgressLine", "Step", "time_left"]
 
 _REDRAW_SECONDS = 0.1  # a screen: as often as the eye can follow
 _LINE_SECONDS = 5.0  # a log: rarely enough to stay readable
 _LOG_WIDTH = 80  # and short enough
 _LABEL_WIDTH = 28  # of a problem without a name: what follows matters more
+
+
+def time_left(seconds: float) -> str:
+    """ "12 s left, ", "1 min 05 s left, "; "" where nothing is known."""
+    whole = int(seconds + 0.999)
+    if seconds <= 0:
+        return ""
+    return f"{whole} s left, " if whole < 60 else f"{whole // 60} min {whole % 60:02} s left, "
 
 
 class Step(NamedTuple):
@@ -33,10 +41,7 @@ class Step(NamedTuple):
 
     def text(self, label: str = "") -> str:
         """What may be cut off stands last."""
-        text = ""
-        if self.eta_seconds > 0:
-            seconds = int(self.eta_seconds + 0.999)
-            text = f"{seconds} s left, " if seconds < 60 else f"{seconds // 60} min {seconds % 60:02} s left, "
+        text = time_left(self.eta_seconds)
         text += f"{_cut(label, _LABEL_WIDTH)}: {self.stage}" if label else self.stage
         if self.total > 0:
             text += f" {self.done}/{self.total}"

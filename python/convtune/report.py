@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from .machine import devices
 from .page import write_report
 from .problem import Problem
 from .table import TIMES, lined_up, scale, time_text
@@ -131,7 +132,7 @@ class Report:
     def __str__(self) -> str:
         floor = f"; roofline {time_text(self.floor_us)}, bound by {self.bound}" if self.floor_us > 0 else ""
         against = f"; incumbent {self.incumbent}" if self.incumbent else ""
-        text = f"{self.problem}\n{self.device}{floor}{against}\n\n"
+        text = f"{self.problem}\n{self._where()}{floor}{against}\n\n"
         if self.providers:
             text += self._table()
         if self.failure:
@@ -147,6 +148,14 @@ class Report:
         if self.tuning is not None:
             text += self._search(self.tuning)
         return text
+
+    def _where(self) -> str:
+        """The device in the command's words; its fingerprint where it is not in this machine."""
+        one = next((one for one in devices() if one.fingerprint == self.device), None)
+        if one is None:
+            return self.device
+        unit = "thread" if one.device == "cpu" else "multiprocessor"
+        return f"{one.device}: {one.name}, {one.units} {unit}{'' if one.units == 1 else 's'}, {one.isa}"
 
     def _peer(self) -> Provider | None:
         return next((one for one in self.providers[1:] if one.name == self.best_peer and not one.failure), None)

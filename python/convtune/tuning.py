@@ -11,7 +11,8 @@ from typing import Any
 from . import _library
 from ._library import PROGRESS, CBenchOptions, CTuneOptions
 from .caches import PLANS
-from .geometry import real, whole
+from .errors import InvalidArgument
+from .geometry import real, seconds_of, whole
 from .problem import Problem, as_problem
 from .progress import ProgressLine, Step
 from .report import Report
@@ -57,7 +58,9 @@ def search(
 ) -> Report:
     """tune, which leaves the warnings in the report."""
     asked = as_problem(problem)
-    most, budget, min_gain = whole(trials, "trials"), real(budget, "budget"), real(min_gain, "min_gain")
+    most, budget, min_gain = whole(trials, "trials"), seconds_of(budget, "budget"), real(min_gain, "min_gain")
+    if most < 0:
+        raise InvalidArgument(f"trials is {most}; it must be 0 or more")
     line = ProgressLine() if progress is True else None
     tell = progress if callable(progress) else None
     label = asked.name or str(asked)
@@ -99,11 +102,9 @@ def search(
 def bench(problem: Problem | str, device: Any = None, seconds: float = 3) -> Report:
     """Times what `plan` answers beside every variant of the vendor's library, interleaved, in about `seconds`. Ctrl-C
     stops at the next step and raises KeyboardInterrupt. Raises InvalidArgument, Unsupported, NoDevice, DeviceLost."""
-    asked = as_problem(problem)
+    asked, limit = as_problem(problem), seconds_of(seconds, "seconds", 86_400, "above 0")
     with stoppable() as stopped:
-        options = CBenchOptions(
-            sizeof(CBenchOptions), real(seconds, "seconds"), PROGRESS(lambda *_: int(stopped())), None
-        )
+        options = CBenchOptions(sizeof(CBenchOptions), limit, PROGRESS(lambda *_: int(stopped())), None)
         found = _library.take_json(
             _library.library.convtune_bench, byref(asked.to_c()), _library.device_text(device), byref(options)
         )

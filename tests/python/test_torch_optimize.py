@@ -2,7 +2,6 @@
 
 import copy
 import io
-import itertools
 import types
 import warnings
 
@@ -11,10 +10,9 @@ from torch_optimize_models import Model, Subclass, X, optimized
 from torch_support import assert_near, torch
 
 import convtune
-from convtune._contest import Contest
 from convtune.nn import Conv2d
 from convtune.torch import run as torch_run
-from convtune.torch.measure import check, contests, decide, sides as torch_sides, timing
+from convtune.torch.measure import check, contests, decide, sides as torch_sides
 
 nn = torch.nn
 
@@ -243,77 +241,6 @@ def test_measured_through_torch_compile(decided):
     for wrong in ("fast", None, 2):
         with pytest.raises(convtune.InvalidArgument, match="max-autotune"):
             convtune.optimize(model, X, compiled=wrong)
-
-
-class Simulated:
-    """torch.compile and the clock, simulated: a compiled model takes `us(swapped modules)`. Where the classes of its
-    modules have changed since its last call, it takes `changed_us` instead: the guards. A layer takes PyTorch 100 us
-    and convtune what `layers` says, one after the other."""
-
-    def __init__(self, monkeypatch, us, changed_us=lambda swapped: 1e4, layers=itertools.repeat(50)):
-        self.us, self.changed_us, self.layers, self.now, self.compiled = us, changed_us, iter(layers), 0.0, []
-        real = decide.contest
-
-        def contest(incumbent, challenger, min_gain, **rules):
-            if min_gain == 0.02:  # a layer's
-                return Contest(True, 0.5, 0.5, 0.5, 100.0, next(self.layers), 10)
-            return real(incumbent, challenger, min_gain, **rules)
-
-        monkeypatch.setattr(decide, "contest", contest)
-        monkeypatch.setattr(decide, "Stopwatch", lambda device: self)
-        monkeypatch.setattr(torch, "compile", self.compile)
-        monkeypatch.setattr(timing, "time", types.SimpleNamespace(perf_counter=lambda: self.now))
-
-    def time_us(self, run):
-        return 100.0
-
-    def compile(self, model, **how):
-        self.compiled.append((model, how))
-        last = [None]
-
-        def call(x):
-            swapped = [name for name, one in model.named_modules() if type(one) is Conv2d]
-            us = self.us if swapped == last[0] else self.changed_us
-            last[0] = swapped
-            self.now += 1e-6 * us(swapped)
-
-        return call
-
-
-def test_compiled_it_is_compared_with_what_its_user_would_run(monkeypatch):
-    """The times are EfficientNet-B0's on one H200: alone in a process, and while one model was both sides."""
-    simulated = Simulated(
-        monkeypatch, lambda swapped: 5798 if swapped else 3885, lambda swapped: 5016 if swapped else 8032
-    )
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3)).eval()
-    report = optimized(model, X, compiled=True).convtune_report
-    assert not report.kept and type(model[0]) is nn.Conv2d
-    assert report.before_us == pytest.approx(3885) and report.after_us == pytest.approx(5798)
-    assert simulated.compiled[0][0] is not model and simulated.compiled[1] == (model, {"mode": "default"})
-
-
-def test_the_incumbent_shares_the_parameters(monkeypatch):
-    simulated = Simulated(monkeypatch, lambda swapped: 90 if swapped else 100)
-    model = Model().eval()
-    optimized(model, X, compiled="reduce-overhead")
-    twin, how = simulated.compiled[0]
-    assert how["options"]["triton.cudagraphs"] and simulated.compiled[1] == (model, {"mode": "reduce-overhead"})
-    assert twin is not model and not any(isinstance(one, Conv2d) for one in twin.modules())
-    for mine, theirs in zip((*model.parameters(), *model.buffers()), (*twin.parameters(), *twin.buffers())):
-        assert mine is theirs
-
-
-def test_only_the_layers_stay_that_are_worth_their_cost(monkeypatch):
-    """Each swapped call costs 60 us around it; one layer saves 100 us, two save 10."""
-    saved = {"0": 100, "1": 10, "2": 10}
-    us = lambda swapped: 1000 + sum(60 - saved[name] for name in swapped)  # noqa: E731
-    Simulated(monkeypatch, us, layers=(0.1, 90, 90))
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 4, 3)).eval()
-    report = optimized(model, X, compiled=True).convtune_report
-    assert report.kept and report.before_us == pytest.approx(1000) and report.after_us == pytest.approx(960)
-    assert [type(one) for one in model] == [Conv2d, nn.Conv2d, nn.Conv2d]
-    assert [layer.swapped for layer in report.layers] == [True, False, False]
-    assert "did not gain by it" in report.layers[1].decision
 
 
 def test_warnings_of_the_tuning_are_one_line(decided, monkeypatch):

@@ -15,6 +15,7 @@ from convtune import progress
 from convtune.report import Report
 from convtune.table import lined_up
 
+PROBLEM = "mb1ic3ih8oc4kh3"
 SMALL = dict(budget=20, trials=3, progress=False)
 
 
@@ -302,6 +303,35 @@ def test_a_notebook_has_its_own_line(monkeypatch):
 
 def test_tables_line_up():
     assert lined_up(["a", "us"], [["bb", "1.5"], ["c", "22.5"]], " r") == "a     us\nbb   1.5\nc   22.5\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: convtune.tune(PROBLEM, "cpu", budget="60s"), "budget is '60s'; it must be a number of seconds"),
+        (lambda: convtune.tune(PROBLEM, "cpu", budget=-1), "budget is -1; it must be 0 or more and at most 604800 seconds"),
+        (lambda: convtune.tune(PROBLEM, "cpu", budget=float("nan")), "budget is nan; it must be 0 or more"),
+        (lambda: convtune.tune(PROBLEM, "cpu", trials=-1), "trials is -1; it must be 0 or more"),
+        (lambda: convtune.tune(PROBLEM, "cpu", min_gain="2%"), "min_gain is '2%'; it must be a number"),
+        (lambda: convtune.tune(PROBLEM, "cpu", min_gain=2), "min_gain must lie in [0, 1), not 2"),
+        (lambda: convtune.bench(PROBLEM, "cpu", seconds="1s"), "seconds is '1s'; it must be a number of seconds"),
+        (lambda: convtune.bench(PROBLEM, "cpu", seconds=0), "seconds is 0; it must be above 0 and at most 86400 seconds"),
+    ],
+)
+def test_wrong_limits_are_named_as_in_python(call, words):
+    with pytest.raises(convtune.InvalidArgument) as caught:
+        call()
+    assert words in str(caught.value)
+
+
+def test_a_report_names_the_device_as_the_command_does():
+    report = convtune.bench(PROBLEM, "cpu", seconds=0.05)
+    here = convtune.devices()[-1]
+    head = str(report).splitlines()[1]
+    assert head.startswith(f"cpu: {here.name}, {here.units} thread") and f", {here.isa}; roofline" in head
+    assert here.fingerprint not in head
+    elsewhere = Report.from_json({**report.json, "device": "cpu|of another machine"})
+    assert str(elsewhere).splitlines()[1].startswith("cpu|of another machine; roofline")
 
 
 def test_a_report_of_failures():

@@ -272,11 +272,10 @@ def _is_proven(theirs: Any, ours: Any, inputs: Sequence[Any]) -> bool:
     """Not slower than inductor's own graph; the report says so."""
     outcome = whole(theirs, ours, inputs)
     if _last is not None:
-        _last.before_us, _last.after_us, _last.kept = outcome.incumbent_us, outcome.challenger_us, outcome.accepted
-        _last.gain, _last.low, _last.high = outcome.gain, outcome.low, outcome.high
+        _last.take(outcome)
     if not outcome.accepted:
         _note("the graph is inductor's: the whole is not proven faster")
-    _log.info("the whole: inductor %.0f us, with convtune %.0f us", outcome.incumbent_us, outcome.challenger_us)
+    _log.info("the whole: inductor %.0f us, with convtune %.0f us", outcome.incumbent_us, outcome.paired_us)
     return outcome.accepted
 
 

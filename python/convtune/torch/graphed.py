@@ -160,9 +160,7 @@ class Graphed:
             before = _Recording(self._run(theirs), self._static)
         outcome = _contest(before.replay, self._recording.replay, device)
         assert self.report is not None
-        self.report.before_us, self.report.after_us = outcome.incumbent_us, outcome.challenger_us
-        self.report.gain, self.report.low, self.report.high = outcome.gain, outcome.low, outcome.high
-        self.report.kept = outcome.accepted
+        self.report.take(outcome)
         if not outcome.accepted:
             self.report.notes.append("the graph is inductor's: the whole is not proven faster")
             self._compiled, self._recording = theirs, before

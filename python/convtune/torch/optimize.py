@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 import torch
 
 from ..errors import InvalidArgument
+from ..geometry import real, seconds_of
 from ..nn import Conv2d
 from ..optimize_report import Layer, OptimizeReport
-from ..progress import ProgressLine
+from ..progress import ProgressLine, time_left
 from .measure.decide import choices_of, decide
 from .modules.layers import find, grouped
 from .modules.structure import followers
@@ -24,6 +25,7 @@ __all__ = ["Layer", "OptimizeReport", "optimize", "restore"]
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 _MOST_CONTESTS = 3  # of the whole model: each may have to compile it
+_CONTESTS_SECONDS = 60.0  # after which none is begun
 
 
 @contextlib.contextmanager
@@ -69,27 +71,34 @@ def _measure(
         found, functional = find(model, lambda: model(*args, **kwargs), behind)
         layers = grouped(found)
         devices = ", ".join(sorted({str(seen.device) for seen in found}))
-        result = OptimizeReport(devices, training, [layer for layer, _ in layers], functional=functional, mode=mode)
+        result = OptimizeReport(
+            devices, training, [layer for layer, _ in layers], functional=functional, mode=mode,
+            pytorch=str(torch.__version__),
+        )  # fmt: skip
         decide(layers, budget, min_gain, line)
         if not choices_of(layers):
             return result, {}
         whole = Whole(model, args, kwargs, found[0].device, mode, behind)
         for number in range(1, _MOST_CONTESTS + 1):
-            if line is not None:
-                line.show(f"the whole model: contest {number}")
-            outcome = whole.contest(choices_of(layers))
+
+            def tell(seconds: float, number: int = number) -> None:
+                if line is not None:
+                    line.show(f"{time_left(seconds)}the whole model: contest {number}")
+
+            tell(0)
+            outcome = whole.contest(choices_of(layers), tell)
             if outcome.accepted:
                 break
             swapped = [layer for layer in result.layers if layer.swapped]
-            kept = worth_their_cost(swapped, outcome) if number < _MOST_CONTESTS else []
+            another = number < _MOST_CONTESTS and whole.seconds < _CONTESTS_SECONDS
+            kept = worth_their_cost(swapped, outcome) if another else []
             for layer in swapped:
                 if not any(layer is one for one in kept):
                     layer.swapped, layer.decision = False, "PyTorch: the whole model did not gain by it"
             if not kept:
                 result.notes.append("nothing swapped: the whole model is not proven faster")
                 break
-    result.before_us, result.after_us, result.kept = outcome.incumbent_us, outcome.challenger_us, outcome.accepted
-    result.gain, result.low, result.high = outcome.gain, outcome.low, outcome.high
+    result.take(outcome)
     return result, choices_of(layers)
 
 
@@ -112,7 +121,9 @@ def optimize(
     a GPU; 0: no search), and compete again. At last the whole model with the swaps runs against the model without. What
     came of a layer's contest is kept beside the records (contests.jsonl), for later processes with the same versions,
     device and settings. Where the whole is not proven 1 % faster, the layers go back to PyTorch that save less than they
-    cost it, and it is tried again; what is never proven is undone.
+    cost it, and it is tried again; what is never proven is undone. Contests come on top of the budget: without a search
+    those of the layers take a minute together and those of the whole model another, or as long as the ten rounds take
+    that each needs, of four runs.
 
     The budget is that of a model: the same call again, in this process or another, searches nothing and takes what was
     proven, and a larger budget searches the layers that had no share. What records answer, an imported pack's among
@@ -144,6 +155,7 @@ def optimize(
         raise InvalidArgument(
             "optimize takes the model before torch.compile: torch.compile(convtune.optimize(model, x, compiled=True))"
         )
+    budget, min_gain = seconds_of(budget, "budget"), real(min_gain, "min_gain")
     mode = compile_mode(compiled)
     args, kwargs = as_arguments(example)
     restore(model)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ...errors import InvalidArgument
+from ...geometry import real, seconds_of
 from ...optimize_report import Layer, OptimizeReport
 from ..measure.decide import VENDORS, choices_of, decide, device_of
 from ..measure.sides import Fused
@@ -26,6 +27,10 @@ class Wanted:
     min_gain: float = 0.02
     whole: bool = True
     force: bool = False
+
+    def __post_init__(self) -> None:
+        seconds_of(self.budget, "convtune.budget")
+        real(self.min_gain, "convtune.min_gain")
 
 
 # What was decided in this process: (layer, choice or None), by problem, device, and what was asked.
@@ -109,4 +114,4 @@ def decided(found: list[Chain], wanted: Wanted) -> tuple[list[str | None], Optim
         before = _decided[key][0]
         layers.append(Layer(**{**vars(before), "names": layer.names, "calls": layer.calls}))
     devices = ", ".join(sorted({str(key[1]) for key in kinds}))
-    return choices, OptimizeReport(devices, False, layers, mode="convtune")
+    return choices, OptimizeReport(devices, False, layers, mode="convtune", pytorch=str(torch.__version__))

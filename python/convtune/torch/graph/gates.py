@@ -213,8 +213,7 @@ def _settled(
     except Unsupported as why:
         layer.decision = f"{layer.decision}: {str(why).splitlines()[0]}"
         return False
-    layer.pytorch_us, layer.convtune_us = result.incumbent_us, result.challenger_us
-    layer.gain, layer.swapped = result.gain, result.accepted
+    layer.take(result)
     layer.decision = words if result.accepted else f"its parts: {100 * wanted.min_gain:.3g} % less is not proven"
     return result.accepted
 

@@ -32,6 +32,7 @@ _ANSWERS = ("tuned", "unproven")  # sources of plans that are records
 _LEAST_SECONDS = 3.0  # of a layer's budget: less finds little that the first guess is not
 _CONTEST_SECONDS = 5.0
 _FIRST_CONTEST_SECONDS = 1.0  # where another one follows
+_CONTESTS_SECONDS = 60.0  # of all layers together, where none follows
 
 
 def check_and_contest(
@@ -235,8 +236,7 @@ class _Task:
         if layer.swapped and not result.accepted:
             return  # what the search found is not proven, and what came before it was; a later call has the record alone
         layer.algorithm, layer.config, layer.layout = plan.algorithm, plan.config, run_as.layout
-        layer.pytorch_us, layer.convtune_us = result.incumbent_us, result.challenger_us
-        layer.gain, layer.swapped = result.gain, result.accepted
+        layer.take(result)
         layer.decision = "convtune" if result.accepted else f"PyTorch: {100 * min_gain:.3g} % less is not proven"
         if result.accepted:
             layer.decision += f": {plan.algorithm}" + (" with copies" if run_as.layout != self.problem.layout else "")
@@ -275,9 +275,12 @@ def decide(layers: list[tuple[Layer, list[Any]]], budget: float, min_gain: float
             label = f"{number}/{len(tasks)} {task.layer.names[0]}"
             line.show(step.text(label) if step else f"{label}: contest")
 
+    end = time.monotonic() + _CONTESTS_SECONDS
     for number, task in enumerate(tasks, 1):
         show(number, task)
-        task.compete(min_gain, _FIRST_CONTEST_SECONDS if budget > 0 else _CONTEST_SECONDS)
+        share = (end - time.monotonic()) / (len(tasks) - number + 1)
+        seconds = max(_FIRST_CONTEST_SECONDS, min(share, _CONTEST_SECONDS))
+        task.compete(min_gain, _FIRST_CONTEST_SECONDS if budget > 0 else seconds)
     if budget > 0:
         _tune(tasks, budget, min_gain, show)
         keep_budget(_where_they_stand(tasks, min_gain), budget)

@@ -4,6 +4,7 @@ torch.compile as its user will call it. For optimize; docs/decisions/0012-pytorc
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -21,6 +22,10 @@ __all__ = ["WHOLE_GAIN", "Whole", "compile_mode", "swap", "unswap", "worth_their
 # What the whole forward must gain: less is not worth other rounding, and two processes differ by as much.
 WHOLE_GAIN = 0.01
 _WARM_UP = 4  # samples: compiling, cuDNN's search, recording a CUDA graph, its first replays
+_WARM_UP_SECONDS = 5.0  # after the first: fewer samples of a slow model
+_CONTEST_SECONDS = 20.0
+_Sides = tuple[Callable[[], float], Callable[[], float]]
+_ROUNDS = 10  # that a proof needs, of four samples each, whatever time they take
 
 
 def swap(module: torch.nn.Conv2d, choices: str, training: bool, behind: Followers | None = None) -> None:
@@ -71,27 +76,29 @@ class Whole:
     ) -> None:
         self._model, self._args, self._kwargs = model, args, kwargs
         self._device, self._mode, self._behind = device, mode, behind
+        self._calls = 1  # of a sample
+        self.seconds = 0.0  # that contests took, without compiling
         self._modules: Any = dict(model.named_modules())
         # Classes that change between calls cost a compiled model a millisecond of guards: each side has its own model.
         self._incumbent = _twin(model) if mode else model
 
-    def contest(self, swaps: dict[str, str]) -> Contest:
-        """The model without against the model with those swaps, which are undone at the end. What torch.compile has
-        compiled in this process is forgotten, before and after: both sides begin as in a process of their own."""
+    def contest(self, swaps: dict[str, str], tell: Callable[[float], None]) -> Contest:
+        """The model without against the model with those swaps, which are undone at the end. `tell` is called after each
+        sample with the seconds that it may take still. What torch.compile has compiled in this process is forgotten,
+        before and after: both sides begin as in a process of their own."""
         try:
-            return self._compiled(swaps) if self._mode else self._eager(swaps)
+            sides = self._compiled(swaps) if self._mode else self._eager(swaps)
+            return self._of(*sides, tell)
         finally:
             self._unswap(swaps)
             if self._mode:
                 torch._dynamo.reset()
 
-    def _eager(self, swaps: dict[str, str]) -> Contest:
-        def before() -> None:
-            self._unswap(swaps)
+    def _eager(self, swaps: dict[str, str]) -> _Sides:
+        step = self._step(self._model)
+        return self._side(step, lambda: self._unswap(swaps)), self._side(step, lambda: self._swap(swaps))
 
-        return self._of(self._step(self._model), self._step(self._model), before, lambda: self._swap(swaps))
-
-    def _compiled(self, swaps: dict[str, str]) -> Contest:
+    def _compiled(self, swaps: dict[str, str]) -> _Sides:
         torch._dynamo.reset()
         self._swap(swaps)
         # Both models have one code, and so one list of compiled graphs, each tried by its guards. Another option, set
@@ -100,29 +107,46 @@ class Whole:
         options = {**inductor.list_mode_options(self._mode), "trace.enabled": inductor.config.trace.enabled}
         incumbent: Any = torch.compile(self._incumbent, options=options)
         challenger: Any = torch.compile(self._model, mode=self._mode)
-        return self._of(self._step(incumbent), self._step(challenger), lambda: None, lambda: None)
+        return self._side(self._step(incumbent)), self._side(self._step(challenger))
+
+    def _side(self, run: Callable[[], None], prepare: Callable[[], None] = lambda: None) -> Callable[[], float]:
+        """A sample of that side, in microseconds."""
+
+        def timed() -> float:
+            prepare()
+            return wall_us(run, self._device, self._calls)
+
+        return timed
 
     def _of(
-        self,
-        incumbent: Callable[[], None],
-        challenger: Callable[[], None],
-        before_incumbent: Callable[[], None],
-        before_challenger: Callable[[], None],
+        self, before: Callable[[], float], after: Callable[[], float], tell: Callable[[float], None]
     ) -> Contest:
-        calls = 1
+        self._calls = 1
+        before(), after()
+        begin = time.monotonic()
+        for _ in range(_WARM_UP - 1):
+            if time.monotonic() - begin < _WARM_UP_SECONDS:
+                before(), after()
+        self._calls = calls_of_a_sample(max(before(), after()))
+        begin, samples = time.monotonic(), 0
 
-        def side(prepare: Callable[[], None], run: Callable[[], None]) -> Callable[[], float]:
-            def timed() -> float:
-                prepare()
-                return wall_us(run, self._device, calls)
+        def told(side: Callable[[], float]) -> Callable[[], float]:
+            def sample() -> float:
+                nonlocal samples
+                us = side()
+                samples += 1
+                spent = time.monotonic() - begin
+                tell(max(_CONTEST_SECONDS - spent, spent * (4 * _ROUNDS / samples - 1)))
+                return us
 
-            return timed
+            return sample
 
-        before, after = side(before_incumbent, incumbent), side(before_challenger, challenger)
-        for _ in range(_WARM_UP):
-            before(), after()
-        calls = calls_of_a_sample(max(before(), after()))
-        return contest(before, after, WHOLE_GAIN, max_seconds=20)
+        try:
+            return contest(
+                told(before), told(after), WHOLE_GAIN, min_rounds=_ROUNDS, max_seconds=_CONTEST_SECONDS
+            )
+        finally:
+            self.seconds += time.monotonic() - begin
 
     def _step(self, model: Any) -> Callable[[], None]:
         begin: Any = torch.compiler.cudagraph_mark_step_begin if self._mode else lambda: None
