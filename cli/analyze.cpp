@@ -15,7 +15,7 @@ namespace convtune::cli {
 namespace {
 
 struct Analyze {
-  std::string metrics, target, problem, source, python = "python3";
+  std::string metrics, target, problem, source, python = python_program();
 
   int run() const {
     const Target on = find_target(target);

@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "convtune/cases.h"
@@ -56,6 +57,11 @@ const ConvProblem* built_in_case(std::string_view name) {
 }
 
 }  // namespace
+
+std::string python_program() {
+  const char* const named = ::secure_getenv("CONVTUNE_PYTHON");
+  return named != nullptr && *named != '\0' ? named : "python3";
+}
 
 Error bad(const std::string& message) {
   return Error(ErrorKind::invalid_argument, message);

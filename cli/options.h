@@ -18,6 +18,10 @@ namespace convtune::cli {
 // What to throw where an argument cannot be taken.
 Error bad(const std::string& message);
 
+// The Python that --python names unless it is given: CONVTUNE_PYTHON's, which `python -m convtune` sets to
+// its own, else python3.
+std::string python_program();
+
 // What a subcommand is to work on. Of a model: problem i is its convolution i.
 struct Asked {
   std::vector<ConvProblem> problems;
@@ -27,7 +31,7 @@ struct Asked {
 // Options of one subcommand. They live as long as the process: the command line points into them.
 struct ProblemOptions {
   std::vector<std::string> words;
-  std::string suite, model, python = "python3", dtype, layout;
+  std::string suite, model, python = python_program(), dtype, layout;
   std::vector<std::string> shapes;  // of the model's inputs
   std::optional<std::int64_t> batch;
 

@@ -28,7 +28,7 @@ struct Refine {
   std::string order = "file";
   std::vector<std::string> let;
   bool keep = false, only_original = false, no_import = false, no_compile = false, measure = false;
-  std::string python = "python3", min_gain, call;
+  std::string python = python_program(), min_gain, call;
   std::optional<std::int64_t> timeout;
   ReportOptions results;
 

@@ -1,4 +1,5 @@
-"""`python -m convtune ...`: the convtune command, in this process's place."""
+"""`python -m convtune ...`: the convtune command, in this process's place. What of it needs a Python (models, Triton
+files) runs in this one, which has the packages of its environment."""
 
 from __future__ import annotations
 
@@ -31,6 +32,8 @@ def main() -> int:
         )
         return 2
     sys.stdout.flush()
+    if sys.executable:
+        os.environ.setdefault("CONVTUNE_PYTHON", sys.executable)
     try:
         os.execv(command, ["convtune", *sys.argv[1:]])
     except OSError as why:

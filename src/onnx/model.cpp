@@ -33,7 +33,7 @@ Model read_onnx(const std::string& path, const ModelOptions& options) {
     throw Error(
         ErrorKind::unsupported,
         fmt::format("the Python package onnx reads it, which {} has not{}: `{} -m pip install onnx`, or "
-                    "name a Python that has it by --python",
+                    "name a Python that has it by --python or CONVTUNE_PYTHON",
                     convtune::quoted(options.python, 200),
                     missing->is_string() ? " (" + missing->get<std::string>().substr(0, 200) + ")" : "",
                     options.python));

@@ -97,6 +97,14 @@ Markup measured(const RefinedKernel& kernel, const Place& place) {
   return html;
 }
 
+// "20.0 % (17.5 to 22.1 %)"
+std::string gain_text(const ModelLayer& layer) {
+  const std::string gain = percent(layer.gain);
+  return layer.low < layer.high
+             ? fmt::format("{} ({:.1f} to {:.1f} %)", gain, 100 * layer.low, 100 * layer.high)
+             : gain;
+}
+
 }  // namespace
 
 Markup section(const Refined& refined, const ReportEnvironment&, const Place& place) {
@@ -196,7 +204,7 @@ Markup section(const ModelReport& model, const ReportEnvironment&, const Place& 
       table.add_row(
           std::vector<std::string>{
               name, fmt::format("{}", layer->calls), layer->pytorch_us > 0 ? time(layer->pytorch_us) : "-",
-              swap ? time(layer->convtune_us) : "-", swap ? percent(layer->gain) : "-", layer->decision,
+              swap ? time(layer->convtune_us) : "-", swap ? gain_text(*layer) : "-", layer->decision,
               layer->algorithm.empty() ? ""
                                        : fmt::format("{} {}{}", layer->algorithm, layer->config,
                                                      layer->layout.empty() ? "" : " in " + layer->layout),

@@ -55,9 +55,9 @@ void ProblemLine::fail_at(std::size_t position, const std::string& why) const {
   fail(fmt::format("column {}: {}", position + 1, why));
 }
 
-void ProblemLine::fail_missing(std::string_view letters) const {
+void ProblemLine::fail_missing(std::string_view letters, std::string_view rule) const {
   const bool batch_meant = name && !name->empty() && is_digit(name->front());
-  fail(fmt::format("{} is missing, and has no default{}", letters,
+  fail(fmt::format("{} is missing{}{}", letters, rule.empty() ? ", and has no default" : rule,
                    batch_meant ? "; 'n' starts a name, the batch is 'mb'" : ""));
 }
 

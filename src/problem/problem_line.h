@@ -33,7 +33,7 @@ class ProblemLine {
   // Errors that quote the line.
   [[noreturn]] void fail(const std::string& why) const;
   [[noreturn]] void fail_at(std::size_t position, const std::string& why) const;
-  [[noreturn]] void fail_missing(std::string_view letters) const;
+  [[noreturn]] void fail_missing(std::string_view letters, std::string_view rule = "") const;
 
   // Digits only, all of them, at the start of `text`; `what` is said when there are none.
   std::int64_t parse_number(std::string_view text, std::string_view what, std::size_t position) const;

@@ -44,9 +44,9 @@ Axis read_axis(const ProblemLine& line, char name) {
 
 // What has no default: image and filter of an axis that is there.
 void check_complete(const ProblemLine& line, const Axis& axis, std::string_view image,
-                    std::string_view filter) {
-  if (axis.image == 0) line.fail_missing(image);
-  if (axis.filter == 0) line.fail_missing(filter);
+                    std::string_view filter, std::string_view rule = "") {
+  if (axis.image == 0) line.fail_missing(image, rule);
+  if (axis.filter == 0) line.fail_missing(filter, rule);
 }
 
 // Whether a depth that a line speaks of is none: a single plane, whatever its stride and dilation.
@@ -130,8 +130,10 @@ Axes read_axes(const ProblemLine& line) {
   if (has_depth) {
     check_complete(line, depth, "id", "kd");
     if (has_height || has_width) {
-      check_complete(line, height, "ih", "kh");
-      check_complete(line, width, "iw", "kw");
+      constexpr std::string_view kRule =
+          ": beside a depth (id, kd) a line has both heights and widths, or neither for a cube";
+      check_complete(line, height, "ih", "kh", kRule);
+      check_complete(line, width, "iw", "kw", kRule);
     } else {
       height = width = depth;
     }

@@ -227,6 +227,8 @@ void add_content(Json& json, const ModelReport& model) {
                       {"pytorch_us", layer.pytorch_us},
                       {"convtune_us", layer.convtune_us},
                       {"gain", layer.gain},
+                      {"low", layer.low},
+                      {"high", layer.high},
                       {"algorithm", layer.algorithm},
                       {"config", layer.config},
                       {"layout", layer.layout},

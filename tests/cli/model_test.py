@@ -5,8 +5,10 @@ Usage: model_test.py PATH_OF_CONVTUNE [unittest options]. Standard library only.
 """
 
 import json
+import os
 import random
 import stat
+from unittest import mock
 
 from convtune_command import TINY, CliTest, main
 
@@ -125,6 +127,15 @@ class Pythons(CliTest):
         ]:
             self.refused(self.answered(script), 2, needle)
         self.refused(["cases", "--model", str(self.folder / "net.onnx"), "--python", "no_such_python"], 2, "no_such_python")
+
+    def test_the_environment_names_one(self):
+        net = self.answered("exit 3")[:3]
+        with mock.patch.dict(os.environ, CONVTUNE_PYTHON="python_of_the_environment"):
+            self.refused(net, 2, "python_of_the_environment")
+            self.assertIn("python_of_the_environment", self.ok("refine", "--help").stdout)
+            self.refused([*net, "--python", "another"], 2, "another")
+        with mock.patch.dict(os.environ, CONVTUNE_PYTHON=""):
+            self.assertIn("python3", self.ok("cases", "--help").stdout)
 
     def test_a_good_answer(self):
         answer = {"convolutions": [CONVOLUTION, {**CONVOLUTION, "problem": "mb1ic3ih8oc4kh9"}],

@@ -45,6 +45,18 @@ def test_a_problem_is_planned(command):
     assert ran.returncode == 0 and "direct" in ran.stdout
 
 
+def test_its_python_is_this_one(command, tmp_path):
+    """The command's own default would be whichever python3 comes first on the PATH."""
+    shown = ["plan", "--help"]
+    default = python("-c", "import os; os.environ.pop('CONVTUNE_PYTHON', None); "
+                     f"from convtune.__main__ import main; import sys; sys.argv[1:] = {shown}; main()")  # fmt: skip
+    flat = "".join(default.stdout.split())
+    assert default.returncode == 0 and "".join(sys.executable.split()) in flat, default.stdout + default.stderr
+    other = python("-m", "convtune", *shown, CONVTUNE_PYTHON="/of/somebody/python")
+    assert "/of/somebody/python" in "".join(other.stdout.split())
+    assert sys.executable not in other.stdout
+
+
 def test_no_command_is_said(tmp_path):
     if (ROOT / "python" / "convtune" / "bin").exists() or "site-packages" in convtune.__file__:
         pytest.skip("the command is in the package")

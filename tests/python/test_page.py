@@ -17,10 +17,11 @@ PROBLEM = "mb1ic3ih8oc4kh3ph1"
 def optimized():
     problem = convtune.Problem.parse(PROBLEM)
     layers = [
-        Layer(["stem.conv", "again"], problem, 2, 100.0, 80.0, 0.2, "direct", "vectors=4", "nchw", True, "swapped"),
+        Layer(["stem.conv", "again"], problem, 2, 100.0, 80.0, 0.2, "direct", "vectors=4", "nchw", True, "swapped",
+              low=0.175, high=0.221),
         Layer(["odd"], None, 1, 400.0, decision="<not> one of ours"),
     ]
-    return OptimizeReport("cpu", False, layers, 900.0, 850.0, 0.056, 0.03, 0.07, True, notes=["a note"])
+    return OptimizeReport("cpu", False, layers, 900.0, 850.0, 0.056, 0.03, 0.07, True, notes=["a note"], pytorch="2.99.0")
 
 
 def test_of_a_measurement(tmp_path):
@@ -42,10 +43,15 @@ def test_of_a_model(tmp_path):
     assert complaints(html) == []
     text = Page(html).text()
     for words in ("Convolutions of a model", "5.6 % less (3.0 to 7.0 %)", "stem.conv and 1 more", "<not> one of ours",
-                  "direct vectors=4 in nchw", "The swaps stay.", "a note"):
+                  "direct vectors=4 in nchw", "The swaps stay.", "a note", "20.0 % (17.5 to 22.1 %)", "PyTorch", "2.99.0"):
         assert words in text
     first = text.index("odd", text.index("by the time that they take"))
     assert first < text.index("stem.conv and 1 more", first), "where most of the time goes stands first"
+
+
+def test_the_version_that_was_measured_is_kept(tmp_path):
+    optimized().save(tmp_path / "model.json")
+    assert json.loads((tmp_path / "model.json").read_text())["environment"]["versions"]["PyTorch"] == "2.99.0"
 
 
 def test_what_cannot_be_written(tmp_path):
