@@ -17,8 +17,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/fork_gate.h"
-
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
 #define CONVTUNE_UNSEEN __attribute__((no_sanitize("thread")))  // the outlined function inherits it
@@ -54,11 +52,12 @@ struct Loop {
 // its first region would wait for them for ever (Python's multiprocessing forks). So the thread that forks
 // lets go of its team before; parent and child each make another, which takes 0.1 ms. oneDNN's regions are
 // served by the same pool. Inside a region libgomp refuses, and nothing changes.
-void survive_forks() {
-  once([] {
-    return ::pthread_atfork([] { omp_pause_resource_all(omp_pause_soft), team_size = 1; }, nullptr, nullptr);
-  });
+void let_go_of_team() {
+  if (team_size > 1) omp_pause_resource_all(omp_pause_soft);
+  team_size = 1;
 }
+// When the library is loaded: older C libraries hold a lock while handlers run, and registering one takes it.
+[[maybe_unused]] const int team_handler = ::pthread_atfork(let_go_of_team, nullptr, nullptr);
 
 // How many of so many threads can be started now, all at once.
 int startable(int wanted) {
@@ -82,7 +81,6 @@ int startable(int wanted) {
 
 int team_of(int threads) {
   if (threads <= team_size || omp_in_parallel()) return threads;  // a region within one has a thread
-  survive_forks();
   const int team = team_size + startable(threads - team_size);
   team_size = team;
   return team;

@@ -163,7 +163,7 @@ class NamedFiles(CliTest):
                      ["devices", "--json", ""], ["report", "", "--html", "x.html"], ["report", "x.json", "--html", ""],
                      ["plan", TINY, "--model", ""], ["plan", TINY, "--target", ""], ["plan", TINY, "--algorithm", ""],
                      ["profile", TINY, "--output", ""], ["export", TINY, "--output", ""], ["refine", "", "-o", "y.py"],
-                     ["refine", "x.py", "--output", ""], ["refine", "x.py", "--profile", ""], ["analyze", ""],
+                     ["refine", "x.py", "--output", ""], ["refine", "x.py", "--metrics", ""], ["analyze", ""],
                      ["refine", "x.py", "--python", ""], ["db", "export", ""], ["db", "import", ""],
                      ["cases", "--json", ""]):
             self.refused(args, 2, "'' is no name")
