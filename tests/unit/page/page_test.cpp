@@ -90,7 +90,7 @@ TEST(Page, KeepsForeignTextOutOfItsMarkup) {
   kernel.measured = {{bad, bad, 5, 1, 3, bad, ""}, {bad, bad, 0, 0, 0, bad, bad}};
   ModelReport model;
   model.mode = bad, model.notes = {bad}, model.before_us = 5, model.after_us = 4;
-  model.layers = {{{bad}, bad, 1, 5, 4, 0.2, bad, bad, bad, true, bad}};
+  model.layers = {{{bad}, bad, 1, 5, 4, 0.2, 0.1, 0.3, bad, bad, bad, true, bad}};
   ReportEnvironment from{{}, 2, {{bad, bad}}, bad, bad};
   from.device.name = from.device.fingerprint = bad;
   const std::string page =

@@ -198,6 +198,8 @@ std::vector<Report> reports() {
                    100,
                    80,
                    0.2,
+                   0.1,
+                   0.3,
                    "direct",
                    "vectors=4",
                    "nchw",
