@@ -35,6 +35,7 @@ void add(VerifyReport& sum, const VerifyReport& part) {
   sum.problems += part.problems;
   sum.checks += part.checks;
   sum.compiled += part.compiled;
+  sum.special += part.special;
   sum.mismatches += part.mismatches;
   sum.failures.insert(sum.failures.end(), part.failures.begin(), part.failures.end());
   sum.interrupted |= part.interrupted;
@@ -57,9 +58,9 @@ void print(const VerifyReport& report, std::FILE* stream) {
   if (report.mismatches > listed) fmt::print(stream, "... and {} more\n", report.mismatches - listed);
   const std::string compiled =
       report.compiled > 0 ? fmt::format(" ({} of kernels compiled for their problem)", report.compiled) : "";
-  fmt::print(stream, "{}, {}{}, {}\n", counted(report.problems, "problem", "problems"),
-             counted(report.checks, "check", "checks"), compiled,
-             counted(report.mismatches, "mismatch", "mismatches"));
+  fmt::print(stream, "{}, {}{}, {} on special numbers too, {}\n",
+             counted(report.problems, "problem", "problems"), counted(report.checks, "check", "checks"),
+             compiled, report.special, counted(report.mismatches, "mismatch", "mismatches"));
 }
 
 // A kernel that does not compile is wrong, as it is where problems are checked.

@@ -26,6 +26,7 @@ struct VerifyReport {
   std::int64_t problems = 0;
   std::int64_t checks = 0;      // (problem, algorithm, config) triples run
   std::int64_t compiled = 0;    // of those, with a kernel compiled for this problem alone
+  std::int64_t special = 0;     // of those, on NaN and infinities, or on denormal numbers, too
   std::int64_t mismatches = 0;  // all of them; the list below keeps the first 20
   std::vector<Mismatch> failures;
   bool interrupted = false;
@@ -47,15 +48,17 @@ struct VerifyOptions {
 };
 
 // Every candidate config of every algorithm that supports the problem: small-integer data, so sums
-// are exact and every output element (a sample of a large output) must be equal; canaries round
-// every buffer.
+// are exact and every output element (a sample of a large output) must be equal; then a few NaN and
+// infinities among them, and then denormal numbers, each where the oracle has it; canaries round every
+// buffer.
 VerifyReport verify(const ConvProblem& problem, Device device, const VerifyOptions& options = {});
 
 // The property sweep: problems number 0 .. count-1 of the sequence that `seed` starts, biased to
-// edges, each with several configs. On a GPU, kernels that must be compiled for their problem are
-// checked on one problem in 32, the vendor's library on one in 16. Problem i depends on (seed, i) and the
-// options alone. Where they name an algorithm, it is one that this algorithm supports, if one of a thousand
-// draws is; and an algorithm whose kernels are all compiled for their problem is checked on each.
+// edges, each with several configs; half of them with NaN and infinities too, a quarter with denormal
+// numbers. On a GPU, kernels that must be compiled for their problem are checked on one problem in 32, the
+// vendor's library on one in 16. Problem i depends on (seed, i) and the options alone. Where they name an
+// algorithm, it is one that this algorithm supports, if one of a thousand draws is; and an algorithm whose
+// kernels are all compiled for their problem is checked on each.
 VerifyReport verify_random(std::int64_t count, std::uint64_t seed, Device device,
                            const VerifyOptions& options = {});
 

@@ -67,6 +67,9 @@ class Executable {
   // Whether sums of products of small integers come out exact. Where not, they are judged as real numbers
   // are.
   virtual bool exact_on_integers() const { return true; }
+  // Whether NaN and infinities are where the oracle has them, and denormal numbers count. Where not, it is
+  // checked on other numbers alone.
+  virtual bool keeps_special_numbers() const { return true; }
 };
 
 // A config as the last stage of a search sees it: its values of the two parameters that the stage may change.

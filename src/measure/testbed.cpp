@@ -49,21 +49,6 @@ void in_parts(std::int64_t count, const Body& body) {
                     [&](int, std::int64_t begin, std::int64_t end) { body(begin, end); });
 }
 
-// Numbers that the type holds exactly.
-std::vector<float> random_values(std::int64_t count, DType type, std::uint64_t seed, TestData data) {
-  std::vector<float> values(static_cast<std::size_t>(count));
-  in_parts(count, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::uint64_t bits = random_bits(seed, static_cast<std::uint64_t>(i));
-      const double real = static_cast<double>(static_cast<std::int64_t>(bits >> 40) - (1 << 23)) / (1 << 23);
-      values[static_cast<std::size_t>(i)] = data == TestData::integer
-                                                ? static_cast<float>(static_cast<int>(bits % 7) - 3)
-                                                : static_cast<float>(rounded(type, real));
-    }
-  });
-  return values;
-}
-
 // Whether numbers of the type are exact in products of the precision.
 bool is_exact(DType type, Precision precision) {
   switch (precision) {
@@ -81,6 +66,21 @@ bool is_exact(DType type, Precision precision) {
 // Whether the activation of an exact sum is exact.
 bool is_exact(Activation activation) {
   return activation == Activation::none || activation == Activation::relu || activation == Activation::clip;
+}
+
+// Where operands below their type's least normal number are operands as others are: not in products of bf16,
+// which processors' instructions take from 0 (vdpbf16ps), nor where products are less precise than operands.
+bool keeps_denormals(const ConvProblem& a) {
+  const auto is = [&](DType type) { return a.dtype.x == type || a.dtype.w == type || a.dtype.y == type; };
+  return !is(DType::bf16) && a.dtype.bias != DType::bf16 &&
+         (a.precision == Precision::fp32 || !is(DType::f32));
+}
+
+// How far a sum of TestData::denormal may be off: by the last places of its terms, or by all of them. The
+// other operand is 3 at most.
+double lost_to_denormals(const ConvProblem& problem) {
+  const double terms = static_cast<double>(cpu::result_of(problem).terms) + 3;
+  return 4 * terms * (keeps_denormals(problem) ? 0x1p-149 : 0x1p-126);
 }
 
 }  // namespace
@@ -144,9 +144,9 @@ Testbed::Set Testbed::make_set() {
   };
   const DTypes& types = problem_.dtype;
   Set set;
-  set.x = to_device(types.x, x_host_);
-  set.residual = to_device(types.y, residual_host_);
-  set.dy = to_device(types.y, dy_host_);
+  set.x = to_device(types.x, host_.x);
+  set.residual = to_device(types.y, host_.residual);
+  set.dy = to_device(types.y, host_.dy);
   set.result = fenced(bytes(result_.elements, result_.type));
   set.dbias = fenced(bytes(result_.bias_elements, result_.bias_type));
   const auto used = [](const Fenced& tensor) { return tensor.bytes > 0 ? tensor.data() : nullptr; };
@@ -170,20 +170,13 @@ Testbed::Set Testbed::make_set() {
 
 Testbed::Testbed(const ConvProblem& problem, Backend& backend, TestData data, std::uint64_t seed,
                  std::int64_t samples, TimedFrom from)
-    : problem_(problem), backend_(backend), data_(data), result_(cpu::result_of(problem)) {
-  const bool forward = problem.direction == Direction::forward;
-  const DTypes& types = problem.dtype;
-  // Each tensor's numbers come of a seed of its own.
-  const auto values = [&](bool used, std::int64_t elements, DType type, std::uint64_t stream) {
-    return random_values(used ? elements : 0, type, random_bits(seed, stream), data);
-  };
-  x_host_ = values(problem.direction != Direction::backward_data, problem.input_elements(), types.x, 0);
-  w_host_ = values(problem.direction != Direction::backward_weights, problem.weight_elements(), types.w, 1);
-  bias_host_ = values(forward && problem.bias, problem.k, types.bias, 2);
-  residual_host_ = values(problem.residual, problem.output_elements(), types.y, 4);
-  dy_host_ = values(!forward, problem.output_elements(), types.y, 5);
-  w_ = to_device(types.w, w_host_);
-  bias_ = to_device(types.bias, bias_host_);
+    : problem_(problem),
+      backend_(backend),
+      data_(data),
+      result_(cpu::result_of(problem)),
+      host_(test_tensors(problem, data, seed)) {
+  w_ = to_device(problem.dtype.w, host_.w);
+  bias_ = to_device(problem.dtype.bias, host_.bias);
 
   sets_.push_back(make_set());
   const Set& first = sets_.front();
@@ -223,8 +216,8 @@ void Testbed::choose_samples(std::uint64_t seed, std::int64_t samples) {
                        : static_cast<std::int64_t>(random_bits(seed, i) % static_cast<std::uint64_t>(total));
     samples_[i].index = index;
   }
-  const cpu::HostValues values{x_host_.data(), w_host_.data(), bias_host_.data(), residual_host_.data(),
-                               dy_host_.data()};
+  const cpu::HostValues values{host_.x.data(), host_.w.data(), host_.bias.data(), host_.residual.data(),
+                               host_.dy.data()};
   in_parts(std::ssize(samples_), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       Sample& sample = samples_[static_cast<std::size_t>(i)];
@@ -245,20 +238,25 @@ bool Testbed::is_right(const Sample& sample, float got, const Executable& execut
   const double value = sum_rounded ? of_rounded_sum : once;
   const double expected = rounded(type, value), error = std::abs(static_cast<double>(got) - expected);
   if (static_cast<double>(got) == expected) return true;  // infinities too
-  const bool exact_sum = data_ == TestData::integer && executable.exact_on_integers();
-  if (exact_sum && is_exact(problem_.activation)) return false;
+  if (!std::isfinite(expected)) return std::isnan(expected) && std::isnan(got);
+  const double denormals = data_ == TestData::denormal ? lost_to_denormals(problem_) : 0;
+  const bool exact_sum = data_ != TestData::real && executable.exact_on_integers() &&
+                         (denormals == 0 || keeps_denormals(problem_));
+  const bool exact_activation = is_exact(problem_.activation);
+  if (exact_sum && exact_activation) return false;
   // Of expf, erff, tanhf and what is made of them. cuDNN's gelu_tanh is off by 1.84e-6 at 1 and -1.
   const double functions = problem_.activation == Activation::gelu_tanh ? 0x1p-19 : 0x1p-20;
   const double roundings = problem_.rounding == Rounding::eager && !exact_sum ? 4 * magnitude
                            : sum_rounded && !exact_sum ? std::abs(value) + std::abs(sum)
                                                        : std::abs(value);
-  const bool exact_activation = is_exact(problem_.activation);
+  // A number of an infinite sum is an activation's limit.
+  if (!std::isfinite(magnitude)) return !exact_activation && error <= functions;
   const double of_sum = (exact_sum ? 0 : (exact_activation ? 1 : 1.5) * error_limit(problem_)) +
                         (exact_activation ? 0 : functions);
   // A sigmoid of nothing is a half: its own last place counts, however small the sum is. Two of them.
   const double of_type = type != DType::f32 || !exact_activation ? 2 * unit_roundoff(type) : 0;
-  return error <=
-         of_sum * magnitude + of_type * roundings + (type == DType::f16 ? 0x1p-24 : 0);  // NaN: false
+  return error <= of_sum * magnitude + of_type * roundings + denormals +
+                      (type == DType::f16 ? 0x1p-24 : 0);  // NaN: false
 }
 
 void Testbed::pack(const Executable& executable, void* packed) const {

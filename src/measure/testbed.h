@@ -10,13 +10,9 @@
 
 #include "contract/backend.h"
 #include "cpu/reference.h"
+#include "measure/test_data.h"
 
 namespace convtune {
-
-// Real: uniform in [-1, 1), never zeros, for timing and rounding errors.
-// Integer: small integers, so that every sum is exact in every precision and must match bit by bit, but for
-// executables that say that theirs are not.
-enum class TestData { real, integer };
 
 // Where timed runs find their tensors. On a CPU the caches keep what is small enough, as the layer before
 // leaves it there and the next one finds it; else, and on request, they come from memory.
@@ -95,7 +91,7 @@ class Testbed {
   Backend& backend_;
   TestData data_;
   cpu::ResultShape result_;
-  std::vector<float> x_host_, w_host_, bias_host_, residual_host_, dy_host_;
+  TestTensors host_;
   Fenced w_, bias_;
   std::vector<Set> sets_;  // used in turn
   std::size_t next_set_ = 0;

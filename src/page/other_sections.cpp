@@ -20,10 +20,12 @@ Markup section(const VerifyReport& verified, const ReportEnvironment&, const Pla
   Table table("what was checked", {{"problems", true},
                                    {"checks", true},
                                    {"kernels compiled for their problem", true},
+                                   {"on NaN, infinities or denormal numbers too", true},
                                    {"mismatches", true}});
   table.add_row(
       std::vector<std::string>{fmt::format("{}", verified.problems), fmt::format("{}", verified.checks),
-                               fmt::format("{}", verified.compiled), fmt::format("{}", verified.mismatches)});
+                               fmt::format("{}", verified.compiled), fmt::format("{}", verified.special),
+                               fmt::format("{}", verified.mismatches)});
   html += table.render();
   if (verified.failures.empty()) return html;
   html += heading(place.level, "Mismatches");

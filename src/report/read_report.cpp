@@ -222,6 +222,7 @@ VerifyReport verified_of(const Node& node) {
   VerifyReport verified;
   verified.problems = node.at("problems").whole(), verified.checks = node.at("checks").whole();
   verified.compiled = node.at("compiled").whole(), verified.mismatches = node.at("mismatches").whole();
+  verified.special = node.at("special").whole();
   verified.failures = list_of(node.at("failures"), [](const Node& one) {
     return Mismatch{one.at("problem").problem(), one.at("algorithm").text(), one.at("config").config(),
                     one.at("what").text(), one.at("again").text()};

@@ -182,6 +182,7 @@ void add_content(Json& json, const VerifyReport& verified) {
   json["verify"] = {{"problems", verified.problems},
                     {"checks", verified.checks},
                     {"compiled", verified.compiled},
+                    {"special", verified.special},
                     {"mismatches", verified.mismatches},
                     {"failures", failures}};
 }

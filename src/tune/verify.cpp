@@ -1,13 +1,16 @@
-// verify(): integer data, so that every sum is exact and every answer must match bit by bit.
+// verify(): integer data, so that every sum is exact and every answer must match bit by bit; then NaN,
+// infinities and denormal numbers.
 #include "convtune/verify.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
 
+#include "base/random_bits.h"
 #include "cuda/compile/compiler.h"
 #include "cuda/launch/kernel_algorithm.h"
 #include "measure/testbed.h"
@@ -46,29 +49,71 @@ Built build(const Algorithm& algorithm, const Config& config, const ConvProblem&
   return built;
 }
 
-void check(const Built& built, const ConvProblem& problem, const Backend& on, Testbed& bed,
-           std::uint64_t seed, VerifyReport& report) {
+// The testbeds of one problem, made when they are first asked for.
+class Beds {
+ public:
+  Beds(const ConvProblem& problem, Backend& on, std::uint64_t seed, std::vector<TestData> special)
+      : problem_(problem), on_(on), seed_(seed), special_(std::move(special)) {}
+
+  struct Found {
+    std::string failure;  // empty: right
+    bool special = false;
+  };
+  Found check(const Executable& executable) {
+    Found found{bed(0, TestData::integer).check(executable).failure};
+    if (!executable.keeps_special_numbers()) return found;
+    for (std::size_t i = 0; i < special_.size() && found.failure.empty(); ++i) {
+      found.special = true;
+      found.failure = bed(i + 1, special_[i]).check(executable).failure;
+      if (!found.failure.empty())
+        found.failure +=
+            special_[i] == TestData::denormal ? ", with denormal numbers" : ", with NaN or infinities";
+    }
+    return found;
+  }
+
+ private:
+  Testbed& bed(std::size_t index, TestData data) {
+    if (index == beds_.size())
+      beds_.push_back(std::make_unique<Testbed>(problem_, on_, data, seed_,
+                                                problem_.output_elements() <= kAllOutputs ? 0 : kSamples));
+    return *beds_[index];
+  }
+
+  const ConvProblem& problem_;
+  Backend& on_;
+  const std::uint64_t seed_;
+  const std::vector<TestData> special_;
+  std::vector<std::unique_ptr<Testbed>> beds_;
+};
+
+void check(const Built& built, const ConvProblem& problem, const Backend& on, Beds& beds, std::uint64_t seed,
+           VerifyReport& report) {
   if (!built.executable && built.failure.empty()) return;
-  std::string what = built.failure;
+  Beds::Found found{built.failure};
   try {
-    if (built.executable) what = bed.check(*built.executable).failure;
+    if (built.executable) found = beds.check(*built.executable);
   } catch (const Error& error) {
-    what = fmt::format("it failed: {}", error.what());
+    found.failure = fmt::format("it failed: {}", error.what());
   }
   const std::string name(built.algorithm->name());
   ++report.checks;
   if (built.algorithm->compiles(built.config)) ++report.compiled;
-  if (what.empty()) return;
+  if (found.special) ++report.special;
+  if (found.failure.empty()) return;
   ++report.mismatches;
   if (report.failures.size() < kKeptFailures)
     report.failures.push_back(
-        {problem, name, built.config, what,
+        {problem, name, built.config, found.failure,
          fmt::format("convtune verify '{}' --device {} --algorithm {} --config '{}' --seed {}",
                      to_string(problem), to_string(on.info().device), name, to_string(built.config), seed)});
 }
 
-Testbed testbed(const ConvProblem& problem, Backend& on, std::uint64_t seed) {
-  return {problem, on, TestData::integer, seed, problem.output_elements() <= kAllOutputs ? 0 : kSamples};
+// What half of a sweep's problems, and a quarter, are checked on beside integers.
+std::vector<TestData> special_data(std::uint64_t seed, std::uint64_t index) {
+  const std::uint64_t drawn = random_bits(seed, index) % 4;
+  if (drawn < 2) return {TestData::non_finite};
+  return drawn == 2 ? std::vector{TestData::denormal} : std::vector<TestData>{};
 }
 
 std::uint64_t processors() {
@@ -191,7 +236,7 @@ VerifyReport verify(const ConvProblem& problem, Device device, const VerifyOptio
   const Draw all = all_candidates(problem, {on.info(), on.default_precision()}, options);
   VerifyReport report;
   report.problems = 1;
-  Testbed bed = testbed(all.problem, on, options.seed);
+  Beds beds(all.problem, on, options.seed, {TestData::non_finite, TestData::denormal});
   Ahead ahead(all.chosen.size(), build_ahead(on), [&](std::uint64_t i) {
     return build(*all.chosen[i].first, all.chosen[i].second, all.problem, on);
   });
@@ -200,7 +245,7 @@ VerifyReport verify(const ConvProblem& problem, Device device, const VerifyOptio
       report.interrupted = true;
       break;
     }
-    check(ahead.next(), all.problem, on, bed, options.seed, report);
+    check(ahead.next(), all.problem, on, beds, options.seed, report);
     if (options.progress)
       options.progress(static_cast<std::int64_t>(i + 1), std::ssize(all.chosen), report.mismatches);
   }
@@ -223,11 +268,11 @@ VerifyReport verify_random(std::int64_t count, std::uint64_t seed, Device device
     const BuiltDraw drawn = ahead.next();
     const auto index = static_cast<std::uint64_t>(i);
     if (!drawn.built.empty()) {
-      Testbed bed = testbed(drawn.problem, on, seed);
+      Beds beds(drawn.problem, on, seed, special_data(seed, index));
       for (const Built& built : drawn.built) {
         stalls.doing(index, fmt::format("the answer of {} {} for {}", built.algorithm->name(),
                                         to_string(built.config), to_string(drawn.problem)));
-        check(built, drawn.problem, on, bed, seed, report);
+        check(built, drawn.problem, on, beds, seed, report);
       }
     }
     stalls.done(index);

@@ -109,7 +109,7 @@ class BadInput(CliTest):
         self.assertIn("error: 2 lines were left out", result.stderr)
         result = self.run_command("verify", "--suite", str(suite), "--algorithm", "reference", "--threads", "1")
         self.assertEqual(result.returncode, 2, result.stderr)
-        self.assertIn("2 problems, 2 checks, 0 mismatches", result.stdout)
+        self.assertIn("2 problems, 2 checks, 2 on special numbers too, 0 mismatches", result.stdout)
         suite.write_text(TINY + "\n" + "ic3id9oc4kd0\n" * 30)
         result = self.run_command("cases", str(suite))
         self.assertEqual(len(self.warnings(result)), 21)
@@ -120,7 +120,7 @@ class BadInput(CliTest):
             planned = self.ok("plan", TINY, words, "--device", "cpu").stdout
             self.assertIn("the reference is right, and slow", planned)
             self.assertRegex(planned, r"direct +steps aside .* (it|its) ")
-            self.assertIn("1 problem, 1 check, 0 mismatches", self.ok("verify", TINY, words, "--device", "cpu").stdout)
+            self.assertIn("1 problem, 1 check, 1 on special numbers too, 0 mismatches", self.ok("verify", TINY, words, "--device", "cpu").stdout)
             timed = self.ok("bench", TINY, words, "--device", "cpu", "--seconds", "0.02").stdout
             self.assertIn("convtune runs reference", timed)
             why = "there is nothing to tune: no fast algorithm runs"
@@ -292,18 +292,18 @@ class Information(CliTest):
 class Verify(CliTest):
     def test_random_sweep(self):
         result = self.ok("verify", "--random", "200", "--seed", "1")
-        self.assertRegex(result.stdout, r"^200 problems, \d+ checks, 0 mismatches\n$")
+        self.assertRegex(result.stdout, r"^200 problems, \d+ checks, [1-9]\d* on special numbers too, 0 mismatches\n$")
 
     def test_random_sweep_of_a_type_and_a_layout(self):
         asked = ("verify", "--random", "20", "--layout", "nhwc", "--dtype", "f16")
-        self.assertRegex(self.ok(*asked, "--algorithm", "reference").stdout, r"^20 problems, 20 checks, 0 mismatches\n$")
+        self.assertRegex(self.ok(*asked, "--algorithm", "reference").stdout, r"^20 problems, 20 checks, \d+ on special numbers too, 0 mismatches\n$")
         none = self.run_command(*asked, "--algorithm", "direct")  # which has no such type
         self.assertNotEqual(none.returncode, 0)
         self.assertIn("nothing was checked", none.stderr)
 
     def test_one_problem_and_one_algorithm(self):
         every = self.ok("verify", TINY).stdout
-        self.assertRegex(every, r"^1 problem, \d+ checks, 0 mismatches\n$")
+        self.assertRegex(every, r"^1 problem, \d+ checks, \d+ on special numbers too, 0 mismatches\n$")
         one = self.ok("verify", TINY, "--algorithm", "reference").stdout
         self.assertLess(int(one.split()[2]), int(every.split()[2]))
 

@@ -6,6 +6,7 @@
 #include "cpu/cpu.h"
 #include "cpu/onednn/onednn_executable.h"
 #include "cpu/onednn/onednn_faults.h"
+#include "cpu/onednn/onednn_special.h"
 #include "problem/config.h"
 
 namespace convtune::cpu {
@@ -48,8 +49,11 @@ class Onednn final : public Algorithm {
       throw Error(ErrorKind::unsupported, "onednn cannot run this problem: " + support.reason());
     const ThreadCount scope(device.units);
     const ConvProblem stand_in = not_empty(problem);
-    return onednn_executable(stand_in, describe_convolution(stand_in, from_config<OnednnConfig>(config)),
-                             device.units);
+    return keep_special_numbers(
+        stand_in,
+        onednn_executable(stand_in, describe_convolution(stand_in, from_config<OnednnConfig>(config)),
+                          device.units),
+        device);
   }
 
   std::string source_hash() const override { return "onednn-" + onednn_version(); }

@@ -81,7 +81,7 @@ struct Workspace {
   std::vector<unsigned char> kept_residual;  // of a run whose residual is y itself
 };
 
-class OnednnExecutable final : public Executable {
+class OnednnExecutable final : public OnednnConvolution {
  public:
   OnednnExecutable(const ConvProblem& problem, OnednnPrimitiveDesc desc, int threads)
       : threads_(threads),
@@ -115,6 +115,20 @@ class OnednnExecutable final : public Executable {
       std::copy_n(static_cast<const unsigned char*>(w), w_desc_.bytes(), bytes);
     }
     std::copy_n(static_cast<const unsigned char*>(bias), bias_desc_.bytes(), bytes + bias_offset());
+  }
+
+  void unpack(const void* packed, void* w, void* bias) const override {
+    const Execution scope(threads_);
+    const auto* const bytes = static_cast<const unsigned char*>(packed);
+    if (const Conversion back(packed_desc_, w_desc_); back) {
+      const OnednnStream stream;
+      back.execute(stream,
+                   back.arguments(OnednnMemory::of(packed_desc_, packed), OnednnMemory::of(w_desc_, w)));
+      stream.wait();
+    } else {
+      std::copy_n(bytes, w_desc_.bytes(), static_cast<unsigned char*>(w));
+    }
+    std::copy_n(bytes + bias_offset(), bias_desc_.bytes(), static_cast<unsigned char*>(bias));
   }
 
   void run(const Tensors& tensors, const void* packed, Stream) const override {
@@ -214,8 +228,8 @@ class OnednnExecutable final : public Executable {
 
 }  // namespace
 
-std::unique_ptr<Executable> onednn_executable(const ConvProblem& problem, OnednnPrimitiveDesc desc,
-                                              int threads) {
+std::unique_ptr<OnednnConvolution> onednn_executable(const ConvProblem& problem, OnednnPrimitiveDesc desc,
+                                                     int threads) {
   return std::make_unique<OnednnExecutable>(problem, std::move(desc), threads);
 }
 

@@ -23,7 +23,14 @@ class ThreadCount {
   bool changed_;
 };
 
+class OnednnConvolution : public Executable {
+ public:
+  // The weights and the bias as pack() got them.
+  virtual void unpack(const void* packed, void* w, void* bias) const = 0;
+};
+
 // `desc` is of this problem, whose batch is at least 1, and was made with as many threads.
-std::unique_ptr<Executable> onednn_executable(const ConvProblem&, OnednnPrimitiveDesc desc, int threads);
+std::unique_ptr<OnednnConvolution> onednn_executable(const ConvProblem&, OnednnPrimitiveDesc desc,
+                                                     int threads);
 
 }  // namespace convtune::cpu

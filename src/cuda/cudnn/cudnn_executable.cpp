@@ -74,6 +74,8 @@ class CudnnExecutable final : public Executable {
     if (places.copied.y) convert_output_.run(memory + places.y, tensors.y, stream);
   }
 
+  // Most of its engines multiply padding, and some make 0 of NaN in ReLU.
+  bool keeps_special_numbers() const override { return false; }
   bool rounds_sum() const override { return plan_->steps.size() > 1 && problem_.dtype.y != DType::f32; }
 
  private:

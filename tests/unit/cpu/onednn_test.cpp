@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 #include <sys/time.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <csignal>
+#include <limits>
 #include <map>
 #include <thread>
 
@@ -74,6 +77,85 @@ TEST_F(Onednn, EqualsTheOracleOnProblemsOfAnyKind) {
   EXPECT_GT(residuals, 20);
   EXPECT_GT(depths, 20);
   RecordProperty("halves", halves);  // none before AVX-512
+}
+
+// NaN and infinities in every tensor, and denormal numbers.
+TEST_F(Onednn, EqualsTheOracleOnSpecialNumbers) {
+  std::map<Activation, int> activations;
+  for (std::uint64_t i = 0; i < 1200; ++i) {
+    ConvProblem problem = random_problem_of_any_kind(23, i, 1e5);
+    problem.direction = Direction::forward;
+    problem.rounding = Rounding::once;
+    if (problem.precision == Precision::automatic) problem.precision = Precision::fp32;
+    const std::vector<Config> configs = cpu::onednn()->candidates(problem, device());
+    if (configs.empty()) continue;
+    Testbed bed(problem, cpu::backend(), i % 4 == 0 ? TestData::denormal : TestData::non_finite, i, 500);
+    for (const Config& config : configs)
+      EXPECT_EQ(bed.check(*cpu::onednn()->build(problem, device(), config)).failure, "")
+          << to_string(problem) << " with " << to_string(config);
+    ++activations[problem.activation];
+  }
+  EXPECT_EQ(activations.size(), 9U);
+}
+
+TEST_F(Onednn, KeepsNaNThroughReluAndClip) {
+  for (const char* text : {"mb1ic8id5ih9iw9oc8kd3kh3kw3pd1ph1pw1 act=relu", "mb1ic8ih12oc8kh3ph1 act=relu",
+                           "mb1ic8ih12oc8kh3ph1 act=clip:0:6", "mb1ic8ih12oc8kh3ph1 act=leaky_relu:0",
+                           "mb1ic8ih12oc8kh3ph1 act=sigmoid"}) {
+    const ConvProblem problem = parse_problem(text);
+    HostTensors tensors = small_integers(problem, 1);
+    tensors.x[problem.input_elements() / 2] = std::numeric_limits<float>::quiet_NaN();
+    const auto count = [](const std::vector<float>& y) {
+      return std::ranges::count_if(y, [](float value) { return std::isnan(value); });
+    };
+    const auto expected = count(oracle_output(problem, tensors));
+    EXPECT_GT(expected, 0);
+    for (const Config& config : cpu::onednn()->candidates(problem, device())) {
+      const auto executable = cpu::onednn()->build(problem, device(), config);
+      EXPECT_EQ(count(run(problem, *executable, tensors, pack(*executable, tensors).get())), expected)
+          << text << " with " << to_string(config);
+    }
+  }
+}
+
+// It multiplied padding.
+TEST_F(Onednn, PaddingMakesNothingOfAnInfiniteWeight) {
+  for (const char* activation : {"none", "clip:0:6"}) {
+    const ConvProblem problem =
+        parse_problem(std::string("g9mb2ic18id8ih3iw3oc9kd3kh3kw5sd3sh1sw8pd1ph0pw10 act=") + activation);
+    HostTensors tensors = small_integers(problem, 1);
+    tensors.w[4] = std::numeric_limits<float>::infinity();
+    const std::vector<float> expected = oracle_output(problem, tensors);
+    for (const Config& config : cpu::onednn()->candidates(problem, device())) {
+      const auto executable = cpu::onednn()->build(problem, device(), config);
+      const std::vector<float> got = run(problem, *executable, tensors, pack(*executable, tensors).get());
+      for (std::size_t i = 0; i < got.size(); ++i)
+        EXPECT_TRUE(got[i] == expected[i] || (std::isnan(got[i]) && std::isnan(expected[i])))
+            << to_string(problem) << ": " << i << " is " << got[i] << ", not " << expected[i];
+    }
+  }
+}
+
+// The residual may lie where y does.
+TEST_F(Onednn, AddsAResidualInPlaceBesideNaN) {
+  const ConvProblem problem = parse_problem("mb1ic8ih12oc8kh3ph1 act=relu residual=1");
+  if (!cpu::onednn()->supports(problem, device())) GTEST_SKIP() << "it takes no residual";
+  HostTensors tensors = small_integers(problem, 1);
+  tensors.x[0] = tensors.w[0] = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> residual(problem.output_elements());
+  for (std::size_t i = 0; i < residual.size(); ++i) residual[i] = static_cast<float>(i % 5);
+  for (const Config& config : cpu::onednn()->candidates(problem, device())) {
+    const auto executable = cpu::onednn()->build(problem, device(), config);
+    std::vector<float> y = residual;
+    executable->run({.x = tensors.x.data(), .residual = y.data(), .y = y.data()},
+                    pack(*executable, tensors).get(), nullptr);
+    const cpu::HostValues values{tensors.x.data(), tensors.w.data(), tensors.bias.data(), residual.data()};
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const auto expected =
+          static_cast<float>(cpu::oracle(problem, values, static_cast<std::int64_t>(i)).value);
+      EXPECT_TRUE(y[i] == expected || (std::isnan(y[i]) && std::isnan(expected))) << i;
+    }
+  }
 }
 
 // One executable, four threads of the program, two sets of weights and an input each.

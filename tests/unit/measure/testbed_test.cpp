@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
 
 #include "counted_memory.h"
 #include "cpu/cpu.h"
@@ -45,6 +48,58 @@ TEST(Testbed, ARightAnswerPasses) {
   const auto nothing = [](const float*, float*, float*) {};
   EXPECT_EQ(caught(TestData::integer, nothing), "");
   EXPECT_EQ(caught(TestData::real, nothing), "");
+  EXPECT_EQ(caught(TestData::non_finite, nothing), "");
+  EXPECT_EQ(caught(TestData::denormal, nothing), "");
+}
+
+TEST(Testbed, CatchesWhatIsMadeOfSpecialNumbers) {
+  const auto each = [](auto change) {
+    return [change](const float*, float*, float* y) {
+      std::for_each_n(y, kProblem.output_elements(), [&](float& value) { value = change(value); });
+    };
+  };
+  const auto is_nan = [](float v) { return std::isnan(v); };
+  // As max(NaN, 0) does; an infinity of the other sign; NaN for an infinity, as of infinity times padding.
+  EXPECT_NE(caught(TestData::non_finite, each([&](float v) { return is_nan(v) ? 0 : v; })), "");
+  EXPECT_NE(caught(TestData::non_finite, each([&](float v) { return std::isinf(v) ? -v : v; })), "");
+  EXPECT_NE(caught(TestData::non_finite, each([&](float v) { return std::isinf(v) ? v - v : v; })), "");
+  EXPECT_NE(caught(TestData::denormal, each([](float v) { return std::abs(v) < 0x1p-126F ? 0 : v; })), "");
+}
+
+TEST(TestTensors, HaveSpecialNumbersWithinOrdinaryOnes) {
+  std::map<std::string, int> kinds;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    const ConvProblem problem = parse_problem("mb2ic3ih10oc5kh3ph1 residual=1");
+    const TestTensors tensors = test_tensors(problem, TestData::non_finite, seed);
+    std::int64_t special = 0;
+    const std::pair<const char*, const std::vector<float>*> named[] = {
+        {"x", &tensors.x}, {"w", &tensors.w}, {"bias", &tensors.bias}, {"residual", &tensors.residual}};
+    for (const auto& [name, values] : named)
+      for (const float value : *values)
+        if (!std::isfinite(value)) {
+          ++special, ++kinds[name];
+          ++kinds[std::isnan(value) ? "NaN" : value > 0 ? "inf" : "-inf"];
+        }
+    EXPECT_GE(special, 1);
+    EXPECT_LE(special, 12);
+    EXPECT_EQ(test_tensors(problem, TestData::non_finite, seed).w.size(), tensors.w.size());
+  }
+  for (const char* kind : {"x", "w", "bias", "residual", "NaN", "inf", "-inf"})
+    EXPECT_GT(kinds[kind], 20) << kind;
+}
+
+TEST(TestTensors, AreDenormalInEveryType) {
+  for (const char* dtype : {"f32", "f16", "bf16"})
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+      const ConvProblem problem = parse_problem(std::string("mb2ic3ih10oc5kh3ph1 dtype=") + dtype);
+      const TestTensors tensors = test_tensors(problem, TestData::denormal, seed);
+      const float least_normal = problem.dtype.x == DType::f16 ? 0x1p-14F : 0x1p-126F;
+      const auto denormal = [&](const std::vector<float>& values) {
+        return std::ranges::all_of(values, [&](float v) { return std::abs(v) < least_normal; }) &&
+               std::ranges::any_of(values, [](float v) { return v != 0; });
+      };
+      EXPECT_NE(denormal(tensors.x), denormal(tensors.w)) << dtype;
+    }
 }
 
 TEST(Testbed, CatchesOneWrongElement) {

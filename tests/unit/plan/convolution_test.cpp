@@ -191,8 +191,10 @@ TEST_F(ConvolutionTest, VerifyFindsNothingWrongAndNamesItsRepro) {
   const VerifyReport one = verify(parse_problem("mb1ic2ih9oc3kh3ph1"), {}, options);
   EXPECT_EQ(one.mismatches, 0);
   EXPECT_GT(one.checks, 10);
+  EXPECT_EQ(one.special, one.checks);
   const VerifyReport sweep = verify_random(300, 5, {}, options);
   EXPECT_EQ(sweep.problems, 300);
+  EXPECT_GT(sweep.special, sweep.checks / 2);
   EXPECT_EQ(sweep.mismatches, 0) << sweep.failures.front().repro << ": " << sweep.failures.front().what;
   options.config = parse_config("rows=1");
   EXPECT_NE(message_of([&] { verify(kProblem, {}, options); }), "");
