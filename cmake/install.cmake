@@ -1,5 +1,5 @@
-# What `cmake --install` puts where: the library and its headers, the case files, the licences, and the
-# package that find_package(convtune) reads. The command installs itself in cli/.
+# What `cmake --install` puts where: the library and its headers, the case files, the licences, and what
+# find_package(convtune) and pkg-config read. The command installs itself in cli/.
 include(CMakePackageConfigHelpers)
 
 # A wheel (pyproject.toml) holds the shared libraries and the command inside of the Python package, and none of the
@@ -44,3 +44,18 @@ configure_package_config_file(
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/convtuneConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/convtuneConfig.cmake ${PROJECT_BINARY_DIR}/convtuneConfigVersion.cmake
         DESTINATION ${package_folder})
+
+# For builds without CMake. Folders are relative to the file's own, as an installed copy may move.
+set(pkgconfig_folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+cmake_path(ABSOLUTE_PATH pkgconfig_folder BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE from)
+foreach(folder IN ITEMS LIB INCLUDE)
+  cmake_path(RELATIVE_PATH CMAKE_INSTALL_FULL_${folder}DIR BASE_DIRECTORY ${from} OUTPUT_VARIABLE pkgconfig_${folder})
+endforeach()
+list(TRANSFORM OpenMP_CXX_LIB_NAMES PREPEND -l OUTPUT_VARIABLE openmp_libraries)
+list(JOIN openmp_libraries " " openmp_libraries)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/convtune.pc.in ${PROJECT_BINARY_DIR}/convtune.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/convtune.pc DESTINATION ${pkgconfig_folder})
+if(TARGET convtune_c)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/convtune_c.pc.in ${PROJECT_BINARY_DIR}/convtune_c.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/convtune_c.pc DESTINATION ${pkgconfig_folder})
+endif()

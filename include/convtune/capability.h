@@ -4,6 +4,8 @@
 #include <compare>
 #include <string>
 
+#include "convtune/language.h"
+
 namespace convtune {
 
 struct ComputeCapability {

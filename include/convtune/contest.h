@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "convtune/language.h"
+
 namespace convtune {
 
 struct Interval {

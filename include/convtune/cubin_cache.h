@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "convtune/language.h"
+
 namespace convtune {
 
 struct CubinCacheContents {

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "convtune/language.h"
+
 namespace convtune {
 
 // What went wrong, so that a caller can act on it without reading the message.

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "convtune/language.h"
+
 namespace convtune {
 
 // "did you mean 'tune'?", "did you mean 'a', 'b' or 'c'?": the one of `names` that is a few letters off, else

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "convtune/language.h"
+
 namespace convtune {
 
 // Element type of a tensor in memory.

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
+#include <cstdlib>
+
 #include "plan/algorithms.h"
 #include "plan/planner.h"
 
@@ -65,6 +68,22 @@ struct Convolution::State {
   }
 };
 
+namespace {
+
+// One line a plan on standard error, for who asks what runs in a program that is not the command.
+void say(const ConvProblem& problem, const DeviceInfo& device, const Plan& plan) {
+  const char* const asked = ::secure_getenv("CONVTUNE_VERBOSE");
+  if (asked == nullptr || *asked == '\0' || std::string_view(asked) == "0") return;
+  const std::string config = to_string(plan.config);
+  std::fputs(
+      fmt::format("convtune: plan: {} on {}: {}{}{} ({}: {})\n", to_string(problem), to_string(device.device),
+                  plan.algorithm, config.empty() ? "" : " ", config, to_string(plan.source), plan.why)
+          .c_str(),
+      stderr);
+}
+
+}  // namespace
+
 struct ConvolutionAccess {
   static Convolution make(const ConvProblem& resolved, Backend& backend, Plan plan) {
     auto state = std::make_shared<Convolution::State>();
@@ -75,6 +94,7 @@ struct ConvolutionAccess {
     state->executable =
         find_algorithm(state->device.device.kind, plan.algorithm).build(resolved, state->device, plan.config);
     state->plan = std::move(plan);
+    say(state->problem, state->device, state->plan);
     Convolution convolution;
     convolution.state_ = std::move(state);
     return convolution;

@@ -25,6 +25,13 @@ set(compiler -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER})
 convtune_consumer_test(find_package ${compiler} -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS})
 set_tests_properties(consumer_find_package PROPERTIES FIXTURES_REQUIRED consumer_prefix)
 convtune_consumer_test(add_subdirectory ${compiler} -DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS} -DBUILT=$<TARGET_FILE:convtune>)
+if(UNIX AND TARGET convtune_c)
+  find_program(pkg_config NAMES pkg-config pkgconf NO_CACHE)
+  add_test(NAME consumer_without_cmake
+           COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/without_cmake_test.py ${PROJECT_SOURCE_DIR} ${prefix}
+                   "${pkg_config}" "${CMAKE_CXX_COMPILER} ${CMAKE_CXX_FLAGS}" $<TARGET_FILE_NAME:convtune_c>)
+  set_tests_properties(consumer_without_cmake PROPERTIES FIXTURES_REQUIRED consumer_prefix SKIP_RETURN_CODE 77)
+endif()
 if(TARGET convtune_c)
   convtune_consumer_test(c -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_C_FLAGS=${CMAKE_CXX_FLAGS})
   set_tests_properties(consumer_c PROPERTIES FIXTURES_REQUIRED consumer_prefix)

@@ -30,7 +30,7 @@ def test_the_wheel_holds_the_licences(tmp_path):
 
 def test_the_notices_name_what_is_distributed():
     found = {name for file in ("CMakeLists.txt", "cli/CMakeLists.txt")
-             for name in re.findall(r"find_package\((\w+)", (ROOT / file).read_text())}
+             for name in re.findall(r"convtune_need\((\w+)", (ROOT / file).read_text())}
     headings = set(re.findall(r"^-{79}\n(\w+)", NOTICES.read_text(), re.MULTILINE))
     assert headings == found
 

@@ -56,6 +56,20 @@ TEST_F(ConvolutionTest, EveryAlgorithmGivesTheSameAnswer) {
   EXPECT_GE(run, 4);
 }
 
+TEST_F(ConvolutionTest, PlansAreToldWhereTheEnvironmentAsks) {
+  const auto said = [](const char* value) {
+    value ? setenv("CONVTUNE_VERBOSE", value, 1) : unsetenv("CONVTUNE_VERBOSE");
+    testing::internal::CaptureStderr();
+    const Plan chosen = plan(kProblem).plan();
+    unsetenv("CONVTUNE_VERBOSE");
+    return std::pair(testing::internal::GetCapturedStderr(), chosen);
+  };
+  const auto [line, chosen] = said("1");
+  EXPECT_EQ(line, "convtune: plan: " + to_string(plan(kProblem).problem()) + " on cpu: " + chosen.algorithm +
+                      ' ' + to_string(chosen.config) + " (estimate: " + chosen.why + ")\n");
+  for (const char* off : {static_cast<const char*>(nullptr), "", "0"}) EXPECT_EQ(said(off).first, "");
+}
+
 TEST_F(ConvolutionTest, PackedWeightsOutliveTheirSourceAndServeCopies) {
   const Convolution conv = plan(kProblem);
   PackedWeights packed;

@@ -1,6 +1,8 @@
-// What fmt's library holds, since the host's is for another processor: compiled once here, not in every file.
+// {fmt}'s own code, compiled once into the library rather than in every file: cmake asks for it where fmt is
+// version 9.
 #include <fmt/format-inl.h>
 
+#ifndef FMT_HEADER_ONLY
 FMT_BEGIN_NAMESPACE
 namespace detail {
 template FMT_API auto dragonbox::to_decimal(float x) noexcept -> dragonbox::decimal_fp<float>;
@@ -12,3 +14,4 @@ template FMT_API void vformat_to(buffer<char>&, string_view, basic_format_args<F
                                  locale_ref);
 }  // namespace detail
 FMT_END_NAMESPACE
+#endif
