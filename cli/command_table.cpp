@@ -9,6 +9,7 @@
 #include "convtune/cases.h"
 #include "convtune/convolution.h"
 #include "convtune/target.h"
+#include "options.h"
 
 namespace convtune::cli {
 namespace {
@@ -29,6 +30,7 @@ OptionEntry entry_of(const CLI::Option& option) {
   for (const std::string& name : option.get_lnames()) entry.names.push_back("--" + name);
   if (option.get_type_size() != 0) entry.value = option.get_type_name();
   if (positional && entry.value == "TEXT") entry.value = entry.names.front();
+  entry.group = option.get_group();
   entry.required = option.get_required();
   entry.many = option.get_expected_max() == CLI::detail::expected_max_vector_size;
   entry.description = option.get_description();
@@ -68,6 +70,20 @@ CommandEntry describe(const CLI::App& app) {
   if (!command.commands.empty())
     command.usage += app.get_require_subcommand_min() > 0 ? " COMMAND" : " [COMMAND]";
   return command;
+}
+
+std::vector<std::pair<std::string, std::vector<OptionEntry>>> by_group(
+    const std::vector<OptionEntry>& options) {
+  std::vector<std::pair<std::string, std::vector<OptionEntry>>> groups;
+  for (const OptionEntry& option : options) {
+    auto found = std::find_if(groups.begin(), groups.end(),
+                              [&](const auto& one) { return one.first == option.group; });
+    if (found == groups.end()) found = groups.insert(groups.end(), {option.group, {}});
+    found->second.push_back(option);
+  }
+  std::stable_partition(groups.begin(), groups.end(),
+                        [](const auto& one) { return one.first != group::kOthers; });
+  return groups;
 }
 
 Values values_of(const std::string& value) {

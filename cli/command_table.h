@@ -4,6 +4,7 @@
 
 #include <CLI/App.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace convtune::cli {
@@ -14,6 +15,7 @@ struct OptionEntry {
   // goes by it, see values_of().
   std::string value;
   std::string description;  // with its default, and with what it needs or excludes
+  std::string group;        // the title that help lists it under
   bool required = false;
   bool many = false;
 
@@ -31,6 +33,11 @@ struct CommandEntry {
 };
 
 CommandEntry describe(const CLI::App& app);
+
+// The options by their groups, in the order of the first of each; those that are in none, as --help, stand
+// last.
+std::vector<std::pair<std::string, std::vector<OptionEntry>>> by_group(
+    const std::vector<OptionEntry>& options);
 
 // With the commands above it: "convtune db list".
 std::string full_name(const CLI::App& app);

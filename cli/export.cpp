@@ -73,10 +73,12 @@ Command add_export(CLI::App& parent) {
       ->type_name("NAME")
       ->capture_default_str();
   app->add_option("--device", command->device, "With cuda: the GPU whose plan it is (default: the first)")
-      ->type_name("DEVICE");
+      ->type_name("DEVICE")
+      ->group(group::kWhere);
   app->add_option("--target", command->target,
                   "With cuda: for a GPU that need not be here, a first guess: " + target_help())
       ->type_name("TARGET")
+      ->group(group::kWhere)
       ->excludes("--device");
   CLI::Option* algorithm =
       app->add_option("--algorithm", command->options.algorithm, "With cuda: this algorithm's kernel")
@@ -86,6 +88,7 @@ Command add_export(CLI::App& parent) {
       ->needs(algorithm);
   app->add_option("--output,-o", command->output, "Where the file goes (- is standard output)")
       ->type_name("FILE")
+      ->group(group::kOutput)
       ->capture_default_str();
   app->footer(
       "Examples:\n"

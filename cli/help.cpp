@@ -48,7 +48,9 @@ std::string footer_of(const std::string& footer, int width) {
 std::string help_text(const CommandEntry& command, const Style& style) {
   const int width = width_of(style);
   std::string text = fmt::format("{}\n\nUsage: {}\n", wrapped(command.summary, width, 0), command.usage);
-  text += list_of("Arguments", command.arguments, width) + list_of("Options", command.options, width);
+  text += list_of("Arguments", command.arguments, width);
+  for (const auto& [title, options] : by_group(command.options))
+    text += list_of(title.c_str(), options, width);
   if (!command.commands.empty()) text += "\nCommands:\n";
   for (const CommandEntry& one : command.commands) text += described(one.word, one.summary, width);
   return text + (command.footer.empty() ? "" : '\n' + footer_of(command.footer, width));

@@ -40,6 +40,8 @@ constexpr Meaning kVariables[] = {
     {"CONVTUNE_KERNEL_DIR",
      "Read GPU kernels below this folder, a copy of src/, to edit them without a build."},
     {"CONVTUNE_CAPABILITY", "8.0: treat GPUs as of this lower compute capability, to see what those get."},
+    {"CONVTUNE_VERBOSE",
+     "1: every plan that a program makes is a line on standard error, with where it is from."},
     {"OMP_NUM_THREADS", "CPU threads to start with; --threads changes it."},
     {"NO_COLOR", "If not empty: no colors, unless --color says otherwise."},
 };
@@ -79,8 +81,12 @@ std::string prose(const std::string& footer) {
 std::string section_of(const CommandEntry& command) {
   std::string text = fmt::format(".SS {}\n{}.\n.PP\n.B {}\n", escaped(command.name), escaped(command.summary),
                                  escaped(command.usage));
-  for (const auto* entries : {&command.arguments, &command.options})
-    for (const OptionEntry& entry : *entries) text += item(entry.text(), entry.description);
+  for (const OptionEntry& entry : command.arguments) text += item(entry.text(), entry.description);
+  const auto groups = by_group(command.options);
+  for (const auto& [title, options] : groups) {
+    if (groups.size() > 1) text += fmt::format(".PP\n{}:\n", escaped(title));
+    for (const OptionEntry& entry : options) text += item(entry.text(), entry.description);
+  }
   if (!command.footer.empty()) text += ".PP\n" + prose(command.footer);
   for (const CommandEntry& one : command.commands) text += section_of(one);
   return text;

@@ -95,8 +95,13 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name, std::string& tar
       ->default_str(target);
 }
 
+void begin_group(CLI::App& app, const char* title) {
+  app.option_defaults()->group(title);
+}
+
 void add_color(CLI::App& app) {
   static std::string when;
+  begin_group(app, group::kOthers);
   add_choice(app, "--color", when, {"auto", "always", "never"},
              "Colors: auto has them on a terminal, unless NO_COLOR is set")
       ->default_str("auto")
@@ -220,10 +225,12 @@ std::pair<std::string, std::vector<std::int64_t>> parse_shape(const std::string&
 }
 
 void ProblemOptions::add_to(CLI::App& app) {
+  begin_group(app, group::kWhat);
   app.add_option("PROBLEM", words,
                  "Case names or benchdnn lines; words like precision=tf32 act=relu belong to the one before");
   app.add_option("--suite", suite, "All problems of " + suite_help())->type_name("SUITE");
   add_model_to(app)->excludes("PROBLEM")->excludes("--suite");
+  begin_group(app, group::kHow);
 }
 
 CLI::Option* ProblemOptions::add_model_to(CLI::App& app) {
@@ -289,9 +296,11 @@ Asked ProblemOptions::asked() const {
 }
 
 void DeviceOptions::add_to(CLI::App& app) {
+  begin_group(app, group::kWhere);
   app.add_option("--device", device, "auto, cpu, cuda or cuda:N")->type_name("DEVICE")->capture_default_str();
   add_whole_number(app, "--threads", threads, 1, kMostCpuThreads,
                    "CPU threads to use (default: all, or OMP_NUM_THREADS)");
+  begin_group(app, group::kHow);
 }
 
 DeviceInfo DeviceOptions::select() const {

@@ -68,6 +68,13 @@ CLI::Option* add_whole_number(CLI::App& app, const std::string& name, std::optio
 CLI::Option* add_choice(CLI::App& app, const std::string& name, std::string& target,
                         const std::vector<std::string>& choices, const std::string& description);
 
+// What the options that are added from here on are listed under in a command's help.
+namespace group {
+constexpr const char *kWhat = "What", *kWhere = "Where", *kHow = "How", *kOutput = "Output",
+                     *kOthers = "Options";
+}
+void begin_group(CLI::App& app, const char* title);
+
 // --color, to a command and to all below it.
 void add_color(CLI::App& app);
 

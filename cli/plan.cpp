@@ -203,6 +203,7 @@ Command add_plan(CLI::App& parent) {
   app->add_flag("--explain-config", plan->explain_config, "Say what each field of the config means");
   app->add_option("--target", plan->target, "For a GPU that need not be here: " + target_help())
       ->type_name("TARGET")
+      ->group(group::kWhere)
       ->excludes("--device")
       ->excludes("--threads")
       ->excludes("--config");

@@ -78,7 +78,10 @@ struct ProfileCommand {
 
   void add_to(CLI::App& app) {
     problem.add_to(app);
-    app.add_option("--device", device, "cuda or cuda:N")->type_name("DEVICE")->capture_default_str();
+    app.add_option("--device", device, "cuda or cuda:N")
+        ->type_name("DEVICE")
+        ->capture_default_str()
+        ->group(group::kWhere);
     CLI::Option* named =
         app.add_option("--algorithm", algorithm, "Plan with this algorithm")->type_name("ALGORITHM");
     app.add_option("--config", config, "Plan with this config, as in \"vectors=4 channels=6\"")
@@ -95,6 +98,7 @@ Command add_profile(CLI::App& parent) {
   profile->add_to(*app);
   app->add_option("--output,-o", profile->output, "Where the metrics go (- is standard output)")
       ->type_name("FILE")
+      ->group(group::kOutput)
       ->capture_default_str();
   app->footer(
       "Examples:\n"

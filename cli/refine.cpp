@@ -182,6 +182,7 @@ Command add_refine(CLI::App& parent) {
   CLI::App* app =
       parent.add_subcommand("refine", "Renew the autotune lists of a Triton file from its profile");
   const auto refine = std::make_shared<Refine>();
+  begin_group(*app, group::kWhat);
   CLI::Option* file = app->add_option("FILE", refine->file, "A Triton source");
   app->add_option(
          "--document", refine->document,
@@ -192,9 +193,12 @@ Command add_refine(CLI::App& parent) {
   app->add_option("--metrics", refine->metrics,
                   "Its profile, as `convtune analyze` reads it; without it occupancy is not measured")
       ->type_name("FILE");
-  app->add_option("--target", refine->target, "Where it runs: " + target_help())->type_name("TARGET");
+  app->add_option("--target", refine->target, "Where it runs: " + target_help())
+      ->type_name("TARGET")
+      ->group(group::kWhere);
   add_choice(*app, "--set", refine->stage, {"stage=micro"},
-             "The stage: stage=micro changes num_warps and num_stages alone");
+             "The stage: stage=micro changes num_warps and num_stages alone")
+      ->group(group::kHow);
   app->add_option("--kernel", refine->kernel,
                   "Which kernel, NAME or NAME:LINE (default: those that the metrics name)")
       ->type_name("NAME");
@@ -208,8 +212,10 @@ Command add_refine(CLI::App& parent) {
       ->type_name("PROBLEM");
   app->add_option("--let", refine->let, "A value of the wrapper, for the grid: M=4096; may be repeated")
       ->type_name("NAME=NUMBER");
+  begin_group(*app, group::kHow);
   app->add_option("--output,-o", refine->output, "Where the new file goes (- is standard output)")
       ->type_name("FILE")
+      ->group(group::kOutput)
       ->capture_default_str();
   add_choice(
       *app, "--order", refine->order, {"file", "seed"},
@@ -242,8 +248,8 @@ Command add_refine(CLI::App& parent) {
   app->footer(
       "Examples:\n"
       "  convtune refine conv.py --metrics metrics.json --target rtx4090 -o refined.py\n"
-      "  convtune refine conv.py --metrics metrics.json --target cuda:0 --measure -o refined.py\n"
-      "  convtune refine matmul.py --kernel matmul --target h100 --original \"num_warps: 4\"\n"
+      "  convtune refine conv.py --metrics metrics.json --target cuda:0 --measure -o new.py\n"
+      "  convtune refine matmul.py --target h100 --original \"num_warps: 4\"\n"
       "  convtune refine --document question.txt -o refined.py\n\n"
       "Only the lists change: 3 to 6 configs each, the original first, and every other byte stays. Where the "
       "rules leave fewer, the original is kept, and the report says why. The file is read by Python, and not "

@@ -15,34 +15,45 @@
 namespace convtune::cli {
 
 ReportFiles::ReportFiles(const ReportOptions& options)
-    : json_(options.json), csv_(options.csv), html_(options.html) {
-  if (json_.is_stdout() + csv_.is_stdout() + html_.is_stdout() > 1)
+    : json_(options.json), csv_(options.csv), html_(options.html), markdown_(options.markdown) {
+  if (json_.is_stdout() + csv_.is_stdout() + html_.is_stdout() + markdown_.is_stdout() > 1)
     throw Error(ErrorKind::invalid_argument,
-                "only one of --json, --csv and --html can be standard output (-)");
+                "only one of --json, --csv, --markdown and --html can be standard output (-)");
+}
+
+bool ReportFiles::has_stdout() const {
+  return json_.is_stdout() || csv_.is_stdout() || html_.is_stdout() || markdown_.is_stdout();
 }
 
 std::FILE* ReportFiles::table_stream() const {
-  return json_.is_stdout() || csv_.is_stdout() || html_.is_stdout() ? stderr : stdout;
+  return has_stdout() ? stderr : stdout;
 }
 
 void ReportFiles::write(Report report) const {
   report.environment.command = typed_command();
   if (json_) json_.write(report_json(report));
   if (csv_) csv_.write(report_csv(std::get<std::vector<ReportRow>>(report.content)));
+  if (markdown_) markdown_.write(report_markdown(report));
   if (html_) html_.write(report_page({report}));
 }
 
 void ReportOptions::add_files_to(CLI::App& app) {
+  begin_group(app, group::kOutput);
   app.add_option("--json", json, "Write the results to this file as JSON (- is standard output)")
       ->type_name("FILE");
   app.add_option("--html", html,
                  "Write the results to this file as a page with charts (- is standard output)")
       ->type_name("FILE");
+  begin_group(app, group::kHow);
 }
 
 void ReportOptions::add_to(CLI::App& app) {
   add_files_to(app);
+  begin_group(app, group::kOutput);
   app.add_option("--csv", csv, "Write the results to this file as CSV (- is standard output)")
+      ->type_name("FILE");
+  app.add_option("--markdown", markdown,
+                 "Write the results to this file as a table in Markdown, for an issue (- is standard output)")
       ->type_name("FILE");
   app.add_flag("--all", detail.all, "Show every way of the vendor's, not only the best of each layout");
 }

@@ -19,7 +19,7 @@
 namespace convtune::cli {
 
 struct ReportOptions {
-  std::string json, csv, html;
+  std::string json, csv, html, markdown;
   Detail detail;
 
   void add_files_to(CLI::App& app);  // --json and --html
@@ -30,14 +30,16 @@ struct ReportOptions {
 class ReportFiles {
  public:
   explicit ReportFiles(const ReportOptions& options);  // throws Error{io}, Error{invalid_argument}
-  bool wanted() const { return json_ || csv_ || html_; }
+  bool wanted() const { return json_ || csv_ || html_ || markdown_; }
   // Tables make room when standard output is spoken for.
   std::FILE* table_stream() const;
   // Adds the command that was typed.
   void write(Report report) const;
 
  private:
-  OutputFile json_, csv_, html_;
+  bool has_stdout() const;
+
+  OutputFile json_, csv_, html_, markdown_;
 };
 
 // What measuring a case came to: a row, or nothing when Ctrl-C stopped it before an answer.

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kGap = 2;            // blanks between columns
 constexpr int kUnknownWidth = 80;  // of a terminal that does not say
+constexpr int kLeastWidth = 16;    // of a column that is cut
 constexpr int kIndentBelow = 4;    // of a last column that stands below its row
 
 Color asked_color = Color::automatic;
@@ -150,6 +151,14 @@ std::string cut(std::string_view text, int width) {
   return out + "…";
 }
 
+std::string cut_middle(std::string_view text, int width) {
+  if (display_width(text) <= width || width <= 2) return cut(text, width);
+  const int behind = (width - 1) / 2;
+  std::string_view end = text;
+  while (display_width(end) > behind) end.remove_prefix(decode(end).bytes);
+  return cut(text, width - behind) + std::string(end);
+}
+
 std::string wrapped(std::string_view text, int width, int indent, int begin) {
   std::string out;
   int column = begin;
@@ -182,6 +191,18 @@ std::vector<int> Table::widths() const {
     widths.push_back(width);
   }
   return widths;
+}
+
+void Table::shorten(std::vector<int>& widths, int room) const {
+  if (room <= 0) return;
+  int over = -kGap - room;
+  for (const int width : widths) over += width + kGap;
+  for (std::size_t i = 0; i < columns_.size() && over > 0; ++i)
+    if (columns_[i].shortens && widths[i] > kLeastWidth) {
+      const int less = std::min(over, widths[i] - std::max(kLeastWidth, display_width(columns_[i].header)));
+      widths[i] -= std::max(0, less);
+      over -= std::max(0, less);
+    }
 }
 
 Table::Layout Table::layout(const std::vector<int>& width, int room) const {
@@ -228,7 +249,8 @@ Table::Layout Table::layout(const std::vector<int>& width, int room) const {
 
 std::string Table::render(const Style& style) const {
   if (columns_.empty()) return {};
-  const std::vector<int> width = widths();
+  std::vector<int> width = widths();
+  shorten(width, style.width);
   const auto [shown, last] = layout(width, style.width);
   std::string out;
   const auto print = [&](const std::vector<std::string>& cells, Tone tone, bool header) {
@@ -239,7 +261,9 @@ std::string Table::render(const Style& style) const {
         line += wrapped(cells[i], style.width, indent, indent);
         break;
       }
-      line += pad(cells[i], width[i], columns_[i].align) + std::string(kGap, ' ');
+      line +=
+          pad(columns_[i].shortens ? cut_middle(cells[i], width[i]) : cells[i], width[i], columns_[i].align) +
+          std::string(kGap, ' ');
     }
     if (last == Layout::below && !header)
       line = trim_right(line) + '\n' + std::string(kIndentBelow, ' ') +

@@ -28,6 +28,8 @@ int display_width(std::string_view text);
 std::string printable(std::string_view text);
 // At most `width` columns, the last of them "…" where something was cut off.
 std::string cut(std::string_view text, int width);
+// The same with "…" in the middle: names are told apart by their ends as much as by their beginnings.
+std::string cut_middle(std::string_view text, int width);
 
 // Text broken at blanks into lines of at most `width` columns (0: no limit; a longer word stands alone).
 // Those after the first begin with `indent` blanks; of the first `begin` columns are taken already.
@@ -42,6 +44,7 @@ class Table {
     std::string header;
     Align align = Align::left;
     int drop = 0;  // on a narrow terminal the column with 1 goes first, then 2, ...; those with 0 stay
+    bool shortens = false;  // text that is cut in its middle, down to kLeastWidth, before a column goes
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
@@ -59,6 +62,8 @@ class Table {
     enum { whole, wraps, below } last = whole;
   };
   std::vector<int> widths() const;
+  // Where the whole does not fit into `room`: shorter ones of the columns that may be cut.
+  void shorten(std::vector<int>& widths, int room) const;
   Layout layout(const std::vector<int>& widths, int room) const;
 
   std::vector<Column> columns_;

@@ -156,6 +156,7 @@ Command add_verify(CLI::App& parent) {
          "Check nothing: compile what would be checked, for a GPU that need not be here, into the cache: " +
              target_help())
       ->type_name("TARGET")
+      ->group(group::kWhere)
       ->excludes("--device")
       ->excludes("--threads")
       ->excludes("--json")
@@ -164,8 +165,8 @@ Command add_verify(CLI::App& parent) {
       "Examples:\n"
       "  convtune verify alexnet_conv1 --batch 2\n"
       "  convtune verify --random 20000 --seed 1\n"
-      "  convtune verify --random 20000 --seed 1 --compile-only h100   # before that, and without a GPU\n"
-      "  convtune verify --random 500 --algorithm implicit_gemm --dtype f16 --layout nhwc\n"
+      "  convtune verify --random 20000 --seed 1 --compile-only h100  # needs no GPU\n"
+      "  convtune verify --random 500 --algorithm implicit_gemm --dtype f16\n"
       "  convtune verify mb1ic3ih17oc5kh3ph1 --algorithm direct\n\n"
       "Exit code 1 if any answer is wrong; every mismatch comes with the command that shows it again.");
   return {app, [verify] { return verify->run(); }};

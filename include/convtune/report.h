@@ -83,6 +83,14 @@ struct ModelTimes {
 };
 ModelTimes model_times(const std::vector<ReportRow>& rows);
 
+// Names without what all of them begin and end with, so that they can be told apart where there is little
+// room.
+struct ShortNames {
+  std::vector<std::string> names;
+  std::string left_out;  // in a sentence; empty where nothing was
+};
+ShortNames short_names(const std::vector<std::string>& names);
+
 // A convolution of a PyTorch model, in the modules `names`; times in microseconds of one call.
 struct ModelLayer {
   std::vector<std::string> names;
@@ -124,6 +132,9 @@ Report parse_report(std::string_view json);
 Report load_report(const std::string& path);  // Error{io} too; messages name the file
 // A self-contained page of HTML: charts with their numbers beside them, tables, decisions in words.
 std::string report_page(const std::vector<Report>& reports);
+// A table in Markdown, for an issue: the verdict, a line a case, or of a PyTorch model a line a layer, and
+// where it was measured. Throws Error{invalid_argument} for a report of verify or refine, which have none.
+std::string report_markdown(const Report& report);
 // One line a provider; quoted as RFC 4180 says.
 std::string report_csv(const std::vector<ReportRow>& rows);
 

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "convtune/language.h"
+
 namespace convtune {
 
 enum class Letters { ascii, typographic };  // "us", "2.00x"; "µs", "2.00×"
@@ -17,8 +19,11 @@ struct Scale {
 };
 Scale scale_of_us(double least_us,
                   Letters letters = Letters::ascii);  // us, ms or s; four digits of the least
-Scale scale_of_flops(double most_per_second);         // GFLOP/s or TFLOP/s; four digits of the most
-Scale scale_of_bytes(double most_per_second);         // GB/s or TB/s
+// The same for numbers from `least_us` to `most_us`: a larger unit where those would have five digits and
+// more.
+Scale scale_of_us(double least_us, double most_us, Letters letters = Letters::ascii);
+Scale scale_of_flops(double most_per_second);  // GFLOP/s or TFLOP/s; four digits of the most
+Scale scale_of_bytes(double most_per_second);  // GB/s or TB/s
 
 std::string time_text(double us, Letters letters = Letters::ascii);  // "9.368 ms"
 // A median, and, with `spread`, how far samples lie from it as a rule: "9.368 ms ±0.4 %".

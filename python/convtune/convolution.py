@@ -25,6 +25,7 @@ from typing import Any
 from . import _library
 from ._library import CTensors, fail
 from .problem import Problem, as_problem
+from .table import html_table
 
 __all__ = ["Convolution", "Plan"]
 
@@ -49,6 +50,10 @@ class Plan:
     def __str__(self) -> str:
         how = f"{self.algorithm} {self.config}".rstrip()
         return f"{how} ({self.source}: {self.why})"
+
+    def _repr_html_(self) -> str:
+        """A table, in a notebook."""
+        return html_table(["algorithm", "config", "source", "why"], [[self.algorithm, self.config, self.source, self.why]])
 
 
 class Convolution:

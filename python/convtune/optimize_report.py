@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 from ._contest import Contest
 from .page import write_report
 from .problem import Problem
-from .table import lined_up, microseconds
+from .table import html_table, lined_up, microseconds
 
 __all__ = ["Layer", "OptimizeReport"]
 
@@ -77,7 +78,8 @@ class OptimizeReport:
         ]
         write_report(path, {"model": model}, self.device, {"PyTorch": self.pytorch} if self.pytorch else {})
 
-    def __str__(self) -> str:
+    def _cells(self) -> tuple[list[str], list[list[str]], str]:
+        """The table: its header, its rows, and which columns are set to the right."""
         header = ["layer", "problem", "calls", "PyTorch us", "convtune us", "gain", "decision"]
         rows = []
         for layer in self.layers:
@@ -94,7 +96,18 @@ class OptimizeReport:
                     layer.decision,
                 ]
             )
-        text = lined_up(header, rows, "llrrrrl") if rows else "no convolution ran\n"
+        return header, rows, "llrrrrl"
+
+    def _repr_html_(self) -> str:
+        """The whole forward and the table, in a notebook."""
+        return f"<p>{escape(self._whole()).strip()}</p>".replace("\n", "<br>") + html_table(*self._cells())
+
+    def __str__(self) -> str:
+        return (lined_up(*self._cells()) if self.layers else "no convolution ran\n") + self._whole()
+
+    def _whole(self) -> str:
+        """The whole forward, and the notes."""
+        text = ""
         mode = "training" if self.training else "eval"
         if self.mode:
             mode += f", torch.compile {self.mode}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 from .machine import devices
 from .page import write_report
 from .problem import Problem
-from .table import TIMES, lined_up, scale, time_text
+from .table import TIMES, html_table, lined_up, scale, time_text
 
 __all__ = ["Provider", "Report", "Tuning"]
 
@@ -134,15 +135,14 @@ class Report:
         against = f"; incumbent {self.incumbent}" if self.incumbent else ""
         text = f"{self.problem}\n{self._where()}{floor}{against}\n\n"
         if self.providers:
-            text += self._table()
+            text += lined_up(*self._cells()) + self._below()
         if self.failure:
             text += f"failed: {self.failure}\n"
         if self.own is not None:
             runs = "" if self.best_peer == self.own.how else f"convtune runs {self.own.how}\n"
             if self.own.algorithm.startswith("winograd") and self.own.roofline_fraction > 1:
                 runs += "more than 100 %: winograd makes fewer products than the roofline counts\n"
-            unproven = " (not proven)" if self.tuning is not None and not self.tuning.proven else ""
-            text += f"\n{self.json.get('verdict', '')}{unproven}\n{runs}"
+            text += f"\n{self._verdict()}\n{runs}"
         if self.decision:
             text += f"decision: {self._without_config(self.decision)}\n"
         if self.tuning is not None:
@@ -156,6 +156,17 @@ class Report:
             return self.device
         unit = "thread" if one.device == "cpu" else "multiprocessor"
         return f"{one.device}: {one.name}, {one.units} {unit}{'' if one.units == 1 else 's'}, {one.isa}"
+
+    def _repr_html_(self) -> str:
+        """The verdict and the table, in a notebook."""
+        html = f"<p><strong>{escape(self._verdict())}</strong></p>" if self.own is not None else ""
+        html += html_table(*self._cells()) if self.providers else ""
+        html += f"<p>failed: {escape(self.failure)}</p>" if self.failure else ""
+        return html + f"<p>{escape(str(self.problem))}<br>{escape(self._where())}</p>"
+
+    def _verdict(self) -> str:
+        unproven = " (not proven)" if self.tuning is not None and not self.tuning.proven else ""
+        return f"{self.json.get('verdict', '')}{unproven}"
 
     def _peer(self) -> Provider | None:
         return next((one for one in self.providers[1:] if one.name == self.best_peer and not one.failure), None)
@@ -173,7 +184,8 @@ class Report:
                 best[layout] = one
         return [own, *best.values()]
 
-    def _table(self) -> str:
+    def _cells(self) -> tuple[list[str], list[list[str]], str]:
+        """The table: its header, its rows, and which columns are set to the right."""
         rows, peer = self._rows(), self._peer()
         least = min((one.time_us for one in rows if one.time_us > 0), default=0.0)
 
@@ -196,12 +208,15 @@ class Report:
             ]
             lines.append([one.name, *(numbers if us > 0 else ["-"] * len(numbers))])
         header = ["provider", f"time {time_unit}", "speed-up", flop_unit, byte_unit, "of roofline", "max error"]
-        text = lined_up(header, lines, " rrrrrr")
+        return header, lines, " rrrrrr"
+
+    def _below(self) -> str:
+        """What of the vendor's the table leaves out."""
+        rows = self._rows()
         same = sum(not one.failure for one in self.providers[1:] if one.name == rows[0].how)
         failed = [one for one in self.providers if one.failure]
         more = len(self.providers) - len(rows) - same - sum(one is not rows[0] for one in failed)
-        if more > 0:
-            text += f"and {more} slower {'way' if more == 1 else 'ways'} of the vendor's (providers has them)\n"
+        text = f"and {more} slower {'way' if more == 1 else 'ways'} of the vendor's (providers has them)\n" if more > 0 else ""
         return text + "".join(f"{one.name} failed: {one.failure}\n" for one in failed)
 
     def _without_config(self, text: str) -> str:

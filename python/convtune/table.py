@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from html import escape
 
-__all__ = ["TIMES", "lined_up", "microseconds", "scale", "time_text"]
+__all__ = ["TIMES", "html_table", "lined_up", "microseconds", "scale", "time_text"]
 
 TIMES = ("us", "ms", "s")
 
@@ -21,6 +22,19 @@ def lined_up(header: Sequence[str], rows: Sequence[Sequence[str]], right: str = 
         ]
         lines.append("  ".join(cells).rstrip() + "\n")
     return "".join(lines)
+
+
+def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> str:
+    """A <table> for notebooks, its text escaped. `right`: as of lined_up."""
+    sides = right.ljust(len(header))
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        return "<tr>" + "".join(
+            f'<{tag} style="text-align: {"right" if side == "r" else "left"}">{escape(cell)}</{tag}>'
+            for cell, side in zip(cells, sides)
+        )
+
+    return f"<table><thead>{line('th', header)}</thead><tbody>{''.join(line('td', row) for row in rows)}</tbody></table>"
 
 
 def microseconds(us: float) -> str:

@@ -31,6 +31,7 @@ struct TimeBar {
   double time_us = 0, mad_us = 0;
   std::int64_t samples = 0;  // 1: nothing is known of the spread
   Who who = Who::peer;
+  std::string group = {};  // a line of its own above the bar
 };
 // Bars from 0; `floor_us`: the roofline's, 0 for none.
 // A bar that is many times the least is cut, and says so; of different layers none is.

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "page/charts.h"
+#include "page/labels.h"
 #include "page/numbers.h"
 #include "page/sections.h"
 #include "page/table.h"
@@ -18,10 +19,6 @@ Limits limits_of(std::size_t rows) {
 std::string with_config(const ProviderResult& one) {
   const std::string config = to_string(one.config);
   return config.empty() ? one.algorithm : one.algorithm + ' ' + config;
-}
-
-std::string label_of(const ConvProblem& problem) {
-  return problem.name.empty() ? key(problem) : problem.name;
 }
 
 bool ran(const ProviderResult& one) {
@@ -49,6 +46,55 @@ std::string outcome(const ReportRow& row) {
 std::string verdict_of(const ReportRow& row) {
   if (!row.failure.empty()) return "It failed: " + row.failure;
   return verdict(row.comparison, Letters::typographic) + ".";
+}
+
+bool is_proven(const ReportRow& row) {
+  return row.comparison.plan.source == PlanSource::tuned;
+}
+// No record answered: a model of time or a first guess did.
+bool is_guess(const ReportRow& row) {
+  const PlanSource source = row.comparison.plan.source;
+  return own_result(row) && !row.tuning && source != PlanSource::tuned && source != PlanSource::unproven;
+}
+
+// Whether a contest stands behind what convtune runs.
+std::string proof_of(const ReportRow& row) {
+  if (!own_result(row) || !best_peer(row.comparison)) return {};
+  if (row.tuning && row.tuning->contest) {
+    const ContestResult& result = row.tuning->contest->result;
+    return result.accepted    ? " The gain is proven in a contest."
+           : result.undecided ? " It is not proven: the contest could not decide."
+                              : " The contest proved no gain, so that the vendor's way stays.";
+  }
+  if (is_proven(row)) return " The contest behind its record decided.";
+  if (row.comparison.plan.source == PlanSource::unproven) return " It is not proven: its record says so.";
+  return " No contest was held: the plan is an estimate, and the times are medians of one run.";
+}
+
+// The verdict of all rows: how much faster, how often, and how much of that is proven.
+Markup headline(const std::vector<ReportRow>& rows) {
+  const auto strong = [](const std::string& words) { return markup("<p class=\"verdict\">{}</p>\n", words); };
+  if (rows.size() == 1) return strong(verdict_of(rows.front()) + proof_of(rows.front()));
+  Markup html;
+  if (const ModelTimes all = model_times(rows); is_model(rows) && all.us > 0)
+    html += strong(fmt::format("All convolutions of a pass: {} by the best peers, {} by convtune: {:.2f}×.",
+                               time_text(all.best_peer_us), time_text(all.us), all.best_peer_us / all.us));
+  const ReportSummary summary = summarize(rows);
+  std::string sum;
+  if (summary.compared > 0)
+    sum = fmt::format("{:.2f}× over the best peer, the geometric mean of {} case{}. ",
+                      summary.geomean_speedup, summary.compared, summary.compared == 1 ? "" : "s");
+  const auto proven = std::count_if(
+      rows.begin(), rows.end(), [](const ReportRow& row) { return is_proven(row) && outcome(row) == "win"; });
+  sum += fmt::format("{} of {} cases won, {} of them proven in a contest; {} tied (±{:g} %), {} lost.",
+                     summary.wins, rows.size(), proven, summary.ties, 100 * kTieShare, summary.losses);
+  html += strong(sum);
+  if (const auto guesses = std::count_if(rows.begin(), rows.end(), is_guess); guesses > 0)
+    html +=
+        paragraph(fmt::format("No contest was held for {} {}: the plans are estimates, and the times are "
+                              "medians of one run. `convtune tune` proves what it finds.",
+                              guesses, guesses == 1 ? "case" : "cases"));
+  return html;
 }
 
 // The roofs of a row: measured with it, or what its floor says of one of them.
@@ -103,19 +149,23 @@ Markup roofline(const std::vector<ReportRow>& rows, const Limits& limits, const 
 }
 
 Markup overview(const std::vector<ReportRow>& rows, const Place& place) {
-  double least = 0;
+  double least = 0, most = 0;
   for (const ReportRow& row : rows)
     for (const ProviderResult* one : {own_result(row), best_peer(row.comparison)})
-      if (one && ran(*one)) least = least > 0 ? std::min(least, one->time_us) : one->time_us;
-  const Scale time = scale_of_us(least);
+      if (one && ran(*one)) {
+        least = least > 0 ? std::min(least, one->time_us) : one->time_us;
+        most = std::max(most, one->time_us);
+      }
+  const Scale time = scale_of_us(least, most);
   Table table("the cases",
-              {{"#", true},
+              {{"#", true, true},
                {"case"},
-               {fmt::format("convtune {}", time.unit), true},
-               {fmt::format("best peer {}", time.unit), true},
+               {"batch", true, true},
+               {fmt::format("convtune {}", time.unit), true, true},
+               {fmt::format("best peer {}", time.unit), true, true},
                {"speed-up", true},
-               {"of roofline", true},
-               {"bound"},
+               {"of roofline", true, true},
+               {"bound", false, true},
                {"outcome"}},
               true);
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -123,22 +173,16 @@ Markup overview(const std::vector<ReportRow>& rows, const Place& place) {
     const ProviderResult *own = own_result(rows[i]), *peer = best_peer(comparison);
     const auto text = [](const std::string& words) { return Markup{escaped(words)}; };
     const bool has_own = own && ran(*own);
-    table.add_row({text(fmt::format("{}", i + 1)),
-                   markup("<a href=\"#{}-{}\">{}</a>", place.id, i + 1, label_of(comparison.problem)),
-                   text(has_own ? time(own->time_us) : "-"), text(peer ? time(peer->time_us) : "-"),
+    const std::string name =
+        comparison.problem.name.empty() ? key(comparison.problem) : comparison.problem.name;
+    table.add_row({text(fmt::format("{}", i + 1)), markup("<a href=\"#{}-{}\">{}</a>", place.id, i + 1, name),
+                   text(fmt::format("{}", comparison.problem.n)), text(has_own ? time(own->time_us) : "-"),
+                   text(peer ? time(peer->time_us) : "-"),
                    text(comparison.speedup > 0 ? fmt::format("{:.2f}×", comparison.speedup) : "-"),
                    text(has_own && own->roofline_fraction > 0 ? percent(own->roofline_fraction) : "-"),
                    text(comparison.roofline.bound), text(outcome(rows[i]))});
   }
-  const ReportSummary summary = summarize(rows);
-  std::string sum = fmt::format("{} of {} cases won, {} tied (±{:g} %), {} lost.", summary.wins, rows.size(),
-                                summary.ties, 100 * kTieShare, summary.losses);
-  if (summary.compared > 0)
-    sum += fmt::format(" Geometric mean of the speed-up over the best peer: {:.2f}× ({} cases).",
-                       summary.geomean_speedup, summary.compared);
-  Markup html = paragraph(sum);
-  html += table.render();
-  return html;
+  return table.render();
 }
 
 Markup providers_table(const Comparison& comparison, const std::vector<const ProviderResult*>& shown) {
@@ -153,13 +197,13 @@ Markup providers_table(const Comparison& comparison, const std::vector<const Pro
   Table table("times and rates",
               {{"provider"},
                {fmt::format("time {}", time.unit), true},
-               {"±", true},
-               {"samples", true},
+               {"±", true, true},
+               {"samples", true, true},
                {"speed-up", true},
-               {speed.unit, true},
-               {copy.unit, true},
-               {"of roofline", true},
-               {"max error", true}},
+               {speed.unit, true, true},
+               {copy.unit, true, true},
+               {"of roofline", true, true},
+               {"max error", true, true}},
               true);
   for (const ProviderResult* one : shown) {
     const bool own = one == &comparison.providers.front();
@@ -213,6 +257,7 @@ Markup facts(const ReportRow& row) {
   const ConvProblem& problem = comparison.problem;
   const Roofline& roof = comparison.roofline;
   Markup list = fact("problem", key(problem));
+  list += fact("batch", fmt::format("{}", problem.n));
   list += fact("work", fmt::format("{}, and {} that must move at least: {} FLOP per byte",
                                    with_prefix(problem.flops(), "FLOP"), with_prefix(problem.bytes(), "B"),
                                    short_number(problem.flops() / problem.bytes())));
@@ -239,8 +284,7 @@ Markup commands(const ReportRow& row, const ReportEnvironment& environment) {
 Markup case_section(const ReportRow& row, const ReportEnvironment& environment, const Limits& limits,
                     const Place& place) {
   const Comparison& comparison = row.comparison;
-  Markup html = markup("<p class=\"verdict\">{}</p>\n", verdict_of(row));
-  html += facts(row);
+  Markup html = facts(row);
   if (!comparison.providers.empty()) {
     const std::vector<const ProviderResult*> peers = peers_of(comparison);
     std::vector<const ProviderResult*> shown = {&comparison.providers.front()};
@@ -287,7 +331,8 @@ Markup case_section(const ReportRow& row, const ReportEnvironment& environment, 
 Markup section(const std::vector<ReportRow>& rows, const ReportEnvironment& environment, const Place& place) {
   if (rows.empty()) return paragraph("Nothing was measured.");
   const Limits limits = limits_of(rows.size());
-  Markup html = model_times_section(rows, place);
+  Markup html = headline(rows);
+  html += model_times_section(rows, place);
   if (rows.size() > 1) {
     html += heading(place.level, "Cases", place.id + "-cases");
     html += overview(rows, place);
@@ -297,11 +342,13 @@ Markup section(const std::vector<ReportRow>& rows, const ReportEnvironment& envi
   html += chart.empty() ? paragraph("No provider has a time.") : chart;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Place of_case{fmt::format("{}-{}", place.id, i + 1), place.level};
-    const std::string name = label_of(rows[i].comparison.problem);
+    const std::string name = case_name(rows[i].comparison.problem);
+    Markup verdict;
+    if (rows.size() > 1) verdict = markup("<p class=\"verdict\">{}</p>\n", verdict_of(rows[i]));
     html +=
-        markup("<section>\n{}{}</section>\n",
+        markup("<section>\n{}{}{}</section>\n",
                heading(place.level, rows.size() > 1 ? fmt::format("{}. {}", i + 1, name) : name, of_case.id),
-               case_section(rows[i], environment, limits, of_case));
+               verdict, case_section(rows[i], environment, limits, of_case));
   }
   return html;
 }

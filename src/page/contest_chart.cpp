@@ -10,7 +10,7 @@
 namespace convtune::page {
 namespace {
 
-constexpr double kLeft = 72, kRight = 560, kTop = 32, kBottom = 232, kHeight = 276;
+constexpr double kTop = 32, kBottom = 232, kHeight = 276;
 
 struct Round {
   double incumbent_us, challenger_us;  // means of two
@@ -32,6 +32,38 @@ std::string verdict(const ContestResult& result) {
   return "The gain that was asked is not proven: the incumbent stays.";
 }
 
+Drawing draw(const ContestResult& result, const std::vector<Round>& rounds, bool interval, const Room& room) {
+  const double left = room.narrow ? 48 : 72, right = room.width - (room.narrow ? 104 : 160);
+  double low = std::min(0.0, result.min_gain), high = std::max(0.0, result.min_gain);
+  for (const Round& one : rounds) low = std::min(low, one.gain()), high = std::max(high, one.gain());
+  const double margin = 0.08 * std::max(high - low, 1e-3);
+  const Axis x(0, static_cast<double>(rounds.size()) + 1, left, right);
+  const Axis y(100 * (low - margin), 100 * (high + margin), kBottom, kTop);
+  Markup shapes =
+      vertical_axis(y, left, right, "less time, %", [](double value) { return fmt::format("{:g}", value); });
+  shapes +=
+      horizontal_axis(Axis(1, std::max<double>(2, static_cast<double>(rounds.size())), x.at(1),
+                           x.at(std::max<double>(2, static_cast<double>(rounds.size())))),
+                      kBottom, kBottom, "round", [](double value) { return fmt::format("{:g}", value); });
+  if (interval) {
+    const double from = y.at(100 * result.interval.high), to = y.at(100 * result.interval.low);
+    shapes += rectangle({left, from}, right - left, std::max(1.0, to - from), "interval");
+  }
+  shapes += line({left, y.at(0)}, {right, y.at(0)}, "zero");
+  std::vector<Point> points;
+  for (std::size_t i = 0; i < rounds.size(); ++i)
+    points.push_back({x.at(static_cast<double>(i) + 1), y.at(100 * rounds[i].gain())});
+  shapes += dots(points, "round");
+  const double median = y.at(100 * result.gain);
+  double asked = y.at(100 * result.min_gain);
+  shapes += line({left, median}, {right, median}, "median");
+  shapes += line({left, asked}, {right, asked}, "asked");
+  if (std::abs(asked - median) < 15) asked = median + (asked < median ? -15 : 15);
+  shapes += label({right + 8, median + 4}, "median " + percent(result.gain), Anchor::start, "strong");
+  shapes += label({right + 8, asked + 4}, "asked " + percent(result.min_gain));
+  return {kHeight, shapes};
+}
+
 }  // namespace
 
 Markup contest_chart(const std::string& id, const HeldContest& contest, bool with_rounds) {
@@ -39,33 +71,6 @@ Markup contest_chart(const std::string& id, const HeldContest& contest, bool wit
   const std::vector<Round> rounds = rounds_of(result);
   if (rounds.empty()) return {};
   const bool interval = std::isfinite(result.interval.low) && std::isfinite(result.interval.high);
-  double low = std::min(0.0, result.min_gain), high = std::max(0.0, result.min_gain);
-  for (const Round& one : rounds) low = std::min(low, one.gain()), high = std::max(high, one.gain());
-  const double room = 0.08 * std::max(high - low, 1e-3);
-  const Axis x(0, static_cast<double>(rounds.size()) + 1, kLeft, kRight);
-  const Axis y(100 * (low - room), 100 * (high + room), kBottom, kTop);
-  Markup shapes = vertical_axis(y, kLeft, kRight, "less time, %",
-                                [](double value) { return fmt::format("{:g}", value); });
-  shapes +=
-      horizontal_axis(Axis(1, std::max<double>(2, static_cast<double>(rounds.size())), x.at(1),
-                           x.at(std::max<double>(2, static_cast<double>(rounds.size())))),
-                      kBottom, kBottom, "round", [](double value) { return fmt::format("{:g}", value); });
-  if (interval) {
-    const double from = y.at(100 * result.interval.high), to = y.at(100 * result.interval.low);
-    shapes += rectangle({kLeft, from}, kRight - kLeft, std::max(1.0, to - from), "interval");
-  }
-  shapes += line({kLeft, y.at(0)}, {kRight, y.at(0)}, "zero");
-  std::vector<Point> points;
-  for (std::size_t i = 0; i < rounds.size(); ++i)
-    points.push_back({x.at(static_cast<double>(i) + 1), y.at(100 * rounds[i].gain())});
-  shapes += dots(points, "round");
-  const double median = y.at(100 * result.gain);
-  double asked = y.at(100 * result.min_gain);
-  shapes += line({kLeft, median}, {kRight, median}, "median");
-  shapes += line({kLeft, asked}, {kRight, asked}, "asked");
-  if (std::abs(asked - median) < 15) asked = median + (asked < median ? -15 : 15);
-  shapes += label({kRight + 8, median + 4}, "median " + percent(result.gain), Anchor::start, "strong");
-  shapes += label({kRight + 8, asked + 4}, "asked " + percent(result.min_gain));
   const std::string range = interval
                                 ? fmt::format("{:g} % interval {:.1f} to {:.1f} %", 100 * result.confidence,
                                               100 * result.interval.low, 100 * result.interval.high)
@@ -79,7 +84,8 @@ Markup contest_chart(const std::string& id, const HeldContest& contest, bool wit
     table.add_row(std::vector<std::string>{
         fmt::format("{}", i + 1), fmt::format("{:.4g}", rounds[i].incumbent_us),
         fmt::format("{:.4g}", rounds[i].challenger_us), fmt::format("{:.2f}", 100 * rounds[i].gain())});
-  Markup html = figure(id, "Contest", words, kHeight, shapes);
+  Markup html =
+      figure(id, "Contest", words, [&](const Room& room) { return draw(result, rounds, interval, room); });
   if (with_rounds) html += table.folded();
   return html;
 }

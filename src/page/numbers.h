@@ -8,8 +8,8 @@
 
 namespace convtune::page {
 
-inline Scale scale_of_us(double least_us) {
-  return convtune::scale_of_us(least_us, Letters::typographic);
+inline Scale scale_of_us(double least_us, double most_us = 0) {
+  return convtune::scale_of_us(least_us, most_us, Letters::typographic);
 }
 inline std::string time_text(double us) {
   return convtune::time_text(us, Letters::typographic);

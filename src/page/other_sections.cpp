@@ -179,29 +179,30 @@ Markup section(const ModelReport& model, const ReportEnvironment&, const Place& 
     };
     std::stable_sort(layers.begin(), layers.end(),
                      [&](const ModelLayer* a, const ModelLayer* b) { return total(a) > total(b); });
-    double least = 0;
+    double least = 0, most = 0;
     for (const ModelLayer* layer : layers)
       for (const double us : {layer->pytorch_us, layer->convtune_us})
-        if (us > 0) least = least > 0 ? std::min(least, us) : us;
-    const Scale time = scale_of_us(least);
+        if (us > 0) least = least > 0 ? std::min(least, us) : us, most = std::max(most, us);
+    const Scale time = scale_of_us(least, most);
     std::vector<TimeBar> bars;
     Table table("the layers, by the time that they take",
                 {{"layer"},
-                 {"calls", true},
-                 {fmt::format("PyTorch {}", time.unit), true},
-                 {fmt::format("convtune {}", time.unit), true},
+                 {"calls", true, true},
+                 {fmt::format("PyTorch {}", time.unit), true, true},
+                 {fmt::format("convtune {}", time.unit), true, true},
                  {"gain", true},
                  {"decision"},
-                 {"runs"},
-                 {"problem"}},
+                 {"runs", false, true},
+                 {"problem", false, true}},
                 true);
     constexpr std::size_t kMostBars = 12;
-    for (const ModelLayer* layer : layers) {
+    std::vector<std::string> full;
+    for (const ModelLayer* layer : layers) full.push_back(layer->names.empty() ? "-" : layer->names[0]);
+    const auto [names, left_out] = short_names(full);
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const ModelLayer* const layer = layers[i];
       const std::string name =
-          layer->names.empty()
-              ? std::string("-")
-              : layer->names[0] +
-                    (layer->names.size() > 1 ? fmt::format(" and {} more", layer->names.size() - 1) : "");
+          names[i] + (layer->names.size() > 1 ? fmt::format(" and {} more", layer->names.size() - 1) : "");
       const bool swap = layer->convtune_us > 0;
       table.add_row(
           std::vector<std::string>{
@@ -213,7 +214,7 @@ Markup section(const ModelReport& model, const ReportEnvironment&, const Place& 
               layer->problem},
           layer->swapped ? "own" : "");
       if (layer->pytorch_us > 0 && bars.size() + 2 <= 2 * kMostBars) {
-        bars.push_back({name + ", PyTorch", total(layer), 0, 0, Who::best_peer});
+        bars.push_back({"PyTorch", total(layer), 0, 0, Who::best_peer, name});
         if (swap)
           bars.push_back(
               {"convtune", layer->convtune_us * static_cast<double>(layer->calls), 0, 0, Who::own});
@@ -221,6 +222,7 @@ Markup section(const ModelReport& model, const ReportEnvironment&, const Place& 
     }
     html += time_bars(place.id + "-layers", "Time of the layers that take most, all calls of a forward", bars,
                       0, Cut::none);
+    if (!left_out.empty()) html += paragraph(left_out);
     html += table.render();
   }
   if (!model.notes.empty()) {

@@ -5,6 +5,7 @@
 #include "base/embedded.h"
 #include "base/sha256.h"
 #include "convtune/error.h"
+#include "page/labels.h"
 #include "page/sections.h"
 
 namespace convtune {
@@ -39,10 +40,7 @@ std::string kind_of(const Report& report) {
     const bool tuned =
         std::any_of(rows->begin(), rows->end(), [](const ReportRow& row) { return row.tuning.has_value(); });
     std::string subject = fmt::format("{} cases", rows->size());
-    if (rows->size() == 1) {
-      const ConvProblem& problem = rows->front().comparison.problem;
-      subject = problem.name.empty() ? key(problem) : problem.name;
-    }
+    if (rows->size() == 1) subject = case_name(rows->front().comparison.problem);
     return fmt::format("{} {}", tuned ? "Tuning of" : "Measurement of", subject);
   }
   if (std::holds_alternative<VerifyReport>(report.content)) return "Verification";
@@ -57,7 +55,7 @@ std::string title_of(const Report& report) {
   return kind_of(report) + (device.empty() ? "" : " on " + device);
 }
 
-Markup environment(const ReportEnvironment& from, bool interrupted) {
+Markup environment(const ReportEnvironment& from) {
   Markup list;
   const auto add = [&](std::string_view name, std::string_view value) {
     if (!value.empty()) list += markup("<dt>{}</dt><dd>{}</dd>\n", name, value);
@@ -68,16 +66,17 @@ Markup environment(const ReportEnvironment& from, bool interrupted) {
   for (const auto& [what, version] : from.versions) add(what, version);
   add("date", from.date);
   if (!from.command.empty()) list += markup("<dt>command</dt><dd><code>{}</code></dd>\n", from.command);
-  Markup html = markup("<dl class=\"environment\">\n{}</dl>\n", list);
-  if (interrupted)
-    html += markup("<p class=\"verdict\">Interrupted: the numbers are those of what was done.</p>\n");
-  return html;
+  return markup("<details><summary>Device, versions, date and command</summary>\n<dl>\n{}</dl></details>\n",
+                list);
 }
 
 Markup contents(const Report& report, const Place& place) {
-  Markup html = environment(report.environment, report.interrupted);
+  Markup html;
+  if (report.interrupted)
+    html += markup("<p class=\"verdict\">Interrupted: the numbers are those of what was done.</p>\n");
   html += std::visit([&](const auto& content) { return section(content, report.environment, place); },
                      report.content);
+  html += environment(report.environment);
   return html;
 }
 

@@ -10,12 +10,13 @@
 namespace convtune::page {
 namespace {
 
-constexpr double kLeft = 88, kRight = 704, kTop = 44, kBottom = 372, kHeight = 420;
+constexpr double kTop = 44, kBottom = 372, kHeight = 420;
 constexpr double kLetter = 6.6, kLine = 13;  // of a label
 
 // Labels that do not lie on one another. Those that find no place are left out: the table has their names.
 class Labels {
  public:
+  Labels(double left, double right) : left_(left), right_(right) {}
   void keep_free(Point at, double radius) {
     taken_.push_back({at.x - radius, at.y - radius, at.x + radius, at.y + radius});
   }
@@ -27,7 +28,7 @@ class Labels {
                                        {at.x, at.y + 17, Anchor::middle}}) {
       const double left = anchor == Anchor::start ? x : anchor == Anchor::end ? x - width : x - width / 2;
       const Box box{left, y - kLine + 3, left + width, y + 2};
-      if (box.left < kLeft || box.right > kRight || box.top < kTop || box.bottom > kBottom) continue;
+      if (box.left < left_ || box.right > right_ || box.top < kTop || box.bottom > kBottom) continue;
       if (std::any_of(taken_.begin(), taken_.end(), [&](const Box& other) { return box.meets(other); }))
         continue;
       taken_.push_back(box);
@@ -43,6 +44,7 @@ class Labels {
       return left < other.right && other.left < right && top < other.bottom && other.top < bottom;
     }
   };
+  double left_, right_;
   std::vector<Box> taken_;
 };
 
@@ -75,14 +77,15 @@ std::string in_words(const std::vector<RooflineMark>& marks, const std::vector<R
 // The sloping roof up to the level one, where both are known.
 Markup roof_lines(const Roof& roof, const Axis& x, const Axis& y, Labels& labels, bool with_memory) {
   Markup shapes;
+  const double right = x.at(x.high());
   const double peak = roof.flops_per_second, copy = roof.bytes_per_second;
   const double ridge = peak > 0 && copy > 0 ? std::clamp(peak / copy, x.low(), x.high()) : 0;
   if (peak > 0) {
     const double from = ridge > 0 ? x.at(ridge) : x.at(x.low());
-    shapes += line({from, y.at(peak)}, {x.at(x.high()), y.at(peak)}, "roof");
+    shapes += line({from, y.at(peak)}, {right, y.at(peak)}, "roof");
     const std::string text = fmt::format("{} {}", roof.name, flops_text(peak));
-    labels.keep_free({kRight - kLetter * static_cast<double>(text.size()) / 2, y.at(peak) - 8}, 8);
-    shapes += label({kRight - 4, y.at(peak) - 6}, text, Anchor::end, "of-roof");
+    labels.keep_free({right - kLetter * static_cast<double>(text.size()) / 2, y.at(peak) - 8}, 8);
+    shapes += label({right - 4, y.at(peak) - 6}, text, Anchor::end, "of-roof");
   }
   if (copy > 0 && with_memory) {
     // Where it leaves the plot below or above, it is cut there.
@@ -103,7 +106,7 @@ Markup roof_lines(const Roof& roof, const Axis& x, const Axis& y, Labels& labels
   return shapes;
 }
 
-Markup legend() {
+Markup legend(double right) {
   struct Entry {
     Mark kind;
     const char* look;
@@ -111,37 +114,24 @@ Markup legend() {
     double x;
   };
   Markup shapes;
-  for (const auto& [kind, look, text, x] : {Entry{Mark::disc, "own", "convtune", kRight - 270},
-                                            {Mark::diamond, "best", "best peer", kRight - 180},
-                                            {Mark::dot, "peer", "other peers", kRight - 86}}) {
+  for (const auto& [kind, look, text, x] : {Entry{Mark::disc, "own", "convtune", right - 270},
+                                            {Mark::diamond, "best", "best peer", right - 180},
+                                            {Mark::dot, "peer", "other peers", right - 86}}) {
     shapes += mark({x, 16}, kind, look);
     shapes += label({x + 10, 20}, text);
   }
   return shapes;
 }
 
-}  // namespace
-
-Markup roofline_chart(const std::string& id, const std::vector<RooflineMark>& marks,
-                      const std::vector<Roof>& roofs) {
-  Range intensity, speed;
-  for (const RooflineMark& one : marks) intensity.add(one.flops_per_byte), speed.add(one.flops_per_second);
-  if (speed.high == 0 || intensity.high == 0) return {};
-  for (const Roof& roof : roofs) {
-    speed.add(roof.flops_per_second);
-    if (roof.bytes_per_second > 0) {
-      speed.add(std::min(
-          roof.bytes_per_second * intensity.low,
-          roof.flops_per_second > 0 ? roof.flops_per_second : roof.bytes_per_second * intensity.high));
-      if (roof.flops_per_second > 0) intensity.add(roof.flops_per_second / roof.bytes_per_second);
-    }
-  }
-  const Axis x(intensity.low / 2.5, intensity.high * 2.5, kLeft, kRight, true);
+Drawing draw(const std::vector<RooflineMark>& marks, const std::vector<Roof>& roofs, const Range& intensity,
+             const Range& speed, const Room& room) {
+  const double left = room.narrow ? 56 : 88, right = room.width - (room.narrow ? 4 : 16);
+  const Axis x(intensity.low / 2.5, intensity.high * 2.5, left, right, true);
   const Axis y(speed.low / 2, speed.high * 2, kBottom, kTop, true);
   Markup shapes =
       horizontal_axis(x, kTop, kBottom, "FLOP per byte", [](double value) { return short_number(value); });
-  shapes += vertical_axis(y, kLeft, kRight, "FLOP/s", [](double value) { return short_number(value); });
-  Labels labels;
+  shapes += vertical_axis(y, left, right, "FLOP/s", [](double value) { return short_number(value); });
+  Labels labels(left, right);
   double copy = 0;
   for (const Roof& roof : roofs) {
     shapes += roof_lines(roof, x, y, labels, roof.bytes_per_second != copy);
@@ -165,11 +155,32 @@ Markup roofline_chart(const std::string& id, const std::vector<RooflineMark>& ma
     for (const RooflineMark& one : marks)
       if (one.who == who && !one.name.empty() && one.flops_per_second > 0)
         shapes += labels.beside(at(one), one.name);
-  shapes += legend();
-  return figure(id, "Roofline", in_words(marks, roofs), kHeight, shapes,
-                "Higher is faster. The roofs were measured on this device; none but a Winograd kernel, which "
-                "makes fewer products than are counted, and layers whose tensors stay in a CPU's "
-                "caches can be above them.");
+  shapes += legend(right);
+  return {kHeight, shapes};
+}
+
+}  // namespace
+
+Markup roofline_chart(const std::string& id, const std::vector<RooflineMark>& marks,
+                      const std::vector<Roof>& roofs) {
+  Range intensity, speed;
+  for (const RooflineMark& one : marks) intensity.add(one.flops_per_byte), speed.add(one.flops_per_second);
+  if (speed.high == 0 || intensity.high == 0) return {};
+  for (const Roof& roof : roofs) {
+    speed.add(roof.flops_per_second);
+    if (roof.bytes_per_second > 0) {
+      speed.add(std::min(
+          roof.bytes_per_second * intensity.low,
+          roof.flops_per_second > 0 ? roof.flops_per_second : roof.bytes_per_second * intensity.high));
+      if (roof.flops_per_second > 0) intensity.add(roof.flops_per_second / roof.bytes_per_second);
+    }
+  }
+  return figure(
+      id, "Roofline", in_words(marks, roofs),
+      [&](const Room& room) { return draw(marks, roofs, intensity, speed, room); },
+      "Higher is faster. The roofs were measured on this device; none but a Winograd kernel, which "
+      "makes fewer products than are counted, and layers whose tensors stay in a CPU's "
+      "caches can be above them.");
 }
 
 }  // namespace convtune::page

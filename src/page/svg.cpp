@@ -130,18 +130,25 @@ Markup vertical_axis(const Axis& axis, double left, double right, std::string_vi
   }
   const double top = std::min(axis.at(axis.low()), axis.at(axis.high()));
   return markup("{}<g class=\"tick\" text-anchor=\"end\">{}</g>{}", grid_lines(grid), numbers,
-                label({left - 64, top - 14}, title, Anchor::start, "tick"));
+                label({std::max(0.0, left - 64), top - 14}, title, Anchor::start, "tick"));
 }
 
-Markup figure(std::string_view id, std::string_view title, std::string_view words, double height,
-              const Markup& shapes, std::string_view note) {
-  return markup(
-      "<figure><div class=\"scroll\"><svg viewBox=\"0 0 {0} {1}\" role=\"img\" aria-labelledby=\"{2}-t\" "
-      "aria-describedby=\"{2}-d\"><title "
-      "id=\"{2}-t\">{3}</title>{4}\n{5}\n</svg></div>\n<figcaption{6}>{7}</figcaption></figure>\n",
-      place(kWidth), place(height), id, title,
-      note.empty() ? Markup{} : markup("<desc id=\"{}-d\">{}</desc>", id, words), shapes,
-      note.empty() ? markup(" id=\"{}-d\"", id) : Markup{}, note.empty() ? words : note);
+Markup figure(std::string_view id, std::string_view title, std::string_view words,
+              const std::function<Drawing(const Room&)>& draw, std::string_view note) {
+  const auto svg = [&](const Room& room, const Markup& inside) {
+    const Drawing drawing = draw(room);
+    return markup(
+        "<svg class=\"{}\" viewBox=\"0 0 {} {}\" role=\"img\" aria-labelledby=\"{}-t\" "
+        "aria-describedby=\"{}-d\">{}\n{}\n</svg>",
+        room.narrow ? "narrow" : "wide", place(room.width), place(drawing.height), id, id, inside,
+        drawing.shapes);
+  };
+  // The narrow one is named by the wide one's words.
+  const Markup named = markup("<title id=\"{}-t\">{}</title>{}", id, title,
+                              note.empty() ? Markup{} : markup("<desc id=\"{}-d\">{}</desc>", id, words));
+  return markup("<figure>{}{}\n<figcaption{}>{}</figcaption></figure>\n", svg({720, false}, named),
+                svg({360, true}, {}), note.empty() ? markup(" id=\"{}-d\"", id) : Markup{},
+                note.empty() ? words : note);
 }
 
 }  // namespace convtune::page

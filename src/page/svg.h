@@ -1,6 +1,7 @@
 // What the charts are drawn with: axes, shapes by the classes of the style sheet, the frame round them.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,11 +49,19 @@ Markup horizontal_axis(const Axis& axis, double top, double bottom, std::string_
 Markup vertical_axis(const Axis& axis, double left, double right, std::string_view title,
                      std::string (*text)(double));
 
-// <figure> with an <svg> of 720 by `height`. `words`: what the chart shows, for who does not see it; and for
-// all, below it, where there is no `note`.
-Markup figure(std::string_view id, std::string_view title, std::string_view words, double height,
-              const Markup& shapes, std::string_view note = {});
+// The room of a chart, in pixels: a column of a page, or the narrow one of a telephone.
+struct Room {
+  double width;
+  bool narrow;
+};
+struct Drawing {
+  double height;
+  Markup shapes;
+};
 
-constexpr double kWidth = 720;
+// <figure> with an <svg> for each of the two rooms, of which the style sheet shows one. `words`: what the
+// chart shows, for who does not see it; and for all, below it, where there is no `note`.
+Markup figure(std::string_view id, std::string_view title, std::string_view words,
+              const std::function<Drawing(const Room&)>& draw, std::string_view note = {});
 
 }  // namespace convtune::page

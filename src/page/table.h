@@ -14,6 +14,7 @@ class Table {
   struct Column {
     std::string header;
     bool number = false;
+    bool minor = false;  // left out on a narrow screen, until it is asked for
   };
 
   Table(std::string caption, std::vector<Column> columns, bool sortable = false)
@@ -28,6 +29,8 @@ class Table {
   Markup folded() const;
 
  private:
+  Markup class_of(std::size_t column) const;
+
   std::string caption_;
   std::vector<Column> columns_;
   bool sortable_;

@@ -24,6 +24,12 @@ Scale scale_of_us(double least_us, Letters letters) {
   return least_us < 1e3 * kThousand ? scale("ms", 1e3, least_us) : scale("s", 1e6, least_us);
 }
 
+Scale scale_of_us(double least_us, double most_us, Letters letters) {
+  const Scale small = scale_of_us(least_us, letters);
+  if (most_us < 10 * kThousand * small.size || small.size >= 1e6) return small;
+  return {small.size == 1 ? "ms" : "s", 1e3 * small.size, 3};
+}
+
 Scale scale_of_flops(double most_per_second) {
   return most_per_second < 1e9 * kThousand ? scale("GFLOP/s", 1e9, most_per_second)
                                            : scale("TFLOP/s", 1e12, most_per_second);

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -150,6 +151,33 @@ def requests(folder):
         events = json.loads(log.rstrip().rstrip(",") + "]}")
     starts = [event["params"] for event in events["events"] if "url" in event.get("params", {})]
     return {one["url"] for one in starts if one.get("initiator", "not an origin") != "not an origin"}
+
+
+MEASURING = """<script>
+const shown = (element) => element.getClientRects().length > 0;
+const right = (element) => element.getBoundingClientRect().right;
+const texts = [...document.querySelectorAll("svg text")].filter(shown);
+parent.postMessage({
+  page: document.documentElement.scrollWidth,
+  cut: [...texts, ...document.querySelectorAll("svg rect, svg circle, p, h1, h2, h3, summary")].filter(shown)
+    .filter((element) => right(element) > innerWidth + 0.5).map((element) => element.textContent || element.outerHTML),
+  letters: Math.min(...texts.map((text) => parseFloat(getComputedStyle(text).fontSize) *
+                                          text.ownerSVGElement.clientWidth / text.ownerSVGElement.viewBox.baseVal.width)),
+  speed_ups: [...document.querySelectorAll("thead th")].filter((head) => head.textContent === "speed-up" && shown(head)).map(right),
+}, "*");
+</script>"""
+
+
+def measured(page, folder, width):
+    """What a browser `width` pixels wide makes of a page: how wide it is, what is cut at its edge, the least size of letters
+    in charts, and where the columns of speed-ups end. A frame is as narrow as it likes; a window is not."""
+    inner, outer = folder / "inner.html", folder / "outer.html"
+    html = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
+    inner.write_text(html.replace("</body>", MEASURING + "</body>"))
+    outer.write_text(f"<iframe src='{inner.name}' width='{width}' height='900' frameborder='0'></iframe><pre></pre><script>"
+                     "onmessage = (e) => document.querySelector('pre').textContent = JSON.stringify(e.data)</script>")
+    _, dom = in_chromium(outer, folder, "--window-size=1000,1000", "--dump-dom")
+    return json.loads(unescape(re.search(r"<pre>(.*?)</pre>", dom, re.S)[1]))
 
 
 def screenshots(page, folder):

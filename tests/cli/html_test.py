@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 from convtune_command import TINY, CliTest, main
-from html_page import Page, chromium, complaints, in_chromium, requests, screenshots
+from html_page import Page, chromium, complaints, in_chromium, measured, requests, screenshots
 
 SOURCES = Path(__file__).parent.parent.parent
 SAMPLES = SOURCES / "tests" / "refine"
@@ -157,6 +157,32 @@ class Html(CliTest):
         self.refused(["report", str(self.folder / "none.json"), "--html", str(self.folder / "x.html")], 2, "none.json")
         self.refused(["report", str(bad)], 2, "--html")
         self.refused(["report", "--html", str(self.folder / "x.html")], 2, "FILE")
+
+    def test_markdown(self):
+        saved, table = self.folder / "bench.json", self.folder / "bench.md"
+        self.ok("bench", TINY, CASE, "--device", "cpu", "--seconds", "0.05", "--json", str(saved), "--markdown", str(table))
+        lines = table.read_text().splitlines()
+        self.assertEqual(len({line.count("|") for line in lines if line.startswith("|")}), 1, lines)
+        self.assertEqual(sum(line.startswith("| mb1ic") for line in lines), 2, lines)
+        self.assertEqual(self.ok("report", str(saved), "--markdown", "-").stdout, table.read_text())
+        self.refused(["report", str(saved), "--markdown", "-", "--html", "-"], 2, "standard output")
+        self.refused(["bench", TINY, "--markdown", "-", "--csv", "-"], 2, "standard output")
+        checked = self.folder / "verify.json"
+        self.ok("verify", TINY, "--device", "cpu", "--json", str(checked))
+        self.refused(["report", str(checked), "--markdown", "-"], 2, "verify has no table")
+
+    @unittest.skipUnless(chromium(), "Chromium is not installed")
+    def test_on_a_telephone(self):
+        """400 pixels wide: nothing is cut, text is legible, and tables show the speed-up."""
+        stem = self.folder / "stem.html"
+        self.ok("report", str(SOURCES / "bench/results/amd-epyc-zen5-2-threads/2026-11-21-stem-batch8.json"), "--html", str(stem))
+        for page, tables in ((stem, 12), (self.of_model(self.folder), 4), (self.refined(self.folder), 0)):
+            seen = measured(page, self.folder, 400)
+            self.assertLessEqual(seen["page"], 400, page)
+            self.assertEqual(seen["cut"], [], page)
+            self.assertGreaterEqual(seen["letters"], 9, page)
+            self.assertGreaterEqual(len(seen["speed_ups"]), tables, page)
+            self.assertTrue(all(right <= 400 for right in seen["speed_ups"]), (page, seen["speed_ups"]))
 
     def test_hostile_text_is_text(self):
         bad = '</title><script>alert("x")</script><img src=x onerror=alert(1)>'

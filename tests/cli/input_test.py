@@ -189,8 +189,8 @@ class Information(CliTest):
         for command in commands:
             for width, text in [(80, self.ok(*command, "--help").stdout), (60, self.on_terminal(60, *command, "--help")[1])]:
                 for line in text.splitlines():
-                    if not line.startswith("  convtune ") and not line.startswith("  . "):  # examples are copied
-                        self.assertLessEqual(len(line), width, (command, line))
+                    copied = line.startswith(("  convtune ", "  . "))  # an example is not wrapped
+                    self.assertLessEqual(len(line), 80 if copied else width, (command, line))
             self.assertNotIn(" TEXT", self.ok(*command, "--help").stdout, "an option does not say what it takes")
 
     def test_colors(self):
@@ -210,6 +210,8 @@ class Information(CliTest):
             help_text = self.ok(command, "--help").stdout
             self.assertIn(f"convtune {command}", help_text)
             self.assertIn("Example", help_text)
+        groups = [line for line in self.ok("tune", "--help").stdout.splitlines() if line.endswith(":") and line[0] != " "]
+        self.assertEqual(groups, ["Arguments:", "What:", "Where:", "How:", "Output:", "Options:", "Examples:"])
         for command in ("list", "show", "export", "import", "clean"):
             self.assertIn("Usage", self.ok("db", command, "--help").stdout)
         self.assertEqual(self.ok("help").stdout, text)

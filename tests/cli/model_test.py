@@ -51,6 +51,24 @@ class Lists(CliTest):
                 if columns == 200:
                     self.assertTrue(any(TINY in line and "first and 1 more" in line for line in shown), sent)
 
+    def test_long_names_fit_and_differ(self):
+        """As ONNX files have them."""
+        names = [f"/features/features.{i}/conv/conv.{i % 3}/conv.{i % 3}.0/Conv" for i in range(12)]
+        problems = [f"mb8ic{16 + i}ih112oc96kh3ph1 act=clip:0:6" for i in range(12)]
+        path = self.path({**MODEL, "convolutions": [{"problem": problem, "count": 1, "layers": [name]}
+                                                    for name, problem in zip(names, problems)]})
+        for command in ("cases", "plan"):
+            code, sent = self.on_terminal(80, command, "--model", path, *(["--device", "cpu"] if command == "plan" else []))
+            self.assertEqual(code, 0, sent)
+            lines = [line for line in sent.splitlines() if "conv." in line and "names are without" not in line]
+            self.assertLessEqual(max(map(len, sent.splitlines())), 80, sent)
+            self.assertEqual(len({line.split()[0] for line in lines}), 12, sent)
+            if command == "cases":
+                self.assertEqual(len(lines), 12, sent)
+                self.assertTrue(all("mb8ic" in line for line in lines), "the problem stands in its layer's line")
+        for name in names:
+            self.assertIn(name, self.ok("cases", "--model", path).stdout)
+
     def test_what_nothing_runs_here_is_skipped(self):
         """A transposed convolution of a U-Net, say; the rest is tuned."""
         transposed = {"problem": "mb1ic4ih16oc8kh2sh2 dir=bwd_d", "count": 1, "layers": ["up"]}

@@ -54,6 +54,20 @@ def test_the_version_that_was_measured_is_kept(tmp_path):
     assert json.loads((tmp_path / "model.json").read_text())["environment"]["versions"]["PyTorch"] == "2.99.0"
 
 
+def test_in_a_notebook():
+    """Tables, and what others wrote is text."""
+    report = convtune.bench(PROBLEM, "cpu", seconds=0.05)
+    cells = optimized()
+    plan = convtune.Convolution(PROBLEM, "cpu").plan
+    for value, words in ((report, [PROBLEM, report.json["verdict"], report.own.name]),
+                         (cells, ["&lt;not&gt; one of ours", "stem.conv and 1 more", "a note", "5.6 % less"]),
+                         (plan, [plan.algorithm, plan.source])):
+        page = Page(value._repr_html_())
+        assert page.wrong == [] and len(page.all("table")) == 1
+        for word in words:
+            assert word in page.html
+
+
 def test_what_cannot_be_written(tmp_path):
     with pytest.raises(OSError):
         optimized().save(tmp_path / "no" / "model.html")

@@ -219,6 +219,10 @@ TEST(Units, SuitTheNumber) {
   EXPECT_EQ(time_text(999.96), "1.000 ms");
   EXPECT_EQ(time_text(13030), "13.03 ms");
   EXPECT_EQ(time_text(2.5e6), "2.500 s");
+  EXPECT_EQ(scale_of_us(29.6, 414'800)(414'800), "414.800");  // a column of both is in ms
+  EXPECT_STREQ(scale_of_us(29.6, 9'000).unit, "us");
+  EXPECT_STREQ(scale_of_us(2'900, 414'800).unit, "ms");
+  EXPECT_STREQ(scale_of_us(2'900, 41'480'000).unit, "s");
   EXPECT_STREQ(scale_of_flops(999e9).unit, "GFLOP/s");
   EXPECT_EQ(scale_of_flops(275595.3e9)(275595.3e9), "275.6");
   EXPECT_STREQ(scale_of_flops(275595.3e9).unit, "TFLOP/s");

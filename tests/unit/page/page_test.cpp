@@ -65,13 +65,70 @@ std::size_t count(const std::string& text, const std::string& word) {
 TEST(Page, HasTheNumbersOfAReport) {
   const std::string page = page_of({searched("a case", 2, 50)});
   for (const char* words :
-       {"Tuning of a case on Test CPU", "convtune is 2.00× faster", "20.00 µs", "40.00 µs",
+       {"Tuning of a case (batch 1) on Test CPU", "convtune is 2.00× faster", "20.00 µs", "40.00 µs",
         "convtune tune &#39;a b&#39;", "1.2.3", "direct wins", "median 12.0 %", "asked 2.0 %",
         "99 % interval 10.0 to 14.0 %", "12 warps", "shared memory", "R6: takes 5 % less time",
         "stages=4: one stage more", "wrote outside y", "fp32 400 GFLOP/s", "memory 50 GB/s"})
     EXPECT_NE(page.find(words), page.npos) << words;
-  EXPECT_EQ(count(page, "<svg"), 6u);  // roofline, times, contest, search, two contests of the last stage
-  EXPECT_EQ(count(page, "h0M") + 5, 40u + 20 + 20 + 45 + 2);  // dots: rounds, our tries with a time, peers
+  // Each for a wide and for a narrow screen: roofline, times, contest, search, two contests of the last
+  // stage.
+  EXPECT_EQ(count(page, "<svg class=\"wide\""), 6u);
+  EXPECT_EQ(count(page, "<svg class=\"narrow\""), 6u);
+  EXPECT_EQ(count(page, "h0M") + 10,
+            2 * (40u + 20 + 20 + 45 + 2));  // dots: rounds, our tries with a time, peers
+}
+
+TEST(Page, BeginsWithItsVerdictAndEndsWithItsPlace) {
+  ReportRow guessed = row_of(20, 40, "");
+  guessed.comparison.problem.n = 2, guessed.comparison.plan.source = PlanSource::estimate;
+  const std::string one = page_of({guessed}), two = page_of({guessed, searched("other", 1, 5)});
+  EXPECT_NE(one.find("(batch 2) on Test CPU</h1>\n<p class=\"verdict\">convtune is 2.00× faster"), one.npos);
+  EXPECT_NE(one.find("No contest was held"), one.npos);
+  EXPECT_NE(
+      two.find(
+          "</h1>\n<p class=\"verdict\">2.00× over the best peer, the geometric mean of 2 cases. 2 of 2 cases "
+          "won, 1 of them proven in a contest; 0 tied (±2 %), 0 lost."),
+      two.npos);
+  EXPECT_NE(two.find("No contest was held for 1 case:"), two.npos);
+  for (const std::string* page : {&one, &two}) {
+    EXPECT_NE(page->find("<summary>Device, versions, date and command</summary>"), page->npos);
+    EXPECT_LT(page->rfind("<section>"), page->find("<summary>Device, versions"));
+  }
+  const std::string proven = page_of({searched("a case", 2, 50)});
+  EXPECT_NE(proven.find("The gain is proven in a contest."), proven.npos);
+  EXPECT_EQ(proven.find("No contest was held"), proven.npos);
+}
+
+TEST(Page, ExplainsWhatAChartHas) {
+  ReportRow row = row_of(20, 40);
+  EXPECT_NE(page_of({row}).find("a whisker is"), std::string::npos);
+  for (ProviderResult& one : row.comparison.providers) one.mad_us = 0;
+  EXPECT_EQ(page_of({row}).find("a whisker is"), std::string::npos);
+  EXPECT_EQ(page_of({row}).find("is cut"), std::string::npos);
+  row.comparison.providers[1].time_us = 4000;
+  EXPECT_NE(page_of({row}).find("is cut"), std::string::npos);
+}
+
+TEST(Page, AFewSlowTriesDoNotPressTheOthersIntoALine) {
+  ReportRow row = searched("a case", 2, 200);
+  for (const std::size_t slow : {40u, 90u, 150u})
+    row.tuning->steps[slow].time_us = 40'000, row.tuning->steps[slow].failure = "";
+  const std::string page = page_of({row});
+  EXPECT_NE(page.find("3 took longer than "), page.npos);
+  EXPECT_NE(page.find("and stand at the upper edge"), page.npos);
+  EXPECT_EQ(page.find(">10 ms<"), page.npos) << "the axis goes on beyond what is drawn";
+}
+
+TEST(Page, LayersOfAModelAreToldApart) {
+  std::vector<ReportRow> rows;
+  for (const char* name :
+       {"/features/features.0/features.0.0/Conv", "/features/features.1/conv/conv.0/conv.0.0/Conv"}) {
+    rows.push_back(searched(name, 1, 5));
+    rows.back().layers = {name};
+  }
+  const std::string page = page_of(rows);
+  EXPECT_NE(page.find(">1/conv/conv.0/conv.0.0</text>"), page.npos);
+  EXPECT_NE(page.find("without “/features/features.” in front"), page.npos);
 }
 
 TEST(Page, KeepsForeignTextOutOfItsMarkup) {

@@ -327,5 +327,53 @@ TEST(ReportCsv, QuotesWhatNeedsIt) {
   EXPECT_EQ(unnamed[1].size(), unnamed[0].size());
 }
 
+TEST(ReportMarkdown, IsATableWithItsVerdictAndItsPlace) {
+  ReportRow failed = row_of(20, 40, "c");
+  failed.failure = "refused";
+  Report report{environment(), std::vector{row_of(20, 40, "a|b"), row_of(20, 0, "<b>"), failed}};
+  report.environment.device.name = "Test CPU", report.environment.command = "convtune bench `x`\ny";
+  EXPECT_EQ(report_markdown(report),
+            "2.00× over the best peer, the geometric mean of 1 case: 1 won, 0 tied (±2 %), 1 lost.\n\n"
+            "| case | batch | convtune µs | best peer µs | speed-up | plan | convtune runs |\n"
+            "| --- | ---: | ---: | ---: | ---: | --- | --- |\n"
+            "| a\\|b | 1 | 20.00 | 40.00 | 2.00× | tuned | direct vectors=4 |\n"
+            "| &lt;b> | 1 | 20.00 | - | - | tuned | direct vectors=4 |\n"
+            "| c | 1 | - | 40.00 | 2.00× | - | failed: refused |\n"
+            "\nTest CPU, 2 CPU threads; convtune 1.2.3; 2024-05-06T07:08:09Z\n\n    convtune bench `x` y\n");
+  const std::string one = report_markdown({environment(), std::vector{row_of(20, 40)}});
+  EXPECT_TRUE(
+      one.starts_with("convtune is 2.00× faster than the best of the vendor's ways, onednn blocked=0"))
+      << one;
+  ModelReport model;
+  model.layers = {{{"stem", "again"}, "", 2, 100, 80, 0.2, "direct", "", "", true, "swapped"}};
+  model.before_us = 900, model.after_us = 850, model.gain = 0.056, model.low = 0.03, model.high = 0.07;
+  EXPECT_NE(report_markdown({environment(), model})
+                .find("| stem and 1 more | 2 | 100.00 | 80.00 | 20.0 % | swapped |"),
+            std::string::npos);
+  EXPECT_THROW(report_markdown({environment(), VerifyReport{}}), Error);
+}
+
+TEST(ShortNames, AreWithoutWhatAllHave) {
+  const auto [names, left_out] =
+      short_names({"/features/features.0/features.0.0/Conv", "/features/features.1/conv/conv.0/conv.0.0/Conv",
+                   "/features/features.18/features.18.0/Conv"});
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"0/features.0.0", "1/conv/conv.0/conv.0.0", "18/features.18.0"}));
+  EXPECT_EQ(left_out, "Layers' names are without “/features/features.” in front and “/Conv” behind.");
+  for (const std::vector<std::string>& kept :
+       {std::vector<std::string>{"layer1.0.conv1", "layer1.1.conv1"},
+        {"a_name_of_more_than_twenty_four_letters"},
+        {"a_name_of_more_than_twenty_four_letters", ""},
+        {"one_name_of_more_than_twenty_four_letters", "another.of.more.than.twenty.four"},
+        {}}) {
+    EXPECT_EQ(short_names(kept).names, kept);
+    EXPECT_EQ(short_names(kept).left_out, "");
+  }
+  // A name that is another's beginning keeps a word.
+  EXPECT_EQ(
+      short_names({"backbone.of.the.whole.network.conv", "backbone.of.the.whole.network.conv.conv"}).names,
+      (std::vector<std::string>{"conv", "conv.conv"}));
+}
+
 }  // namespace
 }  // namespace convtune::report_test
