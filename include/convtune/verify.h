@@ -26,10 +26,10 @@ struct VerifyReport {
   std::int64_t problems = 0;
   std::int64_t checks = 0;      // (problem, algorithm, config) triples run
   std::int64_t compiled = 0;    // of those, with a kernel compiled for this problem alone
-  std::int64_t special = 0;     // of those, on NaN and infinities, or on denormal numbers, too
   std::int64_t mismatches = 0;  // all of them; the list below keeps the first 20
   std::vector<Mismatch> failures;
   bool interrupted = false;
+  std::int64_t special = 0;  // of the checks, on NaN and infinities, or on denormal numbers, too
 };
 
 struct VerifyOptions {
