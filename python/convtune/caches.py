@@ -14,10 +14,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["PACKS", "PLANS", "LeastRecentlyUsed", "PackCache", "Packed", "clear"]
+__all__ = ["PACKS", "PLANS", "LeastRecentlyUsed", "PackCache", "Packed", "Seen", "clear"]
 
 Value = TypeVar("Value")
-Versions = tuple[Any, Any]  # of the weight and of the bias
 
 
 class LeastRecentlyUsed(Generic[Value]):
@@ -80,37 +79,45 @@ class LeastRecentlyUsed(Generic[Value]):
             follow()
 
 
+class Seen:
+    """A PyTorch tensor as it was: how often it was written to, where its numbers are, and a weak reference to the storage
+    that owns their memory. The address alone would not tell: a storage that is freed gives it to the next, as after
+    `p.data = ...` twice. While the reference is held, the storage's own address (`cdata`) is no other's; the memory of the
+    numbers is not held."""
+
+    __slots__ = ("pointer", "storage", "version")
+
+    def __init__(self, tensor: Any, storage: Any) -> None:
+        self.version, self.pointer, self.storage = tensor._version, tensor.data_ptr(), storage
+
+    def holds_for(self, tensor: Any) -> bool:
+        """Of the same tensor. Raises RuntimeError on one without versions (inference mode)."""
+        return (
+            self.version == tensor._version
+            and self.pointer == tensor.data_ptr()
+            and self.storage.cdata == tensor.untyped_storage()._cdata
+        )
+
+
 class Packed:
     """Packed weights of one (weight, bias, convolution, stream), and how to know that they still hold."""
 
-    __slots__ = (
-        "__weakref__",
-        "bias",
-        "bias_pointer",
-        "bias_version",
-        "convolution",
-        "memory",
-        "pointer",
-        "w_pointer",
-        "w_version",
-    )
+    __slots__ = ("__weakref__", "bias", "convolution", "memory", "of_bias", "of_w", "pointer")
 
-    def __init__(self, w: Any, bias: Any, versions: Versions, convolution: Any, memory: Any, pointer: int) -> None:
+    def __init__(self, bias: Any, seen: tuple[Seen, Seen | None], convolution: Any, memory: Any, pointer: int) -> None:
         self.bias = None if bias is None else weakref.ref(bias)
-        self.w_version, self.bias_version = versions
-        self.w_pointer = w.data_ptr()
-        self.bias_pointer = 0 if bias is None else bias.data_ptr()
+        self.of_w, self.of_bias = seen
         self.convolution = convolution  # so that its id, which is in the key, is not another's
         self.memory, self.pointer = memory, pointer
 
 
 class PackCache:
-    """Packed weights by the identity of the weight and bias tensors, their `_version`s and addresses, the
+    """Packed weights by the identity of the weight and bias tensors, what `Seen` tells of them, the
     convolution, and the stream that packed them.
 
     A weight's entries go when it goes; of one weight no more than `per_weight` are kept (batch sizes, streams), and
-    of no more than `weights` of them: the oldest go first. An entry is packed anew when a version or an address has
-    changed. The stream is part of the key, so that what one stream packs no other reads before it is there, and so
+    of no more than `weights` of them: the oldest go first. An entry is packed anew when a version, an address or
+    a storage has changed. The stream is part of the key, so that what one stream packs no other reads before it is there, and so
     that memory goes back in the order of the stream that used it. What PyTorch does not count is not seen: writes
     through `w.data` or through the memory's address; `convtune.clear_caches()` is for those.
 
@@ -131,19 +138,26 @@ class PackCache:
         if owner is not w:
             return None
         entry = of[1].get((id(bias), id(convolution), stream))
-        if entry is None or entry.w_version != w._version or entry.w_pointer != w.data_ptr():
+        if entry is None or not entry.of_w.holds_for(w):
             return None
         if bias is not None:
             owner = None if entry.bias is None else entry.bias()
-            if owner is not bias or entry.bias_version != bias._version or entry.bias_pointer != bias.data_ptr():
+            if owner is not bias or entry.of_bias is None or not entry.of_bias.holds_for(bias):
                 return None
         return entry
 
     def keep(
-        self, w: Any, bias: Any, versions: Versions, convolution: Any, stream: int, memory: Any, pointer: int
+        self,
+        w: Any,
+        bias: Any,
+        seen: tuple[Seen, Seen | None],
+        convolution: Any,
+        stream: int,
+        memory: Any,
+        pointer: int,
     ) -> Packed:
-        """`versions`: read before packing, so that a change meanwhile is seen by the next call. `memory`: what
-        must live as long as `pointer` is used."""
+        """`seen`: of weight and bias before packing, so that a change meanwhile is seen by the next call. `memory`:
+        what must live as long as `pointer` is used."""
         number, every = id(w), self._of
         of = every.get(number)
         if of is None or of[0]() is not w:
@@ -155,7 +169,7 @@ class PackCache:
 
             of = every[number] = (weakref.ref(w, drop), {})
             _shrink(every, self.weights)
-        kept = of[1][id(bias), id(convolution), stream] = Packed(w, bias, versions, convolution, memory, pointer)
+        kept = of[1][id(bias), id(convolution), stream] = Packed(bias, seen, convolution, memory, pointer)
         _shrink(of[1], self.per_weight)
         return kept
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .errors import Unsupported
 from .torch.functional import call, call_if_ready, forget_packed
-from .torch.modules.structure import Followers, forget, with_followers
+from .torch.modules.handover import Led, fused
 
 __all__ = ["Conv2d"]
 
@@ -47,8 +47,8 @@ class Conv2d(torch.nn.Conv2d):
     choices: str = ""
     # Whether that was proven while gradients are recorded, when weights are packed in every call.
     proven_in_training: bool = True
-    # The batch norm and the activation behind it whose work it does in eval mode, where convtune.optimize proved that.
-    followers: Followers | None = None
+    # Its weights with the batch norm behind it, whose work it does in eval mode where convtune.optimize proved that.
+    led: Led | None = None
 
     def __init__(self, *args: Any, precision: str | None = None, **kwargs: Any) -> None:
         """torch.nn.Conv2d's arguments. `precision`: "fp32" or "tf32"; None is what torch.backends.cudnn allows."""
@@ -71,12 +71,16 @@ class Conv2d(torch.nn.Conv2d):
     def forward(self, input: Tensor) -> Tensor:
         own = self._parameters
         # Attributes of a module cost as much as the call: what was called before takes the parameters where they are.
-        if type(self) is Conv2d and not self.training and self.followers is None and self.padding_mode == "zeros":
+        if type(self) is Conv2d and not self.training and self.led is None and self.padding_mode == "zeros":
             if "weight" in own and "bias" in own and "_conv_forward" not in self.__dict__:
                 how = self.stride, self.padding, self.dilation, self.groups, self.precision, None, self.choices, None
                 y = call_if_ready(input, own["weight"], own["bias"], *how)
                 if y is not None:
                     return y
+        if self.led is not None:
+            y = fused(self, input)
+            if y is not None:
+                return y
         return super().forward(input)
 
     def _edges(self) -> tuple[int, int, int, int]:
@@ -92,9 +96,8 @@ class Conv2d(torch.nn.Conv2d):
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if isinstance(input, torch.fx.Proxy):
             _warn_of_quantisation(input.tracer)
-        if self.followers is not None:
-            return with_followers(self, input, weight, bias)
-        if isinstance(input, torch.fx.Proxy):  # symbolic tracing, which takes no branch by a shape
+        # Alone it is none of the problems that were proven; symbolic tracing takes no branch by a shape.
+        if self.led is not None or isinstance(input, torch.fx.Proxy):
             return super()._conv_forward(input, weight, bias)  # type: ignore[no-any-return, unused-ignore]
         if input.dim() != 4 or (self.choices and self.training and not self.proven_in_training):
             if input.dim() == 3 and not self.choices:
@@ -126,13 +129,16 @@ class Conv2d(torch.nn.Conv2d):
 
     def repack(self) -> Conv2d:
         """Packs the weights anew at the next call: after writes that PyTorch does not count. Returns itself."""
-        forget_packed(self)
-        forget(self)
+        self._forget()
         return self
 
+    def _forget(self) -> None:
+        forget_packed(self)
+        if self.led is not None:
+            self.led.folded = None
+
     def _apply(self, fn: Any, recurse: bool = True) -> Conv2d:
-        forget_packed(self)  # PyTorch may swap the tensors, and swaps none that has weak references
-        forget(self)
+        self._forget()  # PyTorch may swap the tensors, and swaps none that has weak references
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
@@ -141,8 +147,7 @@ class Conv2d(torch.nn.Conv2d):
         super()._load_from_state_dict(*args, **kwargs)
 
     def train(self, mode: bool = True) -> Conv2d:
-        forget_packed(self)
-        forget(self)
+        self._forget()
         return super().train(mode)
 
     def extra_repr(self) -> str:

@@ -10,13 +10,14 @@ import sys
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
-from .caches import PACKS
+from .caches import PACKS, Seen
 from .convolution import Convolution
 from .errors import InvalidArgument
 from .memory import HostMemory
 
-__all__ = ["allowed_precision", "check_like", "current_stream", "describe", "pack", "packed_weights"]
+__all__ = ["allowed_precision", "check_like", "current_stream", "describe", "pack", "packed_weights", "seen"]
 
 _float32 = torch.float32
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -41,6 +42,11 @@ def allowed_precision(index: int) -> str:
     if _fp32_precision is not None:
         return "tf32" if _fp32_precision("cuda", "conv") == "tf32" else "fp32"
     return "tf32" if torch.backends.cudnn.allow_tf32 else "fp32"
+
+
+def seen(tensor: torch.Tensor) -> Seen:
+    """Raises RuntimeError for a tensor that was made in inference mode: nobody counts its changes."""
+    return Seen(tensor, StorageWeakRef(tensor.untyped_storage()))
 
 
 def describe(tensor: torch.Tensor) -> str:
@@ -116,10 +122,10 @@ def packed_weights(
         found = PACKS.find(w, bias, convolution, stream)
         if found is not None:
             return found, found.pointer
-        versions = w._version, None if bias is None else bias._version
+        of_w, of_bias = seen(w), None if bias is None else seen(bias)
     except RuntimeError:  # made in inference mode: nobody counts its changes
         return pack(convolution, w, bias, x, stream)
     memory, pointer = pack(convolution, w, bias, x, stream)
     if not (x.is_cuda and _of_a_compiled_graph(x.get_device(), stream)):
-        return PACKS.keep(w, bias, versions, convolution, stream, memory, pointer), pointer
+        return PACKS.keep(w, bias, (of_w, of_bias), convolution, stream, memory, pointer), pointer
     return memory, pointer

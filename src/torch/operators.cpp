@@ -126,7 +126,8 @@ CONVTUNE_API const char* convtune_torch_register_defined(void) {
 
 // Puts a call that Python has planned, packed and run into the table, until `owner` drops it. Tensors are
 // their addresses in C++ ("_cdata"); those that are not there are null. `weight_version`, `bias_version`:
-// from before packing; `last`: the kernel's tensors lie channels last. False where it does not take it.
+// from before packing; `last`: the kernel's tensors lie channels last. Until it is dropped the caller holds
+// weak references to the storages of weight and bias. False where it does not take it.
 CONVTUNE_API bool convtune_torch_offer(std::int64_t owner, const void* x, const void* weight,
                                        const void* bias, const void* residual, const void* y, const char* how,
                                        const convtune_convolution* convolution, const void* packed,
@@ -139,6 +140,7 @@ CONVTUNE_API bool convtune_torch_offer(std::int64_t owner, const void* x, const 
     Launch& launch = entry->launch;
     if (!set.known || !read_form(handle(x), launch.x) || !read_form(handle(y), launch.y)) return false;
     if (residual && !read_form(handle(residual), launch.residual)) return false;
+    if (!storage(handle(weight)) || (bias && !storage(handle(bias)))) return false;
     entry->how = how;
     entry->weight = Watched::of(handle(weight), weight_version);
     entry->weight_sizes = read_sizes(handle(weight));
@@ -194,6 +196,13 @@ CONVTUNE_API void* convtune_torch_python_watch(void* tensors, void* counters) {
 // A new reference to the Python object of the tensor at that address in C++; where there is such a function.
 CONVTUNE_API void* convtune_torch_python_object(const void* tensor) {
   return python_object(tensor);
+}
+// Two tensors and their storages, by their addresses in C++. False where storages cannot be told from now on.
+CONVTUNE_API bool convtune_torch_learn_storage(const void* one, const void* of_one, const void* other,
+                                               const void* of_other) {
+  const auto handle = reinterpret_cast<TensorHandle>(&one);
+  learn_storage(handle, of_one, reinterpret_cast<TensorHandle>(&other), of_other);
+  return storage(handle) == of_one;
 }
 // How many calls are ready.
 CONVTUNE_API std::int64_t convtune_torch_size(void) {

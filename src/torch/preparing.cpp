@@ -216,8 +216,11 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
   if (watched) {  // before packing, so that a change meanwhile is seen by the next call
     entry->weight = Watched::of(call.weight, version(call.weight));
     if (call.bias) entry->bias = Watched::of(call.bias, version(call.bias));
-    entry->kept.push_back(Tensor::sharing(call.weight));
-    if (call.bias) entry->kept.push_back(Tensor::sharing(call.bias));
+    for (const TensorHandle tensor : {call.weight, call.bias})
+      if (tensor) {
+        entry->kept.push_back(Tensor::sharing(tensor));
+        entry->kept.push_back(Tensor::holding_memory_of(tensor));
+      }
   }
   check_face(convtune_pack(launch.convolution, address(w), call.bias ? address(call.bias) : nullptr,
                            address(packed.get()), launch.stream));
@@ -230,6 +233,7 @@ std::shared_ptr<const Entry> prepare(const Call& call) {
     entry->owner = --owners;
     Table& table = Table::of_process();
     table.add(entry);
+    while (const std::int64_t old = table.superseded_by(*entry)) table.drop(old);
     if (const std::int64_t unused = table.unused_like(*entry, kSpared)) table.drop(unused);
   }
   return entry;

@@ -31,8 +31,9 @@ void remember_inference_mode();
 void* python_bound(const convtune_convolution* convolution, std::int32_t device, void* otherwise);
 // A new reference to a function that tells of a tuple of tensors whether they are those of this tuple, lie
 // where they did, and have not been written to since, nor have `counters`, another tuple; to None where
-// nobody counts a tensor's changes. Somebody must hold weak references to the tensors, so that Python gives
-// none of those objects another tensor of C++, and may not call it once one of them has gone.
+// nobody counts a tensor's changes, or storages cannot be told. Somebody must hold weak references to the
+// tensors, so that Python gives none of those objects another tensor of C++, and to their storages, and may
+// not call it once one of the tensors has gone.
 void* python_watch(void* tensors, void* counters);
 // A new reference to the Python object of the tensor at that address in C++, or to None.
 void* python_object(const void* tensor);

@@ -66,6 +66,7 @@ void* python_watch(void* tensors, void* counters) try {
     const void* tensor = nullptr;
     if (!read_tensor(object, tensor) || !tensor) return another(python.none);
     const auto handle = reinterpret_cast<TensorHandle>(&tensor);
+    if (!storage(handle)) return another(python.none);
     watch->objects.push_back(object);
     watch->tensors.push_back(Watched::of(handle, version(handle)));
   }

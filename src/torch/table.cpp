@@ -9,11 +9,12 @@
 namespace convtune::torch {
 
 Watched Watched::of(TensorHandle tensor, std::int64_t version) {
-  return {torch::identity(tensor), address(tensor), version};
+  return {torch::identity(tensor), torch::storage(tensor), address(tensor), version};
 }
 
 bool Watched::holds_for(TensorHandle tensor) const {
-  return identity == torch::identity(tensor) && data == address(tensor) && version == torch::version(tensor);
+  return identity == torch::identity(tensor) && (!storage || storage == torch::storage(tensor)) &&
+         data == address(tensor) && version == torch::version(tensor);
 }
 
 Precision float32_precision() {
@@ -87,6 +88,19 @@ std::int64_t Table::unused_like(const Entry& like, std::size_t spared) {
         oldest = oldest == 0 ? entry->owner : std::max(oldest, entry->owner);  // they count downwards
       }
   return unused > spared ? oldest : 0;
+}
+
+std::int64_t Table::superseded_by(const Entry& like) {
+  const std::lock_guard guard(mutex_);
+  const auto of = of_weight_.find(like.weight.identity);
+  if (of == of_weight_.end()) return 0;
+  for (const auto& entry : of->second)
+    if (entry->own && entry->owner != like.owner && entry->how == like.how &&
+        entry->bias.identity == like.bias.identity && entry->launch.stream == like.launch.stream &&
+        entry->launch.x == like.launch.x && entry->launch.residual == like.launch.residual &&
+        entry->precision == like.precision)
+      return entry->owner;
+  return 0;
 }
 
 bool Table::holds(std::int64_t owner) {

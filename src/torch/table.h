@@ -22,9 +22,11 @@ struct Call {
   std::string_view how;  // the operator's text: how.h
 };
 
-// A tensor whose change is noticed: another one, moved, or written to.
+// A tensor whose change is noticed: another one, moved, or written to. Whoever watches keeps the storage, or
+// a weak reference to it: else its address and that of the numbers may come again.
 struct Watched {
   const void* identity = nullptr;
+  const void* storage = nullptr;  // null: not looked at
   const void* data = nullptr;
   std::int64_t version = 0;
 
@@ -69,6 +71,9 @@ class Table {
   // The oldest entry that keeps its weight alive, does the same as `like`, and was never found: null where no
   // more than `spared` are so.
   std::int64_t unused_like(const Entry& like, std::size_t spared);
+  // An entry that keeps its weight alive, and does not hold any more what `like` does now; 0 where there is
+  // none.
+  std::int64_t superseded_by(const Entry& like);
   bool holds(std::int64_t owner);
   std::vector<std::int64_t> owners();  // of all entries, in no order
 

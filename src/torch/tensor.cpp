@@ -1,6 +1,7 @@
 #include "torch/tensor.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 namespace convtune::torch {
@@ -57,6 +58,15 @@ void* address(TensorHandle tensor) {
 
 namespace {
 
+// How far behind a tensor's beginning the address of its storage is (c10::TensorImpl::storage_); 0: unknown.
+std::ptrdiff_t storage_place = 0;
+
+const void* word_at(TensorHandle tensor, std::ptrdiff_t place) {
+  const void* word = nullptr;
+  std::memcpy(&word, static_cast<const char*>(identity(tensor)) + place, sizeof word);
+  return word;
+}
+
 // An operator of one tensor that gives a number or a truth.
 Value asked(const char* name, TensorHandle tensor) {
   Value stack[1] = {reinterpret_cast<Value>(Tensor::sharing(tensor).release())};  // the call takes it
@@ -65,6 +75,18 @@ Value asked(const char* name, TensorHandle tensor) {
 }
 
 }  // namespace
+
+const void* storage(TensorHandle tensor) {
+  return storage_place == 0 ? nullptr : word_at(tensor, storage_place);
+}
+
+void learn_storage(TensorHandle one, const void* of_one, TensorHandle other, const void* of_other) {
+  constexpr std::ptrdiff_t kFirst = 8,
+                           kLast = 40;  // behind the table of functions, before what is of the tensor's own
+  if (!of_one || of_one == of_other) return;
+  for (std::ptrdiff_t at = kFirst; at <= kLast && storage_place == 0; at += 8)
+    if (word_at(one, at) == of_one && word_at(other, at) == of_other) storage_place = at;
+}
 
 std::int64_t version(TensorHandle tensor) {
   if (shim->version) return shim->version(tensor);
@@ -79,6 +101,10 @@ Tensor Tensor::sharing(TensorHandle tensor) {
   TensorHandle another = nullptr;
   check(shim->new_tensor_handle(tensor, &another), "new_tensor_handle");
   return Tensor(another);
+}
+
+Tensor Tensor::holding_memory_of(TensorHandle tensor) {
+  return Tensor(reinterpret_cast<TensorHandle>(asked("aten::detach", tensor)));
 }
 
 Tensor Tensor::empty(const Form& form) {

@@ -38,6 +38,10 @@ inline const void* identity(TensorHandle tensor) {
 bool read_form(TensorHandle tensor, Form& form);
 Sizes read_sizes(TensorHandle tensor);  // of four dimensions; others are 0
 void* address(TensorHandle tensor);
+// The object that owns a tensor's memory: null until it was learned where a tensor keeps it.
+const void* storage(TensorHandle tensor);
+// Learns that from two tensors with different storages, of which PyTorch has said what they are.
+void learn_storage(TensorHandle one, const void* of_one, TensorHandle other, const void* of_other);
 // How often the tensor was written to, as PyTorch counts; throws for one that was made in inference mode.
 std::int64_t version(TensorHandle tensor);
 bool counts_versions(TensorHandle tensor);
@@ -56,6 +60,8 @@ class Tensor {
     if (handle_) shim->delete_tensor_object(handle_);
   }
   static Tensor sharing(TensorHandle tensor);
+  // Another tensor in the same memory, which stays as long as this one: whatever memory that one is given.
+  static Tensor holding_memory_of(TensorHandle tensor);
   static Tensor empty(const Form& form);
 
   explicit operator bool() const { return handle_ != nullptr; }

@@ -159,7 +159,7 @@ def test_the_look_at_the_weights_may_come_after_the_launch(may_run_twice):
         runs.append(folded.tensors[0][0].clone())
         return runs[-1]
 
-    run = backend._refreshing(graph, folded, may_run_twice)
+    run = backend._refreshing(graph, graph, folded, may_run_twice)
     for changed in (False, True, False):
         runs.clear()
         if changed:

@@ -138,7 +138,7 @@ def test_autocast_is_swapped(decided, dtype):
     with torch.no_grad(), torch.autocast("cpu", dtype):
         expected = model(X)
         optimized(model, X)
-        assert [type(model[at]) for at in (0, 3)] == [Conv2d] * 2 and model[0].followers is not None
+        assert [type(model[at]) for at in (0, 3)] == [Conv2d] * 2 and model[0].led is not None
         for _ in range(2):
             y = model(X)
             assert y.dtype is dtype

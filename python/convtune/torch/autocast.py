@@ -1,6 +1,5 @@
 """Autocast: what PyTorch casts for its convolution, cast for convtune's. PyTorch makes the weights of half precision anew
-in every forward; here they are kept while they hold, by the weight's identity, address and `_version`, as packed weights
-are: a copy in half precision of each weight that is called so. A weight that has changed is cast into new memory, since
+in every forward; here they are kept while they hold, as packed weights are: a copy in half precision of each weight that is called so. A weight that has changed is cast into new memory, since
 others may still read the old."""
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..caches import PLANS
+from ..tensors import seen
 from .run import TYPES
 
 __all__ = ["cast", "forget", "type_of"]
@@ -19,7 +19,7 @@ __all__ = ["cast", "forget", "type_of"]
 _enabled: Any = torch._C._is_any_autocast_enabled
 _capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-_kept: Any = WeakIdKeyDictionary()  # by the weight: (what it was then, the cast one)
+_kept: Any = WeakIdKeyDictionary()  # by the weight: (type and stream, what it was then, the cast one)
 PLANS.cleared.append(_kept.clear)
 
 
@@ -31,18 +31,17 @@ def type_of(x: Tensor) -> torch.dtype | None:
 
 
 def _weight(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    kind = dtype, _raw_stream(weight.get_device()) if weight.is_cuda else 0
+    known = _kept.get(weight)
     try:
-        version = weight._version
+        if known is not None and known[0] == kind and known[1].holds_for(weight):
+            return known[2]  # type: ignore[no-any-return]
+        now = seen(weight)
     except RuntimeError:  # made in inference mode: nobody counts its changes
         return weight.to(dtype)
-    stream = _raw_stream(weight.get_device()) if weight.is_cuda else 0
-    seen = version, weight.data_ptr(), dtype, stream
-    known = _kept.get(weight)
-    if known is not None and known[0] == seen:
-        return known[1]  # type: ignore[no-any-return]
     with torch.inference_mode(False), torch.no_grad():  # what is kept is for calls in any mode
         made = weight.detach().to(dtype)
-    _kept[weight] = seen, made
+    _kept[weight] = kind, now, made
     return made
 
 

@@ -73,6 +73,13 @@ def _records_gradients(inputs: Sequence[Any]) -> bool:
     return torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in inputs)
 
 
+def _fits(chain: Chain, inputs: Sequence[Any]) -> bool:
+    """Whether its weights have the digits for the norm that is folded into them."""
+    with torch.no_grad():
+        fits = chain.fold.fits(inputs)
+    return fits is None or bool(fits)
+
+
 def _constant(chain: Chain, plan: str) -> Fold | Packing | None:
     """What of a chain's weights the graph is to hold: packed, where a plan says by which kernel, else folded."""
     if plan:
@@ -138,7 +145,7 @@ class _Rewritten:
         if self.folded is None:
             return taken  # type: ignore[no-any-return]
         index = max((one.get_device() for one in inputs if isinstance(one, Tensor)), default=-1)
-        fresh = _refreshing(taken, self.folded, index >= 0 and self.may_run_twice)
+        fresh = _refreshing(taken, self.original, self.folded, index >= 0 and self.may_run_twice)
         planned_in_float32 = (isinstance(one, Packing) and one.fold.dtype is torch.float32 for one in self.folded.folds)
         return _as_allowed(fresh, self.original, index) if any(planned_in_float32) else fresh
 
@@ -163,6 +170,7 @@ def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> _Rewri
     weights = Weights(traced.graph, is_static)
     found = chains(traced.graph, weights)
     found += linear_chains(traced.graph, weights)
+    found = [chain for chain in found if _fits(chain, inputs)]
     choices, _last = decided(found, wanted)
     gates, scaled, rows = gates_and_scaled(found, choices, wanted)
     if _last is not None:
@@ -189,22 +197,25 @@ def _fused(module: GraphModule, inputs: Sequence[Any], wanted: Wanted) -> _Rewri
     return _Rewritten(traced, module, folded, read)
 
 
-def _refreshing(compiled: Callable[..., Any], folded: Folded, may_run_twice: bool) -> Callable[..., Any]:
+def _refreshing(
+    compiled: Callable[..., Any], original: Callable[..., Any], folded: Folded, may_run_twice: bool
+) -> Callable[..., Any]:
     """What torch.compile calls: the packed weights follow the model's. On a GPU the look at hundreds of tensors takes
-    none of the device's time where it comes after the launch; what was launched with old weights is launched again."""
+    none of the device's time where it comes after the launch; what was launched with old weights is launched again.
+    Where their type has not the digits for the norms in them, Dynamo's graph runs as it is."""
 
     def run(*inputs: Any) -> Any:
         folded.refresh(inputs)
-        return compiled(*inputs)
+        return (compiled if folded.fits else original)(*inputs)
 
     def run_first(*inputs: Any) -> Any:
-        if not folded.is_known:
+        if not (folded.is_known and folded.fits):
             return run(*inputs)
         y = compiled(*inputs)
         if not folded.refresh(inputs):
             return y
         del y  # a CUDA graph writes where the last outputs were
-        return compiled(*inputs)
+        return (compiled if folded.fits else original)(*inputs)
 
     return run_first if may_run_twice else run
 

@@ -5,10 +5,9 @@ graphs read what holds then."""
 from __future__ import annotations
 
 import gc
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -16,12 +15,25 @@ from torch import Tensor
 
 from ..convolution import Convolution
 from ..tensors import pack_into
-from .native import watch
+from .watched import Watched
 
 __all__ = ["Fold", "Folded", "Packing", "folded"]
 
-_version: Any = attrgetter("_version")
-_address: Any = Tensor.data_ptr
+_capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
+_HALF_AN_ULP = 2.0**-11  # of float16
+
+
+def _scale(variance: Tensor | None, gamma: Tensor | None, eps: float) -> Tensor | None:
+    """What the norm multiplies each channel by, in double precision."""
+    if variance is None:
+        return None if gamma is None else gamma.double().flatten()
+    scale = (variance.double() + eps).rsqrt()
+    return (scale if gamma is None else scale * gamma.double()).flatten()
+
+
+def _filters(weight: Tensor) -> Tensor:
+    """A matrix is the weight of a 1x1 filter."""
+    return weight[:, :, None, None] if weight.dim() == 2 else weight
 
 
 def folded(
@@ -30,19 +42,13 @@ def folded(
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Weight, of type `dtype`, and bias of the convolution that does the norm as well: made in double precision, so
     that each is rounded once. The bias is float32: it costs a kernel nothing, and half precision has too few digits.
-    Without mean and variance gamma alone scales; without any of them weight and bias are only converted. A matrix is
-    the weight of a 1x1 filter."""
-    if weight.dim() == 2:
-        weight = weight[:, :, None, None]
-    if mean is None or variance is None:
-        if gamma is None:
-            return weight.to(dtype), None if bias is None else bias.float()
-        mean, variance, eps = torch.zeros_like(gamma), torch.ones_like(gamma), 0.0
-    scale = (variance.double() + eps).rsqrt()
-    if gamma is not None:
-        scale = scale * gamma.double()
-    scale = scale.flatten()
-    shift = (0 if bias is None else bias.double()) - mean.double().flatten()
+    Without mean and variance gamma alone scales; without any of them weight and bias are only converted."""
+    weight, scale = _filters(weight), _scale(variance, gamma, eps)
+    if scale is None:
+        return weight.to(dtype), None if bias is None else bias.float()
+    shift = torch.zeros_like(scale) if bias is None else bias.double()
+    if mean is not None:
+        shift = shift - mean.double().flatten()
     shift = shift * scale if beta is None else shift * scale + beta.double()
     return (weight.double() * scale.view(-1, 1, 1, 1)).to(dtype), shift.float()
 
@@ -63,6 +69,17 @@ class Fold:
             return weight, bias  # type: ignore[return-value]
         return folded(weight, bias, mean, variance, gamma, beta, self.eps, self.dtype)  # type: ignore[arg-type]
 
+    def fits(self, inputs: Sequence[Any]) -> Tensor | None:
+        """Whether each channel's weights lose no more than rounding takes in `dtype`'s normal range: on the root mean
+        square at most half a unit in the last place. float16 ends at 6e-5 and 65504. None where nothing is to be asked."""
+        weight, _, _, variance, gamma, _ = (None if at is None else inputs[at] for at in self.places)
+        scale = None if self.dtype is not torch.float16 else _scale(variance, gamma, self.eps)
+        if scale is None:
+            return None
+        exact = (_filters(weight).double() * scale.view(-1, 1, 1, 1)).flatten(1)
+        lost = (exact.to(self.dtype).double() - exact).norm(dim=1)
+        return (lost <= _HALF_AN_ULP * exact.norm(dim=1)).all()
+
     def renew(self, memory: Sequence[Tensor | None], inputs: Sequence[Any]) -> None:
         for old, new in zip(memory, self.of(inputs)):
             if old is not None and new is not None:
@@ -79,6 +96,9 @@ class Packing:
     @property
     def places(self) -> tuple[int | None, ...]:
         return self.fold.places
+
+    def fits(self, inputs: Sequence[Any]) -> Tensor | None:
+        return self.fold.fits(inputs)
 
     def of(self, inputs: Sequence[Any]) -> tuple[Tensor]:
         weight = inputs[self.fold.places[0]]  # type: ignore[index]
@@ -102,9 +122,9 @@ def _counters(means: Sequence[Tensor]) -> list[Tensor]:
 
 
 class Folded:
-    """The memory of all that is folded and packed in one graph, and whether it still holds: by identity, address and
-    `_version` of everything that it was made of, as packed weights are kept. `counters`: by which its norms count, where
-    the caller knows them."""
+    """The memory of all that is folded and packed in one graph, and whether it still holds: packed weights are kept so.
+    `counters`: by which its norms count, where the caller knows them. `fits`: whether the types of its weights have the
+    digits for what is folded into them; else the norm must be computed by itself."""
 
     def __init__(
         self, folds: Sequence[Fold | Packing], inputs: Sequence[Any], counters: list[Tensor] | None = None
@@ -121,56 +141,42 @@ class Folded:
             """What renewing writes must be nobody else's: a bias that is float32 already comes back as it is."""
             return memory.clone() if memory is not None and id(memory) in own else memory
 
+        self._watched = self._watch(inputs)  # before, so that a change meanwhile is seen by the next call
         with torch.inference_mode(False), torch.no_grad():  # what is kept is for calls in any mode
             self.tensors: list[Any] = [tuple(map(apart, fold.of(inputs))) for fold in folds]
-        self._seen: Any = None
-        self._same: Any = None  # the same, told by C++
-        self._remember(self._sources(inputs))
+            self.fits = _fit(folds, inputs)
+
+    def hold(self, inputs: Sequence[Any]) -> bool:
+        """Whether it does, without a change of anything."""
+        watched = self._watched
+        return watched is not None and watched.hold(self._sources(inputs))
 
     def refresh(self, inputs: Sequence[Any]) -> bool:
         """Makes it hold again; whether it did not."""
-        sources = self._sources(inputs)
-        same = self._same  # read once: another thread may forget it meanwhile
-        if same is not None:
-            if same(sources):
-                return False
-        elif self._seen is not None:
-            try:
-                if self._seen == self._state(sources):
-                    return False
-            except RuntimeError:  # made in inference mode: nobody counts its changes
-                pass
+        if self.hold(inputs):
+            return False
+        watched = self._watch(inputs)
         with torch.inference_mode(False), torch.no_grad():
             for fold, memory in zip(self.folds, self.tensors):
                 fold.renew(memory, inputs)
-        self._remember(sources)
+            if not (self.tensors[0][0].is_cuda and _capturing()):  # which takes no question to the device
+                self.fits = _fit(self.folds, inputs)
+        self._watched = watched
         return True
 
     @property
     def is_known(self) -> bool:
         """Whether refresh can tell that nothing has changed; it cannot of tensors that were made in inference mode."""
-        return self._seen is not None
+        return self._watched is not None
 
-    def _state(self, sources: tuple[Tensor, ...]) -> Any:
-        trained = list(map(_version, self._counters))
-        return list(map(id, sources)), list(map(_address, sources)), list(map(_version, sources)), trained
-
-    def _remember(self, sources: tuple[Tensor, ...]) -> None:
+    def _watch(self, inputs: Sequence[Any]) -> Watched | None:
         try:
-            self._seen = self._state(sources)
+            return Watched(self._sources(inputs), self._counters)
         except RuntimeError:
-            self._seen = self._same = None
-            return
-        # An id is another's once its tensor is gone.
-        self._owners = [weakref.ref(one, self._forget()) for one in sources]
-        self._same = watch(sources, tuple(self._counters))
+            return None
 
-    def _forget(self) -> Callable[[Any], None]:
-        own = weakref.ref(self)
 
-        def forget(_: Any) -> None:
-            found = own()
-            if found is not None:
-                found._seen = found._same = None
-
-        return forget
+def _fit(folds: Sequence[Fold | Packing], inputs: Sequence[Any]) -> bool:
+    """One question to the device."""
+    found = [one for one in (fold.fits(inputs) for fold in folds) if one is not None]
+    return not found or bool(torch.stack(found).all())

@@ -19,11 +19,11 @@ from ..tensors import allowed_precision
 from .backend import last_report
 from .measure.timing import calls_of_a_sample, wall_us
 from .optimize import as_arguments
+from .watched import Watched
 
 __all__ = ["Graphed", "graphed"]
 
 _WARM_UP = 3  # calls before one is recorded: what compiles, and cuDNN's search
-_version: Any = attrgetter("_version")
 _is_training: Any = attrgetter("training")
 
 
@@ -44,27 +44,20 @@ class _Recording:
 
 
 class _Tensors:
-    """A model's parameters and buffers, and whether they are what they were: by identity, address and `_version`."""
+    """A model's parameters and buffers, and whether they are what they were."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._modules = list(model.modules())
         self._own = [of for module in self._modules for of in (module._parameters, module._buffers)]
         self._places = [(of, name) for of in self._own for name, tensor in of.items() if tensor is not None]
-        self._held = self._now()  # an id would be another's once its tensor is gone
-        self._which, self._seen = self._identities(self._held), self._state(self._held)
+        self._sizes = list(map(len, self._own))
+        self._watched = Watched(self._now())
 
-    def _now(self) -> list[Any]:
-        return [of.get(name) for of, name in self._places]
-
-    def _identities(self, tensors: list[Any]) -> Any:
-        return list(map(id, tensors)), list(map(len, self._own))
-
-    def _state(self, tensors: list[Any]) -> Any:
-        return list(map(Tensor.data_ptr, tensors)), list(map(_version, tensors))
+    def _now(self) -> tuple[Any, ...]:
+        return tuple([of.get(name) for of, name in self._places])
 
     def have_changed(self) -> bool:
-        now = self._now()
-        return self._identities(now) != self._which or self._state(now) != self._seen
+        return list(map(len, self._own)) != self._sizes or not self._watched.hold(self._now())
 
     @property
     def are_training(self) -> bool:

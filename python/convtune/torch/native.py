@@ -61,6 +61,8 @@ def _load() -> Any:
         library.convtune_torch_python_eager.restype = c_void_p
         library.convtune_torch_learn_tensors.argtypes = [py_object] * 4
         library.convtune_torch_learn_tensors.restype = None
+        library.convtune_torch_learn_storage.argtypes = [c_void_p] * 4
+        library.convtune_torch_learn_storage.restype = c_bool
         library.convtune_torch_remember_inference_mode.restype = None
         library.convtune_torch_python_bound.argtypes = [c_void_p, c_int32, py_object]
         library.convtune_torch_python_bound.restype = py_object
@@ -85,7 +87,7 @@ def _prepare(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | 
         taken = _native.convtune_torch_offer(
             owner, x._cdata, weight._cdata, None if bias is None else bias._cdata,
             None if residual is None else residual._cdata, y._cdata, how.encode(), kept.convolution._handle, packed,
-            stream, last, kept.w_version, kept.bias_version or 0, any_precision,
+            stream, last, kept.of_w.version, 0 if kept.of_bias is None else kept.of_bias.version, any_precision,
         )  # fmt: skip
         if taken:
             weakref.finalize(kept, _native.convtune_torch_drop, owner).atexit = False
@@ -152,8 +154,11 @@ def _register() -> str:
         if why is not None:
             raise ImportError(why.decode())
         with _disable_current_modes():
-            probe = torch.empty(1, 2, 3, 4, device="cpu", dtype=_float32)
-        if not library.convtune_torch_understands(probe._cdata, probe.data_ptr()):
+            probe, other = (torch.empty(1, 2, 3, 4, device="cpu", dtype=_float32) for _ in range(2))
+        storages = probe.untyped_storage()._cdata, other.untyped_storage()._cdata
+        if not library.convtune_torch_understands(probe._cdata, probe.data_ptr()) or not (
+            library.convtune_torch_learn_storage(probe._cdata, storages[0], other._cdata, storages[1])
+        ):
             raise ImportError("this PyTorch's tensors are not what it takes them for")
     except ImportError as why:
         for key in ("CPU", "CUDA"):
@@ -176,8 +181,9 @@ def bound(convolution: Convolution, index: int, otherwise: Callable[..., None]) 
 
 
 def watch(tensors: tuple[Tensor, ...], counters: tuple[Tensor, ...]) -> Callable[[Any], bool] | None:
-    """Tells of a tuple of tensors whether they are still these, by identity, address and `_version`, and of `counters` that
-    their `_version` is; None where C++ cannot. For those who hold weak references to `tensors`, while all of them live."""
+    """Tells of a tuple of tensors whether they are still these, by identity, storage, address and `_version`, and of
+    `counters` that their `_version` is; None where C++ cannot. For those who hold weak references to `tensors` and to their
+    storages, while all of the tensors live."""
     if ready is _ready_operator:
         return None
     return _native.convtune_torch_python_watch(tensors, counters)  # type: ignore[no-any-return]

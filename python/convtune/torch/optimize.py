@@ -13,7 +13,6 @@ import torch
 
 from ..errors import InvalidArgument
 from ..geometry import real, seconds_of
-from ..nn import Conv2d
 from ..optimize_report import Layer, OptimizeReport
 from ..progress import ProgressLine, time_left
 from .measure.decide import choices_of, decide
@@ -48,9 +47,7 @@ def _untouched(model: torch.nn.Module) -> Iterator[None]:
 def restore(model: Model) -> Model:
     """Undoes optimize: every swapped module is torch.nn.Conv2d again, the same object with the same parameters. Works
     on copies and on unpickled models too. Returns the model."""
-    for module in model.modules():
-        if type(module) is Conv2d and module.choices:
-            unswap(module)
+    unswap(model)
     model.__dict__.pop("convtune_report", None)
     return model
 

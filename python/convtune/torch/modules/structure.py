@@ -1,57 +1,102 @@
-"""What a model's structure proves to stand behind its convolutions: a batch norm, an activation, each used there and
-nowhere else. optimize lets such a convolution do their work too: in eval mode they then give back what they get, in
-training mode everything is as it was."""
+"""What a model's structure proves to stand behind its convolutions: a batch norm, an activation, each called there and
+nowhere else. optimize lets such a convolution do their work too: handover.py."""
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import warnings
 import weakref
 from collections import Counter
-from functools import cache
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import GraphModule, Node, Tracer
+from torch.fx import Graph, GraphModule, Node, Proxy, Tracer
+from torch.utils._pytree import tree_leaves
 
 from ...words import activation_text
-from .. import autocast
-from ..folding import Fold, Folded
-from ..functional import is_plain
-from ..native import forward
-from ..run import TYPES, activated
 
-__all__ = ["Followers", "followers", "forget", "skip", "unskip", "with_followers"]
+__all__ = ["Caller", "Followers", "followers", "is_watched"]
 
-_capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
+_INTERNAL = frozenset(vars(nn.Module()))
+_REPORT = "convtune_report"
+# Attributes of activations that say what they compute.
+_SETTINGS = ("min_val", "max_val", "negative_slope", "approximate")
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and type(one) in (int, float, str) and one == other)
+
+
+class Caller:
+    """The module whose forward calls convolutions and what stands behind them, and what that was proven of: the modules
+    in it, its attributes, and how many tensors it was given. `followers`: by convolution."""
+
+    def __init__(self, module: nn.Module, arguments: int) -> None:
+        self.module, self.arguments = module, arguments
+        self.followers: dict[nn.Module, Followers] = {}
+        own = vars(module)
+        self._attributes = {name: value for name, value in own.items() if name not in _INTERNAL and name != _REPORT}
+        self._size = len(own) - (_REPORT in own)
+        self._held = {module: list(module._modules.values())}
+
+    def add(self, convolution: nn.Module, behind: Followers, holders: list[nn.Module]) -> None:
+        """`holders`: the modules on the way from the caller to those that it calls."""
+        self.followers[convolution] = behind
+        self._held.update((one, list(one._modules.values())) for one in [*holders, *behind.parts] if one._modules)
+
+    def is_as_proven(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether this call of its forward does what was proven."""
+        if kwargs or len(args) != self.arguments:
+            return False
+        if len(args) > 1 and not all(isinstance(one, (Tensor, list, tuple)) for one in args):
+            return False
+        for one, children in self._held.items():
+            if [*one._modules.values()] != children:
+                return False
+        own = vars(self.module)
+        if len(own) != self._size + 1 + (_REPORT in own):  # handover.py adds one
+            return False
+        return not self._attributes or all(_is_same(own.get(name, own), value) for name, value in self._attributes.items())
 
 
 class Followers:
-    """The modules behind a convolution, what they compute, and whether they do it themselves in this mode."""
+    """The modules behind a convolution and what they compute."""
 
-    def __init__(self, norm: nn.BatchNorm2d | None, act: nn.Module | None, activation: str) -> None:
-        self.norm, self.act, self.activation = norm, act, activation
+    def __init__(self, norm: nn.BatchNorm2d | None, act: nn.Module | None, activation: str, caller: Caller) -> None:
+        self.norm, self.act, self.activation, self.caller = norm, act, activation, caller
+        self.modules: list[nn.Module] = [one for one in (norm, act) if one is not None]
+        self.parts = [part for one in self.modules for part in one.modules()]
+        acting: Any = act if act is not None else getattr(norm, "act", None)
+        self._settings = [(acting, name, getattr(acting, name)) for name in _SETTINGS if hasattr(acting, name)]
 
-    def modules(self) -> list[nn.Module]:
-        return [one for one in (self.norm, self.act) if one is not None]
-
-    def pytorch(self, y: Tensor) -> Tensor:
+    def are_as_proven(self) -> bool:
+        """Whether nobody watches them, and they compute what they did, in eval mode."""
         norm = self.norm
-        if norm is not None:
-            y = nn.functional.batch_norm(y, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
-        return activated(y, self.activation)
-
-    def sources(self, *own: Tensor | None) -> list[Tensor | None]:
-        """The convolution's own tensors, and the norm's behind them, as `Fold` has them."""
-        norm = self.norm
-        return [*own, *([] if norm is None else [norm.running_mean, norm.running_var, norm.weight, norm.bias])]
+        if norm is not None and (norm.training or norm.running_mean is None or norm.running_var is None):
+            return False
+        return not any(map(is_watched, self.parts)) and all(
+            getattr(module, name) == value for module, name, value in self._settings
+        )
 
     def bias_type(self, bias: Tensor | None) -> torch.dtype | None:
-        """Of what `fold` gives."""
+        """The type of the bias that a convolution with them takes."""
         return torch.float32 if self.norm is not None else None if bias is None else bias.dtype
 
-    def fold(self, sources: list[Tensor | None], dtype: torch.dtype) -> Fold:
-        places = tuple(None if one is None else at for at, one in enumerate(sources))
-        return Fold(places, 0.0 if self.norm is None else self.norm.eps, dtype)
+
+def is_watched(module: nn.Module) -> bool:
+    """Whether somebody's hooks would see other values, or somebody's function runs in place of its forward."""
+    own = vars(module)
+    return bool(
+        own["_forward_hooks"]
+        or own["_forward_pre_hooks"]
+        or own["_backward_hooks"]
+        or own["_backward_pre_hooks"]
+        or "forward" in own
+        or "_conv_forward" in own
+    )
 
 
 def _activation(module: nn.Module) -> str:
@@ -80,22 +125,82 @@ def _norm_of(module: Any) -> str | None:
     return None
 
 
-def _is_watched(module: nn.Module) -> bool:
-    """Somebody's hooks would see other values."""
-    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
-
-
 class _Tracer(Tracer):
+    """Notes by whom modules are called, and which of their values somebody keeps: an attribute, a list."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
+        self.callers: dict[Node, tuple[nn.Module, int] | None] = {}
+        self._values: dict[Node, weakref.ref[Proxy]] = {}
+        self._calling: list[tuple[nn.Module, int] | None] = []
+
+    def traced(self, model: nn.Module) -> Graph:
+        """Of its forward with nothing but what it must be given."""
+        parameters = list(inspect.signature(type(model).forward).parameters.values())[1:]
+        plain = all(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
+        optional = {one.name: one.default for one in parameters if one.default is not one.empty}
+        self._calling = [(model, len(parameters) - len(optional)) if plain else None]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it does not assert the defaults
+            return self.trace(model, concrete_args=optional if plain and optional else None)
+
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
         return isinstance(module, (nn.Conv2d, nn.BatchNorm2d)) or super().is_leaf_module(module, name)
 
+    def call_module(self, module: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        if self.is_leaf_module(module, self.path_of_module(module)):
+            value = super().call_module(module, forward, args, kwargs)
+            self.callers[value.node] = self._calling[-1]
+            self._values[value.node] = weakref.ref(value)
+            return value
+        plain = not kwargs and all(isinstance(one, Proxy) for one in tree_leaves(args))
+        self._calling.append((module, len(args)) if plain else None)
+        try:
+            return super().call_module(module, forward, args, kwargs)
+        finally:
+            self._calling.pop()
 
-def _graphs(model: nn.Module) -> list[GraphModule]:
-    """Of the whole model, or of its parts as far down as they can be traced."""
+    def is_kept(self, node: Node) -> bool:
+        return self._values[node]() is not None
+
+
+@contextlib.contextmanager
+def _attributes_kept(model: nn.Module) -> Iterator[None]:
+    """Tracing runs forwards, which may write to their modules."""
+    before = [(vars(module), dict(vars(module))) for module in model.modules()]
     try:
-        return [GraphModule(model, _Tracer().trace(model))]
+        yield
+    finally:
+        for own, kept in before:
+            own.clear()
+            own.update(kept)
+
+
+class _Traced:
+    """One graph: its calls of modules, and for each by whom it is made and from where in that one."""
+
+    def __init__(self, root: nn.Module) -> None:
+        tracer = _Tracer()
+        graph = tracer.traced(root)
+        self.modules = {node: root.get_submodule(str(node.target)) for node in graph.find_nodes(op="call_module")}
+        self.callers = tracer.callers
+        self.kept = set(filter(tracer.is_kept, self.modules))
+        self._root = root
+
+    def holders(self, node: Node, caller: nn.Module) -> list[nn.Module] | None:
+        """The modules on the way from the caller to the one that is called; None where that one is not in it."""
+        names = str(node.target).split(".")
+        way = [self._root.get_submodule(".".join(names[:at])) for at in range(len(names))]
+        return way[way.index(caller) + 1 :] if caller in way else None
+
+
+def _traced(model: nn.Module) -> list[_Traced]:
+    """The whole model, or its parts as far down as they can be traced."""
+    try:
+        with _attributes_kept(model):
+            return [_Traced(model)]
     except Exception:  # control flow by values, arguments of any kind: whatever symbolic tracing does not take
-        return [graph for child in model.children() for graph in _graphs(child)]
+        return [graph for child in model.children() for graph in _traced(child)]
 
 
 def followers(model: nn.Module) -> dict[nn.Module, Followers]:
@@ -103,127 +208,38 @@ def followers(model: nn.Module) -> dict[nn.Module, Followers]:
     found: dict[nn.Module, Followers] = {}
     if any(module.training for module in model.modules()):
         return found
-    calls: Counter[int] = Counter()
-    graphs = _graphs(model)
+    graphs = _traced(model)
     paths = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
-    owners = [
-        {node: graph.get_submodule(str(node.target)) for node in graph.graph.find_nodes(op="call_module")}
-        for graph in graphs
-    ]
-    for nodes in owners:
-        calls.update(id(module) for module in nodes.values())
+    calls = Counter(id(module) for graph in graphs for module in graph.modules.values())
+    callers: dict[nn.Module, Caller] = {}
 
     def once(module: nn.Module) -> bool:
-        return calls[id(module)] == paths[id(module)] == 1 and not _is_watched(module)
+        return calls[id(module)] == paths[id(module)] == 1 and not any(map(is_watched, module.modules()))
 
-    def next_of(node: Node, nodes: dict[Node, nn.Module]) -> tuple[Node, nn.Module] | None:
-        user = next(iter(node.users)) if len(node.users) == 1 else None
-        if user is None or user not in nodes or user.args != (node,) or user.kwargs:
+    def next_of(node: Node, graph: _Traced) -> tuple[Node, nn.Module] | None:
+        user = next(iter(node.users)) if len(node.users) == 1 and node not in graph.kept else None
+        if user is None or user not in graph.modules or user.args != (node,) or user.kwargs:
             return None
-        module = nodes[user]
-        return None if not once(module) else (user, module)
+        module = graph.modules[user]
+        return (user, module) if once(module) and graph.callers[user] is graph.callers[node] else None
 
-    for nodes in owners:
-        for node, convolution in nodes.items():
-            if type(convolution) is not nn.Conv2d or not once(convolution):
+    for graph in graphs:
+        for node, convolution in graph.modules.items():
+            called = graph.callers[node]
+            if type(convolution) is not nn.Conv2d or not once(convolution) or called is None:
                 continue
-            at, norm, act, activation = node, None, None, "none"
-            behind = next_of(at, nodes)
+            nodes, norm, act, activation = [node], None, None, "none"
+            behind = next_of(node, graph)
             if behind is not None and (inside := _norm_of(behind[1])) is not None:
-                (at, norm), activation = behind, inside
-                behind = next_of(at, nodes)
+                nodes, norm, activation = [*nodes, behind[0]], behind[1], inside
+                behind = next_of(behind[0], graph)
             if activation == "none" and behind is not None and _activation(behind[1]) not in ("", "none"):
-                act, activation = behind[1], _activation(behind[1])
-            if norm is not None or act is not None:
-                found[convolution] = Followers(norm, act, activation)  # type: ignore[arg-type]
+                nodes, act, activation = [*nodes, behind[0]], behind[1], _activation(behind[1])
+            ways = [graph.holders(one, called[0]) for one in nodes]
+            if len(nodes) == 1 or None in ways or isinstance(called[0], GraphModule) or "forward" in vars(called[0]):
+                continue
+            caller = callers.setdefault(called[0], Caller(*called))
+            holders = [one for way in ways if way is not None for one in way]
+            found[convolution] = Followers(norm, act, activation, caller)  # type: ignore[arg-type]
+            caller.add(convolution, found[convolution], holders)
     return found
-
-
-@cache
-def _skipping(kind: type) -> type:
-    """That class, but in eval mode it gives back its input: the convolution before it did its work."""
-
-    def forward(self: Any, x: Tensor) -> Tensor:
-        return kind.forward(self, x) if self.convtune_leader().training else x  # type: ignore[attr-defined]
-
-    def reduce(self: Any, protocol: Any) -> Any:
-        return _rebuilt, (kind,), self.__dict__
-
-    return type(kind.__name__, (kind,), {"forward": forward, "__reduce_ex__": reduce, "convtune_kind": kind})
-
-
-def _rebuilt(kind: type) -> Any:
-    own: Any = _skipping(kind)
-    return own.__new__(own)
-
-
-class _Leader:
-    """The module whose mode tells who does the work. Not a submodule, so it is held in this."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-
-    def __call__(self) -> nn.Module:
-        return self.module
-
-
-def skip(convolution: nn.Module, behind: Followers) -> None:
-    leader = _Leader(convolution if behind.norm is None else behind.norm)
-    for module in behind.modules():
-        module.__class__ = _skipping(vars(type(module)).get("convtune_kind", type(module)))
-        module.__dict__["convtune_leader"] = leader
-
-
-def unskip(behind: Followers) -> None:
-    for module in behind.modules():
-        module.__class__ = vars(type(module)).get("convtune_kind", type(module))
-        module.__dict__.pop("convtune_leader", None)
-
-
-_folded: weakref.WeakKeyDictionary[nn.Module, Folded] = weakref.WeakKeyDictionary()
-
-
-def forget(convolution: nn.Module) -> None:
-    """Folds again at the next call: after writes that PyTorch does not count."""
-    _folded.pop(convolution, None)
-
-
-def _folded_weights(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Of x's type."""
-    behind: Followers = module.followers
-    if behind.norm is None:
-        return autocast.cast(x.dtype, x, weight, bias, None, keeps=True)[1:3]
-    sources = behind.sources(weight, bias)
-    fold = behind.fold(sources, x.dtype)
-    if x.is_cuda and _capturing():  # a replay folds what the weights are then
-        return fold.of(sources)
-    known = _folded.get(module)
-    if known is None or known.folds != [fold]:
-        counter = behind.norm.num_batches_tracked
-        known = _folded[module] = Folded([fold], sources, [] if counter is None else [counter])
-    known.refresh(sources)
-    return known.tensors[0]  # type: ignore[no-any-return]
-
-
-def _is_ours(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """An ordinary call of the kind that was proven: anything else is PyTorch's operators, one after the other."""
-    if x.dim() != 4 or x.dtype not in TYPES or module.padding_mode != "zeros" or not is_plain(x, weight, bias):
-        return False
-    if weight.dtype is not x.dtype and (weight.dtype not in TYPES or autocast.type_of(x) is None):
-        return False
-    sources = module.followers.sources(x, weight, bias)
-    return not torch.is_grad_enabled() or not any(one is not None and one.requires_grad for one in sources)
-
-
-def with_followers(module: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """What a convtune.nn.Conv2d gives that has followers."""
-    behind: Followers = module.followers
-    leader = module if behind.norm is None else behind.norm
-    if not (leader.training or isinstance(x, torch.fx.Proxy) or torch.compiler.is_compiling()):
-        image = x.to(autocast.type_of(x) or x.dtype)  # what PyTorch's way does first, too
-        if _is_ours(module, image, weight, bias):
-            own = _folded_weights(module, image, weight, bias)
-            how = module.stride, module._edges(), module.dilation, module.groups
-            return forward(image, *own, None, *how, module.precision, behind.activation, module.choices, True)
-    y = nn.Conv2d._conv_forward(module, x, weight, bias)
-    return y if leader.training else behind.pytorch(y)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from ...errors import InvalidArgument
 from ...nn import Conv2d
 from ...optimize_report import Layer
 from ..measure.timing import calls_of_a_sample, wall_us
-from .structure import Followers, skip, unskip
+from .handover import hand_over, take_back
+from .structure import Followers
 
 __all__ = ["WHOLE_GAIN", "Whole", "compile_mode", "swap", "unswap", "worth_their_cost"]
 
@@ -30,21 +31,21 @@ _ROUNDS = 10  # that a proof needs, of four samples each, whatever time they tak
 
 def swap(module: torch.nn.Conv2d, choices: str, training: bool, behind: Followers | None = None) -> None:
     """In place: parameters, hooks, names and whoever holds the module stay as they are."""
-    if behind is not None:
-        skip(module, behind)
-        module.followers = behind  # type: ignore[assignment]
     module.__class__ = Conv2d
+    if behind is not None:
+        hand_over(module, behind)
     module.choices = choices  # type: ignore[assignment]
     module.proven_in_training = training  # type: ignore[assignment]
 
 
-def unswap(module: torch.nn.Module) -> None:
-    behind: Any = module.__dict__.pop("followers", None)
-    if behind is not None:
-        unskip(behind)
-    module.__class__ = torch.nn.Conv2d
-    for name in ("choices", "proven_in_training"):
-        module.__dict__.pop(name, None)
+def unswap(model: torch.nn.Module) -> None:
+    """In place: every module of the model that was swapped is PyTorch's again."""
+    take_back(model)
+    for module in model.modules():
+        if type(module) is Conv2d and (module.choices or module.led is not None):
+            module.__class__ = torch.nn.Conv2d
+            for name in ("choices", "proven_in_training", "led"):
+                module.__dict__.pop(name, None)
 
 
 def compile_mode(compiled: bool | str) -> str:
@@ -90,13 +91,13 @@ class Whole:
             sides = self._compiled(swaps) if self._mode else self._eager(swaps)
             return self._of(*sides, tell)
         finally:
-            self._unswap(swaps)
+            unswap(self._model)
             if self._mode:
                 torch._dynamo.reset()
 
     def _eager(self, swaps: dict[str, str]) -> _Sides:
         step = self._step(self._model)
-        return self._side(step, lambda: self._unswap(swaps)), self._side(step, lambda: self._swap(swaps))
+        return self._side(step, lambda: unswap(self._model)), self._side(step, lambda: self._swap(swaps))
 
     def _compiled(self, swaps: dict[str, str]) -> _Sides:
         torch._dynamo.reset()
@@ -161,10 +162,6 @@ class Whole:
         for name, choices in swaps.items():
             module = self._modules[name]
             swap(module, choices, self._model.training, self._behind.get(module))
-
-    def _unswap(self, swaps: Iterable[str]) -> None:
-        for name in swaps:
-            unswap(self._modules[name])
 
 
 def worth_their_cost(layers: list[Layer], outcome: Contest) -> list[Layer]:

@@ -1,0 +1,66 @@
+"""Tensors that something was made of, and whether they still are what they were: the same objects, in the same memory, not
+written to since, as PyTorch counts."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from ..caches import PLANS
+from ..tensors import seen
+from .native import watch
+
+__all__ = ["Watched"]
+
+_clearings = 0  # of all caches: what was seen before holds no more
+
+
+def _clear() -> None:
+    global _clearings
+    _clearings += 1
+
+
+PLANS.cleared.append(_clear)
+
+
+class Watched:
+    """The tensors, and `counters`: tensors of which only the version counts. Raises RuntimeError for tensors that were made
+    in inference mode: nobody counts their changes."""
+
+    def __init__(self, tensors: tuple[Tensor, ...], counters: Sequence[Tensor] = ()) -> None:
+        self._clearings = _clearings
+        self._counters = [(one, one._version) for one in counters]
+        self._seen = [seen(one) for one in tensors]
+        # An id is another's once its tensor is gone.
+        self._owners: Any = [weakref.ref(one, self._forget()) for one in tensors]
+        self._same = watch(tensors, tuple(counters))
+
+    def hold(self, tensors: tuple[Tensor, ...]) -> bool:
+        """Whether these are those, and unchanged."""
+        same, owners = self._same, self._owners  # read once: another thread may forget them meanwhile
+        if owners is None or self._clearings != _clearings:
+            return False
+        if same is not None:
+            return same(tensors)  # type: ignore[no-any-return]
+        try:
+            return (
+                len(tensors) == len(owners)
+                and all(was() is one for was, one in zip(owners, tensors))
+                and all(was.holds_for(one) for was, one in zip(self._seen, tensors))
+                and all(one._version == version for one, version in self._counters)
+            )
+        except RuntimeError:
+            return False
+
+    def _forget(self) -> Callable[[Any], None]:
+        own = weakref.ref(self)
+
+        def forget(_: Any) -> None:
+            found = own()
+            if found is not None:
+                found._owners = found._same = None
+
+        return forget
