@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .errors import Unsupported
-from .torch.functional import call, call_if_ready, forget_packed
+from .torch.functional import call, call_if_ready, forget_packed, forget_weights
 from .torch.modules.handover import Led, fused
 
 __all__ = ["Conv2d"]
@@ -129,11 +129,11 @@ class Conv2d(torch.nn.Conv2d):
 
     def repack(self) -> Conv2d:
         """Packs the weights anew at the next call: after writes that PyTorch does not count. Returns itself."""
-        self._forget()
+        forget_packed(self)
         return self
 
     def _forget(self) -> None:
-        forget_packed(self)
+        forget_weights(self)
         if self.led is not None:
             self.led.folded = None
 
@@ -143,7 +143,7 @@ class Conv2d(torch.nn.Conv2d):
         return self
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        forget_packed(self)
+        forget_weights(self)
         super()._load_from_state_dict(*args, **kwargs)
 
     def train(self, mode: bool = True) -> Conv2d:

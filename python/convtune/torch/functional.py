@@ -18,8 +18,9 @@ from .how import how_text, is_symbolic, read_how
 from .native import EXACT_STRIDES, conv2d_forward, forward, if_ready
 from .native import LIBRARY as _library
 from .run import TYPES, activated, kernel, like_output, of_other_types, output_format, pytorch_conv2d, run
+from .watched import forget_all
 
-__all__ = ["call", "call_if_ready", "conv2d", "conv2d_of_tensors", "forget_packed", "is_plain"]
+__all__ = ["call", "call_if_ready", "conv2d", "conv2d_of_tensors", "forget_packed", "forget_weights", "is_plain"]
 
 _plain = (Tensor, torch.nn.Parameter)
 _is_compiling = torch.compiler.is_compiling
@@ -356,9 +357,16 @@ def conv2d(
     return conv2d_of_tensors(x, weight, bias, stride, padding, dilation, groups, precision, activation, residual, reuse)
 
 
-def forget_packed(module: Any) -> None:
-    """Packs the weights of a module, of all modules in it, or of one tensor anew at the next call. Needed only after
-    writes that PyTorch does not count: through `weight.data`, or through the memory's address."""
+def forget_weights(module: Any) -> None:
+    """Packs the weights of a module, or one tensor, anew at the next call; what compiled graphs keep stays."""
     for tensor in [module] if isinstance(module, Tensor) else module.parameters():
         PACKS.forget(tensor)
         autocast.forget(tensor)
+
+
+def forget_packed(module: Any) -> None:
+    """Packs the weights of a module, of all modules in it, or of one tensor anew at the next call, and folds and packs
+    those of compiled graphs and of `graphed` models. Needed only after writes that PyTorch does not count: through
+    `weight.data` (so adapters are merged), or through the memory's address."""
+    forget_weights(module)
+    forget_all()

@@ -135,8 +135,12 @@ def optimize(
     are no torch.nn.Conv2d are counted and left.
 
     In eval mode a swapped module also does the work of the batch norm and the activation behind it, where symbolic
-    tracing proves that nothing else uses them (docs/pytorch.md); those then give back what they get. Not `compiled`:
+    tracing proves that nothing else uses them (docs/pytorch.md), and only where the module around them calls them so:
+    with hooks, in other modules, or called alone each of them does its own work, by PyTorch. Not `compiled`:
     torch.compile(backend="convtune") fuses more.
+
+    Writes to weights that PyTorch does not count (through `.data`, as adapters are merged) are seen after
+    convtune.torch.forget_packed(model).
 
     `compiled`: for a model that is compiled afterwards: torch.compile fuses around PyTorch's convolutions better than
     around ours, so the whole model is then measured through it, freshly compiled with and without the swaps. True is
@@ -201,6 +205,11 @@ def _notes(result: OptimizeReport) -> list[str]:
         notes.append(
             f"{len(warned)} of {len(result.layers)} kinds of layers were tuned with warnings, the first of them: "
             f"{warned[0].warnings[0]} (the report's layers have all, in `warnings`)"
+        )
+    if any(layer.swapped for layer in result.layers) and not result.training:
+        notes.append(
+            "weights that are written through `.data` in eval mode (so adapters are merged) are seen after "
+            "convtune.torch.forget_packed(model): PyTorch does not count such writes"
         )
     if result.functional:
         notes.append(f"{result.functional} calls of torch.conv2d outside of torch.nn.Conv2d were left")

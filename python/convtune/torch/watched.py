@@ -13,17 +13,18 @@ from ..caches import PLANS
 from ..tensors import seen
 from .native import watch
 
-__all__ = ["Watched"]
+__all__ = ["Watched", "forget_all"]
 
-_clearings = 0  # of all caches: what was seen before holds no more
-
-
-def _clear() -> None:
-    global _clearings
-    _clearings += 1
+_times = 0  # that all was forgotten: what was seen before holds no more
 
 
-PLANS.cleared.append(_clear)
+def forget_all() -> None:
+    """Nothing holds that was seen until now: after writes that PyTorch does not count."""
+    global _times
+    _times += 1
+
+
+PLANS.cleared.append(forget_all)
 
 
 class Watched:
@@ -31,7 +32,7 @@ class Watched:
     in inference mode: nobody counts their changes."""
 
     def __init__(self, tensors: tuple[Tensor, ...], counters: Sequence[Tensor] = ()) -> None:
-        self._clearings = _clearings
+        self._times = _times
         self._counters = [(one, one._version) for one in counters]
         self._seen = [seen(one) for one in tensors]
         # An id is another's once its tensor is gone.
@@ -41,7 +42,7 @@ class Watched:
     def hold(self, tensors: tuple[Tensor, ...]) -> bool:
         """Whether these are those, and unchanged."""
         same, owners = self._same, self._owners  # read once: another thread may forget them meanwhile
-        if owners is None or self._clearings != _clearings:
+        if owners is None or self._times != _times:
             return False
         if same is not None:
             return same(tensors)  # type: ignore[no-any-return]
