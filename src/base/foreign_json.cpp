@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/quoted.h"
 #include "convtune/error.h"
 
 namespace convtune {
@@ -52,7 +53,8 @@ struct Limits {
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) {
     const std::string_view why =
         error.what();  // "[json.exception.parse_error.101] parse error at line 1, ..."
-    return stop(fmt::format("is not JSON: {}", why.substr(std::min(why.size(), why.find("] ") + 2))));
+    return stop(fmt::format("is not JSON: {}",
+                            convtune::quoted(why.substr(std::min(why.size(), why.find("] ") + 2)), 200)));
   }
 };
 

@@ -140,7 +140,7 @@ Model parse_model(std::string_view text_of_it) {
   try {
     object = parse_foreign_json(text_of_it);
   } catch (const Error& error) {
-    fail(fmt::format("it {}", convtune::quoted(error.what(), 200)));
+    fail(fmt::format("it {}", error.what()));
   }
   allow(object, "the list", {"schema", "model", "convolutions", "skipped"});
   if (field(object, "the list", "schema") != kSchema)

@@ -6,9 +6,9 @@ Usage: files_test.py PATH_OF_CONVTUNE [unittest options]. Standard library only.
 import hashlib
 import json
 import os
+import resource
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from convtune_command import TINY, CliTest, main
@@ -118,6 +118,10 @@ class Folders(CliTest):
         self.assertEqual(sorted(self.data.rglob("*")), sorted([in_the_way, trials]))
 
 
+def one_process():
+    resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+
+
 class NamedFiles(CliTest):
     def test_who_may_read_a_file_stays(self):
         """A report has names of models and layers: whoever made its file private keeps it so."""
@@ -185,13 +189,10 @@ class Limits(CliTest):
         if os.geteuid() == 0:  # to whom no limit applies
             user = {"user": 12345, "group": 12345, "extra_groups": []}
             os.chown(self.data, 12345, 12345)
-        one_process = "import resource, os, sys; resource.setrlimit(resource.RLIMIT_NPROC, (1, 1)); " \
-                      "os.execv(sys.argv[1], sys.argv[1:])"
         for args in (["doctor"], ["plan", TINY], ["tune", TINY, "--budget", "2t"],
                      ["verify", "--random", "3", "--seed", "1"], ["verify", "--random", "3", "--compile-only", "h100"]):
-            result = subprocess.run([sys.executable, "-c", one_process, command, *args],
-                                    env={**self.environment(), "OMP_NUM_THREADS": "2"}, text=True,
-                                    capture_output=True, timeout=120, **user)
+            result = subprocess.run([command, *args], env={**self.environment(), "OMP_NUM_THREADS": "2"}, text=True,
+                                    capture_output=True, timeout=120, preexec_fn=one_process, **user)
             with self.subTest(args=args):
                 self.assertIn(result.returncode, (0, 2), result.stderr)
                 self.assertIn("Ctrl-C ends the work at once", result.stderr)

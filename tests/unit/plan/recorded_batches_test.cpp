@@ -76,7 +76,7 @@ TEST_F(RecordedBatches, FollowTheFolder) {
 // Beside a search that writes all the time a long list is not read for every plan.
 TEST_F(RecordedBatches, ALongListIsReadNowAndThen) {
   store("mb1ic3ih9oc4kh3");
-  for (int i = 0; i < 20'000; ++i)
+  for (int i = 0; i < 4'000; ++i)
     write_text(database_.folder() / ("mb8ic" + std::to_string(i) + "-0123456789abcdef.json"), "");
   Batches known = batches("mb100000ic3ih9oc4kh3");
   int lists = 0, latest = 0;
