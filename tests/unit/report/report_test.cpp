@@ -204,7 +204,9 @@ std::vector<Report> reports() {
                    "vectors=4",
                    "nchw",
                    true,
-                   "swapped"}};
+                   "swapped",
+                   0.1,
+                   0.3}};
   ReportEnvironment from = environment();
   from.device.name = "Test CPU", from.device.fingerprint = "cpu-test", from.command = "convtune tune 'a b'";
   return {{from, std::vector<ReportRow>{row, failed}, true},
