@@ -27,7 +27,8 @@ struct Refine {
   std::string file, document, metrics, target, stage = "stage=micro", original, problem, kernel, output = "-";
   std::string order = "file";
   std::vector<std::string> let;
-  bool keep = false, only_original = false, no_import = false, no_compile = false, measure = false;
+  bool keep = false, only_original = false, trust = false, no_import = false, no_compile = false,
+       measure = false;
   std::string python = python_program(), min_gain, call;
   std::optional<std::int64_t> timeout;
   ReportOptions results;
@@ -95,7 +96,7 @@ struct Refine {
     for (const std::string& word : let) options.let.push_back(parse_let(word));
     options.in_order = order == "seed";
     options.keep_list = keep, options.only_original = only_original;
-    options.import_file = !no_import, options.compile = !no_compile;
+    options.trust = trust, options.import_file = !no_import, options.compile = !no_compile;
     options.python = python;
     if (timeout) options.seconds = static_cast<double>(*timeout);
     options.cancel = interrupt_flag();
@@ -224,15 +225,21 @@ Command add_refine(CLI::App& parent) {
   app->add_flag("--keep", refine->keep, "Add to the list that there is, which may serve other shapes");
   app->add_flag("--only-original", refine->only_original,
                 "Where the stage keeps the original, leave it alone in the list");
-  app->add_flag("--no-import", refine->no_import, "Never import the file, not even to check what is written");
-  app->add_flag("--no-compile", refine->no_compile, "Do not ask Triton's compiler; infer from the metrics");
+  app->add_flag(
+      "--trust", refine->trust,
+      "Where --python has Triton: compile the configs, and import the file, which runs it, where reading "
+      "does not give its list and to check what is written");
+  app->add_flag("--no-import", refine->no_import,
+                "With --trust or --measure: do not import the file for that");
+  app->add_flag("--no-compile", refine->no_compile,
+                "With --trust or --measure: do not ask Triton's compiler; infer from the metrics");
   app->add_option("--python", refine->python, "The Python that reads the file; better one that has Triton")
       ->type_name("PROGRAM")
       ->capture_default_str();
   CLI::Option* measure = app->add_flag(
       "--measure", refine->measure,
-      "Run the configs here, beside the original, and keep the list as it was unless one is proven "
-      "faster (needs PyTorch, Triton and a GPU)");
+      "Run the file with its configs here, beside the original, and keep the list as it was unless one is "
+      "proven faster (needs PyTorch, Triton and a GPU; trusts the file)");
   app->add_option("--call", refine->call,
                   "What --measure runs: a call of the file's functions, \"matmul(a(512), b(512))\", or a .py "
                   "file whose "
@@ -252,10 +259,13 @@ Command add_refine(CLI::App& parent) {
       "  convtune refine matmul.py --target h100 --original \"num_warps: 4\"\n"
       "  convtune refine --document question.txt -o refined.py\n\n"
       "Only the lists change: 3 to 6 configs each, the original first, and every other byte stays. Where the "
-      "rules leave fewer, the original is kept, and the report says why. The file is read by Python, and not "
-      "run; where that Python has Triton, its compiler says what each config needs and which are the same "
-      "machine code, no GPU needed. Triton's autotuner picks among the new list, unless --measure decides "
-      "first: each config in Python processes of its own, outputs compared, and the fastest held against the "
+      "rules leave fewer, the original is kept, and the report says why.\n\n"
+      "Python reads the file and runs nothing of it: without --trust and --measure it may be anybody's. With "
+      "--trust Triton's compiler says what each config needs and which are the same machine code, no GPU "
+      "needed, of the kernel, the @triton.jit functions that it calls and constants alone. --trust also "
+      "imports the file, which runs it as you; --no-import forbids that.\n\n"
+      "Triton's autotuner picks among the new list, unless --measure decides first: it runs the file with "
+      "each config in Python processes of its own, compares the outputs, and holds the fastest against the "
       "original in two contests.\n\n"
       "Exit code 2 and no file where the source is not understood or the original is not found; 3 where "
       "--measure finds no GPU.");

@@ -77,9 +77,11 @@ struct RefineOptions {
   bool keep_list = false;         // add to the list that there is
   bool only_original = false;     // where the stage keeps the original, leave it alone in the list
   bool first_of_several = false;  // where several configs fit what was profiled, take the first and say so
-  bool compile = true;            // with Triton's own compiler, where that Python has one
-  bool import_file =
-      true;  // in a child process, where the list cannot be worked out, and to check what is written
+  // The file is trusted: with Triton's own compiler, where that Python has one, its configs are compiled, and
+  // it is imported, which runs it, in a child process, where its list cannot be worked out and to check what
+  // is written. Else it is read alone. refine_measured() runs it in any case.
+  bool trust = false;
+  bool compile = true, import_file = true;  // of what is trusted
   std::string python = "python3";
   double seconds = 120;  // of processor time for one compile, by the clock for one import
   std::function<void(const std::string&)> progress;  // "compiling 12 configs"

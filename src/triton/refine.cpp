@@ -75,7 +75,8 @@ class Refining {
 
   // The compiler, where it is wanted and there.
   TritonCompiler* compiler() {
-    if (!file_.has_triton() || (!options_.compile && !options_.import_file)) return nullptr;
+    if (!options_.trust || !file_.has_triton() || (!options_.compile && !options_.import_file))
+      return nullptr;
     if (!compiler_) {
       say("starting Triton");
       compiler_.emplace(options_.python, options_.seconds,
@@ -90,6 +91,8 @@ class Refining {
     work.result.kernel = kernel.name, work.result.line = kernel.line;
     std::vector<std::string>& notes = work.result.notes;
     std::string why = kernel.why;
+    if (!why.empty() && kernel.listed && file_.has_triton() && !options_.trust)
+      why += "; with --trust importing the file, which runs it, may give it";
     if (!why.empty() && kernel.listed && options_.import_file && compiler()) {
       say("importing the file");
       std::string failed;
@@ -179,6 +182,12 @@ class Refining {
   Compiled compiled(Work& work, const StageConfig& original) {
     Compiled made;
     if (!options_.compile) return made;
+    if (!options_.trust && file_.has_triton()) {
+      work.result.notes.emplace_back(
+          "the file was read, and neither compiled nor imported: occupancy is inferred; --trust lets Triton "
+          "compile the kernel, and import the file, which runs it");
+      return made;
+    }
     TritonCompiler* const by = compiler();
     if (!by) {
       work.result.notes.push_back(
@@ -195,8 +204,7 @@ class Refining {
     TritonGiven given{work.original.problem, options_.let};
     const std::vector<CompiledConfig> facts = by->compile(file_, *work.kernel, target_, given, configs, why);
     if (facts.empty()) {
-      work.result.notes.push_back(
-          fmt::format("Triton {} does not compile it without running the file: {}", by->version(), why));
+      work.result.notes.push_back(fmt::format("Triton {} does not compile it: {}", by->version(), why));
       return made;
     }
     const bool as_profiled = is_as_profiled(work, facts[0]);
@@ -341,7 +349,9 @@ Refined refine(const std::string& source, const std::vector<KernelMetrics>& metr
 Refined refine_measured(const std::string& source, const std::vector<KernelMetrics>& metrics,
                         const Target& target, const RefineOptions& options,
                         const RefineMeasureOptions& measuring) {
-  return run(source, metrics, target, options, &measuring);
+  RefineOptions trusting = options;
+  trusting.trust = true;  // the contest runs the file
+  return run(source, metrics, target, trusting, &measuring);
 }
 
 }  // namespace convtune

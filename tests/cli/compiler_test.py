@@ -21,7 +21,19 @@ def compile(source, target, options):
     return types.SimpleNamespace(asm={"cubin": code.encode()},
                                  metadata=types.SimpleNamespace(shared=4096 * options["num_stages"] if apart else 4096))
 """,
-    "language.py": "class constexpr: pass\n",
+    "language/__init__.py": """
+from . import core
+from .core import *
+""",
+    "language/core.py": """
+import builtins
+class constexpr:
+    def __init__(self, value): self.value = value
+    def to(self): pass
+def load(): pass
+def store(): pass
+def program_id(): pass
+""",
     "compiler.py": """
 class ASTSource:
     def __init__(self, fn, signature, constexprs, attrs): self.fn, self.attrs = fn, attrs
@@ -51,15 +63,60 @@ class Compiler(CliTest):
     def environment(self):
         return {**super().environment(), "PYTHONPATH": str(self.folder / "modules")}
 
-    def refined(self, stride, *words, shape="rows, columns = x.shape", source=SOURCE):
+    def refined(self, stride, *words, shape="rows, columns = x.shape", source=SOURCE, trust=("--trust", "--no-import")):
         for name, text in TRITON.items():
             file = self.folder / "modules" / "triton" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
         file = self.folder / "in.py"
         file.write_text(source % (shape, stride))
-        return self.ok("refine", str(file), "--target", "h100", "--kernel", "kernel", "--python", sys.executable, "--no-import",
+        return self.ok("refine", str(file), "--target", "h100", "--kernel", "kernel", "--python", sys.executable, *trust,
                        "-o", str(self.folder / "out.py"), *words).stdout
+
+    def test_nothing_of_the_file_is_run_untold(self):
+        """The marker is a file that each form makes where it is run."""
+        marker = self.folder / "marker"
+        run = f"__import__('os').system('touch {marker}')"
+        body = "    for i in range(n):"
+        form = {
+            "a constant": SOURCE.replace("@triton.autotune", f"SIZE = {run} * 0 + 128\n@triton.autotune").replace(
+                "tl.load(x_ptr + i)", "tl.load(x_ptr + i + SIZE)"),
+            "a list": SOURCE.replace("configs=[", f"configs={run} or ["),
+            "a config's value": SOURCE.replace("{'B': 64}", "{'B': (lambda: %s * 0 + 64)()}" % run),
+            "another argument": SOURCE.replace("num_stages=3", f"num_stages=3, maxnreg=(lambda: {run} * 0 + 64)()"),
+            "a default": SOURCE.replace("B: tl.constexpr)", f"B: tl.constexpr = {run})"),
+            "an annotation": SOURCE.replace("x_ptr, n", f"x_ptr: {run}, n"),
+            "an answer's annotation": SOURCE.replace("tl.constexpr):", f"tl.constexpr) -> {run}:"),
+            "a decorator": SOURCE.replace("@triton.jit", f"@({run} or triton).jit"),
+            "another's decorator": SOURCE.replace("@triton.autotune", f"@({run} or triton).jit\ndef other(x):\n    pass\n"
+                                                  "@triton.autotune").replace(body, "    other(n)\n" + body),
+            "a statement": SOURCE.replace("@triton.autotune", f"SIZE = 3\nif {run} == 0:\n    SIZE = 4\n@triton.autotune").replace(
+                "tl.load(x_ptr + i)", "tl.load(x_ptr + SIZE)"),
+            "a function": SOURCE.replace("@triton.autotune", f"def size():\n    return {run}\n@triton.autotune").replace(
+                body, "    size()\n" + body),
+            "an import": "import convtune_marker\n" + SOURCE.replace(body, "    convtune_marker.f()\n" + body),
+            "the language's own imports": SOURCE.replace(body, f"    tl.core.builtins.exec({run!r})\n" + body),
+            "an attribute": SOURCE.replace(body, "    (1).__class__.__base__.__subclasses__()\n" + body),
+            "a built-in function": SOURCE.replace(body, "    getattr(tl, 'core')\n" + body),
+            "the module's built-ins": SOURCE.replace(body, f"    __builtins__['exec']({run!r})\n" + body),
+        }
+        (self.folder / "convtune_marker.py").write_text(f"{run}\ndef f(): pass\n")
+        named = ["--original", "B=64 num_warps=4 num_stages=3"]
+        for name, source in form.items():
+            for trust in ((), ("--trust", "--no-import")):
+                with self.subTest(name, trust=trust):
+                    report = self.refined("x.stride(0)", *named, source=source, trust=trust)
+                    self.assertFalse(marker.exists())
+                    self.assertEqual("--trust lets Triton compile the kernel" in " ".join(report.split()), not trust, report)
+        self.refined("x.stride(0)", *named, source=form["a constant"], trust=("--trust",))
+        self.assertTrue(marker.exists())  # what --trust is for, and that the forms can be run
+
+    def test_what_is_refused_is_named(self):
+        for line, needle in (("tl.core.builtins.exec('1')", "'triton.language.core.builtins' is not Triton's language"),
+                             ("(1).__class__", "'.__class__' is not Triton's language"),
+                             ("getattr(tl, 'core')", "'getattr' is not Triton's language")):
+            report = self.refined("x.stride(0)", source=SOURCE.replace("    for i", f"    {line}\n    for i"))
+            self.assertIn("Triton 9.9 does not compile it: Failed: " + needle, " ".join(report.split()))
 
     def test_strides_but_the_last_lead_from_row_to_row(self):
         for stride, shape in (("x.stride(0)", ""), ("x.stride(0) // 1", ""), ("x.stride(0)", "rows, columns = x.shape"),

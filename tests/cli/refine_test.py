@@ -87,7 +87,7 @@ class Analyze(CliTest):
         self.assertIn("direct_stem_sm90 on h100", text)
 
 
-PLAIN = ["--no-compile", "--no-import"]  # as where there is no Triton
+PLAIN = ["--no-compile"]  # as where there is no Triton
 
 
 class Refine(CliTest):
@@ -123,7 +123,7 @@ class Refine(CliTest):
         """Where this Python has Triton: what each config needs, and which are the same machine code."""
         if importlib.util.find_spec("triton") is None:
             self.skipTest("no Triton here")
-        args = ["refine", CONV, "--metrics", METRICS, *ADA, "--python", sys.executable, "--no-import"]
+        args = ["refine", CONV, "--metrics", METRICS, *ADA, "--python", sys.executable, "--trust", "--no-import"]
         report = self.run_command(*args, "-o", str(self.folder / "out.py"))
         self.assertEqual(report.returncode, 0, report.stderr)
         self.assertIn("compiled by Triton", report.stdout)

@@ -5,10 +5,12 @@ import itertools
 import math
 import operator
 
-from python_objects import Bound, Config, Function, Imported, MOST_ITEMS, Named, NotKnown, Pair, Scope, Tensor
+from python_objects import (Bound, Config, Function, Imported, MOST_BITS, MOST_ITEMS, MOST_TEXT, Named, NotKnown, Pair,
+                            Scope, Tensor)
 from python_statements import Left, Returned
 
 MOST_DEPTH = 40  # of calls within calls
+MOST_REPEATED = 16  # axes of a product that repeats a list, items of a combination
 
 # What functions of these names, which are found nowhere, answer on an NVIDIA GPU.
 PLATFORMS = {"is_cuda": True, "is_nvidia": True, "is_hip": False, "is_amd": False, "is_xpu": False, "is_npu": False,
@@ -29,9 +31,10 @@ CALLS = {"itertools.product": itertools.product, "itertools.chain": itertools.ch
          "itertools.combinations": itertools.combinations, "math.ceil": math.ceil, "math.floor": math.floor,
          "math.log2": math.log2, "math.sqrt": math.sqrt, "math.prod": math.prod, "triton.cdiv": cdiv,
          "triton.language.cdiv": cdiv, "triton.next_power_of_2": next_power_of_2, "copy.copy": lambda a: plain_copy(a),
-         "copy.deepcopy": lambda a: plain_copy(a), "operator.mul": operator.mul}
+         "copy.deepcopy": lambda a: plain_copy(a), "operator.mul": operator.mul,
+         "triton.language.constexpr": lambda a: a}
 BUILTINS = {"len": len, "min": min, "max": max, "list": list, "tuple": tuple, "dict": dict, "set": set, "int": int,
-            "float": float, "bool": bool, "str": str, "sum": sum, "abs": abs, "zip": zip, "enumerate": enumerate,
+            "float": float, "bool": bool, "str": str, "sum": lambda *args: plain_sum(*args), "abs": abs, "zip": zip, "enumerate": enumerate,
             "reversed": reversed, "round": round, "any": any, "all": all, "divmod": divmod}
 METHODS = {list: {"append", "extend", "insert", "copy", "index", "count", "pop", "reverse", "remove"},
            dict: {"get", "items", "keys", "values", "update", "copy", "pop", "setdefault"},
@@ -45,6 +48,14 @@ def plain_copy(value):
     if isinstance(value, list):
         return [plain_copy(item) for item in value]
     return dict(value) if isinstance(value, dict) else value
+
+
+def plain_sum(items, start=0):
+    if not isinstance(start, (list, tuple)):
+        return sum(items, start)
+    if not all(type(one) is type(start) for one in items):
+        raise TypeError("a sum of lists and of what is none")
+    return type(start)(itertools.chain(start, *items))  # Python's own sum copies all that it has for each of them
 
 
 class Calls:
@@ -72,8 +83,9 @@ class Calls:
             if isinstance(result, Function) and function.name:  # a function that another one makes: by its call
                 try:
                     words = [self.text(value) for value in args] + [f"{name}={self.text(one)}" for name, one in named.items()]
-                    result.made = (f"{self.text(function)}({', '.join(words)})",
-                                   self.scopes(function) | self.scopes([*args, *named.values()]))
+                    text = f"{self.text(function)}({', '.join(words)})"
+                    if len(text) <= MOST_TEXT:
+                        result.made = text, self.scopes(function) | self.scopes([*args, *named.values()])
                 except NotKnown:
                     pass
             return result
@@ -101,14 +113,10 @@ class Calls:
         unknown = [value for value in [*args, *named.values()] if isinstance(value, (Named, Imported))]
         if done and not unknown:
             try:
-                if path == "itertools.product":
-                    sizes = math.prod(len(self.items(one, node)) for one in args) ** int(named.get("repeat", 1))
-                    if sizes > MOST_ITEMS:
-                        raise NotKnown("a list that is too long", node.lineno)
-                if path in ("int", "str") and args and isinstance(args[0], (str, int)) and len(str(args[0])) > 400:
-                    raise NotKnown("a number that is too large", node.lineno)
+                self.bounded(path, args, named, node)
                 result = done(*args, **named)
-                return list(itertools.islice(result, MOST_ITEMS)) if hasattr(result, "__next__") else result
+                listed = list(itertools.islice(result, MOST_ITEMS + 1)) if hasattr(result, "__next__") else result
+                return self.made(listed, node)
             except NotKnown:
                 raise
             except Exception as error:
@@ -128,6 +136,27 @@ class Calls:
         text = f"{function.text}({', '.join(words)})"
         return Named(text[:1000], f"{path}()", scopes, f"'{text[:60]}' is not known here")
 
+    def bounded(self, path, args, named, node):
+        """Refuses a call of Python's own functions that would take long or make much; counts what it reads."""
+        if path in ("tuple", "list", "len", "bool", "enumerate", "reversed", "any", "all") and len(args) == 1:
+            return self.count(node, len(args[0]) if hasattr(args[0], "__len__") else 1)
+        made = self.weigh(*args, *named.values(), node=node)
+        if path in ("itertools.product", "itertools.combinations"):
+            sizes = [len(self.items(one, node)) for one in (args if path.endswith("product") else args[:1])]
+            repeated = named.get("repeat", 1) if path.endswith("product") else args[1] if len(args) > 1 else named.get("r")
+            if not isinstance(repeated, int) or not 0 <= repeated <= MOST_REPEATED or len(sizes) > 100 * MOST_REPEATED:
+                raise NotKnown(f"a product or combination of more than {MOST_REPEATED}", node.lineno)
+            made = repeated * len(sizes)
+            for size in sizes * repeated if path.endswith("product") else [math.comb(sizes[0], repeated)]:
+                made = min(made * size, 1 << 62)
+        elif path == "math.prod":
+            made *= 64  # bits
+        elif path == "int" and isinstance(args[0], str) and len(args[0]) > MOST_BITS // 4:
+            made = 1 << 62
+        if made > 10 * MOST_ITEMS:
+            raise NotKnown("a list or number that is too large", node.lineno)
+        return self.count(node, made)
+
     def config(self, function, args, named, node):
         names = ["kwargs", "num_warps", "num_stages", "num_ctas", "maxnreg"]
         if len(args) > len(names):
@@ -136,7 +165,7 @@ class Calls:
         meta = given.pop("kwargs", {})
         if not isinstance(meta, dict) or not all(isinstance(name, str) and name.isidentifier() for name in meta):
             raise NotKnown("the config's parameters are no dict that is known", node.lineno)
-        return Config(function, dict(meta), given, node.lineno)
+        return Config(function, dict(self.made(meta, node)), given, node.lineno)
 
     def of_builtin(self, name, node, scope):
         args = self.elements(node.args, scope)
@@ -183,6 +212,7 @@ class Calls:
         keys = [self.call(words["key"], [item], {}, node) for item in found] if words.get("key") else found
         if not found or any(isinstance(key, (Named, Tensor, Imported)) for key in keys):
             raise NotKnown(f"'{ast.unparse(node)[:60]}' is not known", node.lineno)
+        self.weigh(keys, node=node)
         try:
             order = sorted(range(len(found)), key=lambda at: keys[at], reverse=bool(words.get("reverse")))
             largest = max(range(len(found)), key=lambda at: keys[at])
@@ -203,7 +233,7 @@ class Calls:
             self.bind(function, args, named, inner, node)
             if isinstance(function.node, ast.Lambda):
                 return self.value(function.node.body, inner)
-            if any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(function.node)):
+            if self.is_generator(function.node):
                 raise NotKnown(f"'{function.name}' is a generator", node.lineno)
             self.block(function.node.body, inner, False)
             return None
@@ -213,6 +243,11 @@ class Calls:
             raise NotKnown("a break outside of a loop", node.lineno) from None
         finally:
             self.depth -= 1
+
+    def is_generator(self, node):
+        if node not in self.generators:
+            self.generators[node] = any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(node))
+        return self.generators[node]
 
     def bind(self, function, args, named, inner, node):
         a = function.node.args
@@ -240,12 +275,21 @@ class Calls:
 
     def method(self, bound, args, named, node):
         holder, name = bound.holder, bound.name
-        if isinstance(holder, str) and name in ("join", "format", "replace") and len(str(args)) > MOST_ITEMS:
-            raise NotKnown("a text that is too long", node.lineno)
         if isinstance(holder, str) and name == "format":
             raise NotKnown("'format' is not followed", node.lineno)
+        self.weigh(*args, *named.values(), node=node)
+        if name in ("index", "count", "remove"):
+            self.weigh(holder, node=node)
+        elif name in ("copy", "reverse", "insert", "pop", "split", "strip", "upper", "lower", "replace", "join"):
+            self.count(node, len(holder))
+        most = len(holder) + sum(len(one) for one in args if hasattr(one, "__len__"))
+        if isinstance(holder, str) and name in ("join", "replace"):  # a text at every place of another
+            most = (len(holder) + 1) * (1 + max([len(one) for one in args if hasattr(one, "__len__")], default=0))
+        if name in ("extend", "update", "join", "replace") and most > MOST_ITEMS:
+            raise NotKnown("a list or text that is too long", node.lineno)
         try:
-            return getattr(holder, name)(*args, **named)
+            result = getattr(holder, name)(*args, **named)
+            return self.made(result, node) if name in ("copy", "split", "replace", "join", "upper") else result
         except Exception as error:
             raise NotKnown(f"'{ast.unparse(node)[:60]}': {error}", node.lineno) from None
 

@@ -4,8 +4,8 @@ import ast
 import operator
 
 from python_calls import METHODS
-from python_objects import (Bound, Class, Config, Function, Imported, Meta, MOST_ITEMS, Named, NotKnown, PLAIN, Raised,
-                            Scope, Tensor)
+from python_objects import (Bound, Class, Config, Function, Imported, Meta, MOST_BITS, MOST_ITEMS, Named, NotKnown, PLAIN,
+                            Raised, Scope, Tensor)
 
 BINARY = {ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("*", operator.mul),
           ast.FloorDiv: ("//", operator.floordiv), ast.Div: ("/", operator.truediv), ast.Mod: ("%", operator.mod),
@@ -79,13 +79,21 @@ class Expressions:
         return self.elements(node.elts, scope)
 
     def of_Set(self, node, scope):
-        return set(self.elements(node.elts, scope))
+        return self.set_of(self.elements(node.elts, scope), node)
+
+    def set_of(self, items, node):
+        self.weigh(items, node=node)
+        try:
+            return set(items)
+        except TypeError as error:
+            raise NotKnown(str(error), node.lineno) from None
 
     def elements(self, nodes, scope):
         found = []
         for node in nodes:
             if isinstance(node, ast.Starred):
                 found += self.items(self.value(node.value, scope), node)
+                self.made(found, node)
             else:
                 found.append(self.value(node, scope))
         return found
@@ -97,11 +105,12 @@ class Expressions:
                 more = self.value(value, scope)
                 if not isinstance(more, dict):
                     raise NotKnown(f"'**{ast.unparse(value)[:60]}' is not known", node.lineno)
-                found.update(more)
+                found.update(self.made(more, node))
             else:
                 name = self.value(key, scope)
                 if not isinstance(name, PLAIN + (tuple,)):
                     raise NotKnown(f"the key '{ast.unparse(key)[:60]}' is not known", node.lineno)
+                self.weigh(name, node=node)
                 found[name] = self.value(value, scope)
         return found
 
@@ -111,7 +120,7 @@ class Expressions:
             value = self.value(part.value if isinstance(part, ast.FormattedValue) else part, scope)
             if not isinstance(value, PLAIN):
                 raise NotKnown("a formatted text of what is not known", node.lineno)
-            text += str(value)
+            text = self.made(text + str(value), node)
         return text
 
     def of_UnaryOp(self, node, scope):
@@ -141,6 +150,7 @@ class Expressions:
                     raise NotKnown(f"'{ast.unparse(node)[:60]}' is not known", node.lineno)
                 if isinstance(side, Named):
                     raise NotKnown(f"'{ast.unparse(node)[:60]}' is not known", node.lineno)
+            self.weigh(*(() if isinstance(sign, (ast.Is, ast.IsNot)) else (left, right)), node=node)
             try:
                 if not COMPARED[type(sign)](left, right):
                     return False
@@ -163,7 +173,7 @@ class Expressions:
             return Named(f"({self.text(left)} {sign} {self.text(right)})", None, self.scopes(left) | self.scopes(right))
         self.small(sign, left, right, node)
         try:
-            return function(left, right)
+            return self.made(function(left, right), node)
         except (TypeError, ArithmeticError, ValueError) as error:
             raise NotKnown(str(error), node.lineno) from None
 
@@ -180,7 +190,9 @@ class Expressions:
         elif sign == "%" and isinstance(left, (str, bytes)):
             big = True
         elif isinstance(left, int) and isinstance(right, int):
-            big = left.bit_length() + right.bit_length() > 4096
+            big = left.bit_length() + right.bit_length() > MOST_BITS
+        elif hasattr(left, "__len__") and hasattr(right, "__len__"):
+            big = len(left) + len(right) > MOST_ITEMS
         if big:
             raise NotKnown("a number or list that is too large", node.lineno)
 
@@ -199,8 +211,9 @@ class Expressions:
         if isinstance(value, Named):
             return Named(f"{value.text}[{self.text(key)}]", None, value.scopes | self.scopes(key), value.why)
         if isinstance(value, (list, tuple, dict, str)) and isinstance(key, PLAIN + (tuple, slice)):
+            self.weigh(*([key] if isinstance(key, tuple) else []), node=node)
             try:
-                return value[key]
+                return self.made(value[key], node) if isinstance(key, slice) else value[key]
             except LookupError as error:
                 raise Raised(f"'{ast.unparse(node)[:60]}': {error!r}", node.lineno) from error
             except (TypeError, ValueError) as error:
@@ -222,11 +235,12 @@ class Expressions:
         return self.of_ListComp(node, scope)
 
     def of_SetComp(self, node, scope):
-        return set(self.of_ListComp(node, scope))
+        return self.set_of(self.of_ListComp(node, scope), node)
 
     def of_DictComp(self, node, scope):
-        return dict(self.comprehended(
-            node, scope, lambda inner: (self.value(node.key, inner), self.value(node.value, inner))))
+        pairs = self.comprehended(node, scope, lambda inner: (self.value(node.key, inner), self.value(node.value, inner)))
+        self.set_of([key for key, _ in pairs], node)
+        return dict(pairs)
 
     def comprehended(self, node, scope, made):
         found, inner = [], Scope(scope)

@@ -2,7 +2,9 @@
 
 import math
 
-MOST_ITEMS = 100_000  # of one list, and characters of one text
+MOST_ITEMS = 100_000  # of one list with those within it, and characters of one text
+MOST_TEXT = 10_000  # characters of an expression that is carried by its text
+MOST_BITS = 4096  # bits of one number
 PLAIN = (int, float, str, bytes, type(None), bool)
 
 
@@ -23,6 +25,8 @@ class Named:
     is read ("triton.Config" for an imported `Config`), `scopes` where its names are visible."""
 
     def __init__(self, text, path=None, scopes=frozenset(), why=None):
+        if len(text) > MOST_TEXT:
+            raise NotKnown("an expression that is too long")
         self.text, self.path, self.scopes, self.why = text, path or text, scopes, why
 
 

@@ -7,6 +7,7 @@ import os
 from python_objects import Class, Config, Function, Imported, Named, NotKnown, PLAIN, Raised, Scope
 
 MOST_FILES = 200  # that are followed through imports
+MOST_CHARACTERS = 4 << 20  # of one of them
 CAUGHT = ("KeyError", "IndexError", "LookupError", "Exception")  # by name, what catches a lookup that fails
 
 
@@ -96,7 +97,9 @@ class Statements:
             self.modules[file] = None  # while it is read: a circle ends here
             try:
                 with open(file, encoding="utf-8") as text:
-                    self.modules[file] = self.module(ast.parse(text.read()), file)
+                    source = text.read(MOST_CHARACTERS + 1)
+                if len(source) <= MOST_CHARACTERS:
+                    self.modules[file] = self.module(ast.parse(source), file)
             except (OSError, ValueError, SyntaxError, RecursionError, NotKnown):
                 pass
         return self.modules[file]
@@ -198,7 +201,7 @@ class Statements:
         self.follow(node.orelse, scope)
         for name in set(one) | set(scope.names):
             a, b = one.get(name), scope.names.get(name)
-            same = type(a) is type(b) and (a is b or (isinstance(a, PLAIN + (list, tuple)) and equal(a, b)))
+            same = type(a) is type(b) and (a is b or self.equal(a, b, node))
             if same:
                 continue
             if name in before or not (name in one) != (name in scope.names):
@@ -206,6 +209,13 @@ class Statements:
             else:  # bound on one side alone
                 scope.names[name] = a if name in one else b
         return None
+
+    def equal(self, a, b, node):
+        try:
+            self.weigh(a, b, node=node)
+            return isinstance(a, PLAIN + (list, tuple)) and bool(a == b)
+        except Exception:  # of what another type's comparison raises
+            return False
 
     @staticmethod
     def leaves(body, tolerant):
@@ -279,8 +289,10 @@ class Statements:
         elif isinstance(target, ast.Subscript):
             holder = self.value(target.value, scope)
             if isinstance(holder, (dict, list)):
+                key = self.value(target.slice, scope)
+                self.weigh(key, node=target)
                 try:
-                    holder[self.value(target.slice, scope)] = value
+                    holder[key] = value
                 except (TypeError, IndexError) as error:
                     raise NotKnown(str(error), target.lineno) from None
 
@@ -295,8 +307,3 @@ def loaded(target):
     return Load().visit(ast.parse(ast.unparse(target), mode="eval").body)
 
 
-def equal(a, b):
-    try:
-        return bool(a == b)
-    except Exception:
-        return False

@@ -1,15 +1,14 @@
 """What Triton's own compiler makes of a kernel's configs, for a GPU that need not be here; the list that a file's
 autotuner has once it is imported; and whether a file can be imported at all.
 
-Started by `convtune refine` where Triton can be imported. Requests are lines of JSON on standard input, answers
+Started by `convtune refine --trust` where Triton can be imported. Requests are lines of JSON on standard input, answers
 lines of JSON on standard output, after a first line that says which Triton this is. Every import and every compile
-happens in a child process of its own.
+happens in a child process of its own. An import runs the file; what is compiled is a slice (triton_slice), of which
+nothing is run, and by a process without a network.
 """
 
-import ast
 import hashlib
-import importlib.machinery
-import importlib.util
+import inspect
 import json
 import os
 import signal
@@ -17,22 +16,20 @@ import struct
 import sys
 import tempfile
 
-from python_modules import load, place_of
+from python_limits import leave_network, limit_memory
+from python_modules import load
 from python_objects import PLAIN
-from triton_edits import bound_names, loaded_names
 from triton_file import File
 from triton_reader import chosen, given_values
 from triton_signature import signature_of, types_to_try
-from triton_source import is_jit
+from triton_slice import Failed, Slice
 
 REGISTERS, FRAME = 0x2F, 0x11  # attributes of a cubin's .nv.info
+OPTIONS = ("num_ctas", "maxnreg")  # arguments of a config that change the code, beside its warps and stages
+MEMORY = 16 << 30  # bytes of addresses of a process that compiles
 PATIENCE = 4  # a compile's limit is of processor time, so that a busy machine changes no answer; by the clock it has more
 
 answers = os.fdopen(os.dup(1), "w")
-
-
-class Failed(Exception):
-    pass
 
 
 def in_child(work, seconds, processor_seconds=None):
@@ -118,57 +115,17 @@ def imports(request, folder):
 
 # Compiling
 
-def slice_of(file, kernel):
-    """The file's text without anything that the kernel does not use: Triton compiles what is left."""
-    owner = {}
-    for node in file.tree.body:
-        for name in bound_names(node):
-            owner.setdefault(name, []).append(node)
-    for node in kernel.chain:  # of a kernel within a function, what stands beside it
-        for inner in node.body:
-            for name in bound_names(inner):
-                owner.setdefault(name, []).append(inner)
-    wanted, work, found = set(), [kernel.node], {}
-    while work:
-        node = work.pop()
-        if id(node) in found:
-            continue
-        found[id(node)] = node
-        names = loaded_names(node)
-        if isinstance(node, ast.FunctionDef):
-            names -= {name for one in node.decorator_list for name in loaded_names(one)}
-            names |= {"triton"}
-        for name in names - wanted:
-            wanted.add(name)
-            work += owner.get(name, [])
-    lines = ["import triton", "import triton.language as tl"]
-    for node in sorted(found.values(), key=lambda one: (one.lineno, one.col_offset)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            jit = [one for one in node.decorator_list if is_jit(one)]
-            if not jit:
-                continue
-            plain = ast.FunctionDef(**{field: getattr(node, field, []) for field in node._fields})
-            plain.decorator_list = [ast.parse("triton.jit", mode="eval").body]
-            lines.append(ast.unparse(ast.fix_missing_locations(plain)))
-        elif isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)):
-            text = ast.unparse(node)
-            lines += ["try:", *["    " + line for line in text.split("\n")], "except Exception:", "    pass"]
-        elif not isinstance(node, ast.ClassDef):
-            lines += ["try:", *["    " + line for line in ast.unparse(node).split("\n")], "except Exception:", "    pass"]
-    return "\n".join(lines) + "\n"
-
-
-def compile_one(module, kernel_name, config, facts, target):
+def compile_one(function, values, config, facts, target):
+    """Registers, spills, shared memory and code. `values`: the config's parameters and OPTIONS, worked out by the reader."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    function = getattr(module, kernel_name)
     types, constants, multiples, use = facts
-    given = dict(constants)
-    for name, text in config["meta"]:
-        given[name] = eval(text, dict(vars(module)))  # a number, a name: the file's own text
-    missing = [name for name in use.params if name in use.constexprs - given.keys() - use.defaults.keys()]
+    given = {**constants, **{name: values[name] for name, _ in config["meta"]}}
+    defaults = {name: one.default for name, one in inspect.signature(getattr(function, "fn", function)).parameters.items()
+                if one.default is not one.empty}
+    missing = [name for name in use.params if name in use.constexprs - given.keys() - defaults.keys()]
     if missing:
         raise Failed(f"the value of {', '.join(missing)} is not known")
     given = {name: value for name, value in given.items() if name in use.params}
@@ -176,15 +133,13 @@ def compile_one(module, kernel_name, config, facts, target):
                  for name in use.params if name in given or name in types or name in use.constexprs}
     for name in use.constexprs:
         if name not in given:
-            given[name] = use.defaults[name](module)
+            given[name] = defaults[name]
     places = {name: (use.params.index(name),) for name in use.params}
     attrs = {places[name]: [["tt.divisibility", 16]] for name in multiples if name not in given}
     source = ASTSource(fn=function, signature=signature, constexprs={places[name]: value for name, value in given.items()},
                        attrs=attrs)
     options = {"num_warps": config["warps"], "num_stages": config["stages"]}
-    for name, text in config["others"]:
-        if name in ("num_ctas", "maxnreg"):
-            options[name] = eval(text, {})
+    options.update((name, values[name]) for name, _ in config["others"] if name in OPTIONS)
     made = triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
     cubin = made.asm["cubin"]
     registers, spilled = resources_of(cubin)
@@ -230,62 +185,42 @@ def resources_of(cubin):
 
 
 def compile_all(request, folder):
+    limit_memory(MEMORY)
+    leave_network()
     file = File(request["source"], request["path"], request["target"])
     file.read()
     kernel = chosen(file, request["kernel"])
     if kernel.node is None:
         raise Failed("the kernel's own text is not in the file")
+    part = Slice(file, kernel)
+    function = getattr(part.load(folder), part.kernel)
+    values = [{name: part.value(text, kernel.scope, f"its {name}, '{text[:60]}',") for name, text in [
+        *config["meta"], *[one for one in config["others"] if one[0] in OPTIONS]]} for config in request["configs"]]
     given = given_values(request)
-    arguments = kernel.node.args
-    positional = [*arguments.posonlyargs, *arguments.args]
-    defaults = {arg.arg: default_of(value) for arg, value in
-                    [*zip(positional[len(positional) - len(arguments.defaults):], arguments.defaults),
-                     *[(arg, value) for arg, value in zip(arguments.kwonlyargs, arguments.kw_defaults) if value]]}
-    module = load_slice(slice_of(file, kernel), request["path"], folder)
     target = 10 * request["target"]["major"] + request["target"]["minor"]
 
-    def started(config, facts):
-        seconds = request["seconds"]
-        one = lambda: compile_one(module, kernel.node.name, config, facts, target)  # noqa: E731
+    def started(at, facts):
+        seconds, config = request["seconds"], request["configs"][at]
+        one = lambda: compile_one(function, values[at], config, facts, target)  # noqa: E731
         return in_child(one, PATIENCE * seconds, seconds)
 
     for dtype in types_to_try(kernel, request.get("dtype")):
         types, constants, multiples, assumed, use = signature_of(file, kernel, given, dtype)
-        use.defaults = defaults
         facts = (types, constants, multiples, use)
-        first = result_of(started(request["configs"][0], facts))
+        first = result_of(started(0, facts))
         if "failed" not in first:
             break
     if "failed" in first:
         return {"facts": [first] * len(request["configs"]), "assumed": [], "dtype": ""}
-    results, running, waiting = {0: first}, {}, list(enumerate(request["configs"]))[1:]
+    results, running, waiting = {0: first}, {}, list(range(1, len(request["configs"])))
     while waiting or running:
         while waiting and len(running) < max(1, len(os.sched_getaffinity(0))):
-            at, config = waiting.pop(0)
-            running[at] = started(config, facts)
+            at = waiting.pop(0)
+            running[at] = started(at, facts)
         at = next(iter(running))
         results[at] = result_of(running.pop(at))
     return {"facts": [results[at] for at in range(len(request["configs"]))], "assumed": assumed,
             "dtype": dtype}
-
-
-def default_of(node):
-    text = ast.unparse(node)
-    return lambda module: eval(text, dict(vars(module)))
-
-
-def load_slice(text, path, folder):
-    root, name = place_of(path) if path else (folder, "file")
-    sys.path.insert(0, root)
-    file = os.path.join(folder, "convtune_kernel.py")
-    with open(file, "w", encoding="utf-8") as out:
-        out.write(text)
-    module_name = f"{name.rpartition('.')[0]}.convtune_kernel" if "." in name else "convtune_kernel"
-    loader = importlib.machinery.SourceFileLoader(module_name, file)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(module_name, loader))
-    sys.modules[module_name] = module
-    loader.exec_module(module)
-    return module
 
 
 def main():

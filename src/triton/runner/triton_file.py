@@ -9,6 +9,7 @@ from triton_launches import Launches
 from triton_source import at_line, configs_of_call, is_jit, Kernel, KernelUse, last_name, Refused, Text
 
 MOST_CONFIGS = 20_000
+MOST_TEXT = 2_000_000  # names, values and characters of all of them
 
 
 def statements_before(body, kernel):
@@ -156,6 +157,7 @@ class File(Launches):
                 if not isinstance(item, Config):
                     raise NotKnown("an item of it is no triton.Config" if not isinstance(item, Named) else
                                    f"'{item.text[:60]}' is not known here", kernel.list.lineno)
+            self.values.weigh([[one.meta, one.others] for one in value], node=kernel.list, most=MOST_TEXT)
             kernel.configs = list(value)
         except NotKnown as error:
             kernel.why = str(error) + (f" (line {error.line})" if error.line else "")

@@ -1,5 +1,6 @@
 """Reads and edits a Triton file for `convtune refine`: its autotuned kernels and their lists, what a launch's grid
-comes to, the same file with another list. By `ast` and its positions: nothing of the file is run.
+comes to, the same file with another list. By `ast` and its positions: nothing of the file is run, and whatever it
+holds, an answer takes 1 GB and 10 s of the processor at most.
 
 Requests are lines of JSON on standard input, answers lines of JSON on standard output.
 """
@@ -8,10 +9,13 @@ import ast
 import json
 import sys
 
+from python_limits import Late, leave_network, limit_memory, within
 from python_objects import NotKnown, Pair, Tensor
 from triton_edits import Edits, in_order
 from triton_file import File
 from triton_source import Refused
+
+MEMORY, SECONDS = 1 << 30, 9.0  # Python's start and end take the rest of 10 s
 
 
 def given_values(request):
@@ -61,14 +65,21 @@ def answer(state, request):
 
 def main():
     sys.setrecursionlimit(4000)
+    limit_memory(MEMORY)
+    leave_network()
     state = {}
     for line in sys.stdin:
         try:
-            found = answer(state, json.loads(line))
+            with within(SECONDS):
+                found = answer(state, json.loads(line))
         except Refused as error:
             found = {"refused": str(error)}
-        except (RecursionError, MemoryError):
+        except RecursionError:
             found = {"refused": "it is nested too deeply"}
+        except MemoryError:
+            found = {"refused": "reading it takes over 1 GB of memory, or it is nested too deeply"}
+        except Late:
+            found = {"refused": f"reading it takes over {SECONDS:g} s"}
         sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
 
