@@ -1,11 +1,14 @@
 """An ONNX file as a graph of which the shapes are known: read, checked against what ONNX promises and this reader
-needs, its functions written out, its shapes inferred. For onnx_reader.py.
+needs, its functions and fused convolutions written out, its small constants folded, its shapes inferred. For onnx_reader.py.
 """
 
 import math
 import os
 import resource
+import time
 
+from onnx_folding import Folding, MOST_SECONDS
+from onnx_fused import written_out
 from onnx_graph import Graph, MOST_CONSTANT_ELEMENTS, all_nodes, onnx
 
 MOST_NODES = 1_000_000
@@ -180,6 +183,16 @@ def set_shapes(graph, batch, asked):
 
 def inferred_shapes(model):
     """By name: element type and extents, None where they are not known."""
+    # Inference makes lists of the values of integers, as many as their shape says.
+    large = [one for one in model.graph.initializer if math.prod(one.dims) > MOST_CONSTANT_ELEMENTS and one.data_type in (
+        onnx.TensorProto.INT32, onnx.TensorProto.INT64)]
+    if large:
+        bare = onnx.ModelProto()
+        bare.CopyFrom(model)
+        for one in large:  # an input whose shape is not known
+            bare.graph.initializer.remove(one)
+            bare.graph.input.append(onnx.helper.make_tensor_value_info(one.name, one.data_type, None))
+        model = bare
     try:
         graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     except Exception as error:
@@ -194,6 +207,16 @@ def inferred_shapes(model):
         shapes[one.name] = (one.data_type, list(one.dims))
     for one in graph.sparse_initializer:
         shapes[one.values.name] = (one.values.data_type, list(one.dims))
+    return shapes
+
+
+def folded_shapes(model):
+    """What is inferred of the shapes once all that small constants and shapes come to is worked out."""
+    folding = Folding(model)
+    folding.further({})
+    shapes, ends = inferred_shapes(model), time.process_time() + MOST_SECONDS
+    while time.process_time() < ends and folding.further(shapes):
+        shapes = inferred_shapes(model)
     return shapes
 
 
@@ -221,4 +244,5 @@ def opened(model, batch, shapes):
     model = inlined(model)
     check_order(model.graph)
     set_shapes(model.graph, batch, shapes)
-    return model.graph, Graph(model.graph, inferred_shapes(model))
+    written_out(model.graph)
+    return model.graph, Graph(model.graph, folded_shapes(model))

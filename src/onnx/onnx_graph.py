@@ -59,6 +59,20 @@ def all_nodes(graph):
             graphs.extend(subgraphs(node))
 
 
+def constant_of(node):
+    """The tensor of a Constant; None where it has none, or a sparse one."""
+    for one in node.attribute:
+        if one.name == "value" and one.HasField("t"):
+            return one.t
+        if one.name in ("value_float", "value_floats"):
+            numbers = [one.f] if one.name == "value_float" else one.floats
+            return onnx.helper.make_tensor("", onnx.TensorProto.FLOAT, [len(numbers)][one.name == "value_float":], numbers)
+        if one.name in ("value_int", "value_ints"):
+            numbers = [one.i] if one.name == "value_int" else one.ints
+            return onnx.helper.make_tensor("", onnx.TensorProto.INT64, [len(numbers)][one.name == "value_int":], numbers)
+    return None
+
+
 def exponential(x):
     return math.exp(x) if x < 700 else math.inf
 
@@ -160,19 +174,17 @@ class Graph:
         self.nodes = list(graph.node)
         self.constants = {one.name: one for one in graph.initializer}
         self.dense = set(self.constants) | {one.values.name for one in graph.sparse_initializer}
-        self.readers = defaultdict(list)
+        self.readers, self.makers = defaultdict(list), {}
         self.kept = {one.name for one in graph.output}
         self.claimed = set()  # nodes that are a convolution's epilogue, by id
         for node in self.nodes:
             for name in node.input:
                 self.readers[name].append(node)
+            self.makers.update((name, node) for name in node.output)
             if node.op_type == "Constant" and node.output:
                 self.dense.add(node.output[0])
-                for one in node.attribute:
-                    if one.name == "value" and one.HasField("t"):
-                        self.constants[node.output[0]] = one.t
-                    elif one.name == "value_float":
-                        self.constants[node.output[0]] = onnx.helper.make_tensor("", onnx.TensorProto.FLOAT, [], [one.f])
+                if (tensor := constant_of(node)) is not None:
+                    self.constants[node.output[0]] = tensor
             for inner in subgraphs(node):
                 self.kept.update(name for one in all_nodes(inner) for name in one.input)
                 self.kept.update(one.name for one in inner.output)
@@ -185,6 +197,17 @@ class Graph:
         try:
             return float(onnx.numpy_helper.to_array(tensor).reshape(()))
         except Exception:  # data of another size than its shape, an element type of another time
+            return None
+
+    def integers(self, name):
+        """The integers of a small constant; None where they are not known."""
+        tensor = self.constants.get(name)
+        if tensor is None or math.prod(tensor.dims) > MOST_CONSTANT_ELEMENTS or tensor.data_location == (
+                onnx.TensorProto.EXTERNAL):
+            return None
+        try:
+            return [int(one) for one in onnx.numpy_helper.to_array(tensor).reshape(-1)]
+        except Exception:  # as above
             return None
 
     def is_constant(self, name):

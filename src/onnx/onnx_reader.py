@@ -11,63 +11,19 @@ import sys
 import onnx_graph
 from onnx_file import Refused, ask_for_shapes, first_line, load, opened, shape_text, short
 from onnx_graph import all_nodes, attribute, integers, onnx, subgraphs
+from onnx_padding import paddings, Skipped, transposed_paddings, zeros_around
 
 TYPES = {1: "f32", 10: "f16", 16: "bf16"}
 BEHIND = {"d": "pad_back", "h": "pad_bottom", "w": "pad_right"}
 NO_CONVOLUTIONS = {
-    "ConvInteger": "its tensors are integers",
-    "QLinearConv": "its tensors are integers",
-    "QLinearConvTranspose": "its tensors are integers",
+    "ConvInteger": "the model is quantised: its tensors are integers",
+    "QLinearConv": "the model is quantised: its tensors are integers",
+    "QLinearConvTranspose": "the model is quantised: its tensors are integers",
     "DeformConv": "each output has taps of its own",
     "CausalConvWithState": "it keeps a state between calls",
 }
-
-
-class Skipped(Exception):
-    """Why a node is not listed."""
-
-
-def paddings(node, image, filters, strides, dilations):
-    """In front and behind of each axis, and the outputs' extents."""
-    axes = len(image)
-    auto = attribute(node, "auto_pad", b"NOTSET")
-    spans = [(size - 1) * hole + 1 for size, hole in zip(filters, dilations)]
-    if auto in ("SAME_UPPER", "SAME_LOWER"):
-        totals = [max((-(-size // step) - 1) * step + span - size, 0) for size, span, step in zip(image, spans, strides)]
-        return split(totals, auto == "SAME_UPPER")
-    if auto == "VALID":
-        return [0] * axes, [0] * axes
-    if auto not in ("NOTSET", ""):
-        raise Skipped(f"its auto_pad is {short(auto)}")
-    pads = integers(node, "pads", [0] * (2 * axes), 2 * axes)
-    return pads[:axes], pads[axes:]
-
-
-def split(totals, more_behind):
-    less, more = [one // 2 for one in totals], [one - one // 2 for one in totals]
-    return (less, more) if more_behind else (more, less)
-
-
-def transposed_paddings(node, image, filters, strides, dilations):
-    """Of a ConvTranspose: its paddings, and its output's extents, which must be those of a gradient."""
-    axes = len(image)
-    auto = attribute(node, "auto_pad", b"NOTSET")
-    extra = integers(node, "output_padding", [0] * axes, axes)
-    wanted = integers(node, "output_shape", [], 0, axes, axes + 2)
-    full = [step * (size - 1) + more + (taps - 1) * hole + 1
-            for size, taps, step, hole, more in zip(image, filters, strides, dilations, extra)]
-    if not wanted and auto in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = [size * step for size, step in zip(image, strides)]
-    if wanted:
-        wanted = wanted[-axes:]  # where they are more than there are, nothing is cut off and zeros follow
-        front, back = split([max(size - want, 0) for size, want in zip(full, wanted)], auto == "SAME_UPPER")
-    else:
-        front, back = paddings(node, image, filters, strides, dilations)
-        wanted = [size - one - other for size, one, other in zip(full, front, back)]
-    for size, out, one, other, taps, step, hole in zip(image, wanted, front, back, filters, strides, dilations):
-        if (out + one + other - (taps - 1) * hole - 1) // step + 1 != size:
-            raise Skipped(f"no convolution's gradient has its output of {shape_text(wanted)}")
-    return front, back, wanted
+BLOCKED = ("ONNX Runtime filled its channels up for the vectors of one processor: save the model at its level "
+           "ORT_ENABLE_EXTENDED")
 
 
 def line_of(node, graph):
@@ -76,6 +32,8 @@ def line_of(node, graph):
     if len(node.input) < 2 or not node.output:
         raise Skipped("it has no weights")
     (kind, image), (_, weights) = (graph.shapes.get(name, (None, None)) for name in node.input[:2])
+    if all(name in graph.makers and graph.makers[name].op_type == "DequantizeLinear" for name in node.input[:2]):
+        raise Skipped("the model is quantised: its tensors are integers, which DequantizeLinear writes as numbers")
     if image is None or weights is None or None in image or None in weights:
         raise Skipped("the shapes of its tensors cannot be inferred from the file")
     if kind not in TYPES:
@@ -96,6 +54,9 @@ def line_of(node, graph):
         inputs, outputs = weights[1] * groups, channels
     else:
         front, back = paddings(node, image, filters, strides, dilations)
+        inner, before, behind = zeros_around(graph, node.input[0])
+        image = graph.extents(inner)[2:]
+        front, back = ([one + more for one, more in zip(*pair)] for pair in ((front, before[2:]), (back, behind[2:])))
         inputs, outputs = channels, weights[0]
     if min(front + back) < 0:
         raise Skipped("a padding is negative")
@@ -110,6 +71,8 @@ def line_of(node, graph):
         size, taps, step, pad, hole = numbers
         line += f"i{axis}{size}k{axis}{taps}s{axis}{step}p{axis}{pad}d{axis}{hole - 1}"
     words = [f"dtype={TYPES[kind]}"]
+    if attribute(node, "layout", b"") == "nhwc":
+        words.append("layout=nhwc")
     for axis, one, other in zip(axis_names, front, back):
         if one != other:
             words.append(f"{BEHIND[axis]}={other}")
@@ -132,6 +95,10 @@ def why_none(node):
         if node.op_type in ("Conv", "ConvTranspose"):
             return None
         return NO_CONVOLUTIONS.get(node.op_type)
+    if node.domain == "com.microsoft.nchwc":
+        return BLOCKED if node.op_type == "Conv" else None
+    if node.domain == "com.microsoft" and node.op_type in NO_CONVOLUTIONS:
+        return NO_CONVOLUTIONS[node.op_type]
     return f"it is of the domain {short(node.domain)}" if re.search(r"Conv(?![a-z])|ConvTranspose", node.op_type) else None
 
 

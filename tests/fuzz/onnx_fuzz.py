@@ -32,7 +32,8 @@ from onnx import helper  # noqa: E402
 NUMBERS = [0, 1, -1, 2, 3, 255, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, -(2**63), 10**12]
 NAMES = ["", "input", "x" * 70_000, "\x1b[2J", 'a"b', "é\u2028", "weight_3", "Conv_4"]
 KINDS = ["Conv", "ConvTranspose", "Relu", "Add", "Mul", "Sigmoid", "Reshape", "Loop", "If", "Scan", "Constant", "Resize",
-         "BatchNormalization", "Clip", "Tile", "Expand", "ConstantOfShape", "Range", "Shape", "Concat", "ConvInteger", "Nothing"]
+         "BatchNormalization", "Clip", "Tile", "Expand", "ConstantOfShape", "Range", "Shape", "Concat", "ConvInteger", "Nothing",
+         "Pad", "FusedConv", "NhwcFusedConv", "NhwcConv", "Cast", "Slice", "Transpose", "Split", "DequantizeLinear"]
 BATCH = [None, 1, 8, 0, -1, 2**62]
 
 
@@ -101,7 +102,7 @@ def fields_mutated(model, draw):
 
 def case(number):
     draw = random.Random(number)
-    model = getattr(models, draw.choice(("resnet50", "mobilenet_v2", "yolo", "unet")))()
+    model = getattr(models, draw.choice(("resnet50", "mobilenet_v2", "yolo", "unet", "computed_pads", "fused")))()
     data = fields_mutated(model, draw) if draw.random() < 0.6 else model.SerializeToString()
     if draw.random() < 0.5:
         data = bytes_mutated(data, draw)

@@ -33,6 +33,24 @@ class Maker:
         self.nodes.append(helper.make_node(kind, inputs, made, name="/" + name, **attributes))
         return made[0]
 
+    def integers(self, *values):
+        """A Constant node, as exporters write it."""
+        return self.node("Constant", value=helper.make_tensor("", TensorProto.INT64, [len(values)], values))
+
+    def pad(self, x, *amounts, **attributes):
+        """F.pad as PyTorch's older exporter writes it: amounts from the last axis on, filled up and turned by nodes."""
+        rest = self.node("ConstantOfShape", self.integers(8 - len(amounts)), value=helper.make_tensor("", TensorProto.INT64, [1], [0]))
+        pairs = self.node("Reshape", self.node("Concat", self.integers(*amounts), rest, axis=0), self.integers(-1, 2))
+        ends = [self.integers(at) for at in (-1, -(2**63) + 1, 0, -1)]
+        turned = self.node("Transpose", self.node("Slice", pairs, *[ends[at] for at in (0, 1, 2, 3)]), perm=[1, 0])
+        pads = self.node("Cast", self.node("Reshape", turned, self.integers(-1)), to=TensorProto.INT64)
+        return self.node("Pad", x, pads, **attributes)
+
+    def fused(self, kind, x, inputs, outputs, filter_size, *more, **attributes):
+        """A convolution as ONNX Runtime fuses it; `more`: bias, what is added."""
+        return self.node(kind, x, self.weight(outputs, inputs, filter_size, filter_size), *more, domain="com.microsoft",
+                         kernel_shape=[filter_size] * 2, pads=[filter_size // 2] * 4, **attributes)
+
     def conv(self, x, inputs, outputs, filter_size, stride=1, groups=1, bias=False, **attributes):
         more = [self.weight(outputs)] if bias else []
         if "auto_pad" not in attributes and "pads" not in attributes:
@@ -122,6 +140,27 @@ def unet(shape=(2, 1, 64, 64)):
     second = unit(make.conv(first, 16, 32, 2, 2, pads=[0] * 4), 32, 32)
     up = make.node("ConvTranspose", second, make.weight(32, 16, 2, 2), make.weight(16), strides=[2, 2])
     return make.model(make.conv(unit(make.node("Concat", up, first, axis=1), 32, 16), 16, 2, 1), shape)
+
+
+def computed_pads(shape=(1, 3, 32, 32)):
+    """Zeros and reflections, and a size that depends on the image's."""
+    make = Maker()
+    x = make.node("Relu", make.conv(make.pad("input", 1, 1, 1, 1), 3, 8, 3, pads=[0] * 4))
+    x = make.conv(make.pad(x, 2, 2, 2, 2, mode="reflect"), 8, 8, 5, pads=[0] * 4)
+    height = make.node("Gather", make.node("Shape", x), make.constant(2, TensorProto.INT64))
+    more = make.node("Sub", make.constant(40, TensorProto.INT64), height)
+    behind = make.node("Concat", make.integers(0, 0, 0, 0, 0, 0), make.node("Unsqueeze", more, make.integers(0)), make.integers(0), axis=0)
+    return make.model(make.conv(make.node("Pad", x, behind), 8, 4, 3, pads=[0] * 4), shape)
+
+
+def fused(shape=(1, 3, 16, 16)):
+    """Nodes that ONNX Runtime writes: channels first, with an activation, a residual, both; channels last."""
+    make = Maker()
+    x = make.fused("FusedConv", "input", 3, 8, 3, make.weight(8), activation="Clip", activation_params=[0.0, 6.0])
+    x = make.fused("FusedConv", x, 8, 8, 3, make.weight(8), x, activation="Relu")
+    x = make.fused("NhwcFusedConv", make.node("Transpose", x, perm=[0, 2, 3, 1]), 8, 8, 3, activation="Sigmoid")
+    x = make.node("Transpose", make.fused("NhwcConv", x, 8, 4, 1), perm=[0, 3, 1, 2])
+    return make.model(make.conv(x, 4, 4, 3), shape)
 
 
 def save(model, path):

@@ -265,7 +265,7 @@ def test_a_value_that_is_an_output_is_stored():
 def test_what_is_no_convolution_is_skipped_with_a_word(tmp_path):
     make = Maker()
     x = make.conv("input", 3, 4, 3)
-    make.nodes += [helper.make_node("FusedConv", [x, make.weight(4, 4, 1, 1)], ["z"], domain="com.microsoft"),
+    make.nodes += [helper.make_node("ConvTransposeWithDynamicPads", [x, make.weight(4, 4, 1, 1)], ["z"], domain="com.microsoft"),
                    helper.make_node("QLinearConv", [x] * 8, ["q"], "quantized"),
                    helper.make_node("ConvInteger", [x, x], ["i"], "first"),
                    helper.make_node("ConvInteger", [x, x], ["j"], "second")]
@@ -278,13 +278,130 @@ def test_what_is_no_convolution_is_skipped_with_a_word(tmp_path):
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     ran = run("cases", "--model", models.save(model, tmp_path / "net.onnx"), "--python", sys.executable)
     assert ran.returncode == 0 and "mb1ic3ih8oc4kh3ph1" in ran.stdout
-    for needle in ("skipped FusedConv (z): it is of the domain 'com.microsoft'", "skipped QLinearConv (quantized): its ",
-                   "skipped 2 of ConvInteger (first and 1 more): its tensors are integers", "cannot be inferred",
+    for needle in ("skipped ConvTransposeWithDynamicPads (z): it is of the domain 'com.microsoft'",
+                   "skipped QLinearConv (quantized): the model is quantised: its tensors are integers",
+                   "skipped 2 of ConvInteger (first and 1 more): the model is quantised", "cannot be inferred",
                    "skipped 2 of Conv (inner and 1 more): how often it runs is decided by a If"):
         assert needle in ran.stderr
     assert "of Conv: its numbers are double" not in ran.stderr
     only = models.save(double.model(double.conv("input", 3, 4, 3), [1, 3, 8, 8]), tmp_path / "double.onnx")
     assert "its numbers are double" in refused(only)
+
+
+def lines(model, **options):
+    """Text and layout of each problem, in order, each node by itself."""
+    return [str(problem) for _, problem, count in read(model, **options)[0] for _ in range(count)]
+
+
+def test_paddings_that_nodes_compute():
+    assert lines(models.computed_pads()) == [
+        "mb1ic3ih32oc8kh3ph1 act=relu bias=0", "mb1ic8ih36oc8kh5 bias=0", "mb1ic8ih32oc4kh3 bias=0 pad_bottom=8"]
+
+
+@pytest.mark.parametrize("opset, pad", [(9, {"pads": [0, 0, 1, 2, 0, 0, 3, 0]}), (13, None)])
+@pytest.mark.parametrize("attributes", [{}, {"pads": [1] * 4}, {"auto_pad": "SAME_UPPER"}])
+def test_zeros_of_a_pad_count_to_the_convolution(opset, pad, attributes):
+    make = Maker()
+    x = make.node("Pad", "input", **pad) if pad else make.pad("input", 2, 0, 1, 3)
+    problem = one(make.model(make.conv(x, 3, 4, 3, pads=[0] * 4) if not attributes else make.conv(x, 3, 4, 3, **attributes),
+                             [1, 3, 8, 9], opset))
+    inner = 1 if attributes else 0
+    assert (problem.h, problem.w) == (8, 9) and problem.padding == tuple(one + inner for one in (1, 2, 3, 0))
+
+
+def test_what_a_pad_does_not_give_the_convolution():
+    """Other numbers than zero, other axes, a cut, reflections: the image is the padded one."""
+    make = Maker()
+    pads = make.integers(0, 0, 1, 1, 0, 0, 1, 1)
+    assert one(make.model(make.conv(make.node("Pad", "input", pads, make.constant(1.0)), 3, 4, 3), [1, 3, 8, 8])).h == 10
+    for amounts, channels, height in (((1, 1, 1, 1, 0, 1), 4, 10), ((1, 1, -1, -1), 3, 6)):
+        make = Maker()
+        problem = one(make.model(make.conv(make.pad("input", *amounts), channels, 4, 3), [1, 3, 8, 8]))
+        assert (problem.h, problem.c, problem.padding) == (height, channels, (1, 1, 1, 1))
+    make = Maker()  # of two convolutions each has them, and of two pads one convolution has both
+    x = make.pad(make.node("Pad", "input", make.integers(0, 0, 1, 1, 0, 0, 1, 1)), 1, 1, 1, 1)
+    found = lines(make.model(make.node("Add", make.conv(x, 3, 4, 5, pads=[0] * 4), make.conv(x, 3, 4, 5, pads=[0] * 4)), [1, 3, 8, 8]))
+    assert found == ["mb1ic3ih8oc4kh5ph2 bias=0", "mb1ic3ih8oc4kh5ph2 bias=0 residual=1"]
+
+
+def test_constants_that_ask_for_much_are_left():
+    """Each with a convolution behind it, whose shapes then are not known, or known without it: never time or memory."""
+    for kind, words in (("ConstantOfShape", [2**40]), ("ConstantOfShape", [2**20, 2**20, 2**20]), ("Tile", [2**40]), ("Expand", [2**40])):
+        make = Maker()
+        given = [make.integers(*words)] if kind == "ConstantOfShape" else [make.integers(1), make.integers(*words)]
+        x = make.node("Reshape", make.conv("input", 3, 4, 3), make.node(kind, *given))
+        make.conv(x, 4, 4, 3)
+        assert len(read(make.model(make.nodes[-1].output[0], [1, 3, 8, 8]))[0]) == 1, kind
+    make = Maker()  # a value that doubles at each node: beyond 1,024 it is left
+    value = make.integers(1)
+    for _ in range(12):
+        value = make.node("Concat", value, value, axis=0)
+    x = make.node("Reshape", make.conv("input", 3, 4, 3), value)
+    assert len(read(make.model(make.conv(x, 4, 4, 3), [1, 3, 8, 8]))[0]) == 1
+    make = Maker()
+    numbers = [make.constant(value, TensorProto.INT64) for value in (0, 2**60, 1)]
+    x = make.node("Reshape", make.conv("input", 3, 4, 3), make.node("Range", *numbers))
+    assert len(read(make.model(make.conv(x, 4, 4, 3), [1, 3, 8, 8]))[0]) == 1
+
+
+def test_onnx_runtimes_fused_convolutions():
+    model = models.fused()
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    assert lines(model) == [
+        "mb1ic3ih16oc8kh3ph1 act=clip:0:6", "mb1ic8ih16oc8kh3ph1 act=relu residual=1",
+        "mb1ic8ih16oc8kh3ph1 layout=nhwc act=sigmoid bias=0", "mb1ic8ih16oc4kh1 layout=nhwc bias=0", "mb1ic4ih16oc4kh3ph1 bias=0"]
+    for activation, parameters, word in (("LeakyRelu", [0.2], "leaky_relu:0.2"), ("HardSigmoid", [0.2, 0.5], "none"), ("Tanh", [], "none")):
+        make = Maker()
+        more = {"activation_params": parameters} if parameters else {}
+        x = make.fused("FusedConv", "input", 3, 8, 3, activation=activation, **more)
+        assert [problem.activation for _, problem, _ in read(make.model(make.conv(x, 8, 8, 1), [1, 3, 8, 8]))[0]] == [word, "none"]
+
+
+@pytest.mark.parametrize("kind, attributes, word", [("Gelu", {}, "gelu_erf"), ("FastGelu", {}, "gelu_tanh"), (
+    "QuickGelu", {"alpha": 1.0}, "silu"), ("QuickGelu", {}, "none")])
+def test_onnx_runtimes_activations(kind, attributes, word):
+    make = Maker()
+    x = make.node(kind, make.conv("input", 3, 4, 3), domain="com.microsoft", **attributes)
+    assert [problem.activation for _, problem, _ in read(make.model(make.conv(x, 4, 4, 1), [1, 3, 8, 8]))[0]] == [word, "none"]
+    make = Maker()
+    x = make.node("BiasGelu", make.conv("input", 3, 4, 3), make.weight(4, 1, 1), domain="com.microsoft")
+    found = one(make.model(x, [1, 3, 8, 8]))
+    assert found.bias and found.activation == "gelu_erf"
+
+
+def test_channels_last_with_weights_in_either_order():
+    for of_weights in ((8, 4, 3, 3), (8, 3, 3, 4)):
+        make = Maker()
+        y = make.node("NhwcConv", "input", make.weight(*of_weights), domain="com.microsoft", kernel_shape=[3, 3], strides=[2, 2])
+        assert str(one(make.model(y, [1, 9, 9, 4]))) == "mb1ic4ih9oc8kh3sh2 layout=nhwc bias=0"
+    make = Maker()  # what is added lies channels last, too
+    y = make.node("NhwcFusedConv", "input", make.weight(4, 4, 3, 3), "", "input", domain="com.microsoft", activation="Relu", pads=[1] * 4)
+    assert str(one(make.model(y, [1, 9, 9, 4]))) == "mb1ic4ih9oc4kh3ph1 layout=nhwc act=relu bias=0 residual=1"
+
+
+def test_channels_that_were_filled_up(tmp_path):
+    make = Maker()
+    y = make.node("Conv", "input", make.weight(16, 3, 3, 3), domain="com.microsoft.nchwc")
+    make.node("Conv", y, make.weight(16, 16, 3, 3), domain="com.microsoft.nchwc")
+    model = make.model(make.nodes[-1].output[0], [1, 3, 8, 8])
+    model.opset_import.append(helper.make_opsetid("com.microsoft.nchwc", 1))
+    ran = refused(models.save(model, tmp_path / "net.onnx"))
+    assert "of 2 Conv, ONNX Runtime filled its channels up" in ran and "ORT_ENABLE_EXTENDED" in ran
+
+
+def test_a_quantised_model_is_named(tmp_path):
+    def stored(make, name, shape, kind=TensorProto.INT8):
+        make.weights.append(TensorProto(name=name, dims=shape, data_type=kind, raw_data=bytes(numpy.prod(shape))))
+        return make.node("DequantizeLinear", name, make.constant(0.1), make.constant(0, kind))
+
+    make = Maker()
+    x = make.node("QuantizeLinear", "input", make.constant(0.1), make.constant(0, TensorProto.INT8))
+    x = make.node("DequantizeLinear", x, make.constant(0.1), make.constant(0, TensorProto.INT8))
+    y = make.node("Conv", x, stored(make, "w", [4, 3, 3, 3]))
+    ran = refused(models.save(make.model(y, [1, 3, 8, 8]), tmp_path / "net.onnx"))
+    assert "of 1 Conv, the model is quantised" in ran
+    make = Maker()  # weights alone that are stored as integers: it computes with numbers
+    assert one(make.model(make.node("Conv", "input", stored(make, "w", [4, 3, 3, 3])), [1, 3, 8, 8])).k == 4
 
 
 def test_functions_are_written_out():
