@@ -97,10 +97,10 @@ struct ModelLayer {
   std::string problem;  // its text; empty where it is none of ours
   std::int64_t calls = 0;
   double pytorch_us = 0, convtune_us = 0, gain = 0;  // gain: 0.10 takes 10 % less time
+  double low = 0, high = 0;                          // the interval that holds it; equal: not known
   std::string algorithm, config, layout;
   bool swapped = false;
   std::string decision;
-  double low = 0, high = 0;  // the interval that holds the gain; equal: not known
 };
 
 // What Python's convtune.optimize found: its layers, and the whole forward before and after.

@@ -253,11 +253,12 @@ ModelReport model_of(const Node& node) {
   ModelReport model;
   model.training = node.at("training").flag(), model.mode = node.at("mode").text();
   model.layers = list_of(node.at("layers"), [](const Node& one) {
-    return ModelLayer{one.at("names").texts(),       one.at("problem").text(),       one.at("calls").whole(),
-                      one.at("pytorch_us").number(), one.at("convtune_us").number(), one.at("gain").number(),
-                      one.at("algorithm").text(),    one.at("config").text(),        one.at("layout").text(),
-                      one.at("swapped").flag(),      one.at("decision").text(),      one.at("low").number(),
-                      one.at("high").number()};
+    return ModelLayer{
+        one.at("names").texts(),       one.at("problem").text(),       one.at("calls").whole(),
+        one.at("pytorch_us").number(), one.at("convtune_us").number(), one.at("gain").number(),
+        one.at("low").number(),        one.at("high").number(),        one.at("algorithm").text(),
+        one.at("config").text(),       one.at("layout").text(),        one.at("swapped").flag(),
+        one.at("decision").text()};
   });
   model.before_us = node.at("before_us").number(), model.after_us = node.at("after_us").number();
   model.gain = node.at("gain").number(), model.low = node.at("low").number();

@@ -204,9 +204,7 @@ std::vector<Report> reports() {
                    "vectors=4",
                    "nchw",
                    true,
-                   "swapped",
-                   0.1,
-                   0.3}};
+                   "swapped"}};
   ReportEnvironment from = environment();
   from.device.name = "Test CPU", from.device.fingerprint = "cpu-test", from.command = "convtune tune 'a b'";
   return {{from, std::vector<ReportRow>{row, failed}, true},
