@@ -117,13 +117,15 @@ std::string table(const ModelReport& model) {
                 {"gain", true},
                 {"decision"}});
   for (const ModelLayer& layer : model.layers) {
+    std::string gain = fmt::format("{:.1f} %", 100 * layer.gain);
+    if (layer.low < layer.high)
+      gain += fmt::format(" ({:.1f} to {:.1f} %)", 100 * layer.low, 100 * layer.high);
     const std::size_t more = layer.names.size() > 1 ? layer.names.size() - 1 : 0;
     text += line({layer.names.empty()
                       ? "-"
                       : plain(layer.names.front()) + (more > 0 ? fmt::format(" and {} more", more) : ""),
                   fmt::format("{}", layer.calls), layer.pytorch_us > 0 ? time(layer.pytorch_us) : "-",
-                  layer.convtune_us > 0 ? time(layer.convtune_us) : "-",
-                  layer.convtune_us > 0 ? fmt::format("{:.1f} %", 100 * layer.gain) : "-",
+                  layer.convtune_us > 0 ? time(layer.convtune_us) : "-", layer.convtune_us > 0 ? gain : "-",
                   plain(layer.decision)});
   }
   return text;

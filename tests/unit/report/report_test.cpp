@@ -348,7 +348,7 @@ TEST(ReportMarkdown, IsATableWithItsVerdictAndItsPlace) {
   model.layers = {{{"stem", "again"}, "", 2, 100, 80, 0.2, 0.1, 0.3, "direct", "", "", true, "swapped"}};
   model.before_us = 900, model.after_us = 850, model.gain = 0.056, model.low = 0.03, model.high = 0.07;
   EXPECT_NE(report_markdown({environment(), model})
-                .find("| stem and 1 more | 2 | 100.00 | 80.00 | 20.0 % | swapped |"),
+                .find("| stem and 1 more | 2 | 100.00 | 80.00 | 20.0 % (10.0 to 30.0 %) | swapped |"),
             std::string::npos);
   EXPECT_THROW(report_markdown({environment(), VerifyReport{}}), Error);
 }
