@@ -1,5 +1,5 @@
 # Thin doors over scripts/setup and the CMake presets (CMakePresets.json). `make` alone lists them.
-.PHONY: help setup nvrtc python tune install test arm asan tsan check
+.PHONY: help setup nvrtc python tune install test kernels arm asan tsan check
 
 PREFIX ?= /usr/local
 
@@ -8,6 +8,7 @@ help:
 	@echo 'make tune    setup, build, tune AlexNet conv1 on the best device here and print the table'
 	@echo 'make install setup, build, install library, headers and command (PREFIX=$(PREFIX))'
 	@echo 'make test    setup, build, run every test'
+	@echo 'make kernels every GPU kernel executed without a GPU, on all its problems in every mode'
 	@echo 'make arm     the CPU kernels for 64-bit Arm, under an emulator'
 	@echo 'make asan    every test under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make tsan    every test under ThreadSanitizer'
@@ -37,6 +38,12 @@ test: nvrtc python
 	cmake --preset release
 	cmake --build --preset release
 	ctest --preset release --parallel $$(nproc)
+
+# `make test` executes some of each; this takes hours of a processor.
+kernels: setup
+	cmake --preset release
+	cmake --build --preset release --target host_gpu_tests host_kernel
+	CONVTUNE_HOST_GPU_ALL=1 build/release/tests/host_gpu_tests
 
 arm: setup
 	mkdir -p build

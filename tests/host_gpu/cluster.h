@@ -1,0 +1,163 @@
+// The blocks of a cluster while they run: what fibers, barriers, copies and products share. Files of this
+// folder only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "fibers.h"
+#include "machine.h"
+
+namespace host_gpu {
+
+// When asynchronous copies and products are done: at once; when somebody waits for them and nothing else can
+// run; or at any time, in any order.
+enum class Async { eager, late, any };
+// In which order threads that can run do.
+enum class Order { forwards, backwards, random };
+
+struct Settings {
+  Async async = Async::eager;
+  Order order = Order::forwards;
+  bool watches = false;  // fences, races and spoilt words
+  std::uint64_t seed = 1;
+  int multiprocessors = 132, capability = 90;
+};
+// "late watch seed=3", in any order; throws std::invalid_argument of another word.
+Settings settings_of(const std::string& text);
+
+struct Launch {
+  void (*entry)(void** arguments) = nullptr;
+  void** arguments = nullptr;
+  std::string kernel;
+  std::array<unsigned, 3> grid{}, block{};
+  unsigned shared_bytes = 0, cluster = 1;
+};
+// Why it failed, or nothing.
+std::string run(const Launch& launch, const Settings& settings);
+
+// ---- Inside a launch ----
+constexpr int kMostBlocks = 16, kMostWarps = kMostBlocks * 32;
+using Work = std::function<void()>;
+
+struct Block;
+struct Warp;
+struct Copy {  // a cp.async
+  unsigned to, bytes, source_bytes;
+  const void* from;
+};
+struct Product {  // a wgmma of a warp
+  Wgmma what;
+  unsigned window;
+  int quarter;  // of the warpgroup
+  unsigned fenced;
+  std::array<float*, 32> sums;
+  std::array<std::array<unsigned, 4>, 32> a;
+};
+// Groups of what is under way, the open one last.
+template <class T>
+struct Groups {
+  std::deque<std::vector<T>> all{1};
+  void add(T one) { all.back().push_back(std::move(one)); }
+  void commit() { all.emplace_back(); }
+  // Ends the oldest until so many are left, beside the open one, which no wait counts.
+  template <class End>
+  void wait(int pending, const End& end) {
+    while (std::ssize(all) - 1 > pending) {
+      for (const T& one : all.front()) end(one);
+      all.pop_front();
+    }
+  }
+  bool empty() const {
+    for (const auto& group : all)
+      if (!group.empty()) return false;
+    return true;
+  }
+};
+
+struct Thread : Position {
+  Fiber fiber;
+  Block* of = nullptr;
+  Warp* warp = nullptr;
+  int lane = 0, number = 0;  // in the warp; in the cluster
+  const char* waits_for = "";
+  unsigned waits_at = 0;
+  int answer = 0;       // of a barrier's predicate
+  unsigned fenced = 0;  // when it fenced last, as written(…) counts
+  Groups<Copy> copies;
+  Groups<Work> stores;
+};
+struct Warp {
+  Block* of = nullptr;
+  int index = 0, first_thread = 0;
+  unsigned ready = 0, live = 0, arrived = 0;  // lanes
+  Meeting meeting{};
+  void* brought[32] = {};
+  Groups<Product> products;
+  std::vector<unsigned> seen;  // how far it knows each warp to be (watch.cpp)
+};
+struct NamedBarrier {
+  unsigned arrived = 0, threads = 0;
+  int any = 0;
+  std::vector<Thread*> waiting, came;
+};
+struct Block {
+  unsigned rank = 0, live = 0;
+  NamedBarrier barriers[16];
+};
+struct Waiter {  // for a phase of an mbarrier
+  Thread* thread;
+  unsigned barrier, parity;
+};
+struct Cluster {
+  std::vector<Block> blocks;
+  std::vector<Warp> warps;
+  std::vector<Thread> threads;
+  std::vector<Waiter> waiters;
+  std::map<unsigned, std::deque<Work>> under_way;  // by the mbarrier that each signals
+  std::vector<Thread*> at_cluster_barrier;
+  unsigned live = 0;
+  std::uint64_t ready_warps[kMostWarps / 64] = {};
+};
+
+extern Cluster* cluster;
+extern Thread* current;
+extern Settings settings;
+extern const Launch* launched;
+extern std::string failure;
+
+unsigned random_below(unsigned count);
+void set_ready(Thread* thread);
+// The current thread waits: others run until somebody makes it ready.
+void wait_for(const char* what, unsigned at);
+// Another thread may run here, in a random order.
+void may_switch();
+void run_thread();     // a fiber's
+void begin_threads();  // returns when all have ended, or one has failed
+
+// ---- Copies (copies.cpp) ----
+void spoil(unsigned to, unsigned bytes);  // a copy there is under way
+void later(unsigned barrier, Work work);
+bool end_one_under_way();  // that somebody waits for; false where there is none
+void bytes_came(unsigned barrier, unsigned bytes);
+void end_copies_of(Thread& thread);
+
+// ---- What is watched (watch.cpp) ----
+void begin_watching();
+void copy_begins(unsigned to, unsigned bytes);
+void copy_ends(unsigned to, unsigned bytes);
+void written_by_copy(unsigned to, unsigned bytes);  // and it ends
+// The thread that wrote a byte there that neither it nor one with this time has fenced since; or -1.
+int unfenced_writer(unsigned from, unsigned bytes, unsigned fenced);
+void check_fenced(unsigned from, unsigned bytes, const char* what);
+void know_each_other(const std::vector<Thread*>& threads);
+void warp_met(Warp& warp);
+void tell_mbarrier(unsigned barrier);
+void learn_from_mbarrier(const Thread& thread, unsigned barrier);
+
+}  // namespace host_gpu

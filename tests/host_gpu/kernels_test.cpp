@@ -1,0 +1,94 @@
+// Every kernel of the table, executed here: on small problems of kernel_problems.h that it supports, exact on
+// integers between canaries, with copies and products that are done as late as they may be, and in shuffled
+// order. A few of each by default; with CONVTUNE_HOST_GPU_ALL=1 all of them, random layers too, in every mode
+// (`make kernels`).
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cuda/compile/compile_all.h"
+#include "kernel_problems.h"
+#include "stand_ins.h"
+
+namespace convtune::kernels_test {
+namespace {
+
+bool all() {
+  const char* const value = std::getenv("CONVTUNE_HOST_GPU_ALL");
+  return value && std::string(value) == "1";
+}
+
+std::vector<std::string> modes() {
+  if (!all()) return {"late watch", "shuffled watch seed=1"};
+  std::vector<std::string> modes = {"eager", "late watch", "late watch backwards"};
+  for (int seed = 1; seed <= 5; ++seed) modes.push_back(fmt::format("shuffled watch seed={}", seed));
+  return modes;
+}
+
+class HostKernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
+ protected:
+  Backend& gpu() { return cuda::backend({Device::Kind::cuda, 0}); }
+  const cuda::KernelAlgorithm& algorithm() { return *GetParam(); }
+
+  // Those that are computed in a moment: an oracle and a processor do it.
+  std::vector<ConvProblem> problems() {
+    constexpr double kMostFlops = 100e6;
+    std::vector<ConvProblem> small = supported(algorithm(), gpu().info(), small_problems());
+    if (!all()) return spread(small, 6);
+    std::vector<ConvProblem> random = supported(algorithm(), gpu().info(), random_layers(4000));
+    std::erase_if(random, [](const ConvProblem& a) { return a.flops() > kMostFlops; });
+    random = spread(random, 200);
+    small.insert(small.end(), random.begin(), random.end());
+    return small;
+  }
+
+  // The first config; of every second problem one from anywhere, too.
+  std::vector<Config> configs(const ConvProblem& problem, std::size_t index) {
+    const std::vector<Config> listed = algorithm().candidates(problem, gpu().info());
+    std::vector<Config> chosen = {listed.front()};
+    Picker pick(index);
+    const Config& other = listed[static_cast<std::size_t>(pick(0, std::ssize(listed) - 1))];
+    if (index % 2 == 0 && !(other == listed.front())) chosen.push_back(other);
+    return chosen;
+  }
+};
+
+TEST_P(HostKernel, IsExactInEveryMode) {
+  const std::vector<ConvProblem> chosen = problems();
+  ASSERT_FALSE(chosen.empty());
+  std::vector<cuda::CompileJob> jobs;
+  for (std::size_t i = 0; i < chosen.size(); ++i)
+    for (const Config& config : configs(chosen[i], i)) {
+      const cuda::LaunchPlan plan = algorithm().plan(chosen[i], gpu().info(), config);
+      jobs.push_back(cuda::compile_job(plan, plan.configs.front()));
+    }
+  cuda::compile_all(jobs, all() ? static_cast<int>(std::thread::hardware_concurrency()) : 1, 600);
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    Testbed bed(chosen[i], gpu(), TestData::integer, 5, 0);
+    for (const Config& config : configs(chosen[i], i)) {
+      const auto executable = algorithm().build(chosen[i], gpu().info(), config);
+      for (const std::string& mode : modes()) {
+        host_gpu_tests::set_mode(mode);
+        EXPECT_EQ(host_gpu_tests::fault_of(bed, *executable), "")
+            << fmt::format("run it again: {} {} '{}' '{}' '{}'", CONVTUNE_HOST_KERNEL, algorithm().name(),
+                           to_string(chosen[i]), to_string(config), mode);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, HostKernel, testing::ValuesIn(own_algorithms()),
+                         [](const auto& info) { return std::string(info.param->name()); });
+
+}  // namespace
+}  // namespace convtune::kernels_test
+
+int main(int count, char** arguments) {
+  testing::InitGoogleTest(&count, arguments);
+  convtune::host_gpu_tests::use_stand_ins();
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,185 @@
+// libnvrtc.so.13: compiles device code by the host's compiler into a shared object. Kernels' texts are as
+// they are; src/cuda/ptx is left to its twins here, which stand in front of it on the path of includes.
+// $CONVTUNE_HOST_GPU_FLAGS: more flags for the compiler ("-O0 -g3"); $CONVTUNE_HOST_GPU_KEEP: a folder that
+// keeps what it compiles, for debuggers and coverage.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "image.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Program {
+  std::string source, log, image;
+  std::map<std::string, std::string> headers;
+  std::vector<std::string> kernels, symbols;
+};
+
+std::string setting(const char* name) {
+  const char* const value = std::getenv(name);
+  return value ? value : "";
+}
+void write_file(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+}
+std::string read_file(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+fs::path library() {
+  Dl_info mine{};
+  dladdr(reinterpret_cast<void*>(&library), &mine);
+  return fs::canonical(mine.dli_fname);
+}
+
+// What no macro can say to a host's compiler.
+std::string for_the_host(const std::string& file, std::string text) {
+  // Shared memory of a size that the launch gives.
+  static const std::regex shared(R"(extern __shared__ (?:__align__\(\d+\) )?([a-z ]+) (\w+)\[\];)");
+  text = std::regex_replace(text, shared,
+                            "$1* const $2 = reinterpret_cast<$1*>(host_gpu_position->dynamic_shared);");
+  // g++ 12 breaks down over a constant of a class in a lambda within a lambda, unless it is static.
+  if (!file.ends_with(".cuh")) return text;
+  static const std::regex constant(R"(\n( +)constexpr ConvExtents a = )");
+  return std::regex_replace(text, constant, "\n$1static constexpr ConvExtents a = ");
+}
+
+// "ns::kernel<ns::Config{...}>" in parts, with what its file says of clusters.
+struct Kernel {
+  std::string space, type, config, cluster;
+};
+Kernel parts_of(const Program& program, const std::string& name) {
+  const std::size_t open = name.find('<'), brace = name.find('{');
+  const std::string called = name.substr(0, open);
+  const std::size_t colon = called.rfind("::");
+  if (open == name.npos || brace == name.npos || colon == called.npos) return {};
+  Kernel kernel{called.substr(0, colon), name.substr(open + 1, brace - open - 1),
+                name.substr(open + 1, name.size() - open - 2), ""};
+  const std::regex dims(R"(__cluster_dims__\((.*), 1, 1\)[^;{]*?\n?\s*)" + called.substr(colon + 2) +
+                        R"(\()");
+  for (const auto& [file, text] : program.headers)
+    if (std::smatch found; std::regex_search(text, found, dims)) kernel.cluster = found[1];
+  return kernel;
+}
+
+// A function for the driver, its name and its blocks of a cluster.
+std::string entry_of(const Program& program, const std::string& name, const std::string& symbol) {
+  const Kernel kernel = parts_of(program, name);
+  std::string text;
+  if (!kernel.cluster.empty())
+    text += "namespace " + kernel.space + " {\ntemplate <" + kernel.type +
+            " config>\ninline constexpr unsigned " + symbol + "_of = " + kernel.cluster +
+            ";\n}\nextern \"C\" unsigned " + symbol + "_cluster() { return " + kernel.space + "::" + symbol +
+            "_of<" + kernel.config + ">; }\n";
+  return text + "extern \"C\" const char* const " + symbol + "_name = R\"name(" +
+         name.substr(0, name.find('<')) + ")name\";\nextern \"C\" void " + symbol +
+         "(void** arguments) { host_gpu::call(&" + name + ", arguments); }\n";
+}
+
+std::string architecture_flags(const std::vector<std::string>& options) {
+  static const std::regex architecture(R"(--gpu-architecture=sm_(\d+)(a?))");
+  for (const std::string& option : options)
+    if (std::smatch found; std::regex_match(option, found, architecture))
+      return " -D__CUDA_ARCH__=" + found[1].str() + "0" +
+             (found[2].str().empty() ? "" : " -D__CUDA_ARCH_FEAT_SM" + found[1].str() + "_ALL");
+  return {};
+}
+
+int compile(Program& program, const std::vector<std::string>& options) {
+  constexpr int kCompilation = 6;
+  const std::string kept = setting("CONVTUNE_HOST_GPU_KEEP");
+  std::string pattern = (kept.empty() ? "/tmp" : kept) + "/host_gpu_XXXXXX";
+  if (!mkdtemp(pattern.data())) return kCompilation;
+  const fs::path work = pattern;
+  for (const auto& [name, text] : program.headers)
+    if (!name.starts_with("cuda/ptx/")) write_file(work / name, for_the_host(name, text));
+  std::string unit = "#include \"device_words.h\"\n" + program.source;
+  for (std::size_t i = 0; i < program.kernels.size(); ++i) {
+    program.symbols.push_back("host_kernel_" + std::to_string(i));
+    unit += entry_of(program, program.kernels[i], program.symbols.back());
+  }
+  write_file(work / "unit.cpp", unit);
+  const std::string at = work.string();
+  std::string command = CONVTUNE_HOST_GPU_CXX
+      " -std=c++20 -O1 -g1 -march=x86-64-v3 -ffp-contract=off -fno-strict-aliasing"
+      " -fno-omit-frame-pointer -w -fPIC -shared -D__CUDACC_RTC__ -I" CONVTUNE_HOST_GPU_DIR;
+  command += " " + setting("CONVTUNE_HOST_GPU_FLAGS") + architecture_flags(options);
+  command += " -I" + at + " " + at + "/unit.cpp -o " + at + "/unit.so " +
+             (library().parent_path() / "libcuda.so.1").string();
+  const int result = std::system((command + " > " + at + "/log 2>&1").c_str());
+  program.log = read_file(work / "log");
+  if (result == 0) program.image = host_gpu::image_of(read_file(work / "unit.so"));
+  if (kept.empty()) fs::remove_all(work);
+  if (result != 0) return kCompilation;
+  for (const std::string& symbol : program.symbols)  // as ptxas -v would say it
+    program.log += "Compiling entry function '" + symbol +
+                   "' for 'host'\n0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+                   "Used 64 registers, used 1 barriers, 0 bytes smem\n";
+  return 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* nvrtcGetErrorString(int result) {
+  return result == 0 ? "success" : "compilation failed";
+}
+int nvrtcVersion(int* major, int* minor) {
+  return *major = 13, *minor = 0, 0;
+}
+int nvrtcGetNumSupportedArchs(int* count) {
+  return *count = 3, 0;
+}
+int nvrtcGetSupportedArchs(int* architectures) {
+  return architectures[0] = 80, architectures[1] = 86, architectures[2] = 90, 0;
+}
+int nvrtcCreateProgram(Program** to, const char* source, const char*, int count, const char* const* texts,
+                       const char* const* names) {
+  *to = new Program{.source = source, .log = {}, .image = {}, .headers = {}, .kernels = {}, .symbols = {}};
+  for (int i = 0; i < count; ++i) (*to)->headers[names[i]] = texts[i];
+  return 0;
+}
+int nvrtcDestroyProgram(Program** program) {
+  delete *program;
+  return *program = nullptr, 0;
+}
+int nvrtcAddNameExpression(Program* program, const char* name) {
+  return program->kernels.emplace_back(name), 0;
+}
+int nvrtcCompileProgram(Program* program, int count, const char* const* options) {
+  return compile(*program, {options, options + count});
+}
+int nvrtcGetLoweredName(Program* program, const char* name, const char** to) {
+  for (std::size_t i = 0; i < program->symbols.size(); ++i)
+    if (program->kernels[i] == name) return *to = program->symbols[i].c_str(), 0;
+  return 1;
+}
+int nvrtcGetCUBINSize(Program* program, std::size_t* bytes) {
+  return *bytes = program->image.size(), 0;
+}
+int nvrtcGetCUBIN(Program* program, char* to) {
+  return program->image.copy(to, program->image.size()), 0;
+}
+int nvrtcGetProgramLogSize(Program* program, std::size_t* bytes) {
+  return *bytes = program->log.size() + 1, 0;
+}
+int nvrtcGetProgramLog(Program* program, char* to) {
+  return std::strcpy(to, program->log.c_str()), 0;
+}
+
+}  // extern "C"
