@@ -137,7 +137,8 @@ int Verify::run() const {
 }  // namespace
 
 Command add_verify(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("verify", "Check answers against the double-precision oracle");
+  CLI::App* app = parent.add_subcommand(
+      "verify", "Check answers against the double-precision oracle, on NaN, infinities and denormals too");
   const auto verify = std::make_shared<Verify>();
   verify->problem.add_to(*app);
   verify->device.add_to(*app);

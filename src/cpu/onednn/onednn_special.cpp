@@ -19,8 +19,8 @@
 namespace convtune::cpu {
 namespace {
 
-constexpr std::int64_t kBlock = 64;  // elements looked at together: whole vectors, without a remainder
-constexpr std::int64_t kBytesAThread = 1 << 15;  // below which another thread costs more than it saves
+constexpr std::int64_t kLanes = 16;                  // elements looked at together, in whole vectors
+constexpr std::int64_t kBytesOfOneThread = 1 << 17;  // up to which others would cost more than they save
 constexpr float kMostAdded = std::numeric_limits<float>::max() / 4;  // of bias and residual
 
 // Leaky ReLU multiplies by its slope, and that keeps NaN; a slope of 0 is ReLU.
@@ -37,36 +37,30 @@ bool is_padded(const ConvProblem& a) {
 template <class Bits>
 bool within(const Bits* values, std::int64_t count, Bits limit) {
   constexpr Bits kMagnitude = std::numeric_limits<Bits>::max();  // signed: all bits but the sign
+  std::array<Bits, kLanes> most{};
   std::int64_t i = 0;
-  for (; i + kBlock <= count; i += kBlock) {
-    std::array<Bits, 16> most{};
-    for (std::int64_t j = 0; j < kBlock; j += 16)
-      for (std::int64_t lane = 0; lane < 16; ++lane) {
-        const auto bits = static_cast<Bits>(values[i + j + lane] & kMagnitude);
-        most[lane] = most[lane] > bits ? most[lane] : bits;
-      }
-    Bits all = 0;
-    for (const Bits bits : most) all = all > bits ? all : bits;
-    if (all > limit) return false;
-  }
-  for (; i < count; ++i)
-    if (static_cast<Bits>(values[i] & kMagnitude) > limit) return false;
-  return true;
+  for (; i + kLanes <= count; i += kLanes)
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      const auto bits = static_cast<Bits>(values[i + lane] & kMagnitude);
+      most[lane] = most[lane] > bits ? most[lane] : bits;
+    }
+  for (; i < count; ++i) most[0] = std::max(most[0], static_cast<Bits>(values[i] & kMagnitude));
+  return std::ranges::max(most) <= limit;
 }
 
 // Whether no element's magnitude is above `limit`, which is finite: NaN is, and so are infinities.
 bool within(DType type, const void* tensor, std::int64_t count, float limit, int threads) {
   if (limit < 0) return false;
-  const std::int64_t bytes = count * size_of(type);
-  const auto used = static_cast<int>(std::clamp<std::int64_t>(bytes / kBytesAThread, 1, threads));
+  // One or all: a team of another size than oneDNN's would be built anew.
+  const int used = count * size_of(type) <= kBytesOfOneThread ? 1 : threads;
   // Half types: the largest of their numbers that is no larger.
   const bool bf16 = type == DType::bf16;
   const std::uint16_t half_limit =
       bf16 ? static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(limit) >> 16U)
            : static_cast<std::uint16_t>(limit >= 65504 ? 0x7bff : 0);
   std::atomic<bool> all = true;
-  parallel_for(used, (count + kBlock - 1) / kBlock, [&](int, std::int64_t begin, std::int64_t end) {
-    const std::int64_t first = begin * kBlock, part = std::min(end * kBlock, count) - first;
+  parallel_for(used, (count + kLanes - 1) / kLanes, [&](int, std::int64_t begin, std::int64_t end) {
+    const std::int64_t first = begin * kLanes, part = std::min(end * kLanes, count) - first;
     const bool right = type == DType::f32 ? within(static_cast<const std::int32_t*>(tensor) + first, part,
                                                    std::bit_cast<std::int32_t>(limit))
                                           : within(static_cast<const std::int16_t*>(tensor) + first, part,
