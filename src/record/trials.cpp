@@ -123,8 +123,9 @@ std::vector<TrialEntry> read_entries(const std::filesystem::path& path) {
   return entries;
 }
 
+// A clock that stands before 1970 (a board without a battery) is taken for the beginning of its count.
 std::int64_t unix_seconds_now() {
-  return static_cast<std::int64_t>(std::time(nullptr));
+  return std::clamp(static_cast<std::int64_t>(std::time(nullptr)), std::int64_t{0}, kMaxSeconds);
 }
 
 bool died(const TrialEntry& start) {

@@ -26,7 +26,7 @@ Budget::Budget(double seconds, std::function<double()> now_seconds)
 }
 
 double Budget::spent() const {
-  return now_() - begun_;
+  return std::max(0.0, now_() - begun_);  // a machine that was moved or stopped may set its clock back
 }
 
 double Budget::left() const {

@@ -29,6 +29,14 @@ TEST(Budget, CountsFromItsBeginning) {
     EXPECT_EQ(budget.left(stage), 0);
 }
 
+TEST(Budget, AClockThatWasSetBackGivesNoTime) {
+  StandInClock clock;
+  const Budget budget = clock.budget(20);
+  clock.seconds -= 500;
+  EXPECT_EQ(budget.spent(), 0);
+  EXPECT_EQ(budget.left(), 20);
+}
+
 TEST(Budget, EveryStageLeavesTheSharesOfThoseBehindIt) {
   StandInClock clock;
   Budget budget = clock.budget(20);
