@@ -9,6 +9,7 @@
 #include "convtune/tuner.h"
 #include "interrupt.h"
 #include "options.h"
+#include "output.h"
 #include "report.h"
 
 namespace convtune::cli {
@@ -31,13 +32,21 @@ struct Bench {
     options.cancel = interrupt_flag();
     return report_cases(
         asked, where, results,
-        [&](const ConvProblem& one, const std::string& name, ProgressLine& progress) -> CaseResult {
-          progress.show(fmt::format("measuring for {:g} s: {}", seconds, name));
+        [&](const ConvProblem& one, const CasePlace& place, ProgressLine& progress) -> CaseResult {
+          const double left = place.mean_seconds * static_cast<double>(place.behind + 1);
+          progress.show(fmt::format("{}measuring for {:g} s: {}",
+                                    left > 0 ? duration_text(left) + " left, " : std::string(), seconds,
+                                    place.label));
           // It would be all of the model's time, and tell nothing of it.
           if (asked.model && convtune::plan(one, where.device).plan().algorithm == "reference")
             throw Error(ErrorKind::unsupported, "only the reference runs it, which is right, and slow");
           ReportRow row;
           row.comparison = compare(one, where.device, options);
+          if (machine_is_busy(row.comparison)) {
+            progress.clear();
+            print_warning(
+                fmt::format("{}: the machine is busy: {}", place.label, interruptions(row.comparison)));
+          }
           // Cut short, the numbers rest on too few samples to be shown.
           if (interrupted()) return {};
           return {std::move(row), {}};

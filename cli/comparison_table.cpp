@@ -175,6 +175,9 @@ std::string render_comparison(const Comparison& comparison, const Style& style, 
   Providers rows = {&comparison.providers.front()};
   rows.insert(rows.end(), told.begin(), told.end());
   out += table_of(comparison, rows, style);
+  if (const std::string machine = interruptions(comparison); !machine.empty())
+    out += sentence((machine_is_busy(comparison) ? "the machine is busy: " : "") + machine, style);
+  if (const std::string check = check_text(comparison); !check.empty()) out += sentence(check, style);
   out += remainder(comparison, peers.size() - told.size(), style, detail.all) + '\n';
 
   const bool unproven = comparison.plan.source == PlanSource::unproven;

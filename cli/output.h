@@ -21,13 +21,14 @@ void print_warning(std::string_view message);
 void print_library_warnings();
 
 // A file to write results to. Made before the measuring, so that a path that cannot be written is
-// found out before time is spent; written at the end, beside the target, and renamed.
+// found out before time is spent; written beside the target, and renamed.
 // "-" is standard output; an empty path writes nothing; a device or pipe is written in place.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);  // throws Error{io}
   bool is_stdout() const { return path_ == "-"; }
   explicit operator bool() const { return !path_.empty(); }
+  bool is_replaced() const { return !beside_.empty(); }  // whole, each time: it may be written more than once
   void write(std::string_view text) const;  // throws Error{io}; what was there before is still there then
 
  private:

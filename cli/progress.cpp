@@ -31,9 +31,12 @@ std::string duration_text(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
 }
 
-std::string progress_text(std::string_view label, const Progress& progress) {
+std::string progress_text(std::string_view label, const Progress& progress, double seconds_behind) {
   std::string text;
-  if (progress.eta_seconds > 0) text = duration_text(progress.eta_seconds) + " left, ";
+  const double left = progress.eta_seconds + seconds_behind;
+  if (left > 0) text = duration_text(left) + " left, ";
+  if (seconds_behind > 0 && progress.eta_seconds > 0)
+    text += duration_text(progress.eta_seconds) + " of this case, ";
   text += fmt::format("{}: {}", cut(label, kLabelWidth), progress.stage);
   if (progress.total > 0) text += fmt::format(" {}/{}", progress.done, progress.total);
   if (progress.best_us > 0) text += ", best " + time_text(progress.best_us);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <new>
 
 #include "command_line.h"
@@ -37,6 +38,21 @@ void ReportFiles::write(Report report) const {
   if (html_) html_.write(report_page({report}));
 }
 
+void ReportFiles::write_so_far(Report report) const {
+  report.environment.command = typed_command();
+  report.interrupted = true;
+  try {
+    if (json_.is_replaced()) json_.write(report_json(report));
+    if (csv_.is_replaced()) csv_.write(report_csv(std::get<std::vector<ReportRow>>(report.content)));
+  } catch (const Error& error) {
+    print_warning(error.what());  // at the end it is an error, should it last
+  }
+}
+
+double CasePlace::seconds_behind(double budget) const {
+  return (mean_seconds > 0 ? mean_seconds : budget) * static_cast<double>(behind);
+}
+
 void ReportOptions::add_files_to(CLI::App& app) {
   begin_group(app, group::kOutput);
   app.add_option("--json", json, "Write the results to this file as JSON (- is standard output)")
@@ -69,6 +85,8 @@ int report_cases(const Asked& asked, const DeviceInfo& device, const ReportOptio
   std::string kept;
   int code = kOk;
   bool lost = false;
+  const ReportEnvironment environment = files.wanted() ? environment_of(device) : ReportEnvironment{};
+  const auto start = std::chrono::steady_clock::now();
   std::size_t skipped = 0, at = 0;  // `at`: the case that is measured
 
   const auto add = [&](ReportRow row) {
@@ -77,6 +95,7 @@ int report_cases(const Asked& asked, const DeviceInfo& device, const ReportOptio
       row.layers = asked.model->convolutions[at].layers;
     }
     rows.push_back(std::move(row));
+    if (at + 1 < problems.size()) files.write_so_far({environment, rows, true});
   };
   const auto fail = [&](const ConvProblem& problem, ErrorKind kind, const std::string& why) {
     progress.clear();
@@ -92,8 +111,11 @@ int report_cases(const Asked& asked, const DeviceInfo& device, const ReportOptio
   for (; at < problems.size() && !interrupted() && !lost; ++at) {
     const ConvProblem& problem = problems[at];
     const std::string position = problems.size() == 1 ? "" : fmt::format("[{}/{}] ", at + 1, problems.size());
+    const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start;
+    const CasePlace place{position + label(problem), problems.size() - at - 1,
+                          at > 0 ? gone.count() / static_cast<double>(at) : 0};
     try {
-      const auto [row, stopped] = measure(problem, position + label(problem), progress);
+      const auto [row, stopped] = measure(problem, place, progress);
       progress.clear();
       kept = stopped;
       if (!row) break;
@@ -139,7 +161,7 @@ int report_cases(const Asked& asked, const DeviceInfo& device, const ReportOptio
   // An interrupted run with nothing measured has nothing to say in a file.
   const std::size_t done = rows.size();
   if (files.wanted() && (done > 0 || !interrupted()))
-    files.write({environment_of(device), std::move(rows), interrupted()});
+    files.write({environment, std::move(rows), interrupted()});
   if (!interrupted()) return code;
   put(stderr, fmt::format("convtune: interrupted: {} of {} done{}{}\n", done,
                           counted(static_cast<std::int64_t>(problems.size()), "case", "cases"),

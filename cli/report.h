@@ -35,6 +35,9 @@ class ReportFiles {
   std::FILE* table_stream() const;
   // Adds the command that was typed.
   void write(Report report) const;
+  // What there is so far, as of a run that was interrupted: it stays where this process is killed. Files of
+  // data alone; a page is drawn at the end, and a pipe is written to once.
+  void write_so_far(Report report) const;
 
  private:
   bool has_stdout() const;
@@ -48,12 +51,22 @@ struct CaseResult {
   std::string kept;  // if stopped: what of the work is kept, for the last line
 };
 
-// Measures one case; `label` starts its progress lines.
-using MeasureCase = std::function<CaseResult(const ConvProblem&, const std::string& label, ProgressLine&)>;
+// Where a case stands among those that are measured.
+struct CasePlace {
+  std::string label;        // starts its progress lines
+  std::size_t behind = 0;   // cases that follow
+  double mean_seconds = 0;  // that a case has taken so far; 0: it is the first
 
-// Measures case after case, prints each as it is done, at last where a model's time goes, and writes the
-// files at the end. A case that fails becomes a row that says why; the others go on. Of a model, what nothing
-// runs here is skipped with a word. Returns the exit code: that of the first failure.
+  // Seconds that the cases behind will take: as those before, or, of the first, as `budget` says.
+  double seconds_behind(double budget) const;
+};
+
+// Measures one case.
+using MeasureCase = std::function<CaseResult(const ConvProblem&, const CasePlace&, ProgressLine&)>;
+
+// Measures case after case, prints each as it is done and writes the files of data anew, at last where a
+// model's time goes, and all files. A case that fails becomes a row that says why; the others go on. Of a
+// model, what nothing runs here is skipped with a word. Returns the exit code: that of the first failure.
 int report_cases(const Asked& asked, const DeviceInfo& device, const ReportOptions& options,
                  const MeasureCase& measure);
 

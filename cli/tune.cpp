@@ -22,14 +22,15 @@ struct Tune {
 
   int run() const;
   CaseResult tune_case(const ConvProblem& problem, const DeviceInfo& where, TuneOptions options,
-                       const std::string& name, ProgressLine& progress) const;
+                       const CasePlace& place, ProgressLine& progress) const;
 };
 
 CaseResult Tune::tune_case(const ConvProblem& asked, const DeviceInfo& where, TuneOptions options,
-                           const std::string& name, ProgressLine& progress) const {
+                           const CasePlace& place, ProgressLine& progress) const {
   options.progress = [&](Progress step) {
-    if (options.budget_trials > 0) step.eta_seconds = 0;  // trials are limited, not time
-    progress.show(progress_text(name, step));
+    const bool timed = options.budget_trials == 0;  // else trials are limited, not time
+    if (!timed) step.eta_seconds = 0;
+    progress.show(progress_text(place.label, step, place.seconds_behind(timed ? options.budget_seconds : 0)));
   };
   TuningReport report = convtune::tune(asked, where.device, options);
   progress.clear();
@@ -55,8 +56,8 @@ int Tune::run() const {
   options.cancel = interrupt_flag();
   const DeviceInfo where = device.select();
   return report_cases(asked, where, results,
-                      [&](const ConvProblem& one, const std::string& name, ProgressLine& progress) {
-                        return tune_case(one, where, options, name, progress);
+                      [&](const ConvProblem& one, const CasePlace& place, ProgressLine& progress) {
+                        return tune_case(one, where, options, place, progress);
                       });
 }
 

@@ -15,27 +15,39 @@ struct Interval {
   double low = 0, high = 0;
 };
 
+// What the threads say of a sample, beside its time.
+struct Witness {
+  bool interrupted = false;  // other work had the processors for a good part of it
+  double processors = 0;  // that the threads kept busy: their processor time over its time; 0: nobody knows
+};
+
 struct ContestOptions {
   double min_gain = 0.02;    // accept only a gain proven to be at least this
   double confidence = 0.99;  // of the interval
   int min_rounds = 10;
-  int max_rounds = 640;             // of one that stays undecided: a plain answer takes 10
-  double max_seconds = 10;          // by the sum of the times that the sides report; min_rounds come first
-  std::function<bool()> cancelled;  // polled between rounds
-  std::function<bool()> late;       // as max_seconds, by whatever clock: the next look is the last one
+  int max_rounds = 640;              // of one that stays undecided: a plain answer takes 10
+  double max_seconds = 10;           // by the sum of the times that the sides report; min_rounds come first
+  std::function<bool()> cancelled;   // polled between rounds
+  std::function<bool()> late;        // as max_seconds, by whatever clock: the next look is the last one
+  std::function<Witness()> witness;  // of the sample that a side has just taken; none: nobody knows
 };
 
 struct ContestResult {
   double min_gain = 0, confidence = 0;  // what was asked for
   bool accepted = false;
   bool cancelled = false;
-  bool undecided = false;  // the gain may be what was asked, or less: the interval holds both
+  bool undecided = false;  // the gain may be what was asked, or less: the interval holds both; or it is busy
+  // Other work interrupted a quarter of a side's samples or more. Nothing is decided then where it
+  // interrupted the sides by shares that differ as much, nor is a gain proven that the processor time does
+  // not show.
+  bool busy = false;
   // An undecided contest leans where the challenger is the faster side by three to one (the interval of the
   // gain that holds with 75 % lies above 0). That is no proof.
   bool leans_to_challenger = false;
   double gain = 0;  // median over rounds of 1 - challenger/incumbent: 0.10 = challenger takes 10 % less time
-  Interval interval;                                // of that median
-  std::vector<double> incumbent_us, challenger_us;  // every sample, in order
+  Interval interval;                                          // of that median
+  std::vector<double> incumbent_us, challenger_us;            // every sample, in order
+  int incumbent_interrupted = 0, challenger_interrupted = 0;  // of them
   int rounds = 0;
   std::string finding;  // the numbers in words
   std::string reason;   // the same as one sentence that says who stays

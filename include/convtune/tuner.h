@@ -49,6 +49,22 @@ struct ProviderResult {
   double roofline_fraction = 0;  // above 1 where no roof holds: see roofline()
   double max_error = 0;          // largest |y - oracle| over the root mean square of the oracle, sampled
   std::string failure;           // not empty: could not run, or was wrong; the numbers above mean nothing
+  std::int64_t interrupted = 0;  // of the n samples, by other work on a CPU
+};
+
+// How many threads ran or waited for a processor on the whole machine, a mean over the last minute, with
+// those that are measured; and its processors. 0 of them: not a CPU, or nobody looked.
+struct Load {
+  double average = 0;
+  int processors = 0;
+};
+
+// How each way was checked before it was timed: `samples` of the `elements` of its result against the oracle.
+// In compare(): the seconds that its tensors and the oracle took, and then building, running and checking
+// each way once.
+struct Check {
+  std::int64_t samples = 0, elements = 0;  // 0: nothing was checked, as where a record answers
+  double oracle_seconds = 0, ways_seconds = 0;
 };
 
 // What a GPU's kernel takes, as its compiler says, and how much of a multiprocessor that fills.
@@ -71,7 +87,18 @@ struct Comparison {
   double speedup = 0;                     // best peer's time over convtune's; 0 without a peer
   std::string decision;                   // one sentence: what was chosen, by which margin, why
   std::optional<Resources> resources;     // of convtune's kernel, where it runs one of its own on a GPU
+  Load load;                              // of the machine, when it was measured
+  Check check;
 };
+
+// Whether other work interrupted a quarter of the samples or more, of convtune's way or of the best peer's:
+// their times say then how long they waited, too.
+bool machine_is_busy(const Comparison&);
+// "check: 2048 of 24330240 elements of each result against the oracle"; empty where nothing was checked.
+std::string check_text(const Comparison&);
+// "load 12.1 on 2 processors; 0 of 41 samples of convtune and 38 of 40 of onednn blocked=0 were interrupted";
+// empty where nobody looked.
+std::string interruptions(const Comparison&);
 
 // Called between steps; `best` are the best config and time so far.
 struct Progress {

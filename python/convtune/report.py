@@ -19,7 +19,8 @@ __all__ = ["Provider", "Report", "Tuning"]
 class Provider:
     """One measured way: convtune's own, or a variant of the vendor's. `time_us`: median of `n`; `mad_us`: median
     absolute deviation; `max_error`: largest |y - oracle| over the oracle's root mean square, sampled. `failure`: not
-    empty where it could not run or was wrong; the numbers then mean nothing."""
+    empty where it could not run or was wrong; the numbers then mean nothing. `interrupted`: of the `n` samples, by other
+    work on a CPU."""
 
     name: str
     algorithm: str
@@ -30,6 +31,7 @@ class Provider:
     roofline_fraction: float
     max_error: float
     failure: str = ""
+    interrupted: int = 0
 
     @classmethod
     def from_json(cls, json: dict[str, Any]) -> Provider:
@@ -143,6 +145,8 @@ class Report:
             if self.own.algorithm.startswith("winograd") and self.own.roofline_fraction > 1:
                 runs += "more than 100 %: winograd makes fewer products than the roofline counts\n"
             text += f"\n{self._verdict()}\n{runs}"
+        if machine := self.json.get("machine"):
+            text += f"{'the machine is busy: ' if machine['busy'] else ''}{machine['finding']}\n"
         if self.decision:
             text += f"decision: {self._without_config(self.decision)}\n"
         if self.tuning is not None:

@@ -100,8 +100,9 @@ def search(
 
 
 def bench(problem: Problem | str, device: Any = None, seconds: float = 3) -> Report:
-    """Times what `plan` answers beside every variant of the vendor's library, interleaved, in about `seconds`. Ctrl-C
-    stops at the next step and raises KeyboardInterrupt. Raises InvalidArgument, Unsupported, NoDevice, DeviceLost."""
+    """Times what `plan` answers beside every variant of the vendor's library, interleaved, in about `seconds`. A
+    RuntimeWarning says where other work on the machine interrupted the samples. Ctrl-C stops at the next step and
+    raises KeyboardInterrupt. Raises InvalidArgument, Unsupported, NoDevice, DeviceLost."""
     asked, limit = as_problem(problem), seconds_of(seconds, "seconds", 86_400, "above 0")
     with stoppable() as stopped:
         options = CBenchOptions(sizeof(CBenchOptions), limit, PROGRESS(lambda *_: int(stopped())), None)
@@ -110,4 +111,7 @@ def bench(problem: Problem | str, device: Any = None, seconds: float = 3) -> Rep
         )
     if stopped():
         raise KeyboardInterrupt(f"the measurement of {asked.name or asked} was stopped")
+    machine = found.get("machine") or {}
+    if machine.get("busy"):
+        warnings.warn(f"the machine is busy: {machine['finding']}", RuntimeWarning, stacklevel=2)
     return Report.from_json(found, asked.name)

@@ -97,6 +97,9 @@ DeviceInfo look_up() {
   return info;
 }
 
+// Of the last sample that this thread took.
+thread_local Witness last_witness;
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend() : machine_(look_up()) {
@@ -150,9 +153,17 @@ class CpuBackend final : public Backend {
       work();
       return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
     };
-    return undisturbed_us(sample, preemptions, [](double us) {
+    const Sample taken = undisturbed(info().units, sample, thread_times, [](double us) {
       std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(us));
     });
+    last_witness = taken.witness;
+    return taken.us;
+  }
+  Witness witness() const override { return last_witness; }
+  Load load() const override {
+    double average = 0;
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    return getloadavg(&average, 1) == 1 ? Load{average, static_cast<int>(processors)} : Load{};
   }
 
   Ceilings measure_ceilings() override {

@@ -4,31 +4,42 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <ctime>
 
 namespace convtune::cpu {
 namespace {
 
 constexpr int kMostTries = 5;
 constexpr double kMostSleepUs = 5e3, kEnoughUs = 50e3;
+constexpr double kLost = 0.1;  // of the threads' time
 
 }  // namespace
 
-long preemptions() {
+ThreadTimes thread_times() {
+  ThreadTimes times;
+  timespec cpu{};
+  if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0)
+    times.cpu_us = static_cast<double>(cpu.tv_sec) * 1e6 + static_cast<double>(cpu.tv_nsec) * 1e-3;
   rusage usage{};
-  return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
+  if (getrusage(RUSAGE_SELF, &usage) == 0) times.preemptions = usage.ru_nivcsw;
+  return times;
 }
 
-double undisturbed_us(const std::function<double()>& sample, const std::function<long()>& preemptions,
-                      const std::function<void(double us)>& sleep) {
-  double least_us = 0, spent_us = 0;
+Sample undisturbed(int threads, const std::function<double()>& sample,
+                   const std::function<ThreadTimes()>& times, const std::function<void(double us)>& sleep) {
+  Sample first;
+  double spent_us = 0;
   for (int tries = 1;; ++tries) {
-    const long before = preemptions();
+    const ThreadTimes before = times();
     const double us = sample();
-    if (preemptions() == before) return us;
-    least_us = tries == 1 ? us : std::min(least_us, us);
-    spent_us += us;
-    if (tries == kMostTries || spent_us + least_us > kEnoughUs) return least_us;
-    sleep(std::min(us, kMostSleepUs));
+    const ThreadTimes after = times();
+    const double processors = us > 0 ? (after.cpu_us - before.cpu_us) / us : 0;
+    const bool interrupted = after.preemptions != before.preemptions && processors < (1 - kLost) * threads;
+    if (us > 0 && !interrupted) return {us, {false, processors}};
+    if (!(first.us > 0)) first = {us, {interrupted, processors}};
+    spent_us += std::max(us, 0.0);
+    if (tries == kMostTries || spent_us + us > kEnoughUs) return first;
+    sleep(std::clamp(us, 0.0, kMostSleepUs));
   }
 }
 

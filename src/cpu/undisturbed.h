@@ -5,15 +5,29 @@
 
 #include <functional>
 
+#include "convtune/contest.h"
+
 namespace convtune::cpu {
 
-// How often a thread of this process was preempted so far.
-long preemptions();
+// The threads of this process so far: the time that processors gave them, and how often they were preempted.
+struct ThreadTimes {
+  double cpu_us = 0;
+  long preemptions = 0;
+};
+ThreadTimes thread_times();
 
-// A sample during which no thread was preempted, out of a few; the least where none was. Who has slept is
+struct Sample {
+  double us = 0;
+  Witness witness;
+};
+
+// A sample of work of so many threads that nothing interrupted, out of five; the first where each of them
+// was. The shortest of several would be of another kind than the only one of a long work, and a contest has
+// both. Interrupted: a thread was preempted, and a tenth of the threads' time is missing. Who has slept is
 // served first: between two tries this thread sleeps as long as the first of them took, 5 ms at most. Samples
-// that make 50 ms together are enough: longer ones are always preempted where anything else runs.
-double undisturbed_us(const std::function<double()>& sample, const std::function<long()>& preemptions,
-                      const std::function<void(double us)>& sleep);
+// that make 50 ms together are enough: longer ones are always interrupted where anything else runs. A time
+// that is not above 0, of a clock that was set back meanwhile, is taken again.
+Sample undisturbed(int threads, const std::function<double()>& sample,
+                   const std::function<ThreadTimes()>& times, const std::function<void(double us)>& sleep);
 
 }  // namespace convtune::cpu

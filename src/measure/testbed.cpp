@@ -96,6 +96,12 @@ double error_limit(const ConvProblem& problem) {
          8 * std::ldexp(1.0, -24) * std::sqrt(static_cast<double>(cpu::result_of(problem).terms) + 1);
 }
 
+std::int64_t affordable_samples(const ConvProblem& problem, std::int64_t most) {
+  constexpr std::int64_t kTermsOfASecond = std::int64_t{1} << 26, kFewest = 64;
+  const std::int64_t terms = std::max<std::int64_t>(1, cpu::result_of(problem).terms);
+  return std::clamp(kTermsOfASecond / terms, std::min(kFewest, most), most);
+}
+
 void* Testbed::Fenced::data() const {
   return static_cast<unsigned char*>(memory.get()) + kCanaryBytes;
 }

@@ -28,12 +28,19 @@ struct CheckResult {
 // deviations).
 double error_limit(const ConvProblem& problem);
 
+// So many samples as the oracle computes in about a second of one processor, `most` at most and 64 at least: a
+// gradient of the weights sums over every output of a video.
+std::int64_t affordable_samples(const ConvProblem& problem, std::int64_t most);
+
 class Testbed {
  public:
   // `samples`: how many elements of the result the oracle computes; 0 = all of them. Of tensors that come
   // from memory there are several sets, in turns.
   Testbed(const ConvProblem& problem, Backend& backend, TestData data, std::uint64_t seed,
           std::int64_t samples, TimedFrom from = TimedFrom::caches);
+
+  std::int64_t samples() const { return std::ssize(samples_); }
+  std::int64_t elements() const { return result_.elements + result_.bias_elements; }  // of the result
 
   // Packs the weights for an executable, poisons the sampled elements of the result, runs, and looks: the
   // samples, then every canary. Never throws for a wrong answer.
@@ -55,6 +62,10 @@ class Testbed {
   // A sample at each call; executable and testbed must outlive it.
   std::function<double()> sampler(const Executable& executable) {
     return [timed = prepare(executable)]() mutable { return timed.sample_us(); };
+  }
+  // Of the last sample.
+  std::function<Witness()> witness() const {
+    return [this] { return backend_.witness(); };
   }
   std::string clock_drift() { return backend_.clock_drift(); }
 

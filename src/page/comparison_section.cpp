@@ -211,7 +211,8 @@ Markup providers_table(const Comparison& comparison, const std::vector<const Pro
     if (ran(*one)) {
       for (const std::string& cell :
            {time(one->time_us), one->n > 1 ? percent(one->mad_us / one->time_us) : std::string("-"),
-            fmt::format("{}", one->n),
+            one->interrupted > 0 ? fmt::format("{}, {} interrupted", one->n, one->interrupted)
+                                 : fmt::format("{}", one->n),
             peer ? fmt::format("{:.2f}×", peer->time_us / one->time_us) : std::string("-"),
             speed(flops / one->time_us * 1e6), copy(bytes / one->time_us * 1e6),
             one->roofline_fraction > 0 ? percent(one->roofline_fraction) : std::string("-"),
@@ -264,6 +265,8 @@ Markup facts(const ReportRow& row) {
   if (roof.floor_us > 0)
     list += fact("roofline", fmt::format("{}, bound by {}", time_text(roof.floor_us), roof.bound));
   if (const ProviderResult* own = own_result(row)) list += fact("convtune runs", with_config(*own));
+  list += fact("checked", check_text(comparison));
+  list += fact("machine", interruptions(comparison));
   if (row.tuning) list += fact("record", row.tuning->record);
   return markup("<dl>\n{}</dl>\n", list);
 }

@@ -28,6 +28,11 @@ std::vector<Round> rounds_of(const ContestResult& result) {
 
 std::string verdict(const ContestResult& result) {
   if (result.accepted) return "The gain is proven: the whole interval is above what was asked.";
+  if (result.undecided && result.busy)
+    return fmt::format(
+        "Not decided, since the machine is busy: {} of {} samples of the incumbent were "
+        "interrupted and {} of the challenger's.",
+        result.incumbent_interrupted, result.incumbent_us.size(), result.challenger_interrupted);
   if (result.undecided) return "Not decided: the interval holds gains above and below what was asked.";
   return "The gain that was asked is not proven: the incumbent stays.";
 }

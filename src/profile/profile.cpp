@@ -89,7 +89,8 @@ std::string launch_for_profiler(const ConvProblem& problem, Device device, const
   const Plan& chosen = planned.plan();
   const std::unique_ptr<Executable> executable =
       find_algorithm(device.kind, chosen.algorithm).build(planned.problem(), planned.device(), chosen.config);
-  Testbed bed(planned.problem(), backend(device), TestData::real, 1, kSamples);
+  Testbed bed(planned.problem(), backend(device), TestData::real, 1,
+              affordable_samples(planned.problem(), kSamples));
   for (int i = 0; i < kLaunches; ++i)
     if (const CheckResult result = bed.check(*executable); !result.failure.empty())
       throw Error(ErrorKind::internal, fmt::format("{} is wrong: {}", chosen.algorithm, result.failure));

@@ -137,6 +137,9 @@ HeldContest contest_of(const Node& node) {
   if (result.incumbent_us.size() != result.challenger_us.size() || result.incumbent_us.size() % 2 != 0)
     throw bad(node.place(), "has no two times of each side a round");
   result.rounds = static_cast<int>(result.incumbent_us.size() / 2);
+  result.busy = node.at("busy").flag();
+  result.incumbent_interrupted = node.at("incumbent_interrupted").whole<int>();
+  result.challenger_interrupted = node.at("challenger_interrupted").whole<int>();
   return held;
 }
 
@@ -149,7 +152,8 @@ ProviderResult provider_of(const Node& node) {
           node.at("n").whole(),
           node.at("roofline_fraction").number(),
           node.at("max_error").number(std::numeric_limits<double>::quiet_NaN()),
-          node.at("failure").text()};
+          node.at("failure").text(),
+          node.at("interrupted").whole()};
 }
 
 Resources resources_of(const Node& node) {
@@ -210,6 +214,11 @@ ReportRow row_of(const Node& node) {
   comparison.incumbent = node.at("incumbent").text();
   comparison.best_peer = node.at("best_peer").text(), comparison.speedup = node.at("speedup").number();
   comparison.decision = node.at("decision").text();
+  const Node machine = node.at("machine");
+  comparison.load = {machine.at("load").number(), machine.at("processors").whole<int>()};
+  const Node check = node.at("check");
+  comparison.check = {check.at("samples").whole(), check.at("elements").whole(),
+                      check.at("oracle_seconds").number(), check.at("ways_seconds").number()};
   if (const Node kernel = node.at("resources")) comparison.resources = resources_of(kernel);
   if (const Node tuning = node.at("tuning")) row.tuning = tuning_of(tuning);
   row.failure = node.at("failure").text();

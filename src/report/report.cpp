@@ -25,23 +25,30 @@ Json provider_json(const ProviderResult& provider) {
                {"n", provider.n},
                {"roofline_fraction", provider.roofline_fraction},
                {"max_error", provider.max_error}};
+  if (provider.interrupted > 0) json["interrupted"] = provider.interrupted;
   if (!provider.failure.empty()) json["failure"] = provider.failure;
   return json;
 }
 
 Json contest_json(const HeldContest& held) {
   const ContestResult& result = held.result;
-  return {{"incumbent", held.incumbent},
-          {"challenger", held.challenger},
-          {"min_gain", result.min_gain},
-          {"confidence", result.confidence},
-          {"accepted", result.accepted},
-          {"undecided", result.undecided},
-          {"gain", result.gain},
-          {"low", result.interval.low},
-          {"high", result.interval.high},
-          {"incumbent_us", result.incumbent_us},
-          {"challenger_us", result.challenger_us}};
+  Json json = {{"incumbent", held.incumbent},
+               {"challenger", held.challenger},
+               {"min_gain", result.min_gain},
+               {"confidence", result.confidence},
+               {"accepted", result.accepted},
+               {"undecided", result.undecided},
+               {"gain", result.gain},
+               {"low", result.interval.low},
+               {"high", result.interval.high},
+               {"incumbent_us", result.incumbent_us},
+               {"challenger_us", result.challenger_us}};
+  if (result.incumbent_interrupted + result.challenger_interrupted > 0) {
+    json["busy"] = result.busy;
+    json["incumbent_interrupted"] = result.incumbent_interrupted;
+    json["challenger_interrupted"] = result.challenger_interrupted;
+  }
+  return json;
 }
 
 Json contests_json(const std::vector<HeldContest>& contests) {
@@ -133,6 +140,16 @@ Json row_json(const ReportRow& row) {
   if (comparison.speedup > 0) json["speedup"] = comparison.speedup;
   if (!comparison.providers.empty()) json["verdict"] = verdict(comparison);
   if (!comparison.decision.empty()) json["decision"] = comparison.decision;
+  if (comparison.load.processors > 0)
+    json["machine"] = {{"load", comparison.load.average},
+                       {"processors", comparison.load.processors},
+                       {"busy", machine_is_busy(comparison)},
+                       {"finding", interruptions(comparison)}};
+  if (const Check& check = comparison.check; check.elements > 0)
+    json["check"] = {{"samples", check.samples},
+                     {"elements", check.elements},
+                     {"oracle_seconds", check.oracle_seconds},
+                     {"ways_seconds", check.ways_seconds}};
   if (comparison.resources) json["resources"] = resources_json(*comparison.resources);
   if (row.tuning) json["tuning"] = tuning_json(*row.tuning);
   if (!row.failure.empty()) json["failure"] = row.failure;

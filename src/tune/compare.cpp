@@ -22,6 +22,18 @@ constexpr std::size_t kMostPeersInTurns = 8;
 constexpr int kFewestRounds = 5, kMostRounds = 5000;
 constexpr std::int64_t kSamples = 2048;  // output elements that the oracle computes for a check
 
+constexpr double kBusy = 0.25;  // of a provider's samples interrupted
+
+// convtune's row, and the best peer's, where another way is the best.
+std::vector<const ProviderResult*> sides(const Comparison& comparison) {
+  std::vector<const ProviderResult*> rows;
+  for (const ProviderResult& one : comparison.providers)
+    if (one.failure.empty() && one.n > 0 &&
+        (&one == &comparison.providers.front() || (one.name == comparison.best_peer && rows.size() < 2)))
+      rows.push_back(&one);
+  return rows;
+}
+
 bool same(const Contender& a, const Contender& b) {
   return a.algorithm == b.algorithm && a.config == b.config;
 }
@@ -44,6 +56,42 @@ Roofline roofline(const ConvProblem& problem, const Ceilings& ceilings) {
   const double memory_us = 1e6 * problem.bytes() / ceilings.bytes_per_second;
   return {std::max(compute_us, memory_us), compute_us >= memory_us ? "compute" : "memory",
           ceilings.peak(problem.precision), ceilings.bytes_per_second};
+}
+
+bool machine_is_busy(const Comparison& comparison) {
+  return std::ranges::any_of(sides(comparison), [](const ProviderResult* one) {
+    return one->interrupted > 0 &&
+           static_cast<double>(one->interrupted) >= kBusy * static_cast<double>(one->n);
+  });
+}
+
+std::string interruptions(const Comparison& comparison) {
+  if (comparison.load.processors == 0) return {};
+  std::string counts;
+  std::int64_t all = 0;
+  for (const ProviderResult* one : sides(comparison)) {
+    counts += fmt::format("{}{} of {}{} of {}", counts.empty() ? "" : " and ", one->interrupted, one->n,
+                          counts.empty() ? " samples" : "", one->name);
+    all += one->interrupted;
+  }
+  return fmt::format("load {:.1f} on {} processor{}; {} interrupted", comparison.load.average,
+                     comparison.load.processors, comparison.load.processors == 1 ? "" : "s",
+                     all == 0 ? "no sample was" : counts + " were");
+}
+
+std::string check_text(const Comparison& comparison) {
+  constexpr double kLong = 5;
+  const Check& check = comparison.check;
+  if (check.elements == 0) return {};
+  std::string text =
+      check.samples < check.elements
+          ? fmt::format("check: {} of {} elements of each result against the oracle", check.samples,
+                        check.elements)
+          : fmt::format("check: all {} elements of each result against the oracle", check.elements);
+  if (check.oracle_seconds + check.ways_seconds >= kLong)
+    text += fmt::format("; tensors and oracle took {:.0f} s, building and checking every way {:.0f} s",
+                        check.oracle_seconds, check.ways_seconds);
+  return text;
 }
 
 const Ceilings& measure_ceilings(Device device) {
@@ -94,6 +142,7 @@ Comparison measure_comparison(const ConvProblem& problem, const DeviceInfo& devi
   row.device = device;
   row.roofline = roofline(problem, measure_ceilings(device.device));
   row.incumbent = vendor_library(device.device.kind);
+  row.check = {bed.samples(), bed.elements()};
 
   std::vector<const Contender*> order{&ours};
   for (const Contender& vendor : vendors) order.push_back(&vendor);
@@ -111,7 +160,7 @@ Comparison measure_comparison(const ConvProblem& problem, const DeviceInfo& devi
   std::iota(near.begin(), near.end(), std::size_t{0});
   if (timed.size() > 1 + kMostPeersInTurns) {
     for (std::size_t i = 1; i < timed.size() && !(cancelled && cancelled()); ++i)
-      results[i] = {runs[i](), 0, 1};
+      results[i] = {runs[i](), 0, 1, 0};
     std::sort(near.begin() + 1, near.end(),
               [&](std::size_t a, std::size_t b) { return results[a].median_us < results[b].median_us; });
     near.resize(1 + kMostPeersInTurns);
@@ -119,7 +168,8 @@ Comparison measure_comparison(const ConvProblem& problem, const DeviceInfo& devi
   std::vector<std::function<double()>> samplers;
   for (const std::size_t i : near) samplers.push_back(runs[i]);
   const std::vector<Measurement> of_near =
-      measure_in_turns(samplers, seconds, cancelled, kFewestRounds, kMostRounds, late);
+      measure_in_turns(samplers, seconds, cancelled, kFewestRounds, kMostRounds, late, bed.witness());
+  row.load = backend(device.device).load();
   for (std::size_t i = 0; i < near.size(); ++i) results[near[i]] = of_near[i];
 
   for (const Contender* one : order) {
@@ -133,7 +183,7 @@ Comparison measure_comparison(const ConvProblem& problem, const DeviceInfo& devi
       if (same(*timed[i], *one)) {
         provider.time_us = results[i].median_us;
         provider.mad_us = results[i].mad_us;
-        provider.n = results[i].n;
+        provider.n = results[i].n, provider.interrupted = results[i].interrupted;
         if (provider.time_us > 0) provider.roofline_fraction = row.roofline.floor_us / provider.time_us;
       }
     row.providers.push_back(std::move(provider));
@@ -163,7 +213,9 @@ Comparison compare(const ConvProblem& problem, Device device, const CompareOptio
         ErrorKind::invalid_argument,
         fmt::format("seconds_per_case must be above 0 and at most a day, not {}", options.seconds_per_case));
   const Plan plan = choose(resolved, info);
-  Testbed bed(resolved, on, TestData::real, 1, kSamples);
+  const auto start = std::chrono::steady_clock::now();
+  Testbed bed(resolved, on, TestData::real, 1, affordable_samples(resolved, kSamples));
+  const auto ready = std::chrono::steady_clock::now();
   const Contender ours =
       contender(find_algorithm(device.kind, plan.algorithm), plan.config, resolved, info, bed);
   const auto cancelled = [&] {
@@ -180,6 +232,8 @@ Comparison compare(const ConvProblem& problem, Device device, const CompareOptio
   Comparison row =
       measure_comparison(resolved, info, ours, vendors, bed, options.seconds_per_case, cancelled, late);
   row.plan = plan;
+  row.check.oracle_seconds = std::chrono::duration<double>(ready - start).count();
+  row.check.ways_seconds = std::chrono::duration<double>(begin - ready).count();
   row.resources = resources_of(*ours.algorithm, ours.config, resolved, info);
   row.decision = fmt::format("{} ({}): {}", ours.text(), to_string(plan.source), plan.why);
   return row;

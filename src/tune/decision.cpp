@@ -19,13 +19,15 @@ constexpr double kShortSeconds = 0.2;
 
 // `chosen`: whichever of the two is used from now on.
 std::string outcome(const ContestResult& result, const std::string& challenger, const std::string& incumbent,
-                    const std::string& chosen) {
+                    const std::string& chosen, const Load& load) {
   if (!result.undecided) return fmt::format("{} against {}: {}", challenger, incumbent, result.reason);
+  const std::string why = result.busy
+                              ? fmt::format("load {:.1f} on {} processors", load.average, load.processors)
+                              : "a busy machine, a gain near what is asked, or a small budget";
   return fmt::format(
-      "{} against {}: {}: not decided (a busy machine, a gain near what is asked, or a small budget); {} is "
-      "used "
-      "meanwhile, without proof, and the next tune holds the contest again",
-      challenger, incumbent, result.finding, chosen);
+      "{} against {}: {}: not decided ({}); {} is used meanwhile, without proof, and the next tune holds the "
+      "contest again",
+      challenger, incumbent, result.finding, why, chosen);
 }
 
 // The incumbent is the vendor's best by few samples. Where another of its ways is clearly faster in the
@@ -86,6 +88,7 @@ ContestResult hold_contest(const Contender& incumbent, const Contender& challeng
   rules.min_gain = with.min_gain;
   rules.max_seconds = kContestSeconds;
   rules.cancelled = with.cancelled;
+  rules.witness = with.bed.witness();
   rules.late = late_after(with.budget, std::max(with.budget.left() - after, kShortSeconds));
   ContestResult held = contest(with.bed.sampler(*incumbent.executable),
                                with.bed.sampler(*challenger.executable), once_more(rules, undecided));
@@ -122,7 +125,8 @@ Decision decide(const Election& elected, const std::vector<Contender>& vendors, 
   } else {
     const ContestResult held = hold_contest(*theirs, ours, undecided, table_seconds(ours, vendors), with);
     result.chosen = held.accepted || held.leans_to_challenger ? ours : *theirs;
-    why = outcome(held, ours.text(), theirs->text(), result.chosen.text());
+    why =
+        outcome(held, ours.text(), theirs->text(), result.chosen.text(), backend(with.device.device).load());
     if (held.undecided) result.undecided = undecided + 1;
     result.contest = {theirs->text(), ours.text(), held};
   }

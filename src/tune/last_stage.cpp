@@ -82,9 +82,9 @@ void measure(const Contender& winner, std::vector<std::optional<Contender>> buil
     return;
   }
   if (with.cancelled()) return;
-  const StageContest contest =
-      stage_contest(samplers, std::max(with.min_gain, kLeastGain), with.cancelled, {},
-                    [&] { return with.budget.left(Budget::Stage::last_stage) <= 0; });
+  const StageContest contest = stage_contest(
+      samplers, std::max(with.min_gain, kLeastGain), with.cancelled, {},
+      [&] { return with.budget.left(Budget::Stage::last_stage) <= 0; }, with.bed.witness());
   for (std::size_t i = 0; i < places.size(); ++i)
     report.tried[places[i]].time_us = contest.in_turns[i].median_us;
   const std::size_t best = places[contest.best];

@@ -44,7 +44,7 @@ SmallBatch::SmallBatch(const ConvProblem& problem, std::int64_t images, Backend&
       device_(backend.info()),
       ceilings_(ceilings),
       trials_(open_trials(problem_, device_, keep, anew)),
-      bed_(problem_, backend, TestData::real, 1, kSamples,
+      bed_(problem_, backend, TestData::real, 1, affordable_samples(problem_, kSamples),
            cpu::caches_keep(problem, device_) ? TimedFrom::caches : TimedFrom::memory),
       screening_(problem_, device_, bed_, trials_, keep) {}
 

@@ -36,7 +36,7 @@ std::string too_slow_for_contest(double time_us) {
 StageContest stage_contest(const std::vector<std::function<double()>>& samplers, double min_gain,
                            const std::function<bool()>& cancelled,
                            const std::function<void(std::size_t)>& before_contest,
-                           const std::function<bool()>& late) {
+                           const std::function<bool()>& late, const std::function<Witness()>& witness) {
   StageContest result;
   result.in_turns = measure_in_turns(samplers, kPickSeconds, cancelled, kFewestRounds, kMostRounds, late);
   result.best = 1;
@@ -48,6 +48,7 @@ StageContest stage_contest(const std::vector<std::function<double()>>& samplers,
   rules.max_seconds = kContestSeconds;
   rules.cancelled = cancelled;
   rules.late = late;
+  rules.witness = witness;
   if (before_contest) before_contest(result.best);
   const ContestResult first = contest(samplers[0], samplers[result.best], rules);
   result.contests.push_back(first);

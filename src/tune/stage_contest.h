@@ -27,10 +27,12 @@ std::string too_slow_for_contest(double time_us);
 // `samplers`: the original's, then one or more neighbours'. The neighbour is accepted where two contests
 // prove a gain of at least `min_gain` and the times of neither side scatter. `before_contest` is called
 // before each of the two with the neighbour's place: where the samplers' state is to be fresh, it is made so
-// there. `late`: from then on each of the three measurements ends at its fewest rounds.
+// there. `late`: from then on each of the three measurements ends at its fewest rounds. `witness`: of the
+// sample that was taken last; none: nobody knows.
 StageContest stage_contest(const std::vector<std::function<double()>>& samplers, double min_gain,
                            const std::function<bool()>& cancelled = {},
                            const std::function<void(std::size_t)>& before_contest = {},
-                           const std::function<bool()>& late = {});
+                           const std::function<bool()>& late = {},
+                           const std::function<Witness()>& witness = {});
 
 }  // namespace convtune

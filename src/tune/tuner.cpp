@@ -50,7 +50,7 @@ class Tuning {
         known_(unproven && unproven->searched == kernels() ? known() : std::vector<Contender>()),
         batches_(problem, device_, algorithms, rules()),
         ceilings_(measure_ceilings(device_.device)),
-        bed_(problem, backend, TestData::real, 1, kSamples),
+        bed_(problem, backend, TestData::real, 1, affordable_samples(problem, kSamples)),
         screening_(
             problem, device_, bed_, trials_, options.save,
             std::clamp(kPatienceShare * options.budget_seconds, kLeastPatience, Screening::kMostPatience)) {}
@@ -81,6 +81,8 @@ class Tuning {
           "interrupted: no decision, no record; the next tune resumes from the trials kept";
     } else {
       report_.comparison = decision.comparison, report_.proven = decision.proven;
+      if (machine_is_busy(report_.comparison))
+        report_.warnings.push_back("the machine is busy: " + interruptions(report_.comparison));
       report_.contest = std::move(decision.contest);
       if (options_.save) record(decision);
     }

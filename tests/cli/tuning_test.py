@@ -17,7 +17,8 @@ SLOW = "mb8ic64ih56oc64kh3ph1"  # one run has milliseconds: what measures it can
 QUICK = ["--budget", "20t", "--min-gain", "99%"]  # which is decided at once, however busy the machine
 
 SCHEMA_TOP = {"schema", "environment", "rows", "geomean_speedup", "wins", "ties", "losses"}
-SCHEMA_ROW = {"case", "problem", "device", "roofline", "providers", "best_peer", "speedup"}
+SCHEMA_ROW = {"case", "problem", "device", "roofline", "providers", "best_peer", "speedup", "machine",
+              "check"}
 SCHEMA_PROVIDER = {"name", "algorithm", "config", "time_us", "mad_us", "n", "roofline_fraction", "max_error"}
 
 
@@ -28,10 +29,12 @@ class Measuring(CliTest):
         self.assertLessEqual({"device", "threads", "versions", "date"}, set(report["environment"]))
         for row in report["rows"]:
             self.assertEqual(set(row) - {"decision", "incumbent", "verdict"}, row_keys)
+            self.assertEqual(set(row["machine"]), {"load", "processors", "busy", "finding"})
+            self.assertIn(f"on {row['machine']['processors']} processor", row["machine"]["finding"])
             self.assertEqual(set(row["roofline"]), {"floor_us", "bound", "flops_per_second", "bytes_per_second"})
             self.assertEqual(row["providers"][0]["name"], "convtune")
             for provider in row["providers"]:
-                self.assertEqual(set(provider), SCHEMA_PROVIDER)
+                self.assertEqual(set(provider) - {"interrupted"}, SCHEMA_PROVIDER)
                 self.assertGreater(provider["time_us"], 0)
 
     def test_bench(self):
@@ -231,6 +234,12 @@ class Terminal(CliTest):
         self.assertRegex(text, rf"\r\d+ s left, {LARGER}: (vendor|screen) 1/")
 
 
+    def test_the_time_left_is_that_of_all_cases(self):
+        _, text = self.on_terminal(80, "tune", LARGER, TINY, "--budget", "5s", "--no-save")
+        self.assertRegex(text, rf"\r\d+ s left, \d s of this case, \[1/2\] {LARGER}: (vendor|screen) 1/")
+        self.assertIn("[2/2] ", text)
+
+
 class Interrupts(CliTest):
     def trials_kept(self):
         """Of our own candidates, and with a result: what a search goes on from."""
@@ -261,6 +270,18 @@ class Interrupts(CliTest):
         self.assertGreater(tuning["resumed"], 0)
         self.assertLessEqual(tuning["resumed"], kept)
         self.assertEqual(tuning["wrong"], 0)
+
+    def test_what_a_killed_run_has_measured_stays(self):
+        out, csv = self.folder / "out.json", self.folder / "out.csv"
+        code, stderr = self.interrupt_when(out.exists, "bench", TINY, SLOW, "--seconds", "3", "--json", str(out),
+                                           "--csv", str(csv), with_signal=signal.SIGKILL)
+        self.assertEqual(code, -signal.SIGKILL, stderr)
+        report = json.loads(out.read_text())
+        self.assertTrue(report["interrupted"])
+        self.assertEqual([row["problem"].split()[0] for row in report["rows"]], [TINY])
+        self.assertTrue(report["environment"]["command"].startswith("convtune bench "), report["environment"])
+        self.ok("report", str(out), "--html", str(self.folder / "page.html"))
+        self.assertIn(TINY, csv.read_text())
 
     def test_a_measurement_that_is_stopped_claims_nothing(self):
         out = self.folder / "out.json"

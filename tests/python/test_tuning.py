@@ -79,6 +79,20 @@ def test_bench():
     assert report.json["providers"][0]["time_us"] == report.own.time_us
 
 
+def test_bench_warns_of_a_busy_machine(monkeypatch):
+    from convtune import _library
+
+    take = _library.take_json
+
+    def busy(*args):
+        return {**take(*args), "machine": {"load": 12.0, "processors": 2, "busy": True, "finding": "load 12.0 on 2"}}
+
+    monkeypatch.setattr(_library, "take_json", busy)
+    with pytest.warns(RuntimeWarning, match="the machine is busy: load 12.0 on 2"):
+        report = convtune.bench("mb1ic2ih8oc4kh3", "cpu", seconds=0.05)
+    assert "the machine is busy: load 12.0 on 2" in str(report)
+
+
 def test_an_interrupt_keeps_what_was_measured():
     problem = convtune.Problem(1, 3, 10, 10, 4, 3, 3)
     seen = []

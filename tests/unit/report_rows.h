@@ -25,6 +25,8 @@ inline ReportRow row_of(double own_us, double peer_us, const std::string& name =
     comparison.speedup = peer_us / own_us;
   }
   comparison.decision = "direct wins";
+  comparison.load = {1.5, 2};
+  comparison.check = {2048, 4096, 0.5, 0.25};
   return row;
 }
 

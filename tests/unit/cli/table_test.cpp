@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "progress.h"
+#include "report.h"
 
 namespace convtune::cli::table_test {
 namespace {
@@ -192,6 +193,22 @@ TEST(ProgressText, SaysWhereItStandsAndWhatIsBest) {
   // What is cut off is the config, and a problem's long text.
   EXPECT_EQ(progress_text("mb8ic64ih56oc64kh3ph1 precision=fp32", progress),
             "2 min 05 s left, mb8ic64ih56oc64kh3ph1 preci…: screen 34/120, best 1.234 ms (direct vectors=4)");
+}
+
+TEST(ProgressText, TheTimeLeftIsThatOfAllCases) {
+  Progress progress;
+  progress.stage = "vendor";
+  progress.eta_seconds = 1;
+  EXPECT_EQ(progress_text("[2/30] conv", progress, 28 * 2.0),
+            "57 s left, 1 s of this case, [2/30] conv: vendor");
+  progress.eta_seconds = 0;  // trials are limited, not time: only the mean of the cases before is known
+  EXPECT_EQ(progress_text("[2/30] conv", progress, 56), "56 s left, [2/30] conv: vendor");
+  CasePlace place{"[2/30] conv", 28, 0};
+  EXPECT_EQ(place.seconds_behind(2), 56);
+  place.mean_seconds = 0.5;  // records answer some of them
+  EXPECT_EQ(place.seconds_behind(2), 14);
+  place.mean_seconds = 3;  // what has begun is finished
+  EXPECT_EQ(place.seconds_behind(2), 84) << "a case that takes longer than its budget does so again";
 }
 
 std::string contents(std::FILE* file) {

@@ -276,6 +276,91 @@ TEST(Contest, ReasonsCarryTheNumbers) {
             "incumbent stays");
 }
 
+// Two works on one processor that others have, too: a slice of 3 ms in `others` + 1. Who has slept may begin
+// its slice, so that what is shorter is mostly not interrupted, and what is longer always is.
+class BusyMachine {
+ public:
+  BusyMachine(std::uint64_t seed, int others) : random_(seed), others_(others) {}
+  double time_us(double work_us) {
+    double time = 0, left = work_us * (1 + 0.01 * std::normal_distribution<double>()(random_));
+    const double work = left;
+    for (double slice = kSlice * (0.8 + 0.2 * unit_(random_)); left > slice; slice = kSlice) {
+      left -= slice;
+      time += slice + others_ * kSlice * (0.7 + 0.6 * unit_(random_));
+    }
+    time += left;
+    witness_ = {time > 1.1 * work, work / time};
+    return time;
+  }
+  ContestResult hold(double incumbent_us, double challenger_us, bool with_witness = true) {
+    ContestOptions options;
+    if (with_witness) options.witness = [this] { return witness_; };
+    return contest([&] { return time_us(incumbent_us); }, [&] { return time_us(challenger_us); }, options);
+  }
+
+ private:
+  static constexpr double kSlice = 3000;
+  std::mt19937_64 random_;
+  std::uniform_real_distribution<double> unit_;
+  int others_;
+  Witness witness_;
+};
+
+TEST(Contest, OnABusyMachineAGainIsNotProvenByInterruptions) {
+  // Equal works that the slices make unequal: one ends within its own, the other just does not.
+  const ContestResult clock_alone = BusyMachine(1, 4).hold(3100, 2200, false);
+  EXPECT_TRUE(clock_alone.accepted);
+  EXPECT_GT(clock_alone.gain, 0.5) << "of which 29 % are true: what a clock alone takes for proof";
+
+  const ContestResult result = BusyMachine(1, 4).hold(3100, 2200);
+  EXPECT_FALSE(result.accepted);
+  EXPECT_TRUE(result.busy);
+  EXPECT_TRUE(result.undecided);
+  EXPECT_TRUE(result.leans_to_challenger) << "by either clock";
+  EXPECT_GT(result.incumbent_interrupted, 0.9 * static_cast<double>(result.incumbent_us.size()));
+  EXPECT_EQ(result.challenger_interrupted, 0);
+  EXPECT_NE(result.reason.find("the machine is busy, "), std::string::npos) << result.reason;
+  EXPECT_NE(result.reason.find(" % by processor time, is not proven"), std::string::npos) << result.reason;
+}
+
+TEST(Contest, OnABusyMachineTheInterruptedSideIsNotSentHome) {
+  const ContestResult result = BusyMachine(1, 4).hold(2200, 3100);
+  EXPECT_TRUE(result.undecided);
+  EXPECT_FALSE(result.leans_to_challenger);
+}
+
+TEST(Contest, OnABusyMachineEqualWorksHaveNoProvenGain) {
+  int accepted = 0, busy = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed)
+    for (const double us : {300.0, 3000.0, 30'000.0}) {
+      const ContestResult result = BusyMachine(seed, 4).hold(us, us);
+      accepted += result.accepted, busy += result.busy;
+    }
+  EXPECT_EQ(accepted, 0);
+  EXPECT_GT(busy, 100);
+}
+
+TEST(Contest, OnABusyMachineWhatBothClocksShowIsProven) {
+  const ContestResult result = BusyMachine(1, 4).hold(40'000, 20'000);
+  EXPECT_TRUE(result.accepted) << result.reason;
+  EXPECT_TRUE(result.busy);
+  EXPECT_NE(result.reason.find("and processor time proves a gain, too"), std::string::npos) << result.reason;
+  EXPECT_FALSE(BusyMachine(1, 4).hold(40'000, 40'000).accepted);
+}
+
+// A quiet machine preempts long samples now and then, for moments; and a vendor's threads may sleep.
+TEST(Contest, AFewInterruptionsOnOneSideDecideAsBefore) {
+  ContestOptions options;
+  int samples = 0;
+  options.witness = [&] { return Witness{samples++ % 10 == 0, 1}; };
+  EXPECT_TRUE(contest([] { return 100.0; }, [] { return 90.0; }, options).accepted);
+  options.witness = [&] { return Witness{false, samples++ % 2 == 0 ? 0.5 : 2}; };
+  const ContestResult result = contest([] { return 100.0; }, [] { return 90.0; }, options);
+  EXPECT_TRUE(result.accepted);
+  EXPECT_FALSE(result.busy);
+  EXPECT_EQ(result.reason.find("busy"), std::string::npos);
+}
+
 TEST(Contest, ImpossibleTimesAndThrowingSides) {
   const auto good = [] { return 100.0; };
   for (const double bad : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {

@@ -102,6 +102,17 @@ TEST(TestTensors, AreDenormalInEveryType) {
     }
 }
 
+TEST(Testbed, TheOracleComputesAsManyElementsAsItHasTimeFor) {
+  EXPECT_EQ(affordable_samples(kProblem, 2048), 2048);
+  EXPECT_EQ(affordable_samples(parse_problem("mb1ic1024id3ih90iw162oc1024kd3kh3kw3"), 2048), 2048);
+  const auto video = parse_problem("mb1ic256id17ih544iw960oc128kd3kh3kw3 dir=bwd_w");  // 9 million terms
+  EXPECT_EQ(affordable_samples(video, 2048), 64);
+  EXPECT_EQ(affordable_samples(video, 16), 16);
+  const Testbed bed(kProblem, cpu::backend(), TestData::real, 1, 100);
+  EXPECT_EQ(bed.samples(), 100);
+  EXPECT_EQ(bed.elements(), kProblem.output_elements());
+}
+
 TEST(Testbed, CatchesOneWrongElement) {
   const std::string failure = caught(TestData::integer, [](const float*, float*, float* y) { y[123] += 1; });
   EXPECT_NE(failure.find("y[n=0, k=1, p=2, q=3]"), std::string::npos) << failure;

@@ -39,8 +39,13 @@ TEST(ReportJson, HasExactlyTheSchemasKeys) {
   EXPECT_EQ(json["environment"]["versions"]["convtune"], "1.2.3");
   EXPECT_EQ(json["environment"]["date"], "2024-05-06T07:08:09Z");
   const Json& row = json["rows"].at(0);
-  EXPECT_EQ(keys(row), (std::set<std::string>{"case", "problem", "device", "roofline", "providers",
-                                              "incumbent", "best_peer", "speedup", "verdict", "decision"}));
+  EXPECT_EQ(keys(row),
+            (std::set<std::string>{"case", "problem", "device", "roofline", "providers", "incumbent",
+                                   "best_peer", "speedup", "verdict", "decision", "machine", "check"}));
+  EXPECT_EQ(row["machine"], Json::parse(R"({"load": 1.5, "processors": 2, "busy": false,
+      "finding": "load 1.5 on 2 processors; no sample was interrupted"})"));
+  EXPECT_EQ(row["check"], Json::parse(R"({"samples": 2048, "elements": 4096, "oracle_seconds": 0.5,
+      "ways_seconds": 0.25})"));
   EXPECT_EQ(row["case"], "a case");
   EXPECT_EQ(row["device"], "cpu-test");
   EXPECT_EQ(keys(row["roofline"]),
@@ -75,6 +80,37 @@ TEST(ReportJson, WithoutAPeerThereIsNoSpeedup) {
   EXPECT_TRUE(json["rows"][0]["speedup"].is_null());
   EXPECT_TRUE(json["geomean_speedup"].is_null());
   EXPECT_EQ(json["wins"].get<int>() + json["ties"].get<int>() + json["losses"].get<int>(), 0);
+}
+
+TEST(ReportJson, InterruptedSamplesAreTold) {
+  ReportRow row = row_of(20, 400);
+  row.comparison.load = {12.04, 2};
+  row.comparison.providers[1].interrupted = 19;
+  const Json json = Json::parse(json_of({row}))["rows"][0];
+  EXPECT_EQ(json["machine"]["busy"], true);
+  EXPECT_EQ(json["machine"]["finding"],
+            "load 12.0 on 2 processors; 0 of 20 samples of convtune and 19 of 20 of onednn blocked=0 were "
+            "interrupted");
+  EXPECT_EQ(json["providers"][1]["interrupted"], 19);
+  row.comparison.providers[1].interrupted = 4;
+  EXPECT_FALSE(machine_is_busy(row.comparison));
+  row.comparison.providers[0].interrupted = 5;
+  EXPECT_TRUE(machine_is_busy(row.comparison));
+  row.comparison.load = {};  // a GPU's
+  EXPECT_EQ(interruptions(row.comparison), "");
+}
+
+TEST(ReportJson, TheCheckSaysHowManyElementsItSampled) {
+  Comparison comparison = row_of(20, 40).comparison;
+  comparison.check = {64, 1000, 2.2, 27.2};
+  EXPECT_EQ(check_text(comparison),
+            "check: 64 of 1000 elements of each result against the oracle; tensors and oracle took 2 s, "
+            "building and "
+            "checking every way 27 s");
+  comparison.check = {1000, 1000, 0.3, 0.4};
+  EXPECT_EQ(check_text(comparison), "check: all 1000 elements of each result against the oracle");
+  comparison.check = {};
+  EXPECT_EQ(check_text(comparison), "");
 }
 
 TEST(ReportJson, FailuresAreTold) {
@@ -161,6 +197,7 @@ HeldContest held() {
   contest.result.min_gain = 0.02, contest.result.confidence = 0.99, contest.result.gain = 0.5;
   contest.result.interval = {0.4, std::numeric_limits<double>::infinity()};
   contest.result.accepted = true, contest.result.rounds = 1;
+  contest.result.busy = true, contest.result.incumbent_interrupted = 2;
   contest.result.incumbent_us = {40, 41}, contest.result.challenger_us = {20, 21};
   return contest;
 }
@@ -170,6 +207,7 @@ std::vector<Report> reports() {
   ReportRow row = row_of(20, 40);
   row.comparison.roofline = {10, "compute", 4e11, 5e10};
   row.comparison.providers[1].failure = "wrote outside y";
+  row.comparison.providers[0].interrupted = 18;
   row.comparison.resources = Resources{168, 384, 8, 99'328, 264, {}};
   row.comparison.resources->occupancy = {1, 12, 0.1875, Limiter::shared_memory};
   row.tuning = TuningSummary{false, true, 20, 12, 3, 4, 1, "records/a.json", {"hot"}, last_stage()};

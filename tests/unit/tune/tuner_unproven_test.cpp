@@ -21,6 +21,8 @@ struct World {
   double second_us = 101;  // of the vendor, while the table is measured
   bool table = false;
   std::size_t runs = 0;
+  bool interrupted = false;  // other work interrupts each sample of the vendor, of those that are timed
+  Witness last;
   // Of another algorithm of ours, if there is one.
   std::string other_hash = "hash";
   double other_us = 95;
@@ -44,6 +46,7 @@ class Ways final : public SimulatedAlgorithm {
         us = world_.rounds_us[world_.runs++ / 2 % world_.rounds_us.size()];
       if (vendor_ && world_.table && way == 1) us = world_.second_us;
       world_.now_us += us;
+      world_.last = {vendor_ && world_.interrupted, 1};
       return true;
     });
   }
@@ -67,6 +70,15 @@ class Other final : public SimulatedAlgorithm {
     });
   }
   std::string source_hash() const override { return world_.other_hash; }
+
+ private:
+  World& world_;
+};
+
+class WatchedDevice final : public SimulatedDevice {
+ public:
+  explicit WatchedDevice(World& world) : SimulatedDevice(world.now_us), world_(world) {}
+  Witness witness() const override { return world_.last; }
 
  private:
   World& world_;
@@ -108,7 +120,7 @@ class TunerUnproven : public testing::Test {
 
   ScratchFolder scratch_;
   World world_;
-  SimulatedDevice device_{world_.now_us};
+  WatchedDevice device_{world_};
   Ways ours_{world_, false}, theirs_{world_, true};
   Other other_{world_};
   std::vector<const Algorithm*> algorithms_{&ours_, &theirs_};
@@ -153,6 +165,23 @@ TEST_F(TunerUnproven, WhatLeansOneWayIsUsedMeanwhileAndTheContestGoesOn) {
   EXPECT_EQ(quiet.comparison.plan.source, PlanSource::tuned);
   EXPECT_TRUE(recorded()->proven());
   EXPECT_TRUE(std::filesystem::is_empty(scratch_.path() / "trials")) << "nothing is left to go on with";
+}
+
+TEST_F(TunerUnproven, WhereOtherWorkInterruptsOneSideNothingIsProven) {
+  world_.interrupted = true;
+  const TuningReport busy = tune_again();
+  EXPECT_FALSE(busy.proven);
+  EXPECT_EQ(busy.comparison.plan.algorithm, "ours") << "by either clock";
+  expect_says(busy, "is not proven: the machine is busy, ");
+  expect_says(busy,
+              " samples of the incumbent were interrupted and 0 of the challenger's: not decided (load ");
+  ASSERT_TRUE(busy.contest);
+  EXPECT_TRUE(busy.contest->result.busy);
+  EXPECT_EQ(recorded()->undecided, 1);
+  ASSERT_FALSE(busy.warnings.empty());
+  EXPECT_TRUE(busy.warnings.back().starts_with("the machine is busy: load ")) << busy.warnings.back();
+  world_.interrupted = false;
+  EXPECT_TRUE(tune_again().proven);
 }
 
 TEST_F(TunerUnproven, WhatLeansNoWayStaysWithTheVendorUntilItIsDecided) {
