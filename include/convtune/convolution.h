@@ -96,8 +96,9 @@ class Convolution {
 
   // Throws Error{invalid_argument} on a null pointer or on weights packed by another Convolution.
   // A batch of 0 returns at once (backward weights: with gradients of 0). Never tunes; allocates device
-  // memory, if any, in the first call for a stream (of CU_STREAM_PER_THREAD: in each thread), and in the first
-  // of each capture, whose graph has it until it and all that was instantiated of it are gone. Backward weights reads no weights: PackedWeights() will do.
+  // memory, if any, in the first call for a stream (of CU_STREAM_PER_THREAD: in each thread), and in the
+  // first of each capture, whose graph has it until it and all that was instantiated of it are gone. Backward
+  // weights reads no weights: PackedWeights() will do.
   void run(const Tensors& tensors, const PackedWeights& weights, Stream stream = nullptr) const;
   // pack, then run: for weights that change at every call.
   void run(const Tensors& tensors, const void* w, const void* bias, Stream stream = nullptr) const;

@@ -19,11 +19,11 @@ from __future__ import annotations
 import json
 from ctypes import byref, c_void_p, sizeof
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from . import _library
 from ._library import CTensors, fail
+from .cached import cached_property
 from .problem import Problem, as_problem
 from .table import html_table
 

@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 from ctypes import byref, c_double, c_int64, sizeof
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import prod
 from typing import Any
 
 from . import _library
 from ._library import ACTIVATIONS, DIRECTIONS, DTYPES, LAYOUTS, PRECISIONS, ROUNDINGS, CProblem
+from .cached import cached_property
 from .errors import InvalidArgument
 from .geometry import Padding, Steps, padding_of, steps_of, whole
 from .words import NAMES, activation_of, activation_text, one_of, parameters_of, types_of, types_text

@@ -20,13 +20,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
+from ..cached import cached_property
 from ..errors import InvalidArgument
 from ..optimize_report import OptimizeReport
 from ..tensors import allowed_precision
