@@ -8,6 +8,7 @@
 #include "convtune/contest.h"
 #include "convtune/tuner.h"
 #include "page/markup.h"
+#include "page/svg.h"
 
 namespace convtune::page {
 
@@ -37,10 +38,10 @@ struct TimeBar {
 // A bar that is many times the least is cut, and says so; of different layers none is.
 enum class Cut { outliers, none };
 Markup time_bars(const std::string& id, const std::string& title, const std::vector<TimeBar>& bars,
-                 double floor_us, Cut cut = Cut::outliers);
+                 double floor_us, Cut cut = Cut::outliers, Rooms rooms = Rooms::both);
 
 // Rounds as paired differences, the interval of their median, and what was asked; and a folded table of the
-// rounds, where that is wanted.
+// rounds, where that is wanted; without it the chart is a small one.
 Markup contest_chart(const std::string& id, const HeldContest& contest, bool with_rounds);
 
 // Times as they were tried, and the best so far; each that was best for a while as a folded table. `most`:

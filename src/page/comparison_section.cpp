@@ -300,7 +300,8 @@ Markup case_section(const ReportRow& row, const ReportEnvironment& environment, 
                         one == shown[0]                     ? Who::own
                         : one->name == comparison.best_peer ? Who::best_peer
                                                             : Who::peer});
-    html += time_bars(place.id + "-times", "Time of each provider", bars, comparison.roofline.floor_us);
+    html += time_bars(place.id + "-times", "Time of each provider", bars, comparison.roofline.floor_us,
+                      Cut::outliers, limits.all ? Rooms::both : Rooms::small);
     html += providers_table(comparison, shown);
     if (peers.size() > limits.peers)
       html += paragraph(

@@ -89,8 +89,9 @@ Markup contest_chart(const std::string& id, const HeldContest& contest, bool wit
     table.add_row(std::vector<std::string>{
         fmt::format("{}", i + 1), fmt::format("{:.4g}", rounds[i].incumbent_us),
         fmt::format("{:.4g}", rounds[i].challenger_us), fmt::format("{:.2f}", 100 * rounds[i].gain())});
-  Markup html =
-      figure(id, "Contest", words, [&](const Room& room) { return draw(result, rounds, interval, room); });
+  Markup html = figure(
+      id, "Contest", words, [&](const Room& room) { return draw(result, rounds, interval, room); }, {},
+      with_rounds ? Rooms::both : Rooms::small);
   if (with_rounds) html += table.folded();
   return html;
 }

@@ -134,21 +134,26 @@ Markup vertical_axis(const Axis& axis, double left, double right, std::string_vi
 }
 
 Markup figure(std::string_view id, std::string_view title, std::string_view words,
-              const std::function<Drawing(const Room&)>& draw, std::string_view note) {
-  const auto svg = [&](const Room& room, const Markup& inside) {
+              const std::function<Drawing(const Room&)>& draw, std::string_view note, Rooms rooms) {
+  const auto svg = [&](const Room& room, std::string_view look, const Markup& inside) {
     const Drawing drawing = draw(room);
     return markup(
         "<svg class=\"{}\" viewBox=\"0 0 {} {}\" role=\"img\" aria-labelledby=\"{}-t\" "
         "aria-describedby=\"{}-d\">{}\n{}\n</svg>",
-        room.narrow ? "narrow" : "wide", place(room.width), place(drawing.height), id, id, inside,
-        drawing.shapes);
+        look, place(room.width), place(drawing.height), id, id, inside, drawing.shapes);
   };
-  // The narrow one is named by the wide one's words.
+  // The first one has the words, which name the second one, too.
   const Markup named = markup("<title id=\"{}-t\">{}</title>{}", id, title,
                               note.empty() ? Markup{} : markup("<desc id=\"{}-d\">{}</desc>", id, words));
-  return markup("<figure>{}{}\n<figcaption{}>{}</figcaption></figure>\n", svg({720, false}, named),
-                svg({360, true}, {}), note.empty() ? markup(" id=\"{}-d\"", id) : Markup{},
-                note.empty() ? words : note);
+  Markup drawn;
+  if (rooms == Rooms::small) {
+    drawn = svg({360, true}, "small", named);
+  } else {
+    drawn = svg({720, false}, "wide", named);
+    drawn += svg({360, true}, "narrow", {});
+  }
+  return markup("<figure>{}\n<figcaption{}>{}</figcaption></figure>\n", drawn,
+                note.empty() ? markup(" id=\"{}-d\"", id) : Markup{}, note.empty() ? words : note);
 }
 
 }  // namespace convtune::page

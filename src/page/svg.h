@@ -59,9 +59,13 @@ struct Drawing {
   Markup shapes;
 };
 
-// <figure> with an <svg> for each of the two rooms, of which the style sheet shows one. `words`: what the
-// chart shows, for who does not see it; and for all, below it, where there is no `note`.
+// In which rooms a chart is drawn: a page of many cases has it small alone, so that it is not large.
+enum class Rooms { both, small };
+
+// <figure> with an <svg> for each room, of which the style sheet shows one. `words`: what the chart shows,
+// for who does not see it; and for all, below it, where there is no `note`.
 Markup figure(std::string_view id, std::string_view title, std::string_view words,
-              const std::function<Drawing(const Room&)>& draw, std::string_view note = {});
+              const std::function<Drawing(const Room&)>& draw, std::string_view note = {},
+              Rooms rooms = Rooms::both);
 
 }  // namespace convtune::page

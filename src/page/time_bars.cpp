@@ -100,7 +100,7 @@ Drawing draw(const std::vector<TimeBar>& bars, const Scales& scales, const Room&
 }  // namespace
 
 Markup time_bars(const std::string& id, const std::string& title, const std::vector<TimeBar>& bars,
-                 double floor_us, Cut cut_at) {
+                 double floor_us, Cut cut_at, Rooms rooms) {
   double least = 0, most = 0;
   for (const TimeBar& bar : bars) {
     if (!has_time(bar)) continue;
@@ -129,7 +129,7 @@ Markup time_bars(const std::string& id, const std::string& title, const std::vec
   if (some(has_spread)) note += " Medians; a whisker is the median absolute deviation of the samples.";
   if (some(is_cut)) note += " A bar with » beside it is cut.";
   return figure(
-      id, title, words + '.', [&](const Room& room) { return draw(bars, scales, room); }, note);
+      id, title, words + '.', [&](const Room& room) { return draw(bars, scales, room); }, note, rooms);
 }
 
 }  // namespace convtune::page

@@ -397,8 +397,8 @@ TEST(ShortNames, AreWithoutWhatAllHave) {
       short_names({"/features/features.0/features.0.0/Conv", "/features/features.1/conv/conv.0/conv.0.0/Conv",
                    "/features/features.18/features.18.0/Conv"});
   EXPECT_EQ(names,
-            (std::vector<std::string>{"0/features.0.0", "1/conv/conv.0/conv.0.0", "18/features.18.0"}));
-  EXPECT_EQ(left_out, "Layers' names are without “/features/features.” in front and “/Conv” behind.");
+            (std::vector<std::string>{"0/features.0", "1/conv/conv.0/conv.0", "18/features.18"}));
+  EXPECT_EQ(left_out, "Layers' names are without “/features/features.” in front and “.0/Conv” behind.");
   for (const std::vector<std::string>& kept :
        {std::vector<std::string>{"layer1.0.conv1", "layer1.1.conv1"},
         {"a_name_of_more_than_twenty_four_letters"},
