@@ -255,7 +255,7 @@ Command add_refine(CLI::App& parent) {
   app->footer(
       "Examples:\n"
       "  convtune refine conv.py --metrics metrics.json --target rtx4090 -o refined.py\n"
-      "  convtune refine conv.py --metrics metrics.json --target cuda:0 --measure -o new.py\n"
+      "  convtune refine conv.py --metrics m.json --target cuda:0 --measure -o new.py\n"
       "  convtune refine matmul.py --target h100 --original \"num_warps: 4\"\n"
       "  convtune refine --document question.txt -o refined.py\n\n"
       "Only the lists change: 3 to 6 configs each, the original first, and every other byte stays. Where the "
