@@ -1,5 +1,6 @@
 """Pages of reports: of one measured row, and of a model, which needs no PyTorch to be drawn."""
 
+import html
 import json
 import sys
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_in_a_notebook():
     report = convtune.bench(PROBLEM, "cpu", seconds=0.05)
     cells = optimized()
     plan = convtune.Convolution(PROBLEM, "cpu").plan
-    for value, words in ((report, [PROBLEM, report.json["verdict"], report.own.name]),
+    for value, words in ((report, [PROBLEM, html.escape(report.json["verdict"]), report.own.name]),
                          (cells, ["&lt;not&gt; one of ours", "stem.conv and 1 more", "a note", "5.6 % less"]),
                          (plan, [plan.algorithm, plan.source])):
         page = Page(value._repr_html_())
