@@ -236,11 +236,24 @@ int cuStreamDestroy(void*) {
 int cuStreamSynchronize(void*) {
   return kOk;
 }
+int cuStreamGetId(void*, u64* id) {
+  return *id = 1, kOk;
+}
 int cuStreamGetCaptureInfo(void*, int* status, u64*, void*, const void*, std::size_t*) {
   return *status = 0, kOk;
 }
 int cuThreadExchangeStreamCaptureMode(int*) {
   return kOk;
+}
+// No stream is ever captured, so no graph keeps anything.
+int cuUserObjectCreate(void**, void*, void (*)(void*), unsigned, unsigned) {
+  return refuse("there are no graphs here");
+}
+int cuUserObjectRelease(void*, unsigned) {
+  return refuse("there are no graphs here");
+}
+int cuGraphRetainUserObject(void*, void*, unsigned, unsigned) {
+  return refuse("there are no graphs here");
 }
 int cuEventCreate(Event** event, unsigned) {
   return *event = new Event, kOk;
