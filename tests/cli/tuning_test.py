@@ -234,12 +234,6 @@ class Terminal(CliTest):
         self.assertRegex(text, rf"\r\d+ s left, {LARGER}: (vendor|screen) 1/")
 
 
-    def test_the_time_left_is_that_of_all_cases(self):
-        _, text = self.on_terminal(80, "tune", LARGER, TINY, "--budget", "5s", "--no-save")
-        self.assertRegex(text, rf"\r\d+ s left, \d s of this case, \[1/2\] {LARGER}: (vendor|screen) 1/")
-        self.assertIn("[2/2] ", text)
-
-
 class Interrupts(CliTest):
     def trials_kept(self):
         """Of our own candidates, and with a result: what a search goes on from."""
@@ -273,7 +267,7 @@ class Interrupts(CliTest):
 
     def test_what_a_killed_run_has_measured_stays(self):
         out, csv = self.folder / "out.json", self.folder / "out.csv"
-        code, stderr = self.interrupt_when(out.exists, "bench", TINY, SLOW, "--seconds", "3", "--json", str(out),
+        code, stderr = self.interrupt_when(csv.exists, "bench", TINY, SLOW, "--seconds", "3", "--json", str(out),
                                            "--csv", str(csv), with_signal=signal.SIGKILL)
         self.assertEqual(code, -signal.SIGKILL, stderr)
         report = json.loads(out.read_text())
