@@ -13,7 +13,7 @@ namespace convtune::page {
 namespace {
 
 Limits limits_of(std::size_t rows) {
-  return rows <= 20 ? Limits{12, 300, true} : Limits{4, 0, false};
+  return rows <= 20 ? Limits{12, 300, true} : Limits{3, 0, false};
 }
 
 std::string with_config(const ProviderResult& one) {

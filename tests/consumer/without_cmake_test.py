@@ -50,7 +50,7 @@ with tempfile.TemporaryDirectory() as box:
             continue
         done = subprocess.run([*compiler, "-std=c++17", "-fsyntax-only", "-x", "c++", f"-I{prefix}/include", "-"],
                               input=f"#include <convtune/{header.name}>\n", capture_output=True, text=True, check=False)
-        first = next(line for line in done.stderr.splitlines() if "error" in line)
+        first = next(line for line in done.stderr.splitlines() if ": error: " in line)
         assert done.returncode != 0 and "need C++20" in first, (header.name, first)
     if not pkg_config:
         print("no pkg-config here")

@@ -127,7 +127,7 @@ TEST(Page, LayersOfAModelAreToldApart) {
     rows.back().layers = {name};
   }
   const std::string page = page_of(rows);
-  EXPECT_NE(page.find(">1/conv/conv.0/conv.0</text>"), page.npos);
+  EXPECT_NE(page.find(">1/conv/conv.0/conv</text>"), page.npos);
   EXPECT_NE(page.find("without “/features/features.” in front"), page.npos);
 }
 
