@@ -39,7 +39,7 @@ struct Refine {
     RefineDocument asked = document.empty() ? named_files() : load_document(document);
     if (!document.empty()) {
       options.in_order = asked.in_order || order == "seed";
-      options.first_of_several = true;
+      if (options.several == RefineOptions::Several::refuse) options.several = RefineOptions::Several::keep;
       options.stage = asked.stage;
       if (!target.empty()) asked.target = find_target(target);
       if (!metrics.empty()) asked.metrics = load_metrics(metrics);
@@ -66,7 +66,13 @@ struct Refine {
       return kInterrupted;
     }
     std::FILE* const report = out.is_stdout() || !document.empty() ? stderr : files.table_stream();
+    for (const RefinedKernel& done : refined.kernels)
+      if (!done.unknown.empty()) say(report, done.unknown);
     for (const std::string& note : asked.notes) say(report, note);
+    for (const StageSentence& sentence : asked.stage.sentences)
+      say(report, sentence.rule.empty()
+                      ? fmt::format("not taken into account: {}", sentence.text)
+                      : fmt::format("the stage says: {}: {}", sentence.text, sentence.rule));
     for (const RefinedKernel& done : refined.kernels) print_kernel(done, refined.kernels.size() > 1, report);
     for (const std::string& note : refined.notes) say(report, note);
     out.write(refined.source);
@@ -94,6 +100,7 @@ struct Refine {
     options.original = original, options.kernel = kernel, options.path = file;
     if (!problem.empty()) options.problem = one_problem(problem);
     for (const std::string& word : let) options.let.push_back(parse_let(word));
+    if (original == "first") options.several = RefineOptions::Several::first;
     options.in_order = order == "seed";
     options.keep_list = keep, options.only_original = only_original;
     options.trust = trust, options.import_file = !no_import, options.compile = !no_compile;
@@ -145,8 +152,10 @@ struct Refine {
     for (const std::string& verdict : done.verdicts) say(report, verdict);
     for (const std::string& config : done.configs) say(report, config, "  ");
     if (done.configs.empty())
-      say(report, fmt::format("keep: {}{}", done.original,
-                              only_original ? "; its list is reduced to it" : "; its list stays as it was"));
+      say(report, !done.unknown.empty() ? "keep: its list stays as it was"
+                                        : fmt::format("keep: {}{}", done.original,
+                                                      only_original ? "; its list is reduced to it"
+                                                                    : "; its list stays as it was"));
     if (done.measured.empty()) return;
     say(report, "on " + done.place);
     put(report, measured_table(done, report));
@@ -203,9 +212,11 @@ Command add_refine(CLI::App& parent) {
   app->add_option("--kernel", refine->kernel,
                   "Which kernel, NAME or NAME:LINE (default: those that the metrics name)")
       ->type_name("NAME");
-  app->add_option("--original", refine->original,
-                  "The config that was profiled, as in \"BLOCK_M=32 num_stages=2\" or as Triton prints it "
-                  "(default: found by the grid)")
+  app->add_option(
+         "--original", refine->original,
+         "The config that was profiled, as in \"BLOCK_M=32 num_stages=2\" or as Triton prints it "
+         "(default: found by the grid, and by what the compiler says); first: where several fit, the "
+         "first of them")
       ->type_name("CONFIG");
   app->add_option(
          "--problem", refine->problem,

@@ -56,12 +56,43 @@ struct AnalyzeOptions {
 std::vector<Finding> analyze(const KernelMetrics& metrics, const Target& target,
                              const AnalyzeOptions& options = {});
 
-// The last tuning stage: what it may propose, and when it reverts.
+// A sentence of a stage's text, and the rule that it was read as; an empty rule: it is not taken into
+// account.
+struct StageSentence {
+  std::string text, rule;
+};
+
+// What a stage asks for under a condition: "IF register pressure HIGH (regs > 128): Use num_warps=4". Every
+// part of the condition that is set must hold, but for `limited_by_registers`, which is enough by itself
+// beside `registers_above`.
+struct StageCondition {
+  std::string text;
+  std::optional<double> registers_above, registers_below;  // of a thread
+  bool limited_by_registers = false;                       // registers allow fewer blocks than anything else
+  bool without_spills = false, compute_bound = false;
+  std::optional<double> least_loads;          // distinct pointers that the kernel loads from
+  std::optional<std::int64_t> warps, stages;  // what is asked for
+  bool required = false;                      // nothing else beside the original; false: it is worth a try
+};
+
+// One tuning stage: what it may propose, and when it reverts.
 struct RefineStage {
-  std::vector<std::int64_t> warps = {2, 4, 8, 16}, stages = {2, 3, 4};
-  std::int64_t most_steps = 1;        // of num_stages
-  std::int64_t fewest = 3, most = 6;  // configs of a list
+  enum class Kind {
+    grid,    // a verdict on the launch's grid; nothing changes
+    tiles,   // a verdict on the blocks' sizes; nothing changes
+    memory,  // num_stages alone
+    last,    // num_warps and num_stages
+  };
+  Kind kind = Kind::last;
+  std::vector<std::int64_t> warps = {2, 4, 8, 16}, stages = {2, 3, 4};  // empty: the stage does not name it
+  std::int64_t most_steps = 1;                                          // of num_stages
+  std::int64_t fewest = 3, most = 6;                                    // configs of a list
   double min_gain = 0.02;
+  std::optional<std::int64_t> baseline_warps, baseline_stages;  // of a config that is always in the list
+  std::optional<double>
+      raise_above_stalls;  // num_stages rises where memory stalls are a larger share than this
+  std::vector<StageCondition> conditions;
+  std::vector<StageSentence> sentences;  // of its text, in order; none where no text was read
 };
 
 struct RefineOptions {
@@ -73,10 +104,13 @@ struct RefineOptions {
   std::string kernel;  // which one, "name" or "name:line"; empty: those that the metrics name
   std::string path;    // where the source lies, for what it imports
   RefineStage stage;
-  bool in_order = false;          // write imports, constants, kernels, other functions, classes, and no tests
-  bool keep_list = false;         // add to the list that there is
-  bool only_original = false;     // where the stage keeps the original, leave it alone in the list
-  bool first_of_several = false;  // where several configs fit what was profiled, take the first and say so
+  bool in_order = false;       // write imports, constants, kernels, other functions, classes, and no tests
+  bool keep_list = false;      // add to the list that there is
+  bool only_original = false;  // where the stage keeps the original, leave it alone in the list
+  // What happens where several configs fit what was profiled: the first is taken, and that is said; the list
+  // is left alone, with the reason; or Error{invalid_argument} lists them.
+  enum class Several { first, keep, refuse };
+  Several several = Several::refuse;
   // The file is trusted: with Triton's own compiler, where that Python has one, its configs are compiled, and
   // it is imported, which runs it, in a child process, where its list cannot be worked out and to check what
   // is written. Else it is read alone. refine_measured() runs it in any case.
@@ -101,6 +135,7 @@ struct RefinedKernel {
   std::string kernel;
   int line = 0;
   std::string original;
+  std::string unknown;  // not empty: which config was profiled is not known, and its list stays as it was
   std::vector<Finding> findings;      // of its metrics, as analyze() has them
   std::vector<std::string> notes;     // how the original was found, what else is worth knowing
   std::vector<std::string> verdicts;  // of the rules, in order
@@ -143,8 +178,8 @@ Refined refine_measured(const std::string& source, const std::vector<KernelMetri
                         const Target& target, const RefineOptions& options,
                         const RefineMeasureOptions& measuring);
 
-// A text that asks for this stage: a sheet of the GPU, the stage with its parameters and rules, the code, the
-// profiler's metrics, and how the answer is to be ordered.
+// A text that asks for a tuning stage: a sheet of the GPU, the stage with its parameters and rules, the code,
+// the profiler's metrics, and how the answer is to be ordered.
 struct RefineDocument {
   Target target;
   RefineStage stage;
@@ -153,7 +188,7 @@ struct RefineDocument {
   bool in_order = false;
   std::vector<std::string> notes;  // what was taken from where
 };
-// Throws Error{invalid_argument} for a text without a sheet, a stage or code, or of another stage.
+// Throws Error{invalid_argument} for a text without a sheet, a stage or code.
 RefineDocument parse_document(std::string_view text);
 RefineDocument load_document(const std::string& path);
 

@@ -240,8 +240,19 @@ StageList micro_tuning(const StageConfig& original, const WarpsAnswer& warps,
 
   std::vector<StageList::Entry> entries = {{original, "the original"}};
   std::string steps, left_out, other_warps;  // of R2's verdict; of R1's
+  const auto why_not = [&](const StageConfig& config) {
+    const std::string why = parameters.forbidden ? parameters.forbidden(config) : std::string();
+    return why.empty() ? refusal(config) : why;
+  };
+  std::string baseline_verdict;
+  if (const auto& baseline = parameters.baseline; baseline && *baseline != original) {
+    const std::string why = refusal(*baseline);
+    if (why.empty()) entries.push_back({*baseline, "the stage's baseline"});
+    baseline_verdict = fmt::format("; the baseline {} {}", to_string(*baseline, parameters),
+                                   why.empty() ? "is too" : "is not: it " + why);
+  }
   const auto consider = [&](StageConfig config, const std::string& reason) {
-    if (entries.size() >= parameters.most) return;
+    if (entries.size() >= parameters.most || config == parameters.baseline) return;
     const bool step = config.stages != original.stages, same_warps = config.warps == original.warps;
     if (config.stages < 1) return;
     const std::string stage = fmt::format("{}", config.stages);
@@ -249,7 +260,7 @@ StageList micro_tuning(const StageConfig& original, const WarpsAnswer& warps,
       if (same_warps) left_out += fmt::format("; {} is not a value of this stage", stage);
       return;
     }
-    if (const std::string why = refusal(config); !why.empty()) {
+    if (const std::string why = why_not(config); !why.empty()) {
       if (same_warps)
         left_out += fmt::format("; {} {}", stage, why);
       else if (!step)
@@ -295,8 +306,9 @@ StageList micro_tuning(const StageConfig& original, const WarpsAnswer& warps,
     list.configs = std::move(entries);
     list.verdicts.push_back(fmt::format("R4: {} configs", list.configs.size()));
   }
-  list.verdicts.push_back(fmt::format("R5: {} is {}", to_string(original, parameters),
-                                      list.configs.empty() ? "all that stays" : "among them"));
+  list.verdicts.push_back(fmt::format("R5: {} is {}{}", to_string(original, parameters),
+                                      list.configs.empty() ? "all that stays" : "among them",
+                                      list.configs.empty() ? "" : baseline_verdict));
   list.verdicts.emplace_back("R6: not measured yet: the original stays unless a gain is proven and stable");
   return list;
 }
@@ -315,12 +327,14 @@ void check_original(const StageConfig& original, const Target& target, const Sta
 StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evidence, const Target& target,
                        const StageParameters& parameters, const std::string& same_code) {
   check_original(original, target, parameters);
-  return micro_tuning(original, suggested_warps(original.warps, evidence, target, parameters), parameters,
-                      [&](const StageConfig& config) {
-                        return config.stages != original.stages && !same_code.empty()
-                                   ? same_code
-                                   : too_large(config, original, evidence, target);
-                      });
+  const WarpsAnswer warps = parameters.asked_warps
+                                ? *parameters.asked_warps
+                                : suggested_warps(original.warps, evidence, target, parameters);
+  return micro_tuning(original, warps, parameters, [&](const StageConfig& config) {
+    return config.stages != original.stages && !same_code.empty()
+               ? same_code
+               : too_large(config, original, evidence, target);
+  });
 }
 
 StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evidence, const Target& target,
@@ -329,26 +343,27 @@ StageList micro_tuning(const StageConfig& original, const OccupancyEvidence& evi
   check_original(original, target, parameters);
   const CompiledConfig own = compiled(original);
   std::vector<std::pair<std::string, StageConfig>> codes = {{own.code, original}};
-  return micro_tuning(original, compiled_warps(original, evidence, target, parameters, compiled), parameters,
-                      [&](const StageConfig& config) -> std::string {
-                        const CompiledConfig made = compiled(config);
-                        if (!made.failure.empty()) return "does not compile: " + made.failure;
-                        if (made.smem_bytes > target.smem_per_block)
-                          return fmt::format("needs {} bytes of shared memory, and a block has {}",
-                                             made.smem_bytes, target.smem_per_block);
-                        if (made.spilled_bytes > own.spilled_bytes)
-                          return fmt::format("spills {} bytes", made.spilled_bytes);
-                        for (const auto& [code, same] : codes)
-                          if (code == made.code)
-                            return "is the same machine code as " + to_string(same, parameters);
-                        codes.emplace_back(made.code, config);
-                        return {};
-                      });
+  const WarpsAnswer warps = parameters.asked_warps
+                                ? *parameters.asked_warps
+                                : compiled_warps(original, evidence, target, parameters, compiled);
+  return micro_tuning(original, warps, parameters, [&](const StageConfig& config) -> std::string {
+    const CompiledConfig made = compiled(config);
+    if (!made.failure.empty()) return "does not compile: " + made.failure;
+    if (made.smem_bytes > target.smem_per_block)
+      return fmt::format("needs {} bytes of shared memory, and a block has {}", made.smem_bytes,
+                         target.smem_per_block);
+    if (made.spilled_bytes > own.spilled_bytes) return fmt::format("spills {} bytes", made.spilled_bytes);
+    for (const auto& [code, same] : codes)
+      if (code == made.code) return "is the same machine code as " + to_string(same, parameters);
+    codes.emplace_back(made.code, config);
+    return {};
+  });
 }
 
 std::vector<StageConfig> stage_candidates(const StageConfig& original, const Target& target,
                                           const StageParameters& parameters) {
   std::vector<StageConfig> all = {original};
+  if (parameters.baseline && *parameters.baseline != original) all.push_back(*parameters.baseline);
   const auto add = [&](const StageConfig& config) {
     const bool allowed = config.stages == original.stages || holds(parameters.stages, config.stages);
     if (allowed && config.stages > 0 && std::find(all.begin(), all.end(), config) == all.end())

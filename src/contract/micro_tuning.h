@@ -19,6 +19,17 @@
 
 namespace convtune {
 
+struct StageConfig {
+  std::int64_t warps = 0, stages = 0;
+  bool operator==(const StageConfig&) const = default;
+};
+
+// R1's answer: the warps to try beside the original's, the best first, and why or why not.
+struct WarpsAnswer {
+  std::vector<std::int64_t> warps;
+  std::string why;
+};
+
 // The two parameters, by the names that they have where the list goes, and the only values that the stage may
 // propose; the original's own may lie outside. What is no GPU has parameters of the same kinds: how many
 // workers share a tile, and in how many steps each goes through it.
@@ -29,11 +40,13 @@ struct StageParameters {
   std::string workers = "warps", step = "stage";  // in words: "twice the warps, one stage less"
   std::int64_t most_steps = 1;                    // R2: the stages change by so much at most
   std::size_t fewest = 3, most = 6;               // R4
-};
 
-struct StageConfig {
-  std::int64_t warps = 0, stages = 0;
-  bool operator==(const StageConfig&) const = default;
+  // Further rules, as a stage's text may have them: warps that it asks for itself, in place of what occupancy
+  // suggests; a config that is always in the list, whatever R1 and R2 say; why a config is forbidden, or
+  // nothing.
+  std::optional<WarpsAnswer> asked_warps = std::nullopt;
+  std::optional<StageConfig> baseline = std::nullopt;
+  std::function<std::string(const StageConfig&)> forbidden = nullptr;
 };
 std::string to_string(const StageConfig& config,
                       const StageParameters& names = {});  // "num_warps=4 num_stages=2"
@@ -59,13 +72,8 @@ struct StageList {
   std::vector<std::string> verdicts;  // "R1: ...", one a rule, in order
 };
 
-// R1's answer: the warps to try beside the original's, the best first, and why or why not.
-struct WarpsAnswer {
-  std::vector<std::int64_t> warps;
-  std::string why;
-};
-// By the occupancy of a GPU. Where nothing says what limits it, achieved occupancy below a half and fewer
-// blocks than warps and slots allow are taken for it; `why` says that this is inferred.
+// R1's answer by the occupancy of a GPU. Where nothing says what limits it, achieved occupancy below a half
+// and fewer blocks than warps and slots allow are taken for it; `why` says that this is inferred.
 WarpsAnswer suggested_warps(std::int64_t warps, const OccupancyEvidence& evidence, const Target& target,
                             const StageParameters& parameters);
 

@@ -288,6 +288,12 @@ KnownMetrics known_metrics(const KernelMetrics& metrics) {
   const auto conflicts = read.number({"l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"}, 0, kLargest);
   const auto wavefronts = read.number({"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"}, 0, kLargest);
   if (conflicts && wavefronts && *wavefronts > 0) known.bank_conflict_share = *conflicts / *wavefronts;
+  known.memory_stall_share = read.share({"smsp__warp_issue_stalled_memory_dependency_per_warp_active.pct",
+                                         "smsp__warp_issue_stalled_long_scoreboard_per_warp_active.pct"});
+  known.local_loads =
+      read.number({"smsp__inst_executed_op_local_ld.sum", "smsp__sass_inst_executed_op_local_ld.sum",
+                   "sass__inst_executed_register_spilling"},
+                  0, kLargest);
   return known;
 }
 

@@ -15,7 +15,9 @@ struct KnownMetrics {
   std::optional<int> registers, by_registers, by_smem;          // a thread; blocks on a multiprocessor
   std::optional<std::int64_t> smem_bytes;                       // a block
   std::optional<double> time_us;
-  std::optional<double> memory_bytes;  // read from memory and written to it
+  std::optional<double> memory_bytes;        // read from memory and written to it
+  std::optional<double> memory_stall_share;  // of a warp's cycles, for what loads have not brought yet
+  std::optional<double> local_loads;  // instructions that load from local memory: registers that spilled
 };
 
 // Throws Error{invalid_argument} for a number that its metric cannot have: -3 registers, half a block.

@@ -15,6 +15,7 @@
 #include "triton/refine_choice.h"
 #include "triton/refine_contest.h"
 #include "triton/refine_original.h"
+#include "triton/stage_rules.h"
 #include "triton/triton_compiler.h"
 #include "triton/triton_file.h"
 
@@ -25,21 +26,13 @@ Error bad(const std::string& message) {
   return Error(ErrorKind::invalid_argument, message);
 }
 
-StageParameters parameters_of(const RefineStage& stage) {
-  StageParameters parameters;
-  parameters.warps = stage.warps, parameters.stages = stage.stages;
-  parameters.most_steps = stage.most_steps;
-  parameters.fewest = static_cast<std::size_t>(stage.fewest);
-  parameters.most = static_cast<std::size_t>(stage.most);
-  return parameters;
-}
-
 // One kernel of the file on its way to a list.
 struct Work {
   const TritonKernel* kernel = nullptr;
   std::vector<TritonConfig> configs;  // of its list, as far as it is known
   KnownMetrics known;                 // what was profiled of it
   Original original;
+  StageParameters parameters;  // of the stage, as it applies to this kernel
   StageList list;
   RefinedKernel result;
 };
@@ -51,8 +44,7 @@ class Refining {
       : file_(source, options.path, target, options.python),
         metrics_(metrics),
         target_(target),
-        options_(options),
-        parameters_(parameters_of(options.stage)) {}
+        options_(options) {}
 
   // `measuring`: null where nothing is measured.
   Refined run(const RefineMeasureOptions* measuring) {
@@ -117,28 +109,100 @@ class Refining {
       work.result.findings = analyze(*measured, target_, analysis, file_);
     }
     if (!measured) notes.emplace_back("the metrics hold nothing of it: what it achieved is not known");
-    work.original =
-        find_original({file_, kernel, work.configs, why, work.known, target_, options_, parameters_});
+    if (!changes_configs() || !kernel.fixed.empty()) return work;
+    const StageParameters values = apply_stage(options_.stage, {}, {}).parameters;
+    work.original = find_original({file_, kernel, work.configs, why, work.known, target_, options_, values});
+    if (!work.original.why.empty()) ask_compiler(work);
     for (const std::string& note : work.original.notes) notes.push_back(note);
-    work.result.original = to_string(work.original.config);
+    if (work.original.why.empty())
+      work.result.original = to_string(work.original.config);
+    else
+      work.result.unknown = unknown_original(kernel, work.original);
     return work;
+  }
+
+  // Whether the stage is about configs at all.
+  bool changes_configs() const {
+    return options_.stage.kind == RefineStage::Kind::last || options_.stage.kind == RefineStage::Kind::memory;
+  }
+
+  // Registers and shared memory of the profile tell configs of one grid apart, where one alone compiles to
+  // them.
+  void ask_compiler(Work& work) {
+    constexpr std::size_t kMost = 16;
+    Original& original = work.original;
+    if (!options_.compile || (!work.known.registers && !work.known.smem_bytes) ||
+        original.fitting.size() > kMost)
+      return;
+    TritonCompiler* const by = compiler();
+    if (!by) return;
+    say(fmt::format("compiling {} configs of {}", original.fitting.size(), work.kernel->name));
+    std::string why;
+    const auto facts =
+        by->compile(file_, *work.kernel, target_, {original.problem, options_.let}, original.fitting, why);
+    std::vector<std::size_t> same;
+    for (std::size_t i = 0; i < facts.size(); ++i)
+      if (facts[i].failure.empty() &&
+          work.known.registers.value_or(facts[i].registers) == facts[i].registers &&
+          is_smem(work.known, facts[i]))
+        same.push_back(i);
+    if (same.size() != 1) return;
+    original.config = original.fitting[same[0]];
+    original.notes.push_back(
+        fmt::format("the original is the config of line {}: {}, and of those that fit it alone "
+                    "compiles to {} registers and {} bytes of shared memory, as profiled",
+                    original.config.line, original.why, facts[same[0]].registers, facts[same[0]].smem_bytes));
+    original.why.clear(), original.fitting.clear();
+  }
+
+  static bool is_smem(const KnownMetrics& known, const CompiledConfig& made) {
+    constexpr std::int64_t kDriversOwn = 1024;  // bytes of a block, which some metrics count
+    const auto profiled = known.smem_bytes.value_or(made.smem_bytes);
+    return profiled == made.smem_bytes || profiled == made.smem_bytes + kDriversOwn;
   }
 
   void make_list(Work& work) {
     const TritonKernel& kernel = *work.kernel;
     std::vector<std::string>& notes = work.result.notes;
+    if (!changes_configs()) {
+      work.list.none = options_.stage.kind == RefineStage::Kind::grid
+                           ? "the stage is about the grid, which belongs to the code round the list"
+                           : "the stage is about block sizes, which no profile of one of them decides";
+      work.result.verdicts = {"keep: " + work.list.none + "; the findings are the verdict on it"};
+      return;
+    }
+    if (!kernel.fixed.empty()) {
+      work.list.none = kernel.fixed;
+      work.result.verdicts = {"R4: keep: " + kernel.fixed};
+      return;
+    }
+    if (!work.original.why.empty()) {
+      work.list.none = "which config was profiled is not known";
+      work.result.verdicts = {"R4: keep: " + work.list.none, "R5: every config of its list stays"};
+      return;
+    }
     const OccupancyEvidence evidence = evidence_of(work.known);
     const StageConfig original = work.original.config.stage;
+    StageFacts facts = facts_of(work.known);
+    if (kernel.loads) facts.loads = static_cast<double>(*kernel.loads);
+    work.parameters = apply_stage(options_.stage, original, facts).parameters;
     const auto made = compiled(work, original);
+    if (const auto own = made.find({original.warps, original.stages}); own != made.end()) {
+      if (!facts.registers) facts.registers = own->second.registers;
+      if (!facts.spills) facts.spills = own->second.spilled_bytes > 0;
+    }
+    AppliedStage applied = apply_stage(options_.stage, original, facts);
+    work.parameters = std::move(applied.parameters);
+    for (std::string& note : applied.notes) notes.push_back(std::move(note));
     const std::string same_code = kernel.loops == TritonKernel::Loops::any
                                       ? std::string()
                                       : std::string("changes nothing: ") + loops_in_words(kernel);
     if (!made.empty()) {
-      work.list = micro_tuning(original, evidence, target_, parameters_, [&](const StageConfig& config) {
+      work.list = micro_tuning(original, evidence, target_, work.parameters, [&](const StageConfig& config) {
         return made.at({config.warps, config.stages});
       });
     } else {
-      work.list = micro_tuning(original, evidence, target_, parameters_, same_code);
+      work.list = micro_tuning(original, evidence, target_, work.parameters, same_code);
       if (!same_code.empty()) notes.push_back(loops_in_words(kernel));
     }
     if (!work.list.configs.empty() && work.configs.size() == 1 && kernel.listed && !kernel.in_place.empty() &&
@@ -147,6 +211,10 @@ class Refining {
     if (kernel.pruned)
       notes.emplace_back(
           "its prune_configs_by stays, and decides at each launch which of the list are tried");
+    if (const auto count = static_cast<std::int64_t>(work.list.configs.size());
+        count > 0 && count < options_.stage.fewest)
+      work.list.verdicts[3] += fmt::format(", where the stage wants {} to {}: the rules leave no more",
+                                           options_.stage.fewest, options_.stage.most);
     work.result.verdicts = work.list.verdicts;
     for (const StageList::Entry& entry : work.list.configs)
       work.result.configs.push_back(
@@ -197,7 +265,9 @@ class Refining {
       return made;
     }
     std::vector<TritonConfig> configs;
-    for (const StageConfig& stage : stage_candidates(original, target_, parameters_))
+    StageParameters all = work.parameters;  // conditions may hold by what is compiled
+    all.warps = options_.stage.warps, all.stages = options_.stage.stages;
+    for (const StageConfig& stage : stage_candidates(original, target_, all))
       configs.push_back(with_stage(work, stage));
     say(fmt::format("compiling {} configs of {}", configs.size(), work.kernel->name));
     std::string why;
@@ -220,13 +290,11 @@ class Refining {
   // The compiler was told what the source shows of the launch. Where it was another, as shared memory shows,
   // what it says of pipelining need not hold.
   static bool is_as_profiled(Work& work, const CompiledConfig& original) {
-    constexpr std::int64_t kDriversOwn = 1024;  // bytes of a block, which some metrics count
-    const auto profiled = work.known.smem_bytes.value_or(original.smem_bytes);
-    if (profiled == original.smem_bytes || profiled == original.smem_bytes + kDriversOwn) return true;
+    if (is_smem(work.known, original)) return true;
     work.result.notes.push_back(fmt::format(
         "compiled, a block has {} bytes of shared memory, and {} were profiled: its arguments are others "
         "than the source shows, or its Triton is; so no config is taken for the same machine code as another",
-        original.smem_bytes, profiled));
+        original.smem_bytes, *work.known.smem_bytes));
     return false;
   }
 
@@ -241,7 +309,7 @@ class Refining {
     RefineContest contest = refine_contest({spec, file_.source(), work.list.configs, work.original.config,
                                             work.kernel->listed ? work.configs : std::vector<TritonConfig>(),
                                             work.kernel->listed, source_of, options_.stage.min_gain,
-                                            options_.progress, options_.cancel, parameters_.fewest});
+                                            options_.progress, options_.cancel, work.parameters.fewest});
     result_.interrupted = contest.interrupted;
     if (contest.interrupted) return;
     RefinedKernel& result = work.result;
@@ -282,7 +350,8 @@ class Refining {
             [&](const TritonConfig& one) { return one.same_blocks(config) && one.stage == config.stage; });
         if (!options_.keep_list || !there) list.configs.push_back({config, entry.reason});
       }
-      if (work.list.configs.empty() && options_.only_original && work.kernel->listed) {
+      if (work.list.configs.empty() && options_.only_original && work.kernel->listed &&
+          !work.result.original.empty()) {
         list.configs.push_back({work.original.config, "the original, which the stage keeps"});
         list.keep = false;
       }
@@ -292,7 +361,18 @@ class Refining {
     result_.source = lists.empty() && !options_.in_order
                          ? file_.source()
                          : file_.edited(lists, options_.in_order, result_.notes);
+    for (const RefinedKernel& kernel : result_.kernels)
+      if (!kernel.unknown.empty()) result_.source = commented(kernel.unknown, result_.source);
     if (result_.source != file_.source()) check_import();
+  }
+
+  // The sentence as a comment at the head of the file, behind a line for the system's loader.
+  static std::string commented(const std::string& sentence, std::string source) {
+    std::string comment = "# " + sentence;
+    for (std::size_t at = comment.find('\n'); at != comment.npos; at = comment.find('\n', at + 1))
+      comment.insert(at + 1, "# ");
+    const std::size_t at = source.starts_with("#!") ? std::min(source.find('\n'), source.size() - 1) + 1 : 0;
+    return source.insert(at, comment + "\n");
   }
 
   // What could be imported must be so still.
@@ -313,7 +393,6 @@ class Refining {
   const std::vector<KernelMetrics>& metrics_;
   const Target& target_;
   const RefineOptions& options_;
-  const StageParameters parameters_;
   std::optional<TritonCompiler> compiler_;
   std::vector<Work> works_;
   std::vector<int> reverted_;  // TritonKernel::at of what measuring did not accept

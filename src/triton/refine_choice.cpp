@@ -69,7 +69,8 @@ std::vector<const TritonKernel*> chosen_kernels(const TritonFile& file,
   if (asked.empty() && metrics.empty() &&
       std::any_of(found.begin(), found.end(), [](const TritonKernel* kernel) { return kernel->listed; }))
     std::erase_if(found, [](const TritonKernel* kernel) { return !kernel->listed; });
-  if (found.size() > 1 && (metrics.empty() || !options.original.empty() || same_name(found)))
+  if (found.size() > 1 && (metrics.empty() || same_name(found) ||
+                           (!options.original.empty() && options.several != RefineOptions::Several::first)))
     refuse(fmt::format("{} kernels are meant: name one with --kernel, as in --kernel {}; there are {}",
                        found.size(), place_of(*found[0]), names));
   return found;

@@ -1,10 +1,9 @@
-// parse_document(): a text that asks for the last tuning stage. Its parts begin with a line of their own,
+// parse_document(): a text that asks for a tuning stage. Its parts begin with a line of their own,
 // "# Target GPU", "[CURRENT CODE]"; what is between them is read by the words that such texts use.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -14,56 +13,15 @@
 #include "convtune/error.h"
 #include "convtune/refine.h"
 #include "model/target.h"
+#include "triton/stage_text.h"
 
 namespace convtune {
 namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{8} << 20;
-constexpr std::int64_t kLargestValue = 64;  // of a parameter of the stage
 
 Error bad(const std::string& why) {
   return Error(ErrorKind::invalid_argument, "document: " + why);
-}
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return result;
-}
-
-std::string_view trimmed(std::string_view text) {
-  const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
-  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
-  return text;
-}
-
-std::vector<std::string_view> lines_of(std::string_view text) {
-  std::vector<std::string_view> lines;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    lines.push_back(trimmed(text.substr(0, end)));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return lines;
-}
-
-// The numbers of a text, in order: "1008 GB/s" has one, "2,4,8,16" four.
-std::vector<double> numbers_of(std::string_view text) {
-  std::vector<double> numbers;
-  for (std::size_t i = 0; i < text.size();) {
-    if (text[i] < '0' || text[i] > '9') {
-      ++i;
-      continue;
-    }
-    double value = 0;
-    const auto [rest, error] =
-        std::from_chars(text.data() + i, text.data() + text.size(), value, std::chars_format::fixed);
-    if (error != std::errc() || !std::isfinite(value)) break;
-    numbers.push_back(value);
-    i = static_cast<std::size_t>(rest - text.data());
-  }
-  return numbers;
 }
 
 // The document's parts: the text between a heading that holds the word and the next one. A fence of three
@@ -78,12 +36,12 @@ class Parts {
       const std::size_t end = std::min(text.find('\n', at), text.size());
       const std::string_view line = trimmed(text.substr(at, end - at));
       if (line.starts_with("```")) fenced = !fenced;
-      const bool bracket = line.size() > 2 && line.front() == '[' && line.back() == ']' &&
-                           line.find('"') == line.npos && line.find('{') == line.npos && !is_value(line);
-      if (!fenced && (bracket || line.starts_with("# ") || line.starts_with("**Task") ||
-                      lower(line).starts_with("output rules"))) {
+      if (!fenced && is_heading(line)) {
         parts_.emplace_back(heading, text.substr(begin, at - begin));
         heading = line.starts_with("**Task") ? "task" : lower(line), begin = std::min(end + 1, text.size());
+        // "# Target GPU: 4090" is its sheet's first line, too.
+        if (const auto gpu = heading.find("gpu:"); heading.find("target") < gpu && gpu != heading.npos)
+          begin = static_cast<std::size_t>(line.data() - text.data()) + gpu;
       }
       at = end + 1;
     }
@@ -99,6 +57,22 @@ class Parts {
   }
 
  private:
+  // "[CURRENT CODE]", with a stray letter or two behind it; "# Target GPU"; "## Optimization Stage";
+  // "**Task**".
+  static bool is_heading(std::string_view line) {
+    constexpr std::size_t kStray = 2;
+    const std::size_t close = line.rfind(']');
+    const bool bracket = line.size() > 2 && line.front() == '[' && close != line.npos &&
+                         close + 1 + kStray >= line.size() && line.find('"') == line.npos &&
+                         line.find('{') == line.npos && !is_value(line);
+    const std::string small = lower(line);
+    const bool markdown = line.starts_with("##") &&
+                          (small.find("stage") != small.npos || small.find("target gpu") != small.npos ||
+                           small.find("current code") != small.npos || small.find("metrics") != small.npos ||
+                           small.find("output") != small.npos);
+    return bracket || markdown || line.starts_with("# ") || line.starts_with("**Task") ||
+           small.starts_with("output rules");
+  }
   static bool is_value(std::string_view line) {  // "[1, 2]" of a JSON array
     return line.size() > 1 && ((line[1] >= '0' && line[1] <= '9') || line[1] == '[');
   }
@@ -217,48 +191,6 @@ class SheetReader {
   std::vector<std::pair<std::string, std::string>> fields_;
 };
 
-// "- num_warps ∈ {2,4,8,16}".
-bool read_set(std::string_view line, const char* name, std::vector<std::int64_t>& values) {
-  if (line.find(name) == line.npos) return false;
-  const std::size_t open = line.find_first_of("{["), close = line.find_first_of("}]");
-  if (open == line.npos || close == line.npos || close < open) return false;
-  std::vector<std::int64_t> found;
-  for (const double value : numbers_of(line.substr(open, close - open))) {
-    if (value != std::floor(value) || value < 1 || value > kLargestValue)
-      throw bad(fmt::format("{} has the value {:g} in {}", name, value, convtune::quoted(line)));
-    found.push_back(static_cast<std::int64_t>(value));
-  }
-  if (found.empty()) throw bad(fmt::format("{} has no values in {}", name, convtune::quoted(line)));
-  values = found;
-  return true;
-}
-
-RefineStage stage_of(std::string_view part) {
-  RefineStage stage;
-  bool warps = false, stages = false;
-  for (const std::string_view line : lines_of(part)) {
-    const std::string low = lower(line);
-    const std::vector<double> numbers = numbers_of(line);
-    warps |= read_set(line, "num_warps", stage.warps);
-    stages |= read_set(line, "num_stages", stage.stages);
-    if (low.find("num_stages by") != low.npos && !numbers.empty() && numbers[0] >= 1 && numbers[0] <= 8)
-      stage.most_steps = static_cast<std::int64_t>(numbers[0]);
-    if (low.find("config") != low.npos && numbers.size() >= 2 && numbers[0] >= 1 &&
-        numbers[1] >= numbers[0] && numbers[1] <= kLargestValue) {
-      stage.fewest = static_cast<std::int64_t>(numbers[0]);
-      stage.most = static_cast<std::int64_t>(numbers[1]);
-    }
-    if (low.find("revert") != low.npos && !numbers.empty() && numbers.back() >= 0 && numbers.back() < 50)
-      stage.min_gain = std::max(0.01, numbers.back() / 100);
-  }
-  if (!warps && !stages)
-    throw bad(
-        "its stage has neither num_warps nor num_stages among its parameters: it is not the last stage, "
-        "which "
-        "alone this command does");
-  return stage;
-}
-
 // Whether the rules ask for the file's parts in an order.
 bool wants_order(std::string_view text) {
   const std::string low = lower(text);
@@ -281,14 +213,16 @@ RefineDocument parse_document(std::string_view text) {
   if (!code) throw bad("has no \"[CURRENT CODE]\"");
   RefineDocument document;
   document.target = SheetReader(*sheet).target(document.notes);
-  document.stage = stage_of(*stage);
+  document.stage = parse_stage(*stage);
   document.source = fenced(*code);
   if (trimmed(document.source).empty()) throw bad("its code is empty");
   if (const auto metrics = parts.find({"metrics"})) {
     std::string_view found = fenced(*metrics);
     while (!found.empty() && std::isspace(static_cast<unsigned char>(found.front()))) found.remove_prefix(1);
     while (!found.empty() && std::isspace(static_cast<unsigned char>(found.back()))) found.remove_suffix(1);
-    if (!found.empty() && found != "{}" && found != "[]" && lower(found) != "n/a" && lower(found) != "none")
+    const std::string small = lower(found.substr(0, 20));
+    if (!found.empty() && found != "{}" && found != "[]" && small != "n/a" && small != "none" &&
+        !small.starts_with("no ncu metrics") && !small.starts_with("no metrics"))
       document.metrics = parse_metrics(found);
   }
   if (document.metrics.empty()) document.notes.emplace_back("it has no metrics: occupancy is not measured");

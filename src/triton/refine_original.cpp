@@ -87,7 +87,7 @@ class Finder {
   Original run() {
     if (q_.configs.empty() && q_.why.empty())
       throw at_kernel("its list of configs is empty: there is nothing to refine");
-    if (!q_.options.original.empty()) return named();
+    if (!q_.options.original.empty() && q_.options.original != "first") return named();
     if (q_.configs.empty() && q_.kernel.stages && q_.metrics.block.value_or(1) % q_.target.warp_size == 0)
       return by_threads();
     if (q_.configs.empty())
@@ -225,13 +225,22 @@ class Finder {
       keep(fmt::format("{} threads a block", *q_.metrics.block), [&](const TritonConfig* config) {
         return config->stage.warps * q_.target.warp_size == *q_.metrics.block;
       });
-    if (!fitting.empty() || left.size() <= 2 || q_.options.first_of_several)
+    // Of one tile: a profile of another stage's values would not ask for this stage. Tiles are not told apart
+    // so.
+    if (std::all_of(left.begin(), left.end(),
+                    [&](const TritonConfig* config) { return config->same_blocks(*left[0]); }))
       keep("and num_warps and num_stages are values of the stage", [&](const TritonConfig* config) {
         const auto &warps = q_.parameters.warps, &stages = q_.parameters.stages;
         return std::count(warps.begin(), warps.end(), config->stage.warps) > 0 &&
                std::count(stages.begin(), stages.end(), config->stage.stages) > 0;
       });
-    if (left.size() != 1 && !q_.options.first_of_several)
+    using Several = RefineOptions::Several;
+    if (left.size() != 1 && q_.options.several == Several::keep) {
+      for (const TritonConfig* config : left) result_.fitting.push_back(*config);
+      result_.why = fitting.empty() ? why_not : because;
+      return std::move(result_);
+    }
+    if (left.size() != 1 && q_.options.several == Several::refuse)
       throw bad(
           because.empty() || fitting.empty()
               ? fmt::format("which config of {} was profiled is not known: {}; name it with --original, or "
@@ -256,6 +265,16 @@ class Finder {
 };
 
 }  // namespace
+
+std::string unknown_original(const TritonKernel& kernel, const Original& original) {
+  std::vector<const TritonConfig*> fitting;
+  for (const TritonConfig& config : original.fitting) fitting.push_back(&config);
+  return fmt::format(
+      "keep: which config of {} was profiled is not known ({}); name one with --original, or what the grid "
+      "is made "
+      "of with --let or --problem; these fit:{}",
+      convtune::quoted(kernel.name), original.why, listing(fitting));
+}
 
 Original find_original(const OriginalQuestion& question) {
   return Finder(question).run();

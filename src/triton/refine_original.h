@@ -14,6 +14,8 @@ namespace convtune {
 
 struct Original {
   TritonConfig config;
+  std::vector<TritonConfig> fitting;   // where several fit what was profiled, and none is taken
+  std::string why;                     // not empty: which of `fitting` was profiled is not known
   std::optional<ConvProblem> problem;  // what was profiled, as far as it is known
   std::vector<std::string> notes;      // how it was found
 };
@@ -28,8 +30,10 @@ struct OriginalQuestion {
   const RefineOptions& options;
   const StageParameters& parameters;
 };
-// Throws Error{invalid_argument} where it cannot be told.
+// Throws Error{invalid_argument} where it cannot be told and RefineOptions::several does not say what then.
 Original find_original(const OriginalQuestion& question);
+// Where several fit: the sentence that says so, lists them, and says how to name one.
+std::string unknown_original(const TritonKernel& kernel, const Original& original);
 
 // The config among those that a grid was launched by, for an analysis; empty, with `why`, where it cannot be
 // told.

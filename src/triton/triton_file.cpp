@@ -50,6 +50,8 @@ TritonKernel kernel_from_json(const json& object) {
   kernel.why = object.at("why").get<std::string>();
   if (const json& stages = object.at("stages"); !stages.is_null()) kernel.stages = stages.get<std::int64_t>();
   kernel.maker = object.at("maker").get<std::string>();
+  if (object.at("loads").is_number_integer()) kernel.loads = object.at("loads").get<std::int64_t>();
+  kernel.fixed = object.at("fixed").get<std::string>();
   const auto loops = object.at("loops").get<std::string>();
   kernel.loops = loops == "none"     ? TritonKernel::Loops::none
                  : loops == "static" ? TritonKernel::Loops::unrolled

@@ -47,6 +47,8 @@ struct TritonKernel {
   std::optional<std::int64_t> stages;  // without a list whose num_warps is worked out: its num_stages
   std::string maker;                   // how the file calls triton.Config; empty: it cannot
   Loops loops = Loops::any;
+  std::optional<std::int64_t> loads;  // distinct parameters that it loads from
+  std::string fixed;                  // not empty: why its warps and stages are no autotuner's to choose
   std::vector<std::string> hooks;     // arguments of its configs that are functions
   std::vector<std::string> in_place;  // pointers that a second run with the same arguments finds changed
   bool is_protected = false;          // by reset_to_zero, restore_value or a hook

@@ -163,11 +163,61 @@ CASES = {  # name: (code, metrics, kernels that get a list, what the report says
 
 
 class Documents(CliTest):
-    def refined(self, name):
+    def refined(self, name, *more):
         code, metrics, _, _ = CASES[name]
         file = self.folder / "document.txt"
         file.write_text(document(code, metrics))
-        return self.ok("refine", "--document", str(file), "--no-compile", "--no-import")
+        return self.ok("refine", "--document", str(file), "--no-compile", "--no-import", *more)
+
+    def test_an_original_that_is_not_known_is_not_guessed(self):
+        for name in ("matmul, a function of the file", "cross entropy, a named list"):
+            with self.subTest(name):
+                result = self.refined(name)
+                first = result.stderr.splitlines()[0]
+                self.assertRegex(first, r"^keep: which config of '\w+' was profiled is not known")
+                self.assertIn("--original", result.stderr)
+                self.assertTrue(result.stdout.startswith("# keep: which config of "), result.stdout[:100])
+                lists = [ast.unparse(node) for node in ast.walk(ast.parse(CASES[name][0])) if isinstance(node, ast.Call)
+                         and getattr(node.func, "attr", "") in ("autotune", "Config")]
+                self.assertEqual(lists, [ast.unparse(node) for node in ast.walk(ast.parse(result.stdout))
+                                         if isinstance(node, ast.Call)
+                                         and getattr(node.func, "attr", "") in ("autotune", "Config")])
+
+    def test_each_sentence_of_the_stage_is_read_or_said_to_be_left_out(self):
+        result = self.refined("layer norm, one config")
+        self.assertIn("the stage says: - Change num_stages by ±1 only: R2: num_stages by 1 at most", result.stderr)
+        self.assertNotIn("not taken into account", result.stderr)
+        file = self.folder / "document.txt"
+        file.write_text(file.read_text().replace("- Change num_stages by ±1 only", "- Change num_stages by ±1 only\n"
+                                                 "- Prefer an even number of moons"))
+        result = self.ok("refine", "--document", str(file), "--no-compile", "--no-import")
+        self.assertIn("not taken into account: - Prefer an even number of moons", result.stderr)
+
+    def test_a_heading_with_a_stray_letter(self):
+        result = self.refined("layer norm, one config")
+        file = self.folder / "document.txt"
+        file.write_text(file.read_text().replace("[OPTIMIZATION STAGE]", "[OPTIMIZATION STAGE]f"))
+        again = self.ok("refine", "--document", str(file), "--no-compile", "--no-import")
+        self.assertEqual(again.stdout, result.stdout)
+
+    def test_other_stages_change_no_list(self):
+        self.refined("layer norm, one config")
+        file = self.folder / "document.txt"
+        text = file.read_text()
+        for focus, says in (("Focus: Grid layout & parallelism.", "the stage is about the grid"),
+                            ("Focus: BLOCK_M/N/K selection.", "the stage is about block sizes")):
+            file.write_text(text.replace("Focus: Final micro-tuning.", focus))
+            result = self.ok("refine", "--document", str(file), "--no-compile", "--no-import")
+            self.assertIn(says, result.stderr)
+            self.assertEqual(self.lists(result.stdout), self.lists(CASES["layer norm, one config"][0]))
+
+    def test_gluon_keeps_its_warps(self):
+        code = CASES["layer norm, one config"][0].replace("@triton.jit", "@gluon.jit")
+        file = self.folder / "document.txt"
+        file.write_text(document(code, {"layer_norm": FIVE}))
+        result = self.ok("refine", "--document", str(file), "--no-compile", "--no-import")
+        self.assertIn("it is a Gluon kernel", result.stderr)
+        self.assertEqual(self.lists(result.stdout), self.lists(code))
 
     def lists(self, text):
         found = []
@@ -182,7 +232,7 @@ class Documents(CliTest):
         self.assertEqual(len(CASES), 12)
         for name, (code, _, kernels, says) in CASES.items():
             with self.subTest(name):
-                result = self.refined(name)
+                result = self.refined(name, "--original", "first")
                 self.assertIn(says, result.stderr)
                 for rule in range(1, 7):
                     self.assertEqual(len(re.findall(rf"^R{rule}: ", result.stderr, re.MULTILINE)), kernels)

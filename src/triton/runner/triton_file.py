@@ -222,6 +222,7 @@ class File(Launches):
                 "stages": kernel.stages,
                 "configs": [self.described(config, kernel) for config in kernel.configs],
                 "maker": self.maker(kernel) or "", "loops": use.loops() if use else "any",
+                "loads": len(use.loaded) if use else None, "fixed": use.fixed() if use else "",
                 "hooks": hooks, "in_place": self.repeats_harm(kernel, use),
                 "protected": kernel.call is not None and isinstance(kernel.call, ast.Call) and any(
                     word.arg in ("reset_to_zero", "restore_value") or (word.arg or "").endswith("hook")

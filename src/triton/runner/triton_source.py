@@ -144,6 +144,18 @@ class KernelUse:
                     return "any"  # a function of another file
         return found
 
+    def fixed(self):
+        """Why neither its warps nor its stages are the autotuner's to choose; empty where they are."""
+        if any(ast.unparse(one).split(".")[0] == "gluon" for one in self.node.decorator_list):
+            return "it is a Gluon kernel, whose layouts name its warps and whose code is its pipeline"
+        for node in ast.walk(self.node):
+            words = {word.arg for word in node.keywords} if isinstance(node, ast.Call) else ()
+            if "warps_per_cta" in words:
+                return f"its layout of line {node.lineno} names its warps"
+            if words and "num_warps" in words and ast.unparse(node.func).split(".")[0] in ("tlx", "gl", "ttgl"):
+                return f"its task of line {node.lineno} names its warps"
+        return ""
+
     def sizes(self):
         """The parameters that an autotuner would tell problems apart by."""
         pointers = self.pointers()

@@ -48,7 +48,7 @@ TEST(Document, ItsNumbersCountAndItsGapsAreNamed) {
               parse_document(
                   with(with(text, "- num_warps ∈ {2,4,8,16}", "- BLOCK_M"), "- num_stages ∈ {2,3,4}", ""));
             }),
-            {"not the last stage"});
+            {"neither num_warps nor num_stages"});
 }
 
 TEST(Document, NothingForeignCrashes) {
