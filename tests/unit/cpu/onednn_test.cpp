@@ -249,6 +249,16 @@ TEST(OnednnFaults, ResidualsOfChannelsLastAreNotTheOldOnes) {
             "");
 }
 
+// 2.6.3 with AVX-512: y[n=0, k=0, p=3, q=0] was 9 in place of 10.
+TEST(OnednnFaults, ResidualsOfWideStridesAreNotTheOldOnes) {
+  const cpu::OnednnVersion v2{2, 6, 3, nullptr, 0}, v3{3, 2, 0, nullptr, 0};
+  const ConvProblem found =
+      parse_problem("mb5ic3ih31iw17oc2kh5kw11sh1sw13ph2pw4 bias=0 residual=1 pad_right=1");
+  EXPECT_NE(cpu::onednn_fault(found, v2), "");
+  EXPECT_EQ(cpu::onednn_fault(found, v3), "");
+  EXPECT_EQ(cpu::onednn_fault(parse_problem("mb5ic3ih31iw17oc2kh5kw11sh1sw2ph2pw4 residual=1"), v2), "");
+}
+
 // 3.2 with AMX: the process ended in dnnl_primitive_create().
 TEST(OnednnFaults, OutputsOfPaddingAloneAreNotTheNewOnesInBf16) {
   const cpu::OnednnVersion v3{3, 2, 0, nullptr, 0};
