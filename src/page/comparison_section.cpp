@@ -49,7 +49,7 @@ std::string verdict_of(const ReportRow& row) {
 }
 
 bool is_proven(const ReportRow& row) {
-  return row.comparison.plan.source == PlanSource::tuned;
+  return row.tuning ? row.tuning->proven : row.comparison.plan.source == PlanSource::tuned;
 }
 // No record answered: a model of time or a first guess did.
 bool is_guess(const ReportRow& row) {
@@ -67,7 +67,7 @@ std::string proof_of(const ReportRow& row) {
                               : " The contest proved no gain, so that the vendor's way stays.";
   }
   if (is_proven(row)) return " The contest behind its record decided.";
-  if (row.comparison.plan.source == PlanSource::unproven) return " It is not proven: its record says so.";
+  if (row.tuning || row.comparison.plan.source == PlanSource::unproven) return " It is not proven: its record says so.";
   return " No contest was held: the plan is an estimate, and the times are medians of one run.";
 }
 
