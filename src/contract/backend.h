@@ -71,7 +71,7 @@ class Executable {
   // Whether sums of products of small integers come out exact. Where not, they are judged as real numbers
   // are.
   virtual bool exact_on_integers() const { return true; }
-  // Whether NaN and infinities are where the oracle has them, and denormal numbers count. Where not, it is
+  // True where NaN and infinities are where the oracle has them, and denormal numbers count. Where not, it is
   // checked on other numbers alone.
   virtual bool keeps_special_numbers() const { return true; }
 };

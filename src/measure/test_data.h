@@ -21,7 +21,7 @@ struct TestTensors {
   std::vector<float> x, w, bias, residual, dy;
 };
 
-// The same for the same problem, data and seed.
+// Equal for equal problem, data and seed.
 TestTensors test_tensors(const ConvProblem& problem, TestData data, std::uint64_t seed);
 
 }  // namespace convtune

@@ -68,8 +68,9 @@ bool is_exact(Activation activation) {
   return activation == Activation::none || activation == Activation::relu || activation == Activation::clip;
 }
 
-// Where operands below their type's least normal number are operands as others are: not in products of bf16,
-// which processors' instructions take from 0 (vdpbf16ps), nor where products are less precise than operands.
+// True where operands below their type's least normal number are operands as others are: not in products of
+// bf16, which processors' instructions take from 0 (vdpbf16ps), nor where products are less precise than
+// operands.
 bool keeps_denormals(const ConvProblem& a) {
   const auto is = [&](DType type) { return a.dtype.x == type || a.dtype.w == type || a.dtype.y == type; };
   return !is(DType::bf16) && a.dtype.bias != DType::bf16 &&

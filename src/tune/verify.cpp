@@ -109,7 +109,7 @@ void check(const Built& built, const ConvProblem& problem, const Backend& on, Be
                      to_string(problem), to_string(on.info().device), name, to_string(built.config), seed)});
 }
 
-// What half of a sweep's problems, and a quarter, are checked on beside integers.
+// Data beside integers: special numbers for half of a sweep's problems, denormal ones for a quarter.
 std::vector<TestData> special_data(std::uint64_t seed, std::uint64_t index) {
   const std::uint64_t drawn = random_bits(seed, index) % 4;
   if (drawn < 2) return {TestData::non_finite};

@@ -51,7 +51,7 @@ constexpr Fault kFaults[] = {
     // The JIT kernels add another image's residual (binary post-op), or crash (sum).
     {"beside a residual, it is wrong where a window sees little but padding",
      [](const ConvProblem& a) { return a.residual && mostly_padding(a); }, 2, 3},
-    // Of 11 problems six were wrong, all of strides of 5 and more; at strides of 2 and less none was.
+    // Another output's residual: seen at strides of 5 and 13, and not at 1 and 2.
     {"beside a residual, it is wrong where wide strides meet padding on the left",
      [](const ConvProblem& a) { return a.residual && a.stride_w > 2 && a.pad_left > 0; }, 2, 3},
     {"beside a residual, its depthwise kernels are wrong at the image's edge",

@@ -39,7 +39,7 @@ bool is_padded(const ConvProblem& a) {
   return std::ranges::any_of(pads, [](std::int64_t pad) { return pad > 0; });
 }
 
-// Whether all of the numbers, as bits without their signs, are at most `limit`.
+// True where all of the numbers, as bits without their signs, are at most `limit`.
 template <class Bits>
 bool within(const Bits* values, std::int64_t count, Bits limit) {
   constexpr Bits kMagnitude = std::numeric_limits<Bits>::max();  // signed: all bits but the sign
@@ -54,7 +54,7 @@ bool within(const Bits* values, std::int64_t count, Bits limit) {
   return std::ranges::max(most) <= limit;
 }
 
-// Whether no element's magnitude is above `limit`, which is finite: NaN is, and so are infinities.
+// True where no element's magnitude is above `limit`, which is finite: NaN is, and so are infinities.
 bool within(DType type, const void* tensor, std::int64_t count, float limit, int threads) {
   if (limit < 0) return false;
   // One or all: a team of another size than oneDNN's would be built anew.
