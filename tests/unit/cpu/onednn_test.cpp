@@ -82,7 +82,7 @@ TEST_F(Onednn, EqualsTheOracleOnProblemsOfAnyKind) {
 // NaN and infinities in every tensor, and denormal numbers.
 TEST_F(Onednn, EqualsTheOracleOnSpecialNumbers) {
   std::map<Activation, int> activations;
-  for (std::uint64_t i = 0; i < 600; ++i) {
+  for (std::uint64_t i = 0; i < 1600; ++i) {
     ConvProblem problem = random_problem_of_any_kind(23, i, 1e5);
     problem.direction = Direction::forward;
     problem.rounding = Rounding::once;
