@@ -44,6 +44,7 @@ kernels: setup
 	cmake --preset release
 	cmake --build --preset release --target host_gpu_tests host_kernel
 	CONVTUNE_HOST_GPU_ALL=1 build/release/tests/host_gpu_tests
+	tests/host_gpu/mutants.py build/release/tests/host_kernel
 
 arm: setup
 	mkdir -p build
