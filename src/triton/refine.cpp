@@ -306,10 +306,11 @@ class Refining {
       std::vector<std::string> none;
       return file_.edited({{work.kernel->at, {{config, ""}}, false}}, false, none);
     };
-    RefineContest contest = refine_contest({spec, file_.source(), work.list.configs, work.original.config,
-                                            work.kernel->listed ? work.configs : std::vector<TritonConfig>(),
-                                            work.kernel->listed, source_of, options_.stage.min_gain,
-                                            options_.progress, options_.cancel, work.parameters.fewest});
+    RefineContest contest =
+        refine_contest({spec, file_.source(), work.list.configs, work.original.config,
+                        work.kernel->listed ? work.configs : std::vector<TritonConfig>(), work.kernel->listed,
+                        source_of, options_.stage.min_gain, options_.progress, options_.cancel,
+                        std::min(work.list.configs.size(), static_cast<std::size_t>(options_.stage.fewest))});
     result_.interrupted = contest.interrupted;
     if (contest.interrupted) return;
     RefinedKernel& result = work.result;

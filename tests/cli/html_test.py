@@ -116,7 +116,7 @@ class Html(CliTest):
         page = self.page(self.refined(self.folder), needles=["a neighbour is proven faster", "Measured", "90.00 µs ±1.0 %",
                                                              "failed: out of resources", "The new list"])
         shapes = [attributes.get("class") for _, attributes, *_ in page.elements]
-        self.assertEqual(shapes.count("dots round"), 2)
+        self.assertEqual(shapes.count("dots round"), 4)  # a chart for each of two widths
 
     def test_verify_and_refine(self):
         out = self.folder / "verify.html"

@@ -146,12 +146,12 @@ class Refine(CliTest):
 
     def test_too_few_neighbours_are_an_answer(self):
         source, out = self.folder / "in.py", self.folder / "out.py"
-        source.write_text(Path(CONV).read_text().replace("num_stages=3", "num_stages=4"))
+        source.write_text(Path(CONV).read_text().replace("num_stages=3", "num_stages=6"))
         metrics = self.folder / "m.json"
         metrics.write_text('{"conv_kernel": {"launch__grid_size": 24200}}')
         args = ["refine", str(source), "--metrics", str(metrics), *ADA, *PLAIN, "--original", "BLOCK_K=16", "-o", str(out)]
         report = self.ok(*args).stdout
-        self.assertIn("R4: keep: 2 nearby configs", report)
+        self.assertIn("R4: keep: 1 nearby config is", report)
         self.assertIn("its list stays as it was", report)
         self.assertEqual(out.read_text(), source.read_text())
         self.ok(*args, "--only-original")
@@ -220,8 +220,9 @@ class Export(CliTest):
         self.refused(["export", "g8mb1ic8ih8oc8kh3"], 2, "one group")
         self.refused(["export", "mb1ic3ih8oc4kh3", "layout=nhwc"], 2, "NCHW")
         self.refused(["export", "mb1ic3ih8oc4kh3ph0", "pad_bottom=1"], 2, "both ends")
-        for name in ("class", "a b", "", "1st", "conv2d"):
+        for name in ("class", "a b", "1st", "conv2d"):
             self.refused(["export", "alexnet_conv1", "--module-name", name], 2, "module's name")
+        self.refused(["export", "alexnet_conv1", "--module-name", ""], 2, "--module-name", "is no name")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     const convtune::RefineDocument document =
         convtune::parse_document({reinterpret_cast<const char*>(data), size});
     const convtune::RefineStage& stage = document.stage;
-    if (document.source.empty() || stage.warps.empty() || stage.stages.empty()) std::abort();
+    const bool changes =
+        stage.kind == convtune::RefineStage::Kind::last || stage.kind == convtune::RefineStage::Kind::memory;
+    if (document.source.empty() || changes == (stage.warps.empty() && stage.stages.empty())) std::abort();
     if (stage.fewest < 1 || stage.most < stage.fewest || stage.min_gain < 0.01) std::abort();
     if (document.target.multiprocessors < 1 || document.target.warps_per_multiprocessor < 1) std::abort();
   } catch (const convtune::Error& error) {

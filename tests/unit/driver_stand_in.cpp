@@ -65,7 +65,9 @@ int release_memory(std::uint64_t memory) {
   return 0;
 }
 int stream_id(void* stream, std::uint64_t* id) {
+  constexpr int kUnsupportedInCapture = 900;
   const std::lock_guard lock(mutex);
+  if (streams[reinterpret_cast<std::uintptr_t>(stream)].graph) return kUnsupportedInCapture;
   *id = streams[reinterpret_cast<std::uintptr_t>(stream)].id;
   return 0;
 }

@@ -122,11 +122,12 @@ Workspace::Hold Workspace::at_least(std::size_t bytes, Stream stream) {
   std::unique_lock lock(all.mutex);
   const BesideCapture beside;  // of this stream or of another: a graph has no part in what memory there is
   all.retired.free();
-  const std::uint64_t id = id_of(stream);
-  if (Capture capture; find_capture(stream, capture))
-    return {of_capture(capture.id, capture.graph, id, bytes), std::move(lock)};
   const std::shared_ptr<const std::uint64_t> thread = is_of_each_thread(stream) ? this_thread() : nullptr;
   const Place place{stream, thread ? *thread : 0};
+  // While it is captured, a stream is not asked for its number: the driver refuses that. It lasts as long.
+  if (Capture capture; find_capture(stream, capture))
+    return {of_capture(capture.id, capture.graph, place, bytes), std::move(lock)};
+  const std::uint64_t id = id_of(stream);
   std::shared_ptr<const Block>& held = shared_[place];
   std::shared_ptr<const Block> block = all.blocks[place].lock();
   if (!block || block->stream_id != id || block->bytes < bytes) {
@@ -142,9 +143,8 @@ Workspace::Hold Workspace::at_least(std::size_t bytes, Stream stream) {
   return {held->memory.get(), std::move(lock)};
 }
 
-void* Workspace::of_capture(std::uint64_t capture, CUgraph graph, std::uint64_t stream_id,
-                            std::size_t bytes) {
-  const std::tuple key(capture, stream_id, bytes);
+void* Workspace::of_capture(std::uint64_t capture, CUgraph graph, const Place& place, std::size_t bytes) {
+  const std::tuple key(capture, place, bytes);
   if (const auto own = captured_.find(key); own != captured_.end())
     if (const std::shared_ptr<void> memory = own->second.lock()) return memory.get();
   std::erase_if(captured_, [](const auto& one) { return one.second.expired(); });

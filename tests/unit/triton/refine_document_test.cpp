@@ -39,7 +39,11 @@ TEST(Document, ItsNumbersCountAndItsGapsAreNamed) {
     return refusal([&] { parse_document(with(text, from, to)); });
   };
   expect_in(refused_document("# Target GPU", "# GPU"), {"Target GPU"});
-  expect_in(refused_document("[OPTIMIZATION STAGE]", "[OTHER]"), {"OPTIMIZATION STAGE"});
+  expect_in(refusal([&] {
+              parse_document(
+                  with(with(text, "[OPTIMIZATION STAGE]", "[OTHER]"), "Current Optimization Stage", "Other"));
+            }),
+            {"OPTIMIZATION STAGE"});
   expect_in(refused_document("[CURRENT CODE]", "[OTHER]"), {"CURRENT CODE"});
   expect_in(refused_document("Number of SMs: 128", "Number of SMs: many"), {"number of sms", "many"});
   expect_in(refused_document("\"launch__grid_size\": 48400", "\"launch__grid_size\": \"x\""),

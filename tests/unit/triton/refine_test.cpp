@@ -52,7 +52,7 @@ TEST(Refine, TheOriginalIsFoundOrNamed) {
   options.original =
       "BLOCK_M: 64, BLOCK_N: 64, BLOCK_K: 16, num_warps: 4, num_ctas: 1, num_stages: 3, maxnreg: None";
   EXPECT_EQ(refine(sample(), profile(24200), kAda, options).source, refined.source);
-  expect_in(refused(sample(), plain(), 24200), {"fits 2 configs", "line 28", "line 29", "--original"});
+  expect_in(refused(sample(), plain(), 24200), {"fits 3 configs", "line 28", "line 29", "--original"});
   expect_in(refused(sample(), plain(), 7), {"no config launches 7 blocks", "48400"});
   expect_in(refused(sample(), options), {"not what was profiled", "line 21"});
   options.original = "BLOCK_M=32";
@@ -99,16 +99,22 @@ TEST(Refine, AListWhereThereWasNone) {
             {"num_stages is worked out at the launch", "--original"});
 }
 
-TEST(Refine, FewerThanThreeAreKept) {
+TEST(Refine, OneNeighbourIsAnAnswerAndNoneIsKept) {
   RefineOptions options = plain();
   options.original = "BLOCK_M=64 BLOCK_N=64 BLOCK_K=16";
-  const std::string source = with(sample(), "num_warps=4, num_stages=3", "num_warps=4, num_stages=4");
+  const auto source_of = [](int stages) {
+    return with(sample(), "num_warps=4, num_stages=3", "num_warps=4, num_stages=" + std::to_string(stages));
+  };
   std::vector<KernelMetrics> busy = profile(24200);
   busy[0].values[1].second = 80;
-  Refined refined = refine(source, busy, kAda, options);
+  Refined refined = refine(source_of(4), busy, kAda, options);
+  EXPECT_EQ(refined.kernels[0].configs.size(), 2u);
+  expect_in(refined.kernels[0].verdicts[3], {"R4: 2 configs, where the stage wants 3 to 6"});
+  const std::string source = source_of(6);
+  refined = refine(source, busy, kAda, options);
   EXPECT_EQ(refined.source, source);
   EXPECT_TRUE(refined.kernels[0].configs.empty());
-  expect_in(refined.kernels[0].verdicts[3], {"R4: keep: 2 nearby configs"});
+  expect_in(refined.kernels[0].verdicts[3], {"R4: keep: 1 nearby config is"});
   options.only_original = true;
   refined = refine(source, busy, kAda, options);
   EXPECT_EQ(TritonFile(refined.source, "", kAda, "python3").kernels()[0].configs.size(), 1u);
