@@ -1,5 +1,5 @@
-// What contests on a busy machine call proven: two works of plain arithmetic, timed as candidates are on a
-// CPU, beside processes that never end.
+// Contests on a busy machine, and how many are called proven: two works of plain arithmetic, timed as
+// candidates are on a CPU, beside processes that never end.
 //
 //   busy_contest [--load 8] [--contests 50] [--seconds 10] [--clock-alone] INCUMBENT_MS:CHALLENGER_MS...
 //
@@ -26,7 +26,7 @@ namespace {
 
 using namespace convtune;
 
-// So many additions that wait for each other.
+// Makes `count` additions that wait for each other.
 void add_up(std::int64_t additions) {
   volatile double sum = 0;
   for (std::int64_t i = 0; i < additions; ++i) sum = sum + 1;

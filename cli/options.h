@@ -68,7 +68,7 @@ CLI::Option* add_whole_number(CLI::App& app, const std::string& name, std::optio
 CLI::Option* add_choice(CLI::App& app, const std::string& name, std::string& target,
                         const std::vector<std::string>& choices, const std::string& description);
 
-// What the options that are added from here on are listed under in a command's help.
+// Names the group in a command's help for the options that are added from here on.
 namespace group {
 constexpr const char *kWhat = "What", *kWhere = "Where", *kHow = "How", *kOutput = "Output",
                      *kOthers = "Options";
@@ -78,8 +78,8 @@ void begin_group(CLI::App& app, const char* title);
 // --color, to a command and to all below it.
 void add_color(CLI::App& app);
 
-// Of a command and all below it: an empty word is refused where an option takes a file, a program or another
-// name. An unset variable of a script is no name, and is not passed over.
+// Checks a command and all below it: an empty word is refused where an option takes a file, a program or
+// another name. An unset variable of a script is no name, and is not passed over.
 void refuse_empty_names(CLI::App& app);
 
 // How long a search may take: exactly one of the two is limited.

@@ -35,8 +35,8 @@ class ReportFiles {
   std::FILE* table_stream() const;
   // Adds the command that was typed.
   void write(Report report) const;
-  // What there is so far, as of a run that was interrupted: it stays where this process is killed. Files of
-  // data alone; a page is drawn at the end, and a pipe is written to once.
+  // Writes what there is so far, as of a run that was interrupted: it stays where this process is killed.
+  // Files of data alone; a page is drawn at the end, and a pipe is written to once.
   void write_so_far(Report report) const;
 
  private:
@@ -51,7 +51,7 @@ struct CaseResult {
   std::string kept;  // if stopped: what of the work is kept, for the last line
 };
 
-// Where a case stands among those that are measured.
+// The place of a case among those that are measured.
 struct CasePlace {
   std::string label;        // starts its progress lines
   std::size_t behind = 0;   // cases that follow

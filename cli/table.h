@@ -28,7 +28,7 @@ int display_width(std::string_view text);
 std::string printable(std::string_view text);
 // At most `width` columns, the last of them "…" where something was cut off.
 std::string cut(std::string_view text, int width);
-// The same with "…" in the middle: names are told apart by their ends as much as by their beginnings.
+// Shortens with "…" in the middle: names are told apart by their ends as much as by their beginnings.
 std::string cut_middle(std::string_view text, int width);
 
 // Text broken at blanks into lines of at most `width` columns (0: no limit; a longer word stands alone).
@@ -62,7 +62,7 @@ class Table {
     enum { whole, wraps, below } last = whole;
   };
   std::vector<int> widths() const;
-  // Where the whole does not fit into `room`: shorter ones of the columns that may be cut.
+  // For a whole that does not fit into `room`: shorter ones of the columns that may be cut.
   void shorten(std::vector<int>& widths, int room) const;
   Layout layout(const std::vector<int>& widths, int room) const;
 

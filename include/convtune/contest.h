@@ -15,7 +15,7 @@ struct Interval {
   double low = 0, high = 0;
 };
 
-// What the threads say of a sample, beside its time.
+// A sample's witness beside its time: how its threads fared.
 struct Witness {
   bool interrupted = false;  // other work had the processors for a good part of it
   double processors = 0;  // that the threads kept busy: their processor time over its time; 0: nobody knows

@@ -62,7 +62,7 @@ struct StageSentence {
   std::string text, rule;
 };
 
-// What a stage asks for under a condition: "IF register pressure HIGH (regs > 128): Use num_warps=4". Every
+// A stage's wish under a condition: "IF register pressure HIGH (regs > 128): Use num_warps=4". Every
 // part of the condition that is set must hold, but for `limited_by_registers`, which is enough by itself
 // beside `registers_above`.
 struct StageCondition {
@@ -107,7 +107,7 @@ struct RefineOptions {
   bool in_order = false;       // write imports, constants, kernels, other functions, classes, and no tests
   bool keep_list = false;      // add to the list that there is
   bool only_original = false;  // where the stage keeps the original, leave it alone in the list
-  // What happens where several configs fit what was profiled: the first is taken, and that is said; the list
+  // The answer where several configs fit what was profiled: the first is taken, and that is said; the list
   // is left alone, with the reason; or Error{invalid_argument} lists them.
   enum class Several { first, keep, refuse };
   Several several = Several::refuse;

@@ -91,8 +91,8 @@ struct Comparison {
   Check check;
 };
 
-// Whether other work interrupted a quarter of the samples or more, of convtune's way or of the best peer's:
-// their times say then how long they waited, too.
+// True where other work interrupted a quarter of the samples or more, of convtune's way or of the best
+// peer's: their times say then how long they waited, too.
 bool machine_is_busy(const Comparison&);
 // "check: 2048 of 24330240 elements of each result against the oracle"; empty where nothing was checked.
 std::string check_text(const Comparison&);

@@ -19,7 +19,7 @@ struct Scale {
 };
 Scale scale_of_us(double least_us,
                   Letters letters = Letters::ascii);  // us, ms or s; four digits of the least
-// The same for numbers from `least_us` to `most_us`: a larger unit where those would have five digits and
+// A unit for numbers from `least_us` to `most_us`: a larger unit where those would have five digits and
 // more.
 Scale scale_of_us(double least_us, double most_us, Letters letters = Letters::ascii);
 Scale scale_of_flops(double most_per_second);  // GFLOP/s or TFLOP/s; four digits of the most

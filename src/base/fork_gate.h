@@ -61,7 +61,7 @@ class Guarded {
 
 }  // namespace fork_gate
 
-// What everything that outlives a call locks. No other thread holds one in the moment of a fork, so whoever
+// Lock of everything that outlives a call. No other thread holds one in the moment of a fork, so whoever
 // holds one must not wait for a thread that forks.
 using Mutex = fork_gate::Guarded<std::mutex>;
 using SharedMutex = fork_gate::Guarded<std::shared_mutex>;

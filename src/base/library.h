@@ -35,7 +35,7 @@ class Library {
   const std::string& path() const { return path_; }                 // of the file that is loaded
   const std::vector<std::string>& tried() const { return tried_; }  // "place: why not", in order
   std::string why_not() const;                                      // all of tried(), in one line
-  // Whether a file of it is there and none could be loaded: for want of memory, say, or of a library it
+  // True where a file of it is there and none could be loaded: for want of memory, say, or of a library it
   // needs.
   bool is_unloadable() const { return handle_ == nullptr && unloadable_; }
 

@@ -44,9 +44,9 @@ class Backend {
   // needs that for an honest number (a GPU flushes its L2; for a CPU tensors that do not stay in the
   // caches are rotated, and `work` is called again where other processes took its threads' time).
   virtual double time_us(const std::function<void()>& work) = 0;
-  // What the threads say of the last time that time_us() gave to this thread. A GPU's times have none.
+  // Witness of the threads for the last time that time_us() gave to this thread. A GPU's times have none.
   virtual Witness witness() const { return {}; }
-  // Of the machine, at this moment. Nothing for a GPU: its times have no part of it.
+  // Load of the machine, at this moment. Nothing for a GPU: its times have no part of it.
   virtual Load load() const { return {}; }
   // Clock drift: why the device's clock is lower at this moment than it could be, in words, where heat or its
   // power supply is the reason; empty where neither is or nobody can tell.

@@ -97,7 +97,7 @@ DeviceInfo look_up() {
   return info;
 }
 
-// Of the last sample that this thread took.
+// Witness of the last sample that this thread took.
 thread_local Witness last_witness;
 
 class CpuBackend final : public Backend {

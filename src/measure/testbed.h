@@ -28,8 +28,8 @@ struct CheckResult {
 // deviations).
 double error_limit(const ConvProblem& problem);
 
-// So many samples as the oracle computes in about a second of one processor, `most` at most and 64 at least: a
-// gradient of the weights sums over every output of a video.
+// As many samples as the oracle computes in about a second of one processor, `most` at most and 64 at least:
+// a gradient of the weights sums over every output of a video.
 std::int64_t affordable_samples(const ConvProblem& problem, std::int64_t most);
 
 class Testbed {
@@ -63,7 +63,7 @@ class Testbed {
   std::function<double()> sampler(const Executable& executable) {
     return [timed = prepare(executable)]() mutable { return timed.sample_us(); };
   }
-  // Of the last sample.
+  // Witness of the last sample.
   std::function<Witness()> witness() const {
     return [this] { return backend_.witness(); };
   }

@@ -57,7 +57,7 @@ bool is_guess(const ReportRow& row) {
   return own_result(row) && !row.tuning && source != PlanSource::tuned && source != PlanSource::unproven;
 }
 
-// Whether a contest stands behind what convtune runs.
+// True where a contest stands behind what convtune runs.
 std::string proof_of(const ReportRow& row) {
   if (!own_result(row) || !best_peer(row.comparison)) return {};
   if (row.tuning && row.tuning->contest) {

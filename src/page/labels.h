@@ -1,4 +1,4 @@
-// What a page calls its cases.
+// Names that a page gives its cases.
 #pragma once
 
 #include <string>

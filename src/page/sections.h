@@ -21,7 +21,7 @@ Markup section(const VerifyReport& verified, const ReportEnvironment& environmen
 Markup section(const Refined& refined, const ReportEnvironment& environment, const Place& place);
 Markup section(const ModelReport& model, const ReportEnvironment& environment, const Place& place);
 
-// Whether the rows are a model's.
+// True where the rows are a model's.
 bool is_model(const std::vector<ReportRow>& rows);
 // Where a model's time goes; nothing where the rows are no model's.
 Markup model_times_section(const std::vector<ReportRow>& rows, const Place& place);

@@ -27,7 +27,7 @@ std::string plain(std::string_view text) {
   return cell;
 }
 
-// Of a block of code, whose text is taken as it stands.
+// Writes a block of code, whose text is taken as it stands.
 std::string one_line(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; },

@@ -12,7 +12,8 @@ namespace {
 constexpr std::string_view kSeparators = "/._:";
 constexpr std::size_t kFewLetters = 24;  // names of no more are left as they are
 
-// What all begin with, up to a separator and with it, so that no word is cut; it leaves something of each.
+// The beginning that all share, up to a separator and with it, so that no word is cut; it leaves something of
+// each.
 std::size_t common_begin(const std::vector<std::string>& names) {
   std::size_t size = names.front().size();
   for (const std::string& name : names) {

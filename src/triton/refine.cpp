@@ -121,7 +121,7 @@ class Refining {
     return work;
   }
 
-  // Whether the stage is about configs at all.
+  // True where the stage is about configs at all.
   bool changes_configs() const {
     return options_.stage.kind == RefineStage::Kind::last || options_.stage.kind == RefineStage::Kind::memory;
   }

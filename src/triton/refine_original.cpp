@@ -225,8 +225,8 @@ class Finder {
       keep(fmt::format("{} threads a block", *q_.metrics.block), [&](const TritonConfig* config) {
         return config->stage.warps * q_.target.warp_size == *q_.metrics.block;
       });
-    // Of one tile: a profile of another stage's values would not ask for this stage. Tiles are not told apart
-    // so.
+    // For configs of one tile: a profile of another stage's values would not ask for this stage. Tiles are
+    // not told apart so.
     if (std::all_of(left.begin(), left.end(),
                     [&](const TritonConfig* config) { return config->same_blocks(*left[0]); }))
       keep("and num_warps and num_stages are values of the stage", [&](const TritonConfig* config) {

@@ -32,7 +32,7 @@ struct OriginalQuestion {
 };
 // Throws Error{invalid_argument} where it cannot be told and RefineOptions::several does not say what then.
 Original find_original(const OriginalQuestion& question);
-// Where several fit: the sentence that says so, lists them, and says how to name one.
+// For several that fit: the sentence that says so, lists them, and says how to name one.
 std::string unknown_original(const TritonKernel& kernel, const Original& original);
 
 // The config among those that a grid was launched by, for an analysis; empty, with `why`, where it cannot be

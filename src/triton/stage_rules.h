@@ -12,7 +12,7 @@
 
 namespace convtune {
 
-// What conditions are about, as far as it is known of the kernel as it was profiled.
+// Facts that conditions are about, as far as they are known of the kernel as it was profiled.
 struct StageFacts {
   std::optional<double> registers = std::nullopt;  // of a thread
   std::optional<bool> spills = std::nullopt, limited_by_registers = std::nullopt,

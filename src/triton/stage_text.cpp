@@ -136,7 +136,7 @@ class StageReader {
     return line_.starts_with("#") || (text_.ends_with(":") && !text_.starts_with("if ") && !has("num_"));
   }
 
-  // What the sentence is read as; empty where nothing takes it.
+  // Reads the sentence as a rule; empty where nothing takes it.
   std::string rule() {
     if (text_.starts_with("if ") && text_.find("unsure") == std::string::npos) return condition();
     if (condition_ && line_.find_first_of("-•*") == 0) return consequence();

@@ -32,7 +32,7 @@ class Ahead {
   }
 
  private:
-  // Where no thread can be started, the C++ library makes it when it is asked for.
+  // Without a thread to be had, the C++ library makes it when it is asked for.
   static constexpr std::launch kBeforehand = std::launch::async | std::launch::deferred;
 
   const std::uint64_t count_, ahead_;

@@ -228,7 +228,7 @@ class Kernels(CliTest):
         builtins = list(Path(nvrtc).parent.glob("libnvrtc-builtins.so.*.*")) if nvrtc else []
         if not builtins:
             self.skipTest("no NVRTC here, or not its builtins beside it")
-        # The same file name and version number; only the identity that the linker wrote differs.
+        # File name and version number are equal; only the identity that the linker wrote differs.
         folder = self.folder / "other"
         folder.mkdir()
         for file in [*builtins, Path(nvrtc)]:

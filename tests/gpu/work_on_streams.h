@@ -1,4 +1,5 @@
-// What tests on a GPU share: convolutions with tensors of their own, streams, and the driver's graphs.
+// Fixtures that tests on a GPU share: convolutions with tensors of their own, streams, and the driver's
+// graphs.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace convtune::gpu {
 
 using cuda::check, cuda::driver, cuda::release_on, cuda::CUresult, cuda::CUstream, cuda::DeviceScope;
 
-// What a test needs of the driver and the library does not.
+// Functions of the driver that a test needs and the library does not.
 struct Graphs {
   using CUgraph = cuda::CUgraph;
   using CUgraphExec = struct CUgraphExec_st*;

@@ -1,4 +1,4 @@
-// What CUDA gives to device code without an include, for a host's compiler: read before every kernel.
+// Words that CUDA gives to device code without an include, for a host's compiler: read before every kernel.
 #pragma once
 
 #include <bit>

@@ -12,14 +12,14 @@ struct Fiber {
   void* fake_stack = nullptr;  // AddressSanitizer's
 };
 
-// So many stacks, kept from launch to launch.
+// Gives so many stacks, kept from launch to launch.
 void make_stacks(std::size_t count);
 // Stack number `index` will run `body`, which never returns.
 void prepare(Fiber& fiber, std::size_t index, void (*body)());
 // Null: who called first.
 void switch_fibers(Fiber* from, Fiber* to);
 void fiber_began();  // first of all in a body
-// Whether an address lies in the stack of that fiber.
+// True where an address lies in the stack of that fiber.
 bool in_stack_of(const Fiber& fiber, const void* address);
 
 }  // namespace host_gpu

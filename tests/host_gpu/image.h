@@ -1,4 +1,4 @@
-// What the stand-ins for NVRTC and the driver call machine code: a shared object behind 16 bytes.
+// Machine code of the stand-ins for NVRTC and the driver: a shared object behind 16 bytes.
 #pragma once
 
 #include <cstdint>

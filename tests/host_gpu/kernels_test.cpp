@@ -34,7 +34,7 @@ class HostKernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
   Backend& gpu() { return cuda::backend({Device::Kind::cuda, 0}); }
   const cuda::KernelAlgorithm& algorithm() { return *GetParam(); }
 
-  // Those that are computed in a moment: an oracle and a processor do it.
+  // Problems that are computed in a moment: an oracle and a processor do it.
   std::vector<ConvProblem> problems() {
     constexpr double kMostFlops = 100e6;
     std::vector<ConvProblem> small = supported(algorithm(), gpu().info(), small_problems());

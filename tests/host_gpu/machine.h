@@ -1,4 +1,4 @@
-// What device code asks of the GPU that this processor stands in for: called by the twins of src/cuda/ptx
+// The GPU that this processor stands in for, as device code asks it: called by the twins of src/cuda/ptx
 // (cuda/ptx/ here) and by CUDA's own words (device_words.h). A thread of a block is a fiber, and one of them
 // runs at a time. Shared memory is addressed as on a GPU, by 32-bit numbers: each block of a cluster has a
 // window of its own.
@@ -88,7 +88,7 @@ unsigned short to_bfloat(float value);
 // ---- Shared memory ----
 constexpr unsigned kWindow = 256 << 10;  // addresses of a block
 constexpr unsigned kFirst = 1024;        // before it, memory is the system's
-// What memory holds that nobody has written: finite in every type, since kernels compute again what is not.
+// Bytes of memory that nobody has written: finite in every type, since kernels compute again what is not.
 constexpr unsigned char kSpoilt = 0x4b;
 
 }  // namespace host_gpu

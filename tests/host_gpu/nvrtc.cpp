@@ -46,7 +46,7 @@ fs::path library() {
   return fs::canonical(mine.dli_fname);
 }
 
-// What no macro can say to a host's compiler.
+// Text that no macro can say to a host's compiler.
 std::string for_the_host(const std::string& file, std::string text) {
   // Shared memory of a size that the launch gives.
   static const std::regex shared(R"(extern __shared__ (?:__align__\(\d+\) )?([a-z ]+) (\w+)\[\];)");

@@ -92,7 +92,7 @@ void multiply_warp(void* const* lanes) {
     }
 }
 
-// Where 16 bytes of an operand lie, the chunk-th along k of a row; k comes first in memory.
+// Place of 16 bytes of an operand, the chunk-th along k of a row; k comes first in memory.
 unsigned place_in_row(unsigned long long descriptor, int row, int chunk) {
   const auto field = [&](int shift) { return static_cast<unsigned>(descriptor >> shift & 0x3fff) * 16; };
   const int mode = static_cast<int>(descriptor >> 62);  // 0, or 1 to 3: exchanged within 128, 64 and 32 bytes
@@ -101,7 +101,7 @@ unsigned place_in_row(unsigned long long descriptor, int row, int chunk) {
   const int exchange = 4 - mode;
   return exchanged((field(0) + r / 8 * field(32) + r % 8 * (16u << exchange) + 16 * c) % kWindow, exchange);
 }
-// Where the k-th number of a row lies where rows come first, 64 beside each other, exchanged within 128
+// Place of the k-th number of a row where rows come first, 64 beside each other, exchanged within 128
 // bytes.
 unsigned place_of_rows(unsigned long long descriptor, int row, int k) {
   const auto field = [&](int shift) { return static_cast<unsigned>(descriptor >> shift & 0x3fff) * 16; };
@@ -111,7 +111,8 @@ unsigned place_of_rows(unsigned long long descriptor, int row, int k) {
   return (exchanged(address & ~15u, 3) | (address & 15)) % kWindow;
 }
 
-// What no fence has shown is anything: it may be of outputs that nobody stores, so it is no fault by itself.
+// Data that no fence has shown are anything: it may be of outputs that nobody stores, so it is no fault by
+// itself.
 void read_operand(const Product& p, unsigned from, void* to, unsigned bytes) {
   if (unfenced_writer(p.window + from, bytes, p.fenced) >= 0)
     std::memset(to, kSpoilt, bytes);

@@ -48,7 +48,7 @@ inline void use_stand_ins() {
   if (!std::getenv("CONVTUNE_HOST_GPU")) set_mode("");
 }
 
-// What is wrong with it, or nothing: exact on integers, canaries whole, and no fault on the way.
+// Says what is wrong with it, or nothing: exact on integers, canaries whole, and no fault on the way.
 inline std::string fault_of(Testbed& bed, const Executable& executable) {
   try {
     return bed.check(executable).failure;

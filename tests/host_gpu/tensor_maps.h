@@ -26,7 +26,7 @@ struct TensorMap {
 // Puts a map where the driver would put its 128 bytes.
 void place(const TensorMap& map, void* opaque);
 
-// Where 16 bytes of shared memory are behind an exchange.
+// Place of 16 bytes of shared memory behind an exchange.
 constexpr unsigned exchanged(unsigned address, int exchange) {
   return exchange == 0 ? address : address ^ ((address >> 7 & ((2u << (exchange - 1)) - 1)) << 4);
 }

@@ -1,4 +1,4 @@
-// What every access of shared memory is asked where a launch watches: whether a copy is under way to what it
+// Questions to every access of shared memory where a launch watches: whether a copy is under way to what it
 // reads, whether a barrier stands behind whoever wrote it, and whether the asynchronous proxy has been told
 // of what it reads.
 //

@@ -17,7 +17,7 @@ struct Capture {
   CUgraph graph = nullptr;
 };
 
-// What the stream is recorded into, where it is.
+// Finds what the stream is recorded into, if it is.
 bool find_capture(Stream stream, Capture& capture) {
   int status = 0;
   const CUresult result = driver().cuStreamGetCaptureInfo(static_cast<CUstream>(stream), &status, &capture.id,

@@ -30,14 +30,14 @@ class Workspace {
     void* memory = nullptr;
     std::unique_lock<Mutex> lock;
   };
-  // So many bytes at a multiple of 256; nothing where none are asked for. No other stream has them, neither
-  // one whose handle this one has got again nor another thread's own default stream. Where the stream is
-  // being captured they are the graph's: it may be replayed beside whatever runs then, but for itself, and
+  // Gives so many bytes at a multiple of 256; nothing where none are asked for. No other stream has them,
+  // neither one whose handle this one has got again nor another thread's own default stream. Where the stream
+  // is being captured they are the graph's: it may be replayed beside whatever runs then, but for itself, and
   // they are freed when it and all that was instantiated of it are gone. The device must be current. Throws
   // Error{unsupported} where memory is short.
   Hold at_least(std::size_t bytes, Stream stream);
 
-  // Where a stream's block is found: by its handle and, for the stream that every thread has, by the thread.
+  // Key of a stream's block: its handle and, for the stream that every thread has, by the thread.
   struct Place {
     Stream stream;
     std::uint64_t thread;  // 0: whichever

@@ -41,7 +41,7 @@ std::set<std::string> functions_of(const std::string& commented) {
   }
   return found;
 }
-// Those that macros make, and classes.
+// Functions that macros make, and classes.
 std::set<std::string> names_of(const std::string& text) {
   std::set<std::string> found;
   const std::regex made(R"(\n(?:CONVTUNE_MMA\((\w+),|struct (?:alignas\(\d+\) )?(\w+)[;\s]))");
@@ -79,7 +79,7 @@ TEST(PtxTwins, OneThatIsMissingIsSeen) {
   EXPECT_EQ(functions_of(two), (std::set<std::string>{"a(unsigned)", "b(constvoid*,int(&)[])"}));
 }
 
-// Whether a text has an asm statement of more than an empty instruction, which only keeps a compiler from
+// True where a text has an asm statement of more than an empty instruction, which only keeps a compiler from
 // moving something.
 bool has_instruction(const std::string& text) {
   for (std::size_t at = text.find("asm"); at != text.npos; at = text.find("asm", at + 3)) {

@@ -72,7 +72,7 @@ TEST_P(KernelAlgorithms, TakesNoConfigThatIsNotOfItsFields) {
   }
 }
 
-// What it packs are the tensors that come, which may end where a mapping of memory does: tiles of filters
+// Packing reads the tensors that come, which may end where a mapping of memory does: tiles of filters
 // that the last one does not fill have zeros.
 TEST_P(KernelAlgorithms, PacksNoMoreWeightsAndBiasesThanThereAre) {
   for (const ComputeCapability capability : {ComputeCapability{8, 0}, {9, 0}})

@@ -82,7 +82,7 @@ TEST(StageText, EachSentenceIsReadAsItsRule) {
        "R3: nothing but num_warps and num_stages changes"},
       {"- If unsure about correctness, do NOT change grid",
        "R3: nothing but num_warps and num_stages changes"},
-      // What no rule takes is said to be left out.
+      // Sentences that no rule takes are said to be left out.
       {"- Use eviction_policy only when cache behavior is clearly suboptimal.", ""},
       {"- Larger BLOCK_K improves reuse but increases register pressure", ""},
       {"- Prefer batch / head / expert parallelism before shrinking BLOCK", ""},

@@ -112,7 +112,7 @@ def _planned_together(layers: list[tuple[Layer, list[Any]]]) -> None:
         with contextlib.suppress(Error):
             _plan_of(one[0].problem, device_of(one[1][0]))  # type: ignore[arg-type]
 
-    # Where no thread can be started, each compiles when it is asked for.
+    # Without a thread to be had, each compiles when it is asked for.
     with contextlib.suppress(RuntimeError), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         list(pool.map(plan, layers))
 
