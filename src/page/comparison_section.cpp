@@ -67,7 +67,8 @@ std::string proof_of(const ReportRow& row) {
                               : " The contest proved no gain, so that the vendor's way stays.";
   }
   if (is_proven(row)) return " The contest behind its record decided.";
-  if (row.tuning || row.comparison.plan.source == PlanSource::unproven) return " It is not proven: its record says so.";
+  if (row.tuning || row.comparison.plan.source == PlanSource::unproven)
+    return " It is not proven: its record says so.";
   return " No contest was held: the plan is an estimate, and the times are medians of one run.";
 }
 

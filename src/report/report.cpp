@@ -196,12 +196,9 @@ void add_content(Json& json, const VerifyReport& verified) {
                         {"config", to_string(mismatch.config)},
                         {"what", mismatch.what},
                         {"again", mismatch.repro}});
-  json["verify"] = {{"problems", verified.problems},
-                    {"checks", verified.checks},
-                    {"compiled", verified.compiled},
-                    {"special", verified.special},
-                    {"mismatches", verified.mismatches},
-                    {"failures", failures}};
+  json["verify"] = {{"problems", verified.problems},     {"checks", verified.checks},
+                    {"compiled", verified.compiled},     {"special", verified.special},
+                    {"mismatches", verified.mismatches}, {"failures", failures}};
 }
 
 Json kernel_json(const RefinedKernel& kernel) {

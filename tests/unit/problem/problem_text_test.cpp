@@ -305,7 +305,8 @@ TEST(ParseProblem, RefusesWhatIsMissing) {
   EXPECT_THAT(refusal("ic5ih4kh3"), EndsWith("oc is missing, and has no default"));
   EXPECT_THAT(refusal("ic5oc4kh3"), EndsWith("ih is missing, and has no default"));
   EXPECT_THAT(refusal("ic5ih5oc4"), EndsWith("kh is missing, and has no default"));
-  const std::string rule = " is missing: beside a depth (id, kd) a line has both heights and widths, or neither";
+  const std::string rule =
+      " is missing: beside a depth (id, kd) a line has both heights and widths, or neither";
   EXPECT_THAT(refusal("mb1ic4id6ih12oc16kd3kh3pd1ph1"), HasSubstr("iw" + rule));
   EXPECT_THAT(refusal("mb1ic4id6ih12iw12oc16kd3kh3"), HasSubstr("kw" + rule));
   EXPECT_THAT(refusal("mb1ic4id6iw12oc16kd3kw3"), HasSubstr("ih" + rule));

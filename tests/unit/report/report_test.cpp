@@ -396,8 +396,7 @@ TEST(ShortNames, AreWithoutWhatAllHave) {
   const auto [names, left_out] =
       short_names({"/features/features.0/features.0.0/Conv", "/features/features.1/conv/conv.0/conv.0.0/Conv",
                    "/features/features.18/features.18.0/Conv"});
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"0/features.0", "1/conv/conv.0/conv.0", "18/features.18"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"0/features.0", "1/conv/conv.0/conv.0", "18/features.18"}));
   EXPECT_EQ(left_out, "Layers' names are without “/features/features.” in front and “.0/Conv” behind.");
   for (const std::vector<std::string>& kept :
        {std::vector<std::string>{"layer1.0.conv1", "layer1.1.conv1"},
