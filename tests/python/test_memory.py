@@ -7,7 +7,7 @@ import weakref
 import convtune
 import numpy
 import pytest
-from convtune.caches import PLANS, PackCache
+from convtune.caches import PLANS, PackCache, Seen
 from convtune.memory import HostMemory
 
 LIMIT = 1 << 20  # bytes: 100,000 calls that each lose 16 bytes lose more
@@ -103,19 +103,29 @@ def test_host_memory_is_aligned():
         HostMemory(2**64)
 
 
+class Storage:
+    """A storage of PyTorch's and a weak reference to one, which name it by the same number."""
+
+    def __init__(self, number):
+        self._cdata = self.cdata = number
+
+
 class Tensor:
-    """What PackCache asks of PyTorch's."""
+    """As much of PyTorch's as PackCache asks."""
 
     def __init__(self, version=0, pointer=64):
-        self._version, self.pointer = version, pointer
+        self._version, self.pointer, self.storage = version, pointer, Storage(1)
+
+    def untyped_storage(self):
+        return self.storage
 
     def data_ptr(self):
         return self.pointer
 
 
 def kept(cache, w, bias, convolution, stream=0):
-    versions = w._version, None if bias is None else bias._version
-    cache.keep(w, bias, versions, convolution, stream, object(), 4096)
+    seen = Seen(w, w.storage), None if bias is None else Seen(bias, bias.storage)
+    cache.keep(w, bias, seen, convolution, stream, object(), 4096)
     return cache.find(w, bias, convolution, stream)
 
 
@@ -134,6 +144,9 @@ def test_packed_weights_hold_as_long_as_nothing_changes():
         tensor.pointer += 64
         assert cache.find(w, bias, conv, 0) is None
         tensor.pointer -= 64
+        before, tensor.storage = tensor.storage, Storage(2)  # which got the memory of the one before
+        assert cache.find(w, bias, conv, 0) is None
+        tensor.storage = before
     assert cache.find(w, bias, conv, 0) is entry
 
 
