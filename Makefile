@@ -43,7 +43,8 @@ test: nvrtc python
 kernels: setup
 	cmake --preset release
 	cmake --build --preset release --target host_gpu_tests host_kernel
-	CONVTUNE_HOST_GPU_ALL=1 build/release/tests/host_gpu_tests
+	n=$$(nproc); seq 0 $$((n - 1)) | xargs -P $$n -I PART env CONVTUNE_HOST_GPU_ALL=1 CONVTUNE_HOST_GPU_PART=PART/$$n \
+	  build/release/tests/host_gpu_tests
 	tests/host_gpu/mutants.py build/release/tests/host_kernel
 
 arm: setup

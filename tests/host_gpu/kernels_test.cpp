@@ -1,17 +1,18 @@
 // Every kernel of the table, executed here: on small problems of kernel_problems.h that it supports, exact on
 // integers between canaries, with copies and products that are done as late as they may be, and in shuffled
 // order. A few of each by default; with CONVTUNE_HOST_GPU_ALL=1 all of them, random layers too, in every mode
-// (`make kernels`).
+// (`make kernels`), or with CONVTUNE_HOST_GPU_PART=2/8 the third of eight parts of them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cuda/compile/compile_all.h"
 #include "kernel_problems.h"
+#include "problem/config.h"
 #include "stand_ins.h"
 
 namespace convtune::kernels_test {
@@ -20,6 +21,17 @@ namespace {
 bool all() {
   const char* const value = std::getenv("CONVTUNE_HOST_GPU_ALL");
   return value && std::string(value) == "1";
+}
+
+// Takes every so many-th problem where this process computes a part of them.
+template <class T>
+void keep_part(std::vector<T>& list) {
+  const char* const value = std::getenv("CONVTUNE_HOST_GPU_PART");
+  unsigned part = 0, parts = 1;
+  if (!value || std::sscanf(value, "%u/%u", &part, &parts) != 2 || parts == 0) return;
+  std::vector<T> kept;
+  for (std::size_t i = part; i < list.size(); i += parts) kept.push_back(list[i]);
+  list = std::move(kept);
 }
 
 std::vector<std::string> modes() {
@@ -43,6 +55,7 @@ class HostKernel : public testing::TestWithParam<const cuda::KernelAlgorithm*> {
     std::erase_if(random, [](const ConvProblem& a) { return a.flops() > kMostFlops; });
     random = spread(random, 200);
     small.insert(small.end(), random.begin(), random.end());
+    keep_part(small);
     return small;
   }
 
@@ -66,7 +79,7 @@ TEST_P(HostKernel, IsExactInEveryMode) {
       const cuda::LaunchPlan plan = algorithm().plan(chosen[i], gpu().info(), config);
       jobs.push_back(cuda::compile_job(plan, plan.configs.front()));
     }
-  cuda::compile_all(jobs, all() ? static_cast<int>(std::thread::hardware_concurrency()) : 1, 600);
+  cuda::compile_all(jobs, 1, 600);
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     Testbed bed(chosen[i], gpu(), TestData::integer, 5, 0);
     for (const Config& config : configs(chosen[i], i)) {
@@ -79,6 +92,21 @@ TEST_P(HostKernel, IsExactInEveryMode) {
       }
     }
   }
+}
+
+// A consumer that begins when others have done their rows: the units that it waits for first were full long
+// ago, and others lie in their places.
+TEST(DirectStemSm90, TakesConsumersThatComeLate) {
+  Backend& gpu = cuda::backend({Device::Kind::cuda, 0});
+  const auto own = own_algorithms();
+  const auto stem =
+      std::find_if(own.begin(), own.end(), [](auto* one) { return one->name() == "direct_stem_sm90"; });
+  ASSERT_NE(stem, own.end());
+  const ConvProblem problem = tf32("mb1ic4ih29iw156oc139kh3kw4sh3sw4ph1pw4");
+  const auto executable = (*stem)->build(problem, gpu.info(), parse_config("consumers=3 units=2 filters=96"));
+  Testbed bed(problem, gpu, TestData::integer, 5, 0);
+  host_gpu_tests::set_mode("eager");
+  EXPECT_EQ(host_gpu_tests::fault_of(bed, *executable), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, HostKernel, testing::ValuesIn(own_algorithms()),

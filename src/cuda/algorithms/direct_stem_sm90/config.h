@@ -106,6 +106,9 @@ struct DirectStemSm90 {
   // Slots are of outputs, `carry` has the ends of rows. Barriers: a unit is `raw`, `full`, and of a row
   // `done`; a slot is `filled` or `free`; a consumer has its `turn`. `repaired`: the first and last row that
   // are to be. What follows the units is longer than an operand: the last tile's is read to its end.
+  // Two `full` barriers a unit, in turns: a consumer that comes late waits for units of rows that others have
+  // done, and with one barrier each that could be full and written over before it looks.
+  constexpr int full_barriers() const { return 2 * units; }
   constexpr long long weight_bytes() const { return 16LL * groups() * filters; }
   struct Smem {
     int weights, slots, units, carry, bias, raw, full, done, filled, free, turn, repaired;
@@ -119,7 +122,7 @@ struct DirectStemSm90 {
             .carry = plan.take(2 * carry_bytes()),
             .bias = plan.take(4 * filters),
             .raw = plan.take(8 * units),
-            .full = plan.take(8 * units),
+            .full = plan.take(8 * full_barriers()),
             .done = plan.take(8 * units),
             .filled = plan.take(8 * kSlots),
             .free = plan.take(8 * kSlots),

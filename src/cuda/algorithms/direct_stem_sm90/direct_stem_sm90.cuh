@@ -95,11 +95,12 @@ __device__ void consume(unsigned smem, float* __restrict__ y, int consumer, int 
     const int i = item / kTiles, first_unit = rows.first_unit(i);
     const Tile tile = tile_of<config>(rows, i, item % kTiles);
     // Units become full in order, so the last will do; but a barrier knows only odd from even, so no more
-    // than a round of them at once.
+    // than a round of the barriers at once.
 #pragma unroll 1
     while (seen < first_unit + config.halo()) {
-      seen = min(first_unit + config.halo(), seen + config.units);
-      ptx::mbarrier_wait(smem + S::kAt.full + 8 * (seen % config.units), seen / config.units & 1);
+      seen = min(first_unit + config.halo(), seen + config.full_barriers());
+      ptx::mbarrier_wait(smem + S::kAt.full + 8 * (seen % config.full_barriers()),
+                         seen / config.full_barriers() & 1);
     }
     float sums[config.sums()];
     begin_products<config>(sums, smem, first_unit, item % kTiles);
@@ -146,9 +147,10 @@ __device__ void set_up(const float* __restrict__ packed, unsigned smem, bool in_
 #pragma unroll 1
     for (int i = 0; i < config.units; ++i) {
       ptx::mbarrier_init(smem + S::kAt.raw + 8 * i, 1);
-      ptx::mbarrier_init(smem + S::kAt.full + 8 * i, kRounders);
       ptx::mbarrier_init(smem + S::kAt.done + 8 * i, 4 * lesser(config.tiles(), config.consumers));
     }
+#pragma unroll 1
+    for (int i = 0; i < config.full_barriers(); ++i) ptx::mbarrier_init(smem + S::kAt.full + 8 * i, kRounders);
 #pragma unroll 1
     for (int i = 0; i < config.kSlots; ++i) {
       ptx::mbarrier_init(smem + S::kAt.filled + 8 * i, 128);

@@ -115,6 +115,7 @@ __device__ void round_units(const float* __restrict__ x, unsigned smem, int thre
   using S = Sizes<config>;
   const Rows<config> rows;
   Ring<S::kUnits> ring;
+  Ring<config.full_barriers()> full;
   rows.for_units([&](int i, int above, int) {
     const int first_row = rows.input_row(i, above);
     const unsigned buffer = smem + S::kAt.units + ring.slot * S::kUnitBytes;
@@ -165,8 +166,8 @@ __device__ void round_units(const float* __restrict__ x, unsigned smem, int thre
       ptx::red_shared_max(smem + S::kAt.repaired + 4, min(i + above, rows.count - 1));
     }
     ptx::fence_proxy_async();
-    ptx::mbarrier_arrive(ring.barrier(smem + S::kAt.full));
-    ring.next();
+    ptx::mbarrier_arrive(full.barrier(smem + S::kAt.full));
+    ring.next(), full.next();
   });
 }
 

@@ -1,0 +1,18 @@
+// Forms of instructions (forms.cuh), executed on device 0: what a GPU and its stand-in are compared by.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace convtune::host_gpu_tests {
+
+struct FormResult {
+  std::string name;  // "half_product<true, 64, 128>", "load<Load::box>, 3"
+  std::string hash;  // of all words that the form wrote
+};
+
+// Compiles and launches all forms, which are of compute capability 9.0. Throws Error where a device or a
+// compiler refuses.
+std::vector<FormResult> run_forms();
+
+}  // namespace convtune::host_gpu_tests
