@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
 #include "command.h"
 #include "convtune/error.h"
+#include "convtune/refine.h"
 #include "exit_code.h"
 #include "options.h"
 #include "output.h"
@@ -18,7 +20,7 @@ namespace {
 
 struct Export {
   ProblemOptions problem;
-  std::string format = "triton", output = "-", device, target, config;
+  std::string format = "triton", output = "-", device, target, config, class_file, precision;
   CudaExportOptions options;
 
   int run() const {
@@ -26,25 +28,49 @@ struct Export {
       throw bad(
           "--device, --target and --algorithm are for --format cuda; a Triton file is for any GPU that "
           "Triton knows");
-    const std::vector<ConvProblem> problems = problem.problems();
-    if (problems.size() != 1)
-      throw bad(fmt::format("{} problems are too many for one file; name one", problems.size()));
+    const ExportModule module = asked();
     const OutputFile out(output);
-    out.write(format == "triton" ? export_triton(problems[0], options) : cuda(problems[0]));
+    out.write(format == "triton" ? export_triton(module, options) : cuda(module));
     return kOk;
   }
 
-  std::string cuda(const ConvProblem& of) const {
+  // The class's, or the problem's alone.
+  ExportModule asked() const {
+    std::optional<ConvProblem> named;
+    if (class_file.empty() || !problem.empty()) {
+      const std::vector<ConvProblem> problems = problem.problems();
+      if (problems.size() != 1)
+        throw bad(fmt::format("{} problems are too many for one file; name one", problems.size()));
+      named = problems[0];
+    }
+    ExportModule module = class_file.empty() ? ExportModule(*named) : class_module(named);
+    for (ExportLayer& layer : module.layers) {
+      layer.problem = problem.changed(layer.problem);
+      if (!precision.empty()) layer.problem.precision = parse_precision(precision);
+    }
+    return module;
+  }
+
+  ExportModule class_module(const std::optional<ConvProblem>& named) const {
+    ReadModuleOptions reading{.problem = named, .python = problem.python};
+    try {
+      if (auto found = read_module(load_source(class_file), reading)) return *std::move(found);
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("{}: {}", printable(class_file), error.what()));
+    }
+    throw bad(fmt::format("{}: it has no class Model with an nn.Conv layer", printable(class_file)));
+  }
+
+  std::string cuda(const ExportModule& of) const {
     CudaExportOptions all = options;
     all.config = parse_config(config);
     const CudaExport exported =
         target.empty() ? export_cuda(of, gpu(), all) : export_cuda(of, find_target(target), all);
     print_library_warnings();
-    if (!exported.note.empty())
-      print_hint(exported.note);
-    else if (exported.plan.source == PlanSource::estimate)
-      print_hint(fmt::format("{} {}: {}", exported.plan.algorithm, to_string(exported.plan.config),
-                             exported.plan.why));
+    if (!exported.note.empty()) print_hint(exported.note);
+    for (const auto& [plan, us] : exported.kernels)
+      if (exported.note.empty() && plan.source == PlanSource::estimate)
+        print_hint(fmt::format("{} {}: {}", plan.algorithm, to_string(plan.config), plan.why));
     return exported.text;
   }
 
@@ -69,6 +95,14 @@ Command add_export(CLI::App& parent) {
       *app, "--format", command->format, {"triton", "cuda"},
       "triton: an autotuned implicit-GEMM kernel in Triton; cuda: the plan's own kernel in CUDA C++, as "
       "tuned");
+  app->add_option(
+         "--class", command->class_file,
+         "A Python file with a class Model of convolutions, and get_inputs: its constructor, layers and "
+         "sizes are taken; nothing of it is run")
+      ->type_name("FILE")
+      ->group(group::kWhat);
+  add_choice(*app, "--precision", command->precision, {"auto", "fp32", "tf32", "fp16", "bf16"},
+             "Use this precision instead of the problem's");
   app->add_option("--module-name", command->options.module_name, "The name of the nn.Module in the file")
       ->type_name("NAME")
       ->capture_default_str();
@@ -95,7 +129,8 @@ Command add_export(CLI::App& parent) {
       "  convtune export alexnet_conv1 -o conv.py\n"
       "  convtune export alexnet_conv1 --format cuda -o conv.py   # as `tune` found it\n"
       "  convtune export alexnet_conv1 --format cuda --target rtx4090 -o conv.py\n"
-      "  convtune export mb1ic3ih224oc64kh7sh2ph3 act=relu --module-name Stem\n\n"
+      "  convtune export mb1ic3ih224oc64kh7sh2ph3 act=relu --module-name Stem\n"
+      "  convtune export --class model.py --format cuda --target h100 -o new.py\n\n"
       "A Triton file's autotune list is a start that was not measured for the problem; `convtune refine` "
       "goes "
       "on from a profile. A CUDA file is built by PyTorch and nvcc where it is imported; its kernel is for "

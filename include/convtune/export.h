@@ -1,7 +1,12 @@
-// A problem as source code that stands alone: for who wants the kernel and not the library.
+// A problem, or a class of convolutions, as source code that stands alone: for who wants the kernel and not
+// the library.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "convtune/convolution.h"
 #include "convtune/problem.h"
@@ -9,15 +14,56 @@
 
 namespace convtune {
 
+// A convolution of the new nn.Module.
+struct ExportLayer {
+  explicit ExportLayer(const ConvProblem& of);  // `conv1`; of height 1 an nn.Conv1d
+
+  ConvProblem problem;
+  std::string name = "conv1";  // the module's attribute
+  bool one_dimensional;        // an nn.Conv1d of tensors [N, C, W]; else an nn.Conv2d
+  // The constructor's arguments as Python writes them, "in_channels, 64, kernel_size=3"; empty: the problem's
+  // numbers.
+  std::string arguments;
+  std::string padding_word;  // "'same'": its padding as the layer keeps it; empty: the problem's numbers
+};
+
+// What the new nn.Module is from outside: how it is constructed, and which layers it applies to its tensor,
+// one after the other. Constructed in the same order with the same arguments, its parameters have the names,
+// the shapes and, after the same seed, the values of the class that it was read from.
+struct ExportModule {
+  ExportModule(const ConvProblem& of) : layers{ExportLayer(of)}, chain{0} {}  // NOLINT: a problem is a module
+  ExportModule() = default;
+
+  std::string parameters;           // of __init__, self apart: "in_channels, stride=1"
+  std::vector<ExportLayer> layers;  // in the order of construction
+  std::vector<std::size_t> chain;   // the layers in the order of forward
+};
+
+struct ReadModuleOptions {
+  std::string class_name = "Model";
+  // Its forward calls kernels, which are not followed: its layers are taken as what it computes, in the order
+  // in which it names them, unless something else of the class or of a kernel shows that it computes more.
+  bool of_kernels = false;
+  // What it computes, where the file has no get_inputs(): of a class of one convolution.
+  std::optional<ConvProblem> problem;
+  std::string python = "python3";  // that reads the source
+};
+
+// The class as a module, in fp32's default precision. Python's `ast` reads it, and nothing of it is run. None
+// where the source has no such class or no convolution in it. Throws Error{invalid_argument} with the line
+// where the class is more than convolutions or its numbers are not known; Error{unsupported} for what no fast
+// kernel runs: three dimensions, transposed convolutions.
+std::optional<ExportModule> read_module(const std::string& source, const ReadModuleOptions& options = {});
+
 struct ExportOptions {
   std::string module_name = "ModelNew";  // of the nn.Module; a Python name
 };
 
-// One Python file: imports, an autotuned Triton kernel, its wrapper, and an nn.Module that holds the layer as
-// `conv1` and computes it by PyTorch off the GPU. Its autotune list is a start that was not measured for the
-// problem; refine() goes on from a profile. Throws Error{unsupported} for what it cannot say: groups, NHWC,
-// paddings that differ at the two ends.
-std::string export_triton(const ConvProblem& problem, const ExportOptions& options = {});
+// One Python file: imports, autotuned Triton kernels, their wrappers, and an nn.Module that holds the layers
+// and computes them by PyTorch off the GPU. Its autotune lists are a start that was not measured for the
+// problem; refine() goes on from a profile. Throws Error{unsupported} for what it cannot say: NHWC, paddings
+// that differ at the two ends.
+std::string export_triton(const ExportModule& module, const ExportOptions& options = {});
 
 struct CudaExportOptions : ExportOptions {
   std::string algorithm;  // of ours; empty: as plan() chooses
@@ -26,8 +72,13 @@ struct CudaExportOptions : ExportOptions {
 
 struct CudaExport {
   std::string text;  // the file
-  Plan plan;         // whose kernel it is
-  std::string note;  // for people: where that is not what plan() chooses; else empty
+  // A kernel of the file, in the order of the module's layers.
+  struct Kernel {
+    Plan plan;
+    std::optional<double> estimated_us;  // by the model, where the algorithm has one
+  };
+  std::vector<Kernel> kernels;
+  std::string note;  // for people: where a kernel is not what plan() chooses; else empty
 };
 
 // One Python file: CUDA C++ for the problem's exact extents with the config put in, built by PyTorch's
@@ -36,9 +87,9 @@ struct CudaExport {
 // library, which has no source, it is our first guess. Nothing is compiled and nothing runs. Throws
 // Error{unsupported} where no algorithm of ours runs the problem, and for paddings that differ at the two
 // ends.
-CudaExport export_cuda(const ConvProblem& problem, Device device, const CudaExportOptions& options = {});
+CudaExport export_cuda(const ExportModule& module, Device device, const CudaExportOptions& options = {});
 // For a GPU that need not be here: no record speaks of it.
-CudaExport export_cuda(const ConvProblem& problem, const Target& target,
+CudaExport export_cuda(const ExportModule& module, const Target& target,
                        const CudaExportOptions& options = {});
 
 }  // namespace convtune

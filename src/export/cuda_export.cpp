@@ -1,4 +1,4 @@
-// export_cuda(): the template src/export/conv2d_cuda.py with a kernel's source and launches put in.
+// export_cuda(): the templates cuda_*.py with kernels' sources and launches put in.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -17,11 +17,12 @@
 namespace convtune {
 namespace {
 
-void check(const ConvProblem& a, const ExportOptions& options) {
-  check_layer(a, {DType::f32}, options.module_name,
-              {"torch", "nn", "load_inline", "CUDA_SOURCE", "CPP_SOURCE", "extension", "pack", "conv2d",
-               "object", "id"});
-  if (a.n == 0) refuse_export(a, "a batch of 0 has nothing to run");
+void check(const ExportModule& module, const ExportOptions& options) {
+  check_module(module, {DType::f32}, options.module_name,
+               {"torch", "nn", "load_inline", "CUDA_SOURCE", "CPP_SOURCE", "extension", "pack", "conv1d",
+                "conv2d", "packed_weights", "object", "id"});
+  for (const ExportLayer& layer : module.layers)
+    if (layer.problem.n == 0) refuse_export(layer.problem, "a batch of 0 has nothing to run");
 }
 
 Plan named_plan(const ConvProblem& problem, const DeviceInfo& device, const CudaExportOptions& options) {
@@ -50,16 +51,17 @@ std::string one_line(std::string text) {
   return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
 }
 
-Words words_of(const ConvProblem& a, const DeviceInfo& device, const Plan& plan,
-               const cuda::ProgramText& program, const ExportOptions& options) {
+Words words_of(const ExportModule& module, std::size_t at, const DeviceInfo& device, const Plan& plan,
+               const cuda::ProgramText& program) {
+  const ExportLayer& layer = module.layers[at];
+  const ConvProblem& a = layer.problem;
   const auto number = [](std::int64_t value) { return fmt::format("{}", value); };
   const bool nhwc = a.layout == Layout::nhwc;
   const std::string source = program.arch + program.device_code + program.pack + program.run;
   std::string map;
   if (program.has_tensor_maps) map = fill_template("tensor_map.cu", {});
-  Words words = layer_words(a);
-  words.merge(Words{{"VERSION", CONVTUNE_VERSION},
-                    {"PROBLEM", one_line(to_string(a))},
+  Words words = layer_words(layer, module.layers.size());
+  words.merge(Words{{"PROBLEM", one_line(to_string(a))},
                     {"DEVICE", one_line(device.name)},
                     {"ALGORITHM", fmt::format("{} {}", plan.algorithm, to_string(plan.config))},
                     {"WHY", fmt::format("{}: {}", to_string(plan.source), one_line(plan.why))},
@@ -74,59 +76,97 @@ Words words_of(const ConvProblem& a, const DeviceInfo& device, const Plan& plan,
                     {"MAJOR", number(device.capability.major)},
                     {"MINOR", number(device.capability.minor)},
                     {"N", number(a.n)},
-                    {"H", number(a.h)},
-                    {"W", number(a.w)},
                     {"P", number(a.p())},
                     {"Q", number(a.q())},
-                    {"GROUPS", number(a.groups)},
-                    {"GROUP_C", number(a.c / a.groups)},
                     {"MEMORY_FORMAT", nhwc ? "memory_format=torch.channels_last" : ""},
-                    {"MEMORY_FORMAT_CPP", nhwc ? ".memory_format(at::MemoryFormat::ChannelsLast)" : ""},
-                    {"FALLBACK", a.activation == Activation::relu ? "self.conv1(x).relu()" : "self.conv1(x)"},
-                    {"MODULE", options.module_name}});
+                    {"MEMORY_FORMAT_CPP", nhwc ? ".memory_format(at::MemoryFormat::ChannelsLast)" : ""}});
   return words;
 }
 
-CudaExport written(const ConvProblem& problem, const DeviceInfo& device, Plan plan, std::string note,
-                   const ExportOptions& options) {
-  const cuda::ProgramText program =
-      cuda::program_text(problem, device, {&find_algorithm(Device::Kind::cuda, plan.algorithm), plan.config});
-  if (program.device_code.find("\"\"\"") != std::string::npos)  // Python's end of the text
-    throw Error(ErrorKind::internal, "a kernel's source has three quotes in a row");
-  std::string text = fill_template("conv2d_cuda.py", words_of(problem, device, plan, program, options));
-  return {std::move(text), std::move(plan), std::move(note)};
+// Sources and extensions of all layers, then their functions, then the class.
+std::string text_of(const ExportModule& module, const DeviceInfo& device,
+                    const std::vector<CudaExport::Kernel>& kernels, const ExportOptions& options) {
+  std::string sources, functions, forward, kept;
+  for (std::size_t i = 0; i < module.layers.size(); ++i) {
+    const Plan& plan = kernels[i].plan;
+    const cuda::ProgramText program = cuda::program_text(
+        module.layers[i].problem, device, {&find_algorithm(Device::Kind::cuda, plan.algorithm), plan.config});
+    if (program.device_code.find("\"\"\"") != std::string::npos)  // Python's end of the text
+      throw Error(ErrorKind::internal, "a kernel's source has three quotes in a row");
+    const Words words = words_of(module, i, device, plan, program);
+    sources += fill_template("cuda_source.py", words);
+    functions += fill_template("cuda_functions.py", words);
+    kept += i > 0 ? ", {}" : "{}";
+  }
+  for (const std::size_t at : module.chain) {
+    const Words words = layer_words(module.layers[at], module.layers.size());
+    forward += fmt::format("        x = {}(x, packed_weights(self.packed[{}], self.{}, pack{}))\n",
+                           words.at("FUNCTION"), at, module.layers[at].name, words.at("SUFFIX"));
+  }
+  Words words = module_words(module, options.module_name);
+  words["KEPT"] = fmt::format("        self.packed = [{}]\n", kept);
+  words["FORWARD"] = forward + "        return x\n";
+  return fill_template("cuda_imports.py", {{"VERSION", CONVTUNE_VERSION}}) + sources + functions +
+         fill_template("cuda_packed_weights.py", {}) + fill_template("module.py", words);
 }
+
+// The kernels of a module whose plans `chosen` gives.
+template <class Chosen>
+CudaExport exported(ExportModule module, const DeviceInfo& device, const CudaExportOptions& options,
+                    Chosen chosen) {
+  if (!options.algorithm.empty() && module.layers.size() > 1)
+    throw Error(ErrorKind::invalid_argument, fmt::format("{} cannot be the algorithm of {} layers",
+                                                         options.algorithm, module.layers.size()));
+  CudaExport result;
+  for (ExportLayer& layer : module.layers) {
+    layer.problem = chosen.resolved(layer.problem);
+    Plan plan = options.algorithm.empty() ? chosen.plan(layer.problem, result.note)
+                                          : named_plan(layer.problem, device, options);
+    const Algorithm& algorithm = find_algorithm(Device::Kind::cuda, plan.algorithm);
+    const auto us = algorithm.estimated_us(layer.problem, device, plan.config);
+    result.kernels.push_back({std::move(plan), us});
+  }
+  result.text = text_of(module, device, result.kernels, options);
+  return result;
+}
+
+struct ForTarget {
+  const DeviceInfo& device;
+
+  ConvProblem resolved(const ConvProblem& problem) const { return resolve(problem, Precision::tf32); }
+  Plan plan(const ConvProblem& problem, std::string&) const { return first_guess(problem, device, true); }
+};
+
+struct ForDevice {
+  const Backend& on;
+
+  ConvProblem resolved(const ConvProblem& problem) const { return resolve(problem, on); }
+  Plan plan(const ConvProblem& problem, std::string& note) const {
+    Plan plan = choose(problem, on.info());
+    if (!find_algorithm(Device::Kind::cuda, plan.algorithm).vendor()) return plan;
+    Plan ours = first_guess(problem, on.info(), true);
+    ours.why = fmt::format("the plan is {} {}, which has no source; exported is {} {} ({})", plan.algorithm,
+                           to_string(plan.config), ours.algorithm, to_string(ours.config), ours.why);
+    note += (note.empty() ? "" : "; ") + ours.why;
+    return ours;
+  }
+};
 
 }  // namespace
 
-CudaExport export_cuda(const ConvProblem& problem, const Target& target, const CudaExportOptions& options) {
-  check(problem, options);
-  const ConvProblem resolved = resolve(problem, Precision::tf32);
+CudaExport export_cuda(const ExportModule& module, const Target& target, const CudaExportOptions& options) {
+  check(module, options);
   const DeviceInfo device = device_of(target);
-  Plan plan =
-      options.algorithm.empty() ? first_guess(resolved, device, true) : named_plan(resolved, device, options);
-  return written(resolved, device, std::move(plan), {}, options);
+  return exported(module, device, options, ForTarget{device});
 }
 
-CudaExport export_cuda(const ConvProblem& problem, Device device, const CudaExportOptions& options) {
-  check(problem, options);
+CudaExport export_cuda(const ExportModule& module, Device device, const CudaExportOptions& options) {
+  check(module, options);
   if (device.kind != Device::Kind::cuda)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("a CUDA kernel is for an NVIDIA GPU, not for {}", to_string(device)));
-  Backend& on = backend(device);
-  const ConvProblem resolved = resolve(problem, on);
-  if (!options.algorithm.empty())
-    return written(resolved, on.info(), named_plan(resolved, on.info(), options), {}, options);
-  Plan plan = choose(resolved, on.info());
-  std::string note;
-  if (find_algorithm(device.kind, plan.algorithm).vendor()) {
-    Plan ours = first_guess(resolved, on.info(), true);
-    note = fmt::format("the plan is {} {}, which has no source; exported is {} {} ({})", plan.algorithm,
-                       to_string(plan.config), ours.algorithm, to_string(ours.config), ours.why);
-    plan = std::move(ours);
-    plan.why = note;
-  }
-  return written(resolved, on.info(), std::move(plan), std::move(note), options);
+  const Backend& on = backend(device);
+  return exported(module, on.info(), options, ForDevice{on});
 }
 
 }  // namespace convtune

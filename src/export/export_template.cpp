@@ -50,19 +50,88 @@ std::string fill_template(std::string_view file, const Words& words) {
   return text.append(left);
 }
 
-Words layer_words(const ConvProblem& a) {
+Words layer_words(const ExportLayer& layer, std::size_t layers) {
+  const ConvProblem& a = layer.problem;
   const auto number = [](std::int64_t value) { return fmt::format("{}", value); };
+  const auto shape = [&](std::int64_t first, std::int64_t second, std::int64_t height, std::int64_t width) {
+    return layer.one_dimensional ? fmt::format("{}, {}, {}", first, second, width)
+                                 : fmt::format("{}, {}, {}, {}", first, second, height, width);
+  };
+  const std::string suffix = layers > 1 ? "_" + layer.name : "";
   return {{"K", number(a.k)},
           {"C", number(a.c)},
           {"R", number(a.r)},
           {"S", number(a.s)},
+          {"GROUPS", number(a.groups)},
+          {"GROUP_C", number(a.c / a.groups)},
+          {"GROUP_K", number(a.k / a.groups)},
           {"STRIDE_H", number(a.stride_h)},
           {"STRIDE_W", number(a.stride_w)},
           {"PAD_H", number(a.pad_top)},
           {"PAD_W", number(a.pad_left)},
           {"DILATION_H", number(a.dilation_h)},
           {"DILATION_W", number(a.dilation_w)},
-          {"BIAS", a.bias ? "True" : "False"}};
+          {"BIAS", a.bias ? "True" : "False"},
+          {"X_SHAPE", shape(a.n, a.c, a.h, a.w)},
+          {"W_SHAPE", shape(a.k, a.c / a.groups, a.r, a.s)},
+          {"X_AXES", layer.one_dimensional ? "N, C, W" : "N, C, H, W"},
+          {"W_AXES", layer.one_dimensional ? "K, C / groups, S" : "K, C / groups, R, S"},
+          {"RANK", layer.one_dimensional ? "3" : "4"},
+          {"PLANE", layer.one_dimensional ? ".unsqueeze(2)" : ""},
+          {"LINE", layer.one_dimensional ? ".squeeze(2)" : ""},
+          {"SUFFIX", suffix},
+          {"FUNCTION", (layer.one_dimensional ? "conv1d" : "conv2d") + suffix}};
+}
+
+namespace {
+
+// "(3, 5)", or "(5,)" of one dimension.
+std::string extents(const ExportLayer& layer, std::int64_t height, std::int64_t width) {
+  return layer.one_dimensional ? fmt::format("({},)", width) : fmt::format("({}, {})", height, width);
+}
+
+std::string construction(const ExportLayer& layer) {
+  const ConvProblem& a = layer.problem;
+  const std::string begin =
+      fmt::format("        self.{} = nn.Conv{}d(", layer.name, layer.one_dimensional ? 1 : 2);
+  if (layer.arguments.empty()) {
+    const std::string type = a.dtype == DType::f16    ? "            dtype=torch.float16,\n"
+                             : a.dtype == DType::bf16 ? "            dtype=torch.bfloat16,\n"
+                                                      : "";
+    return fmt::format(
+        "{}\n            in_channels={},\n            out_channels={},\n            kernel_size={},\n"
+        "            stride={},\n            padding={},\n            dilation={},\n            groups={},\n"
+        "            bias={},\n{}        )\n",
+        begin, a.c, a.k, extents(layer, a.r, a.s), extents(layer, a.stride_h, a.stride_w),
+        extents(layer, a.pad_top, a.pad_left), extents(layer, a.dilation_h, a.dilation_w), a.groups,
+        a.bias ? "True" : "False", type);
+  }
+  const bool is_long = begin.size() + layer.arguments.size() > 108;
+  std::string text = is_long ? fmt::format("{}\n            {},\n        )\n", begin, layer.arguments)
+                             : fmt::format("{}{})\n", begin, layer.arguments);
+  return text +
+         fmt::format(
+             "        assert (self.{0}.stride, self.{0}.padding, self.{0}.dilation, self.{0}.groups) == (\n"
+             "            {1}, {2}, {3}, {4}), \"the kernel is for these numbers alone\"\n",
+             layer.name, extents(layer, a.stride_h, a.stride_w),
+             layer.padding_word.empty() ? extents(layer, a.pad_top, a.pad_left) : layer.padding_word,
+             extents(layer, a.dilation_h, a.dilation_w), a.groups);
+}
+
+}  // namespace
+
+Words module_words(const ExportModule& module, const std::string& name) {
+  std::string layers, fallback = "x";
+  for (const ExportLayer& layer : module.layers) layers += construction(layer);
+  for (const std::size_t at : module.chain) {
+    const ExportLayer& layer = module.layers[at];
+    fallback = fmt::format("self.{}({}){}", layer.name, fallback,
+                           layer.problem.activation == Activation::relu ? ".relu()" : "");
+  }
+  return {{"MODULE", name},
+          {"PARAMETERS", module.parameters.empty() ? "" : ", " + module.parameters},
+          {"LAYERS", layers},
+          {"FALLBACK", fallback}};
 }
 
 void refuse_export(const ConvProblem& a, const std::string& why) {
@@ -70,16 +139,30 @@ void refuse_export(const ConvProblem& a, const std::string& why) {
               fmt::format("{} cannot be exported as a PyTorch layer: {}", to_string(a), why));
 }
 
-void check_layer(const ConvProblem& a, std::vector<DType> types, const std::string& name,
-                 std::initializer_list<std::string_view> taken) {
-  validate(a);
-  if (const Support support = within({.types = std::move(types)}, a); !support)
-    refuse_export(a, support.reason());
-  if (a.pad_top != a.pad_bottom || a.pad_left != a.pad_right)
-    refuse_export(a, "nn.Conv2d pads both ends alike");
-  if (!is_class_name(name) || std::find(taken.begin(), taken.end(), name) != taken.end())
+void check_module(const ExportModule& module, std::vector<DType> types, const std::string& name,
+                  std::initializer_list<std::string_view> taken) {
+  for (const ExportLayer& layer : module.layers) {
+    const ConvProblem& a = layer.problem;
+    validate(a);
+    if (const Support support = within({.types = types}, a); !support) refuse_export(a, support.reason());
+    if (a.pad_top != a.pad_bottom || a.pad_left != a.pad_right)
+      refuse_export(a, "nn.Conv2d pads both ends alike");
+    if (!is_class_name(layer.name))
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("{} cannot be a layer's name", convtune::quoted(layer.name)));
+  }
+  const auto is_function = [&](const ExportLayer& layer) {
+    return name.starts_with("conv") && name.ends_with("_" + layer.name);
+  };
+  if (!is_class_name(name) || std::find(taken.begin(), taken.end(), name) != taken.end() ||
+      std::any_of(module.layers.begin(), module.layers.end(), is_function))
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("{} cannot be a module's name; ModelNew can", convtune::quoted(name)));
 }
+
+ExportLayer::ExportLayer(const ConvProblem& of)
+    : problem(of),
+      one_dimensional(of.h == 1 && of.r == 1 && of.w > 1 && of.pad_top == 0 && of.pad_bottom == 0 &&
+                      of.stride_h == 1 && of.dilation_h == 1) {}
 
 }  // namespace convtune

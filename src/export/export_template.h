@@ -1,4 +1,5 @@
-// The files of src/export/: Python with words in it for a problem's numbers.
+// The files of src/export/templates: Python with words in it for a problem's numbers; and what the formats
+// share.
 #pragma once
 
 #include <map>
@@ -6,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "convtune/problem.h"
+#include "convtune/export.h"
 
 namespace convtune {
 
@@ -15,14 +16,18 @@ using Words = std::map<std::string, std::string, std::less<>>;
 // The file with "@WORD@" replaced; other '@' stay. What a word stands for is not looked into.
 std::string fill_template(std::string_view file, const Words& words);
 
-// Those of the layer as nn.Conv2d has it, by a problem's extents.
-Words layer_words(const ConvProblem& problem);
+// A layer's numbers, its shapes, and how its functions are called in a file of so many layers.
+Words layer_words(const ExportLayer& layer, std::size_t layers);
 
-// Throws Error{unsupported} where the file, which has an nn.Conv2d and a kernel for tensors of those types,
-// cannot be the problem; Error{invalid_argument} unless the name can be a class's beside the other names of
-// the file.
-void check_layer(const ConvProblem& problem, std::vector<DType> types, const std::string& name,
-                 std::initializer_list<std::string_view> taken);
+// The nn.Module's constructor, its fallback off the GPU, and its name: words of module.py but for FORWARD and
+// KEPT.
+Words module_words(const ExportModule& module, const std::string& name);
+
+// Throws Error{unsupported} where the file, which has nn.Conv layers and kernels for tensors of those types,
+// cannot be the module; Error{invalid_argument} unless the names can stand beside the other names of the
+// file.
+void check_module(const ExportModule& module, std::vector<DType> types, const std::string& name,
+                  std::initializer_list<std::string_view> taken);
 
 // How refusals of a problem begin.
 [[noreturn]] void refuse_export(const ConvProblem& problem, const std::string& why);

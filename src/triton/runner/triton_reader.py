@@ -9,6 +9,7 @@ import ast
 import json
 import sys
 
+from module_class import read_class
 from python_limits import Late, leave_network, limit_memory, within
 from python_objects import NotKnown, Pair, Tensor
 from triton_edits import Edits, in_order
@@ -50,6 +51,8 @@ def answer(state, request):
     if request["do"] == "read":
         state["file"] = File(request["source"], request.get("path") or None, request.get("target", {}))
         return state["file"].read()
+    if request["do"] == "class":
+        return read_class(request)
     file = state.get("file")
     if file is None:
         raise Refused("no file was read")

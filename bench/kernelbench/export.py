@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Writes `convtune export --class` files for convolutions of KernelBench's level 1, and holds them against the benchmark's
+static checker. Needs a checkout of the benchmark and no GPU; evaluate.py goes on from here on a machine with one.
+
+    export.py --kernelbench ~/KernelBench --convtune build/release/cli/convtune --out files
+"""
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+# Level 1's forward convolutions of one and two dimensions, dense and depthwise.
+ROWS = [50, 55, 56, 62, 63, 67, 76, 80, 82, 83, 84, 85, 86, 87]
+# How the files may multiply the benchmark's fp32 tensors: as PyTorch's default lets cuDNN do, or in fp32.
+PRECISIONS = ("tf32", "fp32")
+
+
+def problem_file(kernelbench, row):
+    found = sorted((Path(kernelbench) / "KernelBench" / "level1").glob(f"{row}_*.py"))
+    if not found:
+        sys.exit(f"{kernelbench} has no problem {row} of level 1")
+    return found[0]
+
+
+def static_checker(kernelbench):
+    path = Path(kernelbench) / "src" / "kernelbench" / "kernel_static_checker.py"
+    spec = importlib.util.spec_from_file_location("kernel_static_checker", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("rows", nargs="*", type=int, help="problems of level 1 (default: all 14)")
+    parser.add_argument("--kernelbench", required=True, metavar="DIR", help="a checkout of the benchmark")
+    parser.add_argument("--convtune", default="convtune", help="the command")
+    parser.add_argument("--target", default="h100", help="a target of the command, or the GPU that is here: --target cuda:0")
+    parser.add_argument("--out", required=True, metavar="DIR")
+    args = parser.parse_args()
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    checker, failed = static_checker(args.kernelbench), 0
+    where = ["--device", args.target] if args.target.startswith("cuda") else ["--target", args.target]
+    for row in args.rows or ROWS:
+        for precision in PRECISIONS:
+            for format_, words in (("cuda", where), ("triton", [])):
+                file = out / f"{row}_{precision}_{format_}.py"
+                subprocess.run([args.convtune, "export", "--class", problem_file(args.kernelbench, row), "--precision", precision,
+                                "--format", format_, *words, "-o", file], check=True, stderr=subprocess.PIPE)
+                valid, errors, warnings = checker.validate_kernel_static(file.read_text(), backend=format_, precision="fp32")
+                failed += not valid
+                print(f"{file.name:20} {'valid' if valid else 'NOT VALID'} {'; '.join([*errors, *warnings])}".rstrip())
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+# @PROBLEM@
+# on @DEVICE@ by @ALGORITHM@:
+# @WHY@
+CUDA_SOURCE@SUFFIX@ = r"""
+@DEVICE_CODE@// ---- The host's part ----
+
+#include <ATen/ATen.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <array>
+#include <optional>
+#include <vector>
+@TENSOR_MAP@
+// Weights and bias as the kernel reads them: in its order, and rounded.
+at::Tensor conv2d_pack(const at::Tensor& weight, const std::optional<at::Tensor>& weight_bias) {
+  const c10::cuda::CUDAGuard guard(weight.device());
+  const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
+  const at::Tensor result = at::empty({@PACKED_FLOATS@}, weight.options());
+  const float* const w = weight.const_data_ptr<float>();
+  [[maybe_unused]] const float* const bias = weight_bias ? weight_bias->const_data_ptr<float>() : nullptr;
+  float* const packed = result.data_ptr<float>();
+@PACK@  return result;
+}
+
+at::Tensor conv2d_run(const at::Tensor& input, const at::Tensor& weights) {
+  const c10::cuda::CUDAGuard guard(input.device());
+  const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
+  const at::Tensor output = at::empty({@N@, @K@, @P@, @Q@}, input.options()@MEMORY_FORMAT_CPP@);
+  const float* const x = input.const_data_ptr<float>();
+  const float* const packed = weights.const_data_ptr<float>();
+  float* const y = output.data_ptr<float>();
+@RUN@  return output;
+}
+"""
+
+CPP_SOURCE@SUFFIX@ = r"""
+#include <optional>
+
+at::Tensor conv2d_pack(const at::Tensor& weight, const std::optional<at::Tensor>& weight_bias);
+at::Tensor conv2d_run(const at::Tensor& input, const at::Tensor& weights);
+"""
+
+# For exactly this architecture; nothing is built where there is no GPU.
+extension@SUFFIX@ = load_inline(
+    name='@EXTENSION@',
+    cpp_sources=CPP_SOURCE@SUFFIX@,
+    cuda_sources=CUDA_SOURCE@SUFFIX@,
+    functions=['conv2d_pack', 'conv2d_run'],
+    extra_cflags=['-std=c++20'],
+    extra_cuda_cflags=['-std=c++20', '-gencode=arch=@COMPUTE@,code=@ARCH@'],
+) if torch.cuda.is_available() else None
+
+
