@@ -46,7 +46,7 @@ class Export(CliTest):
                   node.targets[0].id if isinstance(node, ast.Assign) else getattr(node, "name", None)) for node in body]
         self.assertEqual(kinds, [("Import", None), ("Import", None), ("ImportFrom", None), ("Assign", "CUDA_SOURCE"),
                                  ("Assign", "CPP_SOURCE"), ("Assign", "extension"), ("FunctionDef", "pack"),
-                                 ("FunctionDef", "conv2d"), ("ClassDef", "ModelNew")])
+                                 ("FunctionDef", "conv2d"), ("FunctionDef", "packed_weights"), ("ClassDef", "ModelNew")])
         imported = [name.name for node in body[:2] for name in node.names] + [body[2].module]
         self.assertEqual(imported, ["torch", "torch.nn", "torch.utils.cpp_extension"])
         model = body[-1]

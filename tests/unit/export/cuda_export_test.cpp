@@ -157,7 +157,9 @@ TEST(CudaExport, IsOneFile) {
   options.module_name = "Stem";
   const ConvProblem problem = parse_problem("mb2ic3ih64oc32kh7sh2ph3 act=relu bias=0");
   const CudaExport exported = export_cuda(problem, find_target("rtx4090"), options);
-  EXPECT_EQ(exported.plan.source, PlanSource::estimate);
+  ASSERT_EQ(exported.kernels.size(), 1u);
+  const Plan& plan = exported.kernels[0].plan;
+  EXPECT_EQ(plan.source, PlanSource::estimate);
   EXPECT_EQ(exported.note, "");
   const std::string& text = exported.text;
   EXPECT_TRUE(contains(text, "class Stem(nn.Module):"));
@@ -167,7 +169,7 @@ TEST(CudaExport, IsOneFile) {
   EXPECT_TRUE(contains(text, "bias=False,"));
   EXPECT_TRUE(contains(text, "x.shape == (2, 3, 64, 64)"));
   EXPECT_TRUE(contains(text, "at::empty({2, 32, 32, 32}"));
-  EXPECT_TRUE(contains(text, exported.plan.algorithm + " " + to_string(exported.plan.config)));
+  EXPECT_TRUE(contains(text, plan.algorithm + " " + to_string(plan.config)));
   EXPECT_EQ(count(text, "r\"\"\""), 2u);
   EXPECT_FALSE(std::regex_search(text, std::regex("@[A-Z_]+@")));
   EXPECT_EQ(export_cuda(problem, find_target("rtx4090"), options).text, text) << "not the same bytes again";
@@ -204,7 +206,7 @@ TEST(CudaExport, NameOfTheExtensionIsTheKernels) {
 TEST(CudaExport, ChannelsLast) {
   const CudaExport exported =
       export_cuda(parse_problem("mb2ic32ih16oc32kh3ph1 layout=nhwc"), find_target("a100"));
-  EXPECT_EQ(exported.plan.algorithm, "implicit_gemm_sm80");
+  EXPECT_EQ(exported.kernels.at(0).plan.algorithm, "implicit_gemm_sm80");
   EXPECT_TRUE(contains(exported.text, "x.contiguous(memory_format=torch.channels_last)"));
   EXPECT_TRUE(contains(exported.text, ".memory_format(at::MemoryFormat::ChannelsLast)"));
 }
@@ -246,12 +248,78 @@ TEST(CudaExport, Refusals) {
   EXPECT_TRUE(contains(refusal([&] { export_cuda(problem, Device{}); }), "NVIDIA GPU"));
 }
 
+TEST(CudaExport, OneDimension) {
+  const std::string text =
+      export_cuda(parse_problem("mb2ic32iw128oc64kw3sw2dw1pw2 bias=0"), find_target("h100")).text;
+  EXPECT_TRUE(contains(text, "self.conv1 = nn.Conv1d("));
+  EXPECT_TRUE(contains(text, "kernel_size=(3,),"));
+  EXPECT_TRUE(contains(text, "dilation=(2,),"));
+  EXPECT_TRUE(contains(text, "x.shape == (2, 32, 128)"));
+  EXPECT_TRUE(contains(text, "weight.shape == (64, 32, 3)"));
+  EXPECT_TRUE(contains(text, "x = x.unsqueeze(2).contiguous()"));
+  EXPECT_TRUE(contains(text, "conv2d_run(x, packed).squeeze(2)"));
+}
+
+ExportModule depthwise_and_pointwise() {
+  ExportModule module;
+  module.parameters = "channels, bias=False";
+  module.layers = {ExportLayer(parse_problem("mb16ic64ih112oc16kh1 bias=0")),
+                   ExportLayer(parse_problem("g64mb16ic64ih112oc64kh3ph1 bias=0"))};
+  module.layers[0].name = "pointwise", module.layers[0].arguments = "channels, 16, 1, bias=bias";
+  module.layers[1].name = "depthwise", module.layers[1].arguments = "channels, channels, 3, padding='same'";
+  module.layers[1].padding_word = "'same'";
+  module.chain = {1, 0};
+  return module;
+}
+
+TEST(CudaExport, TwoLayers) {
+  const CudaExport exported = export_cuda(depthwise_and_pointwise(), find_target("h100"));
+  ASSERT_EQ(exported.kernels.size(), 2u);
+  EXPECT_EQ(exported.kernels[1].plan.algorithm, "direct_fma_sm80");
+  EXPECT_GT(exported.kernels[1].estimated_us.value_or(0), 0);
+  const std::string& text = exported.text;
+  EXPECT_TRUE(contains(text, "def __init__(self, channels, bias=False) -> None:"));
+  EXPECT_LT(text.find("self.pointwise = nn.Conv2d(channels, 16, 1, bias=bias)"),
+            text.find("self.depthwise = nn.Conv2d(channels, channels, 3, padding='same')"))
+      << "the order of construction";
+  EXPECT_TRUE(contains(text, "(1, 1), 'same', (1, 1), 64)"));
+  EXPECT_LT(
+      text.find("x = conv2d_depthwise(x, packed_weights(self.packed[1], self.depthwise, pack_depthwise))"),
+      text.find("x = conv2d_pointwise(x, packed_weights(self.packed[0], self.pointwise, pack_pointwise))"));
+  EXPECT_TRUE(contains(text, "return self.pointwise(self.depthwise(x))"));
+  EXPECT_EQ(count(text, "= load_inline("), 2u);
+  CudaExportOptions options;
+  options.algorithm = "direct_fma_sm80";
+  EXPECT_TRUE(contains(refusal([&] { export_cuda(depthwise_and_pointwise(), find_target("h100"), options); }),
+                       "2 layers"));
+}
+
+TEST(TritonExport, GroupsAndDepthwise) {
+  const std::string grouped = export_triton(parse_problem("mb1g2ic8ih8oc12kh3"), {});
+  EXPECT_TRUE(contains(grouped, "GROUPS=2, C=4, R=3, S=3,"));
+  EXPECT_TRUE(contains(grouped, "triton.cdiv(6, meta['BLOCK_N']), 2)"));
+  EXPECT_TRUE(contains(grouped, "round_tf32"));
+  EXPECT_FALSE(contains(grouped, "depthwise_kernel"));
+  const std::string depthwise = export_triton(parse_problem("mb1g4ic4ih8oc8kh3"), {});
+  EXPECT_TRUE(contains(depthwise, "GROUP_K=2, R=3, S=3,"));
+  EXPECT_TRUE(contains(depthwise, "in tl.static_range(R * S)"));
+  EXPECT_FALSE(contains(depthwise, "conv2d_kernel"));
+  EXPECT_FALSE(contains(depthwise, "round_tf32")) << "it multiplies in fp32";
+  EXPECT_TRUE(contains(export_triton(parse_problem("mb1g4ic4ih31oc4kh9"), {}), "in range(R * S)"));
+  const std::string pair = export_triton(depthwise_and_pointwise(), {});
+  EXPECT_EQ(count(pair, "\n@triton.jit\ndef "), 3u) << "two kernels, and the one that rounds";
+  EXPECT_TRUE(contains(pair,
+                       "x = conv2d_depthwise(x, self.depthwise.weight, self.depthwise.bias)\n"
+                       "        x = conv2d_pointwise(x, self.pointwise.weight, self.pointwise.bias)\n"));
+  EXPECT_FALSE(std::regex_search(pair, std::regex("@[A-Z_]+@")));
+}
+
 TEST(TritonExport, RefusesWhatItsKernelIsNot) {
   const auto unsupported = [](const char* words) {
     return refusal([&] { export_triton(parse_problem(std::string("mb1g2ic4ih8oc4kh3") + words), {}); },
                    ErrorKind::unsupported);
   };
-  EXPECT_TRUE(contains(unsupported(""), "one group, not 2"));
+  EXPECT_TRUE(contains(unsupported(" layout=nhwc"), "for NCHW"));
   EXPECT_TRUE(contains(unsupported(" dtype=f16:f16:f32"), "of one type, and these are f16:f16:f32"));
   EXPECT_TRUE(contains(unsupported(" dir=bwd_w"), "forward only, not bwd_w"));
   EXPECT_TRUE(contains(unsupported(" residual=1"), "it adds no residual"));
