@@ -17,6 +17,7 @@
 #include "report.h"
 #include "table.h"
 #include "target_sheet.h"
+#include "whole_answer.h"
 
 namespace convtune::cli {
 namespace {
@@ -27,8 +28,9 @@ struct Refine {
   std::string file, document, metrics, target, stage = "stage=micro", original, problem, kernel, output = "-";
   std::string order = "file";
   std::vector<std::string> let;
-  bool keep = false, only_original = false, trust = false, no_import = false, no_compile = false,
-       measure = false;
+  std::string class_file, format = "triton";
+  bool whole = false, keep = false, only_original = false, trust = false, no_import = false,
+       no_compile = false, measure = false;
   std::string python = python_program(), min_gain, call;
   std::optional<std::int64_t> timeout;
   ReportOptions results;
@@ -43,6 +45,7 @@ struct Refine {
       options.stage = asked.stage;
       if (!target.empty()) asked.target = find_target(target);
       if (!metrics.empty()) asked.metrics = load_metrics(metrics);
+      if (whole) return write_whole(asked);
     }
     if (!min_gain.empty()) options.stage.min_gain = gain();
     const OutputFile out(output);
@@ -75,8 +78,19 @@ struct Refine {
                       : fmt::format("the stage says: {}: {}", sentence.text, sentence.rule));
     for (const RefinedKernel& done : refined.kernels) print_kernel(done, refined.kernels.size() > 1, report);
     for (const std::string& note : refined.notes) say(report, note);
+    if (!document.empty())
+      if (const std::string line = whole_answer().line(asked); !line.empty()) say(report, line);
     out.write(refined.source);
     if (files.wanted()) files.write({environment_of(asked.target), std::move(refined)});
+    return kOk;
+  }
+
+  WholeAnswer whole_answer() const { return {whole, document, target, class_file, problem, python}; }
+
+  int write_whole(const RefineDocument& asked) const {
+    const OutputFile out(output);
+    out.write(whole_answer().file(asked, format));
+    say(stderr, whole_answer().line(asked));
     return kOk;
   }
 
@@ -194,12 +208,13 @@ Command add_refine(CLI::App& parent) {
   const auto refine = std::make_shared<Refine>();
   begin_group(*app, group::kWhat);
   CLI::Option* file = app->add_option("FILE", refine->file, "A Triton source");
-  app->add_option(
-         "--document", refine->document,
-         "A text that asks for this stage: GPU sheet, stage with its rules, code, metrics; in place of "
-         "FILE, --metrics and --target")
-      ->type_name("FILE")
-      ->excludes(file);
+  CLI::Option* document =
+      app->add_option(
+             "--document", refine->document,
+             "A text that asks for this stage: GPU sheet, stage with its rules, code, metrics; in place of "
+             "FILE, --metrics and --target")
+          ->type_name("FILE")
+          ->excludes(file);
   app->add_option("--metrics", refine->metrics,
                   "Its profile, as `convtune analyze` reads it; without it occupancy is not measured")
       ->type_name("FILE");
@@ -225,6 +240,21 @@ Command add_refine(CLI::App& parent) {
   app->add_option("--let", refine->let, "A value of the wrapper, for the grid: M=4096; may be repeated")
       ->type_name("NAME=NUMBER");
   begin_group(*app, group::kHow);
+  CLI::Option* whole =
+      app->add_flag("--whole", refine->whole,
+                    "In place of the stage's answer: a whole kernel of ours for the document's convolution");
+  whole->needs(document);
+  add_choice(
+      *app, "--format", refine->format, {"triton", "cuda"},
+      "Of --whole: in Triton, in the document's order, not measured; or the kernel in CUDA C++ that the "
+      "model speaks of")
+      ->needs(whole);
+  app->add_option(
+         "--class", refine->class_file,
+         "The Python file with the class Model that the document's ModelNew stands for: its layers and "
+         "sizes; nothing of it is run")
+      ->type_name("FILE")
+      ->needs(document);
   app->add_option("--output,-o", refine->output, "Where the new file goes (- is standard output)")
       ->type_name("FILE")
       ->group(group::kOutput)
@@ -268,7 +298,8 @@ Command add_refine(CLI::App& parent) {
       "  convtune refine conv.py --metrics metrics.json --target rtx4090 -o refined.py\n"
       "  convtune refine conv.py --metrics m.json --target cuda:0 --measure -o new.py\n"
       "  convtune refine matmul.py --target h100 --original \"num_warps: 4\"\n"
-      "  convtune refine --document question.txt -o refined.py\n\n"
+      "  convtune refine --document question.txt -o refined.py\n"
+      "  convtune refine --document question.txt --whole --class model.py -o new.py\n\n"
       "Only the lists change: 3 to 6 configs each, the original first, and every other byte stays. Where the "
       "rules leave fewer, the original is kept, and the report says why.\n\n"
       "Python reads the file and runs nothing of it: without --trust and --measure it may be anybody's. With "

@@ -24,6 +24,7 @@ struct ExportLayer {
   // The constructor's arguments as Python writes them, "in_channels, 64, kernel_size=3"; empty: the problem's
   // numbers.
   std::string arguments;
+  bool varies = false;  // the arguments name parameters of __init__, which may be other numbers than these
   std::string padding_word;  // "'same'": its padding as the layer keeps it; empty: the problem's numbers
 };
 
@@ -51,9 +52,28 @@ struct ReadModuleOptions {
 
 // The class as a module, in fp32's default precision. Python's `ast` reads it, and nothing of it is run. None
 // where the source has no such class or no convolution in it. Throws Error{invalid_argument} with the line
-// where the class is more than convolutions or its numbers are not known; Error{unsupported} for what no fast
-// kernel runs: three dimensions, transposed convolutions.
+// where its numbers are not known; Error{unsupported} where it is more than convolutions, and for what no
+// fast kernel runs: three dimensions, transposed convolutions.
 std::optional<ExportModule> read_module(const std::string& source, const ReadModuleOptions& options = {});
+
+struct RefineDocument;  // convtune/refine.h
+
+struct DocumentModuleOptions {
+  std::optional<std::string> class_source;  // a file with the class that the document's code stands for
+  // None: get_inputs() of that file has it, or it is the built-in case of such a layer.
+  std::optional<ConvProblem> problem;
+  std::string python = "python3";
+};
+struct DocumentModule {
+  ExportModule module;
+  std::string note;  // whence its numbers are, and how the profiled grid speaks for them
+};
+
+// The convolutions that a document asks for: those of the class file, else of the code's ModelNew, whose
+// kernels are not followed. None where there is no nn.Conv layer. Throws as read_module() does, and
+// Error{invalid_argument} where no config of the code launches the grid that was profiled.
+std::optional<DocumentModule> find_module(const RefineDocument& document,
+                                          const DocumentModuleOptions& options = {});
 
 struct ExportOptions {
   std::string module_name = "ModelNew";  // of the nn.Module; a Python name

@@ -105,6 +105,7 @@ class Reading {
       next.name = layer.at("name").get<std::string>();
       next.one_dimensional = layer.at("rank") == 1;
       next.arguments = layer.at("arguments").get<std::string>();
+      next.varies = layer.at("free").get<bool>();
       next.padding_word = layer.at("word").get<std::string>();
       chained.push_back(std::move(next));
     }
@@ -178,6 +179,8 @@ std::optional<ExportModule> read_module(const std::string& source, const ReadMod
   const json answer = asked(source, options);
   try {
     if (!answer.at("found").get<bool>()) return std::nullopt;
+    if (const auto more = answer.find("more"); more != answer.end())
+      throw Error(ErrorKind::unsupported, more->get<std::string>());
     return Reading(answer, options).module();
   } catch (const json::exception& error) {
     throw bad(fmt::format("Python could not read the class: {}", error.what()));

@@ -6,6 +6,9 @@ Usage: export_class_test.py PATH_OF_CONVTUNE [unittest options]. Standard librar
 
 import ast
 import importlib.util
+import os
+import subprocess
+import sys
 import unittest
 
 from convtune_command import CliTest, main
@@ -69,8 +72,52 @@ def get_init_inputs():
 '''
 GROUPS = DENSE.replace("bias=bias)", "groups=2, bias=bias)")
 CLASSES = {"dense": DENSE, "line": LINE, "pair": PAIR, "groups": GROUPS}
-HALF = DENSE.replace("9, 12)", "9, 12, dtype=torch.bfloat16)")
+# Two filters a channel, and a filter too large to unroll.
+DEPTHWISE = DENSE.replace("padding=1", "padding=4, groups=in_channels").replace("[in_channels, 8, 3, 2]", "[in_channels, 8, 9, 2, True]")
+HALF = DENSE.replace("9, 12)", "9, 12, dtype=torch.float16)")
 CUDA = ["--format", "cuda", "--target", "h100"]
+
+# Runs a Triton file's module on the CPU by Triton's interpreter, with the list's first and last config, beside the class.
+INTERPRETED = """
+import os
+os.environ["TRITON_INTERPRET"] = "1"
+import sys
+import torch
+import triton
+
+
+class Tuned:
+    def __init__(self, kernel, config):
+        self.kernel, self.config = kernel, config
+
+    def __getitem__(self, grid):
+        return lambda *args, **words: self.kernel[grid({**words, **self.config})](*args, **words, **self.config)
+
+
+names = {}
+exec(open(sys.argv[1]).read(), names)
+text = open(sys.argv[2]).read().replace("x.is_cuda and weight.is_cuda", "True").replace("not x.is_cuda", "False")
+open(sys.argv[2], "w").write(text)
+for at in (0, -1):
+    triton.autotune = lambda configs, key: lambda kernel: Tuned(kernel, configs[at].kwargs)
+    new = {"__name__": "new", "__file__": sys.argv[2]}
+    spec = __import__("importlib.util").util.spec_from_file_location("new", sys.argv[2])
+    module = __import__("importlib.util").util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = []
+    for kind in (names["Model"], module.ModelNew):
+        torch.manual_seed(42)
+        made.append(kind(*names["get_init_inputs"]()))
+    x, = names["get_inputs"]()
+    with torch.no_grad():
+        if x.dtype != torch.float32:
+            made = [one.to(x.dtype) for one in made]
+        expected, found = (one(x).float() for one in made)
+    assert expected.shape == found.shape, (expected.shape, found.shape)
+    error = float((expected - found).abs().max())
+    assert error < (0.03 if x.dtype != torch.float32 else 2e-3), error
+    print(error)
+"""
 
 
 class ExportClass(CliTest):
@@ -122,9 +169,9 @@ class ExportClass(CliTest):
 
     def test_types(self):
         text = self.export(HALF)
-        self.assertIn("x.dtype == torch.bfloat16", text)
+        self.assertIn("x.dtype == torch.float16", text)
         self.assertIn("input_precision=PRECISION", text)
-        self.assertIn("torch.float16", self.export(DENSE, "--dtype", "f16"))
+        self.assertIn("x.dtype == torch.bfloat16", self.export(DENSE, "--dtype", "bf16"))
 
     def test_a_problem_beside_the_class(self):
         """It stands for get_inputs() and has what no class says."""
@@ -211,6 +258,15 @@ class ExportClass(CliTest):
                     self.assertTrue(torch.equal(model(x), model_new(x)))
         with self.assertRaisesRegex(AssertionError, "these numbers alone"):
             new.ModelNew(4, 8, 3, 1)
+
+    @unittest.skipUnless(importlib.util.find_spec("torch") and importlib.util.find_spec("triton"), "there is no Triton here")
+    def test_triton_files_compute_the_class(self):
+        for name, text in {**CLASSES, "half": HALF, "depthwise": DEPTHWISE}.items():
+            with self.subTest(name=name):
+                new = self.file(self.export(text), "new.py")
+                done = subprocess.run([sys.executable, "-c", INTERPRETED, self.file(text), new], capture_output=True, text=True,
+                                      env={**os.environ, "TRITON_INTERPRET": "1"}, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr[-2000:])
 
 
 if __name__ == "__main__":

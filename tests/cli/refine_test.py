@@ -217,7 +217,6 @@ class Export(CliTest):
         self.refused(["export", "alexnet_conv1", "--format", "ptx"], 2, "ptx", "triton", "cuda")
         self.refused(["export", "alexnet_conv1", "--target", "h100"], 2, "--format cuda")
         self.refused(["export", "--suite", "stem"], 2, "name one")
-        self.refused(["export", "g8mb1ic8ih8oc8kh3"], 2, "one group")
         self.refused(["export", "mb1ic3ih8oc4kh3", "layout=nhwc"], 2, "NCHW")
         self.refused(["export", "mb1ic3ih8oc4kh3ph0", "pad_bottom=1"], 2, "both ends")
         for name in ("class", "a b", "1st", "conv2d"):

@@ -28,6 +28,14 @@ TAKEN = {"self", "super", "torch", "nn", "forward", "training", "packed", "packe
 MOST_LAYERS, MOST_LITERAL = 8, 1000
 
 
+class More(Refused):
+    """What a class or its kernels do beside convolutions."""
+
+
+def short(node):
+    return ast.unparse(node).split("\n")[0][:60]
+
+
 def plain_name(name, line):
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,99}", name) or keyword.iskeyword(name) or name in TAKEN:
         raise at_line(line, f"'{name[:60]}' cannot be a name of the new class")
@@ -144,7 +152,7 @@ class ModuleClass:
 
     @staticmethod
     def more(where, node):
-        return at_line(node.lineno, f"{where} does more than convolutions: '{ast.unparse(node)[:60]}'")
+        return More(f"line {node.lineno}: {where} does more than convolutions: '{short(node)}'")
 
     def attribute(self, name, node, scope, names):
         path = self.path(node.func) if isinstance(node, ast.Call) else ""
@@ -171,10 +179,11 @@ class ModuleClass:
                 one.arg not in words or one.arg == "device" for one in node.keywords):
             raise at_line(node.lineno, f"nn.{kind} with arguments that are not known")
         given = dict(zip(words, node.args)) | {one.arg: one.value for one in node.keywords}
+        free = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} & names
         texts = [self.argument(one, scope, names, words[at]) for at, one in enumerate(node.args)]
         texts += [f"{one.arg}={self.argument(one.value, scope, names, one.arg)}" for one in node.keywords]
         layer = {"name": name, "kind": kind, "rank": rank, "line": node.lineno, "arguments": ", ".join(texts),
-                 "values": {}, "unknown": "", "word": ""}
+                 "free": bool(free), "values": {}, "unknown": "", "word": ""}
         for word in words:
             if word == "device":
                 continue
@@ -297,7 +306,7 @@ class ModuleClass:
             if at and [at[0], False] not in order:
                 order.append([at[0], False])
             elif not at and not (node.attr in self.aliases and self.aliases[node.attr] <= self.used):
-                raise at_line(node.lineno, f"forward does more than convolutions: self.{node.attr[:60]}")
+                raise self.more("forward", node)
         for function in ast.walk(self.tree):
             if isinstance(function, ast.FunctionDef) and (function is forward or is_jit_function(function)):
                 self.refuse_more(function)
@@ -311,7 +320,7 @@ class ModuleClass:
             chosen = {one.id for one in ast.walk(node.args[1]) if isinstance(one, ast.Name)} & {
                 one.id for one in ast.walk(node.args[0]) if isinstance(one, ast.Name)} if len(node.args) > 2 else set()
             if last_name(node) in MORE or (last_name(node) == "where" and chosen):
-                raise at_line(node.lineno, f"'{function.name}' does more than a convolution: '{ast.unparse(node)[:60]}'")
+                raise ModuleClass.more(f"'{function.name}'", node)
 
     # get_inputs()
 
@@ -354,4 +363,7 @@ def is_jit_function(node):
 
 
 def read_class(request):
-    return ModuleClass(request["source"], request["class"], request["of_kernels"]).read()
+    try:
+        return ModuleClass(request["source"], request["class"], request["of_kernels"]).read()
+    except More as error:
+        return {"found": True, "more": str(error)}

@@ -267,6 +267,7 @@ ExportModule depthwise_and_pointwise() {
                    ExportLayer(parse_problem("g64mb16ic64ih112oc64kh3ph1 bias=0"))};
   module.layers[0].name = "pointwise", module.layers[0].arguments = "channels, 16, 1, bias=bias";
   module.layers[1].name = "depthwise", module.layers[1].arguments = "channels, channels, 3, padding='same'";
+  module.layers[1].varies = true;
   module.layers[1].padding_word = "'same'";
   module.chain = {1, 0};
   return module;

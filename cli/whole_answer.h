@@ -1,0 +1,25 @@
+// A whole kernel of ours in place of a document's convolution: what it would take, and its file.
+#pragma once
+
+#include <string>
+
+#include "convtune/error.h"
+#include "convtune/refine.h"
+
+namespace convtune::cli {
+
+struct WholeAnswer {
+  bool whole;  // it is what is asked for; else the stage's answer is
+  std::string document, target, class_file, problem, python;  // as they were given
+
+  // What a person is told of it beside the stage's answer; empty: the document is about no convolution.
+  std::string line(const RefineDocument& asked) const;
+  // The file, "triton" or "cuda". Throws Error where there is none to write.
+  std::string file(const RefineDocument& asked, const std::string& format) const;
+
+ private:
+  std::string command() const;
+  std::string hint(const Error& error) const;  // what may help where nothing was given
+};
+
+}  // namespace convtune::cli
