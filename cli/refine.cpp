@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -69,8 +69,7 @@ struct Refine {
       return kInterrupted;
     }
     std::FILE* const report = out.is_stdout() || !document.empty() ? stderr : files.table_stream();
-    for (const RefinedKernel& done : refined.kernels)
-      if (!done.unknown.empty()) say(report, done.unknown);
+    for (const RefinedKernel& done : refined.kernels) say_lines(report, done.unknown);
     for (const std::string& note : asked.notes) say(report, note);
     for (const StageSentence& sentence : asked.stage.sentences)
       say(report, sentence.rule.empty()
@@ -140,21 +139,22 @@ struct Refine {
     return share;
   }
 
-  static std::pair<std::string, double> parse_let(const std::string& word) {
-    const std::size_t mark = word.find('=');
-    double value = 0;
-    const char* const end = word.data() + word.size();
-    if (mark != word.npos && mark > 0)
-      if (const auto [rest, error] = std::from_chars(word.data() + mark + 1, end, value);
-          error == std::errc() && rest == end)
-        return {word.substr(0, mark), value};
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("--let '{}' is not NAME=NUMBER, as in M=4096", printable(word)));
+  static std::pair<std::string, std::string> parse_let(const std::string& word) {
+    const std::size_t mark = std::min(word.find('='), word.size());
+    return {word.substr(0, mark), word.substr(std::min(mark + 1, word.size()))};
   }
 
   static void say(std::FILE* report, const std::string& text, std::string_view begin = "") {
     const int width = style_of(report).width, used = static_cast<int>(begin.size());
     put(report, fmt::format("{}{}\n", begin, wrapped(printable(text), width, kIndent, used)));
+  }
+
+  static void say_lines(std::FILE* report, const std::string& text) {
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find('\n', at), text.size());
+      say(report, text.substr(at, end - at));
+      at = end + 1;
+    }
   }
 
   void print_kernel(const RefinedKernel& done, bool with_name, std::FILE* report) const {
@@ -237,8 +237,11 @@ Command add_refine(CLI::App& parent) {
          "--problem", refine->problem,
          "What it computed: a case name or a benchdnn line (default: the case whose nn.Conv2d the file has)")
       ->type_name("PROBLEM");
-  app->add_option("--let", refine->let, "A value of the wrapper, for the grid: M=4096; may be repeated")
-      ->type_name("NAME=NUMBER");
+  app->add_option(
+         "--let", refine->let,
+         "A value of the wrapper or of ModelNew's parameters, for the grid: M=4096, a tensor's shape "
+         "\"x=[16, 3, 224, 224]\", \"kernel_size=(3, 5)\"; may be repeated")
+      ->type_name("NAME=VALUE");
   begin_group(*app, group::kHow);
   CLI::Option* whole =
       app->add_flag("--whole", refine->whole,

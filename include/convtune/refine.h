@@ -97,7 +97,9 @@ struct RefineStage {
 
 struct RefineOptions {
   std::optional<ConvProblem> problem;  // what was profiled; none: guessed from the built-in cases
-  std::vector<std::pair<std::string, double>> let;  // values of names in the wrapper, for the grid
+  // Values of names in the wrapper or of the model's parameters, for the grid, as Python writes them: "M"
+  // "4096", "x" "[16, 3, 224, 224]" for a tensor by its shape, "kernel_size" "(3, 5)", "bias" "True".
+  std::vector<std::pair<std::string, std::string>> let;
   // The original config, as in "BLOCK_M=32 num_stages=2" or as Triton prints it: enough of it to tell it from
   // the others; all of it where the list cannot be worked out. Empty: the one whose grid was profiled.
   std::string original;

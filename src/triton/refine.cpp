@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 
 #include "base/named_file.h"
@@ -13,10 +12,10 @@
 #include "convtune/error.h"
 #include "triton/analysis.h"
 #include "triton/refine_choice.h"
+#include "triton/refine_compiled.h"
 #include "triton/refine_contest.h"
 #include "triton/refine_original.h"
 #include "triton/stage_rules.h"
-#include "triton/triton_compiler.h"
 #include "triton/triton_file.h"
 
 namespace convtune {
@@ -44,10 +43,12 @@ class Refining {
       : file_(source, options.path, target, options.python),
         metrics_(metrics),
         target_(target),
-        options_(options) {}
+        options_(options),
+        compiler_(file_, target_, options_) {}
 
   // `measuring`: null where nothing is measured.
   Refined run(const RefineMeasureOptions* measuring) {
+    for (const auto& [name, value] : options_.let) check_let(name, value);
     for (const TritonKernel* kernel : chosen_kernels(file_, metrics_, options_))
       works_.push_back(begun(*kernel));
     for (Work& work : works_) {
@@ -65,18 +66,6 @@ class Refining {
     if (options_.progress) options_.progress(text);
   }
 
-  // The compiler, where it is wanted and there.
-  TritonCompiler* compiler() {
-    if (!options_.trust || !file_.has_triton() || (!options_.compile && !options_.import_file))
-      return nullptr;
-    if (!compiler_) {
-      say("starting Triton");
-      compiler_.emplace(options_.python, options_.seconds,
-                        [this] { return options_.cancel && options_.cancel->load(); });
-    }
-    return compiler_->version().empty() ? nullptr : &*compiler_;
-  }
-
   Work begun(const TritonKernel& kernel) {
     Work work;
     work.kernel = &kernel, work.configs = kernel.configs;
@@ -85,10 +74,10 @@ class Refining {
     std::string why = kernel.why;
     if (!why.empty() && kernel.listed && file_.has_triton() && !options_.trust)
       why += "; with --trust importing the file, which runs it, may give it";
-    if (!why.empty() && kernel.listed && options_.import_file && compiler()) {
+    if (!why.empty() && kernel.listed && options_.import_file && compiler_.compiler()) {
       say("importing the file");
       std::string failed;
-      work.configs = compiler()->imported_list(file_, kernel, failed);
+      work.configs = compiler_.compiler()->imported_list(file_, kernel, failed);
       if (!work.configs.empty()) {
         notes.push_back(fmt::format("its list of {} configs is what importing the file gives: {}",
                                     work.configs.size(), why));
@@ -112,7 +101,7 @@ class Refining {
     if (!changes_configs() || !kernel.fixed.empty()) return work;
     const StageParameters values = apply_stage(options_.stage, {}, {}).parameters;
     work.original = find_original({file_, kernel, work.configs, why, work.known, target_, options_, values});
-    if (!work.original.why.empty()) ask_compiler(work);
+    if (!work.original.why.empty()) compiler_.tell_apart(kernel, work.known, work.original);
     for (const std::string& note : work.original.notes) notes.push_back(note);
     if (work.original.why.empty())
       work.result.original = to_string(work.original.config);
@@ -124,41 +113,6 @@ class Refining {
   // True where the stage is about configs at all.
   bool changes_configs() const {
     return options_.stage.kind == RefineStage::Kind::last || options_.stage.kind == RefineStage::Kind::memory;
-  }
-
-  // Registers and shared memory of the profile tell configs of one grid apart, where one alone compiles to
-  // them.
-  void ask_compiler(Work& work) {
-    constexpr std::size_t kMost = 16;
-    Original& original = work.original;
-    if (!options_.compile || (!work.known.registers && !work.known.smem_bytes) ||
-        original.fitting.size() > kMost)
-      return;
-    TritonCompiler* const by = compiler();
-    if (!by) return;
-    say(fmt::format("compiling {} configs of {}", original.fitting.size(), work.kernel->name));
-    std::string why;
-    const auto facts =
-        by->compile(file_, *work.kernel, target_, {original.problem, options_.let}, original.fitting, why);
-    std::vector<std::size_t> same;
-    for (std::size_t i = 0; i < facts.size(); ++i)
-      if (facts[i].failure.empty() &&
-          work.known.registers.value_or(facts[i].registers) == facts[i].registers &&
-          is_smem(work.known, facts[i]))
-        same.push_back(i);
-    if (same.size() != 1) return;
-    original.config = original.fitting[same[0]];
-    original.notes.push_back(
-        fmt::format("the original is the config of line {}: {}, and of those that fit it alone "
-                    "compiles to {} registers and {} bytes of shared memory, as profiled",
-                    original.config.line, original.why, facts[same[0]].registers, facts[same[0]].smem_bytes));
-    original.why.clear(), original.fitting.clear();
-  }
-
-  static bool is_smem(const KnownMetrics& known, const CompiledConfig& made) {
-    constexpr std::int64_t kDriversOwn = 1024;  // bytes of a block, which some metrics count
-    const auto profiled = known.smem_bytes.value_or(made.smem_bytes);
-    return profiled == made.smem_bytes || profiled == made.smem_bytes + kDriversOwn;
   }
 
   void make_list(Work& work) {
@@ -186,7 +140,10 @@ class Refining {
     StageFacts facts = facts_of(work.known);
     if (kernel.loads) facts.loads = static_cast<double>(*kernel.loads);
     work.parameters = apply_stage(options_.stage, original, facts).parameters;
-    const auto made = compiled(work, original);
+    StageParameters all = work.parameters;  // conditions may hold by what is compiled
+    all.warps = options_.stage.warps, all.stages = options_.stage.stages;
+    const auto made =
+        compiler_.stages(kernel, work.known, work.original, stage_candidates(original, target_, all), notes);
     if (const auto own = made.find({original.warps, original.stages}); own != made.end()) {
       if (!facts.registers) facts.registers = own->second.registers;
       if (!facts.spills) facts.spills = own->second.spilled_bytes > 0;
@@ -243,59 +200,6 @@ class Refining {
     TritonConfig config = work.original.config;
     config.stage = stage;
     return config;
-  }
-
-  using Compiled = std::map<std::pair<std::int64_t, std::int64_t>, CompiledConfig>;
-  // What the compiler makes of every config that the rules may ask for; empty where it cannot be asked.
-  Compiled compiled(Work& work, const StageConfig& original) {
-    Compiled made;
-    if (!options_.compile) return made;
-    if (!options_.trust && file_.has_triton()) {
-      work.result.notes.emplace_back(
-          "the file was read, and neither compiled nor imported: occupancy is inferred; --trust lets Triton "
-          "compile the kernel, and import the file, which runs it");
-      return made;
-    }
-    TritonCompiler* const by = compiler();
-    if (!by) {
-      work.result.notes.push_back(
-          compiler_ ? fmt::format("Triton does not start: {}", compiler_->why_not())
-                    : fmt::format("{} has no Triton: occupancy is inferred, and nothing is compiled",
-                                  options_.python));
-      return made;
-    }
-    std::vector<TritonConfig> configs;
-    StageParameters all = work.parameters;  // conditions may hold by what is compiled
-    all.warps = options_.stage.warps, all.stages = options_.stage.stages;
-    for (const StageConfig& stage : stage_candidates(original, target_, all))
-      configs.push_back(with_stage(work, stage));
-    say(fmt::format("compiling {} configs of {}", configs.size(), work.kernel->name));
-    std::string why;
-    TritonGiven given{work.original.problem, options_.let};
-    const std::vector<CompiledConfig> facts = by->compile(file_, *work.kernel, target_, given, configs, why);
-    if (facts.empty()) {
-      work.result.notes.push_back(fmt::format("Triton {} does not compile it: {}", by->version(), why));
-      return made;
-    }
-    const bool as_profiled = is_as_profiled(work, facts[0]);
-    for (std::size_t i = 0; i < facts.size(); ++i) {
-      CompiledConfig& fact = made[{configs[i].stage.warps, configs[i].stage.stages}] = facts[i];
-      if (!as_profiled) fact.code = to_string(configs[i].stage);  // none is taken for another's
-    }
-    work.result.notes.push_back(fmt::format("compiled by Triton {} for compute capability {}, for {}",
-                                            by->version(), to_string(target_.capability), why));
-    return made;
-  }
-
-  // The compiler was told what the source shows of the launch. Where it was another, as shared memory shows,
-  // what it says of pipelining need not hold.
-  static bool is_as_profiled(Work& work, const CompiledConfig& original) {
-    if (is_smem(work.known, original)) return true;
-    work.result.notes.push_back(fmt::format(
-        "compiled, a block has {} bytes of shared memory, and {} were profiled: its arguments are others "
-        "than the source shows, or its Triton is; so no config is taken for the same machine code as another",
-        original.smem_bytes, *work.known.smem_bytes));
-    return false;
   }
 
   void measure(Work& work, const RefineMeasureOptions& measuring) {
@@ -378,14 +282,14 @@ class Refining {
 
   // What could be imported must be so still.
   void check_import() {
-    if (!options_.import_file || !compiler()) return;
+    if (!options_.import_file || !compiler_.compiler()) return;
     say("importing the new file");
-    const std::string now = compiler()->import_failure(result_.source, options_.path);
+    const std::string now = compiler_.compiler()->import_failure(result_.source, options_.path);
     if (now.empty()) {
       result_.notes.emplace_back("the new file was imported in a process of its own");
       return;
     }
-    const std::string before = compiler()->import_failure(file_.source(), options_.path);
+    const std::string before = compiler_.compiler()->import_failure(file_.source(), options_.path);
     if (before.empty()) throw bad("the new file could not be imported, where the old one can: " + now);
     result_.notes.push_back("neither file can be imported here: " + before);
   }
@@ -394,7 +298,7 @@ class Refining {
   const std::vector<KernelMetrics>& metrics_;
   const Target& target_;
   const RefineOptions& options_;
-  std::optional<TritonCompiler> compiler_;
+  RefineCompiler compiler_;
   std::vector<Work> works_;
   std::vector<int> reverted_;  // TritonKernel::at of what measuring did not accept
   Refined result_;

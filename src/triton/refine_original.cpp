@@ -13,6 +13,8 @@ namespace convtune {
 namespace {
 
 constexpr std::size_t kShown = 12;  // configs of a message
+constexpr const char* kNameSizes =
+    ", or what the grid is made of with --let (M=4096, \"x=[16, 3, 224, 224]\") or --problem";
 
 Error bad(const std::string& message) {
   return Error(ErrorKind::invalid_argument, message);
@@ -72,6 +74,62 @@ TritonConfig named_whole(const std::vector<std::pair<std::string, std::string>>&
     }
   }
   return config;
+}
+
+// The configs whose launches are so many blocks.
+struct GridFit {
+  std::vector<TritonConfig> configs;
+  std::optional<ConvProblem> problem;  // for which they are
+  bool is_whole = false;               // every launch is known; else only a factor of its blocks is, of some
+  std::string why;                     // there are none, or the grid tells them apart no further
+};
+
+GridFit fit_grid(TritonFile& file, const TritonKernel& kernel, std::int64_t grid,
+                 const std::vector<ConvProblem>& problems,
+                 const std::vector<std::pair<std::string, std::string>>& let) {
+  GridFit fit;
+  std::vector<std::optional<ConvProblem>> asked(problems.begin(), problems.end());
+  if (asked.empty()) asked.emplace_back();  // what is launched may not depend on it
+  for (const auto& one : asked) {
+    std::string why_none;
+    const std::vector<std::vector<TritonGrid>> launches = file.grids(kernel, {one, let}, why_none);
+    if (launches.empty()) {
+      fit = {};
+      fit.why = "the grid cannot be worked out from the file: " + why_none;
+      if (!one && let.empty()) fit.why += ", and what it computed is not known";
+      return fit;
+    }
+    bool is_whole = true;
+    std::vector<TritonConfig> fitting;
+    std::string launched;
+    for (std::size_t i = 0; i < kernel.configs.size(); ++i) {
+      if (std::any_of(launches.begin(), launches.end(),
+                      [&](const auto& grids) { return grids[i].fits(grid); }))
+        fitting.push_back(kernel.configs[i]);
+      for (const std::vector<TritonGrid>& grids : launches) {
+        is_whole &= grids[i].is_whole;
+        const std::string text =
+            fmt::format("{}{}", grids[i].is_whole ? "" : "a multiple of ", grids[i].blocks);
+        if (launched.find(text) == launched.npos && launched.size() < 100)
+          launched += (launched.empty() ? "" : ", ") + text;
+      }
+    }
+    if (fitting.empty()) {
+      if (fit.configs.empty())
+        fit.why = fmt::format("no config launches {} blocks{}; they launch {}", grid,
+                              one ? " for " + name_of(*one) : "", launched);
+    } else if (fit.configs.empty()) {
+      fit = {fitting, one, is_whole, {}};
+    } else if (fit.configs != fitting) {
+      const std::string why =
+          fmt::format("a grid of {} fits other configs for {} than for {}: say which with --problem", grid,
+                      fit.problem ? name_of(*fit.problem) : "", one ? name_of(*one) : "");
+      fit = {};
+      fit.why = why;
+      return fit;
+    }
+  }
+  return fit;
 }
 
 class Finder {
@@ -196,24 +254,24 @@ class Finder {
                            : fmt::format("the original is what line {} launches it with", left[0]->line));
       return taken(*left[0]);
     }
-    std::string why_not, because;
-    std::vector<TritonConfig> fitting;
-    if (q_.metrics.grid) {
-      if (q_.configs == q_.kernel.configs)
-        fitting = profiled_configs(q_.file, q_.kernel, *q_.metrics.grid, problems_, q_.options.let,
-                                   result_.problem, why_not);
-      else
-        why_not = "the list is known by importing the file alone";
-    } else {
-      why_not = "the metrics have no launch__grid_size";
-    }
-    if (!fitting.empty()) {
+    GridFit fit;
+    std::string because;
+    if (!q_.metrics.grid)
+      fit.why = "the metrics have no launch__grid_size";
+    else if (q_.configs != q_.kernel.configs)
+      fit.why = "the list is known by importing the file alone";
+    else
+      fit = fit_grid(q_.file, q_.kernel, *q_.metrics.grid, problems_, q_.options.let);
+    if (!fit.configs.empty()) {
+      result_.problem = fit.problem;
       left.clear();
-      for (const TritonConfig& config : fitting) left.push_back(&config);
+      for (const TritonConfig& config : fit.configs) left.push_back(&config);
       drop_equal(left);
       because = fmt::format("its grid of {} was profiled{}", *q_.metrics.grid,
-                            result_.problem ? fmt::format(" ({})", name_of(*result_.problem)) : "");
+                            fit.problem ? fmt::format(" ({})", name_of(*fit.problem)) : "");
+      if (!fit.is_whole) because += ", of which a factor is known";
     }
+    result_.grid_is_open = q_.metrics.grid && !fit.is_whole;
     const auto keep = [&](const std::string& reason, auto test) {
       std::vector<const TritonConfig*> kept;
       std::copy_if(left.begin(), left.end(), std::back_inserter(kept), test);
@@ -225,6 +283,9 @@ class Finder {
       keep(fmt::format("{} threads a block", *q_.metrics.block), [&](const TritonConfig* config) {
         return config->stage.warps * q_.target.warp_size == *q_.metrics.block;
       });
+    if (q_.metrics.achieved_occupancy)
+      keep(fmt::format("{:.4g} % of the warps were active", 100 * *q_.metrics.achieved_occupancy),
+           [&](const TritonConfig* config) { return can_be_active(*config, q_.metrics, {}, q_.target); });
     // For configs of one tile: a profile of another stage's values would not ask for this stage. Tiles are
     // not told apart so.
     if (std::all_of(left.begin(), left.end(),
@@ -237,22 +298,21 @@ class Finder {
     using Several = RefineOptions::Several;
     if (left.size() != 1 && q_.options.several == Several::keep) {
       for (const TritonConfig* config : left) result_.fitting.push_back(*config);
-      result_.why = fitting.empty() ? why_not : because;
+      result_.why = because.empty() ? fit.why : fit.why.empty() ? because : fit.why + "; " + because;
       return std::move(result_);
     }
     if (left.size() != 1 && q_.options.several == Several::refuse)
-      throw bad(
-          because.empty() || fitting.empty()
-              ? fmt::format("which config of {} was profiled is not known: {}; name it with --original, or "
-                            "what the grid is made of with --let or --problem{}",
-                            convtune::quoted(q_.kernel.name), why_not, listing(left))
-              : fmt::format("a grid of {} fits {} configs; name one with --original{}", *q_.metrics.grid,
-                            left.size(), listing(left)));
+      throw bad(fmt::format("which config of {} was profiled is not known: {}; name it with --original{}{}",
+                            convtune::quoted(q_.kernel.name),
+                            fit.configs.empty()
+                                ? fit.why
+                                : fmt::format("a grid of {} fits {} configs", *q_.metrics.grid, left.size()),
+                            result_.grid_is_open ? kNameSizes : "", listing(left)));
     if (left.size() != 1)
       result_.notes.push_back(
           fmt::format("which of {} configs was profiled is not known{}: the first is taken, line {}; "
                       "--original names another",
-                      left.size(), why_not.empty() ? "" : " (" + why_not + ")", left[0]->line));
+                      left.size(), fit.why.empty() ? "" : " (" + fit.why + ")", left[0]->line));
     else
       result_.notes.push_back(
           fmt::format("the original is the config of line {}: {}", left[0]->line, because));
@@ -270,52 +330,37 @@ std::string unknown_original(const TritonKernel& kernel, const Original& origina
   std::vector<const TritonConfig*> fitting;
   for (const TritonConfig& config : original.fitting) fitting.push_back(&config);
   return fmt::format(
-      "keep: which config of {} was profiled is not known ({}); name one with --original, or what the grid "
-      "is made "
-      "of with --let or --problem; these fit:{}",
-      convtune::quoted(kernel.name), original.why, listing(fitting));
+      "keep: which config of {} was profiled is not known ({}); name one with --original{}; these fit:{}",
+      convtune::quoted(kernel.name), original.why, original.grid_is_open ? kNameSizes : "", listing(fitting));
 }
 
 Original find_original(const OriginalQuestion& question) {
   return Finder(question).run();
 }
 
+bool can_be_active(const TritonConfig& config, const KnownMetrics& profiled, const CompiledConfig& made,
+                   const Target& target) {
+  constexpr double kRounding = 0.005;  // of a metric and of an average over time
+  if (!profiled.achieved_occupancy || config.stage.warps < 1) return true;
+  OccupancyEvidence evidence;
+  evidence.registers = made.registers > 0 ? std::optional(made.registers) : profiled.registers;
+  evidence.smem_bytes = made.registers > 0 ? std::optional(made.smem_bytes) : profiled.smem_bytes;
+  std::int64_t blocks = known_occupancy(config.stage.warps, evidence, target).bound.blocks;
+  if (profiled.grid)
+    blocks = std::min<std::int64_t>(blocks, (*profiled.grid - 1) / target.multiprocessors + 1);
+  const double most = static_cast<double>(blocks * config.stage.warps) / target.warps_per_multiprocessor;
+  return *profiled.achieved_occupancy <= most + kRounding;
+}
+
 std::vector<TritonConfig> profiled_configs(TritonFile& file, const TritonKernel& kernel, std::int64_t grid,
                                            const std::vector<ConvProblem>& problems,
-                                           const std::vector<std::pair<std::string, double>>& let,
+                                           const std::vector<std::pair<std::string, std::string>>& let,
                                            std::optional<ConvProblem>& problem, std::string& why) {
-  std::vector<TritonConfig> found;
-  std::vector<std::optional<ConvProblem>> asked(problems.begin(), problems.end());
-  if (asked.empty()) asked.emplace_back();  // what is launched may not depend on it
-  for (const auto& one : asked) {
-    std::string why_none;
-    const std::vector<std::int64_t> grids = file.grids(kernel, {one, let}, why_none);
-    if (grids.empty()) {
-      why = "the grid cannot be worked out from the file: " + why_none;
-      if (!one && let.empty()) why += ", and what it computed is not known";
-      return {};
-    }
-    std::vector<TritonConfig> fitting;
-    std::string launched;
-    for (std::size_t i = 0; i < grids.size(); ++i) {
-      if (grids[i] == grid) fitting.push_back(kernel.configs[i]);
-      const std::string text = fmt::format("{}", grids[i]);
-      if (launched.find(text) == launched.npos && launched.size() < 100)
-        launched += (launched.empty() ? "" : ", ") + text;
-    }
-    if (fitting.empty()) {
-      if (found.empty())
-        why = fmt::format("no config launches {} blocks{}; they launch {}", grid,
-                          one ? " for " + name_of(*one) : "", launched);
-    } else if (found.empty()) {
-      found = fitting, problem = one, why.clear();
-    } else if (found != fitting) {
-      why = fmt::format("a grid of {} fits other configs for {} than for {}: say which with --problem", grid,
-                        problem ? name_of(*problem) : "", one ? name_of(*one) : "");
-      return {};
-    }
-  }
-  return found;
+  GridFit fit = fit_grid(file, kernel, grid, problems, let);
+  problem = fit.problem, why = fit.why;
+  if (!fit.is_whole && fit.configs.size() < kernel.configs.size() && why.empty())
+    why = "the grid cannot be worked out from the file";
+  return fit.is_whole ? fit.configs : std::vector<TritonConfig>();
 }
 
 bool is_config(const TritonConfig& config, const std::vector<std::pair<std::string, std::string>>& words) {

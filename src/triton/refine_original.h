@@ -16,6 +16,7 @@ struct Original {
   TritonConfig config;
   std::vector<TritonConfig> fitting;   // where several fit what was profiled, and none is taken
   std::string why;                     // not empty: which of `fitting` was profiled is not known
+  bool grid_is_open = false;           // its grid is not wholly worked out: more of its sizes would tell more
   std::optional<ConvProblem> problem;  // what was profiled, as far as it is known
   std::vector<std::string> notes;      // how it was found
 };
@@ -35,11 +36,16 @@ Original find_original(const OriginalQuestion& question);
 // For several that fit: the sentence that says so, lists them, and says how to name one.
 std::string unknown_original(const TritonKernel& kernel, const Original& original);
 
+// Whether so many warps as were profiled can be active with blocks of this config: by what was profiled of
+// them, and by what the compiler made of it.
+bool can_be_active(const TritonConfig& config, const KnownMetrics& profiled, const CompiledConfig& made,
+                   const Target& target);
+
 // The config among those that a grid was launched by, for an analysis; empty, with `why`, where it cannot be
 // told.
 std::vector<TritonConfig> profiled_configs(TritonFile& file, const TritonKernel& kernel, std::int64_t grid,
                                            const std::vector<ConvProblem>& problems,
-                                           const std::vector<std::pair<std::string, double>>& let,
+                                           const std::vector<std::pair<std::string, std::string>>& let,
                                            std::optional<ConvProblem>& problem, std::string& why);
 
 // Whether the words, "BLOCK_M" "32", are this config's.

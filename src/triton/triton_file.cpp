@@ -1,5 +1,4 @@
-// See triton_file.h. What a name means in a wrapper round a convolution stands here: `x` and `weight` are the
-// tensors, `stride` is the stride.
+// See triton_file.h.
 #include "triton/triton_file.h"
 
 #include <fmt/format.h>
@@ -112,32 +111,6 @@ TritonConfig config_from_json(const json& object) {
   }
 }
 
-json to_json(const TritonGiven& given) {
-  json tensors = json::object(), values = json::object();
-  if (given.problem) {
-    const ConvProblem& a = *given.problem;
-    const json x = a.layout == Layout::nchw ? json{a.n, a.c, a.h, a.w} : json{a.n, a.h, a.w, a.c};
-    for (const char* name : {"x", "input", "inp", "inputs", "input_tensor"}) tensors[name] = x;
-    for (const char* name : {"w", "weight", "weights"}) tensors[name] = {a.k, a.c / a.groups, a.r, a.s};
-    for (const char* name : {"b", "bias"}) tensors[name] = {a.k};
-    values = {{"stride", {a.stride_h, a.stride_w}},
-              {"padding", {a.pad_top, a.pad_left}},
-              {"dilation", {a.dilation_h, a.dilation_w}},
-              {"kernel_size", {a.r, a.s}},
-              {"groups", a.groups},
-              {"in_channels", a.c},
-              {"out_channels", a.k}};
-  }
-  for (const auto& [name, value] : given.values) {
-    tensors.erase(name);
-    if (value == static_cast<double>(static_cast<std::int64_t>(value)))
-      values[name] = static_cast<std::int64_t>(value);
-    else
-      values[name] = value;
-  }
-  return {{"tensors", tensors}, {"values", values}};
-}
-
 std::vector<std::pair<std::string, std::string>> parse_config_words(std::string_view text) {
   Fields fields;
   const auto refuse = [&](std::size_t at) {
@@ -231,19 +204,24 @@ TritonFile::TritonFile(std::string source, std::string path, const Target& targe
   }
 }
 
-std::vector<std::int64_t> TritonFile::grids(const TritonKernel& kernel, const TritonGiven& given,
-                                            std::string& why) {
+std::vector<std::vector<TritonGrid>> TritonFile::grids(const TritonKernel& kernel, const TritonGiven& given,
+                                                       std::string& why) {
   json request = to_json(given);
   request["do"] = "grids", request["kernel"] = kernel.at;
   const json answer = ask(request);
+  std::vector<std::vector<TritonGrid>> launches;
   try {
     why = answer.at("why").get<std::string>();
-    auto grids = answer.at("grids").get<std::vector<std::int64_t>>();
-    if (grids.size() != kernel.configs.size()) grids.clear();
-    return grids;
+    for (const json& launch : answer.at("grids")) {
+      std::vector<TritonGrid>& grids = launches.emplace_back();
+      for (const json& grid : launch)
+        grids.push_back({std::max<std::int64_t>(1, grid.at(0).get<std::int64_t>()), grid.at(1).get<bool>()});
+      if (grids.size() != kernel.configs.size()) return {};
+    }
   } catch (const json::exception& error) {
     throw bad(fmt::format("Python could not read the file: {}", error.what()));
   }
+  return launches;
 }
 
 std::string TritonFile::edited(const std::vector<List>& lists, bool in_order,

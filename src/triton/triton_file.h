@@ -13,6 +13,7 @@
 #include "convtune/problem.h"
 #include "convtune/target.h"
 #include "python/python_child.h"
+#include "triton/triton_given.h"
 
 namespace convtune {
 
@@ -55,12 +56,15 @@ struct TritonKernel {
   bool pruned = false;                // by prune_configs_by
 };
 
-// What is known beside the file: the problem that a wrapper is called for, and values of its names.
-struct TritonGiven {
-  std::optional<ConvProblem> problem;
-  std::vector<std::pair<std::string, double>> values;
+// Blocks of a launch by one of its kernel's configs: all of them, or a number that they are a multiple of.
+struct TritonGrid {
+  std::int64_t blocks = 1;
+  bool is_whole = false;
+
+  bool fits(std::int64_t launched) const {
+    return is_whole ? blocks == launched : launched >= blocks && launched % blocks == 0;
+  }
 };
-nlohmann::json to_json(const TritonGiven& given);
 
 class TritonFile {
  public:
@@ -76,8 +80,10 @@ class TritonFile {
   // The built-in cases whose convolution is a literal nn.Conv2d of the file.
   const std::vector<ConvProblem>& cases() const { return cases_; }
 
-  // Blocks that each config of the kernel launches; empty, with `why`, where they cannot be worked out.
-  std::vector<std::int64_t> grids(const TritonKernel& kernel, const TritonGiven& given, std::string& why);
+  // Of every launch of the kernel each config's grid; empty, with `why`, where nothing of them can be worked
+  // out.
+  std::vector<std::vector<TritonGrid>> grids(const TritonKernel& kernel, const TritonGiven& given,
+                                             std::string& why);
 
   struct Entry {
     TritonConfig config;

@@ -5,7 +5,7 @@ import itertools
 import math
 import operator
 
-from python_objects import (Bound, Config, Function, Imported, MOST_BITS, MOST_ITEMS, MOST_TEXT, Named, NotKnown, Pair,
+from python_objects import (Bound, Class, Config, Function, Imported, Instance, MOST_BITS, MOST_ITEMS, MOST_TEXT, Named, NotKnown,
                             Scope, Tensor)
 from python_statements import Left, Returned
 
@@ -95,6 +95,10 @@ class Calls:
             if isinstance(function.holder, Tensor):
                 return self.tensor_method(function.holder, function.name, args, node)
             return self.method(function, args, named, node)
+        if isinstance(function, Instance):
+            return self.run_instance(function, args, named, node)
+        if isinstance(function, Class) and self.launched and (function.methods.keys() & {"__init__", "forward"}):
+            return self.instance_of(function, args, named, node)
         if isinstance(function, Named):
             return self.call_named(function, args, named, node)
         raise NotKnown(f"'{ast.unparse(node.func)[:60]}' is no function that is known", node.lineno)
@@ -121,13 +125,10 @@ class Calls:
                 raise
             except Exception as error:
                 raise NotKnown(f"'{ast.unparse(node)[:60]}': {error}", node.lineno) from None
-        tensors = [value for value in args if isinstance(value, Tensor)]
-        last = path.split(".")[-1]
-        if last in ("empty_like", "zeros_like", "ones_like", "rand_like", "randn_like") and tensors:
-            return Tensor(list(tensors[0].shape))
-        if path.startswith("torch.") and last in ("empty", "zeros", "ones", "rand", "randn", "full"):
-            shape = args[0] if args and isinstance(args[0], (tuple, list)) else args
-            return Tensor(list(shape) if last != "full" or isinstance(shape, (tuple, list)) else [])
+        if path.startswith("torch."):
+            made = self.torch_call(path, args, named, node)
+            if made is not None:
+                return made
         scopes = function.scopes.union(*[self.scopes(value) for value in [*args, *named.values()]])
         try:
             words = [self.text(value) for value in args] + [f"{name}={self.text(value)}" for name, value in named.items()]
@@ -235,14 +236,23 @@ class Calls:
                 return self.value(function.node.body, inner)
             if self.is_generator(function.node):
                 raise NotKnown(f"'{function.name}' is a generator", node.lineno)
-            self.block(function.node.body, inner, False)
-            return None
+            if self.launched:
+                self.followed(function.node.body, inner)
+            else:
+                self.block(function.node.body, inner, False)
+            return self.returned(inner, None)
         except Returned as returned:
-            return returned.value
+            return self.returned(inner, returned.value)
         except Left:
             raise NotKnown("a break outside of a loop", node.lineno) from None
         finally:
             self.depth -= 1
+
+    def returned(self, scope, value):
+        """What a function returns; not known where a branch that may have been taken returned another value."""
+        if all(self.equal(value, other) for other in scope.returned):
+            return value
+        return Named("returned", None, frozenset(), "what a function returns depends on what is not known")
 
     def is_generator(self, node):
         if node not in self.generators:
@@ -292,39 +302,3 @@ class Calls:
             return self.made(result, node) if name in ("copy", "split", "replace", "join", "upper") else result
         except Exception as error:
             raise NotKnown(f"'{ast.unparse(node)[:60]}': {error}", node.lineno) from None
-
-    @staticmethod
-    def one(value):
-        return value[0] if isinstance(value, Pair) and value[0] == value[1] else value
-
-    def tensor_method(self, tensor, name, args, node):
-        numbers = [self.one(value) for value in args]
-        if len(numbers) == 1 and isinstance(numbers[0], (list, tuple)):
-            numbers = list(numbers[0])
-        whole = all(isinstance(value, int) for value in numbers)
-        rank = len(tensor.shape)
-        try:
-            if name in ("size", "stride") and whole:
-                found = tuple(tensor.shape if name == "size" else tensor.strides())
-                return found[numbers[0]] if numbers else found
-            if name in ("dim", "ndimension"):
-                return rank
-            if name in ("numel", "nelement"):
-                return tensor.count()
-            if name in ("view", "reshape", "new_empty", "new_zeros"):
-                return tensor.viewed(numbers) if name in ("view", "reshape") else Tensor(numbers)
-            if name in ("t", "transpose", "permute") and whole:
-                order = list(range(rank))
-                if name == "permute":
-                    order = [at % rank for at in numbers]
-                else:
-                    a, b = numbers if name == "transpose" else (0, 1)
-                    order[a], order[b] = order[b], order[a]
-                return tensor.swapped(order)
-            if name == "contiguous":
-                return Tensor(tensor.shape)
-            if name in ("to", "float", "half", "bfloat16", "cuda", "clone", "detach", "type", "requires_grad_"):
-                return tensor
-        except (LookupError, TypeError, ValueError, ZeroDivisionError) as error:
-            raise NotKnown(f"'.{name}': {error}", node.lineno) from None
-        return Named(ast.unparse(node)[:200], None, frozenset(), f"'.{name}' of a tensor is not followed")

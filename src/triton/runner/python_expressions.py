@@ -4,8 +4,8 @@ import ast
 import operator
 
 from python_calls import METHODS
-from python_objects import (Bound, Class, Config, Function, Imported, Meta, MOST_BITS, MOST_ITEMS, Named, NotKnown, PLAIN,
-                            Raised, Scope, Tensor)
+from python_objects import (Bound, Class, Config, Function, Imported, Instance, Meta, MOST_BITS, MOST_ITEMS, Named, NotKnown, PLAIN,
+                            product_of, Raised, Scope, Tensor)
 
 BINARY = {ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("*", operator.mul),
           ast.FloorDiv: ("//", operator.floordiv), ast.Div: ("/", operator.truediv), ast.Mod: ("%", operator.mod),
@@ -14,6 +14,11 @@ BINARY = {ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: 
 COMPARED = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
             ast.Gt: operator.gt, ast.GtE: operator.ge, ast.In: lambda a, b: a in b,
             ast.NotIn: lambda a, b: a not in b, ast.Is: operator.is_, ast.IsNot: operator.is_not}
+
+
+def is_extent(value):
+    """Whether a product with it is a multiple of what it is."""
+    return isinstance(value, Named) or isinstance(value, int) and value > 0
 
 
 class Expressions:
@@ -47,12 +52,18 @@ class Expressions:
             if name in self.given and value.path.split(".")[0] not in ("torch", "triton"):
                 return self.given[name]
             found = value.body.names.get(name) if isinstance(value, Class) else None
+            if isinstance(value, Class) and name in value.unbound:
+                return value.methods[name]
+            if isinstance(value, Class) and name == "apply" and "forward" in value.methods:  # of an autograd.Function
+                return Bound(Named("ctx"), name, value.methods["forward"])
             if isinstance(found, Function):
                 return Bound(value, name, found)
             if found is not None and not isinstance(found, Named):
                 return found
             fixed = self.known_value(path)
             return fixed[0] if fixed else Named(f"{value.text}.{name}", path, value.scopes, value.why)
+        if isinstance(value, Instance):
+            return self.attribute_of(value, name)
         if isinstance(value, Config):
             if name == "kwargs":
                 return value.meta
@@ -71,6 +82,22 @@ class Expressions:
         if isinstance(value, Function):
             return Named(f"{value.name}.{name}", None, frozenset([value.scope]))
         raise NotKnown(f"'.{name}' is not followed", node.lineno)
+
+    def attribute_of(self, instance, name):
+        """Of an object: what it holds, a method of its class, or what its class names."""
+        if name in instance.names:
+            value = instance.names[name]
+            return self.given[name] if isinstance(value, Named) and name in self.given else value
+        if instance.cls:
+            method = self.method_of(instance.cls, name)
+            if method:
+                return method if name in instance.cls.unbound else Bound(instance, name, method)
+            found = instance.cls.body.names.get(name)
+            if found is not None and not isinstance(found, Function):
+                return found
+        if name in self.given:
+            return self.given[name]
+        return Named(f"self.{name}", None, frozenset())
 
     def of_Tuple(self, node, scope):
         return tuple(self.elements(node.elts, scope))
@@ -165,12 +192,16 @@ class Expressions:
     def of_BinOp(self, node, scope):
         left, right = self.one(self.value(node.left, scope)), self.one(self.value(node.right, scope))
         sign, function = BINARY.get(type(node.op), (None, None))
+        if isinstance(node.op, ast.MatMult) and isinstance(left, Tensor):
+            return self.combined(left, right, True)
         if sign is None:
             raise NotKnown("an operator that is not followed", node.lineno)
         if isinstance(left, Tensor) or isinstance(right, Tensor):
-            return left if isinstance(left, Tensor) else right
+            return self.combined(left, right, False)
         if isinstance(left, Named) or isinstance(right, Named):
-            return Named(f"({self.text(left)} {sign} {self.text(right)})", None, self.scopes(left) | self.scopes(right))
+            text = f"({self.text(left)} {sign} {self.text(right)})"
+            factor = product_of([left, right])[0] if sign == "*" and is_extent(left) and is_extent(right) else 1
+            return Named(text, None, self.scopes(left) | self.scopes(right), None, factor)
         self.small(sign, left, right, node)
         try:
             return self.made(function(left, right), node)

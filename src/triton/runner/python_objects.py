@@ -1,5 +1,6 @@
 """What an expression of a Python file can come to where nothing of the file is run: plain values, and these."""
 
+import ast
 import math
 
 MOST_ITEMS = 100_000  # of one list with those within it, and characters of one text
@@ -22,12 +23,21 @@ class Raised(NotKnown):
 
 class Named:
     """A value that is known by its text alone: `torch.int8`, `BLOCK * 2`. `path` is what the text means wherever it
-    is read ("triton.Config" for an imported `Config`), `scopes` where its names are visible."""
+    is read ("triton.Config" for an imported `Config`), `scopes` where its names are visible, `factor` a number that it
+    is a multiple of."""
 
-    def __init__(self, text, path=None, scopes=frozenset(), why=None):
+    def __init__(self, text, path=None, scopes=frozenset(), why=None, factor=1):
         if len(text) > MOST_TEXT:
             raise NotKnown("an expression that is too long")
-        self.text, self.path, self.scopes, self.why = text, path or text, scopes, why
+        self.text, self.path, self.scopes, self.why, self.factor = text, path or text, scopes, why, factor
+
+
+def product_of(values):
+    """The product of extents, and whether it is all of it: of an unknown extent what it is a multiple of counts."""
+    known = [abs(value) if isinstance(value, int) else getattr(value, "factor", 1) for value in values]
+    if any(isinstance(value, int) and value <= 0 for value in values) or math.prod(known) > 1 << 62:
+        raise NotKnown("the grid is not known")
+    return math.prod(known), all(isinstance(value, int) for value in values)
 
 
 class Config:
@@ -69,11 +79,13 @@ class Tensor:
         return Tensor(shape)
 
     def count(self):
-        return math.prod(self.shape) if all(isinstance(e, int) for e in self.shape) else Named("numel")
+        if all(isinstance(e, int) for e in self.shape):
+            return math.prod(self.shape)
+        return Named("numel", factor=1 if 0 in self.shape else product_of(self.shape)[0])
 
 
 class Pair(tuple):
-    """Of a layer: two equal numbers count as one where a number is wanted."""
+    """Of a layer, a number for each axis: equal ones count as one where a number is wanted."""
 
 
 class Bound:
@@ -92,12 +104,24 @@ class Function:
         self.name = getattr(node, "name", None)
 
 
-class Class(Named):
-    """A class of the file by its name, and what its body gives names to."""
+def is_decorated(node, name):
+    return name in map(ast.unparse, node.decorator_list)
 
-    def __init__(self, name, scope, body, bases=()):
+
+class Class(Named):
+    """A class of the file by its name, what its body gives names to, and its methods by theirs."""
+
+    def __init__(self, name, scope, body, bases=(), methods=None):
         super().__init__(name, None, frozenset([scope]))
-        self.body, self.bases = body, bases
+        self.body, self.bases, self.methods, self.outer = body, bases, methods or {}, scope
+        self.unbound = {name for name, one in self.methods.items() if is_decorated(one.node, "staticmethod")}
+
+
+class Instance:
+    """An object by its attributes: of a class of the file, or of torch.nn's class `layer`."""
+
+    def __init__(self, cls, layer=None):
+        self.cls, self.layer, self.names = cls, layer, {}
 
 
 class Imported:
@@ -114,9 +138,16 @@ class Meta:
         self.values = values
 
 
+class Given(dict):
+    """Values of names that somebody gave; `own` are those of the command line."""
+
+    own = frozenset()
+
+
 class Scope:
     def __init__(self, outer=None):
         self.outer, self.names = outer, {}
+        self.returned = []  # of a function's: what it may have returned before, as far as that is not known
 
     def holder(self, name):
         scope = self

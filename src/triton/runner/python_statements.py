@@ -4,7 +4,7 @@ import ast
 import itertools
 import os
 
-from python_objects import Class, Config, Function, Imported, Named, NotKnown, PLAIN, Raised, Scope
+from python_objects import Class, Config, Function, Imported, Instance, is_decorated, Named, NotKnown, PLAIN, Raised, Scope, Tensor
 
 MOST_FILES = 200  # that are followed through imports
 MOST_CHARACTERS = 4 << 20  # of one of them
@@ -108,18 +108,33 @@ class Statements:
 
     def follow(self, body, scope):
         """Statements as far as they go: what cannot be worked out is carried by its name."""
+        try:
+            self.followed(body, scope)
+        except (Returned, Left):
+            pass  # of this branch; another may go on
+
+    def followed(self, body, scope):
         for statement in body:
             try:
                 self.execute(statement, scope, True)
             except NotKnown as error:
+                self.is_whole &= not isinstance(statement, (ast.For, ast.While))
                 self.forget([statement], scope, str(error))
-            except (Returned, Left):
-                return  # of this branch; another may go on
 
     def forget(self, body, scope, why):
         for node in itertools.chain.from_iterable(ast.walk(statement) for statement in body):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 scope.names[node.id] = Named(node.id, None, frozenset([scope]), why)
+        self.forget_attributes(body, scope, why)
+
+    @staticmethod
+    def forget_attributes(body, scope, why):
+        """What statements may have given the attributes of an object."""
+        for node in itertools.chain.from_iterable(ast.walk(statement) for statement in body):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
+                holder = scope.holder(node.value.id)
+                if holder is not None and isinstance(holder.names[node.value.id], Instance):
+                    holder.names[node.value.id].names[node.attr] = Named(ast.unparse(node), None, frozenset(), why)
 
     def execute(self, node, scope, tolerant=False):
         self.count(node)
@@ -130,9 +145,11 @@ class Statements:
             inner = Scope(scope)
             self.follow([one for one in node.body if isinstance(one, (ast.Assign, ast.AnnAssign))], inner)
             for one in node.body:
-                if isinstance(one, ast.FunctionDef) and "classmethod" in map(ast.unparse, one.decorator_list):
+                if isinstance(one, ast.FunctionDef) and is_decorated(one, "classmethod"):
                     inner.names[one.name] = Function(one, scope)
-            scope.names[node.name] = Class(node.name, scope, inner, tuple(map(ast.unparse, node.bases)))
+            methods = {one.name: Function(one, scope) for one in node.body if isinstance(one, ast.FunctionDef)
+                       and not is_decorated(one, "property")}
+            scope.names[node.name] = Class(node.name, scope, inner, tuple(map(ast.unparse, node.bases)), methods)
         elif kind is ast.Import:
             for alias in node.names:
                 name = alias.asname or alias.name.split(".")[0]
@@ -171,7 +188,7 @@ class Statements:
 
     def block(self, body, scope, tolerant):
         if tolerant:
-            return self.follow(body, scope)
+            return self.followed(body, scope)
         for statement in body:
             self.execute(statement, scope)
 
@@ -190,15 +207,21 @@ class Statements:
             taken = node.body if self.truth(node.test, scope) else node.orelse
             return self.block(taken, scope, tolerant)
         except NotKnown:
-            if self.leaves(node.body, tolerant) and not node.orelse:
+            if self.leaves(node.body) and not node.orelse:
                 return None  # a guard: what it refuses does not come here
             if not tolerant:
                 raise
         before = dict(scope.names)
-        self.follow(node.body, scope)
+        left = self.side(node.body, scope)
         one = scope.names
         scope.names = dict(before)
-        self.follow(node.orelse, scope)
+        other_left = self.side(node.orelse, scope)
+        self.forget_attributes([node], scope, "it depends on what is not known")
+        if left or other_left:
+            if left and other_left:
+                raise Returned(scope.returned[-1])
+            scope.names = scope.names if left else one  # of the side that goes on
+            return None
         for name in set(one) | set(scope.names):
             a, b = one.get(name), scope.names.get(name)
             same = type(a) is type(b) and (a is b or self.equal(a, b, node))
@@ -210,25 +233,37 @@ class Statements:
                 scope.names[name] = a if name in one else b
         return None
 
-    def equal(self, a, b, node):
+    def side(self, body, scope):
+        """Follows one side of a branch that may have been taken; whether it ends in a return."""
         try:
+            self.followed(body, scope)
+        except Returned as returned:
+            scope.returned.append(returned.value)
+            return True
+        except Left:
+            self.is_whole = False
+        return False
+
+    def equal(self, a, b, node=None):
+        try:
+            if isinstance(a, Tensor) and isinstance(b, Tensor):
+                a, b = a.shape, b.shape
             self.weigh(a, b, node=node)
             return isinstance(a, PLAIN + (list, tuple)) and bool(a == b)
         except Exception:  # of what another type's comparison raises
             return False
 
-    @staticmethod
-    def leaves(body, tolerant):
-        """Whether nothing but a refusal stands there. Where a function's value is wanted a return is none."""
-        kinds = (ast.Raise, ast.Pass, ast.Expr, ast.Assert)
-        return all(isinstance(item, (*kinds, ast.Return) if tolerant else kinds) for item in body)
+    def leaves(self, body):
+        """Whether nothing but a refusal stands there, or a call that does not count."""
+        refuses = any(isinstance(item, ast.Raise) for item in body) or not self.launched
+        return all(isinstance(item, (ast.Raise, ast.Pass, ast.Assert)) or refuses and isinstance(item, ast.Expr) for item in body)
 
     def loop(self, node, scope, tolerant):
         for item in self.items(self.value(node.iter, scope), node):
             self.count(node)
             self.assign(node.target, item, scope)
             try:
-                self.block(node.body, scope, False)
+                self.block(node.body, scope, bool(self.launched))
             except Break:
                 return
             except Continue:
@@ -239,7 +274,7 @@ class Statements:
         while self.truth(node.test, scope):
             self.count(node)
             try:
-                self.block(node.body, scope, False)
+                self.block(node.body, scope, bool(self.launched))
             except Break:
                 return
             except Continue:
@@ -286,6 +321,8 @@ class Statements:
             holder = self.value(target.value, scope)
             if isinstance(holder, Config):
                 holder.others[target.attr] = value
+            elif isinstance(holder, Instance):
+                holder.names[target.attr] = value
         elif isinstance(target, ast.Subscript):
             holder = self.value(target.value, scope)
             if isinstance(holder, (dict, list)):

@@ -11,6 +11,7 @@ from python_calls import Calls
 from python_expressions import Expressions
 from python_objects import Config, Function, Imported, MOST_BITS, MOST_ITEMS, Named, NotKnown, PLAIN, Tensor
 from python_statements import Statements
+from python_tensors import Tensors
 
 MOST_STEPS = 1_000_000  # of one question; a list of 4,500 configs takes 200,000
 ITEMS_OF_A_STEP = 8  # items that are copied or compared
@@ -18,13 +19,14 @@ FLAT = {int, float, bool, type(None)}
 HOLDERS = (list, tuple, set, dict, type({}.items()), type({}.keys()), type({}.values()))
 
 
-class Values(Statements, Expressions, Calls):
+class Values(Statements, Expressions, Calls, Tensors):
     """Of one file. `known`: what unknown names and calls come to on the target, by path."""
 
     def __init__(self, known=None, given=None):
         self.known, self.given = known or {}, given or {}
         self.steps, self.depth, self.modules, self.generators = 0, 0, {}, {}
         self.launched = None  # called with every `name[grid](...)`
+        self.is_whole = True  # no loop was left because of what is not known
 
     def count(self, node, items=ITEMS_OF_A_STEP):
         self.steps += 1 + (items - 1) // ITEMS_OF_A_STEP

@@ -1,11 +1,51 @@
 """A Triton file's launches: the values that stand there, and what their grids come to."""
 
 import ast
-import math
 
-from python_objects import Config, Function, Meta, Named, NotKnown, Scope
+from python_objects import Class, Config, Function, Given, Instance, Meta, Named, NotKnown, product_of, Scope
 from python_values import Values
 from triton_source import last_name
+
+
+MOST_ANSWERS = 64  # of one launch, which a loop may repeat
+
+
+class Model:
+    """A class of the file whose __init__() and forward() lead to its launches."""
+
+    def __init__(self, cls):
+        self.cls = cls
+
+    def parameters(self):
+        return {name for method in ("__init__", "forward") for name in self.names(method)}
+
+    def names(self, method):
+        function = self.cls.methods.get(method)
+        a = function.node.args if function else None
+        return [arg.arg for arg in [*a.posonlyargs, *a.args, *a.kwonlyargs]][1:] if a else []
+
+    def beside(self, given):
+        """What holds in every function: not what the command line says of the model's own parameters."""
+        return Given({name: value for name, value in given.items() if name not in given.own & self.parameters()})
+
+    def follow(self, values, given):
+        made = Instance(self.cls)
+        for method in ("__init__", "forward"):
+            function = values.method_of(self.cls, method)
+            if function is None:
+                continue
+            names = self.names(method)
+            defaults = function.node.args.defaults
+            has_default = set(names[len(names) - len(defaults):]) if defaults else set()
+            told = bool(given.own & set(names))  # then what is left out has its default
+            words = {name: given.get(name, Named(name)) for name in names
+                     if name in given or not (told and name in has_default)}
+            try:
+                values.call(function, [made], words, function.node)
+            except NotKnown:
+                values.is_whole = False
+            except RecursionError:
+                values.is_whole = False
 
 
 class Launches:
@@ -96,53 +136,81 @@ class Launches:
         return found
 
     def launched(self, kernel, given, ask):
-        """Follows each function that launches the kernel until `ask` has answered from what is known there."""
-        why = f"'{kernel.name}' is launched nowhere in the file"
-        for call, inside in self.launches(kernel):
-            values = Values(self.known, given)
-            answers = []
+        """What `ask` answers at the first launch where it can."""
+        answers, _ = self.all_launched(kernel, given, ask)
+        for answer in answers:
+            if not isinstance(answer, NotKnown):
+                return answer
+        raise answers[0]
 
-            def hook(node, scope, call=call, values=values, answers=answers):
-                if node is not call and not (isinstance(node.func.value, ast.Name)
-                                             and node.func.value.id in kernel.names):
-                    return False
-                if not answers:
-                    values.launched = None
-                    try:
-                        answers.append(ask(values, node, scope))
-                    except NotKnown as error:
-                        answers.append(error)
-                    finally:
-                        values.launched = hook
-                return True
+    def all_launched(self, kernel, given, ask):
+        """What `ask` answers, or why it does not, at every launch of the kernel, each followed from the file's model, where
+        it has one, else from the function round it; and whether these are all. Never none."""
+        calls = self.launches(kernel)
+        if not calls:
+            return [NotKnown(f"'{kernel.name}' is launched nowhere in the file")], True
+        entry = self.model()
+        values, reached = self.asking(kernel, given if entry is None else entry.beside(given), ask)
+        if entry is not None:
+            entry.follow(values, given)
+        is_whole = values.is_whole
+        answers = [answer for found in reached.values() for answer in found]
+        for call, inside in calls:
+            if call in reached:
+                continue
+            values, found = self.asking(kernel, given if entry is None else entry.beside(given), ask)
+            self.follow_function(values, inside, call)
+            answers += found.get(call, [NotKnown(f"line {call.lineno}: the launch is not reached by what is known")])
+            is_whole &= values.is_whole
+        return answers, is_whole
 
-            values.launched = hook
-            scope = Scope(self.module)
-            for arg in [] if inside is None else [*inside.args.posonlyargs, *inside.args.args,
-                                                  *inside.args.kwonlyargs]:
-                scope.names[arg.arg] = given.get(arg.arg, Named(arg.arg, None, frozenset([scope])))
-            if inside is None:
-                values.follow(self.tree.body, Scope())
-            else:
-                defaults = inside.args.defaults
-                for arg, value in zip(inside.args.args[len(inside.args.args) - len(defaults):], defaults):
-                    if arg.arg not in given and isinstance(value, ast.Constant) and value.value is not None:
-                        scope.names[arg.arg] = value.value
-                try:
-                    values.follow(inside.body, scope)
-                except Exception as error:  # a return: the launch came before, or does not come
-                    why = str(error) or why
-            if answers and not isinstance(answers[0], NotKnown):
-                return answers[0]
-            if answers:
-                error = answers[0]
-                why = f"line {error.line}: {error}" if error.line else str(error)
-            elif inside is not None:
-                why = f"line {call.lineno}: the launch is not reached by what is known"
-        raise NotKnown(why)
+    def asking(self, kernel, given, ask):
+        """Values that ask at each launch that they come to, and the answers by the launch."""
+        values, reached = Values(self.known, given), {}
+
+        def hook(node, scope):
+            if last_name(node.func.value) not in kernel.names:
+                return False
+            steps, values.steps, values.launched = values.steps, 0, None
+            try:
+                answer = ask(values, node, scope)
+            except NotKnown as error:
+                answer = NotKnown(f"line {error.line}: {error}" if error.line else str(error))
+            finally:
+                values.steps, values.launched = steps, hook
+            found = reached.setdefault(node, [])
+            if answer not in found and len(found) < MOST_ANSWERS:
+                found.append(answer)
+            return True
+
+        values.launched = hook
+        return values, reached
+
+    def follow_function(self, values, inside, call):
+        if inside is None:
+            return values.follow(self.tree.body, Scope())
+        scope, given = Scope(self.module), values.given
+        for arg in [*inside.args.posonlyargs, *inside.args.args, *inside.args.kwonlyargs]:
+            scope.names[arg.arg] = given.get(arg.arg, Named(arg.arg, None, frozenset([scope])))
+        defaults = inside.args.defaults
+        for arg, value in zip(inside.args.args[len(inside.args.args) - len(defaults):], defaults):
+            if arg.arg not in given and isinstance(value, ast.Constant) and value.value is not None:
+                scope.names[arg.arg] = value.value
+        try:
+            return values.follow(inside.body, scope)
+        except Exception:  # the launch came before, or does not come
+            return None
+
+    def model(self):
+        """The file's model: its class ModelNew, else its only class with a forward() that is a Module."""
+        classes = {name: value for name, value in self.module.names.items() if isinstance(value, Class) and "forward" in
+                   value.methods and any(base.endswith("Module") for base in value.bases)}
+        found = classes.get("ModelNew") or (next(iter(classes.values())) if len(classes) == 1 else None)
+        return Model(found) if found else None
 
     def grids(self, kernel, given):
-        """How many blocks each config of the list launches."""
+        """For each launch, for each config of the list: how many blocks it has, and whether these are all; else their
+        number is a multiple of it."""
         def ask(values, node, scope):
             blocks = []
             for config in kernel.configs:
@@ -151,15 +219,20 @@ class Launches:
                 grid = values.value(node.func.slice, scope)
                 if isinstance(grid, Function):
                     grid = values.call(grid, [Meta(meta)], {}, node)
-                extents = [grid] if isinstance(grid, int) else list(grid) if isinstance(grid, (list, tuple)) else None
-                if not extents or not all(isinstance(extent, int) and extent > 0 for extent in extents):
-                    unknown = [e for e in extents or [grid] if isinstance(e, Named)]
-                    raise NotKnown(f"'{unknown[0].text[:60]}' is not known" if unknown else "the grid is not known",
-                                   node.lineno)
-                blocks.append(min(math.prod(extents), 1 << 62))
+                extents = list(grid) if isinstance(grid, (list, tuple)) else [grid]
+                if not extents or not all(isinstance(extent, (int, Named)) for extent in extents):
+                    raise NotKnown("the grid is not known", node.lineno)
+                blocks.append(product_of(extents))
+            if all(count == 1 and not is_whole for count, is_whole in blocks):
+                raise NotKnown(f"'{next(e for e in extents if isinstance(e, Named)).text[:60]}' is not known", node.lineno)
             return blocks
 
-        return self.launched(kernel, given, ask)
+        answers, is_whole = self.all_launched(kernel, given, ask)
+        known = [answer for answer in answers if not isinstance(answer, NotKnown)]
+        unknown = [answer for answer in answers if isinstance(answer, NotKnown)]
+        if unknown or not is_whole:
+            raise unknown[0] if unknown else NotKnown("a loop round the launch depends on what is not known")
+        return known
 
     def layers(self):
         """The literal nn.Conv2d layers of the file."""

@@ -11,7 +11,7 @@ import sys
 
 from module_class import read_class
 from python_limits import Late, leave_network, limit_memory, within
-from python_objects import NotKnown, Pair, Tensor
+from python_objects import Given, NotKnown, Pair, Tensor
 from triton_edits import Edits, in_order
 from triton_file import File
 from triton_source import Refused
@@ -20,9 +20,12 @@ MEMORY, SECONDS = 1 << 30, 9.0  # Python's start and end take the rest of 10 s
 
 
 def given_values(request):
-    given = {name: Tensor(shape) for name, shape in request.get("tensors", {}).items()}
+    given = Given({name: Tensor(shape) for name, shape in request.get("tensors", {}).items()})
     given.update((name, Pair(value) if isinstance(value, list) else value)
                  for name, value in request.get("values", {}).items())
+    own = {name: ast.literal_eval(text) for name, text in request.get("own", {}).items()}
+    given.update((name, Tensor(value) if isinstance(value, list) else value) for name, value in own.items())
+    given.own = frozenset(own)
     return given
 
 
