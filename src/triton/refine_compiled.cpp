@@ -32,7 +32,7 @@ TritonCompiler* RefineCompiler::compiler() {
 }
 
 void RefineCompiler::tell_apart(const TritonKernel& kernel, const KnownMetrics& known, Original& original) {
-  if (!options_.compile || original.fitting.size() > kMostCompiled ||
+  if (!options_.compile || original.none_fits || original.fitting.size() > kMostCompiled ||
       (!known.registers && !known.smem_bytes && !known.achieved_occupancy))
     return;
   TritonCompiler* const by = compiler();

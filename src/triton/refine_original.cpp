@@ -80,6 +80,7 @@ TritonConfig named_whole(const std::vector<std::pair<std::string, std::string>>&
 struct GridFit {
   std::vector<TritonConfig> configs;
   std::optional<ConvProblem> problem;  // for which they are
+  bool none_fits = false;              // the launches are known, and none is of so many blocks
   bool is_whole = false;               // every launch is known; else only a factor of its blocks is, of some
   std::string why;                     // there are none, or the grid tells them apart no further
 };
@@ -115,11 +116,13 @@ GridFit fit_grid(TritonFile& file, const TritonKernel& kernel, std::int64_t grid
       }
     }
     if (fitting.empty()) {
-      if (fit.configs.empty())
+      if (fit.configs.empty()) {
         fit.why = fmt::format("no config launches {} blocks{}; they launch {}", grid,
                               one ? " for " + name_of(*one) : "", launched);
+        fit.none_fits = true;
+      }
     } else if (fit.configs.empty()) {
-      fit = {fitting, one, is_whole, {}};
+      fit = {fitting, one, false, is_whole, {}};
     } else if (fit.configs != fitting) {
       const std::string why =
           fmt::format("a grid of {} fits other configs for {} than for {}: say which with --problem", grid,
@@ -271,7 +274,7 @@ class Finder {
                             fit.problem ? fmt::format(" ({})", name_of(*fit.problem)) : "");
       if (!fit.is_whole) because += ", of which a factor is known";
     }
-    result_.grid_is_open = q_.metrics.grid && !fit.is_whole;
+    result_.grid_is_open = q_.metrics.grid && !fit.is_whole, result_.none_fits = fit.none_fits;
     const auto keep = [&](const std::string& reason, auto test) {
       std::vector<const TritonConfig*> kept;
       std::copy_if(left.begin(), left.end(), std::back_inserter(kept), test);
@@ -279,17 +282,18 @@ class Finder {
       left = kept;
       because += (because.empty() ? "" : ", ") + reason;
     };
-    if (q_.metrics.block)
+    if (q_.metrics.block && !fit.none_fits)
       keep(fmt::format("{} threads a block", *q_.metrics.block), [&](const TritonConfig* config) {
         return config->stage.warps * q_.target.warp_size == *q_.metrics.block;
       });
-    if (q_.metrics.achieved_occupancy)
+    if (q_.metrics.achieved_occupancy && !fit.none_fits)
       keep(fmt::format("{:.4g} % of the warps were active", 100 * *q_.metrics.achieved_occupancy),
            [&](const TritonConfig* config) { return can_be_active(*config, q_.metrics, {}, q_.target); });
     // For configs of one tile: a profile of another stage's values would not ask for this stage. Tiles are
     // not told apart so.
-    if (std::all_of(left.begin(), left.end(),
-                    [&](const TritonConfig* config) { return config->same_blocks(*left[0]); }))
+    if (!fit.none_fits && std::all_of(left.begin(), left.end(), [&](const TritonConfig* config) {
+          return config->same_blocks(*left[0]);
+        }))
       keep("and num_warps and num_stages are values of the stage", [&](const TritonConfig* config) {
         const auto &warps = q_.parameters.warps, &stages = q_.parameters.stages;
         return std::count(warps.begin(), warps.end(), config->stage.warps) > 0 &&

@@ -16,6 +16,7 @@ struct Original {
   TritonConfig config;
   std::vector<TritonConfig> fitting;   // where several fit what was profiled, and none is taken
   std::string why;                     // not empty: which of `fitting` was profiled is not known
+  bool none_fits = false;              // no config launches the grid that was profiled
   bool grid_is_open = false;           // its grid is not wholly worked out: more of its sizes would tell more
   std::optional<ConvProblem> problem;  // what was profiled, as far as it is known
   std::vector<std::string> notes;      // how it was found
