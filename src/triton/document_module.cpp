@@ -23,10 +23,12 @@ GridSays ask_grids(TritonFile& file, const std::vector<KernelMetrics>& metrics, 
     const auto profiled = measured ? measured->find("launch__grid_size") : std::nullopt;
     if (!profiled) continue;
     std::string why;
-    const auto grids = file.grids(kernel, {problem, {}}, why);
-    if (grids.empty()) continue;
-    if (std::find(grids.begin(), grids.end(), static_cast<std::int64_t>(*profiled)) == grids.end())
-      return GridSays::differs;
+    bool is_whole = true, fits = false;
+    for (const std::vector<TritonGrid>& launch : file.grids(kernel, {problem, {}}, why))
+      for (const TritonGrid& grid : launch)
+        is_whole &= grid.is_whole, fits |= grid.fits(static_cast<std::int64_t>(*profiled));
+    if (!why.empty() || (fits && !is_whole)) continue;
+    if (!fits) return GridSays::differs;
     says = GridSays::fits;
   }
   return says;
