@@ -8,6 +8,8 @@
 #include "convtune/refine.h"
 #include "exit_code.h"
 #include "options.h"
+#include "output.h"
+#include "report.h"
 #include "table.h"
 #include "target_sheet.h"
 
@@ -16,6 +18,7 @@ namespace {
 
 struct Analyze {
   std::string metrics, target, problem, source, python = python_program();
+  ReportOptions results;
 
   int run() const {
     const Target on = find_target(target);
@@ -24,14 +27,20 @@ struct Analyze {
     const std::vector<KernelMetrics> kernels = load_metrics(metrics);
     if (!source.empty()) options.source = load_source(source);
     options.path = source, options.python = python;
+    const ReportFiles files(results);
+    std::FILE* const stream = files.table_stream();
+    Analyzed analyzed;
     std::string text;
     for (const KernelMetrics& kernel : kernels) {
       Table table({{"what"}, {"finding"}});
-      for (const Finding& finding : analyze(kernel, on, options)) table.add_row({finding.what, finding.text});
+      analyzed.kernels.push_back({kernel, analyze(kernel, on, options)});
+      for (const Finding& finding : analyzed.kernels.back().findings)
+        table.add_row({finding.what, finding.text});
       text += fmt::format("{}{} on {}\n{}", text.empty() ? "" : "\n", printable(kernel.kernel),
-                          printable(on.name), table.render(style_of(stdout)));
+                          printable(on.name), table.render(style_of(stream)));
     }
-    fmt::print("{}", text);
+    put(stream, text);
+    if (files.wanted()) files.write({environment_of(on), std::move(analyzed)});
     return kOk;
   }
 };
@@ -42,8 +51,8 @@ Command add_analyze(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("analyze", "Say what a profiler's metrics of a kernel mean");
   const auto analyze = std::make_shared<Analyze>();
   app->add_option("METRICS", analyze->metrics,
-                  "JSON: {\"kernel\": {\"metric\": number}}, metrics as Nsight Compute names them; or what "
-                  "`ncu --csv` printed")
+                  "What Nsight Compute printed: `ncu --csv` of either page, or the details page as text; or "
+                  "JSON, {\"kernel\": {\"metric\": number}}")
       ->type_name("FILE")
       ->required();
   app->add_option("--target", analyze->target, "Where it ran: " + target_help())
@@ -55,14 +64,16 @@ Command add_analyze(CLI::App& parent) {
   app->add_option("--python", analyze->python, "The Python that reads the source")
       ->type_name("PROGRAM")
       ->capture_default_str();
+  analyze->results.add_files_to(*app);
   app->footer(
       "Examples:\n"
-      "  convtune analyze metrics.json --target rtx4090 --problem alexnet_conv1\n"
-      "  convtune analyze metrics.json --target rtx4090 --source conv.py\n\n"
-      "Metrics that it reads, where they are there: launch__grid_size, launch__block_size, "
-      "launch__registers_per_thread, launch__shared_mem_per_block, gpu__time_duration.sum, "
-      "sm__throughput, dram__throughput, sm__warps_active, lts__t_sector_hit_rate, and what a finding asks "
-      "for.");
+      "  ncu --set full --csv --page raw python conv.py > metrics.csv\n"
+      "  convtune analyze metrics.csv --target rtx4090 --problem alexnet_conv1\n"
+      "  convtune analyze metrics.csv --target rtx4090 --source conv.py --html page.html\n\n"
+      "What costs most comes first, what follows for num_warps and num_stages last, and then what the "
+      "metrics do not have. Numbers may be in English or in the other form (1.234,5): what most numbers of "
+      "the file are decides. Of several launches of a kernel the one of median time counts.\n\n"
+      "Exit code 2 where no metric is one that it reads.");
   return {app, [analyze] { return analyze->run(); }};
 }
 

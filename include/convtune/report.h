@@ -114,10 +114,19 @@ struct ModelReport {
   std::vector<std::string> notes;
 };
 
-// What tune and bench, verify, refine and optimize report: one of the four.
+// What analyze() said of the kernels of a profile.
+struct Analyzed {
+  struct Kernel {
+    KernelMetrics metrics;
+    std::vector<Finding> findings;
+  };
+  std::vector<Kernel> kernels;
+};
+
+// What tune and bench, verify, refine, optimize and analyze report: one of the five.
 struct Report {
   ReportEnvironment environment;
-  std::variant<std::vector<ReportRow>, VerifyReport, Refined, ModelReport> content;
+  std::variant<std::vector<ReportRow>, VerifyReport, Refined, ModelReport, Analyzed> content;
   bool interrupted = false;
 };
 
@@ -133,7 +142,8 @@ Report load_report(const std::string& path);  // Error{io} too; messages name th
 // A self-contained page of HTML: charts with their numbers beside them, tables, decisions in words.
 std::string report_page(const std::vector<Report>& reports);
 // A table in Markdown, for an issue: the verdict, a line a case, or of a PyTorch model a line a layer, and
-// where it was measured. Throws Error{invalid_argument} for a report of verify or refine, which have none.
+// where it was measured. Throws Error{invalid_argument} for a report of verify, refine or analyze, which have
+// none.
 std::string report_markdown(const Report& report);
 // One line a provider; quoted as RFC 4180 says.
 std::string report_csv(const std::vector<ReportRow>& rows);

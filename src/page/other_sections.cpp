@@ -1,4 +1,4 @@
-// What verify, refine and optimize found.
+// What verify, refine, analyze and optimize found.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -99,6 +99,12 @@ Markup measured(const RefinedKernel& kernel, const Place& place) {
   return html;
 }
 
+Markup findings_table(const std::vector<Finding>& findings) {
+  Table table("findings", {{"of"}, {"finding"}});
+  for (const Finding& finding : findings) table.add_row(std::vector<std::string>{finding.what, finding.text});
+  return table.render();
+}
+
 // "20.0 % (17.5 to 22.1 %)"
 std::string gain_text(const ModelLayer& layer) {
   const std::string gain = percent(layer.gain);
@@ -134,10 +140,7 @@ Markup section(const Refined& refined, const ReportEnvironment&, const Place& pl
     }
     if (!kernel.findings.empty()) {
       html += heading(of_kernel.level, "What the profile says");
-      Table findings("findings", {{"of"}, {"finding"}});
-      for (const Finding& finding : kernel.findings)
-        findings.add_row(std::vector<std::string>{finding.what, finding.text});
-      html += findings.render();
+      html += findings_table(kernel.findings);
     }
     if (!kernel.notes.empty()) {
       html += heading(of_kernel.level, "Notes");
@@ -147,6 +150,25 @@ Markup section(const Refined& refined, const ReportEnvironment&, const Place& pl
   if (!refined.notes.empty()) {
     html += heading(place.level, "The file");
     html += bullets(refined.notes);
+  }
+  return html;
+}
+
+Markup section(const Analyzed& analyzed, const ReportEnvironment&, const Place& place) {
+  Markup html;
+  for (std::size_t i = 0; i < analyzed.kernels.size(); ++i) {
+    const Analyzed::Kernel& kernel = analyzed.kernels[i];
+    const Place of_kernel{fmt::format("{}-{}", place.id, i + 1), place.level + 1};
+    html += heading(place.level, kernel.metrics.kernel, of_kernel.id);
+    // What costs most stands first.
+    if (!kernel.findings.empty())
+      html += markup("<p class=\"verdict\">{}: {}.</p>\n", kernel.findings[0].what, kernel.findings[0].text);
+    html += findings_table(kernel.findings);
+    html += heading(of_kernel.level, "Metrics");
+    Table metrics("times in ns, sizes in bytes, shares in percent", {{"metric"}, {"value", true}}, true);
+    for (const auto& [name, value] : kernel.metrics.values)
+      metrics.add_row(std::vector<std::string>{name, fmt::format("{:.6g}", value)});
+    html += metrics.render();
   }
   return html;
 }

@@ -47,6 +47,9 @@ std::string kind_of(const Report& report) {
   if (const auto* refined = std::get_if<Refined>(&report.content))
     return refined->kernels.size() == 1 ? "Refinement of " + refined->kernels.front().kernel
                                         : std::string("Refinement");
+  if (const auto* analyzed = std::get_if<Analyzed>(&report.content))
+    return analyzed->kernels.size() == 1 ? "Analysis of " + analyzed->kernels.front().metrics.kernel
+                                         : fmt::format("Analysis of {} kernels", analyzed->kernels.size());
   return "Convolutions of a model";
 }
 

@@ -20,6 +20,7 @@ Markup section(const std::vector<ReportRow>& rows, const ReportEnvironment& envi
 Markup section(const VerifyReport& verified, const ReportEnvironment& environment, const Place& place);
 Markup section(const Refined& refined, const ReportEnvironment& environment, const Place& place);
 Markup section(const ModelReport& model, const ReportEnvironment& environment, const Place& place);
+Markup section(const Analyzed& analyzed, const ReportEnvironment& environment, const Place& place);
 
 // True where the rows are a model's.
 bool is_model(const std::vector<ReportRow>& rows);

@@ -13,7 +13,7 @@ namespace convtune {
 // was looked for.
 std::string find_ncu();
 
-// `command` as ncu runs it: every metric that metrics.h knows, of every kernel, as lines of CSV.
+// `command` as ncu runs it: what the table of metrics asks for, of every kernel, as lines of CSV.
 std::vector<std::string> ncu_command(const std::string& ncu, const std::vector<std::string>& command);
 
 struct NcuAnswer {

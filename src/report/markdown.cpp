@@ -141,6 +141,11 @@ std::string table(const Refined&) {
               "a report of refine has no table in Markdown; tune's, bench's and optimize's have");
 }
 
+std::string table(const Analyzed&) {
+  throw Error(ErrorKind::invalid_argument,
+              "a report of analyze has no table in Markdown; tune's, bench's and optimize's have");
+}
+
 }  // namespace
 
 std::string report_markdown(const Report& report) {

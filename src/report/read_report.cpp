@@ -239,13 +239,22 @@ VerifyReport verified_of(const Node& node) {
   return verified;
 }
 
+std::vector<Finding> findings_of(const Node& node) {
+  return list_of(node, [](const Node& one) { return Finding{one.at("what").text(), one.at("text").text()}; });
+}
+
+Analyzed::Kernel analyzed_kernel_of(const Node& node) {
+  Analyzed::Kernel kernel{{node.at("kernel").text(), {}}, findings_of(node.at("findings"))};
+  for (const auto& [name, value] : node.at("metrics").members())
+    kernel.metrics.values.emplace_back(name, value.number());
+  return kernel;
+}
+
 RefinedKernel kernel_of(const Node& node) {
   RefinedKernel kernel;
   kernel.kernel = node.at("kernel").text(), kernel.line = node.at("line").whole<int>();
   kernel.original = node.at("original").text();
-  kernel.findings = list_of(node.at("findings"), [](const Node& one) {
-    return Finding{one.at("what").text(), one.at("text").text()};
-  });
+  kernel.findings = findings_of(node.at("findings"));
   kernel.notes = node.at("notes").texts(), kernel.verdicts = node.at("verdicts").texts();
   kernel.configs = node.at("configs").texts();
   kernel.measured = list_of(node.at("measured"), [](const Node& one) {
@@ -302,8 +311,10 @@ Report report_of(const Node& node) {
         Refined{{}, refined.at("notes").texts(), list_of(refined.at("kernels"), kernel_of), false};
   else if (const Node model = node.at("model"))
     report.content = model_of(model);
+  else if (const Node analysis = node.at("analysis"))
+    report.content = Analyzed{list_of(analysis.at("kernels"), analyzed_kernel_of)};
   else
-    throw bad({}, "has none of rows, verify, refine and model: it is none of convtune's");
+    throw bad({}, "has none of rows, verify, refine, model and analysis: it is none of convtune's");
   return report;
 }
 

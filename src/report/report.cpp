@@ -201,10 +201,15 @@ void add_content(Json& json, const VerifyReport& verified) {
                     {"mismatches", verified.mismatches}, {"failures", failures}};
 }
 
+Json findings_json(const std::vector<Finding>& findings) {
+  Json all = Json::array();
+  for (const Finding& finding : findings) all.push_back({{"what", finding.what}, {"text", finding.text}});
+  return all;
+}
+
 Json kernel_json(const RefinedKernel& kernel) {
-  Json findings = Json::array(), measured = Json::array();
-  for (const Finding& finding : kernel.findings)
-    findings.push_back({{"what", finding.what}, {"text", finding.text}});
+  const Json findings = findings_json(kernel.findings);
+  Json measured = Json::array();
   for (const MeasuredConfig& one : kernel.measured) {
     measured.push_back({{"config", one.config},
                         {"reason", one.reason},
@@ -253,6 +258,18 @@ void add_content(Json& json, const ModelReport& model) {
       {"training", model.training}, {"mode", model.mode},  {"layers", layers}, {"before_us", model.before_us},
       {"after_us", model.after_us}, {"gain", model.gain},  {"low", model.low}, {"high", model.high},
       {"kept", model.kept},         {"notes", model.notes}};
+}
+
+void add_content(Json& json, const Analyzed& analyzed) {
+  Json kernels = Json::array();
+  for (const Analyzed::Kernel& kernel : analyzed.kernels) {
+    Json metrics = Json::object();
+    for (const auto& [name, value] : kernel.metrics.values) metrics[name] = value;
+    kernels.push_back({{"kernel", kernel.metrics.kernel},
+                       {"metrics", std::move(metrics)},
+                       {"findings", findings_json(kernel.findings)}});
+  }
+  json["analysis"] = {{"kernels", kernels}};
 }
 
 // A name may hold any bytes: what is no UTF-8 is replaced rather than thrown at.

@@ -1,16 +1,14 @@
-// analyze(): a profile in words and numbers. Every finding either rests on metrics that are there or says
-// which are missing; thresholds are those that Nsight Compute's own speed-of-light section uses.
+// analyze(): a profile in words and numbers. Every finding rests on metrics that are there, and one says
+// which are missing; what costs most comes first, what follows for the two parameters last. Thresholds are
+// those that Nsight Compute's own speed-of-light section uses.
 #include "triton/analysis.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
-#include "base/quoted.h"
-#include "convtune/error.h"
-#include "triton/refine_original.h"
+#include "triton/profiled_tile.h"
 #include "triton/triton_file.h"
 
 namespace convtune {
@@ -19,7 +17,7 @@ namespace {
 constexpr double kSaturated = 0.8, kBusy = 0.6;                 // of a unit's peak
 constexpr double kEnoughOccupancy = 0.5, kFullOccupancy = 0.9;  // of the warps
 constexpr double kReadAgain = 1.5;                              // times the bytes that must be moved once
-constexpr std::int64_t kLargestTile = 256;
+constexpr double kManyStalls = 0.2;                             // of a warp's cycles, for memory
 
 class Analysis {
  public:
@@ -27,140 +25,136 @@ class Analysis {
   Analysis(const KernelMetrics& metrics, const Target& target, const AnalyzeOptions& options,
            TritonFile* file)
       : kernel_(metrics.kernel),
+        notes_(metrics.notes),
         metrics_(known_metrics(metrics)),
         target_(target),
         options_(options),
         file_(file) {}
 
   std::vector<Finding> run() {
+    for (const std::string& note : notes_) say("numbers", note, kFirst);
     config();
+    contradiction_ = contradiction(metrics_, warps_, target_);
+    if (!contradiction_.empty()) say("readings", contradiction_, kFirst);
+    if (metrics_.time_us) say("time", fmt::format("{:.6g} us a launch", *metrics_.time_us));
     bound();
+    stalls();
+    spills();
     occupancy();
     tail();
     cache();
     sectors();
     bank_conflicts();
+    std::stable_sort(findings_.begin(), findings_.end(),
+                     [](const Ranked& a, const Ranked& b) { return a.stake > b.stake; });
     parameters();
-    return std::move(findings_);
+    say_missing();
+    std::vector<Finding> findings;
+    for (Ranked& one : findings_) findings.push_back(std::move(one.finding));
+    return findings;
   }
 
  private:
-  void say(const char* what, std::string text) { findings_.push_back({what, std::move(text)}); }
-  void missing(const char* what, const char* metrics) {
-    say(what, fmt::format("not in the metrics: profile {} too", metrics));
+  struct Ranked {
+    Finding finding;
+    double stake;  // about the share of the time that it is about
+  };
+  static constexpr double kFirst = 2, kWhole = 1;
+
+  void say(const char* what, std::string text, double stake = 0) {
+    findings_.push_back({{what, std::move(text)}, stake});
+  }
+  void missing(const char* what, const char* metrics) { missing_.emplace_back(what, metrics); }
+
+  void say_missing() {
+    if (missing_.empty()) return;
+    std::string what, metrics;
+    for (const auto& [one, names] : missing_) {
+      what += (what.empty() ? "" : ", ") + std::string(one);
+      metrics += (metrics.empty() ? "" : ", ") + std::string(names);
+    }
+    say("not in the metrics", fmt::format("{}: profile {} too", what, metrics));
   }
 
   // Which config of the list was profiled, or which tile, as far as the grid says.
   void config() {
-    if (metrics_.block) warps_ = (*metrics_.block + target_.warp_size - 1) / target_.warp_size;
-    if (!metrics_.grid) return missing("config", "launch__grid_size");
-    if (file_) return listed_config(*file_);
-    if (options_.problem) return any_tile(*options_.problem);
-    say("config",
-        fmt::format("a grid of {} blocks; --problem and --source would say of which tile", *metrics_.grid));
-  }
-
-  // What the source says of the config that was profiled. A source that does not hold the kernel, or no list,
-  // is said and stops nothing.
-  void listed_config(TritonFile& file) {
-    const TritonKernel* kernel = nullptr;
-    for (const TritonKernel& one : file.kernels())
-      if (is_kernel_name(kernel_, one.name)) kernel = &one;
-    if (!kernel)
-      return say("config",
-                 fmt::format("a grid of {} blocks; the source has no kernel {} that it tunes or launches",
-                             *metrics_.grid, convtune::quoted(kernel_)));
-    loops_ = kernel->loops;
-    if (kernel->configs.empty())
-      return say("config", fmt::format("a grid of {} blocks; the kernel's configs are not known: {}",
-                                       *metrics_.grid, kernel->why));
-    std::optional<ConvProblem> problem;
-    std::string why;
-    std::vector<TritonConfig> found = profiled_configs(
-        file, *kernel, *metrics_.grid,
-        options_.problem ? std::vector<ConvProblem>{*options_.problem} : file.cases(), {}, problem, why);
-    if (found.empty() && kernel->configs.size() == 1) found = kernel->configs;
-    if (found.empty()) return say("config", fmt::format("a grid of {} blocks: {}", *metrics_.grid, why));
-    std::string tile, which;
-    for (const auto& [name, value] : found[0].meta) tile += fmt::format("{}={} ", name, value);
-    bool one_tile = true;
-    for (const TritonConfig& config : found) one_tile &= config.same_blocks(found[0]);
-    for (const TritonConfig& config : found) {
-      which += fmt::format("{}{} (line {})", which.empty() ? "" : " or ",
-                           one_tile ? to_string(config.stage) : to_string(config), config.line);
-      if (!metrics_.block) warps_ = warps_ == 0 || warps_ == config.stage.warps ? config.stage.warps : -1;
-      stages_ = config.stage.stages;
-    }
-    if (kernel->configs.size() == 1)
-      return say("config",
-                 fmt::format("a grid of {} blocks of the only config: {}{}", *metrics_.grid, tile, which));
-    say("config",
-        fmt::format(
-            "a grid of {} blocks{} is that of {}{}{}", *metrics_.grid,
-            problem ? fmt::format(" for {}", problem->name.empty() ? to_string(*problem) : problem->name)
-                    : "",
-            one_tile ? tile : "", one_tile && !tile.empty() ? "and no other tile of the list: " : "", which));
-  }
-
-  // Without a list: the tiles of an implicit matrix product that make such a grid.
-  void any_tile(const ConvProblem& problem) {
-    const std::int64_t rows = problem.n * problem.p() * problem.q(), columns = problem.k / problem.groups;
-    std::string tiles;
-    for (std::int64_t m = 1; m <= kLargestTile; m *= 2)
-      for (std::int64_t n = 1; n <= kLargestTile; n *= 2) {
-        const std::int64_t m_blocks = (rows + m - 1) / m, n_blocks = (columns + n - 1) / n * problem.groups;
-        if (n > 1 && n / 2 >= columns) continue;  // a wider tile of the same single column of blocks
-        if (m_blocks > 0 && *metrics_.grid % m_blocks == 0 && *metrics_.grid / m_blocks == n_blocks)
-          tiles += fmt::format("{}{}x{} (ceil({}/{}) x ceil({}/{}))", tiles.empty() ? "" : " or ", m, n, rows,
-                               m, columns, n);
-      }
-    say("config",
-        tiles.empty()
-            ? fmt::format("a grid of {} blocks is no tiling of {} output positions by {} channels",
-                          *metrics_.grid, rows, columns)
-            : fmt::format(
-                  "a grid of {} blocks is a tile of {} (positions x channels); --source says which of a list",
-                  *metrics_.grid, tiles));
+    const ProfiledTile tile = profiled_tile(kernel_, metrics_, options_, file_);
+    loops_ = tile.loops;
+    warps_ = metrics_.block ? (*metrics_.block + target_.warp_size - 1) / target_.warp_size : tile.warps;
+    if (tile.text.empty()) return missing("config and tail", "launch__grid_size");
+    say("config", tile.text);
   }
 
   void bound() {
-    if (!metrics_.sm_share || !metrics_.memory_share)
-      return missing("bound", "sm__throughput and dram__throughput (.avg.pct_of_peak_sustained_elapsed)");
-    const double sm = *metrics_.sm_share, memory = *metrics_.memory_share;
-    std::string text = fmt::format(
-        "the multiprocessors reach {:.1f} % of their peak, memory {:.1f} % ({:.0f} of {:.6g} GB/s): ",
-        100 * sm, 100 * memory, memory * target_.bandwidth_gb_s, target_.bandwidth_gb_s);
+    if (!metrics_.tensor_share)
+      missing("tensor cores", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active");
+    const auto& any_memory = metrics_.memory_share ? metrics_.memory_share : metrics_.busiest_memory_share;
+    if (!metrics_.sm_share || !any_memory) {
+      missing("bound", metrics_.sm_share ? "dram__throughput.avg.pct_of_peak_sustained_elapsed"
+                       : any_memory
+                           ? "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+                           : "sm__throughput and dram__throughput (.avg.pct_of_peak_sustained_elapsed)");
+      if (metrics_.sm_share)
+        say("bound",
+            fmt::format("the multiprocessors reach {:.1f} % of their peak", 100 * *metrics_.sm_share));
+      if (any_memory) say("bound", fmt::format("memory and its caches reach {:.1f} %", 100 * *any_memory));
+      if (metrics_.tensor_share) say("bound", tensor_cores());
+      return;
+    }
+    const bool of_dram = metrics_.memory_share.has_value();
+    const double sm = *metrics_.sm_share, memory = *any_memory;
+    const char* const name = of_dram ? "memory" : "the busiest of L1, L2 and memory";
+    std::string text = fmt::format("the multiprocessors reach {:.1f} % of their peak, {} {:.1f} %", 100 * sm,
+                                   name, 100 * memory);
+    if (of_dram)
+      text +=
+          fmt::format(" ({:.0f} of {:.6g} GB/s)", memory * target_.bandwidth_gb_s, target_.bandwidth_gb_s);
     if (std::max(sm, memory) >= kSaturated)
-      text += sm >= memory ? "bound by what the multiprocessors do" : "bound by memory";
+      text += sm >= memory ? ": bound by what the multiprocessors do" : fmt::format(": bound by {}", name);
+    else if (std::min(sm, memory) >= kBusy)
+      text += ": both are busy and neither is saturated: latency and bandwidth both count";
     else if (std::max(sm, memory) >= kBusy)
       text += sm >= memory
-                  ? "the multiprocessors are busy and not saturated, memory is idle enough: instructions "
+                  ? ": the multiprocessors are busy and not saturated, memory is idle enough: instructions "
                     "and their latency are what it waits for, not bandwidth"
-                  : "memory is busy and not saturated: bandwidth and latency of memory both count";
+                  : fmt::format(": {} is busy and not saturated: its bandwidth and latency both count", name);
     else
-      text += "neither is busy: bound by latency";
-    if (metrics_.tensor_share)
-      text += fmt::format("; the tensor cores are active {:.1f} % of the time", 100 * *metrics_.tensor_share);
-    else
-      text +=
-          "; how much of that the tensor cores are is not in the metrics "
-          "(sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active)";
+      text += ": neither is busy: bound by latency";
+    if (of_dram) text += caches(memory);
+    if (metrics_.tensor_share) text += "; " + tensor_cores();
     if (options_.problem) text += roofline(*options_.problem);
-    say("bound", text);
-    gain(sm, memory);
+    const double stake = std::max(sm, memory) >= kSaturated ? kWhole : 0.15;
+    say("bound", text, stake);
+    gain(sm, memory, of_dram ? "memory" : "the busiest of L1, L2 and memory", stake);
+  }
+
+  std::string tensor_cores() const {
+    return fmt::format("the tensor cores are active {:.1f} % of the time", 100 * *metrics_.tensor_share);
+  }
+
+  // Caches may be what is busy where memory is not.
+  std::string caches(double memory) const {
+    const double busiest = metrics_.busiest_memory_share.value_or(0);
+    if (busiest < kBusy || busiest < memory + 0.1) return {};
+    const double l1 = metrics_.l1_share.value_or(0), l2 = metrics_.l2_share.value_or(0);
+    return fmt::format("; of the ways to data {} is the busy one ({:.1f} %), not memory",
+                       l1 == l2  ? "a cache or shared memory"
+                       : l1 > l2 ? "that through L1 and shared memory"
+                                 : "that through L2",
+                       100 * busiest);
   }
 
   // num_warps and num_stages change how well the work overlaps, and neither the bytes nor the operations.
-  void gain(double sm, double memory) {
+  void gain(double sm, double memory, const char* memory_name, double stake) {
     const double most = std::max(sm, memory);
     if (most <= 0) return;
     std::string text = fmt::format(
-        "with {} at {:.1f} % of its peak this stage can gain {:.0f} % at most: the same work at the "
+        "with {} at {:.1f} % of the peak this stage can gain {:.0f} % at most: the same work at the "
         "peak would take {:.0f} % of the time",
-        sm >= memory ? "the multiprocessors" : "memory", 100 * most, 100 * std::max(0.0, 1 - most),
+        sm >= memory ? "the multiprocessors" : memory_name, 100 * most, 100 * std::max(0.0, 1 - most),
         100 * std::min(1.0, most));
     if (most >= kSaturated) text += "; more needs less work, which is no matter of these two parameters";
-    say("ceiling", text);
+    say("ceiling", text, stake);
   }
 
   std::string roofline(const ConvProblem& problem) const {
@@ -177,46 +171,96 @@ class Analysis {
     return text;
   }
 
+  void stalls() {
+    if (metrics_.stalls.empty())
+      return missing("stalls",
+                     "smsp__average_warp_latency_per_inst_issued.ratio and "
+                     "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio");
+    std::vector<KnownMetrics::Stall> most = metrics_.stalls;
+    std::stable_sort(most.begin(), most.end(),
+                     [](const auto& a, const auto& b) { return a.share > b.share; });
+    std::string text;
+    for (std::size_t i = 0; i < std::min<std::size_t>(3, most.size()); ++i)
+      text += fmt::format("{}{:.1f} % {} {}", i == 0 ? "" : ", ", 100 * most[i].share,
+                          i == 0 ? "of a warp's cycles wait for" : "for", most[i].on);
+    say("stalls", text, most[0].share >= kManyStalls ? 0.8 * most[0].share : 0);
+  }
+
+  void spills() {
+    if (!metrics_.local_loads) return missing("spills", "smsp__inst_executed_op_local_ld.sum");
+    if (*metrics_.local_loads <= 0) return say("spills", "none: nothing is loaded from local memory");
+    std::string text = fmt::format(
+        "{:.6g} loads are from local memory: registers that spilled, or arrays whose index is not known "
+        "when it compiles",
+        *metrics_.local_loads);
+    double stake = 0.5;
+    if (metrics_.local_bytes) text += fmt::format("; {:.1f} MB of it moved", *metrics_.local_bytes / 1e6);
+    if (metrics_.local_bytes && metrics_.memory_bytes.value_or(0) > 0) {
+      const double part = *metrics_.local_bytes / *metrics_.memory_bytes;
+      text += fmt::format(", {:.3g} times what memory moved", part);
+      stake = std::min(0.5, part);
+    }
+    say("spills",
+        text +
+            "; more warps a block leave each thread a smaller part of the tile, and fewer registers "
+            "to spill",
+        stake);
+  }
+
   void occupancy() {
     const int most = target_.warps_per_multiprocessor;
+    const auto& achieved = metrics_.achieved_occupancy;
     std::string text;
-    if (metrics_.achieved_occupancy)
-      text = fmt::format("{:.1f} of {} warps were active ({:.2f} %)", *metrics_.achieved_occupancy * most,
-                         most, 100 * *metrics_.achieved_occupancy);
-    if (metrics_.grid && *metrics_.grid < target_.multiprocessors)
-      text += fmt::format("{}a grid of {} blocks leaves {} of {} multiprocessors without anything to do",
-                          text.empty() ? "" : "; ", *metrics_.grid, target_.multiprocessors - *metrics_.grid,
-                          target_.multiprocessors);
+    if (achieved)
+      text =
+          fmt::format("{:.1f} of {} warps were active ({:.2f} %)", *achieved * most, most, 100 * *achieved);
+    const double stake = achieved && *achieved < kEnoughOccupancy ? 0.2 : 0;
     if (warps_ <= 0) {
+      if (metrics_.theoretical_occupancy)
+        text += fmt::format("{}{:.2f} % of the warps fit", text.empty() ? "" : "; ",
+                            100 * *metrics_.theoretical_occupancy);
+      if (metrics_.registers)
+        text += fmt::format("{}{} registers a thread", text.empty() ? "" : "; ", *metrics_.registers);
       if (text.empty()) return missing("occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active");
-      if (metrics_.achieved_occupancy.value_or(0) >= kFullOccupancy)
+      if (achieved.value_or(0) >= kFullOccupancy)
         return say("occupancy", text + ": nothing limits it to speak of");
-      return say("occupancy", text + "; of blocks of how many warps is not known (launch__block_size)");
+      return say("occupancy", text + "; of blocks of how many warps is not known (launch__block_size)",
+                 stake);
     }
     const auto [limit, certain] = known_occupancy(warps_, evidence_of(metrics_), target_);
-    if (certain) {
+    const bool registers = metrics_.registers || metrics_.by_registers,
+               smem = metrics_.smem_bytes || metrics_.by_smem;
+    const int measured =
+        achieved ? static_cast<int>(std::ceil(*achieved * most / static_cast<double>(warps_) - 0.05)) : 0;
+    const std::string begin = text.empty() ? "" : text + "; ";
+    if (certain || ((registers || smem) && (limit.share < kEnoughOccupancy || measured >= limit.blocks))) {
       blocks_ = limit.blocks;
-      text += fmt::format(
-          "{}{} blocks of {} warps fit ({:.1f} %), limited by {}: registers allow {}, shared memory {}, "
+      text = fmt::format(
+          "{}{} of {} warps {} ({:.1f} %), limited by {}{}: registers allow {}, shared memory {}, "
           "warps {}, block slots {}",
-          text.empty() ? "" : "; ", limit.blocks, warps_, 100 * limit.share, to_string(limit.limiter),
-          allowed(limit.by_registers), allowed(limit.by_smem), limit.by_warps, limit.by_slots);
-    } else if (metrics_.achieved_occupancy) {
-      blocks_ =
-          static_cast<int>(std::ceil(*metrics_.achieved_occupancy * most / static_cast<double>(warps_)));
-      text += fmt::format(
-          ": {} blocks of {} warps a multiprocessor, where {} would fit if warps and block slots alone "
-          "counted",
-          blocks_, warps_, std::min(limit.by_warps, limit.by_slots));
-      if (blocks_ > 0 && blocks_ < std::min(limit.by_warps, limit.by_slots)) text += explanation();
+          begin, counted_blocks(limit.blocks), warps_, limit.blocks == 1 ? "fits" : "fit", 100 * limit.share,
+          to_string(limit.limiter), certain ? "" : " as far as is known",
+          registers ? allowed(limit.by_registers) : "what is not known",
+          smem ? allowed(limit.by_smem) : "what is not known", limit.by_warps, limit.by_slots);
+    } else if (achieved) {
+      blocks_ = measured;
+      text += fmt::format(": {} of {} warps a multiprocessor, where {} would fit if {} alone counted",
+                          counted_blocks(blocks_), warps_, limit.blocks,
+                          registers ? "registers, warps and block slots"
+                          : smem    ? "shared memory, warps and block slots"
+                                    : "warps and block slots");
+      if (blocks_ > 0 && blocks_ < limit.blocks) text += explanation(!registers, !smem);
     }
     if (text.empty()) return missing("occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active");
-    say("occupancy", text);
+    say("occupancy", text, stake);
+  }
+  static std::string counted_blocks(int blocks) {
+    return fmt::format("{} {}", blocks, blocks == 1 ? "block" : "blocks");
   }
   static std::string allowed(int blocks) { return blocks > 1'000'000 ? "any" : fmt::format("{}", blocks); }
 
-  // What would keep it at blocks_, where the metrics do not say what does.
-  std::string explanation() const {
+  // What would keep it at blocks_, of what the metrics do not have.
+  std::string explanation(bool of_registers, bool of_smem) const {
     const auto range = [&](int low, int high, int step, auto blocks_of) {
       int first = 0, last = 0;
       for (int value = low; value <= high; value += step)
@@ -224,73 +268,93 @@ class Analysis {
       return std::pair(first, last);
     };
     const int threads = static_cast<int>(warps_) * target_.warp_size;
-    const auto registers = range(1, target_.registers_per_thread, 1, [&](int value) {
-      return convtune::occupancy(target_, {threads, value, 0}).by_registers;
-    });
-    const auto smem = range(128, static_cast<int>(target_.smem_per_block), 128, [&](int value) {
-      return convtune::occupancy(target_, {threads, 0, value}).by_smem;
-    });
-    std::string text = "; ";
-    if (registers.first)
-      text += fmt::format("{} to {} registers a thread", registers.first, registers.second);
-    if (smem.first)
-      text += fmt::format("{}{} to {} bytes of shared memory a block", registers.first ? " or " : "",
-                          smem.first, smem.second);
-    return text +
-           " would explain it, and neither is in the metrics (launch__registers_per_thread, "
-           "launch__shared_mem_per_block)";
+    std::string causes, metrics;
+    const auto add = [&](const std::string& cause, const char* metric) {
+      causes += (causes.empty() ? "" : " or ") + cause;
+      metrics += (metrics.empty() ? "" : ", ") + std::string(metric);
+    };
+    if (of_registers)
+      if (const auto [first, last] =
+              range(1, target_.registers_per_thread, 1,
+                    [&](int value) {
+                      return convtune::occupancy(target_, {threads, value, 0}).by_registers;
+                    });
+          first)
+        add(fmt::format("{} to {} registers a thread", first, last), "launch__registers_per_thread");
+    if (of_smem)
+      if (const auto [first, last] = range(128, static_cast<int>(target_.smem_per_block), 128,
+                                           [&](int value) {
+                                             return convtune::occupancy(target_, {threads, 0, value}).by_smem;
+                                           });
+          first)
+        add(fmt::format("{} to {} bytes of shared memory a block", first, last),
+            "launch__shared_mem_per_block");
+    return causes.empty() ? std::string()
+                          : fmt::format("; {} would explain it (not in the metrics: {})", causes, metrics);
   }
 
   void tail() {
-    if (!metrics_.grid) return missing("tail", "launch__grid_size");
-    if (*metrics_.grid <= target_.multiprocessors)
-      return say("tail",
-                 fmt::format("less than one wave: {} of {} multiprocessors have a block{}", *metrics_.grid,
-                             target_.multiprocessors,
-                             *metrics_.grid < target_.multiprocessors
-                                 ? "; a smaller tile, or the work split along another axis, would use "
-                                   "the others, and neither is this stage's"
-                                 : ""));
-    if (blocks_ <= 0) return say("tail", "how many blocks run at once is not known");
-    const double at_once = static_cast<double>(target_.multiprocessors) * blocks_;
+    if (!metrics_.grid) return;  // config() says so
+    const int all = target_.multiprocessors;
+    if (*metrics_.grid <= all)
+      return say(
+          "tail",
+          fmt::format("less than one wave: {} of {} multiprocessors have a block{}", *metrics_.grid, all,
+                      *metrics_.grid < all
+                          ? fmt::format(", and {} have nothing to do; a smaller tile, or the work split "
+                                        "along another axis, would use them, and neither is this stage's",
+                                        all - *metrics_.grid)
+                          : ""),
+          1 - static_cast<double>(*metrics_.grid) / all);
+    if (blocks_ <= 0 || !contradiction_.empty()) return;
+    const double at_once = static_cast<double>(all) * blocks_;
     const double waves = static_cast<double>(*metrics_.grid) / at_once;
+    if (waves < 1)
+      return say("tail",
+                 fmt::format("less than one wave: a grid of {} blocks, where {} multiprocessors have room "
+                             "for {:.0f}",
+                             *metrics_.grid, all, at_once));
     const double last = waves - std::floor(waves);
     const double lost = last > 0 ? (1 - last) / std::ceil(waves) : 0;
     say("tail",
-        fmt::format("{:.1f} waves of {} multiprocessors x {} blocks; {}: {}", waves, target_.multiprocessors,
-                    blocks_,
+        fmt::format("{:.1f} waves of {} multiprocessors x {} blocks; {}: {}", waves, all, blocks_,
                     last > 0 ? fmt::format("the last is {:.0f} % full", 100 * last) : "the last is full",
                     lost < 0.02 ? fmt::format("no tail effect to speak of (at most {:.1f} %)", 100 * lost)
-                                : fmt::format("up to {:.1f} % of the time is a tail", 100 * lost)));
+                                : fmt::format("up to {:.1f} % of the time is a tail", 100 * lost)),
+        lost);
   }
 
   void cache() {
-    if (!metrics_.l2_hit_share) return missing("cache", "lts__t_sector_hit_rate.pct");
-    std::string text =
-        fmt::format("{:.1f} % of the sectors asked of L2 were there", 100 * *metrics_.l2_hit_share);
     const double needed = options_.problem ? options_.problem->bytes() : 0;
     std::optional<double> moved = metrics_.memory_bytes;
     if (!moved && metrics_.memory_share && metrics_.time_us)
       moved = *metrics_.memory_share * target_.bandwidth_gb_s * 1e3 * *metrics_.time_us;
-    if (moved && needed > 0)
-      text += fmt::format(
-          "; memory moved {:.0f} MB, {:.2f} times the {:.0f} MB that must be moved once: {}", *moved / 1e6,
-          *moved / needed, needed / 1e6,
-          *moved > kReadAgain * needed ? "much is read from memory again" : "next to nothing is read again");
-    else if (*metrics_.l2_hit_share > kSaturated)
-      text += "; what is asked again is caught on the chip";
-    else
-      text += fmt::format(
-          "; whether the others are read again or are a single pass over the data is not said by that: {}",
-          moved ? fmt::format("memory moved {:.0f} MB, to be held against the size of the tensors",
-                              *moved / 1e6)
-                : "the bytes would say (dram__bytes_read.sum, dram__bytes_write.sum)");
+    if (!metrics_.l2_hit_share && !metrics_.memory_bytes)
+      return missing("cache", "lts__t_sector_hit_rate.pct");
+    std::string text;
+    if (metrics_.l2_hit_share)
+      text = fmt::format("{:.1f} % of the sectors asked of L2 were there; ", 100 * *metrics_.l2_hit_share);
+    double stake = 0;
+    if (moved && needed > 0) {
+      const bool again = *moved > kReadAgain * needed;
+      text += fmt::format("memory moved {:.0f} MB, {:.2f} times the {:.0f} MB that must be moved once: {}",
+                          *moved / 1e6, *moved / needed, needed / 1e6,
+                          again ? "much is read from memory again" : "next to nothing is read again");
+      if (again) stake = metrics_.memory_share.value_or(0.5) * (1 - needed / *moved);
+    } else if (metrics_.l2_hit_share.value_or(0) > kSaturated) {
+      text += "what is asked again is caught on the chip";
+    } else {
+      text += moved ? fmt::format("memory moved {:.1f} MB: more than the tensors together is read again",
+                                  *moved / 1e6)
+                    : "whether the others are read again or are a single pass over the data, the bytes would "
+                      "say (dram__bytes_read.sum, dram__bytes_write.sum)";
+    }
     if (options_.problem) {
       const double input = 4.0 * static_cast<double>(options_.problem->input_elements());
       text += fmt::format("; the input is {:.0f} MB, L2 {:.0f} MB", input / (1 << 20),
                           static_cast<double>(target_.l2_bytes) / (1 << 20));
     }
-    say("cache", text);
+    say("cache", text, stake);
   }
 
   void sectors() {
@@ -298,28 +362,41 @@ class Analysis {
       return missing("sectors",
                      "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct and ..._op_st.pct");
     std::string text;
+    double wasted = 0;
     const auto add = [&](const std::optional<double>& share, const char* what) {
-      if (share)
-        text += fmt::format("{}{:.1f} % of the bytes that {} move are wasted", text.empty() ? "" : "; ",
-                            std::max(0.0, 100 * (1 - *share)), what);
+      if (!share) return;
+      text += fmt::format("{}{:.1f} % of the bytes that {} move are wasted", text.empty() ? "" : "; ",
+                          std::max(0.0, 100 * (1 - *share)), what);
+      wasted += (1 - *share) / 2;
     };
     add(metrics_.load_sector_share, "loads");
     add(metrics_.store_sector_share, "stores");
-    say("sectors", text + "; that is the access pattern's, not the two parameters'");
+    say("sectors", text + "; that is the access pattern's, not the two parameters'",
+        wasted * std::max(metrics_.memory_share.value_or(0), metrics_.busiest_memory_share.value_or(0)));
   }
 
   void bank_conflicts() {
-    if (!metrics_.bank_conflict_share)
-      return missing("bank conflicts",
-                     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum and "
-                     "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum");
-    say("bank conflicts", fmt::format("{:.1f} % of the shared-memory wavefronts are conflicts",
-                                      100 * *metrics_.bank_conflict_share));
+    if (metrics_.bank_conflict_share)
+      return say("bank conflicts",
+                 fmt::format("{:.1f} % of the shared-memory wavefronts are conflicts",
+                             100 * *metrics_.bank_conflict_share),
+                 0.5 * *metrics_.bank_conflict_share);
+    if (metrics_.bank_conflicts)
+      return say("bank conflicts",
+                 fmt::format("{:.6g}{}", *metrics_.bank_conflicts,
+                             *metrics_.bank_conflicts > 0 ? "; of how many wavefronts is not in the metrics "
+                                                            "(l1tex__data_pipe_lsu_wavefronts_mem_shared.sum)"
+                                                          : ""));
+    missing("bank conflicts",
+            "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum and "
+            "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum");
   }
 
   void parameters() {
     const double achieved = metrics_.achieved_occupancy.value_or(0);
-    if (warps_ > 0 && warps_ * target_.warp_size <= target_.threads_per_block)
+    if (!contradiction_.empty())
+      say("num_warps", "no change follows from readings that contradict each other");
+    else if (warps_ > 0 && warps_ * target_.warp_size <= target_.threads_per_block)
       say("num_warps", suggested_warps(warps_, evidence_of(metrics_), target_, {}).why);
     else if (achieved >= kEnoughOccupancy)
       say("num_warps",
@@ -333,33 +410,41 @@ class Analysis {
         loops_ == TritonKernel::Loops::none ? "does nothing: the kernel has no loop that could be pipelined"
         : loops_ == TritonKernel::Loops::unrolled
             ? "does nothing: every loop is a tl.static_range, which Triton unrolls before it pipelines"
-        : !file_
-            ? "one more or one less may be tried, unless the kernel has no loop; no metric here says which"
-            : "one more or one less may be tried; no metric here says which");
+            : stages());
+  }
+
+  // By what warps wait for: a further stage is there to have loads come before they are needed.
+  std::string stages() const {
+    const char* const unless = file_ ? "" : ", unless the kernel has no loop";
+    if (!metrics_.memory_stall_share)
+      return fmt::format("one more or one less may be tried{}; stalls would say which", unless);
+    const double share = 100 * *metrics_.memory_stall_share;
+    if (*metrics_.memory_stall_share >= kManyStalls)
+      return fmt::format(
+          "one more may help{}: {:.1f} % of a warp's cycles wait for data from memory, which a further stage "
+          "asks for earlier",
+          unless, share);
+    return fmt::format(
+        "one more cannot help much: only {:.1f} % of a warp's cycles wait for data from memory; one less may "
+        "be tried{}, and leaves shared memory to other blocks",
+        share, unless);
   }
 
   const std::string& kernel_;
+  const std::vector<std::string>& notes_;
   const KnownMetrics metrics_;
   const Target& target_;
   const AnalyzeOptions& options_;
   TritonFile* const file_;
-  std::vector<Finding> findings_;
-  std::int64_t warps_ = 0, stages_ = 0;  // of the profiled config; 0 or less: not known
-  int blocks_ = 0;                       // on a multiprocessor at once; 0: not known
+  std::vector<Ranked> findings_;
+  std::vector<std::pair<const char*, const char*>> missing_;  // findings, and the metrics that they need
+  std::string contradiction_;
+  std::int64_t warps_ = 0;  // of the profiled config; 0 or less: not known
+  int blocks_ = 0;          // on a multiprocessor at once; 0: not known
   TritonKernel::Loops loops_ = TritonKernel::Loops::any;
 };
 
 }  // namespace
-
-OccupancyEvidence evidence_of(const KnownMetrics& metrics) {
-  OccupancyEvidence evidence;
-  evidence.achieved = metrics.achieved_occupancy;
-  evidence.registers = metrics.registers;
-  evidence.smem_bytes = metrics.smem_bytes;
-  evidence.by_registers = metrics.by_registers, evidence.by_smem = metrics.by_smem;
-  evidence.grid = metrics.grid;
-  return evidence;
-}
 
 std::vector<Finding> analyze(const KernelMetrics& metrics, const Target& target,
                              const AnalyzeOptions& options) {

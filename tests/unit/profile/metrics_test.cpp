@@ -43,20 +43,21 @@ TEST(Metrics, RefusesWhatDoesNotBelong) {
       {"[]", "hold no kernel"},
       {"[3]", "a launch is a number"},
       {R"([{"m": 3}])", "names no kernel"},
-      {R"([{"kernel": "k", "m": {"a": 1}}])", "an object"},
+      {R"([{"kernel": "k", "m": {"a": 1}}])", "hold no metric"},
       {R"({"k": [[1]]})", "an array"},
       {R"({"k": [{"m": 1, "m": 2}]})", "twice"},
       {"3", "a number"},
       {"{}", "hold no kernel"},
       {R"({"k": 3})", "kernel 'k' is a number"},
-      {R"({"k": {"m": "3"}})", "metric 'm' of kernel 'k' is text"},
-      {R"({"k": {"m": null}})", "null"},
-      {R"({"k": {"m": {}}})", "an object"},
-      {R"({"k": {"m": [1]}})", "an array"},
+      {R"({"k": {"launch__grid_size": "three"}})", "launch__grid_size of kernel 'k' is 'three'"},
+      {R"({"k": {"launch__grid_size": [1]}})", "metric 'launch__grid_size' is an array"},
+      {R"({"k": {"m": 1}})", "hold no metric of 'k'"},
+      {R"({"k": {"launch__grid_size": null}})", "hold no metric of 'k'"},
       {R"({"k": {"m": 1, "m": 2}})", "twice"},
+      {R"({"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": 1}}}}}}}}})", "more than 8 deep"},
       {R"({"k": {}, "k": {}})", "twice"},
-      {R"({"k": {"m": 1e999}})", "metric 'm'"},
-      {R"({"k": {"m": NaN}})", "not JSON at byte"},
+      {R"({"k": {"m": 1e999}})", "not JSON"},
+      {R"({"k": {"m": nan}})", "not JSON at byte"},
       {R"({"k": {"m": 1})", "not JSON at byte"},
       {R"({"k": {"m": 1}} 2)", "not JSON at byte"},
       {"{\"k\": {\"m\\u001b\": 1}}", "control character"},
@@ -89,7 +90,7 @@ TEST(Analysis, FindsTheProfiledTileFromTheGrid) {
             {"15.9 of 48", "33.05 %", "4 blocks of 4 warps", "97 to 128 registers"});
   expect_in(said(findings, "tail"), {"94.5 waves", "no tail effect"});
   expect_in(said(findings, "cache"), {"93.4 %"});
-  expect_in(said(findings, "sectors"), {"not in the metrics"});
+  expect_in(said(findings, "not in the metrics"), {"sectors", "stalls", "spills", "bank conflicts"});
   expect_in(said(findings, "num_warps"),
             {"may become 8 or 16", "inferred", "33.05 %", "4 blocks of 4 warps"});
   expect_in(said(findings, "ceiling"), {"35 % at most"});
@@ -139,8 +140,9 @@ TEST(Analysis, IdleMultiprocessorsAndTheCeilingAreSaid) {
                                         {"sm__throughput.avg.pct_of_peak_sustained_elapsed", 12},
                                         {"dram__throughput.avg.pct_of_peak_sustained_elapsed", 93.4}}),
                                 kAda);
-  expect_in(said(findings, "tail"), {"16 of 128 multiprocessors"});
-  expect_in(said(findings, "occupancy"), {"112 of 128 multiprocessors without anything to do", "97.6"});
+  expect_in(said(findings, "tail"), {"16 of 128 multiprocessors", "112 have nothing to do"});
+  expect_in(said(findings, "occupancy"), {"97.6", "nothing limits it"});
+  expect_in(findings[0].text, {"memory 93.4 %"});
   expect_in(said(findings, "ceiling"), {"memory at 93.4 %", "7 % at most"});
   expect_in(said(findings, "num_warps"), {"stays", "enough"});
 }

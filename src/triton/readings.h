@@ -1,0 +1,19 @@
+// What a profile says of occupancy, and readings that cannot be of one launch on one GPU: nothing follows
+// from those.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "contract/micro_tuning.h"
+#include "convtune/target.h"
+#include "profile/metrics.h"
+
+namespace convtune {
+
+OccupancyEvidence evidence_of(const KnownMetrics& metrics);
+
+// What contradicts what, in words; empty where nothing does. `warps`: of a block; 0 or less: not known.
+std::string contradiction(const KnownMetrics& metrics, std::int64_t warps, const Target& target);
+
+}  // namespace convtune
