@@ -85,12 +85,9 @@ class TableReader {
     value_ = column(names_, "Metric Value");
     if (!value_) value_ = column(names_, "Average");  // of --print-summary
     if (metric_ && !value_) throw bad_table("it has no column \"Metric Value\"");
-    sizes_.clear(), metrics_.clear();
-    for (const char* size : {"Grid Size", "Block Size"})
-      if (const auto at = column(names_, size)) sizes_.push_back(*at);
+    metrics_.clear();
     for (std::size_t i = 0; i < names_.size(); ++i)
-      if (names_[i].find("__") != std::string::npos || is_display_name(names_[i]))
-        metrics_.push_back(i);
+      if (names_[i].find("__") != std::string::npos || is_display_name(names_[i])) metrics_.push_back(i);
   }
 
   void line(const Fields& fields, std::string_view text) {
@@ -108,22 +105,14 @@ class TableReader {
     }
     profile_.launch(fields[*kernel_]);
     for (const std::size_t i : metrics_) profile_.add(names_[i], units_[i], fields[i]);
-    sizes(fields);
   }
 
  private:
-  void sizes(const Fields& fields) {
-    for (const std::size_t i : sizes_) {
-      const std::string& size = fields[i];
-      profile_.add(names_[i], "", size.find(", ") == size.npos || size[0] == '(' ? size : '(' + size + ')');
-    }
-  }
-
   void metric_line(const Fields& fields) {
     const std::string launch = fields[*kernel_] + '\n' + (id_ ? fields[*id_] : "");
     if (launch != launch_) {
       profile_.launch(fields[*kernel_]);
-      sizes(fields);
+      for (const std::size_t i : metrics_) profile_.add(names_[i], "", fields[i]);  // the launch's sizes
     }
     launch_ = launch;
     profile_.add(fields[*metric_], unit_ ? fields[*unit_] : "", fields[*value_]);
@@ -133,8 +122,8 @@ class TableReader {
   Fields names_, units_;
   bool quoted_ = true;
   std::optional<std::size_t> kernel_, id_, metric_, unit_, value_;
-  std::vector<std::size_t> sizes_, metrics_;  // columns of the launch's sizes, of the raw page's metrics
-  std::string launch_;                        // the details page's last
+  std::vector<std::size_t> metrics_;  // columns
+  std::string launch_;                // the details page's last
 };
 
 }  // namespace

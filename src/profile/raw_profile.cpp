@@ -23,19 +23,22 @@ NumberFormat::Kind kind_of(const Metric& metric) {
                                       : NumberFormat::Kind::any;
 }
 
-// "(64, 18, 1)": a launch's three sizes as their product.
+// "(64, 18, 1)" or "64, 18, 1": a launch's three sizes as their product.
 std::optional<double> product_of(std::string_view text) {
-  if (!text.starts_with('(') || !text.ends_with(')')) return std::nullopt;
+  if (text.starts_with('(') && text.ends_with(')')) {
+    text.remove_prefix(1), text.remove_suffix(1);
+  } else if (text.find(", ") == text.npos) {
+    return std::nullopt;
+  }
   double product = 1;
   int sizes = 0;
-  text.remove_prefix(1);
   while (!text.empty()) {
     const std::size_t first = text.find_first_not_of(' ');
     if (first == text.npos) return std::nullopt;
     std::int64_t size = 0;
     const auto [rest, error] = std::from_chars(text.data() + first, text.data() + text.size(), size);
     if (error != std::errc() || size < 1) return std::nullopt;
-    text.remove_prefix(static_cast<std::size_t>(rest - text.data()) + 1);
+    text.remove_prefix(std::min(static_cast<std::size_t>(rest - text.data()) + 1, text.size()));
     product *= static_cast<double>(size), ++sizes;
   }
   return sizes == 3 ? std::optional(product) : std::nullopt;
@@ -104,7 +107,8 @@ void RawProfile::add(std::string_view name, std::string_view unit, double value)
 
 double RawProfile::number_of(const Value& value, const std::string& kernel, std::string& note) const {
   if (value.text.empty()) return value.number * value.scale;
-  if (const auto product = product_of(value.text)) return *product;
+  if (value.metric->is == Quantity::grid || value.metric->is == Quantity::block)
+    if (const auto product = product_of(value.text)) return *product;
   const auto number = format_.read(value.text);
   if (!number)
     throw bad(fmt::format("{} of kernel {} is {}, and must be a number", value.metric->name,
