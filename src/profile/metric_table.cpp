@@ -193,7 +193,9 @@ UnitText parse_unit(std::string_view text) {
       {"Msector", {Kind::plain, 1e6}},
   };
   for (const auto& [known, unit] : kUnits)
-    if (known == text) return unit;
+    if (known == text ||
+        (known.size() > 3 && text.ends_with('s') && known == text.substr(0, text.size() - 1)))
+      return unit;
   return {Kind::other, 1};
 }
 

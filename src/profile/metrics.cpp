@@ -141,10 +141,15 @@ class Reader {
     }
     return std::nullopt;
   }
-  // In percent; a little over 100 is what a profiler's separate passes can make of 100.
-  std::optional<double> share(Quantity quantity) const {
-    const auto percent = number(quantity, 0, 110);
-    return percent ? std::optional(*percent / 100) : std::nullopt;
+  // In percent; a little over 100 is what a profiler's separate passes can make of 100. More, as launches of
+  // a few microseconds have it, is no share of anything, and is said.
+  std::optional<double> share(Quantity quantity, std::string& impossible) const {
+    const Metric* metric = nullptr;
+    const auto percent = number(quantity, 0, 200, &metric);
+    if (!percent) return std::nullopt;
+    if (*percent <= 110) return *percent / 100;
+    impossible = fmt::format("{} is {:.6g} %, which cannot be and is not used", metric->name, *percent);
+    return std::nullopt;
   }
   template <class T>
   std::optional<T> whole(Quantity quantity, double low, double high) const {
@@ -239,17 +244,18 @@ KnownMetrics known_metrics(const KernelMetrics& metrics) {
   using enum Quantity;
   const Reader read(metrics);
   KnownMetrics known;
-  known.sm_share = read.share(sm_share);
-  known.tensor_share = read.share(tensor_share);
-  known.memory_share = read.share(memory_share);
-  known.busiest_memory_share = read.share(busiest_memory_share);
-  known.l1_share = read.share(l1_share);
-  known.l2_share = read.share(l2_share);
-  known.l2_hit_share = read.share(l2_hit_share);
-  known.achieved_occupancy = read.share(achieved_occupancy);
-  known.theoretical_occupancy = read.share(theoretical_occupancy);
-  known.load_sector_share = read.share(load_sectors);
-  known.store_sector_share = read.share(store_sectors);
+  const auto share = [&](Quantity quantity) { return read.share(quantity, known.impossible); };
+  known.sm_share = share(sm_share);
+  known.tensor_share = share(tensor_share);
+  known.memory_share = share(memory_share);
+  known.busiest_memory_share = share(busiest_memory_share);
+  known.l1_share = share(l1_share);
+  known.l2_share = share(l2_share);
+  known.l2_hit_share = share(l2_hit_share);
+  known.achieved_occupancy = share(achieved_occupancy);
+  known.theoretical_occupancy = share(theoretical_occupancy);
+  known.load_sector_share = share(load_sectors);
+  known.store_sector_share = share(store_sectors);
   // No access of the kind moves no sector at all, and wastes none.
   for (auto* sectors : {&known.load_sector_share, &known.store_sector_share})
     if (*sectors && **sectors == 0) sectors->reset();

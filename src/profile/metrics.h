@@ -21,6 +21,7 @@ struct KnownMetrics {
   std::optional<double>
       local_loads;  // instructions or requests that load from local memory: spilled registers
   std::optional<double> local_bytes;  // of local memory, loaded and stored
+  std::string impossible;             // a metric that is there with a number that cannot be, in words
 
   // What warps wait for, with its share of their cycles, in words.
   struct Stall {

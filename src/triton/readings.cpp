@@ -30,6 +30,7 @@ OccupancyEvidence evidence_of(const KnownMetrics& metrics) {
 std::string contradiction(const KnownMetrics& metrics, std::int64_t warps, const Target& target) {
   const std::string elsewhere =
       fmt::format("; they are of several launches, or of another GPU than {}", target.name);
+  if (!metrics.impossible.empty()) return metrics.impossible;
   const auto more = [&](const char* what, std::int64_t has, std::int64_t most) {
     return fmt::format("{} {} are more than the {} that {} has{}", has, what, most, target.name, elsewhere);
   };

@@ -283,7 +283,7 @@ TEST(ParseReport, NamesWhatIsWrong) {
       {"{\"rows\": [", "not JSON"},
       {R"({"rows": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[)", "nests lists and objects more than 32 deep"},
       {"[]", "the whole is array, and must be an object"},
-      {"{}", "none of rows, verify, refine and model"},
+      {"{}", "none of rows, verify, refine, model and analysis"},
       {R"({"schema": 2, "rows": []})", "schema is 2"},
       {R"({"rows": {}})", "rows is object, and must be a list"},
       {R"({"rows": [{"problem": 5}]})", "rows[0].problem is number, and must be text"},

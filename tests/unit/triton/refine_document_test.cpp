@@ -47,7 +47,7 @@ TEST(Document, ItsNumbersCountAndItsGapsAreNamed) {
   expect_in(refused_document("[CURRENT CODE]", "[OTHER]"), {"CURRENT CODE"});
   expect_in(refused_document("Number of SMs: 128", "Number of SMs: many"), {"number of sms", "many"});
   expect_in(refused_document("\"launch__grid_size\": 48400", "\"launch__grid_size\": \"x\""),
-            {"launch__grid_size", "text"});
+            {"launch__grid_size", "must be a number"});
   expect_in(refusal([&] {
               parse_document(
                   with(with(text, "- num_warps ∈ {2,4,8,16}", "- BLOCK_M"), "- num_stages ∈ {2,3,4}", ""));
