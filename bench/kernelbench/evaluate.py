@@ -100,31 +100,33 @@ class Row:
         self.found = {"row": number, "problem": self.file.stem, "tried": {}, "ms": {}, "failure": ""}
         self.device = torch.device("cuda:0")
 
-    def evaluate(self, failures):
-        """The first precision whose file passes all trials."""
-        for precision in PRECISIONS:
-            path = Path(self.args.files) / f"{self.found['row']}_{precision}_cuda.py"
-            if path in failures:
-                self.found["tried"][precision] = {"correct": "not built"}
-                continue
-            text = path.read_text()
-            valid, errors, _ = static_checker(self.args.kernelbench).validate_kernel_static(text, backend="cuda", precision="fp32")
-            said = io.StringIO()
-            with contextlib.redirect_stdout(said):
-                result = self.evaluator.eval_kernel_against_ref(
-                    self.source, text, num_correct_trials=self.args.trials, measure_performance=False, device=self.device,
-                    backend="cuda", precision=self.torch.float32)
-            metadata = {name: str(value) for name, value in (result.metadata if result else {}).items()}
-            passed = bool(result and result.correctness)
-            self.found["tried"][precision] = {"correct": metadata.get("correctness_trials", "none"), "passed": passed,
-                                              "valid": valid, "errors": errors, "metadata": metadata}
-            if not passed:
-                print(f"{self.found['row']} {precision}: {metadata} {said.getvalue()[-600:]}", flush=True)
-            self.clean()
-            if passed or PRECISIONS.index(precision) == 0:
-                self.found["precision"], self.path = precision, path
-            if passed:
-                return
+    def path_of(self, kind):
+        return Path(self.args.files) / f"{self.found['row']}_{kind}_cuda.py"
+
+    def evaluate(self, kind, failures):
+        """All trials of one file; the first that passes is the row's."""
+        path, torch = self.path_of(kind), self.torch
+        if path in failures:
+            self.found["tried"][kind] = {"correct": "not built", "passed": False}
+            return
+        text = path.read_text()
+        valid, errors, _ = static_checker(self.args.kernelbench).validate_kernel_static(text, backend="cuda", precision="fp32")
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            result = self.evaluator.eval_kernel_against_ref(
+                self.source, text, num_correct_trials=self.args.trials, measure_performance=False, device=self.device,
+                backend="cuda", precision=torch.float32)
+        metadata = {name: str(value) for name, value in (result.metadata if result else {}).items()}
+        passed = bool(result and result.correctness and valid)
+        self.found["tried"][kind] = {"correct": metadata.get("correctness_trials", "none"), "passed": passed, "valid": valid,
+                                     "errors": errors, "metadata": metadata}
+        if not passed:
+            print(f"{self.found['row']} {kind}: {metadata} {said.getvalue()[-600:]}", flush=True)
+        if passed or "precision" not in self.found:
+            self.found["precision"], self.path = kind, path
+
+    def passed(self):
+        return self.found["tried"].get(self.found.get("precision"), {}).get("passed", False)
 
     def clean(self):
         gc.collect()
@@ -215,12 +217,12 @@ class Row:
         finally:
             signal.alarm(0)
 
-    def attempt(self, what):
+    def attempt(self, name, what):
         try:
             with self.torch.no_grad():
                 what()
         except Exception as error:  # a row that fails is a row that says so
-            self.found["failure"] += f"{what.__name__}: {type(error).__name__}: {error}"[:300] + " "
+            self.found["failure"] += f"{name}: {type(error).__name__}: {error}"[:300] + " "
             print(f"{self.found['row']} {self.found['failure']}", flush=True)
         self.clean()
 
@@ -265,6 +267,8 @@ def main():
     parser.add_argument("rows", nargs="*", type=int, help="problems of level 1 (default: all 14)")
     parser.add_argument("--kernelbench", metavar="DIR", help="a checkout of the benchmark")
     parser.add_argument("--files", metavar="DIR", help="what export.py wrote")
+    parser.add_argument("--kinds", nargs="+", default=list(PRECISIONS), metavar="KIND",
+                        help="of the files ROW_KIND_cuda.py, in the order in which they are tried")
     parser.add_argument("--trials", type=int, default=5, help="of the evaluator")
     parser.add_argument("--rounds", type=int, default=4, help="turns of the ways that are timed")
     parser.add_argument("--samples", type=int, default=5, help="of a way in a turn")
@@ -283,7 +287,6 @@ def main():
     import torch
     evaluator, timing = benchmark(args.kernelbench)
     numbers = args.rows or ROWS
-    failures = build_all([Path(args.files) / f"{n}_{p}_cuda.py" for n in numbers for p in PRECISIONS], args.jobs)
     rows = [Row(torch, evaluator, timing, args, number) for number in numbers]
     header = (f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, "
               f"cudnn.allow_tf32 {torch.backends.cudnn.allow_tf32}")
@@ -295,20 +298,24 @@ def main():
         if args.json:
             Path(args.json).write_text(json.dumps({"device": header, "rows": [row.found for row in rows]}, indent=1) + "\n")
 
+    for kind in args.kinds:
+        pending = [row for row in rows if not row.passed() and row.path_of(kind).exists()]
+        failures = build_all([row.path_of(kind) for row in pending], args.jobs)
+        for row in pending:
+            if left() > 60:
+                row.attempt("evaluate", lambda row=row, kind=kind, failures=failures: row.evaluate(kind, failures))
+                print(f"{row.found['row']} {kind}: {row.found['tried'].get(kind, {}).get('correct')} "
+                      f"after {time.monotonic() - START:.0f} s", flush=True)
+                keep()
     for row in rows:
-        if left() < 30:
-            row.found["failure"] = "not begun: no time was left"
-            continue
-        row.attempt(lambda row=row: row.evaluate(failures))
-        if "precision" in row.found:
-            row.attempt(row.measure)
-        print(f"{row.found['row']}: {row.found['tried'].get(row.found.get('precision'), {}).get('correct')} "
-              f"{row.found['ms']} after {time.monotonic() - START:.0f} s", flush=True)
-        keep()
+        if "precision" in row.found and left() > 30:
+            row.attempt("measure", row.measure)
+            print(f"{row.found['row']}: {row.found['ms']} after {time.monotonic() - START:.0f} s", flush=True)
+            keep()
     for row in [] if args.no_compile else rows:
         if row.found["ms"] and left() > 60:
             row.args.compile_seconds = int(min(args.compile_seconds, left() - 20))
-            row.attempt(row.measure_compiled)
+            row.attempt("compile", row.measure_compiled)
             print(f"{row.found['row']}: {row.found['ms']} after {time.monotonic() - START:.0f} s", flush=True)
             keep()
     print(table([row.found for row in rows], header))
