@@ -4,9 +4,9 @@
 Needs PyTorch, nvcc, a checkout of the benchmark and what export.py wrote; no network. What the benchmark's modules import and
 is not here (clients of language models) is stood in for by empty modules. For each row:
 
-- the evaluator's trials: seeded weights, random inputs, torch.allclose at its tolerance (1e-4 for fp32 tensors) against the
-  reference as PyTorch runs it by default, which is TF32 or fp32 as cuDNN chooses. The file that multiplies in TF32 is tried
-  first, and the one in fp32 where that one does not pass: the row says which it was;
+- the evaluator's trials: seeded weights, random inputs, torch.allclose at its tolerance (1e-4; 1e-2 with --kinds bf16 or fp16)
+  against the reference as PyTorch runs it by default, which for fp32 tensors is TF32 or fp32 as cuDNN chooses. The file that
+  multiplies in TF32 is tried first, and the one in fp32 where that one does not pass: the row says which it was;
 - outputs of one input against the reference's (the share within the tolerance, the largest difference), and both against
   double precision;
 - the benchmark's stopwatch (CUDA events, L2 flushed) for the file, eager PyTorch and channels last in turns; then the file and
@@ -33,9 +33,8 @@ import types
 from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from export import PRECISIONS, problem_file, ROWS, static_checker  # noqa: E402
+from export import HALVES, PRECISIONS, problem_file, ROWS, static_checker  # noqa: E402
 
-TOLERANCE = 1e-4
 CHUNK = 1 << 26  # elements that are compared at once
 # By product name: bytes a second and TF32 multiplications and additions a second, as NVIDIA's sheets have them.
 SHEETS = {"H100": (3.35e12, 494e12), "H200": (4.8e12, 494e12), "A100": (2.04e12, 156e12), "4090": (1.008e12, 82.6e12)}
@@ -100,6 +99,9 @@ class Row:
         self.found = {"row": number, "problem": self.file.stem, "tried": {}, "ms": {}, "failure": ""}
         self.device = torch.device("cuda:0")
 
+    def dtype(self, kind):
+        return self.torch.float16 if kind == "fp16" else self.torch.bfloat16 if kind == "bf16" else self.torch.float32
+
     def path_of(self, kind):
         return Path(self.args.files) / f"{self.found['row']}_{kind}_cuda.py"
 
@@ -110,12 +112,13 @@ class Row:
             self.found["tried"][kind] = {"correct": "not built", "passed": False}
             return
         text = path.read_text()
-        valid, errors, _ = static_checker(self.args.kernelbench).validate_kernel_static(text, backend="cuda", precision="fp32")
+        valid, errors, _ = static_checker(self.args.kernelbench).validate_kernel_static(text, backend="cuda",
+                                                                                        precision=kind if kind in HALVES else "fp32")
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
             result = self.evaluator.eval_kernel_against_ref(
                 self.source, text, num_correct_trials=self.args.trials, measure_performance=False, device=self.device,
-                backend="cuda", precision=torch.float32)
+                backend="cuda", precision=self.dtype(kind))
         metadata = {name: str(value) for name, value in (result.metadata if result else {}).items()}
         passed = bool(result and result.correctness and valid)
         self.found["tried"][kind] = {"correct": metadata.get("correctness_trials", "none"), "passed": passed, "valid": valid,
@@ -140,10 +143,10 @@ class Row:
         made = []
         for kind in (names["Model"], new["ModelNew"]):
             self.evaluator.set_seed(42)
-            made.append(kind(*names["get_init_inputs"]()).to(self.device))
+            made.append(kind(*names["get_init_inputs"]()).to(self.device, self.dtype(self.found["precision"])))
         with torch.device(self.device):
             x, = names["get_inputs"]()
-        return *made, x
+        return *made, x.to(self.dtype(self.found["precision"]))
 
     def judge(self, reference, ours, x):
         """The file's outputs and the reference's, held against each other and against double precision."""
@@ -151,8 +154,8 @@ class Row:
         theirs, found = reference(x), ours(x)
         outside, largest = 0, 0.0
         for a, b in zip(theirs.flatten().split(CHUNK), found.flatten().split(CHUNK)):
-            difference = (a - b).abs()
-            outside += int((difference > TOLERANCE + TOLERANCE * b.abs()).sum())
+            difference, tolerance = (a.float() - b.float()).abs(), 1e-4 if x.dtype == torch.float32 else 1e-2
+            outside += int((difference > tolerance + tolerance * b.float().abs()).sum())
             largest = max(largest, float(difference.max()))
         exact = copy.deepcopy(reference).double()(x[:1].double())
         errors = [float((one[:1].double() - exact).square().mean().sqrt()) for one in (found, theirs)]
@@ -168,8 +171,9 @@ class Row:
         total = 0.0
         for layer in reference.children():
             y = layer(x)
-            moved = 4 * (x.numel() + y.numel() + layer.weight.numel())
-            total += max(moved / bandwidth, 2 * y.numel() * layer.weight[0].numel() / flops)
+            moved = x.element_size() * (x.numel() + y.numel() + layer.weight.numel())
+            products = 2 * y.numel() * layer.weight[0].numel() * x.element_size() / 4  # of half precision twice as many
+            total += max(moved / bandwidth, products / flops)
             x = y
         return 1e3 * total
 

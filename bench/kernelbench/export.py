@@ -15,6 +15,8 @@ from pathlib import Path
 ROWS = [50, 55, 56, 62, 63, 67, 76, 80, 82, 83, 84, 85, 86, 87]
 # How the files may multiply the benchmark's fp32 tensors: as PyTorch's default lets cuDNN do, or in fp32.
 PRECISIONS = ("tf32", "fp32")
+# The evaluator's other types, all tensors in one of them, as the command and the checker call them.
+HALVES = {"bf16": "bf16", "fp16": "f16"}
 
 
 def problem_file(kernelbench, row):
@@ -38,6 +40,7 @@ def main():
     parser.add_argument("--kernelbench", required=True, metavar="DIR", help="a checkout of the benchmark")
     parser.add_argument("--convtune", default="convtune", help="the command")
     parser.add_argument("--target", default="h100", help="a target of the command, or the GPU that is here: --target cuda:0")
+    parser.add_argument("--kinds", nargs="+", default=list(PRECISIONS), choices=[*PRECISIONS, *HALVES])
     parser.add_argument("--out", required=True, metavar="DIR")
     args = parser.parse_args()
     out = Path(args.out)
@@ -45,12 +48,14 @@ def main():
     checker, failed = static_checker(args.kernelbench), 0
     where = ["--device", args.target] if args.target.startswith("cuda") else ["--target", args.target]
     for row in args.rows or ROWS:
-        for precision in PRECISIONS:
+        for kind in args.kinds:
+            numbers = ["--dtype", HALVES[kind]] if kind in HALVES else ["--precision", kind]
             for format_, words in (("cuda", where), ("triton", [])):
-                file = out / f"{row}_{precision}_{format_}.py"
-                subprocess.run([args.convtune, "export", "--class", problem_file(args.kernelbench, row), "--precision", precision,
+                file = out / f"{row}_{kind}_{format_}.py"
+                subprocess.run([args.convtune, "export", "--class", problem_file(args.kernelbench, row), *numbers,
                                 "--format", format_, *words, "-o", file], check=True, stderr=subprocess.PIPE)
-                valid, errors, warnings = checker.validate_kernel_static(file.read_text(), backend=format_, precision="fp32")
+                valid, errors, warnings = checker.validate_kernel_static(
+                    file.read_text(), backend=format_, precision=kind if kind in HALVES else "fp32")
                 failed += not valid
                 print(f"{file.name:20} {'valid' if valid else 'NOT VALID'} {'; '.join([*errors, *warnings])}".rstrip())
     return 1 if failed else 0

@@ -18,7 +18,7 @@ namespace convtune {
 namespace {
 
 void check(const ExportModule& module, const ExportOptions& options) {
-  check_module(module, {DType::f32}, options.module_name,
+  check_module(module, {DType::f32, DType::f16, DType::bf16}, options.module_name,
                {"torch", "nn", "load_inline", "CUDA_SOURCE", "CPP_SOURCE", "extension", "pack", "conv1d",
                 "conv2d", "packed_weights", "object", "id"});
   for (const ExportLayer& layer : module.layers)
@@ -51,6 +51,13 @@ std::string one_line(std::string text) {
   return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
 }
 
+std::string partial_sums(const cuda::ProgramText& program) {
+  return fmt::format(
+      "  const at::Tensor sums = at::empty({{{}}}, weights.options());\n"
+      "  float* const partial_sums = sums.data_ptr<float>();\n",
+      (program.partial_sums_bytes + 3) / 4);
+}
+
 Words words_of(const ExportModule& module, std::size_t at, const DeviceInfo& device, const Plan& plan,
                const cuda::ProgramText& program) {
   const ExportLayer& layer = module.layers[at];
@@ -60,6 +67,8 @@ Words words_of(const ExportModule& module, std::size_t at, const DeviceInfo& dev
   const std::string source = program.arch + program.device_code + program.pack + program.run;
   std::string map;
   if (program.has_tensor_maps) map = fill_template("tensor_map.cu", {});
+  if (program.has_walks) map += fill_template("walking_map.cu", {});
+  const bool x_last = nhwc || program.converts_x, y_last = nhwc || program.converts_y;
   Words words = layer_words(layer, module.layers.size());
   words.merge(Words{{"PROBLEM", one_line(to_string(a))},
                     {"DEVICE", one_line(device.name)},
@@ -78,8 +87,11 @@ Words words_of(const ExportModule& module, std::size_t at, const DeviceInfo& dev
                     {"N", number(a.n)},
                     {"P", number(a.p())},
                     {"Q", number(a.q())},
-                    {"MEMORY_FORMAT", nhwc ? "memory_format=torch.channels_last" : ""},
-                    {"MEMORY_FORMAT_CPP", nhwc ? ".memory_format(at::MemoryFormat::ChannelsLast)" : ""}});
+                    {"PARTIAL_SUMS", program.partial_sums_bytes == 0 ? "" : partial_sums(program)},
+                    {"DTYPE", dtype_of(a)},
+                    {"MEMORY_FORMAT", x_last ? "memory_format=torch.channels_last" : ""},
+                    {"MEMORY_FORMAT_CPP", y_last ? ".memory_format(at::MemoryFormat::ChannelsLast)" : ""},
+                    {"CONVERTED", program.converts_y ? ".contiguous()" : ""}});
   return words;
 }
 

@@ -50,6 +50,12 @@ std::string fill_template(std::string_view file, const Words& words) {
   return text.append(left);
 }
 
+std::string dtype_of(const ConvProblem& a) {
+  return a.dtype == DType::f16    ? "torch.float16"
+         : a.dtype == DType::bf16 ? "torch.bfloat16"
+                                  : "torch.float32";
+}
+
 Words layer_words(const ExportLayer& layer, std::size_t layers) {
   const ConvProblem& a = layer.problem;
   const auto number = [](std::int64_t value) { return fmt::format("{}", value); };
@@ -95,9 +101,7 @@ std::string construction(const ExportLayer& layer) {
   const std::string begin =
       fmt::format("        self.{} = nn.Conv{}d(", layer.name, layer.one_dimensional ? 1 : 2);
   if (layer.arguments.empty()) {
-    const std::string type = a.dtype == DType::f16    ? "            dtype=torch.float16,\n"
-                             : a.dtype == DType::bf16 ? "            dtype=torch.bfloat16,\n"
-                                                      : "";
+    const std::string type = a.dtype == DType::f32 ? "" : fmt::format("            dtype={},\n", dtype_of(a));
     return fmt::format(
         "{}\n            in_channels={},\n            out_channels={},\n            kernel_size={},\n"
         "            stride={},\n            padding={},\n            dilation={},\n            groups={},\n"

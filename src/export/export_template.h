@@ -19,6 +19,9 @@ std::string fill_template(std::string_view file, const Words& words);
 // A layer's numbers, its shapes, and how its functions are called in a file of so many layers.
 Words layer_words(const ExportLayer& layer, std::size_t layers);
 
+// "torch.float32"
+std::string dtype_of(const ConvProblem& problem);
+
 // The nn.Module's constructor, its fallback off the GPU, and its name: words of module.py but for FORWARD and
 // KEPT.
 Words module_words(const ExportModule& module, const std::string& name);

@@ -48,9 +48,7 @@ Words words_of(const ExportModule& module, const ExportLayer& layer) {
             {"PRECISION", a.precision == Precision::fp32 ? "ieee" : "tf32"},
             {"ROUND", rounds(a) ? "    x, weight = round_tf32(x), round_tf32(weight)\n" : ""},
             {"X_FREE", layer.one_dimensional ? "N, " + number(a.c) + ", W" : "N, " + number(a.c) + ", H, W"},
-            {"DTYPE", a.dtype == DType::f32   ? "torch.float32"
-                      : a.dtype == DType::f16 ? "torch.float16"
-                                              : "torch.bfloat16"}});
+            {"DTYPE", dtype_of(a)}});
   words["LAUNCH"] = fill_template(is_depthwise(a) ? "triton_depthwise_launch.py" : "triton_launch.py", words);
   return words;
 }

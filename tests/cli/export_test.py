@@ -109,7 +109,7 @@ class Export(CliTest):
         self.refused([*EXPORT, "alexnet_conv1", "--device", "cpu"], 2, "cpu", "--target")
         self.refused([*EXPORT, "--suite", "stem", *on], 2, "name one")
         self.refused([*EXPORT, "mb1ic3ih8oc4kh3ph0", "pad_bottom=1", *on], 2, "both ends")
-        self.refused([*EXPORT, "mb1ic3ih8oc4kh3", "dtype=f16", *on], 2, "f32")
+        self.refused([*EXPORT, "mb1ic3ih8oc4kh3", "dtype=f16:f16:f32", *on], 2, "one type")
         self.refused([*EXPORT, "alexnet_conv1", *on, "--algorithm", "direct"], 2, "direct_stem_sm90")
         self.refused([*EXPORT, "alexnet_conv1", *on, "--algorithm", "direct_stem_sm90", "--config", "units=5"], 2,
                      "consumers")

@@ -107,24 +107,52 @@ std::string device_code_of(const CompileJob& job) {
   std::size_t kernels = 0;
   for (std::size_t at = 0; (at = text.find(templated, at)) != text.npos; ++kernels)
     text.replace(at, templated.size(), "__global__ ");
-  if (kernels != job.kernels.size()) fail(fmt::format("{} of {} kernels found", kernels, job.kernels.size()));
+  if (kernels < job.kernels.size()) fail(fmt::format("{} of {} kernels found", kernels, job.kernels.size()));
   return text;
 }
 
 // "x", "packed + 8", "reinterpret_cast<unsigned*>(packed)": operands are floats there.
 std::string pointer_text(const Pointer& pointer) {
-  constexpr std::array kHas = {Operand::x, Operand::w, Operand::bias, Operand::packed, Operand::y};
-  if (std::find(kHas.begin(), kHas.end(), pointer.operand) == kHas.end()) return "nullptr";
-  std::string text(to_string(pointer.operand));
+  std::string text;
+  switch (pointer.operand) {
+    case Operand::residual:
+    case Operand::residual_nhwc:
+      return "nullptr";
+    case Operand::x_nhwc:
+      text = "x";
+      break;
+    case Operand::y_nhwc:
+      text = "y";
+      break;
+    default:
+      text = to_string(pointer.operand);
+  }
   if (pointer.offset > 0) text += fmt::format(" + {}", pointer.offset);
-  if (pointer.type.find("float") != pointer.type.npos) return text;
+  if (pointer.type == "const float*" || pointer.type == "float*") return text;
   return fmt::format("reinterpret_cast<{}>({})", pointer.type, text);
 }
 
+std::string_view type_text(ElementType type) {
+  return type == ElementType::f16    ? "CU_TENSOR_MAP_DATA_TYPE_FLOAT16"
+         : type == ElementType::bf16 ? "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16"
+                                     : "CU_TENSOR_MAP_DATA_TYPE_FLOAT32";
+}
+
+std::string_view swizzle_text(Swizzle swizzle) {
+  constexpr std::array<std::string_view, 4> kNames = {"NONE", "32B", "64B", "128B"};
+  return kNames.at(static_cast<std::size_t>(swizzle));
+}
+
 std::string tensor_map_text(Operand operand, const TensorMapLayout& map) {
-  return fmt::format("tensor_map({}, {{{}}}, {{{}}}, {{{}}}{})", to_string(operand),
-                     fmt::join(map.extents, ", "), fmt::join(map.strides, ", "), fmt::join(map.box, ", "),
-                     map.swizzle == Swizzle::none ? "" : ", CU_TENSOR_MAP_SWIZZLE_128B");
+  const std::string tensor =
+      fmt::format("{}, {}, {{{}}}, {{{}}}, {{{}}}", pointer_text({operand}), type_text(map.type),
+                  fmt::join(map.extents, ", "), fmt::join(map.strides, ", "), fmt::join(map.box, ", "));
+  if (map.walk)
+    return fmt::format("walking_map({}, {{{}}}, {{{}}}, {{{}}}, CU_TENSOR_MAP_SWIZZLE_{})", tensor,
+                       fmt::join(map.walk->first_corner, ", "), fmt::join(map.walk->last_corner, ", "),
+                       fmt::join(map.walk->strides, ", "), swizzle_text(map.swizzle));
+  return fmt::format("tensor_map({}, CU_TENSOR_MAP_SWIZZLE_{}{})", tensor, swizzle_text(map.swizzle),
+                     map.steps.empty() ? "" : fmt::format(", {{{}}}", fmt::join(map.steps, ", ")));
 }
 
 // Arguments as CUDA C++ writes them, for tensors that begin at multiples of 16 bytes.
@@ -164,7 +192,7 @@ std::string statements_of(const std::vector<Step>& steps, const CompileJob& job)
                       pointer_text(clear->begin), clear->words));
       continue;
     }
-    if (std::holds_alternative<Conversion>(step)) fail("it converts tensors before and after its kernel");
+    if (std::holds_alternative<Conversion>(step)) continue;  // the caller's: converts_x, converts_y
     const auto& launch = std::get<KernelLaunch>(step);
     const std::string name = parts_of(job.kernels[launch.kernel]).name;
     if (launch.dynamic_smem_bytes > kMostStaticSmemBytes)
@@ -182,12 +210,21 @@ std::string statements_of(const std::vector<Step>& steps, const CompileJob& job)
   return text;
 }
 
-bool has_tensor_maps(const LaunchPlan& plan) {
+// Whether a tensor map of the plan's kernel is so.
+bool any_map(const LaunchPlan& plan, bool (*is)(const TensorMapLayout&)) {
   const auto& arguments = plan.kernel_launch().arguments;
-  return std::any_of(arguments.begin(), arguments.end(), [](const Argument& argument) {
+  return std::any_of(arguments.begin(), arguments.end(), [&](const Argument& argument) {
     const auto* maps = std::get_if<TensorMaps>(&argument);
-    return maps && std::any_of(maps->groups.begin(), maps->groups.end(),
-                               [](const TensorMapGroup& group) { return !group.maps.empty(); });
+    return maps && std::any_of(maps->groups.begin(), maps->groups.end(), [&](const TensorMapGroup& group) {
+             return std::any_of(group.maps.begin(), group.maps.end(), is);
+           });
+  });
+}
+
+bool converts(const LaunchPlan& plan, Operand operand) {
+  return std::any_of(plan.run.begin(), plan.run.end(), [&](const Step& step) {
+    const auto* conversion = std::get_if<Conversion>(&step);
+    return conversion && (conversion->from == operand || conversion->to == operand);
   });
 }
 
@@ -198,16 +235,20 @@ ProgramText program_text(const ConvProblem& problem, const DeviceInfo& device, c
   if (!algorithm)
     throw Error(ErrorKind::unsupported,
                 fmt::format("{} has no source to write out", candidate.algorithm->name()));
-  if (problem.dtype != DType::f32 || problem.direction != Direction::forward || problem.residual)
+  if (problem.dtype != problem.dtype.x || problem.direction != Direction::forward || problem.residual)
     throw Error(ErrorKind::unsupported,
-                "only forward problems of f32 tensors without a residual are written out");
+                "only forward problems of tensors of one type without a residual are written out");
   const LaunchPlan plan = algorithm->plan(problem, device, candidate.config);
   const CompileJob job = compile_job(plan, plan.configs.front());
   ProgramText program;
   program.arch = plan.arch;
   program.pack = statements_of(plan.pack, job);
   program.run = statements_of(plan.run, job);
-  program.has_tensor_maps = has_tensor_maps(plan);
+  program.has_tensor_maps = any_map(plan, [](const TensorMapLayout&) { return true; });
+  program.has_walks = any_map(plan, [](const TensorMapLayout& map) { return map.walk.has_value(); });
+  program.converts_x = converts(plan, Operand::x), program.converts_y = converts(plan, Operand::y);
+  for (const WorkspacePart& part : plan.workspace)
+    if (part.operand == Operand::partial_sums) program.partial_sums_bytes += part.bytes;
   program.packed_bytes = plan.packed_bytes();
   program.device_code = device_code_of(job);
   return program;

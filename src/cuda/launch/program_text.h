@@ -12,10 +12,14 @@ struct ProgramText {
   std::string arch;         // "sm_90a"
   std::string device_code;  // needs C++20 and constexpr functions that are device functions too
   // What pack() and run() do, as statements of a host function that has const float *x, *w, *bias; float
-  // *packed, *y; and the cudaStream_t stream. x must begin at a multiple of 16 bytes.
+  // *packed, *y, *partial_sums; and the cudaStream_t stream. x must begin at a multiple of 16 bytes. Tensors
+  // of other types come as pointers to float, too.
   std::string pack, run;
-  bool has_tensor_maps = false;  // then they call tensor_map(address, extents, strides, box) too
-  std::size_t packed_bytes = 0;
+  bool has_tensor_maps = false;  // then they call tensor_map(address, type, extents, strides, box, ...) too
+  bool has_walks = false;        // and walking_map()
+  // The layout of x and of y is channels last where the problem's is not: who calls converts them.
+  bool converts_x = false, converts_y = false;
+  std::size_t packed_bytes = 0, partial_sums_bytes = 0;
 };
 
 // Needs neither a GPU nor a compiler. Throws Error{unsupported} for an algorithm that compiles nothing.

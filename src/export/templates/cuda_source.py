@@ -13,13 +13,14 @@ CUDA_SOURCE@SUFFIX@ = r"""
 #include <optional>
 #include <vector>
 @TENSOR_MAP@
-// Weights and bias as the kernel reads them: in its order, and rounded.
+// Weights and bias as the kernel reads them: in its order, and rounded. Operands of any type come as floats.
 at::Tensor conv2d_pack(const at::Tensor& weight, const std::optional<at::Tensor>& weight_bias) {
   const c10::cuda::CUDAGuard guard(weight.device());
   const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
-  const at::Tensor result = at::empty({@PACKED_FLOATS@}, weight.options());
-  const float* const w = weight.const_data_ptr<float>();
-  [[maybe_unused]] const float* const bias = weight_bias ? weight_bias->const_data_ptr<float>() : nullptr;
+  const at::Tensor result = at::empty({@PACKED_FLOATS@}, weight.options().dtype(at::kFloat));
+  const auto* const w = static_cast<const float*>(weight.const_data_ptr());
+  [[maybe_unused]] const auto* const bias =
+      weight_bias ? static_cast<const float*>(weight_bias->const_data_ptr()) : nullptr;
   float* const packed = result.data_ptr<float>();
 @PACK@  return result;
 }
@@ -28,10 +29,10 @@ at::Tensor conv2d_run(const at::Tensor& input, const at::Tensor& weights) {
   const c10::cuda::CUDAGuard guard(input.device());
   const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
   const at::Tensor output = at::empty({@N@, @K@, @P@, @Q@}, input.options()@MEMORY_FORMAT_CPP@);
-  const float* const x = input.const_data_ptr<float>();
+  [[maybe_unused]] const auto* const x = static_cast<const float*>(input.const_data_ptr());
   const float* const packed = weights.const_data_ptr<float>();
-  float* const y = output.data_ptr<float>();
-@RUN@  return output;
+  [[maybe_unused]] auto* const y = static_cast<float*>(output.mutable_data_ptr());
+@PARTIAL_SUMS@@RUN@  return output@CONVERTED@;
 }
 """
 

@@ -12,6 +12,7 @@
 #include "cuda/launch/program_text.h"
 #include "plan/algorithms.h"
 #include "plan/estimate.h"
+#include "plan/planner.h"
 #include "refusal.h"
 
 namespace convtune::cuda_export_test {
@@ -31,14 +32,16 @@ std::size_t count(const std::string& text, const std::string& part) {
 std::optional<ConvProblem> case_of(const Algorithm& algorithm, const DeviceInfo& device) {
   for (const Suite& suite : suites())
     for (ConvProblem problem : suite.problems) {
-      if (problem.precision == Precision::automatic) problem.precision = Precision::tf32;
+      if (problem.precision == Precision::automatic) problem = resolve(problem, Precision::tf32);
       // Others are not written out.
-      if (problem.n > 0 && problem.dtype == DType::f32 && algorithm.supports(problem, device)) return problem;
+      if (problem.n > 0 && problem.dtype == problem.dtype.x && !problem.residual &&
+          algorithm.supports(problem, device))
+        return problem;
     }
   return std::nullopt;
 }
 
-// Those whose kernels are written out: for f32 tensors, and not the general one.
+// Those whose kernels are written out, but the general one.
 std::vector<const Algorithm*> ours() {
   std::vector<const Algorithm*> all;
   for (const Algorithm* algorithm : algorithms(Device::Kind::cuda))
@@ -65,22 +68,22 @@ TEST(ProgramText, StandsAlone) {
     EXPECT_FALSE(contains(program.device_code, "#include"));
     EXPECT_FALSE(contains(program.device_code, "#pragma once"));
     EXPECT_FALSE(contains(program.device_code, "config>\n__global__"));
-    EXPECT_EQ(count(program.device_code, "\n__global__ "), 2u) << "the kernel, and its packing";
+    EXPECT_GE(count(program.device_code, "\n__global__ "), 2u) << "the kernel, and its packing";
     EXPECT_TRUE(contains(program.run, fmt::format("convtune::{0}::{0}<<<", algorithm->name())))
         << program.run;
     EXPECT_TRUE(contains(program.pack, "<<<dim3(")) << program.pack;
-    EXPECT_EQ(program.has_tensor_maps, contains(program.run, "tensor_map("));
+    EXPECT_EQ(program.has_tensor_maps, std::regex_search(program.run, std::regex("(tensor|walking)_map\\(")));
+    EXPECT_EQ(program.has_walks, contains(program.run, "walking_map("));
     // KernelBench's forbidden words, in comments too.
     EXPECT_FALSE(std::regex_search(program.device_code, std::regex("\\b(try|except|pass|eval|exec)\\b")));
   }
 }
 
-// The others' are refused, never written out wrongly.
+// The others are refused, never written out wrongly.
 TEST(ProgramText, RefusesWhatItCannotWriteOut) {
   const DeviceInfo device = device_of(find_target("h100"));
   for (const char* text :
-       {"mb2ic64ih14oc64kh3ph1 dtype=bf16 precision=bf16 layout=nhwc",
-        "mb2ic3ih32oc16kh3ph1 dtype=f16 precision=fp16 layout=nhwc",
+       {"mb2ic64ih14oc64kh3ph1 dtype=f16:f16:f32 precision=fp16 layout=nhwc",
         "mb2ic8ih8oc8kh3 precision=fp32 dir=bwd_d", "mb2ic8ih8oc8kh3 precision=fp32 residual=1"}) {
     const ConvProblem problem = parse_problem(text);
     for (const Algorithm* algorithm : algorithms(Device::Kind::cuda))
@@ -135,7 +138,10 @@ TEST(ProgramText, LaunchesWhatTheLibraryLaunches) {
   const std::string run = cuda::program_text(problem, device, {&algorithm, config}).run;
   EXPECT_TRUE(
       contains(run, fmt::format("<<<dim3({}, 1, 1), dim3({}, 1, 1), ", launch.blocks, launch.threads)));
-  EXPECT_TRUE(contains(run, "tensor_map(y, {24200, 12, 8}, {96800, 1161600}, {48, ")) << run;
+  EXPECT_TRUE(std::regex_search(
+      run, std::regex(R"(tensor_map\(y, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, \{24200,\s+12, 8\}, )"
+                      R"(\{96800, 1161600\}, \{48, )")))
+      << run;
   EXPECT_TRUE(contains(run, "x, packed, y);"));
 }
 
@@ -225,7 +231,7 @@ TEST(CudaExport, Refusals) {
   EXPECT_TRUE(contains(unsupported("mb1ic3ih8oc4kh3ph0 pad_bottom=1"), "both ends"));
   EXPECT_TRUE(contains(unsupported("mb0ic3ih8oc4kh3"), "batch of 0"));
   EXPECT_TRUE(contains(unsupported("mb1ic3ih8oc4kh3 act=silu"), "silu"));
-  EXPECT_TRUE(contains(unsupported("mb1ic3ih8oc4kh3 dtype=f16"), "f32"));
+  EXPECT_TRUE(contains(unsupported("mb1ic3ih8oc4kh3 dtype=f16:f16:f32"), "of one type"));
   EXPECT_TRUE(
       contains(unsupported("mb1ic3ih8oc4kh3 dir=bwd_d"), "as a PyTorch layer: it computes forward only"));
   EXPECT_TRUE(contains(unsupported("mb1ic3ih8oc4kh3 residual=1"), "it adds no residual"));
@@ -246,6 +252,25 @@ TEST(CudaExport, Refusals) {
     EXPECT_TRUE(contains(refusal([&] { export_cuda(problem, target, options); }), "module's name")) << name;
   }
   EXPECT_TRUE(contains(refusal([&] { export_cuda(problem, Device{}); }), "NVIDIA GPU"));
+}
+
+TEST(CudaExport, HalfPrecision) {
+  const std::string text =
+      export_cuda(parse_problem("mb1ic256ih14oc256kh3ph1 dtype=bf16"), find_target("h100")).text;
+  EXPECT_TRUE(contains(text, "x.dtype == torch.bfloat16"));
+  EXPECT_TRUE(contains(text, "dtype=torch.bfloat16,"));
+  EXPECT_TRUE(contains(text, "weight.options().dtype(at::kFloat)")) << "what is packed is words";
+  // NCHW by a kernel for channels last: PyTorch converts.
+  EXPECT_TRUE(contains(text, "static convtune::ptx::TensorMap walking_map("));
+  EXPECT_TRUE(contains(text, "x.contiguous(memory_format=torch.channels_last)"));
+  EXPECT_TRUE(contains(text, "input.options().memory_format(at::MemoryFormat::ChannelsLast)"));
+  EXPECT_TRUE(contains(text, "return output.contiguous();"));
+  EXPECT_FALSE(contains(text, "_nhwc")) << "an operand that nobody gives";
+  const std::string summed =
+      export_cuda(parse_problem("mb1ic256ih14oc256kh3ph1 dtype=f16 layout=nhwc"), find_target("rtx4090"))
+          .text;
+  EXPECT_TRUE(contains(summed, "float* const partial_sums = sums.data_ptr<float>();"));
+  EXPECT_FALSE(contains(summed, "output.contiguous()"));
 }
 
 TEST(CudaExport, OneDimension) {

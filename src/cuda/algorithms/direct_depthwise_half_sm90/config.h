@@ -39,7 +39,7 @@ struct DirectDepthwiseHalfSm90 {
   // ---- Warps: those that multiply, and two that copy, which fills warpgroups ----
   constexpr int quads() const { return 2 * octets; }
   constexpr int consumers() const { return quads() * groups; }
-  // Warpgroups pass registers on: all of one leave them, and so the one that copies is a whole one.
+  // Warpgroups hand registers on: all of one leave them, and so the one that copies is a whole one.
   constexpr bool passes_registers() const { return consumers() % 4 == 0; }
   constexpr int threads() const { return 32 * (consumers() + (passes_registers() ? 4 : 2)); }
   static constexpr int kCopying = 40;  // registers
