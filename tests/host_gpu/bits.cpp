@@ -2,6 +2,7 @@
 //   host_bits forms              a line a form of instructions: its name and a hash of its results. Taken on
 //   a
 //                                GPU it is forms.txt.
+//   host_bits form NAME FILE     writes the words that one of them leaves.
 //   host_bits problems COUNT     lines of about so many small problems over all kernels: algorithm, problem,
 //                                config, a hash of the result on integers, and one with NaN and infinities.
 //   host_bits compare FILE       computes what the lines of FILE say, and prints those that differ.
@@ -158,12 +159,22 @@ int main(int count, char** arguments) {
     use_stand_ins();
 #endif
     if (what == "forms" && count == 2) {
-      for (const FormResult& form : run_forms()) fmt::print("{}\t{}\n", form.name, form.hash);
+      for (const FormResult& form : run_forms()) fmt::print("{}\t{}\n", form.name, form.hash());
       return 0;
+    }
+    if (what == "form" && count == 4) {
+      for (const FormResult& form : run_forms()) {
+        if (form.name != arguments[2]) continue;
+        std::ofstream out(arguments[3], std::ios::binary);
+        out.write(reinterpret_cast<const char*>(form.words.data()), std::ssize(form.words) * 4);
+        return 0;
+      }
+      throw convtune::Error(convtune::ErrorKind::invalid_argument,
+                            fmt::format("there is no form {}", arguments[2]));
     }
     if (what == "problems" && count == 3) return print_problems(std::stoul(arguments[2])), 0;
     if (what == "compare" && count == 3) return compare(arguments[2]);
-    fmt::print(stderr, "usage: {} forms | problems COUNT | compare FILE\n", arguments[0]);
+    fmt::print(stderr, "usage: {} forms | form NAME FILE | problems COUNT | compare FILE\n", arguments[0]);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}: {}\n", arguments[0], error.what());
   }

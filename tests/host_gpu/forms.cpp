@@ -176,7 +176,7 @@ class Forms {
     gpu_.upload(in_.get(), words.data(), kWords * 4);
   }
 
-  std::string run(const Kernel& kernel, const Form& form) {
+  std::vector<std::uint32_t> run(const Kernel& kernel, const Form& form) {
     std::vector<std::uint32_t> words(kWords, 0xabcdef01u);
     gpu_.upload(out_.get(), words.data(), kWords * 4);
     const void* const in = in_.get();
@@ -192,7 +192,7 @@ class Forms {
     }
     gpu_.synchronize({});
     gpu_.download(words.data(), out, kWords * 4);
-    return sha256({reinterpret_cast<const char*>(words.data()), kWords * 4}).substr(0, 16);
+    return words;
   }
 
   const DeviceInfo& info() const { return gpu_.info(); }
@@ -203,6 +203,10 @@ class Forms {
 };
 
 }  // namespace
+
+std::string FormResult::hash() const {
+  return sha256({reinterpret_cast<const char*>(words.data()), words.size() * 4}).substr(0, 16);
+}
 
 std::vector<FormResult> run_forms() {
   std::vector<Form> forms = product_forms();

@@ -17,7 +17,9 @@ TEST(Forms, GiveTheBitsThatAGpuGave) {
     expected[name] = hash;
   const auto results = host_gpu_tests::run_forms();
   EXPECT_EQ(results.size(), expected.size());
-  for (const auto& [name, hash] : results) EXPECT_EQ(hash, expected[name]) << name;
+  for (const host_gpu_tests::FormResult& form : results)
+    EXPECT_EQ(form.hash(), expected[form.name])
+        << form.name << ": `gpu_bits form '" << form.name << "' FILE` and host_bits show the words";
 }
 
 }  // namespace
