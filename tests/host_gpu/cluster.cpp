@@ -221,6 +221,19 @@ void meet(Meeting what, void* brought, void (*together)(void* const*)) {
   may_switch();
 }
 
+void sync_lanes(unsigned mask) {
+  if (mask == ~0u) return meet(Meeting::syncwarp, nullptr, nothing_together);
+  Warp& warp = *current->warp;
+  if (!(mask >> current->lane & 1) || (mask & ~warp.live)) fail("__syncwarp(%08x) of other lanes", mask);
+  std::vector<Thread*>& came = warp.partial[mask];
+  came.push_back(current);
+  if (came.size() < static_cast<unsigned>(std::popcount(mask))) return wait_for("lanes of the warp", mask);
+  know_each_other(came);
+  for (Thread* thread : came) set_ready(thread);
+  warp.partial.erase(mask);
+  may_switch();
+}
+
 int barrier(unsigned id, unsigned threads, bool waits, int predicate) {
   Block& block = *current->of;
   if (id >= 16 || threads % 32 != 0) fail("barrier %u of %u threads", id, threads);

@@ -98,6 +98,7 @@ struct Warp {
   unsigned ready = 0, live = 0, arrived = 0;  // lanes
   Meeting meeting{};
   void* brought[32] = {};
+  std::map<unsigned, std::vector<Thread*>> partial;  // by their mask, those who wait for some lanes alone
   Groups<Product> products;
   std::vector<unsigned> seen;  // how far it knows each warp to be (watch.cpp)
 };

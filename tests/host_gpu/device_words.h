@@ -104,8 +104,8 @@ inline void __syncthreads() {
 inline int __syncthreads_or(int predicate) {
   return host_gpu::barrier(0, 0, true, predicate);
 }
-inline void __syncwarp(unsigned = ~0u) {
-  host_gpu::meet(host_gpu::Meeting::syncwarp, nullptr, host_gpu::nothing_together);
+inline void __syncwarp(unsigned lanes = ~0u) {
+  host_gpu::sync_lanes(lanes);
 }
 
 namespace host_gpu {

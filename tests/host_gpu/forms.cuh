@@ -323,7 +323,7 @@ __global__ void numbers(const unsigned* in, unsigned* out) {
   values[13] = bits_of(trace);
   unsigned loaded[4];
   const int sources[4] = {static_cast<int>(bits[6] % 64) - 32, static_cast<int>(bits[7] % 64) - 32, 1, -1};
-  ptx::ld_global_four_if<3>(loaded, reinterpret_cast<const float*>(in), sources);
+  ptx::ld_global_four_if<3>(loaded, reinterpret_cast<const float*>(in) + 32, sources);
   values[14] = loaded[0] ^ loaded[1], values[15] = loaded[2] ^ loaded[3];
   for (int k = 0; k < 16; ++k) out[16 * i + k] = values[k];
   keep_shared(out + 16 * blockDim.x, smem, 4096);

@@ -40,6 +40,7 @@ enum class Meeting {
 // `together` is called once, with what each lane brought; null where a lane has ended.
 void meet(Meeting what, void* brought, void (*together)(void* const* of_lanes));
 void nothing_together(void* const* of_lanes);
+void sync_lanes(unsigned mask);  // those of the mask alone
 
 // ---- Barriers ----
 int barrier(unsigned id, unsigned threads, bool waits, int predicate);  // 0 threads: all of the block

@@ -150,12 +150,10 @@ void box_store(const void* opaque, const int* where, int rank, unsigned from) {
     for_each_row(map, first, [&](unsigned offset, const char* row) {
       if (!row) return;
       for_each_piece(map, from + offset, [&](unsigned there, unsigned byte, unsigned some) {
-        for (unsigned b = 0; b < some; b += static_cast<unsigned>(map.element_bytes)) {
-          const std::int64_t element = first[0] + (byte + b) / static_cast<unsigned>(map.element_bytes);
-          if (has_element(map, element))
-            std::memcpy(const_cast<char*>(row) + element * map.element_bytes, at(there, some, 1) + b,
-                        static_cast<std::size_t>(map.element_bytes));
-        }
+        // Pieces of 16 bytes are written whole, also where the row's last elements end within one.
+        const std::int64_t element = first[0] + byte / static_cast<unsigned>(map.element_bytes);
+        if (has_element(map, element))
+          std::memcpy(const_cast<char*>(row) + element * map.element_bytes, at(there, some, 1), some);
       });
     });
   };

@@ -67,6 +67,7 @@ __device__ __forceinline__ void load_tiles(const Maps& maps, unsigned smem, bool
         ptx::load_box_if(to, &maps.x, walk.channel, left, h, walk.image, 0, full, copies);
       }
       stage.next();
+      __syncwarp();  // lanes that only wait keep up with the one that copies: the ring must not lap them
     }
   }
 }
@@ -131,6 +132,7 @@ struct Stores {
         ptx::bulk_wait_read_but<1>();
         if (!first) give_place();
         first = false;
+        __syncwarp();  // as in load_tiles()
       }
     }
     ptx::bulk_wait();

@@ -93,6 +93,7 @@ __device__ void load(const float* __restrict__ x, const float* __restrict__ pack
     ptx::bulk_copy_to_shared_if(smem + S::kAt.weights, packed + blockIdx.y * (kWeightBytes / 4), kWeightBytes,
                                 raw, acts && has_weights);
     ring.next();
+    __syncwarp();  // lanes that only wait keep up with the one that copies: the ring must not lap them
   });
 }
 

@@ -109,6 +109,7 @@ __device__ void store(const ptx::TensorMap* maps, float* __restrict__ y, unsigne
         ptx::mbarrier_arrive_if(before, (acts || !in_boxes) && tile.item + part > 0);
         before = ring.barrier(smem + S::kAt.free);
         ring.next();
+        __syncwarp();  // as in load()
       }
     }
   ptx::bulk_wait();
