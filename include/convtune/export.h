@@ -71,7 +71,7 @@ struct DocumentModule {
 
 // The convolutions that a document asks for: those of the class file, else of the code's ModelNew, whose
 // kernels are not followed. None where there is no nn.Conv layer. Throws as read_module() does, and
-// Error{invalid_argument} where no config of the code launches the grid that was profiled.
+// Error{invalid_argument} where no config of the code launches the profiled grid for such a case.
 std::optional<DocumentModule> find_module(const RefineDocument& document,
                                           const DocumentModuleOptions& options = {});
 

@@ -23,24 +23,22 @@ GridSays ask_grids(TritonFile& file, const std::vector<KernelMetrics>& metrics, 
     const auto profiled = measured ? measured->find("launch__grid_size") : std::nullopt;
     if (!profiled) continue;
     std::string why;
-    bool is_whole = true, fits = false;
+    bool any = false, is_whole = true, fits = false;
     for (const std::vector<TritonGrid>& launch : file.grids(kernel, {problem, {}}, why))
       for (const TritonGrid& grid : launch)
-        is_whole &= grid.is_whole, fits |= grid.fits(static_cast<std::int64_t>(*profiled));
-    if (!why.empty() || (fits && !is_whole)) continue;
+        any = true, is_whole &= grid.is_whole, fits |= grid.fits(static_cast<std::int64_t>(*profiled));
+    if (!any || !why.empty() || (fits && !is_whole)) continue;
     if (!fits) return GridSays::differs;
     says = GridSays::fits;
   }
   return says;
 }
 
-[[noreturn]] void refuse_grid(const ConvProblem& problem) {
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("the code is not {}: none of its configs launches the grid that was profiled",
-                          problem.name.empty() ? to_string(problem) : problem.name));
+std::string_view in_words(GridSays says) {
+  return says == GridSays::fits      ? "the profiled grid is one that its configs launch for it"
+         : says == GridSays::differs ? "but none of its configs launches the profiled grid for it"
+                                     : "its grid could not be worked out as a check";
 }
-
-constexpr std::string_view kGridFits = "the profiled grid is one that its configs launch for it";
 
 }  // namespace
 
@@ -58,7 +56,10 @@ std::optional<DocumentModule> find_module(const RefineDocument& document,
       if (const GridSays says = ask_grids(file, document.metrics, known); says != GridSays::differs)
         cases.emplace_back(known, says);
   if (cases.size() == 1) reading.problem = cases[0].first;
-  if (!has_class && !options.problem && cases.empty() && !file.cases().empty()) refuse_grid(file.cases()[0]);
+  if (!has_class && !options.problem && cases.empty() && !file.cases().empty())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("the code is not {}: none of its configs launches the grid that was profiled",
+                            file.cases()[0].name));
 
   auto module = read_module(source, reading);
   if (!module) return std::nullopt;
@@ -70,9 +71,7 @@ std::optional<DocumentModule> find_module(const RefineDocument& document,
   GridSays says = GridSays::nothing;
   if (found.module.layers.size() == 1)
     says = ask_grids(file, document.metrics, found.module.layers[0].problem);
-  if (says == GridSays::differs) refuse_grid(found.module.layers[0].problem);
-  found.note = fmt::format(
-      "{}; {}", taken, says == GridSays::fits ? kGridFits : "its grid could not be worked out as a check");
+  found.note = fmt::format("{}; {}", taken, in_words(says));
   return found;
 }
 

@@ -6,6 +6,7 @@ crash-reader.py at the first failure.
 """
 
 import ast
+import contextlib
 import random
 import re
 import signal
@@ -51,6 +52,10 @@ def judge(text, draw):
         answer = reader.answer(state, {"do": "read", "source": text, "path": "", "target": {"major": 8, "minor": 9}})
     except (reader.Refused, RecursionError, MemoryError):
         return 0
+    for of_kernels in (False, True):
+        for name in ("Model", "ModelNew"):
+            with contextlib.suppress(reader.Refused, RecursionError, MemoryError):
+                reader.answer(state, {"do": "class", "source": text, "class": name, "of_kernels": of_kernels})
     for kernel in answer["kernels"]:
         reader.answer(state, {"do": "grids", "kernel": kernel["at"], "tensors": {"x": [2, 3, 8, 8]}, "values": {"M": 64}})
         configs = [config for config in kernel["configs"] if not config["hidden"]][:3] or [

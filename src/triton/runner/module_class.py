@@ -18,7 +18,7 @@ KINDS = {f"{name}{rank}d": words for rank in (1, 2, 3) for name, words in (("Con
 DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0, "groups": 1, "bias": True,
             "padding_mode": "zeros", "dtype": None}
 DTYPES = {"float32": "f32", "float": "f32", "float16": "f16", "half": "f16", "bfloat16": "bf16"}
-RELU = ("torch.relu", "F.relu", "nn.functional.relu", "torch.nn.functional.relu")
+RELU = ("torch.relu", "torch.nn.functional.relu")
 # Operations that are more than a convolution and its bias, by name.
 MORE = {"exp", "exp2", "log", "log2", "sigmoid", "tanh", "erf", "sqrt", "rsqrt", "softmax", "logsumexp", "maximum",
         "relu", "gelu", "silu", "mish", "leaky_relu", "hardtanh", "hardswish", "clamp", "softplus", "elu", "mean",
@@ -77,6 +77,17 @@ class ModuleClass:
     def method(self, name):
         found = [node for node in self.node.body if isinstance(node, ast.FunctionDef) and node.name == name]
         return found[-1] if found else None
+
+    def check_class(self):
+        """Nothing but its own constructor and forward makes what it is."""
+        if [self.path(base) for base in self.node.bases] != ["torch.nn.Module"] or self.node.keywords:
+            raise self.more("the class", self.node)
+        for node in [self.node, *self.node.body]:
+            if getattr(node, "decorator_list", None):
+                raise self.more("a decorator", node.decorator_list[0])
+            name = getattr(node, "name", "")
+            if name.startswith("__") and name != "__init__":
+                raise self.more("the class", node)
 
     # The constructor
 
@@ -283,7 +294,7 @@ class ModuleClass:
                     return (*self.steps(node.args[0], known), (at[0], False))
                 if name in self.activations:
                     return self.rectified(self.steps(node.args[0], known), node)
-            if len(node.args) == 1 and words <= {"inplace"} and ast.unparse(node.func) in RELU:
+            if len(node.args) == 1 and words <= {"inplace"} and self.path(node.func) in RELU:
                 return self.rectified(self.steps(node.args[0], known), node)
             if not node.args and not words and name in ("relu", "contiguous"):
                 done = self.steps(node.func.value, known)
@@ -350,6 +361,7 @@ class ModuleClass:
         calls = [node for node in ast.walk(init) if isinstance(node, ast.Call)]
         if not any(last_name(node) in KINDS for node in calls):
             return {"found": False}
+        self.check_class()
         parameters = self.parameters(init)
         self.construct(init.body, self.scope_of(init), {arg.arg for arg in [*init.args.args[1:], *init.args.kwonlyargs]})
         chain = self.chain_of_kernels(forward) if self.of_kernels else self.chain(forward)
