@@ -27,9 +27,9 @@ struct KernelMetrics {
 };
 
 // Every form that Nsight Compute's numbers are found in: JSON, {"kernel": {"metric": number or {"value":,
-// "unit":}}}, with a kernel as a list of launches, or a list of objects that name their kernel, alone or under
-// "kernels"; what `ncu --csv` prints, of the raw page or of the details page; and the details page as text.
-// What the program printed may stand around those. Of several launches of a kernel the one of median time
+// "unit":}}}, with a kernel as a list of launches, or a list of objects that name their kernel, alone or
+// under "kernels"; what `ncu --csv` prints, of the raw page or of the details page; and the details page as
+// text. Lines of the program may stand around those. Of several launches of a kernel the one of median time
 // counts. Throws Error{invalid_argument} that names the kernel and the metric, or the place where the text
 // stops to be what it began as; and, with the line for ncu, where no metric is one that analyze() reads.
 std::vector<KernelMetrics> parse_metrics(std::string_view text);
@@ -53,9 +53,9 @@ struct AnalyzeOptions {
   std::string python = "python3";      // that reads it
 };
 
-// Bound and what is left to gain, occupancy and its limiter, tail, cache, sectors, bank conflicts, the config
-// that was profiled, and what follows for num_warps and num_stages. What the metrics do not hold is said to
-// be missing, and what the source does not say too.
+// Readings that cannot be, bound and what is left to gain, stalls, spills, occupancy and its limiter, tail,
+// cache, sectors, bank conflicts and the config that was profiled, by what they may cost; then what follows
+// for num_warps and num_stages; last, in one finding, what the metrics do not hold.
 std::vector<Finding> analyze(const KernelMetrics& metrics, const Target& target,
                              const AnalyzeOptions& options = {});
 

@@ -114,7 +114,7 @@ struct ModelReport {
   std::vector<std::string> notes;
 };
 
-// What analyze() said of the kernels of a profile.
+// Findings of analyze() for the kernels of a profile.
 struct Analyzed {
   struct Kernel {
     KernelMetrics metrics;

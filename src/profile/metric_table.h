@@ -43,7 +43,7 @@ enum class Quantity {
   local_store_sectors,
 };
 
-// What a metric is counted in once it has been read.
+// The unit of a metric once it has been read.
 enum class Unit { percent, count, number, nanoseconds, bytes };
 
 struct Metric {
@@ -54,10 +54,10 @@ struct Metric {
   bool asked = false;                 // by ncu_command()
 };
 
-// Of several metrics of one quantity the first that a profile has counts.
+// The first metric of a quantity that a profile has is the one that counts.
 std::span<const Metric> metric_table();
 
-// What ncu writes behind a number: "Kbyte/block", "usecond".
+// A unit as ncu writes it behind a number: "Kbyte/block", "usecond".
 struct UnitText {
   enum class Kind { none, percent, plain, time, bytes, other } kind = Kind::none;
   double scale = 1;  // to percent, nanoseconds or bytes
@@ -68,7 +68,7 @@ bool fits(const Metric& metric, const UnitText& unit);
 // By ncu's name; or by the display name, where the unit tells that it is the one: "Memory Throughput" is a
 // share in one section and bytes a second in another. Null: none that convtune reads.
 const Metric* find_metric(std::string_view name, const UnitText& unit);
-// Whether the details page has it, in whatever unit.
+// True for a name on the details page, in whatever unit.
 bool is_display_name(std::string_view name);
 // The length of the longest name, ncu's or on the details page, that begins the line before a blank; 0: none.
 std::size_t leading_name(std::string_view line);

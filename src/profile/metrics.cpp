@@ -162,15 +162,15 @@ class Reader {
     return static_cast<T>(*value);
   }
   std::optional<double> amount(Quantity quantity) const { return number(quantity, 0, kLargest); }
-  // What two metrics are together, where either is there.
+  // The sum of two metrics, if either is there.
   std::optional<double> sum(Quantity one, Quantity other) const {
     const auto a = amount(one), b = amount(other);
     return a || b ? std::optional(a.value_or(0) + b.value_or(0)) : std::nullopt;
   }
-  // What warps wait for, each reason once.
+  // Reasons that warps wait for, each once.
   std::vector<KnownMetrics::Stall> stalls() const {
     std::optional<double> cycles = amount(Quantity::issue_cycles);
-    // Where all reasons are there, and those cycles in which it issues, they are all of the cycles.
+    // All reasons and the cycles in which a warp issues are together all of its cycles.
     if (!cycles && metrics_.find(kSelected)) cycles = 0;
     const bool sum = cycles == 0;
     for (const Metric& metric : metric_table())

@@ -23,7 +23,7 @@ struct KnownMetrics {
   std::optional<double> local_bytes;  // of local memory, loaded and stored
   std::string impossible;             // a metric that is there with a number that cannot be, in words
 
-  // What warps wait for, with its share of their cycles, in words.
+  // A reason that warps wait for, with its share of their cycles.
   struct Stall {
     std::string reason, on;  // "long_scoreboard"; in words
     double share;

@@ -1,5 +1,5 @@
-// What `ncu --csv` prints: the raw page, a line a launch under lines of names and of units, or the details
-// page, a line a metric. The program's own lines may stand before the table and within it.
+// Tables that `ncu --csv` prints: the raw page, a line a launch under lines of names and of units, or the
+// details page, a line a metric. The program's own lines may stand before the table and within it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +16,8 @@ namespace {
 Error bad_table(const std::string& why) {
   return Error(ErrorKind::invalid_argument, "ncu's table: " + why);
 }
+
+constexpr int kMostLines = 64;  // of a rule's text
 
 using Fields = std::vector<std::string>;
 
@@ -92,7 +94,8 @@ class TableReader {
 
   void line(const Fields& fields, std::string_view text) {
     // The details page leaves out the columns of a rule behind a metric.
-    const std::size_t least = metric_ ? std::max({*metric_, *value_, *kernel_}) + 1 : names_.size();
+    std::size_t least = names_.size();
+    if (metric_) least = std::max({*metric_, *value_, *kernel_, id_.value_or(0), unit_.value_or(0)}) + 1;
     if (fields.size() < least || fields.size() > names_.size())
       throw bad_table(fmt::format("a line has {} fields, and the first has {}: {}", fields.size(),
                                   names_.size(), convtune::quoted(text)));
@@ -112,7 +115,8 @@ class TableReader {
     const std::string launch = fields[*kernel_] + '\n' + (id_ ? fields[*id_] : "");
     if (launch != launch_) {
       profile_.launch(fields[*kernel_]);
-      for (const std::size_t i : metrics_) profile_.add(names_[i], "", fields[i]);  // the launch's sizes
+      for (const std::size_t i : metrics_)  // the launch's sizes
+        if (i < fields.size()) profile_.add(names_[i], "", fields[i]);
     }
     launch_ = launch;
     profile_.add(fields[*metric_], unit_ ? fields[*unit_] : "", fields[*value_]);
@@ -149,7 +153,7 @@ NcuOutput read_table(std::string_view output) {
       bool open = false;
       std::string whole(line);
       auto fields = fields_of(whole, open);
-      while (open && !output.empty()) {  // a rule's text of several lines
+      for (int more = 0; open && !output.empty() && more < kMostLines; ++more) {
         whole += '\n';
         whole += take_line(output);
         fields = fields_of(whole, open);

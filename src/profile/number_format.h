@@ -12,7 +12,7 @@ bool is_no_number(std::string_view text);
 
 class NumberFormat {
  public:
-  // What a number must be: "48.400" is no share and "65.770" no count, so that either says what its point is.
+  // Shares are below a thousand and counts have no decimals: either tells what the mark of "48.400" is.
   enum class Kind { any, whole, percent };
 
   void see(std::string_view text, Kind kind);

@@ -12,7 +12,7 @@ namespace convtune {
 // Throws Error{invalid_argument} that names kernel and metric, or the byte where the text stops to be JSON.
 RawProfile read_json(std::string_view json);
 
-// What ncu printed among the lines of the program that it ran.
+// Launches that ncu printed among the lines of the program that it ran.
 struct NcuOutput {
   RawProfile profile;
   std::vector<std::string> messages = {};  // ncu's own: "ERROR: ..."

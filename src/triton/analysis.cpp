@@ -217,7 +217,7 @@ std::string KernelAnalysis::allowed(int blocks) {
   return blocks > 1'000'000 ? "any" : fmt::format("{}", blocks);
 }
 
-// What would keep it at blocks_, of what the metrics do not have.
+// Values that would keep it at blocks_, among those that the metrics do not have.
 std::string KernelAnalysis::explanation(bool of_registers, bool of_smem) const {
   const auto range = [&](int low, int high, int step, auto blocks_of) {
     int first = 0, last = 0;

@@ -1,4 +1,4 @@
-// What other folders ask of an analysis beside its findings.
+// Analyses of a file that has been read already.
 #pragma once
 
 #include "convtune/refine.h"

@@ -45,7 +45,7 @@ class KernelAnalysis {
   void occupancy();
   static std::string counted_blocks(int blocks);
   static std::string allowed(int blocks);
-  // What would keep it at blocks_, of what the metrics do not have.
+  // Values that would keep it at blocks_, among those that the metrics do not have.
   std::string explanation(bool of_registers, bool of_smem) const;
   void tail();
   void cache();

@@ -15,7 +15,7 @@ std::string grid_of(std::int64_t blocks) {
   return fmt::format("a grid of {} {}", blocks, blocks == 1 ? "block" : "blocks");
 }
 
-// What the source says of the config that was profiled. A source that does not hold the kernel, or no list,
+// Says which config of the source was profiled. A source that does not hold the kernel, or no list,
 // is said and stops nothing.
 std::string listed_config(const TritonKernel& kernel, std::int64_t blocks, const AnalyzeOptions& options,
                           TritonFile& file, std::int64_t& warps) {

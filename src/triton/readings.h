@@ -1,4 +1,4 @@
-// What a profile says of occupancy, and readings that cannot be of one launch on one GPU: nothing follows
+// Evidence of occupancy in a profile, and readings that cannot be of one launch on one GPU: nothing follows
 // from those.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace convtune {
 
 OccupancyEvidence evidence_of(const KnownMetrics& metrics);
 
-// What contradicts what, in words; empty where nothing does. `warps`: of a block; 0 or less: not known.
+// Names the readings that contradict each other; empty if none do. `warps`: of a block; 0 or less: not known.
 std::string contradiction(const KnownMetrics& metrics, std::int64_t warps, const Target& target);
 
 }  // namespace convtune

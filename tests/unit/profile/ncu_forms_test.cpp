@@ -5,8 +5,10 @@
 
 #include <algorithm>
 
+#include "convtune/error.h"
 #include "convtune/refine.h"
 #include "expected_text.h"
+#include "mutations.h"
 #include "profile/metrics.h"
 #include "profile/ncu.h"
 #include "refusal.h"
@@ -318,7 +320,7 @@ TEST(NcuForms, AreRead) {
     EXPECT_TRUE(std::any_of(findings.begin(), findings.end(), [](const Finding& one) {
       return one.what != "not in the metrics" && one.what != "num_warps" && one.what != "num_stages";
     }));
-    // The same again from its own JSON.
+    // Its own JSON gives the same again.
     EXPECT_EQ(parse_metrics(to_json(all))[0].values, all[0].values);
   }
 }
@@ -387,6 +389,20 @@ TEST(NcuForms, StallsAreSharesOfAWarpsCycles) {
                            R"("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum": 500}})");
   EXPECT_EQ(local.local_loads, 1000);
   EXPECT_EQ(local.local_bytes, 48000);
+}
+
+TEST(NcuForms, NothingForeignGetsInOrCrashes) {
+  std::vector<std::string> corpus;
+  for (const Expected& form : forms()) corpus.push_back(form.text);
+  const Target target = find_target("rtx4090");
+  for_each_mutation(corpus, 5'000, [&](const std::string& text) {
+    try {
+      for (const KernelMetrics& metrics : parse_metrics(text))
+        for (const Finding& finding : analyze(metrics, target)) EXPECT_FALSE(finding.text.empty());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::invalid_argument) << error.what();
+    }
+  });
 }
 
 TEST(NcuForms, WhatIsAskedForIsInTheTable) {
