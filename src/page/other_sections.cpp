@@ -166,7 +166,9 @@ Markup section(const Analyzed& analyzed, const ReportEnvironment&, const Place& 
     html += findings_table(kernel.findings);
     html += heading(of_kernel.level, "Metrics");
     Table metrics("times in ns, sizes in bytes, shares in percent", {{"metric"}, {"value", true}}, true);
-    for (const auto& [name, value] : kernel.metrics.values)
+    auto values = kernel.metrics.values;
+    std::sort(values.begin(), values.end());
+    for (const auto& [name, value] : values)
       metrics.add_row(std::vector<std::string>{name, fmt::format("{:.6g}", value)});
     html += metrics.render();
   }

@@ -87,6 +87,36 @@ class Analyze(CliTest):
         self.assertIn("direct_stem_sm90 on h100", text)
 
 
+    def test_pages_and_files(self):
+        page = self.folder / "page.txt"
+        page.write_text("loss 0.5\n  gemm(float *) (64, 1, 1)x(256, 1, 1), Context 1, Stream 7, Device 0, CC 8.9\n"
+                        "    Section: GPU Speed Of Light Throughput\n    Duration          us      117,25\n"
+                        "    DRAM Throughput    %       31,50\n    Compute (SM) Throughput   %   44,75\n")
+        saved, html = self.folder / "a.json", self.folder / "a.html"
+        text = self.ok("analyze", str(page), *ADA, "--json", str(saved), "--html", str(html)).stdout
+        self.assertIn("gemm(float *) on rtx4090", text)
+        self.assertIn("44.8 % of their peak", text)
+        kernel, = json.loads(saved.read_text())["analysis"]["kernels"]
+        self.assertEqual(kernel["metrics"]["gpu__time_duration.sum"], 117250)
+        self.assertEqual(kernel["findings"][0]["what"], "tail")
+        self.assertEqual(kernel["findings"][-1]["what"], "not in the metrics")
+        self.assertIn("Analysis of gemm(float *)", html.read_text())
+        again = self.folder / "b.html"
+        self.ok("report", str(saved), "--html", str(again))
+        self.assertEqual(again.read_text(), html.read_text())
+        self.refused(["report", str(saved), "--markdown", "-"], 2, "analyze has no table")
+        on_stdout = self.ok("analyze", str(page), *ADA, "--json", "-")
+        self.assertEqual(json.loads(on_stdout.stdout)["analysis"]["kernels"], [kernel])
+        self.assertIn("not in the metrics", on_stdout.stderr)
+
+    def test_nothing_known_is_an_error(self):
+        for name, text in (("a.json", '{"k": {"l1tex__t_bytes.sum": 4}}'),
+                           ("a.csv", '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n"0","k","x","","1"\n')):
+            path = self.folder / name
+            path.write_text(text)
+            self.refused(["analyze", str(path), *ADA], 2, name, "ncu --set full --csv --page raw")
+
+
 PLAIN = ["--no-compile"]  # as where there is no Triton
 
 
