@@ -218,7 +218,7 @@ def main():
             files, lines = [], []
             for i, problem in enumerate(problems):
                 paths = {"cuda": os.path.join(folder, f"cuda_{i}.py")}
-                if i < args.triton and problem.groups == 1 and problem.layout == "nchw":
+                if i < args.triton and problem.layout == "nchw":
                     paths["triton"] = os.path.join(folder, f"triton_{i}.py")
                 for format_, path in paths.items():
                     export(args.convtune, problem, plans.get(problem.name), format_, path)

@@ -44,6 +44,7 @@ Words words_of(const ExportModule& module, const ExportLayer& layer) {
             {"PAD_W_SUM", number(2 * a.pad_left)},
             {"SPAN_H", number(a.dilation_h * (a.r - 1) + 1)},
             {"SPAN_W", number(a.dilation_w * (a.s - 1) + 1)},
+            {"BIAS_POINTER", a.bias ? "bias" : "weight"},
             {"RELU", a.activation == Activation::relu ? "True" : "False"},
             {"PRECISION", a.precision == Precision::fp32 ? "ieee" : "tf32"},
             {"ROUND", rounds(a) ? "    x, weight = round_tf32(x), round_tf32(weight)\n" : ""},
