@@ -254,16 +254,14 @@ std::string KernelAnalysis::explanation(bool of_registers, bool of_smem) const {
 void KernelAnalysis::tail() {
   if (!metrics_.grid) return;  // config() says so
   const int all = target_.multiprocessors;
-  if (*metrics_.grid <= all)
+  const std::int64_t idle = all - *metrics_.grid;
+  if (idle > 0)
     return say(
         "tail",
-        fmt::format("less than one wave: {} of {} multiprocessors have a block{}", *metrics_.grid, all,
-                    *metrics_.grid < all
-                        ? fmt::format(", and {} have nothing to do; a smaller tile, or the work split "
-                                      "along another axis, would use them, and neither is this stage's",
-                                      all - *metrics_.grid)
-                        : ""),
-        1 - static_cast<double>(*metrics_.grid) / all);
+        fmt::format("less than one wave: {} of {} multiprocessors have nothing to do; a smaller tile, or "
+                    "the work split along another axis, would use them, and neither is this stage's",
+                    idle, all),
+        static_cast<double>(idle) / all);
   if (blocks_ <= 0 || !contradiction_.empty()) return;
   const double at_once = static_cast<double>(all) * blocks_;
   const double waves = static_cast<double>(*metrics_.grid) / at_once;

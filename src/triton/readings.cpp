@@ -54,9 +54,10 @@ std::string contradiction(const KnownMetrics& metrics, std::int64_t warps, const
     const double share = static_cast<double>(blocks * warps) / most;
     if (exceeds(achieved, share))
       return fmt::format(
-          "a grid of {} blocks is at most {} of {} warps on a multiprocessor, {:.1f} % of its warps, and "
+          "a grid of {} {} is at most {} of {} warps on a multiprocessor, {:.1f} % of its warps, and "
           "{:.1f} % are said to have been active{}",
-          *metrics.grid, blocks, warps, 100 * share, 100 * achieved, elsewhere);
+          *metrics.grid, *metrics.grid == 1 ? "block" : "blocks", blocks, warps, 100 * share, 100 * achieved,
+          elsewhere);
   }
   const Occupancy limit = known_occupancy(warps, evidence_of(metrics), target).bound;
   if (exceeds(achieved, limit.share))
