@@ -67,9 +67,9 @@ Command add_analyze(CLI::App& parent) {
   analyze->results.add_files_to(*app);
   app->footer(
       "Examples:\n"
-      "  ncu --set full --csv --page raw python conv.py > metrics.csv\n"
-      "  convtune analyze metrics.csv --target rtx4090 --problem alexnet_conv1\n"
-      "  convtune analyze metrics.csv --target rtx4090 --html page.html\n\n"
+      "  ncu --set full --csv --page raw python a.py > m.csv\n"
+      "  convtune analyze m.csv --target rtx4090 --problem alexnet_conv1\n"
+      "  convtune analyze m.csv --target rtx4090 --html page.html\n\n"
       "What costs most comes first, what follows for num_warps and num_stages last, and then what the "
       "metrics do not have. Numbers may be in English or in the other form (1.234,5): what most numbers of "
       "the file are decides. Of several launches of a kernel the one of median time counts.\n\n"

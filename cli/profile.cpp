@@ -105,7 +105,9 @@ Command add_profile(CLI::App& parent) {
       "  convtune profile alexnet_conv1 -o metrics.json\n"
       "  convtune analyze metrics.json --target cuda:0 --problem alexnet_conv1\n\n"
       "ncu is looked for on PATH, in $CUDA_HOME/bin and in /usr/local/cuda/bin; it runs the planned "
-      "convolution three times in a process of its own. Where this user may not read the GPU's counters the "
+      "convolution three times in a process of its own, and is asked for the launch, throughputs, occupancy, "
+      "what "
+      "warps wait for, and traffic of local memory. Where this user may not read the GPU's counters the "
       "message says what allows it. Exit code 3 without a GPU.");
   return {app, [profile] { return profile->run(); }};
 }
