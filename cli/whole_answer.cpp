@@ -34,7 +34,7 @@ std::string layers_of(const ExportModule& module) {
   return fmt::format("{}", fmt::join(texts, ", then "));
 }
 
-// Of all kernels that were profiled; 0 where one has no time.
+// The time of all profiled kernels together; 0 where one has none.
 double profiled_us(const RefineDocument& asked) {
   double us = 0;
   for (const KernelMetrics& kernel : asked.metrics) {

@@ -12,7 +12,7 @@ struct WholeAnswer {
   bool whole;  // it is what is asked for; else the stage's answer is
   std::string document, target, class_file, problem, python;  // as they were given
 
-  // What a person is told of it beside the stage's answer; empty: the document is about no convolution.
+  // A sentence about it beside the stage's answer; empty: the document is about no convolution.
   std::string line(const RefineDocument& asked) const;
   // The file, "triton" or "cuda". Throws Error where there is none to write.
   std::string file(const RefineDocument& asked, const std::string& format) const;

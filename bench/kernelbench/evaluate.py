@@ -53,7 +53,7 @@ def stand_in(name, **names):
 
 
 class Fields:
-    """What the evaluator uses of pydantic's BaseModel."""
+    """The part of pydantic's BaseModel that the evaluator uses."""
 
     def __init__(self, **given):
         for name in type(self).__annotations__:
@@ -75,7 +75,7 @@ def benchmark(folder):
 
 
 def build_all(files, jobs):
-    """All at once, since nvcc takes a minute for each. The evaluator finds what was built."""
+    """Builds files in child processes, so many at once; the evaluator finds what was built."""
     begin, waiting, running, failures = time.monotonic(), list(files), [], {}
     while waiting or running:
         while waiting and len(running) < jobs:

@@ -28,7 +28,7 @@ struct ExportLayer {
   std::string padding_word;  // "'same'": its padding as the layer keeps it; empty: the problem's numbers
 };
 
-// What the new nn.Module is from outside: how it is constructed, and which layers it applies to its tensor,
+// The new nn.Module from outside: how it is constructed, and which layers it applies to its tensor,
 // one after the other. Constructed in the same order with the same arguments, its parameters have the names,
 // the shapes and, after the same seed, the values of the class that it was read from.
 struct ExportModule {
@@ -45,7 +45,7 @@ struct ReadModuleOptions {
   // Its forward calls kernels, which are not followed: its layers are taken as what it computes, in the order
   // in which it names them, unless something else of the class or of a kernel shows that it computes more.
   bool of_kernels = false;
-  // What it computes, where the file has no get_inputs(): of a class of one convolution.
+  // The problem of a class of one convolution, where the file has no get_inputs().
   std::optional<ConvProblem> problem;
   std::string python = "python3";  // that reads the source
 };

@@ -15,7 +15,7 @@ namespace {
 
 enum class GridSays { nothing, fits, differs };
 
-// Whether a config of each profiled kernel launches its grid for the problem.
+// Asks whether a config of each profiled kernel launches its grid for the problem.
 GridSays ask_grids(TritonFile& file, const std::vector<KernelMetrics>& metrics, const ConvProblem& problem) {
   GridSays says = GridSays::nothing;
   for (const TritonKernel& kernel : file.kernels()) {

@@ -213,7 +213,7 @@ class ExportClass(CliTest):
         self.refused(["export"], 2, "no problem given")
 
     def test_nothing_of_the_file_runs(self):
-        """Nor does what it says get into the new file, where it would."""
+        """The text of what would run is not in the new file either."""
         trace = self.folder / "ran"
         evil = f"__import__('pathlib').Path({str(trace)!r}).write_text('ran')"
         runs = [f"{evil}\n{DENSE}",

@@ -210,7 +210,7 @@ std::string statements_of(const std::vector<Step>& steps, const CompileJob& job)
   return text;
 }
 
-// Whether a tensor map of the plan's kernel is so.
+// Looks for a tensor map of the plan's kernel that is so.
 bool any_map(const LaunchPlan& plan, bool (*is)(const TensorMapLayout&)) {
   const auto& arguments = plan.kernel_launch().arguments;
   return std::any_of(arguments.begin(), arguments.end(), [&](const Argument& argument) {

@@ -11,9 +11,9 @@ namespace convtune::cuda {
 struct ProgramText {
   std::string arch;         // "sm_90a"
   std::string device_code;  // needs C++20 and constexpr functions that are device functions too
-  // What pack() and run() do, as statements of a host function that has const float *x, *w, *bias; float
-  // *packed, *y, *partial_sums; and the cudaStream_t stream. x must begin at a multiple of 16 bytes. Tensors
-  // of other types come as pointers to float, too.
+  // Statements that do what pack() and run() do, those of a host function that has const float *x, *w, *bias;
+  // float *packed, *y, *partial_sums; and the cudaStream_t stream. x must begin at a multiple of 16 bytes.
+  // Tensors of other types come as pointers to float, too.
   std::string pack, run;
   bool has_tensor_maps = false;  // then they call tensor_map(address, type, extents, strides, box, ...) too
   bool has_walks = false;        // and walking_map()

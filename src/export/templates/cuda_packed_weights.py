@@ -1,5 +1,5 @@
 def packed_weights(kept: dict, layer: nn.Module, pack) -> torch.Tensor:
-    """What pack() makes of a layer's weights, kept until they change: another tensor, other memory, or written to (but
+    """The weights of a layer as pack() makes them, kept until they change: another tensor, other memory, or written to (but
     by .data, which hides it)."""
     weights = [t for t in (layer.weight, layer.bias) if t is not None]
     state = [(id(t), t.data_ptr(), object() if t.is_inference() else t._version) for t in weights]

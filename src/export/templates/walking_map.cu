@@ -1,6 +1,6 @@
 
 
-// The same for images with channels last, over which copies walk between two corners, columns first, by steps.
+// Images with channels last, over which copies walk between two corners, columns first, by steps.
 static convtune::ptx::TensorMap walking_map(const void* data, CUtensorMapDataType type,
                                             const std::vector<cuuint64_t>& extents,
                                             const std::vector<cuuint64_t>& strides,

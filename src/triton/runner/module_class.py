@@ -4,6 +4,7 @@ its forward computes, and what get_init_inputs() and get_inputs() of the same fi
 
 import ast
 import keyword
+import math
 import re
 
 from python_objects import Function, Named, NotKnown, Scope, Tensor
@@ -29,7 +30,7 @@ MOST_LAYERS, MOST_LITERAL = 8, 1000
 
 
 class More(Refused):
-    """What a class or its kernels do beside convolutions."""
+    """A reason: something that a class or its kernels do beside convolutions."""
 
 
 def short(node):
@@ -45,7 +46,9 @@ def plain_name(name, line):
 def is_literal(value):
     if isinstance(value, (tuple, list)):
         return all(map(is_literal, value))
-    return value is None or isinstance(value, (bool, int, float)) or isinstance(value, str) and value.isprintable()
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, (bool, int)) or isinstance(value, str) and value.isprintable()
 
 
 def literal(value, line, what):
@@ -129,7 +132,7 @@ class ModuleClass:
         return scope
 
     def called(self, name):
-        """What a function of the file returns; None where there is none."""
+        """The value that a function of the file returns; None where there is no such function."""
         function = self.module.names.get(name)
         if not isinstance(function, Function):
             return None
@@ -180,7 +183,7 @@ class ModuleClass:
             self.values.given[name] = self.known(node, scope)
 
     def path(self, node):
-        """What a function is called where it comes from: torch.nn.Conv2d."""
+        """The name of a function where it comes from: torch.nn.Conv2d."""
         value = self.known(node, self.module)
         return value.path if isinstance(value, Named) and value.path else ""
 

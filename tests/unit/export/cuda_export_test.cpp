@@ -41,7 +41,7 @@ std::optional<ConvProblem> case_of(const Algorithm& algorithm, const DeviceInfo&
   return std::nullopt;
 }
 
-// Those whose kernels are written out, but the general one.
+// Algorithms whose kernels are written out, but the general one.
 std::vector<const Algorithm*> ours() {
   std::vector<const Algorithm*> all;
   for (const Algorithm* algorithm : algorithms(Device::Kind::cuda))
