@@ -166,10 +166,11 @@ struct Refine {
     for (const std::string& verdict : done.verdicts) say(report, verdict);
     for (const std::string& config : done.configs) say(report, config, "  ");
     if (done.configs.empty())
-      say(report, !done.unknown.empty() ? "keep: its list stays as it was"
-                                        : fmt::format("keep: {}{}", done.original,
-                                                      only_original ? "; its list is reduced to it"
-                                                                    : "; its list stays as it was"));
+      say(report, !done.unknown.empty()   ? "keep: its list stays as it was"
+                  : done.original.empty() ? std::string("keep: nothing is changed")
+                                          : fmt::format("keep: {}{}", done.original,
+                                                        only_original ? "; its list is reduced to it"
+                                                                      : "; its list stays as it was"));
     if (done.measured.empty()) return;
     say(report, "on " + done.place);
     put(report, measured_table(done, report));

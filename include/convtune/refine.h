@@ -94,6 +94,7 @@ struct RefineStage {
   std::optional<std::int64_t> baseline_warps, baseline_stages;  // of a config that is always in the list
   std::optional<double>
       raise_above_stalls;  // num_stages rises where memory stalls are a larger share than this
+  std::optional<double> raise_below_registers;  // and where a thread has no more registers
   std::vector<StageCondition> conditions;
   std::vector<StageSentence> sentences;  // of its text, in order; none where no text was read
 };

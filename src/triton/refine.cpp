@@ -16,6 +16,7 @@
 #include "triton/refine_contest.h"
 #include "triton/refine_original.h"
 #include "triton/stage_rules.h"
+#include "triton/stage_verdicts.h"
 #include "triton/triton_file.h"
 
 namespace convtune {
@@ -119,10 +120,12 @@ class Refining {
     const TritonKernel& kernel = *work.kernel;
     std::vector<std::string>& notes = work.result.notes;
     if (!changes_configs()) {
-      work.list.none = options_.stage.kind == RefineStage::Kind::grid
-                           ? "the stage is about the grid, which belongs to the code round the list"
-                           : "the stage is about block sizes, which no profile of one of them decides";
-      work.result.verdicts = {"keep: " + work.list.none + "; the findings are the verdict on it"};
+      const bool of_grid = options_.stage.kind == RefineStage::Kind::grid;
+      work.list.none = of_grid ? "the stage is about the grid, which stands in the code round the list"
+                               : "the stage is about block sizes, which only measuring decides";
+      work.result.verdicts =
+          of_grid ? std::vector{grid_verdict(work.known, warps_of(kernel), target_)} : tiles(work);
+      work.result.verdicts.push_back("keep: " + work.list.none);
       return;
     }
     if (!kernel.fixed.empty()) {
@@ -176,6 +179,32 @@ class Refining {
     for (const StageList::Entry& entry : work.list.configs)
       work.result.configs.push_back(
           fmt::format("{}: {}", to_string(with_stage(work, entry.config)), entry.reason));
+  }
+
+  // Of every config, where they agree.
+  static std::optional<std::int64_t> warps_of(const TritonKernel& kernel) {
+    std::optional<std::int64_t> warps;
+    for (const TritonConfig& config : kernel.configs) {
+      if (warps.value_or(config.stage.warps) != config.stage.warps) return std::nullopt;
+      warps = config.stage.warps;
+    }
+    return warps;
+  }
+
+  std::vector<std::string> tiles(Work& work) {
+    const TritonKernel& kernel = *work.kernel;
+    const std::vector<TritonConfig> configs = tiles_to_rank(kernel);
+    if (configs.empty()) return {"verdict on the tiles: their sizes are not known"};
+    std::vector<TileFacts> facts;
+    for (const TritonConfig& config : configs) facts.push_back({config, {}, {}});
+    std::string why;
+    if (kernel.listed)
+      for (const auto& launch : file_.grids(kernel, {options_.problem, options_.let}, configs, why))
+        for (std::size_t i = 0; i < facts.size(); ++i)
+          if (!facts[i].grid || launch[i].blocks > facts[i].grid->blocks) facts[i].grid = launch[i];
+    const auto made = compiler_.tiles(kernel, configs, work.result.notes);
+    for (std::size_t i = 0; i < made.size(); ++i) facts[i].made = made[i];
+    return tile_verdicts(std::move(facts), target_);
   }
 
   static std::string loops_in_words(const TritonKernel& kernel) {

@@ -51,7 +51,9 @@ std::vector<const TritonKernel*> chosen_kernels(const TritonFile& file,
                                                 const RefineOptions& options) {
   const std::string& asked = options.kernel;
   if (file.kernels().empty())
-    refuse("line 1: the file has no kernel with an @triton.autotune list, and none that it launches");
+    refuse(fmt::format(
+        "line 1: the file has no kernel with an @triton.autotune list, and none that it launches{}{}",
+        file.other().empty() ? "" : "; it has kernels in ", file.other()));
   std::vector<const TritonKernel*> found;
   for (const TritonKernel& kernel : file.kernels())
     if (!asked.empty() ? asked == kernel.name || asked == place_of(kernel)
@@ -69,6 +71,8 @@ std::vector<const TritonKernel*> chosen_kernels(const TritonFile& file,
   if (asked.empty() && metrics.empty() &&
       std::any_of(found.begin(), found.end(), [](const TritonKernel* kernel) { return kernel->listed; }))
     std::erase_if(found, [](const TritonKernel* kernel) { return !kernel->listed; });
+  using Kind = RefineStage::Kind;  // those of which change no list
+  if (options.stage.kind == Kind::grid || options.stage.kind == Kind::tiles) return found;
   if (found.size() > 1 && (metrics.empty() || same_name(found) ||
                            (!options.original.empty() && options.several != RefineOptions::Several::first)))
     refuse(fmt::format("{} kernels are meant: name one with --kernel, as in --kernel {}; there are {}",

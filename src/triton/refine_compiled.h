@@ -33,7 +33,16 @@ class RefineCompiler {
   Stages stages(const TritonKernel& kernel, const KnownMetrics& known, const Original& original,
                 const std::vector<StageConfig>& stages, std::vector<std::string>& notes);
 
+  // Of tiles as they stand; empty where the compiler cannot be asked, with a note that says why.
+  std::vector<CompiledConfig> tiles(const TritonKernel& kernel, const std::vector<TritonConfig>& tiles,
+                                    std::vector<std::string>& notes);
+
  private:
+  // The ways in which configs compile; empty, with a note.
+  std::vector<CompiledVariant> compiled(const TritonKernel& kernel, const std::optional<ConvProblem>& problem,
+                                        const std::vector<TritonConfig>& configs,
+                                        std::vector<std::string>& notes);
+
   void say(const std::string& text) const {
     if (options_.progress) options_.progress(text);
   }

@@ -105,13 +105,19 @@ AppliedStage apply_stage(const RefineStage& stage, const StageConfig& original, 
           fmt::format("whether memory stalls are above {:.3g} % is not in the metrics: num_stages "
                       "may rise on trial",
                       100 * asked));
-    else if (*facts.stall_share <= asked)
-      parameters.forbidden = [share = *facts.stall_share, asked, original](const StageConfig& config) {
-        return config.stages <= original.stages
-                   ? std::string()
-                   : fmt::format(
-                         "is more, and memory stalls are {:.3g} % of a warp's cycles, not above {:.3g} %",
-                         100 * share, 100 * asked);
+    const bool no_stalls = facts.stall_share && *facts.stall_share <= asked;
+    const bool is_full =
+        stage.raise_below_registers && facts.registers && *facts.registers > *stage.raise_below_registers;
+    const std::string why =
+        no_stalls
+            ? fmt::format("is more, and memory stalls are {:.3g} % of a warp's cycles, not above {:.3g} %",
+                          100 * *facts.stall_share, 100 * asked)
+        : is_full ? fmt::format("is more, and a thread has {:g} registers, not {:g} at most",
+                                *facts.registers, *stage.raise_below_registers)
+                  : std::string();
+    if (!why.empty())
+      parameters.forbidden = [why, original](const StageConfig& config) {
+        return config.stages <= original.stages ? std::string() : why;
       };
   }
   return applied;

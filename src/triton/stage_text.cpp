@@ -59,6 +59,7 @@ std::vector<double> numbers_of(std::string_view text) {
 namespace {
 
 constexpr std::int64_t kLargestValue = 64;  // of a parameter of the stage
+constexpr double kManyRegisters = 128;      // of a thread, where a text calls them many and gives no number
 constexpr double kHighStalls = 0.2;         // where a text calls stalls high and gives no number
 
 Error bad(const std::string& why) {
@@ -223,6 +224,10 @@ class StageReader {
     if (const auto percent = number_behind("stall"); percent && has("%")) stalls_ = *percent / 100;
     stage_.raise_above_stalls = stalls_;
     std::string rule = fmt::format("num_stages rises where memory stalls are above {:.3g} %", 100 * stalls_);
+    if (has("registers ok")) {
+      stage_.raise_below_registers = kManyRegisters;
+      rule += fmt::format(" and a thread has {:g} registers at most", kManyRegisters);
+    }
     if (const auto first = number_behind("start with"); first && is_value(*first)) {
       stage_.baseline_stages = static_cast<std::int64_t>(*first);
       if (stage_.stages.empty()) stage_.stages = {1, 2, 3, 4};

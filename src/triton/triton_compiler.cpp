@@ -57,10 +57,10 @@ json TritonCompiler::ask(json request, std::string& why) {
   return json::object();
 }
 
-std::vector<CompiledConfig> TritonCompiler::compile(const TritonFile& file, const TritonKernel& kernel,
-                                                    const Target& target, const TritonGiven& given,
-                                                    const std::vector<TritonConfig>& configs,
-                                                    std::string& why) {
+std::vector<CompiledVariant> TritonCompiler::compile(const TritonFile& file, const TritonKernel& kernel,
+                                                     const Target& target, const TritonGiven& given,
+                                                     const std::vector<TritonConfig>& configs,
+                                                     std::string& why) {
   json request = to_json(given), list = json::array();
   for (const TritonConfig& config : configs) list.push_back(to_json(config));
   request["do"] = "compile", request["source"] = file.source(), request["path"] = file.path();
@@ -69,16 +69,24 @@ std::vector<CompiledConfig> TritonCompiler::compile(const TritonFile& file, cons
                        {"minor", target.capability.minor},
                        {"sms", target.multiprocessors},
                        {"product", target.product}};
-  std::vector<CompiledConfig> made;
+  std::vector<CompiledVariant> made;
   const json answer = ask(std::move(request), why);
   if (!why.empty()) return made;
   try {
-    for (const json& one : answer.at("facts")) made.push_back(compiled_from_json(one));
+    for (const json& variant : answer.at("variants")) {
+      CompiledVariant& one = made.emplace_back();
+      for (const auto& [name, value] : variant.at("given").items())
+        one.given +=
+            fmt::format("{}{}={}", one.given.empty() ? "" : " ", name, value.get<bool>() ? "True" : "False");
+      for (const json& facts : variant.at("facts")) one.configs.push_back(compiled_from_json(facts));
+      if (one.configs.size() != configs.size()) return {};
+    }
   } catch (const json::exception& error) {
     why = error.what();
+    return {};
   }
-  if (made.size() != configs.size()) made.clear();
-  if (!made.empty() && !made[0].failure.empty()) why = made[0].failure, made.clear();
+  if (!made.empty() && !configs.empty() && !made[0].configs[0].failure.empty())
+    why = made[0].configs[0].failure, made.clear();
   if (!made.empty() && why.empty()) {
     for (const json& name : answer.value("assumed", json::array()))
       why += fmt::format("{}{}", why.empty() ? "" : ", ", name.get<std::string>());

@@ -11,6 +11,12 @@
 
 namespace convtune {
 
+// What configs come to with truth values that the source does not tell.
+struct CompiledVariant {
+  std::string given;  // "HAS_BIAS=True"; empty: all are known
+  std::vector<CompiledConfig> configs;
+};
+
 class TritonCompiler {
  public:
   // Starts; `seconds` for a config. Where Triton turns out not to be there, version() is empty.
@@ -19,11 +25,12 @@ class TritonCompiler {
   const std::string& version() const { return version_; }
   const std::string& why_not() const { return why_not_; }
 
-  // The configs' facts, in order; empty, with `why`, where the kernel's arguments are not known well enough.
-  // Else `why` says what was assumed of them.
-  std::vector<CompiledConfig> compile(const TritonFile& file, const TritonKernel& kernel,
-                                      const Target& target, const TritonGiven& given,
-                                      const std::vector<TritonConfig>& configs, std::string& why);
+  // The configs' facts, in order, for each way in which truth values that are not known may stand; empty,
+  // with `why`, where the kernel's arguments are not known well enough. Else `why` says what was assumed of
+  // them.
+  std::vector<CompiledVariant> compile(const TritonFile& file, const TritonKernel& kernel,
+                                       const Target& target, const TritonGiven& given,
+                                       const std::vector<TritonConfig>& configs, std::string& why);
   // The list that the kernel's autotuner has once the file is imported; empty, with `why`.
   std::vector<TritonConfig> imported_list(const TritonFile& file, const TritonKernel& kernel,
                                           std::string& why);

@@ -47,6 +47,7 @@ TritonKernel kernel_from_json(const json& object) {
   kernel.literal = object.at("literal").get<bool>();
   for (const json& config : object.at("configs")) kernel.configs.push_back(config_from_json(config));
   kernel.why = object.at("why").get<std::string>();
+  kernel.blocks = fields_of(object.at("blocks"));
   if (const json& stages = object.at("stages"); !stages.is_null()) kernel.stages = stages.get<std::int64_t>();
   kernel.maker = object.at("maker").get<std::string>();
   if (object.at("loads").is_number_integer()) kernel.loads = object.at("loads").get<std::int64_t>();
@@ -191,7 +192,7 @@ TritonFile::TritonFile(std::string source, std::string path, const Target& targe
   }
   const json answer = ask(request);
   try {
-    has_triton_ = answer.at("triton").get<bool>();
+    has_triton_ = answer.at("triton").get<bool>(), other_ = answer.at("other").get<std::string>();
     for (const json& kernel : answer.at("kernels")) kernels_.push_back(kernel_from_json(kernel));
     for (const json& layer : answer.at("layers"))
       for (const Suite& suite : suites())
@@ -205,9 +206,12 @@ TritonFile::TritonFile(std::string source, std::string path, const Target& targe
 }
 
 std::vector<std::vector<TritonGrid>> TritonFile::grids(const TritonKernel& kernel, const TritonGiven& given,
+                                                       const std::vector<TritonConfig>& configs,
                                                        std::string& why) {
   json request = to_json(given);
   request["do"] = "grids", request["kernel"] = kernel.at;
+  if (configs != kernel.configs)
+    for (const TritonConfig& config : configs) request["configs"].push_back(to_json(config));
   const json answer = ask(request);
   std::vector<std::vector<TritonGrid>> launches;
   try {
@@ -215,8 +219,9 @@ std::vector<std::vector<TritonGrid>> TritonFile::grids(const TritonKernel& kerne
     for (const json& launch : answer.at("grids")) {
       std::vector<TritonGrid>& grids = launches.emplace_back();
       for (const json& grid : launch)
-        grids.push_back({std::max<std::int64_t>(1, grid.at(0).get<std::int64_t>()), grid.at(1).get<bool>()});
-      if (grids.size() != kernel.configs.size()) return {};
+        grids.push_back({std::max<std::int64_t>(1, grid.at(0).get<std::int64_t>()), grid.at(1).get<bool>(),
+                         std::max<std::int64_t>(1, grid.at(2).get<std::int64_t>())});
+      if (grids.size() != configs.size()) return {};
     }
   } catch (const json::exception& error) {
     throw bad(fmt::format("Python could not read the file: {}", error.what()));

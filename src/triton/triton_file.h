@@ -44,7 +44,8 @@ struct TritonKernel {
   bool listed = true;  // false: no list; num_warps and num_stages stand at its launch
   bool literal = false;
   std::vector<TritonConfig> configs;
-  std::string why;                     // not empty: its list is not known
+  std::string why;                                          // not empty: its list is not known
+  std::vector<std::pair<std::string, std::string>> blocks;  // without a list: its sizes, as launched
   std::optional<std::int64_t> stages;  // without a list whose num_warps is worked out: its num_stages
   std::string maker;                   // how the file calls triton.Config; empty: it cannot
   Loops loops = Loops::any;
@@ -60,6 +61,7 @@ struct TritonKernel {
 struct TritonGrid {
   std::int64_t blocks = 1;
   bool is_whole = false;
+  std::int64_t lanes = 1;  // elements of a block, by the sizes that the grid is made of
 
   bool fits(std::int64_t launched) const {
     return is_whole ? blocks == launched : launched >= blocks && launched % blocks == 0;
@@ -75,6 +77,8 @@ class TritonFile {
   const std::string& source() const { return source_; }
   const std::string& path() const { return path_; }
   const std::vector<TritonKernel>& kernels() const { return kernels_; }
+  // What other kernels it has are written in, "TileLang, ... (line 3)"; empty: none is found.
+  const std::string& other() const { return other_; }
   bool has_triton() const { return has_triton_; }  // whether that Python could import it
 
   // The built-in cases whose convolution is a literal nn.Conv2d of the file.
@@ -83,7 +87,12 @@ class TritonFile {
   // Of every launch of the kernel each config's grid; empty, with `why`, where nothing of them can be worked
   // out.
   std::vector<std::vector<TritonGrid>> grids(const TritonKernel& kernel, const TritonGiven& given,
-                                             std::string& why);
+                                             std::string& why) {
+    return grids(kernel, given, kernel.configs, why);
+  }
+  // The same of other configs of the kernel.
+  std::vector<std::vector<TritonGrid>> grids(const TritonKernel& kernel, const TritonGiven& given,
+                                             const std::vector<TritonConfig>& configs, std::string& why);
 
   struct Entry {
     TritonConfig config;
@@ -101,7 +110,7 @@ class TritonFile {
  private:
   nlohmann::json ask(const nlohmann::json& request);
 
-  std::string source_, path_;
+  std::string source_, path_, other_;
   std::unique_ptr<PythonChild> reader_;
   std::vector<TritonKernel> kernels_;
   std::vector<ConvProblem> cases_;

@@ -204,12 +204,36 @@ class Documents(CliTest):
         self.refined("layer norm, one config")
         file = self.folder / "document.txt"
         text = file.read_text()
-        for focus, says in (("Focus: Grid layout & parallelism.", "the stage is about the grid"),
-                            ("Focus: BLOCK_M/N/K selection.", "the stage is about block sizes")):
+        for focus, says in (("Focus: Grid layout & parallelism.", ["the stage is about the grid", "verdict on the grid, by"]),
+                            ("Focus: BLOCK_M/N/K selection.", ["the stage is about block sizes", "verdict on the tiles"])):
             file.write_text(text.replace("Focus: Final micro-tuning.", focus))
             result = self.ok("refine", "--document", str(file), "--no-compile", "--no-import")
-            self.assertIn(says, result.stderr)
+            for words in [*says, "keep: nothing is changed"]:
+                self.assertIn(words, result.stderr)
             self.assertEqual(self.lists(result.stdout), self.lists(CASES["layer norm, one config"][0]))
+
+    def test_tiles_are_ranked_by_their_grids(self):
+        """Of a matrix of 4000 rows and 100 columns tiles of 128 columns mask most."""
+        code = CASES["matmul, a function of the file"][0]
+        file = self.folder / "document.txt"
+        file.write_text(document(code, {"matmul": FIVE}).replace("Focus: Final micro-tuning.", "Focus: BLOCK_M/N/K selection."))
+        let = ["--let", "M=4000", "--let", "N=100", "--let", "K=64", "--let", "a=[4000, 64]", "--let", "b=[64, 100]"]
+        result = self.ok("refine", "--document", str(file), "--no-compile", "--no-import", *let)
+        ranked = [line for line in result.stderr.splitlines() if re.match(r"tile \d:", line)]
+        self.assertEqual(len(ranked), 4)
+        self.assertIn("none of them measured", result.stderr)
+        self.assertTrue(all("blocks" in line for line in ranked), ranked)
+
+    def test_other_languages_are_named(self):
+        codes = {"TileLang": "import tilelang\n@tilelang.autotune(configs=[dict(M=64)])\n@tilelang.jit\ndef f(M): return M\n",
+                 "Helion": "import helion\n@helion.kernel()\ndef f(x): return x\n",
+                 "CUDA C++ in a text": "from torch.utils.cpp_extension import load_inline\nm = load_inline(name='x')\n",
+                 "but CUDA C++": "#include <cuda.h>\n__global__ void f() {}\n"}
+        for says, code in codes.items():
+            with self.subTest(says):
+                file = self.folder / "document.txt"
+                file.write_text(document(code, {"f": FIVE}))
+                self.refused(["refine", "--document", str(file)], 2, says)
 
     def test_gluon_keeps_its_warps(self):
         code = CASES["layer norm, one config"][0].replace("@triton.jit", "@gluon.jit")

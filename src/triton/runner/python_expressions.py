@@ -16,6 +16,10 @@ COMPARED = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, as
             ast.NotIn: lambda a, b: a not in b, ast.Is: operator.is_, ast.IsNot: operator.is_not}
 
 
+DTYPES = {f"torch.{name}" for name in ("float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8",
+                                       "bool", "float", "half", "double", "long", "int", "float8_e4m3fn", "float8_e5m2")}
+
+
 def is_extent(value):
     """Whether a product with it is a multiple of what it is."""
     return isinstance(value, Named) or isinstance(value, int) and value > 0
@@ -72,6 +76,8 @@ class Expressions:
             if name in ("shape", "ndim", "T"):
                 return {"shape": tuple(value.shape), "ndim": len(value.shape)}.get(name) or self.tensor_method(
                     value, "t", [], node)
+            if name == "dtype" and self.dtype:
+                return Named(ast.unparse(node), self.dtype)
             if name in ("is_cuda", "dtype", "device", "data", "grad", "requires_grad"):
                 return Named(ast.unparse(node), None, frozenset())
             return Bound(value, name)
@@ -172,6 +178,12 @@ class Expressions:
         left = self.value(node.left, scope)
         for sign, other in zip(node.ops, node.comparators):
             right = self.value(other, scope)
+            compared = self.compared_types(sign, left, right)
+            if compared is False:
+                return False
+            if compared:
+                left = right
+                continue
             for side in (left, right):
                 if isinstance(side, (Named, Tensor, Imported)) and not isinstance(sign, (ast.Is, ast.IsNot)):
                     raise NotKnown(f"'{ast.unparse(node)[:60]}' is not known", node.lineno)
@@ -185,6 +197,17 @@ class Expressions:
                 raise NotKnown(str(error), node.lineno) from None
             left = right
         return True
+
+    @staticmethod
+    def compared_types(sign, left, right):
+        """Of two of torch's types, or of one among several, the answer; None of anything else."""
+        others = right if isinstance(right, (tuple, list)) else (right,)
+        if not all(isinstance(one, Named) and one.path in DTYPES for one in (left, *others)):
+            return None
+        if isinstance(sign, (ast.In, ast.NotIn)) == isinstance(right, Named):
+            return None
+        found = left.path in [one.path for one in others]
+        return found if isinstance(sign, (ast.Eq, ast.Is, ast.In)) else not found
 
     def of_IfExp(self, node, scope):
         return self.value(node.body if self.truth(node.test, scope) else node.orelse, scope)
@@ -236,6 +259,7 @@ class Expressions:
         else:
             key = self.value(node.slice, scope)
         if isinstance(value, Meta):
+            value.asked |= {key} & value.values.keys() if isinstance(key, str) else set()
             value = value.values
         if isinstance(value, Class) and isinstance(key, str) and "Enum" in value.bases:
             value = value.body.names

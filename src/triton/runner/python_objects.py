@@ -135,7 +135,7 @@ class Meta:
     """What Triton hands to a grid: the config's values."""
 
     def __init__(self, values):
-        self.values = values
+        self.values, self.asked = values, set()  # names that the grid asked for
 
 
 class Given(dict):

@@ -26,6 +26,7 @@ class Values(Statements, Expressions, Calls, Tensors):
         self.known, self.given = known or {}, given or {}
         self.steps, self.depth, self.modules, self.generators = 0, 0, {}, {}
         self.launched = None  # called with every `name[grid](...)`
+        self.dtype = None  # of every tensor, "torch.float32", where one is assumed
         self.is_whole = True  # no loop was left because of what is not known
 
     def count(self, node, items=ITEMS_OF_A_STEP):

@@ -21,7 +21,7 @@ from python_modules import load
 from python_objects import PLAIN
 from triton_file import File
 from triton_reader import chosen, given_values
-from triton_signature import signature_of, types_to_try
+from triton_signature import signature_of, truths, types_to_try
 from triton_slice import Failed, Slice
 
 REGISTERS, FRAME = 0x2F, 0x11  # attributes of a cubin's .nv.info
@@ -121,8 +121,8 @@ def compile_one(function, values, config, facts, target):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    types, constants, multiples, use = facts
-    given = {**constants, **{name: values[name] for name, _ in config["meta"]}}
+    types, constants, multiples, use, truth = facts
+    given = {**constants, **truth, **{name: values[name] for name, _ in config["meta"]}}
     defaults = {name: one.default for name, one in inspect.signature(getattr(function, "fn", function)).parameters.items()
                 if one.default is not one.empty}
     missing = [name for name in use.params if name in use.constexprs - given.keys() - defaults.keys()]
@@ -199,28 +199,40 @@ def compile_all(request, folder):
     given = given_values(request)
     target = 10 * request["target"]["major"] + request["target"]["minor"]
 
+    def compiled(first, facts):
+        """All configs' facts, as many at once as there are processors."""
+        results, running, waiting = {0: first}, {}, list(range(1, len(request["configs"])))
+        while waiting or running:
+            while waiting and len(running) < max(1, len(os.sched_getaffinity(0))):
+                at = waiting.pop(0)
+                running[at] = started(at, facts)
+            at = next(iter(running))
+            results[at] = result_of(running.pop(at))
+        return [results[at] for at in range(len(request["configs"]))]
+
     def started(at, facts):
         seconds, config = request["seconds"], request["configs"][at]
         one = lambda: compile_one(function, values[at], config, facts, target)  # noqa: E731
         return in_child(one, PATIENCE * seconds, seconds)
 
+    defaults = inspect.signature(getattr(function, "fn", function)).parameters
+    defaults = {name for name, one in defaults.items() if one.default is not one.empty}
     for dtype in types_to_try(kernel, request.get("dtype")):
         types, constants, multiples, assumed, use = signature_of(file, kernel, given, dtype)
-        facts = (types, constants, multiples, use)
-        first = result_of(started(0, facts))
-        if "failed" not in first:
+        constants = {name: part.worked_out(value, name) for name, value in constants.items()}
+        known = {*constants, *[name for name, _ in request["configs"][0]["meta"]]}
+        variants, first = [], {}
+        for truth in truths(kernel, known, defaults):
+            facts = (types, constants, multiples, use, truth)
+            first = result_of(started(0, facts))
+            if "failed" not in first:
+                variants.append((truth, facts, first))
+        if variants:
             break
-    if "failed" in first:
-        return {"facts": [first] * len(request["configs"]), "assumed": [], "dtype": ""}
-    results, running, waiting = {0: first}, {}, list(range(1, len(request["configs"])))
-    while waiting or running:
-        while waiting and len(running) < max(1, len(os.sched_getaffinity(0))):
-            at = waiting.pop(0)
-            running[at] = started(at, facts)
-        at = next(iter(running))
-        results[at] = result_of(running.pop(at))
-    return {"facts": [results[at] for at in range(len(request["configs"]))], "assumed": assumed,
-            "dtype": dtype}
+    if not variants:
+        return {"variants": [{"given": {}, "facts": [first] * len(request["configs"])}], "assumed": [], "dtype": ""}
+    found = [{"given": truth, "facts": compiled(first, facts)} for truth, facts, first in variants]
+    return {"variants": found, "assumed": assumed, "dtype": dtype}
 
 
 def main():

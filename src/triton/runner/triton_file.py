@@ -25,6 +25,32 @@ def statements_before(body, kernel):
     return found
 
 
+# Other ways to write a kernel, by what a file imports, and what each has in place of Triton's list.
+OTHERS = {"tilelang": "TileLang, whose tiles and threads its own autotuner chooses",
+          "helion": "Helion, whose autotuner searches block sizes, warps and stages by itself",
+          "torch.utils.cpp_extension": "CUDA C++ in a text, whose launches name their threads",
+          "cupy": "CUDA C++ in a text, whose launches name their threads",
+          "numba": "Numba, whose launches name their threads"}
+
+
+def other_of(tree):
+    """What a file's kernels are written in where that is not Triton, and the line that says so."""
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else (
+            [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) and node.module else [])
+        for name in names:
+            for module, what in OTHERS.items():
+                if (name + ".").startswith(module + "."):
+                    return f"{what} (line {node.lineno})"
+    return ""
+
+
+def not_python(source, error):
+    is_cuda = "__global__" in source or "#include" in source
+    return at_line(error.lineno or 1, "this is no Python, but CUDA C++: only lists of Triton's autotuner are refined" if is_cuda
+                   else f"this is no Python: {error.msg}")
+
+
 class File(Launches):
     def __init__(self, source, path, target):
         self.path = path
@@ -33,7 +59,7 @@ class File(Launches):
         try:
             self.tree = ast.parse(self.text.bytes)
         except SyntaxError as error:
-            raise at_line(error.lineno or 1, f"this is no Python: {error.msg}") from None
+            raise not_python(source, error) from None
         except (ValueError, RecursionError, MemoryError) as error:
             raise Refused(f"this is no Python: {error}") from None
         self.known = known_on(target)
@@ -68,6 +94,8 @@ class File(Launches):
                                 self.find(item.body, chain)
 
     def find_decorated(self, node, chain):
+        if any(self.is_of_another(one) for one in node.decorator_list):
+            return
         calls = [one for one in node.decorator_list if isinstance(one, ast.Call) and last_name(one) != "heuristics"
                  and configs_of_call(one) is not None]
         tuned = [one for one in node.decorator_list if last_name(one) == "autotune"]
@@ -85,6 +113,15 @@ class File(Launches):
             if not jit:
                 kernel.list, kernel.why = None, f"'{node.name}' is autotuned and no @triton.jit"
         self.kernels.append(kernel)
+
+    def is_of_another(self, decorator):
+        """Whether a decorator is of another language of kernels: @tilelang.jit."""
+        root = decorator.func if isinstance(decorator, ast.Call) else decorator
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        value = self.module.names.get(root.id) if isinstance(root, ast.Name) else None
+        path = getattr(value.named if isinstance(value, Imported) else value, "path", None) or ""
+        return path.split(".")[0] in ("tilelang", "helion")
 
     def find_assigned(self):
         """`tuned = triton.autotune(...)(kernel)`."""
@@ -203,7 +240,7 @@ class File(Launches):
         return found
 
     def read(self):
-        answer = {"kernels": [], "layers": self.layers(), "triton": has_triton()}
+        answer = {"kernels": [], "layers": self.layers(), "triton": has_triton(), "other": other_of(self.tree)}
         for at, kernel in enumerate(self.kernels):
             if kernel.call is not None:
                 self.read_list(kernel)
@@ -219,7 +256,7 @@ class File(Launches):
             answer["kernels"].append({
                 "at": at, "name": kernel.name, "line": kernel.line,
                 "listed": kernel.call is not None, "literal": literal, "why": kernel.why or "",
-                "stages": kernel.stages,
+                "stages": kernel.stages, "blocks": [[name, str(value)] for name, value in kernel.blocks.items()],
                 "configs": [self.described(config, kernel) for config in kernel.configs],
                 "maker": self.maker(kernel) or "", "loops": use.loops() if use else "any",
                 "loads": len(use.loaded) if use else None, "fixed": use.fixed() if use else "",

@@ -1,10 +1,11 @@
 """A Triton file's launches: the values that stand there, and what their grids come to."""
 
 import ast
+import math
 
 from python_objects import Class, Config, Function, Given, Instance, Meta, Named, NotKnown, product_of, Scope
 from python_values import Values
-from triton_source import last_name
+from triton_source import KernelUse, last_name
 
 
 MOST_ANSWERS = 64  # of one launch, which a loop may repeat
@@ -91,6 +92,7 @@ class Launches:
                     values[word.arg] = value
             if values not in found:
                 found.append(values)
+        kernel.blocks = self.blocks_at(kernel, *launches[0])
         if worked_out:
             stages = {values["num_stages"] for values in found}
             kernel.stages = stages.pop() if worked_out == {"num_warps"} and len(stages) == 1 else None
@@ -99,6 +101,21 @@ class Launches:
             kernel.why = f"it is launched with {len(found)} different num_warps and num_stages"
             return
         kernel.configs = [Config(None, {}, found[0], launches[0][0].lineno)]
+
+    def blocks_at(self, kernel, call, inside):
+        """The constants of a launch that are whole numbers, as far as they are known there."""
+        if kernel.node is None:
+            return {}
+        found, constants = {}, KernelUse(kernel.node, self.functions).constexprs
+        scope = self.scope_of_def(inside)
+        for name, value in self.arguments(kernel, call).items():
+            try:
+                number = self.values.value(value, scope) if name in constants else None
+            except (NotKnown, RecursionError):
+                continue
+            if isinstance(number, int) and not isinstance(number, bool):
+                found[name] = number
+        return found
 
     def scope_of_def(self, inside):
         scope = Scope(self.module)
@@ -135,22 +152,22 @@ class Launches:
         found.update((word.arg, word.value) for word in call.keywords if word.arg in names)
         return found
 
-    def launched(self, kernel, given, ask):
-        """What `ask` answers at the first launch where it can."""
-        answers, _ = self.all_launched(kernel, given, ask)
+    def launched(self, kernel, given, ask, dtype):
+        """What `ask` answers at the first launch where it can, of tensors of the type."""
+        answers, _ = self.all_launched(kernel, given, ask, dtype)
         for answer in answers:
             if not isinstance(answer, NotKnown):
                 return answer
         raise answers[0]
 
-    def all_launched(self, kernel, given, ask):
+    def all_launched(self, kernel, given, ask, dtype=None):
         """What `ask` answers, or why it does not, at every launch of the kernel, each followed from the file's model, where
         it has one, else from the function round it; and whether these are all. Never none."""
         calls = self.launches(kernel)
         if not calls:
             return [NotKnown(f"'{kernel.name}' is launched nowhere in the file")], True
         entry = self.model()
-        values, reached = self.asking(kernel, given if entry is None else entry.beside(given), ask)
+        values, reached = self.asking(kernel, given if entry is None else entry.beside(given), ask, dtype)
         if entry is not None:
             entry.follow(values, given)
         is_whole = values.is_whole
@@ -158,15 +175,16 @@ class Launches:
         for call, inside in calls:
             if call in reached:
                 continue
-            values, found = self.asking(kernel, given if entry is None else entry.beside(given), ask)
+            values, found = self.asking(kernel, given if entry is None else entry.beside(given), ask, dtype)
             self.follow_function(values, inside, call)
             answers += found.get(call, [NotKnown(f"line {call.lineno}: the launch is not reached by what is known")])
             is_whole &= values.is_whole
         return answers, is_whole
 
-    def asking(self, kernel, given, ask):
+    def asking(self, kernel, given, ask, dtype):
         """Values that ask at each launch that they come to, and the answers by the launch."""
         values, reached = Values(self.known, given), {}
+        values.dtype = dtype
 
         def hook(node, scope):
             if last_name(node.func.value) not in kernel.names:
@@ -208,22 +226,24 @@ class Launches:
         found = classes.get("ModelNew") or (next(iter(classes.values())) if len(classes) == 1 else None)
         return Model(found) if found else None
 
-    def grids(self, kernel, given):
-        """For each launch, for each config of the list: how many blocks it has, and whether these are all; else their
-        number is a multiple of it."""
+    def grids(self, kernel, given, configs):
+        """For each launch, for each config: how many blocks it has, whether these are all, else their number is a multiple
+        of it, and the product of the config's values that its grid is made of."""
         def ask(values, node, scope):
             blocks = []
-            for config in kernel.configs:
+            for config in configs:
                 values.steps = 0
-                meta = {**config.meta, "num_warps": config.others.get("num_warps", 4)}
+                meta = Meta({**config.meta, "num_warps": config.others.get("num_warps", 4)})
                 grid = values.value(node.func.slice, scope)
                 if isinstance(grid, Function):
-                    grid = values.call(grid, [Meta(meta)], {}, node)
+                    grid = values.call(grid, [meta], {}, node)
                 extents = list(grid) if isinstance(grid, (list, tuple)) else [grid]
                 if not extents or not all(isinstance(extent, (int, Named)) for extent in extents):
                     raise NotKnown("the grid is not known", node.lineno)
-                blocks.append(product_of(extents))
-            if all(count == 1 and not is_whole for count, is_whole in blocks):
+                lanes = [meta.values[name] for name in sorted(meta.asked - {"num_warps"})]
+                lanes = [value for value in lanes if isinstance(value, int) and value > 0]
+                blocks.append((*product_of(extents), min(math.prod(lanes), 1 << 40)))
+            if all(count == 1 and not is_whole for count, is_whole, _ in blocks):
                 raise NotKnown(f"'{next(e for e in extents if isinstance(e, Named)).text[:60]}' is not known", node.lineno)
             return blocks
 

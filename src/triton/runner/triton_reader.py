@@ -11,7 +11,7 @@ import sys
 
 from module_class import read_class
 from python_limits import Late, leave_network, limit_memory, within
-from python_objects import Given, NotKnown, Pair, Tensor
+from python_objects import Config, Given, NotKnown, Pair, Tensor
 from triton_edits import Edits, in_order
 from triton_file import File
 from triton_source import Refused
@@ -27,6 +27,17 @@ def given_values(request):
     given.update((name, Tensor(value) if isinstance(value, list) else value) for name, value in own.items())
     given.own = frozenset(own)
     return given
+
+
+def config_of(described):
+    """A config by its description, where its values are plain."""
+    meta = {}
+    for name, text in described["meta"]:
+        try:
+            meta[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            raise NotKnown(f"the value {text[:60]} of {name} is not known") from None
+    return Config(None, meta, {"num_warps": described["warps"], "num_stages": described["stages"]}, 0)
 
 
 def chosen(file, at):
@@ -61,7 +72,9 @@ def answer(state, request):
         raise Refused("no file was read")
     if request["do"] == "grids":
         try:
-            return {"grids": file.grids(chosen(file, request["kernel"]), given_values(request)), "why": ""}
+            kernel = chosen(file, request["kernel"])
+            configs = [config_of(one) for one in request["configs"]] if "configs" in request else kernel.configs
+            return {"grids": file.grids(kernel, given_values(request), configs), "why": ""}
         except NotKnown as error:
             return {"grids": [], "why": str(error)}
     if request["do"] == "edit":

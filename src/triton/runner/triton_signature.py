@@ -3,15 +3,20 @@ loads are wide and loops are pipelined. Read of the file's own launch; what that
 """
 
 import ast
+import itertools
 import re
 
-from python_objects import NotKnown, Tensor
+from python_objects import Named, NotKnown, Tensor
 from python_values import Values
 from triton_source import KernelUse
 
 
-def launch_values(file, kernel, given):
-    """What each parameter is at the launch, as far as it is known there."""
+TYPES = {"fp32": "torch.float32", "fp16": "torch.float16", "bf16": "torch.bfloat16"}
+MOST_TRUTHS = 2  # truth values that are not known, and are compiled both ways
+
+
+def launch_values(file, kernel, given, dtype):
+    """What each parameter is at the launch, as far as it is known there, of tensors of the type."""
     def ask(values, node, scope):
         found = {}
         for name, value in file.arguments(kernel, node).items():
@@ -22,20 +27,50 @@ def launch_values(file, kernel, given):
         return found
 
     try:
-        return file.launched(kernel, given, ask)
+        return file.launched(kernel, given, ask, TYPES[dtype])
     except NotKnown:
         return {}
 
 
 def number_at(value):
+    """A value as a constant: a number, text, or what Triton's language names."""
     value = Values.one(value)
-    return value if isinstance(value, (int, float, bool, str)) else None
+    is_own = isinstance(value, Named) and value.path.startswith("triton.language.")
+    return value if is_own or isinstance(value, (int, float, bool, str)) else None
+
+
+def truths(kernel, constants, defaults):
+    """The constants that are not known and are asked for as truth values alone: each combination of them; none where
+    there are too many."""
+    params = [*kernel.node.args.posonlyargs, *kernel.node.args.args, *kernel.node.args.kwonlyargs]
+    names = [arg.arg for arg in params if arg.annotation is not None and "constexpr" in ast.unparse(arg.annotation)
+             and arg.arg not in constants and arg.arg not in defaults and is_truth(kernel.node, arg.arg)]
+    if len(names) > MOST_TRUTHS:
+        return [{}]
+    return [dict(zip(names, values)) for values in itertools.product((False, True), repeat=len(names))]
+
+
+def is_truth(kernel, name):
+    """Whether a body asks for a name as a truth value, and hands it over at most."""
+    asked, handed, used = set(), set(), set()
+    for node in ast.walk(kernel):
+        if isinstance(node, ast.Name) and node.id == name:
+            used.add(node)
+        elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
+            asked.add(node.test)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            asked.add(node.operand)
+        elif isinstance(node, ast.BoolOp):
+            asked |= set(node.values)
+        elif isinstance(node, ast.Call):
+            handed |= {*node.args, *[word.value for word in node.keywords]}
+    return used <= asked | handed and (bool(used & asked) or not used)
 
 
 def signature_of(file, kernel, given, dtype):
     """What Triton is told of the parameters: types, constants, and what is a multiple of 16."""
     use = KernelUse(kernel.node, file.functions)
-    launch = launch_values(file, kernel, given)
+    launch = launch_values(file, kernel, given, dtype)
     expressions = {}
     for call, _ in file.launches(kernel):
         expressions = {name: ast.unparse(value) for name, value in file.arguments(kernel, call).items()}

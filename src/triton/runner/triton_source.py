@@ -65,6 +65,7 @@ class Kernel:
         self.anchor = line  # the line whose indentation the list has
         self.names = {name}  # by which it is launched
         self.configs, self.why, self.note = [], None, None
+        self.blocks = {}  # without a list: sizes of its launch
         self.stages = None  # without a list whose num_warps is worked out: its num_stages
 
 

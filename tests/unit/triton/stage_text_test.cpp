@@ -46,6 +46,39 @@ const std::string kMemory =
     "- Larger BLOCK_K improves reuse but increases register pressure\n\nAutotune:\n"
     "- If unsure, try num_stages ∈ {1,2,3} on kernel\n";
 
+// Every sentence of a stage's text has a rule or an empty one, in order, and none is lost.
+TEST(StageText, AllSentencesOfPublicTexts) {
+  const std::string file = load_source(CONVTUNE_SOURCE_DIR "/tests/refine/stage_sentences.txt");
+  std::string stage, text;
+  std::vector<StageSentence> expected;
+  std::size_t sentences = 0, stages = 0;
+  const auto check = [&] {
+    if (stage.empty()) return;
+    const std::vector<StageSentence> found = parse_stage(text).sentences;
+    ASSERT_EQ(found.size(), expected.size()) << stage;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i].text, expected[i].text) << stage;
+      EXPECT_EQ(found[i].rule, expected[i].rule) << found[i].text;
+    }
+    sentences += found.size(), ++stages;
+  };
+  for (const std::string_view line : lines_of(file)) {
+    if (line.starts_with("== ")) {
+      check();
+      stage = line.substr(3), text.clear(), expected.clear();
+      continue;
+    }
+    const std::size_t bar = line.find(" | ");
+    const std::string_view rule = line.substr(0, std::min(bar, line.size()));
+    const std::string sentence(bar == line.npos ? "" : line.substr(bar + 3));
+    text += sentence + "\n";
+    if (bar != line.npos && rule != "#") expected.push_back({sentence, rule == "-" ? "" : std::string(rule)});
+  }
+  check();
+  EXPECT_EQ(stages, 4u);
+  EXPECT_EQ(sentences, 165u);
+}
+
 TEST(StageText, EachSentenceIsReadAsItsRule) {
   const std::pair<const char*, const char*> sentences[] = {
       {"- Change num_warps only if occupancy suggests it", "R1: num_warps by occupancy alone"},
