@@ -109,9 +109,10 @@ WarpsAnswer suggested_warps(std::int64_t warps, const OccupancyEvidence& evidenc
   const std::string achieved = achieved_in_words(evidence);
   if (!certain && bound.share >= kEnoughOccupancy)
     return inferred_warps(warps, bound, evidence, target, parameters);
-  const std::string limit = few_blocks ? fmt::format("since the grid has {} blocks for {} of them",
-                                                     *evidence.grid, target.multiprocessors)
-                                       : fmt::format("limited by {}", to_string(bound.limiter));
+  const std::string limit =
+      few_blocks ? fmt::format("since the grid has {} {} for {} of them", *evidence.grid,
+                               *evidence.grid == 1 ? "block" : "blocks", target.multiprocessors)
+                 : fmt::format("limited by {}", to_string(bound.limiter));
   const std::string theoretical = fmt::format("{}, {}", blocks_in_words(bound, warps), limit);
   if (bound.share >= kEnoughOccupancy)
     return {{}, fmt::format("{}{}, which is enough to hide latency; {}", stays, theoretical, achieved)};

@@ -82,8 +82,15 @@ bool may_be_json(std::string_view text) {
 RawProfile read_profile(std::string_view text) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // what editors on Windows begin a file with
   if (may_be_json(text)) return read_json(text);
+  if (text.starts_with("NVR"))
+    throw bad(
+        "is a report of ncu (.ncu-rep), which ncu alone reads: `ncu --import FILE --csv --page raw > "
+        "metrics.csv` "
+        "prints what is read here");
   const bool is_table = has_table(text);
   if (!is_table && !has_page(text)) {
+    for (const std::string& message : read_table(text).messages)
+      if (message.starts_with("ERROR: ")) throw bad("ncu measured nothing: " + message.substr(7));
     try {
       return read_json(text);
     } catch (const Error& error) {

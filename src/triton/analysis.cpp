@@ -311,6 +311,12 @@ std::string KernelAnalysis::stages() const {
         "one more may help{}: {:.1f} % of a warp's cycles wait for data from memory, which a further stage "
         "asks for earlier",
         unless, share);
+  if (target_.capability.major >= 9)
+    return fmt::format(
+        "one more or one less may be tried{}: {:.1f} % of a warp's cycles wait for data from memory, but "
+        "what TMA "
+        "brings is waited for at barriers, which that does not count",
+        unless, share);
   return fmt::format(
       "one more cannot help much: only {:.1f} % of a warp's cycles wait for data from memory; one less may "
       "be tried{}, and leaves shared memory to other blocks",

@@ -329,6 +329,9 @@ TEST(NcuForms, AreRefusedWithTheReason) {
   const std::pair<std::string, std::vector<const char*>> cases[] = {
       {R"({"k": {"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": 4}})",
        {"hold no metric of 'k'", "ncu --set full --csv --page raw"}},
+      {std::string("NVR\0\1\2", 6), {"ncu --import FILE --csv --page raw"}},
+      {"==PROF== Connected to process 7\n==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n",
+       {"ncu measured nothing: ERR_NVGPUCTRPERM"}},
       {"  k (1, 1, 1)x(1, 1, 1), nothing else\n", {"not JSON", "ncu --csv"}},
       {"    Section: Source Counters\n    Branch Efficiency       %     100\n",
        {"hold no metric", "ncu --set full"}},

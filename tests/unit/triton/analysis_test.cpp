@@ -88,6 +88,8 @@ TEST(Analysis, StallsDecideAboutStages) {
   const auto stages = [](double share) { return said(found({{kLongScoreboard, share}}), "num_stages"); };
   expect_in(stages(70), {"one more may help", "70.0 %"});
   expect_in(stages(3), {"one more cannot help much", "3.0 %", "one less"});
+  expect_in(said(analyze({"k", {{kLongScoreboard, 3}}}, find_target("h100")), "num_stages"),
+            {"one more or one less", "TMA"});
   expect_in(said(found({{kSm, 5}}), "num_stages"), {"stalls would say which"});
   const auto findings =
       found({{"smsp__average_warp_latency_per_inst_issued.ratio", 20},
