@@ -51,7 +51,10 @@ std::string one_line(std::string text) {
   return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
 }
 
+// Memory for sums that blocks share; a kernel may name it and have none.
 std::string partial_sums(const cuda::ProgramText& program) {
+  if (program.run.find("partial_sums") == std::string::npos) return {};
+  if (program.partial_sums_bytes == 0) return "  float* const partial_sums = nullptr;\n";
   return fmt::format(
       "  const at::Tensor sums = at::empty({{{}}}, weights.options());\n"
       "  float* const partial_sums = sums.data_ptr<float>();\n",
@@ -87,7 +90,7 @@ Words words_of(const ExportModule& module, std::size_t at, const DeviceInfo& dev
                     {"N", number(a.n)},
                     {"P", number(a.p())},
                     {"Q", number(a.q())},
-                    {"PARTIAL_SUMS", program.partial_sums_bytes == 0 ? "" : partial_sums(program)},
+                    {"PARTIAL_SUMS", partial_sums(program)},
                     {"DTYPE", dtype_of(a)},
                     {"MEMORY_FORMAT", x_last ? "memory_format=torch.channels_last" : ""},
                     {"MEMORY_FORMAT_CPP", y_last ? ".memory_format(at::MemoryFormat::ChannelsLast)" : ""},

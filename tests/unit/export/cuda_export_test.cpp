@@ -271,6 +271,10 @@ TEST(CudaExport, HalfPrecision) {
           .text;
   EXPECT_TRUE(contains(summed, "float* const partial_sums = sums.data_ptr<float>();"));
   EXPECT_FALSE(contains(summed, "output.contiguous()"));
+  const std::string alone =
+      export_cuda(parse_problem("mb32ic64ih56oc64kh3ph1 dtype=bf16 layout=nhwc"), find_target("rtx4090"))
+          .text;
+  EXPECT_TRUE(contains(alone, "float* const partial_sums = nullptr;")) << "a sum of one block";
 }
 
 TEST(CudaExport, OneDimension) {
