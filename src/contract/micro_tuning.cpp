@@ -113,7 +113,10 @@ WarpsAnswer suggested_warps(std::int64_t warps, const OccupancyEvidence& evidenc
       few_blocks ? fmt::format("since the grid has {} {} for {} of them", *evidence.grid,
                                *evidence.grid == 1 ? "block" : "blocks", target.multiprocessors)
                  : fmt::format("limited by {}", to_string(bound.limiter));
-  const std::string theoretical = fmt::format("{}, {}", blocks_in_words(bound, warps), limit);
+  const std::string theoretical = few_blocks
+                                      ? fmt::format("a multiprocessor gets {}, {:.1f} % of its warps, {}",
+                                                    blocks_of(bound.blocks, warps), 100 * bound.share, limit)
+                                      : fmt::format("{}, {}", blocks_in_words(bound, warps), limit);
   if (bound.share >= kEnoughOccupancy)
     return {{}, fmt::format("{}{}, which is enough to hide latency; {}", stays, theoretical, achieved)};
   if (evidence.achieved && *evidence.achieved < kReachesTheoretical * bound.share)

@@ -206,10 +206,13 @@ void KernelAnalysis::occupancy() {
     if (blocks_ > 0 && blocks_ < limit.blocks) text += explanation(!registers, !smem);
   }
   if (text.empty()) return missing("occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active");
+  const std::int64_t all = target_.multiprocessors, share = (metrics_.grid.value_or(0) + all - 1) / all;
+  if (share > 0 && share < blocks_)
+    text += fmt::format("; the grid has no more than {} for each multiprocessor", counted_blocks(share));
   say("occupancy", text, stake);
 }
 
-std::string KernelAnalysis::counted_blocks(int blocks) {
+std::string KernelAnalysis::counted_blocks(std::int64_t blocks) {
   return fmt::format("{} {}", blocks, blocks == 1 ? "block" : "blocks");
 }
 
@@ -273,7 +276,7 @@ void KernelAnalysis::tail() {
   const double last = waves - std::floor(waves);
   const double lost = last > 0 ? (1 - last) / std::ceil(waves) : 0;
   say("tail",
-      fmt::format("{:.1f} waves of {} multiprocessors x {} blocks; {}: {}", waves, all, blocks_,
+      fmt::format("{:.1f} waves of {} multiprocessors x {}; {}: {}", waves, all, counted_blocks(blocks_),
                   last > 0 ? fmt::format("the last is {:.0f} % full", 100 * last) : "the last is full",
                   lost < 0.02 ? fmt::format("no tail effect to speak of (at most {:.1f} %)", 100 * lost)
                               : fmt::format("up to {:.1f} % of the time is a tail", 100 * lost)),

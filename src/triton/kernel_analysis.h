@@ -43,7 +43,7 @@ class KernelAnalysis {
   void stalls();
   void spills();
   void occupancy();
-  static std::string counted_blocks(int blocks);
+  static std::string counted_blocks(std::int64_t blocks);
   static std::string allowed(int blocks);
   // Values that would keep it at blocks_, among those that the metrics do not have.
   std::string explanation(bool of_registers, bool of_smem) const;

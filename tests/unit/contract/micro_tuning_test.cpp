@@ -48,7 +48,7 @@ TEST(MicroTuning, FewActiveWarpsSuggestMore) {
   few.grid = 16;
   const StageList idle = micro_tuning({8, 3}, few, kAda);
   EXPECT_TRUE(idle.warps_suggested) << idle.verdicts[0];
-  for (const char* needle : {"1 block of 8 warps fits", "the grid has 16 blocks"})
+  for (const char* needle : {"gets 1 block of 8 warps", "the grid has 16 blocks"})
     EXPECT_NE(idle.verdicts[0].find(needle), std::string::npos) << idle.verdicts[0];
 }
 
