@@ -114,7 +114,7 @@ void go_on() {
 }
 
 void release(NamedBarrier& barrier) {
-  know_each_other(barrier.came);
+  know_each_other(barrier.came, barrier.waiting);
   for (Thread* waiting : barrier.waiting) {
     waiting->answer = barrier.any;
     set_ready(waiting);
@@ -123,7 +123,7 @@ void release(NamedBarrier& barrier) {
 }
 
 void end_cluster_barrier() {
-  know_each_other(cluster->at_cluster_barrier);
+  know_each_other(cluster->at_cluster_barrier, cluster->at_cluster_barrier);
   for (Thread* waiting : cluster->at_cluster_barrier) set_ready(waiting);
   cluster->at_cluster_barrier.clear();
 }
@@ -228,7 +228,7 @@ void sync_lanes(unsigned mask) {
   std::vector<Thread*>& came = warp.partial[mask];
   came.push_back(current);
   if (came.size() < static_cast<unsigned>(std::popcount(mask))) return wait_for("lanes of the warp", mask);
-  know_each_other(came);
+  know_each_other(came, came);
   for (Thread* thread : came) set_ready(thread);
   warp.partial.erase(mask);
   may_switch();
@@ -242,6 +242,7 @@ int barrier(unsigned id, unsigned threads, bool waits, int predicate) {
     fail("barrier %u of %u and of %u threads", id, barrier.threads, threads);
   barrier.threads = threads, barrier.any |= predicate, ++barrier.arrived;
   barrier.came.push_back(current);
+  if (waits) barrier.waiting.push_back(current);
   if (barrier.arrived == (threads ? threads : block.live)) {
     const int any = barrier.any;
     release(barrier);
@@ -249,7 +250,6 @@ int barrier(unsigned id, unsigned threads, bool waits, int predicate) {
     return any;
   }
   if (!waits) return 0;
-  barrier.waiting.push_back(current);
   wait_for("a barrier of the block", id);
   return current->answer;
 }

@@ -24,7 +24,8 @@ enum class Order { forwards, backwards, random };
 struct Settings {
   Async async = Async::eager;
   Order order = Order::forwards;
-  bool watches = false;  // fences, races and spoilt words
+  bool watches = false;        // fences, races and spoilt words
+  bool begins_as_nan = false;  // shared memory of a block, instead of as finite numbers
   std::uint64_t seed = 1;
   int multiprocessors = 132, capability = 90;
 };
@@ -148,6 +149,17 @@ bool end_one_under_way();  // that somebody waits for; false where there is none
 void bytes_came(unsigned barrier, unsigned bytes);
 void end_copies_of(Thread& thread);
 
+// ---- Global memory (accesses.cpp) ----
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t kGuard = 0;  // bytes around a piece; the sanitizer sees reads and writes there
+#else
+constexpr std::size_t kGuard = 256;
+#endif
+void remember_memory(std::uintptr_t begin, std::size_t bytes);
+void forget_memory(std::uintptr_t begin);
+// Fails where some of it lies outside of a piece, in its guards.
+void check_global(const void* address, unsigned bytes, const char* does);
+
 // ---- What is watched (watch.cpp) ----
 void begin_watching();
 void copy_begins(unsigned to, unsigned bytes);
@@ -155,8 +167,10 @@ void copy_ends(unsigned to, unsigned bytes);
 void written_by_copy(unsigned to, unsigned bytes);  // and it ends
 // The thread that wrote a byte there that neither it nor one with this time has fenced since; or -1.
 int unfenced_writer(unsigned from, unsigned bytes, unsigned fenced);
+bool is_ordered(unsigned from, unsigned bytes);  // the current thread comes behind whoever wrote there
 void check_fenced(unsigned from, unsigned bytes, const char* what);
-void know_each_other(const std::vector<Thread*>& threads);
+// Those who wait at a barrier know of all who came.
+void know_each_other(const std::vector<Thread*>& came, const std::vector<Thread*>& wait);
 void warp_met(Warp& warp);
 void tell_mbarrier(unsigned barrier);
 void learn_from_mbarrier(const Thread& thread, unsigned barrier);

@@ -164,7 +164,7 @@ void cp_async(unsigned to, const void* from, unsigned bytes, unsigned source_byt
   if (to % bytes || reinterpret_cast<std::uintptr_t>(from) % bytes)
     fail("a cp.async of %u bytes from %p to shared address %u", bytes, from, to);
   at(to, bytes, bytes);
-  if (host_gpu_watches) was_written(to, bytes);
+  if (host_gpu_watches) will_write(to, bytes, false), check_global(from, source_bytes, "it copies");
   const Copy copy{to, bytes, source_bytes, from};
   if (settings.async == Async::eager) return do_copy(copy);
   spoil(to, bytes);
@@ -192,10 +192,12 @@ void cp_async_arrive(unsigned barrier) {
 
 void bulk_load(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
   check_bulk(to, from, bytes);
+  if (host_gpu_watches) check_global(from, bytes, "it copies");
   load_later(to, from, bytes, barrier);
 }
 void bulk_load_to_all(unsigned to, const void* from, unsigned bytes, unsigned barrier, unsigned mask) {
   check_bulk(to, from, bytes);
+  if (host_gpu_watches) check_global(from, bytes, "it copies");
   for (unsigned rank = 0; rank < kMostBlocks; ++rank) {
     if (!(mask >> rank & 1)) continue;
     if (rank >= cluster->blocks.size())
@@ -205,6 +207,7 @@ void bulk_load_to_all(unsigned to, const void* from, unsigned bytes, unsigned ba
 }
 void bulk_store(void* to, unsigned from, unsigned bytes) {
   check_bulk(from, to, bytes);
+  if (host_gpu_watches) check_global(to, bytes, "it copies to");
   check_fenced(from, bytes, "a bulk copy");
   store_later([=] { std::memcpy(to, at(from, bytes, 16), bytes); });
 }
@@ -213,6 +216,23 @@ void bulk_commit() {
 }
 void bulk_wait(int pending) {
   current->stores.wait(pending, [](const Work& work) { work(); });
+}
+
+void load_words(void* to, unsigned address, unsigned bytes) {
+  const unsigned char* const from = at(address, bytes, bytes);
+  if (host_gpu_watches) will_read(address, bytes);
+  std::memcpy(to, from, bytes);
+}
+// Any order of them gives the same: no race among them.
+void atomic_min(unsigned address, int value) {
+  int& place = *reinterpret_cast<int*>(at(address, 4, 4));
+  if (host_gpu_watches) will_write(address, 4, true);
+  place = std::min(place, value);
+}
+void atomic_max(unsigned address, int value) {
+  int& place = *reinterpret_cast<int*>(at(address, 4, 4));
+  if (host_gpu_watches) will_write(address, 4, true);
+  place = std::max(place, value);
 }
 
 }  // namespace host_gpu

@@ -55,11 +55,7 @@ int refuse(std::string why, int result = kRefused) {
 }
 
 // ---- Memory: between guards, which every launch must leave alone ----
-#if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t kGuard = 0;  // the sanitizer sees reads, too
-#else
-constexpr std::size_t kGuard = 256;
-#endif
+using host_gpu::kGuard;
 constexpr unsigned char kGuardByte = 0xa5;
 std::map<u64, std::size_t> allocated;
 
@@ -199,11 +195,13 @@ int cuMemAlloc(u64* to, std::size_t bytes) {
   *to = reinterpret_cast<u64>(memory) + kGuard;
   for_each_guard(*to, bytes, [](unsigned char* byte) { *byte = kGuardByte; });
   allocated[*to] = bytes;
+  host_gpu::remember_memory(*to, bytes);
   return kOk;
 }
 int cuMemFree(u64 memory) {
   const std::lock_guard lock(one_at_a_time);
   if (allocated.erase(memory) == 0) return refuse("memory that was not allocated");
+  host_gpu::forget_memory(memory);
   return std::free(reinterpret_cast<void*>(memory - kGuard)), kOk;
 }
 int cuMemGetInfo(std::size_t* free, std::size_t* total) {

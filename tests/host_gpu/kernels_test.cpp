@@ -35,8 +35,8 @@ void keep_part(std::vector<T>& list) {
 }
 
 std::vector<std::string> modes() {
-  if (!all()) return {"late watch", "shuffled watch seed=1"};
-  std::vector<std::string> modes = {"eager", "late watch", "late watch backwards"};
+  if (!all()) return {"late watch", "shuffled watch nan seed=1"};
+  std::vector<std::string> modes = {"eager", "late watch", "late watch backwards", "late watch nan"};
   for (int seed = 1; seed <= 5; ++seed) modes.push_back(fmt::format("shuffled watch seed={}", seed));
   return modes;
 }

@@ -39,7 +39,7 @@ void prepare_shared_memory(unsigned rank, unsigned bytes) {
   __asan_poison_memory_region(window, kWindow);
   __asan_unpoison_memory_region(window + kFirst, bytes);
 #endif
-  std::memset(window + kFirst, kSpoilt, bytes);
+  std::memset(window + kFirst, settings.begins_as_nan ? 0xff : kSpoilt, bytes);
 }
 
 Extent extent_of(const std::array<unsigned, 3>& a) {
@@ -59,7 +59,7 @@ void prepare_cluster(Cluster& here, const Launch& launch, std::uint64_t first) {
   here.live = launch.cluster * threads;
   for (unsigned rank = 0; rank < launch.cluster; ++rank) {
     here.blocks[rank].rank = rank, here.blocks[rank].live = threads;
-    prepare_shared_memory(rank, launch.shared_bytes);
+    prepare_shared_memory(rank, host_gpu_end - kFirst);
     for (unsigned i = 0; i < threads; ++i) {
       Thread& thread = here.threads[rank * threads + i];
       Warp& warp = here.warps[rank * warps + i / 32];
@@ -104,6 +104,8 @@ Settings settings_of(const std::string& text) {
       all.order = Order::backwards;
     else if (word == "watch")
       all.watches = true;
+    else if (word == "nan")
+      all.begins_as_nan = true;
     else if (name == "seed")
       all.seed = number();
     else if (name == "sms" && number() > 0)
@@ -113,7 +115,7 @@ Settings settings_of(const std::string& text) {
     else
       throw std::invalid_argument(
           "CONVTUNE_HOST_GPU: " + word +
-          " is none of eager, late, shuffled, backwards, watch, seed=N, sms=N and capability=80 or 90");
+          " is none of eager, late, shuffled, backwards, watch, nan, seed=N, sms=N and capability=80 or 90");
   }
   return all;
 }
@@ -129,7 +131,8 @@ std::string run(const Launch& launch, const Settings& how) {
     return "the grid is no multiple of its clusters";
   make_window();
   make_stacks(threads);
-  host_gpu_end = kFirst + launch.shared_bytes;
+  constexpr unsigned kFixed = 48 << 10;  // most that a kernel of fixed size has
+  host_gpu_end = kFirst + (launch.shared_bytes ? launch.shared_bytes : kFixed);
   const std::uint64_t blocks = std::uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
   for (std::uint64_t first = 0; first < blocks && failure.empty(); first += launch.cluster) {
     Cluster here;

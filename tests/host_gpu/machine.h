@@ -102,8 +102,13 @@ extern "C" bool host_gpu_watches;  // accesses are looked at one by one, and oth
 
 namespace host_gpu {
 
-void will_read(unsigned address, unsigned bytes);  // where it watches
-void was_written(unsigned address, unsigned bytes);
+// Before an access where it watches (watch.cpp). will_use(): and what nobody has written is a fault.
+void will_read(unsigned address, unsigned bytes);
+void will_use(unsigned address, unsigned bytes);
+void will_write(unsigned address, unsigned bytes, bool is_atomic);
+void load_words(void* to, unsigned address, unsigned bytes);
+void atomic_min(unsigned address, int value);
+void atomic_max(unsigned address, int value);
 
 inline unsigned char* at(unsigned address, unsigned bytes, unsigned alignment) {
   const unsigned offset = address % kWindow;
@@ -117,16 +122,19 @@ inline unsigned char* at(unsigned address, unsigned bytes, unsigned alignment) {
 template <class T>
 inline T load(unsigned address) {
   T value;
-  const unsigned char* const from = at(address, sizeof(T), sizeof(T));
-  if (host_gpu_watches) will_read(address, sizeof(T));
-  std::memcpy(&value, from, sizeof(T));
+  std::memcpy(&value, at(address, sizeof(T), sizeof(T)), sizeof(T));
   return value;
 }
 template <class T>
 inline void store(unsigned address, const T& value) {
-  unsigned char* const to = at(address, sizeof(T), sizeof(T));
-  std::memcpy(to, &value, sizeof(T));
-  if (host_gpu_watches) was_written(address, sizeof(T));
+  std::memcpy(at(address, sizeof(T), sizeof(T)), &value, sizeof(T));
+}
+// Operands of products, and what a condition drops: it may be of what nobody has written.
+template <class T>
+inline T load_operand(unsigned address) {
+  T value;
+  load_words(&value, address, sizeof(T));
+  return value;
 }
 // Global memory is the host's own, but for what vectors ask.
 template <class T>

@@ -52,6 +52,10 @@ std::string for_the_host(const std::string& file, std::string text) {
   static const std::regex shared(R"(extern __shared__ (?:__align__\(\d+\) )?([a-z ]+) (\w+)\[\];)");
   text = std::regex_replace(text, shared,
                             "$1* const $2 = reinterpret_cast<$1*>(host_gpu_position->dynamic_shared);");
+  // Shared memory of fixed size, which stands first in its kernel's.
+  static const std::regex fixed(R"(__shared__ (?:__align__\(\d+\) )?([a-z ]+) (\w+)\[[^,;]*\];)");
+  text = std::regex_replace(text, fixed,
+                            "$1* const $2 = reinterpret_cast<$1*>(host_gpu_position->dynamic_shared);");
   // g++ 12 breaks down over a constant of a class in a lambda within a lambda, unless it is static.
   if (!file.ends_with(".cuh")) return text;
   static const std::regex constant(R"(\n( +)constexpr ConvExtents a = )");
@@ -116,11 +120,17 @@ int compile(Program& program, const std::vector<std::string>& options) {
   const std::string at = work.string();
   std::string command = CONVTUNE_HOST_GPU_CXX
       " -std=c++20 -O1 -g1 -march=x86-64-v3 -ffp-contract=off -fno-strict-aliasing"
-      " -fno-omit-frame-pointer -w -fPIC -shared -D__CUDACC_RTC__ -I" CONVTUNE_HOST_GPU_DIR;
-  command += " " + setting("CONVTUNE_HOST_GPU_FLAGS") + architecture_flags(options);
-  command += " -I" + at + " " + at + "/unit.cpp -o " + at + "/unit.so " +
-             (library().parent_path() / "libcuda.so.1").string();
-  const int result = std::system((command + " > " + at + "/log 2>&1").c_str());
+      " -fno-omit-frame-pointer -w -fPIC -D__CUDACC_RTC__ -I" CONVTUNE_HOST_GPU_DIR;
+  const std::string more = setting("CONVTUNE_HOST_GPU_FLAGS"),
+                    driver = library().parent_path() / "libcuda.so.1";
+  // Two steps, or ThreadSanitizer's library would be linked (accesses.cpp).
+  const bool watches = more.find("-fsanitize=") == more.npos;
+  const std::string compiles =
+      command + (watches ? " -fsanitize=thread --param=tsan-instrument-func-entry-exit=0 " : " ") + more +
+      architecture_flags(options) + " -I" + at + " -c " + at + "/unit.cpp -o " + at + "/unit.o";
+  const std::string links =
+      CONVTUNE_HOST_GPU_CXX " -shared " + more + " " + at + "/unit.o -o " + at + "/unit.so " + driver;
+  const int result = std::system(("{ " + compiles + " && " + links + "; } > " + at + "/log 2>&1").c_str());
   program.log = read_file(work / "log");
   if (result == 0) program.image = host_gpu::image_of(read_file(work / "unit.so"));
   if (kept.empty()) fs::remove_all(work);

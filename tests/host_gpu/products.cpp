@@ -111,10 +111,10 @@ unsigned place_of_rows(unsigned long long descriptor, int row, int k) {
   return (exchanged(address & ~15u, 3) | (address & 15)) % kWindow;
 }
 
-// Data that no fence has shown are anything: it may be of outputs that nobody stores, so it is no fault by
-// itself.
+// Data that no fence or no barrier has shown are anything: it may be of outputs that nobody stores, so it is
+// no fault by itself.
 void read_operand(const Product& p, unsigned from, void* to, unsigned bytes) {
-  if (unfenced_writer(p.window + from, bytes, p.fenced) >= 0)
+  if (unfenced_writer(p.window + from, bytes, p.fenced) >= 0 || !is_ordered(p.window + from, bytes))
     std::memset(to, kSpoilt, bytes);
   else
     std::memcpy(to, at(p.window + from, bytes, bytes), bytes);
@@ -208,7 +208,7 @@ void ldmatrix(unsigned* to, int matrices, unsigned row, bool transposed) {
 void stmatrix(unsigned row, const unsigned* from, bool transposed) {
   Matrices mine{nullptr, from, row, 4, transposed};
   at(row, 16, 16);
-  if (host_gpu_watches) was_written(row, 16);
+  if (host_gpu_watches) will_write(row, 16, false);
   meet(Meeting::stmatrix, &mine, move_matrices<true>);
 }
 void mma(Type type, int k, float* sums, const unsigned* a, const unsigned* b) {

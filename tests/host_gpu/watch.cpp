@@ -12,18 +12,34 @@
 namespace host_gpu {
 namespace {
 
-struct Write {
-  unsigned epoch = 0;                                         // of its warp; 0: by a copy, or never
-  unsigned short warp = 0, lane : 15 = 0, under_way : 1 = 0;  // a copy to there
+struct Access {
+  unsigned epoch = 0;  // of its warp; 0: by a copy, or never
+  unsigned short warp = 0, lane = 0;
+};
+struct Place {                      // 2 bytes of shared memory
+  Access write, read, other_write;  // the last ones; and where two writers are not ordered, the first
+  bool is_written = false, is_under_way = false, is_disputed = false, is_atomic = false;
+  unsigned short disputed = 0;  // what the first of two writers left
 };
 struct UnfencedWrite {
   unsigned time = 0, thread = 0;  // 0: by a copy, or never
 };
 
-std::vector<Write> words;                        // of 4 bytes
-std::vector<UnfencedWrite> chunks;               // of 16
+std::vector<Place> places;
+std::vector<UnfencedWrite> chunks;               // of 16 bytes
 std::map<unsigned, std::vector<unsigned>> told;  // to mbarriers
-unsigned now = 0;
+unsigned now = 0, block_bytes = 0;
+
+unsigned index_of(unsigned address) {
+  return address / kWindow * block_bytes + address % kWindow;
+}
+// f(place, its address) for what lies within so many bytes.
+template <class F>
+void for_each_place(unsigned address, unsigned bytes, const F& f) {
+  Place* const first = places.data() + index_of(address) / 2;
+  const unsigned count = (address % 2 + bytes + 1) / 2;
+  for (unsigned i = 0; i < count; ++i) f(first[i], (address & ~1u) + 2 * i);
+}
 
 void learn(std::vector<unsigned>& seen, const std::vector<unsigned>& more) {
   for (std::size_t i = 0; i < more.size(); ++i) seen[i] = std::max(seen[i], more[i]);
@@ -31,27 +47,60 @@ void learn(std::vector<unsigned>& seen, const std::vector<unsigned>& more) {
 unsigned& epoch_of(Warp& warp) {
   return warp.seen[static_cast<std::size_t>(warp.index)];
 }
-
-bool is_ordered(const Write& write) {
-  const Warp& mine = *current->warp;
-  if (write.epoch == 0) return true;
-  if (write.warp == mine.index) return write.lane == current->lane || mine.seen[write.warp] > write.epoch;
-  return mine.seen[write.warp] >= write.epoch;
+Access by_current() {
+  return {epoch_of(*current->warp), static_cast<unsigned short>(current->warp->index),
+          static_cast<unsigned short>(current->lane)};
 }
-void check_order(const Write& write, unsigned address) {
-  if (is_ordered(write)) return;
-  const Warp& other = cluster->warps[write.warp];
-  const Thread& writer = cluster->threads[static_cast<std::size_t>(other.first_thread + write.lane)];
-  fail("it reads shared address %u, which thread %u of block %u wrote, and no barrier stands between",
-       address, writer.thread.x, other.of->rank);
+
+// True where the current thread comes behind it.
+bool is_ordered(const Access& access) {
+  const Warp& mine = *current->warp;
+  if (access.epoch == 0) return true;
+  if (access.warp == mine.index) return access.lane == current->lane || mine.seen[access.warp] > access.epoch;
+  return mine.seen[access.warp] >= access.epoch;
+}
+[[noreturn]] void fail_at(unsigned address, const char* does, const char* did, const Access& access) {
+  const Warp& warp = cluster->warps[access.warp];
+  const Thread& thread = cluster->threads[static_cast<std::size_t>(warp.first_thread + access.lane)];
+  fail("%s shared address %u, which thread %u of block %u %s, and no barrier stands between", does, address,
+       thread.thread.x, warp.of->rank, did);
+}
+unsigned short value_at(unsigned address) {
+  unsigned short value;
+  std::memcpy(&value, host_gpu_window + address, 2);
+  return value;
+}
+
+void check_order(const Place& place, unsigned address, const char* does) {
+  if (!is_ordered(place.write)) fail_at(address, does, "wrote", place.write);
+  if (place.is_under_way) fail("%s shared address %u, which a copy is under way to", does, address);
+  if (place.is_disputed && value_at(address) != place.disputed)
+    fail_at(address, "two threads wrote different numbers to", "wrote first", place.other_write);
+}
+void note_read(Place& place) {
+  if (is_ordered(place.read)) place.read = by_current();
+}
+// Two writers of a place are a fault of whoever reads it: kernels have rows that nobody reads.
+void note_write(Place& place, unsigned address, bool is_atomic) {
+  if (!is_ordered(place.read)) fail_at(address, "it writes", "reads", place.read);
+  const bool is_disputed = !is_ordered(place.write) && !(place.is_atomic && is_atomic);
+  if (is_disputed) place.other_write = place.write, place.disputed = value_at(address);
+  place.is_disputed = is_disputed, place.is_written = true, place.is_atomic = is_atomic;
+  place.write = by_current();
+}
+void note_chunks(unsigned address, unsigned bytes) {
+  ++now;
+  for (unsigned chunk = index_of(address) / 16; chunk < (index_of(address) + bytes + 15) / 16; ++chunk)
+    chunks[chunk] = {now, static_cast<unsigned>(current->number)};
 }
 
 }  // namespace
 
 void begin_watching() {
   if (!settings.watches) return;
-  words.assign(cluster->blocks.size() * kWindow / 4, {});
-  chunks.assign(cluster->blocks.size() * kWindow / 16, {});
+  block_bytes = (host_gpu_end + 15) / 16 * 16;
+  places.assign(cluster->blocks.size() * block_bytes / 2, {});
+  chunks.assign(cluster->blocks.size() * block_bytes / 16, {});
   told.clear();
   now = 0;
   for (Warp& warp : cluster->warps) {
@@ -62,37 +111,50 @@ void begin_watching() {
 
 void will_read(unsigned address, unsigned bytes) {
   may_switch();
-  for (unsigned word = address / 4; word < (address + bytes + 3) / 4; ++word) {
-    check_order(words[word], 4 * word);
-    if (words[word].under_way) fail("it reads shared address %u, which a copy is under way to", 4 * word);
-  }
+  for_each_place(address, bytes, [](Place& place, unsigned there) {
+    check_order(place, there, "it reads");
+    note_read(place);
+  });
 }
-
-// Two writers of a word are no fault by themselves: kernels have rows for what nobody reads.
-void was_written(unsigned address, unsigned bytes) {
-  const Warp& warp = *current->warp;
-  const Write write{warp.seen[static_cast<std::size_t>(warp.index)], static_cast<unsigned short>(warp.index),
-                    static_cast<unsigned short>(current->lane), 0};
-  if (bytes >= 4)  // two threads may write halves of a word
-    for (unsigned word = address / 4; word < (address + bytes) / 4; ++word) words[word] = write;
-  ++now;
-  for (unsigned chunk = address / 16; chunk < (address + bytes + 15) / 16; ++chunk)
-    chunks[chunk] = {now, static_cast<unsigned>(current->number)};
+void will_use(unsigned address, unsigned bytes) {
+  will_read(address, bytes);
+  for_each_place(address, bytes, [](const Place& place, unsigned there) {
+    if (!place.is_written) fail("it reads shared address %u, which nobody has written", there);
+  });
+}
+void will_write(unsigned address, unsigned bytes, bool is_atomic) {
   may_switch();
+  for_each_place(address, bytes, [&](Place& place, unsigned there) { note_write(place, there, is_atomic); });
+  note_chunks(address, bytes);
 }
 
 void copy_begins(unsigned to, unsigned bytes) {
   if (!settings.watches) return;
-  for (unsigned word = to / 4; word < (to + bytes + 3) / 4; ++word) words[word].under_way = 1;
+  for_each_place(to, bytes, [](Place& place, unsigned there) {
+    if (!is_ordered(place.read)) fail_at(there, "a copy goes to", "reads", place.read);
+    if (!is_ordered(place.write)) fail_at(there, "a copy goes to", "wrote", place.write);
+    place.is_under_way = true;
+  });
 }
 void copy_ends(unsigned to, unsigned bytes) {
   if (!settings.watches) return;
-  for (unsigned word = to / 4; word < (to + bytes + 3) / 4; ++word) words[word].under_way = 0;
+  for_each_place(to, bytes,
+                 [](Place& place, unsigned) { place.is_under_way = false, place.is_written = true; });
 }
 void written_by_copy(unsigned to, unsigned bytes) {
   if (!settings.watches) return;
-  std::fill(words.begin() + to / 4, words.begin() + (to + bytes + 3) / 4, Write{});
-  std::fill(chunks.begin() + to / 16, chunks.begin() + (to + bytes + 15) / 16, UnfencedWrite{});
+  for_each_place(to, bytes, [](Place& place, unsigned) {
+    const Access read = place.read;
+    place = {.read = read, .is_written = true};
+  });
+  std::fill(chunks.begin() + index_of(to) / 16, chunks.begin() + (index_of(to) + bytes + 15) / 16,
+            UnfencedWrite{});
+}
+bool is_ordered(unsigned from, unsigned bytes) {
+  bool all = true;
+  if (settings.watches)
+    for_each_place(from, bytes, [&](const Place& place, unsigned) { all = all && is_ordered(place.write); });
+  return all;
 }
 
 // ---- Fences: by who wrote it, or by who issues the copy ----
@@ -103,7 +165,7 @@ void fence_proxy_async() {
 
 int unfenced_writer(unsigned from, unsigned bytes, unsigned fenced) {
   if (!settings.watches) return -1;
-  for (unsigned chunk = from / 16; chunk < (from + bytes + 15) / 16; ++chunk)
+  for (unsigned chunk = index_of(from) / 16; chunk < (index_of(from) + bytes + 15) / 16; ++chunk)
     if (const UnfencedWrite& last = chunks[chunk];
         last.time > fenced && last.time > cluster->threads[last.thread].fenced)
       return static_cast<int>(last.thread);
@@ -114,6 +176,9 @@ void check_fenced(unsigned from, unsigned bytes, const char* what) {
   if (const int writer = unfenced_writer(from, bytes, current->fenced); writer >= 0)
     fail("%s reads shared address %u, of what thread %u wrote, without a fence.proxy.async", what, from,
          cluster->threads[static_cast<std::size_t>(writer)].thread.x);
+  if (settings.watches)
+    for_each_place(from, bytes,
+                   [](const Place& place, unsigned there) { check_order(place, there, "a copy reads"); });
 }
 
 // ---- Who knows of whom ----
@@ -122,13 +187,13 @@ void warp_met(Warp& warp) {
   if (settings.watches) ++epoch_of(warp);
 }
 
-void know_each_other(const std::vector<Thread*>& threads) {
+void know_each_other(const std::vector<Thread*>& came, const std::vector<Thread*>& wait) {
   if (!settings.watches) return;
   std::vector<unsigned> all(cluster->warps.size(), 0);
-  for (const Thread* thread : threads) learn(all, thread->warp->seen);
-  for (const Thread* thread : threads) learn(thread->warp->seen, all);
+  for (const Thread* thread : came) learn(all, thread->warp->seen);
+  for (const Thread* thread : wait) learn(thread->warp->seen, all);
   const Warp* last = nullptr;
-  for (const Thread* thread : threads)
+  for (const Thread* thread : came)
     if (thread->warp != last) ++epoch_of(*thread->warp), last = thread->warp;
 }
 

@@ -36,11 +36,11 @@ inline void ld_shared_v4(float& a, float& b, float& c, float& d, unsigned from) 
   a = v.x, b = v.y, c = v.z, d = v.w;
 }
 inline void ld_shared_v4(unsigned (&to)[4], unsigned from) {
-  const auto v = host_gpu::load<uint4>(from);
+  const auto v = host_gpu::load_operand<uint4>(from);
   to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
 }
 inline unsigned ld_shared_if(unsigned from, bool loads) {
-  return loads ? ld_shared(from) : 0;
+  return loads ? host_gpu::load_operand<unsigned>(from) : 0;
 }
 inline void ld_shared_v4_if(unsigned* to, unsigned from, bool loads) {
   const auto v = loads ? host_gpu::load<uint4>(from) : uint4{};
@@ -69,20 +69,11 @@ inline void st_shared_v4(unsigned to, const unsigned (&values)[4]) {
   host_gpu::store(to, uint4{values[0], values[1], values[2], values[3]});
 }
 
-// Any order of them gives the same: no race.
 inline void red_shared_min(unsigned to, int value) {
-  unsigned char* const place = host_gpu::at(to, 4, 4);
-  int least;
-  std::memcpy(&least, place, 4);
-  least = min(least, value);
-  std::memcpy(place, &least, 4);
+  host_gpu::atomic_min(to, value);
 }
 inline void red_shared_max(unsigned to, int value) {
-  unsigned char* const place = host_gpu::at(to, 4, 4);
-  int most;
-  std::memcpy(&most, place, 4);
-  most = max(most, value);
-  std::memcpy(place, &most, 4);
+  host_gpu::atomic_max(to, value);
 }
 
 }  // namespace convtune::ptx

@@ -1,0 +1,103 @@
+// Every access of device code to memory where a launch watches. The compiler calls these functions before
+// each, since nvrtc.cpp asks it for ThreadSanitizer's instrumentation and does not link its library: plain
+// C++ is seen as instructions are.
+#include <algorithm>
+
+#include "cluster.h"
+
+namespace host_gpu {
+namespace {
+
+struct Piece {  // of global memory
+  std::uintptr_t begin, end;
+};
+std::vector<Piece> pieces;  // sorted
+std::size_t last_hit = 0;
+
+bool in_shared_memory(std::uintptr_t address) {
+  return address - reinterpret_cast<std::uintptr_t>(host_gpu_window) < std::uintptr_t{kMostBlocks} * kWindow;
+}
+
+}  // namespace
+
+void remember_memory(std::uintptr_t begin, std::size_t bytes) {
+  const auto behind = std::upper_bound(pieces.begin(), pieces.end(), begin,
+                                       [](std::uintptr_t a, const Piece& piece) { return a < piece.begin; });
+  pieces.insert(behind, {begin, begin + bytes});
+}
+void forget_memory(std::uintptr_t begin) {
+  std::erase_if(pieces, [&](const Piece& piece) { return piece.begin == begin; });
+  last_hit = 0;
+}
+
+void check_global(const void* address, unsigned bytes, const char* does) {
+  if (bytes == 0) return;  // the address may be anything
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  const auto is_within = [&](const Piece& piece) { return at >= piece.begin && at + bytes <= piece.end; };
+  if (last_hit < pieces.size() && is_within(pieces[last_hit])) return;
+  const auto behind = std::upper_bound(pieces.begin(), pieces.end(), at,
+                                       [](std::uintptr_t a, const Piece& piece) { return a < piece.begin; });
+  const auto fail_beside = [&](const Piece& piece) {
+    fail("%s %u bytes outside of memory of %zu bytes, %lld bytes from its beginning", does, bytes,
+         static_cast<std::size_t>(piece.end - piece.begin), static_cast<long long>(at - piece.begin));
+  };
+  if (behind != pieces.begin()) {
+    const Piece& piece = behind[-1];
+    if (is_within(piece)) {
+      last_hit = static_cast<std::size_t>(behind - pieces.begin() - 1);
+      return;
+    }
+    if (at < piece.end + kGuard) fail_beside(piece);
+  }
+  if (behind != pieces.end() && at + bytes + kGuard > behind->begin) fail_beside(*behind);
+}
+
+namespace {
+
+void reads(const void* address, unsigned bytes) {
+  if (!host_gpu_watches) return;
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  if (in_shared_memory(at))
+    will_use(static_cast<unsigned>(at - reinterpret_cast<std::uintptr_t>(host_gpu_window)), bytes);
+  else
+    check_global(address, bytes, "it reads");
+}
+void writes(const void* address, unsigned bytes) {
+  if (!host_gpu_watches) return;
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  if (in_shared_memory(at))
+    will_write(static_cast<unsigned>(at - reinterpret_cast<std::uintptr_t>(host_gpu_window)), bytes, false);
+  else
+    check_global(address, bytes, "it writes");
+}
+
+}  // namespace
+}  // namespace host_gpu
+
+#define HOST_GPU_ACCESS(bytes)                        \
+  void __tsan_read##bytes(void* address) {            \
+    host_gpu::reads(address, bytes);                  \
+  }                                                   \
+  void __tsan_write##bytes(void* address) {           \
+    host_gpu::writes(address, bytes);                 \
+  }                                                   \
+  void __tsan_unaligned_read##bytes(void* address) {  \
+    host_gpu::reads(address, bytes);                  \
+  }                                                   \
+  void __tsan_unaligned_write##bytes(void* address) { \
+    host_gpu::writes(address, bytes);                 \
+  }
+extern "C" {
+HOST_GPU_ACCESS(1)
+HOST_GPU_ACCESS(2)
+HOST_GPU_ACCESS(4)
+HOST_GPU_ACCESS(8)
+HOST_GPU_ACCESS(16)
+void __tsan_read_range(void* address, unsigned long bytes) {
+  host_gpu::reads(address, static_cast<unsigned>(bytes));
+}
+void __tsan_write_range(void* address, unsigned long bytes) {
+  host_gpu::writes(address, static_cast<unsigned>(bytes));
+}
+void __tsan_init() {}
+}
