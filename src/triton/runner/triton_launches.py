@@ -243,7 +243,7 @@ class Launches:
                 lanes = [meta.values[name] for name in sorted(meta.asked - {"num_warps"})]
                 lanes = [value for value in lanes if isinstance(value, int) and value > 0]
                 blocks.append((*product_of(extents), min(math.prod(lanes), 1 << 40)))
-            if all(count == 1 and not is_whole for count, is_whole, _ in blocks):
+            if blocks and all(count == 1 and not is_whole for count, is_whole, _ in blocks):
                 raise NotKnown(f"'{next(e for e in extents if isinstance(e, Named)).text[:60]}' is not known", node.lineno)
             return blocks
 
