@@ -43,7 +43,7 @@ std::vector<Form> product_forms() {
        {"Numbers::tf32, 8", "Numbers::bf16, 16", "Numbers::f16, 16", "Numbers::bf16, 8", "Numbers::f16, 8"})
     forms.push_back({fmt::format("warp_product<{}>", kernel), 32});
   forms.push_back({"matrices", 32});
-  for (const char* kernel : {"copies", "gathers"}) forms.push_back({kernel});
+  for (const char* kernel : {"copies", "gathers", "numbers"}) forms.push_back({kernel});
   const std::vector<int> widths = {8, 16, 24, 32, 48, 64, 80, 96, 112, 128}, wider = {160, 192, 224, 256},
                          between = {144, 176, 208, 240}, others = {40, 56, 72, 88, 104, 200, 248};
   const auto each = [&](std::initializer_list<const std::vector<int>*> lists, const char* text) {
