@@ -20,13 +20,15 @@ namespace {
 
 struct Export {
   ProblemOptions problem;
-  std::string format = "triton", output = "-", device, target, config, class_file, precision;
+  std::string format = "triton", output = "-", device, target, config, class_file, precision, ties = "away";
   CudaExportOptions options;
 
   int run() const {
-    if (format == "triton" && !(device.empty() && target.empty() && options.algorithm.empty()))
+    if (format == "triton" &&
+        !(device.empty() && target.empty() && options.algorithm.empty() && ties == "away"))
       throw bad(
-          "--device, --target and --algorithm are for --format cuda; a Triton file is for any GPU that "
+          "--device, --target, --algorithm and --ties are for --format cuda; a Triton file is for any GPU "
+          "that "
           "Triton knows");
     const ExportModule module = asked();
     const OutputFile out(output);
@@ -64,6 +66,7 @@ struct Export {
   std::string cuda(const ExportModule& of) const {
     CudaExportOptions all = options;
     all.config = parse_config(config);
+    all.ties_to_even = ties == "even";
     const CudaExport exported =
         target.empty() ? export_cuda(of, gpu(), all) : export_cuda(of, find_target(target), all);
     print_library_warnings();
@@ -103,6 +106,10 @@ Command add_export(CLI::App& parent) {
       ->group(group::kWhat);
   add_choice(*app, "--precision", command->precision, {"auto", "fp32", "tf32", "fp16", "bf16"},
              "Use this precision instead of the problem's");
+  add_choice(
+      *app, "--ties", command->ties, {"away", "even"},
+      "With cuda: how TF32 operands half way between two numbers are rounded; even: as cuDNN does for 1x1 "
+      "layers");
   app->add_option("--module-name", command->options.module_name, "The name of the nn.Module in the file")
       ->type_name("NAME")
       ->capture_default_str();

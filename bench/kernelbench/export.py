@@ -14,7 +14,9 @@ from pathlib import Path
 # Level 1's forward convolutions of one and two dimensions, dense and depthwise.
 ROWS = [50, 55, 56, 62, 63, 67, 76, 80, 82, 83, 84, 85, 86, 87]
 # How the files may multiply the benchmark's fp32 tensors: as PyTorch's default lets cuDNN do, or in fp32.
-PRECISIONS = ("tf32", "fp32")
+# The last: for 1x1 layers, whose operands cuDNN rounds to TF32 with ties to even.
+PRECISIONS = ("tf32", "fp32", "even")
+POINTWISE = (86, 87)
 # The evaluator's other types, all tensors in one of them, as the command and the checker call them.
 HALVES = {"bf16": "bf16", "fp16": "f16"}
 
@@ -49,8 +51,12 @@ def main():
     where = ["--device", args.target] if args.target.startswith("cuda") else ["--target", args.target]
     for row in args.rows or ROWS:
         for kind in args.kinds:
-            numbers = ["--dtype", HALVES[kind]] if kind in HALVES else ["--precision", kind]
-            for format_, words in (("cuda", where), ("triton", [])):
+            if kind == "even" and row not in POINTWISE:
+                continue
+            numbers = ["--dtype", HALVES[kind]] if kind in HALVES else ["--precision", "tf32" if kind == "even" else kind]
+            for format_, words in (("cuda", where + ["--ties", "even"] * (kind == "even")), ("triton", [])):
+                if kind == "even" and format_ == "triton":
+                    continue
                 file = out / f"{row}_{kind}_{format_}.py"
                 subprocess.run([args.convtune, "export", "--class", problem_file(args.kernelbench, row), *numbers,
                                 "--format", format_, *words, "-o", file], check=True, stderr=subprocess.PIPE)

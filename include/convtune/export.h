@@ -88,6 +88,10 @@ std::string export_triton(const ExportModule& module, const ExportOptions& optio
 struct CudaExportOptions : ExportOptions {
   std::string algorithm;  // of ours; empty: as plan() chooses
   Config config;          // of that algorithm; empty: its first guess
+  // TF32 operands half way between two numbers become the even one, as cuDNN rounds those of its 1x1 layers;
+  // else the larger one, as the library's own kernels and cuDNN's other layers do. Throws Error{unsupported}
+  // for a kernel that rounds while it stores.
+  bool ties_to_even = false;
 };
 
 struct CudaExport {

@@ -51,6 +51,30 @@ std::string one_line(std::string text) {
   return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
 }
 
+// Exchanges the functions that round operands to TF32 away from zero for such that round ties to even.
+// Kernels have no switch for it: their texts are what records are for.
+void round_ties_to_even(std::string& device_code, const ConvProblem& problem, const std::string& algorithm) {
+  if (problem.precision != Precision::tf32)
+    throw Error(ErrorKind::invalid_argument, fmt::format("ties to even are for TF32, and {} multiplies in {}",
+                                                         to_string(problem), to_string(problem.precision)));
+  const std::pair<std::string_view, std::string_view> exchanged[] = {
+      {R"(asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));)",
+       "bits = __float_as_uint(value);\n"
+       "  bits = value == value ? bits + 0xfff + (bits >> 13 & 1) : 0x7fffffff;"},
+      {"return bits + 0x1000;", "return bits + 0xfff + (bits >> 13 & 1);"}};
+  int found = 0;
+  for (const auto& [away, even] : exchanged)
+    if (const std::size_t at = device_code.find(away); at != std::string::npos)
+      device_code.replace(at, away.size(), even), ++found;
+  constexpr std::string_view kStores = "st_shared_v4_rounded_if(";  // its definition, and where it is called
+  if (const std::size_t at = device_code.find(kStores);
+      found == 0 || (at != std::string::npos && device_code.find(kStores, at + 1) != std::string::npos))
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{} rounds operands while it stores them, away from zero alone; name another "
+                            "algorithm for ties to even, such as implicit_gemm_sm90",
+                            algorithm));
+}
+
 // Memory for sums that blocks share; a kernel may name it and have none.
 std::string partial_sums(const cuda::ProgramText& program) {
   if (program.run.find("partial_sums") == std::string::npos) return {};
@@ -100,12 +124,14 @@ Words words_of(const ExportModule& module, std::size_t at, const DeviceInfo& dev
 
 // Sources and extensions of all layers, then their functions, then the class.
 std::string text_of(const ExportModule& module, const DeviceInfo& device,
-                    const std::vector<CudaExport::Kernel>& kernels, const ExportOptions& options) {
+                    const std::vector<CudaExport::Kernel>& kernels, const CudaExportOptions& options) {
   std::string sources, functions, forward, kept;
   for (std::size_t i = 0; i < module.layers.size(); ++i) {
     const Plan& plan = kernels[i].plan;
-    const cuda::ProgramText program = cuda::program_text(
+    cuda::ProgramText program = cuda::program_text(
         module.layers[i].problem, device, {&find_algorithm(Device::Kind::cuda, plan.algorithm), plan.config});
+    if (options.ties_to_even)
+      round_ties_to_even(program.device_code, module.layers[i].problem, plan.algorithm);
     if (program.device_code.find("\"\"\"") != std::string::npos)  // Python's end of the text
       throw Error(ErrorKind::internal, "a kernel's source has three quotes in a row");
     const Words words = words_of(module, i, device, plan, program);

@@ -254,6 +254,25 @@ TEST(CudaExport, Refusals) {
   EXPECT_TRUE(contains(refusal([&] { export_cuda(problem, Device{}); }), "NVIDIA GPU"));
 }
 
+// The functions that round are exchanged in the text: they must be in it, and nothing may round beside them.
+TEST(CudaExport, TiesToEven) {
+  const Target target = find_target("h100");
+  CudaExportOptions options;
+  options.ties_to_even = true;
+  const ConvProblem pointwise = parse_problem("mb16ic64ih64oc128kh1 precision=tf32");
+  const std::string text = export_cuda(pointwise, target, options).text;
+  EXPECT_FALSE(contains(text, "cvt.rna.tf32"));
+  EXPECT_FALSE(contains(text, "return bits + 0x1000;"));
+  EXPECT_EQ(count(text, "0xfff + (bits >> 13 & 1)"), 2u);
+  EXPECT_TRUE(contains(export_cuda(pointwise, target).text, "return bits + 0x1000;"));
+  EXPECT_TRUE(
+      contains(refusal([&] { export_cuda(parse_problem("alexnet_conv1 precision=tf32"), target, options); }),
+               "rounds operands while it stores them"));
+  EXPECT_TRUE(contains(
+      refusal([&] { export_cuda(parse_problem("mb16ic64ih64oc128kh1 precision=fp32"), target, options); }),
+      "ties to even are for TF32"));
+}
+
 TEST(CudaExport, HalfPrecision) {
   const std::string text =
       export_cuda(parse_problem("mb1ic256ih14oc256kh3ph1 dtype=bf16"), find_target("h100")).text;
