@@ -115,17 +115,22 @@ std::string device_code_of(const CompileJob& job) {
 std::string pointer_text(const Pointer& pointer) {
   std::string text;
   switch (pointer.operand) {
-    case Operand::residual:
-    case Operand::residual_nhwc:
-      return "nullptr";
     case Operand::x_nhwc:
       text = "x";
       break;
     case Operand::y_nhwc:
       text = "y";
       break;
-    default:
+    case Operand::x:
+    case Operand::w:
+    case Operand::bias:
+    case Operand::packed:
+    case Operand::y:
+    case Operand::partial_sums:
       text = to_string(pointer.operand);
+      break;
+    default:
+      return "nullptr";  // no operand of a forward problem without a residual
   }
   if (pointer.offset > 0) text += fmt::format(" + {}", pointer.offset);
   if (pointer.type == "const float*" || pointer.type == "float*") return text;

@@ -72,6 +72,8 @@ TEST(ProgramText, StandsAlone) {
     EXPECT_TRUE(contains(program.run, fmt::format("convtune::{0}::{0}<<<", algorithm->name())))
         << program.run;
     EXPECT_TRUE(contains(program.pack, "<<<dim3(")) << program.pack;
+    EXPECT_FALSE(std::regex_search(program.run, std::regex(R"(\b(dbias|dx|dw|dy|\w+_nhwc)\b)")))
+        << "an operand that nobody gives: " << program.run;
     EXPECT_EQ(program.has_tensor_maps, std::regex_search(program.run, std::regex("(tensor|walking)_map\\(")));
     EXPECT_EQ(program.has_walks, contains(program.run, "walking_map("));
     // KernelBench's forbidden words, in comments too.
@@ -207,6 +209,16 @@ TEST(CudaExport, NameOfTheExtensionIsTheKernels) {
   };
   EXPECT_EQ(name("mb2ic3ih64oc32kh7sh2ph3"), name("mb2ic3ih64oc32kh7sh2ph3"));
   EXPECT_NE(name("mb2ic3ih64oc32kh7sh2ph3"), name("mb4ic3ih64oc32kh7sh2ph3"));
+}
+
+// The general kernel takes operands of gradients, too, and there are none.
+TEST(CudaExport, TheGeneralKernel) {
+  CudaExportOptions options;
+  options.algorithm = "general_sm80";
+  const std::string text =
+      export_cuda(parse_problem("mb1ic8ih8oc8kh3 dtype=f16"), find_target("h100"), options).text;
+  const std::string run = text.substr(text.find("at::Tensor conv2d_run("));
+  EXPECT_TRUE(std::regex_search(run, std::regex(R"(\(y\),\s+nullptr,\s+nullptr,)"))) << run;
 }
 
 TEST(CudaExport, ChannelsLast) {

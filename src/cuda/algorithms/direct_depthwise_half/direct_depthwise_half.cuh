@@ -64,10 +64,11 @@ struct Strip {
   bool exists;
   unsigned offset;  // of its first outputs
 
-  __device__ __forceinline__ Strip(int m, int lane)
-      : exists(config.is_strip(m)),
-        offset(Planes<config>::kOutputs.offset(config.strip_image(m), config.strip_band(m) * config.rows,
-                                               config.strip_across(m) * 8 + lane % 4 * 2)) {}
+  __device__ __forceinline__ Strip(int m, int lane) : exists(config.is_strip(m)) {
+    constexpr DirectDepthwiseHalf::Outputs kTo = Planes<config>::kOutputs;  // a copy, which nvcc wants here
+    offset = kTo.offset(config.strip_image(m), config.strip_band(m) * config.rows,
+                        config.strip_across(m) * 8 + lane % 4 * 2);
+  }
 };
 
 // What a warp does with two channels of all strips.
