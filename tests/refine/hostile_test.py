@@ -71,6 +71,10 @@ HOSTILE = {
     "a deep expression": "found = " + "(" * 90 + "1" + ")" * 90 + "\nfound = " + "-" * 3000 + "1",
     "a wide expression": "found = [" + "1, " * 1_000_000 + "]",
     "a grid": "def run(x):\n    kernel[(lambda meta: tuple(sum([[1] * 90000] * 90000, [])))](x)\nfound = 0",
+    "a model that calls itself": "class ModelNew(torch.nn.Module):\n    def __init__(self):\n        self.b = torch.empty([1 << 4000] * 60)\n"
+                                 "    def forward(self, x):\n        while True:\n            kernel[(triton.cdiv(self.b.numel(), 2),)](x)\n"
+                                 "            self.forward(x); self.forward(x)\nfound = 0",
+    "a tensor of many axes": "def run(x):\n    y = torch.empty(*([1 << 4000] * 90000))\n    kernel[(y.numel(),)](x)\nfound = 0",
     "many kernels": "found = 0\n" + "".join(
         f"@triton.autotune(configs=[triton.Config({{'B': i}}) for i in range(90000)], key=[])\n@triton.jit\ndef k{i}(x): pass\n"
         for i in range(100)),

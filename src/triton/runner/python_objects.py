@@ -6,6 +6,7 @@ import math
 MOST_ITEMS = 100_000  # of one list with those within it, and characters of one text
 MOST_TEXT = 10_000  # characters of an expression that is carried by its text
 MOST_BITS = 4096  # bits of one number
+MOST_AXES = 64  # of a tensor
 PLAIN = (int, float, str, bytes, type(None), bool)
 
 
@@ -35,7 +36,7 @@ class Named:
 def product_of(values):
     """The product of extents, and whether it is all of it: of an unknown extent what it is a multiple of counts."""
     known = [abs(value) if isinstance(value, int) else getattr(value, "factor", 1) for value in values]
-    if any(isinstance(value, int) and value <= 0 for value in values) or math.prod(known) > 1 << 62:
+    if len(known) > MOST_AXES or any(isinstance(value, int) and value <= 0 for value in values) or math.prod(known) > 1 << 62:
         raise NotKnown("the grid is not known")
     return math.prod(known), all(isinstance(value, int) for value in values)
 
@@ -54,6 +55,8 @@ class Tensor:
     """A tensor by its shape; an extent may be unknown. No strides: it is contiguous."""
 
     def __init__(self, shape, strides=None):
+        if len(shape) > MOST_AXES:
+            raise NotKnown("a tensor of too many axes")
         self.shape, self.own_strides = list(shape), strides
 
     def strides(self):

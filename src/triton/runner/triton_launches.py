@@ -195,7 +195,7 @@ class Launches:
             except NotKnown as error:
                 answer = NotKnown(f"line {error.line}: {error}" if error.line else str(error))
             finally:
-                values.steps, values.launched = steps, hook
+                values.steps, values.launched = values.steps + steps, hook
             found = reached.setdefault(node, [])
             if answer not in found and len(found) < MOST_ANSWERS:
                 found.append(answer)

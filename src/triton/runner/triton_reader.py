@@ -1,6 +1,6 @@
 """Reads and edits a Triton file for `convtune refine`: its autotuned kernels and their lists, what a launch's grid
 comes to, the same file with another list. By `ast` and its positions: nothing of the file is run, and whatever it
-holds, an answer takes 1 GB and 10 s of the processor at most.
+holds, its answers take 1 GB and 10 s of the processor at most.
 
 Requests are lines of JSON on standard input, answers lines of JSON on standard output.
 """
@@ -8,6 +8,7 @@ Requests are lines of JSON on standard input, answers lines of JSON on standard 
 import ast
 import json
 import sys
+import time
 
 from module_class import read_class
 from python_limits import Late, leave_network, limit_memory, within
@@ -16,7 +17,8 @@ from triton_edits import Edits, in_order
 from triton_file import File
 from triton_source import Refused
 
-MEMORY, SECONDS = 1 << 30, 9.0  # Python's start and end take the rest of 10 s
+MEMORY, SECONDS = 1 << 30, 8.0  # of all answers about a file; Python's start and end take the rest of 10 s
+LEAST = 0.25  # seconds that an answer has in any case
 
 
 def given_values(request):
@@ -86,10 +88,10 @@ def main():
     sys.setrecursionlimit(4000)
     limit_memory(MEMORY)
     leave_network()
-    state = {}
+    state, start = {}, time.process_time()
     for line in sys.stdin:
         try:
-            with within(SECONDS):
+            with within(max(LEAST, SECONDS - (time.process_time() - start))):
                 found = answer(state, json.loads(line))
         except Refused as error:
             found = {"refused": str(error)}
