@@ -89,6 +89,9 @@ void RefineCompiler::tell_apart(const TritonKernel& kernel, const KnownMetrics& 
   if (!is_known) {
     original.notes.push_back(fmt::format("compiled by Triton {}, {} of {} configs can be what was profiled",
                                          by->version(), same.size(), original.fitting.size()));
+    std::vector<TritonConfig> left;
+    for (const std::size_t i : same) left.push_back(original.fitting[i]);
+    if (!left.empty()) original.fitting = std::move(left);
     return;
   }
   const CompiledConfig& made = variants[0].configs[same[0]];

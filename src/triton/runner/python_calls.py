@@ -5,8 +5,8 @@ import itertools
 import math
 import operator
 
-from python_objects import (Bound, Class, Config, Function, Imported, Instance, MOST_BITS, MOST_ITEMS, MOST_TEXT, Named, NotKnown,
-                            Scope, Tensor)
+from python_objects import (Bound, Class, Config, Function, Imported, Instance, Layers, MOST_BITS, MOST_ITEMS, MOST_TEXT, Named,
+                            NotKnown, Scope, Tensor)
 from python_statements import Left, Returned
 
 MOST_DEPTH = 40  # of calls within calls
@@ -40,6 +40,7 @@ METHODS = {list: {"append", "extend", "insert", "copy", "index", "count", "pop",
            dict: {"get", "items", "keys", "values", "update", "copy", "pop", "setdefault"},
            str: {"upper", "lower", "startswith", "endswith", "split", "strip", "replace", "join", "format"},
            tuple: {"index", "count"}, set: {"add", "update", "copy"}}
+METHODS[Layers] = METHODS[list]
 
 
 def plain_copy(value):
@@ -95,7 +96,7 @@ class Calls:
             if isinstance(function.holder, Tensor):
                 return self.tensor_method(function.holder, function.name, args, node)
             return self.method(function, args, named, node)
-        if isinstance(function, Instance):
+        if isinstance(function, (Instance, Layers)):
             return self.run_instance(function, args, named, node)
         if isinstance(function, Class) and self.launched and (function.methods.keys() & {"__init__", "forward"}):
             return self.instance_of(function, args, named, node)

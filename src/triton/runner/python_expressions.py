@@ -78,7 +78,9 @@ class Expressions:
                     value, "t", [], node)
             if name == "dtype" and self.dtype:
                 return Named(ast.unparse(node), self.dtype)
-            if name in ("is_cuda", "dtype", "device", "data", "grad", "requires_grad"):
+            if name == "is_cuda":
+                return True  # where it was profiled
+            if name in ("dtype", "device", "data", "grad", "requires_grad"):
                 return Named(ast.unparse(node), None, frozenset())
             return Bound(value, name)
         if name == "value" and isinstance(value, PLAIN):

@@ -127,6 +127,10 @@ class Instance:
         self.cls, self.layer, self.names = cls, layer, {}
 
 
+class Layers(list):
+    """Layers of torch.nn that are called one after the other."""
+
+
 class Imported:
     """A name of another file, looked up when it is needed."""
 

@@ -4,7 +4,7 @@ kernels ask for them. An extent that is not known is a Named.
 
 import ast
 
-from python_objects import Instance, Named, NotKnown, Pair, Tensor
+from python_objects import Instance, Layers, Named, NotKnown, Pair, Tensor
 
 # Functions of torch, methods of a tensor and layers whose result has the shape of what they are given.
 SAME_SHAPE = {"relu", "gelu", "silu", "sigmoid", "tanh", "softmax", "log_softmax", "softplus", "mish", "hardswish", "hardtanh",
@@ -183,9 +183,7 @@ class Tensors:
         """A layer of torch.nn: its sizes, its weight and bias."""
         if name in ("Sequential", "ModuleList"):
             layers = args[0] if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
-            found = Instance(None, name)
-            found.names["layers"] = list(self.made(list(layers), node))
-            return found.names["layers"] if name == "ModuleList" else found
+            return Layers(self.made(list(layers), node))
         made = Instance(None, name)
         if name.startswith("Conv") and name[-2:] in ("1d", "2d", "3d"):
             words = TRANSPOSED_NAMES if "Transpose" in name else LAYER_NAMES
@@ -227,10 +225,6 @@ class Tensors:
     def run_layer(self, layer, args, node):
         """What a layer makes of a tensor."""
         x, names = args[0] if args else None, layer.names
-        if layer.layer == "Sequential":
-            for inner in names["layers"]:
-                x = self.run_instance(inner, [x], {}, node) if isinstance(inner, Instance) else Named("layer")
-            return x
         if not isinstance(x, Tensor):
             return Named("layer")
         if layer.layer == "Linear":
@@ -243,7 +237,11 @@ class Tensors:
         return x
 
     def run_instance(self, instance, args, named, node):
-        """A call of an object: of a layer, or of a module of the file by its forward()."""
+        """A call of an object: of a layer or of several, or of a module of the file by its forward()."""
+        if isinstance(instance, Layers):
+            for inner in instance:
+                args = [self.run_instance(inner, args, named, node) if isinstance(inner, (Instance, Layers)) else Named("layer")]
+            return args[0] if args else Named("layer")
         if instance.layer:
             return self.run_layer(instance, args, node)
         forward = self.method_of(instance.cls, "forward") or self.method_of(instance.cls, "__call__")

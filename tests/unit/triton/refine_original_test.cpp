@@ -89,6 +89,10 @@ TEST(RefineOriginal, EveryLaunchCounts) {
   expect_in(kernel_of(source, 160, let).original, {"M=128"});
   expect_in(kernel_of(source, 304, let).original, {"M=64"});
   EXPECT_EQ(kernel_of(source, 640, let).original, "");
+  const std::string chained =
+      with(with(source, "for layer in self.layers:", "for layer in [self.layers[0], self.layers[-1]]:"),
+           "nn.ModuleList([", "nn.Sequential(*[");
+  expect_in(kernel_of(chained, 160, let).original, {"M=128"});
 }
 
 TEST(RefineOriginal, WhatABranchMayHaveDoneIsNotKnown) {
