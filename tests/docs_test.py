@@ -1,5 +1,5 @@
 """The documents point at what is there: their links at files, the runs that they name at bench/results; every run there
-is named, so that no claim has two, and every program of bench/ is told of. Usage: docs_test.py SOURCES"""
+is named, so that no claim has two, every program of bench/ is told of, and every decision is in their index. Usage: docs_test.py SOURCES"""
 
 import re
 import sys
@@ -22,5 +22,8 @@ wrong += [f"bench/results: no document names {run}" for run in sorted(runs - nam
 programs = {path.name for path in root.glob("bench/*.py")} | {path.stem for path in root.glob("bench/*.cpp")}
 told = set(re.findall(r"`([\w.]+)`", (root / "bench/README.md").read_text()))
 wrong += [f"bench/README.md: it does not say what {program} is for" for program in sorted(programs - told)]
+index = (root / "docs/decisions/README.md").read_text()
+wrong += [f"docs/decisions/README.md: it does not list {page.name}"
+          for page in root.glob("docs/decisions/0*.md") if f"({page.name})" not in index]
 assert len(documents) > 10 and len(runs) > 3, "these are not the sources"
 sys.exit("\n".join(wrong) or 0)
