@@ -8,7 +8,8 @@ import sys
 
 from convtune_command import CliTest, main
 
-# As Triton: a loop is pipelined, which costs shared memory, where rows begin at multiples of 16 bytes.
+# As Triton: a loop is pipelined, which costs shared memory, where rows begin at multiples of 16 bytes. A constant that is
+# True costs some, too.
 TRITON = {
     "__init__.py": """
 __version__ = "9.9"
@@ -17,9 +18,10 @@ def compile(source, target, options):
     import hashlib, types
     apart = any(["tt.divisibility", 16] in found and source.fn.__code__.co_varnames[at] == "stride"
                 for (at,), found in source.attrs.items())
-    code = f"{options['num_warps']} {options['num_stages'] if apart else 0}"
-    return types.SimpleNamespace(asm={"cubin": code.encode()},
-                                 metadata=types.SimpleNamespace(shared=4096 * options["num_stages"] if apart else 4096))
+    more = 2048 * sum(value is True for value in source.constexprs.values())
+    code = f"{options['num_warps']} {options['num_stages'] if apart else 0} {more}"
+    shared = (4096 * options["num_stages"] if apart else 4096) + more
+    return types.SimpleNamespace(asm={"cubin": code.encode()}, metadata=types.SimpleNamespace(shared=shared))
 """,
     "language/__init__.py": """
 from . import core
@@ -36,7 +38,7 @@ def program_id(): pass
 """,
     "compiler.py": """
 class ASTSource:
-    def __init__(self, fn, signature, constexprs, attrs): self.fn, self.attrs = fn, attrs
+    def __init__(self, fn, signature, constexprs, attrs): self.fn, self.constexprs, self.attrs = fn, constexprs, attrs
 """,
     "backends/__init__.py": "",
     "backends/compiler.py": "def GPUTarget(*words): return words\n",
@@ -135,6 +137,23 @@ class Compiler(CliTest):
         for _ in range(3):  # each Python hashes texts in a way of its own
             report = self.refined("x.stride(0)", source=SOURCE.replace("B: tl.constexpr", f"{constants}, B: tl.constexpr"))
             self.assertIn("the value of C0, C1, C2, C3, C4 is not known", report)
+
+    def test_truth_values_that_are_not_known_are_compiled_both_ways(self):
+        source = SOURCE.replace("B: tl.constexpr", "HAS: tl.constexpr, B: tl.constexpr").replace(
+            "    for i", "    if HAS:\n        tl.store(x_ptr, 0)\n    for i").replace("%s)", "%s, HAS=unknown(x))")
+        report = " ".join(self.refined("x.stride(0)", source=source).split())
+        self.assertIn("compiled with HAS=False and HAS=True, which the source does not tell: the larger needs count", report)
+        metrics = self.folder / "m.json"
+        for bytes_, value in ((3 * 4096, "False"), (3 * 4096 + 2048, "True")):
+            metrics.write_text('{"kernel": {"launch__shared_mem_per_block": %d}}' % bytes_)
+            report = " ".join(self.refined("x.stride(0)", "--metrics", str(metrics), source=source).split())
+            self.assertIn(f"compiled with HAS={value}, which the source does not tell, as was profiled", report)
+        # What a number is made of is no truth value.
+        report = self.refined("x.stride(0)", source=source.replace("tl.store(x_ptr, 0)", "tl.store(x_ptr, HAS + 1)"))
+        self.assertIn("the value of HAS is not known", report)
+        # The type of tensors is assumed, and what depends on it follows.
+        known = source.replace("HAS=unknown(x)", "HAS=x.dtype in (torch.float32, torch.float16)")
+        self.assertNotIn("HAS", self.refined("x.stride(0)", source="import torch\n" + known))
 
     def test_a_launch_that_the_source_does_not_show(self):
         metrics = self.folder / "m.json"

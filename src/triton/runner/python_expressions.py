@@ -51,6 +51,8 @@ class Expressions:
         return self.attribute(self.value(node.value, scope), node.attr, node)
 
     def attribute(self, value, name, node):
+        if isinstance(value, (Named, Tensor)) and name == "dtype" and self.dtype:
+            return Named(ast.unparse(node), self.dtype)
         if isinstance(value, Named):
             path = f"{value.path}.{name}"
             if name in self.given and value.path.split(".")[0] not in ("torch", "triton"):
@@ -76,8 +78,6 @@ class Expressions:
             if name in ("shape", "ndim", "T"):
                 return {"shape": tuple(value.shape), "ndim": len(value.shape)}.get(name) or self.tensor_method(
                     value, "t", [], node)
-            if name == "dtype" and self.dtype:
-                return Named(ast.unparse(node), self.dtype)
             if name == "is_cuda":
                 return True  # where it was profiled
             if name in ("dtype", "device", "data", "grad", "requires_grad"):
